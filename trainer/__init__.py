@@ -1,0 +1,1 @@
+"""What runs on a node: find the ranks, load data, train, checkpoint. Never imports `deploy`."""

@@ -1,0 +1,24 @@
+"""Faults a user can mend, with their hint and exit code. Anything else is a bug and shows its traceback."""
+
+from __future__ import annotations
+
+DONE, FAILED, REFUSED, STOPPED = 0, 1, 2, 75
+
+
+class TrainError(Exception):
+    """An expected fault: says where, what and got; `hint` says what to do next; `code` is the exit code."""
+
+    def __init__(self, message: str, hint: str = "", code: int = FAILED) -> None:
+        super().__init__(message)
+        self.message, self.hint, self.code = message, hint, code
+
+
+class Refused(TrainError):
+    """Wrong usage or input: nothing was started, and a restart would change nothing."""
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message, hint, REFUSED)
+
+
+class CheckpointError(Refused):
+    """A checkpoint that cannot be used: unreadable, truncated, altered, or another run's."""
