@@ -1,0 +1,49 @@
+"""What is there, as plain values: this machine, its Docker engine, the nodes of a run.
+
+Filled in by the doors and by observe.py; read by plan.py, progress.py and ending.py. No I/O here.
+"""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class EngineFacts:
+    """What a Docker engine said when asked: `answers` means runs can stand on it, else `reason` says why not."""
+
+    answers: bool
+    version: str = ""
+    compose: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class MachineFacts:
+    """This machine: `cores` usable by us, `system` as uname says it, whether this Python can import torch."""
+
+    cores: int
+    system: str
+    torch: bool
+    python: str
+
+
+@dataclass(frozen=True)
+class NodeState:
+    """One node as its ground sees it. `code` is negative for a signal; `restarts` were made by the ground."""
+
+    node: str
+    state: Literal["waiting", "running", "exited"]
+    code: int | None = None
+    restarts: int = 0
+
+
+def ended_how(code: int) -> str:
+    """An exit code in words: `was killed by SIGKILL` for -9 (or 137, as containers say it), else `ended with code 1`."""
+    number = -code if code < 0 else code - 128 if code > 128 else 0
+    try:
+        return f"was killed by {signal.Signals(number).name}"
+    except ValueError:
+        return f"ended with code {code}"
