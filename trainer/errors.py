@@ -6,11 +6,20 @@ DONE, FAILED, REFUSED, STOPPED = 0, 1, 2, 75
 
 
 class TrainError(Exception):
-    """An expected fault: says where, what and got; `hint` says what to do next; `code` is the exit code."""
+    """An expected fault: says where, what and got; `hint` says what to do next; `code` is the exit code.
 
-    def __init__(self, message: str, hint: str = "", code: int = FAILED) -> None:
+    `culprit` is (rank, node) where the fault is another rank's than the one that raises it.
+    """
+
+    def __init__(
+        self, message: str, hint: str = "", code: int = FAILED, culprit: tuple[int, str] | None = None
+    ) -> None:
         super().__init__(message)
-        self.message, self.hint, self.code = message, hint, code
+        self.message, self.hint, self.code, self.culprit = message, hint, code, culprit
+
+    def report(self) -> str:
+        """The fault as a person reads it."""
+        return f"error: {self.message}" + (f"\nhint: {self.hint}" if self.hint else "")
 
 
 class Refused(TrainError):

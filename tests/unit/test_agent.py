@@ -1,0 +1,61 @@
+"""The agent gives torchrun addresses that put rank 0 on the master, whatever the addresses are."""
+
+import socket
+
+import pytest
+
+from trainer.agent import node_name, resolve, torchrun_environment
+from trainer.errors import Refused, TrainError
+
+MASTER = {"PET_RDZV_CONF": "is_host=1,last_call_timeout=1", "PET_NODE_RANK": "0"}
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "[::1]"])
+def test_rank_0_is_on_the_master_whatever_its_address(address):
+    endpoint = {"PET_RDZV_ENDPOINT": f"{address}:{free_port()}"}
+    master = torchrun_environment({**MASTER, **endpoint}, "master")
+    workers = [torchrun_environment({**endpoint, "PET_NODE_RANK": str(n)}, f"worker-{n}") for n in (1, 2, 9, 10, 200)]
+    order = [node["PET_LOCAL_ADDR"] for node in (master, *workers)]
+    assert order[0] == address.strip("[]")
+    assert sorted(order) == order  # torch sorts agents by this text; every IP literal comes before "node-"
+
+
+def test_a_scaled_workers_number_comes_from_its_name():
+    made = torchrun_environment({"PET_RDZV_ENDPOINT": "127.0.0.1:1"}, "worker-7")
+    assert made["PET_LOCAL_ADDR"] == "node-00007"
+
+
+def test_a_name_becomes_an_ip_literal():
+    port = free_port()
+    made = torchrun_environment({**MASTER, "PET_RDZV_ENDPOINT": f"localhost:{port}"}, "master")
+    assert made["PET_RDZV_ENDPOINT"] == f"127.0.0.1:{port}"
+
+
+def test_an_address_given_by_hand_is_kept():
+    made = torchrun_environment({"PET_RDZV_ENDPOINT": "127.0.0.1:1", "PET_LOCAL_ADDR": "10.0.0.7"}, "worker-1")
+    assert made["PET_LOCAL_ADDR"] == "10.0.0.7"
+
+
+def test_a_busy_rendezvous_port_is_refused_by_the_master():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(Refused, match=str(port)):
+            torchrun_environment({**MASTER, "PET_RDZV_ENDPOINT": f"127.0.0.1:{port}"}, "master")
+
+
+def test_a_host_without_an_address_is_named():
+    with pytest.raises(TrainError, match="no-such-host"):
+        resolve("no-such-host.invalid", 0.2)
+
+
+def test_the_nodes_name():
+    assert node_name({"MUSTER_NODE": "gpu-b"}) == "gpu-b"
+    assert node_name({})

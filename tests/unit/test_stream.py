@@ -1,0 +1,82 @@
+"""Every sample once an epoch, at any world size and across a change of it."""
+
+import itertools
+
+import pytest
+import torch
+from torch.utils.data import TensorDataset
+
+from trainer.stream import StreamSampler, batches, cuts, share
+
+SIZE, BATCH, SEED = 101, 12, 7
+
+
+def take(world, steps, consumed=0, micro=0):
+    """What all ranks together take in `steps` steps, in stream order."""
+    taken = []
+    samplers = []
+    for rank in range(world):
+        low, high = share(BATCH, world, rank)
+        pieces = -(-(high - low) // micro) if micro else 1
+        samplers.append((pieces, iter(StreamSampler(
+            SIZE, batch=BATCH, pieces=pieces, world=world, rank=rank, seed=SEED, consumed=consumed))))
+    for _ in range(steps):
+        for pieces, sampler in samplers:
+            taken += itertools.chain.from_iterable(itertools.islice(sampler, pieces))
+    return taken
+
+
+@pytest.mark.parametrize("world", [1, 2, 3, 4, 5, 8, 12])
+@pytest.mark.parametrize("micro", [0, 1, 2, 5])
+def test_the_stream_is_the_same_at_any_world_size(world, micro):
+    assert take(world, 30, micro=micro) == take(1, 30)
+
+
+@pytest.mark.parametrize("world", [1, 2, 3, 4])
+@pytest.mark.parametrize("after", [1, 2, 3, 4])
+def test_an_epoch_holds_every_sample_once_across_a_change_of_world_size(world, after):
+    steps = 3
+    taken = take(world, steps) + take(after, 30, consumed=steps * BATCH)
+    for epoch in range(3):
+        assert sorted(taken[epoch * SIZE : (epoch + 1) * SIZE]) == list(range(SIZE))
+
+
+def test_epochs_are_shuffled_differently():
+    taken = take(1, 20)
+    assert taken[:SIZE] != taken[SIZE : 2 * SIZE]
+
+
+def test_the_order_is_that_of_distributed_sampler():
+    plain = torch.utils.data.DistributedSampler(range(SIZE), num_replicas=1, rank=0, seed=SEED)
+    plain.set_epoch(1)
+    assert take(1, 20)[SIZE : 2 * SIZE] == list(plain)
+
+
+def test_shares_and_cuts_leave_no_gap():
+    for world in range(1, 12):
+        bounds = [share(BATCH, world, rank) for rank in range(world)]
+        assert [low for low, _ in bounds] == [0] + [high for _, high in bounds[:-1]]
+        assert bounds[-1][1] == BATCH
+    assert cuts(5, 12, 3) == [(5, 7), (7, 9), (9, 12)]
+
+
+def test_tensors_in_memory_and_any_other_dataset_give_the_same_batches():
+    class Plain(torch.utils.data.Dataset):
+        def __len__(self):
+            return SIZE
+
+        def __getitem__(self, index):
+            return torch.tensor(float(index)), index
+
+    tensors = TensorDataset(torch.arange(SIZE, dtype=torch.float32), torch.arange(SIZE))
+    chosen = [[3, 1], [100, 0, 50]]
+    cpu = torch.device("cpu")
+    for quick, plain in zip(batches(tensors, chosen, None, 0, cpu), batches(Plain(), chosen, None, 0, cpu), strict=True):
+        assert torch.equal(quick[0], plain[0])
+        assert torch.equal(quick[1], plain[1])
+
+
+def test_a_loader_does_not_touch_the_ranks_random_numbers():
+    before = torch.get_rng_state()
+    list(batches(list(range(4)), [[0, 1]], None, 0, torch.device("cpu")))
+    assert torch.equal(before, torch.get_rng_state())

@@ -1,0 +1,43 @@
+"""`torchrun -m trainer ARGS`: one rank of a run, from its environment to its exit code."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from trainer.config import parse
+from trainer.errors import Refused
+from trainer.orphans import die_with_parent
+from trainer.ranks import discover
+from trainer.verdict import failed, publish
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one rank; returns its exit code (docs/contract.md)."""
+    try:
+        config = parse(sys.argv[1:] if arguments is None else arguments)
+        ranks = discover()
+    except Refused as fault:
+        return _refuse(fault)
+    die_with_parent(signal.SIGKILL)
+    from trainer.run import run  # imports torch: not before the arguments are known to be good
+
+    return run(config, ranks)
+
+
+def _refuse(fault: Refused) -> int:
+    rank = int(os.environ.get("RANK", "0"))
+    node = os.environ.get("MUSTER_NODE") or socket.gethostname()
+    named = os.environ.get("MUSTER_RUN_DIR")
+    publish(failed(rank, node, 0, fault), Path(named) if named else None, f"{node}-{os.environ.get('LOCAL_RANK', '0')}")
+    if rank == 0:
+        print(fault.report(), file=sys.stderr)
+    return fault.code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,78 @@
+"""The run folder as a rank writes it: events, metrics, logs. Paths and line formats are in docs/contract.md."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+
+def replace(path: Path, text: str) -> None:
+    """Write `text` to `path` so that a reader sees the old or the new, never a part."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    aside.write_text(text)
+    aside.replace(path)
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """The whole lines of a JSON-lines file; none when there is no file. A torn last line is left out."""
+    try:
+        text = path.read_text()
+    except FileNotFoundError:
+        return []
+    found = []
+    for line in text.splitlines():
+        with suppress(json.JSONDecodeError):
+            found.append(json.loads(line))
+    return found
+
+
+class Lines:
+    """A JSON-lines file: one `write` a line, so a kill tears at most the last one."""
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+
+    def add(self, **fields: Any) -> dict[str, Any]:
+        """Append `fields` with the time in front; returns the line's content."""
+        line = {"t": round(time.time(), 3), **fields}
+        try:
+            os.write(self._file, (json.dumps(line) + "\n").encode())
+        except OSError as fault:  # a full disk must not end a training run for the sake of its diary
+            print(f"cannot write an event line: {fault}", file=sys.stderr)
+        return line
+
+
+class RankFolder:
+    """What one rank writes below the run folder."""
+
+    def __init__(self, path: Path, rank: int, node: str) -> None:
+        self.path, self.rank, self.node = path, rank, node
+        self.checkpoints = path / "checkpoints"
+        self._events = Lines(path / "ranks" / f"rank-{rank}.jsonl")
+
+    def event(self, kind: str, **fields: Any) -> None:
+        """Append one event of this rank."""
+        self._events.add(kind=kind, rank=self.rank, node=self.node, **fields)
+
+    def take_output(self) -> int:
+        """Send this process's output, native code's included, to `logs/rank-<r>.log`; returns the console's descriptor.
+
+        At the level of file descriptors: what gloo or NCCL print while the process dies is kept too.
+        """
+        sys.stdout.flush()
+        sys.stderr.flush()
+        console = os.dup(2)
+        log = self.path / "logs" / f"rank-{self.rank}.log"
+        log.parent.mkdir(parents=True, exist_ok=True)
+        file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        for descriptor in (1, 2):
+            os.dup2(file, descriptor)
+        os.close(file)
+        return console

@@ -1,0 +1,100 @@
+"""Rank 0's record of the training: metrics.jsonl and TensorBoard; every rank's step times as events."""
+
+from __future__ import annotations
+
+import math
+import time
+from pathlib import Path
+from typing import Any
+
+from tensorboardX import SummaryWriter
+
+from trainer.folder import Lines, RankFolder
+from trainer.strategy import Step
+
+
+class Meter:
+    """Gathers steps and writes one line a log interval."""
+
+    def __init__(self, folder: RankFolder, batch: int, samples: int, steps: int) -> None:
+        self._folder, self._batch, self._samples, self._steps = folder, batch, samples, steps
+        self._record = Record(folder.path) if folder.rank == 0 else None
+        self._since = time.perf_counter()
+        self._taken: list[Step] = []
+
+    def resume(self) -> None:
+        """Start the clock of the next interval now (after an evaluation or a checkpoint)."""
+        self._since = time.perf_counter()
+
+    def add(self, step: Step) -> None:
+        """Take one step into the interval."""
+        self._taken.append(step)
+
+    def write(self, step: int, lr: float) -> None:
+        """Close the interval at `step` (1-based: steps done)."""
+        if not self._taken:
+            return
+        now, taken = time.perf_counter(), self._taken
+        count, seconds = len(taken), now - self._since
+        self._since, self._taken = now, []
+        self._folder.event(
+            "step",
+            step=step,
+            steps=self._steps,
+            count=count,
+            data_ms=_mean([s.data_ms for s in taken]),
+            compute_ms=_mean([s.compute_ms for s in taken]),
+            wait_ms=_mean([s.wait_ms for s in taken]),
+            step_ms=round(seconds / count * 1e3, 3),
+        )
+        if self._record:
+            self._record.add(
+                step,
+                epoch=round(step * self._batch / self._samples, 4),
+                loss=taken[-1].loss,
+                lr=lr,
+                grad_norm=taken[-1].grad_norm,
+                samples_per_s=round(count * self._batch / seconds, 1),
+            )
+
+    def evaluated(self, step: int, values: dict[str, float], samples: int) -> None:
+        """Record an evaluation over `samples` held-out samples."""
+        if self._record:
+            self._folder.event("evaluated", step=step, samples=samples, values=values)
+            self._record.evaluated(step, values, samples)
+
+    def close(self) -> None:
+        """Flush what TensorBoard still holds."""
+        if self._record:
+            self._record.close()
+
+
+class Record:
+    """metrics.jsonl, and the same as TensorBoard events."""
+
+    def __init__(self, path: Path) -> None:
+        self._lines = Lines(path / "metrics.jsonl")
+        self._board = SummaryWriter(str(path / "tensorboard"), flush_secs=10)
+
+    def add(self, step: int, **values: float) -> None:
+        """One line of training metrics; a value that is not finite is left out of the line."""
+        finite = {name: value for name, value in values.items() if math.isfinite(value)}
+        self._lines.add(step=step, **finite)
+        self._scalars("train", finite, step)
+
+    def evaluated(self, step: int, values: dict[str, float], samples: int) -> None:
+        """One line of held-out metrics."""
+        self._lines.add(step=step, eval=values, samples=samples)
+        self._scalars("held-out", values, step)
+
+    def _scalars(self, group: str, values: dict[str, Any], step: int) -> None:
+        for name, value in values.items():
+            self._board.add_scalar(f"{group}/{name}", value, step)
+
+    def close(self) -> None:
+        """Write what is still queued."""
+        self._board.close()
+
+
+def _mean(values: list[float]) -> float:
+    return round(sum(values) / len(values), 3)

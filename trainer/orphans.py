@@ -1,0 +1,20 @@
+"""No process of a run outlives the one that started it: orphans would hold the GPUs and the ports."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+
+_PR_SET_PDEATHSIG = 1
+
+
+def die_with_parent(with_signal: signal.Signals) -> None:
+    """Have the kernel send `with_signal` to this process when its parent ends. Elsewhere than on Linux: nothing."""
+    if sys.platform != "linux":
+        return
+    parent = os.getppid()
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(with_signal))
+    if os.getppid() != parent:  # it ended before the kernel knew
+        os.kill(os.getpid(), with_signal)

@@ -1,0 +1,194 @@
+"""One optimizer step on all ranks: DDP, mixed precision, accumulation, clipping, and the tally all ranks share."""
+
+from __future__ import annotations
+
+import copy
+import math
+import random
+import time
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch._C._distributed_c10d import GradBucket
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
+from torch.nn.parallel import DistributedDataParallel
+
+from trainer.config import Config
+from trainer.group import Group
+from trainer.recipe import Recipe, blame
+from trainer.stream import to_device
+
+_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+@dataclass
+class Step:
+    """What one optimizer step came to: `loss` is the global batch's mean, times are this rank's, in milliseconds."""
+
+    loss: float
+    grad_norm: float
+    not_finite: int
+    stop_asked: int
+    data_ms: float
+    compute_ms: float
+    wait_ms: float
+
+
+class Strategy:
+    """The model on this rank's device and all that moves its weights."""
+
+    def __init__(self, config: Config, recipe: Recipe, group: Group, world: int) -> None:
+        self.config, self.recipe, self.group, self.world = config, recipe, group, world
+        with blame(recipe, "model"):
+            self.model: nn.Module = recipe.model().to(group.device)
+        on_gpu = group.device.type == "cuda"
+        self._ddp = DistributedDataParallel(
+            self.model, device_ids=[group.device.index] if on_gpu else None, gradient_as_bucket_view=True
+        )
+        self._reduced_from = 0.0
+        self.bad_loss: float | None = None
+        self._ddp.register_comm_hook(None, self._timed_allreduce)
+        self._call: nn.Module = torch.compile(self._ddp) if config.compile else self._ddp  # type: ignore[assignment]
+        self.optimizer = self._make_optimizer()
+        self.scheduler = torch.optim.lr_scheduler.LambdaLR(self.optimizer, lr_factor(config))
+        self.scaler = torch.amp.GradScaler(group.device.type, enabled=config.precision == "fp16")
+        self._parameters = [p for p in self.model.parameters() if p.requires_grad]
+
+    def _make_optimizer(self) -> torch.optim.Optimizer:
+        if self.recipe.optimizer is not None:
+            with blame(self.recipe, "optimizer"):
+                return self.recipe.optimizer(self.model, self.config.lr)
+        return torch.optim.AdamW(self.model.parameters(), lr=self.config.lr, weight_decay=0.01, fused=True)
+
+    def _timed_allreduce(self, _: None, bucket: GradBucket) -> torch.futures.Future[Tensor]:
+        # Called when a bucket's gradients are ready: what passes between the last of these calls and the end of
+        # backward is time in which nothing was left to compute, i.e. waiting for the network and the other ranks.
+        self._reduced_from = time.perf_counter()
+        return allreduce_hook(dist.distributed_c10d._get_default_group(), bucket)
+
+    def autocast(self) -> Any:
+        """The context in which this run's precision computes a forward pass."""
+        if self.config.precision == "fp32":
+            return nullcontext()
+        return torch.autocast(self.group.device.type, _DTYPES[self.config.precision])
+
+    def settle(self, pieces: list[Any]) -> None:
+        """One pass forward and back whose result is thrown away.
+
+        After the first backward DDP regroups its gradient buckets, which changes the order in which three or more
+        ranks' gradients are added, hence the last bit of the sums. Done here, every real step of a fresh or a resumed
+        process uses the final buckets, and a resumed run is bit-identical to one that never stopped.
+        """
+        buffers = copy.deepcopy(dict(self.model.named_buffers()))
+        kept = random_state(self.group.device)
+        self._ddp.train()  # type: ignore[no-untyped-call]
+        with self.autocast(), blame(self.recipe, "loss"):
+            loss = self.recipe.loss(self._call, to_device(pieces[-1], self.group.device))
+        (loss * 0).backward()
+        self.optimizer.zero_grad()
+        with torch.no_grad():
+            for name, buffer in self.model.named_buffers():
+                buffer.copy_(buffers[name])
+        restore_random_state(kept, self.group.device)
+
+    def step(self, batches: Iterator[Any], sizes: list[int], stop_asked: bool) -> Step:
+        """Forward and back over this rank's micro-batches of `sizes` samples, then one optimizer step.
+
+        Where a rank's loss is not finite, or one was asked to stop, every rank learns it here; in the first case no
+        rank steps its optimizer.
+        """
+        total = torch.zeros(3, dtype=torch.float64, device=self.group.device)
+        total[2] = float(stop_asked)
+        data_s, compute_s, wait_s = 0.0, 0.0, 0.0
+        losses: list[Tensor] = []
+        for index, size in enumerate(sizes):
+            begin = time.perf_counter()
+            batch = to_device(next(batches), self.group.device)
+            loaded = time.perf_counter()
+            last = index == len(sizes) - 1
+            loss = self._forward(batch, last)
+            losses.append(loss.detach())
+            total[0] += loss.detach() * (size / self.config.batch)
+            total[1] += ~torch.isfinite(loss.detach())
+            # In flight while backward computes: the tally of losses and stop requests costs no time of its own.
+            tally = dist.all_reduce(total, async_op=True) if last else None
+            self.scaler.scale(loss * (size * self.world / self.config.batch)).backward()
+            done = time.perf_counter()
+            data_s += loaded - begin
+            waited = done - self._reduced_from if last else 0.0
+            wait_s += waited
+            compute_s += done - loaded - waited
+        begin = time.perf_counter()
+        assert tally is not None
+        tally.wait()
+        loss_mean, not_finite, stops = total.tolist()
+        tallied = time.perf_counter()
+        if not_finite:
+            self.bad_loss = next((value for value in map(float, losses) if not math.isfinite(value)), None)
+        norm = math.nan if not_finite else self._update()
+        compute_s += time.perf_counter() - tallied
+        return Step(
+            loss_mean,
+            norm,
+            int(not_finite),
+            int(stops),
+            data_s * 1e3,
+            compute_s * 1e3,
+            (wait_s + tallied - begin) * 1e3,
+        )
+
+    def _forward(self, batch: Any, last: bool) -> Tensor:
+        self._ddp.require_backward_grad_sync = last  # what `no_sync` sets, without its context for every micro-batch
+        with self.autocast(), blame(self.recipe, "loss"):
+            return self.recipe.loss(self._call, batch)
+
+    def _update(self) -> float:
+        norm = math.nan
+        if self.config.clip:
+            self.scaler.unscale_(self.optimizer)
+            norm = float(nn.utils.clip_grad_norm_(self._parameters, self.config.clip))
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        self.scheduler.step()
+        self.optimizer.zero_grad()
+        return norm
+
+
+def lr_factor(config: Config) -> Callable[[int], float]:
+    """Learning rate over its peak at a step: linear warm-up, then half a cosine to 0 at the last step."""
+
+    def factor(step: int) -> float:
+        if step < config.warmup:
+            return (step + 1) / config.warmup
+        left = max(1, config.steps - config.warmup)
+        return 0.5 * (1 + math.cos(math.pi * min(1.0, (step - config.warmup) / left)))
+
+    return factor
+
+
+def seed_all(seed: int) -> None:
+    """Seed every generator a recipe is likely to draw from."""
+    random.seed(seed)
+    torch.manual_seed(seed)
+
+
+def random_state(device: torch.device) -> dict[str, Any]:
+    """This rank's random generators, as plain values and tensors."""
+    state: dict[str, Any] = {"python": random.getstate(), "torch": torch.get_rng_state()}
+    if device.type == "cuda":
+        state["cuda"] = torch.cuda.get_rng_state(device)
+    return state
+
+
+def restore_random_state(state: dict[str, Any], device: torch.device) -> None:
+    """Put back what `random_state` took."""
+    version, words, gauss = state["python"]
+    random.setstate((version, tuple(words), gauss))
+    torch.set_rng_state(state["torch"])
+    if device.type == "cuda" and "cuda" in state:
+        torch.cuda.set_rng_state(state["cuda"], device)

@@ -1,0 +1,99 @@
+"""How a run ended, agreed by all ranks: the first to know tells the others through the store, and each records it.
+
+A verdict is final. A rank that dies without one (SIGKILL, a lost node) is brought back by torchrun or the ground.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from trainer.errors import DONE, REFUSED, STOPPED, TrainError
+from trainer.folder import RankFolder, replace
+
+if TYPE_CHECKING:
+    from torch._C._distributed_c10d import Store
+
+_KEY = "muster/verdict"
+_SEEN = "muster/verdict-seen"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The end of a run; `rank` and `node` name the culprit, not the reporter."""
+
+    verdict: str
+    code: int
+    rank: int
+    node: str
+    step: int
+    message: str = ""
+    hint: str = ""
+
+
+def done(rank: int, node: str, step: int) -> Verdict:
+    """All steps are done."""
+    return Verdict("done", DONE, rank, node, step)
+
+
+def stopped(rank: int, node: str, step: int, message: str) -> Verdict:
+    """Somebody asked for the end; a checkpoint was written."""
+    return Verdict("stopped", STOPPED, rank, node, step, message, "`make up RESUME=latest` goes on from here")
+
+
+def failed(rank: int, node: str, step: int, fault: TrainError) -> Verdict:
+    """An expected fault ended the run (`refused` when it is the user's input)."""
+    kind = "refused" if fault.code == REFUSED else "failed"
+    return Verdict(kind, fault.code, *(fault.culprit or (rank, node)), step, fault.message, fault.hint)
+
+
+class Court:
+    """Passes the verdict among ranks over torchrun's store."""
+
+    def __init__(self, store: Store, rank: int, world: int) -> None:
+        self._store, self._rank, self._world = store, rank, world
+
+    def post(self, verdict: Verdict) -> Verdict:
+        """Make `verdict` known; returns the one that stands (an earlier one wins)."""
+        text = json.dumps(asdict(verdict))
+        with suppress(Exception):  # the store is gone with rank 0: then every rank speaks for itself
+            return Verdict(**json.loads(self._store.compare_set(_KEY, "", text)))
+        return verdict
+
+    def heard(self, patience_seconds: float = 1.0) -> Verdict | None:
+        """The verdict another rank posted; None when there is none within the patience or the store is gone."""
+        with suppress(Exception):
+            self._store.wait([_KEY], timedelta(seconds=patience_seconds))
+            return Verdict(**json.loads(self._store.get(_KEY)))
+        return None
+
+    def leave(self, patience_seconds: float = 5.0) -> None:
+        """Say that this rank knows. Rank 0 hosts the store, so it stays until all know or patience ends."""
+        with suppress(Exception):
+            seen = self._store.add(_SEEN, 1)
+            end = time.monotonic() + patience_seconds
+            while self._rank == 0 and seen < self._world and time.monotonic() < end:
+                time.sleep(0.02)
+                seen = self._store.add(_SEEN, 0)
+
+
+def record(verdict: Verdict, folder: RankFolder, local_rank: int) -> None:
+    """Write the verdict into the rank's events and where others look for it."""
+    own = {"rank": folder.rank, "node": folder.node, "culprit": verdict.rank, "culprit_node": verdict.node}
+    folder.event("outcome", **{**asdict(verdict), **own})
+    publish(verdict, folder.path, f"{folder.node}-{local_rank}")
+
+
+def publish(verdict: Verdict, run_folder: Path | None, name: str) -> None:
+    """Leave the verdict as `outcome/<name>.json` in the run folder, and where this node's agent looks for it."""
+    text = json.dumps(asdict(verdict))
+    private = os.environ.get("MUSTER_OUTCOME")
+    for place in (run_folder / "outcome" if run_folder else None, Path(private) if private else None):
+        if place:
+            replace(place / f"{name}.json", text)
