@@ -1,0 +1,118 @@
+"""Copies the training state into CPU memory that is kept from one checkpoint to the next.
+
+The step that is interrupted pays for a memory copy alone; background.py turns the copy into a file while training
+goes on. Storages are copied, not tensors: tensors that share one (tied weights, views) share it in the copy too.
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+_PLAIN = (type(None), bool, int, float, str, bytes)
+_ALIGN = 64
+_Key = tuple[torch.device, int, int]
+
+
+class Snapshot:
+    """One reusable set of CPU buffers. What `take` returns is valid until the next `take`."""
+
+    def __init__(self) -> None:
+        self._layout: list[tuple[int, bool]] = []
+        self._buffers: list[torch.Tensor] = []
+
+    def take(self, state: dict[str, Any]) -> dict[str, Any]:
+        """A copy of `state` on the CPU, sharing nothing with it; gradients are not followed.
+
+        Raises TypeError for anything but dense tensors, dict, list, tuple and plain values: a checkpoint of it could
+        not be loaded with `weights_only=True`.
+        """
+        sources = _storages(state)
+        layout = [(storage.nbytes(), storage.device.type == "cuda") for storage in sources.values()]
+        if layout != self._layout:
+            self._layout, self._buffers = [], []  # let go of the old memory before asking for new
+            self._buffers = _allocate(layout)
+            self._layout = layout
+        copies = dict(zip(sources, self._buffers, strict=True))
+        for key, buffer in copies.items():
+            buffer.untyped_storage().copy_(sources[key], non_blocking=key[0].type == "cuda")
+        for device in {key[0] for key in copies if key[0].type == "cuda"}:
+            torch.cuda.synchronize(device)
+        copied: dict[str, Any] = _map(state, lambda tensor: _view(copies[_key(tensor)], tensor), "state")
+        return copied
+
+
+def _storages(state: dict[str, Any]) -> dict[_Key, torch.UntypedStorage]:
+    """Each storage once, in the order in which `state` names them."""
+    found: dict[_Key, torch.UntypedStorage] = {}
+    _map(state, lambda tensor: found.setdefault(_key(tensor), tensor.untyped_storage()), "state")
+    return found
+
+
+def _key(tensor: torch.Tensor) -> _Key:
+    storage = tensor.untyped_storage()
+    return tensor.device, storage.data_ptr(), storage.nbytes()
+
+
+def _view(buffer: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    """The tensor that looks at `buffer` as `like` looks at its own storage."""
+    empty = torch.empty(0, dtype=like.dtype)
+    return empty.set_(buffer.untyped_storage(), like.storage_offset(), like.size(), like.stride())
+
+
+def _map(value: Any, each: Callable[[torch.Tensor], Any], where: str) -> Any:
+    """Rebuild `value` with every tensor replaced by `each` of it. Raises TypeError naming the place of a misfit."""
+    if isinstance(value, torch.Tensor):
+        dense = value.detach()
+        if type(dense) is not torch.Tensor or dense.layout is not torch.strided or dense.is_conj() or dense.is_neg():
+            raise TypeError(f"{where}: not a plain dense tensor: {type(value).__name__}, {value.layout}")
+        return each(dense)
+    if type(value) in _PLAIN:
+        return value
+    if type(value) in (list, tuple):
+        return type(value)(_map(item, each, f"{where}[{i}]") for i, item in enumerate(value))
+    if type(value) in (dict, OrderedDict):
+        copied = type(value)(
+            (_plain_key(key, where), _map(item, each, f"{where}[{key!r}]")) for key, item in value.items()
+        )
+        if hasattr(value, "_metadata"):  # a module's state_dict keeps the versions of its layers beside its items
+            copied._metadata = _map(value._metadata, each, f"{where}._metadata")
+        return copied
+    raise TypeError(f"{where}: a checkpoint cannot hold a {type(value).__name__}; turn it into plain values first")
+
+
+def _plain_key(key: Any, where: str) -> Any:
+    if type(key) not in _PLAIN:
+        raise TypeError(f"{where}: a checkpoint cannot hold a key that is a {type(key).__name__}")
+    return key
+
+
+def _allocate(layout: list[tuple[int, bool]]) -> list[torch.Tensor]:
+    """A byte buffer for each (bytes, pinned). Pinned memory is what lets a GPU copy run without the CPU."""
+    starts, end = [], 0
+    for size, pinned in layout:
+        starts.append(end)
+        end += 0 if pinned else -(-size // _ALIGN) * _ALIGN
+    slab = _huge_pages(end)
+    buffers = []
+    for (size, pinned), start in zip(layout, starts, strict=True):
+        if pinned or not size:
+            buffers.append(torch.empty(size, dtype=torch.uint8, pin_memory=pinned))
+        else:
+            buffers.append(torch.frombuffer(slab, dtype=torch.uint8, count=size, offset=start))
+    return buffers
+
+
+def _huge_pages(size: int) -> mmap.mmap:
+    """Fresh memory, in huge pages where the kernel has them.
+
+    The first touch of ordinary pages took 0.5 s for 300 MiB in a virtual machine, of huge pages 0.08 s.
+    """
+    slab = mmap.mmap(-1, max(size, 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        slab.madvise(mmap.MADV_HUGEPAGE)
+    return slab
