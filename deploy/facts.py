@@ -40,8 +40,20 @@ class NodeState:
     restarts: int = 0
 
 
+@dataclass(frozen=True)
+class RunFacts:
+    """A run folder as `make runs` lists it; unknown values are None."""
+
+    id: str
+    verdict: str
+    accuracy: float | None
+    step: int | None
+    seconds: float | None
+    bytes: int
+
+
 def ended_how(code: int) -> str:
-    """An exit code in words: `was killed by SIGKILL` for -9 (or 137, as containers say it), else `ended with code 1`."""
+    """An exit code in words: `was killed by SIGKILL` for -9 (137 in containers), else `ended with code 1`."""
     number = -code if code < 0 else code - 128 if code > 128 else 0
     try:
         return f"was killed by {signal.Signals(number).name}"

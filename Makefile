@@ -1,0 +1,73 @@
+# `make help` says what there is. Works with GNU make from 3.81 (macOS) on; run targets are never files.
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+SHELL := /bin/sh
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
+RUN ?= latest
+# Through the environment, so that quotes in ARGS reach fab as they are.
+export WORKERS GROUND RESUME ARGS JSON TORCH_INDEX RUN
+
+UP_OPTIONS = $${WORKERS:+"--workers=$$WORKERS"} $${GROUND:+"--ground=$$GROUND"} \
+	$${RESUME:+"--resume=$$RESUME"} $${ARGS:+"--args=$$ARGS"} $${JSON:+--json}
+
+.PHONY: help up down runs report image test check bench clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@echo
+	@echo '  make up    WORKERS=2   GROUND=auto|docker|processes   RESUME=latest|PATH   JSON=1'
+	@echo '             ARGS="--recipe text --steps 100"'
+	@echo '  TORCH_INDEX=URL   an extra package index with the CPU builds of torch, for the first install'
+
+up: $(VENV)/.ready ## train on this machine: master and workers, in containers or without
+	@$(BIN)/fab up $(UP_OPTIONS)
+
+down: $(VENV)/.ready ## stop every run of this checkout and clean up
+	@$(BIN)/fab down
+
+runs: $(VENV)/.ready ## list the runs
+	@$(BIN)/fab runs $${JSON:+--json}
+
+report: $(VENV)/.ready ## build the page of RUN=latest again
+	@$(BIN)/fab report "--run=$$RUN"
+
+image: ## build the image for local containers
+	@images/build.sh
+
+test: $(VENV)/.ready-dev ## all tests, with the list of those skipped
+	@$(BIN)/python -m pytest tests
+
+check: $(VENV)/.ready-dev ## formatting, lint, types, the layer table, the size rules
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+	@$(BIN)/python -m pytest -q tests/unit/test_house.py
+
+bench: $(VENV)/.ready-dev ## measure the figures of docs/benchmarks.md
+	@$(BIN)/python -m benchmarks
+
+clean: ## remove .venv and caches (runs/ stays)
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache build *.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The stamps are newer than the locks they were installed from, or they are made again.
+$(VENV)/.ready: requirements/control.txt requirements/trainer.txt
+	@test -x $(BIN)/python || $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "error: $(PYTHON) is older than Python 3.11" >&2; \
+		echo "hint: make up PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) \
+		|| { rm -rf $(VENV); echo "error: $(PYTHON) cannot make $(VENV)" >&2; \
+		echo "hint: install your distribution's python3-venv package" >&2; exit 1; }
+	@echo "installing torch and what else is locked in requirements/ into $(VENV) (a minute or two, once)" >&2
+	@$(PIP) install $${TORCH_INDEX:+--extra-index-url "$$TORCH_INDEX"} \
+		-r requirements/control.txt -r requirements/trainer.txt
+	@touch $@
+
+$(VENV)/.ready-dev: $(VENV)/.ready requirements/dev.txt
+	@echo "installing the tools for tests and checks into $(VENV)" >&2
+	@$(PIP) install -r requirements/dev.txt
+	@touch $@

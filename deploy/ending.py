@@ -1,0 +1,137 @@
+"""When a run is over, and how it ended. Pure: a State and the time in, a Result or nothing out.
+
+A rank's verdict decides when there is one. Without one (a SIGKILL leaves no word) the control side decides, and
+names the node and rank, within 30 s.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from deploy.errors import DONE, FAILED, STOPPED, USAGE
+from deploy.facts import NodeState, ended_how
+from deploy.progress import Event, State
+
+START_SPREAD_S = 25.0  # between the first node that is up and the last
+FIRST_NODE_S = 60.0  # from the start to the first node: Python and a cold disk
+# A node that ended is "exited" for an instant before its ground starts it again.
+EXIT_SETTLES_S = 2.0
+# Ranks watch their collectives themselves (the trainer's timeouts); this catches what stands still beyond that.
+SILENCE_BEFORE_STEPS_S = 600.0
+SILENCE_AT_LEAST_S = 120.0
+SILENCE_FACTOR = 20.0
+# The trainer gives up by itself after five; this holds for one that cannot even say so.
+MOST_BARREN_RESTARTS = 8
+
+CODES = {"done": DONE, "failed": FAILED, "refused": USAGE, "stopped": STOPPED}
+# An error outranks the "stopped" and "done" of ranks that merely went along with it.
+_WEIGHT = {"refused": 0, "failed": 1, "stopped": 2, "done": 3}
+
+
+@dataclass(frozen=True)
+class Result:
+    """How a run ended: the verdict's fields (docs/contract.md), `from_ranks` when a rank gave it."""
+
+    verdict: str
+    message: str = ""
+    hint: str = ""
+    node: str = ""
+    rank: int | None = None
+    step: int = 0
+    from_ranks: bool = False
+
+    @property
+    def code(self) -> int:
+        """The exit code of `fab up`."""
+        return CODES.get(self.verdict, FAILED)
+
+
+def judge(state: State, started_at: float, now: float) -> Result | None:
+    """The end of the run, or None while it goes on."""
+    if state.verdicts:
+        return from_verdicts(state.verdicts)
+    return (
+        _node_gone(state, now) or _node_missing(state, started_at, now) or _no_headway(state) or _too_silent(state, now)
+    )
+
+
+def all_ended(state: State) -> bool:
+    """Whether every planned node has ended."""
+    return all(name in state.exited_at for name in state.names)
+
+
+def from_verdicts(verdicts: list[Event]) -> Result:
+    """The verdict that stands: the gravest, the first among equals."""
+    first = min(verdicts, key=lambda verdict: _WEIGHT.get(verdict.get("verdict", ""), 1))
+    return Result(
+        verdict=first["verdict"],
+        message=first.get("message", ""),
+        hint=first.get("hint", ""),
+        node=first.get("node", ""),
+        rank=first.get("rank"),
+        step=int(first.get("step") or 0),
+        from_ranks=True,
+    )
+
+
+def may_restart(node: NodeState, verdicts: list[Event], stopping: bool) -> bool:
+    """Whether a ground should start a node again: it died without anyone having said that the run is over."""
+    return not stopping and not verdicts and node.code is not None and (node.code < 0 or node.code == FAILED)
+
+
+def _failed(state: State, node: str, message: str, hint: str = "") -> Result:
+    view = state.rank_of(node)
+    return Result("failed", message, hint, node, view.rank if view else None, state.step)
+
+
+def _node_gone(state: State, now: float) -> Result | None:
+    gone = sorted((t, name) for name, t in state.exited_at.items() if now - t >= EXIT_SETTLES_S)
+    if not gone:
+        return None
+    # One killed by a signal before those that merely missed it.
+    name = min(gone, key=lambda entry: ((state.nodes[entry[1]].code or 0) >= 0, entry))[1]
+    node = state.nodes[name]
+    code = node.code if node.code is not None else FAILED
+    at = f" at step {state.step}" if state.step else ""
+    if code == USAGE:
+        return Result("refused", f"{name} refused to start", f"logs/{name}.log says why", name)
+    if code == STOPPED:
+        return Result("stopped", f"{state.name(name)} was asked to stop{at}", "", name, None, state.step)
+    again = f" ({node.restarts} restarts did not help)" if node.restarts else ""
+    how = "ended without a verdict" if code == DONE else ended_how(code)
+    return _failed(state, name, f"{state.name(name)} {how}{at}{again}", f"logs/{name}.log has its last words")
+
+
+def _node_missing(state: State, started_at: float, now: float) -> Result | None:
+    missing = [name for name in state.names if name not in state.up]
+    if not missing:
+        return None
+    if state.up:
+        waited, limit = now - min(state.up.values()), START_SPREAD_S
+    else:
+        waited, limit = now - started_at, FIRST_NODE_S
+    if waited < limit:
+        return None
+    others = f" ({', '.join(state.up)} waited {waited:.0f} s)" if state.up else f" within {waited:.0f} s"
+    return _failed(state, missing[0], f"{', '.join(missing)} did not start{others}", f"see logs/{missing[0]}.log")
+
+
+def _no_headway(state: State) -> Result | None:
+    if state.barren_restarts < MOST_BARREN_RESTARTS:
+        return None
+    last = next((line.text for line in reversed(state.story) if line.grave), "no rank said why")
+    message = f"{state.barren_restarts} restarts in a row without a step between them; last: {last}"
+    return _failed(state, state.names[0], message, "logs/ has what each node and rank said")
+
+
+def _too_silent(state: State, now: float) -> Result | None:
+    if not state.last_sign:
+        return None
+    stepping = any(view.training for view in state.ranks.values())
+    limit = max(SILENCE_AT_LEAST_S, SILENCE_FACTOR * state.longest_silence) if stepping else SILENCE_BEFORE_STEPS_S
+    if now - state.last_sign < limit:
+        return None
+    slowest = min(state.ranks.values(), key=lambda view: (view.step, view.rank), default=None)
+    node = slowest.node if slowest else state.names[0]
+    message = f"no sign of life from any rank for {now - state.last_sign:.0f} s; {state.name(node)} is furthest behind"
+    return _failed(state, node, message, "logs/ has what each rank said last")

@@ -1,0 +1,193 @@
+"""One `up`, whole: look, plan, start, follow, record. Each step is somebody else's; this is their order.
+
+Whatever happens on the way, the way out is the same: nothing of the run is left running, and its folder says how
+it ended.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import time
+from collections.abc import Callable, Collection
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from deploy import actions, engine, lock, observe, page, plan, record, spec, watch
+from deploy.ending import Result
+from deploy.errors import DeployError, EngineLost, UsageError
+from deploy.facts import EngineFacts
+from deploy.progress import State
+from deploy.report import Report
+
+HOME = Path(__file__).resolve().parent.parent
+RUNS = HOME / "runs"
+DEFAULT_WORKERS = 2
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the user asked for, as text; empty means not said."""
+
+    workers: str = ""
+    ground: str = ""
+    resume: str = ""
+    arguments: str = ""
+
+
+class Interrupts:
+    """Counts Ctrl-C (and SIGTERM, SIGHUP) instead of dying of it, while it is entered."""
+
+    def __init__(self, report: Report) -> None:
+        self.count, self._report = 0, report
+        self._before: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> Interrupts:
+        self._before = {number: signal.signal(number, self._heard) for number in _SIGNALS}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _heard(self, number: int, _: FrameType | None) -> None:
+        self.count += 1
+        if number == signal.SIGHUP:  # the terminal is gone; writing to it would be an error in the middle of the stop
+            self._report.mute()
+
+
+def up(options: Options, report: Report) -> int:
+    """Train as asked, to the end; returns the exit code. Raises DeployError for faults before the first node starts."""
+    choice = record.choose(RUNS, options.resume, _split(options.arguments))
+    workers = plan.check_workers(options.workers or str(DEFAULT_WORKERS if choice.workers is None else choice.workers))
+    asked = options.ground or "auto"
+    facts = EngineFacts(answers=False) if asked == "processes" else engine.find_engine()
+    where = plan.choose_ground(asked, facts)
+    if where.name == "processes":
+        plan.check_processes(observe.machine())
+    else:
+        actions.prepare_image(HOME, report.note)
+    with ExitStack() as held, Interrupts(report) as interrupts:
+        run_dir = choice.run_dir or record.make_folder(RUNS, choice.arguments, time.time())
+        _take(run_dir, held)
+        record.open_start(run_dir, choice, where.name, where.why, spec.node_names(workers), time.time())
+        if choice.run_dir:
+            report.note(f"going on in {shown(run_dir)}, start {choice.start}")
+        port = _choose_port(held, report) if where.name == "processes" else spec.MASTER_PORT
+        machine = observe.machine()
+        run = spec.local_spec(run_dir, choice.start, workers, choice.arguments, port, machine.cores, machine.system)
+        ground = _ground(where.name, run)
+        held.callback(ground.kill)
+        return _train(run, ground, where.why, report, interrupts)
+
+
+def stop_all(report: Report) -> int:
+    """`make down`: end every run of this checkout, on either ground; returns how many things were running."""
+    count = actions.stop_local_runs(RUNS, report.note)
+    if engine.find_engine().answers:
+        count += actions.stop_containers(HOME, report.note)
+    report.note("nothing was running" if not count else "down: nothing of this checkout's runs is left running")
+    return count
+
+
+def write_page(run_dir: Path) -> Path:
+    """Build report.html from what lies in the run folder; returns its path."""
+    path = run_dir / "report.html"
+    aside = path.with_name(f".report.{os.getpid()}")
+    aside.write_text(page.build(run_dir))
+    aside.replace(path)
+    return path
+
+
+def shown(path: Path) -> str:
+    """A path as the user would type it: relative where it lies below the current folder."""
+    with suppress(ValueError):
+        return str(path.relative_to(Path.cwd()))
+    return str(path)
+
+
+def _train(run: spec.RunSpec, ground: actions.Ground, why: str, report: Report, interrupts: Interrupts) -> int:
+    state = State(run.names)
+    follower = watch.Follower(run.run_dir)
+    began = time.monotonic()
+    try:
+        ground.start()
+        with report.following(state, spec.recipe_name(run.arguments), why) as tell:
+            requests = _announced(lambda: interrupts.count, report)
+            result = watch.follow(ground, follower, state, tell, requests)
+    except EngineLost as fault:
+        result = Result("failed", fault.message, fault.hint, step=state.step)
+    except DeployError as fault:
+        record.close(run.run_dir, Result("failed", fault.message, fault.hint), state, time.monotonic() - began)
+        raise
+    with suppress(EngineLost):  # said already; the containers died with their engine
+        ground.collect_logs()
+        ground.kill()
+    outcome = record.close(run.run_dir, result, state, time.monotonic() - began)
+    path = write_page(run.run_dir)
+    report.result(result, state, outcome, shown(path), shown(run.run_dir))
+    return result.code
+
+
+def _announced(count: Callable[[], int], report: Report) -> Callable[[], int]:
+    """`count`, saying what each new Ctrl-C does the first time it is asked after it."""
+    said = 0
+
+    def requests() -> int:
+        nonlocal said
+        now = count()
+        if now and not said:
+            report.warn("stopping: waiting for a checkpoint (Ctrl-C again kills)")
+        if now > 1 and said < 2:
+            report.warn("killing every node")
+        said = max(said, now)
+        return now
+
+    return requests
+
+
+def _ground(name: plan.GroundName, run: spec.RunSpec) -> actions.Ground:
+    if name == "processes":
+        return actions.ProcessGround(run, HOME)
+    record.give_to_image_user(run.run_dir)
+    return actions.DockerGround(run, HOME)
+
+
+def _take(run_dir: Path, held: ExitStack) -> None:
+    """Hold the run's lock, or refuse by name: two commands must not drive one run."""
+    taken = lock.hold_run(run_dir)
+    if taken is None or run_dir.name in observe.runs_going_on(RUNS):
+        if taken:
+            taken.release()
+        raise DeployError(
+            f"{run_dir.name} is still going on",
+            f"wait for its end, or `make down` first; then `make up RESUME={shown(run_dir)}`",
+        )
+    held.callback(taken.release)
+
+
+def _choose_port(held: ExitStack, report: Report) -> int:
+    """A port nobody listens on and no other run is about to; held until this run ends."""
+    taken: Collection[int] = observe.busy_ports(range(spec.MASTER_PORT, spec.MASTER_PORT + plan.PORTS_TO_TRY))
+    while True:
+        choice = plan.choose_port(spec.MASTER_PORT, taken)
+        claim = lock.hold_port(choice.port)
+        if claim:
+            held.callback(claim.release)
+            if choice.note:
+                report.note(choice.note)
+            return choice.port
+        taken = {*taken, choice.port}
+
+
+def _split(arguments: str) -> list[str]:
+    try:
+        return shlex.split(arguments)
+    except ValueError as fault:
+        hint = 'quote as in a shell: ARGS="--recipe text --steps 100"'
+        raise UsageError(f"ARGS={arguments}: {fault}", hint) from fault

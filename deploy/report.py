@@ -1,0 +1,201 @@
+"""The only door to the terminal (rich): a live view where there is one, plain lines elsewhere, JSON lines for programs.
+
+Standard output is data (results, listings, JSON lines), standard error is narration. Words come from lines.py; text
+that came from a node is printed as text, never as markup.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+from rich.theme import Theme
+
+from deploy import lines
+from deploy.ending import Result
+from deploy.errors import DeployError
+from deploy.facts import RunFacts
+from deploy.progress import Event, Happening, State
+
+THEME = Theme({"node": "bold", "ok": "bold green", "bad": "bold red", "warn": "yellow", "hint": "cyan", "quiet": "dim"})
+_VERDICT_STYLES = {"done": "ok", "stopped": "warn", "running": "hint"}
+_REFRESH_S = 0.125
+_PLAIN_EVERY_S = 2.0
+_SPARKLINE = 24
+_STORY_LINES = 4
+# Of the view: headline, metrics, a line for the nodes left out, and the story.
+_LINES_BESIDE_NODES = 5 + _STORY_LINES
+
+
+class Report:
+    """Where a command speaks. `as_json`: every event and the result as one JSON object a line on standard output."""
+
+    def __init__(self, as_json: bool = False, out: Console | None = None, err: Console | None = None) -> None:
+        self._json = as_json
+        self._out = out or _console(sys.stdout)
+        self._err = err or _console(sys.stderr)
+
+    def note(self, text: str) -> None:
+        """Narrate: what is being done and takes a while, or what came out unexpectedly."""
+        self._say(text, "quiet")
+
+    def warn(self, text: str) -> None:
+        """Something the user asked for goes another way."""
+        self._say(text, "warn")
+
+    def mute(self) -> None:
+        """Say nothing more: the terminal is gone."""
+        self._out.file = self._err.file = open(os.devnull, "w")  # noqa: SIM115 (open until the process ends)
+
+    def error(self, fault: DeployError) -> None:
+        """An expected fault, with its hint."""
+        for line, style in zip(lines.error_lines(fault), ("bad", "hint"), strict=False):
+            label, _, rest = line.partition(": ")
+            self._print(self._err, Text.assemble((f"{label}:", style), f" {rest}"))
+        if self._json:
+            self._data({"kind": "error", "message": fault.message, "hint": fault.hint})
+
+    @contextmanager
+    def following(self, state: State, recipe: str, why: str) -> Iterator[Callable[[list[Event]], None]]:
+        """Show a run while it goes on; yields the function that takes its new events."""
+        if self._json:
+            yield self._data_lines
+        elif self._err.is_terminal:
+            live = _LiveView(self._err, state, recipe, why)
+            try:
+                yield live.tell
+            finally:
+                live.close()
+        else:
+            yield _PlainView(self._say, state, recipe, why).tell
+
+    def result(self, result: Result, state: State, outcome: dict[str, Any], where: str, folder: str) -> None:
+        """How a run ended, and where everything lies. `where` is the page, `folder` the run folder."""
+        if self._json:
+            self._data({"kind": "result", **outcome, "report": where, "folder": folder})
+            return
+        head, *rest = lines.result_parts(result, state, outcome["seconds"], where)
+        self._print(self._out, Text.assemble((head, _VERDICT_STYLES.get(head, "bad")), "  ", "   ".join(rest)))
+        rate = f"{outcome['samples_per_s']:,.0f} samples/s   " if outcome.get("samples_per_s") else ""
+        self._print(self._out, Text(f"      {rate}checkpoints, metrics and logs in {folder}/", "quiet"))
+        if result.hint:
+            self._print(self._err, Text.assemble(("hint:", "hint"), f" {result.hint}"))
+
+    def runs(self, rows: Sequence[RunFacts]) -> None:
+        """The list of runs."""
+        if self._json:
+            for row in rows:
+                self._data(row.__dict__)
+            return
+        table = Table.grid(padding=(0, 3))
+        for row in rows:
+            name, verdict, *rest = lines.run_cells(row)
+            style = _VERDICT_STYLES.get(verdict, "quiet" if verdict == "unfinished" else "bad")
+            table.add_row(Text(name), Text(verdict, style), *(Text(cell, justify="right") for cell in rest))
+        self._out.print(table) if rows else self.note("no runs yet: `make up` starts one")
+
+    def _say(self, text: str, style: str) -> None:
+        self._print(self._err, Text(text, style))
+
+    def _data(self, value: dict[str, Any]) -> None:
+        print(json.dumps(value), file=self._out.file, flush=True)
+
+    def _data_lines(self, events: list[Event]) -> None:
+        for event in events:
+            self._data(event)
+
+    @staticmethod
+    def _print(console: Console, text: Text) -> None:
+        # Soft wrap: off a terminal rich would break paths at 80 columns.
+        console.print(text, soft_wrap=True, highlight=False)
+
+
+def view(state: State, recipe: str, why: str, height: int) -> RenderableType:
+    """The live view of one moment, as something rich can print (docs make their picture of it)."""
+    head, *rest = lines.headline(state.names, state, recipe, why)
+    title = Text.assemble(("muster up", "node"), "   ", head, "   ", ("   ".join(rest), "quiet"), overflow="ellipsis")
+    room = max(3, height - _LINES_BESIDE_NODES)
+    shown = state.names if len(state.names) <= room else state.names[:room]
+    table = Table.grid(padding=(0, 3, 0, 0))
+    for name in shown:
+        table.add_row(*_node_row(name, state))
+    parts: list[RenderableType] = [title, table]
+    if len(shown) < len(state.names):
+        more = len(state.names) - len(shown)
+        parts.append(Text(f"  and {more} more nodes, the slowest rank at step {state.step}", "quiet"))
+    metrics = lines.metric_parts(state, _SPARKLINE)
+    if metrics:
+        parts.append(Text("  " + "    ".join(metrics), overflow="ellipsis", no_wrap=True))
+    parts += [_story_line(line) for line in state.story[-_STORY_LINES:]]
+    return Group(*parts)
+
+
+class _LiveView:
+    """The view, redrawn in place on a terminal."""
+
+    def __init__(self, console: Console, state: State, recipe: str, why: str) -> None:
+        self._console, self._state, self._recipe, self._why = console, state, recipe, why
+        self._drawn = 0.0
+        self._live = Live(
+            self._view(), console=console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False
+        )
+        self._live.start(refresh=True)
+
+    def tell(self, events: list[Event]) -> None:
+        now = time.monotonic()
+        if now - self._drawn >= _REFRESH_S:
+            self._drawn = now
+            self._live.update(self._view(), refresh=True)
+
+    def close(self) -> None:
+        self._live.update(self._view(), refresh=True)
+        self._live.stop()
+
+    def _view(self) -> RenderableType:
+        return view(self._state, self._recipe, self._why, self._console.height)
+
+
+class _PlainView:
+    """The run's story as it happens, and a line of numbers every two seconds."""
+
+    def __init__(self, say: Callable[[str, str], None], state: State, recipe: str, why: str) -> None:
+        self._say, self._state = say, state
+        self._told = 0
+        self._last, self._step = time.monotonic(), 0
+        say("   ".join(["muster up", *lines.headline(state.names, state, recipe, why)]), "node")
+
+    def tell(self, events: list[Event]) -> None:
+        for line in self._state.story[self._told :]:
+            self._say(line.text, "warn" if line.grave else "")
+        self._told = len(self._state.story)
+        now = time.monotonic()
+        if self._state.step != self._step and now - self._last >= _PLAIN_EVERY_S:
+            self._last, self._step = now, self._state.step
+            self._say(lines.progress_line(self._state), "")
+
+
+def _node_row(name: str, state: State) -> list[Text]:
+    cells = lines.rank_cells(state.rank_of(name), state)
+    if not cells:
+        return [Text(f"  {name}", "node"), Text(lines.node_word(name, state), "quiet")]
+    styles = ["", "", *["quiet"] * len(cells)]
+    return [Text(f"  {name}", "node"), *(Text(cell, style) for cell, style in zip(cells, styles, strict=False))]
+
+
+def _story_line(line: Happening) -> Text:
+    at = time.strftime("%H:%M:%S", time.localtime(line.t))
+    words = (line.text, "warn" if line.grave else "quiet")
+    return Text.assemble(("  " + at + "  ", "quiet"), words, overflow="ellipsis", no_wrap=True)
+
+
+def _console(file: Any) -> Console:
+    return Console(file=file, theme=THEME, markup=False, emoji=False, highlight=False)

@@ -1,0 +1,102 @@
+"""What each node of a local run shall be: names, arguments, environment. Pure.
+
+The names below are the control side's half of docs/contract.md; tests/unit/test_contract.py holds them against the
+trainer's half.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+RUN_ID, RUN_DIR, NODE, STOP_ON_EOF = "MUSTER_RUN_ID", "MUSTER_RUN_DIR", "MUSTER_NODE", "MUSTER_STOP_ON_EOF"
+MUSTER_NAMES = (RUN_ID, RUN_DIR, NODE, STOP_ON_EOF)
+
+MASTER_PORT = 29500
+MAX_RESTARTS = 100
+MONITOR_INTERVAL_S = 0.1
+SHUTDOWN_TIMEOUT_S = 20
+# Leaving is noticed after interval x attempts = 5 s. With 2 attempts torch splits a job in two that train on alone.
+RDZV_CONF = "last_call_timeout=1,keep_alive_interval=1,keep_alive_max_attempt=5,join_timeout=60"
+
+DEFAULT_RECIPE = "digits"
+LOOPBACK = {"Linux": "lo", "Darwin": "lo0"}
+
+
+@dataclass(frozen=True)
+class NodeSpec:
+    """One node: its name, its place, and the variables it gets beside the ones of this shell."""
+
+    name: str
+    place: int
+    environment: dict[str, str]
+
+
+@dataclass(frozen=True)
+class RunSpec:
+    """One start of a run: `start` counts from 1 and grows with each resume."""
+
+    run_id: str
+    run_dir: Path
+    start: int
+    arguments: tuple[str, ...]
+    nodes: tuple[NodeSpec, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Node names by place."""
+        return tuple(node.name for node in self.nodes)
+
+
+def local_spec(
+    run_dir: Path, start: int, workers: int, arguments: Sequence[str], port: int, cores: int, system: str
+) -> RunSpec:
+    """The nodes of one start on local processes, one rank each, meeting on `port` of the loopback interface."""
+    names = node_names(workers)
+    interface = LOOPBACK.get(system, "lo")
+    shared = {
+        "PET_NNODES": str(len(names)),
+        "PET_NPROC_PER_NODE": "1",
+        "PET_RDZV_BACKEND": "c10d",
+        "PET_RDZV_ENDPOINT": f"127.0.0.1:{port}",
+        # Fresh for every start: a rendezvous that was closed once stays closed.
+        "PET_RDZV_ID": f"{run_dir.name}-{start}",
+        "PET_MAX_RESTARTS": str(MAX_RESTARTS),
+        "PET_MONITOR_INTERVAL": str(MONITOR_INTERVAL_S),
+        "PET_SHUTDOWN_TIMEOUT": str(SHUTDOWN_TIMEOUT_S),
+        "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
+        "GLOO_SOCKET_IFNAME": interface,
+        "NCCL_SOCKET_IFNAME": f"={interface}",
+        "OMP_NUM_THREADS": str(max(1, cores // len(names))),
+        RUN_ID: run_dir.name,
+        RUN_DIR: str(run_dir),
+        STOP_ON_EOF: "1",
+    }
+    nodes = (
+        NodeSpec(
+            name,
+            place,
+            shared
+            | {"PET_NODE_RANK": str(place), "PET_RDZV_CONF": f"is_host={int(place == 0)},{RDZV_CONF}", NODE: name},
+        )
+        for place, name in enumerate(names)
+    )
+    return RunSpec(run_dir.name, run_dir, start, tuple(arguments), tuple(nodes))
+
+
+def node_names(workers: int) -> tuple[str, ...]:
+    """`master`, `worker-1`, ... by place in the run."""
+    return ("master", *(f"worker-{number}" for number in range(1, workers + 1)))
+
+
+def recipe_name(arguments: Sequence[str]) -> str:
+    """The recipe the trainer's arguments name, fit for a folder's name: `my_recipe` for `--recipe lib/my_recipe.py`."""
+    recipe = DEFAULT_RECIPE
+    for position, argument in enumerate(arguments):
+        if argument == "--recipe" and position + 1 < len(arguments):
+            recipe = arguments[position + 1]
+        elif argument.startswith("--recipe="):
+            recipe = argument.partition("=")[2]
+    stem = Path(recipe).stem
+    return "".join(letter if letter.isalnum() or letter in "_-" else "-" for letter in stem) or DEFAULT_RECIPE
