@@ -1,0 +1,470 @@
+"""The report of a run: true numbers, nothing from outside, and a page for any state of the folder."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import time
+from html.parser import HTMLParser
+
+import pytest
+
+from deploy import page, page_data, page_timeline
+
+START = 1_780_000_000.0
+NODES = ["master", "worker-1", "worker-2"]
+HOSTILE = "</script><script>alert('x')</script><img src=http://evil.test/a>\ud800"
+
+
+class Page(HTMLParser):
+    """What a browser would make of the page: text by element, attributes, and scripts."""
+
+    VOID = frozenset({"meta", "br", "link", "img"})
+
+    def __init__(self, source):
+        super().__init__()
+        self.open, self.tags, self.texts, self.scripts = [], [], [], []
+        self.pairs, self.cells = {}, []
+        self.feed(source)
+        self.close()
+        assert not self.open, f"left open: {self.open}"
+
+    def handle_starttag(self, name, attributes):
+        self.tags.append((name, dict(attributes)))
+        if name in ("dt", "dd", "th", "td"):
+            self.cells.append("")
+        if name not in self.VOID:
+            self.open.append(name)
+
+    def handle_endtag(self, name):
+        assert self.open.pop() == name
+        if name in ("dd", "td"):
+            self.pairs[plain(self.cells[-2])] = plain(self.cells[-1])
+        if name not in ("b", "i", "em", "a", "code"):
+            self.texts.append(" ")
+
+    def handle_data(self, data):
+        if self.open and self.open[-1] == "script":
+            self.scripts.append(data)
+        elif "style" not in self.open:
+            self.texts.append(data)
+            if {"dt", "dd", "th", "td"} & set(self.open):
+                self.cells[-1] += data
+
+    @property
+    def text(self):
+        return plain("".join(self.texts))
+
+    def having(self, **wanted):
+        return [a for _, a in self.tags if all(a.get(k.rstrip("_")) == v for k, v in wanted.items())]
+
+
+def plain(text):
+    """Text with single ordinary spaces."""
+    return " ".join(text.replace("\u00a0", " ").split())
+
+
+def write(path, value):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(value))
+
+
+def write_lines(path, rows):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def sample(folder, steps=600, every=5, resumed_at=300, slow=2, checkpoint_every=100):
+    """The folder of a run on three nodes that was killed at step 340, resumed at 300, and kept waiting by one rank."""
+    chance = random.Random(7)
+    metrics, events = [], {rank: [] for rank in range(3)}
+
+    def told(rank, t, kind, **fields):
+        events[rank].append({"t": round(START + t, 3), "kind": kind, "rank": rank, "node": NODES[rank], **fields})
+
+    def stretch(first, last, begin, attempt):
+        for rank in range(3):
+            told(
+                rank,
+                begin + rank * 0.04,
+                "started",
+                attempt=attempt,
+                pid=4000 + rank,
+                host="gpu-a",
+                world=3,
+                device="cpu",
+                backend="gloo",
+            )
+        told(
+            0,
+            begin + 0.2,
+            "plan",
+            recipe="digits",
+            steps=steps,
+            start_step=first,
+            batch=96,
+            samples=1437,
+            precision="fp32",
+        )
+        if first:
+            changes = ["Learning rate schedule: 600 steps, as before"]
+            told(0, begin + 0.3, "resumed", step=first, path="checkpoints/step-00000300", changes=changes)
+        for step in range(first + every, last + 1, every):
+            t = begin + 0.5 + (step - first) * 0.03
+            loss = 2.3 * math.exp(-step / 110) * chance.uniform(0.75, 1.3) + 0.02
+            lr = 3e-3 * min(step / 50, 0.5 + 0.5 * math.cos(math.pi * step / steps))
+            metrics.append(
+                {
+                    "t": START + t,
+                    "step": step,
+                    "epoch": step * 96 / 1437,
+                    "loss": loss,
+                    "lr": lr,
+                    "grad_norm": 1.0,
+                    "samples_per_s": 3200 * chance.uniform(0.9, 1.06),
+                }
+            )
+            for rank in range(3):
+                data, compute = chance.uniform(0.8, 1.3), chance.uniform(14, 16) + (9 if rank == slow else 0)
+                wait = 30 - data - compute
+                told(
+                    rank,
+                    t,
+                    "step",
+                    step=step,
+                    steps=steps,
+                    count=every,
+                    data_ms=data,
+                    compute_ms=compute,
+                    wait_ms=wait,
+                    step_ms=30.0,
+                )
+            if step % checkpoint_every == 0:
+                values = {
+                    "loss": 2.1 * math.exp(-step / 120) + 0.048,
+                    "accuracy": 1 - 0.9 * math.exp(-step / 100) - 0.009,
+                }
+                told(
+                    0,
+                    t + 0.01,
+                    "checkpoint",
+                    step=step,
+                    pause_ms=3.1,
+                    write_ms=41.0,
+                    bytes=612_000,
+                    path=f"step-{step:08}",
+                )
+                told(0, t + 0.02, "evaluated", step=step, samples=360, values=values)
+                metrics.append({"t": START + t, "step": step, "eval": values, "samples": 360})
+
+    stretch(0, 340, 1.0, 0)
+    stretch(resumed_at, steps, 19.0, 1)
+    metrics[-2]["loss"] = 0.0312
+    metrics[-1]["eval"].update(loss=0.0641, accuracy=0.9889)
+    events[0][-1]["values"].update(loss=0.0641, accuracy=0.9889)
+    for rank in range(3):
+        told(rank, 29.5, "outcome", verdict="done", code=0, step=steps, message="", hint="", culprit=rank)
+        write_lines(folder / "ranks" / f"rank-{rank}.jsonl", events[rank])
+        write(
+            folder / "nodes" / f"{NODES[rank]}.json",
+            {"node": NODES[rank], "pid": 99, "host": "gpu-a", "t": START + 0.4},
+        )
+        (folder / "logs").mkdir(exist_ok=True)
+        (folder / "logs" / f"rank-{rank}.log").write_text("hello\n")
+    write_lines(folder / "metrics.jsonl", metrics)
+    write(
+        folder / "record.json",
+        {
+            "id": "2026-05-28-2026-digits",
+            "ground": "processes",
+            "why": "local processes (no Docker engine answers)",
+            "nodes": NODES,
+            "arguments": ["--recipe", "digits", "--steps", "600"],
+            "workers": 2,
+            "started": START,
+        },
+    )
+    write(
+        folder / "config.json",
+        {
+            "recipe": "digits",
+            "steps": 600,
+            "batch": 96,
+            "lr": 3e-3,
+            "precision": "fp32",
+            "clip": 1.0,
+            "seed": 0,
+            "compile": False,
+            "backend": "auto",
+            "checkpoint_every": 100,
+        },
+    )
+    write(
+        folder / "environment.json",
+        {
+            "python": "3.11.2",
+            "torch": "2.13.0+cpu",
+            "machine": {"cpus": 2, "host": "gpu-a"},
+            "variables": {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"},
+        },
+    )
+    write(
+        folder / "outcome.json",
+        {"verdict": "done", "code": 0, "seconds": 29.8, "samples_per_s": 3187.0, "accuracy": 0.9889},
+    )
+    write(folder / "checkpoints" / "step-00000600" / "manifest.json", {})
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run_dir(tmp_path_factory):
+    return sample(tmp_path_factory.mktemp("run"))
+
+
+@pytest.fixture(scope="module")
+def shown(run_dir):
+    return Page(page.build(run_dir))
+
+
+def series_of(shown, name):
+    """The points of a series as page.js would read them."""
+    every = [one for _, a in shown.tags if "data-series" in a for one in json.loads(a["data-series"])]
+    return next(one["points"] for one in every if one["name"] == name)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("held-out accuracy of 360 samples", "98.9 %"),
+        ("held-out loss", "0.0641"),
+        ("from start to end", "29.8 s"),
+        ("samples per second", "3,187"),
+        ("nodes", "3"),
+        ("Ground", "local processes (no Docker engine answers)"),
+        ("Recipe", "digits"),
+        ("Started", "2026-05-28 20:26:40 UTC"),
+        ("torch", "2.13.0+cpu"),
+        ("cpus", "2"),
+        ("checkpoint_every", "100"),
+    ],
+)
+def test_head_and_tables_tell_the_folders_values(shown, name, value):
+    assert shown.pairs[name] == value
+
+
+def test_verdict_and_the_command_to_do_it_again(shown):
+    assert "✓ Done" in shown.text
+    assert "Do it again make up GROUND=processes WORKERS=2 ARGS='--recipe digits --steps 600'" in shown.text
+    assert "Go on from here" not in shown.text
+
+
+def test_charts_take_the_last_value_for_a_step(shown):
+    training = series_of(shown, "training")
+    steps = [step for step, _ in training]
+    assert steps == sorted(set(steps)) == list(range(5, 601, 5))
+    assert training[-1] == [600, 0.0312]
+    assert series_of(shown, "held-out")[-1] == [600, 0.0641]
+    assert series_of(shown, "accuracy")[-1] == [600, 98.89]
+
+
+def test_resume_is_marked_on_every_chart_over_the_run(shown):
+    assert len([a for a in shown.having(class_="mark") if a["style"].startswith("left:")]) == 4
+    assert "Resumed at step 300" in shown.text
+    assert "Restarted, attempt 1" in shown.text
+
+
+def test_straggler_is_named_with_its_reason(shown):
+    assert "Rank 2 (worker-2) is the straggler" in shown.text
+    assert "Its compute takes 24." in shown.text
+
+
+def test_timeline_merges_ranks_and_tells_in_order(shown):
+    times = [
+        shown.text.index(words)
+        for words in (
+            "Nodes up master on gpu-a, worker-1 on gpu-a, worker-2 on gpu-a",
+            "Started ranks 0–2",
+            "Checkpoint at step 200",
+            "Resumed at step 300",
+            "Checkpoint at step 600",
+            "Done ranks 0–2",
+        )
+    ]
+    assert times == sorted(times)
+    assert "pause 3.1 ms · written in 41.0 ms · 612 kB" in shown.text
+
+
+def test_nothing_comes_from_outside(shown, run_dir):
+    policy = shown.having(**{"http-equiv": "Content-Security-Policy"})[0]["content"]
+    assert "default-src 'none'" in policy
+    assert "script-src 'sha256-" in policy
+    links = [
+        a[name] for _, a in shown.tags for name in ("href", "src", "srcset", "data", "poster", "action") if name in a
+    ]
+    assert "logs/rank-0.log" in links
+    for link in links:
+        assert (run_dir / link).exists(), link
+    assert not {"link", "img", "iframe", "object", "base"} & {name for name, _ in shown.tags}
+    assert "url(" not in page.build(run_dir)
+    assert "@import" not in page.build(run_dir)
+
+
+def test_text_from_a_node_stays_text(tmp_path):
+    sample(tmp_path)
+    write(
+        tmp_path / "record.json",
+        {"id": HOSTILE, "ground": HOSTILE, "why": HOSTILE, "nodes": [HOSTILE], "arguments": [HOSTILE]},
+    )
+    write(tmp_path / "config.json", {HOSTILE: HOSTILE, "recipe": HOSTILE})
+    write(tmp_path / "outcome.json", {"verdict": HOSTILE, "message": HOSTILE, "hint": HOSTILE, "node": HOSTILE})
+    write(tmp_path / "nodes" / "x.json", {"node": HOSTILE, "t": START, "host": HOSTILE})
+    event = {
+        "t": START,
+        "rank": 1,
+        "node": HOSTILE,
+        "step": 5,
+        "message": HOSTILE,
+        "path": HOSTILE,
+        "changes": [HOSTILE],
+    }
+    kinds = ("started", "plan", "resumed", "checkpoint_failed", "checkpoint_damaged", "stopping", "outcome", HOSTILE)
+    evaluated = {**event, "kind": "evaluated", "values": {HOSTILE: 1.0}}
+    timed = {**event, "kind": "step", "data_ms": 1, "compute_ms": 1, "wait_ms": 1, "step_ms": 3}
+    write_lines(tmp_path / "ranks" / "rank-1.jsonl", [{**event, "kind": kind} for kind in kinds] + [evaluated, timed])
+    (tmp_path / "logs" / "<script>.log").write_text("")
+    source = page.build(tmp_path)
+    shown = Page(source)
+    assert shown.text.count("alert('x')") > 12
+    assert len(shown.scripts) == 1
+    assert "alert" not in shown.scripts[0]
+    assert not [name for name, _ in shown.tags if name == "img"]
+    source.encode("utf-8")
+
+
+def test_torn_lines_are_said_and_the_rest_is_shown(tmp_path):
+    sample(tmp_path)
+    for name in ("metrics.jsonl", "ranks/rank-0.jsonl"):
+        with (tmp_path / name).open("a") as file:
+            file.write('{"t": 1780000030.1, "step": 605, "lo')
+    shown = Page(page.build(tmp_path))
+    assert "metrics.jsonl: its last line is torn, left out" in shown.text
+    assert "rank-0.jsonl: its last line is torn, left out" in shown.text
+    assert series_of(shown, "training")[-1] == [600, 0.0312]
+
+
+@pytest.mark.parametrize(
+    "rubbish",
+    [
+        b"",
+        b"\x00\xff\xfe",
+        b"null",
+        b"[1]",
+        b'{"t": {}',
+        b"[" * 100_000,
+        b'{"t": "x", "step": true}',
+        b'{"step": 5, "eval": {"loss": "a", "accuracy": 1e999}, "kind": "evaluated", "values": [1]}',
+        b'{"step": 1e400, "loss": NaN, "t": 1e300, "kind": "outcome"}',
+        b'{"step": -5, "loss": -1e308, "t": -1e300, "kind": "plan", "lr": 1e-320, "nodes": 5}',
+        b'{"step": ' + b"9" * 400 + b', "kind": "started", "attempt": "x"}',
+    ],
+)
+def test_rubbish_in_any_file_never_raises(tmp_path, rubbish):
+    sample(tmp_path)
+    files = [path for path in tmp_path.rglob("*.json*") if "checkpoints" not in path.parts]
+    assert len(files) > 10
+    for path in files:
+        path.write_bytes(rubbish)
+    Page(page.build(tmp_path))
+
+
+@pytest.mark.parametrize("name", ["record.json", "config.json", "environment.json", "outcome.json", "metrics.jsonl"])
+def test_a_missing_file_is_named(tmp_path, name):
+    sample(tmp_path)
+    (tmp_path / name).unlink()
+    shown = Page(page.build(tmp_path))
+    assert f"{name}: missing" in shown.text
+    assert "98.9 %" in shown.text or name == "metrics.jsonl"
+
+
+def test_a_file_that_is_a_folder_and_an_empty_run(tmp_path):
+    empty = Page(page.build(tmp_path))
+    assert "No outcome was recorded" in empty.text
+    assert "No rank recorded step times" in empty.text
+    assert "metrics.jsonl: missing" in empty.text
+    (tmp_path / "metrics.jsonl").mkdir()
+    assert "metrics.jsonl: cannot be read" in Page(page.build(tmp_path)).text
+    assert "there is no such folder" in Page(page.build(tmp_path / "gone")).text
+
+
+def test_failure_names_the_culprit_and_the_hint_even_without_the_control_side(tmp_path):
+    sample(tmp_path)
+    (tmp_path / "outcome.json").unlink()
+    with (tmp_path / "ranks" / "rank-0.jsonl").open("a") as file:
+        end = {
+            "t": START + 30,
+            "kind": "outcome",
+            "rank": 0,
+            "node": "master",
+            "culprit": 2,
+            "culprit_node": "worker-2",
+        }
+        file.write(
+            json.dumps({**end, "verdict": "failed", "message": "the loss is not finite", "hint": "lower --lr"}) + "\n"
+        )
+    shown = Page(page.build(tmp_path))
+    assert "✕ Failed" in shown.text
+    assert "rank 2 on worker-2: the loss is not finite" in shown.text
+    assert "hint lower --lr" in shown.text
+    assert f"Go on from here make up RESUME=runs/{tmp_path.name}" in shown.text
+
+
+def test_control_side_adds_what_no_rank_could_tell(tmp_path):
+    sample(tmp_path)
+    first = json.loads((tmp_path / "ranks" / "rank-0.jsonl").read_text().split("\n")[0])
+    lost = {"t": START + 15, "text": "worker-1 (rank 1) was killed (SIGKILL) at step 340", "grave": True}
+    write_lines(tmp_path / "timeline.jsonl", [{"t": first["t"], "text": "said twice", "grave": False}, lost])
+    shown = Page(page.build(tmp_path))
+    assert shown.text.index("Evaluated at step 300") < shown.text.index(lost["text"]) < shown.text.index("Resumed at")
+    assert "said twice" not in shown.text
+
+
+def test_seconds_of_a_resumed_run_are_those_of_its_last_start(tmp_path):
+    sample(tmp_path)
+    record = json.loads((tmp_path / "record.json").read_text())
+    write(tmp_path / "record.json", {**record, "starts": [{}, {}]})
+    assert Page(page.build(tmp_path)).pairs["in the last of 2 starts"] == "29.8 s"
+
+
+def test_a_long_run_stays_small_and_quick(tmp_path):
+    sample(tmp_path, steps=1000, every=1, checkpoint_every=4)
+    rows = (
+        {
+            "t": START + i,
+            "step": i,
+            "epoch": i / 15,
+            "loss": 2.0 if i != 77_777 else 9.5,
+            "lr": 1e-3,
+            "grad_norm": 1.0,
+            "samples_per_s": 5e3 + i % 7,
+        }
+        for i in range(1, 200_001)
+    )
+    write_lines(tmp_path / "metrics.jsonl", rows)
+    began = time.process_time()
+    source = page.build(tmp_path)
+    spent = time.process_time() - began
+    shown = Page(source)
+    assert [77_777, 9.5] in series_of(shown, "training"), "thinning lost the spike"
+    assert len(source) < 1_000_000
+    assert spent < 4, "seconds of processor time"
+    assert "details" in {name for name, _ in shown.tags}
+
+
+def test_many_checkpoints_are_folded_and_the_rest_is_not():
+    events = [page_data.Event(START + i, "checkpoint", 0, "m", {"step": i, "pause_ms": 3 + i % 2}) for i in range(40)]
+    stop = page_data.Event(START + 50, "stopping", 0, "m", {"step": 40, "message": "SIGTERM"})
+    shown = Page(page_timeline.section([*events, stop], START))
+    assert "40 checkpoints: pause 3.5 ms median, 4.0 ms longest" in shown.text
+    assert [name for name, _ in shown.tags].count("details") == 1
+    assert "Stopping at step 40" in shown.text
