@@ -26,14 +26,14 @@ from trainer.snapshot import Snapshot
 
 @dataclass(frozen=True)
 class Written:
-    """How a write ended: `path` and `bytes` of the new checkpoint, or the `fault`; then the earlier ones stand."""
+    """How a write ended: `path` and `bytes` of the new checkpoint, or the `error`; then the earlier ones stand."""
 
     step: int
     pause_ms: float
     write_ms: float
     path: Path | None = None
     bytes: int = 0
-    fault: str = ""
+    error: TrainError | None = None
 
 
 class BackgroundWriter:
@@ -69,14 +69,12 @@ class BackgroundWriter:
         self._writes.append(self._thread.submit(self._write, snapshot, step, copied, metric, summary, pause_ms))
         return pause_ms
 
-    def finish(self) -> Written | None:
-        """Wait until everything submitted is written, and return how the last write ended. No `submit` after it.
-
-        A failed write does not raise, it has a `fault`: the other ranks wait to hear of it.
-        """
+    def finish(self) -> None:
+        """Wait until everything submitted is written. Raises TrainError if the last write failed. No `submit` after."""
         self._thread.shutdown(wait=True)
         ended = [write.result() for write in self._writes]
-        return ended[-1] if ended else None
+        if ended and ended[-1].error:
+            raise ended[-1].error
 
     def _write(
         self,
@@ -88,15 +86,15 @@ class BackgroundWriter:
         pause_ms: float,
     ) -> Written:
         began = time.perf_counter()
-        path, size, fault = None, 0, ""
+        path, size, error = None, 0, None
         try:
             path = checkpoint.write(self._folder, step, state, metric=metric, summary=summary)
             size = (path / STATE).stat().st_size
-        except TrainError as error:
-            fault = f"{error.message} ({error.hint})" if error.hint else error.message
+        except TrainError as failure:
+            error = failure
         finally:
             self._free.put(snapshot)
-        written = Written(step, pause_ms, (time.perf_counter() - began) * 1e3, path, size, fault)
+        written = Written(step, pause_ms, (time.perf_counter() - began) * 1e3, path, size, error)
         if path:
             checkpoint.prune(self._folder, self._keep_last, self._keep_best)
         self._on_done(written)

@@ -13,6 +13,7 @@ import torch
 
 from trainer import checkpoint
 from trainer.background import BackgroundWriter
+from trainer.errors import TrainError
 
 ROOT = Path(checkpoint.__file__).parents[1]
 
@@ -25,14 +26,13 @@ def test_each_checkpoint_holds_the_step_it_was_submitted_at(tmp_path):
         state["w"].fill_(step)
         assert writer.submit(step, state, None, {"world": 1}) > 0
     state["w"].fill_(-1)
-    last = writer.finish()
+    writer.finish()
 
     assert [one.step for one in done] == [1, 2, 3, 4, 5, 6]
-    assert last == done[-1]
     for one in done:
         loaded, manifest = checkpoint.load(one.path)
         assert torch.unique(loaded["w"]).tolist() == [one.step] == [loaded["step"]]
-        assert (one.fault, one.bytes) == ("", manifest.bytes)
+        assert (one.error, one.bytes) == (None, manifest.bytes)
         assert one.pause_ms > 0
         assert one.write_ms > 0
 
@@ -58,7 +58,7 @@ def test_submit_does_not_wait_for_the_disk(tmp_path):
     writer.submit(2, {"w": torch.ones(10)}, None, {})  # returns while the first is not done
     assert not (tmp_path / "step-00000002").exists()
     held.set()
-    assert writer.finish().step == 2
+    writer.finish()
     assert checkpoint.newest_usable(tmp_path)[0].manifest.step == 2
 
 
@@ -75,13 +75,13 @@ def test_a_failed_write_is_told_and_training_goes_on(tmp_path):
     assert told.wait(30)
     folder.unlink()
     writer.submit(2, {"w": torch.zeros(10)}, None, {})
-    last = writer.finish()
+    writer.finish()
 
     assert (done[0].path, done[0].bytes) == (None, 0)
-    assert str(folder) in done[0].fault
-    assert "step 1 cannot be written" in done[0].fault
-    assert last.fault == ""
-    assert last.path == folder / "step-00000002"
+    assert str(folder) in done[0].error.message
+    assert "step 1 cannot be written" in done[0].error.message
+    assert done[1].error is None
+    assert done[1].path == folder / "step-00000002"
 
 
 def test_finish_says_that_the_last_write_failed(tmp_path):
@@ -89,11 +89,13 @@ def test_finish_says_that_the_last_write_failed(tmp_path):
     folder.write_text("a file where the folder should be")
     writer = BackgroundWriter(folder, 3, False, lambda written: None)
     writer.submit(1, {"w": torch.zeros(10)}, None, {})
-    assert "cannot be written" in writer.finish().fault
+    with pytest.raises(TrainError, match="step 1 cannot be written"):
+        writer.finish()
 
 
 def test_finish_with_nothing_submitted(tmp_path):
-    assert BackgroundWriter(tmp_path, 3, False, print).finish() is None
+    BackgroundWriter(tmp_path, 3, False, print).finish()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_bug_in_the_callback_is_not_swallowed(tmp_path):
@@ -109,7 +111,8 @@ def test_a_state_that_cannot_be_kept_is_refused_at_once_and_holds_nothing_up(tmp
         with pytest.raises(TypeError, match="a checkpoint cannot hold a object"):
             writer.submit(1, {"w": object()}, None, {})
     writer.submit(1, {"w": torch.zeros(10)}, None, {})
-    assert writer.finish().fault == ""
+    writer.finish()
+    assert checkpoint.newest_usable(tmp_path)[0].manifest.step == 1
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="priorities are a thread's own on Linux alone")
@@ -131,6 +134,7 @@ CRASH = """
 import sys, torch
 from pathlib import Path
 from trainer.background import BackgroundWriter
+from trainer.errors import TrainError
 
 writer = BackgroundWriter(Path(sys.argv[1]), 3, False, lambda written: None)
 for step in (1, 2):
