@@ -1,0 +1,257 @@
+"""What is trained: find, check, load and call a recipe, a plain Python file of functions (docs/recipes.md).
+
+The agent uses `check` and `defaults`, which read the file without executing it and without torch, so that a bad one is
+refused in milliseconds, before ranks start. A rank uses `load` and calls the functions through what stands below it,
+so that a fault in the user's file is told as such: its line, not ours.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import importlib.util
+import sys
+import traceback
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from trainer.errors import Refused, TrainError
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn, optim
+    from torch.utils.data import Dataset
+
+BUILT_IN = {name: Path(__file__).parent / "recipes" / f"{name}.py" for name in ("digits", "text")}
+NEEDED = {"model": "model()", "datasets": "datasets(data)", "loss": "loss(model, batch)"}
+OPTIONAL = {"optimizer": "optimizer(model, lr)", "metrics": "metrics(model, batch)", "collate": "collate(samples)"}
+GUIDE = f"a recipe has {', '.join(NEEDED.values())}; it may have {', '.join(OPTIONAL.values())}: see docs/recipes.md"
+# What torch 2.13's gloo and NCCL say, in a plain RuntimeError, when another rank is gone or late.
+LOST_PEER = ("gloo", "nccl", "connection closed by peer", "connection reset by peer", "broken pipe", "socket timeout")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A loaded recipe: its functions, None where an optional one is absent, and the trainer options it likes."""
+
+    name: str
+    path: Path
+    defaults: dict[str, Any]
+    model: Callable[[], nn.Module]
+    datasets: Callable[[Path | None], tuple[Dataset[Any], Dataset[Any]]]
+    loss: Callable[[nn.Module, Any], Tensor]
+    optimizer: Callable[[nn.Module, float], optim.Optimizer] | None = None
+    metrics: Callable[[nn.Module, Any], dict[str, Tensor]] | None = None
+    collate: Callable[[list[Any]], Any] | None = None
+
+
+def defaults(name_or_path: str) -> dict[str, Any]:
+    """The recipe's DEFAULTS, empty without them, read without executing it. Raises Refused unless a plain dict."""
+    path = find(name_or_path)
+    found: dict[str, Any] = {}
+    for node in _top_level(_parse(path).body):
+        if "DEFAULTS" not in _binds(node):
+            continue
+        where = f"{_shown(path)}:{node.lineno}: DEFAULTS"
+        hint = 'write it out as a plain dict, such as DEFAULTS = {"steps": 500, "lr": 0.001}'
+        try:
+            found = ast.literal_eval(getattr(node, "value", None) or node)
+        except (ValueError, TypeError):
+            raise Refused(f"{where}: cannot be read without running the recipe", hint) from None
+        if not isinstance(found, dict) or not all(isinstance(key, str) for key in found):
+            raise Refused(f"{where}: not a dict with names as keys, got {found!r}", hint)
+    return found
+
+
+def check(name_or_path: str) -> None:
+    """Read the recipe without executing it. Raises Refused: no such file, not Python, or a function missing or odd."""
+    path = find(name_or_path)
+    nodes = list(_top_level(_parse(path).body))
+    bound = {name: node for node in nodes for name in _binds(node)}
+    # What `from x import *` brings is known only once it runs: load() looks again.
+    missing = [name for name in NEEDED if name not in bound and "*" not in bound]
+    if missing:
+        raise Refused(f"{_shown(path)}: lacks {' and '.join(missing)}", GUIDE)
+    for name, signature in (NEEDED | OPTIONAL).items():
+        node = bound.get(name)
+        # A decorator may change what a function takes, and an assigned or imported name says nothing about it.
+        if isinstance(node, ast.FunctionDef) and not node.decorator_list and not _takes(node, signature):
+            got = f"def {name}({ast.unparse(node.args)})"
+            raise Refused(f"{_shown(path)}:{node.lineno}: {name}: called as {signature}, got {got}", GUIDE)
+
+
+def find(name_or_path: str) -> Path:
+    """The recipe's file, absolute. Raises Refused for an unknown name or a path without a file."""
+    if name_or_path in BUILT_IN:
+        return BUILT_IN[name_or_path]
+    path = Path(name_or_path)
+    known = f"built-in: {', '.join(BUILT_IN)}; or give the path of a .py file"
+    if path.suffix != ".py":
+        raise Refused(f"--recipe {name_or_path}: no such recipe", known)
+    if not path.is_file():
+        got = "a folder" if path.is_dir() else "nothing"
+        raise Refused(f"--recipe {name_or_path}: no such file in {Path.cwd()}, got {got}", known)
+    return path.resolve()
+
+
+def load(name_or_path: str) -> Recipe:
+    """Check the recipe and execute its file. Raises Refused as `check` does, TrainError when it raises."""
+    check(name_or_path)
+    path = find(name_or_path)
+    with _blame(path, "on import"):
+        built_in = name_or_path in BUILT_IN
+        module = importlib.import_module(f"trainer.recipes.{name_or_path}") if built_in else _execute(path)
+    functions = {name: getattr(module, name, None) for name in NEEDED | OPTIONAL}
+    for name, function in functions.items():
+        if not callable(function) and (name in NEEDED or function is not None):
+            raise Refused(f"{_shown(path)}: {name}: not a function, got {type(function).__name__}", GUIDE)
+    return Recipe(name=path.stem, path=path, defaults=defaults(name_or_path), **functions)  # type: ignore[arg-type]
+
+
+def build_model(recipe: Recipe) -> nn.Module:
+    """The recipe's model, on the CPU. Raises TrainError naming the recipe when it raises or returns another thing."""
+    from torch import nn
+
+    with blame(recipe, "model"):
+        model = recipe.model()
+    if not isinstance(model, nn.Module):
+        raise _returned(recipe, "model", f"returned {_kind(model)}, not an nn.Module")
+    return model
+
+
+def build_datasets(recipe: Recipe, data: Path | None) -> tuple[Dataset[Any], Dataset[Any]]:
+    """The recipe's training and held-out sets, both map-style. Raises TrainError as `build_model` does."""
+    with blame(recipe, "datasets"):
+        pair = recipe.datasets(data)
+    if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+        raise _returned(recipe, "datasets", f"returned {_kind(pair)}, not two datasets: training, held out")
+    for dataset in pair:
+        if not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__"):
+            raise _returned(recipe, "datasets", f"returned {_kind(dataset)}, which has no length or cannot be indexed")
+    return pair[0], pair[1]
+
+
+def compute_loss(recipe: Recipe, model: nn.Module, batch: Any) -> Tensor:
+    """The batch's mean loss, shape (). Raises TrainError as `build_model` does; a lost peer's error passes."""
+    with blame(recipe, "loss"):
+        loss = recipe.loss(model, batch)
+    if getattr(loss, "shape", None) != ():
+        raise _returned(recipe, "loss", f"returned {_kind(loss)}, not a scalar tensor: the mean over the batch")
+    return loss
+
+
+def compute_metrics(recipe: Recipe, model: nn.Module, batch: Any) -> dict[str, Tensor]:
+    """Each metric's values, shape (batch,); empty without `metrics`. Raises TrainError as `build_model` does."""
+    if recipe.metrics is None:
+        return {}
+    with blame(recipe, "metrics"):
+        metrics = recipe.metrics(model, batch)
+    if not isinstance(metrics, dict):
+        raise _returned(recipe, "metrics", f"returned {_kind(metrics)}, not a dict of name: tensor")
+    for name, values in metrics.items():
+        if len(getattr(values, "shape", ())) != 1:
+            raise _returned(recipe, "metrics", f"returned {_kind(values)} for {name!r}, not one value a sample")
+    return metrics
+
+
+@contextmanager
+def blame(recipe: Recipe, function: str) -> Iterator[None]:
+    """Turn what `function` of the recipe raises into a TrainError with its line; let a lost peer's error pass."""
+    with _blame(recipe.path, function):
+        yield
+
+
+@contextmanager
+def _blame(path: Path, doing: str) -> Iterator[None]:
+    try:
+        yield
+    except TrainError:
+        raise
+    except Exception as error:
+        if _lost_peer(error):
+            raise
+        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
+        where = f"{_shown(path)}:{lines[-1]}" if lines else _shown(path)
+        hint = "correct the recipe; docs/recipes.md says what each function gets and returns"
+        if isinstance(error, ModuleNotFoundError):
+            hint = f"install {error.name} where the ranks run: in the image, or in this Python environment"
+        raise TrainError(f"{where}: {doing}: {type(error).__name__}: {error}", hint) from error
+
+
+def _lost_peer(error: Exception) -> bool:
+    """Whether communication failed: that says nothing about the recipe in whose forward pass it surfaced."""
+    kind = getattr(sys.modules.get("torch.distributed"), "DistError", None)
+    if kind is not None and isinstance(error, kind):
+        return True
+    return isinstance(error, RuntimeError) and any(words in str(error).lower() for words in LOST_PEER)
+
+
+def _execute(path: Path) -> ModuleType:
+    """Run a user's file as a module, registered so that what it defines can be pickled."""
+    # A recipe may import the files beside it. Last on the path: its random.py must not replace Python's.
+    if str(path.parent) not in sys.path:
+        sys.path.append(str(path.parent))
+    spec = importlib.util.spec_from_file_location(f"recipe_{path.stem}", path)
+    assert spec is not None  # find() lets only .py files through
+    assert spec.loader is not None
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _parse(path: Path) -> ast.Module:
+    """The file's syntax tree. Raises Refused with the line that is not Python."""
+    try:
+        return ast.parse(path.read_bytes(), str(path))
+    except SyntaxError as error:
+        raise Refused(f"{_shown(path)}:{error.lineno or 1}: not Python: {error.msg}", f"try: python {path}") from None
+    except (OSError, ValueError) as error:  # ValueError: a zero byte
+        raise Refused(f"{_shown(path)}: cannot be read: {error}", "give --recipe a readable Python file") from None
+
+
+def _top_level(body: Iterable[ast.AST]) -> Iterator[ast.stmt]:
+    """Every statement that runs on import: those inside `if` and `try` too, those inside functions not."""
+    for node in body:
+        if isinstance(node, ast.stmt):
+            yield node
+        if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            yield from _top_level(ast.iter_child_nodes(node))
+
+
+def _binds(node: ast.stmt) -> set[str]:
+    """The names that the statement gives a value."""
+    match node:
+        case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
+            return {name}
+        case ast.Import(names=aliases) | ast.ImportFrom(names=aliases):
+            return {alias.asname or alias.name for alias in aliases}
+        case ast.Assign(targets=targets):
+            return {part.id for target in targets for part in ast.walk(target) if isinstance(part, ast.Name)}
+        case ast.AnnAssign(target=ast.Name(id=name), value=value) if value is not None:
+            return {name}
+    return set()
+
+
+def _takes(node: ast.FunctionDef, signature: str) -> bool:
+    """Whether the function can be called with as many positional arguments as the signature has."""
+    given = len(ast.parse(signature, mode="eval").body.args)  # type: ignore[attr-defined]
+    arguments = node.args
+    most = len(arguments.posonlyargs) + len(arguments.args)
+    named_only = any(default is None for default in arguments.kw_defaults)
+    return most - len(arguments.defaults) <= given and (given <= most or bool(arguments.vararg)) and not named_only
+
+
+def _returned(recipe: Recipe, function: str, message: str) -> TrainError:
+    return TrainError(f"{_shown(recipe.path)}: {function}: {message}", GUIDE)
+
+
+def _kind(value: Any) -> str:
+    shape = getattr(value, "shape", None)
+    return f"a {type(value).__name__}" + (f" of shape {tuple(shape)}" if shape is not None else "")
+
+
+def _shown(path: Path) -> str:
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)

@@ -1,0 +1,138 @@
+"""Recipe `text`: guess the next byte of any folder of text, with a small causal transformer.
+
+Without `--data` it reads the Python standard library's own sources, found on every machine that can run it.
+Files are read in sorted order, so nodes with the same folder hold the same bytes.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import sysconfig
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils.data import Dataset
+
+from trainer.errors import Refused
+
+DEFAULTS = {"steps": 300, "batch": 24, "lr": 2e-3}
+WINDOW = 128  # bytes a sample
+WIDTH, HEADS, LAYERS = 128, 4, 3
+STDLIB_BYTES = 4_000_000  # enough for many times the default steps, and evaluated in seconds
+NOT_LIBRARY = frozenset({"site-packages", "dist-packages", "test", "tests", "idle_test"})
+
+
+class Block(nn.Module):
+    """Causal self-attention, then a two-layer net, each added to what came in. (batch, bytes, WIDTH) in and out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm_attend, self.norm_think = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
+        self.query_key_value, self.mix = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
+        self.think = nn.Sequential(nn.Linear(WIDTH, 4 * WIDTH), nn.GELU(), nn.Linear(4 * WIDTH, WIDTH))
+
+    def forward(self, x: Tensor) -> Tensor:
+        query, key, value = (
+            self.query_key_value(self.norm_attend(x)).unflatten(-1, (3, HEADS, -1)).permute(2, 0, 3, 1, 4)
+        )
+        seen = F.scaled_dot_product_attention(query, key, value, is_causal=True)
+        x = x + self.mix(seen.transpose(1, 2).flatten(2))
+        thought: Tensor = self.think(self.norm_think(x))
+        return x + thought
+
+
+class ByteTransformer(nn.Module):
+    """Bytes (batch, up to WINDOW) int64 in, scores of each next byte (batch, bytes, 256) out. 0.64 M weights."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.byte, self.place = nn.Embedding(256, WIDTH), nn.Embedding(WINDOW, WIDTH)
+        self.blocks = nn.Sequential(*(Block() for _ in range(LAYERS)))
+        self.norm = nn.LayerNorm(WIDTH)
+        # The byte embedding also reads the answer out; its usual N(0, 1) would start with scores far too large.
+        for table in (self.byte, self.place):
+            nn.init.normal_(table.weight, std=0.02)
+
+    def forward(self, text: Tensor) -> Tensor:
+        place = self.place(torch.arange(text.shape[1], device=text.device))
+        return F.linear(self.norm(self.blocks(self.byte(text) + place)), self.byte.weight)
+
+
+class Windows(Dataset[tuple[Tensor, Tensor]]):
+    """Text cut into pieces of WINDOW bytes. An item: the bytes (WINDOW,) and the byte after each (WINDOW,), int64."""
+
+    def __init__(self, text: bytes) -> None:
+        self.text = torch.frombuffer(bytearray(text), dtype=torch.uint8)
+
+    def __len__(self) -> int:
+        return (len(self.text) - 1) // WINDOW
+
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+        piece = self.text[index * WINDOW : (index + 1) * WINDOW + 1].long()
+        return piece[:-1], piece[1:]
+
+
+def model() -> nn.Module:
+    """A transformer over bytes: no vocabulary to build or ship."""
+    return ByteTransformer()
+
+
+def datasets(data: Path | None) -> tuple[Windows, Windows]:
+    """All of the text but its last 5 %, and those. Raises Refused for a folder with no or too little text."""
+    text = _read_stdlib() if data is None else _read_folder(data)
+    held_out = len(text) // 20
+    if held_out <= WINDOW:
+        where = "the Python standard library" if data is None else data
+        hint = "give --data a folder with more text; files with a zero byte and hidden ones are passed over"
+        raise Refused(f"recipe text: {where}: {len(text):,} bytes of text, needs {20 * (WINDOW + 1):,}", hint)
+    return Windows(text[:-held_out]), Windows(text[-held_out:])
+
+
+def loss(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
+    """Mean cross entropy, in nats a byte."""
+    return _cross_entropy(model(batch[0]), batch[1]).mean()
+
+
+def metrics(model: nn.Module, batch: tuple[Tensor, Tensor]) -> dict[str, Tensor]:
+    """For each window, shape (batch,): `bits_per_byte` (less is better) and the share of next bytes guessed right."""
+    scores, following = model(batch[0]), batch[1]
+    bits = _cross_entropy(scores, following).mean(1) / math.log(2)
+    return {"bits_per_byte": bits, "accuracy": (scores.argmax(-1) == following).float().mean(1)}
+
+
+def _cross_entropy(scores: Tensor, following: Tensor) -> Tensor:
+    """Nats for each byte, (batch, bytes) float32; summed in float32 under autocast too."""
+    return F.cross_entropy(scores.float().transpose(1, 2), following, reduction="none")
+
+
+def _read_stdlib() -> bytes:
+    """The first STDLIB_BYTES of the standard library's sources, empty where an image was stripped of them."""
+    text = bytearray()
+    for path in _files(Path(sysconfig.get_path("stdlib")), NOT_LIBRARY):
+        if len(text) >= STDLIB_BYTES:
+            break
+        if path.suffix == ".py":
+            text += path.read_bytes()
+    return bytes(text[:STDLIB_BYTES])
+
+
+def _read_folder(folder: Path) -> bytes:
+    """Every text file below the folder, one after the other. Raises Refused when there is no such folder."""
+    if not folder.is_dir():
+        got = "a file" if folder.exists() else "nothing"
+        raise Refused(f"recipe text: --data {folder}: not a folder, got {got}", "give --data a folder of text files")
+    texts = (path.read_bytes() for path in _files(folder))
+    return b"".join(text for text in texts if b"\0" not in text)
+
+
+def _files(root: Path, skipped: frozenset[str] = frozenset()) -> Iterator[Path]:
+    """Regular files below `root`, in the same order on every machine; hidden ones and `skipped` folders left out."""
+    for folder, inner, names in os.walk(root):
+        # Changing the list that os.walk gave is its way to be told where to go, and in which order.
+        inner[:] = sorted(name for name in inner if name[0] != "." and name not in skipped)
+        paths = (Path(folder, name) for name in sorted(names) if name[0] != ".")
+        yield from (path for path in paths if path.is_file())
