@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -148,22 +149,29 @@ class Node:
         self._asked = True
 
     def _watch(self, torchrun: subprocess.Popen[bytes]) -> None:
-        deadline, told = float("inf"), False
+        kill_at, told = float("inf"), False
         watch_input = os.environ.get("MUSTER_STOP_ON_EOF") == "1"
         while torchrun.poll() is None:
             if watch_input and _input_closed():
                 self._asked, watch_input = True, False
-            verdicts = self._verdicts()
             now = time.monotonic()
-            if deadline == float("inf") and verdicts:
-                # The other ranks of this node and the other agents are about to say the same.
-                deadline = now + (_FINISH_SECONDS if verdicts[0].verdict == "done" else 1.0)
-            if not told and (self._asked or now > deadline):
-                torchrun.terminate()
-                deadline, told = now + self._grace, True
-            elif told and now > deadline:
+            if self._asked and not told:
+                told, kill_at = True, now + self._grace
+                self._ask_ranks(torchrun)
+            if kill_at == float("inf") and self._verdicts():
+                kill_at = now + _FINISH_SECONDS  # the other nodes are about to say the same, and torchrun to end
+            if now > kill_at:
                 torchrun.kill()
             _wait(torchrun, _POLL_SECONDS)
+
+    def _ask_ranks(self, torchrun: subprocess.Popen[bytes]) -> None:
+        """Ask the ranks to stop, not torchrun: it would leave the other nodes' torchruns waiting for it."""
+        ranks = [int(path.read_text()) for path in self._outcome.glob("[!.]*.pid")]
+        for rank in ranks:
+            with suppress(ProcessLookupError):
+                os.kill(rank, signal.SIGTERM)
+        if not ranks:  # none has anything to save yet
+            torchrun.terminate()
 
     def _verdicts(self) -> list[Verdict]:
         return [Verdict(**json.loads(path.read_text())) for path in sorted(self._outcome.glob("[!.]*.json"))]

@@ -59,7 +59,7 @@ class RankFolder:
 
     def event(self, kind: str, **fields: Any) -> None:
         """Append one event of this rank."""
-        self._events.add(kind=kind, rank=self.rank, node=self.node, **fields)
+        self._events.add(**{"kind": kind, **fields, "rank": self.rank, "node": self.node})
 
     def take_output(self) -> int:
         """Send this process's output, native code's included, to `logs/rank-<r>.log`; returns the console's descriptor.

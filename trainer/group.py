@@ -95,7 +95,7 @@ def joined(config: Config, ranks: Ranks) -> Iterator[Group]:
             timeout=patience,
             device_id=device if backend == "nccl" else None,
         )
-    except (dist.DistError, RuntimeError, ValueError) as fault:
+    except (dist.DistError, RuntimeError) as fault:
         if not is_victim(fault):
             raise
         where = f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"

@@ -54,10 +54,14 @@ class Stop:
     def __init__(self) -> None:
         self.asked = False
 
-    def listen(self) -> None:
+    def listen(self, local_rank: int) -> None:
         """From now on the signals ask instead of killing. Before the ranks met there is nothing to save."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._ask)
+        if agent := os.environ.get(
+            "MUSTER_OUTCOME"
+        ):  # which asks this process itself: torchrun would then give up on it
+            replace(Path(agent) / f"{local_rank}.pid", str(os.getpid()))
 
     def _ask(self, *_: Any) -> None:
         self.asked = True
@@ -85,15 +89,21 @@ def run(config: Config, ranks: Ranks) -> int:
             verdict.record(found, folder, ranks.local_rank)
         court.leave()
     except Exception as fault:
-        console.always(f"rank {ranks.rank} ({ranks.node}): {fault}" if is_victim(fault) else traceback.format_exc())
+        if is_victim(fault):
+            console.always(f"rank {ranks.rank} ({ranks.node}): another rank went away: {str(fault).strip()}")
+        else:
+            console.always(traceback.format_exc())
+            found = verdict.failed(ranks.rank, ranks.node, 0, TrainError(f"{type(fault).__name__}: {fault}"))
+            verdict.publish(found, None, f"{ranks.node}-{ranks.local_rank}")
         return FAILED
     _tell(found, console)
-    return found.code
+    # Under an agent the verdict is told already; a bad exit code would only make torchrun start this rank again.
+    return 0 if os.environ.get("MUSTER_OUTCOME") else found.code
 
 
 def _train(config: Config, ranks: Ranks, group: Group, folder: RankFolder, console: Console) -> Verdict:
     stop = Stop()
-    stop.listen()
+    stop.listen(ranks.local_rank)
     attempt = _count_starts(folder)
     folder.event(
         "started",

@@ -52,7 +52,7 @@ class Strategy:
         )
         self._reduced_from = 0.0
         self.bad_loss: float | None = None
-        self._ddp.register_comm_hook(None, self._timed_allreduce)
+        self._ddp.register_comm_hook(None, lambda _, bucket: self._timed_allreduce(bucket))
         self._call: nn.Module = torch.compile(self._ddp) if config.compile else self._ddp  # type: ignore[assignment]
         self.optimizer = self._make_optimizer()
         self.scheduler = torch.optim.lr_scheduler.LambdaLR(self.optimizer, lr_factor(config))
@@ -65,7 +65,7 @@ class Strategy:
                 return self.recipe.optimizer(self.model, self.config.lr)
         return torch.optim.AdamW(self.model.parameters(), lr=self.config.lr, weight_decay=0.01, fused=True)
 
-    def _timed_allreduce(self, _: None, bucket: GradBucket) -> torch.futures.Future[Tensor]:
+    def _timed_allreduce(self, bucket: GradBucket) -> torch.futures.Future[Tensor]:
         # Called when a bucket's gradients are ready: what passes between the last of these calls and the end of
         # backward is time in which nothing was left to compute, i.e. waiting for the network and the other ranks.
         self._reduced_from = time.perf_counter()

@@ -85,8 +85,7 @@ class Court:
 
 def record(verdict: Verdict, folder: RankFolder, local_rank: int) -> None:
     """Write the verdict into the rank's events and where others look for it."""
-    own = {"rank": folder.rank, "node": folder.node, "culprit": verdict.rank, "culprit_node": verdict.node}
-    folder.event("outcome", **{**asdict(verdict), **own})
+    folder.event("outcome", **asdict(verdict), culprit=verdict.rank, culprit_node=verdict.node)
     publish(verdict, folder.path, f"{folder.node}-{local_rank}")
 
 
