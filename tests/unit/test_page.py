@@ -75,144 +75,73 @@ def write_lines(path, rows):
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
-def sample(folder, steps=600, every=5, resumed_at=300, slow=2, checkpoint_every=100):
-    """The folder of a run on three nodes that was killed at step 340, resumed at 300, and kept waiting by one rank."""
-    chance = random.Random(7)
-    metrics, events = [], {rank: [] for rank in range(3)}
+RECORD = {"id": "2026-05-28-2026-digits", "ground": "processes", "why": "local processes (no Docker engine answers)"}
+CONFIG = {"recipe": "digits", "steps": 600, "batch": 96, "lr": 3e-3, "precision": "fp32", "checkpoint_every": 100}
+ENVIRONMENT = {"python": "3.11.2", "torch": "2.13.0+cpu", "cpus": 2, "variables": {"OMP_NUM_THREADS": "1"}}
+END = {"verdict": "done", "code": 0, "seconds": 29.8, "samples_per_s": 3187.0, "accuracy": 0.9889}
+ARGUMENTS = ["--recipe", "digits", "--steps", "600"]
 
-    def told(rank, t, kind, **fields):
-        events[rank].append({"t": round(START + t, 3), "kind": kind, "rank": rank, "node": NODES[rank], **fields})
 
-    def stretch(first, last, begin, attempt):
+class Story:
+    """What three ranks and the trainer's metrics would have said of a run that one rank keeps waiting."""
+
+    def __init__(self, steps, every, checkpoint_every):
+        self.steps, self.every, self.checkpoint_every = steps, every, checkpoint_every
+        self.chance, self.metrics, self.events = random.Random(7), [], ([], [], [])
+
+    def told(self, rank, t, kind, **fields):
+        self.events[rank].append({"t": round(START + t, 3), "kind": kind, "rank": rank, "node": NODES[rank], **fields})
+
+    def start(self, t, attempt, step):
         for rank in range(3):
-            told(
-                rank,
-                begin + rank * 0.04,
-                "started",
-                attempt=attempt,
-                pid=4000 + rank,
-                host="gpu-a",
-                world=3,
-                device="cpu",
-                backend="gloo",
-            )
-        told(
-            0,
-            begin + 0.2,
-            "plan",
-            recipe="digits",
-            steps=steps,
-            start_step=first,
-            batch=96,
-            samples=1437,
-            precision="fp32",
-        )
-        if first:
-            changes = ["Learning rate schedule: 600 steps, as before"]
-            told(0, begin + 0.3, "resumed", step=first, path="checkpoints/step-00000300", changes=changes)
-        for step in range(first + every, last + 1, every):
-            t = begin + 0.5 + (step - first) * 0.03
-            loss = 2.3 * math.exp(-step / 110) * chance.uniform(0.75, 1.3) + 0.02
-            lr = 3e-3 * min(step / 50, 0.5 + 0.5 * math.cos(math.pi * step / steps))
-            metrics.append(
-                {
-                    "t": START + t,
-                    "step": step,
-                    "epoch": step * 96 / 1437,
-                    "loss": loss,
-                    "lr": lr,
-                    "grad_norm": 1.0,
-                    "samples_per_s": 3200 * chance.uniform(0.9, 1.06),
-                }
-            )
-            for rank in range(3):
-                data, compute = chance.uniform(0.8, 1.3), chance.uniform(14, 16) + (9 if rank == slow else 0)
-                wait = 30 - data - compute
-                told(
-                    rank,
-                    t,
-                    "step",
-                    step=step,
-                    steps=steps,
-                    count=every,
-                    data_ms=data,
-                    compute_ms=compute,
-                    wait_ms=wait,
-                    step_ms=30.0,
-                )
-            if step % checkpoint_every == 0:
-                values = {
-                    "loss": 2.1 * math.exp(-step / 120) + 0.048,
-                    "accuracy": 1 - 0.9 * math.exp(-step / 100) - 0.009,
-                }
-                told(
-                    0,
-                    t + 0.01,
-                    "checkpoint",
-                    step=step,
-                    pause_ms=3.1,
-                    write_ms=41.0,
-                    bytes=612_000,
-                    path=f"step-{step:08}",
-                )
-                told(0, t + 0.02, "evaluated", step=step, samples=360, values=values)
-                metrics.append({"t": START + t, "step": step, "eval": values, "samples": 360})
+            self.told(rank, t, "started", attempt=attempt, host="gpu-a", world=3, device="cpu", backend="gloo")
+        plan = {"recipe": "digits", "steps": self.steps, "start_step": step, "batch": 96, "samples": 1437}
+        self.told(0, t + 0.2, "plan", **plan, precision="fp32")
 
-    stretch(0, 340, 1.0, 0)
-    stretch(resumed_at, steps, 19.0, 1)
-    metrics[-2]["loss"] = 0.0312
-    metrics[-1]["eval"].update(loss=0.0641, accuracy=0.9889)
-    events[0][-1]["values"].update(loss=0.0641, accuracy=0.9889)
-    for rank in range(3):
-        told(rank, 29.5, "outcome", verdict="done", code=0, step=steps, message="", hint="", culprit=rank)
-        write_lines(folder / "ranks" / f"rank-{rank}.jsonl", events[rank])
-        write(
-            folder / "nodes" / f"{NODES[rank]}.json",
-            {"node": NODES[rank], "pid": 99, "host": "gpu-a", "t": START + 0.4},
-        )
-        (folder / "logs").mkdir(exist_ok=True)
-        (folder / "logs" / f"rank-{rank}.log").write_text("hello\n")
-    write_lines(folder / "metrics.jsonl", metrics)
-    write(
-        folder / "record.json",
-        {
-            "id": "2026-05-28-2026-digits",
-            "ground": "processes",
-            "why": "local processes (no Docker engine answers)",
-            "nodes": NODES,
-            "arguments": ["--recipe", "digits", "--steps", "600"],
-            "workers": 2,
-            "started": START,
-        },
-    )
-    write(
-        folder / "config.json",
-        {
-            "recipe": "digits",
-            "steps": 600,
-            "batch": 96,
-            "lr": 3e-3,
-            "precision": "fp32",
-            "clip": 1.0,
-            "seed": 0,
-            "compile": False,
-            "backend": "auto",
-            "checkpoint_every": 100,
-        },
-    )
-    write(
-        folder / "environment.json",
-        {
-            "python": "3.11.2",
-            "torch": "2.13.0+cpu",
-            "machine": {"cpus": 2, "host": "gpu-a"},
-            "variables": {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"},
-        },
-    )
-    write(
-        folder / "outcome.json",
-        {"verdict": "done", "code": 0, "seconds": 29.8, "samples_per_s": 3187.0, "accuracy": 0.9889},
-    )
+    def train(self, first, last, begin):
+        for step in range(first + self.every, last + 1, self.every):
+            t = begin + 0.5 + (step - first) * 0.03
+            self.logged(step, t)
+            if step % self.checkpoint_every == 0:
+                self.saved(step, t)
+
+    def logged(self, step, t):
+        uniform = self.chance.uniform
+        loss = 2.3 * math.exp(-step / 110) * uniform(0.75, 1.3) + 0.02 if step < self.steps else 0.0312
+        lr = 3e-3 * min(step / 50, 0.5 + 0.5 * math.cos(math.pi * step / self.steps))
+        speed = 3200 * uniform(0.9, 1.06)
+        self.metrics.append({"t": START + t, "step": step, "loss": loss, "lr": lr, "samples_per_s": speed})
+        for rank in range(3):
+            data, compute = uniform(0.8, 1.3), uniform(14, 16) + (9 if rank == 2 else 0)
+            parts = {"data_ms": data, "compute_ms": compute, "wait_ms": 30 - data - compute, "step_ms": 30.0}
+            self.told(rank, t, "step", step=step, steps=self.steps, count=self.every, **parts)
+
+    def saved(self, step, t):
+        accuracy = 0.9889 if step == self.steps else 0.991 - 0.9 * math.exp(-step / 100)
+        values = {"loss": 0.0641 if step == self.steps else 2.1 * math.exp(-step / 120) + 0.05, "accuracy": accuracy}
+        self.told(0, t + 0.01, "checkpoint", step=step, pause_ms=3.1, write_ms=41.0, bytes=612_000)
+        self.told(0, t + 0.02, "evaluated", step=step, samples=360, values=values)
+        self.metrics.append({"t": START + t, "step": step, "eval": values, "samples": 360})
+
+
+def sample(folder, steps=600, every=5, checkpoint_every=100):
+    """The folder of a run on three nodes that was killed at step 340 and resumed at 300."""
+    story = Story(steps, every, checkpoint_every)
+    story.start(1.0, 0, 0)
+    story.train(0, 340, 1.0)
+    story.start(19.0, 1, 300)
+    story.told(0, 19.3, "resumed", step=300, path="checkpoints/step-00000300", changes=["world size 3, as before"])
+    story.train(300, steps, 19.0)
+    for rank, node in enumerate(NODES):
+        story.told(rank, 29.5, "outcome", verdict="done", code=0, step=steps, message="", hint="", culprit=rank)
+        write_lines(folder / "ranks" / f"rank-{rank}.jsonl", story.events[rank])
+        write(folder / "nodes" / f"{node}.json", {"node": node, "pid": 99, "host": "gpu-a", "t": START + 0.4})
+        write(folder / "logs" / f"rank-{rank}.log", "hello")
+    write_lines(folder / "metrics.jsonl", story.metrics)
+    record = {**RECORD, "nodes": NODES, "workers": 2, "arguments": ARGUMENTS, "started": START}
+    documents = {"record": record, "config": CONFIG, "environment": ENVIRONMENT, "outcome": END}
+    for name, document in documents.items():
+        write(folder / f"{name}.json", document)
     write(folder / "checkpoints" / "step-00000600" / "manifest.json", {})
     return folder
 
