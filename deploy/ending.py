@@ -119,8 +119,8 @@ def _node_missing(state: State, started_at: float, now: float) -> Result | None:
 def _no_headway(state: State) -> Result | None:
     if state.barren_restarts < MOST_BARREN_RESTARTS:
         return None
-    last = next((line.text for line in reversed(state.story) if line.grave), "no rank said why")
-    message = f"{state.barren_restarts} restarts in a row without a step between them; last: {last}"
+    last = f"; last: {state.story[-1].text}" if state.story else ""
+    message = f"{state.barren_restarts} restarts in a row without a step between them{last}"
     return _failed(state, state.names[0], message, "logs/ has what each node and rank said")
 
 

@@ -15,13 +15,13 @@ _BARS = "▁▂▃▄▅▆▇█"
 
 
 def sparkline(values: Sequence[float], width: int) -> str:
-    """`values` as bars, at most `width`, each the mean of its share; values that are not finite are left out."""
+    """`values` as `width` bars: each the mean of its share, or few values repeated, so that the line keeps its length."""
     finite = [value for value in values if abs(value) < float("inf")]
-    if not finite:
+    if not finite or width < 1:
         return ""
-    count = min(width, len(finite))
-    edges = [round(index * len(finite) / count) for index in range(count + 1)]
-    means = [sum(finite[low:high]) / (high - low) for low, high in itertools.pairwise(edges)]
+    edges = [index * len(finite) // width for index in range(width + 1)]
+    shares = [finite[low : max(high, low + 1)] for low, high in itertools.pairwise(edges)]
+    means = [sum(share) / len(share) for share in shares]
     low, high = min(means), max(means)
     scale = (len(_BARS) - 1) / (high - low) if high > low else 0.0
     return "".join(_BARS[round((mean - low) * scale)] for mean in means)
@@ -62,8 +62,8 @@ def rank_cells(view: RankView | None, state: State) -> list[str]:
     parts = (("data", view.data_ms), ("compute", view.compute_ms), ("waiting", view.wait_ms))
     total = sum(value for _, value in parts)
     if total > 0:
-        cells.append(f"{_milliseconds(view.step_ms)} ms/step")
-        cells += [f"{name} {100 * value / total:.0f} %" for name, value in parts]
+        cells.append(f"{_milliseconds(view.step_ms):>3} ms/step")
+        cells += [f"{name} {100 * value / total:2.0f} %" for name, value in parts]
     return cells
 
 
@@ -78,20 +78,11 @@ def node_word(name: str, state: State) -> str:
 
 
 def metric_parts(state: State, bars: int) -> list[str]:
-    """The line under the nodes: loss, throughput, time left, last checkpoint; only what is known."""
-    parts = []
-    if state.losses:
-        values = [loss for _, loss in state.losses]
-        parts.append(f"loss {_loss(values[0])} {sparkline(values, bars)} {_loss(values[-1])}")
-    if state.rates:
-        parts.append(f"{state.rates[-1]:,.0f} samples/s")
-    if state.seconds_left is not None:
-        parts.append(f"left {clock(state.seconds_left)}")
-    if state.checkpoint:
-        pause = state.checkpoint.get("pause_ms")
-        took = f" ({_milliseconds(pause)} ms pause)" if pause is not None else ""
-        parts.append(f"checkpoint at step {state.checkpoint['step']}{took}")
-    return parts
+    """The line under the nodes: loss as a sparkline of `bars`, throughput, time left, last checkpoint; what is known."""
+    if not state.losses:
+        return _pace_parts(state)
+    values = [loss for _, loss in state.losses]
+    return [f"loss {_loss(values[0])} {sparkline(values, bars)} {_loss(values[-1])}", *_pace_parts(state)]
 
 
 def progress_line(state: State) -> str:
@@ -99,7 +90,7 @@ def progress_line(state: State) -> str:
     parts = [f"step {state.step}/{state.steps}" if state.steps else f"step {state.step}"]
     if state.losses:
         parts.append(f"loss {_loss(state.losses[-1][1])}")
-    return "   ".join([*parts, *metric_parts(state, 0)[1 if state.losses else 0 :]])
+    return "   ".join([*parts, *_pace_parts(state)])
 
 
 def result_parts(result: Result, state: State, seconds: float, where: str) -> list[str]:
@@ -133,8 +124,21 @@ def run_cells(row: RunFacts) -> list[str]:
     ]
 
 
+def _pace_parts(state: State) -> list[str]:
+    parts = []
+    if state.rates:
+        parts.append(f"{state.rates[-1]:,.0f} samples/s")
+    if state.seconds_left:
+        parts.append(f"left {clock(state.seconds_left)}")
+    if state.checkpoint:
+        pause = state.checkpoint.get("pause_ms")
+        took = f" ({_milliseconds(pause)} ms pause)" if pause is not None else ""
+        parts.append(f"checkpoint at step {state.checkpoint['step']}{took}")
+    return parts
+
+
 def _loss(value: float) -> str:
-    return f"{value:.2f}" if abs(value) >= 0.1 else f"{value:.3g}"
+    return f"{value:.2f}" if abs(value) >= 0.1 else f"{value:.2g}"
 
 
 def _milliseconds(value: float) -> str:

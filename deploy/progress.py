@@ -57,6 +57,7 @@ class State:
     checkpoint: Event = field(default_factory=dict)
     evaluated: Event = field(default_factory=dict)
     verdicts: list[Event] = field(default_factory=list)
+    deaths: list[tuple[int, int | None]] = field(default_factory=list)
     restarts: int = 0
     barren_restarts: int = 0
     last_sign: float = 0.0
@@ -131,7 +132,7 @@ class State:
             self.restarts += 1
             self.barren_restarts += 1
             self.pace.clear()
-            self._tell(event, f"all ranks start again (restart {self.restarts})")
+            self._tell(event, f"all ranks start again (restart {self.restarts}){self._blame()}")
         self._sign(event)
 
     def _on_plan(self, event: Event) -> None:
@@ -183,11 +184,19 @@ class State:
         self._sign(event)
 
     def _on_died(self, event: Event) -> None:
+        rank = next((view.rank for view in self.ranks.values() if view.pid == event["pid"]), None)
+        who = event["node"] if rank is None else f"{event['node']} (rank {rank})"
+        self.deaths.append((int(event["code"]), rank))
         # Exit code 1 is mostly a victim's (its peer went away); a signal is what somebody did to this rank.
         if event["code"] < 0:
-            rank = next((view.rank for view in self.ranks.values() if view.pid == event["pid"]), None)
-            who = event["node"] if rank is None else f"{event['node']} (rank {rank})"
             self._tell(event, f"{who} {ended_how(event['code'])}{self._at_step()}", grave=True)
+
+    def _blame(self) -> str:
+        """Where to read why all ranks start again, unless a signal (told already) explains it."""
+        deaths, self.deaths = self.deaths, []
+        if not deaths or any(code < 0 for code, _ in deaths) or deaths[0][1] is None:
+            return ""
+        return f": rank {deaths[0][1]} ended with code {deaths[0][0]}, logs/rank-{deaths[0][1]}.log says why"
 
     def _on_verdict(self, event: Event) -> None:
         self.verdicts.append(event)

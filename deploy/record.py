@@ -97,9 +97,10 @@ def close(run_dir: Path, result: Result, state: State, seconds: float) -> dict[s
     """Write outcome.json and timeline.jsonl; returns the outcome. `seconds` are of this start, up to now."""
     values = state.evaluated.get("values", {})
     outcome = {
-        "t": time.time(),
-        **asdict(result),
+        "t": round(time.time(), 3),
+        "verdict": result.verdict,
         "code": result.code,
+        **{name: getattr(result, name) for name in ("node", "rank", "step", "message", "hint")},
         "seconds": round(seconds, 1),
         "samples_per_s": round(statistics.median(state.rates), 1) if state.rates else None,
         "accuracy": values.get("accuracy"),

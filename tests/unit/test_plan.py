@@ -1,0 +1,75 @@
+"""Choices with their reasons: the ground, the port, and what is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from deploy.errors import FAILED, USAGE, DeployError
+from deploy.facts import EngineFacts, MachineFacts
+from deploy.plan import PORTS_TO_TRY, check_processes, check_workers, choose_ground, choose_port
+
+DOCKER = EngineFacts(answers=True, version="28.2.2", compose="2.26.1")
+NONE = EngineFacts(answers=False, reason="no Docker engine answers")
+
+
+@pytest.mark.parametrize(
+    ("asked", "engine", "name", "why"),
+    [
+        ("auto", DOCKER, "docker", "Docker 28.2.2"),
+        ("auto", NONE, "processes", "local processes (no Docker engine answers)"),
+        ("processes", DOCKER, "processes", "local processes (asked for)"),
+        ("docker", DOCKER, "docker", "Docker 28.2.2"),
+    ],
+)
+def test_the_ground_follows_what_was_asked_then_what_is_there(
+    asked: str, engine: EngineFacts, name: str, why: str
+) -> None:
+    choice = choose_ground(asked, engine)
+    assert (choice.name, choice.why) == (name, why)
+
+
+def test_a_forced_docker_ground_without_an_engine_fails_with_the_way_out() -> None:
+    with pytest.raises(DeployError, match="no Docker engine answers") as caught:
+        choose_ground("docker", NONE)
+    assert caught.value.code == FAILED
+    assert "GROUND=processes" in caught.value.hint
+
+
+@pytest.mark.parametrize("nonsense", ["foo", "Docker", " "])
+def test_an_unknown_ground_is_wrong_usage(nonsense: str) -> None:
+    with pytest.raises(DeployError, match="GROUND=") as caught:
+        choose_ground(nonsense, DOCKER)
+    assert caught.value.code == USAGE
+
+
+@pytest.mark.parametrize("nonsense", ["-1", "two", "", "1.5", "²", "9999999", " 2"])
+def test_workers_must_be_a_number_a_machine_can_hold(nonsense: str) -> None:
+    with pytest.raises(DeployError, match="WORKERS=") as caught:
+        check_workers(nonsense)
+    assert caught.value.code == USAGE
+
+
+def test_no_workers_is_a_run_of_the_master_alone() -> None:
+    assert check_workers("0") == 0
+
+
+def test_a_free_port_is_taken_without_a_word() -> None:
+    assert choose_port(29500, {1, 2}).note == ""
+
+
+def test_a_busy_port_is_passed_over_and_said() -> None:
+    choice = choose_port(29500, {29500, 29501})
+    assert choice.port == 29502
+    assert "29500 is in use" in choice.note
+
+
+def test_no_free_port_is_an_error_with_a_hint() -> None:
+    with pytest.raises(DeployError, match="all in use") as caught:
+        choose_port(29500, range(29500, 29500 + PORTS_TO_TRY))
+    assert caught.value.hint
+
+
+def test_local_processes_need_torch() -> None:
+    check_processes(MachineFacts(2, "Linux", torch=True, python="/p"))
+    with pytest.raises(DeployError, match="/p cannot import torch"):
+        check_processes(MachineFacts(2, "Linux", torch=False, python="/p"))

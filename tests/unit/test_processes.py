@@ -1,0 +1,117 @@
+"""Nodes as real local processes: started, watched, started again, ended whole. The node here is a short script."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from deploy import processes
+from deploy.facts import NodeState
+from deploy.spec import NodeSpec
+
+# Starts a child, says so, and waits: for a signal, for its standard input to close, or for ever.
+NODE = """
+import os, subprocess, sys
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], stdin=subprocess.DEVNULL)
+print("up", os.getpid(), child.pid, os.environ.get("RANK"), flush=True)
+sys.stdin.read()
+child.kill()
+sys.exit(75)
+"""
+
+
+def until(what: Callable[[], object], seconds: float = 20.0) -> None:
+    """Wait for a condition; fail when it does not come true."""
+    end = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < end, "the condition did not come true"
+        time.sleep(0.02)
+
+
+@pytest.fixture
+def nodes(tmp_path: Path) -> Iterator[processes.LocalNodes]:
+    made = processes.LocalNodes(f"test-{os.getpid()}-{tmp_path.name}", (sys.executable, "-c", NODE), tmp_path)
+    yield made
+    made.end()
+
+
+def start(nodes: processes.LocalNodes, name: str, folder: Path) -> tuple[int, int]:
+    """Start a node and wait until it is up; its process id and its child's."""
+    run_id = nodes._run_id
+    environment = {"MUSTER_RUN_ID": run_id, "MUSTER_RUN_DIR": str(folder / run_id), "MUSTER_NODE": name}
+    nodes.start(NodeSpec(name, 0, environment), folder / f"{name}.log")
+    return up(folder / f"{name}.log")
+
+
+def up(log: Path, times: int = 1) -> tuple[int, int]:
+    """Wait until the node said for the n-th time that it is up; the ids it said last."""
+    until(lambda: log.read_text().count("up ") >= times and log.read_text().endswith("\n"))
+    _, own, child, _ = log.read_text().splitlines()[-1].split()
+    return int(own), int(child)
+
+
+def gone(pid: int) -> bool:
+    return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+
+
+def never(_: NodeState) -> bool:
+    return False
+
+
+def test_ending_a_run_leaves_no_process_of_it(nodes: processes.LocalNodes, tmp_path: Path) -> None:
+    started = [*start(nodes, "master", tmp_path), *start(nodes, "worker-1", tmp_path)]
+    assert len(processes.labelled(nodes._run_id)) == 4
+    nodes.end()
+    assert all(gone(pid) for pid in started)
+    assert processes.labelled(nodes._run_id) == []
+
+
+def test_a_killed_node_is_started_again_without_its_orphans_at_most_three_times(
+    nodes: processes.LocalNodes, tmp_path: Path
+) -> None:
+    own, child = start(nodes, "worker-1", tmp_path)
+    for restarts in range(1, processes.MOST_RESTARTS + 1):
+        os.kill(own, signal.SIGKILL)
+        until(lambda count=restarts: nodes.states(lambda _: True)[0].restarts == count)
+        assert gone(child)
+        own, child = up(tmp_path / "worker-1.log", restarts + 1)
+    os.kill(own, signal.SIGKILL)
+    until(lambda: nodes.states(lambda _: True)[0].state == "exited")
+    assert nodes.states(lambda _: True) == [NodeState("worker-1", "exited", -9, processes.MOST_RESTARTS)]
+
+
+def test_a_node_that_may_not_be_restarted_stays_ended(nodes: processes.LocalNodes, tmp_path: Path) -> None:
+    start(nodes, "master", tmp_path)
+    assert nodes.states(never) == [NodeState("master", "running")]
+    nodes.signal_all(signal.SIGTERM)
+    until(lambda: nodes.states(never)[0].state == "exited")
+    assert nodes.states(never) == [NodeState("master", "exited", -15)]
+
+
+def test_a_node_hears_its_own_spec_and_nothing_of_a_run_around_it(
+    nodes: processes.LocalNodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RANK", "7")
+    monkeypatch.setenv("PET_NNODES", "9")
+    own, _ = start(nodes, "master", tmp_path)
+    heard = psutil.Process(own).environ()
+    assert heard["MUSTER_NODE"] == "master"
+    assert not {"RANK", "PET_NNODES"} & heard.keys()
+
+
+def test_down_finds_the_runs_of_its_own_checkout_only_and_asks_before_it_kills(
+    nodes: processes.LocalNodes, tmp_path: Path
+) -> None:
+    start(nodes, "master", tmp_path)
+    assert processes.runs_alive(tmp_path / "elsewhere") == {}
+    alive = processes.runs_alive(tmp_path)
+    assert {run: len(members) for run, members in alive.items()} == {nodes._run_id: 2}
+    assert processes.stop(alive[nodes._run_id], patience_s=0.5) is False, "its child has no agent any more: killed"
+    assert processes.labelled(nodes._run_id) == []

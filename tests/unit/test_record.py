@@ -1,0 +1,139 @@
+"""Run folders: made once each, found again by RESUME, listed, and closed."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from deploy import lock, record
+from deploy.ending import Result
+from deploy.errors import USAGE, DeployError
+from deploy.progress import State
+
+NOON = time.mktime((2026, 11, 21, 12, 0, 0, 0, 0, -1))
+
+
+def make_run(
+    runs: Path, arguments: tuple[str, ...] = (), checkpoint: bool = False, t: float = NOON, workers: int = 2
+) -> Path:
+    run_dir = record.make_folder(runs, arguments, t)
+    names = ["master", *(f"worker-{n + 1}" for n in range(workers))]
+    record.open_start(run_dir, record.Choice(None, arguments), "processes", "why", names, t)
+    if checkpoint:
+        step = run_dir / "checkpoints/step-00000200"
+        step.mkdir(parents=True)
+        (step / "manifest.json").write_text("{}")
+    return run_dir
+
+
+def test_two_runs_of_one_minute_never_share_a_folder(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(16) as pool:
+        folders = list(pool.map(lambda _: record.make_folder(tmp_path, ["--recipe", "text"], NOON), range(16)))
+    assert len(set(folders)) == 16
+    assert {path.name for path in folders} >= {
+        "2026-11-21-1200-text",
+        "2026-11-21-1200-text-2",
+        "2026-11-21-1200-text-16",
+    }
+
+
+def test_latest_points_to_the_newest_start(tmp_path: Path) -> None:
+    first = make_run(tmp_path)
+    assert (tmp_path / "latest").resolve() == first
+    second = make_run(tmp_path)
+    assert os.readlink(tmp_path / "latest") == second.name
+
+
+def test_resume_latest_goes_on_with_the_newest_run_that_has_a_checkpoint(tmp_path: Path) -> None:
+    make_run(tmp_path, ("--steps", "9"), checkpoint=True, t=NOON)
+    wanted = make_run(tmp_path, ("--steps", "100"), checkpoint=True, t=NOON + 60, workers=3)
+    make_run(tmp_path, t=NOON + 120)
+    choice = record.choose(tmp_path, "latest", ["--steps", "200"])
+    assert choice.run_dir == wanted
+    assert choice.arguments == ("--steps", "100", "--steps", "200")
+    assert (choice.workers, choice.start) == (3, 2)
+
+
+def test_resume_by_path_goes_on_in_a_run_folder_of_ours(tmp_path: Path) -> None:
+    wanted = make_run(tmp_path, checkpoint=True)
+    assert record.choose(tmp_path, str(wanted), []).run_dir == wanted
+    assert record.choose(tmp_path, str(tmp_path / "latest"), []).run_dir == wanted
+
+
+def test_resume_from_any_other_place_is_a_new_run_that_starts_there(tmp_path: Path) -> None:
+    ours = make_run(tmp_path / "runs", checkpoint=True)
+    for foreign in (ours / "checkpoints/step-00000200", tmp_path):
+        choice = record.choose(tmp_path / "runs", str(foreign), ["--lr", "1"])
+        assert choice.run_dir is None
+        assert choice.arguments == ("--lr", "1", "--resume", str(foreign))
+
+
+def test_resume_of_nothing_is_wrong_usage_with_a_hint(tmp_path: Path) -> None:
+    bare = make_run(tmp_path)
+    for wanted in ("latest", str(tmp_path / "nowhere"), str(bare)):
+        with pytest.raises(DeployError, match="RESUME=") as caught:
+            record.choose(tmp_path, wanted, [])
+        assert caught.value.code == USAGE
+        assert caught.value.hint
+
+
+def test_a_resume_keeps_the_record_and_takes_old_verdicts_away(tmp_path: Path) -> None:
+    run_dir = make_run(tmp_path, checkpoint=True)
+    record.close(run_dir, Result("failed"), State(("master",)), 1.0)
+    (run_dir / "outcome/master-0.json").write_text("{}")
+    (run_dir / "nodes/worker-9.json").write_text("{}")
+    record.open_start(run_dir, record.Choice(run_dir, ()), "docker", "Docker", ["master"], NOON + 500)
+    kept = json.loads((run_dir / "record.json").read_text())
+    assert kept["started"] == NOON
+    assert [start["ground"] for start in kept["starts"]] == ["processes", "docker"]
+    assert not list(run_dir.glob("outcome/*")) + list(run_dir.glob("nodes/*"))
+    assert not (run_dir / "outcome.json").exists()
+
+
+def test_the_outcome_says_what_was_reached(tmp_path: Path) -> None:
+    run_dir, state = make_run(tmp_path), State(("master",))
+    state.apply({"kind": "evaluated", "t": 1, "step": 600, "samples": 360, "values": {"accuracy": 0.989}})
+    for rate in (10.0, 5000.0, 5400.0):
+        state.apply({"kind": "metrics", "t": 1, "step": 1, "loss": 1.0, "samples_per_s": rate})
+    record.close(run_dir, Result("done", step=600), state, 21.44)
+    outcome = json.loads((run_dir / "outcome.json").read_text())
+    assert (outcome["verdict"], outcome["code"], outcome["accuracy"]) == ("done", 0, 0.989)
+    assert (outcome["samples_per_s"], outcome["seconds"]) == (5000.0, 21.4)
+    assert "evaluated at step 600" in (run_dir / "timeline.jsonl").read_text()
+
+
+def test_the_listing_tells_finished_running_and_abandoned_runs_apart(tmp_path: Path) -> None:
+    finished, going, dead = (make_run(tmp_path, t=NOON + 60 * n, checkpoint=True) for n in range(3))
+    record.close(finished, Result("done", step=600), State(("master",)), 9.0)
+    rows = record.listing(tmp_path, {going.name})
+    assert [(row.id, row.verdict, row.step) for row in rows] == [
+        (finished.name, "done", 600),
+        (going.name, "running", 200),
+        (dead.name, "unfinished", 200),
+    ]
+    assert all(row.bytes > 0 for row in rows)
+
+
+def test_a_run_is_found_by_latest_id_or_path(tmp_path: Path) -> None:
+    run_dir = make_run(tmp_path)
+    assert {record.find(tmp_path, name) for name in ("latest", run_dir.name, str(run_dir))} == {run_dir}
+    with pytest.raises(DeployError, match="RUN=nothing"):
+        record.find(tmp_path, "nothing")
+
+
+def test_a_lock_has_one_holder_at_a_time(tmp_path: Path) -> None:
+    held = lock.hold_run(tmp_path)
+    assert held is not None
+    assert lock.hold_run(tmp_path) is None
+    held.release()
+    assert not list(tmp_path.iterdir())
+    again = lock.hold_run(tmp_path)
+    assert again is not None
+    held.release()
+    assert lock.hold_run(tmp_path) is None, "a second release of the old holder must not free the new one's"
+    again.release()

@@ -1,0 +1,177 @@
+"""What a command says, where: data on standard output, narration on standard error, node text as text."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from deploy import lines
+from deploy.ending import Result
+from deploy.errors import DeployError
+from deploy.facts import RunFacts
+from deploy.progress import State
+from deploy.report import THEME, Report, view
+
+NAMES = ("master", "worker-1", "worker-2")
+WHY = "local processes (no Docker engine answers)"
+
+
+def console(terminal: bool = False, width: int = 120) -> Console:
+    return Console(
+        file=io.StringIO(),
+        theme=THEME,
+        markup=False,
+        emoji=False,
+        width=width,
+        force_terminal=terminal,
+        color_system=None,
+    )
+
+
+def text(of: Console) -> str:
+    return of.file.getvalue()
+
+
+def reporter(as_json: bool = False, terminal: bool = False) -> tuple[Report, Console, Console]:
+    out, err = console(), console(terminal)
+    return Report(as_json, out, err), out, err
+
+
+def training() -> State:
+    state = State(NAMES)
+    state.apply({"kind": "plan", "t": 1.0, "rank": 0, "recipe": "digits", "steps": 600, "samples": 1437})
+    for rank, node in enumerate(NAMES):
+        state.apply({"kind": "started", "t": 1.0, "rank": rank, "node": node, "pid": rank, "backend": "gloo"})
+    for step in range(20, 260, 20):
+        for rank, node in enumerate(NAMES):
+            times = {"step_ms": 12.0, "data_ms": 0.5, "compute_ms": 8.5, "wait_ms": 3.0}
+            state.apply({"kind": "step", "t": step / 50, "rank": rank, "node": node, "step": step, **times})
+        state.apply({"kind": "metrics", "t": step / 50, "step": step, "loss": 46.2 / step, "samples_per_s": 5410.0})
+    state.apply({"kind": "checkpoint", "t": 4.0, "rank": 0, "step": 200, "pause_ms": 3.2})
+    return state
+
+
+def rendered(state: State, width: int = 120, height: int = 24) -> list[str]:
+    target = console(width=width)
+    target.print(view(state, "digits", WHY, height))
+    return [line.rstrip() for line in text(target).splitlines()]
+
+
+def test_the_view_shows_nodes_loss_throughput_time_left_and_checkpoint() -> None:
+    head, master, worker, _, metrics, story = rendered(training())
+    assert head == f"muster up   master + 2 workers   gloo   digits   {WHY}"
+    assert master == "  master     rank 0   step 240/600    12 ms/step   data  4 %   compute 71 %   waiting 25 %"
+    assert worker.startswith("  worker-1   rank 1   step 240/600")
+    assert metrics.startswith("  loss 2.31 █")
+    assert metrics.endswith("▁ 0.19    5,410 samples/s    left 0:07    checkpoint at step 200 (3.2 ms pause)")
+    assert story.endswith("training digits: 1,437 samples")
+
+
+def test_the_view_says_what_nodes_wait_for_before_they_train() -> None:
+    state = State(NAMES)
+    state.apply({"kind": "node_up", "node": "master", "t": 1.0})
+    _, master, worker, _ = rendered(state)
+    assert master == "  master     up, waiting for the others"
+    assert worker == "  worker-1   starting"
+
+
+def test_the_view_fits_a_small_terminal() -> None:
+    state = State(("master", *(f"worker-{n}" for n in range(1, 64))))
+    shown = rendered(state, width=60, height=20)
+    assert len(shown) <= 20
+    assert all(len(line) <= 60 for line in shown)
+    assert "and 53 more nodes" in shown[-1]
+
+
+def test_text_from_a_node_is_never_markup() -> None:
+    state = training()
+    state.apply({"kind": "checkpoint_failed", "t": 2.0, "step": 3, "message": "[/data] is full [red]:rocket:[node-1]"})
+    assert any("[/data] is full [red]:rocket:[node-1]" in line for line in rendered(state))
+
+
+def test_off_a_terminal_the_story_comes_as_plain_lines_on_standard_error() -> None:
+    report, out, err = reporter()
+    state = State(NAMES)
+    with report.following(state, "digits", WHY) as tell:
+        state.apply({"kind": "plan", "t": 1.0, "recipe": "digits", "steps": 600, "samples": 1437})
+        tell([])
+        tell([])
+    assert text(err).splitlines() == [
+        f"muster up   master + 2 workers   digits   {WHY}",
+        "training digits: 1,437 samples",
+    ]
+    assert text(out) == ""
+
+
+def test_the_result_is_data_and_names_the_page() -> None:
+    report, out, _ = reporter()
+    state = training()
+    state.apply({"kind": "evaluated", "t": 5.0, "step": 600, "samples": 360, "values": {"accuracy": 0.9889}})
+    outcome = {"seconds": 21.4, "samples_per_s": 5410.0}
+    report.result(Result("done", step=600), state, outcome, "runs/x/report.html", "runs/x")
+    first, second = text(out).splitlines()
+    assert first == "done  98.9 % of 360 held-out digits   21.4 s   runs/x/report.html"
+    assert "5,410 samples/s" in second
+    assert "runs/x/" in second
+
+
+@pytest.mark.parametrize("verdict", ["failed", "refused", "stopped"])
+def test_a_run_that_is_not_done_says_why_and_what_to_do(verdict: str) -> None:
+    report, out, err = reporter()
+    result = Result(verdict, "worker-2 (rank 2) was killed by SIGKILL at step 240", "do this")
+    report.result(result, State(NAMES), {"seconds": 3.0}, "runs/x/report.html", "runs/x")
+    assert text(out).startswith(f"{verdict}  worker-2 (rank 2) was killed by SIGKILL at step 240   3.0 s")
+    assert text(err) == "hint: do this\n"
+
+
+def test_json_puts_every_event_and_the_result_on_standard_output() -> None:
+    report, out, err = reporter(as_json=True)
+    state = State(NAMES)
+    events: list[dict[str, Any]] = [{"kind": "step", "t": 1.0, "rank": 0, "node": "master", "step": 5}]
+    with report.following(state, "digits", WHY) as tell:
+        tell(events)
+    report.result(Result("done"), state, {"verdict": "done", "seconds": 1.0}, "p", "f")
+    told = [json.loads(line) for line in text(out).splitlines()]
+    assert told == [*events, {"kind": "result", "verdict": "done", "seconds": 1.0, "report": "p", "folder": "f"}]
+    assert text(err) == ""
+
+
+def test_an_error_is_two_lines_on_standard_error() -> None:
+    report, out, err = reporter()
+    report.error(DeployError("here: [this] " + "x" * 200, "do that"))
+    assert text(err) == "error: here: [this] " + "x" * 200 + "\nhint: do that\n"
+    assert text(out) == ""
+
+
+def test_runs_are_listed_in_columns() -> None:
+    report, out, _ = reporter()
+    report.runs(
+        [RunFacts("a-digits", "done", 0.989, 600, 21.4, 3_200_000), RunFacts("b", "unfinished", None, None, None, 12)]
+    )
+    first, second = text(out).splitlines()
+    assert first.split() == ["a-digits", "done", "98.9", "%", "step", "600", "21.4", "s", "3", "MB"]
+    assert second.split() == ["b", "unfinished", "12", "B"]
+
+
+@pytest.mark.parametrize(
+    ("values", "width", "bars"),
+    [
+        ([3.0, 2.0, 1.0, 0.0], 4, "█▆▃▁"),
+        ([1.0], 3, "▁▁▁"),
+        ([5.0, 5.0], 2, "▁▁"),
+        ([8.0, 0.0], 4, "██▁▁"),
+        ([float("nan"), float("inf")], 4, ""),
+        ([], 4, ""),
+    ],
+)
+def test_a_sparkline_keeps_its_width(values: list[float], width: int, bars: str) -> None:
+    assert lines.sparkline(values, width) == bars
+
+
+@pytest.mark.parametrize(("seconds", "shown"), [(7.2, "0:07"), (750, "12:30"), (11100, "3:05:00"), (-1, "0:00")])
+def test_time_left_reads_as_a_clock(seconds: float, shown: str) -> None:
+    assert lines.clock(seconds) == shown

@@ -1,0 +1,67 @@
+"""What a node is told: who it is, where to meet, and nothing that two nodes or two starts may not share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from deploy.spec import RunSpec, local_spec, node_names, recipe_name
+
+
+def spec(start: int = 1, workers: int = 2, cores: int = 8, system: str = "Linux") -> RunSpec:
+    return local_spec(Path("/runs/r1"), start, workers, ["--steps", "3"], 29501, cores, system)
+
+
+def test_nodes_are_the_master_and_numbered_workers() -> None:
+    assert node_names(0) == ("master",)
+    assert spec().names == ("master", "worker-1", "worker-2")
+    assert [node.environment["MUSTER_NODE"] for node in spec().nodes] == list(spec().names)
+    assert [node.environment["PET_NODE_RANK"] for node in spec().nodes] == ["0", "1", "2"]
+
+
+def test_exactly_the_master_hosts_the_rendezvous() -> None:
+    hosts = [node.name for node in spec().nodes if "is_host=1" in node.environment["PET_RDZV_CONF"]]
+    assert hosts == ["master"]
+    assert all(node.environment["PET_RDZV_ENDPOINT"] == "127.0.0.1:29501" for node in spec().nodes)
+
+
+def test_nodes_differ_only_in_name_place_and_host_role() -> None:
+    master, worker, _ = (node.environment for node in spec().nodes)
+    assert {key for key in master if master[key] != worker[key]} == {"MUSTER_NODE", "PET_NODE_RANK", "PET_RDZV_CONF"}
+    assert master.keys() == worker.keys()
+
+
+def test_a_resumed_run_meets_under_another_id_than_before() -> None:
+    first, second = spec(start=1).nodes[0].environment, spec(start=2).nodes[0].environment
+    assert first["PET_RDZV_ID"] != second["PET_RDZV_ID"]
+    assert first["MUSTER_RUN_ID"] == second["MUSTER_RUN_ID"] == "r1"
+
+
+@pytest.mark.parametrize(("cores", "workers", "threads"), [(8, 2, "2"), (2, 2, "1"), (1, 7, "1"), (16, 0, "16")])
+def test_cores_are_shared_out_among_ranks(cores: int, workers: int, threads: str) -> None:
+    environment = spec(cores=cores, workers=workers).nodes[0].environment
+    assert environment["OMP_NUM_THREADS"] == threads
+    assert environment["PET_NNODES"] == str(workers + 1)
+
+
+@pytest.mark.parametrize(("system", "interface"), [("Linux", "lo"), ("Darwin", "lo0")])
+def test_gloo_and_nccl_get_one_exact_interface(system: str, interface: str) -> None:
+    environment = spec(system=system).nodes[0].environment
+    assert environment["GLOO_SOCKET_IFNAME"] == interface
+    assert environment["NCCL_SOCKET_IFNAME"] == f"={interface}"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "name"),
+    [
+        ([], "digits"),
+        (["--recipe", "text"], "text"),
+        (["--recipe=lib/my_recipe.py", "--steps", "3"], "my_recipe"),
+        (["--recipe", "text", "--recipe", "digits"], "digits"),
+        (["--recipe", "a b/c d.py"], "c-d"),
+        (["--recipe"], "digits"),
+    ],
+)
+def test_the_recipe_names_the_run_folder(arguments: list[str], name: str) -> None:
+    assert recipe_name(arguments) == name
