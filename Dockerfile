@@ -1,0 +1,52 @@
+# The image a node runs, from two bases: `gpu` (the default) takes torch from its base, `cpu` installs it.
+#   docker build -t muster-trainer:gpu .
+#   images/build.sh                       the cpu image, also where no registry can be reached
+# No `# syntax=` line: the frontend built into Docker 20.10 is enough, and pulling another needs a registry.
+ARG GPU_BASE=pytorch/pytorch:2.13.0-cuda12.6-cudnn9-runtime@sha256:6acf597eeb8e376a96580dde4952f37cc017fef732bb40bfc73f28f25e3f64b4
+ARG CPU_BASE=python:3.11.14-slim-bookworm@sha256:65a93d69fa75478d554f4ad27c85c1e69fa184956261b4301ebaf6dbb0a3543d
+
+
+FROM ${CPU_BASE} AS cpu-base
+# An extra package index with CPU builds of torch; pip's own default brings CUDA along on x86-64 Linux.
+ARG TORCH_INDEX=""
+RUN --mount=type=bind,source=requirements,target=/build/requirements \
+    --mount=type=bind,source=images/install.sh,target=/build/install.sh \
+    --mount=type=secret,id=ca --mount=type=secret,id=pip_conf \
+    TORCH_INDEX="${TORCH_INDEX}" sh /build/install.sh
+
+FROM ${GPU_BASE} AS gpu-base
+RUN --mount=type=bind,source=requirements,target=/build/requirements \
+    --mount=type=bind,source=images/install.sh,target=/build/install.sh \
+    --mount=type=secret,id=ca --mount=type=secret,id=pip_conf \
+    sh /build/install.sh --torch-from-base
+
+
+# From here both stages say the same, twice: a stage cannot take its settings from another one's file system.
+# The code comes last, so that changing it rebuilds one small layer.
+FROM cpu-base AS cpu
+LABEL org.opencontainers.image.title="muster-trainer" \
+      org.opencontainers.image.description="A node of a Muster training run: torchrun, the trainer, torch for CPUs" \
+      org.opencontainers.image.version="0.1.0" \
+      org.opencontainers.image.licenses="Apache-2.0"
+ENV PATH=/venv/bin:$PATH PYTHONPATH=/muster PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 HOME=/home/muster USER=muster
+WORKDIR /muster
+HEALTHCHECK --interval=10s --timeout=5s --start-period=120s --retries=3 CMD ["python", "-m", "trainer.health"]
+ENTRYPOINT ["tini", "--", "python", "-m", "trainer.agent"]
+COPY images/node.sh ./
+COPY trainer trainer
+RUN python -m compileall -q --invalidation-mode unchecked-hash trainer
+USER muster
+
+FROM gpu-base AS gpu
+LABEL org.opencontainers.image.title="muster-trainer" \
+      org.opencontainers.image.description="A node of a Muster training run: torchrun, the trainer, torch for CUDA" \
+      org.opencontainers.image.version="0.1.0" \
+      org.opencontainers.image.licenses="Apache-2.0"
+ENV PATH=/venv/bin:$PATH PYTHONPATH=/muster PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 HOME=/home/muster USER=muster
+WORKDIR /muster
+HEALTHCHECK --interval=10s --timeout=5s --start-period=120s --retries=3 CMD ["python", "-m", "trainer.health"]
+ENTRYPOINT ["tini", "--", "python", "-m", "trainer.agent"]
+COPY images/node.sh ./
+COPY trainer trainer
+RUN python -m compileall -q --invalidation-mode unchecked-hash trainer
+USER muster

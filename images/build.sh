@@ -1,0 +1,85 @@
+#!/bin/bash
+# `make image`: builds muster-trainer:cpu (TARGET=gpu: muster-trainer:gpu), also behind a company's proxy and
+# without any registry. Says nothing when nothing had to be done.
+#   TARGET=cpu|gpu   CPU_BASE=, GPU_BASE= another base image   TORCH_INDEX= an index with CPU builds of torch
+set -euo pipefail
+cd "$(dirname "$0")/.."
+target=${TARGET:-cpu}
+tag=muster-trainer:$target
+debian_base=muster-base:bookworm
+wheels=requirements/wheels
+
+say() { echo "image  $*" >&2; }
+
+fail() {
+    echo "error: $1" >&2
+    echo "hint: $2" >&2
+    exit 1
+}
+
+has_image() { docker image inspect "$1" >/dev/null 2>&1; }
+
+pinned_base() { sed -n "s/^ARG ${1}=//p" Dockerfile; }
+
+# Wheels of the user's own pip folder, where it holds torch: the build cannot see that folder by itself.
+collect_wheels() {
+    local folder wheel
+    for folder in $(python3 -m pip config get global.find-links 2>/dev/null || true) ${PIP_FIND_LINKS:-}; do
+        compgen -G "$folder/torch-*.whl" >/dev/null || continue
+        for wheel in "$folder"/*.whl; do
+            [ -e "$wheels/${wheel##*/}" ] || ln "$wheel" "$wheels/" 2>/dev/null || cp "$wheel" "$wheels/"
+        done
+    done
+}
+
+# The company's certificates and pip settings, as build secrets: they pass through the build and stay out of the image.
+secrets() {
+    local file
+    for file in "${PIP_CERT:-}" "${SSL_CERT_FILE:-}" /etc/ssl/certs/ca-certificates.crt /etc/pki/tls/certs/ca-bundle.crt; do
+        [ -s "$file" ] && { echo "--secret id=ca,src=$file"; break; }
+    done
+    for file in "${PIP_CONFIG_FILE:-}" "$HOME/.config/pip/pip.conf" "$HOME/.pip/pip.conf" /etc/pip.conf; do
+        [ -s "$file" ] && { echo "--secret id=pip_conf,src=$file"; break; }
+    done
+}
+
+# The pinned base where a registry answers; else one made of Debian packages, which then serves from here on.
+choose_cpu_base() {
+    local pinned
+    pinned=$(pinned_base CPU_BASE)
+    if [ -n "${CPU_BASE:-}" ]; then echo "$CPU_BASE"; return; fi
+    if has_image "$debian_base"; then echo "$debian_base"; return; fi
+    if has_image "$pinned" || docker pull --quiet "$pinned" >/dev/null 2>&1; then echo "$pinned"; return; fi
+    say "${pinned%@*} cannot be pulled here; building the base from Debian packages instead (about 30 s)"
+    images/debian-base.sh "$debian_base" || return 1
+    echo "$debian_base"
+}
+
+docker info >/dev/null 2>&1 || fail "no Docker engine answers" "start Docker, or train without it: make up GROUND=processes"
+docker buildx version >/dev/null 2>&1 || fail "docker buildx is missing" "install your distribution's docker-buildx package"
+
+arguments=()
+if [ "$target" = cpu ]; then
+    base=$(choose_cpu_base)
+    arguments+=(--build-arg "CPU_BASE=$base" --build-arg "TORCH_INDEX=${TORCH_INDEX:-}")
+elif [ -n "${GPU_BASE:-}" ]; then
+    arguments+=(--build-arg "GPU_BASE=$GPU_BASE")
+fi
+collect_wheels
+before=$(docker image inspect --format '{{.Id}}' "$tag" 2>/dev/null || true)
+[ -n "$before" ] || say "building $tag (about a minute)"
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+started=$SECONDS
+# shellcheck disable=SC2046  # secrets prints words
+if ! DOCKER_BUILDKIT=1 docker build --progress plain --target "$target" --tag "$tag" $(secrets) "${arguments[@]}" . >"$log" 2>&1; then
+    tail -n 20 "$log" >&2
+    fail "$tag was not built" "the lines above are the build's last words; behind a proxy set PIP_CERT and pip's own configuration"
+fi
+after=$(docker image inspect --format '{{.Id}}' "$tag")
+if [ "$before" != "$after" ]; then
+    size=$(docker image inspect --format '{{.Size}}' "$tag")
+    say "$tag is ready: $((size / 1000000)) MB in $((SECONDS - started)) s"
+    # The image that this one replaces would stay behind without a name; one in use, or tagged otherwise, is kept.
+    [ "$(docker image inspect --format '{{len .RepoTags}}' "$before" 2>/dev/null)" != 0 ] || docker rmi "$before" >/dev/null 2>&1 || true
+fi
