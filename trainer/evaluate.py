@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from torch.utils.data import Dataset
 
-from trainer.recipe import blame
+from trainer.recipe import compute_loss, compute_metrics
 from trainer.strategy import Strategy
 from trainer.stream import batches, to_device
 
@@ -26,7 +26,7 @@ def evaluate(strategy: Strategy, held_out: Dataset[Any], rank: int) -> tuple[dic
     names, sums = ["loss"], torch.zeros(2, dtype=torch.float64)
     strategy.model.eval()
     chosen = list(_in_batches(list(range(rank, size, strategy.world)), _batch_size(strategy)))
-    for indices, batch in zip(chosen, batches(held_out, chosen, recipe.collate, 0, device), strict=True):
+    for indices, batch in zip(chosen, batches(held_out, chosen, recipe, 0, device), strict=True):
         values = _values(strategy, to_device(batch, device))
         names = ["loss", *sorted(values.keys() - {"loss"})]
         row = torch.tensor([len(indices), *(values[name] * len(indices) for name in names)], dtype=torch.float64)
@@ -37,13 +37,10 @@ def evaluate(strategy: Strategy, held_out: Dataset[Any], rank: int) -> tuple[dic
 
 def _values(strategy: Strategy, batch: Any) -> dict[str, float]:
     recipe = strategy.recipe
-    with strategy.autocast(), blame(recipe, "loss"):
-        found = {"loss": float(recipe.loss(strategy.model, batch))}
-    if recipe.metrics is not None:
-        with strategy.autocast(), blame(recipe, "metrics"):
-            per_sample = recipe.metrics(strategy.model, batch)
-        found |= {name: float(value.double().mean()) for name, value in per_sample.items()}
-    return found
+    with strategy.autocast():
+        loss = compute_loss(recipe, strategy.model, batch)
+        per_sample = compute_metrics(recipe, strategy.model, batch)
+    return {"loss": float(loss), **{name: float(value.double().mean()) for name, value in per_sample.items()}}
 
 
 def _add_up(names: list[str], sums: torch.Tensor) -> tuple[dict[str, float], int]:

@@ -15,25 +15,9 @@ from torch.distributed.distributed_c10d import _set_pg_timeout
 from torch.distributed.rendezvous import rendezvous
 
 from trainer.config import Config
-from trainer.errors import Refused, TrainError
+from trainer.errors import Refused
+from trainer.peers import lost_peer
 from trainer.ranks import Ranks
-
-# What gloo, NCCL and the store say when the other side went away: the words of a victim, never of a cause.
-_VICTIM_WORDS = (
-    "Connection closed by peer",
-    "Connection reset by peer",
-    "Connection refused",
-    "Broken pipe",
-    "Timed out waiting",
-    "timed out",
-    "got 0 bytes",
-    "recvValue failed",
-    "connectFullMesh failed",
-    "NCCL communicator was aborted",
-    "remote process exited",
-    "ncclRemoteError",
-    "ncclInternalError",
-)
 
 
 @dataclass(frozen=True)
@@ -96,7 +80,7 @@ def joined(config: Config, ranks: Ranks) -> Iterator[Group]:
             device_id=device if backend == "nccl" else None,
         )
     except (dist.DistError, RuntimeError) as fault:
-        if not is_victim(fault):
+        if not lost_peer(fault):
             raise
         where = f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
         raise ConnectionError(f"the {ranks.world} ranks did not find each other through {where}: {fault}") from fault
@@ -105,12 +89,3 @@ def joined(config: Config, ranks: Ranks) -> Iterator[Group]:
     finally:
         with suppress(Exception):  # a group whose peer is gone may complain; it is closed all the same
             dist.destroy_process_group()
-
-
-def is_victim(fault: BaseException) -> bool:
-    """True when `fault` only says that another rank went away."""
-    if isinstance(fault, TrainError):
-        return False
-    if isinstance(fault, ConnectionError | dist.DistNetworkError | dist.DistBackendError):
-        return True
-    return isinstance(fault, RuntimeError) and any(words in str(fault) for words in _VICTIM_WORDS)

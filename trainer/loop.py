@@ -91,10 +91,10 @@ class Training:
         )
         sizes = [end - begin for begin, end in cuts(low, high, pieces)]
         first = sampler.indices(self.position.consumed + low, self.position.consumed + low + sizes[-1])
-        device, collate = self.group.device, self.recipe.collate
+        device, recipe = self.group.device, self.recipe
         if self.position.step < config.steps:
-            self.strategy.settle(list(batches(self.train_set, [first], collate, 0, device)))
-        return batches(self.train_set, sampler, collate, config.data_workers, device), sizes
+            self.strategy.settle(next(batches(self.train_set, [first], recipe, 0, device)))
+        return batches(self.train_set, sampler, recipe, config.data_workers, device), sizes
 
     def _tell_plan(self) -> None:
         config, world = self.config, self.ranks.world

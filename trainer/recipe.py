@@ -20,6 +20,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from trainer.errors import Refused, TrainError
+from trainer.peers import lost_peer
 
 if TYPE_CHECKING:
     from torch import Tensor, nn, optim
@@ -29,8 +30,6 @@ BUILT_IN = {name: Path(__file__).parent / "recipes" / f"{name}.py" for name in (
 NEEDED = {"model": "model()", "datasets": "datasets(data)", "loss": "loss(model, batch)"}
 OPTIONAL = {"optimizer": "optimizer(model, lr)", "metrics": "metrics(model, batch)", "collate": "collate(samples)"}
 GUIDE = f"a recipe has {', '.join(NEEDED.values())}; it may have {', '.join(OPTIONAL.values())}: see docs/recipes.md"
-# What torch 2.13's gloo and NCCL say, in a plain RuntimeError, when another rank is gone or late.
-LOST_PEER = ("gloo", "nccl", "connection closed by peer", "connection reset by peer", "broken pipe", "socket timeout")
 
 
 @dataclass(frozen=True)
@@ -171,7 +170,7 @@ def _blame(path: Path, doing: str) -> Iterator[None]:
     except TrainError:
         raise
     except Exception as error:
-        if _lost_peer(error):
+        if lost_peer(error):
             raise
         lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
         where = f"{_shown(path)}:{lines[-1]}" if lines else _shown(path)
@@ -179,14 +178,6 @@ def _blame(path: Path, doing: str) -> Iterator[None]:
         if isinstance(error, ModuleNotFoundError):
             hint = f"install {error.name} where the ranks run: in the image, or in this Python environment"
         raise TrainError(f"{where}: {doing}: {type(error).__name__}: {error}", hint) from error
-
-
-def _lost_peer(error: Exception) -> bool:
-    """Whether communication failed: that says nothing about the recipe in whose forward pass it surfaced."""
-    kind = getattr(sys.modules.get("torch.distributed"), "DistError", None)
-    if kind is not None and isinstance(error, kind):
-        return True
-    return isinstance(error, RuntimeError) and any(words in str(error).lower() for words in LOST_PEER)
 
 
 def _execute(path: Path) -> ModuleType:

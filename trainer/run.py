@@ -23,8 +23,9 @@ from trainer import strategy, verdict
 from trainer.config import Config
 from trainer.errors import FAILED, TrainError
 from trainer.folder import RankFolder, read_lines, replace
-from trainer.group import Group, is_victim, joined
+from trainer.group import Group, joined
 from trainer.loop import Training
+from trainer.peers import lost_peer
 from trainer.ranks import Ranks
 from trainer.verdict import Court, Verdict
 
@@ -89,7 +90,7 @@ def run(config: Config, ranks: Ranks) -> int:
             verdict.record(found, folder, ranks.local_rank)
         court.leave()
     except Exception as fault:
-        if is_victim(fault):
+        if lost_peer(fault):
             console.always(f"rank {ranks.rank} ({ranks.node}): another rank went away: {str(fault).strip()}")
         else:
             console.always(traceback.format_exc())
@@ -116,8 +117,7 @@ def _train(config: Config, ranks: Ranks, group: Group, folder: RankFolder, conso
     )
     strategy.seed_all(config.seed)  # the same weights on every rank at any world size
     recipe = recipes.load(config.recipe)
-    with recipes.blame(recipe, "datasets"):
-        data = recipe.datasets(Path(config.data) if config.data else None)
+    data = recipes.build_datasets(recipe, Path(config.data) if config.data else None)
     training = Training(config, recipe, data, group, ranks, folder, console.say, lambda: stop.asked)
     return training.run()
 
@@ -179,7 +179,7 @@ def _judge(fault: Exception, ranks: Ranks, court: Court, folder: RankFolder) -> 
     if isinstance(fault, TrainError):
         traceback.print_exc()  # into this rank's log; the console gets the sentence
         return verdict.failed(ranks.rank, ranks.node, _last_step(folder), fault)
-    if is_victim(fault):
+    if lost_peer(fault):
         print(f"another rank went away: {fault}", file=sys.stderr)
         return court.heard()
     traceback.print_exc()

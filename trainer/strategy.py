@@ -20,7 +20,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from trainer.config import Config
 from trainer.group import Group
-from trainer.recipe import Recipe, blame
+from trainer.recipe import Recipe, blame, build_model, compute_loss
 from trainer.stream import to_device
 
 _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -44,8 +44,7 @@ class Strategy:
 
     def __init__(self, config: Config, recipe: Recipe, group: Group, world: int) -> None:
         self.config, self.recipe, self.group, self.world = config, recipe, group, world
-        with blame(recipe, "model"):
-            self.model: nn.Module = recipe.model().to(group.device)
+        self.model = build_model(recipe).to(group.device)
         on_gpu = group.device.type == "cuda"
         self._ddp = DistributedDataParallel(
             self.model, device_ids=[group.device.index] if on_gpu else None, gradient_as_bucket_view=True
@@ -77,8 +76,8 @@ class Strategy:
             return nullcontext()
         return torch.autocast(self.group.device.type, _DTYPES[self.config.precision])
 
-    def settle(self, pieces: list[Any]) -> None:
-        """One pass forward and back whose result is thrown away.
+    def settle(self, piece: Any) -> None:
+        """One pass forward and back over `piece`, a micro-batch; its result is thrown away.
 
         After the first backward DDP regroups its gradient buckets, which changes the order in which three or more
         ranks' gradients are added, hence the last bit of the sums. Done here, every real step of a fresh or a resumed
@@ -86,9 +85,9 @@ class Strategy:
         """
         buffers = copy.deepcopy(dict(self.model.named_buffers()))
         kept = random_state(self.group.device)
-        self._ddp.train()  # type: ignore[no-untyped-call]
-        with self.autocast(), blame(self.recipe, "loss"):
-            loss = self.recipe.loss(self._call, to_device(pieces[-1], self.group.device))
+        self._ddp.train()
+        with self.autocast():
+            loss = compute_loss(self.recipe, self._call, to_device(piece, self.group.device))
         (loss * 0).backward()
         self.optimizer.zero_grad()
         with torch.no_grad():
@@ -144,8 +143,8 @@ class Strategy:
 
     def _forward(self, batch: Any, last: bool) -> Tensor:
         self._ddp.require_backward_grad_sync = last  # what `no_sync` sets, without its context for every micro-batch
-        with self.autocast(), blame(self.recipe, "loss"):
-            return self.recipe.loss(self._call, batch)
+        with self.autocast():
+            return compute_loss(self.recipe, self._call, batch)
 
     def _update(self) -> float:
         norm = math.nan

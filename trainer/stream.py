@@ -7,11 +7,13 @@ nothing is dropped, nothing is padded, every step has the same number of samples
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
 from torch.utils.data import DataLoader, Dataset, DistributedSampler, TensorDataset, default_collate
+
+from trainer.recipe import Recipe, blame
 
 
 class StreamSampler(DistributedSampler[Any]):
@@ -64,7 +66,7 @@ def cuts(low: int, high: int, pieces: int) -> list[tuple[int, int]]:
 def batches(
     dataset: Dataset[Any],
     indices: Iterable[list[int]],
-    collate: Callable[[list[Any]], Any] | None,
+    recipe: Recipe,
     workers: int,
     device: torch.device,
 ) -> Iterator[Any]:
@@ -74,18 +76,20 @@ def batches(
     The loader gets a generator of its own: it draws a number at its start, which would shift the rank's random state
     of a resumed run against one that never stopped.
     """
-    if isinstance(dataset, TensorDataset) and collate is None:
-        return (dataset[torch.tensor(chosen)] for chosen in indices)
-    return iter(
-        DataLoader(
-            dataset,
-            batch_sampler=indices,  # type: ignore[arg-type]
-            collate_fn=collate or default_collate,
-            num_workers=workers,
-            pin_memory=device.type == "cuda",
-            generator=torch.Generator().manual_seed(0),
-        )
+    if isinstance(dataset, TensorDataset) and recipe.collate is None:
+        for chosen in indices:
+            yield dataset[torch.tensor(chosen)]
+        return
+    loader = DataLoader(
+        dataset,
+        batch_sampler=indices,
+        collate_fn=recipe.collate or default_collate,
+        num_workers=workers,
+        pin_memory=device.type == "cuda",
+        generator=torch.Generator().manual_seed(0),
     )
+    with blame(recipe, "taking a sample out of datasets()"):
+        yield from loader
 
 
 def to_device(batch: Any, device: torch.device) -> Any:

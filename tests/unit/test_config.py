@@ -12,8 +12,7 @@ from trainer.errors import Refused
 def test_the_command_line_wins_over_the_recipe_which_wins_over_us(tmp_path):
     file = tmp_path / "mine.py"
     file.write_text(
-        "DEFAULTS = {'steps': 77, 'lr': 0.5}\n"
-        "def model(): ...\ndef datasets(data): ...\ndef loss(model, batch): ...\n"
+        "DEFAULTS = {'steps': 77, 'lr': 0.5}\ndef model(): ...\ndef datasets(data): ...\ndef loss(model, batch): ...\n"
     )
     config = parse(["--recipe", str(file), "--lr", "0.25"])
     assert (config.steps, config.lr, config.keep) == (77, 0.25, Config.keep)
