@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import json
+import os
+import shlex
 import signal
 import sys
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
-from deploy import commands, processes
+from deploy import commands, engine, processes
 from deploy.ending import may_restart
-from deploy.errors import DeployError
+from deploy.errors import DeployError, EngineLost
 from deploy.facts import NodeState
 from deploy.progress import State
-from deploy.spec import RunSpec
+from deploy.spec import IMAGE_USER, RunSpec, mounted, mounts_file
 
 STOP_PATIENCE_S = 30.0
+LOOK_EVERY_S = 0.5
+LOGS_EVERY_S = 2.0
+# The run id docker-compose.yml falls back to when nobody gives one.
+PLAIN_COMPOSE = "compose"
 
 
 class Ground(Protocol):
@@ -71,12 +80,82 @@ class ProcessGround:
         """Nothing to do: the processes write into their log files."""
 
 
-def build_image(home: Path, say: Callable[[str], None]) -> None:
-    """Build the local image. Raises DeployError with the build's own words above it."""
-    say("building the image (a few minutes the first time, seconds later)")
-    if processes.run(commands.build_image("images/build.sh"), home) != 0:
-        hint = "its last lines stand above; or train without it: `make up GROUND=processes`"
-        raise DeployError("the image was not built", hint)
+class DockerGround:
+    """Nodes as containers of the compose services `master` and `worker`."""
+
+    def __init__(self, spec: RunSpec, home: Path) -> None:
+        self._spec, self._home = spec, home
+        self._seen: list[NodeState] = []
+        self._looked, self._logged = 0.0, 0.0
+        self._read: dict[str, int] = {}
+
+    def start(self) -> None:
+        """Start all nodes. What the arguments name on this machine is mounted where the arguments say it is."""
+        arguments, paths = mounted(self._spec.arguments, Path.cwd())
+        files = [self._home / "docker-compose.yml"]
+        if paths:
+            files.append(self._spec.run_dir / "compose.paths.json")
+            files[-1].write_text(json.dumps(mounts_file(paths)))
+        shared = self._spec.nodes[0].environment
+        environment = {
+            "MUSTER_ARGS": shlex.join(arguments),
+            "MUSTER_RDZV_ID": shared["PET_RDZV_ID"],
+            "OMP_NUM_THREADS": shared["OMP_NUM_THREADS"],
+            "MUSTER_UID": str(os.getuid() or IMAGE_USER),
+            "MUSTER_GID": str(os.getgid() if os.getuid() else IMAGE_USER),
+        }
+        engine.up(self._spec.run_id, environment, len(self._spec.nodes) - 1, files)
+
+    def states(self, state: State) -> list[NodeState]:
+        """How each container stands, asked twice a second. Docker's restart policy brings lost nodes back."""
+        now = time.monotonic()
+        if now - self._looked >= LOOK_EVERY_S:
+            self._looked = now
+            self._seen = [container.as_node() for container in engine.states(self._spec.run_id)]
+        if now - self._logged >= LOGS_EVERY_S:
+            self._logged = now
+            self.collect_logs()
+        return self._seen
+
+    def stop(self) -> None:
+        """SIGTERM to every node; its restart policy leaves it alone from then on."""
+        engine.ask_to_stop(self._spec.run_id)
+
+    def kill(self) -> None:
+        """Remove the run's containers and network."""
+        with suppress(EngineLost):  # they died with it, or `make down` removes them when it is back
+            engine.down(self._spec.run_id)
+
+    def collect_logs(self) -> None:
+        """Append what each console said since the last time: a resumed run's logs keep what its earlier starts said."""
+        for node in self._spec.names:
+            try:
+                said = b"".join(engine.logs(self._spec.run_id, node))
+            except EngineLost:
+                raise
+            except DeployError:  # its container is not there yet
+                continue
+            with (self._spec.run_dir / "logs" / f"{node}.log").open("ab") as file:
+                file.write(said[self._read.get(node, 0) :])
+            self._read[node] = len(said)
+
+
+def prepare_image(home: Path) -> None:
+    """Bring the image up to date with the code; says something only when that takes a while. Raises DeployError."""
+    if processes.run(commands.build_image(str(home / "images/build.sh")), home) != 0:
+        raise DeployError(
+            "the image was not built", "its last lines stand above; without it: `make up GROUND=processes`"
+        )
+
+
+def stop_containers(runs: Path, say: Callable[[str], None]) -> int:
+    """End the containers of the runs in `runs`, and those of a plain `docker compose up`; returns how many runs."""
+    ours = sorted(run_id for run_id in engine.runs_there() if run_id == PLAIN_COMPOSE or (runs / run_id).is_dir())
+    for run_id in ours:
+        say(f"stopping {run_id}: its containers")
+        engine.stop(run_id, STOP_PATIENCE_S)
+        engine.down(run_id)
+    return len(ours)
 
 
 def stop_local_runs(runs: Path, say: Callable[[str], None]) -> int:

@@ -71,10 +71,10 @@ def up(options: Options, report: Report) -> int:
     if where.name == "processes":
         plan.check_processes(observe.machine())
     else:
-        actions.prepare_image(HOME, report.note)
+        actions.prepare_image(HOME)
     with ExitStack() as held, Interrupts(report) as interrupts:
         run_dir = choice.run_dir or record.make_folder(RUNS, choice.arguments, time.time())
-        _take(run_dir, held)
+        _take(run_dir, held, facts.answers)
         record.open_start(run_dir, choice, where.name, where.why, spec.node_names(workers), time.time())
         if choice.run_dir:
             report.note(f"going on in {shown(run_dir)}, start {choice.start}")
@@ -90,9 +90,14 @@ def stop_all(report: Report) -> int:
     """`make down`: end every run of this checkout, on either ground; returns how many things were running."""
     count = actions.stop_local_runs(RUNS, report.note)
     if engine.find_engine().answers:
-        count += actions.stop_containers(HOME, report.note)
+        count += actions.stop_containers(RUNS, report.note)
     report.note("nothing was running" if not count else "down: nothing of this checkout's runs is left running")
     return count
+
+
+def list_all(report: Report) -> None:
+    """`make runs`."""
+    report.runs(record.listing(RUNS, observe.runs_going_on(RUNS, engine.find_engine().answers)))
 
 
 def write_page(run_dir: Path) -> Path:
@@ -123,6 +128,8 @@ def _train(run: spec.RunSpec, ground: actions.Ground, why: str, report: Report, 
     except EngineLost as fault:
         result = Result("failed", fault.message, fault.hint, step=state.step)
     except DeployError as fault:
+        with suppress(DeployError):
+            ground.collect_logs()
         record.close(run.run_dir, Result("failed", fault.message, fault.hint), state, time.monotonic() - began)
         raise
     with suppress(EngineLost):  # said already; the containers died with their engine
@@ -158,10 +165,10 @@ def _ground(name: plan.GroundName, run: spec.RunSpec) -> actions.Ground:
     return actions.DockerGround(run, HOME)
 
 
-def _take(run_dir: Path, held: ExitStack) -> None:
+def _take(run_dir: Path, held: ExitStack, engine_answers: bool) -> None:
     """Hold the run's lock, or refuse by name: two commands must not drive one run."""
     taken = lock.hold_run(run_dir)
-    if taken is None or run_dir.name in observe.runs_going_on(RUNS):
+    if taken is None or run_dir.name in observe.runs_going_on(RUNS, engine_answers):
         if taken:
             taken.release()
         raise DeployError(

@@ -15,7 +15,7 @@ _BARS = "▁▂▃▄▅▆▇█"
 
 
 def sparkline(values: Sequence[float], width: int) -> str:
-    """`values` as `width` bars: each the mean of its share, or few values repeated, so that the line keeps its length."""
+    """`values` as `width` bars: each the mean of its share, few values repeated: the line keeps its length."""
     finite = [value for value in values if abs(value) < float("inf")]
     if not finite or width < 1:
         return ""
@@ -78,7 +78,7 @@ def node_word(name: str, state: State) -> str:
 
 
 def metric_parts(state: State, bars: int) -> list[str]:
-    """The line under the nodes: loss as a sparkline of `bars`, throughput, time left, last checkpoint; what is known."""
+    """The line under the nodes: loss as `bars` bars, throughput, time left, last checkpoint."""
     if not state.losses:
         return _pace_parts(state)
     values = [loss for _, loss in state.losses]

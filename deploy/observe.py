@@ -10,8 +10,8 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
+from deploy import engine, processes
 from deploy.facts import MachineFacts
-from deploy.processes import runs_alive
 
 
 def machine() -> MachineFacts:
@@ -29,9 +29,10 @@ def busy_ports(candidates: Iterable[int]) -> frozenset[int]:
     return frozenset(port for port in candidates if not _free(port))
 
 
-def runs_going_on(runs: Path) -> frozenset[str]:
-    """Ids of the runs in `runs` that still have processes."""
-    return frozenset(runs_alive(runs))
+def runs_going_on(runs: Path, engine_answers: bool) -> frozenset[str]:
+    """Ids of the runs in `runs` that still have processes or containers."""
+    containers = engine.runs_there() if engine_answers else frozenset()
+    return frozenset(processes.runs_alive(runs)) | containers
 
 
 def _cores() -> int:

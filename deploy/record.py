@@ -16,10 +16,7 @@ from deploy.ending import Result
 from deploy.errors import DeployError, UsageError
 from deploy.facts import RunFacts
 from deploy.progress import State
-from deploy.spec import recipe_name
-
-# The user of the image; a run folder that root makes must be theirs to write into.
-IMAGE_USER = 1000
+from deploy.spec import IMAGE_USER, recipe_name
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 RUN_ID, RUN_DIR, NODE, STOP_ON_EOF = "MUSTER_RUN_ID", "MUSTER_RUN_DIR", "MUSTER_NODE", "MUSTER_STOP_ON_EOF"
 MUSTER_NAMES = (RUN_ID, RUN_DIR, NODE, STOP_ON_EOF)
@@ -20,6 +21,8 @@ SHUTDOWN_TIMEOUT_S = 20
 # Leaving is noticed after interval x attempts = 5 s. With 2 attempts torch splits a job in two that train on alone.
 RDZV_CONF = "last_call_timeout=1,keep_alive_interval=1,keep_alive_max_attempt=5,join_timeout=60"
 
+# The user of the image; a run folder that root makes must be theirs to write into.
+IMAGE_USER = 1000
 DEFAULT_RECIPE = "digits"
 LOOPBACK = {"Linux": "lo", "Darwin": "lo0"}
 
@@ -100,3 +103,28 @@ def recipe_name(arguments: Sequence[str]) -> str:
             recipe = argument.partition("=")[2]
     stem = Path(recipe).stem
     return "".join(letter if letter.isalnum() or letter in "_-" else "-" for letter in stem) or DEFAULT_RECIPE
+
+
+def mounted(arguments: Sequence[str], here: Path) -> tuple[list[str], list[Path]]:
+    """The trainer's arguments as containers need them: what exists below or beside `here` by its absolute path.
+
+    Returns the arguments and the paths to mount. `--recipe text` names a recipe even where a folder `text` exists.
+    """
+    made: list[str] = []
+    paths: list[Path] = []
+    for position, argument in enumerate(arguments):
+        option, equals, value = argument.rpartition("=") if argument.startswith("--") else ("", "", argument)
+        names_recipe = option == "--recipe" or (not option and position > 0 and arguments[position - 1] == "--recipe")
+        path = here / Path(value).expanduser()
+        if value and not value.startswith("--") and path.exists() and (not names_recipe or value.endswith(".py")):
+            paths.append(path.resolve())
+            made.append(f"{option}{equals}{path.resolve()}")
+        else:
+            made.append(argument)
+    return made, sorted(set(paths))
+
+
+def mounts_file(paths: Sequence[Path]) -> dict[str, Any]:
+    """A compose file (JSON is YAML) that mounts `paths` read-only at the same place in every node."""
+    volumes = [{"type": "bind", "source": str(path), "target": str(path), "read_only": True} for path in paths]
+    return {"services": {service: {"volumes": volumes} for service in ("master", "worker")}}

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from fabric import Connection, task
 from invoke.exceptions import Exit
 
-from deploy import launch, observe, record
+from deploy import launch, record
 from deploy.errors import DONE, STOPPED, DeployError
 from deploy.report import Report
 
@@ -49,7 +49,7 @@ def runs(context: Connection, json: bool = False) -> None:
     report = Report(json)
 
     def work() -> int:
-        report.runs(record.listing(launch.RUNS, observe.runs_going_on(launch.RUNS)))
+        launch.list_all(report)
         return DONE
 
     _end(report, work)
