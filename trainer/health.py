@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 START_LIMIT_S = 120.0
 PROGRESS_LIMIT_S = 300.0
@@ -21,7 +19,7 @@ _TAIL_BYTES = 65536
 def main() -> int:
     """Print one line; returns 0 when healthy, 1 when not (the codes Docker expects)."""
     folder = os.environ.get("MUSTER_RUN_DIR")
-    reason = stuck(Path(folder), socket.gethostname(), time.time()) if folder else missing_agent(Path("/proc"))
+    reason = stuck(Path(folder), os.uname().nodename, time.time()) if folder else missing_agent(Path("/proc"))
     print(reason or "healthy")
     return 1 if reason else 0
 
@@ -32,7 +30,7 @@ def stuck(folder: Path, host: str, now: float) -> str:
     if agent is None:
         # The agent writes its file first of all; before that, and in another run's folder, it cannot be judged.
         return missing_agent(Path("/proc"))
-    node, started = str(agent["node"]), float(agent["t"])
+    started, node = agent
     # A resumed run goes on in its folder: what was said before this agent started is not its progress.
     latest = max((t for t in _last_words(folder, node) if t >= started), default=None)
     if latest is None:
@@ -53,9 +51,10 @@ def missing_agent(processes: Path) -> str:
     return "no agent is running"
 
 
-def _agent_of(folder: Path, host: str) -> dict[str, Any] | None:
+def _agent_of(folder: Path, host: str) -> tuple[float, str] | None:
+    """When the last agent on `host` started, in unix seconds, and its node's name."""
     agents = [json.loads(path.read_text()) for path in folder.glob("nodes/[!.]*.json")]
-    return max((agent for agent in agents if agent.get("host") == host), key=lambda agent: agent["t"], default=None)
+    return max(((float(agent["t"]), str(agent["node"])) for agent in agents if agent["host"] == host), default=None)
 
 
 def _last_words(folder: Path, node: str) -> list[float]:

@@ -1,0 +1,86 @@
+"""A real engine and the real image for the tests in this folder; without an engine they are skipped, and say so."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+import uuid
+from pathlib import Path
+
+import pytest
+
+from deploy import engine
+
+HOME = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="session")
+def docker():
+    """Facts of the engine that answers here. MUSTER_REQUIRE_ENGINE=1 turns a skip into a failure."""
+    facts = engine.find_engine()
+    if not facts.answers:
+        (pytest.fail if os.environ.get("MUSTER_REQUIRE_ENGINE") == "1" else pytest.skip)(facts.reason)
+    return facts
+
+
+@pytest.fixture(scope="session")
+def image(docker):
+    """The tag of the cpu image, built as `make image` builds it."""
+    subprocess.run([HOME / "images/build.sh"], check=True, timeout=600)
+    return "muster-trainer:cpu"
+
+
+@pytest.fixture
+def run_id(docker):
+    """An id of our own; whatever carries its label is gone afterwards."""
+    run_id = f"test-{uuid.uuid4().hex[:8]}"
+    yield run_id
+    engine.down(run_id)
+
+
+@pytest.fixture
+def inside(image):
+    """Run a command in a fresh container: inside("id", "-u") -> its standard output; fails when the command fails."""
+
+    def run(*command, options=()):
+        line = ["docker", "run", "--rm", *options, "--entrypoint", command[0], image, *command[1:]]
+        done = subprocess.run(line, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    return run
+
+
+@pytest.fixture
+def compose(docker, run_id, tmp_path):
+    """Run `docker compose` on the repository's files in a project folder and under a name of our own."""
+    (tmp_path / "runs").mkdir()
+
+    def run(*command, files=("docker-compose.yml",), **environment):
+        line = ["docker", "compose", "--project-name", run_id, "--project-directory", str(tmp_path)]
+        for file in files:
+            line += ["--file", str(HOME / file)]
+        # What the caller's shell says of runs is not ours.
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith(("MUSTER_", "WORKERS"))}
+        done = subprocess.run(
+            [*line, *command], env=inherited | environment, capture_output=True, text=True, timeout=240
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    return run
+
+
+@pytest.fixture
+def until():
+    """until(what): wait for `what()` to be true, and return it; fails after `seconds`."""
+
+    def wait(what, seconds=60.0):
+        end = time.monotonic() + seconds
+        while not (found := what()):
+            assert time.monotonic() < end, f"not within {seconds:.0f} s"
+            time.sleep(0.05)
+        return found
+
+    return wait

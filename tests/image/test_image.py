@@ -1,0 +1,84 @@
+"""What the image is: whom it runs as, what is inside, what is not, and that its health check is cheap."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+
+import pytest
+
+
+@pytest.fixture
+def settings(image):
+    shown = subprocess.run(["docker", "image", "inspect", image], capture_output=True, text=True, check=True).stdout
+    return json.loads(shown)[0]["Config"]
+
+
+def test_it_runs_as_an_ordinary_user(inside):
+    assert inside("id", "-un").strip() == "muster"
+    assert inside("id", "-u").strip() == "1000"
+
+
+def test_any_uid_has_a_name_a_home_and_a_runs_folder(inside):
+    script = (
+        "import getpass, pathlib; print(getpass.getuser()); pathlib.Path('~/a').expanduser().touch();"
+        "pathlib.Path('/muster/runs/a').touch()"
+    )
+    assert inside("python", "-c", script, options=("--user", "4242:4242")).strip() == "muster"
+
+
+def test_it_says_what_it_is(settings):
+    labels = {name: value for name, value in settings["Labels"].items() if name.startswith("org.opencontainers.image.")}
+    assert labels["org.opencontainers.image.title"] == "muster-trainer"
+    assert labels["org.opencontainers.image.licenses"] == "Apache-2.0"
+    assert labels["org.opencontainers.image.version"]
+    assert "CPU" in labels["org.opencontainers.image.description"]
+
+
+def test_of_the_checkout_only_the_trainer_is_inside(inside):
+    assert set(inside("ls", "-A", "/muster").split()) == {"trainer", "runs", "node.sh"}
+    found = inside(
+        "sh", "-c", "find / -xdev \\( -name .git -o -name 'test_*.py' -path '/muster/*' \\) 2>/dev/null || true"
+    )
+    assert found == ""
+    assert "agent.py" in inside("ls", "/muster/trainer").split()
+
+
+def test_nothing_of_the_builds_secrets_or_wheels_stayed(inside):
+    # The build leaves the empty folders that it mounted things on.
+    script = "find /run/secrets /build /etc/pip.conf /root/.config ! -type d 2>/dev/null || true"
+    assert inside("sh", "-c", script, options=("--user", "0:0")).strip() == ""
+    assert inside("sh", "-c", "find / -xdev -name '*.whl' -path '*torch*' 2>/dev/null || true") == ""
+
+
+def test_the_bytecode_is_there_before_the_first_start(inside):
+    script = "import json, os, trainer.agent; print(*(os.path.isfile(m.__cached__) for m in (json, trainer.agent)))"
+    assert inside("python", "-c", script).split() == ["True", "True"]
+
+
+def test_the_health_check_needs_no_torch_and_no_time(inside, settings):
+    assert settings["Healthcheck"]["Test"] == ["CMD", "python", "-m", "trainer.health"]
+    script = (
+        "import sys, time; begun = time.perf_counter(); import trainer.health;"
+        "print(time.perf_counter() - begun, 'torch' in sys.modules)"
+    )
+    answers = [inside("python", "-c", script).split() for _ in range(3)]
+    assert {torch for _, torch in answers} == {"False"}
+    assert min(float(seconds) for seconds, _ in answers) < 0.1
+
+
+def test_plain_docker_run_takes_the_trainers_arguments(image):
+    done = subprocess.run(
+        ["docker", "run", "--rm", image, "--no-such-option"], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 2
+    assert "--no-such-option" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_an_init_process_takes_in_orphans(inside):
+    # The child's parent ends at once; with an init it finds a new one, is collected, and leaves no zombie behind.
+    script = "(sh -c 'true' &) ; wait; cat /proc/1/comm; cat /proc/[0-9]*/stat | cut -d' ' -f3 | sort -u"
+    said = inside("tini", "--", "sh", "-c", script).split()
+    assert said[0] == "tini"
+    assert "Z" not in said[1:]
