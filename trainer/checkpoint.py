@@ -66,6 +66,7 @@ def write(folder: Path, step: int, state: dict[str, Any], *, metric: float | Non
         _prove(aside)
         _publish(aside, place)
     except OSError as error:
+        shutil.rmtree(aside, ignore_errors=True)  # before it is told how much is free
         raise _not_written(folder, step, sink.bytes, error) from error
     finally:
         shutil.rmtree(aside, ignore_errors=True)
@@ -290,7 +291,6 @@ def _sync_folder(folder: Path) -> None:
 def _not_written(folder: Path, step: int, needed: int, error: OSError) -> TrainError:
     if error.errno not in (errno.ENOSPC, errno.EDQUOT):
         return TrainError(f"{folder}: the checkpoint of step {step} cannot be written: {error.strerror or error}")
-    shutil.rmtree(folder / f".new-step-{step:08d}", ignore_errors=True)
     free = shutil.disk_usage(folder).free
     return TrainError(
         f"{folder}: the disk is full: the checkpoint of step {step} needs {needed / 1e6:,.1f} MB, "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import random
 import shutil
 import signal
@@ -141,6 +142,58 @@ def test_a_writer_killed_at_any_moment_leaves_a_usable_newest(tmp_path):
     assert not [name for name in names(tmp_path) if name.startswith(".")]
 
 
+DIES = """
+import os, signal, sys, torch
+from pathlib import Path
+from trainer import checkpoint
+
+def die_before(number):
+    seen = 0
+    def count(event, args):
+        nonlocal seen
+        if event == "open" or event.startswith(("os.", "shutil.")):
+            seen += 1
+            if seen == number:
+                os.kill(os.getpid(), signal.SIGKILL)
+    sys.addaudithook(count)
+
+for line in sys.stdin:
+    folder, number = line.split()
+    child = os.fork()
+    if child == 0:
+        die_before(int(number))
+        for step in (1, 2):
+            state = {"step": step, "model": {"w": torch.zeros(9)}}
+            checkpoint.write(Path(folder), step, state, metric=None, summary={})
+        checkpoint.prune(Path(folder), 1, False)
+        os._exit(0)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+"""
+
+
+def test_a_kill_before_any_file_operation_leaves_a_usable_newest(tmp_path):
+    """Step 1 is written again, then step 2, then step 1 is pruned; Python's audit events say when a file is touched."""
+    trial, ended = 0, -signal.SIGKILL
+    command = [sys.executable, "-c", DIES]
+    with subprocess.Popen(command, cwd=ROOT, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as forker:
+        while ended == -signal.SIGKILL:
+            trial += 1
+            folder = tmp_path / str(trial)
+            write(folder, 1)
+            print(folder, trial, file=forker.stdin, flush=True)
+            ended = int(forker.stdout.readline())
+
+            found, damaged = checkpoint.newest_usable(folder)
+            assert damaged == []
+            assert found is not None, f"nothing usable: {names(folder)}"
+            assert checkpoint.load(found.path)[0]["step"] == found.manifest.step
+            checkpoint.prune(folder, 1, False)
+            assert names(folder) == [f"step-{found.manifest.step:08d}"]
+        forker.stdin.close()
+    assert ended == 0
+    assert trial > 30
+
+
 def test_between_the_two_renames_of_a_replacement_the_old_one_is_used(tmp_path):
     write(tmp_path, 1)
     place = write(tmp_path, 2)
@@ -161,6 +214,14 @@ def test_a_step_written_again_replaces_the_first(tmp_path):
     path = write(tmp_path, 5, size=20)
     assert names(tmp_path) == ["step-00000005"]
     assert checkpoint.load(path)[0]["model"]["w"].numel() == 20
+
+
+def test_what_torch_would_not_load_again_never_takes_the_place_of_a_good_one(tmp_path):
+    path = write(tmp_path, 1)
+    with pytest.raises(pickle.UnpicklingError):
+        checkpoint.write(tmp_path, 1, {"folder": tmp_path}, metric=None, summary={})
+    assert names(tmp_path) == [path.name]
+    assert checkpoint.load(path)[0]["step"] == 1
 
 
 @pytest.fixture
