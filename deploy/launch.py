@@ -12,7 +12,7 @@ import signal
 import time
 from collections.abc import Callable, Collection
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -75,7 +75,8 @@ def up(options: Options, report: Report) -> int:
     with ExitStack() as held, Interrupts(report) as interrupts:
         run_dir = choice.run_dir or record.make_folder(RUNS, choice.arguments, time.time())
         _take(run_dir, held, facts.answers)
-        record.open_start(run_dir, choice, where.name, where.why, spec.node_names(workers), time.time())
+        names = spec.node_names(workers)
+        kept = record.open_start(run_dir, choice, where.name, where.why, names, time.time())
         if choice.run_dir:
             report.note(f"going on in {shown(run_dir)}, start {choice.start}")
         port = _choose_port(held, report) if where.name == "processes" else spec.MASTER_PORT
@@ -83,7 +84,14 @@ def up(options: Options, report: Report) -> int:
         run = spec.local_spec(run_dir, choice.start, workers, choice.arguments, port, machine.cores, machine.system)
         ground = _ground(where.name, run)
         held.callback(ground.kill)
-        return _train(run, ground, where.why, report, interrupts)
+        state = State(run.names)
+        began = time.monotonic()
+        result = _train(run, ground, state, where.why, report, interrupts)
+        if result.verdict == "refused" and not state.ranks:
+            ground.kill()
+            record.undo_start(run_dir, kept)
+            raise DeployError(result.message, result.hint, result.code)
+        return _tell(run_dir, result, state, time.monotonic() - began, report)
 
 
 def stop_all(report: Report) -> int:
@@ -116,28 +124,31 @@ def shown(path: Path) -> str:
     return str(path)
 
 
-def _train(run: spec.RunSpec, ground: actions.Ground, why: str, report: Report, interrupts: Interrupts) -> int:
-    state = State(run.names)
+def _train(
+    run: spec.RunSpec, ground: actions.Ground, state: State, why: str, report: Report, interrupts: Interrupts
+) -> Result:
     follower = watch.Follower(run.run_dir)
-    began = time.monotonic()
     try:
         ground.start()
         with report.following(state, spec.recipe_name(run.arguments), why) as tell:
-            requests = _announced(lambda: interrupts.count, report)
-            result = watch.follow(ground, follower, state, tell, requests)
+            result = watch.follow(ground, follower, state, tell, _announced(lambda: interrupts.count, report))
     except EngineLost as fault:
         result = Result("failed", fault.message, fault.hint, step=state.step)
     except DeployError as fault:
-        with suppress(DeployError):
-            ground.collect_logs()
-        record.close(run.run_dir, Result("failed", fault.message, fault.hint), state, time.monotonic() - began)
-        raise
-    with suppress(EngineLost):  # said already; the containers died with their engine
+        result = Result("failed", fault.message, fault.hint)
+    with suppress(DeployError):  # an engine that is gone takes its consoles along
         ground.collect_logs()
-        ground.kill()
-    outcome = record.close(run.run_dir, result, state, time.monotonic() - began)
-    path = write_page(run.run_dir)
-    report.result(result, state, outcome, shown(path), shown(run.run_dir))
+    ground.kill()
+    return result
+
+
+def _tell(run_dir: Path, result: Result, state: State, seconds: float, report: Report) -> int:
+    # A container calls the run folder /muster/runs/<id>; the reader should find what a message names.
+    message = result.message.replace(f"{spec.RUNS_IN_CONTAINER}/{run_dir.name}", str(run_dir))
+    result = replace(result, message=message.replace(str(run_dir), shown(run_dir)))
+    outcome = record.close(run_dir, result, state, seconds)
+    path = write_page(run_dir)
+    report.result(result, state, outcome, shown(path), shown(run_dir))
     return result.code
 
 

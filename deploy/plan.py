@@ -37,7 +37,7 @@ def choose_ground(asked: str, engine: EngineFacts) -> GroundChoice:
     if asked not in ("auto", "docker"):
         raise UsageError(f"GROUND={asked}: no such ground", "use GROUND=auto, GROUND=docker or GROUND=processes")
     if engine.answers:
-        return GroundChoice("docker", f"Docker {engine.version}".rstrip())
+        return GroundChoice("docker", f"Docker {engine.version.partition('+')[0]}".rstrip())
     reason = engine.reason or "no Docker engine answers"
     if asked == "docker":
         raise DeployError(f"GROUND=docker: {reason}", "start Docker, or train without it: `make up GROUND=processes`")

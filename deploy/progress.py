@@ -58,6 +58,7 @@ class State:
     evaluated: Event = field(default_factory=dict)
     verdicts: list[Event] = field(default_factory=list)
     deaths: list[tuple[int, int | None]] = field(default_factory=list)
+    explained: bool = False
     restarts: int = 0
     barren_restarts: int = 0
     last_sign: float = 0.0
@@ -118,6 +119,7 @@ class State:
         if now.restarts > before.restarts:
             how = f" {ended_how(now.code)}" if now.code is not None else " ended"
             self._tell(event, f"{self.name(now.node)}{how}{self._at_step()}: starting it again", grave=True)
+            self.explained = True
             self._sign(event)
         if now.state == "exited":
             self.exited_at[now.node] = float(event["t"])
@@ -136,8 +138,9 @@ class State:
         self._sign(event)
 
     def _on_plan(self, event: Event) -> None:
+        if not self.plan:
+            self._tell(event, f"training {event.get('recipe', '')}: {event.get('samples', 0):,} samples")
         self.plan = event
-        self._tell(event, f"training {event.get('recipe', '')}: {event.get('samples', 0):,} samples")
         self._sign(event)
 
     def _on_resumed(self, event: Event) -> None:
@@ -189,12 +192,14 @@ class State:
         self.deaths.append((int(event["code"]), rank))
         # Exit code 1 is mostly a victim's (its peer went away); a signal is what somebody did to this rank.
         if event["code"] < 0:
+            self.explained = True
             self._tell(event, f"{who} {ended_how(event['code'])}{self._at_step()}", grave=True)
 
     def _blame(self) -> str:
-        """Where to read why all ranks start again, unless a signal (told already) explains it."""
-        deaths, self.deaths = self.deaths, []
-        if not deaths or any(code < 0 for code, _ in deaths) or deaths[0][1] is None:
+        """Where to read why all ranks start again, unless a lost rank or node, told already, explains it."""
+        deaths, explained = self.deaths, self.explained
+        self.deaths, self.explained = [], False
+        if explained or not deaths or deaths[0][1] is None:
             return ""
         return f": rank {deaths[0][1]} ended with code {deaths[0][0]}, logs/rank-{deaths[0][1]}.log says why"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import statistics
 import time
 from collections.abc import Collection, Sequence
@@ -61,8 +62,16 @@ def make_folder(runs: Path, arguments: Sequence[str], now: float) -> Path:
     raise DeployError(f"{runs}: a thousand runs named {name}")
 
 
-def open_start(run_dir: Path, choice: Choice, ground: str, why: str, names: Collection[str], now: float) -> None:
-    """Write this start into record.json, and take away what the start before left about its nodes."""
+def open_start(
+    run_dir: Path, choice: Choice, ground: str, why: str, names: Collection[str], now: float
+) -> dict[str, bytes]:
+    """Write this start into record.json, and take away what the start before left about its nodes.
+
+    Returns what `undo_start` needs to make it unsaid.
+    """
+    kept = {
+        path.name: path.read_bytes() for path in (run_dir / "record.json", run_dir / "outcome.json") if path.exists()
+    }
     for folder in ("nodes", "outcome", "ranks", "logs"):
         (run_dir / folder).mkdir(exist_ok=True)
     for stale in (*run_dir.glob("nodes/*.json"), *run_dir.glob("outcome/*.json"), run_dir / "outcome.json"):
@@ -81,6 +90,21 @@ def open_start(run_dir: Path, choice: Choice, ground: str, why: str, names: Coll
     }
     write_json(run_dir / "record.json", record)
     point_latest(run_dir)
+    return kept
+
+
+def undo_start(run_dir: Path, kept: dict[str, bytes]) -> None:
+    """Forget a start that was refused before any rank began: a new folder goes, one gone on in is as it was."""
+    if kept:
+        for name, content in kept.items():
+            (run_dir / name).write_bytes(content)
+        return
+    shutil.rmtree(run_dir)
+    others = [path for path in run_dir.parent.glob("*") if path.is_dir() and not path.is_symlink()]
+    if others:
+        point_latest(max(others, key=_started))
+    else:
+        (run_dir.parent / "latest").unlink(missing_ok=True)
 
 
 def give_to_image_user(run_dir: Path) -> None:

@@ -23,6 +23,7 @@ RDZV_CONF = "last_call_timeout=1,keep_alive_interval=1,keep_alive_max_attempt=5,
 
 # The user of the image; a run folder that root makes must be theirs to write into.
 IMAGE_USER = 1000
+RUNS_IN_CONTAINER = "/muster/runs"
 DEFAULT_RECIPE = "digits"
 LOOPBACK = {"Linux": "lo", "Darwin": "lo0"}
 
