@@ -26,7 +26,7 @@ trap : TERM INT HUP # tini -g tells the agent too; its code is still to come
 python -m trainer.agent "$@"
 code=$?
 for verdict in "${MUSTER_RUN_DIR:-/none}"/outcome/"$MUSTER_NODE"-*.json; do
-    if [ "$code" = 2 ] || [ "$code" = 75 ] || [ "$verdict" -nt "$last" ]; then
+    if [ "$code" = 2 ] || [ "$code" = 75 ] || [ -n "$(find "$verdict" -newer "$last" 2>/dev/null)" ]; then
         echo "$code" >"$last"
         break
     fi
