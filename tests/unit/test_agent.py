@@ -4,16 +4,11 @@ import socket
 
 import pytest
 
+from tests.agents import free_port
 from trainer.agent import node_name, resolve, torchrun_environment
 from trainer.errors import Refused, TrainError
 
 MASTER = {"PET_RDZV_CONF": "is_host=1,last_call_timeout=1", "PET_NODE_RANK": "0"}
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "[::1]"])

@@ -1,0 +1,172 @@
+"""Real torchrun, real agents, real gloo, on the loopback interface of this machine."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import psutil
+import pytest
+
+from deploy import processes
+from deploy.spec import local_spec
+from tests.agents import free_port
+
+HOME = Path(__file__).resolve().parents[2]
+SECONDS = 120
+
+
+def environment(**more):
+    """What a rank's machine gives it, without anything of an outer run."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PET_", "MUSTER_"))}
+    return {**kept, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", **more}
+
+
+class Torchrun:
+    """One torchrun with some ranks, as a user of the trainer alone would start it."""
+
+    def __init__(self, world, arguments, run_dir, home=HOME, **variables):
+        self.run_dir = Path(run_dir)
+        command = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={world}"]
+        command += [f"--master-port={free_port()}", "-m", "trainer", *map(str, arguments)]
+        self.process = subprocess.Popen(
+            command,
+            cwd=home,
+            env=environment(**{"MUSTER_RUN_DIR": str(run_dir), "MUSTER_NODE": "here", **variables}),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+
+    def wait(self):
+        """Its exit code and all it said."""
+        self.output, _ = self.process.communicate(timeout=SECONDS)
+        return self.process.returncode
+
+    def log(self, rank):
+        """What a rank printed."""
+        return (self.run_dir / "logs" / f"rank-{rank}.log").read_text()
+
+
+@pytest.fixture()
+def torchrun(tmp_path):
+    """Starts torchruns; kills what a failed test left of them."""
+    started = []
+
+    def start(world, *arguments, folder="run", **variables):
+        one = Torchrun(world, arguments, tmp_path / folder, **variables)
+        started.append(one)
+        return one
+
+    yield start
+    for one in started:
+        if one.process.poll() is None:
+            for child in psutil.Process(one.process.pid).children(recursive=True):
+                child.kill()
+            one.process.kill()
+            one.process.wait()
+
+
+class Nodes:
+    """Several nodes of one run, each an agent of its own, as `make up` starts them."""
+
+    def __init__(self, run_dir, workers, arguments, start=1):
+        for folder in (run_dir, run_dir / "logs"):
+            folder.mkdir(exist_ok=True)
+        self.run_dir = run_dir
+        self.spec = local_spec(run_dir, start, workers, [*map(str, arguments)], free_port(), 2, "Linux")
+        command = [sys.executable, "-m", "trainer.agent", *self.spec.arguments]
+        self.ground = processes.LocalNodes(self.spec.run_id, command, HOME)
+
+    def start(self, *names):
+        """Start the named nodes, or all, the last first: nothing may depend on the order."""
+        for node in reversed(self.spec.nodes):
+            if not names or node.name in names:
+                self.ground.start(node, self.run_dir / "logs" / f"{node.name}.log")
+        return self
+
+    def codes(self):
+        """Exit code by node, None while it runs; dead nodes are not brought back."""
+        return {state.node: state.code for state in self.ground.states(lambda _: False)}
+
+    def restarting_codes(self):
+        """The same, but nodes that died are started again, as a supervisor does."""
+        states = self.ground.states(lambda state: state.code not in (0, 2, 75))
+        return {state.node: state.code if state.state == "exited" else None for state in states}
+
+    def pids(self, node):
+        """Process ids of a node: its agent first."""
+        found = processes.labelled(self.spec.run_id, node)
+        return [process.pid for process in sorted(found, key=lambda process: process.create_time())]
+
+    def kill_everything(self):
+        """kill -9 of every process of the run."""
+        self.ground.end()
+
+    def terminate(self, node):
+        """SIGTERM to one node's agent, as `docker stop` gives it."""
+        os.kill(self.pids(node)[0], signal.SIGTERM)
+
+
+@pytest.fixture()
+def nodes(tmp_path):
+    """Makes Nodes; nothing of them is left when the test ends."""
+    made = []
+
+    def make(workers, *arguments, folder="run", start=1):
+        one = Nodes(tmp_path / folder, workers, arguments, start)
+        made.append(one)
+        return one
+
+    yield make
+    for one in made:
+        one.kill_everything()
+
+
+@pytest.fixture()
+def recipe_file(tmp_path):
+    """Writes a recipe: a linear model on 203 numbered samples, with what the test changes in it."""
+
+    def write(body="", name="mine.py", train=203, held_out=37):
+        file = tmp_path / name
+        file.write_text(
+            textwrap.dedent(
+                f"""
+                import math, os, time
+                import torch
+                from torch import nn
+                from torch.utils.data import TensorDataset
+
+                RANK = int(os.environ["RANK"])
+
+                def model():
+                    return nn.Linear(4, 1)
+
+                def numbered(count):
+                    ids = torch.arange(count)
+                    x = torch.stack([torch.sin(ids * f) for f in (0.1, 0.7, 1.3, 2.1)], 1)
+                    return TensorDataset(ids, x, x.sum(1, keepdim=True))
+
+                def datasets(data):
+                    return numbered({train}), numbered({held_out})
+
+                def seen(ids):
+                    pass
+
+                def loss(model, batch):
+                    ids, x, y = batch
+                    seen(ids)
+                    return ((model(x) - y) ** 2).mean()
+
+                def metrics(model, batch):
+                    return {{"number": batch[0].double()}}
+                """
+            )
+            + textwrap.dedent(body)
+        )
+        return file
+
+    return write

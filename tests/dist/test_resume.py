@@ -1,0 +1,166 @@
+"""Going on after anything: nothing is repeated, nothing is missed, not a bit is different."""
+
+import json
+import os
+import signal
+from collections import Counter
+
+import pytest
+import torch
+
+from tests.waiting import alive, events, lines, losses, until
+from trainer import checkpoint
+from trainer.stream import StreamSampler
+
+RECORD = """
+def seen(ids):
+    folder = os.environ["SEEN"]
+    with open(f"{folder}/{RANK}", "a") as file:
+        file.write(" ".join(str(int(i)) for i in ids) + "\\n")
+"""
+
+
+def weights(run_dir, step):
+    """The weights of one checkpoint."""
+    return checkpoint.load(run_dir / f"checkpoints/step-{step:08d}")[0]["model"]
+
+
+def same(one, other):
+    """Whether two sets of weights are equal to the last bit."""
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, 3), (3, 2), (2, 4), (4, 1)])
+def test_nothing_is_repeated_or_missed_across_a_change_of_world_size(torchrun, recipe_file, tmp_path, before, after):
+    recipe = recipe_file(RECORD)
+    options = ("--recipe", recipe, "--batch", 24, "--checkpoint-every", 5, "--eval-every", 0)
+    taken, steps = Counter(), {before: 5, after: 20}
+    for number, world in enumerate((before, after)):
+        seen = tmp_path / f"seen-{number}"
+        seen.mkdir()
+        resume = ("--resume", tmp_path / "run-0") if number else ()
+        run = torchrun(world, *options, *resume, "--steps", steps[world], folder=f"run-{number}", SEEN=str(seen))
+        assert run.wait() == 0, run.output
+        for rank in range(world):
+            rows = [[int(i) for i in row.split()] for row in (seen / str(rank)).read_text().splitlines()]
+            own = steps[world] - (0 if number == 0 else steps[before])
+            for row in rows[1 : 1 + own]:  # the first is the pass that settles DDP's buckets; the last are evaluation
+                taken.update(row)
+    expected = Counter(StreamSampler(
+        203, batch=24, pieces=1, world=1, rank=0, seed=0, consumed=0).indices(0, 24 * steps[after]))
+    assert taken == expected
+    (resumed,) = events(tmp_path / "run-1", 0, "resumed")
+    assert f"world size {before} -> {after}" in resumed["changes"][0]
+
+
+def test_kill_9_of_everything_then_again_gives_the_same_weights_to_the_last_bit(nodes):
+    options = ("--steps", 120, "--checkpoint-every", 10, "--keep", 50, "--eval-every", 0)
+    whole = nodes(2, *options, folder="whole").start()
+    until(lambda: None not in whole.codes().values(), "the undisturbed run to end", 120)
+    broken = nodes(2, *options, folder="broken").start()
+    until(lambda: len(events(broken.run_dir, 0, "checkpoint")) >= 3, "three checkpoints")
+    broken.kill_everything()
+    found, damaged = checkpoint.newest_usable(broken.run_dir / "checkpoints")
+    assert found
+    assert not damaged
+    again = nodes(2, *options, folder="broken", start=2).start()
+    until(lambda: None not in again.codes().values(), "the second start to end", 120)
+    assert set(again.codes().values()) == {0}
+    assert same(weights(whole.run_dir, 120), weights(broken.run_dir, 120))
+    after = losses(broken.run_dir)
+    assert {step: after[step] for step in losses(whole.run_dir)} == losses(whole.run_dir)
+
+
+def test_a_killed_rank_comes_back_by_itself(nodes):
+    options = ("--steps", 2000, "--checkpoint-every", 20, "--eval-every", 0)
+    run = nodes(1, *options).start()
+    for number in range(2):
+        until(lambda: len(events(run.run_dir, 1, "started")) == number + 1, "the rank to start")
+        since = events(run.run_dir, 1, "started")[-1]
+        until(lambda: any(e["t"] > since["t"] for e in events(run.run_dir, 1, "step")), "a step after the start")
+        os.kill(since["pid"], signal.SIGKILL)
+    until(lambda: len(events(run.run_dir, 1, "started")) == 3, "the rank to come back")
+    since = events(run.run_dir, 0, "started")[-1]
+    until(lambda: any(e["t"] > since["t"] for e in events(run.run_dir, 0, "step")), "training to go on")
+    assert set(run.codes().values()) == {None}
+    run.terminate("worker-1")
+    until(lambda: None not in run.codes().values(), "a stop")
+    assert set(run.codes().values()) == {75}
+
+
+def test_a_lost_node_that_is_started_again_joins(nodes):
+    run = nodes(1, "--steps", 2000, "--checkpoint-every", 20, "--eval-every", 0).start()
+    until(lambda: events(run.run_dir, 0, "checkpoint"), "a checkpoint")
+    ranks = [events(run.run_dir, rank, "started")[-1]["pid"] for rank in (0, 1)]
+    os.kill(run.pids("worker-1")[0], signal.SIGKILL)
+    until(lambda: run.restarting_codes() and len(events(run.run_dir, 1, "started")) == 2, "the node to come back")
+    since = events(run.run_dir, 1, "started")[-1]
+    until(lambda: any(e["t"] > since["t"] for e in events(run.run_dir, 0, "step")), "training to go on")
+    assert not any(alive(pid) for pid in ranks)  # a killed agent takes its rank with it
+    assert events(run.run_dir, 0, "resumed")
+
+
+def test_one_node_asked_to_stop_stops_all_at_one_step_with_a_checkpoint(nodes):
+    run = nodes(2, "--steps", 5000, "--checkpoint-every", 0, "--eval-every", 0).start()
+    until(lambda: events(run.run_dir, 2, "step"), "a first step")
+    run.terminate("worker-2")
+    until(lambda: None not in run.codes().values(), "all nodes to end", 30)
+    assert set(run.codes().values()) == {75}
+    ends = [events(run.run_dir, rank, "outcome")[0] for rank in range(3)]
+    assert {end["verdict"] for end in ends} == {"stopped"}
+    (step,) = {end["step"] for end in ends}
+    found, _ = checkpoint.newest_usable(run.run_dir / "checkpoints")
+    assert found.manifest.step == step
+
+
+def test_a_damaged_newest_checkpoint_is_told_and_the_one_before_it_used(torchrun):
+    options = ("--steps", 40, "--checkpoint-every", 10, "--keep", 9, "--eval-every", 0)
+    run = torchrun(1, *options)
+    assert run.wait() == 0, run.output
+    last = run.run_dir / "checkpoints/step-00000040/state.pt"
+    content = bytearray(last.read_bytes())
+    content[len(content) // 2] ^= 1
+    last.write_bytes(content)
+    again = torchrun(1, *options)
+    assert again.wait() == 0, again.output
+    (damaged,) = events(run.run_dir, 0, "checkpoint_damaged")
+    assert "step-00000040" in damaged["path"]
+    assert events(run.run_dir, 0, "resumed")[0]["step"] == 30
+    assert checkpoint.newest_usable(run.run_dir / "checkpoints")[0].manifest.step == 40
+
+
+def test_a_finished_run_started_again_has_nothing_to_do(torchrun):
+    run = torchrun(1, "--steps", 5)
+    assert run.wait() == 0
+    before = (run.run_dir / "checkpoints/step-00000005/manifest.json").read_text()
+    again = torchrun(1, "--steps", 5)
+    assert again.wait() == 0, again.output
+    assert (run.run_dir / "checkpoints/step-00000005/manifest.json").read_text() == before
+    assert lines(run.run_dir / "metrics.jsonl")[-1]["step"] == 5
+
+
+@pytest.mark.parametrize(("option", "value", "word"), [("--seed", 3, "--seed 0"), ("--recipe", "text", "digits")])
+def test_a_checkpoint_of_another_run_is_refused_with_the_way_out(torchrun, option, value, word):
+    run = torchrun(1, "--steps", 5)
+    assert run.wait() == 0, run.output
+    other = torchrun(2, "--steps", 9, "--resume", run.run_dir, option, value, folder="other")
+    assert other.wait() != 0
+    end = events(other.run_dir, 0, "outcome")[0]
+    assert (end["verdict"], end["code"]) == ("refused", 2)
+    assert word in end["message"] + end["hint"]
+
+
+def test_a_foreign_file_is_refused(torchrun, tmp_path):
+    torch.save({"epoch": 3, "model": {}}, tmp_path / "snapshot.pt")
+    run = torchrun(1, "--steps", 5, "--resume", tmp_path / "snapshot.pt")
+    assert run.wait() != 0
+    end = events(run.run_dir, 0, "outcome")[0]
+    assert end["verdict"] == "refused"
+    assert "snapshot.pt" in end["message"]
+
+
+def test_a_checkpoint_names_its_world(torchrun):
+    run = torchrun(2, "--steps", 4)
+    assert run.wait() == 0
+    manifest = json.loads((run.run_dir / "checkpoints/step-00000004/manifest.json").read_text())
+    assert manifest["summary"]["world"] == 2

@@ -1,0 +1,45 @@
+"""Waiting for a condition, with a deadline that says what was awaited."""
+
+import json
+import time
+from pathlib import Path
+
+
+def until(condition, what, seconds=60.0):
+    """The first true value of `condition()`; fails naming `what` after `seconds`."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        value = condition()
+        if value:
+            return value
+        time.sleep(0.05)
+    raise AssertionError(f"waited {seconds:.0f} s in vain for {what}")
+
+
+def lines(path):
+    """Whole JSON lines of a file that may not be there yet, and whose last line may be torn."""
+    found = []
+    for line in Path(path).read_text().splitlines() if Path(path).exists() else []:
+        try:
+            found.append(json.loads(line))
+        except ValueError:
+            continue
+    return found
+
+
+def events(run_dir, rank, kind):
+    """Events of one kind that one rank wrote."""
+    return [line for line in lines(Path(run_dir) / "ranks" / f"rank-{rank}.jsonl") if line["kind"] == kind]
+
+
+def losses(run_dir):
+    """Training loss by step, the last value written for a step."""
+    return {line["step"]: line["loss"] for line in lines(Path(run_dir) / "metrics.jsonl") if "loss" in line}
+
+
+def alive(pid):
+    """Whether a process runs (a zombie does not)."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
