@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -49,6 +50,7 @@ class Training:
         self.writer = BackgroundWriter(folder.checkpoints, config.keep, True, self._written) if ranks.first else None
         self.last_good = "none yet"
         self.evaluated_at = -1
+        self.say_next = 0.0
 
     def run(self) -> Verdict:
         """Train to the last step or to a request to stop. Raises TrainError for what a user can mend."""
@@ -119,7 +121,9 @@ class Training:
 
     def _log(self, result: Step, lr: float) -> None:
         self.meter.write(self.position.step, lr)
-        self.say(f"step {self.position.step}/{self.config.steps}   loss {result.loss:.4f}")
+        if time.monotonic() >= self.say_next:  # a person reads along here; metrics.jsonl has every line
+            self.say(f"step {self.position.step}/{self.config.steps}   loss {result.loss:.4f}")
+            self.say_next = time.monotonic() + 2.0
 
     def _keep(self, last: bool) -> None:
         step, config = self.position.step, self.config

@@ -55,7 +55,10 @@ def test_unknown_keys_in_a_recipes_defaults_are_refused(tmp_path):
 
 
 def test_refusing_needs_no_torch():
-    code = "import sys\nfrom trainer.__main__ import main\ncode = main(['--stpes', '1'])\nprint(code, 'torch' in sys.modules)"
+    code = (
+        "import sys\nfrom trainer.__main__ import main\n"
+        "code = main(['--stpes', '1'])\nprint(code, 'torch' in sys.modules)"
+    )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout.split() == ["2", "False"]
     assert "error: " in ran.stderr
