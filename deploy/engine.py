@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -174,16 +175,24 @@ def runs_there() -> frozenset[str]:
 
 
 def _client(timeout: float = _CALL_S) -> Any:
+    return _connected(os.environ.get("DOCKER_HOST", ""), timeout)
+
+
+@cache
+def _connected(host: str, timeout: float) -> Any:
+    """A client for `host`, else for the `docker` command's current context (Docker Desktop, rootless).
+
+    Kept: a run is looked at ten times a second. What it raises is not kept, so an engine that comes later is found.
+    """
     # Imported here: a machine without Docker need not pay 0.2 s for it.
     import docker
 
-    if os.environ.get("DOCKER_HOST"):
+    if host:
         return docker.from_env(timeout=timeout)
     return docker.DockerClient(base_url=_context_host(), timeout=timeout)
 
 
 def _context_host() -> str | None:
-    """The socket of the `docker` command's current context (Docker Desktop, rootless): the SDK does not look there."""
     command = ["docker", "context", "inspect", "--format", "{{.Endpoints.docker.Host}}"]
     with suppress(OSError, subprocess.SubprocessError):
         return subprocess.run(command, capture_output=True, text=True, timeout=_LOOK_S, check=True).stdout.strip()

@@ -69,7 +69,8 @@ def compose(docker, run_id, tmp_path):
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    return run
+    yield run
+    run("down", "--timeout", "1")
 
 
 @pytest.fixture

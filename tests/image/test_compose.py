@@ -93,13 +93,8 @@ def test_plain_up_trains_to_the_end(image, compose, run_id, tmp_path):
     (tmp_path / "runs").chmod(0o755)
     os.chown(tmp_path / "runs", 0, 0)
     compose("up", "--no-color", MUSTER_ARGS="--recipe digits --steps 60")
-    inspected = subprocess.run(
-        ["docker", "ps", "--all", "--filter", f"label=muster.run={run_id}", "--format", "{{.Names}} {{.Status}}"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    ended = dict(line.split(" ", 1) for line in inspected.stdout.splitlines())
+    listed = compose("ps", "--all", "--format", "{{.Name}} {{.Status}}")
+    ended = dict(line.split(" ", 1) for line in listed.splitlines())
     assert {name.removeprefix(f"{run_id}-") for name in ended} == {"master-1", "worker-1", "worker-2", "folder-1"}
     assert all(status.startswith("Exited (0)") for status in ended.values()), ended
 
