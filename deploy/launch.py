@@ -133,7 +133,9 @@ def _train(
         with report.following(state, spec.recipe_name(run.arguments), why) as tell:
             result = watch.follow(ground, follower, state, tell, _announced(lambda: interrupts.count, report))
     except EngineLost as fault:
-        result = Result("failed", fault.message, fault.hint, step=state.step)
+        # Containers may have outlived their engine's pause: a resume beside them would be two runs in one folder.
+        hint = "once Docker is back: `make down`, then `make up RESUME=latest`"
+        result = Result("failed", fault.message, hint, step=state.step)
     except DeployError as fault:
         result = Result("failed", fault.message, fault.hint)
     with suppress(DeployError):  # an engine that is gone takes its consoles along

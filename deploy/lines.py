@@ -12,6 +12,7 @@ from deploy.progress import RankView, State
 from deploy.spec import DEFAULT_RECIPE
 
 _BARS = "▁▂▃▄▅▆▇█"
+_FEWEST_BARS, _MOST_BARS = 6, 24
 
 
 def sparkline(values: Sequence[float], width: int) -> str:
@@ -77,12 +78,15 @@ def node_word(name: str, state: State) -> str:
     return "starting"
 
 
-def metric_parts(state: State, bars: int) -> list[str]:
-    """The line under the nodes: loss as `bars` bars, throughput, time left, last checkpoint."""
-    if not state.losses:
-        return _pace_parts(state)
-    values = [loss for _, loss in state.losses]
-    return [f"loss {_loss(values[0])} {sparkline(values, bars)} {_loss(values[-1])}", *_pace_parts(state)]
+def metric_line(state: State, width: int) -> str:
+    """The line under the nodes: loss, throughput, time left, last checkpoint; as much sparkline as `width` leaves."""
+    parts = _pace_parts(state)
+    if state.losses:
+        first, last = (_loss(state.losses[position][1]) for position in (0, -1))
+        others = len("    ".join([f"  loss {first}  {last}", *parts]))
+        bars = sparkline([loss for _, loss in state.losses], min(_MOST_BARS, max(_FEWEST_BARS, width - others)))
+        parts.insert(0, f"loss {first} {bars} {last}")
+    return "    ".join(parts)
 
 
 def progress_line(state: State) -> str:

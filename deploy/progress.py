@@ -7,6 +7,7 @@ Events are the ranks' own (docs/contract.md) and those that watch.py makes of wh
 
 from __future__ import annotations
 
+import signal
 from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
@@ -177,8 +178,11 @@ class State:
 
     def _on_evaluated(self, event: Event) -> None:
         self.evaluated = event
-        values = "  ".join(f"{name} {value:.4g}" for name, value in event.get("values", {}).items())
-        self._tell(event, f"evaluated at step {event.get('step')}: {values}")
+        values = event.get("values", {})
+        said = [f"held-out {name} {value:.3g}" for name, value in values.items() if name != "accuracy"]
+        if "accuracy" in values:
+            said.insert(0, f"held-out accuracy {100 * values['accuracy']:.1f} %")
+        self._tell(event, f"step {event.get('step')}: {', '.join(said)}")
         self._sign(event)
 
     def _on_stopping(self, event: Event) -> None:
@@ -190,8 +194,9 @@ class State:
         rank = next((view.rank for view in self.ranks.values() if view.pid == event["pid"]), None)
         who = event["node"] if rank is None else f"{event['node']} (rank {rank})"
         self.deaths.append((int(event["code"]), rank))
-        # Exit code 1 is mostly a victim's (its peer went away); a signal is what somebody did to this rank.
-        if event["code"] < 0:
+        # Exit code 1 is mostly a victim's (its peer went away), SIGTERM is torchrun tidying up around a loss;
+        # any other signal is what somebody did to this rank.
+        if event["code"] < 0 and event["code"] != -signal.SIGTERM:
             self.explained = True
             self._tell(event, f"{who} {ended_how(event['code'])}{self._at_step()}", grave=True)
 

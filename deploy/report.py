@@ -30,7 +30,6 @@ THEME = Theme({"node": "bold", "ok": "bold green", "bad": "bold red", "warn": "y
 _VERDICT_STYLES = {"done": "ok", "stopped": "warn", "running": "hint"}
 _REFRESH_S = 0.125
 _PLAIN_EVERY_S = 2.0
-_SPARKLINE = 24
 _STORY_LINES = 4
 # Of the view: headline, metrics, a line for the nodes left out, and the story.
 _LINES_BESIDE_NODES = 5 + _STORY_LINES
@@ -119,7 +118,7 @@ class Report:
         console.print(text, soft_wrap=True, highlight=False)
 
 
-def view(state: State, recipe: str, why: str, height: int) -> RenderableType:
+def view(state: State, recipe: str, why: str, width: int, height: int) -> RenderableType:
     """The live view of one moment, as something rich can print (docs make their picture of it)."""
     head, *rest = lines.headline(state.names, state, recipe, why)
     title = Text.assemble(("muster up", "node"), "   ", head, "   ", ("   ".join(rest), "quiet"), overflow="ellipsis")
@@ -132,9 +131,9 @@ def view(state: State, recipe: str, why: str, height: int) -> RenderableType:
     if len(shown) < len(state.names):
         more = len(state.names) - len(shown)
         parts.append(Text(f"  and {more} more nodes, the slowest rank at step {state.step}", "quiet"))
-    metrics = lines.metric_parts(state, _SPARKLINE)
+    metrics = lines.metric_line(state, width - 1)
     if metrics:
-        parts.append(Text("  " + "    ".join(metrics), overflow="ellipsis", no_wrap=True))
+        parts.append(Text(f"  {metrics}", overflow="ellipsis", no_wrap=True))
     parts += [_story_line(line) for line in state.story[-_STORY_LINES:]]
     return Group(*parts)
 
@@ -161,7 +160,7 @@ class _LiveView:
         self._live.stop()
 
     def _view(self) -> RenderableType:
-        return view(self._state, self._recipe, self._why, self._console.height)
+        return view(self._state, self._recipe, self._why, *self._console.size)
 
 
 class _PlainView:

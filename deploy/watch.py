@@ -163,9 +163,10 @@ class _Watch:
         self._result = result
         if result.verdict == "done":
             patience = AFTER_DONE_S
+        elif result.from_ranks:  # every rank knows; a signal now would only hit them on their way out
+            patience = AFTER_VERDICT_S
         else:
-            patience = AFTER_VERDICT_S if result.from_ranks else AFTER_JUDGEMENT_S
-            # Even when every rank knows: a container's restart policy does not.
+            patience = AFTER_JUDGEMENT_S
             self._ground.stop()
         self._deadline = min(self._deadline, now + patience)
 

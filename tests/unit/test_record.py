@@ -95,6 +95,19 @@ def test_a_resume_keeps_the_record_and_takes_old_verdicts_away(tmp_path: Path) -
     assert not (run_dir / "outcome.json").exists()
 
 
+def test_a_start_refused_at_once_leaves_no_trace(tmp_path: Path) -> None:
+    first = make_run(tmp_path, checkpoint=True)
+    record.close(first, Result("done", step=9), State(("master",)), 1.0)
+    files = {path.name: path.read_bytes() for path in first.glob("*.json")}
+    kept = record.open_start(first, record.Choice(first, ("--bogus",), start=2), "docker", "", ["master"], NOON + 60)
+    record.undo_start(first, kept)
+    assert {path.name: path.read_bytes() for path in first.glob("*.json")} == files
+    second = record.make_folder(tmp_path, (), NOON + 120)
+    record.undo_start(second, record.open_start(second, record.Choice(None, ()), "docker", "", ["master"], NOON + 120))
+    assert not second.exists()
+    assert (tmp_path / "latest").resolve() == first
+
+
 def test_the_outcome_says_what_was_reached(tmp_path: Path) -> None:
     run_dir, state = make_run(tmp_path), State(("master",))
     state.apply({"kind": "evaluated", "t": 1, "step": 600, "samples": 360, "values": {"accuracy": 0.989}})
@@ -104,7 +117,7 @@ def test_the_outcome_says_what_was_reached(tmp_path: Path) -> None:
     outcome = json.loads((run_dir / "outcome.json").read_text())
     assert (outcome["verdict"], outcome["code"], outcome["accuracy"]) == ("done", 0, 0.989)
     assert (outcome["samples_per_s"], outcome["seconds"]) == (5000.0, 21.4)
-    assert "evaluated at step 600" in (run_dir / "timeline.jsonl").read_text()
+    assert "step 600: held-out accuracy 98.9 %" in (run_dir / "timeline.jsonl").read_text()
 
 
 def test_the_listing_tells_finished_running_and_abandoned_runs_apart(tmp_path: Path) -> None:

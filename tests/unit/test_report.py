@@ -57,7 +57,7 @@ def training() -> State:
 
 def rendered(state: State, width: int = 120, height: int = 24) -> list[str]:
     target = console(width=width)
-    target.print(view(state, "digits", WHY, height))
+    target.print(view(state, "digits", WHY, width, height))
     return [line.rstrip() for line in text(target).splitlines()]
 
 
@@ -85,6 +85,13 @@ def test_the_view_fits_a_small_terminal() -> None:
     assert len(shown) <= 20
     assert all(len(line) <= 60 for line in shown)
     assert "and 53 more nodes" in shown[-1]
+
+
+@pytest.mark.parametrize("width", [98, 110, 140])
+def test_the_loss_line_gives_way_before_it_is_cut(width: int) -> None:
+    metrics = rendered(training(), width=width)[4]
+    assert metrics.endswith("(3.2 ms pause)")
+    assert 6 <= sum(letter in "▁▂▃▄▅▆▇█" for letter in metrics) <= 24
 
 
 def test_text_from_a_node_is_never_markup() -> None:

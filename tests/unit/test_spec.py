@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.spec import RunSpec, local_spec, node_names, recipe_name
+from deploy.spec import RunSpec, local_spec, mounted, mounts_file, node_names, recipe_name
 
 
 def spec(start: int = 1, workers: int = 2, cores: int = 8, system: str = "Linux") -> RunSpec:
@@ -65,3 +65,22 @@ def test_gloo_and_nccl_get_one_exact_interface(system: str, interface: str) -> N
 )
 def test_the_recipe_names_the_run_folder(arguments: list[str], name: str) -> None:
     assert recipe_name(arguments) == name
+
+
+def test_containers_see_what_the_arguments_name_at_its_absolute_path(tmp_path: Path) -> None:
+    (tmp_path / "my.py").write_text("")
+    (tmp_path / "corpus").mkdir()
+    (tmp_path / "text").mkdir()
+    given = ["--recipe", "my.py", "--data=corpus", "--steps", "5", "--lr=nowhere"]
+    made, paths = mounted(given, tmp_path)
+    assert made == ["--recipe", f"{tmp_path}/my.py", f"--data={tmp_path}/corpus", "--steps", "5", "--lr=nowhere"]
+    assert paths == [tmp_path / "corpus", tmp_path / "my.py"]
+    volumes = mounts_file(paths)["services"]["worker"]["volumes"]
+    assert [volume["source"] for volume in volumes] == [volume["target"] for volume in volumes]
+    assert all(volume["read_only"] for volume in volumes)
+
+
+@pytest.mark.parametrize("given", [["--recipe", "text"], ["--recipe=text"]])
+def test_a_recipe_of_ours_is_not_taken_for_a_folder_of_that_name(given: list[str], tmp_path: Path) -> None:
+    (tmp_path / "text").mkdir()
+    assert mounted(given, tmp_path) == (given, [])
