@@ -38,7 +38,7 @@ def main() -> int:
     """Run this node until its ranks' verdict; returns the exit code of docs/contract.md."""
     die_with_parent(signal.SIGTERM)
     arguments = sys.argv[1:]
-    name = node_name(os.environ)
+    name = os.environ.get("MUSTER_NODE") or socket.gethostname()
     folder = Path(os.environ["MUSTER_RUN_DIR"]) if os.environ.get("MUSTER_RUN_DIR") else None
     try:
         config.parse(arguments)
@@ -56,18 +56,6 @@ def main() -> int:
         return Node(
             [sys.executable, "-m", "torch.distributed.run", "-m", "trainer", *arguments], environment, Path(outcome)
         ).run()
-
-
-def node_name(environment: Mapping[str, str]) -> str:
-    """`MUSTER_NODE`, else, in a container of a scaled compose service, the name Docker's DNS has for its address."""
-    if environment.get("MUSTER_NODE"):
-        return environment["MUSTER_NODE"]
-    try:
-        own = socket.gethostbyaddr(socket.gethostbyname(socket.gethostname()))[0]
-    except OSError:
-        own = socket.gethostname()
-    scaled = re.search(r"[-_]([a-z]+)[-_](\d+)\.", own)
-    return f"{scaled[1]}-{scaled[2]}" if scaled else socket.gethostname()
 
 
 def torchrun_environment(environment: Mapping[str, str], name: str) -> dict[str, str]:

@@ -124,7 +124,7 @@ def _train(config: Config, ranks: Ranks, group: Group, folder: RankFolder, conso
 
 def _open_folder(config: Config, ranks: Ranks, group: Group, console: Console) -> RankFolder:
     """The run folder, the same on all ranks, named by rank 0 if need be; this rank prints into it from now on."""
-    named = [os.environ.get("MUSTER_RUN_DIR") or _new_folder(config)]
+    named = [os.environ.get("MUSTER_RUN_DIR") or (_new_folder(config) if ranks.first else "")]
     dist.broadcast_object_list(named)
     folder = RankFolder(Path(named[0]), ranks.rank, ranks.node)
     console.descriptor = folder.take_output()

@@ -36,7 +36,18 @@ def test_a_loss_that_is_not_finite_stops_all_before_the_step_and_names_the_rank(
         bad = math.nan if RANK == 1 and calls == 14 else 0.0  # the settling pass is the first call
         return ((model(x) - y) ** 2).mean() + bad
     """
-    options = ("--recipe", recipe_file(body), "--steps", 50, "--checkpoint-every", 5, "--eval-every", 0, "--log-every", 1)
+    options = (
+        "--recipe",
+        recipe_file(body),
+        "--steps",
+        50,
+        "--checkpoint-every",
+        5,
+        "--eval-every",
+        0,
+        "--log-every",
+        1,
+    )
     run = nodes(1, *options).start()
     assert ended(run) == {1}
     told = verdict(run)
@@ -109,11 +120,25 @@ def test_a_full_disk_keeps_the_checkpoint_before_it(torchrun, tmp_path):
 
 def test_a_node_that_never_starts_ends_the_others_with_a_word(nodes):
     run = nodes(1, "--steps", 5)
-    run.spec = run.spec.__class__(**{**run.spec.__dict__, "nodes": tuple(
-        node.__class__(**{**node.__dict__, "environment": {
-            **node.environment,
-            "PET_RDZV_CONF": node.environment["PET_RDZV_CONF"].replace("join_timeout=60", "join_timeout=6"),
-        }}) for node in run.spec.nodes)})
+    run.spec = run.spec.__class__(
+        **{
+            **run.spec.__dict__,
+            "nodes": tuple(
+                node.__class__(
+                    **{
+                        **node.__dict__,
+                        "environment": {
+                            **node.environment,
+                            "PET_RDZV_CONF": node.environment["PET_RDZV_CONF"].replace(
+                                "join_timeout=60", "join_timeout=6"
+                            ),
+                        },
+                    }
+                )
+                for node in run.spec.nodes
+            ),
+        }
+    )
     run.start("master")
     until(lambda: run.codes() == {"master": 1}, "the master to give up", 60)
     assert not events(run.run_dir, 0, "step")

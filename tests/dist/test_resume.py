@@ -30,6 +30,14 @@ def same(one, other):
     return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
 
 
+def trains_again(run, rank, starts):
+    """Wait until a rank has started so many times and taken a step since; its process id."""
+    until(lambda: len(events(run.run_dir, rank, "started")) == starts, f"start {starts} of rank {rank}")
+    last = events(run.run_dir, rank, "started")[-1]
+    until(lambda: any(e["t"] > last["t"] for e in events(run.run_dir, rank, "step")), "a step after the start")
+    return last["pid"]
+
+
 @pytest.mark.parametrize(("before", "after"), [(1, 3), (3, 2), (2, 4), (4, 1)])
 def test_nothing_is_repeated_or_missed_across_a_change_of_world_size(torchrun, recipe_file, tmp_path, before, after):
     recipe = recipe_file(RECORD)
@@ -46,8 +54,9 @@ def test_nothing_is_repeated_or_missed_across_a_change_of_world_size(torchrun, r
             own = steps[world] - (0 if number == 0 else steps[before])
             for row in rows[1 : 1 + own]:  # the first is the pass that settles DDP's buckets; the last are evaluation
                 taken.update(row)
-    expected = Counter(StreamSampler(
-        203, batch=24, pieces=1, world=1, rank=0, seed=0, consumed=0).indices(0, 24 * steps[after]))
+    expected = Counter(
+        StreamSampler(203, batch=24, pieces=1, world=1, rank=0, seed=0, consumed=0).indices(0, 24 * steps[after])
+    )
     assert taken == expected
     (resumed,) = events(tmp_path / "run-1", 0, "resumed")
     assert f"world size {before} -> {after}" in resumed["changes"][0]
@@ -74,14 +83,10 @@ def test_kill_9_of_everything_then_again_gives_the_same_weights_to_the_last_bit(
 def test_a_killed_rank_comes_back_by_itself(nodes):
     options = ("--steps", 2000, "--checkpoint-every", 20, "--eval-every", 0)
     run = nodes(1, *options).start()
-    for number in range(2):
-        until(lambda: len(events(run.run_dir, 1, "started")) == number + 1, "the rank to start")
-        since = events(run.run_dir, 1, "started")[-1]
-        until(lambda: any(e["t"] > since["t"] for e in events(run.run_dir, 1, "step")), "a step after the start")
-        os.kill(since["pid"], signal.SIGKILL)
-    until(lambda: len(events(run.run_dir, 1, "started")) == 3, "the rank to come back")
-    since = events(run.run_dir, 0, "started")[-1]
-    until(lambda: any(e["t"] > since["t"] for e in events(run.run_dir, 0, "step")), "training to go on")
+    for starts in (1, 2, 3):
+        pid = trains_again(run, 1, starts)
+        if starts < 3:
+            os.kill(pid, signal.SIGKILL)
     assert set(run.codes().values()) == {None}
     run.terminate("worker-1")
     until(lambda: None not in run.codes().values(), "a stop")
@@ -94,8 +99,7 @@ def test_a_lost_node_that_is_started_again_joins(nodes):
     ranks = [events(run.run_dir, rank, "started")[-1]["pid"] for rank in (0, 1)]
     os.kill(run.pids("worker-1")[0], signal.SIGKILL)
     until(lambda: run.restarting_codes() and len(events(run.run_dir, 1, "started")) == 2, "the node to come back")
-    since = events(run.run_dir, 1, "started")[-1]
-    until(lambda: any(e["t"] > since["t"] for e in events(run.run_dir, 0, "step")), "training to go on")
+    trains_again(run, 0, 2)
     assert not any(alive(pid) for pid in ranks)  # a killed agent takes its rank with it
     assert events(run.run_dir, 0, "resumed")
 

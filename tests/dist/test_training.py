@@ -71,8 +71,10 @@ def test_a_run_leaves_what_the_contract_promises(torchrun):
     assert sorted(path.name for path in (folder / "checkpoints").iterdir()) == ["step-00000020", "step-00000030"]
     assert {"loss", "lr", "epoch", "grad_norm", "samples_per_s"} <= lines(folder / "metrics.jsonl")[0].keys()
     assert list((folder / "tensorboard").glob("events.*"))
-    (written,) = {one["sha256"] for one in json.loads(
-        (folder / "checkpoints/step-00000030/manifest.json").read_text())["files"].values()}
+    (written,) = {
+        one["sha256"]
+        for one in json.loads((folder / "checkpoints/step-00000030/manifest.json").read_text())["files"].values()
+    }
     assert len(written) == 64
 
 

@@ -5,7 +5,7 @@ import socket
 import pytest
 
 from tests.agents import free_port
-from trainer.agent import node_name, resolve, torchrun_environment
+from trainer.agent import resolve, torchrun_environment
 from trainer.errors import Refused, TrainError
 
 MASTER = {"PET_RDZV_CONF": "is_host=1,last_call_timeout=1", "PET_NODE_RANK": "0"}
@@ -49,8 +49,3 @@ def test_a_busy_rendezvous_port_is_refused_by_the_master():
 def test_a_host_without_an_address_is_named():
     with pytest.raises(TrainError, match="no-such-host"):
         resolve("no-such-host.invalid", 0.2)
-
-
-def test_the_nodes_name():
-    assert node_name({"MUSTER_NODE": "gpu-b"}) == "gpu-b"
-    assert node_name({})

@@ -1,0 +1,223 @@
+"""`fab up` on local processes, from a checkout of its own: the run, its record, and every way it can end."""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from deploy import processes
+from tests.waiting import alive, events, lines, until
+from trainer import checkpoint
+
+HOME = Path(__file__).resolve().parents[2]
+FAB = Path(sys.executable).with_name("fab")
+LONG = "--steps 20000 --checkpoint-every 20 --eval-every 0"
+
+
+class Checkout:
+    """A copy of the code, so that runs of a test neither meet nor leave anything in the real one."""
+
+    def __init__(self, home):
+        self.home, self.runs = home, home / "runs"
+        for name in ("deploy", "trainer"):
+            shutil.copytree(HOME / name, home / name, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copy(HOME / "fabfile.py", home)
+        self.runs.mkdir()
+
+    def start(self, *options, ground="processes"):
+        """`fab up` in the background."""
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("PET_", "MUSTER_"))}
+        return subprocess.Popen(
+            [FAB, "up", f"--ground={ground}", *options],
+            cwd=self.home,
+            env={**kept, "PYTHONPATH": str(self.home)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def up(self, *options):
+        """`fab up` to its end: exit code, standard output, standard error."""
+        started = self.start(*options)
+        out, err = started.communicate(timeout=150)
+        return started.returncode, out, err
+
+    def folders(self):
+        """Run folders, oldest first."""
+        return sorted(path for path in self.runs.iterdir() if not path.is_symlink() and path.is_dir())
+
+    def left(self):
+        """Processes of any run of this checkout."""
+        return processes.runs_alive(self.runs)
+
+    def training(self, step=1):
+        """The one run's folder, once it has trained `step` steps."""
+        until(lambda: self.folders() and any(e["step"] >= step for e in events(self.folders()[-1], 0, "step")), "steps")
+        return self.folders()[-1]
+
+
+@pytest.fixture
+def checkout(tmp_path):
+    made = Checkout(tmp_path)
+    yield made
+    for found in made.left().values():
+        processes.kill(found)
+
+
+def test_up_trains_to_the_end_and_leaves_a_whole_record(checkout):
+    code, out, err = checkout.up("--workers=1", "--args=--steps 60 --checkpoint-every 20", "--json")
+    assert code == 0, err
+    told = [json.loads(line) for line in out.splitlines()]
+    assert told[-1]["verdict"] == "done"
+    assert {"started", "step", "checkpoint", "evaluated"} <= {line["kind"] for line in told}
+    (folder,) = checkout.folders()
+    assert (checkout.runs / "latest").resolve() == folder
+    assert json.loads((folder / "outcome.json").read_text())["verdict"] == "done"
+    for name in (
+        "record.json",
+        "config.json",
+        "environment.json",
+        "metrics.jsonl",
+        "report.html",
+        "logs/master.log",
+        "logs/worker-1.log",
+        "logs/rank-0.log",
+        "logs/rank-1.log",
+    ):
+        assert (folder / name).is_file(), name
+    assert "<html" in (folder / "report.html").read_text()
+    assert not checkout.left()
+
+
+def test_ctrl_c_stops_with_a_checkpoint_and_resume_goes_on_in_the_same_folder(checkout):
+    first = checkout.start("--workers=1", f"--args={LONG}")
+    folder = checkout.training(step=40)
+    first.send_signal(signal.SIGINT)
+    out, err = first.communicate(timeout=60)
+    assert first.returncode == 75, err
+    assert out.startswith("stopped at step ")
+    assert "waiting for a checkpoint" in err
+    assert not checkout.left()
+    stopped_at = checkpoint.newest_usable(folder / "checkpoints")[0].manifest.step
+    assert json.loads((folder / "outcome.json").read_text())["step"] == stopped_at
+    code, _, err = checkout.up("--resume=latest", f"--args=--steps {stopped_at + 30}")
+    assert code == 0, err
+    assert checkout.folders() == [folder]
+    assert events(folder, 0, "resumed")[-1]["step"] == stopped_at
+    assert lines(folder / "metrics.jsonl")[-1]["step"] == stopped_at + 30
+
+
+def test_a_second_ctrl_c_kills_and_leaves_nothing_running(checkout):
+    run = checkout.start("--workers=1", f"--args={LONG}")
+    checkout.training()
+    for rank in (0, 1):  # hung ranks: they cannot stop in good order
+        os.kill(events(checkout.folders()[0], rank, "started")[0]["pid"], signal.SIGSTOP)
+    run.send_signal(signal.SIGINT)
+    next(line for line in run.stderr if "waiting for a checkpoint" in line)
+    run.send_signal(signal.SIGINT)
+    run.communicate(timeout=20)
+    assert run.returncode != 0
+    assert not checkout.left()
+
+
+def test_ctrl_c_before_anything_runs_leaves_nothing(checkout):
+    run = checkout.start("--workers=2", "--args=--steps 5")
+    until(lambda: checkout.left(), "the first process")
+    run.send_signal(signal.SIGINT)
+    run.communicate(timeout=60)
+    assert run.returncode == 75
+    assert not checkout.left()
+
+
+def test_two_at_once_do_not_meet(checkout):
+    with socket.socket() as taken:  # and the usual port belongs to a stranger
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        taken.bind(("127.0.0.1", 29500))
+        taken.listen()
+        both = [checkout.start("--workers=1", "--args=--steps 30") for _ in range(2)]
+        told = [one.communicate(timeout=150)[1] for one in both]
+    assert [one.returncode for one in both] == [0, 0], told
+    assert len(checkout.folders()) == 2
+    for folder, err in zip(checkout.folders(), told, strict=True):
+        assert lines(folder / "metrics.jsonl")[-1]["step"] == 30
+        assert "29500" in err  # the other port is said
+
+
+def test_when_the_control_side_is_killed_the_nodes_stop_with_a_checkpoint(checkout):
+    run = checkout.start("--workers=1", f"--args={LONG}")
+    folder = checkout.training()
+    run.kill()
+    run.communicate()
+    until(lambda: not checkout.left(), "the nodes to stop by themselves", 40)
+    end = events(folder, 0, "outcome")[0]
+    assert end["verdict"] == "stopped"
+    assert checkpoint.newest_usable(folder / "checkpoints")[0].manifest.step == end["step"]
+
+
+def test_a_whole_node_killed_comes_back_and_the_run_ends_well(checkout):
+    run = checkout.start("--workers=1", "--args=--steps 1500 --checkpoint-every 20 --eval-every 0")
+    folder = checkout.training(step=20)
+    processes.kill(processes.labelled(folder.name, "worker-1"))
+    _, err = run.communicate(timeout=120)
+    assert run.returncode == 0, err
+    assert "worker-1" in err
+    assert lines(folder / "metrics.jsonl")[-1]["step"] == 1500
+    assert not checkout.left()
+
+
+def test_a_node_that_never_starts_is_named_within_30_s(checkout):
+    agent = checkout.home / "trainer/agent.py"
+    agent.write_text(
+        agent.read_text().replace(
+            "    arguments = sys.argv[1:]\n",
+            '    arguments = sys.argv[1:]\n    while os.environ["MUSTER_NODE"] == "worker-2":\n        time.sleep(1)\n',
+        )
+    )
+    run = checkout.start("--workers=2", "--args=--steps 5")
+    until(lambda: checkout.folders() and (checkout.folders()[0] / "nodes/master.json").exists(), "the master")
+    _, err = run.communicate(timeout=35)
+    assert run.returncode == 1
+    assert "error: worker-2 did not start" in err
+    assert not checkout.left()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--args=--stpes 5"], "--stpes"),
+        (["--workers=-1"], "-1"),
+        (["--workers=many"], "many"),
+        (["--resume=no/such"], "no/such"),
+        (["--args=--recipe missing.py"], "missing.py"),
+        (["--args='unclosed"], "unclosed"),
+    ],
+)
+def test_nonsense_is_refused_in_two_lines_and_leaves_no_folder(checkout, options, words):
+    code, out, err = checkout.up(*options)
+    assert code == 2, err
+    assert out == ""
+    assert "Traceback" not in err
+    (error,) = [line for line in err.splitlines() if line.startswith("error: ")]
+    assert words in error
+    assert any(line.startswith("hint: ") for line in err.splitlines())
+    assert checkout.folders() == []
+
+
+def test_a_run_that_goes_on_is_not_resumed_by_another(checkout):
+    run = checkout.start("--workers=0", f"--args={LONG}")
+    folder = checkout.training(step=20)
+    code, _, err = checkout.up("--resume=latest")
+    assert code == 1
+    assert f"{folder.name} is still going on" in err
+    assert run.poll() is None
+    down = subprocess.run([FAB, "down"], cwd=checkout.home, capture_output=True, text=True, timeout=90)
+    assert down.returncode == 0, down.stderr
+    run.communicate(timeout=30)
+    assert not checkout.left()
+    assert not any(alive(e["pid"]) for e in events(folder, 0, "started"))
