@@ -51,7 +51,7 @@ class ProcessGround:
 
     def __init__(self, spec: RunSpec, home: Path) -> None:
         self._spec, self._stopping = spec, False
-        self._nodes = processes.LocalNodes(spec.run_id, commands.agent(sys.executable, spec.arguments), home)
+        self._nodes = processes.LocalNodes(spec.run_dir, commands.agent(sys.executable, spec.arguments), home)
 
     def start(self) -> None:
         """Start the master first: the others look for it."""
@@ -72,7 +72,7 @@ class ProcessGround:
         self._nodes.signal_all(signal.SIGTERM)
 
     def kill(self) -> None:
-        """SIGKILL to every process that carries the run's id."""
+        """SIGKILL to every process that carries the run's label."""
         self._stopping = True
         self._nodes.end()
 

@@ -73,7 +73,8 @@ def up(options: Options, report: Report) -> int:
     else:
         actions.prepare_image(HOME)
     with ExitStack() as held, Interrupts(report) as interrupts:
-        run_dir = choice.run_dir or record.make_folder(RUNS, choice.arguments, time.time())
+        taken = engine.runs_there() if where.name == "docker" else frozenset()
+        run_dir = choice.run_dir or record.make_folder(RUNS, choice.arguments, time.time(), taken)
         _take(run_dir, held, facts.answers)
         names = spec.node_names(workers)
         kept = record.open_start(run_dir, choice, where.name, where.why, names, time.time())

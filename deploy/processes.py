@@ -1,7 +1,8 @@
 """The only door to local processes (subprocess and psutil): start nodes, watch them, restart them, end them whole.
 
-A process belongs to a run when its environment carries that run's MUSTER_RUN_ID: the variable is the label, as
-`muster.run` is on containers. It is inherited by every child, so nothing a node started can hide from it.
+A process belongs to a run when its environment carries that run's folder in MUSTER_RUN_DIR: the variable is the label,
+as `muster.run` is on containers. Every child inherits it, so nothing a node started can hide. (MUSTER_RUN_ID would not
+do: two checkouts can start runs of one name in one minute.)
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import psutil
 
 from deploy.errors import DeployError
 from deploy.facts import NodeState
-from deploy.spec import MUSTER_NAMES, NODE, RUN_DIR, RUN_ID, NodeSpec
+from deploy.spec import NODE, RUN_DIR, NodeSpec
 
 MOST_RESTARTS = 3
 # What a shell inside another run or torchrun would hand down: a node must hear only its own spec.
@@ -37,8 +38,8 @@ class _Node:
 class LocalNodes:
     """The nodes of one run as processes, each in a session of its own, its standard input held open by us."""
 
-    def __init__(self, run_id: str, command: Iterable[str], home: Path) -> None:
-        self._run_id, self._command, self._home = run_id, tuple(command), home
+    def __init__(self, run_dir: Path, command: Iterable[str], home: Path) -> None:
+        self._run_dir, self._command, self._home = run_dir, tuple(command), home
         self._nodes: dict[str, _Node] = {}
 
     def start(self, spec: NodeSpec, log: Path) -> None:
@@ -58,7 +59,7 @@ class LocalNodes:
     def end(self) -> None:
         """Kill every process of the run, then collect our children."""
         # Again until none is found: one that was being forked while we looked was not in the list.
-        while found := labelled(self._run_id):
+        while found := labelled(self._run_dir):
             kill(found)
         for node in self._nodes.values():
             node.process.wait()
@@ -73,7 +74,7 @@ class LocalNodes:
         if node.restarts >= MOST_RESTARTS or not may_restart(seen):
             return seen
         # Killed, an agent leaves its ranks behind; they would hold the card and confuse the next rendezvous.
-        kill(labelled(self._run_id, node.spec.name))
+        kill(labelled(self._run_dir, node.spec.name))
         if node.process.stdin:
             node.process.stdin.close()
         node.process = self._spawn(node.spec, node.log)
@@ -101,12 +102,12 @@ class LocalNodes:
                 raise DeployError(f"{spec.name}: cannot start {self._command[0]}: {fault.strerror}") from fault
 
 
-def labelled(run_id: str, node: str = "") -> list[psutil.Process]:
+def labelled(run_dir: Path, node: str = "") -> list[psutil.Process]:
     """Every live process of a run, or of one node of it."""
     return [
         process
         for process, environment in _muster_processes()
-        if environment.get(RUN_ID) == run_id and node in ("", environment.get(NODE))
+        if environment.get(RUN_DIR) == str(run_dir) and node in ("", environment.get(NODE))
     ]
 
 
@@ -116,7 +117,7 @@ def runs_alive(runs: Path) -> dict[str, list[psutil.Process]]:
     for process, environment in _muster_processes():
         folder = environment.get(RUN_DIR, "")
         if folder and Path(folder).parent == runs:
-            alive.setdefault(environment[RUN_ID], []).append(process)
+            alive.setdefault(Path(folder).name, []).append(process)
     return alive
 
 
@@ -162,7 +163,7 @@ def _muster_processes() -> Iterable[tuple[psutil.Process, dict[str, str]]]:
             continue
         try:
             environment = process.environ()
-            if any(name in environment for name in MUSTER_NAMES) and process.status() != psutil.STATUS_ZOMBIE:
+            if RUN_DIR in environment and process.status() != psutil.STATUS_ZOMBIE:
                 yield process, environment
         except (psutil.Error, OSError):
             continue

@@ -46,12 +46,17 @@ def choose(runs: Path, resume: str, arguments: Sequence[str]) -> Choice:
     return Choice(None, (*arguments, "--resume", str(path)))
 
 
-def make_folder(runs: Path, arguments: Sequence[str], now: float) -> Path:
-    """A new run folder, `<minute>-<recipe>`; mkdir decides who gets the name when two start at once."""
+def make_folder(runs: Path, arguments: Sequence[str], now: float, taken: Collection[str] = ()) -> Path:
+    """A new run folder, `<minute>-<recipe>`; mkdir decides who gets the name when two start at once.
+
+    `taken` are ids to pass over: on one engine, runs of another checkout may have the same name.
+    """
     runs.mkdir(parents=True, exist_ok=True)
     name = f"{time.strftime('%Y-%m-%d-%H%M', time.localtime(now))}-{recipe_name(arguments)}"
     for attempt in range(1, 1000):
         folder = runs / (name if attempt == 1 else f"{name}-{attempt}")
+        if folder.name in taken:
+            continue
         try:
             folder.mkdir()
         except FileExistsError:

@@ -37,15 +37,14 @@ def until(what: Callable[[], object], seconds: float = 20.0) -> None:
 
 @pytest.fixture
 def nodes(tmp_path: Path) -> Iterator[processes.LocalNodes]:
-    made = processes.LocalNodes(f"test-{os.getpid()}-{tmp_path.name}", (sys.executable, "-c", NODE), tmp_path)
+    made = processes.LocalNodes(tmp_path / "run-1", (sys.executable, "-c", NODE), tmp_path)
     yield made
     made.end()
 
 
 def start(nodes: processes.LocalNodes, name: str, folder: Path) -> tuple[int, int]:
     """Start a node and wait until it is up; its process id and its child's."""
-    run_id = nodes._run_id
-    environment = {"MUSTER_RUN_ID": run_id, "MUSTER_RUN_DIR": str(folder / run_id), "MUSTER_NODE": name}
+    environment = {"MUSTER_RUN_ID": "run-1", "MUSTER_RUN_DIR": str(folder / "run-1"), "MUSTER_NODE": name}
     nodes.start(NodeSpec(name, 0, environment), folder / f"{name}.log")
     return up(folder / f"{name}.log")
 
@@ -67,10 +66,10 @@ def never(_: NodeState) -> bool:
 
 def test_ending_a_run_leaves_no_process_of_it(nodes: processes.LocalNodes, tmp_path: Path) -> None:
     started = [*start(nodes, "master", tmp_path), *start(nodes, "worker-1", tmp_path)]
-    assert len(processes.labelled(nodes._run_id)) == 4
+    assert len(processes.labelled(tmp_path / "run-1")) == 4
     nodes.end()
     assert all(gone(pid) for pid in started)
-    assert processes.labelled(nodes._run_id) == []
+    assert processes.labelled(tmp_path / "run-1") == []
 
 
 def test_a_killed_node_is_started_again_without_its_orphans_at_most_three_times(
@@ -112,6 +111,17 @@ def test_down_finds_the_runs_of_its_own_checkout_only_and_asks_before_it_kills(
     start(nodes, "master", tmp_path)
     assert processes.runs_alive(tmp_path / "elsewhere") == {}
     alive = processes.runs_alive(tmp_path)
-    assert {run: len(members) for run, members in alive.items()} == {nodes._run_id: 2}
-    assert processes.stop(alive[nodes._run_id], patience_s=0.5) is False, "its child has no agent any more: killed"
-    assert processes.labelled(nodes._run_id) == []
+    assert {run: len(members) for run, members in alive.items()} == {"run-1": 2}
+    assert processes.stop(alive["run-1"], patience_s=0.5) is False, "its child has no agent any more: killed"
+    assert processes.labelled(tmp_path / "run-1") == []
+
+
+def test_runs_of_one_name_in_two_checkouts_do_not_touch_each_other(nodes: processes.LocalNodes, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    namesake = processes.LocalNodes(other / "run-1", (sys.executable, "-c", NODE), other)
+    own, _ = start(nodes, "master", tmp_path)
+    theirs, _ = start(namesake, "master", other)
+    namesake.end()
+    assert gone(theirs)
+    assert not gone(own)

@@ -42,6 +42,11 @@ def test_two_runs_of_one_minute_never_share_a_folder(tmp_path: Path) -> None:
     }
 
 
+def test_a_name_that_another_checkout_uses_is_passed_over(tmp_path: Path) -> None:
+    folder = record.make_folder(tmp_path, (), NOON, taken={"2026-11-21-1200-digits"})
+    assert folder.name == "2026-11-21-1200-digits-2"
+
+
 def test_latest_points_to_the_newest_start(tmp_path: Path) -> None:
     first = make_run(tmp_path)
     assert (tmp_path / "latest").resolve() == first
