@@ -75,7 +75,7 @@ def torchrun_environment(environment: Mapping[str, str], name: str) -> dict[str,
     is_host = "is_host=1" in environment.get("PET_RDZV_CONF", "")
     if is_host:
         check_port_free(address, int(port))
-    number = environment.get("PET_NODE_RANK") or "".join(re.findall(r"\d+$", name))
+    number = made.pop("PET_NODE_RANK", "") or "".join(re.findall(r"\d+$", name))
     label = f"node-{int(number):05d}" if number else f"node-{name}"
     made["PET_LOCAL_ADDR"] = environment.get("PET_LOCAL_ADDR") or (address if is_host else label)
     return made

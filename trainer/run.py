@@ -59,9 +59,8 @@ class Stop:
         """From now on the signals ask instead of killing. Before the ranks met there is nothing to save."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._ask)
-        if agent := os.environ.get(
-            "MUSTER_OUTCOME"
-        ):  # which asks this process itself: torchrun would then give up on it
+        # The agent asks this process itself: a torchrun that is asked gives up on its ranks and on the other nodes.
+        if agent := os.environ.get("MUSTER_OUTCOME"):
             replace(Path(agent) / f"{local_rank}.pid", str(os.getpid()))
 
     def _ask(self, *_: Any) -> None:
@@ -92,11 +91,13 @@ def run(config: Config, ranks: Ranks) -> int:
     except Exception as fault:
         if lost_peer(fault):
             console.always(f"rank {ranks.rank} ({ranks.node}): another rank went away: {str(fault).strip()}")
-        else:
+            return FAILED
+        known = fault if isinstance(fault, TrainError) else TrainError(f"{type(fault).__name__}: {fault}")
+        if known is not fault:
             console.always(traceback.format_exc())
-            found = verdict.failed(ranks.rank, ranks.node, 0, TrainError(f"{type(fault).__name__}: {fault}"))
-            verdict.publish(found, None, f"{ranks.node}-{ranks.local_rank}")
-        return FAILED
+        found = verdict.failed(ranks.rank, ranks.node, 0, known)
+        named = os.environ.get("MUSTER_RUN_DIR")
+        verdict.publish(found, Path(named) if named else None, f"{ranks.node}-{ranks.local_rank}")
     _tell(found, console)
     # Under an agent the verdict is told already; a bad exit code would only make torchrun start this rank again.
     return 0 if os.environ.get("MUSTER_OUTCOME") else found.code

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import math
+import os
 import random
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
@@ -19,6 +21,7 @@ from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_
 from torch.nn.parallel import DistributedDataParallel
 
 from trainer.config import Config
+from trainer.errors import Refused
 from trainer.group import Group
 from trainer.recipe import Recipe, blame, build_model, compute_loss
 from trainer.stream import to_device
@@ -46,6 +49,10 @@ class Strategy:
         self.config, self.recipe, self.group, self.world = config, recipe, group, world
         self.model = build_model(recipe).to(group.device)
         on_gpu = group.device.type == "cuda"
+        if config.compile and not on_gpu and not any(map(shutil.which, (os.environ.get("CXX", "g++"), "clang++"))):
+            raise Refused(
+                "--compile: on CPUs torch.compile needs a C++ compiler, and there is none here", "install g++"
+            )
         self._ddp = DistributedDataParallel(
             self.model, device_ids=[group.device.index] if on_gpu else None, gradient_as_bucket_view=True
         )
