@@ -132,7 +132,7 @@ def _train(
     try:
         ground.start()
         with report.following(state, spec.recipe_name(run.arguments), why) as tell:
-            result = watch.follow(ground, follower, state, tell, _announced(lambda: interrupts.count, report))
+            result = watch.follow(ground, follower, state, tell, _announced(interrupts, report))
     except EngineLost as fault:
         # Containers may have outlived their engine's pause: a resume beside them would be two runs in one folder.
         hint = "once Docker is back: `make down`, then `make up RESUME=latest`"
@@ -155,13 +155,14 @@ def _tell(run_dir: Path, result: Result, state: State, seconds: float, report: R
     return result.code
 
 
-def _announced(count: Callable[[], int], report: Report) -> Callable[[], int]:
-    """`count`, saying what each new Ctrl-C does the first time it is asked after it."""
+def _announced(interrupts: Interrupts, report: Report) -> Callable[[], int]:
+    """How often the user asked to stop, saying what each Ctrl-C does the first time it is asked after it."""
     said = 0
 
     def requests() -> int:
         nonlocal said
-        now = count()
+        # A terminal that went away under make tells only make; we notice when we write to it.
+        now = interrupts.count or int(report.gone)
         if now and not said:
             report.warn("stopping: waiting for a checkpoint (Ctrl-C again kills)")
         if now > 1 and said < 2:

@@ -42,6 +42,7 @@ class Report:
         self._json = as_json
         self._out = out or _console(sys.stdout)
         self._err = err or _console(sys.stderr)
+        self.gone = False
 
     def note(self, text: str) -> None:
         """Narrate: what is being done and takes a while, or what came out unexpectedly."""
@@ -52,7 +53,8 @@ class Report:
         self._say(text, "warn")
 
     def mute(self) -> None:
-        """Say nothing more: the terminal is gone."""
+        """Say nothing more: the terminal, or whoever read us, is gone. `gone` tells those who should stop then."""
+        self.gone = True
         self._out.file = self._err.file = open(os.devnull, "w")  # noqa: SIM115 (open until the process ends)
 
     def error(self, fault: DeployError) -> None:
@@ -71,9 +73,9 @@ class Report:
         elif self._err.is_terminal:
             live = _LiveView(self._err, state, recipe, why)
             try:
-                yield live.tell
+                yield lambda events: self._safely(live.tell)
             finally:
-                live.close()
+                self._safely(live.close)
         else:
             yield _PlainView(self._say, state, recipe, why).tell
 
@@ -106,16 +108,22 @@ class Report:
         self._print(self._err, Text(text, style))
 
     def _data(self, value: dict[str, Any]) -> None:
-        print(json.dumps(value), file=self._out.file, flush=True)
+        self._safely(lambda: print(json.dumps(value), file=self._out.file, flush=True))
+
+    def _safely(self, write: Callable[[], None]) -> None:
+        """Write; when nobody can read it any more, fall silent instead of failing in the middle of a run."""
+        try:
+            write()
+        except OSError:
+            self.mute()
 
     def _data_lines(self, events: list[Event]) -> None:
         for event in events:
             self._data(event)
 
-    @staticmethod
-    def _print(console: Console, text: Text) -> None:
+    def _print(self, console: Console, text: Text) -> None:
         # Soft wrap: off a terminal rich would break paths at 80 columns.
-        console.print(text, soft_wrap=True, highlight=False)
+        self._safely(lambda: console.print(text, soft_wrap=True, highlight=False))
 
 
 def view(state: State, recipe: str, why: str, width: int, height: int) -> RenderableType:
@@ -149,10 +157,12 @@ class _LiveView:
         )
         self._live.start(refresh=True)
 
-    def tell(self, events: list[Event]) -> None:
+    def tell(self) -> None:
         now = time.monotonic()
         if now - self._drawn >= _REFRESH_S:
             self._drawn = now
+            if not self._console.is_terminal:  # it was when we began; rich would draw nothing and say nothing
+                raise OSError("the terminal is gone")
             self._live.update(self._view(), refresh=True)
 
     def close(self) -> None:
@@ -196,5 +206,11 @@ def _story_line(line: Happening) -> Text:
     return Text.assemble(("  " + at + "  ", "quiet"), words, overflow="ellipsis", no_wrap=True)
 
 
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Rich would end the process here, and leave a run without its driver."""
+        raise BrokenPipeError
+
+
 def _console(file: Any) -> Console:
-    return Console(file=file, theme=THEME, markup=False, emoji=False, highlight=False)
+    return _Console(file=file, theme=THEME, markup=False, emoji=False, highlight=False)

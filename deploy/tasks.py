@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Callable
 
 from fabric import Connection, task
@@ -78,8 +76,4 @@ def _end(report: Report, work: Callable[[], int]) -> None:
     except KeyboardInterrupt:
         report.warn("stopped before any node was started")
         code = STOPPED
-    except BrokenPipeError:
-        # Whoever read our output has gone; Python would complain again when it flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = 1
     raise Exit(code=code)

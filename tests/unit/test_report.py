@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import sys
 from typing import Any
 
 import pytest
@@ -145,6 +146,20 @@ def test_json_puts_every_event_and_the_result_on_standard_output() -> None:
     told = [json.loads(line) for line in text(out).splitlines()]
     assert told == [*events, {"kind": "result", "verdict": "done", "seconds": 1.0, "report": "p", "folder": "f"}]
     assert text(err) == ""
+
+
+def test_a_reader_that_goes_away_silences_the_report_and_asks_for_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Gone(io.StringIO):
+        def write(self, _: str) -> int:
+            raise BrokenPipeError
+
+    monkeypatch.setattr(sys, "stderr", Gone())
+    report = Report()
+    state = State(NAMES)
+    with report.following(state, "digits", WHY) as tell:
+        tell([])
+        report.note("nobody reads this")
+    assert report.gone
 
 
 def test_an_error_is_two_lines_on_standard_error() -> None:
