@@ -11,14 +11,15 @@ import json
 import os
 import re
 import select
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -52,10 +53,26 @@ def main() -> int:
             publish(failed(int(os.environ.get("PET_NODE_RANK", "0")), name, 0, known), folder, f"{name}-agent")
         print(known.report(), file=sys.stderr)
         return known.code
-    with tempfile.TemporaryDirectory(prefix="muster-") as outcome:
+    with _private_folder(folder, name) as outcome:
         return Node(
-            [sys.executable, "-m", "torch.distributed.run", "-m", "trainer", *arguments], environment, Path(outcome)
+            [sys.executable, "-m", "torch.distributed.run", "-m", "trainer", *arguments], environment, outcome
         ).run()
+
+
+@contextmanager
+def _private_folder(run_folder: Path | None, name: str) -> Iterator[Path]:
+    """A folder for this node's ranks to tell the agent; in the run folder, if known, so that a kill litters nothing."""
+    if run_folder is None:
+        with tempfile.TemporaryDirectory(prefix="muster-") as temporary:
+            yield Path(temporary)
+        return
+    folder = run_folder / "nodes" / f".{name}"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def torchrun_environment(environment: Mapping[str, str], name: str) -> dict[str, str]:
@@ -128,7 +145,8 @@ class Node:
             env=self._environment,
             stdin=subprocess.DEVNULL,
             start_new_session=True,  # a Ctrl-C in the terminal is ours to pass on, once
-            preexec_fn=lambda: die_with_parent(signal.SIGTERM),
+            # Killed, not asked: a node that was lost must not make the others believe somebody wants the run to stop.
+            preexec_fn=lambda: die_with_parent(signal.SIGKILL),
         )
         self._watch(torchrun)
         return self._code(torchrun.returncode)
@@ -155,11 +173,12 @@ class Node:
     def _ask_ranks(self, torchrun: subprocess.Popen[bytes]) -> None:
         """Ask the ranks to stop, not torchrun: it would leave the other nodes' torchruns waiting for it."""
         ranks = [int(path.read_text()) for path in self._outcome.glob("[!.]*.pid")]
-        for rank in ranks:
-            with suppress(ProcessLookupError):
-                os.kill(rank, signal.SIGTERM)
         if not ranks:  # none has anything to save yet
             torchrun.terminate()
+        if not self._verdicts():
+            for rank in ranks:
+                with suppress(ProcessLookupError):
+                    os.kill(rank, signal.SIGTERM)
 
     def _verdicts(self) -> list[Verdict]:
         return [Verdict(**json.loads(path.read_text())) for path in sorted(self._outcome.glob("[!.]*.json"))]

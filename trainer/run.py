@@ -66,6 +66,12 @@ class Stop:
     def _ask(self, *_: Any) -> None:
         self.asked = True
 
+    @staticmethod
+    def deafen() -> None:
+        """The end is decided: a signal must not turn a good exit into a death, which torchrun would mend."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, signal.SIG_IGN)
+
 
 def run(config: Config, ranks: Ranks) -> int:
     """Join the others, train, and agree on how it ended. Returns the exit code of docs/contract.md.
@@ -85,6 +91,7 @@ def run(config: Config, ranks: Ranks) -> int:
                 if judged is None:
                     raise
                 found = judged
+            Stop.deafen()
             found = court.post(found)
             verdict.record(found, folder, ranks.local_rank)
         court.leave()
