@@ -106,8 +106,10 @@ def result_parts(result: Result, state: State, seconds: float, where: str) -> li
         parts.append(f"{100 * values['accuracy']:.1f} % of {state.evaluated.get('samples', 0):,} held-out {what}")
     elif result.verdict == "done" and "loss" in values:
         parts.append(f"loss {_loss(values['loss'])} on {state.evaluated.get('samples', 0):,} held-out samples")
-    elif result.message:
-        parts.append(result.message)
+    elif result.verdict == "stopped":
+        parts.append(result.message.removeprefix("stopped "))
+    else:
+        parts.append(f"at step {state.step}" if state.step else "before the first step")
     return [*parts, f"{seconds:.1f} s", where]
 
 

@@ -84,11 +84,13 @@ class Report:
         if self._json:
             self._data({"kind": "result", **outcome, "report": where, "folder": folder})
             return
+        if result.verdict in ("failed", "refused"):
+            self.error(DeployError(_told(result), result.hint))
         head, *rest = lines.result_parts(result, state, outcome["seconds"], where)
         self._print(self._out, Text.assemble((head, _VERDICT_STYLES.get(head, "bad")), "  ", "   ".join(rest)))
         rate = f"{outcome['samples_per_s']:,.0f} samples/s   " if outcome.get("samples_per_s") else ""
         self._print(self._out, Text(f"      {rate}checkpoints, metrics and logs in {folder}/", "quiet"))
-        if result.hint:
+        if result.hint and result.verdict not in ("failed", "refused"):
             self._print(self._err, Text.assemble(("hint:", "hint"), f" {result.hint}"))
 
     def runs(self, rows: Sequence[RunFacts]) -> None:
@@ -190,6 +192,13 @@ class _PlainView:
         if self._state.step != self._step and now - self._last >= _PLAIN_EVERY_S:
             self._last, self._step = now, self._state.step
             self._say(lines.progress_line(self._state), "")
+
+
+def _told(result: Result) -> str:
+    """The fault, with its place in front unless the words name it."""
+    named = result.node and result.node not in result.message
+    place = f"{result.node} (rank {result.rank}): " if result.rank is not None else f"{result.node}: "
+    return f"{place if named else ''}{result.message}"
 
 
 def _node_row(name: str, state: State) -> list[Text]:

@@ -79,7 +79,7 @@ class Nodes:
         self.run_dir = run_dir
         self.spec = local_spec(run_dir, start, workers, [*map(str, arguments)], free_port(), 2, "Linux")
         command = [sys.executable, "-m", "trainer.agent", *self.spec.arguments]
-        self.ground = processes.LocalNodes(self.spec.run_id, command, HOME)
+        self.ground = processes.LocalNodes(run_dir, command, HOME)
 
     def start(self, *names):
         """Start the named nodes, or all, the last first: nothing may depend on the order."""
@@ -99,7 +99,7 @@ class Nodes:
 
     def pids(self, node):
         """Process ids of a node: its agent first."""
-        found = processes.labelled(self.spec.run_id, node)
+        found = processes.labelled(self.run_dir, node)
         return [process.pid for process in sorted(found, key=lambda process: process.create_time())]
 
     def kill_everything(self):

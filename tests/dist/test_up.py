@@ -101,7 +101,7 @@ def test_ctrl_c_stops_with_a_checkpoint_and_resume_goes_on_in_the_same_folder(ch
     first.send_signal(signal.SIGINT)
     out, err = first.communicate(timeout=60)
     assert first.returncode == 75, err
-    assert out.startswith("stopped at step ")
+    assert out.startswith("stopped  at step ")
     assert "waiting for a checkpoint" in err
     assert not checkout.left()
     stopped_at = checkpoint.newest_usable(folder / "checkpoints")[0].manifest.step
@@ -163,7 +163,7 @@ def test_when_the_control_side_is_killed_the_nodes_stop_with_a_checkpoint(checko
 def test_a_whole_node_killed_comes_back_and_the_run_ends_well(checkout):
     run = checkout.start("--workers=1", "--args=--steps 1500 --checkpoint-every 20 --eval-every 0")
     folder = checkout.training(step=20)
-    processes.kill(processes.labelled(folder.name, "worker-1"))
+    processes.kill(processes.labelled(folder, "worker-1"))
     _, err = run.communicate(timeout=120)
     assert run.returncode == 0, err
     assert "worker-1" in err

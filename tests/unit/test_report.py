@@ -127,13 +127,30 @@ def test_the_result_is_data_and_names_the_page() -> None:
     assert "runs/x/" in second
 
 
-@pytest.mark.parametrize("verdict", ["failed", "refused", "stopped"])
-def test_a_run_that_is_not_done_says_why_and_what_to_do(verdict: str) -> None:
+@pytest.mark.parametrize("verdict", ["failed", "refused"])
+def test_a_run_that_failed_says_why_and_what_to_do(verdict: str) -> None:
     report, out, err = reporter()
     result = Result(verdict, "worker-2 (rank 2) was killed by SIGKILL at step 240", "do this")
     report.result(result, State(NAMES), {"seconds": 3.0}, "runs/x/report.html", "runs/x")
-    assert text(out).startswith(f"{verdict}  worker-2 (rank 2) was killed by SIGKILL at step 240   3.0 s")
-    assert text(err) == "hint: do this\n"
+    assert text(err) == "error: worker-2 (rank 2) was killed by SIGKILL at step 240\nhint: do this\n"
+    assert text(out).startswith(f"{verdict}  before the first step   3.0 s   runs/x/report.html")
+
+
+def test_a_fault_names_its_place_when_its_words_do_not() -> None:
+    report, _, err = reporter()
+    result = Result("failed", "the disk is full", "free some space", node="worker-2", rank=2)
+    report.result(result, State(NAMES), {"seconds": 3.0}, "runs/x/report.html", "runs/x")
+    assert text(err).startswith("error: worker-2 (rank 2): the disk is full")
+
+
+def test_a_stopped_run_says_where_it_stands_and_how_to_go_on() -> None:
+    report, out, err = reporter()
+    result = Result(
+        "stopped", "stopped at step 240, checkpoint: runs/x/checkpoints/step-00000240", "`make up RESUME=x`"
+    )
+    report.result(result, State(NAMES), {"seconds": 3.0}, "runs/x/report.html", "runs/x")
+    assert text(out).startswith("stopped  at step 240, checkpoint: runs/x")
+    assert text(err) == "hint: `make up RESUME=x`\n"
 
 
 def test_json_puts_every_event_and_the_result_on_standard_output() -> None:
