@@ -66,7 +66,7 @@ class Results(Generic[T]):
 
 
 def _told(faults: Mapping[str, DeployError], asked: int) -> tuple[str, str]:
-    """Message and hint. One failing host speaks for itself; several get a line each, with the hints they do not share."""
+    """Message and hint. One failing host speaks for itself; several get a line each, with hints they do not share."""
     hints = list(dict.fromkeys(fault.hint for fault in faults.values()))
     if len(faults) == 1:
         ((host, fault),) = faults.items()

@@ -1,0 +1,97 @@
+"""What a value in cluster.toml may be: a check returns it as we use it, or None where it will not do. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+Gpus = Literal["auto"] | int | tuple[int, ...]
+
+VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+SIZE = re.compile(r"[1-9]\d*[bkmg]?")
+# No dash first: it would be an option to ssh or docker.
+_WORD = re.compile(r"[^\s,-][^\s,]*")
+
+
+class Mount(NamedTuple):
+    """A folder of the host that the containers see: absolute paths."""
+
+    source: str
+    target: str
+    read_only: bool
+
+
+class Secret(NamedTuple):
+    """A variable the ranks get and nobody else sees: from this shell's environment, or from `file` on this machine."""
+
+    name: str
+    file: Path | None
+
+
+def matching(pattern: re.Pattern[str]) -> Callable[[Any], str | None]:
+    """A string that is wholly as the pattern says."""
+    return lambda value: value if isinstance(value, str) and pattern.fullmatch(value) else None
+
+
+word = matching(_WORD)
+
+
+def whole(least: int, most: int) -> Callable[[Any], int | None]:
+    """A whole number within bounds; true and false are none."""
+    return lambda value: value if type(value) is int and least <= value <= most else None
+
+
+def gateway(value: Any) -> str | None:
+    """Jump hosts with commas, spaces taken out."""
+    hops = [hop.strip() for hop in value.split(",")] if isinstance(value, str) else [""]
+    return ",".join(hops) if all(word(hop) for hop in hops) else None
+
+
+def gpus(value: Any) -> Gpus | None:
+    """auto, how many (0 for none), or which by index, each once."""
+    if isinstance(value, list):
+        good = value and all(type(index) is int and index >= 0 for index in value) and len(set(value)) == len(value)
+        return tuple(value) if good else None
+    return "auto" if value == "auto" else whole(0, 1024)(value)
+
+
+def processes(value: Any) -> Literal["auto"] | int | None:
+    """auto, or how many ranks a node gets."""
+    return "auto" if value == "auto" else whole(1, 1024)(value)
+
+
+def scalar(value: Any) -> str | None:
+    """A variable's value: a string, or a number as the file writes it. A bool is unclear: `true`, `True` or `1`?"""
+    if isinstance(value, str) and "\0" not in value and "\n" not in value:
+        return value
+    return str(value) if type(value) in (int, float) else None
+
+
+def path_from(folder: Path) -> Callable[[Any], Path | None]:
+    """A path, a relative one seen from `folder`."""
+    return lambda value: folder / Path(value).expanduser() if isinstance(value, str) and value else None
+
+
+def mount(value: Any) -> Mount | None:
+    """`/source:/target` or `/source:/target:ro`."""
+    parts = value.split(":") if isinstance(value, str) else []
+    mode = parts.pop() if len(parts) == 3 else "rw"
+    if len(parts) != 2 or mode not in ("ro", "rw") or not all(part.startswith("/") for part in parts):
+        return None
+    return Mount(parts[0], parts[1], mode == "ro")
+
+
+def secret_from(folder: Path) -> Callable[[Any], Secret | None]:
+    """A variable's name, or a table with a name and a file (a relative one seen from `folder`)."""
+
+    def check(value: Any) -> Secret | None:
+        fields = {"name": value} if isinstance(value, str) else value
+        if not isinstance(fields, dict) or not fields.keys() <= {"name", "file"}:
+            return None
+        name, file = matching(VARIABLE)(fields.get("name")), path_from(folder)(fields.get("file"))
+        return Secret(name, file) if name and (file or "file" not in fields) else None
+
+    return check

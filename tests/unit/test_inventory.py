@@ -1,0 +1,246 @@
+"""Hosts and job as the user wrote them, and every way to write them wrong: refused with the key's path and line."""
+
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from deploy import inventory
+from deploy.cluster_values import Mount, Secret
+from deploy.errors import USAGE, UsageError
+from deploy.inventory import Host
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+
+
+@pytest.fixture
+def write(tmp_path):
+    """write(text) -> the path of a cluster.toml with that text."""
+
+    def put(text):
+        path = tmp_path / "cluster.toml"
+        path.write_text(textwrap.dedent(text))
+        return path
+
+    return put
+
+
+@pytest.fixture
+def refusal(write):
+    """refusal(text) -> how a cluster.toml of that text is refused, less the folder in the message."""
+
+    def read(text):
+        path = write(text)
+        with pytest.raises(UsageError) as caught:
+            inventory.from_file(path)
+        assert caught.value.code == USAGE
+        caught.value.message = caught.value.message.replace(f"{path.parent}/", "")
+        return caught.value
+
+    return read
+
+
+@pytest.mark.parametrize(
+    ("flag", "host"),
+    [
+        ("a", Host("a", "a")),
+        ("me@a:2222", Host("a", "a", 2222, "me")),
+        ("10.0.0.4:22", Host("10.0.0.4", "10.0.0.4", 22)),
+        ("me@[fe80::1%eth0]:2222", Host("fe80::1%eth0", "fe80::1%eth0", 2222, "me")),
+        ("2001:db8::4", Host("2001:db8::4", "2001:db8::4")),
+        ("domain\\me@a", Host("a", "a", None, "domain\\me")),
+    ],
+)
+def test_a_host_of_the_flag(flag, host):
+    assert inventory.from_flag(flag).hosts == (host,)
+    assert inventory.from_flag(host.destination).hosts == (host,)
+
+
+def test_hosts_keep_the_order_of_the_flag_and_spaces_do_no_harm():
+    assert [host.name for host in inventory.from_flag(" b, a ,c,").hosts] == ["b", "a", "c"]
+
+
+def test_hosts_on_one_address_are_called_by_their_ports():
+    hosts = inventory.from_flag("127.0.0.1:2201,127.0.0.1:2202").hosts
+    assert [host.name for host in hosts] == ["127.0.0.1-2201", "127.0.0.1-2202"]
+
+
+@pytest.mark.parametrize(
+    "flag", ["", " , ", "a,,b c", "a:port", "a:0", "a:65536", "@a", "a@", "-oProxyCommand=x", "[a"]
+)
+def test_a_flag_that_makes_no_sense_is_refused(flag):
+    with pytest.raises(UsageError):
+        inventory.from_flag(flag)
+
+
+def test_a_host_named_twice_is_refused():
+    with pytest.raises(UsageError, match="a is named 2 times"):
+        inventory.from_flag("a,b,root@a")
+
+
+def test_a_whole_file(write, tmp_path):
+    (tmp_path / "code").mkdir()
+    cluster = inventory.from_file(
+        write(
+            """
+            [[hosts]]
+            name = "gpu-a"
+            address = "10.0.0.4"
+            port = 2222
+            user = "ubuntu"
+            gateway = "gpu-b, me@door:2022"
+            interface = "eth1"
+            gpus = [0, 2]
+            image = "other:1"
+            mounts = ["/data:/data:ro"]
+            environment = { OMP_NUM_THREADS = 4, NAME = "a" }
+
+            [[hosts]]
+            name = "gpu-b"
+            user = "root"
+
+            [job]
+            image = "torch:2"
+            folder = "code"
+            secrets = ["WANDB_API_KEY", { name = "HF_TOKEN", file = "token" }]
+            mounts = ["/scratch:/scratch"]
+            processes = 2
+            shm_size = "16g"
+            environment.SEED = "1"
+            """
+        )
+    )
+    first, second = cluster.hosts
+    assert first == Host(
+        "gpu-a",
+        "10.0.0.4",
+        2222,
+        "ubuntu",
+        "root@gpu-b,me@door:2022",
+        "eth1",
+        (0, 2),
+        "other:1",
+        {"OMP_NUM_THREADS": "4", "NAME": "a"},
+        (Mount("/data", "/data", True),),
+    )
+    assert second == Host("gpu-b", "gpu-b", user="root")
+    assert cluster.job.folder == tmp_path / "code"
+    assert cluster.job.secrets == (Secret("WANDB_API_KEY", None), Secret("HF_TOKEN", tmp_path / "token"))
+    assert (cluster.job.processes, cluster.job.shm_size, cluster.job.environment) == (2, "16g", {"SEED": "1"})
+
+
+def test_the_flag_picks_from_the_file_and_may_name_others(write):
+    path = write('[[hosts]]\nname = "a"\naddress = "10.0.0.4"\nport = 2\n[[hosts]]\nname = "b"\n[job]\nprocesses = 3')
+    cluster = inventory.load("c,me@a", path)
+    assert cluster.hosts == (Host("c", "c"), Host("a", "10.0.0.4", 2, "me"))
+    assert cluster.job.processes == 3
+    assert [host.name for host in inventory.load("", path).hosts] == ["a", "b"]
+    assert inventory.load("c", None).hosts == (Host("c", "c"),)
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "hint"),
+    [
+        ("", "cluster.toml: empty", "[[hosts]]"),
+        ("# only a remark\n", "cluster.toml: empty", "[[hosts]]"),
+        ("[job]\nprocesses = 1", "cluster.toml:1: no hosts", "[[hosts]]"),
+        ("[[hosts]]\nname = a", "cluster.toml:2: not valid TOML: Invalid value", "quotes"),
+        ("[[hosts]]\nname = 'a'\n[job\n", "cluster.toml:3: not valid TOML: Expected ']'", ""),
+        ("[[hosts]]\nname = 'a'\n[job]\nmounts = [\n'/a:/a'\n", "cluster.toml:5: not valid TOML: Unclosed array", ""),
+        ("[[host]]\nname = 'a'", "cluster.toml:1: host: unknown key", "did you mean `hosts`?"),
+        ("hosts = ['a']", "cluster.toml:1: hosts: ['a'] is not an array of tables", ""),
+        ("[hosts]\nname = 'a'", "cluster.toml:1: hosts: {'name': 'a'} is not an array of tables", ""),
+        ("[[hosts]]\nport = 22", "cluster.toml:1: hosts[0]: no name", "its address"),
+        (
+            "[[hosts]]\nname = 'a'\n\n[[hosts]]\nname = 'b'\n# x\nadress = '1'",
+            "cluster.toml:7: hosts[1].adress: unknown key",
+            "did you mean `address`?",
+        ),
+        ("[[hosts]]\nname = 'a'\nzzz = 1", "cluster.toml:3: hosts[0].zzz: unknown key", "known here: address, env"),
+        ("[[hosts]]\nname = 'a'\nport = '22'", "cluster.toml:3: hosts[0].port: '22' is not a port number", ""),
+        ("[[hosts]]\nname = 'a'\nport = true", "cluster.toml:3: hosts[0].port: true is not a port number", ""),
+        ("[[hosts]]\nname = 'a'\nport = 70000", "cluster.toml:3: hosts[0].port: 70000 is not", ""),
+        ("[[hosts]]\nname = 'a b'", "cluster.toml:2: hosts[0].name: 'a b' is not a name", ""),
+        ("[[hosts]]\nname = 'a'\naddress = '-oX'", "cluster.toml:3: hosts[0].address: '-oX' is not", ""),
+        ("[[hosts]]\nname = 'a'\ngpus = 'all'", "cluster.toml:3: hosts[0].gpus: 'all' is not \"auto\"", ""),
+        ("[[hosts]]\nname = 'a'\ngpus = [0, 0]", "cluster.toml:3: hosts[0].gpus: [0, 0] is not", ""),
+        ("[[hosts]]\nname = 'a'\n[[hosts]]\n\nname = 'a'", "cluster.toml:5: hosts[1].name: a is already the name", ""),
+        (
+            "hosts = [\n  { name = 'a' },\n  { name = 'b',\n    port = 'x' },\n]".replace(",\n    port", ", port"),
+            "cluster.toml:3: hosts[1].port: 'x' is not a port number",
+            "",
+        ),
+        (
+            "[[hosts]]\nname = 'a'\n[hosts.environment]\nA = 1\nB = true",
+            "cluster.toml:5: hosts[0].environment.B: true is not a string of one line",
+            "",
+        ),
+        ("[[hosts]]\nname = 'a'\nenvironment.'A B' = 1", "cluster.toml:3: hosts[0].environment.A B: not the name", ""),
+        (
+            "[[hosts]]\nname = 'a'\n[job]\nmounts = [\n  '/a:/a',\n  'b:/b',\n]\nprocesses = 'auto'",
+            "cluster.toml:6: job.mounts[1]: 'b:/b' is not \"/source:/target\"",
+            "",
+        ),
+        (
+            "[[hosts]]\nname = 'a'\n[job]\nenvironment.TEXT = '''\nx = 1\n[jobs]'''\nimag = 'a'",
+            "cluster.toml:4: job.environment.TEXT: ",
+            "",
+        ),
+        ("[[hosts]]\nname = 'a'\n[job]\nprocesses = 0", "cluster.toml:4: job.processes: 0 is not", ""),
+        (
+            "[[hosts]]\nname = 'a'\n[job]\nimage = 'a'\ndockerfile = 'b'",
+            "cluster.toml:5: job.dockerfile: an image is",
+            "",
+        ),
+        ("[[hosts]]\nname = 'a'\n[job]\nfolder = 'nowhere'", "cluster.toml:4: job.folder: there is no folder", ""),
+        ("[[hosts]]\nname = 'a'\n[job]\ndockerfile = 'none'", "cluster.toml:4: job.dockerfile: there is no file", ""),
+        ("[[hosts]]\nname = 'a'\n[jobs]\nfolder = 'x'", "cluster.toml:3: jobs: unknown key", "did you mean `job`?"),
+    ],
+)
+def test_what_is_wrong_in_a_file_is_named_by_path_and_line(refusal, text, message, hint):
+    fault = refusal(text)
+    assert fault.message.startswith(message)
+    assert hint in fault.hint
+
+
+def test_the_line_is_right_after_a_long_string_that_looks_like_keys(refusal):
+    text = "[[hosts]]\nname = 'a'\nimage = 1\n[job]\nenvironment.X = '''\n[[hosts]]\nname = 'b'\n'''\n"
+    assert refusal(text).message.startswith("cluster.toml:3: hosts[0].image: 1 is not")
+
+
+def test_a_file_of_many_hosts_is_refused_at_once_and_at_the_right_line(refusal):
+    text = "".join(f"[[hosts]]\nname = 'h{number}'\nport = {22 if number != 700 else 0}\n\n" for number in range(1000))
+    assert refusal(text).message.startswith("cluster.toml:2803: hosts[700].port: 0 is not a port number")
+
+
+def test_a_secret_written_into_the_file_is_refused_without_being_shown(refusal):
+    fault = refusal("[[hosts]]\nname = 'a'\n[job]\nsecrets = ['HF_TOKEN=hf_123']")
+    assert fault.message.startswith("cluster.toml:4: job.secrets[0]: this is not")
+    assert "hf_123" not in fault.message + fault.hint
+
+
+@pytest.mark.parametrize(
+    ("data", "says"), [(None, "cannot be read: No such file"), (b"name = '\xff'", "not UTF-8 text")]
+)
+def test_a_file_that_cannot_be_read_is_refused(tmp_path, data, says):
+    path = tmp_path / "cluster.toml"
+    if data is not None:
+        path.write_bytes(data)
+    with pytest.raises(UsageError, match=says):
+        inventory.from_file(path)
+
+
+def test_one_machine_under_two_names_is_refused_by_both():
+    hosts = inventory.from_flag("gpu-a,gpu-b").hosts
+    with pytest.raises(UsageError, match=r"gpu-a and gpu-b are one host: NODE7:22"):
+        inventory.refuse_twins(hosts, {"gpu-a": ("node7", 22, ""), "gpu-b": ("NODE7", 22, "")})
+
+
+def test_the_same_address_behind_another_jump_host_is_another_machine():
+    hosts = inventory.from_flag("gpu-a,gpu-b").hosts
+    inventory.refuse_twins(hosts, {"gpu-a": ("10.0.0.4", 22, "door-1"), "gpu-b": ("10.0.0.4", 22, "door-2")})
+
+
+def test_the_example_is_a_good_file():
+    cluster = inventory.from_file(EXAMPLES / "cluster.toml")
+    assert len(cluster.hosts) >= 2
