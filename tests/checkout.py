@@ -1,0 +1,68 @@
+"""A checkout of its own for tests that drive `fab`: their runs neither meet nor leave anything in the real one."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from deploy import processes
+from tests.waiting import events, until
+
+HOME = Path(__file__).resolve().parents[1]
+FAB = Path(sys.executable).with_name("fab")
+_CODE = (
+    "deploy",
+    "trainer",
+    "images",
+    "requirements",
+    "fabfile.py",
+    "Dockerfile",
+    ".dockerignore",
+    "docker-compose.yml",
+    "docker-compose.gpu.yml",
+)
+
+
+class Checkout:
+    """A copy of the code, so that runs of a test neither meet nor leave anything in the real one."""
+
+    def __init__(self, home):
+        self.home, self.runs = home, home / "runs"
+        for name in _CODE:
+            if (HOME / name).is_dir():
+                shutil.copytree(HOME / name, home / name, ignore=shutil.ignore_patterns("__pycache__", "*.whl"))
+            else:
+                shutil.copy(HOME / name, home)
+        self.runs.mkdir()
+
+    def start(self, *options, ground="processes"):
+        """`fab up` in the background."""
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("PET_", "MUSTER_"))}
+        return subprocess.Popen(
+            [FAB, "up", f"--ground={ground}", *options],
+            cwd=self.home,
+            env={**kept, "PYTHONPATH": str(self.home)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def up(self, *options, ground="processes"):
+        """`fab up` to its end: exit code, standard output, standard error."""
+        started = self.start(*options, ground=ground)
+        out, err = started.communicate(timeout=150)
+        return started.returncode, out, err
+
+    def folders(self):
+        """Run folders, oldest first."""
+        return sorted(path for path in self.runs.iterdir() if not path.is_symlink() and path.is_dir())
+
+    def left(self):
+        """Processes of any run of this checkout."""
+        return processes.runs_alive(self.runs)
+
+    def training(self, step=1):
+        """The one run's folder, once it has trained `step` steps."""
+        until(lambda: self.folders() and any(e["step"] >= step for e in events(self.folders()[-1], 0, "step")), "steps")
+        return self.folders()[-1]

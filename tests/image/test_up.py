@@ -1,0 +1,119 @@
+"""`fab up` on containers: the same run, the same record, and nothing left whatever happens."""
+
+import json
+import signal
+import subprocess
+
+import pytest
+
+from tests.checkout import FAB, Checkout
+from tests.waiting import events, lines, until
+from trainer import checkpoint
+
+LONG = "--steps 20000 --checkpoint-every 20 --eval-every 0"
+
+
+@pytest.fixture
+def checkout(image, tmp_path):
+    made = Checkout(tmp_path)
+    yield made
+    for folder in made.folders():
+        if found := containers(folder.name):
+            subprocess.run(["docker", "rm", "-f", *found], check=True)
+
+
+def docker(*words):
+    """What a docker command prints, a list of words."""
+    return subprocess.run(["docker", *words], capture_output=True, text=True, check=True).stdout.split()
+
+
+def containers(run_id, *options):
+    """Ids of a run's containers."""
+    return docker("ps", "--all", "--quiet", "--filter", f"label=muster.run={run_id}", *options)
+
+
+def nothing_left(run_id):
+    """Whether neither containers nor networks of a run are there."""
+    return not containers(run_id) and not docker("network", "ls", "-q", "--filter", f"label=muster.run={run_id}")
+
+
+def node(run_id, service, number=1):
+    """The container of one node."""
+    (found,) = containers(
+        run_id,
+        "--filter",
+        f"label=com.docker.compose.service={service}",
+        "--filter",
+        f"label=com.docker.compose.container-number={number}",
+    )
+    return found
+
+
+def test_containers_train_to_the_end_with_rank_0_on_the_master(checkout):
+    code, _, err = checkout.up("--args=--steps 60", ground="docker")
+    assert code == 0, err
+    (folder,) = checkout.folders()
+    places = {rank: events(folder, rank, "started")[0]["node"] for rank in range(3)}
+    assert places == {0: "master", 1: "worker-1", 2: "worker-2"}
+    assert json.loads((folder / "outcome.json").read_text())["verdict"] == "done"
+    for name in ("master", "worker-1", "worker-2"):
+        assert (folder / f"logs/{name}.log").is_file()
+    assert (folder / "report.html").is_file()
+    assert nothing_left(folder.name)
+
+
+def test_ctrl_c_stops_containers_with_a_checkpoint_and_resume_goes_on_with_more_nodes(checkout):
+    run = checkout.start("--workers=1", f"--args={LONG}", ground="docker")
+    folder = checkout.training(step=40)
+    run.send_signal(signal.SIGINT)
+    _, err = run.communicate(timeout=60)
+    assert run.returncode == 75, err
+    assert nothing_left(folder.name)
+    at = checkpoint.newest_usable(folder / "checkpoints")[0].manifest.step
+    code, _, err = checkout.up("--workers=2", "--resume=latest", f"--args=--steps {at + 20}", ground="docker")
+    assert code == 0, err
+    resumed = events(folder, 0, "resumed")[-1]
+    assert resumed["step"] == at
+    assert "world size 2 -> 3" in resumed["changes"][0]
+    assert nothing_left(folder.name)
+
+
+@pytest.mark.parametrize("service", ["worker", "master"])
+def test_a_killed_container_comes_back_and_the_run_ends_well(checkout, service):
+    run = checkout.start("--workers=1", "--args=--steps 2500 --checkpoint-every 20 --eval-every 0", ground="docker")
+    folder = checkout.training(step=40)
+    # The whole node at once, as a crash does it; the engine was not asked to stop it, so it starts it again.
+    pid = docker("inspect", "--format", "{{.State.Pid}}", node(folder.name, service))[0]
+    subprocess.run(["kill", "-9", pid], check=True)
+    _, err = run.communicate(timeout=120)
+    assert run.returncode == 0, err
+    assert service in err
+    assert len(events(folder, 0, "started")) >= 2
+    assert lines(folder / "metrics.jsonl")[-1]["step"] == 2500
+    assert nothing_left(folder.name)
+
+
+def test_when_the_control_side_is_killed_down_cleans_up(checkout):
+    run = checkout.start("--workers=1", f"--args={LONG}", ground="docker")
+    folder = checkout.training()
+    run.kill()
+    run.communicate()
+    assert containers(folder.name)
+    down = subprocess.run([FAB, "down"], cwd=checkout.home, capture_output=True, text=True, timeout=90)
+    assert down.returncode == 0, down.stderr
+    until(lambda: nothing_left(folder.name), "nothing to be left", 10)
+    assert checkpoint.newest_usable(folder / "checkpoints")[0]
+
+
+def test_a_recipe_of_the_users_own_trains_in_containers(checkout):
+    recipe = checkout.home / "mine.py"
+    recipe.write_text(
+        "import torch\nfrom torch import nn\nfrom torch.utils.data import TensorDataset\n"
+        "def model(): return nn.Linear(3, 1)\n"
+        "def datasets(data):\n"
+        "    x = torch.ones(40, 3)\n"
+        "    return TensorDataset(x, x.sum(1, keepdim=True)), TensorDataset(x, x.sum(1, keepdim=True))\n"
+        "def loss(model, batch): return (model(batch[0]) - batch[1]).square().mean()\n"
+    )
+    code, _, err = checkout.up("--workers=1", "--args=--recipe mine.py --steps 20 --batch 8", ground="docker")
+    assert code == 0, err
