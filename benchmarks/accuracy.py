@@ -1,0 +1,60 @@
+"""Held-out accuracy of `make up` as it comes, on both grounds, and the seconds from the command to its end.
+
+    python -m benchmarks.accuracy [--quick]
+
+Docker is measured where an engine answers; its image is built beforehand and not part of the time.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from typing import Any
+
+from benchmarks.figure import Row, alone, result, say, spread
+from benchmarks.make_up import Made, make_up
+from benchmarks.venv import HOME
+from deploy.engine import find_engine
+
+LEAST, LIMIT_S = 0.98, 60.0
+
+
+def measure(quick: bool) -> dict[str, Any]:
+    """The worst of the seeds counts."""
+    seeds = range(1 if quick else 3)
+    rows = []
+    for ground in ("processes", "docker"):
+        if ground == "docker" and not find_engine().answers:
+            rows.append(Row("accuracy and time of make up, docker", "not measured: no engine answers"))
+            continue
+        if ground == "docker":
+            subprocess.run(["make", "--silent", "image"], cwd=HOME, check=True, capture_output=True)
+        rows += _rows(ground, [_made(ground, seed) for seed in seeds])
+    return result(rows, [f"seeds 0 to {len(seeds) - 1}, 600 steps each; median (least-most)"])
+
+
+def _made(ground: str, seed: int) -> Made:
+    made = make_up(ground, f"--seed {seed}")
+    say(f"make up, {ground}, seed {seed}: {made.accuracy:.2%} in {made.seconds:.1f} s")
+    return made
+
+
+def _rows(ground: str, made: list[Made]) -> list[Row]:
+    accuracies, seconds = [one.accuracy * 100 for one in made], [one.seconds for one in made]
+    return [
+        Row(
+            f"held-out accuracy, {ground}",
+            f"{spread(accuracies)} %",
+            target=f">= {LEAST:.0%}",
+            met=min(accuracies) >= LEAST * 100,
+        ),
+        Row(
+            f"make up to its end, {ground}",
+            f"{spread(seconds, '.1f')} s",
+            target=f"<= {LIMIT_S:.0f} s",
+            met=max(seconds) <= LIMIT_S,
+        ),
+    ]
+
+
+if __name__ == "__main__":
+    alone(measure, __doc__)

@@ -1,0 +1,87 @@
+"""What a benchmark finds, its table, and the way one is run alone: `python -m benchmarks.NAME [--quick]`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import statistics
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from benchmarks import venv
+
+Measure = Callable[[bool], dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of a figure. `met` is None where there is no target, or no way to measure (`ours` says why)."""
+
+    what: str
+    ours: str
+    rival: str = ""
+    ratio: str = ""
+    target: str = ""
+    met: bool | None = None
+
+
+def result(rows: list[Row], notes: Sequence[str] = ()) -> dict[str, Any]:
+    """What `measure` returns: plain values, fit for JSON."""
+    return {"rows": [asdict(row) for row in rows], "notes": list(notes)}
+
+
+def word(met: bool | None) -> str:
+    """How a target stands."""
+    return {True: "met", False: "NOT met", None: ""}[met]
+
+
+def cells(row: dict[str, Any]) -> list[str]:
+    """A row as the columns of `HEAD`."""
+    return [row["what"], row["ours"], row["rival"], row["ratio"], row["target"], word(row["met"])]
+
+
+HEAD = ["figure", "Muster", "rival", "ratio", "reach", ""]
+
+
+def table(found: dict[str, Any]) -> str:
+    """The figure as plain text in columns, its notes below."""
+    lines = [HEAD, *map(cells, found["rows"])]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(HEAD))]
+    text = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
+    return "\n".join([*text, *(f"  {note}" for note in found["notes"])])
+
+
+def spread(values: Sequence[float], form: str = ".2f") -> str:
+    """The median, and in brackets the least and the most."""
+    return f"{statistics.median(values):{form}} ({min(values):{form}}-{max(values):{form}})"
+
+
+def say(text: str) -> None:
+    """How far a measurement is, for whoever waits."""
+    print(f"  .. {text}", file=sys.stderr, flush=True)
+
+
+def stop_like_ctrl_c() -> None:
+    """Let SIGTERM unwind as Ctrl-C does, so that whatever was started is ended."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+
+def alone(measure: Measure, title: str | None) -> None:
+    """Run one benchmark and print its table; with --json the figures themselves."""
+    command = argparse.ArgumentParser(description=title)
+    command.add_argument("--quick", action="store_true", help="fewer repetitions")
+    command.add_argument("--json", action="store_true", help="the figures as JSON on standard output")
+    options = command.parse_args()
+    venv.enter()
+    stop_like_ctrl_c()
+    began = time.monotonic()
+    try:
+        found = measure(options.quick)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    print(json.dumps(found) if options.json else table(found))
+    say(f"took {time.monotonic() - began:.0f} s")

@@ -1,0 +1,55 @@
+"""Ranks of a group as forks of one process that has imported torch: for figures that need many short runs."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import socket
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+_PRELOAD = ["torch", "torch._dynamo", "accelerate", "torchdata.stateful_dataloader", "trainer.run"]
+_LIMIT_S = 60.0
+
+
+def run_ranks(world: int, rank_main: Callable[..., None], *arguments: Any) -> None:
+    """Call `rank_main(*arguments)` in `world` new processes with torchrun's variables set.
+
+    Raises RuntimeError when one does not end well within the limit; none is left running either way.
+    """
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(_PRELOAD)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    ranks = [
+        context.Process(target=_rank, args=(rank, world, port, rank_main, arguments), daemon=True)
+        for rank in range(world)
+    ]
+    try:
+        for process in ranks:
+            process.start()
+        for process in ranks:
+            process.join(_LIMIT_S)
+    finally:
+        for process in ranks:
+            if process.is_alive():
+                process.kill()
+                process.join()
+    if any(process.exitcode for process in ranks):
+        raise RuntimeError(f"{rank_main.__name__} {arguments}: exit codes {[process.exitcode for process in ranks]}")
+
+
+def _rank(rank: int, world: int, port: int, rank_main: Callable[..., None], arguments: tuple[Any, ...]) -> None:
+    os.environ |= {
+        "RANK": str(rank),
+        "LOCAL_RANK": str(rank),
+        "WORLD_SIZE": str(world),
+        "LOCAL_WORLD_SIZE": str(world),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "OMP_NUM_THREADS": "1",
+    }
+    warnings.simplefilter("ignore")  # a hundred ranks would each tell what torchdata's release thinks of this torch
+    rank_main(*arguments)

@@ -1,0 +1,48 @@
+"""What the rivals' loops share with each other and with Muster: recipe, batch, schedule; and their one log line."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import math
+import time
+from collections.abc import Callable
+from types import ModuleType
+
+CLIP, WEIGHT_DECAY, WARMUP = 1.0, 0.01, 50
+
+
+def options() -> argparse.Namespace:
+    """Named as the trainer names them; the defaults are the recipe's."""
+    command = argparse.ArgumentParser()
+    command.add_argument("--recipe", default="digits")
+    command.add_argument("--steps", type=int, required=True)
+    command.add_argument("--log-every", type=int, default=10)
+    command.add_argument("--fused", action="store_true", help="AdamW in one kernel, as Muster does by default")
+    command.add_argument("--folder", default="", help="where the loop leaves its snapshot")
+    chosen = command.parse_args()
+    defaults = recipe(chosen.recipe).DEFAULTS
+    chosen.batch, chosen.lr = defaults["batch"], defaults["lr"]
+    return chosen
+
+
+def recipe(name: str) -> ModuleType:
+    """The recipe's module: its model, data and loss are the ones Muster trains."""
+    return importlib.import_module(f"trainer.recipes.{name}")
+
+
+def schedule(steps: int) -> Callable[[int], float]:
+    """Warm-up and cosine, as trainer/strategy.py has them."""
+
+    def factor(step: int) -> float:
+        if step < WARMUP:
+            return (step + 1) / WARMUP
+        return 0.5 * (1 + math.cos(math.pi * min(1.0, (step - WARMUP) / max(1, steps - WARMUP))))
+
+    return factor
+
+
+def log(step: int, loss: float) -> None:
+    """One line on the console, on rank 0: when it got how far."""
+    print(json.dumps({"t": time.time(), "step": step, "loss": loss}), flush=True)

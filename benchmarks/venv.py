@@ -1,0 +1,39 @@
+"""The Python environment of the benchmarks: `.venv-bench`, which holds Muster's requirements and its rivals'."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+HOME = Path(__file__).resolve().parents[1]
+VENV = HOME / ".venv-bench"
+_PYTHON = VENV / "bin" / "python"
+# Named as the Makefile names its own stamp, so that `make up VENV=.venv-bench` finds nothing to install.
+_STAMP = VENV / ".ready"
+_LOCKS = [HOME / "requirements" / f"{name}.txt" for name in ("control", "trainer", "bench")]
+
+
+def enter() -> None:
+    """Go on in `.venv-bench`, made or brought up to date if need be, by starting this very command again in it."""
+    if Path(sys.prefix).resolve() == VENV:
+        return
+    if not _up_to_date():
+        _make()
+    os.execv(_PYTHON, [str(_PYTHON), *sys.orig_argv[1:]])
+
+
+def _up_to_date() -> bool:
+    return _STAMP.exists() and all(_STAMP.stat().st_mtime >= lock.stat().st_mtime for lock in _LOCKS)
+
+
+def _make() -> None:
+    print(f"installing what is compared into {VENV.name} (a minute or two, once)", file=sys.stderr)
+    if not _PYTHON.exists():
+        venv.create(VENV, with_pip=True)
+    index = ["--extra-index-url", os.environ["TORCH_INDEX"]] if os.environ.get("TORCH_INDEX") else []
+    locks = [word for lock in _LOCKS for word in ("-r", str(lock))]
+    subprocess.run([_PYTHON, "-m", "pip", "install", "--quiet", *index, *locks], check=True)
+    _STAMP.touch()
