@@ -13,3 +13,61 @@ def agent(python: str, arguments: Sequence[str]) -> tuple[str, ...]:
 def build_image(script: str) -> tuple[str, ...]:
     """The image of the local Docker ground."""
     return (script,)
+
+
+_IMAGE_LINE = (
+    '{"id":{{json .Id}},"tags":{{json .RepoTags}},"labels":{{json .Config.Labels}},"layers":{{json .RootFS.Layers}}}'
+)
+_ENGINE_LINES = '{"info":{"status":{{json .DriverStatus}},"root":{{json .DockerRootDir}}}}{{"\\n"}}{{.DockerRootDir}}'
+# One round trip for all that a push asks: the lines of its answer that count are each one JSON object.
+_LOOK_AT_IMAGES = f""": look at the images here
+docker version --format '{{"engine":{{{{json .Server}}}}}}' || exit
+info=$(docker info --format '{_ENGINE_LINES}') || exit
+printf '%s\\n' "$info"
+df -Pk "${{info##*
+}}" 2>/dev/null | awk 'NR == 2 {{print "{{\\"free\\":\\"" $4 "\\"}}"}}'
+images=$(docker image ls --quiet --no-trunc | sort -u)
+[ -z "$images" ] || docker image inspect --format '{_IMAGE_LINE}' $images
+exit 0
+"""
+# In one command, so that a connection that is cut between the two leaves no container.
+_TRY_IMAGE = f""": try the image
+docker image inspect --format '{_IMAGE_LINE}' "$1" || exit
+container=$(docker create --pull never --network none --label muster.run=push "$1" true) || exit
+docker rm --volumes "$container" >&2
+"""
+
+
+def look_at_images() -> tuple[str, ...]:
+    """What a host's engine is, its free disk space, and the layers of every image it has."""
+    return ("sh", "-c", _LOOK_AT_IMAGES)
+
+
+def try_image(tag: str) -> tuple[str, ...]:
+    """Show an image as `look_at_images` does, create a container from it, and remove that again."""
+    return ("sh", "-c", _TRY_IMAGE, "sh", tag)
+
+
+def load_image() -> tuple[str, ...]:
+    """Read an archive from standard input."""
+    return ("docker", "load", "--quiet")
+
+
+def pull_image(reference: str) -> tuple[str, ...]:
+    """Fetch an image from its registry."""
+    return ("docker", "pull", "--quiet", reference)
+
+
+def inspect_image(name: str) -> tuple[str, ...]:
+    """All an engine says of an image, as JSON."""
+    return ("docker", "image", "inspect", name)
+
+
+def remove_image(tag: str) -> tuple[str, ...]:
+    """Remove a name, and the image when it has no other."""
+    return ("docker", "image", "rm", tag)
+
+
+def prune_images(label: str) -> tuple[str, ...]:
+    """Remove images that carry `label`, have no name left, and are not in use."""
+    return ("docker", "image", "prune", "--force", "--filter", f"label={label}")

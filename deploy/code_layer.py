@@ -1,0 +1,109 @@
+"""The user's folder as one layer of an image: the same folder gives the same bytes on every machine, at any time.
+
+Only names, contents and the executable bit count; owner, times and the order of a directory do not.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import stat
+import tarfile
+from collections.abc import Iterable
+from pathlib import Path
+
+from deploy import engine_images
+from deploy.errors import DeployError, UsageError
+from deploy.image import WORKSPACE
+from deploy.sending import amount
+
+MOST = 256 << 20  # bytes; more than that is data, which belongs into a mount
+# When there is no .dockerignore: what is made from the rest, and nobody wants on another machine.
+_USUAL = ("**/.git", "**/__pycache__", "**/*.pyc", "**/.venv", "**/venv", "**/.mypy_cache", "**/.ruff_cache", "runs")
+_OWNER = 1000  # the user of Muster's own image
+_TIME = 315532800  # 1980: zip files know no earlier year
+
+
+def pack(folder: Path) -> bytes:
+    """The tar file of `folder`, to stand at /workspace.
+
+    What its `.dockerignore` names is left out; without such a file, .git, virtual environments, caches and runs are.
+    Links are kept as they are; sockets, pipes and devices are left out. Raises UsageError when there is no such folder
+    or nothing in it, DeployError when a file cannot be read or all are more than 256 MiB.
+    """
+    if not folder.is_dir():
+        raise UsageError(f"no such folder: {folder}", "name the folder that holds your script")
+    paths = sorted(set(engine_images.not_ignored(folder, _patterns(folder))))
+    entries = [entry for path in paths if (entry := _entry(folder, path))]
+    if not any(not entry.isdir() for entry in entries):
+        raise UsageError(f"nothing to send in {folder}", "look at its .dockerignore")
+    _check_size(folder, entries)
+    written = io.BytesIO()
+    with tarfile.open(fileobj=written, mode="w", format=tarfile.PAX_FORMAT, encoding="utf-8") as tar:
+        for entry in [_folder(), *entries]:
+            _add(tar, entry, folder)
+    return written.getvalue()
+
+
+def _patterns(folder: Path) -> tuple[str, ...]:
+    try:
+        text = (folder / ".dockerignore").read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        return _USUAL
+    except (OSError, UnicodeDecodeError) as fault:
+        raise DeployError(f"cannot read {folder / '.dockerignore'}: {fault}") from fault
+    lines = (line.strip() for line in text.splitlines())
+    return tuple(line for line in lines if line and not line.startswith("#"))
+
+
+def _entry(folder: Path, path: str) -> tarfile.TarInfo | None:
+    """A path as the layer has it, without its content; None for what a layer cannot hold, or what has just gone."""
+    try:
+        status = os.lstat(folder / path)
+    except FileNotFoundError:
+        return None
+    entry = _folder(f"{WORKSPACE}/{path}")
+    if stat.S_ISLNK(status.st_mode):
+        entry.type, entry.linkname, entry.mode = tarfile.SYMTYPE, os.readlink(folder / path), 0o777
+    elif stat.S_ISREG(status.st_mode):
+        entry.type, entry.size = tarfile.REGTYPE, status.st_size
+        entry.mode = 0o755 if status.st_mode & 0o111 else 0o644
+    elif not stat.S_ISDIR(status.st_mode):
+        return None
+    return entry
+
+
+def _folder(name: str = WORKSPACE) -> tarfile.TarInfo:
+    entry = tarfile.TarInfo(name.removeprefix("/"))
+    entry.type, entry.mtime, entry.uid, entry.gid = tarfile.DIRTYPE, _TIME, _OWNER, _OWNER
+    # Scripts write beside themselves, and a run may use another user than the image names.
+    entry.mode = 0o777
+    return entry
+
+
+def _check_size(folder: Path, entries: Iterable[tarfile.TarInfo]) -> None:
+    largest = sorted(entries, key=lambda entry: -entry.size)
+    total = sum(entry.size for entry in largest)
+    if total > MOST:
+        named = ", ".join(f"{_within(entry)} ({amount(entry.size)})" for entry in largest[:3])
+        raise DeployError(
+            f"{folder} holds {amount(total)}, too much to send as code (at most {amount(MOST)}); the largest: {named}",
+            f"name what is not code in {folder / '.dockerignore'}, and give data as a mount",
+        )
+
+
+def _add(tar: tarfile.TarFile, entry: tarfile.TarInfo, folder: Path) -> None:
+    if not entry.isreg():
+        tar.addfile(entry)
+        return
+    path = folder / _within(entry)
+    try:
+        content = path.read_bytes()
+    except OSError as fault:
+        raise DeployError(f"cannot read {path}: {fault.strerror}", "mend it, or name it in .dockerignore") from fault
+    entry.size = len(content)  # it may have been written to since we looked
+    tar.addfile(entry, io.BytesIO(content))
+
+
+def _within(entry: tarfile.TarInfo) -> str:
+    return entry.name.removeprefix(WORKSPACE[1:] + "/")

@@ -1,0 +1,163 @@
+"""What of an image a host lacks, and what to send it: from what its engine says to a decision with its reason. Pure.
+
+The rules of `docker load` behind this are measured in docs/decisions/: a layer may be left out when the host has it
+together with every layer below it, on both image stores.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+from typing import Any
+
+from deploy.errors import DeployError
+from deploy.image import MARK, Image
+from deploy.packing import GZIP, PLAIN, ZSTD, Codec
+
+_SLACK = 64 << 20  # bytes that shall stay free on a host's disk
+
+
+@dataclass(frozen=True)
+class Held:
+    """An image on a host."""
+
+    id: str
+    tags: tuple[str, ...]
+    layers: tuple[str, ...]
+    mark: str
+
+
+@dataclass(frozen=True)
+class Store:
+    """A host's engine as `commands.look_at_images` shows it; `free` is bytes on its disk, None when it did not say."""
+
+    version: str
+    architecture: str
+    system: str
+    containerd: bool
+    root: str
+    free: int | None
+    images: tuple[Held, ...]
+
+
+@dataclass(frozen=True)
+class Sending:
+    """What one host is to be sent: `layers` by diff id, bottom up. `there` means it has the image: send nothing."""
+
+    layers: tuple[str, ...]
+    there: bool
+    why: str
+
+
+def parse_store(said: str) -> Store:
+    """Read the JSON lines of `commands.look_at_images`; anything else on a line is passed over.
+
+    Raises DeployError when the engine's own line is missing.
+    """
+    lines = [_object(line) for line in said.splitlines()]
+    about = {key: value for line in lines for key, value in line.items() if key in ("engine", "info")}
+    if not about.get("engine") or not about.get("info"):
+        raise DeployError("the Docker engine did not say what it is", "log in there and try: docker info")
+    engine, info = about["engine"], about["info"]
+    free = [int(line["free"]) * 1024 for line in lines if str(line.get("free", "")).isdigit()]
+    return Store(
+        version=str(engine.get("Version", "")),
+        architecture=str(engine.get("Arch", "")),
+        system=str(engine.get("Os", "")),
+        containerd="io.containerd.snapshotter" in str(info.get("status")),
+        root=str(info.get("root", "")),
+        free=min(free, default=None),
+        images=tuple(_held(line) for line in lines if "layers" in line),
+    )
+
+
+def parse_image(line: str) -> Held:
+    """Read the line that `commands.try_image` shows of an image."""
+    return _held({"id": "", "layers": [], **_object(line)})
+
+
+def plan_push(image: Image, store: Store) -> Sending:
+    """What to send. Raises DeployError when the image cannot run on this engine's kind of machine."""
+    if (image.system, image.architecture) != (store.system, store.architecture):
+        kind = f"{store.system}/{store.architecture}"
+        raise DeployError(
+            f"{image.tag} is for {image.system}/{image.architecture}, but this host is {kind}",
+            "name an image of the host's kind for it",
+        )
+    if any(_same(image, held) for held in store.images):
+        return Sending((), True, "already there")
+    shared = max((_common(image.layers, held.layers) for held in store.images), default=0)
+    missing = image.layers[shared:]
+    if not shared:
+        return Sending(missing, False, "no layer of it is there")
+    return Sending(missing, False, f"{shared} of {len(image.layers)} layers are there")
+
+
+def everything(image: Image, why: str) -> Sending:
+    """The whole image, whatever the host has."""
+    return Sending(image.layers, False, why)
+
+
+def codec_for(store: Store) -> Codec:
+    """How to compress what this engine's `docker load` shall read."""
+    version = tuple(int(number) for number in re.findall(r"\d+", store.version)[:2])
+    if version >= (25,):
+        return ZSTD
+    # Before 25 the containerd store reads no compressed archive, and the classic one of 20.10 no zstd.
+    return PLAIN if store.containerd else GZIP
+
+
+def check_space(store: Store, sizes: Sequence[int]) -> None:
+    """Raise DeployError when layers of these bytes will not fit.
+
+    Twice their size: the classic store unpacks the archive beside the layers, containerd's keeps both blob and files.
+    """
+    need = 2 * sum(sizes) + _SLACK
+    if store.free is not None and store.free < need:
+        raise DeployError(
+            f"not enough disk space in {store.root}: the image needs {amount(need)}, {amount(store.free)} are free",
+            "see what could go there: docker system df",
+        )
+
+
+def amount(size: float) -> str:
+    """Bytes in the unit that suits them: `1.2 GB`, `340 kB`."""
+    for unit, scale, form in (("GB", 1e9, ".1f"), ("MB", 1e6, ".1f" if size < 1e7 else ".0f")):
+        if size >= scale:
+            return f"{size / scale:{form}} {unit}"
+    return f"{size / 1e3:.0f} kB" if size >= 1e3 else f"{size:.0f} B"
+
+
+def pace(sent: int, total: int, seconds: float) -> str:
+    """How a transfer goes: `312 MB of 450 MB, 24 MB/s, 6 s left`."""
+    said = f"{amount(sent)} of {amount(total)}"
+    if not sent or seconds <= 0:
+        return said
+    rate = sent / seconds
+    left = (total - sent) / rate
+    return f"{said}, {amount(rate)}/s" + (f", {left:.0f} s left" if sent < total else f", in {seconds:.1f} s")
+
+
+def _same(image: Image, held: Held) -> bool:
+    return image.tag in held.tags and image.mark == held.mark and image.layers == held.layers
+
+
+def _common(first: Sequence[str], second: Sequence[str]) -> int:
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(first, second, strict=False)))
+
+
+def _held(line: Mapping[str, Any]) -> Held:
+    # Go writes an empty list as null.
+    mark = (line.get("labels") or {}).get(MARK, "")
+    return Held(str(line["id"]), tuple(line.get("tags") or ()), tuple(line["layers"] or ()), str(mark))
+
+
+def _object(line: str) -> dict[str, Any]:
+    try:
+        value = json.loads(line)
+    except ValueError:
+        return {}
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,233 @@
+"""An image onto hosts without a registry: a host is asked what it has, sent what it lacks, and has to prove the result.
+
+The order of one push: the base (here, or pulled on the hosts) and the folder make the image; per host look, decide
+(deploy/sending.py), stream an archive into `docker load`, try the image. The base is read once for all hosts.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from deploy import code_layer, commands, engine_images
+from deploy.archive import Archive, archive
+from deploy.errors import DeployError
+from deploy.image import MARK, Base, Image, base_of, digest, run_image
+from deploy.layer_cache import LayerCache, default_folder
+from deploy.results import Results
+from deploy.sending import Sending, Store, check_space, codec_for, everything, parse_image, parse_store, plan_push
+from deploy.session import Session, on_all
+from deploy.supply import Supply
+
+Tell = Callable[[str, int, int], None]
+HERE = "this machine"
+_LOOK_S = 60.0
+_TRY_S = 120.0
+_HOPELESS = ("no space left on device", "cannot connect to the docker daemon", "permission denied")
+
+
+@dataclass(frozen=True)
+class Pushed:
+    """What a push did on one host: bytes sent (0 when it had the image), and why as many."""
+
+    sent_bytes: int
+    why: str
+
+
+@dataclass(frozen=True)
+class _Goods:
+    """What is pushed, and where its layers come from."""
+
+    image: Image
+    base: Base
+    local: bool
+    supply: Supply
+    tell: Tell
+
+
+def push(
+    sessions: Iterable[Session],
+    base: str,
+    folder: Path | None,
+    tag: str,
+    tell: Tell,
+    cache: LayerCache | None = None,
+) -> Results[Pushed]:
+    """Bring `base` with `folder` on top onto every host, named `tag`; per host what it took, or its fault.
+
+    `tell(host, sent, total)` is called from several threads with bytes so far, also for `HERE` while the base is read
+    from the local engine. A push that was cut leaves nothing; the next one begins anew.
+    Raises UsageError for a bad folder or name, DeployError when nobody has the base.
+    """
+    sessions = list(sessions)
+    bases = _find_base(sessions, base, pull=True)
+    goods = _goods(bases, folder, tag, tell, cache or LayerCache(default_folder()))
+    return on_all(sessions, lambda session: _bring(session, goods, bases))
+
+
+def foresee(sessions: Iterable[Session], base: str, folder: Path | None, tag: str) -> Results[Sending]:
+    """What `push` would send to each host, and why. Changes nothing. Raises as `push` does."""
+    sessions = list(sessions)
+    bases = _find_base(sessions, base, pull=False)
+    if not bases.values:
+        return on_all(sessions, lambda session: Sending((), False, f"{base} would be pulled there first"))
+    code = code_layer.pack(folder) if folder else None
+    image = run_image(_agreed(bases), digest(code) if code else None, tag)
+    return on_all(sessions, lambda session: plan_push(image, look(session)))
+
+
+def look(session: Session) -> Store:
+    """Ask a host's engine what it is and has. Raises DeployError when it has none that answers."""
+    done = session.run(commands.look_at_images(), timeout_s=_LOOK_S, check=False)
+    if done.code:
+        raise _engine_fault(done.err)
+    return parse_store(done.out)
+
+
+def _find_base(sessions: Sequence[Session], name: str, pull: bool) -> Results[Base]:
+    """The base under `HERE` when the local engine has it; else as each host has it, pulled there if need be."""
+    if inspected := engine_images.inspect(name):
+        return Results({HERE: base_of(name, inspected)})
+
+    def ask(session: Session) -> Base:
+        done = session.run(commands.inspect_image(name), timeout_s=_LOOK_S, check=False)
+        if done.code and pull:
+            pulled = session.run(commands.pull_image(name), timeout_s=None, check=False)
+            if pulled.code:
+                raise DeployError(
+                    f"{name} is neither on this machine nor on {session.host.name}, which cannot pull it: "
+                    + _last_line(pulled.err),
+                    f"build or pull it here: docker image inspect {name}",
+                )
+            done = session.run(commands.inspect_image(name), timeout_s=_LOOK_S, check=False)
+        if done.code:
+            raise _engine_fault(done.err)
+        return base_of(name, json.loads(done.out)[0])
+
+    return on_all(sessions, ask)
+
+
+def _agreed(bases: Results[Base]) -> Base:
+    """The base that is pushed: the first found. Raises when there is none."""
+    for base in bases.values.values():
+        return base
+    bases.all()
+    raise DeployError("no host to push to")
+
+
+def _goods(bases: Results[Base], folder: Path | None, tag: str, tell: Tell, cache: LayerCache) -> _Goods:
+    base, local = _agreed(bases), HERE in bases.values
+    code = code_layer.pack(folder) if folder else None
+    image = run_image(base, digest(code) if code else None, tag)
+    supply = Supply(base, code, local, cache, lambda read: tell(HERE, min(read, base.size), base.size))
+    return _Goods(image, base, local, supply, tell)
+
+
+def _bring(session: Session, goods: _Goods, bases: Results[Base]) -> Pushed:
+    host = session.host.name
+    if host in bases.faults:
+        raise bases.faults[host]
+    if (own := bases.values.get(host)) and own.layers != goods.base.layers:
+        raise DeployError(
+            f"{host} has another {goods.base.name} than {next(iter(bases.values))}",
+            "name the base by its digest (name@sha256:...), so that all hosts pull the same",
+        )
+    store = look(session)
+    sending = plan_push(goods.image, store)
+    if _lacks_base(goods, sending) and _pulled(session, goods):
+        store = look(session)
+        sending = plan_push(goods.image, store)
+    return _deliver(session, goods, store, sending)
+
+
+def _deliver(session: Session, goods: _Goods, store: Store, sending: Sending) -> Pushed:
+    """Send, and have the host prove it; where that fails, once more with all layers."""
+    sent = 0
+    whole = everything(goods.image, "all layers: what was there did not do")
+    for attempt in (sending, whole):
+        said = ""
+        if not attempt.there:
+            size, said = _send(session, goods, store, attempt)
+            sent += size
+        if not (fault := _proof_fault(session, goods.image)):
+            # What this name stood for before, and what a cut left, has no name now.
+            session.run(commands.prune_images(MARK), timeout_s=_TRY_S, check=False)
+            return Pushed(sent, attempt.why)
+        if attempt.layers == goods.image.layers:
+            break
+    raise DeployError(f"{goods.image.tag} was sent, but {fault}{said and f': {said}'}", "push again")
+
+
+def _send(session: Session, goods: _Goods, store: Store, sending: Sending) -> tuple[int, str]:
+    """Stream the archive into the host's `docker load`: its bytes, and the load's complaint.
+
+    Whether it worked is for the proof to find. Raises DeployError where sending more would not help.
+    """
+    codec = codec_for(store)
+    layers = goods.supply.take(sending.layers, codec)
+    check_space(store, [layer.size for layer in layers])
+    parcel = archive(goods.image, layers, goods.supply.sizes(), codec)
+    told = _told(session.host.name, parcel, goods.tell)
+    done = session.run(commands.load_image(), input=told, timeout_s=None, check=False)
+    if done.code and any(word in done.err.lower() for word in _HOPELESS):
+        raise _engine_fault(done.err)
+    return parcel.size, _last_line(done.err) if done.code else ""
+
+
+def _told(host: str, parcel: Archive, tell: Tell) -> Iterator[bytes]:
+    sent = 0
+    tell(host, 0, parcel.size)
+    for chunk in parcel.read():
+        yield chunk
+        # Only now has the connection taken it.
+        sent += len(chunk)
+        tell(host, sent, parcel.size)
+
+
+def _lacks_base(goods: _Goods, sending: Sending) -> bool:
+    return goods.local and not set(goods.base.layers).isdisjoint(sending.layers)
+
+
+def _pulled(session: Session, goods: _Goods) -> bool:
+    """Whether the host could fetch the base itself, by digest: its own network is mostly the faster one."""
+    return any(
+        session.run(commands.pull_image(source), timeout_s=None, check=False).code == 0 for source in goods.base.sources
+    )
+
+
+def _proof_fault(session: Session, image: Image) -> str:
+    """Have the host show the image and create a container from it: what `docker load` says is no proof.
+
+    Returns what is wrong, or nothing. An image of ours that cannot be used is removed: engines from 27 on keep one
+    whose layers they did not get.
+    """
+    done = session.run(commands.try_image(image.tag), timeout_s=_TRY_S, check=False)
+    shown = next(iter(done.out.splitlines()), "")
+    if not shown:
+        return "is not there"
+    held = parse_image(shown)
+    if held.layers != image.layers or held.mark != image.mark:
+        return "the name stands for another image"
+    if done.code:
+        session.run(commands.remove_image(image.tag), timeout_s=_TRY_S, check=False)
+        return f"no container can be created from it: {_last_line(done.err)}"
+    return ""
+
+
+def _engine_fault(said: str) -> DeployError:
+    low = said.lower()
+    if "no space left" in low:
+        return DeployError("the disk is full there", "see what could go: docker system df")
+    if "permission denied" in low:
+        return DeployError("permission denied on the Docker socket", "add that user to the docker group there")
+    if "not found" in low and "docker" in low:
+        return DeployError("Docker is not installed there", "fab bootstrap --hosts ... installs it")
+    if "cannot connect to the docker daemon" in low:
+        return DeployError("the Docker engine does not answer there", "start it there: systemctl start docker")
+    return DeployError(f"Docker there: {_last_line(said)}", "log in there and try: docker info")
+
+
+def _last_line(said: str) -> str:
+    return next((line.strip() for line in reversed(said.splitlines()) if line.strip()), "it said nothing")
