@@ -1,0 +1,87 @@
+"""The known_hosts format: which keys a file knows for a host, and the line that adds one. Pure: text in, text out.
+
+sshd(8), SSH_KNOWN_HOSTS FILE FORMAT. paramiko's own reader knows no markers, no patterns, no two keys of one type.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
+from typing import NamedTuple
+
+
+class Known(NamedTuple):
+    """One line about a host: the key's type and bytes, `file:line`, and whether it is marked revoked."""
+
+    type: str
+    key: bytes
+    place: str
+    revoked: bool
+
+
+def host_name(address: str, port: int) -> str:
+    """What known_hosts calls a server: `a`, or `[a]:2222` off the usual port."""
+    return address.lower() if port == 22 else f"[{address.lower()}]:{port}"
+
+
+def lookup(text: str, name: str, file: str = "") -> list[Known]:
+    """The lines of a known_hosts file about `name` (as `host_name` gives it), in order; unreadable ones are skipped."""
+    found = []
+    for number, line in enumerate(text.splitlines(), 1):
+        fields = line.split()
+        marker = fields.pop(0) if fields and fields[0].startswith("@") else ""
+        # A certificate authority's key signs host certificates, which paramiko does not take.
+        if len(fields) < 3 or fields[0].startswith("#") or marker == "@cert-authority" or not _names(fields[0], name):
+            continue
+        try:
+            key = base64.b64decode(fields[2], validate=True)
+        except binascii.Error:
+            continue
+        found.append(Known(fields[1], key, f"{file}:{number}", marker == "@revoked"))
+    return found
+
+
+def line(name: str, key_type: str, key: bytes, salt: bytes | None = None) -> str:
+    """A line for known_hosts, newline included; the name hashed when there is a `salt` (20 random bytes)."""
+    shown = name if salt is None else f"|1|{_text(salt)}|{_text(_digest(salt, name))}"
+    return f"{shown} {key_type} {_text(key)}\n"
+
+
+def fingerprint(key: bytes) -> str:
+    """`SHA256:...`, as OpenSSH shows a key."""
+    return "SHA256:" + _text(hashlib.sha256(key).digest()).rstrip("=")
+
+
+def _names(patterns: str, name: str) -> bool:
+    """Whether a line's first field is about `name`: hashed, or patterns with commas of which none is negated for it."""
+    if patterns.startswith("|1|"):
+        try:
+            salt, digest = (base64.b64decode(part, validate=True) for part in patterns[3:].split("|"))
+        except ValueError:
+            return False
+        return hmac.compare_digest(_digest(salt, name), digest)
+    return _any(patterns.lower().split(","), name)
+
+
+def _any(patterns: Iterable[str], name: str) -> bool:
+    named = False
+    for pattern in patterns:
+        negated = pattern.startswith("!")
+        # Brackets stand for themselves here, as in [a]:2222; only * and ? are wild.
+        if fnmatchcase(name, pattern.removeprefix("!").replace("[", "[[]")):
+            if negated:
+                return False
+            named = True
+    return named
+
+
+def _digest(salt: bytes, name: str) -> bytes:
+    return hmac.new(salt, name.encode(), hashlib.sha1).digest()
+
+
+def _text(data: bytes) -> str:
+    return base64.b64encode(data).decode()

@@ -1,0 +1,204 @@
+"""The only door to SSH: a session is one host over one connection; `open_all` and `on_all` work on many at once.
+
+Its rooms: session_settings (the user's SSH settings), session_keys, session_open (one connection, strictly),
+session_run (one command), session_trust (host keys). On Fabric and paramiko; no agent forwarding, passwords or prompts.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple, TypeVar
+
+from fabric import Connection
+from paramiko.ssh_exception import SSHException
+
+from deploy import inventory, session_run, session_settings
+from deploy.errors import DeployError
+from deploy.inventory import Host
+from deploy.results import Results
+from deploy.session_open import Opener, abandon
+from deploy.session_trust import HostKey, add_keys, scan_keys, trust
+from deploy.ssh_faults import SshFault
+
+__all__ = [
+    "CommandFailed",
+    "Done",
+    "HostKey",
+    "Session",
+    "SshFault",
+    "add_keys",
+    "on_all",
+    "open_all",
+    "scan_keys",
+    "trust",
+]
+
+T = TypeVar("T")
+S = TypeVar("S")
+CAP = 32
+# With on_line the caller has the lines: only the end of the output is kept beside them.
+_KEPT = 64 * 1024
+# The size is checked because a cut connection looks like the end of the input.
+_PUT = """
+umask 077; aside="$1.$2"; mkdir -p -- "$(dirname -- "$1")" && cat > "$aside" || { rm -f -- "$aside"; exit 1; }
+if [ "$(wc -c < "$aside")" -eq "$4" ] && chmod "$3" "$aside" && mv -f -- "$aside" "$1"; then exit 0; fi
+rm -f -- "$aside"; echo "$1: not all of it arrived" >&2; exit 1
+"""
+
+
+class Done(NamedTuple):
+    """How a command ended: exit code (128 + n for signal n), and what it printed, as text."""
+
+    code: int
+    out: str
+    err: str
+
+
+class CommandFailed(DeployError):
+    """A command on a host ended with a code other than 0: `done`."""
+
+    def __init__(self, host: str, argv: Sequence[str], done: Done) -> None:
+        said = (done.err.strip() or done.out.strip() or "it said nothing").splitlines()[-1]
+        super().__init__(f"{host}: `{session_run.shown(argv)}` ended with code {done.code}: {said}")
+        self.done = done
+
+
+class Session:
+    """One host, one connection that is open. Its methods may be called from several threads."""
+
+    def __init__(self, host: Host, connection: Connection) -> None:
+        self.host = host
+        self._connection = connection
+        self._transport = connection.client.get_transport()
+        self._where = session_settings.where(host, connection, jump=False)
+        self._closed = threading.Event()
+        threading.Thread(target=self._keep_alive, daemon=True, name=f"muster-pulse-{host.name}").start()
+        self.home = self.run(["sh", "-c", 'echo "$HOME/.muster"']).out.rstrip("\n")
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        input: bytes | Iterable[bytes] | None = None,
+        timeout_s: float | None = 60,
+        check: bool = True,
+        on_line: Callable[[str], None] | None = None,
+    ) -> Done:
+        """Run a command to its end.
+
+        argv: quoted here; everybody on the host can read it, so nothing secret. input: goes to its standard input, as
+        fast as it is read there. on_line: gets each line of both streams as it comes; only the end is kept then.
+        Raises CommandFailed with `check` and a code other than 0; SshFault (lost, slow); what iterating `input` raises.
+        """
+        code, out, err = self._run(argv, input, timeout_s, on_line)
+        done = Done(code, out.decode(errors="replace"), err.decode(errors="replace"))
+        if check and code:
+            raise CommandFailed(self.host.name, argv, done)
+        return done
+
+    def put(self, data: bytes, remote_path: str, mode: int = 0o600) -> None:
+        """Write a file whole or not at all, with its folder if need be (0700). Raises CommandFailed, SshFault."""
+        aside = f"{id(data):x}-{threading.get_ident():x}.part"
+        self.run(["sh", "-c", _PUT, "put", remote_path, aside, f"{mode:o}", str(len(data))], input=data)
+
+    def read(self, remote_path: str) -> bytes:
+        """A file's bytes. Raises CommandFailed where it cannot be read, SshFault."""
+        argv = ["cat", "--", remote_path]
+        code, out, err = self._run(argv, None, 60, None)
+        if code:
+            raise CommandFailed(self.host.name, argv, Done(code, "", err.decode(errors="replace")))
+        return out
+
+    def close(self) -> None:
+        """End the connection, and whatever still waits on it. Calling it again does nothing."""
+        self._closed.set()
+        abandon(self._connection)
+
+    def _run(
+        self,
+        argv: Sequence[str],
+        source: bytes | Iterable[bytes] | None,
+        timeout_s: float | None,
+        on_line: Callable[[str], None] | None,
+    ) -> tuple[int, bytes, bytes]:
+        keep = _KEPT if on_line else None
+        return session_run.run(self._transport, self._where, argv, source, timeout_s, on_line, keep)
+
+    def _keep_alive(self) -> None:
+        """Ask for a word now and then: session_run takes a link that answers nothing for dead."""
+        while not self._closed.wait(session_run.PULSE_S) and self._transport.is_active():
+            try:
+                self._transport.global_request("keepalive@openssh.com", wait=True)
+            except (SSHException, OSError, EOFError):
+                return
+
+
+@contextmanager
+def open_all(hosts: Iterable[Host], cap: int = CAP) -> Iterator[Results[Session]]:
+    """Sessions to all hosts, `cap` opened at a time; closed at the end, whatever happens.
+
+    A host that cannot be reached is a fault in the results: the caller decides whether to go on without it.
+    Raises UsageError for SSH settings that make no sense, and for one machine under two names.
+    """
+    settings = session_settings.load()
+    connections = {host.name: settings.connection(host) for host in hosts}
+    by_name = {host.name: host for host in hosts}
+    inventory.refuse_twins(by_name.values(), {name: session_settings.endpoint(c) for name, c in connections.items()})
+    opener, over = Opener(), threading.Event()
+
+    def one(host: Host) -> Session:
+        connection = connections[host.name]
+        opener.open(host, connection)
+        if over.is_set():
+            abandon(connection)
+        return Session(host, connection)
+
+    try:
+        yield _each(by_name, one, cap)
+    finally:
+        over.set()
+        for connection in connections.values():
+            abandon(connection)
+        opener.close()
+
+
+def on_all(sessions: Iterable[Session], work: Callable[[Session], T], cap: int = CAP) -> Results[T]:
+    """`work` on every session, `cap` at a time in threads; a DeployError is that host's fault.
+
+    Any other exception ends it at once and is raised here; so does Ctrl-C. What then still runs ends with its session.
+    """
+    return _each({session.host.name: session for session in sessions}, work, cap)
+
+
+def _each(items: dict[str, S], work: Callable[[S], T], cap: int) -> Results[T]:
+    """Daemon threads, not an executor: its exit waits for them, and Ctrl-C must not."""
+    todo = iter(list(items.items()))
+    lock, stop = threading.Lock(), threading.Event()
+    ended: queue.SimpleQueue[tuple[str, T | BaseException]] = queue.SimpleQueue()
+
+    def serve() -> None:
+        while not stop.is_set():
+            with lock:
+                pair = next(todo, None)
+            if pair is None:
+                return
+            try:
+                ended.put((pair[0], work(pair[1])))
+            except BaseException as failed:
+                ended.put((pair[0], failed))
+
+    for number in range(min(cap, len(items))):
+        threading.Thread(target=serve, daemon=True, name=f"muster-host-{number}").start()
+    outcomes: dict[str, T | DeployError] = {}
+    try:
+        for _ in items:
+            name, outcome = ended.get()
+            if isinstance(outcome, BaseException) and not isinstance(outcome, DeployError):
+                raise outcome
+            outcomes[name] = outcome
+    finally:
+        stop.set()
+    return Results({name: outcomes[name] for name in items})

@@ -1,0 +1,263 @@
+"""Each way a host cannot be reached has its own kind, its own words and a next command; good hosts are unharmed."""
+
+import socket
+import subprocess
+import threading
+
+import pytest
+
+from deploy import session
+from deploy.errors import UsageError
+from deploy.inventory import Host
+from tests.agents import free_port
+from tests.waiting import until
+
+
+@pytest.fixture
+def refusal():
+    """refusal(host) -> the SshFault it cannot be opened for."""
+
+    def read(host):
+        with session.open_all([host]) as results:
+            assert not results.values
+            return results.faults[host.name]
+
+    return read
+
+
+@pytest.fixture
+def deaf():
+    """deaf(answers) -> port of a listener that never greets; with `answers` False it takes no connection either.
+
+    A listener whose queue is full drops further handshakes: to a client that is a firewall's black hole.
+    """
+    held = []
+
+    def listen(answers):
+        listener = socket.socket()
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        held.append(listener)
+        # Linux lets one more wait than the queue's length says.
+        for _ in range(0 if answers else 2):
+            waiting = socket.socket()
+            waiting.setblocking(False)
+            waiting.connect_ex(listener.getsockname())
+            held.append(waiting)
+        return listener.getsockname()[1]
+
+    yield listen
+    for opened in held:
+        opened.close()
+
+
+def test_a_name_that_does_not_resolve(client, refusal):
+    fault = refusal(Host("gpu-a", "no-such-host.invalid"))
+    assert fault.kind == "resolve"
+    assert fault.message == "gpu-a: the name no-such-host.invalid does not resolve"
+    assert "ssh -G gpu-a" in fault.hint
+
+
+def test_a_port_nobody_listens_on(client, refusal):
+    port = free_port()
+    fault = refusal(Host("gpu-a", "127.0.0.1", port))
+    assert fault.kind == "refused"
+    assert f"127.0.0.1:{port} refuses the connection" in fault.message
+
+
+def test_a_black_hole_ends_after_the_connect_timeout(client, refusal, deaf):
+    client.settings("Host *", "ConnectTimeout 1")
+    fault = refusal(Host("gpu-a", "127.0.0.1", deaf(answers=False)))
+    assert fault.kind == "timeout"
+    assert "within 1 s" in fault.message
+    assert "nc -vz 127.0.0.1" in fault.hint
+
+
+def test_a_listener_that_never_greets(client, refusal, deaf):
+    client.settings("Host *", "ConnectTimeout 1")
+    fault = refusal(Host("gpu-a", "127.0.0.1", deaf(answers=True)))
+    assert fault.kind == "silent"
+    assert "does not greet as an SSH server within 1 s" in fault.message
+
+
+def test_a_key_the_server_does_not_take_is_told_with_what_was_offered(client, server, refusal, tmp_path):
+    other = tmp_path / "other"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", other], check=True)
+    printed = subprocess.run(["ssh-keygen", "-lf", other], capture_output=True, text=True, check=True).stdout.split()[1]
+    host = server().host
+    client.settings(identity=other)
+    fault = refusal(host)
+    assert fault.kind == "key-rejected"
+    assert f"offered {other} ({printed})" in fault.message
+    assert "ssh-copy-id" in fault.hint
+
+
+def test_a_key_that_is_missing_or_locked_is_told_as_left_out(client, server, refusal, tmp_path):
+    locked = tmp_path / "locked"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "secret", "-f", locked], check=True)
+    host = server().host
+    client.settings("Host *", f"IdentityFile {tmp_path}/nowhere", identity=locked)
+    client.key.unlink()
+    fault = refusal(host)
+    assert fault.kind == "key-rejected"
+    assert "there is none to offer" in fault.message
+    assert f"{tmp_path}/nowhere does not exist" in fault.message
+    assert f"{locked} needs its passphrase: `ssh-add {locked}`" in fault.message
+
+
+def test_a_server_that_hangs_up_after_some_keys_is_told_so(client, server, refusal, tmp_path):
+    keys = [tmp_path / f"key-{number}" for number in range(4)]
+    for key in keys:
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
+    host = server("MaxAuthTries 2").host
+    client.settings("Host *", *(f"IdentityFile {key}" for key in keys))
+    fault = refusal(host)
+    assert fault.kind == "key-rejected"
+    assert "MaxAuthTries" in fault.message
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "says"),
+    [
+        (("PubkeyAuthentication no", "PasswordAuthentication yes"), "password-only", "only password"),
+        (
+            ("AuthenticationMethods publickey,password", "PasswordAuthentication yes"),
+            "second-factor",
+            "password as well",
+        ),
+    ],
+)
+def test_a_server_that_wants_more_or_other_than_a_key(server, refusal, options, kind, says):
+    fault = refusal(server(*options).host)
+    assert fault.kind == kind
+    assert says in fault.message
+
+
+def test_an_unknown_host_key_is_refused_before_anything_of_ours_is_shown(client, server, refusal):
+    unknown = server()
+    client.known_hosts.unlink()
+    fault = refusal(unknown.host)
+    assert fault.kind == "unknown-key"
+    printed = subprocess.run(
+        ["ssh-keygen", "-lf", unknown.folder / "key_ed25519.pub"], capture_output=True, text=True, check=True
+    )
+    assert printed.stdout.split()[1] in fault.message
+    assert fault.hint.startswith("`fab trust --hosts a`")
+    until(lambda: "preauth" in (unknown.folder / "log").read_text(), "the server's word on the login that ended", 5)
+    assert "Accepted" not in (unknown.folder / "log").read_text()
+    assert not client.known_hosts.exists()
+
+
+def test_strict_checking_switched_off_in_the_settings_changes_nothing(client, server, refusal):
+    host = server().host
+    client.known_hosts.unlink()
+    client.settings("Host *", "StrictHostKeyChecking no")
+    assert refusal(host).kind == "unknown-key"
+
+
+def test_a_changed_host_key_is_loud_and_never_mended(client, server, refusal):
+    changed = server()
+    before = client.known_hosts.read_text()
+    changed.stop()
+    for kind in ("ed25519", "rsa"):
+        changed.new_key(kind)
+    changed.start()
+    fault = refusal(changed.host)
+    assert fault.kind == "changed-key"
+    assert "HAS CHANGED" in fault.message
+    assert f"{client.known_hosts}:1" in fault.message
+    assert f"ssh-keygen -R '[127.0.0.1]:{changed.port}'" in fault.hint
+    assert client.known_hosts.read_text() == before
+
+
+def test_a_revoked_host_key_is_refused_though_it_is_known(client, server, refusal):
+    host = server().host
+    lines = client.known_hosts.read_text()
+    client.known_hosts.write_text(lines + "".join(f"@revoked {line}\n" for line in lines.splitlines()))
+    assert refusal(host).kind == "revoked-key"
+
+
+def test_a_host_of_which_only_the_second_key_type_is_known_is_let_be(client, server):
+    host = server().host
+    client.known_hosts.write_text(client.known_hosts.read_text().splitlines(keepends=True)[1])
+    with session.open_all([host]) as results:
+        assert results.all()["a"].run(["echo", "hello"]).out == "hello\n"
+
+
+@pytest.mark.parametrize(
+    ("command", "kind", "says"),
+    [
+        ("/usr/sbin/nologin", "no-shell", "This account is currently not available."),
+        ("exit 3", "no-shell", "it ended with code 3 and said nothing"),
+        ('PATH=/nowhere; eval "$SSH_ORIGINAL_COMMAND"', "no-sh", "sh: not found"),
+    ],
+)
+def test_a_login_that_runs_no_commands(server, refusal, command, kind, says):
+    fault = refusal(server(f"ForceCommand {command}").host)
+    assert fault.kind == kind
+    assert says in fault.message
+
+
+def test_a_busy_server_gets_all_hosts_in_the_end(client, server):
+    busy = server("MaxStartups 2", "LogLevel DEBUG1")
+    client.settings(*(line for n in range(8) for line in (f"Host n{n}", "HostName 127.0.0.1", f"Port {busy.port}")))
+    # One machine under eight names is refused, rightly; so each takes a way of its own.
+    opened, faults = [], []
+
+    def one(number):
+        with session.open_all([Host(f"n{number}", f"n{number}")]) as results:
+            (opened if results.values else faults).append(number)
+
+    threads = [threading.Thread(target=one, args=(number,)) for number in range(8)]
+    # One who never logs in holds one of the two places.
+    with socket.create_connection(("127.0.0.1", busy.port)) as idle:
+        assert idle.recv(4) == b"SSH-"
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+    assert sorted(opened) == list(range(8))
+    assert not faults
+    assert "drop connection" in (busy.folder / "log").read_text(), "no login was dropped: this test showed nothing"
+
+
+def test_a_server_that_always_hangs_up_is_told_as_busy(client, refusal, monkeypatch):
+    monkeypatch.setattr("deploy.session_open.TRIES", 2)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def hang_up():
+            for _ in range(2):
+                listener.accept()[0].close()
+
+        threading.Thread(target=hang_up, daemon=True).start()
+        fault = refusal(Host("gpu-a", "127.0.0.1", listener.getsockname()[1]))
+    assert fault.kind == "dropped"
+    assert "hung up before login, 2 times" in fault.message
+
+
+def test_a_good_host_is_open_though_others_fail_and_all_failing_are_named(server):
+    good = server()
+    hosts = [Host("gpu-x", "127.0.0.1", free_port()), good.host, Host("gpu-y", "no-such-host.invalid")]
+    with session.open_all(hosts) as results:
+        assert list(results.values) == ["a"]
+        assert {name: fault.kind for name, fault in results.faults.items()} == {"gpu-x": "refused", "gpu-y": "resolve"}
+
+
+def test_one_machine_under_two_names_is_refused_by_both(client, server):
+    port = server().port
+    client.settings("Host gpu-a gpu-b", "HostName 127.0.0.1", f"Port {port}")
+    with (
+        pytest.raises(UsageError, match="gpu-a and gpu-b are one host"),
+        session.open_all([Host("gpu-a", "gpu-a"), Host("gpu-b", "gpu-b")]),
+    ):
+        pass
+
+
+@pytest.mark.parametrize("text", [None, "Match never\n  User x\n", "nonsense\n"])
+def test_settings_that_make_no_sense_are_refused_by_file(client, monkeypatch, text):
+    if text is None:
+        client.config.unlink()
+    else:
+        client.config.write_text(text)
+    with pytest.raises(UsageError, match=str(client.config)), session.open_all([Host("a", "a")]):
+        pass

@@ -1,0 +1,264 @@
+"""A session on a real server: what a command gets and gives, noise kept out, links that die, and Ctrl-C."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from deploy import session
+from deploy.errors import DeployError
+from tests.waiting import alive, until
+
+HOME = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def opened(server):
+    """An open session on a server of its own."""
+    with session.open_all([server().host]) as results:
+        yield results.all()["a"]
+
+
+def test_arguments_arrive_as_they_are(opened):
+    odd = ["a b", "$HOME", "'", '"', "*", "a\nb", "", "\\", "é", "-n", "`id`", "!x"]
+    done = opened.run(["printf", "%s|", *odd])
+    assert done == session.Done(0, "|".join(odd) + "|", "")
+
+
+def test_exit_code_output_and_errors_come_apart(opened):
+    done = opened.run(["sh", "-c", "echo out; echo err >&2; exit 7"], check=False)
+    assert done == session.Done(7, "out\n", "err\n")
+    with pytest.raises(session.CommandFailed) as caught:
+        opened.run(["sh", "-c", "echo why >&2; exit 7"])
+    assert "ended with code 7: why" in caught.value.message
+    assert caught.value.message.startswith("a: ")
+    assert caught.value.done.code == 7
+
+
+def test_a_command_that_is_killed_says_by_which_signal(opened):
+    assert opened.run(["sh", "-c", "kill -TERM $$"], check=False).code == 128 + signal.SIGTERM
+
+
+def test_a_command_that_is_missing_is_a_plain_failure(opened):
+    assert opened.run(["no-such-program"], check=False).code == 127
+
+
+def test_what_start_up_files_print_is_not_the_commands(server, client):
+    noisy = server()
+    (noisy.home / ".bashrc").write_text("echo NOISE out; echo NOISE err >&2; printf unended\n")
+    assert "NOISE out" in client.ssh(noisy, "true").stdout, "no noise to begin with: this test would show nothing"
+    with session.open_all([noisy.host]) as results:
+        quiet, lines = results.all()["a"], []
+        assert quiet.home == f"{noisy.home}/.muster"
+        assert quiet.run(["sh", "-c", "echo a; echo b >&2"], on_line=lines.append) == session.Done(0, "a\n", "b\n")
+        assert sorted(lines) == ["a", "b"]
+        quiet.put(b"\0data", f"{quiet.home}/file")
+        assert quiet.read(f"{quiet.home}/file") == b"\0data"
+
+
+def test_lines_are_told_while_the_command_runs(opened):
+    told = []
+    done = threading.Event()
+
+    def tell(line):
+        told.append(line)
+        if line == "first":
+            done.set()
+
+    worker = threading.Thread(
+        target=lambda: opened.run(["sh", "-c", f"echo first; cat {opened.home}.fifo; printf last"], on_line=tell)
+    )
+    opened.run(["mkfifo", f"{opened.home}.fifo"])
+    worker.start()
+    assert done.wait(20)
+    assert told == ["first"]
+    opened.run(["sh", "-c", f"echo second > {opened.home}.fifo"])
+    worker.join(20)
+    assert told == ["first", "second", "last"]
+
+
+def test_a_lot_of_output_is_told_and_only_its_end_kept(opened):
+    count = 0
+
+    def tell(line):
+        nonlocal count
+        count += 1
+
+    done = opened.run(["sh", "-c", "seq 2000000"], on_line=tell)
+    assert count == 2000000
+    assert done.out.endswith("1999999\n2000000\n")
+    assert len(done.out) < 200_000
+
+
+def test_input_is_streamed_whole_and_no_faster_than_it_is_read(opened):
+    sent = 0
+
+    def pieces():
+        nonlocal sent
+        for _ in range(64):
+            sent += 1
+            yield os.urandom(16) * 65536
+
+    # The reader waits for our word: until then only what fits into the windows and pipes on the way may be sent.
+    opened.run(["mkfifo", f"{opened.home}.fifo"])
+    reader = ["sh", "-c", f"cat {opened.home}.fifo; wc -c"]
+    out = []
+    worker = threading.Thread(target=lambda: out.append(opened.run(reader, input=pieces()).out))
+    worker.start()
+    before = until(lambda: sent, "the first piece to be sent", 20)
+    opened.run(["sh", "-c", "sleep 1"])
+    assert before <= sent < 16, "the whole input was taken though nobody read it"
+    opened.run(["sh", "-c", f"echo go > {opened.home}.fifo"])
+    worker.join(60)
+    assert out == [f"go\n{64 << 20}\n"]
+
+
+def test_input_that_fails_on_the_way_is_the_callers_own_error(opened):
+    def pieces():
+        yield b"some"
+        raise ValueError("the disk is gone")
+
+    with pytest.raises(ValueError, match="the disk is gone"):
+        opened.run(["cat"], input=pieces())
+    assert opened.run(["echo", "on"]).out == "on\n"
+
+
+def test_a_command_that_reads_none_of_its_input_ends_as_it_likes(opened):
+    assert opened.run(["sh", "-c", "exit 4"], input=(b"x" * 65536 for _ in range(1000)), check=False).code == 4
+
+
+def test_a_file_is_put_whole_with_its_mode_and_folder(opened):
+    path = f"{opened.home}/deep/in it/file"
+    opened.put(b"one", path)
+    opened.put(b"two\0" * 100_000, path, 0o640)
+    assert opened.read(path) == b"two\0" * 100_000
+    assert opened.run(["stat", "-c", "%a", path, f"{opened.home}/deep"]).out == "640\n700\n"
+    assert opened.run(["ls", f"{opened.home}/deep/in it"]).out == "file\n"
+
+
+def test_a_secret_given_as_input_shows_in_no_process_list(opened):
+    secret = f"hf_{os.urandom(8).hex()}"
+    # The remote shell looks at every process there is while it holds the secret, itself and sshd included.
+    look = 'read -r held; cat /proc/[0-9]*/cmdline /proc/[0-9]*/environ 2>/dev/null > "$0"; echo "${#held}"'
+    done = opened.run(["sh", "-c", look, f"{opened.home}.seen"], input=f"{secret}\n".encode())
+    assert done.out == f"{len(secret)}\n"
+    seen = opened.read(f"{opened.home}.seen").decode(errors="replace")
+    assert "read -r held" in seen, "not even the looking shell was seen"
+    assert secret not in seen
+
+
+def test_a_command_that_takes_too_long_is_given_up(opened):
+    with pytest.raises(session.SshFault, match=r"a: `sleep 60` did not end within 0.3 s") as caught:
+        opened.run(["sleep", "60"], timeout_s=0.3)
+    assert caught.value.kind == "slow"
+    assert opened.run(["echo", "on"]).out == "on\n"
+
+
+def test_a_connection_that_is_cut_in_the_middle_is_lost(server):
+    cut = server()
+    with session.open_all([cut.host]) as results:
+        opened, faults = results.all()["a"], []
+
+        def work():
+            try:
+                opened.run(["sh", "-c", f"touch {cut.home}/began; sleep 60"])
+            except DeployError as fault:
+                faults.append(fault)
+
+        worker = threading.Thread(target=work)
+        worker.start()
+        until(lambda: (cut.home / "began").exists(), "the command to begin", 20)
+        for pid in cut.children():
+            name = Path(f"/proc/{pid}/comm").read_text().strip() if alive(pid) else ""
+            if name.startswith("sshd"):
+                os.kill(pid, signal.SIGKILL)
+        worker.join(10)
+        assert faults[0].kind == "lost"
+        assert "the connection to 127.0.0.1" in faults[0].message
+        assert "while `sh -c" in faults[0].message
+        with pytest.raises(session.SshFault, match="was lost"):
+            opened.run(["true"])
+
+
+def test_a_link_that_goes_silent_is_lost(server, monkeypatch):
+    monkeypatch.setattr("deploy.session_run.PULSE_S", 0.2)
+    monkeypatch.setattr("deploy.session_run.DEAD_AFTER_S", 2.0)
+    silent = server()
+    with session.open_all([silent.host]) as results:
+        opened = results.all()["a"]
+        # A quiet command on a link that lives is left alone for longer than that.
+        assert opened.run(["sleep", "4"]).code == 0
+        frozen = [pid for pid in silent.children() if Path(f"/proc/{pid}/comm").read_text().startswith("sshd")]
+        for pid in frozen:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            began = time.monotonic()
+            with pytest.raises(session.SshFault) as caught:
+                opened.run(["true"], timeout_s=None)
+            assert caught.value.kind == "lost"
+            assert time.monotonic() - began < 10
+        finally:
+            for pid in frozen:
+                os.kill(pid, signal.SIGCONT)
+
+
+def test_hosts_are_worked_on_at_once_up_to_the_cap(server):
+    hosts = [server(name=f"n{number}").host for number in range(4)]
+    running, most, lock = 0, 0, threading.Lock()
+
+    def work(opened):
+        nonlocal running, most
+        with lock:
+            running += 1
+            most = max(most, running)
+        opened.run(["sleep", "0.5"])
+        with lock:
+            running -= 1
+        if opened.host.name == "n2":
+            raise DeployError("n2: no")
+        return opened.host.name
+
+    with session.open_all(hosts) as results:
+        done = session.on_all(results.all().values(), work, cap=2)
+    assert most == 2
+    assert list(done) == ["n0", "n1", "n2", "n3"]
+    assert list(done.faults) == ["n2"]
+
+
+def test_a_bug_in_the_work_is_raised_not_taken_for_a_hosts_fault(opened):
+    with pytest.raises(ZeroDivisionError):
+        session.on_all([opened], lambda _: 1 / 0)
+
+
+def test_ctrl_c_ends_work_on_eight_hosts_at_once(server, client, tmp_path):
+    servers = [server(name=f"n{number}") for number in range(8)]
+    script = """
+        import sys
+        from deploy import session
+        from deploy.inventory import Host
+        hosts = [Host(f"n{n}", "127.0.0.1", int(port)) for n, port in enumerate(sys.argv[1:])]
+        try:
+            with session.open_all(hosts) as results:
+                session.on_all(results.all().values(), lambda s: s.run(["sh", "-c", "touch $HOME/began; sleep 100"]))
+        except KeyboardInterrupt:
+            print("stopped")
+    """
+    command = [sys.executable, "-c", textwrap.dedent(script), *(str(server.port) for server in servers)]
+    process = subprocess.Popen(command, cwd=HOME, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    until(lambda: all((server.home / "began").exists() for server in servers), "all eight to be at work", 60)
+    began = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=20)
+    assert time.monotonic() - began < 2
+    assert (out, err) == ("stopped\n", "")
+    until(lambda: not any(_connections(server) for server in servers), "every connection to be closed", 10)
+
+
+def _connections(server):
+    return [pid for pid in server.children() if Path(f"/proc/{pid}/comm").read_text().startswith("sshd")]
