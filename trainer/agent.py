@@ -3,6 +3,9 @@
 torchrun sorts nodes by the text of their addresses, restarts ranks whose fault is final, waits five minutes for nodes
 that will never finish, and turns every exit code into 1. This process gives it addresses that sort as planned, ends it
 once the ranks' verdict is known, and exits with that verdict's code. Standard library only.
+
+`python -m trainer.agent --script train.py ARGS` runs a script of the user's the same way, `--script -m pkg.train` a
+module.
 """
 
 from __future__ import annotations
@@ -18,16 +21,16 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from trainer import config
-from trainer.errors import FAILED, REFUSED, STOPPED, Refused, TrainError
+from trainer.errors import DONE, FAILED, REFUSED, STOPPED, Refused, TrainError
 from trainer.folder import replace
 from trainer.orphans import die_with_parent
-from trainer.verdict import Verdict, failed, publish
+from trainer.verdict import Verdict, done, failed, publish
 
 _POLL_SECONDS = 0.1
 _FINISH_SECONDS = 10.0
@@ -42,7 +45,7 @@ def main() -> int:
     name = os.environ.get("MUSTER_NODE") or socket.gethostname()
     folder = Path(os.environ["MUSTER_RUN_DIR"]) if os.environ.get("MUSTER_RUN_DIR") else None
     try:
-        config.parse(arguments)
+        command = torchrun_command(arguments)
         if folder:
             here = {"node": name, "pid": os.getpid(), "host": socket.gethostname(), "t": time.time()}
             replace(folder / "nodes" / f"{name}.json", json.dumps(here))
@@ -54,9 +57,24 @@ def main() -> int:
         print(known.report(), file=sys.stderr)
         return known.code
     with _private_folder(folder, name) as outcome:
-        return Node(
-            [sys.executable, "-m", "torch.distributed.run", "-m", "trainer", *arguments], environment, outcome
-        ).run()
+        code = Node(command, environment, outcome).run()
+    if arguments[:1] == ["--script"] and code == DONE and folder:
+        publish(done(int(os.environ.get("PET_NODE_RANK", "0")), name, 0), folder, f"{name}-agent")
+    return code
+
+
+def torchrun_command(arguments: Sequence[str]) -> list[str]:
+    """What starts torchrun for the trainer's ARGS or for `--script SCRIPT ARGS`. Raises Refused for what is wrong."""
+    if arguments[:1] != ["--script"]:
+        config.parse(arguments)
+        return [sys.executable, "-m", "torch.distributed.run", "-m", "trainer", *arguments]
+    script = list(arguments[1:])
+    if not script:
+        raise Refused("no script", "name it behind --script: train.py --lr 3e-4")
+    if not script[0].startswith("-") and not Path(script[0]).is_file():
+        raise Refused(f"no such script: {script[0]} (in {Path.cwd()})", "name it as seen from the folder that was sent")
+    # -P: the user's folder may hold a `torch.py` that torchrun must not take for torch.
+    return [sys.executable, "-P", "-m", "torch.distributed.run", *script]
 
 
 @contextmanager

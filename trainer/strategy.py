@@ -20,6 +20,7 @@ from torch._C._distributed_c10d import GradBucket
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 from torch.nn.parallel import DistributedDataParallel
 
+from trainer.clock import Clock
 from trainer.config import Config
 from trainer.errors import Refused
 from trainer.group import Group
@@ -56,7 +57,9 @@ class Strategy:
         self._ddp = DistributedDataParallel(
             self.model, device_ids=[group.device.index] if on_gpu else None, gradient_as_bucket_view=True
         )
-        self._reduced_from = 0.0
+        self._clock = Clock(group.device)
+        self._reduced_from = self._clock.mark()
+        self._update_span: list[tuple[Any, Any]] = []
         self.bad_loss: float | None = None
         self._ddp.register_comm_hook(None, lambda _, bucket: self._timed_allreduce(bucket))
         self._call: nn.Module = torch.compile(self._ddp) if config.compile else self._ddp  # type: ignore[assignment]
@@ -74,7 +77,7 @@ class Strategy:
     def _timed_allreduce(self, bucket: GradBucket) -> torch.futures.Future[Tensor]:
         # Called when a bucket's gradients are ready: what passes between the last of these calls and the end of
         # backward is time in which nothing was left to compute, i.e. waiting for the network and the other ranks.
-        self._reduced_from = time.perf_counter()
+        self._reduced_from = self._clock.mark()
         return allreduce_hook(dist.distributed_c10d._get_default_group(), bucket)
 
     def autocast(self) -> Any:
@@ -110,12 +113,14 @@ class Strategy:
         """
         total = torch.zeros(3, dtype=torch.float64, device=self.group.device)
         total[2] = float(stop_asked)
-        data_s, compute_s, wait_s = 0.0, 0.0, 0.0
+        mark, data_s = self._clock.mark, 0.0
         losses: list[Tensor] = []
+        spans: list[tuple[Any, Any]] = list(self._update_span)
         for index, size in enumerate(sizes):
             begin = time.perf_counter()
             batch = to_device(next(batches), self.group.device)
-            loaded = time.perf_counter()
+            data_s += time.perf_counter() - begin
+            loaded = mark()
             last = index == len(sizes) - 1
             loss = self._forward(batch, last)
             losses.append(loss.detach())
@@ -124,29 +129,18 @@ class Strategy:
             # In flight while backward computes: the tally of losses and stop requests costs no time of its own.
             tally = dist.all_reduce(total, async_op=True) if last else None
             self.scaler.scale(loss * (size * self.world / self.config.batch)).backward()
-            done = time.perf_counter()
-            data_s += loaded - begin
-            waited = done - self._reduced_from if last else 0.0
-            wait_s += waited
-            compute_s += done - loaded - waited
-        begin = time.perf_counter()
+            spans.append((loaded, self._reduced_from if last else mark()))
         assert tally is not None
         tally.wait()
-        loss_mean, not_finite, stops = total.tolist()
-        tallied = time.perf_counter()
+        tallied = mark()
+        loss_mean, not_finite, stops = total.tolist()  # on a GPU this waits for all that was marked so far
         if not_finite:
             self.bad_loss = next((value for value in map(float, losses) if not math.isfinite(value)), None)
         norm = math.nan if not_finite else self._update()
-        compute_s += time.perf_counter() - tallied
-        return Step(
-            loss_mean,
-            norm,
-            int(not_finite),
-            int(stops),
-            data_s * 1e3,
-            compute_s * 1e3,
-            (wait_s + tallied - begin) * 1e3,
-        )
+        self._update_span = [(tallied, mark())]  # its end has not passed yet on a GPU: it counts with the next step
+        compute_ms = sum(self._clock.ms(*span) for span in spans)
+        wait_ms = self._clock.ms(self._reduced_from, tallied)
+        return Step(loss_mean, norm, int(not_finite), int(stops), data_s * 1e3, compute_ms, wait_ms)
 
     def _forward(self, batch: Any, last: bool) -> Tensor:
         self._ddp.require_backward_grad_sync = last  # what `no_sync` sets, without its context for every micro-batch
