@@ -5,7 +5,7 @@ import socket
 import pytest
 
 from tests.agents import free_port
-from trainer.agent import resolve, torchrun_environment
+from trainer.agent import resolve, torchrun_command, torchrun_environment
 from trainer.errors import Refused, TrainError
 
 MASTER = {"PET_RDZV_CONF": "is_host=1,last_call_timeout=1", "PET_NODE_RANK": "0"}
@@ -49,3 +49,16 @@ def test_a_busy_rendezvous_port_is_refused_by_the_master():
 def test_a_host_without_an_address_is_named():
     with pytest.raises(TrainError, match="no-such-host"):
         resolve("no-such-host.invalid", 0.2)
+
+
+def test_a_users_script_goes_to_torchrun_as_it_is(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").touch()
+    for script in (["train.py", "--lr", "3e-4"], ["-m", "pkg.train", "--lr", "3e-4"]):
+        assert torchrun_command(["--script", *script])[1:] == ["-P", "-m", "torch.distributed.run", *script]
+
+
+@pytest.mark.parametrize("script", [[], ["gone.py", "--lr", "1"]])
+def test_a_script_that_is_not_there_is_refused_before_torchrun(script):
+    with pytest.raises(Refused, match="script"):
+        torchrun_command(["--script", *script])

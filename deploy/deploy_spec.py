@@ -1,0 +1,205 @@
+"""What each real host shall run: its container, the `docker run` that makes it, its variables. Pure.
+
+The rules are those of docs/design.md ("prevent by construction"): the nodes meet at an IP literal that the first host
+has, one node is host of the rendezvous, and every node names the one interface that leads to its peers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from deploy import host_commands, spec
+from deploy.errors import UsageError
+from deploy.host_facts import HostFacts, Route
+from deploy.inventory import Host, Job
+
+RUN_IN_CONTAINER = "/muster/run"
+# Docker's own 64 MB is where data loaders die of a bus error.
+SHM_SHARE, SHM_LEAST = 2, 64 << 20
+OPEN_FILES = 1048576
+LOG_LIMITS = ("--log-driver", "json-file", "--log-opt", "max-size=50m", "--log-opt", "max-file=2")
+# A container needs time to let its ranks write a checkpoint when its engine stops it.
+STOP_PATIENCE_S = 60
+
+
+@dataclass(frozen=True)
+class Work:
+    """What is to run: `script` is what torchrun gets (`train.py --lr 3e-4`), or else `arguments` go to the trainer."""
+
+    run_id: str
+    image: str
+    script: tuple[str, ...] = ()
+    arguments: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict, hash=False)
+    secrets: Mapping[str, str] = field(default_factory=dict, hash=False, repr=False)
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        """What the container's Python gets. -P: a folder of the user's called `trainer` must not be taken for ours."""
+        rest = ("--script", *self.script) if self.script else self.arguments
+        return ("-P", "-m", "trainer.agent", *rest)
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """Where the nodes meet, and each host's interface to its peers, in the hosts' order."""
+
+    address: str
+    port: int
+    interfaces: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class HostSpec:
+    """One node on its host: `argv` makes the container, `environment` goes there over standard input."""
+
+    host: str
+    node: str
+    container: str
+    folder: str
+    owner: str
+    argv: tuple[str, ...]
+    environment: Mapping[str, str] = field(hash=False)
+    secrets: Mapping[str, str] = field(default_factory=dict, hash=False, repr=False)
+
+    @property
+    def variables(self) -> bytes:
+        """The lines of `docker run --env-file`."""
+        every = {**self.environment, **self.secrets}
+        return "".join(f"{name}={value}\n" for name, value in sorted(every.items())).encode()
+
+
+def meeting_of(
+    hosts: Sequence[Host], facts: Sequence[HostFacts], address: str, port: int, routes: Sequence[Route]
+) -> Meeting:
+    """The meeting at `address`; an interface the user named goes before the route's."""
+    return Meeting(
+        address, port, tuple(host.interface or route.interface for host, route in zip(hosts, routes, strict=True))
+    )
+
+
+def host_specs(
+    hosts: Sequence[Host], facts: Sequence[HostFacts], job: Job, work: Work, meeting: Meeting
+) -> tuple[HostSpec, ...]:
+    """One node a host, in their order; the first is host of the rendezvous.
+
+    Raises UsageError for a variable of several lines and for two hosts with one node name.
+    """
+    names = [node_name(host.name) for host in hosts]
+    if len(set(names)) < len(names):
+        raise UsageError("two hosts would be nodes of one name", "give them names in cluster.toml")
+    for name, value in {**work.environment, **work.secrets}.items():
+        if "\n" in value:
+            raise UsageError(f"{name}: a variable of several lines cannot be passed on", "put it in a file, mount that")
+    return tuple(
+        _one(place, names, host, fact, job, work, meeting)
+        for place, (host, fact) in enumerate(zip(hosts, facts, strict=True))
+    )
+
+
+def node_name(host: str) -> str:
+    """A host's name as files and labels can hold it."""
+    return re.sub(r"[^A-Za-z0-9_.-]", "-", host).lstrip(".") or "host"
+
+
+def container_name(run_id: str) -> str:
+    """The container's name on every host: one node of a run a host."""
+    return f"muster-{run_id}"
+
+
+def processes(host: Host, facts: HostFacts, job: Job) -> int:
+    """How many ranks a host gets: as many as GPUs, or one."""
+    if job.processes != "auto":
+        return job.processes
+    if host.gpus == "auto":
+        return max(1, len(facts.gpus))
+    return max(1, host.gpus if isinstance(host.gpus, int) else len(host.gpus))
+
+
+def gpu_options(host: Host, facts: HostFacts) -> tuple[str, ...]:
+    """`docker run` options for the GPUs asked for; auto asks for what there is."""
+    if host.gpus == "auto":
+        return ("--gpus", "all") if facts.gpus else ()
+    if isinstance(host.gpus, int):
+        return ("--gpus", str(host.gpus)) if host.gpus else ()
+    # Docker reads a value with commas as CSV: the quotes are its own.
+    return ("--gpus", f'"device={",".join(map(str, host.gpus))}"')
+
+
+def _one(
+    place: int,
+    names: Sequence[str],
+    host: Host,
+    facts: HostFacts,
+    job: Job,
+    work: Work,
+    meeting: Meeting,
+) -> HostSpec:
+    folder = f"{facts.home}/.muster/runs/{work.run_id}"
+    # Root's files in a mounted folder could not be written by the image's user, nor theirs be taken for somebody's.
+    user = f"{facts.uid}:{facts.gid}" if facts.uid else f"{spec.IMAGE_USER}:{spec.IMAGE_USER}"
+    labels = {
+        "muster.run": work.run_id,
+        "muster.node": names[place],
+        "muster.place": str(place),
+        "muster.nodes": str(len(names)),
+        "muster.port": str(meeting.port),
+        "muster.command": " ".join(work.script or work.arguments)[:200],
+    }
+    argv = (
+        *("docker", "run", "--detach", "--pull", "never", "--name", container_name(work.run_id)),
+        *(word for name, value in labels.items() for word in ("--label", f"{name}={value}")),
+        *("--network", "host", "--init", "--user", user, "--security-opt", "no-new-privileges"),
+        *("--shm-size", job.shm_size or f"{max(SHM_LEAST, facts.memory // SHM_SHARE)}b"),
+        *("--ulimit", f"nofile={OPEN_FILES}:{OPEN_FILES}", "--stop-timeout", str(STOP_PATIENCE_S), *LOG_LIMITS),
+        *(("--ulimit", "memlock=-1:-1", "--device", "/dev/infiniband") if facts.rdma else ()),
+        *gpu_options(host, facts),
+        *("--volume", f"{folder}:{RUN_IN_CONTAINER}"),
+        *(
+            word
+            for mount in (*job.mounts, *host.mounts)
+            for word in ("--volume", ":".join((mount.source, mount.target, *(["ro"] if mount.read_only else []))))
+        ),
+        *("--env-file", host_commands.environment_file(folder), "--entrypoint", "python", work.image, *work.command),
+    )
+    environment = {
+        **_variables(place, names, host, facts, job, work, meeting),
+        **job.environment,
+        **host.environment,
+        **work.environment,
+    }
+    owner = "" if facts.uid else user
+    return HostSpec(
+        host.name, names[place], container_name(work.run_id), folder, owner, argv, environment, work.secrets
+    )
+
+
+def _variables(
+    place: int, names: Sequence[str], host: Host, facts: HostFacts, job: Job, work: Work, meeting: Meeting
+) -> dict[str, str]:
+    """What docs/contract.md promises a node."""
+    ranks = processes(host, facts, job)
+    interface = meeting.interfaces[place]
+    address = f"[{meeting.address}]" if ":" in meeting.address else meeting.address
+    return {
+        "PET_NNODES": str(len(names)),
+        "PET_NPROC_PER_NODE": str(ranks),
+        "PET_NODE_RANK": str(place),
+        "PET_RDZV_BACKEND": "c10d",
+        "PET_RDZV_ENDPOINT": f"{address}:{meeting.port}",
+        "PET_RDZV_ID": work.run_id,
+        "PET_RDZV_CONF": f"is_host={int(place == 0)},{spec.RDZV_CONF}",
+        # A script of the user's starts from its beginning each time: again only where they ask for it.
+        "PET_MAX_RESTARTS": "0" if work.script else str(spec.MAX_RESTARTS),
+        "PET_MONITOR_INTERVAL": str(spec.MONITOR_INTERVAL_S),
+        "PET_SHUTDOWN_TIMEOUT": str(spec.SHUTDOWN_TIMEOUT_S),
+        "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
+        "GLOO_SOCKET_IFNAME": interface,
+        "NCCL_SOCKET_IFNAME": f"={interface}",
+        "OMP_NUM_THREADS": str(max(1, facts.cores // ranks)),
+        spec.RUN_ID: work.run_id,
+        spec.RUN_DIR: RUN_IN_CONTAINER,
+        spec.NODE: names[place],
+    }

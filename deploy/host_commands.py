@@ -1,0 +1,139 @@
+"""What is asked of a host and done there, as argument lists: built here, quoted by the door to SSH.
+
+They need a POSIX shell and the usual tools; each is one round trip. What host_facts.py reads is written here: a word,
+a blank, a value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+CONTAINER_LINE = '{"name":{{json .Name}},"labels":{{json .Config.Labels}},"state":{{json .State}}}'
+_CONTAINERS = f"""
+containers=$(docker ps --all --quiet --filter "label=$label")
+[ -z "$containers" ] || docker inspect --format 'container {CONTAINER_LINE}' $containers
+"""
+_LOOK = f"""
+echo "time $(date +%s.%N)"; echo "home $HOME"; echo "ids $(id -u) $(id -g)"; echo "ssh $SSH_CONNECTION"
+echo "arch $(uname -m)"; echo "cores $(nproc 2>/dev/null)"
+awk '$1 == "MemTotal:" {{print "memory", $2}}' /proc/meminfo
+[ ! -d /dev/infiniband ] || echo rdma
+nvidia-smi --query-gpu=index,name,memory.total --format=csv,noheader 2>/dev/null | sed 's/^/gpu /'
+echo "addresses $(ip -j addr 2>/dev/null | tr -d '\\n')"
+sed '1d; s/^/socket /' /proc/net/tcp /proc/net/tcp6 2>/dev/null
+if ! engine=$(docker version --format '{{{{json .}}}}' 2>&1); then
+    echo "engine-said $(echo "$engine" | tail -n 1)"; exit 0
+fi
+echo "engine $engine"
+echo "free $(df -Pk "$(docker info --format '{{{{.DockerRootDir}}}}')" 2>/dev/null | awk 'NR == 2 {{print $4}}')"
+label=muster.run
+{_CONTAINERS}
+"""
+# The variables come over standard input into a file that only its owner reads, and that is gone when this ends. Their
+# length is checked: a connection that is cut looks like the end of the input.
+_START = """
+size=$1 folder=$2 owner=$3 file=$2.env; shift 3
+umask 077; mkdir -p "$folder" || exit
+trap 'rm -f "$file"' EXIT; trap 'exit 1' HUP INT TERM PIPE
+cat >"$file" || exit
+[ "$(wc -c <"$file")" -eq "$size" ] || { echo "not all of the environment arrived" >&2; exit 1; }
+for part in nodes outcome ranks logs; do mkdir -p "$folder/$part"; done
+[ -z "$owner" ] || chown -R "$owner" "$folder" || exit
+"$@"
+"""
+# One line a change, a dot a look: a write that fails is how this learns that nobody listens any more.
+# Lines: `state JSON`, `doc PATH BASE64`, `add PATH OFFSET BASE64`. The console goes to the other stream.
+_FOLLOW = f"""
+name=$1 folder=$2; shift 2
+cd "$folder" 2>/dev/null || {{ echo gone; exit 0; }}
+for known; do key=$(echo "${{known#* }}" | tr -c 'A-Za-z0-9\\n' _); eval "size_$key=${{known%% *}}"; done
+{{ docker logs --follow "$name" 2>&1; }} >&2 & console=$!
+trap 'kill $console 2>/dev/null' EXIT; trap 'exit 0' HUP INT TERM PIPE
+while echo .; do
+    state=$(docker inspect --format '{CONTAINER_LINE}' "$name" 2>/dev/null) || state=gone
+    for path in nodes/*.json config.json environment.json ranks/rank-*.jsonl metrics.jsonl outcome/*.json; do
+        [ -f "$path" ] || continue
+        key=$(echo "$path" | tr -c 'A-Za-z0-9\\n' _)
+        case $path in
+        *.json)
+            now=$(base64 <"$path" | tr -d '\\n'); eval "before=\\${{doc_$key:-}}"
+            [ "$now" = "$before" ] || {{ eval "doc_$key=\\$now"; echo "doc $path $now" || exit; }} ;;
+        *)
+            size=$(($(wc -c <"$path"))); eval "before=\\${{size_$key:-0}}"
+            [ "$size" -le "$before" ] || {{
+                now=$(tail -c +$((before + 1)) "$path" | head -c $((size - before)) | base64 | tr -d '\\n')
+                echo "add $path $before $now" || exit; eval "size_$key=$size"; }} ;;
+        esac
+    done
+    [ "$state" = "${{told:-}}" ] || {{ told=$state; echo "state $state" || exit; }}
+    sleep "$MUSTER_EVERY"
+done
+"""
+# Where all runs are meant, the second word is `*`: what any start left that was cut.
+_REMOVE = """
+containers=$(docker ps --all --quiet --filter "label=$1")
+[ -z "$containers" ] || docker rm --force --volumes $containers >/dev/null || exit
+rm -f "$HOME/.muster/runs/"$2.env
+echo "$containers" | grep -c . || :
+"""
+_SIGNAL = """
+containers=$(docker ps --quiet --filter "label=muster.run=$2")
+[ -z "$containers" ] || docker kill --signal "$1" $containers >/dev/null 2>&1 || :
+"""
+
+
+def look() -> tuple[str, ...]:
+    """All that host_facts.parse reads. Changes nothing."""
+    return ("sh", "-c", _LOOK)
+
+
+def routes(peers: Sequence[str]) -> tuple[str, ...]:
+    """A line of `ip -j route get` for each peer, in their order; empty where there is no way."""
+    return ("sh", "-c", 'for peer; do echo $(ip -j route get "$peer" 2>/dev/null); done', "routes", *peers)
+
+
+def start(size: int, folder: str, owner: str, command: Sequence[str]) -> tuple[str, ...]:
+    """Make the run folder, take `size` bytes of variables from standard input, and run `command`."""
+    return ("sh", "-c", _START, "start", str(size), folder, owner, *command)
+
+
+def environment_file(folder: str) -> str:
+    """Where `start` keeps the variables while it runs."""
+    return f"{folder}.env"
+
+
+def follow(name: str, folder: str, sizes: dict[str, int], every_s: float) -> tuple[str, ...]:
+    """Tell what changes in a node's container and run folder, for ever. `sizes`: bytes known of files that grow."""
+    known = [f"{size} {path}" for path, size in sorted(sizes.items())]
+    return ("env", f"MUSTER_EVERY={every_s:g}", "sh", "-c", _FOLLOW, "follow", name, folder, *known)
+
+
+def containers(run: str = "") -> tuple[str, ...]:
+    """The containers of one run, or of all."""
+    return ("sh", "-c", f"label=$1\n{_CONTAINERS}", "containers", _label(run))
+
+
+def console(name: str, since: str = "") -> tuple[str, ...]:
+    """What a node's console said, each line with its time in front."""
+    since_words = ("--since", since) if since else ()
+    return ("docker", "logs", "--timestamps", *since_words, name)
+
+
+def signal(name: str, run: str) -> tuple[str, ...]:
+    """Send a signal to what runs of a run."""
+    return ("sh", "-c", _SIGNAL, "signal", name, run)
+
+
+def remove(run: str = "") -> tuple[str, ...]:
+    """Remove the containers of a run, or of all; says how many there were."""
+    return ("sh", "-c", _REMOVE, "remove", _label(run), run or "*")
+
+
+def take_home(folder: str) -> tuple[str, ...]:
+    """A run folder as a gzipped tar stream, in base64 lines."""
+    script = 'cd "$1" && tar -czf - --exclude=./nodes/.* . | base64'
+    return ("sh", "-c", script, "take", folder)
+
+
+def _label(run: str) -> str:
+    return f"muster.run={run}" if run else "muster.run"

@@ -1,0 +1,21 @@
+"""Facts of a plain host, to be changed where a test needs another."""
+
+from deploy.host_facts import HostFacts
+
+FACTS = HostFacts(
+    home="/home/u",
+    uid=1001,
+    gid=1001,
+    architecture="x86_64",
+    cores=8,
+    memory=16 << 30,
+    docker="26.1.5",
+    free=None,
+    rdma=False,
+    gpus=(),
+    addresses=(),
+    reached_at="10.0.0.1",
+    listening=frozenset(),
+    containers=(),
+    clock_ahead_s=0.0,
+)

@@ -1,0 +1,87 @@
+"""Where hosts meet, which run is meant, and the plan as it is printed."""
+
+import dataclasses
+
+import pytest
+
+from deploy import deploy_plan
+from deploy.deploy_spec import HostSpec
+from deploy.errors import DeployError
+from deploy.host_facts import Address, Container
+from tests.hosts import FACTS
+
+
+def host(*addresses, reached_at=""):
+    found = tuple(Address(*address) for address in addresses)
+    return dataclasses.replace(FACTS, addresses=found, reached_at=reached_at)
+
+
+OUTER_A, INNER_A = ("eth0", "203.0.113.5", 24), ("ib0", "10.0.0.1", 24)
+OUTER_B, INNER_B = ("eth0", "198.51.100.7", 24), ("ib0", "10.0.0.2", 24)
+BRIDGE = ("lxdbr0", "172.17.0.1", 16)
+
+
+@pytest.mark.parametrize(
+    ("master", "peer", "address"),
+    [
+        (host(OUTER_A, INNER_A, reached_at="203.0.113.5"), host(OUTER_B, INNER_B), "10.0.0.1"),
+        (host(OUTER_A, reached_at="203.0.113.5"), host(OUTER_B), "203.0.113.5"),
+        (host(BRIDGE, INNER_A), host(BRIDGE, INNER_B), "10.0.0.1"),
+        (host(OUTER_A, INNER_A, reached_at="192.0.2.1"), host(OUTER_B), "203.0.113.5"),
+    ],
+    ids=["shared network before SSH's", "SSH's where none is shared", "no bridge", "behind NAT"],
+)
+def test_the_meeting_is_where_the_peers_reach_the_first_host(master, peer, address):
+    assert deploy_plan.choose_address((master, peer)) == address
+
+
+def test_an_interface_named_by_the_user_decides():
+    assert deploy_plan.choose_address((host(OUTER_A, INNER_A), host(INNER_B)), "eth0") == "203.0.113.5"
+    with pytest.raises(DeployError, match="ib7"):
+        deploy_plan.choose_address((host(INNER_A),), "ib7")
+
+
+def container(run="r1", code=None, port=29500, place=0):
+    return Container(run, "a", place, 1, f"muster-{run}", "running" if code is None else "exited", code, port)
+
+
+def test_the_port_is_one_nobody_listens_on_and_no_run_claimed():
+    assert deploy_plan.choose_port(FACTS) == 29500
+    busy = dataclasses.replace(FACTS, listening=frozenset({29500}), containers=(container(port=29501),))
+    assert deploy_plan.choose_port(busy) == 29502
+    ended = dataclasses.replace(FACTS, containers=(container(code=0),))
+    assert deploy_plan.choose_port(ended) == 29500
+
+
+def test_the_run_that_is_meant():
+    going, ended = container("r1"), container("r0", code=0)
+    runs = deploy_plan.runs_of({"a": [going, ended], "b": [container("r1")]})
+    assert deploy_plan.choose_run(runs, "") == "r1"
+    assert deploy_plan.choose_run(runs, "r0") == "r0"
+    with pytest.raises(DeployError, match="r7 is not on these hosts: there are r0, r1"):
+        deploy_plan.choose_run(runs, "r7")
+    with pytest.raises(DeployError, match="no run is there"):
+        deploy_plan.choose_run({}, "")
+
+
+def test_the_plan_is_printed_step_by_step_without_secrets():
+    argv = ("docker", "run", "--label", "c=a b", "--entrypoint", "python", "app:latest", "-V")
+    specs = [
+        HostSpec(name, name, "muster-r1", "/r1", "", argv, {"PET_NNODES": "2"}, {"TOKEN": "hush"}) for name in "ab"
+    ]
+    plan = deploy_plan.steps(specs, {"a": (True, "already there"), "b": (False, "9 of 10 layers are there")})
+    assert deploy_plan.told(plan, specs) == [
+        "b: push app:latest (9 of 10 layers are there)",
+        "    docker load --quiet",
+        "a: start a as muster-r1 (first: the others meet on it)",
+        "    docker run --label 'c=a b' --entrypoint python app:latest -V",
+        "b: start b as muster-r1 (meets a)",
+        "    docker run --label 'c=a b' --entrypoint python app:latest -V",
+        "a: variables, by standard input",
+        "    PET_NNODES=2",
+        "    TOKEN=(secret)",
+        "b: variables, by standard input",
+        "    PET_NNODES=2",
+        "    TOKEN=(secret)",
+    ]
+    assert deploy_plan.told((), ()) == ["nothing to do"]

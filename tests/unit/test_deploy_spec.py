@@ -1,0 +1,116 @@
+"""What each host shall run, as text: the whole `docker run`, the whole environment, no secret in either's way."""
+
+import dataclasses
+import shlex
+
+import pytest
+
+from deploy import deploy_spec
+from deploy.deploy_spec import Meeting, Work
+from deploy.errors import UsageError
+from deploy.host_facts import Gpu
+from deploy.inventory import Job, from_flag
+from tests.hosts import FACTS
+
+MEETING = Meeting("10.0.0.1", 29500, ("eth0", "ib0"))
+WORK = Work("r1", "muster-app:latest", ("train.py", "--lr", "3e-4"), secrets={"HF_TOKEN": "hush"})
+
+
+def made(work=WORK, job=None, host=None, **facts):
+    fact = dataclasses.replace(FACTS, **facts)
+    hosts = [dataclasses.replace(one, **(host or {})) for one in from_flag("a,b").hosts]
+    return deploy_spec.host_specs(hosts, (fact, fact), job or Job(), work, MEETING)
+
+
+def test_the_whole_command_of_a_host():
+    assert shlex.join(made()[1].argv) == (
+        "docker run --detach --pull never --name muster-r1 --label muster.run=r1 --label muster.node=b "
+        "--label muster.place=1 --label muster.nodes=2 --label muster.port=29500 "
+        "--label 'muster.command=train.py --lr 3e-4' --network host --init --user 1001:1001 "
+        "--security-opt no-new-privileges --shm-size 8589934592b --ulimit nofile=1048576:1048576 --stop-timeout 60 "
+        "--log-driver json-file --log-opt max-size=50m --log-opt max-file=2 "
+        "--volume /home/u/.muster/runs/r1:/muster/run --env-file /home/u/.muster/runs/r1.env "
+        "--entrypoint python muster-app:latest -P -m trainer.agent --script train.py --lr 3e-4"
+    )
+
+
+def test_the_whole_environment_of_both_hosts():
+    first, second = (one.environment for one in made())
+    assert first == {
+        "PET_NNODES": "2",
+        "PET_NPROC_PER_NODE": "1",
+        "PET_NODE_RANK": "0",
+        "PET_RDZV_BACKEND": "c10d",
+        "PET_RDZV_ENDPOINT": "10.0.0.1:29500",
+        "PET_RDZV_ID": "r1",
+        "PET_RDZV_CONF": "is_host=1,last_call_timeout=1,keep_alive_interval=1,keep_alive_max_attempt=5,join_timeout=60",
+        "PET_MAX_RESTARTS": "0",
+        "PET_MONITOR_INTERVAL": "0.1",
+        "PET_SHUTDOWN_TIMEOUT": "20",
+        "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
+        "GLOO_SOCKET_IFNAME": "eth0",
+        "NCCL_SOCKET_IFNAME": "=eth0",
+        "OMP_NUM_THREADS": "8",
+        "MUSTER_RUN_ID": "r1",
+        "MUSTER_RUN_DIR": "/muster/run",
+        "MUSTER_NODE": "a",
+    }
+    differ = {name: value for name, value in second.items() if first[name] != value}
+    assert differ == {
+        "PET_NODE_RANK": "1",
+        "PET_RDZV_CONF": first["PET_RDZV_CONF"].replace("is_host=1", "is_host=0"),
+        "GLOO_SOCKET_IFNAME": "ib0",
+        "NCCL_SOCKET_IFNAME": "=ib0",
+        "MUSTER_NODE": "b",
+    }
+
+
+def test_a_secret_is_in_the_variables_and_nowhere_else():
+    one = made()[0]
+    assert b"HF_TOKEN=hush\n" in one.variables
+    assert "hush" not in shlex.join(one.argv)
+    assert "hush" not in repr(one)
+    assert "HF_TOKEN" not in one.environment
+
+
+def test_rdma_devices_and_memlock_only_where_there_are_any():
+    assert "memlock=-1:-1" not in made()[0].argv
+    assert "/dev/infiniband" in made(rdma=True)[0].argv
+    assert "memlock=-1:-1" in made(rdma=True)[0].argv
+
+
+@pytest.mark.parametrize(
+    ("asked", "options", "ranks"),
+    [
+        ("auto", ("--gpus", "all"), "2"),
+        (1, ("--gpus", "1"), "1"),
+        ((0, 1), ("--gpus", '"device=0,1"'), "2"),
+        (0, (), "1"),
+    ],
+)
+def test_gpus_as_asked_and_as_many_ranks(asked, options, ranks):
+    gpus = (Gpu(0, "A", 1), Gpu(1, "A", 1))
+    one = made(host={"gpus": asked}, gpus=gpus)[0]
+    argv = one.argv
+    assert argv[argv.index("--gpus") : argv.index("--gpus") + 2] == options if options else "--gpus" not in argv
+    assert one.environment["PET_NPROC_PER_NODE"] == ranks
+
+
+def test_root_hands_the_folder_to_the_images_user():
+    one = made(uid=0, gid=0)[0]
+    assert one.owner == "1000:1000"
+    assert one.argv[one.argv.index("--user") + 1] == "1000:1000"
+    assert made()[0].owner == ""
+
+
+def test_the_trainers_own_recipe_restarts_and_a_script_does_not():
+    recipe = made(Work("r1", "i", arguments=("--recipe", "digits")))[0]
+    assert recipe.argv[-2:] == ("--recipe", "digits")
+    assert "--script" not in recipe.argv
+    assert recipe.environment["PET_MAX_RESTARTS"] == "100"
+
+
+def test_a_variable_of_several_lines_is_refused_by_name_without_its_value():
+    with pytest.raises(UsageError, match="KEY") as caught:
+        made(dataclasses.replace(WORK, secrets={"KEY": "line\nhush"}))
+    assert "hush" not in caught.value.message

@@ -1,0 +1,83 @@
+"""What a host says becomes facts; what it cannot say becomes a default or a fault with its next command."""
+
+import json
+import socket
+import subprocess
+import time
+
+import pytest
+
+from deploy import host_commands, host_facts
+from deploy.errors import DeployError
+from deploy.host_facts import Address, Gpu, Route
+
+LINK = '[{"ifname":"%s","addr_info":[{"family":"inet","local":"%s","prefixlen":24,"scope":"%s"}]}]'
+ENGINE = 'engine {"Server": {"Version": "26.1.5"}}'
+
+
+def said(*lines):
+    return "\n".join((*lines, ENGINE))
+
+
+def test_this_machine_answers_the_look_and_its_answer_is_read():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        done = subprocess.run(host_commands.look(), capture_output=True, text=True, check=True)
+        rows = [line for line in done.stdout.splitlines() if line.split(" ")[0] not in ("engine", "engine-said")]
+        facts = host_facts.parse(said(*rows), time.time())
+        assert listener.getsockname()[1] in facts.listening
+    assert facts.cores >= 1
+    assert facts.memory > 1 << 20
+    assert facts.home.startswith("/")
+    assert abs(facts.clock_ahead_s) < 5
+
+
+def test_gpus_are_those_nvidia_smi_lists():
+    facts = host_facts.parse(said("gpu 0, NVIDIA A100-SXM4-80GB, 81920 MiB", "gpu No devices were found"), 0)
+    assert facts.gpus == (Gpu(0, "NVIDIA A100-SXM4-80GB", 81920),)
+
+
+@pytest.mark.parametrize(
+    ("interface", "scope", "count"),
+    [("eth0", "global", 1), ("docker0", "global", 0), ("lo", "host", 0), ("eth0", "link", 0), ("br-9c1", "global", 0)],
+)
+def test_only_addresses_a_peer_may_reach_count(interface, scope, count):
+    assert len(host_facts.parse_addresses(LINK % (interface, "10.0.0.4", scope))) == count
+
+
+def test_a_network_is_shared_or_not():
+    mine = Address("eth0", "10.0.0.4", 24)
+    assert mine.shares_network(Address("ib0", "10.0.0.9", 24))
+    assert not mine.shares_network(Address("eth0", "10.0.1.4", 24))
+    assert not mine.shares_network(Address("eth0", "fd00::4", 64))
+
+
+def test_a_route_is_its_interface_and_source_or_none():
+    assert host_facts.parse_route('[{"dst":"10.0.0.4","dev":"ib0","prefsrc":"10.0.0.9","flags":[]}]') == Route(
+        "ib0", "10.0.0.9"
+    )
+    assert host_facts.parse_route("") is None
+    assert host_facts.parse_route("RTNETLINK answers: Network is unreachable") is None
+
+
+def test_a_container_is_known_by_its_labels():
+    labels = {"muster.run": "r1", "muster.node": "b", "muster.place": "1", "muster.nodes": "2", "muster.port": "29501"}
+    row = {"name": "/muster-r1", "labels": labels, "state": {"Status": "exited", "ExitCode": 137}}
+    found = host_facts.parse(said(f"container {json.dumps(row)}"), 0).containers[0]
+    assert (found.run, found.node, found.place, found.nodes, found.port) == ("r1", "b", 1, 2, 29501)
+    assert (found.name, found.code) == ("muster-r1", 137)
+    row["state"] = {"Status": "running", "ExitCode": 0}
+    assert host_facts.parse(said(f"container {json.dumps(row)}"), 0).containers[0].code is None
+
+
+@pytest.mark.parametrize(
+    ("words", "message", "hint"),
+    [
+        ("permission denied while trying to connect to the Docker daemon socket", "permission denied", "usermod"),
+        ("sh: 8: docker: not found", "not installed", "bootstrap"),
+        ("Cannot connect to the Docker daemon at unix:///var/run/docker.sock.", "does not answer", "systemctl"),
+    ],
+)
+def test_a_host_without_an_engine_is_a_fault_with_its_next_command(words, message, hint):
+    with pytest.raises(DeployError, match=message) as caught:
+        host_facts.parse(f"home /home/u\nengine-said {words}", 0)
+    assert hint in caught.value.hint
