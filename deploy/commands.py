@@ -63,11 +63,6 @@ def inspect_image(name: str) -> tuple[str, ...]:
     return ("docker", "image", "inspect", name)
 
 
-def remove_image(tag: str) -> tuple[str, ...]:
-    """Remove a name, and the image when it has no other."""
-    return ("docker", "image", "rm", tag)
-
-
-def prune_images(label: str) -> tuple[str, ...]:
-    """Remove images that carry `label`, have no name left, and are not in use."""
-    return ("docker", "image", "prune", "--force", "--filter", f"label={label}")
+def remove_images(names: Sequence[str]) -> tuple[str, ...]:
+    """Remove names and images; one that is in use stays."""
+    return ("docker", "image", "rm", *names)

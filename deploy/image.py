@@ -16,7 +16,7 @@ from typing import Any
 from deploy.errors import UsageError
 
 WORKSPACE = "/workspace"
-MARK, BASE, CODE = "muster.image", "muster.base", "muster.code"
+MARK, BASE, TOP = "muster.image", "muster.base", "muster.top"
 # What the OCI image configuration and Docker's own addition (Healthcheck, OnBuild, Shell) define. Engines show more in
 # `inspect`, each version something else, which would make one image into several.
 _SETTINGS = (
@@ -86,7 +86,8 @@ def run_image(base: Base, code: str | None, tag: str) -> Image:
     """
     tag = full_name(tag).removeprefix("docker.io/").removeprefix("library/")
     layers = base.layers + ((code,) if code else ())
-    labels = {**base.settings.get("Labels", {}), BASE: base.name, **({CODE: code} if code else {})}
+    # The top layer is named because images that a user makes from this one inherit the labels.
+    labels = {**base.settings.get("Labels", {}), BASE: base.name, TOP: layers[-1] if layers else ""}
     settings = {**base.settings, "Labels": labels, **({"WorkingDir": WORKSPACE} if code else {})}
     config: dict[str, Any] = {
         "architecture": base.architecture,

@@ -57,7 +57,7 @@ class LayerCache:
         """All `layers`, packed by `codec`; those not kept are taken from `image()`, the stream of a `docker save`.
 
         `tell(bytes)` is called as that is read. Waits while another push fills the cache. Raises DeployError when the
-        stream holds not all of them, or the disk is full.
+        stream ends early or holds not all of them, or the disk is full.
         """
         try:
             with self._alone():
@@ -70,6 +70,8 @@ class LayerCache:
             raise DeployError(
                 f"cannot keep layers in {self._folder}: {fault.strerror}", "make room there, or set XDG_CACHE_HOME"
             ) from fault
+        except tarfile.TarError as fault:
+            raise DeployError(f"docker save ended early: {fault}", "push again") from fault
         if absent := sorted(set(layers) - set(found)):
             raise DeployError(f"docker save left out {len(absent)} of {len(layers)} layers: {', '.join(absent)}")
         return found

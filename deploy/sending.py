@@ -14,7 +14,7 @@ from itertools import takewhile
 from typing import Any
 
 from deploy.errors import DeployError
-from deploy.image import MARK, Image
+from deploy.image import MARK, TOP, Image
 from deploy.packing import GZIP, PLAIN, ZSTD, Codec
 
 _SLACK = 64 << 20  # bytes that shall stay free on a host's disk
@@ -22,7 +22,7 @@ _SLACK = 64 << 20  # bytes that shall stay free on a host's disk
 
 @dataclass(frozen=True)
 class Held:
-    """An image on a host."""
+    """An image on a host. `mark` is empty unless it is one that a push made."""
 
     id: str
     tags: tuple[str, ...]
@@ -101,6 +101,13 @@ def everything(image: Image, why: str) -> Sending:
     return Sending(image.layers, False, why)
 
 
+def replaced(image: Image, store: Store) -> tuple[str, ...]:
+    """Ids of images that pushes made and that have no name once `image` has its own."""
+    return tuple(
+        held.id for held in store.images if held.mark not in ("", image.mark) and set(held.tags) <= {image.tag}
+    )
+
+
 def codec_for(store: Store) -> Codec:
     """How to compress what this engine's `docker load` shall read."""
     version = tuple(int(number) for number in re.findall(r"\d+", store.version)[:2])
@@ -151,8 +158,9 @@ def _common(first: Sequence[str], second: Sequence[str]) -> int:
 
 def _held(line: Mapping[str, Any]) -> Held:
     # Go writes an empty list as null.
-    mark = (line.get("labels") or {}).get(MARK, "")
-    return Held(str(line["id"]), tuple(line.get("tags") or ()), tuple(line["layers"] or ()), str(mark))
+    labels, layers = line.get("labels") or {}, tuple(line["layers"] or ())
+    ours = bool(layers) and labels.get(TOP) == layers[-1]
+    return Held(str(line["id"]), tuple(line.get("tags") or ()), layers, str(labels.get(MARK, "")) if ours else "")
 
 
 def _object(line: str) -> dict[str, Any]:

@@ -14,10 +14,20 @@ from pathlib import Path
 from deploy import code_layer, commands, engine_images
 from deploy.archive import Archive, archive
 from deploy.errors import DeployError
-from deploy.image import MARK, Base, Image, base_of, digest, run_image
+from deploy.image import Base, Image, base_of, digest, run_image
 from deploy.layer_cache import LayerCache, default_folder
 from deploy.results import Results
-from deploy.sending import Sending, Store, check_space, codec_for, everything, parse_image, parse_store, plan_push
+from deploy.sending import (
+    Sending,
+    Store,
+    check_space,
+    codec_for,
+    everything,
+    parse_image,
+    parse_store,
+    plan_push,
+    replaced,
+)
 from deploy.session import Session, on_all
 from deploy.supply import Supply
 
@@ -93,6 +103,8 @@ def _find_base(sessions: Sequence[Session], name: str, pull: bool) -> Results[Ba
 
     def ask(session: Session) -> Base:
         done = session.run(commands.inspect_image(name), timeout_s=_LOOK_S, check=False)
+        if done.code and "no such image" not in done.err.lower():
+            raise _engine_fault(done.err)
         if done.code and pull:
             pulled = session.run(commands.pull_image(name), timeout_s=None, check=False)
             if pulled.code:
@@ -152,8 +164,9 @@ def _deliver(session: Session, goods: _Goods, store: Store, sending: Sending) ->
             size, said = _send(session, goods, store, attempt)
             sent += size
         if not (fault := _proof_fault(session, goods.image)):
-            # What this name stood for before, and what a cut left, has no name now.
-            session.run(commands.prune_images(MARK), timeout_s=_TRY_S, check=False)
+            if old := replaced(goods.image, store):
+                # Those in use are refused by the engine, which is as wanted: the next push asks again.
+                session.run(commands.remove_images(old), timeout_s=_TRY_S, check=False)
             return Pushed(sent, attempt.why)
         if attempt.layers == goods.image.layers:
             break
@@ -211,7 +224,7 @@ def _proof_fault(session: Session, image: Image) -> str:
     if held.layers != image.layers or held.mark != image.mark:
         return "the name stands for another image"
     if done.code:
-        session.run(commands.remove_image(image.tag), timeout_s=_TRY_S, check=False)
+        session.run(commands.remove_images([image.tag]), timeout_s=_TRY_S, check=False)
         return f"no container can be created from it: {_last_line(done.err)}"
     return ""
 

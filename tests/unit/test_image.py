@@ -1,0 +1,213 @@
+"""What a run's image is, what a host lacks of it, and the archive that carries that: arithmetic on values."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import tarfile
+from dataclasses import replace
+
+import pytest
+
+from deploy.archive import archive
+from deploy.errors import DeployError, UsageError
+from deploy.image import MARK, TOP, base_of, digest, full_name, run_image
+from deploy.packing import GZIP, PLAIN, ZSTD, packed, unpacked
+from deploy.sending import Held, Store, amount, check_space, codec_for, pace, parse_store, plan_push, replaced
+
+LAYERS = {letter: f"layer {letter}".encode() * 1000 for letter in "abc"}
+A, B, CODE_LAYER = (digest(LAYERS[letter]) for letter in "abc")
+INSPECTED = {
+    "Id": "sha256:1",
+    "RepoTags": ["base:1"],
+    "RepoDigests": [],
+    "Architecture": "amd64",
+    "Os": "linux",
+    "Created": "2026-01-01T00:00:00Z",
+    "Size": 9,
+    "RootFS": {"Type": "layers", "Layers": [A, B]},
+    "Config": {
+        "Hostname": "",
+        "Env": ["PATH=/bin"],
+        "User": "u",
+        "WorkingDir": "/old",
+        "Cmd": None,
+        "Labels": {"own": "1"},
+    },
+}
+BASE = base_of("base:1", INSPECTED)
+IMAGE = run_image(BASE, CODE_LAYER, "run:1")
+STORE = Store("26.1.5", "amd64", "linux", False, "/var/lib/docker", 10**12, ())
+
+
+def holding(*images):
+    """A host with images of these layers."""
+    held = [Held(f"sha256:{number}", (f"other:{number}",), layers, "") for number, layers in enumerate(images)]
+    return replace(STORE, images=tuple(held))
+
+
+def test_the_configuration_is_the_bases_with_the_folder_on_top():
+    config = json.loads(IMAGE.config)
+    assert config["rootfs"] == {"type": "layers", "diff_ids": [A, B, CODE_LAYER]}
+    assert len(config["history"]) == 3
+    assert config["config"]["Env"] == ["PATH=/bin"]
+    assert config["config"]["User"] == "u"
+    assert config["config"]["WorkingDir"] == "/workspace"
+    assert config["config"]["Labels"]["own"] == "1"
+    assert config["config"]["Labels"][TOP] == CODE_LAYER
+
+
+def test_without_a_folder_nothing_is_added_and_the_working_directory_stays():
+    config = json.loads(run_image(BASE, None, "run:1").config)
+    assert config["rootfs"]["diff_ids"] == [A, B]
+    assert config["config"]["WorkingDir"] == "/old"
+
+
+def test_what_only_one_engines_inspect_shows_does_not_make_another_image():
+    newer = base_of(
+        "base:1",
+        {**INSPECTED, "Config": {"Env": ["PATH=/bin"], "User": "u", "WorkingDir": "/old", "Labels": {"own": "1"}}},
+    )
+    assert run_image(newer, CODE_LAYER, "run:1") == IMAGE
+
+
+def test_the_mark_tells_any_two_configurations_apart_and_not_their_names():
+    other = base_of("base:1", {**INSPECTED, "Config": {**INSPECTED["Config"], "Env": ["PATH=/sbin"]}})
+    assert run_image(other, CODE_LAYER, "run:1").mark != IMAGE.mark
+    assert run_image(BASE, None, "run:1").mark != IMAGE.mark
+    assert run_image(BASE, CODE_LAYER, "run:2").mark == IMAGE.mark
+
+
+def test_no_label_of_an_image_is_the_one_that_cleaning_goes_by():
+    assert "muster.run" not in json.loads(IMAGE.config)["config"]["Labels"]
+
+
+@pytest.mark.parametrize(
+    ("tag", "whole"),
+    [
+        ("run", "docker.io/library/run:latest"),
+        ("a/run:1", "docker.io/a/run:1"),
+        ("localhost/run:1", "localhost/run:1"),
+        ("host:5000/run", "host:5000/run:latest"),
+        ("ghcr.io/a/b:2", "ghcr.io/a/b:2"),
+    ],
+)
+def test_names_are_written_out_as_engines_do(tag, whole):
+    assert full_name(tag) == whole
+
+
+@pytest.mark.parametrize("tag", ["", "Run", "run:", "run 1", "-x", "run:1 --privileged", "a//b"])
+def test_what_is_no_image_name_is_wrong_usage(tag):
+    with pytest.raises(UsageError, match="not an image name"):
+        run_image(BASE, None, tag)
+
+
+def test_a_layer_is_left_out_only_when_all_below_it_are_there_too():
+    assert plan_push(IMAGE, STORE).layers == (A, B, CODE_LAYER)
+    assert plan_push(IMAGE, holding((A,))).layers == (B, CODE_LAYER)
+    assert plan_push(IMAGE, holding((B, A), (A, B))).layers == (CODE_LAYER,)
+    assert plan_push(IMAGE, holding((B, CODE_LAYER))).layers == (A, B, CODE_LAYER)
+    assert plan_push(IMAGE, holding((A, B, CODE_LAYER))).layers == ()
+
+
+def test_there_means_the_same_name_layers_and_configuration():
+    same = Held("sha256:9", ("run:1",), IMAGE.layers, IMAGE.mark)
+    for held, there in (
+        (same, True),
+        (replace(same, tags=("run:2",)), False),
+        (replace(same, mark=""), False),
+        (replace(same, layers=(A, B)), False),
+    ):
+        assert plan_push(IMAGE, replace(STORE, images=(held,))).there is there
+
+
+def test_only_what_pushes_made_and_has_no_other_name_is_replaced():
+    images = (
+        Held("before", ("run:1",), (A,), "old"),
+        Held("nameless", (), (A,), "older"),
+        Held("two names", ("run:1", "kept:1"), (A,), "old"),
+        Held("another run", ("run:2",), (A,), "old"),
+        Held("a user's", (), (A,), ""),
+        Held("the same", ("run:1",), IMAGE.layers, IMAGE.mark),
+    )
+    assert replaced(IMAGE, replace(STORE, images=images)) == ("before", "nameless")
+
+
+def test_another_kind_of_machine_is_refused():
+    with pytest.raises(DeployError, match="run:1 is for linux/amd64, but this host is linux/arm64"):
+        plan_push(IMAGE, replace(STORE, architecture="arm64"))
+
+
+def test_compression_is_what_the_engine_reads():
+    assert codec_for(replace(STORE, version="20.10.24+dfsg1")) is GZIP
+    assert codec_for(replace(STORE, version="24.0.7", containerd=True)) is PLAIN
+    assert codec_for(replace(STORE, version="25.0.0")) is ZSTD
+    assert codec_for(replace(STORE, version="29.7.2", containerd=True)) is ZSTD
+    assert codec_for(replace(STORE, version="dev")) is GZIP
+
+
+def test_too_little_disk_is_refused_with_both_figures():
+    check_space(replace(STORE, free=None), [10**15])
+    check_space(replace(STORE, free=3 * 10**9), [10**9])
+    with pytest.raises(DeployError, match=r"in /var/lib/docker: the image needs 4.1 GB, 3.0 GB are free"):
+        check_space(replace(STORE, free=3 * 10**9), [10**9, 10**9])
+
+
+def test_a_host_is_read_past_anything_else_on_the_lines():
+    said = "\n".join(
+        [
+            "WARNING: No swap limit support",
+            '{"engine":{"Version":"29.0.1","Arch":"arm64","Os":"linux"}}',
+            '{"info":{"status":[["driver-type","io.containerd.snapshotter.v1"]],"root":"/var/lib/docker"}}',
+            "/var/lib/docker",
+            '{"free":"1024"}',
+            f'{{"id":"sha256:1","tags":["a:1"],"labels":null,"layers":["{A}"]}}',
+            f'{{"id":"sha256:2","tags":null,"labels":{{"{MARK}":"m","{TOP}":"{A}"}},"layers":["{A}"]}}',
+            f'{{"id":"sha256:3","tags":["built:1"],"labels":{{"{MARK}":"m","{TOP}":"{A}"}},"layers":["{A}","{B}"]}}',
+            '{"id":"sha256:4","tags":null,"labels":null,"layers":null}',
+        ]
+    )
+    store = parse_store(said)
+    assert (store.version, store.architecture, store.containerd, store.free) == ("29.0.1", "arm64", True, 1024**2)
+    assert store.images == (
+        Held("sha256:1", ("a:1",), (A,), ""),
+        Held("sha256:2", (), (A,), "m"),
+        Held("sha256:3", ("built:1",), (A, B), ""),  # made by somebody on top of ours
+        Held("sha256:4", (), (), ""),
+    )
+
+
+@pytest.mark.parametrize("said", ["", "Welcome!", '{"engine":null}'])
+def test_an_engine_that_says_nothing_is_a_fault(said):
+    with pytest.raises(DeployError, match="did not say what it is"):
+        parse_store(said)
+
+
+@pytest.mark.parametrize("codec", [ZSTD, GZIP, PLAIN], ids=lambda codec: codec.name)
+def test_an_archive_has_its_length_its_layers_and_its_names_last(codec):
+    layers = [packed(digest(LAYERS[letter]), LAYERS[letter], codec) for letter in "bc"]
+    parcel = archive(IMAGE, layers, {A: 7}, codec)
+    stream = b"".join(parcel.read())
+    assert len(stream) == parcel.size
+    assert b"".join(parcel.read()) == stream  # for the next host
+    with tarfile.open(fileobj=io.BytesIO(b"".join(unpacked([stream])))) as tar:
+        files = {entry.name: tar.extractfile(entry).read() for entry in tar}
+    assert list(files)[-2:] == ["index.json", "manifest.json"]
+    blobs = {name.removeprefix("blobs/sha256/"): data for name, data in files.items() if name.startswith("blobs/")}
+    assert all(hashlib.sha256(data).hexdigest() == name for name, data in blobs.items())
+    (named,) = json.loads(files["manifest.json"])
+    assert named["RepoTags"] == ["run:1"]
+    assert [path in files for path in named["Layers"]] == [False, True, True]
+    assert files[named["Config"]] == IMAGE.config
+    entry = json.loads(files["index.json"])["manifests"][0]
+    manifest = json.loads(blobs[entry["digest"].removeprefix("sha256:")])
+    assert [layer["size"] for layer in manifest["layers"]] == [7, len(LAYERS["b"]), len(LAYERS["c"])]
+    assert entry["annotations"]["io.containerd.image.name"] == "docker.io/library/run:1"
+
+
+def test_how_a_transfer_goes_in_words():
+    assert pace(0, 450_000_000, 0.0) == "0 B of 450 MB"
+    assert pace(300_000_000, 450_000_000, 10.0) == "300 MB of 450 MB, 30 MB/s, 5 s left"
+    assert pace(1_000_000, 1_000_000, 0.5) == "1.0 MB of 1.0 MB, 2.0 MB/s, in 0.5 s"
+    assert amount(1_234_567_890) == "1.2 GB"
