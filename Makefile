@@ -14,13 +14,14 @@ export WORKERS GROUND RESUME ARGS JSON TORCH_INDEX RUN
 UP_OPTIONS = $${WORKERS:+"--workers=$$WORKERS"} $${GROUND:+"--ground=$$GROUND"} \
 	$${RESUME:+"--resume=$$RESUME"} $${ARGS:+"--args=$$ARGS"} $${JSON:+--json}
 
-.PHONY: help up down runs report image test check bench clean
+.PHONY: help up down runs report image test check bench clean rack rack-down
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 	@echo
 	@echo '  make up    WORKERS=2   GROUND=auto|docker|processes   RESUME=latest|PATH   JSON=1'
 	@echo '             ARGS="--recipe text --steps 100"'
+	@echo '  make rack  NODES=3     STORE=classic|containerd|mixed         JUMP=1 (the last host only through the first)'
 	@echo '  TORCH_INDEX=URL   an extra package index with the CPU builds of torch, for the first install'
 
 up: $(VENV)/.ready ## train on this machine: master and workers, in containers or without
@@ -49,6 +50,12 @@ check: $(VENV)/.ready-dev ## formatting, lint, types, the layer table, the size 
 
 bench: $(VENV)/.ready-dev ## measure the figures of docs/benchmarks.md
 	@$(BIN)/python -m benchmarks
+
+rack: ## hosts to rehearse on: containers with sshd and a Docker engine of their own
+	@rack/up.sh
+
+rack-down: ## remove the rack, all of it
+	@rack/down.sh
 
 clean: ## remove .venv and caches (runs/ stays)
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache build *.egg-info

@@ -1,0 +1,75 @@
+#!/bin/bash
+# The image of a rack node: Debian 13 with a real OpenSSH server and a real Docker engine. Prints its tag.
+#   rack/image.sh          built once (about 30 s, 400 MB); from a registry's Debian where one answers, else from packages
+set -euo pipefail
+release=trixie
+packages="docker.io docker-cli openssh-server iproute2 netcat-openbsd iptables procps python3 sudo tini"
+# The script's own sum is in the tag: a changed list of packages makes a new image.
+tag=muster-node:$release-$(cksum <"$0" | cut -d ' ' -f 1)
+
+say() { echo "rack  $*" >&2; }
+
+fail() {
+    echo "error: $1" >&2
+    echo "hint: $2" >&2
+    exit 1
+}
+
+# Host keys must never be the same on two machines: every node makes its own at its first boot.
+finish='rm -f /etc/ssh/ssh_host_* && useradd --create-home --shell /bin/bash --groups docker muster && '
+finish+='echo "muster ALL=(ALL) NOPASSWD: ALL" >/etc/sudoers.d/muster'
+metadata=("LABEL muster.rack.image=$release" 'CMD ["tini", "--", "/usr/local/sbin/rack-node"]')
+
+from_registry() {
+    docker build --quiet --tag "$tag" - >/dev/null <<DOCKERFILE
+FROM debian:$release-slim
+RUN apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends $packages && \
+    rm -rf /var/lib/apt/lists/* && $finish
+$(printf '%s\n' "${metadata[@]}")
+DOCKERFILE
+}
+
+# The mirror this machine's own apt uses, where that is Debian's; else mmdebstrap's default.
+own_mirror() {
+    local codename
+    # shellcheck source=/dev/null
+    codename=$(. /etc/os-release && [ "$ID" = debian ] && echo "$VERSION_CODENAME") || return 0
+    # shellcheck disable=SC2016  # apt fills it in
+    apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' "Release: $codename" 'Component: main' | head -n 1
+}
+
+from_packages() {
+    local folder mirror change changes=()
+    if ! command -v mmdebstrap >/dev/null; then
+        if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
+            fail "debian:$release-slim cannot be pulled from a registry, and mmdebstrap is missing" \
+                "as root on Debian or Ubuntu: apt-get install mmdebstrap debian-archive-keyring"
+        fi
+        apt-get -qq update
+        apt-get -qq install -y --no-install-recommends mmdebstrap debian-archive-keyring >/dev/null
+    fi
+    mirror=$(own_mirror)
+    folder=$(mktemp -d)
+    # shellcheck disable=SC2064  # the folder of now: at exit the name is gone
+    trap "rm -rf '$folder'" EXIT
+    if ! mmdebstrap --quiet --variant=minbase --include="${packages// /,}" \
+        --dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/locale/*' \
+        --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-include=/usr/share/doc/*/copyright' \
+        --customize-hook="chroot \"\$1\" sh -ec '$finish'" \
+        "$release" "$folder/node.tar" ${mirror:+"$mirror"} 2>"$folder/log"; then
+        tail -n 5 "$folder/log" >&2
+        fail "the Debian packages of a rack node could not be put together" "check that 'apt-get update' works here"
+    fi
+    for change in "${metadata[@]}"; do
+        changes+=(--change "$change")
+    done
+    docker import "${changes[@]}" --message "Debian $release, sshd, dockerd" "$folder/node.tar" "$tag" >/dev/null
+}
+
+if ! docker image inspect "$tag" >/dev/null 2>&1; then
+    started=$SECONDS
+    say "building the nodes' image $tag (about 30 s, once)"
+    if docker pull --quiet "debian:$release-slim" >/dev/null 2>&1; then from_registry; else from_packages; fi
+    say "$tag is ready in $((SECONDS - started)) s: $(($(docker image inspect --format '{{.Size}}' "$tag") / 1000000)) MB"
+fi
+echo "$tag"

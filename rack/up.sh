@@ -1,0 +1,167 @@
+#!/bin/bash
+# `make rack`: containers that each run a real sshd and a real Docker engine, on a network of their own. To `fab` they
+# are hosts. All that is made carries the label muster.rack; docs/rack.md has the options.
+set -euo pipefail
+cd "$(dirname "$0")"
+nodes=${NODES:-3}
+store=${STORE:-classic}
+jump=${JUMP:-}
+name=${RACK:-rack}
+state=$PWD/.state
+[ "$name" = rack ] || state=$PWD/.state-$name
+config=$state/ssh_config
+labels=(--label "muster.rack=$name" --label "muster.rack.state=$state")
+started=$SECONDS
+
+say() { echo "rack  $*" >&2; }
+
+fail() {
+    echo "error: $1" >&2
+    echo "hint: $2" >&2
+    exit "${3:-1}"
+}
+
+check_options() {
+    [[ $nodes =~ ^[1-9][0-9]?$ ]] || fail "NODES=$nodes: not a number from 1 to 99" "make rack NODES=3" 2
+    [[ $name =~ ^[a-z0-9][a-z0-9-]*$ ]] || fail "RACK=$name: not a name of a-z, 0-9 and -" "make rack" 2
+    case $store in
+    classic | containerd | mixed) ;;
+    *) fail "STORE=$store: neither classic, containerd nor mixed" "make rack STORE=mixed" 2 ;;
+    esac
+    [ -z "$jump" ] || [ "$nodes" -gt 1 ] || fail "JUMP=1 with one node: nothing to jump from" "make rack NODES=2 JUMP=1" 2
+}
+
+check_machine() {
+    local there tool
+    for tool in docker ssh ssh-keygen; do
+        command -v "$tool" >/dev/null || fail "$tool is missing" "install Docker and the OpenSSH client"
+    done
+    docker version >/dev/null 2>&1 || fail "no Docker engine answers" "start Docker; 'docker version' shows what it says"
+    there=$(docker ps -aq --filter "label=muster.rack=$name" | wc -l)
+    [ "$there" -eq 0 ] || fail "a rack of $((there)) nodes is up" \
+        "use it (export MUSTER_SSH_CONFIG=$(state_of_rack)/ssh_config), or remove it: make rack-down$(rack_option)"
+}
+
+state_of_rack() {
+    docker ps -a --filter "label=muster.rack=$name" --format '{{.Label "muster.rack.state"}}' | head -n 1
+}
+
+rack_option() { [ "$name" = rack ] || echo " RACK=$name"; }
+
+# The narrowest rights that this engine grants and an engine inside can work with. Some virtual machines lack
+# CAP_SYS_RESOURCE; there no container can be given it, and --privileged fails as well.
+choose_rights() {
+    local unconfined words="" said
+    unconfined=$(printf -- '--security-opt %s ' seccomp=unconfined apparmor=unconfined systempaths=unconfined label=disable)
+    for words in "--cap-add ALL $unconfined" "--cap-add ALL --cap-drop SYS_RESOURCE $unconfined" "--privileged"; do
+        read -ra rights <<<"$words"
+        ! said=$(docker run --rm --network none "${rights[@]}" "$image" mount -o remount,rw /sys 2>&1) || return 0
+    done
+    fail "this engine lets no container run an engine of its own: ${said%%$'\n'*}" \
+        "neither all capabilities nor --privileged work; a rootful Docker engine on Linux is needed"
+}
+
+# Docker chooses a free subnet; only one that was asked for lets nodes keep their addresses through a reboot.
+make_network() {
+    docker network create "${labels[@]}" "muster-$name" >/dev/null
+    trap undo EXIT
+    subnet=$(docker network inspect --format '{{(index .IPAM.Config 0).Subnet}}' "muster-$name")
+    docker network rm "muster-$name" >/dev/null
+    docker network create "${labels[@]}" --subnet "$subnet" "muster-$name" >/dev/null
+    gateway=$(docker network inspect --format '{{(index .IPAM.Config 0).Gateway}}' "muster-$name")
+    [ -n "$gateway" ] || gateway=$(address 0)
+}
+
+# The address of node $1; the gateway has the first of the subnet.
+address() {
+    local base=${subnet%/*}
+    echo "${base%.*}.$((${base##*.} + 1 + $1))"
+}
+
+is_behind() { [ -n "$jump" ] && [ "$1" -eq "$nodes" ]; }
+
+store_of() {
+    if [ "$store" != mixed ]; then echo "$store"; elif [ "$1" -eq "$nodes" ]; then echo containerd; else echo classic; fi
+}
+
+start_node() {
+    local container=muster-$name-$1 closed=""
+    ! is_behind "$1" || closed=$gateway
+    docker create --name "$container" --hostname "rack-$1" --network-alias "rack-$1" "${labels[@]}" \
+        --network "muster-$name" --ip "$(address "$1")" "${rights[@]}" --shm-size 2g --tmpfs /run:exec \
+        --mount "type=volume,source=$container,target=/var/lib/docker,volume-label=muster.rack=$name" \
+        --env "STORE=$(store_of "$1")" --env "CLOSED_TO=$closed" --env "AUTHORIZED_KEY=$(cat "$state/id_ed25519.pub")" \
+        --stop-timeout 30 --log-opt max-size=10m "$image"
+    docker cp node.sh "$container:/usr/local/sbin/rack-node"
+    docker start "$container"
+}
+
+wait_for_node() {
+    local container=muster-$name-$1
+    for _ in $(seq 150); do
+        ! docker exec --user muster "$container" sh -c 'docker version && nc -z 127.0.0.1 22' >/dev/null 2>&1 || return 0
+        [ "$(docker inspect --format '{{.State.Running}}' "$container")" = true ] || break
+        sleep 0.4
+    done
+    docker logs --tail 10 "$container" >&2
+    fail "rack-$1 did not come up" "the lines above are its last words"
+}
+
+# Asked through the engine, which is trusted already: so nobody has to believe a key because it is the first one seen.
+write_known_hosts() {
+    local node key
+    for node in $(seq "$nodes"); do
+        docker exec "muster-$name-$node" sh -c 'cat /etc/ssh/ssh_host_*_key.pub' | while read -r key; do
+            echo "rack-$node,$(address "$node") ${key% *}"
+        done
+    done >"$state/known_hosts"
+}
+
+write_config() {
+    local node
+    echo "# A rack of Muster's: \`make rack\` wrote this, \`make rack-down$(rack_option)\` removes it."
+    for node in $(seq "$nodes"); do
+        printf 'Host rack-%s\n    HostName %s\n' "$node" "$(address "$node")"
+        ! is_behind "$node" || echo "    ProxyJump rack-1"
+        printf '    User muster\n    IdentityFile "%s"\n    IdentitiesOnly yes\n' "$state/id_ed25519"
+        printf '    UserKnownHostsFile "%s"\n    StrictHostKeyChecking yes\n' "$state/known_hosts"
+    done
+}
+
+undo() { RACK=$name ./down.sh >/dev/null 2>&1; }
+
+check_options
+check_machine
+image=$(./image.sh)
+choose_rights
+make_network
+mkdir -p "$state"
+chmod 700 "$state"
+rm -f "$state"/*
+ssh-keygen -q -t ed25519 -N '' -C "muster $name" -f "$state/id_ed25519"
+starting=()
+for node in $(seq "$nodes"); do
+    start_node "$node" >"$state/start-$node.log" 2>&1 &
+    starting+=($!)
+done
+for node in $(seq "$nodes"); do
+    wait "${starting[node - 1]}" || { cat "$state/start-$node.log" >&2 && fail "rack-$node could not be started" "see above"; }
+    wait_for_node "$node"
+done
+rm "$state"/start-*.log
+write_known_hosts
+write_config >"$config"
+ssh -F "$config" -o BatchMode=yes -o ConnectTimeout=10 "rack-$nodes" true || fail "the nodes run, but this machine does not reach them" \
+    "Docker Desktop hides containers' addresses: use an engine on this machine itself (Linux)"
+trap - EXIT
+
+hosts=$(seq -f 'rack-%g' -s , "$nodes")
+say "$nodes nodes in $((SECONDS - started)) s: rack-1 $(address 1)$([ "$nodes" -eq 1 ] || echo " ... rack-$nodes $(address "$nodes")")$(
+    ! is_behind "$nodes" || echo ", rack-$nodes only through rack-1")"
+cat <<USE
+export MUSTER_SSH_CONFIG=$config
+fab preflight --hosts ${hosts%,}
+fab deploy --hosts ${hosts%,}
+ssh -F $config rack-1
+make rack-down$(rack_option)
+USE
