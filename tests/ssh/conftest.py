@@ -11,6 +11,7 @@ import shutil
 import signal
 import socket
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -73,7 +74,8 @@ class Server:
     def stop(self) -> None:
         """End it and every connection it serves."""
         for pid in (*self.children(), self.process.pid):
-            os.kill(pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         self.process.wait()
 
     def children(self) -> list[int]:
@@ -82,9 +84,10 @@ class Server:
         while todo:
             parent = todo.pop()
             for task in Path(f"/proc/{parent}/task").glob("*/children"):
-                pids = [int(pid) for pid in task.read_text().split()]
-                found += pids
-                todo += pids
+                with suppress(FileNotFoundError, ProcessLookupError):  # ended while we looked
+                    pids = [int(pid) for pid in task.read_text().split()]
+                    found += pids
+                    todo += pids
         return found
 
     def known(self) -> str:

@@ -1,0 +1,254 @@
+"""One deploy per host at a time, on real servers: who wins, who is named, what is left behind."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from deploy import host_lock, session
+from deploy.errors import DeployError
+from tests.waiting import until
+
+HOME = Path(__file__).resolve().parents[2]
+
+
+@contextmanager
+def opened(*servers):
+    """Sessions to the servers."""
+    with session.open_all([server.host for server in servers]) as results:
+        yield list(results.all().values())
+
+
+def locks(*servers):
+    """Names of the servers whose lock is held, by what lies on their disk."""
+    return [server.name for server in servers if list(server.home.glob(".muster/lock-*/"))]
+
+
+def holder_file(server):
+    """The one holder file of a server whose lock is held."""
+    (found,) = server.home.glob(".muster/lock-*/holder")
+    return found
+
+
+def age(server, seconds):
+    """Let the server's lock look as if its holder was last heard `seconds` ago."""
+    beat = holder_file(server).with_name("beat")
+    beat.write_text(f"{int(beat.read_text()) - seconds}\n")
+
+
+def belongs_to(server, **changes):
+    """Let the server's lock be somebody else's."""
+    file = holder_file(server)
+    file.write_text(json.dumps(json.loads(file.read_text()) | changes))
+
+
+@pytest.fixture
+def ended():
+    """The id of a process that has ended."""
+    process = subprocess.Popen(["true"])
+    process.wait()
+    return process.pid
+
+
+def test_a_taken_lock_is_held_on_every_host_and_let_go_after(server):
+    servers = [server(name=name) for name in "ab"]
+    with opened(*servers) as sessions:
+        with host_lock.take(sessions, "run-1"):
+            assert locks(*servers) == ["a", "b"]
+        assert locks(*servers) == []
+        host_lock.take(sessions, "run-2").release()
+
+
+def test_a_second_deploy_is_refused_with_holder_since_when_and_how_to_break_it(server):
+    with opened(server()) as sessions, host_lock.take(sessions, "run-1"):
+        with pytest.raises(DeployError) as caught:
+            host_lock.take(sessions, "run-2")
+        words = rf"a: locked by \S+@\S+ \(run run-1, process {os.getpid()}\) since \d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d$"
+        assert re.match(words, caught.value.message)
+        assert "fab unlock --hosts a" in caught.value.hint
+
+
+def test_of_many_who_race_exactly_one_wins(server):
+    with ExitStack() as stack:
+        one = server()
+        rivals = [stack.enter_context(opened(one))[0] for _ in range(12)]
+        start, won, lost = threading.Barrier(len(rivals)), [], []
+
+        def race(rival, number):
+            start.wait()
+            try:
+                won.append((number, host_lock.take([rival], f"run-{number}")))
+            except DeployError as fault:
+                lost.append(fault.message)
+
+        threads = [threading.Thread(target=race, args=pair) for pair in zip(rivals, range(12), strict=True)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        assert len(won) == 1
+        assert len(lost) == 11
+        assert all(f"(run run-{won[0][0]}," in message for message in lost)
+        won[0][1].release()
+        assert locks(one) == []
+
+
+def test_two_deploys_in_opposite_orders_both_get_their_turn(server):
+    servers = [server(name=name) for name in "abc"]
+    turns = []
+    with opened(*servers) as first, opened(*servers) as second:
+
+        def deploy(sessions, run):
+            for _ in range(3):
+                with host_lock.take(sessions, run, wait_s=60):
+                    turns.append(run)
+                    assert locks(*servers) == ["a", "b", "c"]
+
+        threads = [
+            threading.Thread(target=deploy, args=(first, "run-1")),
+            threading.Thread(target=deploy, args=(second[::-1], "run-2")),
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(90)
+    assert sorted(turns) == ["run-1"] * 3 + ["run-2"] * 3
+    assert locks(*servers) == []
+
+
+def test_all_or_none(server):
+    servers = [server(name=name) for name in "abc"]
+    with opened(*servers) as sessions, host_lock.take(sessions[1:2], "run-1"):
+        with pytest.raises(DeployError, match="b: locked by"):
+            host_lock.take(sessions, "run-2")
+        assert locks(*servers) == ["b"]
+
+
+def test_waiting_ends_when_the_holder_lets_go(server):
+    with opened(server()) as sessions:
+        held = host_lock.take(sessions, "run-1")
+        threading.Timer(1, held.release).start()
+        with host_lock.take(sessions, "run-2", wait_s=30):
+            pass
+
+
+def test_a_holder_that_falls_silent_is_told_as_stale_and_kept(server):
+    one = server()
+    with opened(one) as sessions, host_lock.take(sessions, "run-1"):
+        belongs_to(one, control="laptop", user="alice")
+        age(one, 100)
+        with pytest.raises(DeployError, match=r"locked by alice@laptop .*, not heard from for 10\d s") as caught:
+            host_lock.take(sessions, "run-2")
+        assert "fab unlock --hosts a" in caught.value.hint
+        assert locks(one) == ["a"]
+
+
+def test_a_lock_whose_keeper_on_the_host_died_makes_way(server, ended):
+    one = server()
+    with opened(one) as sessions, host_lock.take(sessions, "run-1"):
+        holder_file(one).with_name("pid").write_text(f"{ended}\n")  # as after the host started anew
+        with host_lock.take(sessions, "run-2"):
+            assert json.loads(holder_file(one).read_text())["run"] == "run-2"
+
+
+def test_closing_the_connection_lets_go(server):
+    one = server()
+    with opened(one) as sessions:
+        host_lock.take(sessions, "run-1")
+        assert locks(one) == ["a"]
+    until(lambda: not locks(one), "the lock to be let go", 20)
+
+
+def test_a_living_holder_keeps_saying_so(server, monkeypatch):
+    monkeypatch.setattr(host_lock, "BEAT_S", 0.1)
+    one = server()
+    with opened(one) as sessions, host_lock.take(sessions, "run-1") as held:
+        age(one, 1000)
+        beat = holder_file(one).with_name("beat")
+        before = int(beat.read_text())
+        until(lambda: beat.read_text().strip() and int(beat.read_text()) > before + 900, "the next beat", 20)
+        assert not held.lost
+
+
+def test_a_broken_lock_is_noticed_by_its_holder_and_not_dropped_for_the_next(server, monkeypatch):
+    monkeypatch.setattr(host_lock, "BEAT_S", 0.1)
+    one = server()
+    with opened(one) as sessions:
+        first = host_lock.take(sessions, "run-1")
+        broken = host_lock.break_lock(sessions).all()
+        assert "(run run-1," in broken["a"]
+        assert until(lambda: first.lost, "the holder to notice", 20) == ["a"]
+        with host_lock.take(sessions, "run-2"):
+            first.release()
+            assert locks(one) == ["a"]
+
+
+def test_only_the_lock_of_the_named_run_is_broken(server):
+    one = server()
+    with opened(one) as sessions:
+        assert host_lock.break_lock(sessions).all() == {"a": ""}
+        with host_lock.take(sessions, "run-1"):
+            assert host_lock.break_lock(sessions, "run-2").all() == {"a": ""}
+            assert locks(one) == ["a"]
+            assert host_lock.break_lock(sessions, "run-1").all() != {"a": ""}
+            assert locks(one) == []
+
+
+def test_a_lock_whose_holder_died_before_leaving_a_name_can_be_told_and_broken(server):
+    one = server()
+    with opened(one) as sessions:
+        host_lock.take(sessions, "run-1")
+        folder = holder_file(one).parent
+        for file in folder.iterdir():
+            file.unlink()
+        assert not list(folder.iterdir())
+        with pytest.raises(DeployError, match="locked by a deploy that left no name"):
+            host_lock.take(sessions, "run-2")
+        assert host_lock.break_lock(sessions).all() == {"a": "somebody who left no name"}
+        assert locks(one) == []
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_nothing_is_left_behind_at_whatever_moment_taking_is_cut_off(server, how):
+    """The deploy takes and lets go without end: an end to it, at any moment, leaves no lock on any host."""
+    servers = [server(name=name) for name in "ab"]
+    script = """
+        import sys
+        from deploy import host_lock, session
+        from deploy.inventory import Host
+        try:
+            with session.open_all([Host(n, "127.0.0.1", int(p)) for n, p in zip("ab", sys.argv[1:])]) as results:
+                while True:
+                    host_lock.take(results.all().values(), "run-1").release()
+                    print("round", flush=True)
+        except KeyboardInterrupt:
+            pass
+    """
+    command = [sys.executable, "-c", textwrap.dedent(script), *(str(server.port) for server in servers)]
+    for moment in range(6):
+        process = subprocess.Popen(command, cwd=HOME, stdout=subprocess.PIPE, text=True)
+        assert process.stdout.readline() == "round\n"
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(timeout=0.013 * moment)
+        process.send_signal(how)
+        process.communicate(timeout=20)
+        until(lambda: not locks(*servers), f"no lock to be held after round {moment}", 20)
+
+
+def test_the_audit_says_when_who_what_and_keeps_what_was_there(server):
+    one = server()
+    with opened(one) as sessions:
+        host_lock.audit(sessions[0], "run-1 started 2 containers")
+        host_lock.audit(sessions[0], "run-1 removed\nforged line")
+    first, second = (one.home / ".muster/audit.log").read_text().splitlines()
+    assert re.match(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[+-]\d{4} \S+@\S+ run-1 started 2 containers$", first)
+    assert second.endswith("run-1 removed forged line")
+    assert (one.home / ".muster/audit.log").stat().st_mode & 0o777 == 0o600
