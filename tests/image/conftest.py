@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import time
 import uuid
 from pathlib import Path
 
@@ -71,17 +70,3 @@ def compose(docker, run_id, tmp_path):
 
     yield run
     run("down", "--timeout", "1")
-
-
-@pytest.fixture
-def until():
-    """until(what): wait for `what()` to be true, and return it; fails after `seconds`."""
-
-    def wait(what, seconds=60.0):
-        end = time.monotonic() + seconds
-        while not (found := what()):
-            assert time.monotonic() < end, f"not within {seconds:.0f} s"
-            time.sleep(0.05)
-        return found
-
-    return wait

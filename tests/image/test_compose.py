@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.waiting import until
+
 GPU = ("docker-compose.yml", "docker-compose.gpu.yml")
 
 
@@ -108,7 +110,7 @@ def test_plain_up_trains_to_the_end(image, compose, run_id, tmp_path):
     assert max(steps) == 60
 
 
-def test_a_refusal_is_said_once_and_is_final(image, compose, run_id, until):
+def test_a_refusal_is_said_once_and_is_final(image, compose, run_id):
     compose("up", "--detach", "--no-deps", "master", WORKERS="0", MUSTER_ARGS="--steps nonsense")
     name = f"{run_id}-master-1"
 
@@ -117,6 +119,6 @@ def test_a_refusal_is_said_once_and_is_final(image, compose, run_id, until):
         found = json.loads(shown)[0]
         return found if found["State"]["Status"] == "exited" and found["RestartCount"] == 3 else None
 
-    assert until(ended)["State"]["ExitCode"] == 2
+    assert until(ended, "the container to end")["State"]["ExitCode"] == 2
     said = subprocess.run(["docker", "logs", name], capture_output=True, text=True, check=True)
     assert (said.stdout + said.stderr).count("error:") == 1

@@ -12,6 +12,7 @@ import pytest
 
 from deploy import engine
 from deploy.errors import DeployError, EngineLost
+from tests.waiting import until
 
 HOME = Path(__file__).resolve().parents[2]
 FILES = (HOME / "docker-compose.yml",)
@@ -82,17 +83,17 @@ def test_a_missing_image_is_named_with_the_next_command(docker, run_id, tmp_path
     assert fault.value.hint == "build it: make image"
 
 
-def test_a_runs_life(image, run_id, run_folder, until, tmp_path):
+def test_a_runs_life(image, run_id, run_folder, tmp_path):
     start(run_id, "--recipe digits --steps 1000000")
     assert [state.node for state in engine.states(run_id)] == ["master", "worker-1", "worker-2"]
     assert {state.status for state in engine.states(run_id)} == {"running"}
-    until(lambda: len(list(run_folder.glob("ranks/rank-*.jsonl"))) == 3)
+    until(lambda: len(list(run_folder.glob("ranks/rank-*.jsonl"))) == 3, "three ranks")
 
     # A lost node comes back by the restart policy, and its state says so. Process 1 is not to be killed from inside.
     worker = next(state for state in engine.states(run_id) if state.node == "worker-2")
     subprocess.run(["docker", "exec", worker.container, "sh", "-c", "kill -9 -1"], capture_output=True, check=False)
-    until(lambda: {state.node: state.restarts for state in engine.states(run_id)}["worker-2"] == 1)
-    until(lambda: (run_folder / "ranks/rank-0.jsonl").read_text().count('"started"') >= 2)
+    until(lambda: {state.node: state.restarts for state in engine.states(run_id)}["worker-2"] == 1, "a restart")
+    until(lambda: (run_folder / "ranks/rank-0.jsonl").read_text().count('"started"') >= 2, "ranks to start again")
 
     engine.stop(run_id, grace_s=30)
     ended = {state.node: state for state in engine.states(run_id)}
