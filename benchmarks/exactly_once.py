@@ -31,8 +31,12 @@ def measure(quick: bool) -> dict[str, Any]:
     worlds = (1, 3) if quick else (1, 2, 3, 4)
     contenders: dict[str, Phase] = {
         "Muster": _ours,
-        "Accelerate": lambda folder, world, before: run_ranks(world, accelerate_rank, str(folder), before),
-        "torchdata": lambda folder, world, before: run_ranks(world, torchdata_rank, str(folder), before),
+        "Accelerate": lambda folder, world, before: run_ranks(
+            world, folder / "log", accelerate_rank, str(folder), before
+        ),
+        "torchdata": lambda folder, world, before: run_ranks(
+            world, folder / "log", torchdata_rank, str(folder), before
+        ),
     }
     counts: dict[str, tuple[int, int, int]] = {}
     with nodes.scratch() as scratch:
@@ -87,7 +91,7 @@ def _ours(folder: Path, world: int, before: int | None) -> None:
     arguments = ["--recipe", str(RECIPE), "--steps", str(EPOCH // 12), "--batch", "12"]
     if before is not None:
         arguments += ["--resume", str(folder / "from" / "run")]
-    run_ranks(world, _trainer_rank, str(folder), tuple(arguments), before is None)
+    run_ranks(world, folder / "log", _trainer_rank, str(folder), tuple(arguments), before is None)
 
 
 def _trainer_rank(folder: str, arguments: tuple[str, ...], stop: bool) -> None:

@@ -25,7 +25,7 @@ from benchmarks import nodes
 from benchmarks.figure import Row, alone, result, say
 from trainer import checkpoint
 
-STEPS, MOST_KILLS = 200, 4  # with five starts in a row without a step the trainer gives up, as it should
+STEPS, MOST_KILLS = 300, 4  # with five starts in a row without a step the trainer gives up, as it should
 ARGUMENTS = ["--steps", str(STEPS), "--eval-every", "0", "--checkpoint-every", "10"]
 Start = Callable[[Path, int], nodes.Run]
 
@@ -42,7 +42,7 @@ class Tally:
 
 def measure(quick: bool) -> dict[str, Any]:
     """Ours and the rival's tallies; a kill that would come after the run's end is none."""
-    trials, rival_trials = (4, 2) if quick else (20, 8)
+    trials, rival_trials = (3, 1) if quick else (20, 4)
     draw = random.Random(0)
     with nodes.scratch() as scratch:
         ours = _trials(scratch, "ours", _start_ours, _ours_readable, _our_weights, trials, draw)

@@ -30,12 +30,12 @@ WORLD, LIMIT_S, HUNG_S = 3, 5.0, 30.0
 
 def measure(quick: bool) -> dict[str, Any]:
     """Of each side: kills survived, and the seconds each took."""
-    kills, rival_kills = (4, 2) if quick else (20, 5)
+    kills, rival_kills = (3, 1) if quick else (20, 3)
     draw = random.Random(0)
-    imports = [_import_torch() for _ in range(2)]
+    imports = [_import_torch() for _ in range(3)]
     with nodes.scratch() as scratch:
         ours = _ours(nodes.run_folder(scratch, "ours"), kills, draw)
-        imports += [_import_torch() for _ in range(2)]
+        imports += [_import_torch() for _ in range(3)]
         theirs = _rival(scratch, rival_kills, draw)
     torch = statistics.median(imports)
     beyond = [seconds - torch for seconds in ours]

@@ -147,4 +147,6 @@ def _specs(folder: Path, workers: int, arguments: Sequence[str], start: int) -> 
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    return local_spec(folder, start, workers, arguments, port, os.cpu_count() or 1, platform.system()).nodes
+    nodes = local_spec(folder, start, workers, arguments, port, os.cpu_count() or 1, platform.system()).nodes
+    # Killed, an agent or a torchrun leaves its temporary folder behind: then it shall go with the run's.
+    return tuple(replace(node, environment={**node.environment, "TMPDIR": str(folder / "logs")}) for node in nodes)

@@ -5,16 +5,16 @@ from __future__ import annotations
 import multiprocessing
 import os
 import socket
-import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 _PRELOAD = ["torch", "torch._dynamo", "accelerate", "torchdata.stateful_dataloader", "trainer.run"]
 _LIMIT_S = 60.0
 
 
-def run_ranks(world: int, rank_main: Callable[..., None], *arguments: Any) -> None:
-    """Call `rank_main(*arguments)` in `world` new processes with torchrun's variables set.
+def run_ranks(world: int, log: Path, rank_main: Callable[..., None], *arguments: Any) -> None:
+    """Call `rank_main(*arguments)` in `world` new processes with torchrun's variables set, their output sent to `log`.
 
     Raises RuntimeError when one does not end well within the limit; none is left running either way.
     """
@@ -24,7 +24,7 @@ def run_ranks(world: int, rank_main: Callable[..., None], *arguments: Any) -> No
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     ranks = [
-        context.Process(target=_rank, args=(rank, world, port, rank_main, arguments), daemon=True)
+        context.Process(target=_rank, args=(rank, world, port, log, rank_main, arguments), daemon=True)
         for rank in range(world)
     ]
     try:
@@ -38,10 +38,16 @@ def run_ranks(world: int, rank_main: Callable[..., None], *arguments: Any) -> No
                 process.kill()
                 process.join()
     if any(process.exitcode for process in ranks):
-        raise RuntimeError(f"{rank_main.__name__} {arguments}: exit codes {[process.exitcode for process in ranks]}")
+        codes = [process.exitcode for process in ranks]
+        raise RuntimeError(f"{rank_main.__name__} {arguments}: exit codes {codes}\n{log.read_text()[-2000:]}")
 
 
-def _rank(rank: int, world: int, port: int, rank_main: Callable[..., None], arguments: tuple[Any, ...]) -> None:
+def _rank(
+    rank: int, world: int, port: int, log: Path, rank_main: Callable[..., None], arguments: tuple[Any, ...]
+) -> None:
+    file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    os.dup2(file, 1)
+    os.dup2(file, 2)
     os.environ |= {
         "RANK": str(rank),
         "LOCAL_RANK": str(rank),
@@ -51,5 +57,5 @@ def _rank(rank: int, world: int, port: int, rank_main: Callable[..., None], argu
         "MASTER_PORT": str(port),
         "OMP_NUM_THREADS": "1",
     }
-    warnings.simplefilter("ignore")  # a hundred ranks would each tell what torchdata's release thinks of this torch
     rank_main(*arguments)
+    os._exit(0)  # gloo's threads at times crash or hang an interpreter on its way out

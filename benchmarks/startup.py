@@ -21,7 +21,7 @@ LIMIT = 1.25
 
 def measure(quick: bool) -> dict[str, Any]:
     """Seconds; the two take turns, and who begins changes."""
-    repetitions = 2 if quick else 7
+    repetitions = 2 if quick else 5
     ours: list[float] = []
     bare: list[float] = []
     with nodes.scratch() as scratch:

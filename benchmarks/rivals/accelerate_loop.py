@@ -22,9 +22,7 @@ def main() -> None:
     train_set, _ = recipe.datasets(None)
     loader = DataLoader(train_set, batch_size=options.batch // accelerator.num_processes, shuffle=True, drop_last=True)
     model = recipe.model()
-    optimizer = torch.optim.AdamW(
-        model.parameters(), lr=options.lr, weight_decay=common.WEIGHT_DECAY, fused=options.fused
-    )
+    optimizer = torch.optim.AdamW(model.parameters(), lr=options.lr, weight_decay=common.WEIGHT_DECAY, fused=True)
     scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, common.schedule(options.steps))
     model, optimizer, loader, scheduler = accelerator.prepare(model, optimizer, loader, scheduler)
     step = 0

@@ -23,9 +23,7 @@ def main() -> None:
     sampler: DistributedSampler[Any] = DistributedSampler(train_set)
     loader = DataLoader(train_set, batch_size=options.batch // dist.get_world_size(), sampler=sampler, drop_last=True)
     model = DistributedDataParallel(recipe.model())
-    optimizer = torch.optim.AdamW(
-        model.parameters(), lr=options.lr, weight_decay=common.WEIGHT_DECAY, fused=options.fused
-    )
+    optimizer = torch.optim.AdamW(model.parameters(), lr=options.lr, weight_decay=common.WEIGHT_DECAY, fused=True)
     scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, common.schedule(options.steps))
     step = 0
     for epoch in itertools.count():

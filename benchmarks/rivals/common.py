@@ -19,7 +19,6 @@ def options() -> argparse.Namespace:
     command.add_argument("--recipe", default="digits")
     command.add_argument("--steps", type=int, required=True)
     command.add_argument("--log-every", type=int, default=10)
-    command.add_argument("--fused", action="store_true", help="AdamW in one kernel, as Muster does by default")
     command.add_argument("--folder", default="", help="where the loop leaves its snapshot")
     chosen = command.parse_args()
     defaults = recipe(chosen.recipe).DEFAULTS

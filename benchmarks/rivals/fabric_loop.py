@@ -25,9 +25,7 @@ def main() -> None:
         DataLoader(train_set, batch_size=options.batch // world, shuffle=True, drop_last=True)
     )
     model = recipe.model()
-    optimizer = torch.optim.AdamW(
-        model.parameters(), lr=options.lr, weight_decay=common.WEIGHT_DECAY, fused=options.fused
-    )
+    optimizer = torch.optim.AdamW(model.parameters(), lr=options.lr, weight_decay=common.WEIGHT_DECAY, fused=True)
     model, optimizer = fabric.setup(model, optimizer)
     scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, common.schedule(options.steps))
     step = 0

@@ -40,7 +40,6 @@ def accelerate_rank(folder: str, before: int | None) -> None:
         if before is None and step == STOP_AT:
             accelerator.save_state(f"{folder}/state")
             break
-    accelerator.end_training()
 
 
 def torchdata_rank(folder: str, before: int | None) -> None:
@@ -61,7 +60,6 @@ def torchdata_rank(folder: str, before: int | None) -> None:
         if before is None and step == STOP_AT:
             torch.save(loader.state_dict(), f"{folder}/loader-{rank}.pt")
             break
-    dist.destroy_process_group()
 
 
 def _saw(folder: str, rank: int, numbers: torch.Tensor) -> None:
