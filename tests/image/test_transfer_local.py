@@ -78,7 +78,18 @@ def engine_there(request, docker):
     home = Path(tempfile.mkdtemp(prefix="muster-e-"))  # not tmp_path: a socket's path is short
     features = '{"features":{"containerd-snapshotter":true}}' if request.param == "containerd" else "{}"
     (home / "daemon.json").write_text(features)
-    command = ["dockerd", "--config-file", home / "daemon.json", "--host", f"unix://{home}/sock", "--bridge", "none"]
+    # In a network namespace: a dockerd started with `--bridge none` deletes docker0, the first engine's.
+    command = [
+        "unshare",
+        "--net",
+        "dockerd",
+        "--config-file",
+        home / "daemon.json",
+        "--host",
+        f"unix://{home}/sock",
+        "--bridge",
+        "none",
+    ]
     command += ["--data-root", home / "root", "--exec-root", home / "exec", "--pidfile", home / "pid"]
     command += ["--iptables=false", "--ip6tables=false", "--ip-forward=false"]
     with (home / "log").open("w") as log:
