@@ -25,8 +25,8 @@ BEAT_S, STALE_AFTER_S = 5.0, 60.0
 _POLL_S, _RELEASE_S = 0.5, 5.0
 
 # flock makes each step one step where the host has it, so that two who clear a dead lock cannot clear a fresh one;
-# mkdir alone decides where it has not. The folder bears the host's name, for homes that several hosts share. Each line of
-# input is a beat; the end of the input lets go.
+# mkdir alone decides where it has not. The folder bears the host's name, for homes that several hosts share.
+# Each line of input is a beat; the end of the input lets go.
 _SCRIPT = """
 umask 077; trap '' HUP PIPE; mkdir -p "$HOME/.muster" && cd "$HOME/.muster" || exit 1
 lock=lock-$(uname -n); do=$1; token=$2

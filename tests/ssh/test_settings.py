@@ -1,0 +1,110 @@
+"""The user's SSH settings hold as they do for ssh: aliases, includes, users, jump hosts, several known_hosts files."""
+
+import pytest
+
+from deploy import session
+from deploy.inventory import Host
+from tests.agents import free_port
+
+
+def logins(server):
+    """How often somebody logged in."""
+    return (server.folder / "log").read_text().count("Accepted publickey")
+
+
+def hello(host):
+    """What the host answers to a greeting."""
+    with session.open_all([host]) as results:
+        return results.all()[host.name].run(["echo", "hello", host.name]).out
+
+
+def test_an_alias_gives_address_port_user_and_key(client, server, me):
+    port = server().port
+    client.settings("Host gpu-a", "HostName 127.0.0.1", f"Port {port}", f"User {me}")
+    assert hello(Host("gpu-a", "gpu-a")) == "hello gpu-a\n"
+
+
+def test_what_the_host_says_goes_before_the_settings(client, server):
+    port = server().port
+    client.settings("Host gpu-a", "HostName 127.0.0.1", f"Port {free_port()}")
+    assert hello(Host("gpu-a", "gpu-a", port)) == "hello gpu-a\n"
+
+
+def test_an_included_file_holds_and_what_follows_it_still_belongs_to_its_section(client, server, tmp_path):
+    first, second = server(name="a").port, server(name="b").port
+    (tmp_path / "one.conf").write_text(f"Host gpu-a\n  HostName 127.0.0.1\n  Port {first}\n")
+    client.settings(f"Include {tmp_path}/*.conf", "Host gpu-b", "HostName 127.0.0.1", f"Port {second}")
+    assert hello(Host("gpu-a", "gpu-a")) == "hello gpu-a\n"
+    assert hello(Host("gpu-b", "gpu-b")) == "hello gpu-b\n"
+
+
+def test_a_second_known_hosts_file_counts(client, server):
+    host = server().host
+    client.known_hosts.rename(client.folder / "more_hosts")
+    assert hello(host) == "hello a\n"
+
+
+def test_a_host_key_alias_is_what_known_hosts_is_asked_for(client, server):
+    host = server().host
+    lines = client.known_hosts.read_text().replace(f"[127.0.0.1]:{host.port}", "the-node")
+    client.known_hosts.write_text(lines)
+    client.settings("Host *", "HostKeyAlias the-node")
+    assert hello(host) == "hello a\n"
+
+
+def test_hosts_behind_one_jump_host_share_one_login_there(client, server):
+    door = server(name="door")
+    inner = [server(name=name) for name in "abc"]
+    gateway = f"127.0.0.1:{door.port}"
+    hosts = [Host(one.name, "127.0.0.1", one.port, gateway=gateway) for one in inner]
+    with session.open_all(hosts) as results:
+        done = session.on_all(results.all().values(), lambda opened: opened.run(["echo", opened.host.name]).out)
+    assert done.all() == {"a": "a\n", "b": "b\n", "c": "c\n"}
+    assert logins(door) == 1
+    assert [logins(one) for one in inner] == [1, 1, 1]
+
+
+def test_a_chain_of_jump_hosts_from_the_settings(client, server):
+    outer, middle, inner = (server(name=name) for name in ("outer", "middle", "inner"))
+    alias = [
+        line
+        for one in (outer, middle, inner)
+        for line in (f"Host {one.name}", "HostName 127.0.0.1", f"Port {one.port}")
+    ]
+    client.settings(*alias, "ProxyJump outer,middle")
+    assert hello(Host("inner", "inner")) == "hello inner\n"
+    assert [logins(one) for one in (outer, middle, inner)] == [1, 1, 1]
+
+
+@pytest.mark.parametrize("wrong", ["key", "port"])
+def test_a_fault_of_the_jump_host_is_told_as_its_own_for_every_host_behind_it(client, server, wrong):
+    door, inner = server(name="door"), server(name="a")
+    client.trusts(inner, *([door] if wrong == "port" else []))
+    port = free_port() if wrong == "port" else door.port
+    hosts = [Host(name, "127.0.0.1", inner.port + n, gateway=f"127.0.0.1:{port}") for n, name in enumerate("ab")]
+    with session.open_all(hosts) as results:
+        assert not results.values
+    for name in "ab":
+        fault = results.faults[name]
+        assert fault.kind == ("refused" if wrong == "port" else "unknown-key")
+        assert fault.message.startswith(f"{name}: its jump host: 127.0.0.1:{port} ")
+    if wrong == "key":
+        assert f"fab trust --hosts root@127.0.0.1:{port}".replace("root@", "") in fault.hint.replace("root@", "")
+
+
+@pytest.mark.parametrize(
+    ("option", "kind"), [("AllowTcpForwarding no", "forbidden"), ("AllowTcpForwarding yes", "refused")]
+)
+def test_a_jump_host_that_gets_no_further(client, server, option, kind):
+    door = server(option, name="door")
+    host = Host("a", "127.0.0.1", free_port(), gateway=f"127.0.0.1:{door.port}")
+    with session.open_all([host]) as results:
+        assert results.faults["a"].kind == kind
+        assert "jump host" in results.faults["a"].message
+
+
+def test_a_proxy_command_is_the_way_in(client, server):
+    port = server().port
+    relay = "bash -c 'exec 3<>/dev/tcp/127.0.0.1/%p; cat <&3 & cat >&3; kill $!'"
+    client.settings("Host gpu-a", "HostName 127.0.0.1", f"Port {port}", f"ProxyCommand {relay}")
+    assert hello(Host("gpu-a", "gpu-a")) == "hello gpu-a\n"

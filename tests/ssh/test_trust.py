@@ -1,0 +1,89 @@
+"""Trusting a host: what ssh-keygen shows is shown, a yes is written down once and holds, a change is never taken."""
+
+import subprocess
+
+import pytest
+
+from deploy import session
+from deploy.inventory import Host
+from tests.agents import free_port
+
+
+@pytest.fixture
+def unknown(server, client):
+    """A server that nobody knows yet."""
+    made = server()
+    client.known_hosts.unlink()
+    return made
+
+
+@pytest.fixture
+def asked():
+    """The questions asked, and the lines said before them."""
+    return []
+
+
+def test_fingerprints_are_shown_as_ssh_keygen_shows_them(unknown):
+    lines = unknown.folder / "lines"
+    lines.write_text(unknown.known())
+    printed = subprocess.run(["ssh-keygen", "-lf", lines], capture_output=True, text=True, check=True).stdout
+    assert {key.shown for key in session.scan_keys(unknown.host)} == set(printed.splitlines())
+
+
+def test_a_yes_lets_the_host_in_and_a_second_time_nothing_is_asked(unknown, client, asked):
+    done = session.trust([unknown.host], lambda question: not asked.append(question), asked.append)
+    assert done.all()["a"] == f"trusted: 2 keys in {client.known_hosts}"
+    assert len(asked) == 3
+    assert "SHA256:" in asked[0]
+    assert asked[2].startswith("a: are these the keys of 127.0.0.1?")
+    assert client.known_hosts.stat().st_mode & 0o777 == 0o600
+    with session.open_all([unknown.host]) as results:
+        assert results.all()
+    assert client.ssh(unknown, "echo hello").stdout == "hello\n"  # OpenSSH reads it as we do
+    before = client.known_hosts.read_text()
+    assert (
+        session.trust([unknown.host], lambda _: pytest.fail("asked again"), asked.append).all()["a"] == "known already"
+    )
+    assert client.known_hosts.read_text() == before
+
+
+def test_a_no_changes_nothing(unknown, client, asked):
+    assert session.trust([unknown.host], lambda _: False, asked.append).all()["a"] == "not trusted"
+    assert not client.known_hosts.exists()
+    assert "Accepted" not in (unknown.folder / "log").read_text()
+
+
+def test_keys_are_appended_once_after_what_is_there_hashed_where_the_user_wants_it(unknown, client):
+    client.settings("Host *", "HashKnownHosts yes")
+    client.known_hosts.write_text("other ssh-ed25519 AAAA")  # no newline at its end
+    keys = session.scan_keys(unknown.host)
+    for _ in range(2):
+        assert session.add_keys(unknown.host, keys) == client.known_hosts
+    lines = client.known_hosts.read_text().splitlines()
+    assert lines[0] == "other ssh-ed25519 AAAA"
+    assert len(lines) == 1 + len(keys)
+    assert all(line.startswith("|1|") for line in lines[1:])
+    assert client.ssh(unknown, "echo hello").stdout == "hello\n"
+
+
+def test_a_changed_key_is_refused_and_not_asked_about(client, server, asked):
+    changed = server()
+    before = client.known_hosts.read_text()
+    changed.stop()
+    changed.new_key()
+    changed.start()
+    done = session.trust([changed.host], lambda _: pytest.fail("asked about a changed key"), asked.append)
+    assert done.faults["a"].kind == "changed-key"
+    assert client.known_hosts.read_text() == before
+
+
+def test_a_host_that_cannot_be_reached_does_not_keep_others_from_being_trusted(unknown, asked):
+    done = session.trust([Host("x", "127.0.0.1", free_port()), unknown.host], lambda _: True, asked.append)
+    assert done.faults["x"].kind == "refused"
+    assert done.values["a"].startswith("trusted")
+
+
+def test_a_file_that_cannot_be_written_is_told(unknown, client, asked):
+    client.known_hosts.mkdir()
+    done = session.trust([unknown.host], lambda _: True, asked.append)
+    assert f"{client.known_hosts}: cannot be written: Is a directory" in done.faults["a"].message
