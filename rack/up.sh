@@ -62,14 +62,18 @@ choose_rights() {
 }
 
 # Docker chooses a free subnet; only one that was asked for lets nodes keep their addresses through a reboot.
+# A network that is there already is another rack's, so what is made is only undone from here on; no signal comes between.
 make_network() {
-    docker network create "${labels[@]}" "muster-$name" >/dev/null
+    trap '' INT TERM HUP
+    docker network create "${labels[@]}" "muster-$name" >/dev/null ||
+        fail "no network for the rack, see above" "a rack just started, or one left over: make rack-down$(rack_option)"
     trap undo EXIT
     subnet=$(docker network inspect --format '{{(index .IPAM.Config 0).Subnet}}' "muster-$name")
     docker network rm "muster-$name" >/dev/null
     docker network create "${labels[@]}" --subnet "$subnet" "muster-$name" >/dev/null
     gateway=$(docker network inspect --format '{{(index .IPAM.Config 0).Gateway}}' "muster-$name")
     [ -n "$gateway" ] || gateway=$(address 0)
+    trap 'exit 130' INT TERM HUP
 }
 
 # The address of node $1; the gateway has the first of the subnet.
@@ -128,8 +132,14 @@ write_config() {
     done
 }
 
-undo() { RACK=$name ./down.sh >/dev/null 2>&1; }
+# After a failure or Ctrl-C: nodes that are being created must be there before they can be removed.
+undo() {
+    trap '' INT TERM HUP
+    wait
+    RACK=$name ./down.sh >/dev/null 2>&1
+}
 
+trap 'exit 130' INT TERM HUP
 check_options
 check_machine
 image=$(./image.sh)
