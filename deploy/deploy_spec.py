@@ -71,13 +71,10 @@ class HostSpec:
         return "".join(f"{name}={value}\n" for name, value in sorted(every.items())).encode()
 
 
-def meeting_of(
-    hosts: Sequence[Host], facts: Sequence[HostFacts], address: str, port: int, routes: Sequence[Route]
-) -> Meeting:
+def meeting_of(hosts: Sequence[Host], address: str, port: int, routes: Sequence[Route]) -> Meeting:
     """The meeting at `address`; an interface the user named goes before the route's."""
-    return Meeting(
-        address, port, tuple(host.interface or route.interface for host, route in zip(hosts, routes, strict=True))
-    )
+    interfaces = (host.interface or route.interface for host, route in zip(hosts, routes, strict=True))
+    return Meeting(address, port, tuple(interfaces))
 
 
 def host_specs(
@@ -148,12 +145,14 @@ def _one(
         "muster.port": str(meeting.port),
         "muster.command": " ".join(work.script or work.arguments)[:200],
     }
+    # More than the engine's own limit it cannot grant where it may not raise that (in a container, say).
+    files = min(OPEN_FILES, facts.open_files or OPEN_FILES)
     argv = (
         *("docker", "run", "--detach", "--pull", "never", "--name", container_name(work.run_id)),
         *(word for name, value in labels.items() for word in ("--label", f"{name}={value}")),
-        *("--network", "host", "--init", "--user", user, "--security-opt", "no-new-privileges"),
+        *("--network", "host", "--init", "--no-healthcheck", "--user", user, "--security-opt", "no-new-privileges"),
         *("--shm-size", job.shm_size or f"{max(SHM_LEAST, facts.memory // SHM_SHARE)}b"),
-        *("--ulimit", f"nofile={OPEN_FILES}:{OPEN_FILES}", "--stop-timeout", str(STOP_PATIENCE_S), *LOG_LIMITS),
+        *("--ulimit", f"nofile={files}:{files}", "--stop-timeout", str(STOP_PATIENCE_S), *LOG_LIMITS),
         *(("--ulimit", "memlock=-1:-1", "--device", "/dev/infiniband") if facts.rdma else ()),
         *gpu_options(host, facts),
         *("--volume", f"{folder}:{RUN_IN_CONTAINER}"),

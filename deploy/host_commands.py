@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-CONTAINER_LINE = '{"name":{{json .Name}},"labels":{{json .Config.Labels}},"state":{{json .State}}}'
+_STATE = '{"Status":{{json .State.Status}},"ExitCode":{{json .State.ExitCode}}}'
+CONTAINER_LINE = '{"name":{{json .Name}},"labels":{{json .Config.Labels}},"state":' + _STATE + "}"
 _CONTAINERS = f"""
 containers=$(docker ps --all --quiet --filter "label=$label")
 [ -z "$containers" ] || docker inspect --format 'container {CONTAINER_LINE}' $containers
@@ -19,12 +20,14 @@ echo "arch $(uname -m)"; echo "cores $(nproc 2>/dev/null)"
 awk '$1 == "MemTotal:" {{print "memory", $2}}' /proc/meminfo
 [ ! -d /dev/infiniband ] || echo rdma
 nvidia-smi --query-gpu=index,name,memory.total --format=csv,noheader 2>/dev/null | sed 's/^/gpu /'
-echo "addresses $(ip -j addr 2>/dev/null | tr -d '\\n')"
+printf '%s\\n' "addresses $(ip -j addr 2>/dev/null | tr -d '\\n')"
 sed '1d; s/^/socket /' /proc/net/tcp /proc/net/tcp6 2>/dev/null
 if ! engine=$(docker version --format '{{{{json .}}}}' 2>&1); then
     echo "engine-said $(echo "$engine" | tail -n 1)"; exit 0
 fi
-echo "engine $engine"
+printf '%s\\n' "engine $engine"
+sed -n 's/^Max open files *[^ ]* *//p' "/proc/$(pgrep -x dockerd | head -n 1)/limits" 2>/dev/null | sed 's/^/files /'
+ls "$HOME/.muster/runs" 2>/dev/null | sed 's/^/run /'
 echo "free $(df -Pk "$(docker info --format '{{{{.DockerRootDir}}}}')" 2>/dev/null | awk 'NR == 2 {{print $4}}')"
 label=muster.run
 {_CONTAINERS}
@@ -41,31 +44,34 @@ for part in nodes outcome ranks logs; do mkdir -p "$folder/$part"; done
 [ -z "$owner" ] || chown -R "$owner" "$folder" || exit
 "$@"
 """
-# One line a change, a dot a look: a write that fails is how this learns that nobody listens any more.
-# Lines: `state JSON`, `doc PATH BASE64`, `add PATH OFFSET BASE64`. The console goes to the other stream.
+# One line a change, a dot a look: a write that fails is how this learns that nobody listens any more. Each begins with
+# a word that the run cannot know; all else is the node's console. Lines: `state JSON`, `doc PATH BASE64`,
+# `add PATH OFFSET BASE64`. The end is told last, when all that came before it has been.
 _FOLLOW = f"""
-name=$1 folder=$2; shift 2
-cd "$folder" 2>/dev/null || {{ echo gone; exit 0; }}
+name=$1 folder=$2 mark=$3; shift 3
+cd "$folder" 2>/dev/null || {{ echo "$mark state gone"; exit 0; }}
 for known; do key=$(echo "${{known#* }}" | tr -c 'A-Za-z0-9\\n' _); eval "size_$key=${{known%% *}}"; done
-{{ docker logs --follow "$name" 2>&1; }} >&2 & console=$!
+docker logs --follow "$name" >&2 2>&1 & console=$!
 trap 'kill $console 2>/dev/null' EXIT; trap 'exit 0' HUP INT TERM PIPE
-while echo .; do
+while echo "$mark ."; do
     state=$(docker inspect --format '{CONTAINER_LINE}' "$name" 2>/dev/null) || state=gone
+    case $state in gone|*'"Status":"exited"'*) over=1; wait $console ;; *) over= ;; esac
     for path in nodes/*.json config.json environment.json ranks/rank-*.jsonl metrics.jsonl outcome/*.json; do
         [ -f "$path" ] || continue
         key=$(echo "$path" | tr -c 'A-Za-z0-9\\n' _)
         case $path in
         *.json)
             now=$(base64 <"$path" | tr -d '\\n'); eval "before=\\${{doc_$key:-}}"
-            [ "$now" = "$before" ] || {{ eval "doc_$key=\\$now"; echo "doc $path $now" || exit; }} ;;
+            [ "$now" = "$before" ] || {{ eval "doc_$key=\\$now"; echo "$mark doc $path $now" || exit; }} ;;
         *)
             size=$(($(wc -c <"$path"))); eval "before=\\${{size_$key:-0}}"
             [ "$size" -le "$before" ] || {{
                 now=$(tail -c +$((before + 1)) "$path" | head -c $((size - before)) | base64 | tr -d '\\n')
-                echo "add $path $before $now" || exit; eval "size_$key=$size"; }} ;;
+                echo "$mark add $path $before $now" || exit; eval "size_$key=$size"; }} ;;
         esac
     done
-    [ "$state" = "${{told:-}}" ] || {{ told=$state; echo "state $state" || exit; }}
+    [ "$state" = "${{told:-}}" ] || {{ told=$state; printf '%s\\n' "$mark state $state" || exit; }}
+    [ -z "$over" ] || exit 0
     sleep "$MUSTER_EVERY"
 done
 """
@@ -102,10 +108,10 @@ def environment_file(folder: str) -> str:
     return f"{folder}.env"
 
 
-def follow(name: str, folder: str, sizes: dict[str, int], every_s: float) -> tuple[str, ...]:
-    """Tell what changes in a node's container and run folder, for ever. `sizes`: bytes known of files that grow."""
+def follow(name: str, folder: str, mark: str, sizes: dict[str, int], every_s: float) -> tuple[str, ...]:
+    """Tell what changes in a node's container and run folder, to its end. `sizes`: bytes known of files that grow."""
     known = [f"{size} {path}" for path, size in sorted(sizes.items())]
-    return ("env", f"MUSTER_EVERY={every_s:g}", "sh", "-c", _FOLLOW, "follow", name, folder, *known)
+    return ("env", f"MUSTER_EVERY={every_s:g}", "sh", "-c", _FOLLOW, "follow", name, folder, mark, *known)
 
 
 def containers(run: str = "") -> tuple[str, ...]:
@@ -127,6 +133,11 @@ def signal(name: str, run: str) -> tuple[str, ...]:
 def remove(run: str = "") -> tuple[str, ...]:
     """Remove the containers of a run, or of all; says how many there were."""
     return ("sh", "-c", _REMOVE, "remove", _label(run), run or "*")
+
+
+def remove_folder(folder: str) -> tuple[str, ...]:
+    """Remove a run folder and what a start that was cut left beside it."""
+    return ("rm", "-rf", "--", folder, environment_file(folder))
 
 
 def take_home(folder: str) -> tuple[str, ...]:

@@ -67,7 +67,12 @@ class Container:
 
 @dataclass(frozen=True)
 class HostFacts:
-    """What a host said. `memory` and `free` (on Docker's disk) are bytes; `clock_ahead_s` is against this machine's."""
+    """What a host said. `open_files`: the most its engine may grant, None where it did not say or there is no limit.
+
+    `memory` and `free` (on Docker's disk) are bytes; `runs` are run folders.
+
+    `clock_ahead_s` is against this machine's clock.
+    """
 
     home: str
     uid: int
@@ -77,12 +82,14 @@ class HostFacts:
     memory: int
     docker: str
     free: int | None
+    open_files: int | None
     rdma: bool
     gpus: tuple[Gpu, ...]
     addresses: tuple[Address, ...]
     reached_at: str
     listening: frozenset[int]
     containers: tuple[Container, ...]
+    runs: frozenset[str]
     clock_ahead_s: float
 
 
@@ -107,12 +114,14 @@ def parse(said: str, now: float) -> HostFacts:
         memory=_number(one("memory")) * 1024,
         docker=version,
         free=_number(one("free")) * 1024 if one("free").isdigit() else None,
+        open_files=_number(one("files").partition(" ")[0]) or None,
         rdma="rdma" in rows,
         gpus=tuple(gpu for row in rows.get("gpu", ()) if (gpu := parse_gpu(row))),
         addresses=parse_addresses(one("addresses", "[]")),
         reached_at=[*one("ssh").split(), "", "", ""][2],
         listening=parse_listening(rows.get("socket", ())),
         containers=tuple(parse_container(row) for row in rows.get("container", ())),
+        runs=frozenset(rows.get("run", ())),
         clock_ahead_s=round(float(one("time")) - now, 1) if one("time").replace(".", "", 1).isdigit() else 0.0,
     )
 

@@ -1,4 +1,4 @@
-"""The fab tasks. Errors become exit codes here, once: 0 done, 1 failed, 2 wrong usage, 75 stopped."""
+"""The fab tasks of this machine; those for real hosts are in deploy_tasks.py."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Callable
 from fabric import Connection, task
 from invoke.exceptions import Exit
 
-from deploy import launch, record
-from deploy.errors import DONE, STOPPED, DeployError
+from deploy import deploy_tasks, launch, record, task_end
+from deploy.errors import DONE
 from deploy.report import Report
 
 
@@ -29,12 +29,20 @@ def up(
     _end(report, lambda: launch.up(launch.Options(workers, ground, resume, args), report))
 
 
-@task  # type: ignore[untyped-decorator]
-def down(context: Connection) -> None:
-    """Stop every run of this checkout and clean up after it."""
+@task(
+    help={
+        "hosts": "remove what runs left on these hosts instead: user@a:port,b",
+        "cluster": "the same for the hosts of a cluster.toml",
+        "run": "with hosts: one run only",
+    }
+)  # type: ignore[untyped-decorator]
+def down(context: Connection, hosts: str = "", cluster: str = "", run: str = "") -> None:
+    """Stop every run of this checkout, or all that runs on some hosts, and clean up after it."""
     report = Report()
 
     def work() -> int:
+        if hosts or cluster:
+            return deploy_tasks.down_hosts(hosts, cluster, run, report)
         launch.stop_all(report)
         return DONE
 
@@ -67,13 +75,4 @@ def report(context: Connection, run: str = "latest") -> None:
 
 
 def _end(report: Report, work: Callable[[], int]) -> None:
-    """Do the work; leave with its exit code, an expected fault told in two lines."""
-    try:
-        code = work()
-    except DeployError as fault:
-        report.error(fault)
-        code = fault.code
-    except KeyboardInterrupt:
-        report.warn("stopped before any node was started")
-        code = STOPPED
-    raise Exit(code=code)
+    raise Exit(code=task_end.code_of(report, work))

@@ -41,11 +41,11 @@ class Ground(Protocol):
 
 
 class Follower:
-    """Reads the run folder's new lines, from where its files ended when the run was started."""
+    """Reads the run folder's new lines, from where its files ended when the run was started; or `from_start` on."""
 
-    def __init__(self, run_dir: Path) -> None:
+    def __init__(self, run_dir: Path, from_start: bool = False) -> None:
         self._dir = run_dir
-        self._offsets = {path: path.stat().st_size for path in self._line_files()}
+        self._offsets = {} if from_start else {path: path.stat().st_size for path in self._line_files()}
         self._seen: dict[Path, int] = {}
 
     def read(self) -> list[Event]:

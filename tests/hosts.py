@@ -11,11 +11,13 @@ FACTS = HostFacts(
     memory=16 << 30,
     docker="26.1.5",
     free=None,
+    open_files=None,
     rdma=False,
     gpus=(),
     addresses=(),
     reached_at="10.0.0.1",
     listening=frozenset(),
     containers=(),
+    runs=frozenset(),
     clock_ahead_s=0.0,
 )

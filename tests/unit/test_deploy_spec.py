@@ -26,7 +26,7 @@ def test_the_whole_command_of_a_host():
     assert shlex.join(made()[1].argv) == (
         "docker run --detach --pull never --name muster-r1 --label muster.run=r1 --label muster.node=b "
         "--label muster.place=1 --label muster.nodes=2 --label muster.port=29500 "
-        "--label 'muster.command=train.py --lr 3e-4' --network host --init --user 1001:1001 "
+        "--label 'muster.command=train.py --lr 3e-4' --network host --init --no-healthcheck --user 1001:1001 "
         "--security-opt no-new-privileges --shm-size 8589934592b --ulimit nofile=1048576:1048576 --stop-timeout 60 "
         "--log-driver json-file --log-opt max-size=50m --log-opt max-file=2 "
         "--volume /home/u/.muster/runs/r1:/muster/run --env-file /home/u/.muster/runs/r1.env "
@@ -94,6 +94,11 @@ def test_gpus_as_asked_and_as_many_ranks(asked, options, ranks):
     argv = one.argv
     assert argv[argv.index("--gpus") : argv.index("--gpus") + 2] == options if options else "--gpus" not in argv
     assert one.environment["PET_NPROC_PER_NODE"] == ranks
+
+
+def test_no_more_open_files_than_the_engine_may_grant():
+    assert "nofile=1048576:1048576" in made()[0].argv
+    assert "nofile=65536:65536" in made(open_files=65536)[0].argv
 
 
 def test_root_hands_the_folder_to_the_images_user():

@@ -18,8 +18,8 @@ DEPLOY, TRAINER = HOME / "deploy", HOME / "trainer"
 DOORS = {
     "docker": {"deploy/engine*"},
     "rich": {"deploy/report"},
-    "fabric": {"deploy/session*", "deploy/tasks", "fabfile"},
-    "invoke": {"deploy/session*", "deploy/tasks", "fabfile"},
+    "fabric": {"deploy/session*", "deploy/tasks", "deploy/deploy_tasks", "fabfile"},
+    "invoke": {"deploy/session*", "deploy/tasks", "deploy/deploy_tasks", "fabfile"},
     "paramiko": {"deploy/session*"},
     "psutil": {"deploy/processes"},
     "torch": {"trainer/*"},

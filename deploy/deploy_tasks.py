@@ -1,0 +1,91 @@
+"""The fab tasks for real hosts. tasks.py takes them in; faults become exit codes in task_end.py."""
+
+from __future__ import annotations
+
+import json as jsons
+from collections.abc import Callable
+
+from fabric import Connection, task
+from invoke.exceptions import Exit
+
+from deploy import deploy_launch, task_end
+from deploy.deploy_launch import Options
+from deploy.errors import DONE
+from deploy.report import Report
+
+_WHERE = {"hosts": "user@a:port,b", "cluster": "a file as cluster.toml; default: the one of this folder"}
+_RUN = {**_WHERE, "run": "the run's id; not needed where only one goes on"}
+_JSON = {"json": "JSON lines on standard output"}
+
+
+@task(
+    help={
+        **_WHERE,
+        **_JSON,
+        "run": 'your script and its arguments, as for torchrun: --run "train.py --lr 3e-4"',
+        "args": "options of Muster's own trainer, when there is no --run",
+        "folder": "what to send along (default with --run: this folder)",
+        "image": "the image it runs in (default: muster-trainer:cpu, or :gpu where there are GPUs)",
+        "name": "the run's id (default: the minute and the script's name)",
+        "detach": "return when it has started",
+        "dry-run": "print what would be done on each host, and do nothing",
+    }
+)  # type: ignore[untyped-decorator]
+def deploy(
+    context: Connection,
+    hosts: str = "",
+    cluster: str = "",
+    run: str = "",
+    args: str = "",
+    folder: str = "",
+    image: str = "",
+    name: str = "",
+    detach: bool = False,
+    dry_run: bool = False,
+    json: bool = False,
+) -> None:
+    """Train on real hosts: push, start, follow to the end."""
+    options = Options(hosts, cluster, run, args, folder, image, name, detach, dry_run)
+    report = Report(json)
+    _end(report, lambda: deploy_launch.deploy(options, report))
+
+
+@task(help={**_RUN, **_JSON})  # type: ignore[untyped-decorator]
+def attach(context: Connection, hosts: str = "", cluster: str = "", run: str = "", json: bool = False) -> None:
+    """Follow a run that goes on, to its end."""
+    report = Report(json)
+    _end(report, lambda: deploy_launch.attach(Options(hosts, cluster, run), report))
+
+
+@task(help={**_WHERE, **_JSON})  # type: ignore[untyped-decorator]
+def status(context: Connection, hosts: str = "", cluster: str = "", json: bool = False) -> None:
+    """What runs on each host."""
+
+    def work() -> int:
+        for run, nodes in deploy_launch.runs_there(Options(hosts, cluster)).items():
+            for host, node in nodes.items():
+                if json:
+                    row = {"run": run, "host": host, "node": node.node, "state": node.status, "code": node.code}
+                    print(jsons.dumps(row))
+                else:
+                    code = "" if node.code is None else f" ({node.code})"
+                    print(f"{run}  {host}  {node.status}{code}  {node.command}")
+        return DONE
+
+    _end(Report(json), work)
+
+
+@task(help=_RUN)  # type: ignore[untyped-decorator]
+def stop(context: Connection, hosts: str = "", cluster: str = "", run: str = "") -> None:
+    """Ask a run on real hosts to stop, with a checkpoint."""
+    report = Report()
+    _end(report, lambda: deploy_launch.stop(Options(hosts, cluster, run), report))
+
+
+def down_hosts(hosts: str, cluster: str, run: str, report: Report) -> int:
+    """`fab down --hosts`: remove the containers of all runs from these hosts."""
+    return deploy_launch.down(Options(hosts, cluster, run), report)
+
+
+def _end(report: Report, work: Callable[[], int]) -> None:
+    raise Exit(code=task_end.code_of(report, work))

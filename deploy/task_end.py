@@ -1,0 +1,20 @@
+"""How every fab task ends: its exit code, an expected fault told in two lines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from deploy.errors import STOPPED, DeployError
+from deploy.report import Report
+
+
+def code_of(report: Report, work: Callable[[], int]) -> int:
+    """Do the work; its exit code, or that of its fault: 0 done, 1 failed, 2 wrong usage, 75 stopped."""
+    try:
+        return work()
+    except DeployError as fault:
+        report.error(fault)
+        return fault.code
+    except KeyboardInterrupt:
+        report.warn("stopped before any node was started")
+        return STOPPED
