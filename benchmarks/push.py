@@ -93,7 +93,7 @@ def _result(ours: list[float], rival: list[float], wire: list[int]) -> dict[str,
         target=f"<= {MOST_BYTES / 1e6} MB",
         met=max(wire) <= MOST_BYTES,
     )
-    note = f"{len(ours)} repetitions; two hosts with the classic image store, one with containerd's; bytes with packet headers"
+    note = f"{len(ours)} repetitions; two hosts with the classic image store, one containerd's; bytes with headers"
     return result([faster, local, bytes_in], [note])
 
 

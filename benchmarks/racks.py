@@ -75,4 +75,4 @@ def _make(target: str, *options: str) -> None:
 
 
 def _said(command: Sequence[str]) -> str:
-    return subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True).stdout.strip()
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()

@@ -18,10 +18,13 @@ def build_image(script: str) -> tuple[str, ...]:
 _IMAGE_LINE = (
     '{"id":{{json .Id}},"tags":{{json .RepoTags}},"labels":{{json .Config.Labels}},"layers":{{json .RootFS.Layers}}}'
 )
-_ENGINE_LINES = '{"info":{"status":{{json .DriverStatus}},"root":{{json .DockerRootDir}}}}{{"\\n"}}{{.DockerRootDir}}'
-# One round trip for all that a push asks: the lines of its answer that count are each one JSON object.
+_ENGINE_LINES = (
+    '{"version":{{json .ServerVersion}},"machine":{{json .Architecture}},"system":{{json .OSType}},'
+    '"status":{{json .DriverStatus}},"root":{{json .DockerRootDir}}}{{"\\n"}}{{.DockerRootDir}}'
+)
+# Every start of `docker` takes its time on a host, so: as few as will do, in one command. Of the answer those lines
+# count that are a JSON object.
 _LOOK_AT_IMAGES = f""": look at the images here
-docker version --format '{{"engine":{{{{json .Server}}}}}}' || exit
 info=$(docker info --format '{_ENGINE_LINES}') || exit
 printf '%s\\n' "$info"
 df -Pk "${{info##*
@@ -30,12 +33,15 @@ images=$(docker image ls --quiet --no-trunc | sort -u)
 [ -z "$images" ] || docker image inspect --format '{_IMAGE_LINE}' $images
 exit 0
 """
-# In one command, so that a connection that is cut between the two leaves no container.
-_TRY_IMAGE = f""": try the image
-docker image inspect --format '{_IMAGE_LINE}' "$1" || exit
-container=$(docker create --pull never --network none --label muster.run=push "$1" true) || exit
-docker rm --volumes "$container" >&2
+# A connection that is cut between the two leaves no container: they are one command.
+_TRY = f"""
+docker image inspect --format '{_IMAGE_LINE}' "$image" || exit
+container=$(docker create --pull never --network none --label muster.run=push "$image" true) || exit
+docker rm --volumes "$container" >&2 || exit
+[ $# -eq 0 ] || docker image rm "$@" >&2 || true
 """
+_TRY_IMAGE = f": try the image\nimage=$1; shift{_TRY}"
+_RECEIVE_IMAGE = f": receive the image\nimage=$1; shift\ndocker load --quiet >&2 || exit{_TRY}"
 
 
 def look_at_images() -> tuple[str, ...]:
@@ -43,14 +49,17 @@ def look_at_images() -> tuple[str, ...]:
     return ("sh", "-c", _LOOK_AT_IMAGES)
 
 
-def try_image(tag: str) -> tuple[str, ...]:
-    """Show an image as `look_at_images` does, create a container from it, and remove that again."""
-    return ("sh", "-c", _TRY_IMAGE, "sh", tag)
+def try_image(tag: str, replaced: Sequence[str]) -> tuple[str, ...]:
+    """Show an image as `look_at_images` does, create a container from it, and remove that again.
+
+    Then remove the images `replaced`, by id; those in use stay.
+    """
+    return ("sh", "-c", _TRY_IMAGE, "sh", tag, *replaced)
 
 
-def load_image() -> tuple[str, ...]:
-    """Read an archive from standard input."""
-    return ("docker", "load", "--quiet")
+def receive_image(tag: str, replaced: Sequence[str]) -> tuple[str, ...]:
+    """Load an archive from standard input, then as `try_image`. Nothing is shown when the engine refuses it."""
+    return ("sh", "-c", _RECEIVE_IMAGE, "sh", tag, *replaced)
 
 
 def pull_image(reference: str) -> tuple[str, ...]:

@@ -17,6 +17,8 @@ from deploy.errors import DeployError
 from deploy.image import MARK, TOP, Image
 from deploy.packing import GZIP, PLAIN, ZSTD, Codec
 
+# An engine names its machine as the kernel does, an image as Go does.
+_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm", "i686": "386"}
 _SLACK = 64 << 20  # bytes that shall stay free on a host's disk
 
 
@@ -58,17 +60,16 @@ def parse_store(said: str) -> Store:
     Raises DeployError when the engine's own line is missing.
     """
     lines = [_object(line) for line in said.splitlines()]
-    about = {key: value for line in lines for key, value in line.items() if key in ("engine", "info")}
-    if not about.get("engine") or not about.get("info"):
+    about = next((line for line in lines if line.get("version")), None)
+    if not about:
         raise DeployError("the Docker engine did not say what it is", "log in there and try: docker info")
-    engine, info = about["engine"], about["info"]
     free = [int(line["free"]) * 1024 for line in lines if str(line.get("free", "")).isdigit()]
     return Store(
-        version=str(engine.get("Version", "")),
-        architecture=str(engine.get("Arch", "")),
-        system=str(engine.get("Os", "")),
-        containerd="io.containerd.snapshotter" in str(info.get("status")),
-        root=str(info.get("root", "")),
+        version=str(about["version"]),
+        architecture=_ARCHITECTURES.get(about["machine"], str(about["machine"])),
+        system=str(about["system"]),
+        containerd="io.containerd.snapshotter" in str(about["status"]),
+        root=str(about["root"]),
         free=min(free, default=None),
         images=tuple(_held(line) for line in lines if "layers" in line),
     )

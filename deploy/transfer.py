@@ -28,7 +28,7 @@ from deploy.sending import (
     plan_push,
     replaced,
 )
-from deploy.session import Session, on_all
+from deploy.session import Done, Session, on_all
 from deploy.supply import Supply
 
 Tell = Callable[[str, int, int], None]
@@ -91,7 +91,8 @@ def foresee(sessions: Iterable[Session], base: str, folder: Path | None, tag: st
 def look(session: Session) -> Store:
     """Ask a host's engine what it is and has. Raises DeployError when it has none that answers."""
     done = session.run(commands.look_at_images(), timeout_s=_LOOK_S, check=False)
-    if done.code:
+    # `docker info` ends with 0 also when no engine answered.
+    if done.code or '"version":""' in done.out:
         raise _engine_fault(done.err)
     return parse_store(done.out)
 
@@ -157,36 +158,28 @@ def _bring(session: Session, goods: _Goods, bases: Results[Base]) -> Pushed:
 def _deliver(session: Session, goods: _Goods, store: Store, sending: Sending) -> Pushed:
     """Send, and have the host prove it; where that fails, once more with all layers."""
     sent = 0
-    whole = everything(goods.image, "all layers: what was there did not do")
-    for attempt in (sending, whole):
-        said = ""
-        if not attempt.there:
-            size, said = _send(session, goods, store, attempt)
-            sent += size
-        if not (fault := _proof_fault(session, goods.image)):
-            if old := replaced(goods.image, store):
-                # Those in use are refused by the engine, which is as wanted: the next push asks again.
-                session.run(commands.remove_images(old), timeout_s=_TRY_S, check=False)
+    old = replaced(goods.image, store)
+    for attempt in (sending, everything(goods.image, "all layers: what was there did not do")):
+        if attempt.there:
+            done = session.run(commands.try_image(goods.image.tag, old), timeout_s=_TRY_S, check=False)
+        else:
+            parcel = _parcel(goods, store, attempt)
+            argv, told = commands.receive_image(goods.image.tag, old), _told(session.host.name, parcel, goods.tell)
+            done = session.run(argv, input=told, timeout_s=None, check=False)
+            sent += parcel.size
+        if not (fault := _fault(session, goods.image, done)):
             return Pushed(sent, attempt.why)
         if attempt.layers == goods.image.layers:
             break
-    raise DeployError(f"{goods.image.tag} was sent, but {fault}{said and f': {said}'}", "push again")
+    raise DeployError(f"{goods.image.tag} was sent, but {fault}", "push again")
 
 
-def _send(session: Session, goods: _Goods, store: Store, sending: Sending) -> tuple[int, str]:
-    """Stream the archive into the host's `docker load`: its bytes, and the load's complaint.
-
-    Whether it worked is for the proof to find. Raises DeployError where sending more would not help.
-    """
+def _parcel(goods: _Goods, store: Store, sending: Sending) -> Archive:
+    """What `docker load` is to be given. Raises DeployError when it would not fit on the host's disk."""
     codec = codec_for(store)
     layers = goods.supply.take(sending.layers, codec)
     check_space(store, [layer.size for layer in layers])
-    parcel = archive(goods.image, layers, goods.supply.sizes(), codec)
-    told = _told(session.host.name, parcel, goods.tell)
-    done = session.run(commands.load_image(), input=told, timeout_s=None, check=False)
-    if done.code and any(word in done.err.lower() for word in _HOPELESS):
-        raise _engine_fault(done.err)
-    return parcel.size, _last_line(done.err) if done.code else ""
+    return archive(goods.image, layers, goods.supply.sizes(), codec)
 
 
 def _told(host: str, parcel: Archive, tell: Tell) -> Iterator[bytes]:
@@ -210,16 +203,17 @@ def _pulled(session: Session, goods: _Goods) -> bool:
     )
 
 
-def _proof_fault(session: Session, image: Image) -> str:
-    """Have the host show the image and create a container from it: what `docker load` says is no proof.
+def _fault(session: Session, image: Image, done: Done) -> str:
+    """What is wrong with the image that the host was to show and to create a container from; or nothing.
 
-    Returns what is wrong, or nothing. An image of ours that cannot be used is removed: engines from 27 on keep one
-    whose layers they did not get.
+    What `docker load` says itself is no proof: engines from 27 on load and name an image whose layers they did not get.
+    Such a one is removed. Raises DeployError where sending more would not help.
     """
-    done = session.run(commands.try_image(image.tag), timeout_s=_TRY_S, check=False)
+    if done.code and any(word in done.err.lower() for word in _HOPELESS):
+        raise _engine_fault(done.err)
     shown = next(iter(done.out.splitlines()), "")
     if not shown:
-        return "is not there"
+        return f"the engine refuses it: {_last_line(done.err)}"
     held = parse_image(shown)
     if held.layers != image.layers or held.mark != image.mark:
         return "the name stands for another image"

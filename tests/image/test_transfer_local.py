@@ -20,7 +20,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from deploy import commands, session, transfer
+from deploy import session, transfer
 from deploy.errors import DeployError
 from deploy.layer_cache import LayerCache
 from tests.waiting import until
@@ -167,7 +167,7 @@ def test_a_second_push_sends_nothing_and_says_so(push, there):
     push()
     there.asked.clear()
     assert push() == transfer.Pushed(0, "already there")
-    assert commands.load_image() not in there.asked
+    assert not [argv for argv in there.asked if any("docker load" in word for word in argv)]
 
 
 def test_a_change_of_code_sends_the_code_alone_and_the_image_it_replaces_goes(push, there, folder):
@@ -213,7 +213,7 @@ def test_layers_that_vanish_between_question_and_answer_are_sent_after_all(push,
     (folder / "train.py").write_text("print(4)\n")
 
     def vanish(argv):
-        if tuple(argv) == commands.load_image():
+        if any("docker load" in word for word in argv):
             there.before = lambda argv: None
             there.docker("image", "rm", "muster-test:run")
 
@@ -248,7 +248,7 @@ def test_a_base_only_the_host_has_gets_the_code_alone(push, there, base, folder,
 
 def test_a_base_nobody_has_is_a_fault_that_says_why(there, folder):
     absent = "localhost:1/absent:1"  # port 1: nobody serves a registry there
-    with pytest.raises(DeployError, match=r"neither on this machine nor on there, which cannot pull it: .*refused"):
+    with pytest.raises(DeployError, match=r"neither on this machine nor on there, which cannot pull it: .*127.0.0.1:1"):
         transfer.push([there], absent, folder, "muster-test:run", lambda *told: None)
 
 

@@ -158,8 +158,8 @@ def test_a_host_is_read_past_anything_else_on_the_lines():
     said = "\n".join(
         [
             "WARNING: No swap limit support",
-            '{"engine":{"Version":"29.0.1","Arch":"arm64","Os":"linux"}}',
-            '{"info":{"status":[["driver-type","io.containerd.snapshotter.v1"]],"root":"/var/lib/docker"}}',
+            '{"version":"29.0.1","machine":"aarch64","system":"linux",'
+            '"status":[["driver-type","io.containerd.snapshotter.v1"]],"root":"/var/lib/docker"}',
             "/var/lib/docker",
             '{"free":"1024"}',
             f'{{"id":"sha256:1","tags":["a:1"],"labels":null,"layers":["{A}"]}}',
@@ -178,7 +178,7 @@ def test_a_host_is_read_past_anything_else_on_the_lines():
     )
 
 
-@pytest.mark.parametrize("said", ["", "Welcome!", '{"engine":null}'])
+@pytest.mark.parametrize("said", ["", "Welcome!", '{"version":""}'])
 def test_an_engine_that_says_nothing_is_a_fault(said):
     with pytest.raises(DeployError, match="did not say what it is"):
         parse_store(said)
