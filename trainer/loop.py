@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import torch.distributed as dist
@@ -77,6 +78,13 @@ class Training:
                 return self._stop()
             self._keep(last)
         return self._finish()
+
+    def close(self) -> None:
+        """Have everything on the disk that was to be written, however the run ended."""
+        with suppress(TrainError):  # told by the writer already
+            if self.writer:
+                self.writer.finish()
+        self.meter.close()
 
     def _stream(self) -> tuple[Iterator[Any], list[int]]:
         config, ranks = self.config, self.ranks
@@ -192,7 +200,6 @@ class Training:
         if self.evaluated_at != self.position.step:  # resumed with no step left to do
             self._evaluate()
         last_good, fault = self._settle_checkpoints()
-        self.meter.close()
         if fault:
             raise TrainError(
                 f"trained to the end, but the last checkpoint is not on the disk: {fault}",
@@ -205,7 +212,6 @@ class Training:
         self.say(f"asked to stop: writing a checkpoint at step {self.position.step}")
         self._save(None)
         last_good, fault = self._settle_checkpoints()
-        self.meter.close()
         if fault:
             raise TrainError(
                 f"stopped at step {self.position.step}, but its checkpoint failed: {fault}",
@@ -223,7 +229,6 @@ class Training:
         mine = self.strategy.bad_loss
         dist.all_gather_object(bad, None if mine is None else (mine, self.ranks.node))
         last_good, _ = self._settle_checkpoints()
-        self.meter.close()
         rank, (loss, node) = next((i, one) for i, one in enumerate(bad) if one is not None)
         raise TrainError(
             f"the loss is {loss} on rank {rank} ({node}) at step {self.position.step + 1}; no optimizer took that step",

@@ -98,7 +98,11 @@ def run(config: Config, ranks: Ranks) -> int:
     except Exception as fault:
         if lost_peer(fault):
             console.always(f"rank {ranks.rank} ({ranks.node}): another rank went away: {str(fault).strip()}")
-            return FAILED
+            # Everything is written. Python would take another second to take torch down, and torchrun waits for
+            # that before it brings the ranks back.
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(FAILED)
         known = fault if isinstance(fault, TrainError) else TrainError(f"{type(fault).__name__}: {fault}")
         if known is not fault:
             console.always(traceback.format_exc())
@@ -127,7 +131,10 @@ def _train(config: Config, ranks: Ranks, group: Group, folder: RankFolder, conso
     recipe = recipes.load(config.recipe)
     data = recipes.build_datasets(recipe, Path(config.data) if config.data else None)
     training = Training(config, recipe, data, group, ranks, folder, console.say, lambda: stop.asked)
-    return training.run()
+    try:
+        return training.run()
+    finally:
+        training.close()
 
 
 def _open_folder(config: Config, ranks: Ranks, group: Group, console: Console) -> RankFolder:

@@ -10,7 +10,6 @@ import os
 import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -66,10 +65,18 @@ class Court:
             return Verdict(**json.loads(self._store.compare_set(_KEY, "", text)))
         return verdict
 
-    def heard(self, patience_seconds: float = 1.0) -> Verdict | None:
-        """The verdict another rank posted; None when there is none within the patience or the store is gone."""
+    def heard(self, patience_seconds: float = 0.3) -> Verdict | None:
+        """The verdict another rank posted; None when there is none within the patience or the store is gone.
+
+        A rank posts its verdict before it leaves, so whoever misses it finds the verdict there or not at all. Asked
+        for, not waited for: the store's own waiting takes a second to say that it was in vain.
+        """
+        end = time.monotonic() + patience_seconds
         with suppress(Exception):
-            self._store.wait([_KEY], timedelta(seconds=patience_seconds))
+            while not self._store.check([_KEY]):
+                if time.monotonic() > end:
+                    return None
+                time.sleep(0.02)
             return Verdict(**json.loads(self._store.get(_KEY)))
         return None
 
