@@ -12,6 +12,7 @@ _WORDS = (
     "broken pipe",
     "socket timeout",
     "timed out",
+    "caused pair closure",
     "got 0 bytes",
     "recvvalue failed",
     "connectfullmesh failed",
