@@ -8,7 +8,7 @@ from collections.abc import Callable
 from fabric import Connection, task
 from invoke.exceptions import Exit
 
-from deploy import deploy_launch, task_end
+from deploy import deploy_home, deploy_launch, launch, task_end
 from deploy.deploy_launch import Options
 from deploy.errors import DONE
 from deploy.report import Report
@@ -80,6 +80,44 @@ def stop(context: Connection, hosts: str = "", cluster: str = "", run: str = "")
     """Ask a run on real hosts to stop, with a checkpoint."""
     report = Report()
     _end(report, lambda: deploy_launch.stop(Options(hosts, cluster, run), report))
+
+
+@task(help=_RUN)  # type: ignore[untyped-decorator]
+def fetch(context: Connection, hosts: str = "", cluster: str = "", run: str = "") -> None:
+    """Bring a run's checkpoints, logs and metrics home, and build its report."""
+
+    def work() -> int:
+        print(launch.shown(deploy_home.fetch(Options(hosts, cluster).load(), run)))
+        return DONE
+
+    _end(Report(), work)
+
+
+@task(
+    help={
+        **_RUN,
+        **_JSON,
+        "rank": "one rank's own log, whole",
+        "since": "only what is newer: 10m, or a time as 2026-11-21T03:00:00Z",
+    }
+)  # type: ignore[untyped-decorator]
+def logs(
+    context: Connection,
+    hosts: str = "",
+    cluster: str = "",
+    run: str = "",
+    rank: str = "",
+    since: str = "",
+    json: bool = False,
+) -> None:
+    """What a run's consoles said so far, in the order of time."""
+
+    def work() -> int:
+        for line in deploy_home.logs(Options(hosts, cluster).load(), run, rank, since):
+            print(jsons.dumps({"line": line}) if json else line)
+        return DONE
+
+    _end(Report(json), work)
 
 
 def down_hosts(hosts: str, cluster: str, run: str, report: Report) -> int:

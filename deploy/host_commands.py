@@ -142,7 +142,7 @@ def remove_folder(folder: str) -> tuple[str, ...]:
 
 def take_home(folder: str) -> tuple[str, ...]:
     """A run folder as a gzipped tar stream, in base64 lines."""
-    script = 'cd "$1" && tar -czf - --exclude=./nodes/.* . | base64'
+    script = 'cd "$1" && tar -czf - --exclude="./nodes/.*" . | base64'
     return ("sh", "-c", script, "take", folder)
 
 

@@ -1,0 +1,158 @@
+"""`fab deploy` on the rack, end to end: as a user types it, and as things go wrong."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+
+import pytest
+
+from tests import waiting
+
+HOME = Path(__file__).resolve().parents[2]
+FAB = Path(sys.executable).with_name("fab")
+BASE = "muster-trainer:cpu"
+
+
+class Control:
+    """The control side: fab on this machine, with the rack's SSH settings. `run` is the id of the test's own run."""
+
+    def __init__(self, rack):
+        self.rack, self.hosts = rack, rack.hosts[:2]
+        self.run = f"test-{uuid.uuid4().hex[:8]}"
+        self.dir = HOME / "runs" / self.run
+        self.environment = {**os.environ, "MUSTER_SSH_CONFIG": str(rack.ssh_config)}
+
+    def line(self, task, *words, hosts=None):
+        return [FAB, task, "--hosts", ",".join(hosts or self.hosts), *words]
+
+    def fab(self, task, *words, hosts=None):
+        line = self.line(task, *words, hosts=hosts)
+        return subprocess.run(line, cwd=HOME, env=self.environment, capture_output=True, text=True, timeout=300)
+
+    def start(self, *words):
+        """`fab deploy` in the background, its narration thrown away."""
+        line = self.line("deploy", "--name", self.run, "--image", BASE, *words)
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        return subprocess.Popen(line, cwd=HOME, env=self.environment, **quiet)
+
+    def deploy(self, *words, hosts=None):
+        return self.fab("deploy", "--name", self.run, "--image", BASE, *words, hosts=hosts)
+
+    def containers(self):
+        """Containers of our run on its hosts, running or not."""
+        command = ("docker", "ps", "--all", "--quiet", "--filter", f"label=muster.run={self.run}")
+        return [line for host in self.hosts for line in self.rack.on(host, *command).split()]
+
+    def traces(self):
+        """What of our run is to be seen on its hosts beside its run folder: containers, variables, locks, followers."""
+        files = f"ls -d ~/.muster/runs/{self.run}.env ~/.muster/lock-*[!p] 2>/dev/null"
+        look = f"{files}; pgrep -f '[m]uster-{self.run}'; true"
+        return self.containers() + [line for host in self.hosts for line in self.rack.on(host, look).split()]
+
+    def step(self):
+        """The step that rank 0 has reached, as far as it came home."""
+        return max((event["step"] for event in waiting.events(self.dir, 0, "step")), default=0)
+
+    def outcome(self):
+        return json.loads((self.dir / "outcome.json").read_text())
+
+
+@pytest.fixture
+def control(rack):
+    made = Control(rack)
+    yield made
+    made.fab("down", "--run", made.run)
+    for host in made.hosts:
+        rack.on(host, f"rm -rf ~/.muster/runs/{made.run}")
+    shutil.rmtree(made.dir, ignore_errors=True)
+
+
+def test_a_users_own_script_runs_on_all_hosts_and_leaves_no_container(control):
+    done = control.deploy("--folder", "examples", "--run", "ddp.py --epochs 2")
+    assert done.returncode == 0, done.stderr
+    for rank, host in enumerate(control.hosts):
+        assert f"rank {rank} of 2: epoch 2" in (control.dir / "logs" / f"{host}.log").read_text()
+    assert control.outcome()["verdict"] == "done"
+    assert (control.dir / "report.html").stat().st_size > 10_000
+    waiting.until(lambda: not control.traces(), "the hosts to be clean")
+
+
+def test_ctrl_c_stops_all_hosts_with_a_checkpoint_that_fetch_brings_home(control):
+    fab = control.start("--args", "--steps 100000")
+    waiting.until(lambda: control.step() >= 10, "steps to come home", 120)
+    fab.send_signal(signal.SIGINT)
+    assert fab.wait(60) == 75
+    assert control.outcome()["verdict"] == "stopped"
+    waiting.until(lambda: not control.traces(), "the hosts to be clean")
+    fetched = control.fab("fetch", "--run", control.run)
+    assert fetched.returncode == 0, fetched.stderr
+    saved = list(control.dir.glob("checkpoints/step-*/state.pt"))
+    assert saved
+    assert {path.name for path in control.dir.glob("logs/rank-*.log")} == {"rank-0.log", "rank-1.log"}
+
+
+def test_a_killed_control_side_leaves_the_run_going_and_attach_sees_its_end(control):
+    fab = control.start("--args", "--steps 100000")
+    waiting.until(lambda: control.step() >= 10, "steps to come home", 120)
+    fab.kill()
+    fab.wait()
+    before = control.step()
+    assert len(control.containers()) == 2
+    attached = subprocess.Popen(control.line("attach", "--run", control.run), cwd=HOME, env=control.environment)
+    waiting.until(lambda: control.step() > before, "steps after the attach", 60)
+    stopped = control.fab("stop", "--run", control.run)
+    assert stopped.returncode == 0, stopped.stderr
+    assert attached.wait(60) == 75
+    assert control.outcome()["verdict"] == "stopped"
+    waiting.until(lambda: not control.traces(), "the hosts to be clean")
+
+
+def test_a_failing_script_is_told_with_its_host_and_code(control, tmp_path):
+    (tmp_path / "train.py").write_text("import os, sys\nsys.exit(3 if os.environ['RANK'] == '1' else 0)\n")
+    done = control.deploy("--folder", str(tmp_path), "--run", "train.py")
+    assert done.returncode == 1
+    assert control.hosts[1] in done.stderr
+    assert "exitcode  : 3" in (control.dir / "logs" / f"{control.hosts[1]}.log").read_text()
+    waiting.until(lambda: not control.traces(), "the hosts to be clean")
+
+
+def test_every_failing_host_is_named_and_the_good_one_is_left_clean(control):
+    good = control.hosts[0]
+    done = control.deploy("--args", "--steps 10", hosts=[good, "no-such-host.invalid", f"{control.hosts[1]}:2299"])
+    assert done.returncode == 1
+    assert "2 of 3 hosts failed" in done.stderr
+    assert "no-such-host.invalid" in done.stderr
+    assert "2299" in done.stderr
+    assert not control.dir.exists()
+    assert control.rack.on(good, f"ls -d ~/.muster/runs/{control.run} 2>/dev/null || echo none") == "none"
+    assert not control.traces()
+
+
+def test_a_node_that_cannot_start_takes_the_others_back(control):
+    good, second = control.hosts
+    control.rack.on(second, "mkdir -p ~/.muster/runs && chmod 500 ~/.muster/runs")
+    try:
+        done = control.deploy("--args", "--steps 10")
+        assert done.returncode == 1
+        assert f"{second}: {second} was not started" in done.stderr
+        assert "Permission denied" in done.stderr
+        assert f"{control.run} started" in control.rack.on(good, "cat ~/.muster/audit.log")
+        assert control.rack.on(good, f"ls -d ~/.muster/runs/{control.run} 2>/dev/null || echo none") == "none"
+        assert not control.traces()
+        assert not control.dir.exists()
+    finally:
+        control.rack.on(second, "chmod 700 ~/.muster/runs")
+
+
+def test_a_dry_run_prints_every_command_and_does_nothing(control):
+    done = control.fab("deploy", "--image", BASE, "--folder", "examples", "--run", "ddp.py", "--dry-run")
+    assert done.returncode == 0, done.stderr
+    for host in control.hosts:
+        assert f"{host}: start {host}" in done.stdout
+    assert done.stdout.count("docker run --detach") == 2
+    assert not control.traces()
