@@ -10,7 +10,7 @@ from invoke.exceptions import Exit
 
 from deploy import deploy_home, deploy_launch, launch, task_end
 from deploy.deploy_launch import Options
-from deploy.errors import DONE
+from deploy.errors import DONE, UsageError
 from deploy.report import Report
 
 _WHERE = {"hosts": "user@a:port,b", "cluster": "a file as cluster.toml; default: the one of this folder"}
@@ -47,14 +47,14 @@ def deploy(
     """Train on real hosts: push, start, follow to the end."""
     options = Options(hosts, cluster, run, args, folder, image, name, detach, dry_run)
     report = Report(json)
-    _end(report, lambda: deploy_launch.deploy(options, report))
+    _end(context, report, lambda: deploy_launch.deploy(options, report))
 
 
 @task(help={**_RUN, **_JSON})  # type: ignore[untyped-decorator]
 def attach(context: Connection, hosts: str = "", cluster: str = "", run: str = "", json: bool = False) -> None:
     """Follow a run that goes on, to its end."""
     report = Report(json)
-    _end(report, lambda: deploy_launch.attach(Options(hosts, cluster, run), report))
+    _end(context, report, lambda: deploy_launch.attach(Options(hosts, cluster, run), report))
 
 
 @task(help={**_WHERE, **_JSON})  # type: ignore[untyped-decorator]
@@ -72,14 +72,14 @@ def status(context: Connection, hosts: str = "", cluster: str = "", json: bool =
                     print(f"{run}  {host}  {node.status}{code}  {node.command}")
         return DONE
 
-    _end(Report(json), work)
+    _end(context, Report(json), work)
 
 
 @task(help=_RUN)  # type: ignore[untyped-decorator]
 def stop(context: Connection, hosts: str = "", cluster: str = "", run: str = "") -> None:
     """Ask a run on real hosts to stop, with a checkpoint."""
     report = Report()
-    _end(report, lambda: deploy_launch.stop(Options(hosts, cluster, run), report))
+    _end(context, report, lambda: deploy_launch.stop(Options(hosts, cluster, run), report))
 
 
 @task(help=_RUN)  # type: ignore[untyped-decorator]
@@ -90,7 +90,7 @@ def fetch(context: Connection, hosts: str = "", cluster: str = "", run: str = ""
         print(launch.shown(deploy_home.fetch(Options(hosts, cluster).load(), run)))
         return DONE
 
-    _end(Report(), work)
+    _end(context, Report(), work)
 
 
 @task(
@@ -117,7 +117,7 @@ def logs(
             print(jsons.dumps({"line": line}) if json else line)
         return DONE
 
-    _end(Report(json), work)
+    _end(context, Report(json), work)
 
 
 def down_hosts(hosts: str, cluster: str, run: str, report: Report) -> int:
@@ -125,5 +125,11 @@ def down_hosts(hosts: str, cluster: str, run: str, report: Report) -> int:
     return deploy_launch.down(Options(hosts, cluster, run), report)
 
 
-def _end(report: Report, work: Callable[[], int]) -> None:
-    raise Exit(code=task_end.code_of(report, work))
+def _end(context: Connection, report: Report, work: Callable[[], int]) -> None:
+    def one() -> int:
+        # `fab --hosts a,b deploy` calls the task once for each host: N deploys where one was meant.
+        if getattr(context, "host", None):
+            raise UsageError("--hosts stands before the task's name", "write it behind: fab deploy --hosts a,b")
+        return work()
+
+    raise Exit(code=task_end.code_of(report, one))

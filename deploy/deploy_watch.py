@@ -154,7 +154,9 @@ class HostsGround:
             except DeployError as fault:
                 if self._closed.is_set():
                     return
-                self._say(f"{fault.message}: the run goes on; looking for the host again")
+                # The command that ran is ours and long; which host, and that it is lost, is what counts.
+                said = fault.message.partition(" while ")[0]
+                self._say(f"{said}: the run goes on; looking for the host again")
                 self._reopen(host)
             self._closed.wait(AGAIN_S if not mirror.over else 0)
 

@@ -156,3 +156,43 @@ def test_a_dry_run_prints_every_command_and_does_nothing(control):
         assert f"{host}: start {host}" in done.stdout
     assert done.stdout.count("docker run --detach") == 2
     assert not control.traces()
+
+
+def test_hosts_before_the_task_end_in_a_clear_word(control):
+    line = [FAB, "--hosts", ",".join(control.hosts), "deploy", "--name", control.run, "--args", "--steps 10"]
+    done = subprocess.run(line, cwd=HOME, env=control.environment, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    assert "fab deploy --hosts a,b" in done.stderr
+    assert not control.traces()
+
+
+def test_a_connection_that_is_cut_is_opened_again_and_the_run_goes_on(control):
+    fab = control.start("--args", "--steps 100000")
+    waiting.until(lambda: waiting.events(control.dir, 1, "step"), "steps of the second host to come home", 120)
+    control.rack.root(control.hosts[1], "sh", "-c", "pgrep -u muster sshd | xargs kill -9")
+    seen = len(waiting.events(control.dir, 1, "step"))
+    waiting.until(
+        lambda: len(waiting.events(control.dir, 1, "step")) > seen + 2, "the second host to be found again", 90
+    )
+    fab.send_signal(signal.SIGINT)
+    assert fab.wait(60) == 75
+    waiting.until(lambda: not control.traces(), "the hosts to be clean")
+
+
+def test_a_secret_reaches_the_ranks_and_is_nowhere_to_be_read(control, tmp_path):
+    (tmp_path / "train.py").write_text("import os\nprint(len(os.environ['HUSH']), 'letters', flush=True)\n")
+    tables = "".join(f'[[hosts]]\nname = "{host}"\n' for host in control.hosts)
+    (tmp_path / "cluster.toml").write_text(tables + '[job]\nsecrets = ["HUSH"]\n')
+    control.environment["HUSH"] = "sesame-4711"
+    words = ("--cluster", str(tmp_path / "cluster.toml"), "--folder", str(tmp_path), "--run", "train.py", "--detach")
+    done = control.deploy(*words)
+    assert done.returncode == 0, done.stderr
+    seen = "docker inspect muster-%s --format '{{json .Config.Labels}} {{json .Args}}'; grep -r . ~/.muster; ps ax"
+    for host in control.hosts:
+        shown = control.rack.on(host, seen % control.run)
+        assert control.run in shown
+        assert "sesame" not in shown
+    attached = control.fab("attach", "--run", control.run)
+    assert attached.returncode == 0, attached.stderr
+    assert "11 letters" in (control.dir / "logs" / f"{control.hosts[0]}.log").read_text()
+    assert "sesame" not in done.stderr + done.stdout
