@@ -29,8 +29,7 @@ info=$(docker info --format '{_ENGINE_LINES}') || exit
 printf '%s\\n' "$info"
 df -Pk "${{info##*
 }}" 2>/dev/null | awk 'NR == 2 {{print "{{\\"free\\":\\"" $4 "\\"}}"}}'
-images=$(docker image ls --quiet --no-trunc | sort -u)
-[ -z "$images" ] || docker image inspect --format '{_IMAGE_LINE}' $images
+docker image inspect --format '{_IMAGE_LINE}' $(docker image ls --quiet --no-trunc | sort -u) "$@" 2>/dev/null
 exit 0
 """
 # A connection that is cut between the two leaves no container: they are one command.
@@ -44,9 +43,12 @@ _TRY_IMAGE = f": try the image\nimage=$1; shift{_TRY}"
 _RECEIVE_IMAGE = f": receive the image\nimage=$1; shift\ndocker load --quiet >&2 || exit{_TRY}"
 
 
-def look_at_images() -> tuple[str, ...]:
-    """What a host's engine is, its free disk space, and the layers of every image it has."""
-    return ("sh", "-c", _LOOK_AT_IMAGES)
+def look_at_images(names: Sequence[str]) -> tuple[str, ...]:
+    """What a host's engine is, its free disk space, and the layers of every image it has.
+
+    The containerd store leaves some images out of its list though they can be used; those of `names` are shown anyhow.
+    """
+    return ("sh", "-c", _LOOK_AT_IMAGES, "sh", *names)
 
 
 def try_image(tag: str, replaced: Sequence[str]) -> tuple[str, ...]:

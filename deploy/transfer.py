@@ -83,14 +83,16 @@ def foresee(sessions: Iterable[Session], base: str, folder: Path | None, tag: st
     bases = _find_base(sessions, base, pull=False)
     if not bases.values:
         return on_all(sessions, lambda session: Sending((), False, f"{base} would be pulled there first"))
+    base_image = _agreed(bases)
     code = code_layer.pack(folder) if folder else None
-    image = run_image(_agreed(bases), digest(code) if code else None, tag)
-    return on_all(sessions, lambda session: plan_push(image, look(session)))
+    image = run_image(base_image, digest(code) if code else None, tag)
+    return on_all(sessions, lambda session: plan_push(image, look(session, image, base_image)))
 
 
-def look(session: Session) -> Store:
+def look(session: Session, image: Image, base: Base) -> Store:
     """Ask a host's engine what it is and has. Raises DeployError when it has none that answers."""
-    done = session.run(commands.look_at_images(), timeout_s=_LOOK_S, check=False)
+    names = (image.tag, base.name, *base.sources)
+    done = session.run(commands.look_at_images(names), timeout_s=_LOOK_S, check=False)
     # `docker info` ends with 0 also when no engine answered.
     if done.code or '"version":""' in done.out:
         raise _engine_fault(done.err)
@@ -147,10 +149,10 @@ def _bring(session: Session, goods: _Goods, bases: Results[Base]) -> Pushed:
             f"{host} has another {goods.base.name} than {next(iter(bases.values))}",
             "name the base by its digest (name@sha256:...), so that all hosts pull the same",
         )
-    store = look(session)
+    store = look(session, goods.image, goods.base)
     sending = plan_push(goods.image, store)
     if _lacks_base(goods, sending) and _pulled(session, goods):
-        store = look(session)
+        store = look(session, goods.image, goods.base)
         sending = plan_push(goods.image, store)
     return _deliver(session, goods, store, sending)
 

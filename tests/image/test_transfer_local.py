@@ -237,6 +237,16 @@ def test_a_push_cut_in_the_middle_leaves_nothing_and_the_next_one_works(push, th
     assert push().sent_bytes > BASE_BYTES
 
 
+def test_on_a_base_that_came_another_way_only_code_is_sent_and_then_nothing(push, there, base, tmp_path):
+    saved = subprocess.run(["docker", "save", base], capture_output=True, check=True).stdout
+    there.run(("docker", "load"), input=[saved])
+    assert push().sent_bytes < 130_000
+    assert not list((tmp_path / "layers").glob("*"))
+    there.docker("image", "rm", base)
+    assert push().sent_bytes == 0
+    there.docker("rm", there.docker("create", "muster-test:run", "true"))
+
+
 def test_a_base_only_the_host_has_gets_the_code_alone(push, there, base, folder, tmp_path):
     push()
     there.docker("tag", "muster-test:run", "only-there:1")
