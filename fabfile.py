@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from deploy.deploy_tasks import attach, deploy, fetch, logs, status, stop
+from deploy.deploy_tasks import attach, deploy, fetch, logs, status, stop, trust, unlock
 from deploy.tasks import down, report, runs, up
 
-__all__ = ["attach", "deploy", "down", "fetch", "logs", "report", "runs", "status", "stop", "up"]
+__all__ = ["attach", "deploy", "down", "fetch", "logs", "report", "runs", "status", "stop", "trust", "unlock", "up"]

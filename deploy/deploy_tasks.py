@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json as jsons
+import sys
 from collections.abc import Callable
 
 from fabric import Connection, task
 from invoke.exceptions import Exit
 
-from deploy import deploy_home, deploy_launch, launch, task_end
+from deploy import deploy_home, deploy_launch, host_lock, launch, session, task_end
 from deploy.deploy_launch import Options
 from deploy.errors import DONE, UsageError
 from deploy.report import Report
@@ -118,6 +119,38 @@ def logs(
         return DONE
 
     _end(context, Report(json), work)
+
+
+@task(help=_WHERE)  # type: ignore[untyped-decorator]
+def trust(context: Connection, hosts: str = "", cluster: str = "") -> None:
+    """Show the keys of hosts that are not known yet, and ask whether to trust them."""
+    report = Report()
+
+    def work() -> int:
+        for host, words in session.trust(Options(hosts, cluster).load().hosts, _ask, report.note).all().items():
+            print(f"{host}  {words}")
+        return DONE
+
+    _end(context, report, work)
+
+
+@task(help=_WHERE)  # type: ignore[untyped-decorator]
+def unlock(context: Connection, hosts: str = "", cluster: str = "") -> None:
+    """Take a deploy's lock off hosts, where its holder is gone for good."""
+
+    def work() -> int:
+        with session.open_all(Options(hosts, cluster).load().hosts) as opened:
+            for host, holder in host_lock.break_lock(opened.all().values()).all().items():
+                print(f"{host}  {f'was held by {holder}' if holder else 'was not locked'}")
+        return DONE
+
+    _end(context, Report(), work)
+
+
+def _ask(question: str) -> bool:
+    if not sys.stdin.isatty():
+        raise UsageError("there is nobody to ask whether to trust a host", "run `fab trust` on a terminal")
+    return input(f"{question} [y/N] ").strip().lower() in ("y", "yes")
 
 
 def down_hosts(hosts: str, cluster: str, run: str, report: Report) -> int:
