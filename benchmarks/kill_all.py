@@ -83,13 +83,15 @@ def _trials(
         run.finish()
         lasted = time.monotonic() - met
     expected = weights(reference)
-    while tally.kills < trials:
-        folder = nodes.run_folder(scratch, f"{name}-{tally.kills}")
+    for number in itertools.count():
+        if tally.kills >= trials:
+            return tally
+        folder = nodes.run_folder(scratch, f"{name}-{number}")
         kills = _killed_until_done(folder, start, readable, min(MOST_KILLS, trials - tally.kills), lasted, draw, tally)
         same = kills > 0 and _done(folder) and equal(weights(folder), expected)
         tally.identical += same * kills
         say(f"{name} {tally.kills}/{trials}: {kills} kills in this run, identical {same}")
-    return tally
+    raise AssertionError("unreachable")
 
 
 def _killed_until_done(

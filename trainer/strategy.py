@@ -16,8 +16,6 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch._C._distributed_c10d import GradBucket
-from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 from torch.nn.parallel import DistributedDataParallel
 
 from trainer.clock import Clock
@@ -61,7 +59,6 @@ class Strategy:
         self._reduced_from = self._clock.mark()
         self._update_span: list[tuple[Any, Any]] = []
         self.bad_loss: float | None = None
-        self._ddp.register_comm_hook(None, lambda _, bucket: self._timed_allreduce(bucket))
         self._call: nn.Module = torch.compile(self._ddp) if config.compile else self._ddp  # type: ignore[assignment]
         self.optimizer = self._make_optimizer()
         self.scheduler = torch.optim.lr_scheduler.LambdaLR(self.optimizer, lr_factor(config))
@@ -74,11 +71,10 @@ class Strategy:
                 return self.recipe.optimizer(self.model, self.config.lr)
         return torch.optim.AdamW(self.model.parameters(), lr=self.config.lr, weight_decay=0.01, fused=True)
 
-    def _timed_allreduce(self, bucket: GradBucket) -> torch.futures.Future[Tensor]:
-        # Called when a bucket's gradients are ready: what passes between the last of these calls and the end of
-        # backward is time in which nothing was left to compute, i.e. waiting for the network and the other ranks.
+    def _all_computed(self, _: Tensor) -> None:
+        # Called when the last gradient of a backward is there: what passes between this and the end of backward is
+        # time in which nothing was left to compute, i.e. waiting for the network and the other ranks.
         self._reduced_from = self._clock.mark()
-        return allreduce_hook(dist.distributed_c10d._get_default_group(), bucket)
 
     def autocast(self) -> Any:
         """The context in which this run's precision computes a forward pass."""
@@ -91,14 +87,21 @@ class Strategy:
 
         After the first backward DDP regroups its gradient buckets, which changes the order in which three or more
         ranks' gradients are added, hence the last bit of the sums. Done here, every real step of a fresh or a resumed
-        process uses the final buckets, and a resumed run is bit-identical to one that never stopped.
+        process uses the final buckets, and a resumed run is bit-identical to one that never stopped. It also shows
+        whose gradient comes last.
         """
         buffers = copy.deepcopy(dict(self.model.named_buffers()))
         kept = random_state(self.group.device)
         self._ddp.train()
         with self.autocast():
             loss = compute_loss(self.recipe, self._call, to_device(piece, self.group.device))
+        order: list[Tensor] = []
+        watchers = [parameter.register_post_accumulate_grad_hook(order.append) for parameter in self._parameters]
         (loss * 0).backward()
+        for watcher in watchers:
+            watcher.remove()
+        if order:
+            order[-1].register_post_accumulate_grad_hook(self._all_computed)
         self.optimizer.zero_grad()
         with torch.no_grad():
             for name, buffer in self.model.named_buffers():
