@@ -1,8 +1,7 @@
-"""`fab --list` shows what there is to do. The work is in deploy/tasks.py."""
+"""`fab --list` shows what there is to do. The tasks are listed in deploy/cli.py, which also makes them `muster`."""
 
 from __future__ import annotations
 
-from deploy.deploy_tasks import attach, deploy, fetch, logs, status, stop, trust, unlock
-from deploy.tasks import down, report, runs, up
+from deploy.cli import namespace
 
-__all__ = ["attach", "deploy", "down", "fetch", "logs", "report", "runs", "status", "stop", "trust", "unlock", "up"]
+__all__ = ["namespace"]

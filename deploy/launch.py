@@ -25,7 +25,9 @@ from deploy.progress import State
 from deploy.report import Report
 
 HOME = Path(__file__).resolve().parent.parent
-RUNS = HOME / "runs"
+# Runs lie in the folder of whoever types `muster`; in a checkout, in that, also from a folder below.
+_IN_CHECKOUT = (HOME / "fabfile.py").is_file() and Path.cwd().is_relative_to(HOME)
+RUNS = (HOME if _IN_CHECKOUT else Path.cwd()) / "runs"
 DEFAULT_WORKERS = 2
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import sys
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -15,7 +16,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import chain
 
-import zstandard
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
 
 PIECE = 8 << 20  # bytes; larger gains nothing, smaller loses matches
 _MAGIC = {b"\x1f\x8b": "gz", b"\x28\xb5\x2f\xfd": "zst"}
@@ -30,7 +34,7 @@ class Codec:
 
 
 def _zstd(piece: bytes) -> bytes:
-    return zstandard.ZstdCompressor(level=6).compress(piece)
+    return zstd.compress(piece, level=6)
 
 
 def _gzip(piece: bytes) -> bytes:
@@ -101,6 +105,10 @@ def _gunzip(chunks: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _unzstd(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    reader = zstandard.ZstdDecompressor().decompressobj(read_across_frames=True)
+    reader = zstd.ZstdDecompressor()
     for chunk in chunks:
-        yield reader.decompress(chunk)
+        while chunk:
+            yield reader.decompress(chunk)
+            chunk = reader.unused_data
+            if reader.eof:
+                reader = zstd.ZstdDecompressor()

@@ -18,8 +18,8 @@ DEPLOY, TRAINER = HOME / "deploy", HOME / "trainer"
 DOORS = {
     "docker": {"deploy/engine*"},
     "rich": {"deploy/report"},
-    "fabric": {"deploy/session*", "deploy/tasks", "deploy/deploy_tasks", "fabfile"},
-    "invoke": {"deploy/session*", "deploy/tasks", "deploy/deploy_tasks", "fabfile"},
+    "fabric": {"deploy/session*", "deploy/*tasks"},
+    "invoke": {"deploy/session*", "deploy/*tasks", "deploy/cli"},
     "paramiko": {"deploy/session*"},
     "psutil": {"deploy/processes"},
     "torch": {"trainer/*"},
@@ -99,7 +99,7 @@ def name(path: Path) -> str:
 def test_the_layer_table_is_read() -> None:
     rows = layer_rows()
     assert ["errors"] in rows
-    assert rows[-1] == ["tasks"]
+    assert rows[-1] == ["cli"]
 
 
 @pytest.mark.parametrize("path", modules(DEPLOY), ids=lambda path: path.stem)
