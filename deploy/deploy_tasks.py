@@ -1,8 +1,7 @@
-"""The fab tasks for real hosts. tasks.py takes them in; faults become exit codes in task_end.py."""
+"""The fab tasks that act on real hosts; look_tasks.py has those that look. Faults become exit codes in task_end.py."""
 
 from __future__ import annotations
 
-import json as jsons
 import sys
 from collections.abc import Callable
 
@@ -14,15 +13,15 @@ from deploy.deploy_launch import Options
 from deploy.errors import DONE, UsageError
 from deploy.report import Report
 
-_WHERE = {"hosts": "user@a:port,b", "cluster": "a file as cluster.toml; default: the one of this folder"}
-_RUN = {**_WHERE, "run": "the run's id; not needed where only one goes on"}
-_JSON = {"json": "JSON lines on standard output"}
+WHERE = {"hosts": "user@a:port,b", "cluster": "a file as cluster.toml; default: the one of this folder"}
+RUN = {**WHERE, "run": "the run's id; not needed where only one goes on"}
+JSON = {"json": "JSON lines on standard output"}
 
 
 @task(
     help={
-        **_WHERE,
-        **_JSON,
+        **WHERE,
+        **JSON,
         "run": 'your script and its arguments, as for torchrun: --run "train.py --lr 3e-4"',
         "args": "options of Muster's own trainer, when there is no --run",
         "folder": "what to send along (default with --run: this folder)",
@@ -48,42 +47,24 @@ def deploy(
     """Train on real hosts: push, start, follow to the end."""
     options = Options(hosts, cluster, run, args, folder, image, name, detach, dry_run)
     report = Report(json)
-    _end(context, report, lambda: deploy_launch.deploy(options, report))
+    end(context, report, lambda: deploy_launch.deploy(options, report))
 
 
-@task(help={**_RUN, **_JSON})  # type: ignore[untyped-decorator]
+@task(help={**RUN, **JSON})  # type: ignore[untyped-decorator]
 def attach(context: Connection, hosts: str = "", cluster: str = "", run: str = "", json: bool = False) -> None:
     """Follow a run that goes on, to its end."""
     report = Report(json)
-    _end(context, report, lambda: deploy_launch.attach(Options(hosts, cluster, run), report))
+    end(context, report, lambda: deploy_launch.attach(Options(hosts, cluster, run), report))
 
 
-@task(help={**_WHERE, **_JSON})  # type: ignore[untyped-decorator]
-def status(context: Connection, hosts: str = "", cluster: str = "", json: bool = False) -> None:
-    """What runs on each host."""
-
-    def work() -> int:
-        for run, nodes in deploy_launch.runs_there(Options(hosts, cluster)).items():
-            for host, node in nodes.items():
-                if json:
-                    row = {"run": run, "host": host, "node": node.node, "state": node.status, "code": node.code}
-                    print(jsons.dumps(row))
-                else:
-                    code = "" if node.code is None else f" ({node.code})"
-                    print(f"{run}  {host}  {node.status}{code}  {node.command}")
-        return DONE
-
-    _end(context, Report(json), work)
-
-
-@task(help=_RUN)  # type: ignore[untyped-decorator]
+@task(help=RUN)  # type: ignore[untyped-decorator]
 def stop(context: Connection, hosts: str = "", cluster: str = "", run: str = "") -> None:
     """Ask a run on real hosts to stop, with a checkpoint."""
     report = Report()
-    _end(context, report, lambda: deploy_launch.stop(Options(hosts, cluster, run), report))
+    end(context, report, lambda: deploy_launch.stop(Options(hosts, cluster, run), report))
 
 
-@task(help=_RUN)  # type: ignore[untyped-decorator]
+@task(help=RUN)  # type: ignore[untyped-decorator]
 def fetch(context: Connection, hosts: str = "", cluster: str = "", run: str = "") -> None:
     """Bring a run's checkpoints, logs and metrics home, and build its report."""
 
@@ -91,37 +72,10 @@ def fetch(context: Connection, hosts: str = "", cluster: str = "", run: str = ""
         print(launch.shown(deploy_home.fetch(Options(hosts, cluster).load(), run)))
         return DONE
 
-    _end(context, Report(), work)
+    end(context, Report(), work)
 
 
-@task(
-    help={
-        **_RUN,
-        **_JSON,
-        "rank": "one rank's own log, whole",
-        "since": "only what is newer: 10m, or a time as 2026-11-21T03:00:00Z",
-    }
-)  # type: ignore[untyped-decorator]
-def logs(
-    context: Connection,
-    hosts: str = "",
-    cluster: str = "",
-    run: str = "",
-    rank: str = "",
-    since: str = "",
-    json: bool = False,
-) -> None:
-    """What a run's consoles said so far, in the order of time."""
-
-    def work() -> int:
-        for line in deploy_home.logs(Options(hosts, cluster).load(), run, rank, since):
-            print(jsons.dumps({"line": line}) if json else line)
-        return DONE
-
-    _end(context, Report(json), work)
-
-
-@task(help=_WHERE)  # type: ignore[untyped-decorator]
+@task(help=WHERE)  # type: ignore[untyped-decorator]
 def trust(context: Connection, hosts: str = "", cluster: str = "") -> None:
     """Show the keys of hosts that are not known yet, and ask whether to trust them."""
     report = Report()
@@ -131,10 +85,10 @@ def trust(context: Connection, hosts: str = "", cluster: str = "") -> None:
             print(f"{host}  {words}")
         return DONE
 
-    _end(context, report, work)
+    end(context, report, work)
 
 
-@task(help=_WHERE)  # type: ignore[untyped-decorator]
+@task(help=WHERE)  # type: ignore[untyped-decorator]
 def unlock(context: Connection, hosts: str = "", cluster: str = "") -> None:
     """Take a deploy's lock off hosts, where its holder is gone for good."""
 
@@ -144,7 +98,7 @@ def unlock(context: Connection, hosts: str = "", cluster: str = "") -> None:
                 print(f"{host}  {f'was held by {holder}' if holder else 'was not locked'}")
         return DONE
 
-    _end(context, Report(), work)
+    end(context, Report(), work)
 
 
 def _ask(question: str) -> bool:
@@ -158,7 +112,9 @@ def down_hosts(hosts: str, cluster: str, run: str, report: Report) -> int:
     return deploy_launch.down(Options(hosts, cluster, run), report)
 
 
-def _end(context: Connection, report: Report, work: Callable[[], int]) -> None:
+def end(context: Connection, report: Report, work: Callable[[], int]) -> None:
+    """Do a task's work and end with its exit code. Raises invoke's Exit, always."""
+
     def one() -> int:
         # `fab --hosts a,b deploy` calls the task once for each host: N deploys where one was meant.
         if getattr(context, "host", None):
