@@ -142,7 +142,13 @@ class DockerGround:
 
 def prepare_image(home: Path) -> None:
     """Bring the image up to date with the code; says something only when that takes a while. Raises DeployError."""
-    if processes.run(commands.build_image(str(home / "images/build.sh")), home) != 0:
+    script = home / "images/build.sh"
+    if not script.is_file():
+        raise DeployError(
+            "containers on this machine are built from Muster's checkout, which this is not",
+            "there: `make image up`; from here: `make up GROUND=processes`, or real hosts: `fab deploy --hosts a,b`",
+        )
+    if processes.run(commands.build_image(str(script)), home) != 0:
         raise DeployError(
             "the image was not built", "its last lines stand above; without it: `make up GROUND=processes`"
         )

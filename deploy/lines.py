@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Sequence
 
 from deploy.ending import Result
@@ -116,6 +117,14 @@ def result_parts(result: Result, state: State, seconds: float, where: str) -> li
 def error_lines(fault: DeployError) -> list[str]:
     """`error: ...` and, when there is one, `hint: ...`."""
     return [f"error: {fault.message}", *([f"hint: {fault.hint}"] if fault.hint else [])]
+
+
+def as_typed(text: str, program: str) -> str:
+    """Commands as this user types them: `fab` and `make` are the checkout's, `muster` is what pip installs."""
+    if program != "muster":
+        return text
+    text = re.sub(r"\bfab (?=[a-z])|\bmake (?=(?:up|down|runs|report)\b)", "muster ", text)
+    return re.sub(r"\b(RESUME|WORKERS|GROUND|RUN)=", lambda found: f"--{found[1].lower()}=", text)
 
 
 def run_cells(row: RunFacts) -> list[str]:

@@ -56,7 +56,7 @@ def check_processes(machine: MachineFacts) -> None:
     if not machine.torch:
         raise DeployError(
             f"this machine: {machine.python} cannot import torch, and local processes train with it",
-            "`make up` installs it into .venv; `make clean` first if .venv is damaged",
+            "in Muster's checkout `make clean up` installs it; elsewhere: pip install '.[trainer]' there",
         )
 
 

@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console, Group, RenderableType
@@ -31,6 +32,7 @@ _VERDICT_STYLES = {"done": "ok", "stopped": "warn", "running": "hint"}
 _REFRESH_S = 0.125
 _PLAIN_EVERY_S = 2.0
 _STORY_LINES = 4
+_PROGRAM = Path(sys.argv[0]).name
 # Of the view: headline, metrics, a line for the nodes left out, and the story.
 _LINES_BESIDE_NODES = 5 + _STORY_LINES
 
@@ -46,7 +48,7 @@ class Report:
 
     def note(self, text: str) -> None:
         """Narrate: what is being done and takes a while, or what came out unexpectedly."""
-        self._say(text, "quiet")
+        self._say(lines.as_typed(text, _PROGRAM), "quiet")
 
     def warn(self, text: str) -> None:
         """Something the user asked for goes another way."""
@@ -59,6 +61,7 @@ class Report:
 
     def error(self, fault: DeployError) -> None:
         """An expected fault, with its hint."""
+        fault = DeployError(lines.as_typed(fault.message, _PROGRAM), lines.as_typed(fault.hint, _PROGRAM), fault.code)
         for line, style in zip(lines.error_lines(fault), ("bad", "hint"), strict=False):
             label, _, rest = line.partition(": ")
             self._print(self._err, Text.assemble((f"{label}:", style), f" {rest}"))

@@ -4,7 +4,7 @@ import shlex
 
 import pytest
 
-from deploy import cli
+from deploy import cli, lines
 from deploy.errors import UsageError
 
 
@@ -39,3 +39,10 @@ def test_fab_and_muster_have_the_same_tasks():
 
     assert fabfile.namespace is cli.namespace
     assert {"deploy", "up", "status", "fetch"} <= set(cli.namespace.task_names)
+
+
+def test_hints_name_the_command_that_the_user_types():
+    hint = "`fab attach --hosts a`, then `make up RESUME=latest`; fabric and make image stay"
+    assert lines.as_typed(hint, "fab") == hint
+    typed = "`muster attach --hosts a`, then `muster up --resume=latest`; fabric and make image stay"
+    assert lines.as_typed(hint, "muster") == typed
