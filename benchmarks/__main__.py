@@ -20,6 +20,7 @@ FIGURES = (
     "data_parallel",
     "throughput",
     "startup",
+    "control_side",
     "kill_all",
     "kill_worker",
     "exactly_once",

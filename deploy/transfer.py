@@ -114,7 +114,7 @@ def _find_base(sessions: Sequence[Session], name: str, pull: bool) -> Results[Ba
                 raise DeployError(
                     f"{name} is neither on this machine nor on {session.host.name}, which cannot pull it: "
                     + _last_line(pulled.err),
-                    f"build or pull it here: docker image inspect {name}",
+                    _where_from(name),
                 )
             done = session.run(commands.inspect_image(name), timeout_s=_LOOK_S, check=False)
         if done.code:
@@ -122,6 +122,13 @@ def _find_base(sessions: Sequence[Session], name: str, pull: bool) -> Results[Ba
         return base_of(name, json.loads(done.out)[0])
 
     return on_all(sessions, ask)
+
+
+def _where_from(name: str) -> str:
+    if name.startswith("muster-trainer:"):
+        target = name.partition(":")[2]
+        return f"build it in Muster's checkout: make image{' TARGET=gpu' if target == 'gpu' else ''}; or name another"
+    return f"build it here, or pull it: docker pull {name}"
 
 
 def _agreed(bases: Results[Base]) -> Base:

@@ -1,0 +1,89 @@
+"""`pip install .`: the control side alone, in an environment of its own, from a folder that is no checkout."""
+
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+HOME = Path(__file__).resolve().parents[2]
+MOST_BYTES = 60e6
+
+
+def run(*command, cwd=None):
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "MUSTER_", "VIRTUAL"))}
+    return subprocess.run(command, cwd=cwd, env=kept, capture_output=True, text=True, timeout=240)
+
+
+def size(folder):
+    return sum(path.lstat().st_blocks * 512 for path in folder.rglob("*"))
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    """A wheel built from a copy, so that what setuptools leaves behind is not in the checkout."""
+    copy, out = tmp_path_factory.mktemp("copy"), tmp_path_factory.mktemp("wheel")
+    for name in ("deploy", "trainer", "requirements"):
+        shutil.copytree(HOME / name, copy / name, ignore=shutil.ignore_patterns("__pycache__", "*.whl"))
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(HOME / name, copy)
+    done = run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(out), str(copy))
+    assert done.returncode == 0, done.stderr
+    return next(out.glob("muster-*.whl"))
+
+
+@pytest.fixture(scope="module")
+def installed(wheel, tmp_path_factory):
+    """The environment's `muster`, and what it weighs beyond Python and pip."""
+    home = tmp_path_factory.mktemp("installed") / "venv"
+    assert run(sys.executable, "-m", "venv", str(home)).returncode == 0
+    before = size(home)
+    done = run(str(home / "bin/pip"), "install", "--quiet", "--disable-pip-version-check", str(wheel))
+    assert done.returncode == 0, done.stderr
+    return home / "bin/muster", size(home) - before
+
+
+def test_the_wheel_has_every_file_of_both_halves(wheel):
+    inside = set(zipfile.ZipFile(wheel).namelist())
+    tracked = subprocess.run(["git", "ls-files", "deploy", "trainer"], cwd=HOME, capture_output=True, text=True)
+    files = tracked.stdout.split() or [
+        str(path.relative_to(HOME)) for half in ("deploy", "trainer") for path in (HOME / half).rglob("*.py")
+    ]
+    assert len(files) > 50
+    assert not {name for name in files if (HOME / name).exists()} - inside
+
+
+def test_muster_lists_the_tasks_without_torch_and_stays_small(installed, tmp_path):
+    muster, grown = installed
+    done = run(str(muster), "--list", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert {"deploy", "status", "fetch"} <= {line.split()[0] for line in done.stdout.splitlines() if line.strip()}
+    assert not list(muster.parent.parent.glob("lib/python*/site-packages/torch"))
+    assert 10e6 < grown <= MOST_BYTES
+
+
+def test_runs_lie_in_the_users_own_folder(installed, tmp_path):
+    (tmp_path / "runs" / "mine").mkdir(parents=True)
+    (tmp_path / "runs" / "mine" / "record.json").write_text('{"id": "mine", "ground": "hosts", "nodes": ["a"]}')
+    done = run(str(installed[0]), "runs", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "mine" in done.stdout
+
+
+def test_what_only_the_checkout_has_is_said_in_words(installed, tmp_path):
+    done = run(str(installed[0]), "up", "--ground", "processes", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "cannot import torch" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("words", [["-- train.py"], ["deploy", "--hots", "a"], ["status", "--", "train.py"]])
+def test_wrong_usage_ends_with_two_and_a_hint(installed, tmp_path, words):
+    done = run(str(installed[0]), *words, cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: ")
+    assert "hint: muster" in done.stderr
