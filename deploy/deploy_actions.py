@@ -16,20 +16,15 @@ _END_S = 90.0
 
 
 def start(sessions: Sequence[Session], specs: Sequence[HostSpec]) -> None:
-    """Start the first host's node, then all others at once; where one fails, none is left on any host.
+    """Start the first host's node, then all others at once.
 
-    Raises HostsFailed with every host that failed.
+    Raises HostsFailed with every host that failed: `undo` then takes back what was started, also what still is.
     """
     wanted = {one.host: one for one in specs}
     first = [session for session in sessions if session.host.name == specs[0].host]
     others = [session for session in sessions if session.host.name != specs[0].host]
-    try:
-        for group in (first, others):
-            on_all(group, lambda session: _start_one(session, wanted[session.host.name])).all()
-    except BaseException:
-        with suppress(DeployError):
-            undo(sessions, specs).all()
-        raise
+    for group in (first, others):
+        on_all(group, lambda session: _start_one(session, wanted[session.host.name])).all()
 
 
 def undo(sessions: Sequence[Session], specs: Sequence[HostSpec]) -> Results[str]:

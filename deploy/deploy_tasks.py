@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from fabric import Connection, task
 from invoke.exceptions import Exit
 
-from deploy import deploy_home, deploy_launch, host_lock, launch, session, task_end
-from deploy.deploy_launch import Options
+from deploy import deploy_follow, deploy_home, deploy_launch, deploy_push, host_lock, launch, session, task_end
+from deploy.deploy_options import Options
 from deploy.errors import DONE, UsageError
 from deploy.report import Report
 
@@ -19,6 +20,7 @@ JSON = {"json": "JSON lines on standard output"}
 
 
 @task(
+    iterable=["env", "secret"],
     help={
         **WHERE,
         **JSON,
@@ -26,10 +28,13 @@ JSON = {"json": "JSON lines on standard output"}
         "args": "options of Muster's own trainer, when there is no --run",
         "folder": "what to send along (default with --run: this folder)",
         "image": "the image it runs in (default: muster-trainer:cpu, or :gpu where there are GPUs)",
+        "env": "a variable for the ranks, NAME=VALUE; several with commas, or the option again",
+        "secret": "a variable taken from this shell (NAME) or a file (NAME=FILE), never shown on a host",
+        "nproc": "processes a node: auto (as many as GPUs, or one) or a number",
         "name": "the run's id (default: the minute and the script's name)",
         "detach": "return when it has started",
         "dry-run": "print what would be done on each host, and do nothing",
-    }
+    },
 )  # type: ignore[untyped-decorator]
 def deploy(
     context: Connection,
@@ -39,66 +44,98 @@ def deploy(
     args: str = "",
     folder: str = "",
     image: str = "",
+    env: Sequence[str] | None = None,
+    secret: Sequence[str] | None = None,
+    nproc: str = "",
     name: str = "",
     detach: bool = False,
     dry_run: bool = False,
     json: bool = False,
 ) -> None:
     """Train on real hosts: push, start, follow to the end."""
-    options = Options(hosts, cluster, run, args, folder, image, name, detach, dry_run)
+    asked = Options(hosts, cluster, run, args, folder, image, name, detach, dry_run)
+    options = replace(asked, environment=tuple(env or ()), secrets=tuple(secret or ()), processes=nproc)
     report = Report(json)
     end(context, report, lambda: deploy_launch.deploy(options, report))
+
+
+@task(
+    help={
+        **WHERE,
+        **JSON,
+        "folder": "what to send along (default: cluster.toml's, or none)",
+        "image": "the image (default: muster-trainer:cpu, or :gpu where there are GPUs)",
+        "dry-run": "say what would be sent, and send nothing",
+    }
+)  # type: ignore[untyped-decorator]
+def push(
+    context: Connection,
+    hosts: str = "",
+    cluster: str = "",
+    folder: str = "",
+    image: str = "",
+    dry_run: bool = False,
+    json: bool = False,
+) -> None:
+    """Bring an image and a folder onto real hosts; start nothing."""
+    options = Options(hosts, cluster, folder=folder, image=image, dry_run=dry_run)
+    report = Report(json)
+    end(context, report, lambda: deploy_push.push(options, report))
 
 
 @task(help={**RUN, **JSON})  # type: ignore[untyped-decorator]
 def attach(context: Connection, hosts: str = "", cluster: str = "", run: str = "", json: bool = False) -> None:
     """Follow a run that goes on, to its end."""
     report = Report(json)
-    end(context, report, lambda: deploy_launch.attach(Options(hosts, cluster, run), report))
+    end(context, report, lambda: deploy_follow.attach(Options(hosts, cluster, run), report))
 
 
-@task(help=RUN)  # type: ignore[untyped-decorator]
-def stop(context: Connection, hosts: str = "", cluster: str = "", run: str = "") -> None:
+@task(help={**RUN, **JSON})  # type: ignore[untyped-decorator]
+def stop(context: Connection, hosts: str = "", cluster: str = "", run: str = "", json: bool = False) -> None:
     """Ask a run on real hosts to stop, with a checkpoint."""
-    report = Report()
-    end(context, report, lambda: deploy_launch.stop(Options(hosts, cluster, run), report))
+    report = Report(json)
+    end(context, report, lambda: deploy_follow.stop(Options(hosts, cluster, run), report))
 
 
-@task(help=RUN)  # type: ignore[untyped-decorator]
-def fetch(context: Connection, hosts: str = "", cluster: str = "", run: str = "") -> None:
+@task(help={**RUN, **JSON})  # type: ignore[untyped-decorator]
+def fetch(context: Connection, hosts: str = "", cluster: str = "", run: str = "", json: bool = False) -> None:
     """Bring a run's checkpoints, logs and metrics home, and build its report."""
+    report = Report(json)
 
     def work() -> int:
-        print(launch.shown(deploy_home.fetch(Options(hosts, cluster).load(), run)))
-        return DONE
-
-    end(context, Report(), work)
-
-
-@task(help=WHERE)  # type: ignore[untyped-decorator]
-def trust(context: Connection, hosts: str = "", cluster: str = "") -> None:
-    """Show the keys of hosts that are not known yet, and ask whether to trust them."""
-    report = Report()
-
-    def work() -> int:
-        for host, words in session.trust(Options(hosts, cluster).load().hosts, _ask, report.note).all().items():
-            print(f"{host}  {words}")
+        folder = deploy_home.fetch(Options(hosts, cluster).load(), run)
+        report.line(launch.shown(folder), {"kind": "fetched", "run": folder.name, "folder": str(folder)})
         return DONE
 
     end(context, report, work)
 
 
-@task(help=WHERE)  # type: ignore[untyped-decorator]
-def unlock(context: Connection, hosts: str = "", cluster: str = "") -> None:
+@task(help={**WHERE, **JSON})  # type: ignore[untyped-decorator]
+def trust(context: Connection, hosts: str = "", cluster: str = "", json: bool = False) -> None:
+    """Show the keys of hosts that are not known yet, and ask whether to trust them."""
+    report = Report(json)
+
+    def work() -> int:
+        for host, words in session.trust(Options(hosts, cluster).load().hosts, _ask, report.note).all().items():
+            report.line(f"{host}  {words}", {"kind": "trust", "host": host, "said": words})
+        return DONE
+
+    end(context, report, work)
+
+
+@task(help={**WHERE, **JSON})  # type: ignore[untyped-decorator]
+def unlock(context: Connection, hosts: str = "", cluster: str = "", json: bool = False) -> None:
     """Take a deploy's lock off hosts, where its holder is gone for good."""
+    report = Report(json)
 
     def work() -> int:
         with session.open_all(Options(hosts, cluster).load().hosts) as opened:
             for host, holder in host_lock.break_lock(opened.all().values()).all().items():
-                print(f"{host}  {f'was held by {holder}' if holder else 'was not locked'}")
+                words = f"was held by {holder}" if holder else "was not locked"
+                report.line(f"{host}  {words}", {"kind": "unlocked", "host": host, "holder": holder})
         return DONE
 
-    end(context, Report(), work)
+    end(context, report, work)
 
 
 def _ask(question: str) -> bool:
@@ -109,7 +146,7 @@ def _ask(question: str) -> bool:
 
 def down_hosts(hosts: str, cluster: str, run: str, report: Report) -> int:
     """`fab down --hosts`: remove the containers of all runs from these hosts."""
-    return deploy_launch.down(Options(hosts, cluster, run), report)
+    return deploy_follow.down(Options(hosts, cluster, run), report)
 
 
 def end(context: Connection, report: Report, work: Callable[[], int]) -> None:

@@ -44,6 +44,7 @@ step
 case $do in
 show) show;;
 drop) drop;;
+sweep) if dead; then show; rm -rf "$lock"; fi;;
 take)
   read -r holder || exit 1
   if dead; then rm -rf "$lock"; fi
@@ -126,6 +127,18 @@ def break_lock(sessions: Iterable[Session], run_id: str | None = None) -> Result
             return ""
         # By its token: a fresh lock, taken since we looked, is not the one we were asked to break.
         _step(session, "drop", standing.token or "any")
+        return standing.holder.shown if standing.holder else "somebody who left no name"
+
+    return on_all(sessions, one)
+
+
+def sweep(sessions: Iterable[Session]) -> Results[str]:
+    """Take off each host a lock whose keeper there has died (with the host's power, say); who held it, "" if none."""
+
+    def one(session: Session) -> str:
+        standing = _standing(_step(session, "sweep"))
+        if standing is None:
+            return ""
         return standing.holder.shown if standing.holder else "somebody who left no name"
 
     return on_all(sessions, one)

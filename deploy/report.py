@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -26,6 +27,7 @@ from deploy.ending import Result
 from deploy.errors import DeployError
 from deploy.facts import RunFacts
 from deploy.progress import Event, Happening, State
+from deploy.transfers import Transfers
 
 THEME = Theme({"node": "bold", "ok": "bold green", "bad": "bold red", "warn": "yellow", "hint": "cyan", "quiet": "dim"})
 _VERDICT_STYLES = {"done": "ok", "stopped": "warn", "running": "hint"}
@@ -58,6 +60,34 @@ class Report:
         """Say nothing more: the terminal, or whoever read us, is gone. `gone` tells those who should stop then."""
         self.gone = True
         self._out.file = self._err.file = open(os.devnull, "w")  # noqa: SIM115 (open until the process ends)
+
+    def data(self, value: dict[str, Any]) -> None:
+        """What a program wants to know: a JSON line with --json, else nothing."""
+        if self._json:
+            self._data(value)
+
+    def text(self, text: str) -> None:
+        """What a person wants to read from standard output, nothing with --json."""
+        if not self._json:
+            self._print(self._out, Text(text))
+
+    def line(self, text: str, value: dict[str, Any] | None = None) -> None:
+        """The same for both: `text`, or `value` with --json (nothing where it was told already)."""
+        self.text(text)
+        if value:
+            self.data(value)
+
+    @contextmanager
+    def pushing(self, hosts: Sequence[str]) -> Iterator[Callable[[str, int, int], None]]:
+        """Show a push while it goes on, on a terminal; yields `tell(host, sent, total)`, for any thread to call."""
+        if self._json or not self._err.is_terminal:
+            yield lambda host, sent, total: None
+            return
+        live = _PushView(self._err, Transfers(hosts))
+        try:
+            yield lambda host, sent, total: self._safely(lambda: live.tell(host, sent, total))
+        finally:
+            self._safely(live.close)
 
     def error(self, fault: DeployError) -> None:
         """An expected fault, with its hint."""
@@ -176,6 +206,31 @@ class _LiveView:
 
     def _view(self) -> RenderableType:
         return view(self._state, self._recipe, self._why, *self._console.size)
+
+
+class _PushView:
+    """How far a push is on each host, redrawn in place; gone when it is over."""
+
+    def __init__(self, console: Console, transfers: Transfers) -> None:
+        self._console, self._transfers, self._drawn = console, transfers, 0.0
+        self._lock = threading.Lock()
+        self._live = Live(console=console, auto_refresh=False, transient=True, redirect_stdout=False)
+        self._live.start()
+
+    def tell(self, host: str, sent: int, total: int) -> None:
+        with self._lock:
+            now = time.monotonic()
+            self._transfers.tell(host, sent, total, now)
+            if now - self._drawn >= _REFRESH_S or sent == total:
+                self._drawn = now
+                rows = self._transfers.rows(now, max(3, self._console.size.height - 2))
+                table = Table.grid(padding=(0, 3, 0, 0))
+                for name, words in rows:
+                    table.add_row(Text(f"  {name}", "node"), Text(words, "quiet"))
+                self._live.update(table, refresh=True)
+
+    def close(self) -> None:
+        self._live.stop()
 
 
 class _PlainView:

@@ -6,7 +6,7 @@ Nothing is thrown away: a caller shows all failing hosts at once (`all`), or goe
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from deploy.errors import FAILED, DeployError
 
@@ -63,6 +63,13 @@ class Results(Generic[T]):
             return work(self.values[host])
         except DeployError as fault:
             return fault
+
+
+def all_faults(*results: Results[Any]) -> None:
+    """Raise HostsFailed with every host's fault of all the results, if there is one."""
+    faults = {host: fault for found in results for host, fault in found.faults.items()}
+    hosts = dict.fromkeys(host for found in results for host in found)
+    Results({host: faults.get(host, True) for host in hosts}).all()
 
 
 def _told(faults: Mapping[str, DeployError], asked: int) -> tuple[str, str]:

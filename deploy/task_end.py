@@ -15,6 +15,8 @@ def code_of(report: Report, work: Callable[[], int]) -> int:
     except DeployError as fault:
         report.error(fault)
         return fault.code
-    except KeyboardInterrupt:
-        report.warn("stopped before any node was started")
+    except KeyboardInterrupt as stop:
+        said = str(stop) or "stopped"
+        report.warn(said)
+        report.data({"kind": "stopped", "message": said})
         return STOPPED

@@ -34,11 +34,12 @@ def up(
         "hosts": "remove what runs left on these hosts instead: user@a:port,b",
         "cluster": "the same for the hosts of a cluster.toml",
         "run": "with hosts: one run only",
+        "json": "with hosts: one JSON object a host",
     }
 )  # type: ignore[untyped-decorator]
-def down(context: Connection, hosts: str = "", cluster: str = "", run: str = "") -> None:
+def down(context: Connection, hosts: str = "", cluster: str = "", run: str = "", json: bool = False) -> None:
     """Stop every run of this checkout, or all that runs on some hosts, and clean up after it."""
-    report = Report()
+    report = Report(json)
 
     def work() -> int:
         if hosts or cluster:

@@ -1,0 +1,166 @@
+"""What the user asked of real hosts, read and checked: options as text in, words, paths and variables out.
+
+Flags go before cluster.toml. Nothing here touches a host; a secret's value is read here and shown nowhere.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+from deploy import cluster_values as values
+from deploy import inventory
+from deploy.cluster_values import Secret
+from deploy.errors import UsageError
+from deploy.inventory import Cluster, Job
+
+# A comma separates variables only where another NAME= follows: a value may hold commas.
+_NEXT = re.compile(r",(?=[A-Za-z_][A-Za-z0-9_]*=)")
+# What the plan itself decides for each node (docs/contract.md); anything else a user may set.
+_OURS = re.compile(r"MUSTER_\w+|PET_(NNODES|NPROC_PER_NODE|NODE_RANK|RDZV_\w+|LOCAL_ADDR)")
+_SECRET_NAME = re.compile(r"TOKEN|SECRET|PASSW|API_?KEY|ACCESS_KEY|CREDENTIAL", re.IGNORECASE)
+_SECRET_LEAST = 8  # letters; a shorter value stands in a command line by chance
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the user asked for, as text; empty means not said."""
+
+    hosts: str = ""
+    cluster: str = ""
+    run: str = ""
+    arguments: str = ""
+    folder: str = ""
+    image: str = ""
+    name: str = ""
+    detach: bool = False
+    dry_run: bool = False
+    environment: tuple[str, ...] = ()
+    secrets: tuple[str, ...] = ()
+    processes: str = ""
+
+    def load(self) -> Cluster:
+        """The hosts and their job, flags before the file; without --hosts and --cluster, this folder's cluster.toml.
+
+        Raises UsageError for the first thing wrong in either.
+        """
+        path = Path(self.cluster) if self.cluster else Path("cluster.toml")
+        cluster = inventory.load(self.hosts, path if self.cluster or (not self.hosts and path.is_file()) else None)
+        return replace(cluster, job=self._job(cluster.job))
+
+    def script(self) -> tuple[str, ...]:
+        """The words of --run. Raises UsageError for a quote that does not end, and for a secret's value among them."""
+        return _words("--run", self.run)
+
+    def trainer_arguments(self) -> tuple[str, ...]:
+        """The words of --args. Raises UsageError as `script` does."""
+        return _words("--args", self.arguments)
+
+    def code(self, cluster: Cluster) -> Path | None:
+        """The folder to send along. Raises UsageError where it does not hold the script of --run."""
+        script = self.script()
+        folder = Path(self.folder) if self.folder else cluster.job.folder or (Path() if script else None)
+        first = script[0] if script else ""
+        if folder and not folder.is_dir():
+            raise UsageError(f"--folder {self.folder}: no such folder", "name the folder that holds your script")
+        if folder and first and not first.startswith("-") and not (folder / first).is_file():
+            raise UsageError(f"--run {first}: no such file in {folder.resolve()}", "name it as seen from --folder")
+        return folder
+
+    def _job(self, job: Job) -> Job:
+        secrets = tuple(_secret(text) for text in self.secrets)
+        named = {secret.name for secret in secrets}
+        kept = tuple(secret for secret in job.secrets if secret.name not in named)
+        processes = job.processes if not self.processes else _processes(self.processes)
+        return replace(job, secrets=(*kept, *secrets), processes=processes)
+
+
+def environment_of(options: Options) -> dict[str, str]:
+    """The variables of --env, each `NAME=VALUE`. Raises UsageError for what is none, and for names the plan decides."""
+    found = {}
+    for text in (part for given in options.environment for part in _NEXT.split(given)):
+        name, equals, value = text.partition("=")
+        if not equals or not values.VARIABLE.fullmatch(name):
+            raise UsageError(f"--env {name if equals else text}: not NAME=VALUE", "--env LOG_LEVEL=debug --env A=1,B=2")
+        if _OURS.fullmatch(name):
+            raise UsageError(f"--env {name}: decided for each node by the plan", "see it with: fab deploy --dry-run")
+        if values.scalar(value) is None:
+            raise UsageError(f"--env {name}: a variable of several lines cannot be passed on", "put it in a file")
+        found[name] = value
+    return found
+
+
+def secrets_of(cluster: Cluster) -> dict[str, str]:
+    """The values of the job's secrets. Raises UsageError by name, never by value, for those that are nowhere."""
+    found = {}
+    for secret in cluster.job.secrets:
+        try:
+            value = secret.file.read_text().strip() if secret.file else os.environ[secret.name]
+        except (OSError, KeyError, UnicodeDecodeError) as fault:
+            where = f"cannot read {secret.file}" if secret.file else "not in this shell's environment"
+            raise UsageError(f"secret {secret.name}: {where}", f"export {secret.name}=..., or name a file") from fault
+        if not value or values.scalar(value) is None:
+            what = "is of several lines, which a variable cannot hold" if value else "is empty"
+            raise UsageError(f"secret {secret.name}: {what}", "give a file that large as a mount")
+        found[secret.name] = value
+    return found
+
+
+def refuse_open_secrets(options: Options, secrets: Mapping[str, str]) -> None:
+    """Raise UsageError where a secret's value stands in what everybody on a host can read: a command, a variable.
+
+    Looked for are the job's secrets, and what of this shell's environment is called like one (a `$HF_TOKEN` that the
+    shell has put in).
+    """
+    named = {name: value for name, value in os.environ.items() if _SECRET_NAME.search(name)}
+    shown = {"--run": options.run, "--args": options.arguments, "--env": "\n".join(options.environment)}
+    for name, value in {**named, **secrets}.items():
+        for option, text in shown.items():
+            if len(value) >= _SECRET_LEAST and value in text:
+                raise UsageError(
+                    f"{option} holds the value of {name}: everybody on the hosts could read it",
+                    f"leave it out and add --secret {name}: the script finds it in its environment",
+                )
+
+
+def slug(text: str) -> str:
+    """A name as images can have it: `My Folder` becomes `my-folder`."""
+    name = "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in text.lower()).strip("-")
+    return "-".join(filter(None, name.split("-"))) or "run"
+
+
+def tag_of(base: str, folder: Path | None) -> str:
+    """The name of a run's image on the hosts."""
+    return f"muster-{slug(folder.resolve().name if folder else base)}:latest"
+
+
+def _secret(text: str) -> Secret:
+    name, equals, file = text.partition("=")
+    if not values.VARIABLE.fullmatch(name):
+        raise UsageError("--secret: not the name of a variable", "--secret NAME, or --secret NAME=FILE")
+    # What stands behind the = is not shown: it may be the secret itself.
+    if equals and not Path(file).expanduser().is_file():
+        raise UsageError(
+            f"--secret {name}=...: what stands behind the = is no file; a value never stands there",
+            f"export {name}=... in this shell, then: --secret {name}",
+        )
+    return Secret(name, Path(file).expanduser() if equals else None)
+
+
+def _processes(text: str) -> Literal["auto"] | int:
+    found = values.processes(int(text) if text.isdigit() else text)
+    if found is None:
+        raise UsageError(f"--nproc {text}: neither auto nor a number from 1 to 1024", "auto: as many as GPUs, or one")
+    return found
+
+
+def _words(option: str, text: str) -> tuple[str, ...]:
+    try:
+        return tuple(shlex.split(text))
+    except ValueError as fault:
+        raise UsageError(f"{option} {text}: {fault}", "quote as in a shell") from fault

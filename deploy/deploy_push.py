@@ -1,0 +1,72 @@
+"""The image of a run onto hosts, told as it goes: `fab push`, and the push within `fab deploy`.
+
+transfer.py moves it; here are the words, the lock, and what a user may name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from deploy import deploy_options, deploy_plan, host_lock, host_observe, lines, transfer
+from deploy.deploy_options import Options
+from deploy.errors import DONE, UsageError
+from deploy.inventory import Cluster
+from deploy.report import Report
+from deploy.session import Session, open_all
+from deploy.stopping import Stopping
+
+LEFT_BY_A_PUSH = "nothing was started; what a host has whole of the image stays for the next push"
+
+
+def push(options: Options, report: Report) -> int:
+    """Bring image and folder onto every host, start nothing. Raises DeployError with every host that failed."""
+    with Stopping(report, "connecting", "nothing was sent") as stopping:
+        cluster = options.load()
+        refuse_mixed(cluster)
+        folder = options.code(cluster)
+        with open_all(cluster.hosts) as opened:
+            sessions = list(opened.all().values())
+            base = image_of(options, cluster, sessions)
+            tag = deploy_options.tag_of(base, folder)
+            if options.dry_run:
+                foretell(sessions, base, folder, tag, report)
+                return DONE
+            with host_lock.take(sessions, "push"):
+                stopping.at("pushing the image", LEFT_BY_A_PUSH)
+                bring(sessions, base, folder, tag, report)
+                stopping.hold()
+        return DONE
+
+
+def bring(sessions: Sequence[Session], base: str, folder: Path | None, tag: str, report: Report) -> None:
+    """Push, show how far it is, and say what each host was sent. Raises DeployError with every host that failed."""
+    with report.pushing([session.host.name for session in sessions]) as tell:
+        pushed = transfer.push(sessions, base, folder, tag, tell).all()
+    for host, what in pushed.items():
+        size = lines.size(what.sent_bytes) if what.sent_bytes else "nothing"
+        report.note(f"{host}: {size} sent ({what.why})")
+        report.data({"kind": "pushed", "host": host, "image": tag, "bytes": what.sent_bytes, "why": what.why})
+
+
+def foretell(sessions: Sequence[Session], base: str, folder: Path | None, tag: str, report: Report) -> None:
+    """Say what a push would send, and why; changes nothing."""
+    for host, sending in transfer.foresee(sessions, base, folder, tag).all().items():
+        what = "nothing to send" if sending.there else f"{len(sending.layers)} layers to send"
+        report.line(f"{host}: {tag}: {what} ({sending.why})", {
+            "kind": "would push", "host": host, "image": tag, "layers": list(sending.layers), "why": sending.why,
+        })  # fmt: skip
+
+
+def image_of(options: Options, cluster: Cluster, sessions: Sequence[Session]) -> str:
+    """The image named, or the one for the hosts' kind."""
+    named = options.image or cluster.job.image
+    return named or deploy_plan.choose_image(list(host_observe.facts(sessions).all().values()))
+
+
+def refuse_mixed(cluster: Cluster) -> None:
+    """Raise UsageError for what cluster.toml may say and nothing does yet."""
+    images = {host.image for host in cluster.hosts if host.image}
+    if images or cluster.job.dockerfile:
+        what = "an image of its own for a host" if images else "a Dockerfile"
+        raise UsageError(f"cluster.toml: {what} is not supported yet", "name one image for all hosts: [job] image")
