@@ -33,16 +33,21 @@ label=muster.run
 {_CONTAINERS}
 """
 # The variables come over standard input into a file that only its owner reads, and that is gone when this ends. Their
-# length is checked: a connection that is cut looks like the end of the input.
+# length is checked: a connection that is cut looks like the end of the input. A start may go on after a `remove`, with
+# nobody left who waits for it: that one takes the file away first, and a start that finds it gone takes itself back.
 _START = """
 size=$1 folder=$2 owner=$3 file=$2.env; shift 3
-umask 077; mkdir -p "$folder" || exit
-trap 'rm -f "$file"' EXIT; trap 'exit 1' HUP INT TERM PIPE
+umask 077; new=; [ -d "$folder" ] || new=$folder
+mkdir -p "$folder" || exit
+end() { code=$?; rm -f "$file"; [ "$code" -eq 0 ] || [ -z "$new" ] || rm -rf "$new"; }
+trap end EXIT; trap 'exit 1' HUP INT TERM PIPE
 cat >"$file" || exit
 [ "$(wc -c <"$file")" -eq "$size" ] || { echo "not all of the environment arrived" >&2; exit 1; }
 for part in nodes outcome ranks logs; do mkdir -p "$folder/$part"; done
 [ -z "$owner" ] || chown -R "$owner" "$folder" || exit
-"$@"
+"$@" >/dev/null || exit
+[ ! -e "$file" ] || exit 0
+docker rm --force --volumes "muster-${folder##*/}" >/dev/null; echo "removed while it was starting" >&2; exit 1
 """
 # One line a change, a dot a look: a write that fails is how this learns that nobody listens any more. Each begins with
 # a word that the run cannot know; all else is the node's console. Lines: `state JSON`, `doc PATH BASE64`,
@@ -77,9 +82,9 @@ done
 """
 # Where all runs are meant, the second word is `*`: what any start left that was cut.
 _REMOVE = """
-containers=$(docker ps --all --quiet --filter "label=$1")
-[ -z "$containers" ] || docker rm --force --volumes $containers >/dev/null || exit
 rm -f "$HOME/.muster/runs/"$2.env
+containers=$(docker ps --all --quiet --filter "label=$1") || exit
+[ -z "$containers" ] || docker rm --force --volumes $containers >/dev/null || exit
 echo "$containers" | grep -c . || :
 """
 _SIGNAL = """
