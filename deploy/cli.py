@@ -20,7 +20,7 @@ from deploy.report import Report
 
 _EXAMPLE = "muster deploy --hosts a,b -- train.py --lr 3e-4"
 _TASKS = (
-    *(deploy_tasks.attach, deploy_tasks.deploy, deploy_tasks.fetch, look_tasks.logs, look_tasks.status),
+    *(deploy_tasks.attach, deploy_tasks.deploy, deploy_tasks.fetch, look_tasks.gpus, look_tasks.logs, look_tasks.status),
     *(deploy_tasks.push, deploy_tasks.stop, deploy_tasks.trust, deploy_tasks.unlock),
     *(tasks.down, tasks.report, tasks.runs, tasks.up),
 )

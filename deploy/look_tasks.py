@@ -6,29 +6,25 @@ import json as jsons
 
 from fabric import Connection, task
 
-from deploy import deploy_home, deploy_launch
-from deploy.deploy_launch import Options
+from deploy import deploy_home, deploy_look
+from deploy.deploy_options import Options
 from deploy.deploy_tasks import JSON, RUN, WHERE, end
 from deploy.errors import DONE
 from deploy.report import Report
 
 
+@task(help={**WHERE, **JSON, "run": "one run only"})  # type: ignore[untyped-decorator]
+def status(context: Connection, hosts: str = "", cluster: str = "", run: str = "", json: bool = False) -> None:
+    """What runs on each host: state, step, rate, GPUs, last line."""
+    report = Report(json)
+    end(context, report, lambda: deploy_look.status(Options(hosts, cluster).load(), run, report))
+
+
 @task(help={**WHERE, **JSON})  # type: ignore[untyped-decorator]
-def status(context: Connection, hosts: str = "", cluster: str = "", json: bool = False) -> None:
-    """What runs on each host."""
-
-    def work() -> int:
-        for run, nodes in deploy_launch.runs_there(Options(hosts, cluster)).items():
-            for host, node in nodes.items():
-                if json:
-                    row = {"run": run, "host": host, "node": node.node, "state": node.status, "code": node.code}
-                    print(jsons.dumps(row))
-                else:
-                    code = "" if node.code is None else f" ({node.code})"
-                    print(f"{run}  {host}  {node.status}{code}  {node.command}")
-        return DONE
-
-    end(context, Report(json), work)
+def gpus(context: Connection, hosts: str = "", cluster: str = "", json: bool = False) -> None:
+    """Who holds which GPU on each host: memory, process, user, container."""
+    report = Report(json)
+    end(context, report, lambda: deploy_look.gpus(Options(hosts, cluster).load(), report))
 
 
 @task(

@@ -11,7 +11,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -43,7 +43,7 @@ class Report:
     """Where a command speaks. `as_json`: every event and the result as one JSON object a line on standard output."""
 
     def __init__(self, as_json: bool = False, out: Console | None = None, err: Console | None = None) -> None:
-        self._json = as_json
+        self._json = self.as_json = as_json
         self._out = out or _console(sys.stdout)
         self._err = err or _console(sys.stderr)
         self.gone = False
@@ -138,6 +138,31 @@ class Report:
             style = _VERDICT_STYLES.get(verdict, "quiet" if verdict == "unfinished" else "bad")
             table.add_row(Text(name), Text(verdict, style), *(Text(cell, justify="right") for cell in rest))
         self._out.print(table) if rows else self.note("no runs yet: `make up` starts one")
+
+    def values(self, rows: Iterable[dict[str, Any]]) -> None:
+        """One JSON object a line."""
+        for row in rows:
+            self._data(row)
+
+    def table(self, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+        """Rows in columns. A terminal gets a table as wide as it is; elsewhere every row is one line, and whole."""
+        wide = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        if not self._out.is_terminal:
+            for row in rows:
+                cells = (cell.ljust(width) for cell, width in zip(row, wide, strict=True))
+                self._print(self._out, Text("   ".join(cells).rstrip()))
+            return
+        table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), show_header=bool(head), header_style="quiet")
+        for name, width in zip(head or [""] * len(wide), wide, strict=True):
+            table.add_column(name, no_wrap=True, overflow="ellipsis", min_width=width)
+        table.columns[-1].min_width = 8  # what does not fit is left out at the end of the line
+        for first, *rest in rows:
+            table.add_row(Text(first, "node"), *map(Text, rest))
+        self._safely(lambda: self._out.print(table))
+
+    def hint(self, text: str) -> None:
+        """The next command, where there is no error of our own to show it with."""
+        self._print(self._err, Text.assemble(("hint:", "hint"), f" {text}"))
 
     def _say(self, text: str, style: str) -> None:
         self._print(self._err, Text(text, style))

@@ -1,0 +1,71 @@
+"""Look at real hosts, all at once and in one round trip each: `fab status`, `fab gpus`. Nothing there is changed.
+
+A host that does not answer is a line with its cause; the others are shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from deploy import gpu_facts, host_status, look_commands, look_lines
+from deploy.errors import DONE, FAILED, DeployError, UsageError
+from deploy.host_status import HostStatus
+from deploy.inventory import Cluster
+from deploy.report import Report
+from deploy.results import Results
+from deploy.session import on_all, open_all
+
+T = TypeVar("T")
+_PATIENCE_S = 30.0
+
+
+def status(cluster: Cluster, run: str, report: Report) -> int:
+    """What runs on each host, how far and how fast it is; returns 1 when a host did not answer.
+
+    Raises UsageError for a run that is on none of them.
+    """
+    found = _ask(cluster, look_commands.status(), host_status.parse)
+    _refuse_unknown(found, run)
+    if report.as_json:
+        report.values(look_lines.status_values(found.values, run))
+    elif found.values:
+        report.table(look_lines.STATUS_HEAD, look_lines.status_rows(found.values, run))
+    return _tell_faults(found, report)
+
+
+def gpus(cluster: Cluster, report: Report) -> int:
+    """Who holds which GPU on each host; returns 1 when a host did not answer or could not tell."""
+    found = _ask(cluster, look_commands.holders(), lambda said: gpu_facts.parse(said.split("\n")))
+    if report.as_json:
+        report.values([{"host": host, **look_lines.gpu_value(value)} for host, value in found.values.items()])
+    elif found.values:
+        report.table(look_lines.GPUS_HEAD, look_lines.gpu_rows(found.values))
+    untold = any(value.fault for value in found.values.values())
+    return max(_tell_faults(found, report), FAILED if untold else DONE)
+
+
+def _ask(cluster: Cluster, command: Sequence[str], read: Callable[[str], T]) -> Results[T]:
+    """The answer of each host that was reached; the faults of all others."""
+    with open_all(cluster.hosts) as opened:
+        sessions = list(opened.values.values())
+        told = on_all(sessions, lambda session: read(session.run(command, timeout_s=_PATIENCE_S).out))
+        answers: dict[str, T | DeployError] = {**opened.faults, **told.values, **told.faults}
+        return Results({host: answers[host] for host in opened})
+
+
+def _refuse_unknown(found: Results[HostStatus], run: str) -> None:
+    there = sorted({node.run for status in found.values.values() for node in status.nodes})
+    # A host that did not answer may have it.
+    if run and run not in there and not found.faults:
+        raise UsageError(f"{run} is not on these hosts: there are {', '.join(there) or 'none'}", "name one of those")
+
+
+def _tell_faults(found: Results[T], report: Report) -> int:
+    if report.as_json:
+        report.values(look_lines.fault_values(found.faults))
+    elif found.faults:
+        report.table((), look_lines.fault_rows(found.faults))
+        for hint in dict.fromkeys(fault.hint for fault in found.faults.values() if fault.hint):
+            report.hint(hint)
+    return FAILED if found.faults else DONE
