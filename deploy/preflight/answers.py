@@ -1,0 +1,122 @@
+"""What the probes said, as it was said: facts of each host, who could talk to whom, whose clock is where. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from typing import Any
+
+from deploy.preflight import prediction
+from deploy.preflight.want import Want
+
+
+@dataclass(frozen=True)
+class Link:
+    """One connection that was tried. `kinds`: what would use it; `outcome`: `ok`, or how it failed (probe.py)."""
+
+    source: str
+    target: str
+    address: str
+    port: int
+    kinds: tuple[str, ...]
+    outcome: str
+    ms: float = 0.0
+    host: str = ""
+    seen: str = ""
+    out_address: str = ""
+
+    @property
+    def ok(self) -> bool:
+        """Whether the host that was meant answered, and took and gave what was agreed."""
+        return self.outcome == "ok" and self.host in ("", self.target)
+
+    def told(self) -> str:
+        """As evidence."""
+        where = f"[{self.address}]" if ":" in self.address else self.address
+        return f"{self.source} -> {self.target} {where}:{self.port} {WORDS.get(self.outcome, self.outcome)}"
+
+
+WORDS = {
+    "ok": "answers",
+    "dropped": "no answer in 2.2 s",
+    "refused": "refused, though our listener is there",
+    "unreachable": "rejected as unreachable",
+    "no-route": "has no route",
+    "silent": "connects, and then nothing answers",
+    "stranger": "is answered by something else",
+    "stall-send": "connects, but a large payload does not get through",
+    "stall-receive": "connects, but a large payload does not come back",
+    "reset": "is cut off",
+}
+
+
+@dataclass(frozen=True)
+class Answers:
+    """All that was heard. `faults`: hosts that gave no facts, with the slug and the words of why.
+
+    clocks: seconds each host is ahead of this machine, with how far that may be wrong.
+    """
+
+    want: Want
+    hosts: tuple[str, ...]
+    facts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, hash=False)
+    listens: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, hash=False)
+    links: tuple[Link, ...] = ()
+    clocks: Mapping[str, tuple[float, float]] = field(default_factory=dict, hash=False)
+    faults: Mapping[str, tuple[str, str]] = field(default_factory=dict, hash=False)
+    control: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, hash=False)
+    seconds: float = 0.0
+
+    @property
+    def master(self) -> str:
+        """The host that the rendezvous is to be on."""
+        return self.hosts[0]
+
+    @cached_property
+    def told(self) -> tuple[str, ...]:
+        """Hosts that gave facts, in order."""
+        return tuple(host for host in self.hosts if host in self.facts)
+
+    @cached_property
+    def plan(self) -> prediction.Plan:
+        """What torch will do on these hosts."""
+        routes = {host: listen.get("routes", {}) for host, listen in self.listens.items()}
+        return prediction.plan(self.want, {host: self.facts[host] for host in self.told}, routes)
+
+    @property
+    def meeting(self) -> str:
+        """The host of the rendezvous: the one that takes itself for it, else the first."""
+        return self.plan.owners[0] if len(self.plan.owners) == 1 else self.master
+
+    def resolved(self, host: str, name: str) -> list[str] | None:
+        """A name's addresses on a host in the order they come; None when it has none there."""
+        later = self.listens.get(host, {}).get("names", {})
+        return prediction.addresses_of({**self.facts[host], "names": {**self.facts[host]["names"], **later}}, name)
+
+    def between(self, source: str, target: str, kind: str) -> list[Link]:
+        """The links tried for a purpose from one host to another."""
+        return [link for link in self.links if (link.source, link.target) == (source, target) and kind in link.kinds]
+
+    def json(self) -> dict[str, Any]:
+        """Everything, for a recording; `Answers.of` reads it back."""
+        return {
+            **{name: value for name, value in vars(self).items() if name in self.__dataclass_fields__},
+            **{
+                "want": self.want.json(),
+                "links": [asdict(link) for link in self.links],
+            },
+        }
+
+    @classmethod
+    def of(cls, value: Mapping[str, Any]) -> Answers:
+        """Read a recording."""
+        links = tuple(Link(**{**link, "kinds": tuple(link["kinds"])}) for link in value["links"])
+        rest = {name: value[name] for name in ("facts", "listens", "faults", "control", "seconds") if name in value}
+        clocks = {host: (pair[0], pair[1]) for host, pair in value.get("clocks", {}).items()}
+        return cls(Want(**value["want"]), tuple(value["hosts"]), links=links, clocks=clocks, **rest)
+
+
+def pairs(hosts: Sequence[str]) -> list[tuple[str, str]]:
+    """Every host with every other, both ways."""
+    return [(source, target) for source in hosts for target in hosts if source != target]

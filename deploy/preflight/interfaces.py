@@ -1,0 +1,124 @@
+"""Interfaces and addresses: whether what gloo or NCCL will pick exists, is one family, and is the host's own. Pure."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections import Counter
+from collections.abc import Iterator
+
+from deploy.preflight import prediction
+from deploy.preflight.answers import Answers
+from deploy.preflight.verdict import WARNING, Finding, listed
+
+TEXTS = {
+    "interface-missing": (
+        "has no interface {name}",
+        "`Unable to find address for: {name}`, or NCCL's `no socket interface found`",
+    ),
+    "interface-no-address": ("has no address on {name}", "`Unable to find address for: {name}`"),
+    "interface-down": ("has the interface {name} down", "`No route to host`, or a hang"),
+    "interface-loopback": (
+        "would use loopback ({name})",
+        "`connectFullMesh failed ... remote=[127.0.0.1]` on the peers",
+    ),
+    "container-bridge": (
+        "would use {name}, a container engine's bridge",
+        "`NET/Socket: Connect to ... failed`, or a hang",
+    ),
+}
+SLOW = 10
+
+
+def check(answers: Answers) -> Iterator[Finding]:
+    """The picked interfaces, one by one and against each other."""
+    if len(answers.told) < 2:
+        return
+    yield from _picked(answers)
+    yield from _families(answers)
+    yield from _private(answers)
+    yield from _slow(answers)
+
+
+def _picked(answers: Answers) -> Iterator[Finding]:
+    nccl = answers.want.backend == "nccl"
+    for host, pick in answers.plan.data.items():
+        if pick.problem not in TEXTS:
+            continue
+        text, symptom = (words.format(name=pick.interface) for words in TEXTS[pick.problem])
+        good = next((name for name, _, _ in prediction.reachable(answers.facts[host])), "<interface>")
+        variable = f"NCCL_SOCKET_IFNAME=={good}" if nccl else f"GLOO_SOCKET_IFNAME={good}"
+        have = ", ".join(name for name in answers.facts[host]["interfaces"])
+        fix = f"on {host}: export {variable}"
+        if pick.problem == "interface-down":
+            fix = f"on {host}: sudo ip link set {pick.interface} up"
+        yield Finding(
+            pick.problem, "interfaces", (host,), f"{host} {text}", (f"{pick.how}; it has {have}",), symptom, fix
+        )
+
+
+def _families(answers: Answers) -> Iterator[Finding]:
+    """gloo cannot pair an IPv4 address with an IPv6 one."""
+    versions = {
+        host: ipaddress.ip_address(pick.address.partition("%")[0]).version
+        for host, pick in answers.plan.data.items()
+        if pick.address and not pick.problem
+    }
+    counts = Counter(versions.values())
+    if len(counts) < 2:
+        return
+    odd = 6 if counts[6] <= counts[4] else 4
+    hosts = tuple(host for host, version in versions.items() if version == odd)
+    shown = tuple(
+        f"{host} would use {answers.plan.data[host].address}: {answers.plan.data[host].how}" for host in versions
+    )
+    text = f"{listed(hosts)} would use IPv{odd}, the others IPv{10 - odd}"
+    name = f"map the host's name to its IPv{10 - odd} address"
+    fix = f"on {listed(hosts)}: export GLOO_SOCKET_IFNAME=<interface>, or {name}"
+    yield Finding(
+        "family-mixed", "interfaces", hosts, text, shown, "`ss1.ss_family == ss2.ss_family. 10 vs 2` on all nodes", fix
+    )
+
+
+def _private(answers: Answers) -> Iterator[Finding]:
+    """A network of the container's own: peers see another address than it has, or two hosts have one."""
+    symptom = "`connectFullMesh failed ... remote=[172.17.0.2]`, or a 60 s timeout and a hang"
+    fix = "docker run --network host (bridge networks do not pass on the random ports)"
+    for host in answers.told:
+        own = prediction.own_addresses(answers.facts[host])
+        seen = {
+            link.seen
+            for link in answers.links
+            if link.source == host and link.target != host and link.host == link.target
+        }
+        strange = sorted(address for address in seen if address and address not in own)
+        if strange:
+            mine = answers.plan.data[host].address
+            text = f"{host} is behind address translation: it has {mine}, its peers see {strange[0]}"
+            yield Finding("bridge-network", "interfaces", (host,), text, (), symptom, fix)
+    having: dict[str, list[str]] = {}
+    for host, pick in answers.plan.data.items():
+        if pick.address and not prediction.is_loopback(pick.address) and pick.problem != "link-local":
+            having.setdefault(pick.address, []).append(host)
+    for address, hosts in having.items():
+        if len(hosts) > 1:
+            inner = (
+                ipaddress.ip_address(address) in ipaddress.ip_network("172.16.0.0/12") if ":" not in address else False
+            )
+            cause = "bridge-network" if inner else "duplicate-address"
+            remedy = fix if inner else "give each host an address of its own"
+            text = f"{listed(hosts)} all have the address {address}"
+            yield Finding(cause, "interfaces", tuple(hosts), text, (), symptom, remedy)
+
+
+def _slow(answers: Answers) -> Iterator[Finding]:
+    """A much faster interface beside the picked one, in a network that the peers share."""
+    for host, pick in answers.plan.data.items():
+        entries = answers.facts[host]["interfaces"]
+        mine = entries.get(pick.interface, {}).get("speed", 0)
+        peers = [answers.facts[other] for other in answers.told if other != host]
+        for name, address, _ in prediction.reachable(answers.facts[host]):
+            shared = all(prediction.shares_network(peer, address) for peer in peers)
+            if mine and shared and entries[name]["speed"] >= SLOW * mine:
+                speeds = f"{pick.interface} has {mine} Mbit/s, {name} {entries[name]['speed']}"
+                text, fix = f"{host} would use its slow interface", f"on {host}: export NCCL_SOCKET_IFNAME=={name}"
+                yield Finding("interface-slow", "interfaces", (host,), text, (speeds,), "slow steps", fix, WARNING)

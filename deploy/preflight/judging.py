@@ -1,0 +1,74 @@
+"""From answers to a verdict: every check is asked, what one finding explains is folded into it, one cause comes first.
+
+A check is a function `answers -> findings` in a short file; to add one, write it and put it into CHECKS. Their order
+is that of causes: what a host cannot be asked, it cannot be blamed for; a wrong name makes a wrong address, a
+wrong address looks like a firewall.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+from deploy.preflight import clocks, control, gpus, interfaces, links, mtu, names, ports, resources, software
+from deploy.preflight.answers import Answers
+from deploy.preflight.verdict import FAULT, GROUPS, UNKNOWN, WARNING, Finding, Verdict
+
+Check = Callable[[Answers], Iterable[Finding]]
+CHECKS: tuple[Check, ...] = (
+    control.check,
+    ports.check,
+    names.check,
+    interfaces.check,
+    links.check,
+    mtu.check,
+    clocks.check,
+    software.check,
+    gpus.check,
+    resources.check,
+)
+# What is a consequence where the cause on the left is found at one of its hosts.
+EXPLAINS = {
+    "port-busy": {"wrong-machine"},
+    "bridge-network": {"other-network", "no-route", "host-unreachable", "endpoint-nobody", "all-ports-dropped"},
+    "duplicate-address": {"wrong-machine", "host-unreachable"},
+    "interface-down": {"host-unreachable", "no-route"},
+    "same-hostname": {"peer-name-wrong", "endpoint-twice"},
+    "name-loopback": {"endpoint-nobody", "peer-name-wrong", "family-mixed"},
+    "name-unresolvable": {"endpoint-nobody", "peer-name-unresolvable", "family-mixed"},
+    "name-foreign": {"endpoint-nobody", "peer-name-wrong", "family-mixed"},
+    "endpoint-unresolvable": {"endpoint-nobody"},
+    "endpoint-loopback": {"endpoint-twice", "endpoint-nobody"},
+}
+
+
+def judge(answers: Answers, more: Iterable[Finding] = ()) -> Verdict:
+    """The verdict. `more`: findings from elsewhere (Docker, the proof), judged with the rest."""
+    found = [finding for check in CHECKS for finding in check(answers)] + list(more)
+    order = {FAULT: 0, UNKNOWN: 1, WARNING: 2}
+    found = _folded(sorted(found, key=lambda finding: order[finding.level]))
+    groups = {group: _outcome(group, found, answers) for group in GROUPS}
+    return Verdict(tuple(found), groups, answers.hosts, answers.seconds, answers.want.where)
+
+
+def _folded(findings: list[Finding]) -> list[Finding]:
+    """Without what an earlier finding explains; that one keeps the words."""
+    kept: list[Finding] = []
+    for finding in findings:
+        for number, cause in enumerate(kept):
+            same = finding.cause == cause.cause and finding.hosts == cause.hosts
+            if same or (finding.cause in EXPLAINS.get(cause.cause, ()) and set(finding.hosts) & set(cause.hosts)):
+                kept[number] = replace(cause, follows=(*cause.follows, finding.text))
+                break
+        else:
+            kept.append(finding)
+    return kept
+
+
+def _outcome(group: str, findings: list[Finding], answers: Answers) -> str:
+    levels = [finding.level for finding in findings if finding.group == group]
+    if group == "proof" and not levels:
+        return ""
+    if group not in ("hosts", "proof") and not answers.told and not levels:
+        return UNKNOWN
+    return next((level for level in (FAULT, UNKNOWN, WARNING) if level in levels), "ok")

@@ -1,0 +1,232 @@
+"""Which addresses torch, gloo and NCCL will pick on hosts like these, by their own rules. Pure.
+
+Read in torch 2.13 (elastic/rendezvous: c10d_rendezvous_backend.py, utils.py, dynamic_rendezvous.py; c10d: TCPStore,
+ProcessGroupGloo), gloo (transport/tcp/device.cc, pair.cc) and NCCL 2.30.7 (misc/socket.cc).
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from deploy.preflight.want import MUSTER, Want
+
+Facts = Mapping[str, Any]
+# What container engines, virtual machines and overlays add to a host.
+INNER = ("docker", "br-", "veth", "cni", "virbr", "flannel", "podman", "nerdctl", "cali", "lxc", "lxd")
+OVERLAY = ("tailscale", "wg", "tun", "zt", "utun")
+
+
+@dataclass(frozen=True)
+class Pick:
+    """An address that will be picked: `how` in words; `problem` is a cause's slug where it cannot work."""
+
+    address: str
+    interface: str
+    how: str
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What torch will do: the endpoint, who takes itself for its host, who is rank 0 and under what name, who listens
+    where for data."""
+
+    endpoint: str
+    owners: tuple[str, ...]
+    first: str
+    store_name: str
+    data: Mapping[str, Pick] = field(hash=False)
+
+
+def plan(want: Want, facts: Mapping[str, Facts], routes: Mapping[str, Mapping[str, Any]]) -> Plan:
+    """For hosts in their order, the first one the master. `routes`: by host, the source address toward an address."""
+    hosts = list(facts)
+    endpoint = want.endpoint or meeting_address(facts)
+    if want.style == MUSTER:
+        given = {host: _muster_variables(facts[host], routes.get(host, {}), endpoint) for host in hosts}
+        owners, first, name = tuple(hosts[:1]), hosts[0] if hosts else "", endpoint
+    else:
+        given = {host: {} for host in hosts}
+        owners = tuple(host for host in hosts if takes_itself(facts[host], endpoint))
+        # Ranks follow the agents' addresses as strings: socket.getfqdn(), where --local-addr is not given.
+        first = min(hosts, key=lambda host: str(facts[host].get("fqdn") or ""), default="")
+        name = str(facts[first].get("fqdn") or "") if first else ""
+        if want.rendezvous == "static":
+            owners, first, name = tuple(hosts[:1]), hosts[0] if hosts else "", endpoint
+    data = {}
+    for host in hosts:
+        variables = {**given[host], **facts[host].get("environment", {}), **want.environment}
+        data[host] = (nccl_pick if want.backend == "nccl" else gloo_pick)(facts[host], variables)
+    return Plan(endpoint, owners, first, name, data)
+
+
+def gloo_pick(facts: Facts, variables: Mapping[str, str]) -> Pick:
+    """ProcessGroupGloo: GLOO_SOCKET_IFNAME's first address; else the first of the host's own name that can be bound
+    here; else loopback."""
+    name = variables.get("GLOO_SOCKET_IFNAME", "").split(",")[0]
+    if name:
+        return _first_of(facts, name, f"GLOO_SOCKET_IFNAME={name}")
+    host = str(facts["hostname"])
+    rows = facts.get("names", {}).get(host)
+    if not isinstance(rows, list):
+        return Pick("127.0.0.1", "lo", f"the host's own name {host} does not resolve", "name-unresolvable")
+    for address, own, _ in rows:
+        if own:
+            problem = "name-loopback" if is_loopback(address) else ""
+            problem = "link-local" if ipaddress.ip_address(address.partition("%")[0]).is_link_local else problem
+            return Pick(address, interface_of(facts, address), f"the host's own name {host}", problem)
+    return Pick("127.0.0.1", "lo", f"the host's own name {host} is an address of no interface here", "name-foreign")
+
+
+def nccl_pick(facts: Facts, variables: Mapping[str, str]) -> Pick:
+    """NCCL's bootstrap: the first interface that NCCL_SOCKET_IFNAME lets through; else ib*, else what is not docker,
+    lo or virbr, else docker, lo, virbr."""
+    rule = variables.get("NCCL_SOCKET_IFNAME", "")
+    usable = [(name, entry) for name, entry in facts["interfaces"].items() if entry["up"] and entry["running"]]
+    family = variables.get("NCCL_SOCKET_FAMILY", "")
+    if rule:
+        names = [name for name, _ in usable if rule_allows(rule, name)]
+        how = f"NCCL_SOCKET_IFNAME={rule}"
+        if not names:
+            return Pick("", "", how, "interface-missing")
+        return _first_of(facts, names[0], how, family)
+    groups: Sequence[list[str]] = (
+        [name for name, _ in usable if name.startswith("ib")],
+        [name for name, _ in usable if not name.startswith(("docker", "lo", "virbr"))],
+        [name for name, _ in usable if name.startswith("docker")],
+        [name for name, _ in usable if name.startswith("lo")],
+    )
+    for group in groups:
+        for name in group:
+            found = _first_of(facts, name, "NCCL takes the first interface that is not docker*, lo*, virbr*", family)
+            if found.address:
+                inner = name.startswith(INNER) or facts["interfaces"][name]["bridge"]
+                return Pick(found.address, name, found.how, "container-bridge" if inner else found.problem)
+    return Pick("", "", "NCCL finds no interface", "interface-missing")
+
+
+def rule_allows(rule: str, name: str) -> bool:
+    """NCCL_SOCKET_IFNAME: a list of prefixes; `^` in front excludes, `=` wants the exact name."""
+    exclude, exact = rule.startswith("^"), "=" in rule[:2]
+    names = rule.lstrip("^=").split(",")
+    found = any(name == one if exact else name.startswith(one) for one in names if one)
+    return found != exclude
+
+
+def takes_itself(facts: Facts, endpoint: str) -> bool | None:
+    """torch's _matches_machine_hostname: whether a node hosts the rendezvous; None where torch would raise."""
+    if endpoint == "localhost" or is_loopback(endpoint) or endpoint == facts["hostname"]:
+        return True
+    own = facts.get("names", {}).get(facts["hostname"])
+    if not isinstance(own, list):
+        return None
+    theirs = set(addresses_of(facts, endpoint) or ())
+    return any(canonical == endpoint or address in theirs for address, _, canonical in own)
+
+
+def addresses_of(facts: Facts, name: str) -> list[str] | None:
+    """What a name, or an address, stands for on a host; None when it does not resolve there."""
+    if is_address(name):
+        return [name]
+    rows = facts.get("names", {}).get(name)
+    return list(dict.fromkeys(row[0] for row in rows)) if isinstance(rows, list) else None
+
+
+def in_torch_order(addresses: Sequence[str]) -> list[str]:
+    """torch's store client tries IPv6 first, and stays with an address that swallows its packets."""
+    return sorted(addresses, key=lambda address: ":" not in address)
+
+
+def meeting_address(facts: Mapping[str, Facts]) -> str:
+    """The master's address in a network that all share, IPv4 first; else its first one."""
+    own = [list(reachable(entry)) for entry in facts.values()]
+    if not own or not own[0]:
+        return ""
+    taken = {address for peer in own[1:] for _, address, _ in peer}
+    mine = sorted((row for row in own[0] if row[1] not in taken), key=lambda row: ":" in row[1]) or own[0]
+    for _, address, prefix in mine:
+        if all(any(same_network(address, prefix, other) for _, other, _ in peer) for peer in own[1:]):
+            return address
+    return mine[0][1]
+
+
+def reachable(facts: Facts) -> Iterator[tuple[str, str, int]]:
+    """Interface, address, prefix of what a peer may reach: no loopback, no link-local, no container network."""
+    for name, entry in facts["interfaces"].items():
+        if entry["loopback"] or not entry["up"] or name.startswith(INNER) or entry["bridge"]:
+            continue
+        for address, prefix in entry["addresses"]:
+            if not ipaddress.ip_address(address).is_link_local:
+                yield name, address, prefix
+
+
+def own_addresses(facts: Facts) -> set[str]:
+    """Every address of a host."""
+    return {address for entry in facts["interfaces"].values() for address, _ in entry["addresses"]}
+
+
+def interface_of(facts: Facts, address: str) -> str:
+    """Which interface has an address; empty for none."""
+    for name, entry in facts["interfaces"].items():
+        if any(address.partition("%")[0] == own for own, _ in entry["addresses"]):
+            return str(name)
+    return ""
+
+
+def same_network(address: str, prefix: int, other: str) -> bool:
+    """Whether `other` is reached from `address/prefix` without a gateway."""
+    return ipaddress.ip_address(other) in ipaddress.ip_interface(f"{address}/{prefix}").network
+
+
+def shares_network(facts: Facts, address: str) -> bool:
+    """Whether a host has an address in the network of another's address."""
+    return any(same_network(own, prefix, address) for _, own, prefix in reachable(facts))
+
+
+def connects(mine: str, theirs: str) -> bool:
+    """Whether gloo's pair is opened from this side: the larger address calls the smaller one."""
+    one, other = ipaddress.ip_address(mine.partition("%")[0]), ipaddress.ip_address(theirs.partition("%")[0])
+    return one.version != other.version or int(one) > int(other)
+
+
+def is_address(name: str) -> bool:
+    """Whether this is an IP literal."""
+    try:
+        ipaddress.ip_address(name.partition("%")[0])
+    except ValueError:
+        return False
+    return True
+
+
+def is_loopback(name: str) -> bool:
+    """Whether this is an address of the loopback interface."""
+    return is_address(name) and ipaddress.ip_address(name.partition("%")[0]).is_loopback
+
+
+def _first_of(facts: Facts, interface: str, how: str, family: str = "") -> Pick:
+    entry = facts["interfaces"].get(interface)
+    if entry is None:
+        return Pick("", interface, how, "interface-missing")
+    wanted = {"AF_INET": 4, "AF_INET6": 6}.get(family)
+    addresses = [a for a, _ in entry["addresses"] if wanted in (None, ipaddress.ip_address(a).version)]
+    if not addresses:
+        return Pick("", interface, how, "interface-no-address")
+    address = addresses[0]
+    problem = "" if entry["up"] else "interface-down"
+    if ipaddress.ip_address(address).is_link_local and ":" in address:
+        problem = "link-local"
+    if is_loopback(address):
+        problem = "interface-loopback"
+    return Pick(address, interface, how, problem)
+
+
+def _muster_variables(facts: Facts, routes: Mapping[str, Any], endpoint: str) -> dict[str, str]:
+    """What deploy_spec.py gives a node: the interface that leads to its peers."""
+    ways = [source for to, source in routes.items() if isinstance(source, str) and not is_loopback(source)]
+    own = interface_of(facts, endpoint) if is_address(endpoint) else ""
+    name = own or next((found for source in ways if (found := interface_of(facts, source))), "")
+    name = name or next((found for found, _, _ in reachable(facts)), "")
+    return {"GLOO_SOCKET_IFNAME": name, "NCCL_SOCKET_IFNAME": f"={name}"} if name else {}

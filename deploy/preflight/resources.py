@@ -1,0 +1,93 @@
+"""Shared memory, open files, locked memory, memory, disk, the connection table. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from deploy.preflight.answers import Answers
+from deploy.preflight.verdict import WARNING, Finding
+
+MIB, GIB = 1 << 20, 1 << 30
+SHM_LEAST, SHM_GOOD, FILES_GOOD = 64 * MIB, GIB, 4096
+DISK_LEAST, DISK_GOOD, MEMORY_LEAST, MEMORY_GOOD = 16 * MIB, GIB, 384 * MIB, 2 * GIB
+MEMLOCK_GOOD = 64 * MIB
+
+
+def check(answers: Answers) -> Iterator[Finding]:
+    """Each host for itself."""
+    for host in answers.told:
+        facts = answers.facts[host]
+        has = facts["resources"]
+        yield from _shm(host, has["disk"].get("/dev/shm"))
+        yield from _disk(host, {path: room for path, room in has["disk"].items() if path != "/dev/shm"})
+        yield from _memory(host, has["memory"], answers.want.processes)
+        yield from _limits(host, has, bool(facts.get("rdma")))
+
+
+def _shm(host: str, room: dict[str, int] | None) -> Iterator[Finding]:
+    if room is None:
+        return
+    symptom = "`unable to allocate shared memory(shm)`, `Bus error` in data loaders, NCCL's `failed to extend /dev/shm`"
+    fix = "docker run --shm-size 16g (or --ipc host)"
+    free = min(room["free"], room["total"])
+    if free <= SHM_LEAST:
+        text = f"{host}: /dev/shm has {free // MIB} MiB free of {room['total'] // MIB} MiB"
+        yield Finding("shm-small", "resources", (host,), text, (), symptom, fix)
+    elif free < SHM_GOOD:
+        text = f"{host}: /dev/shm has {free // MIB} MiB free"
+        yield Finding("shm-small", "resources", (host,), text, (), symptom, fix, WARNING)
+
+
+def _disk(host: str, rooms: dict[str, dict[str, int]]) -> Iterator[Finding]:
+    symptom = "`No space left on device`, at the start or at the first checkpoint"
+    for path, room in rooms.items():
+        fix = f"on {host}: df -h {path}; sudo docker system df"
+        if room["free"] < DISK_LEAST and room["total"]:
+            text = f"{host}: {path} is full ({room['free'] // MIB} MiB free)"
+            yield Finding("disk-full", "resources", (host,), text, (), symptom, fix)
+        elif room["inodes"] and not room["inodes_free"]:
+            text = f"{host}: {path} has no inodes left"
+            yield Finding("inodes-full", "resources", (host,), text, (), symptom, f"on {host}: df -i {path}")
+        elif room["free"] < DISK_GOOD and room["total"]:
+            text = f"{host}: {path} has {room['free'] // MIB} MiB free"
+            yield Finding("disk-full", "resources", (host,), text, (), symptom, fix, WARNING)
+
+
+def _memory(host: str, memory: dict[str, int], processes: int) -> Iterator[Finding]:
+    free = memory.get("MemAvailable", 0)
+    free = min(free, memory["limit"]) if memory.get("limit") else free
+    symptom = "exit code -9 (SIGKILL) without a word"
+    fix = f"on {host}: free -h; ps aux --sort -rss | head; or fewer processes, smaller batches"
+    if free and free < MEMORY_LEAST * processes:
+        yield Finding("memory-low", "resources", (host,), f"{host}: {free // MIB} MiB of memory free", (), symptom, fix)
+    elif free and free < MEMORY_GOOD:
+        text = f"{host}: {free // MIB} MiB of memory free"
+        yield Finding("memory-low", "resources", (host,), text, (), symptom, fix, WARNING)
+
+
+def _limits(host: str, has: dict[str, Any], rdma: bool) -> Iterator[Finding]:
+    soft, locked = has["nofile"][0], has["memlock"][0]
+    if 0 <= soft < FILES_GOOD:
+        text = f"{host}: only {soft} open files allowed"
+        fix = "docker run --ulimit nofile=1048576"
+        yield Finding(
+            "open-files",
+            "resources",
+            (host,),
+            text,
+            (),
+            "`Too many open files` with many ranks or workers",
+            fix,
+            WARNING,
+        )
+    if rdma and 0 <= locked < MEMLOCK_GOOD:
+        text = f"{host}: RDMA needs locked memory, {locked // 1024} KiB are allowed"
+        fix = "docker run --ulimit memlock=-1"
+        yield Finding("memlock", "resources", (host,), text, (), "`ibv_reg_mr failed ... Cannot allocate memory`", fix)
+    count, most = (has.get("conntrack") or [0, 0]) if len(has.get("conntrack") or []) == 2 else (0, 0)
+    if most and count >= 0.8 * most:
+        level = "fault" if count >= 0.98 * most else WARNING
+        text = f"{host}: the kernel's connection table is full: {count} of {most}"
+        fix = f"on {host}: sudo sysctl -w net.netfilter.nf_conntrack_max={4 * most}"
+        yield Finding("conntrack-full", "resources", (host,), text, (), "random connect timeouts", fix, level)

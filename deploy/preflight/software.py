@@ -1,0 +1,60 @@
+"""Identical software and settings on all nodes. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+
+from deploy.preflight.answers import Answers
+from deploy.preflight.verdict import WARNING, Finding, listed
+
+# Settings that every node may have its own of.
+OWN = (
+    "SOCKET_IFNAME",
+    "NODE_RANK",
+    "LOCAL_ADDR",
+    "RDZV_CONF",
+    "CUDA_VISIBLE_DEVICES",
+    "OMP_NUM_THREADS",
+    "NPROC_PER_NODE",
+)
+MUST_AGREE = ("PET_NNODES", "PET_RDZV_ID", "PET_RDZV_ENDPOINT", "MASTER_ADDR", "MASTER_PORT", "NCCL_ALGO", "NCCL_PROTO")
+
+
+def check(answers: Answers) -> Iterator[Finding]:
+    """Versions that differ, then variables that differ."""
+    if len(answers.told) < 2:
+        return
+    versions = {host: answers.facts[host]["software"] for host in answers.told}
+    nccl = answers.want.backend == "nccl"
+    for name, group in (("torch", 2), ("nccl", 3), ("cuda", 1), ("python", 2)):
+        seen = {host: said.get(name, "") for host, said in versions.items()}
+        short = {host: ".".join(value.split("+")[0].split(".")[:group]) for host, value in seen.items()}
+        if len(set(seen.values())) < 2:
+            continue
+        grave = len(set(short.values())) > 1 and (name == "torch" or (nccl and name in ("nccl", "cuda")))
+        yield _differing(f"{name}-differs", seen, grave, f"{name} differs")
+    yield from _settings(answers)
+
+
+def _settings(answers: Answers) -> Iterator[Finding]:
+    names = {name for host in answers.told for name in answers.facts[host]["environment"]}
+    for name in sorted(names):
+        seen = {host: answers.facts[host]["environment"].get(name, "") for host in answers.told}
+        if len(set(seen.values())) > 1 and not name.endswith(OWN) and name not in ("RANK", "LOCAL_RANK"):
+            yield _differing("settings-differ", seen, name in MUST_AGREE, f"{name} differs")
+
+
+def _differing(cause: str, seen: Mapping[str, str], grave: bool, what: str) -> Finding:
+    common = Counter(seen.values()).most_common(1)[0][0]
+    odd = tuple(host for host, value in seen.items() if value != common)
+    shown = tuple(f"{host}: {value or 'none'}" for host, value in seen.items())
+    theirs = listed(f"{host} has {seen[host] or 'none'}" for host in odd)
+    text = f"{what}: {theirs}, the others {common or 'none'}"
+    symptom = "`Mismatched NCCL version detected`, errors of pickle, or silent differences"
+    fix = (
+        "fab push: the same image on all hosts"
+        if cause != "settings-differ"
+        else "set it alike on all hosts, or nowhere"
+    )
+    return Finding(cause, "software", odd, text, shown, symptom, fix, "fault" if grave else WARNING)

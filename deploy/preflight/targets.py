@@ -1,0 +1,71 @@
+"""Who shall call whom, where, and what for: every connection torch will make, and some that tell causes apart. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from deploy.preflight import prediction
+from deploy.preflight.answers import Answers, Link
+
+# Sampled from the range the system takes ports from: torch's second store, gloo and NCCL listen on ports of that range.
+SAMPLES, SAMPLES_MANY, MANY = 4, 2, 16
+PAYLOAD, MOST_OTHERS = 64 * 1024, 4
+
+
+def samples(hosts: int) -> int:
+    """How many data ports each host opens."""
+    return SAMPLES if hosts <= MANY else SAMPLES_MANY
+
+
+def targets(answers: Answers, source: str) -> list[dict[str, Any]]:
+    """What one host shall try: one target an address and port, whatever number of reasons there are for it."""
+    found: dict[tuple[str, str, int], dict[str, Any]] = {}
+    for kind, host, address, port, size in _wanted(answers, source):
+        key = (host, address, port)
+        entry = found.setdefault(key, {"host": host, "address": address, "port": port, "kinds": [], "size": 0})
+        entry["kinds"] = list(dict.fromkeys([*entry["kinds"], kind]))
+        entry["size"] = max(entry["size"], size)
+    return [{**entry, "id": number} for number, entry in enumerate(found.values())]
+
+
+def link(source: str, target: dict[str, Any], result: dict[str, Any]) -> Link:
+    """A target and what came of it."""
+    return Link(
+        source=source,
+        target=target["host"],
+        address=target["address"],
+        port=target["port"],
+        kinds=tuple(target["kinds"]),
+        outcome=result["outcome"],
+        ms=result.get("ms", 0.0),
+        host=result.get("host", ""),
+        seen=result.get("seen", ""),
+        out_address=result.get("source", ""),
+    )
+
+
+def _wanted(answers: Answers, source: str) -> Iterator[tuple[str, str, str, int, int]]:
+    """(kind, host, address, port, payload bytes)."""
+    plan, port = answers.plan, answers.want.port
+    for address in answers.resolved(source, plan.endpoint) or ():
+        if not prediction.is_loopback(address):
+            yield "rendezvous", answers.meeting, address, port, 0
+    for target in answers.told:
+        opened = answers.listens.get(target, {}).get("sampled", [])
+        if target == source or not opened:
+            continue
+        if target == plan.first:
+            for address in answers.resolved(source, plan.store_name) or ():
+                if not prediction.is_loopback(address):
+                    yield "store", target, address, opened[0], 0
+        pick = plan.data[target]
+        if pick.address and not prediction.is_loopback(pick.address) and pick.problem != "link-local":
+            for number, sample in enumerate(opened):
+                yield "data", target, pick.address, sample, 0 if number else PAYLOAD
+        others = [address for _, address, _ in prediction.reachable(answers.facts[target]) if address != pick.address]
+        for address in others[:MOST_OTHERS]:
+            yield "other", target, address, opened[0], PAYLOAD
+        for address in {pick.address, *others[:1]} - {""}:
+            if target != answers.master and not prediction.is_loopback(address) and pick.problem != "link-local":
+                yield "hint", target, address, port, 0

@@ -1,0 +1,39 @@
+"""What training will ask of the hosts: how it is started, where its nodes meet, what carries the gradients. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+MUSTER, TORCHRUN = "muster", "torchrun"
+# torchrun drops a node whose last sign of life is older than interval x attempts, by its own clock: 5 s x 3 by default.
+KEEP_ALIVE_S = {TORCHRUN: 15.0, MUSTER: 5.0}
+
+
+@dataclass(frozen=True)
+class Want:
+    """One planned run.
+
+    style: `torchrun` as a user types it, `muster` as fab deploy starts it (addresses and interfaces given by us).
+    endpoint: what `--rdzv-endpoint` gets, an IP or a name; empty means the first host's address that its peers share.
+    environment: variables the run will have beside those of the probe's own environment.
+    """
+
+    style: Literal["muster", "torchrun"] = "muster"
+    endpoint: str = ""
+    port: int = 29500
+    backend: Literal["gloo", "nccl"] = "gloo"
+    rendezvous: Literal["c10d", "static"] = "c10d"
+    environment: Mapping[str, str] = field(default_factory=dict, hash=False)
+    processes: int = 1
+    where: str = "on the hosts themselves"
+
+    @property
+    def keep_alive_s(self) -> float:
+        """How far clocks may be apart before a node that lives is taken for dead."""
+        return KEEP_ALIVE_S[self.style]
+
+    def json(self) -> dict[str, Any]:
+        """As `Want(**value)` takes it back."""
+        return asdict(self)

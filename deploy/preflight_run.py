@@ -1,0 +1,113 @@
+"""Ask all probes at once, phase after phase, and keep what they say; deploy/preflight/ makes sense of it."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from deploy.errors import DeployError
+from deploy.preflight import prediction, targets
+from deploy.preflight.answers import Answers, Link
+from deploy.preflight.want import TORCHRUN, Want
+from deploy.preflight_stream import ProbeStream
+
+FACTS_S, LISTEN_S, CONNECT_S, CLOCK_S = 25.0, 8.0, 12.0, 5.0
+CLOCK_ROUNDS = 3
+
+
+def examine(shells: Sequence[ProbeStream], want: Want, faults: Mapping[str, tuple[str, str]] | None = None) -> Answers:
+    """All phases with the probes of the hosts, in their order (the first is the master).
+
+    faults: hosts that have no probe at all, with slug and words. A probe that fails on the way is a fault too.
+    """
+    began, run = time.monotonic(), secrets.token_hex(8)
+    talk = _Talk(shells)
+    hosts = tuple(dict.fromkeys([*(shell.name for shell in shells), *(faults or {})]))
+    names = [] if prediction.is_address(want.endpoint) else [want.endpoint]
+    facts = talk.ask(lambda host: {"do": "facts", "run": run, "host": host, "resolve": names}, FACTS_S)
+    answers = Answers(want, hosts, facts=facts)
+    listens = talk.ask(lambda host: _listen(answers, host), LISTEN_S)
+    # A host that is lost now is one that we know nothing of: its peers would seem to be at fault.
+    facts = {host: facts[host] for host in facts if host in listens}
+    answers = replace(answers, facts=facts, listens=listens)
+    clocks = _clocks(talk)
+    answers = replace(answers, links=_connect(talk, answers), clocks=clocks)
+    talk.ask(lambda host: {"do": "quit"}, 0)
+    lost = {host: ("probe-died", words) for host, words in talk.lost.items()}
+    seconds = round(time.monotonic() - began, 2)
+    return replace(answers, faults={**(faults or {}), **lost}, seconds=seconds)
+
+
+def _listen(answers: Answers, host: str) -> dict[str, Any]:
+    plan, facts = answers.plan, answers.facts
+    toward = {plan.endpoint} if prediction.is_address(plan.endpoint) else set()
+    if host == answers.told[0]:
+        peers = [next(iter(prediction.reachable(facts[peer])), None) for peer in answers.told[1:3]]
+        toward = {row[1] for row in peers if row}
+    names = {plan.store_name, *(str(facts[peer].get("fqdn") or "") for peer in answers.told)} - {""}
+    names = {name for name in names if not prediction.is_address(name)} if answers.want.style == TORCHRUN else set()
+    return {
+        "do": "listen",
+        "ports": [answers.want.port],
+        "range": facts[host]["port_range"],
+        "samples": targets.samples(len(answers.told)),
+        "toward": sorted(toward),
+        "resolve": sorted(names) if len(names) < 8 else [plan.store_name],
+    }
+
+
+def _connect(talk: _Talk, answers: Answers) -> tuple[Link, ...]:
+    wanted = {host: targets.targets(answers, host) for host in answers.told}
+    said = talk.ask(lambda host: {"do": "connect", "targets": wanted[host]}, CONNECT_S)
+    return tuple(
+        targets.link(host, wanted[host][result["id"]], result)
+        for host in answers.told
+        for result in sorted(said.get(host, {}).get("results", ()), key=lambda result: result["id"])
+    )
+
+
+def _clocks(talk: _Talk) -> dict[str, tuple[float, float]]:
+    """How far each clock is ahead of ours: of several questions the one that was answered fastest counts."""
+    best: dict[str, tuple[float, float]] = {}
+    for _ in range(CLOCK_ROUNDS):
+        for host, said in talk.ask(lambda host: {"do": "clock"}, CLOCK_S).items():
+            asked, heard = talk.times[host]
+            half = (heard - asked) / 2
+            if host not in best or half < best[host][1]:
+                best[host] = (round(said["time"] - (asked + half), 4), round(half, 4))
+    return best
+
+
+class _Talk:
+    """One question to all hosts at a time. A host that fails is asked nothing more."""
+
+    def __init__(self, shells: Sequence[ProbeStream]) -> None:
+        self.shells, self.lost = {shell.name: shell for shell in shells}, dict[str, str]()
+        self.times: dict[str, tuple[float, float]] = {}
+
+    def ask(self, question: Callable[[str], dict[str, Any]], wait_s: float) -> dict[str, dict[str, Any]]:
+        """Answers by host, in the hosts' order; none is read where `wait_s` is 0."""
+        found: dict[str, dict[str, Any]] = {}
+
+        def one(host: str) -> None:
+            try:
+                asked = time.time()
+                self.shells[host].send(question(host))
+                if wait_s:
+                    answer = self.shells[host].read(wait_s)
+                    self.times[host] = (asked, time.time())
+                    found[host] = answer
+            except DeployError as failed:
+                self.lost[host] = failed.message
+
+        hosts = [host for host in self.shells if host not in self.lost]
+        threads = [threading.Thread(target=one, args=(host,), daemon=True) for host in hosts]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return {host: found[host] for host in hosts if host in found}

@@ -1,0 +1,260 @@
+"""What a host knows of itself: interfaces, names, limits, versions. First half of what is sent to a host (probe.py).
+
+Python 3.8 and its standard library only. Reads, changes nothing; whatever cannot be read is left out or says why.
+"""
+
+import ctypes
+import fcntl
+import os
+import re
+import resource
+import socket
+import struct
+import sys
+import threading
+import time
+
+UP, LOOPBACK, POINT_TO_POINT, RUNNING = 0x1, 0x8, 0x10, 0x40
+SIOCGIFMTU = 0x8921
+VARIABLES = re.compile(r"(NCCL|GLOO|TORCH|PET|MASTER|RANK|WORLD|CUDA|OMP|TP_SOCKET|UCX|FI)_\w*|\w*_proxy|\w*_PROXY")
+
+
+class Interface(ctypes.Structure):
+    """`struct ifaddrs`, whose order is the one gloo and NCCL go by."""
+
+
+Interface._fields_ = [
+    ("next", ctypes.POINTER(Interface)),
+    ("name", ctypes.c_char_p),
+    ("flags", ctypes.c_uint),
+    ("address", ctypes.c_void_p),
+    ("mask", ctypes.c_void_p),
+]
+
+
+def interfaces():
+    """By name: flags, MTU, addresses with prefix lengths in the system's own order."""
+    libc, head, found = ctypes.CDLL(None, use_errno=True), ctypes.POINTER(Interface)(), {}
+    if libc.getifaddrs(ctypes.byref(head)):
+        return found
+    at = head
+    while at:
+        one = at.contents
+        name = one.name.decode(errors="replace")
+        entry = found.setdefault(name, dict(link(name), flags=one.flags, addresses=[]))
+        if one.address:
+            family = struct.unpack("=H", ctypes.string_at(one.address, 2))[0]
+            start, size = {socket.AF_INET: (4, 4), socket.AF_INET6: (8, 16)}.get(family, (0, 0))
+            if size:
+                address = socket.inet_ntop(family, ctypes.string_at(one.address + start, size))
+                mask = ctypes.string_at(one.mask + start, size) if one.mask else b""
+                entry["addresses"].append([address, sum(bin(byte).count("1") for byte in mask)])
+        at = one.next
+    libc.freeifaddrs(head)
+    for entry in found.values():
+        flags = entry.pop("flags")
+        entry.update(up=bool(flags & UP), running=bool(flags & RUNNING), loopback=bool(flags & LOOPBACK))
+        entry["point_to_point"] = bool(flags & POINT_TO_POINT)
+    return found
+
+
+def link(name):
+    """What the kernel says of one interface beside its addresses."""
+    there = "/sys/class/net/" + name
+    speed = text(there + "/speed").strip()
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
+        try:
+            request = struct.pack("16si", name.encode()[:15], 0)
+            mtu = struct.unpack("16si", fcntl.ioctl(asked, SIOCGIFMTU, request)[:20])[1]
+        except OSError:
+            mtu = 0
+    errors = [text(there + "/statistics/" + kind).strip() for kind in ("rx_errors", "tx_errors", "rx_crc_errors")]
+    return {
+        "mtu": mtu,
+        "speed": int(speed) if speed.isdigit() else 0,
+        "mac": text(there + "/address").strip(),
+        "bridge": os.path.isdir(there + "/bridge"),
+        "tunnel": os.path.exists(there + "/tun_flags"),
+        "errors": sum(int(count) for count in errors if count.isdigit()),
+    }
+
+
+def text(path):
+    """A file's text, empty where it cannot be read."""
+    try:
+        with open(path, errors="replace") as file:
+            return file.read()
+    except OSError:
+        return ""
+
+
+def at_once(work, wait_s=2.5):
+    """Values of some functions by name, each in a thread of its own; what takes longer is `{"error": "timeout"}`."""
+    found = {name: {"error": "timeout"} for name in work}
+
+    def one(name):
+        try:
+            found[name] = work[name]()
+        except OSError as failed:
+            found[name] = {"error": failed.strerror or str(failed), "code": failed.errno}
+        except Exception as failed:
+            found[name] = {"error": repr(failed)}
+
+    threads = [threading.Thread(target=one, args=(name,), daemon=True) for name in work]
+    for thread in threads:
+        thread.start()
+    end = time.monotonic() + wait_s
+    for thread in threads:
+        thread.join(max(0.0, end - time.monotonic()))
+    return dict(found)
+
+
+def resolve(name):
+    """Addresses of a name in the order of getaddrinfo: [address, can be bound here, canonical name] each."""
+    rows = socket.getaddrinfo(name, None, 0, socket.SOCK_STREAM, socket.IPPROTO_TCP, socket.AI_CANONNAME)
+    return [[row[4][0], bindable(row), row[3]] for row in rows]
+
+
+def bindable(row):
+    """Whether an address is one of this machine's."""
+    try:
+        with socket.socket(row[0], row[1]) as tried:
+            tried.bind(row[4])
+        return True
+    except OSError:
+        return False
+
+
+def software():
+    """Versions of what training imports, without importing any of it."""
+    found = {"python": sys.version.split()[0]}
+    listed = []
+    for folder in sys.path:
+        try:
+            names = os.listdir(folder or ".")
+        except OSError:
+            continue
+        listed += [name for name in names if name.endswith((".dist-info", ".egg-info"))]
+        said = text(os.path.join(folder, "torch", "version.py"))
+        for word, value in re.findall(r"^(__version__|cuda|hip)\b[^=\n]*= *'?\"?([^'\"\n]+)", said, re.M):
+            found.setdefault("torch" if word == "__version__" else word, value.strip())
+    for entry in sorted(set(listed)):
+        known = re.match(r"(numpy|lightning|accelerate|deepspeed|nvidia_nccl_cu\d+)-(\d[^-]*)\.", entry)
+        if known:
+            found.setdefault("nccl" if known[1].startswith("nvidia_nccl") else known[1], known[2])
+    found["packages"] = sorted({entry.rsplit(".", 1)[0].lower() for entry in listed})
+    return found
+
+
+def gpus():
+    """Rows of nvidia-smi, or what it said instead."""
+    import shutil
+    import subprocess
+
+    if not shutil.which("nvidia-smi"):
+        return {"error": "nvidia-smi: not found", "devices": os.path.exists("/dev/nvidia0")}
+    fields = "index,name,memory.total,memory.used,driver_version,pci.bus_id,ecc.errors.uncorrected.volatile.total"
+    argv = ["nvidia-smi", "--query-gpu=" + fields, "--format=csv,noheader,nounits"]
+    done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=20, check=False)
+    said = done.stdout.decode(errors="replace").strip()
+    if done.returncode:
+        return {"error": said[:500] or "it said nothing"}
+    return {"rows": [[cell.strip() for cell in line.split(",")] for line in said.splitlines()]}
+
+
+def resources():
+    """Limits and room: bytes, counts; what cannot be read is left out."""
+    found = {"cores": len(os.sched_getaffinity(0)), "disk": {}}
+    for name, which in (("nofile", resource.RLIMIT_NOFILE), ("memlock", resource.RLIMIT_MEMLOCK)):
+        found[name] = list(resource.getrlimit(which))
+    for path in ("/dev/shm", "/tmp", os.path.expanduser("~"), "/"):
+        try:
+            there = os.statvfs(path)
+        except OSError:
+            continue
+        sizes = {"total": there.f_blocks * there.f_frsize, "free": there.f_bavail * there.f_frsize}
+        found["disk"][path] = dict(sizes, inodes=there.f_files, inodes_free=there.f_favail)
+    memory = dict(re.findall(r"^(\w+): +(\d+) kB", text("/proc/meminfo"), re.M))
+    found["memory"] = {name: int(memory[name]) * 1024 for name in ("MemTotal", "MemAvailable") if name in memory}
+    limits = [
+        text(path).strip() for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+    ]
+    found["memory"]["limit"] = min([int(limit) for limit in limits if limit.isdigit()] or [0])
+    counts = [text("/proc/sys/net/netfilter/nf_conntrack_" + what).strip() for what in ("count", "max")]
+    found["conntrack"] = [int(count) for count in counts if count.isdigit()]
+    return found
+
+
+def leftovers():
+    """Processes here that belong to a distributed run: [pid, seconds old, command]."""
+    rows, uptime = [], float(text("/proc/uptime").split()[0] or 0)
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        command = text("/proc/%s/cmdline" % pid).replace("\0", " ").strip()
+        if int(pid) == os.getpid() or not re.search(
+            r"torchrun|torch\.distributed\.(run|launch)|trainer\.agent", command
+        ):
+            continue
+        stat = text("/proc/%s/stat" % pid).rpartition(")")[2].split()
+        if len(stat) > 19:
+            age = uptime - int(stat[19]) / os.sysconf("SC_CLK_TCK")
+            rows.append([int(pid), round(age, 1), command[:160]])
+    return rows
+
+
+def facts(asked):
+    """All that can be known here alone."""
+    name = socket.gethostname()
+    names = {host: (lambda host=host: resolve(host)) for host in {name, *asked.get("resolve", ())} - {""}}
+    slow = {"gpus": gpus} if asked.get("gpus", True) else {}
+    found = at_once({"fqdn": socket.getfqdn, "names": lambda: at_once(names, 2.2), **slow})
+    port_range = text("/proc/sys/net/ipv4/ip_local_port_range").split()
+    return dict(
+        found,
+        hostname=name,
+        user=os.geteuid(),
+        kernel=os.uname().release,
+        machine=os.uname().machine,
+        namespace=os.readlink("/proc/self/ns/net") if os.path.exists("/proc/self/ns/net") else "",
+        boot=text("/proc/sys/kernel/random/boot_id").strip(),
+        container=os.path.exists("/.dockerenv") or os.path.exists("/run/.containerenv"),
+        interfaces=interfaces(),
+        port_range=[int(port) for port in port_range] or [32768, 60999],
+        environment={key: value for key, value in os.environ.items() if VARIABLES.fullmatch(key)},
+        listening=sorted({row[1] for row in listeners()}),
+        software=software(),
+        resources=resources(),
+        leftovers=leftovers(),
+        rdma=sorted(os.listdir("/sys/class/infiniband")) if os.path.isdir("/sys/class/infiniband") else [],
+        rdma_devices=os.path.isdir("/dev/infiniband"),
+        time=time.time(),
+    )
+
+
+def listeners():
+    """(inode, port) of the sockets that listen in this network namespace."""
+    for path in ("/proc/net/tcp", "/proc/net/tcp6"):
+        for row in text(path).splitlines()[1:]:
+            cells = row.split()
+            if len(cells) > 9 and cells[3] == "0A":
+                yield cells[9], int(cells[1].rpartition(":")[2], 16)
+
+
+def holder(port):
+    """Who listens on a port, as far as we may see: `python3 (pid 12)`, or nothing."""
+    wanted = {"socket:[%s]" % inode for inode, number in listeners() if number == port}
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            if any(os.readlink(entry.path) in wanted for entry in os.scandir("/proc/%s/fd" % pid)):
+                command = text("/proc/%s/cmdline" % pid).replace("\0", " ").strip()
+                return "%s (pid %s)" % (command[:80] or text("/proc/%s/comm" % pid).strip(), pid)
+        except OSError:
+            continue
+    return ""
+
+
+def source_toward(address):
+    """The address packets to `address` leave with, or why they cannot; nothing is sent."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM) as asked:
+        asked.connect((address, 9))
+        return asked.getsockname()[0].partition("%")[0]
