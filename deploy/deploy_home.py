@@ -1,4 +1,4 @@
-"""What a run on real hosts left or says, brought home: `fab fetch` and `fab logs`. The run itself is not touched."""
+"""What a run on real hosts left or says, brought home: `fab fetch`. The run itself is not touched."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from deploy import deploy_plan, host_commands, host_observe, launch
-from deploy.deploy_spec import container_name
-from deploy.errors import DeployError, UsageError
+from deploy import host_commands, host_observe, launch
+from deploy.errors import DeployError
 from deploy.inventory import Cluster
 from deploy.results import Results
 from deploy.session import Session, on_all, open_all
@@ -35,43 +34,6 @@ def fetch(cluster: Cluster, run: str) -> Path:
         launch.write_page(run_dir)
         _all_faults(opened, found, brought)
         return run_dir
-
-
-def logs(cluster: Cluster, run: str, rank: str, since: str) -> list[str]:
-    """What the consoles of a run said so far, in the order of time, the host in front; or one rank's own log, whole.
-
-    Raises DeployError with every host that failed, UsageError for a rank that is none.
-    """
-    if rank and not rank.isdigit():
-        raise UsageError(f"--rank {rank}: not a number", "ranks count from 0")
-    with open_all(cluster.hosts) as opened:
-        sessions = list(opened.all().values())
-        runs = deploy_plan.runs_of(host_observe.containers(sessions).all())
-        run = deploy_plan.choose_run(runs, run)
-        members = [session for session in sessions if session.host.name in runs[run]]
-        if rank:
-            return _rank_log(members, run, int(rank))
-        said = on_all(members, lambda session: _console(session, run, since)).all()
-    return [line for _, line in sorted(row for rows in said.values() for row in rows)]
-
-
-def _console(session: Session, run: str, since: str) -> list[tuple[str, str]]:
-    rows: list[tuple[str, str]] = []
-
-    def take(line: str) -> None:
-        stamp, _, text = line.partition(" ")
-        rows.append((stamp, f"{session.host.name}  {text}"))
-
-    session.run(host_commands.console(container_name(run), since), timeout_s=None, on_line=take)
-    return rows
-
-
-def _rank_log(sessions: Sequence[Session], run: str, rank: int) -> list[str]:
-    for session in sessions:
-        done = session.run(["cat", "--", f"{session.home}/runs/{run}/logs/rank-{rank}.log"], check=False)
-        if done.code == 0:
-            return done.out.splitlines()
-    raise DeployError(f"{run}: no host has a log of rank {rank}", "a script of your own has its consoles: fab logs")
 
 
 def _bring(session: Session, run: str, run_dir: Path) -> int:

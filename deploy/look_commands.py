@@ -60,6 +60,33 @@ printf '%s\\n' "$apps" | cut -d, -f2 | sort -u | while read -r pid; do
 done
 docker ps --no-trunc --format 'container {{{{.ID}}}} {{{{.Names}}}} {{{{.Label "muster.run"}}}}' 2>/dev/null
 """
+_MEMBERS = """
+docker ps --all --no-trunc --filter label=muster.run \\
+    --format '{{.Label "muster.run"}} {{.Names}} {{.State}} {{.Label "muster.place"}}' |
+while read -r run name state place; do
+    ranks=$(docker inspect --format '{{range .Config.Env}}{{println .}}{{end}}' "$name" |
+        sed -n 's/^PET_NPROC_PER_NODE=//p')
+    echo "member $run $name $state ${place:-0} ${ranks:-1}"
+done
+cd "$HOME/.muster/runs" 2>/dev/null || exit 0
+for log in */logs/rank-*.log; do [ ! -f "$log" ] || echo "rank-log $log"; done
+"""
+# One who listens no more is noticed by a mark that cannot be written: nothing must stay there. It goes the other way
+# than the lines, or it would stand in the middle of one.
+_CONSOLE = """
+mark=$1; shift
+docker logs "$@" 2>&1 & console=$!
+trap 'kill $console 2>/dev/null' EXIT; trap 'exit 0' HUP INT TERM PIPE
+while kill -0 $console 2>/dev/null && echo "$mark" >&2; do sleep 1; done
+wait $console
+"""
+_RANK_LOG = """
+cd && exec <"$1" || exit
+while [ -n "$2" ] && [ "$(docker inspect --format '{{.State.Running}}' "$2" 2>/dev/null)" = true ]; do
+    cat && echo "$3" >&2 && sleep 1 || exit
+done
+exec cat
+"""
 
 
 def status() -> tuple[str, ...]:
@@ -70,3 +97,26 @@ def status() -> tuple[str, ...]:
 def holders() -> tuple[str, ...]:
     """What gpu_facts.parse reads: the GPUs, and each process that computes on them with its user and container."""
     return ("sh", "-c", _HOLDERS)
+
+
+def members() -> tuple[str, ...]:
+    """What host_logs.parse reads: each run's container with its place and its ranks, and the ranks' own logs."""
+    return ("sh", "-c", _MEMBERS)
+
+
+def state(container: str) -> tuple[str, ...]:
+    """Whether a container runs, and its exit code: `true 0`."""
+    return ("docker", "inspect", "--format", "{{.State.Running}} {{.State.ExitCode}}", container)
+
+
+def console(container: str, since: str, mark: str = "") -> tuple[str, ...]:
+    """A container's console, each line with its time in front; with a mark up to its end, the mark now and then."""
+    words = ("--timestamps", *(("--since", since) if since else ()), container)
+    if not mark:
+        return ("sh", "-c", 'exec docker logs "$@" 2>&1', "console", *words)
+    return ("sh", "-c", _CONSOLE, "console", mark, "--follow", *words)
+
+
+def rank_log(run: str, rank: int, container: str, mark: str) -> tuple[str, ...]:
+    """A rank's own log; with a container up to that one's end, the mark now and then."""
+    return ("sh", "-c", _RANK_LOG, "rank-log", f".muster/runs/{run}/logs/rank-{rank}.log", container, mark)

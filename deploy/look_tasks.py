@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json as jsons
-
 from fabric import Connection, task
 
-from deploy import deploy_home, deploy_look
+from deploy import deploy_logs, deploy_look
+from deploy.deploy_logs import Choice
 from deploy.deploy_options import Options
 from deploy.deploy_tasks import JSON, RUN, WHERE, end
-from deploy.errors import DONE
 from deploy.report import Report
 
 
@@ -31,7 +29,8 @@ def gpus(context: Connection, hosts: str = "", cluster: str = "", json: bool = F
     help={
         **RUN,
         **JSON,
-        "rank": "one rank's own log, whole",
+        "rank": "one rank's lines: of its own log where it has one",
+        "follow": "go on until the run ends, or Ctrl-C",
         "since": "only what is newer: 10m, or a time as 2026-11-21T03:00:00Z",
     }
 )  # type: ignore[untyped-decorator]
@@ -41,14 +40,11 @@ def logs(
     cluster: str = "",
     run: str = "",
     rank: str = "",
+    follow: bool = False,
     since: str = "",
     json: bool = False,
 ) -> None:
-    """What a run's consoles said so far, in the order of time."""
-
-    def work() -> int:
-        for line in deploy_home.logs(Options(hosts, cluster).load(), run, rank, since):
-            print(jsons.dumps({"line": line}) if json else line)
-        return DONE
-
-    end(context, Report(json), work)
+    """What a run's nodes say, in the order of time, host and rank in front."""
+    report = Report(json)
+    choice = Choice(run, rank, since, follow)
+    end(context, report, lambda: deploy_logs.logs(Options(hosts, cluster).load(), choice, report))

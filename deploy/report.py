@@ -160,9 +160,13 @@ class Report:
             table.add_row(Text(first, "node"), *map(Text, rest))
         self._safely(lambda: self._out.print(table))
 
+    def block(self, rows: Sequence[str]) -> None:
+        """Many lines of data at once, as they are: there may be millions."""
+        self._safely(lambda: print("\n".join(rows), file=self._out.file, flush=True))
+
     def hint(self, text: str) -> None:
         """The next command, where there is no error of our own to show it with."""
-        self._print(self._err, Text.assemble(("hint:", "hint"), f" {text}"))
+        self._print(self._err, Text.assemble(("hint:", "hint"), f" {lines.as_typed(text, _PROGRAM)}"))
 
     def _say(self, text: str, style: str) -> None:
         self._print(self._err, Text(text, style))

@@ -1,0 +1,115 @@
+"""Whose logs lie on which host: the reader of `look_commands.members`, and who says what of a console. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from deploy.errors import DeployError, UsageError
+
+STAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+Z ")
+# The engine keeps a longer line in pieces, and writes the time in front of each.
+_PIECE = 16 * 1024
+
+
+@dataclass(frozen=True)
+class Member:
+    """A run's container on a host: its place among the nodes and how many ranks it has."""
+
+    run: str
+    container: str
+    state: str
+    place: int
+    ranks: int
+
+    @property
+    def runs(self) -> bool:
+        """Whether more will be said."""
+        return self.state in ("running", "paused", "restarting", "created")
+
+
+@dataclass(frozen=True)
+class HostLogs:
+    """What lies on one host: the runs' containers, and the ranks' own logs as (run, rank)."""
+
+    members: tuple[Member, ...]
+    rank_logs: frozenset[tuple[str, int]]
+
+
+def parse(said: str) -> HostLogs:
+    """Read the answer to `look_commands.members`; lines with other words are passed over."""
+    members, logs = [], set()
+    for line in said.splitlines():
+        word, *cells = line.split(" ")
+        if word == "member" and len(cells) == 5 and cells[3].isdigit() and cells[4].isdigit():
+            members.append(Member(cells[0], cells[1], cells[2], int(cells[3]), int(cells[4])))
+        found = re.fullmatch(r"rank-log ([^/]+)/logs/rank-(\d+)\.log", line)
+        if found:
+            logs.add((found[1], int(found[2])))
+    return HostLogs(tuple(members), frozenset(logs))
+
+
+def choose_run(hosts: Mapping[str, HostLogs], asked: str) -> str:
+    """The run that is meant: the one named, or the only one that goes on, or the only one there is.
+
+    Raises UsageError with those there are.
+    """
+    members = [member for host in hosts.values() for member in host.members]
+    there = {member.run for member in members} | {run for host in hosts.values() for run, _ in host.rank_logs}
+    going = {member.run for member in members if member.runs}
+    if asked in there:
+        return asked
+    for choice in (going, {member.run for member in members}, there):
+        if not asked and len(choice) == 1:
+            return next(iter(choice))
+    what = f"{asked} is not on these hosts" if asked else "which run?"
+    raise UsageError(f"{what}: there are {', '.join(sorted(there)) or 'none'}", "name it: --run ID")
+
+
+def members_of(hosts: Mapping[str, HostLogs], run: str) -> dict[str, Member]:
+    """The run's container by host, in the order of the nodes."""
+    found = {host: member for host, logs in hosts.items() for member in logs.members if member.run == run}
+    return dict(sorted(found.items(), key=lambda pair: pair[1].place))
+
+
+def ranks_of(members: Mapping[str, Member]) -> dict[str, range]:
+    """The ranks on each host, as torchrun counts them, node by node. One that is not here has as many as the next."""
+    found, first, place = {}, 0, 0
+    for host, member in members.items():
+        first += (member.place - place) * member.ranks
+        found[host] = range(first, first + member.ranks)
+        first, place = first + member.ranks, member.place + 1
+    return found
+
+
+def host_of_rank(hosts: Mapping[str, HostLogs], run: str, rank: int) -> tuple[str, bool]:
+    """Where a rank's lines are, and whether they are a log of its own; else they are that host's console.
+
+    Raises DeployError where there is neither, or where its console is that of other ranks as well.
+    """
+    for host, logs in hosts.items():
+        if (run, rank) in logs.rank_logs:
+            return host, True
+    ranks = ranks_of(members_of(hosts, run))
+    host = next((host for host, own in ranks.items() if rank in own), "")
+    if not host:
+        raise DeployError(f"{run}: no host here has rank {rank}", f"there are {shown(list(ranks.values())) or 'none'}")
+    if len(ranks[host]) > 1:
+        others = shown([ranks[host]])
+        raise DeployError(f"{run}: ranks {others} share one console on {host}", f"without --rank it is shown: {host}")
+    return host, False
+
+
+def shown(ranks: Sequence[range]) -> str:
+    """Ranks for people: `0`, `8-15`."""
+    return ", ".join(str(own[0]) if len(own) == 1 else f"{own[0]}-{own[-1]}" for own in ranks)
+
+
+def split(line: str) -> tuple[str, str]:
+    """A console's line as its time and its words. No time: it goes on with the line before."""
+    found = STAMP.match(line)
+    if not found:
+        return "", line
+    words = line[found.end() :]
+    return found[0].rstrip(), STAMP.sub("", words) if len(words) > _PIECE else words
