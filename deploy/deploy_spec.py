@@ -22,16 +22,23 @@ OPEN_FILES = 1048576
 LOG_LIMITS = ("--log-driver", "json-file", "--log-opt", "max-size=50m", "--log-opt", "max-file=2")
 # A container needs time to let its ranks write a checkpoint when its engine stops it.
 STOP_PATIENCE_S = 60
+# A node whose host rebooted, or whose peers did, is started again this often. One that waits for a host that boots
+# gives up after a minute each time.
+RESTARTS = 5
 
 
 @dataclass(frozen=True)
 class Work:
-    """What is to run: `script` is what torchrun gets (`train.py --lr 3e-4`), or else `arguments` go to the trainer."""
+    """What is to run: `script` is what torchrun gets (`train.py --lr 3e-4`), or else `arguments` go to the trainer.
+
+    `start` counts from 1 and grows with each resume.
+    """
 
     run_id: str
     image: str
     script: tuple[str, ...] = ()
     arguments: tuple[str, ...] = ()
+    start: int = 1
     environment: Mapping[str, str] = field(default_factory=dict, hash=False)
     secrets: Mapping[str, str] = field(default_factory=dict, hash=False, repr=False)
 
@@ -115,6 +122,14 @@ def processes(host: Host, facts: HostFacts, job: Job) -> int:
     return max(1, host.gpus if isinstance(host.gpus, int) else len(host.gpus))
 
 
+def restarts(work: Work, environment: Mapping[str, str]) -> int:
+    """How often the engine starts a node again: a script of the user's, as often as they ask for it."""
+    if not work.script:
+        return RESTARTS
+    asked = environment.get("PET_MAX_RESTARTS", "0")
+    return int(asked) if asked.isdigit() else 0
+
+
 def gpu_options(host: Host, facts: HostFacts) -> tuple[str, ...]:
     """`docker run` options for the GPUs asked for; auto asks for what there is."""
     if host.gpus == "auto":
@@ -145,6 +160,14 @@ def _one(
         "muster.port": str(meeting.port),
         "muster.command": " ".join(work.script or work.arguments)[:200],
     }
+    environment = {
+        **_variables(place, names, host, facts, job, work, meeting),
+        **job.environment,
+        **host.environment,
+        **work.environment,
+    }
+    again = restarts(work, environment)
+    environment |= {spec.COMES_BACK: "1"} if again else {}
     # More than the engine's own limit it cannot grant where it may not raise that (in a container, say).
     files = min(OPEN_FILES, facts.open_files or OPEN_FILES)
     argv = (
@@ -152,6 +175,7 @@ def _one(
         *(word for name, value in labels.items() for word in ("--label", f"{name}={value}")),
         *("--network", "host", "--init", "--no-healthcheck", "--user", user, "--security-opt", "no-new-privileges"),
         *("--shm-size", job.shm_size or f"{max(SHM_LEAST, facts.memory // SHM_SHARE)}b"),
+        *(("--restart", f"on-failure:{again}") if again else ()),
         *("--ulimit", f"nofile={files}:{files}", "--stop-timeout", str(STOP_PATIENCE_S), *LOG_LIMITS),
         *(("--ulimit", "memlock=-1:-1", "--device", "/dev/infiniband") if facts.rdma else ()),
         *gpu_options(host, facts),
@@ -163,12 +187,6 @@ def _one(
         ),
         *("--env-file", host_commands.environment_file(folder), "--entrypoint", "python", work.image, *work.command),
     )
-    environment = {
-        **_variables(place, names, host, facts, job, work, meeting),
-        **job.environment,
-        **host.environment,
-        **work.environment,
-    }
     owner = "" if facts.uid else user
     return HostSpec(
         host.name, names[place], container_name(work.run_id), folder, owner, argv, environment, work.secrets
@@ -188,7 +206,8 @@ def _variables(
         "PET_NODE_RANK": str(place),
         "PET_RDZV_BACKEND": "c10d",
         "PET_RDZV_ENDPOINT": f"{address}:{meeting.port}",
-        "PET_RDZV_ID": work.run_id,
+        # Fresh for every start: a rendezvous that was closed once stays closed.
+        "PET_RDZV_ID": f"{work.run_id}-{work.start}",
         "PET_RDZV_CONF": f"is_host={int(place == 0)},{spec.RDZV_CONF}",
         # A script of the user's starts from its beginning each time: again only where they ask for it.
         "PET_MAX_RESTARTS": "0" if work.script else str(spec.MAX_RESTARTS),

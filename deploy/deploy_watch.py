@@ -1,74 +1,109 @@
 """Follow a run on real hosts: one long command a host brings what is new into the local run folder, for watch.py.
 
 The run does not need us: it goes on when we end, and whoever attaches goes on from what the local folder holds. A
-connection that is lost is opened again.
+connection that is lost is opened again. A host is lost only when the run itself misses it: that we do not reach it
+tells nothing as long as the ranks train on.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
+import json
+import os
 import re
 import secrets
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from deploy import deploy_actions, host_commands, host_facts
 from deploy.deploy_spec import container_name
-from deploy.errors import DeployError
+from deploy.errors import FAILED, DeployError
 from deploy.facts import NodeState
 from deploy.progress import State
 from deploy.session import Session, open_all
 
 EVERY_S = 0.5
 AGAIN_S = 2.0
-# A host that reboots is back within this; after it the user is told, and the run is left alone.
-LOST_S = 300.0
+# Told of twice a second; a host that says nothing for this long is out of sight.
+UNSEEN_S = 4.0
+# A machine that reboots is back within this, most of them. MUSTER_LOST_AFTER_S for those that take longer.
+LOST_AFTER_S = 300.0
+# A node that lost its peer ends within moments; the host of that peer must be missed before it is blamed.
+BLAME_S = 12.0
+_STAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+Z ", re.ASCII)
 _PATHS = re.compile(r"(nodes|outcome|ranks)/[\w-][\w.-]*\.jsonl?|(config|environment)\.json|metrics\.jsonl", re.ASCII)
 
 
 class Mirror:
-    """What one host tells, written into the local run folder. `heard` is when its last line came."""
+    """What one host tells, written into the local run folder."""
 
     def __init__(self, run_dir: Path, node: str) -> None:
         self._dir, self._node = run_dir, node
         self.mark = secrets.token_hex(8)
         self.state = NodeState(node, "waiting")
-        self.heard = time.monotonic()
         self.over = False
+        self._heard = time.monotonic()
+        self._life, self._away = "", False
+        self._stamp = self._known = ""
+        self._console = run_dir / "logs" / f"{node}.log"
+        self._console.parent.mkdir(exist_ok=True)
+        self._console.write_bytes(b"")
 
-    def sizes(self) -> dict[str, int]:
-        """Bytes of the files that grow, as they are here: the host tells what comes behind. The console comes anew."""
-        (self._dir / "logs").mkdir(exist_ok=True)
-        (self._dir / "logs" / f"{self._node}.log").write_bytes(b"")
+    def unseen_s(self) -> float:
+        """Seconds since the host, or its engine, said something; 0 where all has been said."""
+        return 0.0 if self.over else time.monotonic() - self._heard
+
+    def known(self) -> tuple[str, dict[str, int]]:
+        """Where the host is to go on: the time of the console's last line, and the bytes of each file that grows."""
+        self._known = self._stamp
         found = [*self._dir.glob("ranks/rank-*.jsonl"), *self._dir.glob("metrics.jsonl")]
-        return {str(path.relative_to(self._dir)): path.stat().st_size for path in found}
+        return self._known, {str(path.relative_to(self._dir)): path.stat().st_size for path in found}
 
     def take(self, line: str) -> None:
         """One line from the host."""
-        self.heard = time.monotonic()
         mark, _, rest = line.partition(" ")
         if mark != self.mark:
-            with (self._dir / "logs" / f"{self._node}.log").open("a") as console:
-                console.write(line + "\n")
+            self._take_console(line)
             return
         what, _, rest = rest.partition(" ")
         if what == "state":
             self._take_state(rest)
         elif what in ("doc", "add"):
             self._take_file(what, rest.split(" "))
+        if not self._away:
+            self._heard = time.monotonic()
+
+    def _take_console(self, line: str) -> None:
+        stamp = _STAMP.match(line)
+        if stamp:
+            # A console that is asked for again begins with lines that were told already.
+            if stamp[0].strip() <= self._known:
+                return
+            self._stamp, line = max(self._stamp, stamp[0].strip()), line[stamp.end() :]
+        with self._console.open("a") as console:
+            console.write(line + "\n")
 
     def _take_state(self, text: str) -> None:
+        self._away = text == "away"
+        if self._away:
+            return
         if text == "gone":
-            self.state, self.over = NodeState(self._node, "exited", 128 + 9), True
+            self.state, self.over = NodeState(self._node, "exited", 128 + 9, self.state.restarts), True
             return
         seen = host_facts.parse_container(text)
+        again = bool(self._life and seen.started and seen.started != self._life)
+        restarts = self.state.restarts + again
+        self._life = seen.started
         if seen.code is not None:
-            self.state, self.over = NodeState(self._node, "exited", seen.code), True
+            self.state, self.over = NodeState(self._node, "exited", seen.code, restarts), True
+        elif seen.status == "restarting":
+            self.state = NodeState(self._node, "waiting", seen.last_code, restarts)
         elif seen.status in ("running", "paused"):
-            self.state = NodeState(self._node, "running")
+            self.state = NodeState(self._node, "running", self.state.code if again else None, restarts)
 
     def _take_file(self, what: str, words: Sequence[str]) -> None:
         # What a host says is a path must not lead out of the run folder.
@@ -81,6 +116,8 @@ class Mirror:
         except binascii.Error:
             return
         if what == "doc":
+            if words[0].startswith("nodes/"):
+                data = _seen_now(data)
             aside = path.with_name(f".{path.name}.{self._node}")
             aside.write_bytes(data)
             aside.replace(path)
@@ -89,6 +126,14 @@ class Mirror:
             # Hosts that share a home tell the same file: only what continues ours is taken.
             if file.tell() == int(words[1]):
                 file.write(data)
+
+
+def _seen_now(document: bytes) -> bytes:
+    """With our time instead of the host's: when nodes came up is compared among hosts, and with our clock."""
+    try:
+        return json.dumps({**json.loads(document), "t": time.time()}).encode()
+    except (ValueError, TypeError):
+        return document
 
 
 class HostsGround:
@@ -105,31 +150,51 @@ class HostsGround:
         self._run, self._script, self._say = run_dir.name, script, say
         self._sessions = {session.host.name: session for session in sessions}
         self._mirrors = {host: Mirror(run_dir, node) for host, node in nodes.items()}
+        self._lost_after_s = float(os.environ.get("MUSTER_LOST_AFTER_S", LOST_AFTER_S))
+        self._step, self._moved = 0, time.monotonic()
         self._closed = threading.Event()
         for host in self._mirrors:
             threading.Thread(target=self._follow, args=(host,), daemon=True, name=f"muster-follow-{host}").start()
 
     @property
     def sessions(self) -> list[Session]:
-        """The sessions as they are now: those that were lost have been opened again."""
-        return list(self._sessions.values())
+        """The sessions to hosts in sight, as they are now: those that were lost have been opened again."""
+        return [session for host, session in self._sessions.items() if host not in self.out_of_sight]
+
+    @property
+    def out_of_sight(self) -> list[str]:
+        """Hosts that say nothing, or whose engine does not."""
+        return [host for host, mirror in self._mirrors.items() if mirror.unseen_s() > UNSEEN_S]
 
     def states(self, state: State) -> list[NodeState]:
-        """How each node stands. Raises DeployError when a host was out of sight for too long; the run is left alone."""
-        if self._script:  # it says nothing of itself: that its container runs is its sign of life
+        """How each node stands. One whose host the run waits for in vain is lost; nothing is, while ranks train on."""
+        mirrors = list(self._mirrors.values())
+        if self._script or self.out_of_sight or any(mirror.state.state == "waiting" for mirror in mirrors):
+            # A script says nothing of itself; and a run that waits for a host that boots is not silent for long.
             state.last_sign = time.time()
-        now = time.monotonic()
-        for host, mirror in self._mirrors.items():
-            if not mirror.over and now - mirror.heard > LOST_S:
-                raise DeployError(
-                    f"{host}: out of sight for {now - mirror.heard:.0f} s; the run may go on there",
-                    f"when the host is back: fab attach --hosts {','.join(self._mirrors)} --run {self._run}",
-                )
-        return [mirror.state for mirror in self._mirrors.values()]
+        step = max((view.step for view in state.ranks.values()), default=0)
+        if step != self._step:
+            self._step, self._moved = step, time.monotonic()
+        return [self._judged(mirror, mirrors, bool(state.verdicts)) for mirror in mirrors]
+
+    def _judged(self, mirror: Mirror, mirrors: Sequence[Mirror], verdict: bool) -> NodeState:
+        seen, others = mirror.state, [other for other in mirrors if other is not mirror]
+        if verdict:  # its end is final: what its engine may still try is nobody's concern
+            return replace(seen, state="exited") if seen.state == "waiting" and seen.code is not None else seen
+        if seen.state == "exited" and seen.code == FAILED and any(1 < other.unseen_s() <= BLAME_S for other in others):
+            # Perhaps a victim of the one that is missing now.
+            return replace(seen, state="running", code=None)
+        unseen = mirror.unseen_s()
+        missed = unseen > BLAME_S and any(other.over for other in others)
+        in_vain = not self._script and min(unseen, time.monotonic() - self._moved) > self._lost_after_s
+        # Where no host is in sight, it is we who are cut off.
+        if (missed or in_vain) and any(other.unseen_s() <= UNSEEN_S for other in others):
+            return replace(seen, state="lost")
+        return seen
 
     def stop(self) -> None:
-        """SIGTERM to every node."""
-        self._signal("SIGTERM")
+        """Ask every node to stop; SIGTERM is what an engine that goes down sends (docs/contract.md)."""
+        self._signal("SIGINT")
 
     def kill(self) -> None:
         """SIGKILL to every node."""
@@ -149,7 +214,8 @@ class HostsGround:
             session = self._sessions[host]
             folder = f"{session.home}/runs/{self._run}"
             try:
-                told = host_commands.follow(container_name(self._run), folder, mirror.mark, mirror.sizes(), EVERY_S)
+                since, sizes = mirror.known()
+                told = host_commands.follow(container_name(self._run), folder, mirror.mark, since, sizes, EVERY_S)
                 session.run(told, timeout_s=None, on_line=mirror.take, check=False)
             except DeployError as fault:
                 if self._closed.is_set():

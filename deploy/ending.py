@@ -88,8 +88,8 @@ def _node_gone(state: State, now: float) -> Result | None:
     gone = sorted((t, name) for name, t in state.exited_at.items() if now - t >= EXIT_SETTLES_S)
     if not gone:
         return None
-    # One killed by a signal before those that merely missed it.
-    name = min(gone, key=lambda entry: ((state.nodes[entry[1]].code or 0) >= 0, entry))[1]
+    # A lost one, or one killed by a signal, before those that merely missed it.
+    name = min(gone, key=lambda entry: (*_blame(state.nodes[entry[1]]), entry))[1]
     node = state.nodes[name]
     code = node.code if node.code is not None else FAILED
     at = f" at step {state.step}" if state.step else ""
@@ -97,9 +97,16 @@ def _node_gone(state: State, now: float) -> Result | None:
         return Result("refused", f"{name} refused to start", f"logs/{name}.log says why", name)
     if code == STOPPED:
         return Result("stopped", f"{state.name(name)} was asked to stop{at}", "", name, None, state.step)
+    if node.state == "lost":
+        why = f"{state.name(name)} is out of sight{at}, and the run cannot go on without it"
+        return _failed(state, name, why, f"is its host up? logs/{name}.log has its last words")
     again = f" ({node.restarts} restarts did not help)" if node.restarts else ""
     how = "ended without a verdict" if code == DONE else ended_how(code)
     return _failed(state, name, f"{state.name(name)} {how}{at}{again}", f"logs/{name}.log has its last words")
+
+
+def _blame(node: NodeState) -> tuple[bool, bool]:
+    return node.state != "lost", (node.code or 0) >= 0
 
 
 def _node_missing(state: State, started_at: float, now: float) -> Result | None:

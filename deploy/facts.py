@@ -32,10 +32,13 @@ class MachineFacts:
 
 @dataclass(frozen=True)
 class NodeState:
-    """One node as its ground sees it. `code` is negative for a signal; `restarts` were made by the ground."""
+    """One node as its ground sees it. `code` is negative for a signal; `restarts` were made by the ground.
+
+    A node is lost when its host is: nobody can say whether it ended.
+    """
 
     node: str
-    state: Literal["waiting", "running", "exited"]
+    state: Literal["waiting", "running", "exited", "lost"]
     code: int | None = None
     restarts: int = 0
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-_STATE = '{"Status":{{json .State.Status}},"ExitCode":{{json .State.ExitCode}}}'
+_STATE = '{"Status":{{json .State.Status}},"ExitCode":{{json .State.ExitCode}},"StartedAt":{{json .State.StartedAt}}}'
 CONTAINER_LINE = '{"name":{{json .Name}},"labels":{{json .Config.Labels}},"state":' + _STATE + "}"
 _CONTAINERS = f"""
 containers=$(docker ps --all --quiet --filter "label=$label")
@@ -50,17 +50,31 @@ for part in nodes outcome ranks logs; do mkdir -p "$folder/$part"; done
 docker rm --force --volumes "muster-${folder##*/}" >/dev/null; echo "removed while it was starting" >&2; exit 1
 """
 # One line a change, a dot a look: a write that fails is how this learns that nobody listens any more. Each begins with
-# a word that the run cannot know; all else is the node's console. Lines: `state JSON`, `doc PATH BASE64`,
-# `add PATH OFFSET BASE64`. The end is told last, when all that came before it has been.
+# a word that the run cannot know; all else is the node's console, with times in front. Lines: `state JSON`, or a word
+# for a container that is gone or an engine that does not answer; `doc PATH BASE64`, `add PATH OFFSET BASE64`. The end
+# is told last, when all that came before it has been. The console of a container's next life has to be asked for.
 _FOLLOW = f"""
-name=$1 folder=$2 mark=$3; shift 3
+name=$1 folder=$2 mark=$3 since=$4; shift 4
 cd "$folder" 2>/dev/null || {{ echo "$mark state gone"; exit 0; }}
 for known; do key=$(echo "${{known#* }}" | tr -c 'A-Za-z0-9\\n' _); eval "size_$key=${{known%% *}}"; done
-docker logs --follow "$name" >&2 2>&1 & console=$!
+listen() {{ docker logs --follow --timestamps ${{1:+--since "$1"}} "$name" >&2 2>&1 & console=$!; }}
+listen "$since"; life= away=
 trap 'kill $console 2>/dev/null' EXIT; trap 'exit 0' HUP INT TERM PIPE
 while echo "$mark ."; do
-    state=$(docker inspect --format '{CONTAINER_LINE}' "$name" 2>/dev/null) || state=gone
-    case $state in gone|*'"Status":"exited"'*) over=1; wait $console ;; *) over= ;; esac
+    over=
+    state=$(docker inspect --format '{CONTAINER_LINE}' "$name" 2>&1) ||
+        case $state in *[Nn]'o such'*) state=gone ;; *) state=away ;; esac
+    case $state in
+    away) away=1 ;;
+    *) [ -z "$away" ] || exit 0 ;; # the console ended with its engine: whoever asks again knows what it has heard
+    esac
+    case $state in
+    gone | *'"Status":"exited"'*) over=1; wait $console ;;
+    *'"Status":"running"'*)
+        started=${{state##*'"StartedAt":"'}}; started=${{started%%'"'*}}
+        [ -z "$life" ] || [ "$started" = "$life" ] || {{ kill $console 2>/dev/null; listen "$started"; }}
+        life=$started ;;
+    esac
     for path in nodes/*.json config.json environment.json ranks/rank-*.jsonl metrics.jsonl outcome/*.json; do
         [ -f "$path" ] || continue
         key=$(echo "$path" | tr -c 'A-Za-z0-9\\n' _)
@@ -113,10 +127,13 @@ def environment_file(folder: str) -> str:
     return f"{folder}.env"
 
 
-def follow(name: str, folder: str, mark: str, sizes: dict[str, int], every_s: float) -> tuple[str, ...]:
-    """Tell what changes in a node's container and run folder, to its end. `sizes`: bytes known of files that grow."""
+def follow(name: str, folder: str, mark: str, since: str, sizes: dict[str, int], every_s: float) -> tuple[str, ...]:
+    """Tell what changes in a node's container and run folder, to its end.
+
+    `since`: the console from this time on, or all of it; `sizes`: bytes known of files that grow.
+    """
     known = [f"{size} {path}" for path, size in sorted(sizes.items())]
-    return ("env", f"MUSTER_EVERY={every_s:g}", "sh", "-c", _FOLLOW, "follow", name, folder, mark, *known)
+    return ("env", f"MUSTER_EVERY={every_s:g}", "sh", "-c", _FOLLOW, "follow", name, folder, mark, since, *known)
 
 
 def containers(run: str = "") -> tuple[str, ...]:

@@ -52,7 +52,11 @@ class Route:
 
 @dataclass(frozen=True)
 class Container:
-    """A container of a run, known by its labels; `place` is the node's place in the run, `code` its exit code."""
+    """A container of a run, known by its labels; `place` is the node's place in the run, `code` its exit code.
+
+    `code` is None while it runs or is about to run again; `last_code` is that of its last life. `started` is when its
+    engine started it last, by the host's clock.
+    """
 
     run: str
     node: str
@@ -63,6 +67,8 @@ class Container:
     code: int | None
     port: int
     command: str = ""
+    started: str = ""
+    last_code: int = 0
 
 
 @dataclass(frozen=True)
@@ -188,6 +194,8 @@ def parse_container(row: str) -> Container:
         code=int(state.get("ExitCode", 1)) if status in ("exited", "dead") else None,
         port=_number(str(labels.get("muster.port", ""))),
         command=str(labels.get("muster.command", "")),
+        started=str(state.get("StartedAt", "")),
+        last_code=int(state.get("ExitCode", 0)),
     )
 
 

@@ -122,7 +122,7 @@ class State:
             self._tell(event, f"{self.name(now.node)}{how}{self._at_step()}: starting it again", grave=True)
             self.explained = True
             self._sign(event)
-        if now.state == "exited":
+        if now.state in ("exited", "lost"):
             self.exited_at[now.node] = float(event["t"])
 
     def _on_started(self, event: Event) -> None:

@@ -6,6 +6,10 @@ once the ranks' verdict is known, and exits with that verdict's code. Standard l
 
 `python -m trainer.agent --script train.py ARGS` runs a script of the user's the same way, `--script -m pkg.train` a
 module.
+
+MUSTER_COMES_BACK=1 says that the ground starts this node again when it ends badly, as Docker's restart policy does on
+real hosts. A SIGTERM then means that the host goes down: the node leaves at once, to come back; SIGINT asks the run to
+stop. An end that is final is repeated, without torchrun, to whoever starts the node again.
 """
 
 from __future__ import annotations
@@ -26,7 +30,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from trainer import config
+from trainer import config, script
 from trainer.errors import DONE, FAILED, REFUSED, STOPPED, Refused, TrainError
 from trainer.folder import replace
 from trainer.orphans import die_with_parent
@@ -44,6 +48,9 @@ def main() -> int:
     arguments = sys.argv[1:]
     name = os.environ.get("MUSTER_NODE") or socket.gethostname()
     folder = Path(os.environ["MUSTER_RUN_DIR"]) if os.environ.get("MUSTER_RUN_DIR") else None
+    last = LastWords(folder, name, os.environ)
+    if (code := last.code()) is not None:
+        return code
     try:
         command = torchrun_command(arguments)
         if folder:
@@ -53,14 +60,56 @@ def main() -> int:
     except (TrainError, OSError) as fault:
         known = fault if isinstance(fault, TrainError) else TrainError(f"cannot write the run folder: {fault}")
         if folder and not isinstance(fault, OSError):
-            publish(failed(int(os.environ.get("PET_NODE_RANK", "0")), name, 0, known), folder, f"{name}-agent")
+            publish(failed(_place(), name, 0, known), folder, f"{name}-agent")
+            last.leave(known.code)
         print(known.report(), file=sys.stderr)
         return known.code
     with _private_folder(folder, name) as outcome:
-        code = Node(command, environment, outcome).run()
-    if arguments[:1] == ["--script"] and code == DONE and folder:
-        publish(done(int(os.environ.get("PET_NODE_RANK", "0")), name, 0), folder, f"{name}-agent")
+        node = Node(command, environment, outcome, relay=arguments[:1] == ["--script"])
+        code = node.run()
+        found = _verdict_on(arguments[1:], node, code, name) if arguments[:1] == ["--script"] else None
+        if found:
+            publish(found, folder, f"{name}-agent")
+        if found or node.judged or code in (DONE, STOPPED):
+            last.leave(code)
     return code
+
+
+def _verdict_on(arguments: Sequence[str], node: Node, code: int, name: str) -> Verdict | None:
+    """How a script of the user's ended on this node; None when only another node can know."""
+    ranks = os.environ.get("PET_NPROC_PER_NODE", "1")
+    first = _place() * int(ranks) if ranks.isdigit() else _place()
+    what = script.name_of(arguments)
+    if code == DONE:
+        return done(first, name, 0)
+    if code == STOPPED:
+        return script.was_stopped(what, name, first)
+    return None if node.leaves else script.why_failed(node.said, what, name, first)
+
+
+def _place() -> int:
+    return int(os.environ.get("PET_NODE_RANK") or "0")
+
+
+class LastWords:
+    """What this node ended with, kept in the run folder for a container that is started again. One start's only."""
+
+    def __init__(self, folder: Path | None, name: str, environment: Mapping[str, str]) -> None:
+        comes_back = folder is not None and environment.get("MUSTER_COMES_BACK") == "1"
+        self._path = folder / "nodes" / f".{name}.last" if folder and comes_back else None
+        self._start = environment.get("PET_RDZV_ID", "")
+
+    def code(self) -> int | None:
+        """The exit code of this start's node, if its end was final."""
+        if self._path is None or not self._path.exists():
+            return None
+        start, _, code = self._path.read_text().rpartition(" ")
+        return int(code) if start == self._start else None
+
+    def leave(self, code: int) -> None:
+        """The end is final."""
+        if self._path is not None:
+            replace(self._path, f"{self._start} {code}")
 
 
 def torchrun_command(arguments: Sequence[str]) -> list[str]:
@@ -68,13 +117,13 @@ def torchrun_command(arguments: Sequence[str]) -> list[str]:
     if arguments[:1] != ["--script"]:
         config.parse(arguments)
         return [sys.executable, "-m", "torch.distributed.run", "-m", "trainer", *arguments]
-    script = list(arguments[1:])
-    if not script:
+    words = list(arguments[1:])
+    if not words:
         raise Refused("no script", "name it behind --script: train.py --lr 3e-4")
-    if not script[0].startswith("-") and not Path(script[0]).is_file():
-        raise Refused(f"no such script: {script[0]} (in {Path.cwd()})", "name it as seen from the folder that was sent")
+    if not words[0].startswith("-") and not Path(words[0]).is_file():
+        raise Refused(f"no such script: {words[0]} (in {Path.cwd()})", "name it as seen from the folder that was sent")
     # -P: the user's folder may hold a `torch.py` that torchrun must not take for torch.
-    return [sys.executable, "-P", "-m", "torch.distributed.run", *script]
+    return [sys.executable, "-P", "-m", "torch.distributed.run", *words]
 
 
 @contextmanager
@@ -146,13 +195,16 @@ def check_port_free(address: str, port: int) -> None:
 
 
 class Node:
-    """torchrun and its ranks on this node."""
+    """torchrun and its ranks on this node. `relay`: their consoles pass through here, and `said` has the last of it."""
 
-    def __init__(self, command: list[str], environment: dict[str, str], outcome: Path) -> None:
-        self._command, self._outcome = command, outcome
+    def __init__(self, command: list[str], environment: dict[str, str], outcome: Path, relay: bool = False) -> None:
+        self._command, self._outcome, self._relay = command, outcome, relay
         self._environment = {**environment, "MUSTER_OUTCOME": str(outcome)}
+        self._comes_back = environment.get("MUSTER_COMES_BACK") == "1"
         self._asked = False
         self._grace = float(environment.get("PET_SHUTDOWN_TIMEOUT", "30")) + _KILL_AFTER_SECONDS
+        self.leaves = self.judged = False
+        self.said = ""
 
     def run(self) -> int:
         """Start torchrun and stay with it to its end; returns this node's exit code."""
@@ -162,15 +214,22 @@ class Node:
             self._command,
             env=self._environment,
             stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE if self._relay else None,
+            stderr=subprocess.PIPE if self._relay else None,
             start_new_session=True,  # a Ctrl-C in the terminal is ours to pass on, once
             # Killed, not asked: a node that was lost must not make the others believe somebody wants the run to stop.
             preexec_fn=lambda: die_with_parent(signal.SIGKILL),
         )
+        consoles = script.Consoles(torchrun) if self._relay else None
         self._watch(torchrun)
+        self.said = consoles.last() if consoles else ""
         return self._code(torchrun.returncode)
 
-    def _ask(self, *_: Any) -> None:
-        self._asked = True
+    def _ask(self, number: int, *_: Any) -> None:
+        if number == signal.SIGTERM and self._comes_back:
+            self.leaves = True
+        else:
+            self._asked = True
 
     def _watch(self, torchrun: subprocess.Popen[bytes]) -> None:
         kill_at, told = float("inf"), False
@@ -184,7 +243,7 @@ class Node:
                 self._ask_ranks(torchrun)
             if kill_at == float("inf") and self._verdicts():
                 kill_at = now + _FINISH_SECONDS  # the other nodes are about to say the same, and torchrun to end
-            if now > kill_at:
+            if now > kill_at or self.leaves:
                 torchrun.kill()
             _wait(torchrun, _POLL_SECONDS)
 
@@ -203,6 +262,9 @@ class Node:
 
     def _code(self, torchrun_code: int) -> int:
         codes = [found.code for found in self._verdicts()]
+        self.judged = bool(codes)
+        if self.leaves and not codes:
+            return 128 + signal.SIGTERM
         if codes:
             return max(codes, key=lambda code: (code == REFUSED, code == FAILED, code == STOPPED))
         if self._asked:

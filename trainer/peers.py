@@ -27,4 +27,9 @@ def lost_peer(error: BaseException) -> bool:
     kind = getattr(sys.modules.get("torch.distributed"), "DistError", None)
     if isinstance(error, ConnectionError) or (kind is not None and isinstance(error, kind)):
         return True
-    return isinstance(error, RuntimeError) and any(words in str(error).lower() for words in _WORDS)
+    return isinstance(error, RuntimeError) and speaks_of_peers(str(error))
+
+
+def speaks_of_peers(text: str) -> bool:
+    """Whether these are the words of a victim."""
+    return any(words in text.lower() for words in _WORDS)

@@ -42,7 +42,7 @@ def test_the_whole_environment_of_both_hosts():
         "PET_NODE_RANK": "0",
         "PET_RDZV_BACKEND": "c10d",
         "PET_RDZV_ENDPOINT": "10.0.0.1:29500",
-        "PET_RDZV_ID": "r1",
+        "PET_RDZV_ID": "r1-1",
         "PET_RDZV_CONF": "is_host=1,last_call_timeout=1,keep_alive_interval=1,keep_alive_max_attempt=5,join_timeout=60",
         "PET_MAX_RESTARTS": "0",
         "PET_MONITOR_INTERVAL": "0.1",
