@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -36,6 +36,9 @@ def examine(shells: Sequence[ProbeStream], want: Want, faults: Mapping[str, tupl
     answers = replace(answers, facts=facts, listens=listens)
     clocks = _clocks(talk)
     answers = replace(answers, links=_connect(talk, answers), clocks=clocks)
+    failed = {host for link in answers.links if not link.ok for host in (link.source, link.target)}
+    rules = talk.ask(lambda host: {"do": "firewall"}, LISTEN_S, failed) if failed else {}
+    answers = replace(answers, control={host: {"firewall": said} for host, said in rules.items()})
     talk.ask(lambda host: {"do": "quit"}, 0)
     lost = {host: ("probe-died", words) for host, words in talk.lost.items()}
     seconds = round(time.monotonic() - began, 2)
@@ -89,8 +92,10 @@ class _Talk:
         self.shells, self.lost = {shell.name: shell for shell in shells}, dict[str, str]()
         self.times: dict[str, tuple[float, float]] = {}
 
-    def ask(self, question: Callable[[str], dict[str, Any]], wait_s: float) -> dict[str, dict[str, Any]]:
-        """Answers by host, in the hosts' order; none is read where `wait_s` is 0."""
+    def ask(
+        self, question: Callable[[str], dict[str, Any]], wait_s: float, only: Collection[str] = ()
+    ) -> dict[str, dict[str, Any]]:
+        """Answers by host, in the hosts' order; none is read where `wait_s` is 0. `only`: ask these, else all."""
         found: dict[str, dict[str, Any]] = {}
 
         def one(host: str) -> None:
@@ -104,7 +109,7 @@ class _Talk:
             except DeployError as failed:
                 self.lost[host] = failed.message
 
-        hosts = [host for host in self.shells if host not in self.lost]
+        hosts = [host for host in self.shells if host not in self.lost and (not only or host in only)]
         threads = [threading.Thread(target=one, args=(host,), daemon=True) for host in hosts]
         for thread in threads:
             thread.start()

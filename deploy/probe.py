@@ -1,8 +1,8 @@
 """What a host sees and reaches, told by one text that needs nothing but Python 3.8: sent to where training will run.
 
 Started by preflight_run.py with this text on its standard input (probe_facts.py in place of its import), then asked in
-JSON lines, one answer each: `facts`, `listen`, `connect`, `clock`, `quit`. It opens ports only between `listen` and its
-end, writes no file, and ends by itself when its input closes or its time is up. deploy/preflight/ decides.
+JSON lines, one answer each: `facts`, `listen`, `connect`, `clock`, `firewall`, `quit`. It opens ports only between
+`listen` and its end, writes no file, and ends by itself when its input closes or its time is up.
 """
 
 import errno
@@ -13,7 +13,7 @@ import selectors
 import socket
 import time
 
-from deploy.probe_facts import at_once, facts, holder, resolve, source_toward
+from deploy.probe_facts import at_once, facts, firewall, holder, resolve, source_toward
 
 WAIT_S = 2.2
 RETRY_AT_S = (0.0, 0.6, 1.2)
@@ -324,6 +324,10 @@ class Probe:
     def do_clock(self, asked):
         """The time here."""
         self.say("clock", {"time": time.time()})
+
+    def do_firewall(self, asked):
+        """What may explain a connection that failed."""
+        self.say("firewall", firewall())
 
     def do_quit(self, asked):
         """Enough."""

@@ -1,7 +1,8 @@
 """The only door to SSH: a session is one host over one connection; `open_all` and `on_all` work on many at once.
 
 Its rooms: session_settings (the user's SSH settings), session_keys, session_open (one connection, strictly),
-session_run (one command), session_trust (host keys). On Fabric and paramiko; no agent forwarding, passwords or prompts.
+session_run (one command), session_stream (a talk with one), session_trust (host keys). On Fabric and paramiko; no
+agent forwarding, passwords or prompts.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import queue
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from typing import NamedTuple, TypeVar
 
 from fabric import Connection
@@ -20,6 +22,7 @@ from deploy.errors import DeployError
 from deploy.inventory import Host
 from deploy.results import Results
 from deploy.session_open import Opener, abandon
+from deploy.session_stream import LineStream
 from deploy.session_trust import HostKey, add_keys, scan_keys, trust
 from deploy.ssh_faults import SshFault
 
@@ -76,7 +79,11 @@ class Session:
         self._where = session_settings.where(host, connection, jump=False)
         self._closed = threading.Event()
         threading.Thread(target=self._keep_alive, daemon=True, name=f"muster-pulse-{host.name}").start()
-        self.home = self.run(["sh", "-c", 'echo "$HOME/.muster"']).out.rstrip("\n")
+
+    @cached_property
+    def home(self) -> str:
+        """Our folder there, an absolute path. Raises SshFault where no POSIX shell answers."""
+        return self.run(["sh", "-c", 'echo "$HOME/.muster"']).out.rstrip("\n")
 
     def run(
         self,
@@ -112,6 +119,10 @@ class Session:
             raise CommandFailed(self.host.name, argv, Done(code, "", err.decode(errors="replace")))
         return out
 
+    def stream(self, argv: Sequence[str]) -> LineStream:
+        """Start a command and talk with it, line by line. Raises SshFault."""
+        return LineStream(self._transport, self._where, argv)
+
     def close(self) -> None:
         """End the connection, and whatever still waits on it. Calling it again does nothing."""
         self._closed.set()
@@ -137,9 +148,10 @@ class Session:
 
 
 @contextmanager
-def open_all(hosts: Iterable[Host], cap: int = CAP) -> Iterator[Results[Session]]:
+def open_all(hosts: Iterable[Host], cap: int = CAP, ask_home: bool = True) -> Iterator[Results[Session]]:
     """Sessions to all hosts, `cap` opened at a time; closed at the end, whatever happens.
 
+    `ask_home`: the home is known and a shell has answered; without it the first command finds out, one round trip less.
     A host that cannot be reached is a fault in the results: the caller decides whether to go on without it.
     Raises UsageError for SSH settings that make no sense, and for one machine under two names.
     """
@@ -154,7 +166,10 @@ def open_all(hosts: Iterable[Host], cap: int = CAP) -> Iterator[Results[Session]
         opener.open(host, connection)
         if over.is_set():
             abandon(connection)
-        return Session(host, connection)
+        made = Session(host, connection)
+        if ask_home:
+            made.home  # noqa: B018 (asked now, so that a host without a shell is a fault of the opening)
+        return made
 
     try:
         yield _each(by_name, one, cap)

@@ -104,7 +104,7 @@ def run(
     """Exit code, output and errors of `argv`. Raises SshFault, or what the input raised."""
     marker = f"muster-{secrets.token_hex(8)}"
     streams = [Stream(f"{marker}\n".encode(), tell, keep) for _ in range(2)]
-    command = f"exec sh -c {shlex.join([_SCRIPT, marker, *argv])}"
+    command = wrapped(marker, argv)
     try:
         channel = transport.open_session()
     except (SSHException, OSError, EOFError) as failed:
@@ -130,6 +130,11 @@ def run(
     if not streams[0].started:
         _no_shell(where, code, out + err)
     return code, out, err
+
+
+def wrapped(marker: str, argv: Sequence[str]) -> str:
+    """The command line for `argv`: what it says begins behind the line `marker`, on both streams."""
+    return f"exec sh -c {shlex.join([_SCRIPT, marker, *argv])}"
 
 
 def shown(argv: Sequence[str], most: int = 80) -> str:
