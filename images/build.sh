@@ -32,17 +32,6 @@ collect_wheels() {
     done
 }
 
-# The company's certificates and pip settings, as build secrets: they pass through the build and stay out of the image.
-secrets() {
-    local file
-    for file in "${PIP_CERT:-}" "${SSL_CERT_FILE:-}" /etc/ssl/certs/ca-certificates.crt /etc/pki/tls/certs/ca-bundle.crt; do
-        [ -s "$file" ] && { echo "--secret id=ca,src=$file"; break; }
-    done
-    for file in "${PIP_CONFIG_FILE:-}" "$HOME/.config/pip/pip.conf" "$HOME/.pip/pip.conf" /etc/pip.conf; do
-        [ -s "$file" ] && { echo "--secret id=pip_conf,src=$file"; break; }
-    done
-}
-
 # The pinned base where a registry answers; else one made of Debian packages, which then serves from here on.
 choose_cpu_base() {
     local pinned
@@ -71,8 +60,8 @@ before=$(docker image inspect --format '{{.Id}}' "$tag" 2>/dev/null || true)
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 started=$SECONDS
-# shellcheck disable=SC2046  # secrets prints words
-if ! DOCKER_BUILDKIT=1 docker build --progress plain --target "$target" --tag "$tag" $(secrets) "${arguments[@]}" . >"$log" 2>&1; then
+# shellcheck disable=SC2046  # secrets.sh prints words
+if ! DOCKER_BUILDKIT=1 docker build --progress plain --target "$target" --tag "$tag" $(images/secrets.sh) "${arguments[@]}" . >"$log" 2>&1; then
     tail -n 20 "$log" >&2
     fail "$tag was not built" "the lines above are the build's last words; behind a proxy set PIP_CERT and pip's own configuration"
 fi
