@@ -140,6 +140,30 @@ def gpu_options(host: Host, facts: HostFacts) -> tuple[str, ...]:
     return ("--gpus", f'"device={",".join(map(str, host.gpus))}"')
 
 
+def container_options(host: Host, facts: HostFacts, job: Job) -> tuple[str, ...]:
+    """`docker run` options that make a container what training gets: network, user, memory, limits, devices, mounts."""
+    # More than the engine's own limit it cannot grant where it may not raise that (in a container, say).
+    files = min(OPEN_FILES, facts.open_files or OPEN_FILES)
+    return (
+        *("--network", "host", "--init", "--no-healthcheck", "--user", _user(facts)),
+        *("--security-opt", "no-new-privileges"),
+        *("--shm-size", job.shm_size or f"{max(SHM_LEAST, facts.memory // SHM_SHARE)}b"),
+        *("--ulimit", f"nofile={files}:{files}"),
+        *(("--ulimit", "memlock=-1:-1", "--device", "/dev/infiniband") if facts.rdma else ()),
+        *gpu_options(host, facts),
+        *(
+            word
+            for mount in (*job.mounts, *host.mounts)
+            for word in ("--volume", ":".join((mount.source, mount.target, *(["ro"] if mount.read_only else []))))
+        ),
+    )
+
+
+def _user(facts: HostFacts) -> str:
+    """Root's files in a mounted folder could not be written by the image's user, nor theirs be taken for somebody's."""
+    return f"{facts.uid}:{facts.gid}" if facts.uid else f"{spec.IMAGE_USER}:{spec.IMAGE_USER}"
+
+
 def _one(
     place: int,
     names: Sequence[str],
@@ -150,8 +174,6 @@ def _one(
     meeting: Meeting,
 ) -> HostSpec:
     folder = f"{facts.home}/.muster/runs/{work.run_id}"
-    # Root's files in a mounted folder could not be written by the image's user, nor theirs be taken for somebody's.
-    user = f"{facts.uid}:{facts.gid}" if facts.uid else f"{spec.IMAGE_USER}:{spec.IMAGE_USER}"
     labels = {
         "muster.run": work.run_id,
         "muster.node": names[place],
@@ -168,26 +190,15 @@ def _one(
     }
     again = restarts(work, environment)
     environment |= {spec.COMES_BACK: "1"} if again else {}
-    # More than the engine's own limit it cannot grant where it may not raise that (in a container, say).
-    files = min(OPEN_FILES, facts.open_files or OPEN_FILES)
     argv = (
         *("docker", "run", "--detach", "--pull", "never", "--name", container_name(work.run_id)),
         *(word for name, value in labels.items() for word in ("--label", f"{name}={value}")),
-        *("--network", "host", "--init", "--no-healthcheck", "--user", user, "--security-opt", "no-new-privileges"),
-        *("--shm-size", job.shm_size or f"{max(SHM_LEAST, facts.memory // SHM_SHARE)}b"),
         *(("--restart", f"on-failure:{again}") if again else ()),
-        *("--ulimit", f"nofile={files}:{files}", "--stop-timeout", str(STOP_PATIENCE_S), *LOG_LIMITS),
-        *(("--ulimit", "memlock=-1:-1", "--device", "/dev/infiniband") if facts.rdma else ()),
-        *gpu_options(host, facts),
-        *("--volume", f"{folder}:{RUN_IN_CONTAINER}"),
-        *(
-            word
-            for mount in (*job.mounts, *host.mounts)
-            for word in ("--volume", ":".join((mount.source, mount.target, *(["ro"] if mount.read_only else []))))
-        ),
+        *("--stop-timeout", str(STOP_PATIENCE_S), *LOG_LIMITS, "--volume", f"{folder}:{RUN_IN_CONTAINER}"),
+        *container_options(host, facts, job),
         *("--env-file", host_commands.environment_file(folder), "--entrypoint", "python", work.image, *work.command),
     )
-    owner = "" if facts.uid else user
+    owner = "" if facts.uid else _user(facts)
     return HostSpec(
         host.name, names[place], container_name(work.run_id), folder, owner, argv, environment, work.secrets
     )

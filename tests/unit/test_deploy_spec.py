@@ -26,10 +26,11 @@ def test_the_whole_command_of_a_host():
     assert shlex.join(made()[1].argv) == (
         "docker run --detach --pull never --name muster-r1 --label muster.run=r1 --label muster.node=b "
         "--label muster.place=1 --label muster.nodes=2 --label muster.port=29500 "
-        "--label 'muster.command=train.py --lr 3e-4' --network host --init --no-healthcheck --user 1001:1001 "
-        "--security-opt no-new-privileges --shm-size 8589934592b --ulimit nofile=1048576:1048576 --stop-timeout 60 "
+        "--label 'muster.command=train.py --lr 3e-4' --stop-timeout 60 "
         "--log-driver json-file --log-opt max-size=50m --log-opt max-file=2 "
-        "--volume /home/u/.muster/runs/r1:/muster/run --env-file /home/u/.muster/runs/r1.env "
+        "--volume /home/u/.muster/runs/r1:/muster/run --network host --init --no-healthcheck --user 1001:1001 "
+        "--security-opt no-new-privileges --shm-size 8589934592b --ulimit nofile=1048576:1048576 "
+        "--env-file /home/u/.muster/runs/r1.env "
         "--entrypoint python muster-app:latest -P -m trainer.agent --script train.py --lr 3e-4"
     )
 
