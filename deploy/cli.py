@@ -14,14 +14,21 @@ from invoke.collection import Collection
 from invoke.exceptions import Exit, ParseError
 from invoke.program import Program
 
-from deploy import deploy_tasks, look_tasks, tasks
+from deploy import deploy_tasks, look_tasks, preflight_tasks, tasks
 from deploy.errors import USAGE, UsageError
 from deploy.report import Report
 
 _EXAMPLE = "muster deploy --hosts a,b -- train.py --lr 3e-4"
 _TASKS = (
-    *(deploy_tasks.attach, deploy_tasks.deploy, deploy_tasks.fetch, look_tasks.gpus, look_tasks.logs, look_tasks.status),
-    *(deploy_tasks.push, deploy_tasks.stop, deploy_tasks.trust, deploy_tasks.unlock),
+    *(
+        deploy_tasks.attach,
+        deploy_tasks.deploy,
+        deploy_tasks.fetch,
+        look_tasks.gpus,
+        look_tasks.logs,
+        look_tasks.status,
+    ),
+    *(deploy_tasks.push, preflight_tasks.preflight, deploy_tasks.stop, deploy_tasks.trust, deploy_tasks.unlock),
     *(tasks.down, tasks.report, tasks.runs, tasks.up),
 )
 namespace = Collection(*_TASKS)

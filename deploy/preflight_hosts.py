@@ -1,0 +1,94 @@
+"""The probe on real hosts: over SSH, in the image that training will use and with its container's options.
+
+Where the image is not there yet, or no engine answers, the host's own Python takes it in, and the verdict says so.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from deploy import deploy_spec, host_facts, preflight_stream
+from deploy.errors import DeployError
+from deploy.host_facts import HostFacts
+from deploy.inventory import Job
+from deploy.results import Results
+from deploy.session import Session, on_all
+
+LABEL = "muster.preflight=1"
+_LAYERS = "{{.Architecture}} {{json .RootFS.Layers}}"
+
+
+class SessionProbe:
+    """One probe over one SSH session; `inside`: in a container of the image."""
+
+    def __init__(self, session: Session, argv: Sequence[str], inside: bool) -> None:
+        self.name, self.inside = session.host.name, inside
+        program = preflight_stream.text()
+        self._stream = session.stream([*argv, *preflight_stream.command(len(program))])
+        self._stream.write(program)
+
+    def send(self, question: dict[str, Any]) -> None:
+        """Ask something. Raises DeployError when the probe is gone."""
+        self._stream.write(json.dumps(question).encode() + b"\n")
+
+    def read(self, wait_s: float) -> dict[str, Any]:
+        """The next answer. Raises DeployError when none comes in time, or the probe ends."""
+        line = self._stream.read_line(wait_s)
+        try:
+            return dict(json.loads(line))
+        except ValueError:
+            raise DeployError(f"{self.name}: the probe said {line[:200]!r}") from None
+
+    def close(self) -> None:
+        """End the probe: its input ends."""
+        self._stream.close()
+
+
+def images(sessions: Sequence[Session], image: str) -> Results[str]:
+    """What each host's image holds (`architecture layers`), empty where it is not there."""
+
+    def ask(session: Session) -> str:
+        done = session.run(["docker", "image", "inspect", "--format", _LAYERS, image], check=False)
+        return "" if done.code else done.out.strip()
+
+    return on_all(sessions, ask)
+
+
+def probes(
+    sessions: Sequence[Session], facts: Mapping[str, HostFacts], job: Job, image: str, there: Mapping[str, str]
+) -> Results[SessionProbe]:
+    """A probe on each host: in the image where it is there, else by the host's own python3."""
+
+    def start(session: Session) -> SessionProbe:
+        host = session.host
+        inside = bool(there.get(host.name)) and host.name in facts
+        argv = in_container(facts[host.name], session, job, image) if inside else ["python3"]
+        return SessionProbe(session, argv, inside)
+
+    return on_all(sessions, start)
+
+
+def in_container(facts: HostFacts, session: Session, job: Job, image: str, label: str = LABEL) -> list[str]:
+    """A command that runs the image's Python as training will run it, on its standard input; gone when it ends."""
+    options = deploy_spec.container_options(session.host, facts, job)
+    variables = {**job.environment, **session.host.environment}
+    given = (word for name, value in sorted(variables.items()) for word in ("--env", f"{name}={value}"))
+    head = ("docker", "run", "--rm", "--interactive", "--pull", "never", "--label", label, "--log-driver", "none")
+    return [*head, *options, *given, "--entrypoint", "python", image]
+
+
+def close(found: Results[SessionProbe]) -> None:
+    """End all probes."""
+    for probe in found.values.values():
+        with suppress(DeployError):
+            probe.close()
+
+
+def engine_slug(fault: DeployError) -> str:
+    """Which cause an engine that does not answer is."""
+    permission = host_facts.engine_fault("permission denied").message
+    missing = host_facts.engine_fault("").message
+    return {permission: "docker-permission", missing: "docker-missing"}.get(fault.message, "docker-down")

@@ -1,0 +1,107 @@
+"""One preflight, whole, on real hosts: connect, look, choose where nodes would meet, probe, judge, prove."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from deploy import deploy_plan, host_observe, preflight_hosts, preflight_proof
+from deploy.errors import DeployError
+from deploy.host_facts import HostFacts
+from deploy.inventory import Cluster
+from deploy.preflight import Answers, Finding, Verdict, Want, judge
+from deploy.preflight_run import examine
+from deploy.session import Session, open_all
+
+INSIDE, OUTSIDE = "in the image, with the run's options", "on the hosts themselves: the image is not on all of them yet"
+
+
+@dataclass(frozen=True)
+class Ground:
+    """The hosts as far as they could be reached: sessions, what their engines said, and who has no session at all."""
+
+    cluster: Cluster
+    sessions: Sequence[Session]
+    facts: Mapping[str, HostFacts]
+    findings: tuple[Finding, ...] = ()
+    faults: Mapping[str, tuple[str, str]] | None = None
+
+
+def preflight(cluster: Cluster, image: str, want: Want, proof: bool) -> tuple[Answers, Verdict]:
+    """The answers of all hosts and the verdict on them. A host that cannot be reached is part of the verdict."""
+    with open_all(cluster.hosts) as opened:
+        faults = {host: ("ssh", _words(fault)) for host, fault in opened.faults.items()}
+        sessions = list(opened.values.values())
+        looked = host_observe.facts(sessions)
+        findings = tuple(_engine(host, fault) for host, fault in looked.faults.items())
+        chosen = image or cluster.job.image or deploy_plan.choose_image(list(looked.values.values()))
+        return on_ground(Ground(cluster, sessions, looked.values, findings, faults), chosen, want, proof)
+
+
+def on_ground(ground: Ground, image: str, want: Want, proof: bool) -> tuple[Answers, Verdict]:
+    """The same where sessions are open and facts known, as in a deploy."""
+    with_engine = [session for session in ground.sessions if session.host.name in ground.facts]
+    there = preflight_hosts.images(with_engine, image).values
+    want = _completed(want, ground, inside=bool(there) and all(there.get(host) for host in ground.facts))
+    inside = want.where.startswith(INSIDE)
+    found = preflight_hosts.probes(ground.sessions, ground.facts, ground.cluster.job, image, there if inside else {})
+    try:
+        faults = {**(ground.faults or {}), **{host: _no_probe(fault) for host, fault in found.faults.items()}}
+        answers = examine(list(found.values.values()), want, faults)
+    finally:
+        preflight_hosts.close(found)
+    findings = [*ground.findings, *_images(image, there, ground)]
+    verdict = judge(answers, findings)
+    if proof and inside and verdict.ok and len(answers.told) == len(answers.hosts):
+        failed = preflight_proof.prove(ground.sessions, ground.facts, ground.cluster.job, image, answers)
+        verdict = judge(answers, [*findings, *failed])
+        verdict = replace(verdict, groups={**verdict.groups, "proof": verdict.groups["proof"] or "ok"})
+    return answers, verdict
+
+
+def _completed(want: Want, ground: Ground, inside: bool) -> Want:
+    """With the endpoint and the port a deploy would choose, and in words where the probe looks from."""
+    facts = [ground.facts[host.name] for host in ground.cluster.hosts if host.name in ground.facts]
+    if facts and not want.endpoint and facts[0] is ground.facts.get(ground.cluster.hosts[0].name):
+        try:
+            address = deploy_plan.choose_address(facts, ground.cluster.hosts[0].interface)
+            want = replace(want, endpoint=address, port=deploy_plan.choose_port(facts[0]))
+        except DeployError:
+            pass  # the probes see the same, and say it with evidence
+    return replace(want, where=INSIDE if inside else OUTSIDE)
+
+
+def _engine(host: str, fault: DeployError) -> Finding:
+    words = fault.message if fault.message.startswith(host) else f"{host}: {fault.message}"
+    fix = f"on {host}: {fault.hint}" if fault.hint else ""
+    return Finding(
+        preflight_hosts.engine_slug(fault), "hosts", (host,), words, (), "the run would not start there", fix
+    )
+
+
+def _images(image: str, there: Mapping[str, str], ground: Ground) -> list[Finding]:
+    """Another image under the same name, or another machine's."""
+    having = {host: said for host, said in there.items() if said}
+    machines = {host: facts.architecture for host, facts in ground.facts.items()}
+    found = []
+    if len(set(machines.values())) > 1:
+        odd = tuple(host for host, name in machines.items() if name != next(iter(machines.values())))
+        text = f"the hosts are of different architectures: {', '.join(f'{h} {m}' for h, m in machines.items())}"
+        fix = "use hosts of one architecture: one image cannot run on both"
+        found.append(Finding("architecture-differs", "software", odd, text, (), "`exec format error`", fix))
+    if len(set(having.values())) > 1:
+        common = max(having.values(), key=list(having.values()).count)
+        odd = tuple(host for host, said in having.items() if said != common)
+        text = f"{image} is not the same image everywhere: {', '.join(odd)} has other layers"
+        fix = f"fab push --hosts {','.join(host.name for host in ground.cluster.hosts)} brings the same to all"
+        found.append(Finding("image-differs", "software", odd, text, (), "odd errors later", fix))
+    return found
+
+
+def _no_probe(fault: DeployError) -> tuple[str, str]:
+    python = "python3" in fault.message and "not found" in fault.message
+    return ("no-python" if python else "probe-died", _words(fault))
+
+
+def _words(fault: DeployError) -> str:
+    return "\n".join(filter(None, (fault.message, fault.hint)))
