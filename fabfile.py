@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
-from deploy.cli import namespace
+import sys
+
+# invoke has turned this off: every command would compile all of deploy/ anew, a quarter of a second.
+sys.dont_write_bytecode = bool(sys.flags.dont_write_bytecode)
+
+from deploy.cli import namespace  # noqa: E402
 
 __all__ = ["namespace"]

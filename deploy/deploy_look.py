@@ -47,7 +47,7 @@ def gpus(cluster: Cluster, report: Report) -> int:
 
 def _ask(cluster: Cluster, command: Sequence[str], read: Callable[[str], T]) -> Results[T]:
     """The answer of each host that was reached; the faults of all others."""
-    with open_all(cluster.hosts) as opened:
+    with open_all(cluster.hosts, ask_home=False) as opened:
         sessions = list(opened.values.values())
         told = on_all(sessions, lambda session: read(session.run(command, timeout_s=_PATIENCE_S).out))
         answers: dict[str, T | DeployError] = {**opened.faults, **told.values, **told.faults}
