@@ -26,6 +26,11 @@ class Rack:
         """The same for `deploy.session.open_all`."""
         return from_flag(",".join(self.names)).hosts
 
+    @property
+    def containers(self) -> dict[str, str]:
+        """By name: the container on this machine's engine that is the host."""
+        return {name: f"muster-{_NAME}-{name.removeprefix('rack-')}" for name in self.names}
+
     def ssh(self, name: str) -> list[str]:
         """The command that runs another one on a host."""
         return ["ssh", "-F", str(_CONFIG), "-o", "BatchMode=yes", name]

@@ -1,0 +1,36 @@
+"""Ctrl-C, SIGTERM, a lost terminal and kill -9 of `fab deploy` in each of its phases: nothing stays on any host."""
+
+import signal
+
+import pytest
+
+from benchmarks import leftovers
+from benchmarks.phases import PHASES
+
+HIT = [(phase, signal.SIGINT) for phase in PHASES] + [(phase, signal.SIGKILL) for phase in PHASES]
+HIT += [(phase, number) for phase in PHASES if phase.held == "run" for number in (signal.SIGTERM, signal.SIGHUP)]
+SAID = {"connecting": "nothing was touched", "looking at the hosts": "nothing was touched"}
+PUSHING = ("looking at their images", "sending", "loaded", "proving")
+
+
+@pytest.fixture(scope="module")
+def hosts(rack):
+    """Two hosts that have the base, by name the container each is: one of either image store."""
+    names = (rack.hosts[0], rack.hosts[-1])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MUSTER_SSH_CONFIG", str(rack.ssh_config))
+        leftovers.push(names)
+        yield {name: rack.container(name) for name in names}
+
+
+@pytest.mark.parametrize(("phase", "number"), HIT, ids=lambda value: getattr(value, "name", str(value)))
+def test_nothing_is_left_on_the_hosts(hosts, phase, number, tmp_path):
+    trial = leftovers.hit(tuple(hosts), hosts, phase, number, tmp_path)
+    assert not trial.left
+    if number == signal.SIGKILL:
+        return
+    if not phase.asked:
+        assert trial.code == 75, trial.said
+    if number != signal.SIGHUP and not phase.runs:
+        pushing = "nothing was started" if phase.name in PUSHING else "what had started was taken back"
+        assert SAID.get(phase.name, pushing) in trial.said
