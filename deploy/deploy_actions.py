@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 
-from deploy import host_commands, host_lock
+from deploy import audit, host_commands
 from deploy.deploy_spec import HostSpec
 from deploy.errors import DeployError
 from deploy.results import Results
@@ -44,7 +43,7 @@ def signal(sessions: Sequence[Session], run: str, name: str) -> Results[None]:
 
     def one(session: Session) -> None:
         session.run(host_commands.signal(name, run))
-        _note(session, f"{run} {name}")
+        audit.note(session, f"{run} {name}")
 
     return on_all(sessions, one)
 
@@ -55,7 +54,7 @@ def remove(sessions: Sequence[Session], run: str = "") -> Results[int]:
     def one(session: Session) -> int:
         count = int(session.run(host_commands.remove(run), timeout_s=_END_S).out.strip() or 0)
         if count:
-            _note(session, f"{run or 'all runs'}: removed {count}")
+            audit.note(session, f"{run or 'all runs'}: removed {count}")
         return count
 
     return on_all(sessions, one)
@@ -72,13 +71,7 @@ def _start_one(session: Session, spec: HostSpec) -> None:
         raise DeployError(
             f"{session.host.name}: {spec.node} was not started: {cause}", "log in there and try: docker info"
         )
-    _note(session, f"{_run_of(spec)} started {spec.container}")
-
-
-def _note(session: Session, text: str) -> None:
-    # An audit line that cannot be written (a full disk) must not undo what it tells of.
-    with suppress(DeployError):
-        host_lock.audit(session, text)
+    audit.note(session, f"{_run_of(spec)} started {spec.container}")
 
 
 def _run_of(spec: HostSpec) -> str:

@@ -7,16 +7,15 @@ cable all let go. What can be left is told as stale, from the holder's silence, 
 
 from __future__ import annotations
 
-import getpass
 import json
 import os
 import secrets
-import socket
 import threading
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 
+from deploy import audit
 from deploy.errors import DeployError
 from deploy.results import Results
 from deploy.session import Session, on_all
@@ -144,15 +143,6 @@ def sweep(sessions: Iterable[Session]) -> Results[str]:
     return on_all(sessions, one)
 
 
-def audit(session: Session, text: str) -> None:
-    """Append `time user@control text` to ~/.muster/audit.log on the host; `text` is `<run> <what was done>`."""
-    user, control = _me()
-    stamp = time.strftime("%Y-%m-%dT%H:%M:%S%z")
-    line = " ".join(f"{stamp} {user}@{control} {text}".split())
-    script = 'umask 077; mkdir -p "$HOME/.muster" && cat >> "$HOME/.muster/audit.log"'
-    session.run(["sh", "-c", script], input=f"{line}\n".encode())
-
-
 @dataclass(frozen=True)
 class _Standing:
     """A lock as a host tells of it: seconds since its holder was heard, by the host's own clock."""
@@ -166,7 +156,7 @@ class _Hold:
     """One host's lock: a thread that keeps the script there alive, and its word on whether we have the lock."""
 
     def __init__(self, session: Session, run_id: str) -> None:
-        user, control = _me()
+        user, control = audit.who()
         self.host, self.taken = session.host.name, False
         self._holder = json.dumps(asdict(Holder(user, control, os.getpid(), run_id, time.time())))
         self._session, self._token = session, secrets.token_hex(16)
@@ -254,7 +244,3 @@ def _standing(answer: str) -> _Standing | None:
 
 def _step(session: Session, what: str, token: str = "") -> str:
     return session.run(["sh", "-c", _SCRIPT, "lock", what, token]).out
-
-
-def _me() -> tuple[str, str]:
-    return getpass.getuser(), socket.gethostname()

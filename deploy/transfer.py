@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from deploy import code_layer, commands, engine_images
+from deploy import audit, code_layer, commands, engine_images
 from deploy.archive import Archive, archive
 from deploy.errors import DeployError
 from deploy.image import Base, Image, base_of, digest, run_image
@@ -20,6 +20,7 @@ from deploy.results import Results
 from deploy.sending import (
     Sending,
     Store,
+    amount,
     check_space,
     codec_for,
     everything,
@@ -177,6 +178,8 @@ def _deliver(session: Session, goods: _Goods, store: Store, sending: Sending) ->
             done = session.run(argv, input=told, timeout_s=None, check=False)
             sent += parcel.size
         if not (fault := _fault(session, goods.image, done)):
+            if sent:
+                audit.note(session, f"pushed {goods.image.tag}: {amount(sent)}")
             return Pushed(sent, attempt.why)
         if attempt.layers == goods.image.layers:
             break

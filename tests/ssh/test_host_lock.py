@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy import host_lock, session
+from deploy import audit, host_lock, session
 from deploy.errors import DeployError
 from tests.waiting import until
 
@@ -222,7 +222,7 @@ def test_nothing_is_left_behind_at_whatever_moment_taking_is_cut_off(server, how
     servers = [server(name=name) for name in "ab"]
     script = """
         import sys
-        from deploy import host_lock, session
+        from deploy import audit, host_lock, session
         from deploy.inventory import Host
         try:
             with session.open_all([Host(n, "127.0.0.1", int(p)) for n, p in zip("ab", sys.argv[1:])]) as results:
@@ -246,8 +246,8 @@ def test_nothing_is_left_behind_at_whatever_moment_taking_is_cut_off(server, how
 def test_the_audit_says_when_who_what_and_keeps_what_was_there(server):
     one = server()
     with opened(one) as sessions:
-        host_lock.audit(sessions[0], "run-1 started 2 containers")
-        host_lock.audit(sessions[0], "run-1 removed\nforged line")
+        audit.note(sessions[0], "run-1 started 2 containers")
+        audit.note(sessions[0], "run-1 removed\nforged line")
     first, second = (one.home / ".muster/audit.log").read_text().splitlines()
     assert re.match(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[+-]\d{4} \S+@\S+ run-1 started 2 containers$", first)
     assert second.endswith("run-1 removed forged line")
