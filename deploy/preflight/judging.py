@@ -37,7 +37,8 @@ EXPLAINS = {
     "name-loopback": {"endpoint-nobody", "peer-name-wrong", "family-mixed"},
     "name-unresolvable": {"endpoint-nobody", "peer-name-unresolvable", "family-mixed"},
     "name-foreign": {"endpoint-nobody", "peer-name-wrong", "family-mixed"},
-    "endpoint-unresolvable": {"endpoint-nobody"},
+    "endpoint-unresolvable": {"endpoint-nobody", "peer-name-unresolvable"},
+    "endpoint-foreign": {"rendezvous-dropped", "rendezvous-rejected", "wrong-machine", "no-route"},
     "endpoint-loopback": {"endpoint-twice", "endpoint-nobody"},
 }
 

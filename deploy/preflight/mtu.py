@@ -16,6 +16,7 @@ def check(answers: Answers) -> Iterator[Finding]:
     sizes = {
         host: answers.facts[host]["interfaces"].get(pick.interface, {}).get("mtu", 0)
         for host, pick in answers.plan.data.items()
+        if pick.interface and not pick.problem
     }
     stalled = [link for link in answers.links if link.outcome.startswith("stall") and "data" in link.kinds]
     if stalled:
@@ -44,7 +45,7 @@ def _blackhole(answers: Answers, stalled: list[Link], sizes: dict[str, int]) -> 
         hosts = tuple(common if len(common) == 1 else sorted(senders))
     if len(hosts) > 1 and len(senders) == 1:
         hosts = tuple(senders)
-    name = answers.plan.data[hosts[0]].interface
+    name = answers.plan.data[hosts[0]].interface or "eth0"
     sized = ", ".join(f"{host} {size}" for host, size in sizes.items())
     text = f"large packets get lost between {listed(_shown(pairs))}; small ones pass (MTU: {sized})"
     least = min([size for size in sizes.values() if size] + [1400])

@@ -110,6 +110,7 @@ def _owners(answers: Answers, name: str) -> Iterator[Finding]:
     shown = ", ".join(row[0] for row in rows) if isinstance(rows, list) else "nothing"
     foreign = prediction.is_address(name) and name not in prediction.own_addresses(answers.facts[having[0]])
     other = isinstance(rows, list) and all(row[1] and not prediction.is_loopback(row[0]) for row in rows)
+    other = other and any((":" in row[0]) == (":" in name) for row in rows)
     cause = "endpoint-foreign" if foreign else "other-network" if other else "endpoint-nobody"
     why = "no host has that address" if foreign else f"{having[0]}'s name {own} is {shown}"
     yield Finding(
@@ -126,7 +127,7 @@ def _owners(answers: Answers, name: str) -> Iterator[Finding]:
 def _twins(answers: Answers) -> Iterator[Finding]:
     by_name: dict[str, list[str]] = {}
     for host in answers.told:
-        by_name.setdefault(str(answers.facts[host].get("fqdn") or ""), []).append(host)
+        by_name.setdefault(str(answers.facts[host]["hostname"]), []).append(host)
     for name, hosts in by_name.items():
         if len(hosts) > 1 and not name.startswith("localhost"):
             fix = f"on {hosts[-1]}: sudo hostnamectl set-hostname <a name of its own>"
