@@ -115,7 +115,6 @@ def _start(folder: Path, port: int, authorized: Path) -> subprocess.Popen[bytes]
         "StrictModes": "no",
         "UsePAM": "no",
         "PermitRootLogin": "yes",
-        # As busy servers have it; both sides would otherwise wait for OpenSSH's own limit of 10 at once.
     }
     (folder / "config").write_text("".join(f"{name} {value}\n" for name, value in settings.items()))
     process = subprocess.Popen([str(_SSHD), "-D", "-f", folder / "config", "-E", folder / "log"])

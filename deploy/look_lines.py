@@ -74,9 +74,8 @@ def state_word(node: NodeStatus) -> str:
     """How a node stands, in a word: running, done, stopped, failed, ..."""
     if node.code is None:
         return node.state
-    if node.verdict and (node.code or node.verdict == "done"):
-        return node.verdict
-    return {0: "done", 75: "stopped"}.get(node.code, "failed")
+    by_code = {0: "done", 75: "stopped"}.get(node.code, "failed")
+    return node.verdict if by_code == "failed" and node.verdict not in ("", "done") else by_code
 
 
 def gpu_words(found: Gpus) -> str:

@@ -1,0 +1,80 @@
+"""Who holds which GPU, from what nvidia-smi answers: never "free" or "no GPU" where it could not be told."""
+
+from pathlib import Path
+
+import pytest
+
+from deploy import gpu_facts, look_lines
+
+ANSWERS = Path(__file__).with_name("nvidia_smi")
+
+
+def answer(name):
+    return gpu_facts.parse((ANSWERS / f"{name}.txt").read_text().split("\n"))
+
+
+def held_by(name):
+    return [row[-1] for row in look_lines.gpu_rows({"a": answer(name)})]
+
+
+def test_holders_have_their_user_their_container_and_their_run():
+    busy, free = answer("held").gpus
+    ours, other = busy.holders
+    assert (ours.pid, ours.memory_mib, ours.user) == (4711, 61230, "alice")
+    assert (ours.container, ours.run) == ("muster-2026-11-21-0311-train", "2026-11-21-0311-train")
+    assert (other.user, other.process) == ("bob", "python, with a comma")
+    assert other.container == "9b1d3f5a7c9e", "a container this engine does not list is named by its short id"
+    assert other.run == ""
+    assert (busy.busy, busy.used_mib, busy.total_mib) == (97, 73411, 81559)
+    assert free.holders == ()
+    assert answer("held").fault == ""
+
+
+def test_what_a_driver_does_not_tell_is_not_known():
+    (gpu,) = answer("shared").gpus
+    assert gpu.busy is None
+    (holder,) = gpu.holders
+    assert (holder.pid, holder.memory_mib, holder.user, holder.container) == (2290, None, "carol", "")
+    assert answer("shared").fault == ""
+
+
+def test_a_gpu_that_is_in_use_by_nobody_to_be_seen_is_not_free():
+    assert held_by("unseen") == ["somebody who cannot be seen from here"]
+    assert held_by("held")[-1] == "free"
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("mismatch", "code 18: Failed to initialize NVML: Driver/library version mismatch"),
+        ("lost", "code 15: Unable to determine the device handle for GPU1"),
+        ("hanging", "does not answer: the driver hangs"),
+    ],
+)
+def test_a_driver_that_fails_is_told_in_its_own_words(name, words):
+    found = answer(name)
+    assert words in found.fault
+    assert any("could not tell" in cell for row in look_lines.gpu_rows({"a": found}) for cell in row)
+    assert "none" not in look_lines.gpu_words(found)
+
+
+def test_the_gpus_that_still_answer_are_shown_beside_the_fault():
+    assert [gpu.index for gpu in answer("lost").gpus] == [0]
+    assert look_lines.gpu_words(answer("lost")).endswith("and one that fails")
+
+
+def test_an_answer_to_another_question_is_a_fault_and_no_gpu():
+    found = gpu_facts.parse(["gpu No devices were found"])
+    assert found.gpus == ()
+    assert "No devices were found" in found.fault
+
+
+def test_a_host_without_any_has_none():
+    assert gpu_facts.parse(["time 1", "node x"]) == gpu_facts.Gpus()
+    assert look_lines.gpu_words(gpu_facts.Gpus()) == "none"
+    assert look_lines.gpu_rows({"a": gpu_facts.Gpus()}) == [("a", "", "no GPU", "", "", "")]
+
+
+def test_a_device_without_its_tools_could_not_be_told():
+    found = gpu_facts.parse(["gpu-said an NVIDIA device is there, nvidia-smi is not"])
+    assert look_lines.gpu_words(found) == "could not tell: an NVIDIA device is there, nvidia-smi is not"

@@ -1,0 +1,53 @@
+"""Whose lines lie where: runs and ranks of a console, and of a rank's own log."""
+
+import pytest
+
+from deploy import host_logs
+from deploy.errors import DeployError, UsageError
+
+
+def host(place, ranks, run="r", state="running", logs=()):
+    said = [f"member {run} muster-{run} {state} {place} {ranks}", *(f"rank-log {run}/logs/rank-{n}.log" for n in logs)]
+    return host_logs.parse("\n".join(said))
+
+
+def test_ranks_are_counted_node_by_node_in_their_places():
+    hosts = {"b": host(1, 4), "a": host(0, 8), "c": host(2, 1)}
+    members = host_logs.members_of(hosts, "r")
+    assert list(members) == ["a", "b", "c"]
+    ranks = {name: host_logs.shown([own]) for name, own in host_logs.ranks_of(members).items()}
+    assert ranks == {"a": "0-7", "b": "8-11", "c": "12"}
+
+
+def test_a_node_that_was_not_asked_is_counted_like_its_neighbour():
+    assert host_logs.ranks_of(host_logs.members_of({"b": host(1, 8)}, "r")) == {"b": range(8, 16)}
+
+
+def test_a_ranks_own_log_goes_before_its_console():
+    hosts = {"a": host(0, 2, logs=[0, 1]), "b": host(1, 2)}
+    assert host_logs.host_of_rank(hosts, "r", 1) == ("a", True)
+    with pytest.raises(DeployError, match="ranks 2-3 share one console on b"):
+        host_logs.host_of_rank(hosts, "r", 3)
+    with pytest.raises(DeployError, match="no host here has rank 4"):
+        host_logs.host_of_rank(hosts, "r", 4)
+    assert host_logs.host_of_rank({"a": host(0, 1), "b": host(1, 1)}, "r", 1) == ("b", False)
+
+
+def test_the_run_that_goes_on_is_meant_when_none_is_named():
+    hosts = {"a": host(0, 1, "old", "exited"), "b": host(0, 1, "new")}
+    assert host_logs.choose_run(hosts, "") == "new"
+    assert host_logs.choose_run(hosts, "old") == "old"
+    with pytest.raises(UsageError, match="there are new, old"):
+        host_logs.choose_run(hosts, "other")
+    with pytest.raises(UsageError, match="which run"):
+        host_logs.choose_run({"a": host(0, 1, "x"), "b": host(0, 1, "y")}, "")
+
+
+def test_a_line_is_split_from_its_time():
+    stamp = "2026-11-21T05:28:44.210615635Z"
+    assert host_logs.split(f"{stamp} loss 0.1") == (stamp, "loss 0.1")
+    assert host_logs.split(f"{stamp} ") == (stamp, "")
+    assert host_logs.split("the rest of a long line") == ("", "the rest of a long line")
+    piece = "x" * 16384
+    assert host_logs.split(f"{stamp} {piece}{stamp} {piece}") == (stamp, piece + piece)
+    assert host_logs.split(f"{stamp} at {stamp} it began") == (stamp, f"at {stamp} it began")

@@ -1,0 +1,104 @@
+"""What runs on a host, from what it says of itself: numbers where they are known, and nothing made up elsewhere."""
+
+import json
+
+import pytest
+
+from deploy import host_status, look_lines
+from deploy.errors import DeployError
+
+NOW = 1795238476
+
+
+def node(run, state="running", uptime="Up 3 minutes", created="2026-11-21 05:19:25 +0000 UTC"):
+    cells = [state, uptime, created, "a", "0", "train.py --lr 3e-4"]
+    return f"node {run} muster-{run} {json.dumps(cells)}"
+
+
+def step(run, rank, number, t, **more):
+    event = {"t": t, "kind": "step", "step": number, "steps": 600, "step_ms": 80.0, "rank": rank, **more}
+    return f"event {run} {json.dumps(event)}"
+
+
+def read(*lines):
+    return host_status.parse("\n".join([f"time {NOW}", *lines]) + "\n")
+
+
+def test_the_slowest_rank_says_how_far_a_node_is():
+    plan = json.dumps({"kind": "plan", "batch": 96})
+    found = read(node("r"), step("r", 0, 230, NOW - 3), step("r", 0, 240, NOW - 2), step("r", 1, 239, NOW - 4))
+    (one,) = found.nodes
+    assert (one.step, one.steps, one.step_age_s) == (239, 600, 2.0)
+    assert one.batch is None
+    (with_plan,) = read(node("r"), step("r", 0, 240, NOW), f"event r {plan}").nodes
+    assert host_status.rate(with_plan, with_plan.batch) == pytest.approx(96 / 0.080)
+
+
+def test_the_batch_that_rank_0_knows_gives_every_host_its_rate():
+    plan = json.dumps({"kind": "plan", "batch": 96})
+    first = read(node("r"), step("r", 0, 240, NOW), f"event r {plan}")
+    second = read(node("r"), step("r", 1, 240, NOW))
+    rates = [row[4] for row in look_lines.status_rows({"a": first, "b": second})]
+    assert rates == ["1,200 samples/s"] * 2
+    (alone,) = look_lines.status_rows({"b": second})
+    assert alone[4] == "12.5 steps/s"
+
+
+def test_a_script_of_the_users_shows_its_last_line_and_since_when_it_is_up():
+    found = read(node("r"), "said r 2026-11-21T05:21:14.5Z epoch 1\r 10%\r 20%", "said r 2026-11-21T05:21:15.5Z ")
+    (row,) = look_lines.status_rows({"a": found})
+    assert row == ("a", "r", "up 3 minutes", "", "", "none", " 20%")
+
+
+def test_a_run_that_has_gone_quiet_shows_for_how_long():
+    found = read(node("r"), step("r", 0, 240, NOW - 90), "said r 2026-11-21T05:19:46.000000000Z loss 0.1")
+    (row,) = look_lines.status_rows({"a": found})
+    assert row[3] == "step 240/600 (1:30 ago)"
+    assert row[6] == "loss 0.1 (1:30 ago)"
+
+
+@pytest.mark.parametrize(
+    ("uptime", "verdict", "words"),
+    [
+        ("Exited (0) 5 minutes ago", "done", "done 5 minutes ago"),
+        ("Exited (75) 5 minutes ago", "stopped", "stopped 5 minutes ago"),
+        ("Exited (3) 5 minutes ago", "", "failed (code 3) 5 minutes ago"),
+        ("Exited (137) 5 minutes ago", "", "failed (was killed by SIGKILL) 5 minutes ago"),
+        ("Exited (1) 5 minutes ago", "done", "failed (code 1) 5 minutes ago"),
+    ],
+)
+def test_how_a_node_ended_is_told_by_its_verdict_and_its_code(uptime, verdict, words):
+    rows = [node("r", "exited", uptime)]
+    rows += [f"verdict r {json.dumps({'verdict': verdict, 'code': 0})}"] if verdict else []
+    (row,) = look_lines.status_rows({"a": read(*rows)})
+    assert row[2] == words
+
+
+def test_what_goes_on_stands_before_what_has_ended():
+    ended = node("old", "exited", "Exited (0) 1 second ago", "2026-11-21 06:00:00 +0000 UTC")
+    assert [one.run for one in read(ended, node("new")).nodes] == ["new", "old"]
+
+
+def test_torn_and_foreign_lines_change_nothing():
+    noise = ["event r {torn", "event r 7", 'event r {"kind": "step"}', "verdict r []", "node r only-a-name", "strange"]
+    (one,) = read(node("r"), *noise).nodes
+    assert (one.step, one.verdict) == (None, "")
+
+
+def test_an_engine_that_does_not_answer_is_a_fault_with_its_cause():
+    with pytest.raises(DeployError, match="permission denied on the Docker socket"):
+        read("engine-said permission denied while trying to connect to the Docker daemon socket")
+
+
+def test_text_from_a_host_cannot_command_the_terminal():
+    hostile = "\x1b[2J\x1b]52;c;aGk=\x07ok\x1b[31m red\x9b1m\x07"
+    assert look_lines.plain(hostile) == "ok red1m"
+    assert look_lines.plain("\x1b]0;title\x1b\\text\tx") == "text\tx"
+    assert look_lines.plain("\r\r") == ""
+
+
+def test_a_host_that_is_not_part_of_the_run_says_so():
+    (row,) = look_lines.status_rows({"a": read(node("r"))}, "other")
+    assert row[:3] == ("a", "", "not of this run")
+    (value,) = look_lines.status_values({"a": read()})
+    assert (value["host"], value["run"]) == ("a", None)

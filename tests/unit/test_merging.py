@@ -1,0 +1,79 @@
+"""Lines of several hosts as one stream: in order, whole, and with no more in memory than is waited for."""
+
+import threading
+
+from deploy.merging import MOST_WAITING, Line, Merge
+from tests.waiting import until
+
+
+def put_all(merge, source, stamps, text="x"):
+    for stamp in stamps:
+        merge.put(Line(source, f"{stamp:09d}", text))
+    merge.end(source)
+
+
+def test_lines_come_in_the_order_of_time_and_none_is_lost():
+    merge = Merge(["a", "b", "c"])
+    shares = {"a": range(0, 30000, 2), "b": range(1, 9000, 4), "c": []}
+    threads = [threading.Thread(target=put_all, args=(merge, *share)) for share in shares.items()]
+    for thread in threads:
+        thread.start()
+    stamps = [line.stamp for block in merge.blocks() for line in block]
+    assert stamps == sorted(stamps)
+    assert len(stamps) == sum(map(len, shares.values()))
+
+
+def test_lines_of_one_time_keep_the_order_of_their_host():
+    merge = Merge(["a"])
+    for number in range(5):
+        merge.put(Line("a", "1", str(number)))
+    merge.end("a")
+    assert [line.text for block in merge.blocks() for line in block] == list("01234")
+
+
+def test_who_brings_more_than_is_read_waits():
+    merge = Merge(["a", "b"])
+    count, text = 50, "x" * (MOST_WAITING // 10)
+    writer = threading.Thread(target=put_all, args=(merge, "a", range(count), text))
+    writer.start()
+    lying = lambda: len(merge._feeds["a"].lines)  # noqa: E731
+    until(lambda: lying() > 10, "the writer to be held up", 10)
+    writer.join(0.2)
+    assert writer.is_alive()
+    assert lying() < count / 2
+    merge.end("b")
+    assert sum(len(block) for block in merge.blocks()) == count
+    writer.join(5)
+    assert not writer.is_alive()
+
+
+def test_a_silent_host_does_not_hold_up_the_others_when_there_is_patience():
+    merge = Merge(["talks", "silent"], patience_s=0.05)
+    merge.put(Line("talks", "1", "hello"))
+    assert next(merge.blocks()) == [Line("talks", "1", "hello")]
+
+
+def test_without_patience_an_earlier_line_is_waited_for():
+    merge = Merge(["a", "b"])
+    merge.put(Line("a", "2", "second"))
+    found = []
+    reader = threading.Thread(target=lambda: found.extend(line for block in merge.blocks() for line in block))
+    reader.start()
+    reader.join(0.2)
+    assert found == []
+    put_all(merge, "b", [])
+    reader.join(5)
+    assert [line.text for line in found] == ["second"] or reader.is_alive()
+    merge.end("a")
+    reader.join(5)
+    assert [line.text for line in found] == ["second"]
+
+
+def test_closing_frees_who_waits():
+    merge = Merge(["a"])
+    writer = threading.Thread(target=put_all, args=(merge, "a", range(50), "x" * (MOST_WAITING // 10)))
+    writer.start()
+    until(lambda: len(merge._feeds["a"].lines) > 10, "the writer to be held up", 10)
+    merge.close()
+    writer.join(5)
+    assert not writer.is_alive()
