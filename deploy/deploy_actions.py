@@ -27,19 +27,21 @@ def start(sessions: Sequence[Session], specs: Sequence[HostSpec]) -> None:
 
 
 def undo(sessions: Sequence[Session], specs: Sequence[HostSpec]) -> Results[str]:
-    """Take away what a start that failed has made, the run folder too: nothing ran in it that somebody waits for."""
+    """Take away what a start that failed has made, the run folder too unless an earlier start made it."""
     wanted = {one.host: one for one in specs}
 
     def one(session: Session) -> str:
         spec = wanted[session.host.name]
         session.run(host_commands.remove(_run_of(spec)), timeout_s=_END_S)
+        if not spec.fresh:
+            return ""
         return session.run(host_commands.remove_folder(spec.folder), timeout_s=_END_S, check=False).out
 
     return on_all(sessions, one)
 
 
 def signal(sessions: Sequence[Session], run: str, name: str) -> Results[None]:
-    """Send every node of a run a signal (SIGTERM asks it to stop); returns at once."""
+    """Send every node of a run a signal (SIGINT asks it to stop); returns at once."""
 
     def one(session: Session) -> None:
         session.run(host_commands.signal(name, run))

@@ -15,7 +15,7 @@ from pathlib import Path
 from deploy import (
     deploy_actions,
     deploy_plan,
-    deploy_spec,
+    deploy_resume,
     deploy_watch,
     host_lock,
     host_observe,
@@ -40,12 +40,13 @@ _GOES_ON = "the run goes on"
 
 @dataclass(frozen=True)
 class Followed:
-    """A run as its follower needs it: `nodes` by host, and what was asked of it."""
+    """A run as its follower needs it: `nodes` by host, what was asked of it, whether an earlier start began it."""
 
     run_dir: Path
     nodes: Mapping[str, str]
     script: bool
     said: Sequence[str]
+    resumed: bool = False
 
 
 def attach(options: Options, report: Report) -> int:
@@ -61,22 +62,12 @@ def attach(options: Options, report: Report) -> int:
         names = {host: node.node for host, node in sorted(nodes.items(), key=lambda pair: pair[1].place)}
         followed = Followed(run_dir, names, script, arguments)
         if not record_there:
-            open_record(followed, list(names))
+            open_record(followed, list(names), {})
         lost = first.nodes - len(nodes)
         if lost:
             report.warn(f"{run} has {first.nodes} nodes, {lost} of them not on these hosts")
         stopping.hold()
         return to_the_end(followed, [session for session in sessions if session.host.name in names], report, stopping)
-
-
-def stop(options: Options, report: Report) -> int:
-    """Ask every node of a run to stop with a checkpoint; returns at once."""
-    with _run_on_hosts(options) as (sessions, run, nodes):
-        members = [session for session in sessions if session.host.name in nodes]
-        deploy_actions.signal(members, run, "SIGTERM").all()
-        report.note(f"{run}: every node was asked to stop; fab attach shows how it ends")
-        report.data({"kind": "asked to stop", "run": run, "hosts": [session.host.name for session in members]})
-        return DONE
 
 
 def down(options: Options, report: Report) -> int:
@@ -98,7 +89,7 @@ def to_the_end(followed: Followed, sessions: Sequence[Session], report: Report, 
     """Follow to the end, clean up there, write the outcome here. A terminal that goes away ends only the following."""
     state, began = State(tuple(followed.nodes.values())), time.monotonic()
     run_dir = followed.run_dir
-    follower = watch.Follower(run_dir, from_start=True)
+    follower = watch.Follower(run_dir, from_start=not followed.resumed)
     ground = deploy_watch.HostsGround(sessions, followed.nodes, run_dir, followed.script, report.warn)
     what = followed.said[0] if followed.script else spec.recipe_name(followed.said)
     try:
@@ -106,24 +97,33 @@ def to_the_end(followed: Followed, sessions: Sequence[Session], report: Report, 
             result = watch.follow(ground, follower, state, tell, stopping.requests)
         for host, fault in deploy_actions.remove(ground.sessions, run_dir.name).faults.items():
             report.warn(f"{host}: {fault.message}; clean up with: fab down --hosts {host} --run {run_dir.name}")
+        lost = ground.out_of_sight
+        for host in lost:
+            report.warn(f"{host}: out of sight; once it is back: fab down --hosts {host} --run {run_dir.name}")
     except Detached:
         return DONE
     finally:
         ground.close()
-    result = _named(result, run_dir)
+    result = deploy_resume.hinted(_named(result, followed), run_dir, bool(state.checkpoint), lost)
     outcome = record.close(run_dir, result, state, time.monotonic() - began)
     path = launch.write_page(run_dir)
     report.result(result, state, outcome, launch.shown(path), launch.shown(run_dir))
     return result.code
 
 
-def open_record(followed: Followed, hosts: Sequence[str]) -> None:
-    """Write this start into the local run folder; `hosts` as the user may name them again."""
+def open_record(followed: Followed, hosts: Sequence[str], again: Mapping[str, str]) -> dict[str, bytes]:
+    """Write this start into the local run folder; `hosts` as the user may name them again, `again` what else to say.
+
+    Returns what record.undo_start needs.
+    """
     choice = record.Choice(None, tuple(followed.said))
     run_dir, names = followed.run_dir, list(followed.nodes.values())
-    record.open_start(run_dir, choice, GROUND, f"{len(hosts)} hosts", names, time.time())
+    run_dir.mkdir(parents=True, exist_ok=True)
+    kept = record.open_start(run_dir, choice, GROUND, f"{len(hosts)} hosts", names, time.time())
     path = run_dir / "record.json"
-    record.write_json(path, {**record.read_json(path), "hosts": list(hosts), "script": followed.script})
+    more = {"hosts": list(hosts), "script": followed.script, **again}
+    record.write_json(path, {**record.read_json(path), **more})
+    return kept
 
 
 @contextmanager
@@ -136,9 +136,11 @@ def _run_on_hosts(options: Options) -> Iterator[tuple[list[Session], str, dict[s
         yield sessions, run, runs[run]
 
 
-def _named(result: Result, run_dir: Path) -> Result:
-    """With paths of the container told as they are here."""
-    here = launch.shown(run_dir)
-    message = result.message.replace(deploy_spec.RUN_IN_CONTAINER, here)
-    hint = f"{here}/{result.hint}" if result.hint.startswith("logs/") else result.hint
-    return replace(result, message=message, hint=hint)
+def _named(result: Result, followed: Followed) -> Result:
+    """With paths of the container told as they are on the hosts: checkpoints on the first, logs on the rank's own."""
+    here, first = launch.shown(followed.run_dir), next(iter(followed.nodes))
+    own = next((host for host, node in followed.nodes.items() if node == result.node), first)
+    hint = deploy_resume.placed(result.hint, followed.run_dir.name, own)
+    if hint.startswith("logs/"):
+        hint = f"{here}/{hint}"
+    return replace(result, message=deploy_resume.placed(result.message, followed.run_dir.name, first), hint=hint)

@@ -16,6 +16,7 @@ from deploy import (
     deploy_options,
     deploy_plan,
     deploy_push,
+    deploy_resume,
     deploy_spec,
     host_lock,
     host_observe,
@@ -68,11 +69,15 @@ def deploy(options: Options, report: Report) -> int:
             facts = host_observe.facts(sessions).all()
             base = options.image or cluster.job.image or deploy_plan.choose_image(list(facts.values()))
             tag = deploy_options.tag_of(base, folder)
+            resumed = deploy_resume.choose(options.resume, sessions, facts) if options.resume else None
+            if resumed:
+                work = replace(work, arguments=(*resumed.arguments, *work.arguments), start=resumed.start)
             order = _Order(cluster, sessions, facts, base, folder, tag, replace(work, image=tag))
             if options.dry_run:
                 _foretell(order, report)
                 return DONE
-            followed = _start(order, options.name, report, stopping)
+            there = launch.RUNS / resumed.run if resumed else None
+            followed = _start(order, options.name, there, deploy_resume.again(options), report, stopping)
             run = followed.run_dir.name
             report.note(f"{run} runs on {', '.join(facts)}")
             report.data({"kind": "started", "run": run, "nodes": dict(followed.nodes)})
@@ -91,20 +96,27 @@ def runs_there(options: Options) -> dict[str, dict[str, Container]]:
         return deploy_plan.runs_of(found.values)
 
 
-def _start(order: _Order, name: str, report: Report, stopping: Stopping) -> Followed:
-    """From the plan to the last node's start; when it returns, the run goes on and nothing is cut short any more."""
+def _start(
+    order: _Order, name: str, there: Path | None, again: dict[str, str], report: Report, stopping: Stopping
+) -> Followed:
+    """From the plan to the last node's start; when it returns, the run goes on and nothing is cut short any more.
+
+    `there` is the folder of a run to go on with, `again` what its next resume has to say.
+    """
     taken = frozenset[str]().union(*(fact.runs for fact in order.facts.values()))
     stopping.at("planning")
-    run_dir = _run_folder(name, order.work, taken)
+    run_dir, kept = there or _run_folder(name, order.work, taken), dict[str, bytes]()
     try:
         specs = order.specs(run_dir.name)
         script, said = bool(order.work.script), order.work.script or order.work.arguments
-        followed = Followed(run_dir, {one.host: one.node for one in specs}, script, said)
-        deploy_follow.open_record(followed, [host.destination for host in order.cluster.hosts])
+        followed = Followed(run_dir, {one.host: one.node for one in specs}, script, said, there is not None)
+        kept = deploy_follow.open_record(followed, [host.destination for host in order.cluster.hosts], again)
         stopping.at("locking the hosts")
         with host_lock.take(order.sessions, run_dir.name):
             stopping.at("pushing the image", deploy_push.LEFT_BY_A_PUSH)
             deploy_push.bring(order.sessions, order.base, order.folder, order.tag, report)
+            if there:  # what an earlier start left
+                deploy_actions.remove(order.sessions, run_dir.name).all()
             stopping.at("starting the nodes", "what had started was taken back; nothing of the run is left on any host")
             try:
                 deploy_actions.start(order.sessions, specs)
@@ -116,7 +128,7 @@ def _start(order: _Order, name: str, report: Report, stopping: Stopping) -> Foll
     except BaseException:
         stopping.hold()
         with suppress(OSError):
-            record.undo_start(run_dir, {})
+            record.undo_start(run_dir, kept)
         raise
     return followed
 
@@ -170,6 +182,9 @@ def _work(options: Options, cluster: Cluster) -> Work:
     secrets = deploy_options.secrets_of(cluster)
     deploy_options.refuse_open_secrets(options, secrets)
     script = options.script()
+    if options.resume and (script or options.name):
+        what = "--run" if script else "--name"
+        raise UsageError(f"--resume goes on with a run of Muster's trainer: {what} makes no sense", "leave it out")
     arguments = () if script else options.trainer_arguments()
     environment = deploy_options.environment_of(options)
     if twice := sorted(environment.keys() & secrets.keys()):

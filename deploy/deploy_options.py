@@ -43,6 +43,7 @@ class Options:
     environment: tuple[str, ...] = ()
     secrets: tuple[str, ...] = ()
     processes: str = ""
+    resume: str = ""
 
     def load(self) -> Cluster:
         """The hosts and their job, flags before the file; without --hosts and --cluster, this folder's cluster.toml.

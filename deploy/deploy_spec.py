@@ -60,7 +60,10 @@ class Meeting:
 
 @dataclass(frozen=True)
 class HostSpec:
-    """One node on its host: `argv` makes the container, `environment` goes there over standard input."""
+    """One node on its host: `argv` makes the container, `environment` goes there over standard input.
+
+    `fresh`: its run folder is made by this start, not by an earlier one whose checkpoints are in it.
+    """
 
     host: str
     node: str
@@ -70,6 +73,7 @@ class HostSpec:
     argv: tuple[str, ...]
     environment: Mapping[str, str] = field(hash=False)
     secrets: Mapping[str, str] = field(default_factory=dict, hash=False, repr=False)
+    fresh: bool = True
 
     @property
     def variables(self) -> bytes:
@@ -200,7 +204,15 @@ def _one(
     )
     owner = "" if facts.uid else _user(facts)
     return HostSpec(
-        host.name, names[place], container_name(work.run_id), folder, owner, argv, environment, work.secrets
+        host.name,
+        names[place],
+        container_name(work.run_id),
+        folder,
+        owner,
+        argv,
+        environment,
+        work.secrets,
+        work.start == 1,
     )
 
 

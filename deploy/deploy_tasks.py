@@ -9,7 +9,17 @@ from dataclasses import replace
 from fabric import Connection, task
 from invoke.exceptions import Exit
 
-from deploy import deploy_follow, deploy_home, deploy_launch, deploy_push, host_lock, launch, session, task_end
+from deploy import (
+    deploy_follow,
+    deploy_home,
+    deploy_launch,
+    deploy_push,
+    deploy_stop,
+    host_lock,
+    launch,
+    session,
+    task_end,
+)
 from deploy.deploy_options import Options
 from deploy.errors import DONE, UsageError
 from deploy.report import Report
@@ -34,6 +44,7 @@ JSON = {"json": "JSON lines on standard output"}
         "name": "the run's id (default: the minute and the script's name)",
         "detach": "return when it has started",
         "dry-run": "print what would be done on each host, and do nothing",
+        "resume": "go on from the newest checkpoint: latest, or a run's id",
     },
 )  # type: ignore[untyped-decorator]
 def deploy(
@@ -50,11 +61,13 @@ def deploy(
     name: str = "",
     detach: bool = False,
     dry_run: bool = False,
+    resume: str = "",
     json: bool = False,
 ) -> None:
     """Train on real hosts: push, start, follow to the end."""
     asked = Options(hosts, cluster, run, args, folder, image, name, detach, dry_run)
     options = replace(asked, environment=tuple(env or ()), secrets=tuple(secret or ()), processes=nproc)
+    options = replace(options, resume=resume)
     report = Report(json)
     end(context, report, lambda: deploy_launch.deploy(options, report))
 
@@ -90,11 +103,13 @@ def attach(context: Connection, hosts: str = "", cluster: str = "", run: str = "
     end(context, report, lambda: deploy_follow.attach(Options(hosts, cluster, run), report))
 
 
-@task(help={**RUN, **JSON})  # type: ignore[untyped-decorator]
-def stop(context: Connection, hosts: str = "", cluster: str = "", run: str = "", json: bool = False) -> None:
-    """Ask a run on real hosts to stop, with a checkpoint."""
+@task(help={**RUN, **JSON, "now": "kill it: no checkpoint"})  # type: ignore[untyped-decorator]
+def stop(
+    context: Connection, hosts: str = "", cluster: str = "", run: str = "", now: bool = False, json: bool = False
+) -> None:
+    """Stop a run on real hosts with a checkpoint, and say how it ended; Ctrl-C on the way kills it."""
     report = Report(json)
-    end(context, report, lambda: deploy_follow.stop(Options(hosts, cluster, run), report))
+    end(context, report, lambda: deploy_stop.stop(Options(hosts, cluster, run), now, report))
 
 
 @task(help={**RUN, **JSON})  # type: ignore[untyped-decorator]

@@ -44,6 +44,7 @@ trap end EXIT; trap 'exit 1' HUP INT TERM PIPE
 cat >"$file" || exit
 [ "$(wc -c <"$file")" -eq "$size" ] || { echo "not all of the environment arrived" >&2; exit 1; }
 for part in nodes outcome ranks logs; do mkdir -p "$folder/$part"; done
+rm -f "$folder"/nodes/*.json "$folder"/outcome/*.json
 [ -z "$owner" ] || chown -R "$owner" "$folder" || exit
 "$@" >/dev/null || exit
 [ ! -e "$file" ] || exit 0
@@ -101,6 +102,17 @@ containers=$(docker ps --all --quiet --filter "label=$1") || exit
 [ -z "$containers" ] || docker rm --force --volumes $containers >/dev/null || exit
 echo "$containers" | grep -c . || :
 """
+# `time run step` of each checkpoint that is whole.
+_CHECKPOINTS = """
+cd "$HOME/.muster/runs" 2>/dev/null || exit 0
+for path in */checkpoints/step-*/manifest.json; do
+    [ -f "$path" ] || continue
+    step=${path%/manifest.json}; echo "$(date -r "$path" +%s) ${path%%/*} ${step##*/}"
+done
+"""
+_VERDICTS = (
+    'cd "$1" 2>/dev/null || exit 0; for path in outcome/*.json; do [ ! -f "$path" ] || { cat "$path"; echo; }; done'
+)
 _SIGNAL = """
 containers=$(docker ps --quiet --filter "label=muster.run=$2")
 [ -z "$containers" ] || docker kill --signal "$1" $containers >/dev/null 2>&1 || :
@@ -150,6 +162,16 @@ def console(name: str, since: str = "") -> tuple[str, ...]:
 def signal(name: str, run: str) -> tuple[str, ...]:
     """Send a signal to what runs of a run."""
     return ("sh", "-c", _SIGNAL, "signal", name, run)
+
+
+def checkpoints() -> tuple[str, ...]:
+    """The checkpoints of all runs: a line each, `unix-time run step-00000100`."""
+    return ("sh", "-c", _CHECKPOINTS)
+
+
+def verdicts(folder: str) -> tuple[str, ...]:
+    """The verdicts that this host's node and ranks left: a JSON document a line."""
+    return ("sh", "-c", _VERDICTS, "verdicts", folder)
 
 
 def remove(run: str = "") -> tuple[str, ...]:

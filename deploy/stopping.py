@@ -46,6 +46,10 @@ class Stopping:
         """From now on nothing is cut short: what comes is counted."""
         self._raises = False
 
+    def ask(self) -> None:
+        """As if Ctrl-C had come once: for a command whose purpose it is to stop."""
+        self._count += 1
+
     def requests(self) -> int:
         """How often a stop was asked for since `hold`; says what each does. Raises Detached without a terminal."""
         if self._gone or self._report.gone:

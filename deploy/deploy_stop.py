@@ -1,0 +1,125 @@
+"""`fab stop`: ask a run on real hosts to stop with a checkpoint, wait for its end and say how it ended; or kill it.
+
+Who follows the run elsewhere sees the same end and cleans up; where nobody does, it is done here.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from deploy import deploy_actions, deploy_plan, deploy_resume, host_commands, host_observe, launch, record
+from deploy.deploy_options import Options
+from deploy.ending import Result, from_verdicts
+from deploy.errors import DONE, DeployError
+from deploy.host_facts import Container
+from deploy.progress import State
+from deploy.report import Report
+from deploy.results import Results
+from deploy.session import Session, on_all, open_all
+from deploy.stopping import Detached, Stopping
+
+# Writing a checkpoint may take a while; what takes longer than this is told, not killed.
+PATIENCE_S = 120.0
+_LOOK_EVERY_S = 0.3
+# A follower removes the containers right after the end; only what it leaves is ours to remove.
+_FOLLOWER_S = 3.0
+
+
+def stop(options: Options, now: bool, report: Report) -> int:
+    """Stop the run that is meant; returns 0 once it has ended, however it did.
+
+    Hosts that do not answer are told, and the others stopped. Raises DeployError when nodes still run after
+    PATIENCE_S, or when no host has the run.
+    """
+    with (
+        Stopping(report, "looking for the run", "the run goes on") as stopping,
+        open_all(options.load().hosts) as opened,
+    ):
+        sessions = list(opened.values.values())
+        found = host_observe.containers(sessions)
+        faults = {**opened.faults, **found.faults}
+        if not found.values:
+            opened.all()
+            found.all()
+        run = deploy_plan.choose_run(deploy_plan.runs_of(found.values), options.run)
+        for host, fault in faults.items():
+            report.warn(f"{host}: {fault.message}; it is not asked to stop")
+        members = [one for one in sessions if any(node.run == run for node in found.values.get(one.host.name, ()))]
+        stopping.hold()
+        result = _end(run, members, now, report, stopping)
+    if result is None:
+        return DONE
+    result = _keep(run, result)
+    report.note(f"{run}: {result.message or result.verdict}")
+    if result.hint:
+        report.note(result.hint)
+    report.data({"kind": "ended", "run": run, "verdict": result.verdict, "message": result.message})
+    return DONE
+
+
+def _end(run: str, members: Sequence[Session], now: bool, report: Report, stopping: Stopping) -> Result | None:
+    """How the run ended; None when the terminal went away before."""
+    killed = now
+    if not now:
+        stopping.ask()
+    deploy_actions.signal(members, run, "SIGKILL" if now else "SIGINT").all()
+    deadline = time.monotonic() + PATIENCE_S
+    try:
+        while going := _going(run, members):
+            if stopping.requests() > 1 and not killed:
+                killed = True
+                deploy_actions.signal(members, run, "SIGKILL").all()
+            if time.monotonic() > deadline:
+                raise DeployError(
+                    f"{run}: still running {PATIENCE_S:.0f} s after the stop, on {', '.join(going)}",
+                    f"fab stop --hosts {','.join(going)} --run {run} --now kills it",
+                )
+            time.sleep(_LOOK_EVERY_S)
+    except Detached:
+        return None
+    verdicts = on_all(members, lambda one: _verdicts(one, run))
+    follower_ends = time.monotonic() + _FOLLOWER_S
+    while _containers(run, members) and time.monotonic() < follower_ends:
+        time.sleep(_LOOK_EVERY_S)
+    deploy_actions.remove(members, run).all()
+    said = [verdict for found in verdicts.values.values() for verdict in found]
+    if said:
+        return from_verdicts(said)
+    return (
+        Result("failed", "killed at once, as asked") if killed else Result("stopped", "stopped before the first step")
+    )
+
+
+def _keep(run: str, result: Result) -> Result:
+    """Write the outcome where nobody who follows the run has; the result as it is told here."""
+    run_dir = launch.RUNS / run
+    there = record.read_json(run_dir / "record.json")
+    if not there:
+        return result
+    saved = "checkpoint" in result.message
+    if there.get("hosts"):
+        result = replace(result, message=deploy_resume.placed(result.message, run, there["hosts"][0]))
+    result = deploy_resume.hinted(result, run_dir, saved)
+    if not (run_dir / "outcome.json").exists():
+        seconds = time.time() - float(there.get("starts", [{}])[-1].get("t", time.time()))
+        record.close(run_dir, result, State(tuple(there.get("nodes", ()))), seconds)
+        launch.write_page(run_dir)
+    return result
+
+
+def _containers(run: str, members: Sequence[Session]) -> Mapping[str, Container]:
+    seen: Results[Any] = host_observe.containers(members)
+    return deploy_plan.runs_of(seen.all()).get(run, {})
+
+
+def _going(run: str, members: Sequence[Session]) -> list[str]:
+    return [host for host, node in _containers(run, members).items() if node.code is None]
+
+
+def _verdicts(session: Session, run: str) -> list[dict[str, Any]]:
+    out = session.run(host_commands.verdicts(f"{session.home}/runs/{run}")).out
+    return [json.loads(line) for line in out.splitlines() if line.startswith("{") and line.endswith("}")]
