@@ -229,7 +229,8 @@ class Training:
         mine = self.strategy.bad_loss
         dist.all_gather_object(bad, None if mine is None else (mine, self.ranks.node))
         last_good, _ = self._settle_checkpoints()
-        rank, (loss, node) = next((i, one) for i, one in enumerate(bad) if one is not None)
+        mean = (result.loss, self.ranks.node)  # every loss was finite, but not their sum
+        rank, (loss, node) = next(((i, one) for i, one in enumerate(bad) if one is not None), (self.ranks.rank, mean))
         raise TrainError(
             f"the loss is {loss} on rank {rank} ({node}) at step {self.position.step + 1}; no optimizer took that step",
             f"lower --lr, raise --warmup, or look at that rank's data; last good checkpoint: {last_good}",

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -52,8 +51,12 @@ class Strategy:
             raise Refused(
                 "--compile: on CPUs torch.compile needs a C++ compiler, and there is none here", "install g++"
             )
+        self._carrier = _Carrier(self.model, group.device)
         self._ddp = DistributedDataParallel(
-            self.model, device_ids=[group.device.index] if on_gpu else None, gradient_as_bucket_view=True
+            self._carrier,
+            device_ids=[group.device.index] if on_gpu else None,
+            gradient_as_bucket_view=True,
+            bucket_cap_mb=bucket_mb(self.model),
         )
         self._clock = Clock(group.device)
         self._reduced_from = self._clock.mark()
@@ -97,12 +100,12 @@ class Strategy:
             loss = compute_loss(self.recipe, self._call, to_device(piece, self.group.device))
         order: list[Tensor] = []
         watchers = [parameter.register_post_accumulate_grad_hook(order.append) for parameter in self._parameters]
-        (loss * 0).backward()
+        self._carrier.backward(loss * 0, loss.detach(), 0.0)
         for watcher in watchers:
             watcher.remove()
         if order:
             order[-1].register_post_accumulate_grad_hook(self._all_computed)
-        self.optimizer.zero_grad()
+        self._clear_gradients()
         with torch.no_grad():
             for name, buffer in self.model.named_buffers():
                 buffer.copy_(buffers[name])
@@ -114,8 +117,6 @@ class Strategy:
         Where a rank's loss is not finite, or one was asked to stop, every rank learns it here; in the first case no
         rank steps its optimizer.
         """
-        total = torch.zeros(3, dtype=torch.float64, device=self.group.device)
-        total[2] = float(stop_asked)
         mark, data_s = self._clock.mark, 0.0
         losses: list[Tensor] = []
         spans: list[tuple[Any, Any]] = list(self._update_span)
@@ -123,27 +124,22 @@ class Strategy:
             begin = time.perf_counter()
             batch = to_device(next(batches), self.group.device)
             data_s += time.perf_counter() - begin
-            loaded = mark()
-            last = index == len(sizes) - 1
+            loaded, last, share = mark(), index == len(sizes) - 1, size * self.world / self.config.batch
             loss = self._forward(batch, last)
             losses.append(loss.detach())
-            total[0] += loss.detach() * (size / self.config.batch)
-            total[1] += ~torch.isfinite(loss.detach())
-            # In flight while backward computes: the tally of losses and stop requests costs no time of its own.
-            tally = dist.all_reduce(total, async_op=True) if last else None
-            self.scaler.scale(loss * (size * self.world / self.config.batch)).backward()
+            stop = self.world * float(stop_asked and last)
+            self._carrier.backward(self.scaler.scale(loss * share), losses[-1] * share, stop)
             spans.append((loaded, self._reduced_from if last else mark()))
-        assert tally is not None
-        tally.wait()
-        tallied = mark()
-        loss_mean, not_finite, stops = total.tolist()  # on a GPU this waits for all that was marked so far
-        if not_finite:
+        reduced = mark()
+        loss_mean, stops = self._carrier.tally()  # on a GPU this waits for all that was marked so far
+        finite = math.isfinite(loss_mean)
+        if not finite:
             self.bad_loss = next((value for value in map(float, losses) if not math.isfinite(value)), None)
-        norm = math.nan if not_finite else self._update()
-        self._update_span = [(tallied, mark())]  # its end has not passed yet on a GPU: it counts with the next step
+        norm = self._update() if finite else math.nan
+        self._update_span = [(reduced, mark())]  # its end has not passed yet on a GPU: it counts with the next step
         compute_ms = sum(self._clock.ms(*span) for span in spans)
-        wait_ms = self._clock.ms(self._reduced_from, tallied)
-        return Step(loss_mean, norm, int(not_finite), int(stops), data_s * 1e3, compute_ms, wait_ms)
+        wait_ms = self._clock.ms(self._reduced_from, reduced)
+        return Step(loss_mean, norm, not finite, round(stops), data_s * 1e3, compute_ms, wait_ms)
 
     def _forward(self, batch: Any, last: bool) -> Tensor:
         self._ddp.require_backward_grad_sync = last  # what `no_sync` sets, without its context for every micro-batch
@@ -158,8 +154,49 @@ class Strategy:
         self.scaler.step(self.optimizer)
         self.scaler.update()
         self.scheduler.step()
-        self.optimizer.zero_grad()
+        self._clear_gradients()
         return norm
+
+    def _clear_gradients(self) -> None:
+        self.optimizer.zero_grad()
+        self._carrier.word.grad = None
+
+
+class _Carrier(nn.Module):
+    """The model, and beside it one parameter whose gradient carries this step's loss and stop request to all ranks.
+
+    DDP averages it together with the model's own gradients: what the ranks must tell each other costs no message of
+    its own. No optimizer knows the parameter.
+    """
+
+    def __init__(self, model: nn.Module, device: torch.device) -> None:
+        super().__init__()
+        self.model = model
+        self.word = nn.Parameter(torch.zeros(2, device=device))
+
+    def forward(self, *arguments: Any, **named: Any) -> Any:
+        return self.model(*arguments, **named)
+
+    def backward(self, scaled: Tensor, loss: Tensor, stop: float) -> None:
+        """Backward from `scaled` for the model, with `loss` and `stop` (scalars) as the gradient of `word`."""
+        word = torch.stack((loss.float(), self.word.new_tensor(stop)))
+        torch.autograd.backward((scaled, self.word), (None, word))
+
+    def tally(self) -> tuple[float, float]:
+        """The ranks' mean of what `backward` took, summed over a step's micro-batches."""
+        assert self.word.grad is not None
+        loss, stop = self.word.grad.tolist()
+        return loss, stop
+
+
+def bucket_mb(model: nn.Module) -> float | None:
+    """DDP's bucket size in MiB: a quarter of a small model's gradients; None, DDP's own choice, from 100 MiB on.
+
+    With DDP's 25 MiB a small model is one bucket, sent only once backward is over: nothing hides its way through the
+    network. Quarters travel while the rest is computed.
+    """
+    size = sum(p.numel() * p.element_size() for p in model.parameters() if p.requires_grad) / 2**20
+    return size / 4 if size < 100 else None
 
 
 def lr_factor(config: Config) -> Callable[[int], float]:
