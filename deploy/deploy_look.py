@@ -45,6 +45,19 @@ def gpus(cluster: Cluster, report: Report) -> int:
     return max(_tell_faults(found, report), FAILED if untold else DONE)
 
 
+def runs(cluster: Cluster, report: Report) -> int:
+    """The runs that have left something on the hosts; returns 1 when a host did not answer."""
+    found = _ask(cluster, look_commands.runs(), host_status.parse_runs)
+    rows = look_lines.run_rows(found.values)
+    if report.as_json:
+        report.values(look_lines.run_values(found.values))
+    elif rows:
+        report.table(look_lines.RUNS_HEAD, rows)
+    elif found.values:
+        report.note("no runs there yet")
+    return _tell_faults(found, report)
+
+
 def _ask(cluster: Cluster, command: Sequence[str], read: Callable[[str], T]) -> Results[T]:
     """The answer of each host that was reached; the faults of all others."""
     with open_all(cluster.hosts, ask_home=False) as opened:

@@ -58,6 +58,39 @@ class HostStatus:
     gpus: Gpus
 
 
+@dataclass(frozen=True)
+class HostRun:
+    """A run as one host has it: its folder (`changed` in unix seconds, `bytes`), and its container where one is left.
+
+    `checkpoint` is the last step saved there.
+    """
+
+    run: str
+    changed: float | None = None
+    bytes: int = 0
+    checkpoint: int | None = None
+    verdict: str = ""
+    node: NodeStatus | None = None
+
+
+def parse_runs(said: str) -> tuple[HostRun, ...]:
+    """Read the answer to `look_commands.runs`."""
+    rows = [(word, rest) for word, _, rest in (line.partition(" ") for line in said.split("\n"))]
+    verdicts = _by_run([rest for word, rest in rows if word == "verdict"])
+    found: dict[str, HostRun] = {}
+    for word, rest in rows:
+        run, *cells = rest.split(" ")
+        if word == "folder" and len(cells) == 3 and cells[0].isdigit() and cells[1].isdigit():
+            step = int(cells[2]) if cells[2].isdigit() else None
+            found[run] = HostRun(run, float(cells[0]), int(cells[1]) * 1024, step, _verdict(verdicts.get(run, [])))
+    for rest in (rest for word, rest in rows if word == "node"):
+        run, _, cells_text = rest.partition(" ")
+        node = _node(run, cells_text.partition(" ")[2])
+        if node:
+            found[run] = replace(found.get(run, HostRun(run)), node=node)
+    return tuple(found[run] for run in sorted(found))
+
+
 def parse(said: str) -> HostStatus:
     """Read the answer to `look_commands.status`. Raises DeployError where the engine did not answer."""
     rows: dict[str, list[str]] = {}

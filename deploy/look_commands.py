@@ -46,6 +46,17 @@ runs() {{
 echo "time $(date +%s)"
 runs | {{ gpus; cat; }}
 """
+_RUNS = f"""
+docker ps --all --no-trunc --filter label=muster.run --format '{NODE_LINE}' 2>/dev/null
+cd "$HOME/.muster/runs" 2>/dev/null || exit 0
+for run in */; do
+    run=${{run%/}}
+    [ -d "$run/ranks" ] || continue
+    saved=$(ls -d "$run"/checkpoints/step-* 2>/dev/null | tail -n 1)
+    echo "folder $run $(stat -c %Y "$run") $(du -sk "$run" 2>/dev/null | cut -f 1) ${{saved##*step-}}"
+    for verdict in "$run"/outcome/*.json; do [ ! -f "$verdict" ] || echo "verdict $run $(cat "$verdict")"; done
+done
+"""
 _HOLDERS = f"""
 {_GPUS}
 gpus
@@ -92,6 +103,11 @@ exec cat
 def status() -> tuple[str, ...]:
     """What host_status.parse reads: every run's container, last steps, verdicts and last lines, and the GPUs."""
     return ("sh", "-c", _STATUS)
+
+
+def runs() -> tuple[str, ...]:
+    """What host_status.parse_runs reads: every run's folder, and the containers that are left."""
+    return ("sh", "-c", _RUNS)
 
 
 def holders() -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -11,10 +12,11 @@ from deploy import host_status
 from deploy.errors import DeployError
 from deploy.facts import ended_how
 from deploy.gpu_facts import Gpus, GpuUse
-from deploy.host_status import HostStatus, NodeStatus
-from deploy.lines import clock
+from deploy.host_status import HostRun, HostStatus, NodeStatus
+from deploy.lines import clock, size
 
 STATUS_HEAD = ("host", "run", "state", "step", "rate", "GPU", "last line")
+RUNS_HEAD = ("run", "state", "hosts", "checkpoint", "size", "last change")
 GPUS_HEAD = ("host", "GPU", "name", "memory", "busy", "held by")
 # A step or a line older than this is shown with its age: the run may hang.
 QUIET_S = 30
@@ -22,6 +24,7 @@ QUIET_S = 30
 _ESCAPES = re.compile(
     r"\x1b(?:\][^\x07\x1b]*(?:\x07|\x1b\\)?|[PX^_][^\x1b]*(?:\x1b\\)?|\[[0-?]*[ -/]*[@-~]?|[ -/]*[0-~]?)"
 )
+_WORST_FIRST = ("running", "refused", "failed", "stopped", "unfinished", "done")
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
@@ -58,6 +61,41 @@ def status_values(found: Mapping[str, HostStatus], run: str = "") -> list[dict[s
         if not nodes:
             values.append({"host": host, "run": None, **gpus})
     return values
+
+
+def run_rows(found: Mapping[str, Sequence[HostRun]]) -> list[tuple[str, ...]]:
+    """A row for each run, the newest last."""
+    rows: list[tuple[str, ...]] = []
+    for value in run_values(found):
+        step = "" if value["checkpoint"] is None else f"step {value['checkpoint']}"
+        day = time.strftime("%Y-%m-%d %H:%M", time.localtime(value["changed"])) if value["changed"] else ""
+        rows.append((value["run"], value["state"], ", ".join(value["hosts"]), step, size(value["bytes"]), day))
+    return rows
+
+
+def run_values(found: Mapping[str, Sequence[HostRun]]) -> list[dict[str, Any]]:
+    """The runs on all hosts, each once, the newest last: its state is that of the node that is worst off."""
+    runs: dict[str, dict[str, HostRun]] = {}
+    for host, there in found.items():
+        for one in there:
+            runs.setdefault(one.run, {})[host] = one
+    values = []
+    for run, parts in runs.items():
+        steps = [part.checkpoint for part in parts.values() if part.checkpoint is not None]
+        states = [state_word(part.node) if part.node else part.verdict or "unfinished" for part in parts.values()]
+        values.append(
+            {
+                "run": run,
+                "state": next((word for word in _WORST_FIRST if word in states), states[0]),
+                "hosts": list(parts),
+                "checkpoint": max(
+                    (part.checkpoint for part in parts.values() if part.checkpoint is not None), default=None
+                ),
+                "bytes": sum(part.bytes for part in parts.values()),
+                "changed": max(part.changed or 0.0 for part in parts.values()) or None,
+            }
+        )
+    return sorted(values, key=lambda value: (value["changed"] or 0.0, value["run"]))
 
 
 def fault_rows(faults: Mapping[str, DeployError]) -> list[tuple[str, str]]:

@@ -48,3 +48,8 @@ def logs(
     report = Report(json)
     choice = Choice(run, rank, since, follow)
     end(context, report, lambda: deploy_logs.logs(Options(hosts, cluster).load(), choice, report))
+
+
+def runs_there(hosts: str, cluster: str, report: Report) -> int:
+    """`fab runs --hosts`: the runs that lie on hosts."""
+    return deploy_look.runs(Options(hosts, cluster).load(), report)

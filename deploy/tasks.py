@@ -7,7 +7,7 @@ from collections.abc import Callable
 from fabric import Connection, task
 from invoke.exceptions import Exit
 
-from deploy import deploy_tasks, launch, record, task_end
+from deploy import deploy_tasks, launch, look_tasks, record, task_end
 from deploy.errors import DONE
 from deploy.report import Report
 
@@ -50,12 +50,20 @@ def down(context: Connection, hosts: str = "", cluster: str = "", run: str = "",
     _end(report, work)
 
 
-@task(help={"json": "one JSON object a run"})  # type: ignore[untyped-decorator]
-def runs(context: Connection, json: bool = False) -> None:
-    """List the runs of this checkout, newest last."""
+@task(
+    help={
+        "hosts": "those that lie on these hosts instead: user@a:port,b",
+        "cluster": "the same for the hosts of a cluster.toml",
+        "json": "one JSON object a run",
+    }
+)  # type: ignore[untyped-decorator]
+def runs(context: Connection, hosts: str = "", cluster: str = "", json: bool = False) -> None:
+    """List the runs of this checkout, or those on some hosts, newest last."""
     report = Report(json)
 
     def work() -> int:
+        if hosts or cluster:
+            return look_tasks.runs_there(hosts, cluster, report)
         launch.list_all(report)
         return DONE
 

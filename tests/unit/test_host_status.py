@@ -102,3 +102,16 @@ def test_a_host_that_is_not_part_of_the_run_says_so():
     assert row[:3] == ("a", "", "not of this run")
     (value,) = look_lines.status_values({"a": read()})
     assert (value["host"], value["run"]) == ("a", None)
+
+
+def test_a_run_on_several_hosts_is_listed_once_and_by_the_node_that_is_worst_off():
+    done, failed = json.dumps({"verdict": "done"}), json.dumps({"verdict": "failed"})
+    found = {
+        "a": host_status.parse_runs(f"folder r 1000 20 00003146\nverdict r {done}\nfolder older 500 4 \n"),
+        "b": host_status.parse_runs(f"folder r 1200 10 \nverdict r {failed}\n{node('now')}"),
+    }
+    older, run, now = sorted(look_lines.run_values(found), key=lambda value: value["changed"] or 9e9)
+    assert (run["state"], run["hosts"], run["checkpoint"]) == ("failed", ["a", "b"], 3146)
+    assert (run["bytes"], run["changed"]) == (30 * 1024, 1200.0)
+    assert (older["run"], older["state"], older["checkpoint"]) == ("older", "unfinished", None)
+    assert (now["run"], now["state"], now["hosts"]) == ("now", "running", ["b"])
