@@ -88,9 +88,7 @@ def run_values(found: Mapping[str, Sequence[HostRun]]) -> list[dict[str, Any]]:
                 "run": run,
                 "state": next((word for word in _WORST_FIRST if word in states), states[0]),
                 "hosts": list(parts),
-                "checkpoint": max(
-                    (part.checkpoint for part in parts.values() if part.checkpoint is not None), default=None
-                ),
+                "checkpoint": max(steps, default=None),
                 "bytes": sum(part.bytes for part in parts.values()),
                 "changed": max(part.changed or 0.0 for part in parts.values()) or None,
             }
