@@ -14,7 +14,7 @@ from invoke.collection import Collection
 from invoke.exceptions import Exit, ParseError
 from invoke.program import Program
 
-from deploy import deploy_tasks, look_tasks, preflight_tasks, tasks
+from deploy import bootstrap_tasks, deploy_tasks, look_tasks, preflight_tasks, tasks
 from deploy.errors import USAGE, UsageError
 from deploy.report import Report
 
@@ -22,6 +22,7 @@ _EXAMPLE = "muster deploy --hosts a,b -- train.py --lr 3e-4"
 _TASKS = (
     *(
         deploy_tasks.attach,
+        bootstrap_tasks.bootstrap,
         deploy_tasks.deploy,
         deploy_tasks.fetch,
         look_tasks.gpus,

@@ -1,0 +1,32 @@
+"""`fab bootstrap`: the task; what is done is decided in bootstrap.py and done in bootstrap_run.py."""
+
+from __future__ import annotations
+
+import sys
+
+from fabric import Connection, task
+
+from deploy import bootstrap_run
+from deploy.deploy_options import Options
+from deploy.deploy_tasks import WHERE, end
+from deploy.errors import UsageError
+from deploy.report import Report
+
+
+@task(help={**WHERE, "yes": "do not ask", "dry-run": "print the commands, and do nothing"})  # type: ignore[untyped-decorator]
+def bootstrap(
+    context: Connection, hosts: str = "", cluster: str = "", yes: bool = False, dry_run: bool = False
+) -> None:
+    """Install Docker (NVIDIA's toolkit too, for a GPU) on Debian and Ubuntu."""
+    report = Report()
+
+    def work() -> int:
+        if not yes and not dry_run and not sys.stdin.isatty():
+            raise UsageError("there is nobody to ask whether to install", "--yes does without, --dry-run only shows")
+        return bootstrap_run.run(Options(hosts, cluster).load().hosts, None if yes else _ask, dry_run, report)
+
+    end(context, report, work)
+
+
+def _ask(question: str) -> bool:
+    return input(f"{question} [y/N] ").strip().lower() in ("y", "yes")

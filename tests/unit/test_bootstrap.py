@@ -1,0 +1,101 @@
+"""What bootstrap decides for a host, from what the host says of itself."""
+
+from dataclasses import replace
+
+from deploy import bootstrap, bootstrap_run
+from deploy.bootstrap import Machine
+
+READY = Machine(
+    os="debian",
+    release="12",
+    user="ops",
+    root=False,
+    sudo=True,
+    member=True,
+    systemd=True,
+    dockerd=True,
+    client=True,
+    answers=True,
+    running=0,
+    gpu=False,
+    driver=False,
+    toolkit=False,
+    toolkit_package=False,
+)
+BARE = replace(READY, dockerd=False, client=False, answers=False, member=False)
+GPU = replace(READY, gpu=True, driver=True)
+
+
+def commands(machine):
+    return [" ".join(step.argv) for step in bootstrap.decide(machine).steps]
+
+
+def test_a_host_that_has_all_is_left_alone():
+    assert bootstrap.decide(READY) == bootstrap.Plan()
+    assert bootstrap_run.told({"a": bootstrap.Plan()}) == ["a: has all it needs"]
+
+
+def test_a_bare_host_gets_its_distributions_own_engine_and_may_use_it():
+    made = commands(BARE)
+    assert made[0] == "sudo -n apt-get update -q"
+    assert "docker.io" in made[1]
+    assert "iptables" in made[1]
+    assert "docker-cli" not in made[1]
+    assert made[2:] == ["sudo -n systemctl enable --now docker", "sudo -n usermod --append --groups docker ops"]
+
+
+def test_root_needs_neither_sudo_nor_the_group():
+    made = commands(replace(BARE, root=True, user="root"))
+    assert not any("sudo" in command or "usermod" in command for command in made)
+
+
+def test_the_client_that_debian_13_keeps_apart_is_not_forgotten():
+    assert "docker-cli" in commands(replace(BARE, release="13"))[1]
+    assert "docker-cli" in commands(replace(BARE, release=""))[1]
+    assert "docker-cli" not in commands(replace(BARE, os="ubuntu", release="24.04"))[1]
+
+
+def test_an_engine_that_is_only_asleep_is_started_and_nothing_installed():
+    assert commands(replace(READY, answers=False, systemd=False)) == ["sudo -n service docker start"]
+
+
+def test_a_host_without_sudo_gets_the_commands_to_run_by_hand():
+    plan = bootstrap.decide(replace(BARE, sudo=False))
+    assert not plan.steps
+    assert "apt-get install" in plan.by_hand[0]
+    assert "docker.io" in plan.by_hand[0]
+
+
+def test_another_system_is_not_touched():
+    plan = bootstrap.decide(replace(BARE, os="fedora"))
+    assert not plan.steps
+    assert "fedora" in plan.by_hand[0]
+
+
+def test_a_gpu_gets_the_toolkit_where_the_host_can_have_it_and_the_engine_is_started_again():
+    made = commands(replace(GPU, toolkit_package=True))
+    assert made[1].endswith("--no-install-recommends nvidia-container-toolkit")
+    assert made[2] == "sudo -n systemctl restart docker"
+
+
+def test_a_gpu_without_a_package_is_told_and_the_engine_comes_all_the_same():
+    plan = bootstrap.decide(replace(BARE, gpu=True, driver=True))
+    assert any("docker.io" in step.argv for step in plan.steps)
+    assert "no package nvidia-container-toolkit" in plan.by_hand[0]
+
+
+def test_containers_that_run_are_not_stopped_for_the_toolkit():
+    plan = bootstrap.decide(replace(GPU, toolkit_package=True, running=3))
+    assert not plan.steps
+    assert "3 running containers" in plan.by_hand[0]
+
+
+def test_a_gpu_without_its_driver_is_told():
+    assert "driver" in bootstrap.decide(replace(GPU, driver=False, toolkit=True)).by_hand[0]
+
+
+def test_what_a_host_says_is_read_also_where_it_says_little():
+    said = "os ubuntu\nrelease 24.04\nuid 1000\nuser ops\nsudo\nsystemd\nclient\ndockerd\nanswers\nrunning 2\ngpu\n"
+    machine = bootstrap.parse(said)
+    assert machine == replace(READY, os="ubuntu", release="24.04", member=False, running=2, gpu=True)
+    assert bootstrap.parse("").os == ""
