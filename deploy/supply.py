@@ -36,6 +36,13 @@ class Supply:
                 self._read_base(layers, codec)
         return [self._packed[layer, codec.name] for layer in dict.fromkeys(layers)]
 
+    def weight(self, layers: Sequence[str]) -> int:
+        """Bytes of these layers as tar files, as far as known: before any is read, the base's own word on its size."""
+        known = self.sizes() | ({digest(self._code): len(self._code)} if self._code is not None else {})
+        unread = set(layers) - set(known)
+        whole = self._base.size if unread and unread == set(self._base.layers) else 0
+        return whole + sum(known[layer] for layer in set(layers) - unread)
+
     def sizes(self) -> dict[str, int]:
         """Bytes of the base's layers as tar files, where known."""
         return self._cache.sizes(self._base.layers)

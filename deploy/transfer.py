@@ -1,7 +1,8 @@
 """An image onto hosts without a registry: a host is asked what it has, sent what it lacks, and has to prove the result.
 
-The order of one push: the base (here, or pulled on the hosts) and the folder make the image; per host look, decide
-(deploy/sending.py), stream an archive into `docker load`, try the image. The base is read once for all hosts.
+The order of one push: the base (here, or pulled on the hosts) and the folder make the image; per host look and decide
+(deploy/sending.py); once every host can take it, stream an archive into `docker load`, try the image. The base is read
+once for all hosts.
 """
 
 from __future__ import annotations
@@ -70,12 +71,14 @@ def push(
 
     `tell(host, sent, total)` is called from several threads with bytes so far, also for `HERE` while the base is read
     from the local engine. A push that was cut leaves nothing; the next one begins anew.
-    Raises UsageError for a bad folder or name, DeployError when nobody has the base.
+    Raises UsageError for a bad folder or name, DeployError when nobody has the base, and HostsFailed, before anything
+    is sent to any host, with every host that cannot take it.
     """
     sessions = list(sessions)
     bases = _find_base(sessions, base, pull=True)
     goods = _goods(bases, folder, tag, tell, cache or LayerCache(default_folder()))
-    return on_all(sessions, lambda session: _bring(session, goods, bases))
+    stores = on_all(sessions, lambda session: _ready(session, goods, bases)).all()
+    return on_all(sessions, lambda session: _bring(session, goods, stores[session.host.name]))
 
 
 def foresee(sessions: Iterable[Session], base: str, folder: Path | None, tag: str) -> Results[Sending]:
@@ -148,7 +151,8 @@ def _goods(bases: Results[Base], folder: Path | None, tag: str, tell: Tell, cach
     return _Goods(image, base, local, supply, tell)
 
 
-def _bring(session: Session, goods: _Goods, bases: Results[Base]) -> Pushed:
+def _ready(session: Session, goods: _Goods, bases: Results[Base]) -> Store:
+    """What the host has. Raises DeployError when it cannot take the image."""
     host = session.host.name
     if host in bases.faults:
         raise bases.faults[host]
@@ -158,6 +162,12 @@ def _bring(session: Session, goods: _Goods, bases: Results[Base]) -> Pushed:
             "name the base by its digest (name@sha256:...), so that all hosts pull the same",
         )
     store = look(session, goods.image, goods.base)
+    if lacking := plan_push(goods.image, store).layers:
+        check_space(store, [goods.supply.weight(lacking)])
+    return store
+
+
+def _bring(session: Session, goods: _Goods, store: Store) -> Pushed:
     sending = plan_push(goods.image, store)
     if _lacks_base(goods, sending) and _pulled(session, goods):
         store = look(session, goods.image, goods.base)

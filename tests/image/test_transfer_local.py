@@ -46,7 +46,7 @@ class Nearby:
             reader = threading.Thread(target=lambda: said.append(process.stderr.read()))
             reader.start()
             try:
-                for chunk in input or ():
+                for chunk in [input] if isinstance(input, bytes) else input or ():
                     process.stdin.write(chunk)
                 process.stdin.close()
             except BrokenPipeError:

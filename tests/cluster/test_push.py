@@ -1,0 +1,143 @@
+"""`fab push` on the rack: what goes over the wire, what is said of it, and what is refused before anything is sent."""
+
+import json
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HOME = Path(__file__).resolve().parents[2]
+FAB = Path(sys.executable).with_name("fab")
+BASE = "muster-trainer:cpu"
+MB = 1_000_000
+
+
+class Pusher:
+    """A user with a folder and two hosts, one of either image store."""
+
+    def __init__(self, rack, folder):
+        self.rack, self.hosts, self.folder = rack, (rack.hosts[0], rack.hosts[-1]), folder
+        self.tag = f"muster-{folder.name}:latest"
+        self.environment = {**os.environ, "MUSTER_SSH_CONFIG": str(rack.ssh_config)}
+
+    def fab(self, task, *words, hosts=None):
+        line = [FAB, task, "--hosts", ",".join(hosts or self.hosts), *words]
+        return subprocess.run(line, cwd=HOME, env=self.environment, capture_output=True, text=True, timeout=300)
+
+    def push(self, *words, hosts=None):
+        return self.fab("push", "--image", BASE, "--folder", str(self.folder), *words, hosts=hosts)
+
+    def change(self, size):
+        """New code, which no compression makes smaller."""
+        (self.folder / "train.py").write_text("print('training')\n")
+        (self.folder / "code.bin").write_bytes(random.randbytes(size))
+
+    def received(self):
+        """Bytes that came in so far, by host."""
+        count = ("cat", "/sys/class/net/eth0/statistics/rx_bytes")
+        return {host: int(self.rack.on(host, *count)) for host in self.hosts}
+
+    def layers(self):
+        """The layers of the image, by host; an image that is not there has none."""
+        look = f"docker image inspect --format '{{{{json .RootFS.Layers}}}}' {self.tag} 2>/dev/null || echo '[]'"
+        return {host: json.loads(self.rack.on(host, look).splitlines()[-1]) for host in self.hosts}
+
+
+@pytest.fixture
+def pusher(rack, tmp_path):
+    folder = tmp_path / f"push-{os.getpid()}-{random.randrange(10**6)}"
+    folder.mkdir()
+    made = Pusher(rack, folder)
+    made.change(10_000)
+    yield made
+    for host in made.hosts:
+        rack.on(host, f"docker image rm --force {made.tag} >/dev/null 2>&1; true")
+
+
+def told(done):
+    """What --json says: an object a line, by host."""
+    assert done.returncode == 0, done.stderr
+    return {line["host"]: line for line in map(json.loads, done.stdout.splitlines())}
+
+
+def test_the_hosts_have_either_image_store(pusher):
+    assert {pusher.rack.store(host) for host in pusher.hosts} == {"classic", "containerd"}
+
+
+def test_a_second_push_sends_nothing_and_says_so(pusher):
+    first = pusher.push()
+    assert first.returncode == 0, first.stderr
+    there = pusher.layers()
+    assert len({tuple(layers) for layers in there.values()}) == 1
+    assert all(there.values())
+    before = pusher.received()
+    second = pusher.push()
+    assert second.returncode == 0, second.stderr
+    for host, count in pusher.received().items():
+        assert f"{host}: nothing sent (already there)" in second.stderr
+        assert count - before[host] < 60_000
+    assert pusher.layers() == there
+    assert {host: line["bytes"] for host, line in told(pusher.push("--json")).items()} == dict.fromkeys(pusher.hosts, 0)
+
+
+def test_a_megabyte_of_new_code_is_a_megabyte_on_the_wire(pusher):
+    told(pusher.push("--json"))
+    pusher.change(MB)
+    before = pusher.received()
+    sent = told(pusher.push("--json"))
+    for host, count in pusher.received().items():
+        assert MB < sent[host]["bytes"] < 1.05 * MB
+        assert count - before[host] < 1.3 * MB
+    first, second = pusher.layers().values()
+    assert first == second
+    seen = f"docker run --rm --network none --entrypoint wc {pusher.tag} -c /workspace/code.bin"
+    assert [pusher.rack.on(host, seen).split()[0] for host in pusher.hosts] == [str(MB)] * 2
+
+
+def test_a_dry_run_says_what_would_be_sent_and_sends_nothing(pusher):
+    told(pusher.push("--json"))
+    there = pusher.layers()
+    pusher.change(MB)
+    said = told(pusher.push("--dry-run", "--json"))
+    assert {line["kind"] for line in said.values()} == {"would push"}
+    assert {len(line["layers"]) for line in said.values()} == {1}
+    assert pusher.layers() == there
+
+
+def test_every_host_that_cannot_take_it_is_named_before_any_is_sent_to(pusher):
+    done = pusher.push(hosts=[*pusher.hosts, "no-such-host.invalid", "127.0.0.1:1"])
+    assert done.returncode == 1
+    assert "2 of 4 hosts failed" in done.stderr
+    assert "no-such-host.invalid" in done.stderr
+    assert "127.0.0.1" in done.stderr
+    assert not any(pusher.layers().values())
+
+
+def test_a_host_whose_engine_does_not_answer_keeps_the_others_from_being_sent_to(pusher):
+    good, bad = pusher.hosts
+    pusher.rack.root(
+        bad, "sh", "-c", "printf '#!/bin/sh\\nexec /usr/bin/docker -H unix:///no \"$@\"' >/usr/local/bin/docker"
+    )
+    pusher.rack.root(bad, "chmod", "755", "/usr/local/bin/docker")
+    try:
+        done = pusher.push()
+    finally:
+        pusher.rack.root(bad, "rm", "/usr/local/bin/docker")
+    assert done.returncode == 1
+    assert bad in done.stderr
+    assert "systemctl start docker" in done.stderr
+    assert not pusher.layers()[good]
+
+
+@pytest.mark.parametrize("name", ["space and ünïcode.py", "-dash.py", "new\nline.py", "a" * 200])
+def test_odd_file_names_arrive_as_they_are(pusher, name):
+    (pusher.folder / name).write_text("odd\n")
+    told(pusher.push("--json"))
+    listed = (
+        f"docker run --rm --network none --entrypoint python {pusher.tag} -c 'import os; print(ascii(os.listdir()))'"
+    )
+    for host in pusher.hosts:
+        assert ascii(name) in pusher.rack.on(host, listed)
