@@ -14,7 +14,7 @@ export WORKERS GROUND RESUME ARGS JSON TORCH_INDEX RUN
 UP_OPTIONS = $${WORKERS:+"--workers=$$WORKERS"} $${GROUND:+"--ground=$$GROUND"} \
 	$${RESUME:+"--resume=$$RESUME"} $${ARGS:+"--args=$$ARGS"} $${JSON:+--json}
 
-.PHONY: help up down runs report image test check bench clean rack rack-down
+.PHONY: help up down runs report image test check bench bench-preflight clean rack rack-down
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -50,6 +50,10 @@ check: $(VENV)/.ready-dev ## formatting, lint, types, the layer table, the size 
 
 bench: $(VENV)/.ready-dev ## measure the figures of docs/benchmarks.md
 	@$(BIN)/python -m benchmarks
+
+bench-preflight: $(VENV)/.ready-dev ## measure preflight in the fault laboratory (root, 20 minutes): docs/preflight-score.md
+	@$(BIN)/python -m benchmarks.preflight_truth
+	@$(BIN)/python -m benchmarks.preflight
 
 rack: ## hosts to rehearse on: containers with sshd and a Docker engine of their own
 	@rack/up.sh

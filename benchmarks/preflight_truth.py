@@ -22,7 +22,7 @@ from tests.lab import fault, job, network
 
 HERE = Path(__file__).resolve().parents[1]
 TRUTH, RECORDINGS = HERE / "tests/lab/truth.json", HERE / "tests/lab/recordings"
-COUNTS, AT_ONCE, MOST_KEPT = (2, 3), 4, 12_000
+COUNTS, AT_ONCE, MOST_KEPT = (2, 3), 3, 12_000
 HEALTHY = fault.Fault("healthy", "", lambda lab, host: None, on="first")
 _writing = threading.Lock()
 
@@ -30,6 +30,11 @@ _writing = threading.Lock()
 def known():
     """What was measured before, by case."""
     return json.loads(TRUTH.read_text()) if TRUTH.exists() else {}
+
+
+def said(case):
+    """What a failed job said, by host."""
+    return {path.stem: path.read_text() for path in (RECORDINGS / case.id.replace("/", "-")).glob("*.log")}
 
 
 def measure(case, folder, healthy_round_s=None):

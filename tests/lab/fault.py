@@ -41,7 +41,6 @@ class Fault:
     endpoint: str = "address"
     rendezvous: str = "c10d"
     families: str = "4"
-    needs: str = ""
     also: tuple[str, ...] = ()
 
     @property

@@ -4,7 +4,7 @@
         lab.hosts[1].firewall("INPUT -p tcp --dport 29500 -j DROP")
         lab.hosts[0].run("python3", "-c", "...")
 
-The switch is a namespace with a bridge per network. In the machine's own network nothing is made, no interface, no rule.
+The switch is a namespace with a bridge per network. In the machine's own nothing is made, no interface, no rule.
 Everything carries the prefix `mlab<process id>-`; what a killed process left goes with the next Lab.
 """
 

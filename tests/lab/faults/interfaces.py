@@ -8,7 +8,7 @@ def interface_named_that_is_not_there(lab, host):
     host.environment["GLOO_SOCKET_IFNAME"] = "eth9"
 
 
-@fault("interface-no-address", on="any", also=("interface-down",))
+@fault("interface-no-address", on="any", also=("interface-down", "link-local"))
 def interface_named_without_address(lab, host):
     host.ip("link add ib0 type bridge", "link set ib0 up")
     host.environment["GLOO_SOCKET_IFNAME"] = "ib0"
@@ -28,7 +28,7 @@ def docker_bridge_named_as_interface(lab, host):
     host.environment["GLOO_SOCKET_IFNAME"] = "docker0"
 
 
-@fault("other-network", on="all")
+@fault("interface-loopback", on="all")
 def loopback_named_as_interface(lab, host):
     for each in lab.hosts:
         each.environment["GLOO_SOCKET_IFNAME"] = "lo"
@@ -49,9 +49,10 @@ def peers_are_blackholed_by_a_route(lab, host):
     host.ip("route add unreachable 10.77.0.10/32")
 
 
-@fault("same-address", on="last", also=("wrong-machine", "host-unreachable"))
+@fault("duplicate-address", on="last")
 def two_hosts_of_one_address(lab, host):
     host.ip("address flush dev eth0", "address add 10.77.0.10/24 dev eth0")
+    return [lab.hosts[0].name, host.name]
 
 
 @fault("other-network", on="all", style=TORCHRUN)

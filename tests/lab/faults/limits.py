@@ -4,37 +4,35 @@ from pathlib import Path
 
 from tests.lab.fault import TORCHRUN, fault
 
-FAKETIME = "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1"
-NEEDS = {"needs": FAKETIME}
+CLOCK = Path(__file__).resolve().parents[1] / "clock"
 
 
 def clock(host, seconds):
-    """Its clock is `seconds` off (libfaketime, preloaded)."""
-    assert Path(FAKETIME).exists()
-    host.environment |= {"LD_PRELOAD": FAKETIME, "FAKETIME": f"{seconds:+d}s", "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
+    """Its clock is `seconds` off, for Python (tests/lab/clock/)."""
+    host.environment |= {"PYTHONPATH": str(CLOCK), "LAB_CLOCK_S": str(seconds)}
 
 
-@fault("clock-skew", on="last", style=TORCHRUN, **NEEDS)
+@fault("clock-skew", on="last", style=TORCHRUN)
 def clock_a_minute_behind_plain(lab, host):
     clock(host, -60)
 
 
-@fault("clock-skew", on="last", **NEEDS)
+@fault("clock-skew", on="last")
 def clock_a_minute_behind(lab, host):
     clock(host, -60)
 
 
-@fault("clock-skew", on="first", **NEEDS)
+@fault("clock-skew", on="first")
 def clock_of_the_first_an_hour_ahead(lab, host):
     clock(host, 3600)
 
 
-@fault("clock-skew", on="last", **NEEDS)
+@fault("clock-skew", on="last")
 def clock_eight_seconds_behind(lab, host):
     clock(host, -8)
 
 
-@fault("clock-skew", on="last", style=TORCHRUN, **NEEDS)
+@fault("clock-skew", on="last", style=TORCHRUN)
 def clock_ten_seconds_behind_plain(lab, host):
     clock(host, -10)
 
@@ -54,7 +52,7 @@ def temporary_folder_full(lab, host):
     host.setup.append("mount -t tmpfs -o size=64k tmpfs /tmp; head -c 65536 /dev/zero > /tmp/full || true")
 
 
-@fault("conntrack-full", on="all", also=("data-ports-dropped", "one-way", "host-unreachable"))
+@fault("few-ports", on="all")
 def few_local_ports(lab, host):
     for each in lab.hosts:
         each.sysctl("net.ipv4.ip_local_port_range", "50000 50002")

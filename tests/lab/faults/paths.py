@@ -6,7 +6,8 @@ from tests.lab.fault import fault
 @fault("mtu-blackhole", on="all")
 def jumbo_frames_the_switch_swallows(lab, host):
     for place, each in enumerate(lab.hosts):
-        each.ip("link set eth0 mtu 9000")
+        # Bundled segments would pass the virtual cable whatever their size.
+        each.ip("link set eth0 mtu 9000 gso_max_segs 1")
         lab.port(place, "mtu 1500")
 
 
@@ -17,7 +18,6 @@ def tunnel_swallows_large_packets(lab, host):
 
 @fault("mtu-blackhole", on="first")
 def large_packets_lost_on_the_way_in(lab, host):
-    host.ip("link set eth0 gro_max_size 1500 gso_max_size 1500")
     host.firewall("INPUT -i eth0 -m length --length 1401:65535 -j DROP", families="4")
 
 

@@ -1,0 +1,118 @@
+"""Preflight under every fault of tests/lab/ and on healthy clusters, beside torchrun alone and a plain `nc -vz`.
+
+    make bench-preflight                       all of it, into docs/preflight-score.md
+    python -m benchmarks.preflight --only NAME ...   some faults, nothing written
+What torchrun does under each fault was measured before: python -m benchmarks.preflight_truth
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from benchmarks import preflight_ablation, preflight_score, preflight_truth
+from deploy.preflight import judge
+from tests.lab import fault, healthy, job, network, trial
+
+AT_ONCE = 2
+PAGE = Path(__file__).resolve().parents[1] / "docs/preflight-score.md"
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One fault on so many hosts: what was right to say, and what was said."""
+
+    id: str
+    name: str
+    count: int
+    truth: str
+    expected: str
+    where: str
+    said: str
+    said_where: str
+    right: bool
+    right_where: bool
+    alarm: bool
+    seconds: float
+    nc_alarms: bool
+    torchrun_names: bool
+    lost: tuple[str, ...] = ()
+
+
+def try_fault(case, truth):
+    """One trial of a case; a crash of ours is an answer that is wrong."""
+    with network.Lab(case.count, case.fault.families) as lab:
+        expected = fault.inject(case, lab)
+        if truth == job.FINE:
+            expected = fault.Expected()
+        began = time.monotonic()
+        answers = trial.answers(lab, case.fault)
+        verdict, seconds = judge(answers), time.monotonic() - began
+        nc = trial.nc(lab, case.fault)
+    right = trial.says_the_cause(verdict, expected)
+    where = right and (not expected.cause or trial.says_where(verdict, expected))
+    link = expected.link and f"{expected.link.source} -> {expected.link.target}"
+    return Trial(
+        case.id, case.fault.words, case.count, truth, expected.cause, link or ", ".join(expected.hosts), verdict.cause,
+        ", ".join(verdict.hosts), right, where, bool(verdict.faults), round(seconds, 2), nc.alarms,
+        trial.torchrun_names(preflight_truth.said(case), expected),
+        tuple(preflight_ablation.lost(answers, expected)) if right and expected.cause else (),
+    )  # fmt: skip
+
+
+def try_healthy(cluster):
+    """Faults alarmed on a cluster that is well: (name, causes, seconds)."""
+    with network.Lab(cluster.count, cluster.families) as lab:
+        cluster.peculiar(lab)
+        verdict, seconds = trial.preflight(lab, cluster)
+    return cluster.name, [found.cause for found in (*verdict.faults, *verdict.unknown)], round(seconds, 2)
+
+
+def timed(count, dropped=False):
+    """Seconds of one preflight of `count` hosts, nothing else running; with the data ports dropped on one of them."""
+    run = fault.Fault("timed", "", lambda lab, host: None)
+    with network.Lab(count) as lab:
+        if dropped:
+            lab.hosts[-1].firewall("INPUT -i eth0 -p tcp -j DROP")
+        return round(trial.preflight(lab, run)[1], 2)
+
+
+def everything(cases):
+    """All trials of faults, two at a time."""
+    truths = preflight_truth.known()
+
+    def one(case):
+        found = try_fault(case, truths[case.id]["outcome"])
+        mark = "right" if found.right_where else "where" if found.right else "WRONG"
+        print(f"{mark} {found.id:58} {found.truth:5} wanted {found.expected or 'nothing':22} {found.where:16} "
+              f"said {found.said or 'nothing'} {found.said_where}", flush=True)  # fmt: skip
+        return found
+
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        return list(pool.map(one, [case for case in cases if case.id in truths]))
+
+
+def main():
+    """Measure, and write the page."""
+    asked = argparse.ArgumentParser(description=__doc__)
+    asked.add_argument("--only", nargs="*", default=[])
+    only = asked.parse_args().only
+    if lacking := network.missing():
+        sys.exit(f"error: {lacking}")
+    faults = [one for one in fault.catalogue().values() if not only or one.name in only]
+    trials = everything([fault.case(one, count) for one in faults for count in preflight_truth.COUNTS])
+    if only:
+        return
+    times = {count: timed(count) for count in (8, 64)} | {"dropped": timed(8, dropped=True)}
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        well = list(pool.map(try_healthy, healthy.clusters()))
+    PAGE.write_text(preflight_score.page([asdict(one) for one in trials], well, times))
+    print(f"wrote {PAGE.name}")
+
+
+if __name__ == "__main__":
+    main()

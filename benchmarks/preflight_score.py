@@ -1,0 +1,126 @@
+"""The score of preflight as a page. Text only: what was measured comes in, docs/preflight-score.md goes out."""
+
+from __future__ import annotations
+
+from benchmarks.preflight_ablation import PARTS
+from tests.lab import job
+
+NOT_MEASURED = """\
+- SSH, Docker, image, GPU and RDMA faults: the laboratory has no SSH, no Docker and no GPU. They are not in the score.
+- NCCL: no GPU here. Every truth above is gloo's.
+- The bandwidth matrix, and a slow host or link by name: `--bandwidth` is not part of this score.
+- In-container probing switched off: the laboratory's hosts have no containers of their own.
+- Combinations of several faults at once.
+"""
+
+
+def page(trials, well, times):
+    """The whole page. trials: of faults, as dicts; well: healthy clusters; times: seconds by count."""
+    real = [one for one in trials if one["expected"]]
+    harmless = [one for one in trials if not one["expected"]]
+    parts = [_HEAD, _figures(trials, real, harmless, well, times), _beside(real, harmless), _earned(real),
+             _list("Faults, one by one", real), _list("Broken in some way, and torchrun trains all the same", harmless),
+             _wrong(well), "## Not measured here\n\n" + NOT_MEASURED]  # fmt: skip
+    return "\n".join(parts)
+
+
+_HEAD = """\
+# How good is preflight?
+
+Measured in the fault laboratory (`tests/lab/`: hosts as network namespaces, real probes, real torchrun). Made by
+`make bench-preflight`; do not edit by hand. What torchrun really does under each fault is in `tests/lab/truth.json`,
+made by `python -m benchmarks.preflight_truth`: torch 2.13 on CPU with gloo, an `all_reduce` of 4 MB on 2 and on 3
+hosts, 15 s patience instead of 60 s and 30 min, ended after 50 s. **Where torchrun trains fine, an alarm is our
+error**, whatever was broken. Every fault is tried on 2 and on 3 hosts; on which of them differs from fault to fault.
+"""
+
+
+def _share(some, all_):
+    return f"{len(some)} of {len(all_)} ({100 * len(some) / len(all_):.1f} %)" if all_ else "none tried"
+
+
+def _met(good):
+    return "met" if good else "**not met**"
+
+
+def _figures(trials, real, harmless, well, times):
+    right = [one for one in real if one["right"]]
+    where = [one for one in right if one["right_where"]]
+    kinds = len({one["name"] for one in real})
+    green = [one for one in trials if not one["alarm"]]
+    red = [one for one in trials if one["alarm"]]
+    green_good = [one for one in green if one["truth"] == job.FINE]
+    red_good = [one for one in red if one["truth"] != job.FINE]
+    alarmed = [name for name, causes, _ in well if causes]
+    growth = times[64] / times[8]
+    rows = [
+        (f"faults that stop or slow torchrun ({kinds} kinds), right cause named first", _share(right, real), "≥ 95 %",
+         len(right) >= 0.95 * len(real)),
+        ("right host, pair or direction named, of those", _share(where, right), "≥ 97 %",
+         len(where) >= 0.97 * len(right)),
+        ("healthy clusters that vary, with an alarm", f"{len(alarmed)} of {len(well)}", "0 in ≥ 100",
+         not alarmed and len(well) >= 100),
+        ("green, and torchrun works", _share(green_good, green), "≥ 99 %", len(green_good) >= 0.99 * len(green)),
+        ("red, and torchrun fails or is 3 × slower", _share(red_good, red), "≥ 97 %", len(red_good) >= 0.97 * len(red)),
+        ("8 hosts, healthy, start of the probes included", f"{times[8]:.2f} s", "≤ 2 s", times[8] <= 2),
+        ("8 hosts, one drops all", f"{times['dropped']:.2f} s", "≤ 5 s", times["dropped"] <= 5),
+        ("64 hosts against 8, all pairs", f"{growth:.1f} × ({times[64]:.2f} s)", "≤ 6 ×", growth <= 6),
+    ]  # fmt: skip
+    lines = ["| figure | measured | reach | |", "|---|---|---|---|"]
+    lines += [f"| {what} | {value} | {reach} | {_met(good)} |" for what, value, reach, good in rows]
+    return "\n".join(["## Figures", "", *lines, "", "Command: `make bench-preflight`.", ""])
+
+
+def _beside(real, harmless):
+    """Three ways to look at the same faults."""
+    names = [one for one in real if one["torchrun_names"]]
+    nc = [one for one in real if one["nc_alarms"]]
+    false_nc = [one for one in harmless if one["nc_alarms"]]
+    false = [one for one in harmless if one["alarm"]]
+    return "\n".join([
+        "## Beside torchrun alone and `nc -vz`",
+        "",
+        "| | faults it points at | names the cause | harmless cases alarmed |",
+        "|---|---|---|---|",
+        f"| `fab preflight` | {_share([one for one in real if one['alarm']], real)} | "
+        f"{_share([one for one in real if one['right']], real)} | {_share(false, harmless)} |",
+        f"| `torchrun` alone, in its own words, after up to 50 s | {_share(real, real)} | {_share(names, real)} | - |",
+        f"| `nc -vz` from each host to the rendezvous | {_share(nc, real)} | 0: it has no words for causes | "
+        f"{_share(false_nc, harmless)} |",
+        "",
+        "`nc -vz` counts as pointing at a fault where it shows anything but the `refused` that is normal while nobody",
+        "listens. `torchrun` counts as naming a cause where its output has words that fit few other causes.",
+        "",
+    ])  # fmt: skip
+
+
+def _earned(real):
+    lines = ["## What each part earns", "", "The same answers, judged without one part: what is no longer named right.",
+             "", "| without | lost | for example |", "|---|---|---|"]  # fmt: skip
+    for part in PARTS:
+        without = sorted({one["name"] for one in real if part in one["lost"]})
+        lines.append(f"| {part} | {len(without)} kinds | {', '.join(without[:6]) or '-'} |")
+    return "\n".join([*lines, ""])
+
+
+def _list(title, trials):
+    lines = [
+        f"## {title}",
+        "",
+        "| fault | hosts | torchrun | expected | said | where | s |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for one in trials:
+        said = one["said"] or "nothing"
+        said = said if one["right"] else f"**{said}**"
+        where = one["said_where"] if one["right_where"] else f"**{one['said_where']}** (not {one['where']})"
+        where = where if one["right"] and one["expected"] else one["said_where"]
+        lines.append(f"| {one['name']} | {one['count']} | {one['truth']} | {one['expected'] or 'nothing'} | {said} | "
+                     f"{where} | {one['seconds']:.1f} |")  # fmt: skip
+    return "\n".join([*lines, ""])
+
+
+def _wrong(well):
+    alarmed = [f"- {name}: {', '.join(causes)}" for name, causes, _ in well if causes]
+    return "\n".join(["## Healthy clusters", "", f"{len(well)} tried (`tests/lab/healthy.py`). Alarms:", "",
+                      *(alarmed or ["- none"]), ""])  # fmt: skip

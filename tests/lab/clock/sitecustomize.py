@@ -1,0 +1,34 @@
+"""A clock that is LAB_CLOCK_S seconds off, for every Python started with this folder in PYTHONPATH.
+
+The one fake of the laboratory: a kernel has one wall clock for all its hosts. What reads the clock past Python does
+not see it; torchrun's rendezvous, which compares clocks, and our probe read it in Python.
+"""
+
+import datetime
+import os
+import time
+
+_ahead = float(os.environ.get("LAB_CLOCK_S", "0"))
+_real_time, _real = time.time, datetime.datetime
+
+
+class _Alike(type(_real)):
+    def __instancecheck__(cls, value):
+        return isinstance(value, _real)
+
+
+class _Shifted(_real, metaclass=_Alike):
+    """Gives plain datetimes: they are pickled and sent to other hosts."""
+
+    @classmethod
+    def now(cls, tz=None):
+        return _real.now(tz) + datetime.timedelta(seconds=_ahead)
+
+    @classmethod
+    def utcnow(cls):
+        return _real.now(datetime.UTC).replace(tzinfo=None) + datetime.timedelta(seconds=_ahead)
+
+
+if _ahead:
+    time.time = lambda: _real_time() + _ahead
+    datetime.datetime = _Shifted
