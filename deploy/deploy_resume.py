@@ -110,7 +110,7 @@ def arguments_of(config: Mapping[str, Any]) -> tuple[str, ...]:
         if value is True:
             words.append(option)
         elif value not in (None, False) and name not in _ONCE:
-            words += [option, f"{value:g}" if isinstance(value, float) else str(value)]
+            words += [option, str(value)]
     return tuple(words)
 
 

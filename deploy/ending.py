@@ -20,6 +20,7 @@ EXIT_SETTLES_S = 2.0
 SILENCE_BEFORE_STEPS_S = 600.0
 SILENCE_AT_LEAST_S = 120.0
 SILENCE_FACTOR = 20.0
+NAMES_TOLD = 4
 # The trainer gives up by itself after five; this holds for one that cannot even say so.
 MOST_BARREN_RESTARTS = 8
 
@@ -63,15 +64,25 @@ def all_ended(state: State) -> bool:
 def from_verdicts(verdicts: list[Event]) -> Result:
     """The verdict that stands: the gravest, the first among equals."""
     first = min(verdicts, key=lambda verdict: _WEIGHT.get(verdict.get("verdict", ""), 1))
+    same = {str(one.get("node")) for one in verdicts if one.get("verdict") == first["verdict"] == "failed"}
     return Result(
         verdict=first["verdict"],
-        message=first.get("message", ""),
+        message=_folded(first.get("message", ""), sorted(same - {str(first.get("node"))})),
         hint=first.get("hint", ""),
         node=first.get("node", ""),
         rank=first.get("rank"),
         step=int(first.get("step") or 0),
         from_ranks=True,
     )
+
+
+def _folded(message: str, others: list[str]) -> str:
+    """The first to fail speaks; of the others only the names, behind its first line."""
+    if not others:
+        return message
+    head, newline, rest = message.partition("\n")
+    more = f" and {len(others) - NAMES_TOLD} more" if len(others) > NAMES_TOLD else ""
+    return f"{head} ({', '.join(others[:NAMES_TOLD])}{more} failed as well){newline}{rest}"
 
 
 def may_restart(node: NodeState, verdicts: list[Event], stopping: bool) -> bool:

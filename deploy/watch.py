@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Protocol
 
-from deploy.ending import Result, all_ended, judge
+from deploy.ending import Result, all_ended, from_verdicts, judge
 from deploy.facts import NodeState
 from deploy.progress import Event, State
 
@@ -151,11 +151,15 @@ class _Watch:
         if self._result is None or (not self._result.from_ranks and self._state.verdicts):
             self._settle(judge(self._state, self._started_at, now), now)
         if all_ended(self._state) and (self._result or self._stopping):
-            return self._result or _stopped(self._state)
+            return self._final() or _stopped(self._state)
         if requests > 1 or now >= self._deadline:
             self._ground.kill()
-            return self._result or _killed(self._state, requests)
+            return self._final() or _killed(self._state, requests)
         return None
+
+    def _final(self) -> Result | None:
+        """The result with what other nodes have said since."""
+        return from_verdicts(self._state.verdicts) if self._result and self._result.from_ranks else self._result
 
     def _settle(self, result: Result | None, now: float) -> None:
         if result is None or (self._stopping and not result.from_ranks):

@@ -76,9 +76,9 @@ def why_failed(said: str, script: str, node: str, first_rank: int) -> Verdict | 
     if error and code == 1:
         message += f": {error[1]}{error[2] or ''}"[:_LINE_MOST]
     shown = [f"    {line[:_LINE_MOST]}" for line in words]
-    hint = f"its last words are in logs/{node}.log"
+    hint = f"logs/{node}.log has all that it said"
     if code == -signal.SIGKILL:
-        hint = "out of memory, if nobody killed it: `dmesg` on the host says so; more in logs/" + f"{node}.log"
+        hint = f"out of memory, if nobody killed it: `dmesg` on {node} says so"
     return Verdict("failed", FAILED, rank, node, 0, "\n".join([message, *shown]), hint)
 
 

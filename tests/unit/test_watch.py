@@ -51,6 +51,22 @@ def test_the_first_failed_rank_outranks_those_that_stopped_with_it() -> None:
     assert (result.verdict, result.node, result.rank, result.from_ranks) == ("failed", "worker-1", 1, True)
 
 
+def test_the_first_to_fail_speaks_and_the_others_are_only_named() -> None:
+    first = {**verdict("failed", "b", 1), "message": "train.py ended with code 3\n    last words"}
+    result = from_verdicts([first, *(verdict("failed", node, 2) for node in "acdefg"), verdict("stopped", "h", 9)])
+    head, last = result.message.splitlines()
+    assert head == "train.py ended with code 3 (a, c, d, e and 2 more failed as well)"
+    assert last == "    last words"
+
+
+def test_a_host_that_is_lost_is_named_before_those_that_missed_it() -> None:
+    lost = {"kind": "node", "t": 12.0, "node": "worker-2", "state": "lost", "code": None, "restarts": 0}
+    result = judge(run_of(*training(), exited("worker-1", -9), lost), 0.0, 15.0)
+    assert result is not None
+    assert (result.verdict, result.node) == ("failed", "worker-2")
+    assert "out of sight" in result.message
+
+
 @pytest.mark.parametrize(("kind", "code"), [("done", 0), ("failed", 1), ("refused", 2), ("stopped", 75)])
 def test_a_verdict_decides_the_exit_code(kind: str, code: int) -> None:
     result = judge(run_of(*training(), verdict(kind)), 0.0, 12.0)

@@ -1,0 +1,71 @@
+"""Which run a resume on real hosts means, where it is refused, and the command that the user is told."""
+
+import dataclasses
+
+import pytest
+
+from deploy import record
+from deploy.deploy_options import Options
+from deploy.deploy_resume import Kept, again, arguments_of, hinted, pick, refuse_elsewhere
+from deploy.ending import Result
+from deploy.errors import DeployError
+from trainer import config
+
+FOUND = {"a": {"old": Kept(900, 10), "new": Kept(20, 50)}, "b": {"old": Kept(40, 5)}}
+
+
+def test_latest_is_the_run_whose_checkpoint_was_written_last():
+    assert pick("latest", FOUND, frozenset({"old", "new"})) == "new"
+    assert pick("old", FOUND, frozenset({"old", "new"})) == "old"
+
+
+@pytest.mark.parametrize(
+    ("asked", "found", "words"),
+    [
+        ("latest", {"a": {}}, "no run on these hosts"),
+        ("fresh", FOUND, "no checkpoint yet"),
+        ("gone", FOUND, "new, old"),
+    ],
+)
+def test_a_run_without_a_checkpoint_is_refused(asked, found, words):
+    with pytest.raises(DeployError, match=words):
+        pick(asked, found, frozenset({"fresh"}))
+
+
+def test_the_first_host_must_have_the_newest_checkpoint():
+    kept = {"b": Kept(40, 5), "c": Kept(60, 9)}
+    with pytest.raises(DeployError, match="on c; rank 0") as refused:
+        refuse_elsewhere("r", ["a", "b", "c"], kept)
+    assert "--hosts c,a,b --resume r" in refused.value.hint
+    refuse_elsewhere("r", ["c", "a"], kept)
+    refuse_elsewhere("r", ["a", "c"], {"a": Kept(60, 9), "c": Kept(60, 9)})  # a home that hosts share
+
+
+def test_the_arguments_come_back_from_the_trainers_own_config(tmp_path):
+    words = ["--recipe", "text", "--steps", "70", "--lr", "0.0003", "--compile", "--data", str(tmp_path)]
+    asked = config.parse(words)
+    assert config.parse(arguments_of(dataclasses.asdict(asked))) == asked
+
+
+@pytest.mark.parametrize(
+    ("options", "lost", "told"),
+    [
+        (Options(), [], "fab deploy --hosts a,b,c --resume r goes on"),
+        (Options(image="my:1", environment=("A=x y",)), [], "--resume r --image my:1 --env 'A=x y' goes on"),
+        (Options(cluster="lab.toml"), [], "fab deploy --cluster lab.toml --resume r goes on"),
+        (Options(), ["b"], "fab deploy --hosts a,c --resume r goes on"),
+        (Options(), ["a"], "its checkpoints are on a: once that is back, fab deploy --hosts a,b,c --resume r"),
+    ],
+)
+def test_the_hint_names_the_command_that_goes_on(options, lost, told, tmp_path):
+    run_dir = tmp_path / "r"
+    run_dir.mkdir()
+    record.write_json(run_dir / "record.json", {"hosts": ["a", "b", "c"], "script": False, **again(options)})
+    result = hinted(Result("stopped", hint="`make up RESUME=latest` goes on from here"), run_dir, True, lost)
+    assert told in result.hint
+    assert "make" not in result.hint
+
+
+def test_a_script_of_the_users_gets_no_such_hint(tmp_path):
+    record.write_json(tmp_path / "record.json", {"hosts": ["a"], "script": True})
+    assert hinted(Result("stopped"), tmp_path, True).hint == ""
