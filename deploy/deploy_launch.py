@@ -28,14 +28,11 @@ from deploy.deploy_follow import Followed
 from deploy.deploy_options import Options
 from deploy.deploy_spec import HostSpec, Work
 from deploy.errors import DONE, UsageError
-from deploy.host_facts import Container, HostFacts
+from deploy.host_facts import HostFacts
 from deploy.inventory import Cluster
 from deploy.report import Report
-from deploy.results import all_faults
 from deploy.session import Session, open_all
 from deploy.stopping import Stopping
-
-__all__ = ["Options", "deploy", "runs_there"]
 
 
 @dataclass(frozen=True)
@@ -86,14 +83,6 @@ def deploy(options: Options, report: Report) -> int:
                 report.line(run)
                 return DONE
             return deploy_follow.to_the_end(followed, sessions, report, stopping)
-
-
-def runs_there(options: Options) -> dict[str, dict[str, Container]]:
-    """Runs on the hosts, by id and host. Raises DeployError with every host that does not answer."""
-    with open_all(options.load().hosts) as opened:
-        found = host_observe.containers(opened.values.values())
-        all_faults(opened, found)
-        return deploy_plan.runs_of(found.values)
 
 
 def _start(

@@ -132,7 +132,8 @@ def refuse_open_secrets(options: Options, secrets: Mapping[str, str]) -> None:
 def slug(text: str) -> str:
     """A name as images can have it: `My Folder` becomes `my-folder`."""
     name = "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in text.lower()).strip("-")
-    return "-".join(filter(None, name.split("-"))) or "run"
+    # An image's name may have 255 letters in all.
+    return "-".join(filter(None, name.split("-")))[:100].strip("-") or "run"
 
 
 def tag_of(base: str, folder: Path | None) -> str:

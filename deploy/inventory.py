@@ -101,7 +101,7 @@ def from_flag(flag: str) -> Cluster:
     ]
     for name, times in Counter(host.name for host in named).items():
         if times > 1:
-            raise UsageError(f"--hosts {flag}: {name} is named {times} times", "name each host once")
+            raise UsageError(f"--hosts: {name} is named {times} times", "name each host once")
     return Cluster(tuple(named))
 
 

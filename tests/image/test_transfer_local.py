@@ -23,6 +23,7 @@ import pytest
 from deploy import session, transfer
 from deploy.errors import DeployError
 from deploy.layer_cache import LayerCache
+from deploy.results import HostsFailed
 from tests.waiting import until
 
 BASE_BYTES = 6_000_000
@@ -268,7 +269,9 @@ def test_a_host_without_docker_or_without_an_engine_says_so(base, folder, tmp_pa
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin/sh").symlink_to("/bin/sh")
     bare.environment["PATH"] = str(tmp_path / "bin")
-    faults = transfer.push([gone, bare], base, folder, "muster-test:run", lambda *told: None).faults
+    with pytest.raises(HostsFailed) as failed:
+        transfer.push([gone, bare], base, folder, "muster-test:run", lambda *told: None)
+    faults = failed.value.faults
     assert faults["gone"].message == "the Docker engine does not answer there"
     assert faults["bare"].message == "Docker is not installed there"
 

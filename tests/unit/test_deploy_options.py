@@ -1,0 +1,132 @@
+"""What a user may ask of real hosts, and what is refused before any host is touched."""
+
+import pytest
+
+from deploy.deploy_options import Options, environment_of, refuse_open_secrets, secrets_of, tag_of
+from deploy.errors import UsageError
+
+VALUE = "sesame-4711"
+
+
+def environment(*given):
+    return environment_of(Options(environment=given))
+
+
+def asked(**words):
+    """Options for one host, as the command line makes them."""
+    return Options(hosts="a", **words)
+
+
+def test_variables_come_one_by_one_or_with_commas_and_a_value_may_hold_commas():
+    assert environment("A=1", "B=x,y,C=2", "D=") == {"A": "1", "B": "x,y", "C": "2", "D": ""}
+    assert environment("FLAGS=--a=1,--b=2") == {"FLAGS": "--a=1,--b=2"}
+
+
+@pytest.mark.parametrize("given", ["A", "1A=2", "=2", "A B=1", "A=1\nB=2"])
+def test_what_is_no_variable_is_refused_by_name(given):
+    with pytest.raises(UsageError, match="--env"):
+        environment(given)
+
+
+@pytest.mark.parametrize("name", ["MUSTER_RUN_DIR", "PET_NNODES", "PET_RDZV_ENDPOINT", "PET_NPROC_PER_NODE"])
+def test_what_the_plan_decides_is_not_to_be_set(name):
+    with pytest.raises(UsageError, match=name):
+        environment(f"{name}=1")
+
+
+def test_what_torchrun_leaves_to_the_user_may_be_set():
+    assert environment("PET_MAX_RESTARTS=3") == {"PET_MAX_RESTARTS": "3"}
+
+
+def test_a_secret_comes_from_this_shell_or_from_a_file(monkeypatch, tmp_path):
+    (tmp_path / "key").write_text(f"{VALUE}\n")
+    monkeypatch.setenv("HUSH", "from-the-shell")
+    options = asked(secrets=("HUSH", f"KEY={tmp_path / 'key'}"))
+    assert secrets_of(options.load()) == {"HUSH": "from-the-shell", "KEY": VALUE}
+
+
+@pytest.mark.parametrize(
+    ("given", "value"),
+    [("HUSH", None), ("HUSH", ""), ("HUSH", "two\nlines"), (f"HUSH={VALUE}", None), (f"H USH={VALUE}", None)],
+    ids=["not set", "empty", "two lines", "a value", "no name"],
+)
+def test_a_secret_that_cannot_be_had_is_named_and_never_shown(monkeypatch, given, value):
+    monkeypatch.delenv("HUSH", raising=False)
+    if value is not None:
+        monkeypatch.setenv("HUSH", value)
+    with pytest.raises(UsageError, match="secret") as refused:
+        secrets_of(asked(secrets=(given,)).load())
+    assert VALUE not in refused.value.message + refused.value.hint
+
+
+@pytest.mark.parametrize("option", ["run", "arguments", "environment"])
+@pytest.mark.parametrize("known", ["as a secret of the job", "by its name in this shell"])
+def test_a_secret_in_the_open_is_refused_and_not_repeated(monkeypatch, option, known):
+    secrets = {"MINE": VALUE} if "job" in known else {}
+    if not secrets:
+        monkeypatch.setenv("HF_TOKEN", VALUE)
+    text = f"train.py --token {VALUE}"
+    with pytest.raises(UsageError, match="holds the value of") as refused:
+        refuse_open_secrets(asked(**{option: (f"A={VALUE}",) if option == "environment" else text}), secrets)
+    assert VALUE not in refused.value.message + refused.value.hint
+    assert "--secret" in refused.value.hint
+
+
+def test_an_ordinary_command_is_not_taken_for_a_secret(monkeypatch):
+    monkeypatch.setenv("SSH_KEY_TOKEN", "1")
+    refuse_open_secrets(asked(run="train.py --lr 1", environment=("A=1",)), {})
+
+
+@pytest.mark.parametrize("text", ["zero", "0", "-1", "1025", "1.5"])
+def test_a_number_of_processes_that_makes_no_sense_is_refused(text):
+    with pytest.raises(UsageError, match="--nproc"):
+        asked(processes=text).load()
+
+
+def test_a_flag_goes_before_the_file(tmp_path):
+    path = tmp_path / "cluster.toml"
+    path.write_text('[[hosts]]\nname = "a"\n[job]\nprocesses = 2\nsecrets = ["HUSH", "OTHER"]\n')
+    (tmp_path / "hush").write_text(VALUE)
+    job = Options(cluster=str(path), processes="auto", secrets=(f"HUSH={tmp_path / 'hush'}",)).load().job
+    assert job.processes == "auto"
+    assert {secret.name: bool(secret.file) for secret in job.secrets} == {"OTHER": False, "HUSH": True}
+
+
+def test_one_typo_among_400_hosts_is_named_alone():
+    hosts = [f"gpu-{number}" for number in range(400)]
+    hosts[217] = "gpu 217"
+    with pytest.raises(UsageError) as refused:
+        Options(hosts=",".join(hosts)).load()
+    assert "gpu 217" in refused.value.message
+    assert len(refused.value.message) < 200
+
+
+def test_a_host_that_is_named_twice_among_400_is_named_alone():
+    hosts = [f"gpu-{number}" for number in range(400)]
+    with pytest.raises(UsageError) as refused:
+        Options(hosts=",".join([*hosts, "gpu-31"])).load()
+    assert "gpu-31 " in refused.value.message
+    assert len(refused.value.message) < 200
+
+
+def test_the_script_must_be_in_the_folder(tmp_path):
+    (tmp_path / "train.py").write_text("")
+    assert asked(run="train.py --lr 1", folder=str(tmp_path)).code(asked().load()) == tmp_path
+    with pytest.raises(UsageError, match=r"trian\.py"):
+        asked(run="trian.py", folder=str(tmp_path)).code(asked().load())
+    with pytest.raises(UsageError, match="no such folder"):
+        asked(run="train.py", folder=str(tmp_path / "none")).code(asked().load())
+
+
+@pytest.mark.parametrize(
+    ("name", "tag"), [("My Folder", "my-folder"), ("ünï", "n"), ("日本", "run"), ("a" * 300, "a" * 100), ("--", "run")]
+)
+def test_any_folder_name_gives_an_image_name(tmp_path, name, tag):
+    folder = tmp_path / name[:200]
+    assert tag_of("base", folder) == f"muster-{tag}:latest"
+
+
+def test_quotes_are_those_of_a_shell():
+    assert asked(run="train.py --name 'two words'").script() == ("train.py", "--name", "two words")
+    with pytest.raises(UsageError, match="No closing quotation"):
+        asked(run="train.py 'oops").script()
