@@ -36,6 +36,7 @@ def examine(shells: Sequence[ProbeStream], want: Want, faults: Mapping[str, tupl
     answers = replace(answers, facts=facts, listens=listens)
     clocks = _clocks(talk)
     answers = replace(answers, links=_connect(talk, answers), clocks=clocks)
+    answers = replace(answers, links=(*answers.links, *_rates(talk, answers)))
     failed = {host for link in answers.links if not link.ok for host in (link.source, link.target)}
     rules = talk.ask(lambda host: {"do": "firewall"}, LISTEN_S, failed) if failed else {}
     answers = replace(answers, control={host: {"firewall": said} for host, said in rules.items()})
@@ -71,6 +72,16 @@ def _connect(talk: _Talk, answers: Answers) -> tuple[Link, ...]:
         for host in answers.told
         for result in sorted(said.get(host, {}).get("results", ()), key=lambda result: result["id"])
     )
+
+
+def _rates(talk: _Talk, answers: Answers) -> list[Link]:
+    """Larger payloads where small ones took long, one call at a time: two would disturb each other."""
+    found = []
+    for host, calls in targets.suspects(answers).items():
+        for call in calls:
+            said = talk.ask(lambda _, one=call: {"do": "connect", "targets": [one]}, CONNECT_S, [host])  # type: ignore[misc]
+            found += [targets.link(host, call, result) for result in said.get(host, {}).get("results", ())]
+    return found
 
 
 def _clocks(talk: _Talk) -> dict[str, tuple[float, float]]:

@@ -11,6 +11,7 @@ import os
 import random
 import selectors
 import socket
+import struct
 import time
 
 from deploy.probe_facts import at_once, facts, firewall, holder, resolve, source_toward
@@ -43,12 +44,29 @@ def reason_of(fault):
     return {errno.EADDRINUSE: "in use", errno.EACCES: "forbidden"}.get(fault.errno, fault.strerror)
 
 
+def packets(connection):
+    """How many segments a connection sent, and sent again, by the kernel's `struct tcp_info`; an old one says less."""
+    info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 144)
+    if len(info) < 144:
+        return {}
+    return {"again": struct.unpack_from("=I", info, 100)[0], "sent": struct.unpack_from("=I", info, 136)[0]}
+
+
+def first_alone(one):
+    """What to send next: of a payload first one full packet by itself, as no network card then cuts it for us."""
+    if one.alone or len(one.out) < 4096:
+        return one.out
+    one.alone = True
+    one.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return one.out[: one.socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG)]
+
+
 class Answer:
     """One connection somebody made to us: says who we are, then takes and gives back as much as was announced."""
 
     def __init__(self, probe, connection, address):
         self.probe, self.socket, self.seen = probe, connection, address[0].replace("::ffff:", "")
-        self.data, self.expect, self.out = b"", -1, b""
+        self.data, self.expect, self.out, self.alone = b"", -1, b"", False
         connection.setblocking(False)
         probe.watch(connection, selectors.EVENT_READ, self.ready)
 
@@ -58,7 +76,7 @@ class Answer:
             if mask & selectors.EVENT_READ:
                 self.read()
             if self.out:
-                self.out = self.out[self.socket.send(self.out) :]
+                self.out = self.out[self.socket.send(first_alone(self)) :]
         except BlockingIOError:
             pass
         except OSError:
@@ -99,7 +117,7 @@ class Dial:
         self.probe, self.target, self.done = probe, target, done
         self.size, self.tries, self.socket, self.over = int(target.get("size", 0)), [], None, False
         self.data, self.out, self.stage, self.began = b"", b"", "dropped", time.monotonic()
-        self.result = {"id": target["id"]}
+        self.result, self.count, self.alone = {"id": target["id"]}, 0, False
         wait = float(target.get("wait", WAIT_S))
         for delay in RETRY_AT_S:
             if delay < wait:
@@ -113,14 +131,16 @@ class Dial:
         address = self.target["address"]
         tried = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM)
         tried.setblocking(False)
-        self.started = time.monotonic()
+        self.count += 1
         try:
             code = tried.connect_ex(socket.getaddrinfo(address, self.target["port"], 0, socket.SOCK_STREAM)[0][4])
         except OSError as failed:
             code = failed.errno or errno.EINVAL
         if code not in (0, errno.EINPROGRESS):
             tried.close()
-            return self.end(reason(code))
+            # At once, so it is this host's own routing table that says so, and nobody on the way.
+            here = code in (errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EACCES)
+            return self.end("no-route" if here else reason(code))
         self.tries.append(tried)
         self.probe.watch(tried, selectors.EVENT_WRITE, lambda mask: self.connected(tried))
         return None
@@ -145,7 +165,7 @@ class Dial:
         """Go on with whatever stage this is."""
         try:
             if self.out and mask & selectors.EVENT_WRITE:
-                self.out = self.out[self.socket.send(self.out) :]
+                self.out = self.out[self.socket.send(first_alone(self)) :]
             if mask & selectors.EVENT_READ:
                 piece = self.socket.recv(1 << 18)
                 if not piece:
@@ -192,6 +212,9 @@ class Dial:
         if self.over:
             return
         self.over = True
+        if self.socket:
+            self.result.update(packets(self.socket))
+        self.result["tries"] = self.count
         for tried in self.tries:
             self.probe.forget(tried)
         self.result["outcome"] = outcome
@@ -269,8 +292,10 @@ class Probe:
                 opened.append(self.listen(port))
             except OSError as fault:
                 failed[str(port)] = {"error": reason_of(fault), "holder": holder(port)}
-        sampled, step = [], max(1, (high - low + 1) // max(1, asked["samples"]))
-        for start in range(low, low + step * asked["samples"], step):
+        # A narrow range must keep ports for those who call.
+        count = min(asked["samples"], (high - low + 1) // 16)
+        sampled, step = [], (high - low + 1) // max(1, count)
+        for start in range(low, low + step * count, step):
             for _ in range(20):
                 try:
                     sampled.append(self.listen(random.randint(start, min(high, start + step - 1))))

@@ -185,13 +185,23 @@ def resources():
     return found
 
 
+def namespace(pid):
+    """The network a process is in."""
+    try:
+        return os.readlink("/proc/%s/ns/net" % pid)
+    except OSError:
+        return ""
+
+
 def leftovers():
     """Processes here that belong to a distributed run: [pid, seconds old, command]."""
     rows, uptime = [], float(text("/proc/uptime").split()[0] or 0)
     for pid in filter(str.isdigit, os.listdir("/proc")):
         command = text("/proc/%s/cmdline" % pid).replace("\0", " ").strip()
-        if int(pid) == os.getpid() or not re.search(
-            r"torchrun|torch\.distributed\.(run|launch)|trainer\.agent", command
+        if (
+            int(pid) == os.getpid()
+            or namespace(pid) != namespace("self")
+            or not re.search(r"torchrun|torch\.distributed\.(run|launch)|trainer\.agent", command)
         ):
             continue
         stat = text("/proc/%s/stat" % pid).rpartition(")")[2].split()
@@ -214,7 +224,7 @@ def facts(asked):
         user=os.geteuid(),
         kernel=os.uname().release,
         machine=os.uname().machine,
-        namespace=os.readlink("/proc/self/ns/net") if os.path.exists("/proc/self/ns/net") else "",
+        namespace=namespace("self"),
         boot=text("/proc/sys/kernel/random/boot_id").strip(),
         container=os.path.exists("/.dockerenv") or os.path.exists("/run/.containerenv"),
         interfaces=interfaces(),

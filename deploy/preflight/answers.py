@@ -25,6 +25,11 @@ class Link:
     host: str = ""
     seen: str = ""
     out_address: str = ""
+    tries: int = 1
+    sent: int = 0
+    again: int = 0
+    both_s: float = 0.0
+    size: int = 0
 
     @property
     def ok(self) -> bool:

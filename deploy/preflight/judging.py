@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from deploy.preflight import clocks, control, gpus, interfaces, links, mtu, names, ports, resources, software
+from deploy.preflight import clocks, control, gpus, interfaces, links, mtu, names, ports, quality, resources, software
 from deploy.preflight.answers import Answers
 from deploy.preflight.verdict import FAULT, GROUPS, UNKNOWN, WARNING, Finding, Verdict
 
@@ -22,11 +22,14 @@ CHECKS: tuple[Check, ...] = (
     interfaces.check,
     links.check,
     mtu.check,
+    quality.check,
     clocks.check,
     software.check,
     gpus.check,
     resources.check,
 )
+# Findings on links that are about one host each.
+APART = ("other-network", "wrong-machine")
 # What is a consequence where the cause on the left is found at one of its hosts.
 EXPLAINS = {
     "port-busy": {"wrong-machine"},
@@ -38,6 +41,9 @@ EXPLAINS = {
     "name-unresolvable": {"endpoint-nobody", "peer-name-unresolvable", "family-mixed"},
     "name-foreign": {"endpoint-nobody", "peer-name-wrong", "family-mixed"},
     "endpoint-unresolvable": {"endpoint-nobody", "peer-name-unresolvable"},
+    "mtu-blackhole": {"link-slow", "link-loss"},
+    "link-loss": {"link-slow", "mtu-blackhole"},
+    "few-ports": {"no-route", "host-unreachable", "data-ports-rejected"},
     "endpoint-foreign": {"rendezvous-dropped", "rendezvous-rejected", "wrong-machine", "no-route"},
     "endpoint-loopback": {"endpoint-twice", "endpoint-nobody"},
 }
@@ -47,9 +53,31 @@ def judge(answers: Answers, more: Iterable[Finding] = ()) -> Verdict:
     """The verdict. `more`: findings from elsewhere (Docker, the proof), judged with the rest."""
     found = [finding for check in CHECKS for finding in check(answers)] + list(more)
     order = {FAULT: 0, UNKNOWN: 1, WARNING: 2}
-    found = _folded(sorted(found, key=lambda finding: order[finding.level]))
+    found = _folded(_merged(sorted(found, key=lambda finding: order[finding.level])))
     groups = {group: _outcome(group, found, answers) for group in GROUPS}
     return Verdict(tuple(found), groups, answers.hosts, answers.seconds, answers.want.where)
+
+
+def _merged(findings: list[Finding]) -> list[Finding]:
+    """The same cause on several hosts is one finding."""
+    kept: dict[tuple[str, str], Finding] = {}
+    for number, finding in enumerate(findings):
+        alone = (
+            len(finding.hosts) == 1 and finding.link is None and (finding.group != "links" or finding.cause in APART)
+        )
+        key = (finding.cause, finding.level) if alone else (finding.cause, str(number))
+        first = kept.get(key)
+        if first is None:
+            kept[key] = finding
+        elif finding.hosts[0] not in first.hosts:
+            kept[key] = replace(
+                first,
+                hosts=first.hosts + finding.hosts,
+                text=f"{first.text}; {finding.text}",
+                evidence=(first.evidence + finding.evidence)[:4],
+                fix=first.fix if finding.fix == first.fix else f"{first.fix}; {finding.fix}",
+            )
+    return list(kept.values())
 
 
 def _folded(findings: list[Finding]) -> list[Finding]:

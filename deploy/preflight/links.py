@@ -40,6 +40,8 @@ def check(answers: Answers) -> Iterator[Finding]:
         said = {pair: outcome for pair, cell in rest.items() if (outcome := cell.of(what))}
         for how, outcomes in HOW.items():
             bad = [pair for pair, outcome in said.items() if outcome in outcomes and _counts(answers, pair, rest, what)]
+            if how != "no-route":  # who has no way to a caller cannot answer it either
+                bad = [pair for pair in bad if said.get((pair[1], pair[0])) not in HOW["no-route"]]
             if what == MEET and not any(rest[pair].meet for pair in bad):
                 continue
             for blame in cells.blame(answers.told, said, bad):
@@ -55,18 +57,33 @@ def _counts(answers: Answers, pair: Pair, table: dict[Pair, Cell], what: str) ->
 def _unreachable(answers: Answers, lost: Sequence[str]) -> Finding:
     hosts = tuple(lost)
     links = [one for one in answers.links if {one.source, one.target} & set(lost) and one.source != one.target]
-    routes = all(one.outcome in HOW["no-route"] for one in links if one.source in lost)
-    if len(lost) == len(answers.told):
+    aimless = tuple(host for host in lost if all(one.outcome in HOW["no-route"] for one in links if one.source == host))
+    routes = bool(aimless)
+    bare = tuple(host for host in lost if not list(prediction.reachable(answers.facts[host])))
+    if bare:
+        hosts = bare
+        text = f"{listed(bare)} has no interface that is up and has an address"
+    elif aimless:
+        hosts, text = aimless, f"{listed(aimless)} has no route to any of the others"
+    elif len(lost) == len(answers.told):
         text = f"{listed(hosts)} do not reach each other at all"
-        hosts = _with_rules(answers, hosts) or hosts
+        hosts = with_rules(answers, hosts) or hosts
     else:
         text = f"{listed(hosts)} reaches no other host, and is reached by none"
     fix = f"on {listed(hosts)}: ip addr; ip route; sudo iptables -S; then the switch, or the cloud's security group"
     text += "" if routes else _outside(answers, answers.told)
-    return Finding("no-route" if routes else "host-unreachable", "links", hosts, text, _evidence(links), SILENT, fix)
+    return Finding(
+        "interface-down" if bare else "no-route" if routes else "host-unreachable",
+        "links",
+        hosts,
+        text,
+        _evidence(links),
+        SILENT,
+        fix,
+    )
 
 
-def _with_rules(answers: Answers, hosts: Sequence[str]) -> tuple[str, ...]:
+def with_rules(answers: Answers, hosts: Sequence[str]) -> tuple[str, ...]:
     """Of these hosts the only one whose own firewall drops or rejects anything, as far as it could be read."""
     having = [host for host in hosts if answers.control.get(host, {}).get("firewall", {}).get("rules")]
     return tuple(having) if len(having) == 1 else ()
@@ -149,7 +166,7 @@ def _firewalled(answers: Answers, pair: Pair) -> bool:
 
 def _finding(answers: Answers, table: dict[Pair, Cell], blame: Blame, what: str, how: str) -> Finding:
     if len(blame.cells) == 1 or blame.link:
-        blame = replace(blame, hosts=_with_rules(answers, blame.cells[0]) or blame.hosts)
+        blame = replace(blame, hosts=with_rules(answers, blame.cells[0]) or blame.hosts)
         blame = replace(blame, outgoing=not blame.link and blame.hosts == (blame.cells[0][0],))
     if how == "no-route" and not blame.outgoing:
         blame = replace(blame, hosts=tuple(dict.fromkeys(pair[0] for pair in blame.cells)))

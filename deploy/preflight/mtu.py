@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from deploy.preflight.answers import Answers, Link
+from deploy.preflight.links import with_rules
 from deploy.preflight.verdict import WARNING, Finding, listed
 
 SYMPTOM = "rendezvous and init pass; the first large all_reduce hangs until the timeout (30 min)"
@@ -45,6 +46,8 @@ def _blackhole(answers: Answers, stalled: list[Link], sizes: dict[str, int]) -> 
         hosts = tuple(common if len(common) == 1 else sorted(senders))
     if len(hosts) > 1 and len(senders) == 1:
         hosts = tuple(senders)
+    if len(hosts) > 1:
+        hosts = with_rules(answers, hosts) or hosts
     name = answers.plan.data[hosts[0]].interface or "eth0"
     sized = ", ".join(f"{host} {size}" for host, size in sizes.items())
     text = f"large packets get lost between {listed(_shown(pairs))}; small ones pass (MTU: {sized})"

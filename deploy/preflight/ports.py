@@ -8,6 +8,7 @@ from deploy.preflight.answers import Answers
 from deploy.preflight.verdict import WARNING, Finding
 
 OLD_S = 5.0
+FEWEST, FEW = 32, 128
 
 
 def check(answers: Answers) -> Iterator[Finding]:
@@ -28,6 +29,7 @@ def check(answers: Answers) -> Iterator[Finding]:
             "silence: all nodes become clients of the stranger; with a static rendezvous EADDRINUSE on one node",
             f"on {host}: sudo ss -ltnp 'sport = :{port}' shows who; end it, or take another port",
         )
+    yield from _range(answers)
     for name in answers.told:
         rows = [row for row in answers.facts[name].get("leftovers", ()) if row[1] > OLD_S]
         if rows:
@@ -36,3 +38,16 @@ def check(answers: Answers) -> Iterator[Finding]:
             text = f"{name}: {len(rows)} processes of a distributed run are there already: {shown}"
             fix = f"on {name}: kill {pid}, if it is not wanted"
             yield Finding("leftovers", "ports", (name,), text, (), "busy ports or GPUs", fix, WARNING)
+
+
+def _range(answers: Answers) -> Iterator[Finding]:
+    """Every rank takes several ports of this range, for each of its peers."""
+    for host in answers.told:
+        low, high = answers.facts[host]["port_range"]
+        count, ranks = high - low + 1, answers.want.processes
+        if count < FEW * ranks:
+            level = "fault" if count < FEWEST * ranks else WARNING
+            text = f"{host}: only {count} ports ({low}-{high}) for all connections"
+            fix = f'on {host}: sudo sysctl -w net.ipv4.ip_local_port_range="32768 60999"'
+            symptom = "`Address already in use` or `Cannot assign requested address`, or a hang"
+            yield Finding("few-ports", "ports", (host,), text, (), symptom, fix, level)

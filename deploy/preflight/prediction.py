@@ -229,4 +229,5 @@ def _muster_variables(facts: Facts, routes: Mapping[str, Any], endpoint: str) ->
     own = interface_of(facts, endpoint) if is_address(endpoint) else ""
     name = own or next((found for source in ways if (found := interface_of(facts, source))), "")
     name = name or next((found for found, _, _ in reachable(facts)), "")
+    name = name or next((found for found, entry in facts["interfaces"].items() if not entry["loopback"]), "")
     return {"GLOO_SOCKET_IFNAME": name, "NCCL_SOCKET_IFNAME": f"={name}"} if name else {}

@@ -11,6 +11,7 @@ from deploy.preflight.answers import Answers, Link
 # Sampled from the range the system takes ports from: torch's second store, gloo and NCCL listen on ports of that range.
 SAMPLES, SAMPLES_MANY, MANY = 4, 2, 16
 PAYLOAD, MOST_OTHERS = 64 * 1024, 4
+SLOW_S, MOST_SUSPECTS, RATE_SIZE, RATE_WAIT_S = 0.04, 3, 1 << 20, 2.5
 
 
 def samples(hosts: int) -> int:
@@ -29,6 +30,17 @@ def targets(answers: Answers, source: str) -> list[dict[str, Any]]:
     return [{**entry, "id": number} for number, entry in enumerate(found.values())]
 
 
+def suspects(answers: Answers) -> dict[str, list[dict[str, Any]]]:
+    """Rounds of one call each, to the pairs whose payload took long: whether they are slow, or somebody was busy."""
+    slow = sorted((one for one in answers.links if one.ok and one.both_s > SLOW_S and "data" in one.kinds),
+                  key=lambda one: -one.both_s)  # fmt: skip
+    rounds: dict[str, list[dict[str, Any]]] = {}
+    for one in slow[:MOST_SUSPECTS]:
+        target = {"id": 0, "host": one.target, "address": one.address, "port": one.port, "kinds": ["rate"]}
+        rounds.setdefault(one.source, []).append({**target, "size": RATE_SIZE, "wait": RATE_WAIT_S})
+    return rounds
+
+
 def link(source: str, target: dict[str, Any], result: dict[str, Any]) -> Link:
     """A target and what came of it."""
     return Link(
@@ -42,6 +54,11 @@ def link(source: str, target: dict[str, Any], result: dict[str, Any]) -> Link:
         host=result.get("host", ""),
         seen=result.get("seen", ""),
         out_address=result.get("source", ""),
+        tries=result.get("tries", 1),
+        sent=result.get("sent", 0),
+        again=result.get("again", 0),
+        both_s=result.get("both_s", 0.0),
+        size=target["size"],
     )
 
 

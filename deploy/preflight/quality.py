@@ -1,0 +1,80 @@
+"""Links that work, badly: packets sent again, and rates far below any network meant for training. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from deploy.preflight.answers import Answers, Link
+from deploy.preflight.verdict import WARNING, Finding, listed
+
+# Shares of segments that had to be sent again. TCP loses most of its rate at a few percent.
+LOSS_FAULT, LOSS_WARN, FEWEST = 0.08, 0.02, 40
+SLOW_MBIT, SLOWISH_MBIT = 40.0, 100.0
+
+
+def check(answers: Answers) -> Iterator[Finding]:
+    """Loss of each host with the others, then rates that were measured because a payload took long."""
+    if len(answers.told) < 2:
+        return
+    yield from _loss(answers)
+    yield from _rate(answers)
+
+
+def _loss(answers: Answers) -> Iterator[Finding]:
+    good = [link for link in answers.links if link.ok and link.source != link.target]
+    share = {host: _share([link for link in good if host in (link.source, link.target)]) for host in answers.told}
+    worst = max(share.values(), default=0.0)
+    if worst < LOSS_WARN:
+        return
+    hosts = tuple(host for host, lost in share.items() if lost >= 0.7 * worst)
+    pairs = {
+        (one, other): _share([link for link in good if {link.source, link.target} == {one, other}])
+        for number, one in enumerate(answers.told)
+        for other in answers.told[number + 1 :]
+    }
+    pair = max(pairs, key=lambda ends: pairs[ends])
+    single = len(hosts) > 1 and sum(lost >= 0.5 * pairs[pair] for lost in pairs.values()) == 1
+    shown = tuple(f"{one} and {other}: {lost:.0%}" for (one, other), lost in pairs.items() if lost >= LOSS_WARN)
+    text = f"{listed(pair if single else hosts)}: {max(worst, pairs[pair]):.0%} of the packets had to be sent again"
+    where = listed(pair if single else hosts)
+    fix = f"on {where}: ip -s link; ethtool -S <interface> | grep -i err; then cable and switch"
+    yield Finding(
+        "link-loss",
+        "links",
+        pair if single else hosts,
+        text,
+        shown[:4],
+        "everything works, many times slower; now and then a timeout",
+        fix,
+        "fault" if worst >= LOSS_FAULT else WARNING,
+        pair if single or len(answers.told) == 2 else None,
+        "both",
+    )
+
+
+def _share(links: Sequence[Link]) -> float:
+    """Segments sent again, and connections tried again, of all that were sent."""
+    sent = sum(link.sent for link in links) + len(links)
+    again = sum(link.again + link.tries - 1 for link in links)
+    return again / sent if sent >= FEWEST else 0.0
+
+
+def _rate(answers: Answers) -> Iterator[Finding]:
+    rates = {}
+    for link in answers.links:
+        if "rate" in link.kinds:
+            slowest = 16.0 * link.size / (link.both_s or 2.5) / 1e6
+            rates[link.source, link.target] = slowest if link.ok else 0.0
+    slow = {ends: rate for ends, rate in rates.items() if rate < SLOWISH_MBIT}
+    if not slow:
+        return
+    worst = min(slow.values())
+    bad = [ends for ends, rate in slow.items() if rate <= 3 * worst]
+    common = [host for host in answers.told if all(host in ends for ends in bad)]
+    hosts = tuple(common if len(common) == 1 else sorted({host for ends in bad for host in ends}))
+    shown = tuple(f"{one} and {other}: {rate:.0f} Mbit/s there and back" for (one, other), rate in slow.items())
+    text = f"{listed(hosts)}: a link of {worst:.0f} Mbit/s"
+    fix = f"on {listed(hosts)}: ethtool <interface> | grep -i -e speed -e duplex; is it the right interface?"
+    grave = "fault" if worst < SLOW_MBIT else WARNING
+    link_ = bad[0] if len(bad) == 1 or len(answers.told) == 2 else None
+    yield Finding("link-slow", "links", hosts, text, shown, "steps many times slower", fix, grave, link_, "both")
