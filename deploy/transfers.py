@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from deploy.sending import pace
+from deploy.sending import amount, pace
+
+_TELLING = 64 << 10  # bytes; a rate from fewer is none
 
 
 @dataclass
@@ -51,5 +53,7 @@ class Transfers:
     def _words(self, one: _Transfer, now: float) -> str:
         if one.began is None:
             return "waiting"
+        if one.sent < min(_TELLING, one.total):
+            return f"{amount(one.total)} to go"
         words = pace(one.sent, one.total, (one.ended or now) - one.began)
         return f"{words}, loading" if one.ended is not None else words

@@ -20,9 +20,10 @@ def test_who_reads_the_base_comes_first_and_a_second_sending_begins_anew():
     transfers.tell("a", 10, 10, 1.0)
     transfers.tell("this machine", 1, 10, 2.0)
     assert [name for name, _ in transfers.rows(2.0, 10)] == ["this machine", "a"]
-    transfers.tell("a", 0, 100, 5.0)
-    transfers.tell("a", 50, 100, 6.0)
-    assert dict(transfers.rows(6.0, 10))["a"] == "50 B of 100 B, 50 B/s, 1 s left"
+    transfers.tell("a", 0, 1_000_000, 5.0)
+    assert dict(transfers.rows(5.5, 10))["a"] == "1.0 MB to go"
+    transfers.tell("a", 500_000, 1_000_000, 6.0)
+    assert dict(transfers.rows(6.0, 10))["a"] == "500 kB of 1.0 MB, 500 kB/s, 1 s left"
 
 
 def test_in_little_room_what_moves_is_shown_and_the_rest_counted():
