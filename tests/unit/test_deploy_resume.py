@@ -42,6 +42,7 @@ def test_the_first_host_must_have_the_newest_checkpoint():
 
 
 def test_the_arguments_come_back_from_the_trainers_own_config(tmp_path):
+    (tmp_path / "a.txt").write_text("to be or not to be")
     words = ["--recipe", "text", "--steps", "70", "--lr", "0.0003", "--compile", "--data", str(tmp_path)]
     asked = config.parse(words)
     assert config.parse(arguments_of(dataclasses.asdict(asked))) == asked
