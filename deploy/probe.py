@@ -45,20 +45,12 @@ def reason_of(fault):
 
 
 def packets(connection):
-    """How many segments a connection sent, and sent again, by the kernel's `struct tcp_info`; an old one says less."""
-    info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 144)
-    if len(info) < 144:
+    """Segments a connection sent, and sent again, and bytes a second delivered, by the kernel's `struct tcp_info`."""
+    info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 168)
+    if len(info) < 168:
         return {}
-    return {"again": struct.unpack_from("=I", info, 100)[0], "sent": struct.unpack_from("=I", info, 136)[0]}
-
-
-def first_alone(one):
-    """What to send next: of a payload first one full packet by itself, as no network card then cuts it for us."""
-    if one.alone or len(one.out) < 4096:
-        return one.out
-    one.alone = True
-    one.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return one.out[: one.socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG)]
+    again, sent, rate = struct.unpack("=I", info[100:104])[0], *struct.unpack("=I20xQ", info[136:168])
+    return {"again": again, "sent": sent, "rate": rate}
 
 
 class Answer:
@@ -66,7 +58,7 @@ class Answer:
 
     def __init__(self, probe, connection, address):
         self.probe, self.socket, self.seen = probe, connection, address[0].replace("::ffff:", "")
-        self.data, self.expect, self.out, self.alone = b"", -1, b"", False
+        self.data, self.expect, self.out = b"", -1, b""
         connection.setblocking(False)
         probe.watch(connection, selectors.EVENT_READ, self.ready)
 
@@ -76,7 +68,7 @@ class Answer:
             if mask & selectors.EVENT_READ:
                 self.read()
             if self.out:
-                self.out = self.out[self.socket.send(first_alone(self)) :]
+                self.out = self.out[self.socket.send(self.out) :]
         except BlockingIOError:
             pass
         except OSError:
@@ -117,7 +109,7 @@ class Dial:
         self.probe, self.target, self.done = probe, target, done
         self.size, self.tries, self.socket, self.over = int(target.get("size", 0)), [], None, False
         self.data, self.out, self.stage, self.began = b"", b"", "dropped", time.monotonic()
-        self.result, self.count, self.alone = {"id": target["id"]}, 0, False
+        self.result, self.count = {"id": target["id"]}, 0
         wait = float(target.get("wait", WAIT_S))
         for delay in RETRY_AT_S:
             if delay < wait:
@@ -165,7 +157,7 @@ class Dial:
         """Go on with whatever stage this is."""
         try:
             if self.out and mask & selectors.EVENT_WRITE:
-                self.out = self.out[self.socket.send(first_alone(self)) :]
+                self.out = self.out[self.socket.send(self.out) :]
             if mask & selectors.EVENT_READ:
                 piece = self.socket.recv(1 << 18)
                 if not piece:

@@ -30,6 +30,7 @@ class Link:
     again: int = 0
     both_s: float = 0.0
     size: int = 0
+    rate: int = 0
 
     @property
     def ok(self) -> bool:

@@ -41,6 +41,8 @@ EXPLAINS = {
     "name-unresolvable": {"endpoint-nobody", "peer-name-unresolvable", "family-mixed"},
     "name-foreign": {"endpoint-nobody", "peer-name-wrong", "family-mixed"},
     "endpoint-unresolvable": {"endpoint-nobody", "peer-name-unresolvable"},
+    "ipv6-blackhole": {"data-ports-dropped", "all-ports-dropped", "one-way", "rendezvous-dropped"},
+    "interface-no-address": {"no-route", "host-unreachable", "all-ports-dropped"},
     "mtu-blackhole": {"link-slow", "link-loss"},
     "link-loss": {"link-slow", "mtu-blackhole"},
     "few-ports": {"no-route", "host-unreachable", "data-ports-rejected"},

@@ -154,7 +154,8 @@ def _wrong_network(answers: Answers, table: dict[Pair, Cell]) -> Iterator[Findin
         )
         symptom = "`connect: Network is unreachable`, `No route to host`, or a hang"
         fix = f"on {host}: export GLOO_SOCKET_IFNAME={name} NCCL_SOCKET_IFNAME=={name}"
-        yield Finding("other-network", "links", (host,), text, _evidence(links), symptom, fix)
+        level = "fault" if any(_needed(answers, pair, DATA, table[pair]) for pair in found) else WARNING
+        yield Finding("other-network", "links", (host,), text, _evidence(links), symptom, fix, level)
 
 
 def _firewalled(answers: Answers, pair: Pair) -> bool:
@@ -208,8 +209,10 @@ def _text(answers: Answers, table: dict[Pair, Cell], blame: Blame, what: str, ho
 
 def _needed(answers: Answers, pair: Pair, what: str, cell: Cell) -> bool:
     """Whether training opens connections this way: to rank 0 always, between others as the backend does."""
-    if what == MEET or cell.meet:
-        return bool(cell.meet)
+    if what != DATA and cell.meet:
+        return True
+    if what == MEET:
+        return False
     if pair[1] == answers.plan.first or answers.want.backend == "nccl":
         return True
     mine, theirs = (answers.plan.data[host].address for host in pair)

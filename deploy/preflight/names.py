@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from deploy.preflight import prediction
 from deploy.preflight.answers import Answers
-from deploy.preflight.verdict import Finding, listed
+from deploy.preflight.verdict import FAULT, WARNING, Finding, listed
 from deploy.preflight.want import TORCHRUN
 
 HANG = "no error on most nodes; `The client socket has timed out after 60000ms` on some, a hang on the others"
@@ -32,6 +32,9 @@ def check(answers: Answers) -> Iterator[Finding]:
 
 
 def _own(answers: Answers) -> Iterator[Finding]:
+    local = {host for host, pick in answers.plan.data.items() if pick.problem == "link-local"}
+    # On one link, with the interfaces in the same order on all hosts, gloo gets through.
+    harmless = len(local) == len(answers.told) and answers.want.backend == "gloo"
     for host in answers.told:
         facts, pick = answers.facts[host], answers.plan.data[host]
         name, problem = str(facts["hostname"]), pick.problem if pick.problem in OWN else ""
@@ -50,6 +53,7 @@ def _own(answers: Answers) -> Iterator[Finding]:
             (f"on {host}: getent ahosts {name} -> {shown}", f"so it would be reached at {pick.address}: {pick.how}"),
             "`socket.gaierror: Name or service not known`" if problem == "name-unresolvable" else LOOPBACK,
             _own_fix(answers, host, name, problem),
+            WARNING if problem == "link-local" and harmless else FAULT,
         )
 
 

@@ -9,7 +9,8 @@ from deploy.preflight.answers import Answers
 from deploy.preflight.verdict import WARNING, Finding
 
 MIB, GIB = 1 << 20, 1 << 30
-SHM_LEAST, SHM_GOOD, FILES_GOOD = 64 * MIB, GIB, 4096
+# gloo needs next to none, NCCL and data loaders with workers do.
+SHM_LEAST, SHM_NCCL, SHM_GOOD, FILES_GOOD = 4 * MIB, 64 * MIB, GIB, 4096
 DISK_LEAST, DISK_GOOD, MEMORY_LEAST, MEMORY_GOOD = 16 * MIB, GIB, 384 * MIB, 2 * GIB
 MEMLOCK_GOOD = 64 * MIB
 
@@ -19,19 +20,19 @@ def check(answers: Answers) -> Iterator[Finding]:
     for host in answers.told:
         facts = answers.facts[host]
         has = facts["resources"]
-        yield from _shm(host, has["disk"].get("/dev/shm"))
+        yield from _shm(host, has["disk"].get("/dev/shm"), SHM_NCCL if answers.want.backend == "nccl" else SHM_LEAST)
         yield from _disk(host, {path: room for path, room in has["disk"].items() if path != "/dev/shm"})
         yield from _memory(host, has["memory"], answers.want.processes)
         yield from _limits(host, has, bool(facts.get("rdma")))
 
 
-def _shm(host: str, room: dict[str, int] | None) -> Iterator[Finding]:
+def _shm(host: str, room: dict[str, int] | None, least: int) -> Iterator[Finding]:
     if room is None:
         return
     symptom = "`unable to allocate shared memory(shm)`, `Bus error` in data loaders, NCCL's `failed to extend /dev/shm`"
     fix = "docker run --shm-size 16g (or --ipc host)"
     free = min(room["free"], room["total"])
-    if free <= SHM_LEAST:
+    if free <= least:
         text = f"{host}: /dev/shm has {free // MIB} MiB free of {room['total'] // MIB} MiB"
         yield Finding("shm-small", "resources", (host,), text, (), symptom, fix)
     elif free < SHM_GOOD:

@@ -59,6 +59,7 @@ def link(source: str, target: dict[str, Any], result: dict[str, Any]) -> Link:
         again=result.get("again", 0),
         both_s=result.get("both_s", 0.0),
         size=target["size"],
+        rate=result.get("rate", 0),
     )
 
 
