@@ -23,7 +23,7 @@ def hosts(rack):
         yield {name: rack.container(name) for name in names}
 
 
-@pytest.mark.parametrize(("phase", "number"), HIT, ids=lambda value: getattr(value, "name", str(value)))
+@pytest.mark.parametrize(("phase", "number"), HIT, ids=lambda value: value.name)
 def test_nothing_is_left_on_the_hosts(hosts, phase, number, tmp_path):
     trial = leftovers.hit(tuple(hosts), hosts, phase, number, tmp_path)
     assert not trial.left
