@@ -14,7 +14,7 @@ from invoke.collection import Collection
 from invoke.exceptions import Exit, ParseError
 from invoke.program import Program
 
-from deploy import bootstrap_tasks, deploy_tasks, look_tasks, preflight_tasks, tasks
+from deploy import bootstrap_tasks, deploy_tasks, explain_tasks, look_tasks, preflight_tasks, tasks
 from deploy.errors import USAGE, UsageError
 from deploy.report import Report
 
@@ -25,6 +25,7 @@ _TASKS = (
         bootstrap_tasks.bootstrap,
         deploy_tasks.deploy,
         deploy_tasks.fetch,
+        explain_tasks.explain_task,
         look_tasks.gpus,
         look_tasks.logs,
         look_tasks.status,
