@@ -76,6 +76,16 @@ def look() -> tuple[str, ...]:
     return ("sh", "-c", _LOOK)
 
 
+def wait() -> tuple[str, ...]:
+    """The command that ends well once an engine answers root, within half a minute: not every start waits for that."""
+    script = """[ "$(id -u)" = 0 ] && sudo= || sudo="sudo -n"
+tries=0
+until $sudo docker version >/dev/null; do
+    tries=$((tries + 1)); [ $tries -lt 60 ] || exit 1; sleep 0.5
+done"""
+    return ("sh", "-c", script)
+
+
 def parse(said: str) -> Machine:
     """Read the answer: a word a line, some with a value."""
     rows = {word: value for word, _, value in (line.partition(" ") for line in said.splitlines())}

@@ -1,4 +1,4 @@
-"""`fab bootstrap`, in order: look at every host, show each command, ask, do it, look again, write it down there."""
+"""`fab bootstrap`, in order: look at every host, show each command, ask, do it, prove it, write it down there."""
 
 from __future__ import annotations
 
@@ -67,9 +67,11 @@ def _perform(session: Session, plan: Plan, report: Report) -> None:
 
 
 def _prove(session: Session) -> None:
-    """Look again. Raises DeployError when no engine answers root there."""
-    if not bootstrap.parse(session.run(bootstrap.look()).out).answers:
+    """Raises DeployError when no engine answers root there."""
+    done = session.run(bootstrap.wait(), check=False)
+    if done.code:
+        said = (done.err.strip() or "it said nothing").splitlines()[-1]
         raise DeployError(
-            f"{session.host.name}: all was installed, and yet no engine answers",
+            f"{session.host.name}: all was installed, and yet no engine answers: {said}",
             "log in there: journalctl -u docker, or /var/log/docker.log",
         )
