@@ -162,7 +162,11 @@ def _specs(
     ways = [routes[host.name] for host in hosts]
     if ways[0].interface == "lo":
         ways[0] = replace(ways[0], interface=next(a.interface for a in known[0].addresses if a.address == address))
-    meeting = deploy_spec.meeting_of(hosts, address, deploy_plan.choose_port(known[0]), ways)
+    port = deploy_plan.choose_port(known[0])
+    if len(hosts) > 1:
+        toward = {host.name: [address] for host in hosts} | {hosts[0].name: [way.source for way in ways[1:]]}
+        host_observe.refuse_unreached(sessions, toward, port)
+    meeting = deploy_spec.meeting_of(hosts, address, port, ways)
     return deploy_spec.host_specs(hosts, known, cluster.job, work, meeting)
 
 

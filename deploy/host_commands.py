@@ -32,6 +32,20 @@ echo "free $(df -Pk "$(docker info --format '{{{{.DockerRootDir}}}}')" 2>/dev/nu
 label=muster.run
 {_CONTAINERS}
 """
+# Nobody needs to listen: a host that refuses can be reached, and one whose firewall drops packets says nothing.
+_UNREACHED = """
+port=$1; shift
+command -v bash >/dev/null && command -v timeout >/dev/null || exit 0
+for peer; do (
+    said=$(LC_ALL=C timeout 3 bash -c ': </dev/tcp/$0/$1' "$peer" "$port" 2>&1); code=$?
+    case $code,$said in
+    0,*|*refused*) ;;
+    124,*) echo "$peer packets are dropped (3 s)" ;;
+    *) echo "$peer $(echo "$said" | sed -n '$s/.*: //p')" ;;
+    esac
+) & done
+wait
+"""
 # The variables come over standard input into a file that only its owner reads, and that is gone when this ends. Their
 # length is checked: a connection that is cut looks like the end of the input. A start may go on after a `remove`, with
 # nobody left who waits for it: that one takes the file away first, and a start that finds it gone takes itself back.
@@ -127,6 +141,11 @@ def look() -> tuple[str, ...]:
 def routes(peers: Sequence[str]) -> tuple[str, ...]:
     """A line of `ip -j route get` for each peer, in their order; empty where there is no way."""
     return ("sh", "-c", 'for peer; do echo $(ip -j route get "$peer" 2>/dev/null); done', "routes", *peers)
+
+
+def unreached(peers: Sequence[str], port: int) -> tuple[str, ...]:
+    """A line `address why` for each peer whose port does not answer: a refusal is an answer. Nothing without bash."""
+    return ("sh", "-c", _UNREACHED, "unreached", str(port), *peers)
 
 
 def start(size: int, folder: str, owner: str, command: Sequence[str]) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
 from deploy import host_commands, host_facts
 from deploy.errors import DeployError
@@ -28,6 +28,23 @@ def routes(sessions: Iterable[Session], peers: dict[str, str]) -> Results[Route]
         return route
 
     return on_all(sessions, ask)
+
+
+def refuse_unreached(sessions: Iterable[Session], peers: Mapping[str, Sequence[str]], port: int) -> None:
+    """Try the port at each host's peers, `peers` by host's name: addresses. Raises HostsFailed with every host that
+    has peers it does not reach."""
+
+    def ask(session: Session) -> None:
+        told = session.run(host_commands.unreached(peers[session.host.name], port)).out.splitlines()
+        if lost := [tuple(line.split(" ", 1)) for line in told if " " in line]:
+            first, why = lost[0]
+            more = f", nor {len(lost) - 1} others" if len(lost) > 1 else ""
+            raise DeployError(
+                f"cannot reach {first}:{port} from here: {why}{more}",
+                f"allow TCP {port} and the ports above 1023 between the hosts (firewall, security group)",
+            )
+
+    on_all([session for session in sessions if peers.get(session.host.name)], ask).all()
 
 
 def containers(sessions: Iterable[Session], run: str = "") -> Results[tuple[Container, ...]]:
