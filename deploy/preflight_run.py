@@ -37,7 +37,7 @@ def examine(shells: Sequence[ProbeStream], want: Want, faults: Mapping[str, tupl
     clocks = _clocks(talk)
     answers = replace(answers, links=_connect(talk, answers), clocks=clocks)
     answers = replace(answers, links=(*answers.links, *_rates(talk, answers)))
-    failed = {host for link in answers.links if not link.ok for host in (link.source, link.target)}
+    failed = {host for link in answers.links if not link.ok or link.again for host in (link.source, link.target)}
     rules = talk.ask(lambda host: {"do": "firewall"}, LISTEN_S, failed) if failed else {}
     answers = replace(answers, control={host: {"firewall": said} for host, said in rules.items()})
     talk.ask(lambda host: {"do": "quit"}, 0)

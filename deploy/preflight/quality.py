@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from deploy.preflight.answers import Answers, Link
+from deploy.preflight.links import with_rules
 from deploy.preflight.verdict import WARNING, Finding, listed
 
 # Shares of segments that had to be sent again. TCP loses most of its rate at a few percent.
@@ -35,6 +36,7 @@ def _loss(answers: Answers) -> Iterator[Finding]:
     # The host whose every link is bad, if there is one.
     hosts = tuple(host for host in answers.told if all(ends in bad for ends in pairs if host in ends))
     single = len(bad) == 1 or not hosts
+    culprit = with_rules(answers, pair) if single or len(answers.told) == 2 else ()
     shown = tuple(f"{one} and {other}: {lost:.0%}" for (one, other), lost in pairs.items() if lost >= LOSS_WARN)
     text = f"{listed(pair if single else hosts)}: {worst:.0%} of the packets had to be sent again"
     where = listed(pair if single else hosts)
@@ -42,7 +44,7 @@ def _loss(answers: Answers) -> Iterator[Finding]:
     yield Finding(
         "link-loss",
         "links",
-        pair if single else hosts,
+        culprit or (pair if single else hosts),
         text,
         shown[:4],
         "everything works, many times slower; now and then a timeout",

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from deploy.preflight.causes import CAUSES
+
 FAULT, WARNING, UNKNOWN = "fault", "warning", "could not tell"
 GROUPS = ("hosts", "software", "gpus", "names", "interfaces", "links", "mtu", "ports", "clocks", "resources", "proof")
 DOCS = "docs/troubleshooting.md"
@@ -31,6 +33,11 @@ class Finding:
     link: tuple[str, str] | None = None
     direction: str = ""
     follows: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for a cause that has no entry."""
+        if self.cause not in CAUSES:
+            raise ValueError(f"{self.cause}: no such cause; add it to causes.py and to {DOCS}")
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,171 @@
+"""From recorded or made-up answers to the cause: each test says what was seen and what must be said first."""
+
+import dataclasses
+import re
+from pathlib import Path
+
+import pytest
+
+from deploy.preflight import Answers, Finding, Want, judge
+from deploy.preflight.answers import Link, pairs
+from deploy.preflight.causes import CAUSES
+
+HOME = Path(__file__).resolve().parents[2]
+HOSTS = ("a", "b", "c")
+PORT, DATA = 29500, 40000
+
+
+def facts(place, **more):
+    """A healthy host: one interface, names that lead to it."""
+    names = {host: [[f"10.0.0.{number + 1}", number == place, host]] for number, host in enumerate(HOSTS)}
+    link = {"mtu": 1500, "speed": 0, "mac": "", "bridge": False, "tunnel": False, "errors": 0, "up": True}
+    link |= {"running": True, "point_to_point": False}
+    room = {"total": 1 << 40, "free": 1 << 39, "inodes": 10, "inodes_free": 9}
+    return {
+        "hostname": HOSTS[place],
+        "fqdn": HOSTS[place],
+        "names": names,
+        "interfaces": {
+            "lo": {**link, "mtu": 65536, "loopback": True, "addresses": [["127.0.0.1", 8]]},
+            "eth0": {**link, "loopback": False, "addresses": [[f"10.0.0.{place + 1}", 24]]},
+        },
+        "port_range": [32768, 60999],
+        "environment": {},
+        "software": {"python": "3.11.7", "torch": "2.13.0"},
+        "gpus": {"error": "nvidia-smi: not found", "devices": False},
+        "leftovers": [],
+        "rdma": [],
+        "resources": {
+            "disk": {"/": room, "/dev/shm": room},
+            "nofile": [1 << 20, 1 << 20],
+            "memlock": [-1, -1],
+            "memory": {"MemTotal": 1 << 36, "MemAvailable": 1 << 35, "limit": 0},
+            "conntrack": [],
+        },
+        **more,
+    }
+
+
+def answers(want=None, change=None, outcome=lambda source, target, kind: "ok", **more):
+    """What three hosts would say; `change`: facts by host, `outcome` of a link for a kind."""
+    links = []
+    for source, target in pairs(HOSTS):
+        address = f"10.0.0.{HOSTS.index(target) + 1}"
+        meet = "rendezvous" if target == "a" else "hint"
+        said = {kind: outcome(source, target, kind) for kind in ("meet", "data")}
+        links.append(Link(source, target, address, PORT, (meet,), said["meet"], host=target))
+        links.append(Link(source, target, address, DATA, ("data",), said["data"], host=target, sent=50))
+    links = [link if link.outcome == "ok" else dataclasses.replace(link, host="") for link in links]
+    known = {host: facts(place, **(change or {}).get(host, {})) for place, host in enumerate(HOSTS)}
+    listens = {host: {"ports": [PORT], "sampled": [DATA], "failed": {}, "routes": {}, "names": {}} for host in HOSTS}
+    clocks = dict.fromkeys(HOSTS, (0.0, 0.001))
+    values = {"listens": listens, "clocks": clocks, "links": tuple(links), **more}
+    return Answers(want or Want(style="torchrun", endpoint="10.0.0.1"), HOSTS, facts=known, **values)
+
+
+def test_a_healthy_cluster_has_no_finding():
+    verdict = judge(answers())
+    assert verdict.ok
+    assert verdict.findings == ()
+    assert set(verdict.groups.values()) == {"ok", ""}
+
+
+@pytest.mark.parametrize(
+    ("bad", "cause", "hosts"),
+    [
+        (lambda s, t, k: k == "meet" and t == "a", "rendezvous-dropped", ("a",)),
+        (lambda s, t, k: k == "data" and t == "b", "data-ports-dropped", ("b",)),
+        (lambda s, t, k: k == "data", "data-ports-dropped", HOSTS),
+        (lambda s, t, k: "b" in (s, t), "host-unreachable", ("b",)),
+        (lambda s, t, k: s == "b", "all-ports-dropped", ("b",)),
+        (lambda s, t, k: t in ("a", "b"), "all-ports-dropped", ("a", "b")),
+        (lambda s, t, k: s == "c" and k == "meet", "rendezvous-dropped", ("c",)),
+    ],
+)
+def test_dropped_cells_are_reduced_to_the_hosts_that_explain_them(bad, cause, hosts):
+    verdict = judge(answers(outcome=lambda s, t, k: "dropped" if bad(s, t, k) else "ok"))
+    assert (verdict.cause, verdict.hosts) == (cause, hosts)
+    assert verdict.others == []
+    assert verdict.evidence
+    assert verdict.fix
+
+
+def test_refused_with_a_listener_is_a_firewall_that_rejects():
+    verdict = judge(answers(outcome=lambda s, t, k: "refused" if t == "a" and k == "meet" else "ok"))
+    assert verdict.cause == "rendezvous-rejected"
+
+
+def test_one_direction_between_peers_is_a_warning_only_where_gloo_never_goes_that_way():
+    def closed(ends):
+        return answers(outcome=lambda s, t, k: "dropped" if (s, t) == ends and k == "data" else "ok")
+
+    assert judge(closed(("b", "c"))).ok
+    assert [found.cause for found in judge(closed(("b", "c"))).warnings] == ["one-way"]
+    verdict = judge(closed(("c", "b")))
+    assert (verdict.cause, verdict.link, verdict.direction) == ("data-ports-dropped", ("c", "b"), "one-way")
+
+
+def test_nccl_needs_both_directions():
+    want = Want(style="torchrun", endpoint="10.0.0.1", backend="nccl")
+    seen = answers(want, outcome=lambda s, t, k: "dropped" if (s, t, k) == ("b", "c", "data") else "ok")
+    assert judge(seen).cause == "data-ports-dropped"
+
+
+def test_debians_own_name_is_the_cause_and_the_missing_owner_its_consequence():
+    names = {host: [[f"10.0.0.{n + 1}", False, host]] for n, host in enumerate(HOSTS)}
+    loop = {"a": {"names": {**names, "a": [["127.0.1.1", True, "a"]]}}}
+    verdict = judge(answers(change=loop))
+    assert (verdict.cause, verdict.hosts) == ("name-loopback", ("a",))
+    assert verdict.others == []
+    assert any("nobody would listen" in text for text in verdict.first.follows)
+
+
+def test_given_addresses_make_names_harmless():
+    loop = {host: {"names": {host: [["127.0.1.1", True, host]]}} for host in HOSTS}
+    assert judge(answers(Want(), change=loop)).ok
+
+
+def test_a_clock_that_is_late_is_a_fault_and_one_that_is_a_little_off_is_none():
+    def late(seconds):
+        return judge(answers(clocks={"a": (0.0, 0.0), "b": (seconds, 0.0), "c": (0.0, 0.0)}))
+
+    assert (late(-60).cause, late(-60).hosts) == ("clock-skew", ("b",))
+    assert late(-5).ok
+    assert [found.cause for found in late(-5).warnings] == ["clock-skew"]
+
+
+def test_a_payload_that_stalls_is_the_packet_size():
+    verdict = judge(answers(outcome=lambda s, t, k: "stall-send" if k == "data" and "b" in (s, t) else "ok"))
+    assert (verdict.cause, verdict.hosts) == ("mtu-blackhole", ("b",))
+
+
+def test_a_host_without_an_answer_never_passes():
+    seen = answers()
+    lost = {"b": ("ssh", "b: cannot be reached\ncheck the name")}
+    seen = dataclasses.replace(seen, faults=lost, facts={host: seen.facts[host] for host in ("a", "c")})
+    seen = dataclasses.replace(seen, links=tuple(link for link in seen.links if "b" not in (link.source, link.target)))
+    verdict = judge(seen)
+    assert not verdict.ok
+    assert (verdict.cause, verdict.hosts, verdict.fix) == ("ssh", ("b",), "check the name")
+
+
+def test_independent_causes_are_each_named():
+    seen = answers(outcome=lambda s, t, k: "dropped" if t == "a" and k == "meet" else "ok")
+    seen = dataclasses.replace(seen, clocks={"a": (0.0, 0.0), "b": (-60.0, 0.0), "c": (0.0, 0.0)})
+    verdict = judge(seen)
+    assert [found.cause for found in verdict.faults] == ["rendezvous-dropped", "clock-skew"]
+
+
+def test_answers_survive_being_recorded():
+    seen = answers(outcome=lambda s, t, k: "dropped" if t == "a" else "ok")
+    assert judge(Answers.of(seen.json())) == judge(seen)
+
+
+def test_every_cause_has_its_entry_and_no_entry_lacks_its_cause():
+    text = (HOME / "docs/troubleshooting.md").read_text()
+    assert set(re.findall(r"^### (\S+)$", text, re.MULTILINE)) == CAUSES
+
+
+def test_a_cause_without_an_entry_cannot_be_told():
+    with pytest.raises(ValueError, match="no-such-thing: no such cause"):
+        Finding("no-such-thing", "links", (), "")
