@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from deploy import (
+    code_layer,
     deploy_actions,
     deploy_follow,
     deploy_options,
@@ -21,6 +22,7 @@ from deploy import (
     host_lock,
     host_observe,
     launch,
+    preflight_launch,
     record,
     transfer,
 )
@@ -30,6 +32,7 @@ from deploy.deploy_spec import HostSpec, Work
 from deploy.errors import DONE, UsageError
 from deploy.host_facts import HostFacts
 from deploy.inventory import Cluster
+from deploy.preflight_launch import Ground
 from deploy.report import Report
 from deploy.session import Session, open_all
 from deploy.stopping import Stopping
@@ -59,6 +62,9 @@ def deploy(options: Options, report: Report) -> int:
         deploy_push.refuse_mixed(cluster)
         work, folder = _work(options, cluster), options.code(cluster)
         _refuse_name(options.name)
+        if folder:
+            first = next(iter(work.script), "-")
+            code_layer.check(folder, "" if first.startswith("-") else first)
         stopping.at("connecting")
         with open_all(cluster.hosts) as opened:
             sessions = list(opened.all().values())
@@ -73,9 +79,13 @@ def deploy(options: Options, report: Report) -> int:
             if options.dry_run:
                 _foretell(order, report)
                 return DONE
+            stopping.at("trying the links between the hosts")
+            ground = Ground(cluster, sessions, facts)
+            seen = preflight_launch.gate(ground, base, options.force, report)
             there = launch.RUNS / resumed.run if resumed else None
             followed = _start(order, options.name, there, deploy_resume.again(options), report, stopping)
             run = followed.run_dir.name
+            record.write_json(followed.run_dir / "preflight.json", seen)
             report.note(f"{run} runs on {', '.join(facts)}")
             report.data({"kind": "started", "run": run, "nodes": dict(followed.nodes)})
             if options.detach:

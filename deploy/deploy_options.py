@@ -40,6 +40,7 @@ class Options:
     name: str = ""
     detach: bool = False
     dry_run: bool = False
+    force: bool = False
     environment: tuple[str, ...] = ()
     secrets: tuple[str, ...] = ()
     processes: str = ""

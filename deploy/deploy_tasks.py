@@ -44,6 +44,7 @@ JSON = {"json": "JSON lines on standard output"}
         "name": "the run's id (default: the minute and the script's name)",
         "detach": "return when it has started",
         "dry-run": "print what would be done on each host, and do nothing",
+        "force": "start although preflight refuses; what is ignored is said and recorded",
         "resume": "go on from the newest checkpoint: latest, or a run's id",
     },
 )  # type: ignore[untyped-decorator]
@@ -61,13 +62,14 @@ def deploy(
     name: str = "",
     detach: bool = False,
     dry_run: bool = False,
+    force: bool = False,
     resume: str = "",
     json: bool = False,
 ) -> None:
     """Train on real hosts: push, start, follow to the end."""
     asked = Options(hosts, cluster, run, args, folder, image, name, detach, dry_run)
     options = replace(asked, environment=tuple(env or ()), secrets=tuple(secret or ()), processes=nproc)
-    options = replace(options, resume=resume)
+    options = replace(options, resume=resume, force=force)
     report = Report(json)
     end(context, report, lambda: deploy_launch.deploy(options, report))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-DONE, FAILED, USAGE, STOPPED = 0, 1, 2, 75
+DONE, FAILED, USAGE, REFUSED, STOPPED = 0, 1, 2, 3, 75
 
 
 class DeployError(Exception):
@@ -18,6 +18,13 @@ class UsageError(DeployError):
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message, hint, USAGE)
+
+
+class Refused(DeployError):
+    """Preflight found what would keep the run from starting: nothing was touched."""
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message, hint, REFUSED)
 
 
 class EngineLost(DeployError):

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
-from deploy import deploy_plan, host_observe, preflight_hosts, preflight_proof
-from deploy.errors import DeployError
+from deploy import deploy_plan, host_observe, preflight_hosts, preflight_lines, preflight_proof
+from deploy.errors import DeployError, Refused
 from deploy.host_facts import HostFacts
 from deploy.inventory import Cluster
 from deploy.preflight import Answers, Finding, Verdict, Want, judge
 from deploy.preflight_run import examine
+from deploy.report import Report
 from deploy.session import Session, open_all
 
 INSIDE, OUTSIDE = "in the image, with the run's options", "on the hosts themselves: the image is not on all of them yet"
@@ -57,6 +59,27 @@ def on_ground(ground: Ground, image: str, want: Want, proof: bool) -> tuple[Answ
         verdict = judge(answers, [*findings, *failed])
         verdict = replace(verdict, groups={**verdict.groups, "proof": verdict.groups["proof"] or "ok"})
     return answers, verdict
+
+
+def gate(ground: Ground, image: str, force: bool, report: Report) -> dict[str, Any]:
+    """Before a deploy touches anything: what the verdict was, for the run's record.
+
+    Raises Refused for a fault, unless `force`; a host that cannot be looked at before it has the image is none.
+    """
+    _, verdict = on_ground(ground, image, Want(), proof=False)
+    faults = [found for found in [*verdict.faults, *verdict.unknown] if found.cause != "no-python"]
+    if not faults:
+        for found in verdict.findings:
+            report.note(f"preflight: {found.text}")
+        return {**verdict.json(), "ignored": []}
+    for line in preflight_lines.told(verdict):
+        report.note(line)
+    if not force:
+        hosts = ",".join(session.host.name for session in ground.sessions)
+        raise Refused(f"preflight: {faults[0].text}", f"{faults[0].fix}; then: fab preflight --hosts {hosts}")
+    for found in faults:
+        report.warn(f"ignored, as --force asks: {found.text}")
+    return {**verdict.json(), "ignored": [found.text for found in faults]}
 
 
 def _completed(want: Want, ground: Ground, inside: bool) -> Want:

@@ -9,11 +9,10 @@ from fabric import Connection, task
 from invoke.exceptions import Exit
 
 from deploy import inventory, preflight_launch, preflight_lines, task_end
-from deploy.errors import DONE, FAILED, UsageError
+from deploy.errors import DONE, FAILED, REFUSED, UsageError
 from deploy.preflight import Want
 from deploy.report import Report
 
-REFUSED = 3
 STYLES, BACKENDS = ("muster", "torchrun"), ("gloo", "nccl")
 
 

@@ -144,6 +144,8 @@ def _wrong_network(answers: Answers, table: dict[Pair, Cell]) -> Iterator[Findin
     for pair, cell in table.items():
         if cell.data not in ("", "ok") and cell.other == "ok" and not _firewalled(answers, pair):
             wrong.setdefault(pair[1], []).append(pair)
+    every = [pair for found in wrong.values() for pair in found]
+    level = "fault" if any(_needed(answers, pair, DATA, table[pair]) for pair in every) else WARNING
     for host, found in wrong.items():
         pick = answers.plan.data[host]
         links = [link for pair in found for link in answers.between(*pair, "data") if not link.ok]
@@ -154,7 +156,6 @@ def _wrong_network(answers: Answers, table: dict[Pair, Cell]) -> Iterator[Findin
         )
         symptom = "`connect: Network is unreachable`, `No route to host`, or a hang"
         fix = f"on {host}: export GLOO_SOCKET_IFNAME={name} NCCL_SOCKET_IFNAME=={name}"
-        level = "fault" if any(_needed(answers, pair, DATA, table[pair]) for pair in found) else WARNING
         yield Finding("other-network", "links", (host,), text, _evidence(links), symptom, fix, level)
 
 
