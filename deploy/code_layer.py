@@ -31,18 +31,32 @@ def pack(folder: Path) -> bytes:
     Links are kept as they are; sockets, pipes and devices are left out. Raises UsageError when there is no such folder
     or nothing in it, DeployError when a file cannot be read or all are more than 256 MiB.
     """
-    if not folder.is_dir():
-        raise UsageError(f"no such folder: {folder}", "name the folder that holds your script")
-    paths = sorted(set(engine_images.not_ignored(folder, _patterns(folder))))
-    entries = [entry for path in paths if (entry := _entry(folder, path))]
-    if not any(not entry.isdir() for entry in entries):
-        raise UsageError(f"nothing to send in {folder}", "look at its .dockerignore")
-    _check_size(folder, entries)
+    entries = _entries(folder)
     written = io.BytesIO()
     with tarfile.open(fileobj=written, mode="w", format=tarfile.PAX_FORMAT, encoding="utf-8") as tar:
         for entry in [_folder(), *entries]:
             _add(tar, entry, folder)
     return written.getvalue()
+
+
+def check(folder: Path, script: str = "") -> None:
+    """Raise what `pack` would, short of reading the files; also UsageError where `script` would not go along."""
+    names = {_within(entry) for entry in _entries(folder)}
+    if script and Path(script).as_posix() not in names and (folder / script).resolve().is_relative_to(folder.resolve()):
+        raise UsageError(f"{script}: left out of what is sent", f"look at {folder / '.dockerignore'}")
+
+
+def _entries(folder: Path) -> list[tarfile.TarInfo]:
+    """What of the folder goes along, without its content, by name."""
+    if not folder.is_dir():
+        raise UsageError(f"no such folder: {folder}", "name the folder that holds your script")
+    paths = sorted(set(engine_images.not_ignored(folder, _patterns(folder))))
+    entries = [entry for path in paths if (entry := _entry(folder, path))]
+    # Docker's own rules let .dockerignore itself through, always.
+    if not any(not entry.isdir() and _within(entry) != ".dockerignore" for entry in entries):
+        raise UsageError(f"nothing to send in {folder}", "look at its .dockerignore")
+    _check_size(folder, entries)
+    return entries
 
 
 def _patterns(folder: Path) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from deploy import deploy_options, deploy_plan, host_lock, host_observe, lines, transfer
+from deploy import code_layer, deploy_options, deploy_plan, host_lock, host_observe, lines, transfer
 from deploy.deploy_options import Options
 from deploy.errors import DONE, UsageError
 from deploy.inventory import Cluster
@@ -25,6 +25,8 @@ def push(options: Options, report: Report) -> int:
         cluster = options.load()
         refuse_mixed(cluster)
         folder = options.code(cluster)
+        if folder:
+            code_layer.check(folder)
         with open_all(cluster.hosts) as opened:
             sessions = list(opened.all().values())
             base = image_of(options, cluster, sessions)
