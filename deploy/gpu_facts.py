@@ -116,7 +116,9 @@ def _container(cgroup: str, names: dict[str, list[str]]) -> tuple[str, str]:
     ids = _CONTAINER.findall(cgroup)
     if not ids:
         return "", ""
-    name, run, *_ = [*names.get(ids[-1], [ids[-1][:12]]), "", ""]
+    # Where engines run inside containers, the outer one's id stands there as well.
+    known = next((one for one in ids if one in names), ids[-1])
+    name, run, *_ = [*names.get(known, [known[:12]]), "", ""]
     return name, run
 
 

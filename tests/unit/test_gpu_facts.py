@@ -30,6 +30,17 @@ def test_holders_have_their_user_their_container_and_their_run():
     assert answer("held").fault == ""
 
 
+def test_the_container_of_this_engine_is_named_where_engines_are_nested():
+    inner, outer = "a" * 64, "b" * 64
+    rows = ["gpu 0, GPU-1, 5000, 81559, 9, H100", "app GPU-1, 7, 4000, python", f"container {inner} muster-r r"]
+    for cgroup in (
+        f"4:cpu:/docker/{outer}/docker/{inner} 3:pids:/docker/{outer}",
+        f"0::/docker/{outer}/docker/{inner}",
+    ):
+        (holder,) = gpu_facts.parse([*rows, f"cgroup 7 {cgroup}"]).gpus[0].holders
+        assert (holder.container, holder.run) == ("muster-r", "r")
+
+
 def test_what_a_driver_does_not_tell_is_not_known():
     (gpu,) = answer("shared").gpus
     assert gpu.busy is None

@@ -1,0 +1,208 @@
+"""Looking at hosts on the rack: `fab status`, `logs`, `gpus` and `runs`, as a user types them, with real runs."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+
+import pytest
+
+from tests import waiting
+
+HOME = Path(__file__).resolve().parents[2]
+FAB = Path(sys.executable).with_name("fab")
+BASE = "muster-trainer:cpu"
+# The control side's own needs, and what SSH's windows may hold for two hosts; the output is several times that.
+MOST_MEMORY_MB = 220
+LINES, WIDTH = 1_100_000, 100
+# A named fake: GPUs are what the rack has none of. It answers as nvidia-smi does, the holder is a real process.
+NVIDIA_SMI = """#!/bin/sh
+case "$*" in
+*query-gpu*) echo "0, GPU-5d5ba0d6-d33d-2b2c-524d-9e3d8d2b8a77, 73411, 81559, 97, NVIDIA H100 80GB HBM3" ;;
+*query-compute-apps*) echo "GPU-5d5ba0d6-d33d-2b2c-524d-9e3d8d2b8a77, $(cat /tmp/holder), 61230, python" ;;
+esac
+"""
+BROKEN = "#!/bin/sh\necho 'Failed to initialize NVML: Driver/library version mismatch'\nexit 18\n"
+
+
+class Control:
+    """fab on this machine, with the rack's SSH settings. `run` is the id of the test's own run."""
+
+    def __init__(self, rack):
+        self.rack, self.hosts, self.run = rack, rack.hosts[:2], f"test-{uuid.uuid4().hex[:8]}"
+        self.environment = {**os.environ, "MUSTER_SSH_CONFIG": str(rack.ssh_config)}
+
+    def line(self, task, *words, hosts=None):
+        return [FAB, task, "--hosts", ",".join(hosts or self.hosts), *words]
+
+    def fab(self, task, *words, hosts=None):
+        line = self.line(task, *words, hosts=hosts)
+        return subprocess.run(line, cwd=HOME, env=self.environment, capture_output=True, text=True, timeout=300)
+
+    def rows(self, task, *words, hosts=None):
+        """The JSON objects a task answers."""
+        return [json.loads(line) for line in self.fab(task, "--json", *words, hosts=hosts).stdout.splitlines()]
+
+    def deploy(self, *words):
+        done = self.fab("deploy", "--name", self.run, "--image", BASE, "--detach", *words)
+        assert done.returncode == 0, done.stderr
+
+    def ours(self):
+        """What status says of our run, by host."""
+        return {row["host"]: row for row in self.rows("status", "--run", self.run) if row.get("run") == self.run}
+
+    def steps(self):
+        """The step that each host has reached, as far as it has any."""
+        return {host: row["step"] for host, row in self.ours().items() if row["step"]}
+
+    def ended(self):
+        """Whether every node of ours has."""
+        found = self.ours()
+        return len(found) == 2 and all(row["code"] is not None for row in found.values())
+
+
+@pytest.fixture
+def control(rack):
+    made = Control(rack)
+    yield made
+    made.fab("down", "--run", made.run)
+    for host in made.hosts:
+        rack.on(host, f"rm -rf ~/.muster/runs/{made.run}")
+
+
+@pytest.fixture
+def nvidia_smi(rack):
+    """nvidia_smi(host, text): put a program of that name there, for as long as the test lasts."""
+    path, hosts = "/usr/local/bin/nvidia-smi", []
+
+    def put(host, text):
+        hosts.append(host)
+        rack.root(host, "sh", "-c", f'printf %s "$1" >{path}; chmod 755 {path}', "put", text)
+
+    yield put
+    for host in hosts:
+        rack.root(host, "rm", "-f", path, "/tmp/holder")
+
+
+def test_a_run_of_ours_shows_its_step_its_rate_and_its_last_line_on_every_host(control):
+    control.deploy("--args", "--steps 1000000")
+    waiting.until(lambda: len(control.steps()) == 2, "steps", 120)
+    before = control.steps()
+    waiting.until(lambda: all(step > before[host] for host, step in control.steps().items()), "progress")
+    for host, row in control.ours().items():
+        assert (row["word"], row["node"], row["steps"]) == ("running", host, 1000000)
+        assert row["samples_per_s"] > 0
+    shown = control.fab("status").stdout
+    assert f"{control.run}   up " in shown
+    assert "samples/s" in shown
+    for host in control.hosts:  # not by `fab stop`, which would take the containers away
+        control.rack.on(host, f"docker kill --signal TERM muster-{control.run}")
+    waiting.until(control.ended, "the run to stop", 120)
+    assert {row["word"] for row in control.ours().values()} == {"stopped"}
+    (listed,) = [row for row in control.rows("runs") if row["run"] == control.run]
+    assert (listed["state"], listed["hosts"]) == ("stopped", control.hosts)
+    assert listed["checkpoint"] >= max(before.values())
+
+
+def test_a_script_of_the_users_shows_what_can_be_known(control, tmp_path):
+    (tmp_path / "train.py").write_text("import time\nprint('loss 0.25', flush=True)\ntime.sleep(600)\n")
+    control.deploy("--folder", str(tmp_path), "--run", "train.py")
+    waiting.until(lambda: all(row["said"] for row in control.ours().values()), "the last lines", 60)
+    for row in control.ours().values():
+        assert (row["word"], row["said"], row["command"]) == ("running", "loss 0.25", "train.py")
+        assert (row["step"], row["samples_per_s"]) == (None, None)
+        assert row["uptime"].startswith("Up ")
+
+
+def test_a_host_that_does_not_answer_is_one_line_and_the_others_still_show(control):
+    lost = "no-such-host.invalid"
+    done = control.fab("status", hosts=[control.hosts[0], lost])
+    assert done.returncode == 1
+    *good, last = done.stdout.splitlines()
+    assert good
+    assert all(line.startswith(f"{control.hosts[0]} ") for line in good)
+    assert last == f"{lost}   the name {lost} does not resolve"
+    assert "hint: check the spelling" in done.stderr
+    assert [row["host"] for row in control.rows("gpus", hosts=[control.hosts[0], lost]) if "error" in row] == [lost]
+
+
+def test_logs_merges_the_hosts_in_the_order_of_time_and_follows_to_the_end(control, tmp_path):
+    script = "import os, time\nfor n in range(5):\n    print('rank', os.environ['RANK'], 'line', n, flush=True)\n"
+    (tmp_path / "train.py").write_text(script + "    time.sleep(0.5)\n")
+    control.deploy("--folder", str(tmp_path), "--run", "train.py")
+    followed = control.fab("logs", "--run", control.run, "--follow", "--json")
+    assert followed.returncode == 0, followed.stderr
+    lines = [json.loads(line) for line in followed.stdout.splitlines()]
+    for rank, host in enumerate(control.hosts):
+        own = [line["line"] for line in lines if line["host"] == host and line["rank"] == str(rank)]
+        assert [line for line in own if line.startswith("rank ")] == [f"rank {rank} line {n}" for n in range(5)]
+    waiting.until(control.ended, "the run to be over")
+    after = control.rows("logs", "--run", control.run)
+    assert [line["t"] for line in after] == sorted(line["t"] for line in after)
+    assert {(line["t"], line["line"]) for line in after} == {(line["t"], line["line"]) for line in lines}
+    own = [line for line in after if line["rank"] == "1"]
+    newer = control.rows("logs", "--run", control.run, "--rank", "1", "--since", own[-2]["t"])
+    assert [line["line"] for line in newer] == [line["line"] for line in own[-2:]]
+    plain = control.fab("logs", "--run", control.run, "--rank", "0").stdout
+    assert f"{control.hosts[0]} [0]  rank 0 line 4" in plain
+    assert control.hosts[1] not in plain
+
+
+def test_following_ends_with_ctrl_c_and_leaves_the_run_and_no_process_there(control, tmp_path):
+    (tmp_path / "train.py").write_text("import time\nprint('waiting', flush=True)\ntime.sleep(600)\n")
+    control.deploy("--folder", str(tmp_path), "--run", "train.py")
+    out = (tmp_path / "out").open("w+")
+    logs = subprocess.Popen(control.line("logs", "--follow"), cwd=HOME, env=control.environment, stdout=out)
+    waiting.until(lambda: (tmp_path / "out").read_text().count("waiting") == 2, "both hosts' lines", 60)
+    followers = lambda: control.rack.on(control.hosts[0], "pgrep -f '[d]ocker logs'; true")  # noqa: E731
+    assert followers()
+    logs.send_signal(signal.SIGINT)
+    assert logs.wait(30) == 0
+    waiting.until(lambda: not followers(), "nothing of ours to be left there", 30)
+    assert {row["word"] for row in control.ours().values()} == {"running"}
+
+
+def test_gigabytes_pass_through_in_bounded_memory(control, tmp_path):
+    script = f"line = 'x' * {WIDTH}\nfor number in range({LINES}):\n    print(number, line)\nprint('over')\n"
+    (tmp_path / "train.py").write_text(script)
+    control.deploy("--folder", str(tmp_path), "--run", "train.py")
+    with (tmp_path / "out").open("w") as out:
+        logs = subprocess.Popen(
+            control.line("logs", "--run", control.run, "--follow"), cwd=HOME, env=control.environment, stdout=out
+        )
+        _, status, used = os.wait4(logs.pid, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+    assert (tmp_path / "out").stat().st_size > 2 * LINES * WIDTH
+    with (tmp_path / "out").open() as lines:
+        assert sum(line.endswith(" over\n") for line in lines) == 2
+    assert used.ru_maxrss / 1024 < MOST_MEMORY_MB
+
+
+def test_who_holds_a_gpu_is_told_with_user_container_and_run(control, nvidia_smi, tmp_path):
+    (tmp_path / "train.py").write_text("import time\nprint('up', flush=True)\ntime.sleep(600)\n")
+    control.deploy("--folder", str(tmp_path), "--run", "train.py")
+    waiting.until(lambda: all(row["said"] for row in control.ours().values()), "the ranks", 60)
+    first, second = control.hosts
+    control.rack.root(first, "sh", "-c", "pgrep -f '[t]rain.py' | tail -n 1 >/tmp/holder")
+    nvidia_smi(first, NVIDIA_SMI)
+    nvidia_smi(second, BROKEN)
+    done = control.fab("gpus", "--json")
+    assert done.returncode == 1, "one host could not tell"
+    good, broken = (json.loads(line) for line in done.stdout.splitlines())
+    (holder,) = good["gpus"][0]["holders"]
+    assert (holder["container"], holder["run"]) == (f"muster-{control.run}", control.run)
+    assert holder["user"]
+    assert (holder["memory_mib"], good["gpu_fault"]) == (61230, None)
+    assert broken["gpus"] == []
+    assert "code 18: Failed to initialize NVML" in broken["gpu_fault"]
+    assert "97 % 72 of 80 GiB" in control.fab("status").stdout
+    assert "could not tell: nvidia-smi ended with code 18" in control.fab("status").stdout
+
+
+def test_hosts_without_a_gpu_have_none(control):
+    done = control.fab("gpus")
+    assert done.returncode == 0, done.stderr
+    assert [line.split("   ")[-1].strip() for line in done.stdout.splitlines()] == ["no GPU", "no GPU"]
