@@ -13,7 +13,7 @@ from deploy.explain import Explanation, explain
 from deploy.report import Report
 
 # The end of a log says how it ended; its beginning, how it started. What is between is training.
-MOST_BYTES = 8 << 20
+MOST_BYTES, SHOWN = 8 << 20, 200
 LOGS = ("logs/*.log", "*.log", "*.txt", "*.out", "*.err")
 
 
@@ -54,7 +54,7 @@ def lines_of(found: Explanation) -> list[str]:
     lines = [f"cause     {found.cause or 'not known'}: {found.what}"]
     if found.maybe:
         lines.append(f"or        {', '.join(found.maybe)}: the same words")
-    lines += [f"evidence  {line.node}:{line.number}: {line.text}" for line in found.evidence]
+    lines += [f"evidence  {line.node}:{line.number}: {line.text[:SHOWN]}" for line in found.evidence]
     lines.append(f"next      {found.next}" + (f"   (docs/troubleshooting.md#{found.cause})" if found.cause else ""))
     return lines
 

@@ -1,0 +1,13 @@
+"""The laboratory needs root and a few tools; where they are not there, its tests are skipped and say why."""
+
+import pytest
+
+from tests.lab import network
+
+
+@pytest.fixture(scope="session")
+def ground():
+    """Skips where there can be no laboratory."""
+    reason = network.missing()
+    if reason:
+        pytest.skip(reason)

@@ -1,0 +1,74 @@
+"""`fab explain` on what real torchrun said when the laboratory broke its hosts, and on texts of no use."""
+
+from pathlib import Path
+
+import pytest
+
+from deploy import explain_tasks
+from deploy.errors import UsageError
+from deploy.explain import explain
+from tests.lab import fault
+
+RECORDINGS = Path(__file__).resolve().parent / "recordings"
+
+
+def recordings():
+    """(fault, what each host said) of every failed run that said something of use to anybody."""
+    known = fault.catalogue()
+    for folder in sorted(RECORDINGS.iterdir()):
+        name = folder.name.rsplit("-", 2)[0]
+        if name in known:
+            yield known[name], {path.stem: path.read_text() for path in sorted(folder.glob("*.log"))}
+
+
+def test_real_failures_are_explained_and_a_wrong_cause_is_rare():
+    right = unknown = wrong = 0
+    for one, texts in recordings():
+        said = explain(texts)
+        causes = {said.cause, *said.maybe}
+        right += bool(causes & {one.cause, *one.also})
+        unknown += not said.cause
+        wrong += bool(said.cause) and not causes & {one.cause, *one.also}
+        assert len(said.maybe) <= 5, said
+    assert right + unknown + wrong >= 25
+    assert right >= 0.8 * (right + unknown + wrong)
+    assert wrong <= 0.05 * (right + unknown + wrong)
+
+
+def test_an_explanation_shows_the_line_it_stands_on():
+    texts = {"gpu-a": "epoch 1\n", "gpu-b": "starting\nRuntimeError: [enforce fail at device.cc:84] ifa != nullptr. "
+             "Unable to find address for: eth9\n"}  # fmt: skip
+    said = explain(texts)
+    assert said.cause == "interface-missing"
+    assert "eth9" in said.what
+    assert [(line.node, line.number) for line in said.evidence] == [("gpu-b", 2)]
+
+
+@pytest.mark.parametrize("text", [
+    "",
+    "step 1 loss 0.3\nstep 2 loss 0.2\n",
+    "RuntimeError: [pair.cc:553] Connection closed by peer [10.77.0.11]:1234",
+    "torch.distributed.DistNetworkError: failed to recv, got 0 bytes",
+], ids=["empty", "a run", "a victim", "another victim"])  # fmt: skip
+def test_what_shows_no_cause_gets_none(text):
+    assert explain({"a": text}).cause == ""
+
+
+def test_the_cause_comes_before_what_its_victims_say():
+    texts = {"a": "RuntimeError: Connection reset by peer", "b": "torch.OutOfMemoryError: CUDA out of memory. Tried"}
+    assert explain(texts).cause == "gpu-memory"
+
+
+def test_an_error_of_the_script_is_told_as_that():
+    said = explain({"a": "Traceback (most recent call last):\n  x\nKeyError: 'image'\n"})
+    assert said.cause == "script-error"
+    assert "KeyError: 'image'" in said.what
+
+
+def test_a_file_a_folder_and_nothing(tmp_path):
+    (tmp_path / "gpu-a.log").write_text("all well")
+    (tmp_path / "gpu-b.log").write_text("Too many open files")
+    assert set(explain_tasks.texts_of(str(tmp_path))) == {"gpu-a", "gpu-b"}
+    assert explain(explain_tasks.texts_of(str(tmp_path / "gpu-b.log"))).cause == "open-files"
+    with pytest.raises(UsageError):
+        explain_tasks.texts_of(str(tmp_path / "nowhere"))

@@ -1,0 +1,82 @@
+"""A few faults of the laboratory, whole: real probes, real torchrun. `make bench-preflight` runs them all."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.lab import fault, healthy, job, network, trial
+from tests.waiting import until
+
+HOME = Path(__file__).resolve().parents[2]
+QUICK = ("rendezvous_port_dropped", "only_the_rendezvous_port_open_rejecting", "tunnel_swallows_large_packets",
+         "debian_name_is_127_0_1_1_on_another", "interface_named_that_is_not_there", "rendezvous_port_taken",
+         "clock_a_minute_behind", "names_of_different_families")  # fmt: skip
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_preflight_names_the_cause_and_the_host(ground, name):
+    case = fault.case(fault.catalogue()[name], 3)
+    with network.Lab(case.count, case.fault.families) as lab:
+        expected = fault.inject(case, lab)
+        verdict, _ = trial.preflight(lab, case.fault)
+    assert trial.says_the_cause(verdict, expected), verdict.json()
+    assert trial.says_where(verdict, expected), verdict.json()
+
+
+@pytest.mark.parametrize("peculiar", [healthy.nothing, healthy.docker_and_bridges, healthy.ping_blocked])
+def test_a_healthy_cluster_raises_no_alarm(ground, peculiar):
+    cluster = healthy.Healthy(4, "46", peculiar, fault.MUSTER)
+    with network.Lab(cluster.count, cluster.families) as lab:
+        peculiar(lab)
+        verdict, _ = trial.preflight(lab, cluster)
+    assert verdict.ok, verdict.json()
+    assert verdict.hosts_examined == tuple(host.name for host in lab.hosts)
+
+
+def test_real_torchrun_trains_in_the_laboratory_and_fails_where_a_port_is_refused(ground, tmp_path):
+    broken = fault.catalogue()["interface_named_that_is_not_there"]
+    with network.Lab(2) as lab:
+        assert job.run(lab, broken, tmp_path / "well", deadline_s=100).outcome == job.FINE
+        fault.inject(fault.case(broken, 2), lab)
+        failed = job.run(lab, broken, tmp_path / "broken")
+    assert failed.outcome == job.FAILS
+    assert any("eth9" in text for text in failed.texts.values())
+
+
+def test_a_laboratory_leaves_nothing_and_touches_nothing_of_the_machines(ground):
+    before = state_of_the_machine()
+    with network.Lab(2, "46") as lab:
+        mark = lab.mark
+        lab.hosts[0].firewall("INPUT -p tcp --dport 1 -j DROP")
+        sleeper = lab.hosts[1].start("sleep", "1000")
+        assert len([space for space in network.spaces() if space.startswith(mark)]) == 3
+        assert state_of_the_machine() == before
+    assert sleeper.poll() is not None
+    assert not [space for space in network.spaces() if space.startswith(mark)]
+    assert not list(network.HOSTS_FILES.glob(f"{mark}*"))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=["ctrl-c", "kill -9"])
+def test_what_a_stopped_laboratory_leaves_is_gone_with_the_next_one(ground, number):
+    script = "import time\nfrom tests.lab.network import Lab\nwith Lab(2) as lab:\n"
+    script += "    print(lab.mark, flush=True)\n    time.sleep(99)"
+    process = subprocess.Popen([sys.executable, "-c", script], cwd=HOME, stdout=subprocess.PIPE, text=True,
+                               env={**os.environ, "PYTHONPATH": "."}, stderr=subprocess.DEVNULL)  # fmt: skip
+    mark = process.stdout.readline().strip()
+    assert [space for space in network.spaces() if space.startswith(mark)]
+    process.send_signal(number)
+    process.wait(20)
+    if number == signal.SIGKILL:
+        network.sweep()
+    until(lambda: not [space for space in network.spaces() if space.startswith(mark)], "an empty machine", 10)
+    assert not list(network.HOSTS_FILES.glob(f"{mark}*"))
+
+
+def state_of_the_machine():
+    """Interfaces and filter rules of the machine's own network."""
+    links = [line.split()[1] for line in network.must("ip", "-o", "link").splitlines()]
+    return links, network.must("iptables", "-w", "-S"), network.must("ip6tables", "-w", "-S")
