@@ -46,7 +46,7 @@ def measure(quick: bool) -> dict[str, Any]:
     phases = PHASES[::3] if quick else PHASES
     rows, notes = [], [f"{len(phases)} phases: {', '.join(phase.name for phase in phases)}; 2 hosts"]
     with nodes.scratch() as scratch, racks.rack(2, "mixed") as rack:
-        push(rack.names)
+        push(rack.containers)
         for word, number in SIGNALS.items():
             count = 0
             for phase in phases:
@@ -59,9 +59,12 @@ def measure(quick: bool) -> dict[str, Any]:
     return result(rows, notes)
 
 
-def push(names: Sequence[str]) -> None:
-    """Bring the base onto the hosts: what comes then is the phases' own."""
-    _fab("push", names, "--image", BASE)
+def push(containers: Mapping[str, str]) -> None:
+    """Bring the base onto the hosts, under its own name too: preflight then probes from within it."""
+    _fab("push", tuple(containers), "--image", BASE)
+    for container in containers.values():
+        name = ["docker", "exec", container, "docker", "tag", "muster-muster-trainer-cpu:latest", BASE]
+        subprocess.run(name, check=True)
 
 
 def hit(

@@ -32,7 +32,7 @@ _REMOVE = f"touch {_HOLD}/go 2>/dev/null; rm -f /usr/local/bin/docker"
 _CONNECTED = "awk '$2 ~ /:0016$/ && $4 == \"01\"' /proc/net/tcp /proc/net/tcp6 | grep -q ."
 # Of what is here nothing may be left; the folder of a run that has started is no leftover, nor is the log of deeds.
 _LOOK = """
-/usr/bin/docker ps --all --filter label=muster.run --format 'container {{.Names}} {{.Status}}'
+/usr/bin/docker ps --all --format 'container {{.Names}} {{.Status}}'
 /usr/bin/docker network ls --filter type=custom --format 'network {{.Name}}'
 find /home/muster/.muster -name '*.env' -o -name '*.part' -o -name 'lock-*' ! -name '*.step' | sed 's/^/file /'
 find /tmp /var/tmp /dev/shm /var/lib/docker/tmp -mindepth 1 2>/dev/null | sed 's/^/file /'
@@ -61,13 +61,14 @@ class Phase:
 PHASES = (
     Phase("connecting"),
     Phase("looking at the hosts", "version"),
+    Phase("trying the links", "run --rm"),
     Phase("looking at their images", 'info --format {"version'),
     Phase("sending", "load"),
     Phase("loaded", "load", "after"),
     Phase("proving", "create", "after"),
-    Phase("starting the first node", "run"),
-    Phase("first node started", "run", "after", (0,)),
-    Phase("starting the others", "run", "before", (1,), some=True),
+    Phase("starting the first node", "run --detach"),
+    Phase("first node started", "run --detach", "after", (0,)),
+    Phase("starting the others", "run --detach", "before", (1,), some=True),
     Phase("following", runs=True),
     Phase("asking to stop", "kill", asked=True, runs=True),
     Phase("cleaning up", "rm --force", asked=True, runs=True),

@@ -8,8 +8,10 @@ from benchmarks import leftovers
 from benchmarks.phases import PHASES
 
 HIT = [(phase, signal.SIGINT) for phase in PHASES] + [(phase, signal.SIGKILL) for phase in PHASES]
-HIT += [(phase, number) for phase in PHASES if phase.held == "run" for number in (signal.SIGTERM, signal.SIGHUP)]
-SAID = {"connecting": "nothing was touched", "looking at the hosts": "nothing was touched"}
+HIT += [
+    (phase, number) for phase in PHASES if phase.held == "run --detach" for number in (signal.SIGTERM, signal.SIGHUP)
+]
+SAID = dict.fromkeys(("connecting", "looking at the hosts", "trying the links"), "nothing was touched")
 PUSHING = ("looking at their images", "sending", "loaded", "proving")
 
 
@@ -19,8 +21,9 @@ def hosts(rack):
     names = (rack.hosts[0], rack.hosts[-1])
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MUSTER_SSH_CONFIG", str(rack.ssh_config))
-        leftovers.push(names)
-        yield {name: rack.container(name) for name in names}
+        made = {name: rack.container(name) for name in names}
+        leftovers.push(made)
+        yield made
 
 
 @pytest.mark.parametrize(("phase", "number"), HIT, ids=lambda value: value.name)
