@@ -1,0 +1,199 @@
+"""Bad luck on the rack: nodes, hosts, engines, links and the control side die while a run goes on."""
+
+import json
+import re
+import signal
+import subprocess
+
+import pytest
+
+from tests import waiting
+from tests.cluster.test_deploy import BASE, HOME, Control
+
+FOREVER = "--steps 1000000 --checkpoint-every 10"
+
+
+class Run(Control):
+    """A run of our trainer on all hosts, followed by a `fab deploy` whose words are kept."""
+
+    def __init__(self, rack, told):
+        super().__init__(rack)
+        self.hosts, self.told, self.fab_deploy = rack.hosts, told, None
+
+    def begin(self, *words, **variables):
+        """Start it, and wait until it has a checkpoint to go on from."""
+        line = self.line("deploy", "--name", self.run, "--image", BASE, "--args", FOREVER, *words)
+        self.follow(line, **variables)
+        waiting.until(lambda: self.saved() and self.step() > 10, "a checkpoint and the steps behind it", 180)
+
+    def follow(self, line, **variables):
+        environment = {**self.environment, **variables}
+        with self.told.open("ab") as told:
+            self.fab_deploy = subprocess.Popen(line, cwd=HOME, env=environment, stdout=told, stderr=told)
+
+    def saved(self):
+        return [event["step"] for event in waiting.events(self.dir, 0, "checkpoint")]
+
+    def resumes(self):
+        return [event["step"] for event in waiting.events(self.dir, 0, "resumed")]
+
+    def goes_on(self, resumes=1):
+        """Wait until it went on from a checkpoint that often, and trained since."""
+        waiting.until(lambda: len(self.resumes()) >= resumes, f"resume number {resumes}", 240)
+        assert self.resumes()[-1] >= 10
+        waiting.until(lambda: self.step() > self.resumes()[-1] + 2, "steps after the resume", 120)
+
+    def says(self, words, seconds=90):
+        waiting.until(lambda: words in self.told.read_text(), f"the words {words!r}", seconds)
+
+    def stop(self):
+        """Ctrl-C ends it everywhere, with a checkpoint, and leaves nothing."""
+        self.fab_deploy.send_signal(signal.SIGINT)
+        assert self.fab_deploy.wait(90) == 75
+        waiting.until(lambda: not self.traces(), "the hosts to be clean")
+
+    def docker(self, task, host):
+        subprocess.run(["docker", task, self.rack.container(host)], check=True, capture_output=True, timeout=90)
+
+    def back(self, host):
+        waiting.until(lambda: self.rack.is_up(host), f"{host} to be up", 90)
+
+
+@pytest.fixture
+def run(rack, tmp_path):
+    made = Run(rack, tmp_path / "told")
+    yield made
+    if made.fab_deploy and made.fab_deploy.poll() is None:
+        made.fab_deploy.kill()
+        made.fab_deploy.wait()
+    made.fab("down", "--run", made.run)
+    for host in made.hosts:
+        rack.on(host, f"rm -rf ~/.muster/runs/{made.run}")
+    subprocess.run(["rm", "-rf", str(made.dir)], check=True)
+
+
+def test_a_node_that_is_killed_comes_back_and_the_run_goes_on(run):
+    run.begin()
+    run.rack.root(run.hosts[1], "pkill", "-9", "-f", "trainer[.]agent")
+    run.goes_on()
+    assert f"{run.hosts[1]} (rank 1) was killed by SIGKILL" in run.told.read_text()
+    run.stop()
+
+
+def test_a_host_that_reboots_comes_back_and_the_run_goes_on(run):
+    run.begin()
+    run.docker("restart", run.hosts[1])
+    run.goes_on()
+    run.says(f"{run.hosts[1]}: found again")
+    run.stop()
+
+
+def test_a_power_cut_of_the_first_host_costs_the_steps_since_its_last_checkpoint(run):
+    run.begin()
+    run.docker("kill", run.hosts[0])
+    run.docker("start", run.hosts[0])
+    run.goes_on()
+    run.stop()
+
+
+def test_an_engine_that_dies_leaves_its_node_training_until_the_host_reboots(run):
+    run.begin()
+    run.rack.root(run.hosts[2], "pkill", "-9", "-x", "dockerd")
+    before = run.step()
+    waiting.until(lambda: run.step() > before + 5, "steps without that engine", 90)
+    assert run.fab_deploy.poll() is None
+    run.docker("restart", run.hosts[2])
+    run.goes_on()
+    run.stop()
+
+
+def test_a_host_whose_links_are_cut_is_found_again_and_nothing_is_lost(run):
+    run.begin()
+    cut = ("INPUT", "!", "-i", "lo", "-j", "DROP")
+    run.rack.root(run.hosts[2], "iptables", "-I", *cut)
+    try:
+        run.says(f"{run.hosts[2]}: the connection to", 120)
+    finally:
+        run.rack.root(run.hosts[2], "iptables", "-D", *cut)
+    before = run.step()
+    waiting.until(lambda: run.step() > before + 5, "steps after the cut", 240)
+    run.says(f"{run.hosts[2]}: found again")
+    run.stop()
+
+
+def test_a_host_that_stays_away_is_named_and_the_others_go_on_without_it(run):
+    run.begin(MUSTER_LOST_AFTER_S="15")
+    gone, left = run.hosts[2], run.hosts[:2]
+    run.docker("kill", gone)
+    try:
+        assert run.fab_deploy.wait(150) == 1
+        told = run.told.read_text()
+        assert f"error: {gone} (rank 2) is out of sight" in told
+        command = f"fab deploy --hosts {','.join(left)} --resume {run.run}"
+        assert command in told
+        assert f"fab down --hosts {gone} --run {run.run}" in told
+        alone = Control(run.rack)
+        alone.run, alone.hosts = run.run, left
+        waiting.until(lambda: not alone.traces(), "the others to be clean")
+        run.follow(run.line("deploy", "--resume", run.run, "--image", BASE, hosts=left))
+        run.goes_on()
+        run.fab_deploy.send_signal(signal.SIGINT)
+        assert run.fab_deploy.wait(90) == 75
+    finally:
+        run.docker("start", gone)
+        run.back(gone)
+    assert run.fab("down", "--run", run.run, hosts=[gone]).returncode == 0
+    waiting.until(lambda: not run.traces(), "all hosts to be clean")
+
+
+def test_a_terminal_that_goes_away_leaves_the_run_going_and_stop_says_how_it_ended(run):
+    run.begin()
+    run.fab_deploy.send_signal(signal.SIGHUP)
+    assert run.fab_deploy.wait(30) == 0
+    assert len(run.containers()) == 3
+    assert "still runs" in run.fab("deploy", "--resume", run.run).stderr
+    stopped = run.fab("stop", "--run", run.run)
+    assert stopped.returncode == 0, stopped.stderr
+    saved = re.search(rf"stopped at step (\d+), checkpoint: {run.hosts[0]}:", stopped.stderr)
+    assert saved, stopped.stderr
+    assert f"fab deploy --hosts {','.join(run.hosts)} --resume {run.run}" in stopped.stderr
+    assert run.outcome()["verdict"] == "stopped"
+    waiting.until(lambda: not run.traces(), "the hosts to be clean")
+    elsewhere = run.fab("deploy", "--resume", run.run, hosts=run.hosts[1::-1])
+    assert elsewhere.returncode == 1
+    assert f"its newest checkpoint, of step {saved[1]}, is on {run.hosts[0]}" in elsewhere.stderr
+    run.follow(run.line("deploy", "--resume", "latest", "--image", BASE))
+    run.goes_on()
+    assert run.resumes()[-1] == int(saved[1])
+    killed = run.fab("stop", "--run", run.run, "--now")
+    assert killed.returncode == 0, killed.stderr
+    assert run.fab_deploy.wait(60) == 1
+    waiting.until(lambda: not run.traces(), "the hosts to be clean")
+
+
+def test_a_failing_script_is_named_with_host_rank_code_and_last_lines(run, tmp_path):
+    (tmp_path / "train.py").write_text(
+        "import torch, torch.distributed as dist\ndist.init_process_group()\n"
+        "for step in range(100):\n    if step == 5 and dist.get_rank() == 1:\n"
+        "        raise ValueError('bad sample 7')\n    dist.all_reduce(torch.zeros(1))\n"
+    )
+    done = run.deploy("--folder", str(tmp_path), "--run", "train.py")
+    assert done.returncode == 1
+    first = next(line for line in done.stderr.splitlines() if line.startswith("error:"))
+    assert first == f"error: {run.hosts[1]} (rank 1): train.py ended with code 1: ValueError: bad sample 7"
+    assert "raise ValueError('bad sample 7')" in done.stderr
+    assert "N/A" not in done.stderr
+    assert json.loads((run.dir / "outcome.json").read_text())["node"] == run.hosts[1]
+    waiting.until(lambda: not run.traces(), "the hosts to be clean")
+
+
+def test_hosts_behind_a_jump_host_train_as_any_other(jump_rack, tmp_path):
+    run = Run(jump_rack, tmp_path / "told")
+    try:
+        done = run.deploy("--args", "--steps 20")
+        assert done.returncode == 0, done.stderr
+        assert run.outcome()["verdict"] == "done"
+        waiting.until(lambda: not run.traces(), "the hosts to be clean")
+    finally:
+        run.fab("down", "--run", run.run)
+        subprocess.run(["rm", "-rf", str(run.dir)], check=True)
