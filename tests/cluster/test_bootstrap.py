@@ -85,6 +85,7 @@ def fab(environment, *words):
     )
 
 
+@pytest.mark.holds("bootstrap-asks")
 def test_a_plain_debian_host_can_run_containers_afterwards_and_says_who_did_it(bare):
     container, environment = bare
     foreseen = fab(environment, "--dry-run")

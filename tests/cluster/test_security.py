@@ -1,0 +1,300 @@
+"""docs/security.md, line by line, on real servers and engines: `holds` names the line.
+
+One run serves most of it, on hosts whose user has no sudo; the tests look at it while it trains, then at its end.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+
+import pytest
+
+from deploy import host_commands, inventory, session
+from tests import waiting
+
+HOME = Path(__file__).resolve().parents[2]
+FAB = Path(sys.executable).with_name("fab")
+IMAGE, SECRET = "muster-trainer:cpu", "sesame-4711"
+
+
+class Run:
+    """A run on two hosts of the rack: fab for it, and what is to be seen of it."""
+
+    def __init__(self, rack):
+        self.rack, self.hosts, self.id = rack, rack.hosts[:2], f"test-{uuid.uuid4().hex[:8]}"
+        self.dir, self.container = HOME / "runs" / self.id, f"muster-{self.id}"
+        self.environment = {**os.environ, "MUSTER_SSH_CONFIG": str(rack.ssh_config), "HUSH": SECRET}
+        self.said = ""
+        self.before = {host: self.listening(host) for host in self.hosts}
+
+    def fab(self, task, *words, **more):
+        line = [FAB, task, "--hosts", ",".join(self.hosts), *words]
+        done = subprocess.run(
+            line, cwd=HOME, env={**self.environment, **more}, capture_output=True, text=True, timeout=400
+        )
+        self.said += done.stdout + done.stderr
+        return done
+
+    def inspected(self):
+        """All that the engines say of the run's containers, by host."""
+        return {host: json.loads(self.rack.on(host, "docker", "inspect", self.container))[0] for host in self.hosts}
+
+    def listening(self, host):
+        """Listening TCP sockets of a host: port and process."""
+        rows = [line.split() for line in self.rack.root(host, "ss", "-ltnpH").splitlines()]
+        return {(row[3], row[5].split("pid=")[1].split(",")[0]) for row in rows if len(row) > 5}
+
+    def ranks(self, host):
+        """Process ids of the run's container, as the host sees them, with their user's id."""
+        rows = self.rack.on(host, "docker", "top", self.container, "-eo", "pid,uid").splitlines()[1:]
+        return dict(row.split() for row in rows)
+
+
+@pytest.fixture(scope="module")
+def run(rack):
+    """A run that trains, with a secret, deployed by a user who has no sudo."""
+    made = Run(rack)
+    for host in made.hosts:
+        rack.root(host, "mv", "/etc/sudoers.d/muster", "/root/sudoers.muster")
+    try:
+        words = ("--name", made.id, "--image", IMAGE, "--secret", "HUSH", "--args", "--steps 100000", "--detach")
+        made.deployed = made.fab("deploy", *words)
+        if made.deployed.returncode == 0:
+            ready = f"grep -q step ~/.muster/runs/{made.id}/ranks/rank-*.jsonl"
+            for host in made.hosts:
+                waiting.until(lambda host=host: rack.ssh(host, ready).returncode == 0, "training", 120)
+        yield made
+    finally:
+        made.fab("down", "--run", made.id)
+        for host in made.hosts:
+            rack.root(host, "mv", "/root/sudoers.muster", "/etc/sudoers.d/muster")
+            rack.on(host, f"rm -rf ~/.muster/runs/{made.id}")
+        shutil.rmtree(made.dir, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def ended(run):
+    """The same run, stopped and brought home."""
+    assert run.fab("stop", "--run", run.id).returncode == 0
+    run.fab("attach", "--run", run.id)
+    fetched = run.fab("fetch", "--run", run.id)
+    assert fetched.returncode == 0, fetched.stderr
+    return run
+
+
+@pytest.mark.holds("no-sudo")
+def test_a_user_without_sudo_can_deploy(run):
+    assert run.deployed.returncode == 0, run.deployed.stderr
+    assert run.rack.ssh(run.hosts[0], "sudo -n true").returncode != 0
+
+
+@pytest.mark.holds("unprivileged")
+def test_containers_have_no_privileges(run):
+    for seen in run.inspected().values():
+        host = seen["HostConfig"]
+        assert not host["Privileged"]
+        assert not host["CapAdd"]
+        assert host["SecurityOpt"] == ["no-new-privileges"]
+
+
+@pytest.mark.holds("not-root")
+def test_nobody_in_a_container_is_root(run):
+    for host, seen in run.inspected().items():
+        own = run.rack.on(host, "id", "-u")
+        assert seen["Config"]["User"].split(":")[0] == own != "0"
+        assert set(run.ranks(host).values()) == {own}
+
+
+@pytest.mark.holds("no-devices")
+def test_containers_get_no_device_where_there_is_none(run):
+    for seen in run.inspected().values():
+        assert not seen["HostConfig"]["Devices"]
+        assert not seen["HostConfig"]["DeviceRequests"]
+
+
+@pytest.mark.holds("mounts")
+def test_containers_see_the_runs_folder_and_nothing_else_of_the_host(run):
+    for host, seen in run.inspected().items():
+        folder = f"{run.rack.on(host, 'echo ~')}/.muster/runs/{run.id}"
+        assert [(mount["Source"], mount["Destination"]) for mount in seen["Mounts"]] == [(folder, "/muster/run")]
+
+
+@pytest.mark.holds("host-network")
+def test_containers_share_the_network_and_not_processes_or_memory(run):
+    for seen in run.inspected().values():
+        host = seen["HostConfig"]
+        assert host["NetworkMode"] == "host"
+        assert host["PidMode"] == ""
+        assert host["IpcMode"] == "private"
+
+
+@pytest.mark.holds("log-limits")
+def test_consoles_cannot_fill_a_disk(run):
+    for seen in run.inspected().values():
+        assert seen["HostConfig"]["LogConfig"]["Config"] == {"max-file": "2", "max-size": "50m"}
+
+
+@pytest.mark.holds("secret-in-container")
+def test_a_secret_is_a_variable_of_the_container(run):
+    for seen in run.inspected().values():
+        assert f"HUSH={SECRET}" in seen["Config"]["Env"]
+
+
+@pytest.mark.holds("arguments-are-public")
+def test_arguments_can_be_read_by_everybody_there(run):
+    assert "100000" in run.rack.on(run.hosts[0], "ps", "axww")
+    assert all("100000" in seen["Config"]["Labels"]["muster.command"] for seen in run.inspected().values())
+
+
+@pytest.mark.holds("secrets-nowhere")
+def test_a_secret_is_on_no_command_line_and_in_no_label_while_the_run_goes_on(run):
+    for host, seen in run.inspected().items():
+        assert SECRET not in json.dumps([seen["Config"]["Labels"], seen["Config"]["Cmd"], seen["Args"]])
+        processes = run.rack.root(host, "ps", "axww")
+        assert run.id in processes or "trainer" in processes
+        assert SECRET not in processes
+        assert run.rack.ssh(host, f"grep -r {SECRET} ~/.muster").returncode == 1
+        assert run.rack.ssh(host, f"docker logs {run.container} 2>&1 | grep {SECRET}").returncode == 1
+
+
+@pytest.mark.holds("only-the-runs-ports")
+def test_only_processes_of_the_run_listen(run):
+    for host in run.hosts:
+        new = run.listening(host) - run.before[host]
+        assert {pid for _, pid in new} <= set(run.ranks(host)), new
+    assert any(":29" in address for address, _ in run.listening(run.hosts[0]) - run.before[run.hosts[0]])
+
+
+@pytest.mark.holds("secret-file")
+def test_variables_lie_in_a_file_of_their_owner_until_the_container_is_made(run, monkeypatch):
+    monkeypatch.setenv("MUSTER_SSH_CONFIG", str(run.rack.ssh_config))
+    with session.open_all(inventory.from_flag(run.hosts[0]).hosts) as opened:
+        (there,) = opened.all().values()
+        folder = f"{there.home}/runs/{run.id}-look"
+        look = ("sh", "-c", f"stat -c '%a %s' {host_commands.environment_file(folder)} >&2")
+        said = there.run(host_commands.start(7, folder, "", look), input=b"A=12345").err
+        assert said.strip() == "600 7"
+        assert there.run(("ls", host_commands.environment_file(folder)), check=False).code
+        assert there.run(("stat", "-c", "%a", folder)).out.strip() == "700"
+        there.run(("rm", "-rf", folder))
+
+
+@pytest.mark.holds("no-agent-forwarding")
+def test_an_agent_is_not_forwarded(run, monkeypatch, tmp_path):
+    started = subprocess.run(["ssh-agent", "-s"], capture_output=True, text=True, check=True).stdout
+    variables = dict(part.split("=", 1) for part in started.replace("\n", "").split("; ") if part.startswith("SSH_"))
+    variables |= {"SSH_AGENT_PID": started.split("SSH_AGENT_PID=")[1].split(";")[0]}
+    config = tmp_path / "ssh_config"
+    config.write_text(f"ForwardAgent yes\nInclude {run.rack.ssh_config}\n")
+    monkeypatch.setenv("SSH_AUTH_SOCK", variables["SSH_AUTH_SOCK"])
+    monkeypatch.setenv("MUSTER_SSH_CONFIG", str(config))
+    try:
+        plain = subprocess.run(
+            ["ssh", "-F", config, run.hosts[0], 'echo "$SSH_AUTH_SOCK"'], capture_output=True, text=True
+        )
+        assert plain.stdout.strip(), "OpenSSH forwards it, so the server would take it"
+        with session.open_all(inventory.from_flag(run.hosts[0]).hosts) as opened:
+            (there,) = opened.all().values()
+            assert there.run(("sh", "-c", 'echo "$SSH_AUTH_SOCK"')).out.strip() == ""
+    finally:
+        subprocess.run(["ssh-agent", "-k"], env={**os.environ, **variables}, capture_output=True, check=True)
+
+
+@pytest.mark.holds("host-keys")
+def test_a_host_that_is_not_known_or_has_changed_is_refused(run, tmp_path):
+    known = run.rack.ssh_config.with_name("known_hosts").read_text().splitlines()
+    theirs = [line.split()[2] for line in known if "ssh-ed25519" in line]
+    changed = [
+        f"{line.split()[0]} ssh-ed25519 {theirs[1 - theirs.index(line.split()[2])]}"
+        for line in known
+        if "ssh-ed25519" in line and line.split()[2] in theirs[:2]
+    ]
+    for written, word in (("", "trust"), ("\n".join(changed) + "\n", "ssh-keygen -R")):
+        (tmp_path / "known").write_text(written)
+        config = run.rack.ssh_config.read_text()
+        config = config.replace(str(run.rack.ssh_config.with_name("known_hosts")), str(tmp_path / "known"))
+        (tmp_path / "config").write_text(config)
+        words = ("--name", f"{run.id}-no", "--image", IMAGE, "--args", "--steps 1")
+        done = run.fab("deploy", *words, MUSTER_SSH_CONFIG=str(tmp_path / "config"))
+        assert done.returncode == 1
+        assert word in done.stderr
+        assert (tmp_path / "known").read_text() == written
+    for host in run.hosts:
+        assert run.rack.ssh(host, f"ls -d ~/.muster/runs/{run.id}-no").returncode != 0
+
+
+@pytest.mark.holds("clean-end")
+def test_nothing_of_an_ended_run_is_left(ended):
+    for host in ended.hosts:
+        assert not ended.rack.on(host, f"docker ps -aq --filter label=muster.run={ended.id}")
+        assert not ended.rack.on(host, f"ls -d ~/.muster/runs/{ended.id}.env ~/.muster/lock-*[!p] 2>/dev/null; true")
+        waiting.until(
+            lambda host=host: not ended.rack.on(host, f"pgrep -f '[m]uster-{ended.id}'; true"), "followers to end"
+        )
+        assert not ended.listening(host) - ended.before[host]
+
+
+@pytest.mark.holds("what-stays")
+def test_what_stays_is_the_owners_alone(ended):
+    for host in ended.hosts:
+        left = ended.rack.on(host, "ls -A ~/.muster").split()
+        assert {name for name in left if not name.startswith("lock-")} == {"audit.log", "runs"}
+        modes = ended.rack.on(host, f"stat -c %a ~/.muster/runs/{ended.id} ~/.muster/audit.log").split()
+        assert modes == ["700", "600"]
+        assert ended.rack.on(host, f"ls ~/.muster/runs/{ended.id}/logs")
+
+
+@pytest.mark.holds("secrets-nowhere")
+def test_a_secret_is_in_nothing_that_stays_here_or_there(ended):
+    found = subprocess.run(["grep", "-rl", SECRET, ended.dir], capture_output=True, text=True)
+    assert found.stdout == ""
+    assert (ended.dir / "report.html").exists()
+    assert SECRET not in ended.said
+    for host in ended.hosts:
+        assert ended.rack.ssh(host, f"grep -r {SECRET} ~/.muster").returncode == 1
+
+
+@pytest.mark.holds("nothing-installed")
+def test_no_package_service_or_timer_is_added(ended):
+    for host in ended.hosts:
+        changed = "find /etc /usr /lib /var/spool -newer /etc/docker/daemon.json -type f ! -path '/etc/sudoers.d*'"
+        # Made at the node's first boot, after that file.
+        files = [line for line in ended.rack.root(host, "sh", "-c", changed).split() if "/etc/ssh/ssh_host" not in line]
+        assert not files
+        assert not ended.rack.on(host, "ps -u muster -o comm= | grep -v -e sshd -e sh -e ps -e grep; true")
+
+
+@pytest.mark.holds("audit")
+def test_the_host_says_what_was_done_and_by_whom(ended):
+    for host in ended.hosts:
+        told = [line for line in ended.rack.on(host, "cat", ".muster/audit.log").splitlines() if ended.id in line]
+        assert f"started muster-{ended.id}" in told[0]
+        assert any("SIG" in line for line in told)
+        assert all("@" in line.split()[1] for line in told)
+
+
+@pytest.mark.holds("unpacked-inside")
+def test_a_link_that_leads_out_is_not_unpacked(ended):
+    ended.rack.on(ended.hosts[0], f"ln -s /etc/passwd ~/.muster/runs/{ended.id}/evil")
+    fetched = ended.fab("fetch", "--run", ended.id)
+    assert fetched.returncode == 1
+    assert ended.hosts[0] in fetched.stderr
+    assert not (ended.dir / "evil").is_symlink()
+    ended.rack.on(ended.hosts[0], f"rm ~/.muster/runs/{ended.id}/evil")
+
+
+@pytest.mark.holds("labelled-only")
+def test_what_has_no_label_is_not_touched(ended):
+    host = ended.hosts[0]
+    image = ended.rack.on(host, "docker image ls --quiet | head -n 1")
+    made = ended.rack.on(host, "docker", "create", "--name", f"bystander-{ended.id}", image, "true")
+    try:
+        down = ended.fab("down")
+        assert down.returncode == 0, down.stderr
+        assert ended.rack.on(host, "docker", "inspect", "--format", "{{.Id}}", made) == made
+    finally:
+        ended.rack.on(host, "docker", "rm", made)

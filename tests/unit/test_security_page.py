@@ -1,0 +1,65 @@
+"""Every line of docs/security.md has a test that holds it, and no test holds a line that is not there."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+from deploy.errors import DeployError
+from deploy.report import Report
+
+HOME = Path(__file__).resolve().parents[2]
+
+
+def lines():
+    """What the page says, by name."""
+    rows = re.findall(r"^\| (.+) \| `([a-z-]+)` \|$", (HOME / "docs/security.md").read_text(), re.MULTILINE)
+    assert len({name for _, name in rows}) == len(rows)
+    return {name: text for text, name in rows}
+
+
+def held():
+    """Names in the marks of tests, and the tests that bear them."""
+    found = {}
+    for path in sorted((HOME / "tests").rglob("test_*.py")):
+        for test in ast.walk(ast.parse(path.read_text())):
+            for mark in getattr(test, "decorator_list", ()):
+                if isinstance(mark, ast.Call) and ast.unparse(mark.func) == "pytest.mark.holds":
+                    found.setdefault(ast.literal_eval(mark.args[0]), []).append(f"{path.name}::{test.name}")
+    return found
+
+
+def test_every_line_is_held_and_nothing_else():
+    assert len(lines()) > 15
+    assert set(lines()) == set(held())
+
+
+def test_no_table_row_is_without_a_name():
+    rows = [row for row in (HOME / "docs/security.md").read_text().splitlines() if row.startswith("| ")]
+    assert len([row for row in rows if row != "| | held by |"]) == len(lines())
+
+
+@pytest.mark.holds("nobody-else-called")
+def test_the_control_side_has_nothing_to_speak_http_with():
+    """SSH is fabric's and paramiko's, the local engine is the docker SDK's: each behind its door (test_house.py).
+
+    engine.py knows `requests` for the faults that the docker SDK lets through.
+    """
+    speakers = {"requests", "urllib", "urllib3", "http", "httpx", "aiohttp", "smtplib", "ftplib", "webbrowser"}
+    files = sorted((HOME / "deploy").rglob("*.py"))
+    assert len(files) > 50
+    for path in files:
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            known = {"requests"} if path.name == "engine.py" else set()
+            spoken = {name.split(".")[0] for name in names if name != "urllib.parse"}
+            assert not spoken & speakers - known, path
+    assert not re.search(r"requests\.(?!RequestException)", (HOME / "deploy/engine.py").read_text())
+
+
+@pytest.mark.holds("text-is-text")
+def test_markup_in_a_hosts_words_is_not_interpreted(capsys):
+    Report().error(DeployError("gpu-a: [bold red]no[/bold red] such file [link=x]y[/link]"))
+    assert "[bold red]no[/bold red] such file [link=x]y[/link]" in capsys.readouterr().err
