@@ -49,10 +49,11 @@ class _Order:
     folder: Path | None
     tag: str
     work: Work
+    force: bool
 
     def specs(self, run_id: str) -> tuple[HostSpec, ...]:
         """What each host runs. Raises DeployError where hosts have no way to each other."""
-        return _specs(self.cluster, self.facts, self.sessions, replace(self.work, run_id=run_id))
+        return _specs(self, replace(self.work, run_id=run_id))
 
 
 def deploy(options: Options, report: Report) -> int:
@@ -75,7 +76,7 @@ def deploy(options: Options, report: Report) -> int:
             resumed = deploy_resume.choose(options.resume, sessions, facts) if options.resume else None
             if resumed:
                 work = replace(work, arguments=(*resumed.arguments, *work.arguments), start=resumed.start)
-            order = _Order(cluster, sessions, facts, base, folder, tag, replace(work, image=tag))
+            order = _Order(cluster, sessions, facts, base, folder, tag, replace(work, image=tag), options.force)
             if options.dry_run:
                 _foretell(order, report)
                 return DONE
@@ -158,10 +159,9 @@ def _foretell(order: _Order, report: Report) -> None:
     report.text("\n".join(deploy_plan.told(made, specs)))
 
 
-def _specs(
-    cluster: Cluster, facts: Mapping[str, HostFacts], sessions: Sequence[Session], work: Work
-) -> tuple[HostSpec, ...]:
-    hosts, known = cluster.hosts, [facts[host.name] for host in cluster.hosts]
+def _specs(order: _Order, work: Work) -> tuple[HostSpec, ...]:
+    hosts, sessions = order.cluster.hosts, order.sessions
+    known = [order.facts[host.name] for host in hosts]
     address = deploy_plan.choose_address(known, hosts[0].interface)
     # The first host looks the other way: to a peer, or to itself when it is alone.
     back = known[1].reached_at if len(known) > 1 and known[1].addresses else address
@@ -173,11 +173,12 @@ def _specs(
     if ways[0].interface == "lo":
         ways[0] = replace(ways[0], interface=next(a.interface for a in known[0].addresses if a.address == address))
     port = deploy_plan.choose_port(known[0])
-    if len(hosts) > 1:
+    # Preflight knows better, but sees nothing where neither the image nor a Python is there yet.
+    if len(hosts) > 1 and not order.force:
         toward = {host.name: [address] for host in hosts} | {hosts[0].name: [way.source for way in ways[1:]]}
         host_observe.refuse_unreached(sessions, toward, port)
     meeting = deploy_spec.meeting_of(hosts, address, port, ways)
-    return deploy_spec.host_specs(hosts, known, cluster.job, work, meeting)
+    return deploy_spec.host_specs(hosts, known, order.cluster.job, work, meeting)
 
 
 def _work(options: Options, cluster: Cluster) -> Work:
