@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from deploy.preflight.answers import Answers
-from deploy.preflight.verdict import WARNING, Finding
+from deploy.preflight.verdict import FAULT, WARNING, Finding
 
 MIB, GIB = 1 << 20, 1 << 30
 # gloo needs next to none, NCCL and data loaders with workers do.
@@ -46,7 +46,9 @@ def _disk(host: str, rooms: dict[str, dict[str, int]]) -> Iterator[Finding]:
         fix = f"on {host}: df -h {path}; sudo docker system df"
         if room["free"] < DISK_LEAST and room["total"]:
             text = f"{host}: {path} is full ({room['free'] // MIB} MiB free)"
-            yield Finding("disk-full", "resources", (host,), text, (), symptom, fix)
+            # Python looks for another folder when /tmp is full, and torchrun goes on.
+            level = WARNING if path == "/tmp" else FAULT
+            yield Finding("disk-full", "resources", (host,), text, (), symptom, fix, level)
         elif room["inodes"] and not room["inodes_free"]:
             text = f"{host}: {path} has no inodes left"
             yield Finding("inodes-full", "resources", (host,), text, (), symptom, f"on {host}: df -i {path}")
