@@ -111,7 +111,7 @@ def _rendezvous(
         what = f"no node reached {host}:{port}, not even the one it should be on: none took itself for its host"
         if "No route to host" in rest:
             return Explanation("endpoint-foreign", what, ("endpoint-nobody",), lines[:2])
-        return Explanation("name-loopback", what, ("endpoint-foreign", "endpoint-nobody"), lines[:2])
+        return Explanation("name-loopback", what, ("endpoint-foreign", "endpoint-nobody", "other-network"), lines[:2])
     what = f"{nodes[0]} did not reach the rendezvous at {host}:{port}"
     lines = tuple(line for line in lines if line.node in nodes)
     family = tuple(_lines(texts, _NO_FAMILY))
@@ -124,7 +124,12 @@ def _rendezvous(
         maybe = ("no-route", "endpoint-foreign", "rendezvous-rejected")
         return Explanation("host-unreachable", f"{what}: nobody there has that address", maybe, lines[:2])
     by_name = ("ipv6-blackhole", "endpoint-loopback")
-    maybe = ("rendezvous-rejected", "host-unreachable", *(() if _LITERAL.fullmatch(host) else by_name))
+    maybe = (
+        "rendezvous-rejected",
+        "host-unreachable",
+        "duplicate-address",
+        *(() if _LITERAL.fullmatch(host) else by_name),
+    )
     return Explanation("rendezvous-dropped", what, maybe, lines[:2])
 
 

@@ -18,17 +18,18 @@ class _Alike(type(_real)):
 
 
 class _Shifted(_real, metaclass=_Alike):
-    """Gives plain datetimes: they are pickled and sent to other hosts."""
+    """Pickled under the name it stands in for, so that other hosts read it as what it is."""
 
     @classmethod
     def now(cls, tz=None):
-        return _real.now(tz) + datetime.timedelta(seconds=_ahead)
+        return super().now(tz) + datetime.timedelta(seconds=_ahead)
 
     @classmethod
     def utcnow(cls):
-        return _real.now(datetime.UTC).replace(tzinfo=None) + datetime.timedelta(seconds=_ahead)
+        return super().now(datetime.UTC).replace(tzinfo=None) + datetime.timedelta(seconds=_ahead)
 
 
+_Shifted.__name__, _Shifted.__qualname__, _Shifted.__module__ = "datetime", "datetime", "datetime"
 if _ahead:
     time.time = lambda: _real_time() + _ahead
     datetime.datetime = _Shifted
