@@ -14,7 +14,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from benchmarks import preflight_ablation, preflight_score, preflight_truth
+from benchmarks import (
+    preflight_ablation,
+    preflight_explained,
+    preflight_leftovers,
+    preflight_score,
+    preflight_truth,
+)
 from deploy.preflight import judge
 from tests.lab import fault, healthy, job, network, trial
 
@@ -110,7 +116,10 @@ def main():
     times = {count: timed(count) for count in (8, 64)} | {"dropped": timed(8, dropped=True)}
     with ThreadPoolExecutor(AT_ONCE) as pool:
         well = list(pool.map(try_healthy, healthy.clusters()))
-    PAGE.write_text(preflight_score.page([asdict(one) for one in trials], well, times))
+    stops, left = preflight_leftovers.measure()
+    more = preflight_explained.rows(preflight_explained.score())
+    more.append(("stopped (Ctrl-C, `kill -9`) at 8 moments each, leftovers", f"{left} of {stops}", "0", left == 0))
+    PAGE.write_text(preflight_score.page([asdict(one) for one in trials], well, times, more))
     print(f"wrote {PAGE.name}")
 
 

@@ -14,11 +14,11 @@ NOT_MEASURED = """\
 """
 
 
-def page(trials, well, times):
-    """The whole page. trials: of faults, as dicts; well: healthy clusters; times: seconds by count."""
+def page(trials, well, times, more):
+    """The whole page. trials: of faults, as dicts; well: healthy clusters; times: seconds by count; more: figures."""
     real = [one for one in trials if one["expected"]]
     harmless = [one for one in trials if not one["expected"]]
-    parts = [_HEAD, _figures(trials, real, harmless, well, times), _beside(real, harmless), _earned(real),
+    parts = [_HEAD, _figures(trials, real, well, times, more), _beside(real, harmless), _earned(real),
              _list("Faults, one by one", real), _list("Broken in some way, and torchrun trains all the same", harmless),
              _wrong(well), "## Not measured here\n\n" + NOT_MEASURED]  # fmt: skip
     return "\n".join(parts)
@@ -43,7 +43,7 @@ def _met(good):
     return "met" if good else "**not met**"
 
 
-def _figures(trials, real, harmless, well, times):
+def _figures(trials, real, well, times, more):
     right = [one for one in real if one["right"]]
     where = [one for one in right if one["right_where"]]
     kinds = len({one["name"] for one in real})
@@ -65,6 +65,7 @@ def _figures(trials, real, harmless, well, times):
         ("8 hosts, healthy, start of the probes included", f"{times[8]:.2f} s", "≤ 2 s", times[8] <= 2),
         ("8 hosts, one drops all", f"{times['dropped']:.2f} s", "≤ 5 s", times["dropped"] <= 5),
         ("64 hosts against 8, all pairs", f"{growth:.1f} × ({times[64]:.2f} s)", "≤ 6 ×", growth <= 6),
+        *more,
     ]  # fmt: skip
     lines = ["| figure | measured | reach | |", "|---|---|---|---|"]
     lines += [f"| {what} | {value} | {reach} | {_met(good)} |" for what, value, reach, good in rows]

@@ -64,6 +64,7 @@ def keep(case, ran):
 def _shorter(text):
     """Without the paths of this machine, and not endless."""
     text = re.sub(r"[^\s\"']*/(site-packages|lib/python[\d.]+)/", r"\1/", text.replace(str(HERE), "~"))
+    text = "".join(line for line in text.splitlines(keepends=True) if not line.startswith("frame #"))
     return text if len(text) <= MOST_KEPT else text[: MOST_KEPT // 2] + "\n[...]\n" + text[-MOST_KEPT // 2 :]
 
 
