@@ -29,7 +29,7 @@ class Ground:
     faults: Mapping[str, tuple[str, str]] | None = None
 
 
-def preflight(cluster: Cluster, image: str, want: Want, proof: bool) -> tuple[Answers, Verdict]:
+def preflight(cluster: Cluster, image: str, want: Want, proof: bool, measure: bool = False) -> tuple[Answers, Verdict]:
     """The answers of all hosts and the verdict on them. A host that cannot be reached is part of the verdict."""
     with open_all(cluster.hosts) as opened:
         faults = {host: ("ssh", _words(fault)) for host, fault in opened.faults.items()}
@@ -37,10 +37,10 @@ def preflight(cluster: Cluster, image: str, want: Want, proof: bool) -> tuple[An
         looked = host_observe.facts(sessions)
         findings = tuple(_engine(host, fault) for host, fault in looked.faults.items())
         chosen = image or cluster.job.image or deploy_plan.choose_image(list(looked.values.values()))
-        return on_ground(Ground(cluster, sessions, looked.values, findings, faults), chosen, want, proof)
+        return on_ground(Ground(cluster, sessions, looked.values, findings, faults), chosen, want, proof, measure)
 
 
-def on_ground(ground: Ground, image: str, want: Want, proof: bool) -> tuple[Answers, Verdict]:
+def on_ground(ground: Ground, image: str, want: Want, proof: bool, measure: bool = False) -> tuple[Answers, Verdict]:
     """The same where sessions are open and facts known, as in a deploy."""
     with_engine = [session for session in ground.sessions if session.host.name in ground.facts]
     there = preflight_hosts.images(with_engine, image).values
@@ -49,7 +49,7 @@ def on_ground(ground: Ground, image: str, want: Want, proof: bool) -> tuple[Answ
     found = preflight_hosts.probes(ground.sessions, ground.facts, ground.cluster.job, image, there if inside else {})
     try:
         faults = {**(ground.faults or {}), **{host: _no_probe(fault) for host, fault in found.faults.items()}}
-        answers = examine(list(found.values.values()), want, faults)
+        answers = examine(list(found.values.values()), want, faults, measure)
     finally:
         preflight_hosts.close(found)
     findings = [*ground.findings, *_images(image, there, ground)]

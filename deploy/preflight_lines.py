@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterator
 
+from deploy.preflight import bandwidth
 from deploy.preflight.answers import Answers
 from deploy.preflight.verdict import DOCS, FAULT, UNKNOWN, WARNING, Finding, Verdict
 
 MARKS = {"ok": "✓", FAULT: "✗", WARNING: "!", UNKNOWN: "?"}
+SHADES = ((0.7, "░"), (0.4, "▒"), (0.15, "▓"), (-1.0, "█"))
 INDENT = " " * 8
 
 
@@ -37,6 +40,23 @@ def _whole(finding: Finding, word: str) -> Iterator[str]:
     if finding.fix:
         yield f"fix     {finding.fix}"
     yield f"{INDENT}more: {DOCS}#{finding.cause}"
+
+
+def heat(answers: Answers) -> Iterator[str]:
+    """Every pair's rate as a picture: darker is slower, against the median."""
+    known = bandwidth.rates(answers)
+    if not known:
+        return
+    middle = statistics.median(known.values())
+    width = max([len(host) for host in answers.told] + [7])
+    yield f"{'Mbit/s':<{width + 6}}" + " ".join(f"{host:>{width + 2}}" for host in answers.told) + "   (to)"
+    for source in answers.told:
+        cells = []
+        for target in answers.told:
+            rate = known.get((source, target))
+            shade = " " if rate is None else next(mark for part, mark in SHADES if rate >= part * middle)
+            cells.append(f"{'-' if rate is None else f'{rate:.0f}':>{width}} {shade}")
+        yield f"from {source:<{width + 1}}" + " ".join(cells)
 
 
 def matrix(answers: Answers) -> Iterator[str]:

@@ -10,19 +10,25 @@ from dataclasses import replace
 from typing import Any
 
 from deploy.errors import DeployError
-from deploy.preflight import prediction, targets
+from deploy.preflight import bandwidth, prediction, targets
 from deploy.preflight.answers import Answers, Link
 from deploy.preflight.want import TORCHRUN, Want
 from deploy.preflight_stream import ProbeStream
 
-FACTS_S, LISTEN_S, CONNECT_S, CLOCK_S = 25.0, 8.0, 12.0, 5.0
+FACTS_S, LISTEN_S, CONNECT_S, CLOCK_S, RATE_S = 25.0, 8.0, 12.0, 5.0, 25.0
 CLOCK_ROUNDS = 3
 
 
-def examine(shells: Sequence[ProbeStream], want: Want, faults: Mapping[str, tuple[str, str]] | None = None) -> Answers:
+def examine(
+    shells: Sequence[ProbeStream],
+    want: Want,
+    faults: Mapping[str, tuple[str, str]] | None = None,
+    measure: bool = False,
+) -> Answers:
     """All phases with the probes of the hosts, in their order (the first is the master).
 
     faults: hosts that have no probe at all, with slug and words. A probe that fails on the way is a fault too.
+    measure: also every pair's rate.
     """
     began, run = time.monotonic(), secrets.token_hex(8)
     talk = _Talk(shells)
@@ -37,6 +43,8 @@ def examine(shells: Sequence[ProbeStream], want: Want, faults: Mapping[str, tupl
     clocks = _clocks(talk)
     answers = replace(answers, links=_connect(talk, answers), clocks=clocks)
     answers = replace(answers, links=(*answers.links, *_rates(talk, answers)))
+    if measure:
+        answers = replace(answers, links=(*answers.links, *_bandwidth(talk, answers)))
     failed = {host for link in answers.links if not link.ok or link.again for host in (link.source, link.target)}
     rules = talk.ask(lambda host: {"do": "firewall"}, LISTEN_S, failed) if failed else {}
     answers = replace(answers, control={host: {"firewall": said} for host, said in rules.items()})
@@ -82,6 +90,20 @@ def _rates(talk: _Talk, answers: Answers) -> list[Link]:
             said = talk.ask(lambda _, one=call: {"do": "connect", "targets": [one]}, CONNECT_S, [host])  # type: ignore[misc]
             found += [targets.link(host, call, result) for result in said.get(host, {}).get("results", ())]
     return found
+
+
+def _bandwidth(talk: _Talk, answers: Answers) -> list[Link]:
+    """All pairs, in rounds in which no host has two calls."""
+    found = [link for pairs in bandwidth.rounds(answers.told) for link in _round(talk, answers, pairs)]
+    slow = bandwidth.again(replace(answers, links=tuple(found)))
+    return found + [link for pair in slow for link in _round(talk, answers, [pair])]
+
+
+def _round(talk: _Talk, answers: Answers, pairs: Sequence[tuple[str, str]]) -> list[Link]:
+    """One call of each pair, all at once."""
+    calls = {pair[0]: call for pair in pairs if (call := bandwidth.call(answers, pair))}
+    said = talk.ask(lambda host: {"do": "connect", "targets": [calls[host]]}, RATE_S, list(calls)) if calls else {}
+    return [targets.link(host, calls[host], answer["results"][0]) for host, answer in said.items()]
 
 
 def _clocks(talk: _Talk) -> dict[str, tuple[float, float]]:

@@ -26,6 +26,7 @@ STYLES, BACKENDS = ("muster", "torchrun"), ("gloo", "nccl")
         "port": "the rendezvous port (default: 29500, or the next free one)",
         "backend": "gloo or nccl (default: nccl where there are GPUs)",
         "nc": "also the matrix that `nc -vz` would give, from each host to each",
+        "bandwidth": "measure every pair, in rounds that do not disturb each other; show the matrix",
         "quick": "no real all_reduce at the end",
         "strict": "warnings end with code 1",
         "json": "the verdict as one JSON object on standard output",
@@ -42,6 +43,7 @@ def preflight(
     port: str = "",
     backend: str = "gloo",
     nc: bool = False,
+    bandwidth: bool = False,
     quick: bool = False,
     strict: bool = False,
     json: bool = False,
@@ -60,11 +62,15 @@ def preflight(
         path = Path(cluster) if cluster else Path("cluster.toml")
         known = inventory.load(hosts, path if cluster or (not hosts and path.is_file()) else None)
         want = Want(style=style, endpoint=endpoint, port=int(port or 29500), backend=backend)  # type: ignore[arg-type]
-        answers, verdict = preflight_launch.preflight(known, image, want, proof=not quick)
+        answers, verdict = preflight_launch.preflight(known, image, want, not quick, bandwidth)
         if keep:
             Path(keep).write_text(jsons.dumps(answers.json()))
         report.data({**verdict.json(), **({"nc": list(preflight_lines.matrix(answers))} if nc else {})})
-        for line in [*preflight_lines.told(verdict), *(preflight_lines.matrix(answers) if nc else ())]:
+        for line in [
+            *preflight_lines.told(verdict),
+            *(preflight_lines.matrix(answers) if nc else ()),
+            *preflight_lines.heat(answers),
+        ]:
             report.text(line)
         if not verdict.ok:
             return REFUSED

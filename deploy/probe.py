@@ -97,7 +97,8 @@ class Answer:
             piece = rest
         self.left -= len(piece)
         if self.size and self.left <= 0:
-            self.out += b"got\n" + bytes(self.size)
+            # A view: of a large payload no piece is copied when the rest is sent.
+            self.out = memoryview(bytes(self.out) + b"got\n" + bytes(self.size))
             self.size = 0
         return None
 
@@ -162,7 +163,10 @@ class Dial:
                 piece = self.socket.recv(1 << 18)
                 if not piece:
                     return self.end({"silent": "stranger"}.get(self.stage, "reset"))
-                self.data += piece
+                if self.stage == "stall-receive":
+                    self.back += len(piece)
+                else:
+                    self.data += piece
                 self.understand()
         except BlockingIOError:
             pass
@@ -185,11 +189,11 @@ class Dial:
                 return self.end("other-run")
             if not self.size:
                 return self.end("ok")
-            self.out, self.stage, self.sent_at = bytes(self.size), "stall-send", time.monotonic()
+            self.out, self.stage, self.sent_at = memoryview(bytes(self.size)), "stall-send", time.monotonic()
         if self.stage == "stall-send" and self.data.startswith(b"got\n"):
-            self.data, self.stage = self.data[4:], "stall-receive"
+            self.data, self.stage, self.back = b"", "stall-receive", len(self.data) - 4
             self.result["send_s"] = round(time.monotonic() - self.sent_at, 5)
-        if self.stage == "stall-receive" and len(self.data) >= self.size:
+        if self.stage == "stall-receive" and self.back >= self.size:
             self.result["both_s"] = round(time.monotonic() - self.sent_at, 5)
             return self.end("ok")
         return None

@@ -198,11 +198,8 @@ def leftovers():
     rows, uptime = [], float(text("/proc/uptime").split()[0] or 0)
     for pid in filter(str.isdigit, os.listdir("/proc")):
         command = text("/proc/%s/cmdline" % pid).replace("\0", " ").strip()
-        if (
-            int(pid) == os.getpid()
-            or namespace(pid) != namespace("self")
-            or not re.search(r"torchrun|torch\.distributed\.(run|launch)|trainer\.agent", command)
-        ):
+        known = re.search(r"torchrun|torch\.distributed\.(run|launch)|trainer\.agent", command)
+        if not known or int(pid) == os.getpid() or namespace(pid) != namespace("self"):
             continue
         stat = text("/proc/%s/stat" % pid).rpartition(")")[2].split()
         if len(stat) > 19:

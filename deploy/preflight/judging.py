@@ -10,7 +10,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from deploy.preflight import clocks, control, gpus, interfaces, links, mtu, names, ports, quality, resources, software
+from deploy.preflight import (
+    bandwidth,
+    clocks,
+    control,
+    gpus,
+    interfaces,
+    links,
+    mtu,
+    names,
+    ports,
+    quality,
+    resources,
+    software,
+)
 from deploy.preflight.answers import Answers
 from deploy.preflight.verdict import FAULT, GROUPS, UNKNOWN, WARNING, Finding, Verdict
 
@@ -22,6 +35,7 @@ CHECKS: tuple[Check, ...] = (
     interfaces.check,
     links.check,
     mtu.check,
+    bandwidth.check,
     quality.check,
     clocks.check,
     software.check,
@@ -45,6 +59,7 @@ EXPLAINS = {
     "interface-no-address": {"no-route", "host-unreachable", "all-ports-dropped"},
     "mtu-blackhole": {"link-slow", "link-loss"},
     "link-loss": {"link-slow", "mtu-blackhole"},
+    "link-slow": {"link-loss"},
     "few-ports": {"no-route", "host-unreachable", "data-ports-rejected"},
     "endpoint-foreign": {"rendezvous-dropped", "rendezvous-rejected", "wrong-machine", "no-route"},
     "endpoint-loopback": {"endpoint-twice", "endpoint-nobody"},

@@ -18,7 +18,8 @@ def check(answers: Answers) -> Iterator[Finding]:
     if len(answers.told) < 2:
         return
     yield from _loss(answers)
-    yield from _rate(answers)
+    if not any("bandwidth" in link.kinds for link in answers.links):  # which tells more
+        yield from _rate(answers)
 
 
 def _loss(answers: Answers) -> Iterator[Finding]:

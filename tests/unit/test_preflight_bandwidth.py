@@ -1,0 +1,52 @@
+"""Rounds in which no host is called twice, and who is slow in a matrix."""
+
+import pytest
+
+from deploy.preflight import Answers, Want, bandwidth
+from deploy.preflight.answers import Link
+
+
+@pytest.mark.parametrize("count", [2, 3, 4, 7, 8, 16, 33])
+def test_every_pair_meets_once_and_no_host_twice_in_a_round(count):
+    hosts = [f"h{number}" for number in range(count)]
+    rounds = list(bandwidth.rounds(hosts))
+    assert len(rounds) == count - 1 + count % 2
+    for pairs in rounds:
+        called = [host for pair in pairs for host in pair]
+        assert len(called) == len(set(called))
+    met = [frozenset(pair) for pairs in rounds for pair in pairs]
+    assert len(met) == len(set(met)) == count * (count - 1) // 2
+
+
+def matrix(slow, count=5, fast=9000.0, bad=900.0):
+    """Answers in which the directed links that `slow` picks are ten times slower."""
+    hosts, links, size = [f"h{number}" for number in range(count)], [], bandwidth.SIZE
+    for pairs in bandwidth.rounds(hosts):
+        for one, other in pairs:
+            there, back = (8e-6 * size / (bad if slow(*ends) else fast) for ends in ((one, other), (other, one)))
+            more = {"host": other, "size": size, "send_s": there, "both_s": there + back}
+            links.append(Link(one, other, "10.0.0.1", 40000, ("bandwidth",), "ok", **more))
+    return Answers(Want(), tuple(hosts), facts={host: {} for host in hosts}, links=tuple(links))
+
+
+def test_rates_are_read_in_both_directions():
+    known = bandwidth.rates(matrix(lambda one, other: (one, other) == ("h1", "h2")))
+    assert known["h1", "h2"] == pytest.approx(900)
+    assert known["h2", "h1"] == pytest.approx(9000)
+    assert len(known) == 20
+
+
+@pytest.mark.parametrize("host", ["h0", "h3", "h4"])
+def test_a_slow_host_is_named_and_not_its_links(host):
+    found = list(bandwidth.check(matrix(lambda one, other: other == host)))
+    assert [(one.hosts, one.link) for one in found] == [((host,), None)]
+    assert "receives slowly: 900 Mbit/s" in found[0].text
+
+
+def test_a_slow_link_is_named_with_its_direction():
+    found = list(bandwidth.check(matrix(lambda one, other: (one, other) == ("h3", "h1"))))
+    assert [(one.link, one.direction) for one in found] == [(("h3", "h1"), "one-way")]
+
+
+def test_an_even_matrix_has_no_finding():
+    assert list(bandwidth.check(matrix(lambda one, other: False))) == []

@@ -1,0 +1,89 @@
+"""The probe as it is sent: one text, questions and answers, and an end of its own."""
+
+import os
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from deploy import preflight_stream
+from deploy.errors import DeployError
+from deploy.preflight_local import LocalProbe
+from tests.waiting import alive, until
+
+
+@pytest.fixture
+def probe():
+    """A probe of this machine that knows who it is."""
+    with LocalProbe("here", [sys.executable]) as started:
+        started.send({"do": "facts", "run": "r1", "host": "here", "gpus": False})
+        started.facts = started.read(20)
+        yield started
+
+
+def listen(probe):
+    """A port that the probe listens on."""
+    probe.send({"do": "listen", "range": [20000, 60000], "samples": 1})
+    return probe.read(20)["sampled"][0]
+
+
+def dial(probe, port, **more):
+    """What became of one call."""
+    probe.send({"do": "connect", "targets": [{"id": 0, "address": "127.0.0.1", "port": port, "wait": 5, **more}]})
+    return probe.read(20)["results"][0]
+
+
+def test_it_is_one_text_that_old_pythons_can_read():
+    text = preflight_stream.text().decode()
+    assert "deploy.probe_facts" not in text
+    compile(text, "probe", "exec", dont_inherit=True)
+    assert not any(words in text for words in ("match ", ":=", "removeprefix"))
+
+
+def test_facts_are_those_of_this_machine(probe):
+    assert probe.facts["hostname"] == socket.gethostname()
+    assert ["127.0.0.1", 8] in probe.facts["interfaces"]["lo"]["addresses"]
+    assert probe.facts["software"]["python"] == sys.version.split()[0]
+
+
+def test_a_listener_of_ours_is_told_by_its_token(probe):
+    result = dial(probe, listen(probe), size=1 << 20)
+    assert (result["outcome"], result["host"], result["seen"]) == ("ok", "here", "127.0.0.1")
+    assert result["both_s"] >= result["send_s"] > 0
+
+
+def test_nobody_a_stranger_and_a_silent_one_are_told_apart(probe):
+    with socket.create_server(("127.0.0.1", 0)) as silent, socket.create_server(("127.0.0.1", 0)) as free:
+        gone = free.getsockname()[1]
+        free.close()
+        assert dial(probe, gone)["outcome"] == "refused"
+        assert dial(probe, silent.getsockname()[1], wait=0.5)["outcome"] == "silent"
+    line = (
+        "import socket as s; a = s.create_server(('', 0)); print(a.getsockname()[1], flush=True); c = a.accept()[0]; "
+    )
+    server = subprocess.Popen([sys.executable, "-c", line + "c.sendall(b'SSH-2.0-x\\n')"], stdout=subprocess.PIPE)
+    assert dial(probe, int(server.stdout.readline()))["outcome"] == "stranger"
+    server.wait()
+    server.stdout.close()
+
+
+def test_a_port_that_is_taken_is_told_with_its_holder(probe):
+    with socket.create_server(("", 0)) as taken:
+        port = taken.getsockname()[1]
+        probe.send({"do": "listen", "ports": [port], "range": [20000, 60000], "samples": 0})
+        failed = probe.read(20)["failed"][str(port)]
+    assert failed["error"] == "in use"
+    assert f"(pid {os.getpid()})" in failed["holder"]
+
+
+def test_it_ends_when_nobody_asks_any_more():
+    started = LocalProbe("here", [sys.executable])
+    pid = started._process.pid
+    started.close()
+    until(lambda: not alive(pid), "the probe to end")
+
+
+def test_a_python_that_is_not_there_is_told():
+    with pytest.raises(DeployError, match="nowhere"), LocalProbe("nowhere", ["sh", "-c", "exit 3"]) as started:
+        started.read(5)
