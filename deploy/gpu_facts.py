@@ -66,7 +66,7 @@ def parse(lines: Iterable[str]) -> Gpus:
     read = [(row, parse_gpu(row)) for row in rows.get("gpu", ())]
     strange = [row for row, gpu in read if gpu is None and row]
     names = {words[0]: words[1:] for row in rows.get("container", ()) if len(words := row.split()) > 1}
-    users = dict(_pairs(rows.get("user", ())))
+    users = {pid: _user(rest) for pid, rest in _pairs(rows.get("user", ()))}
     inside = dict(_pairs(rows.get("cgroup", ())))
     found: dict[str, list[Holder]] = {}
     for row in rows.get("app", ()):
@@ -120,6 +120,12 @@ def _container(cgroup: str, names: dict[str, list[str]]) -> tuple[str, str]:
     known = next((one for one in ids if one in names), ids[-1])
     name, run, *_ = [*names.get(known, [known[:12]]), "", ""]
     return name, run
+
+
+def _user(text: str) -> str:
+    """`alice 1001`; a user of a container is often none of the host's, and has a number alone."""
+    name, _, number = text.partition(" ")
+    return f"uid {number}" if name == "UNKNOWN" else name
 
 
 def _pairs(rows: Iterable[str]) -> list[tuple[str, str]]:

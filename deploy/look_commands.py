@@ -66,7 +66,7 @@ apps=$(ask --query-compute-apps=gpu_uuid,pid,used_memory,process_name) || {{ ech
 printf '%s\\n' "$apps" | sed 's/^/app /'
 printf '%s\\n' "$apps" | cut -d, -f2 | sort -u | while read -r pid; do
     [ -d "/proc/$pid" ] || continue
-    echo "user $pid $(stat -c %U "/proc/$pid" 2>/dev/null)"
+    echo "user $pid $(stat -c '%U %u' "/proc/$pid" 2>/dev/null)"
     echo "cgroup $pid $(tr '\\n' ' ' <"/proc/$pid/cgroup" 2>/dev/null)"
 done
 docker ps --no-trunc --format 'container {{{{.ID}}}} {{{{.Names}}}} {{{{.Label "muster.run"}}}}' 2>/dev/null

@@ -22,7 +22,7 @@ def test_holders_have_their_user_their_container_and_their_run():
     ours, other = busy.holders
     assert (ours.pid, ours.memory_mib, ours.user) == (4711, 61230, "alice")
     assert (ours.container, ours.run) == ("muster-2026-11-21-0311-train", "2026-11-21-0311-train")
-    assert (other.user, other.process) == ("bob", "python, with a comma")
+    assert (other.user, other.process) == ("uid 10001", "python, with a comma")
     assert other.container == "9b1d3f5a7c9e", "a container this engine does not list is named by its short id"
     assert other.run == ""
     assert (busy.busy, busy.used_mib, busy.total_mib) == (97, 73411, 81559)
