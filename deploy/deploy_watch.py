@@ -39,7 +39,7 @@ _PATHS = re.compile(r"(nodes|outcome|ranks)/[\w-][\w.-]*\.jsonl?|(config|environ
 
 
 class Mirror:
-    """What one host tells, written into the local run folder."""
+    """What one host tells, written into the local run folder. `away`: its engine does not answer."""
 
     def __init__(self, run_dir: Path, node: str) -> None:
         self._dir, self._node = run_dir, node
@@ -47,7 +47,7 @@ class Mirror:
         self.state = NodeState(node, "waiting")
         self.over = False
         self._heard = time.monotonic()
-        self._life, self._away = "", False
+        self._life, self.away = "", False
         self._stamp = self._known = ""
         self._console = run_dir / "logs" / f"{node}.log"
         self._console.parent.mkdir(exist_ok=True)
@@ -74,7 +74,7 @@ class Mirror:
             self._take_state(rest)
         elif what in ("doc", "add"):
             self._take_file(what, rest.split(" "))
-        if not self._away:
+        if not self.away:
             self._heard = time.monotonic()
 
     def _take_console(self, line: str) -> None:
@@ -88,8 +88,8 @@ class Mirror:
             console.write(line + "\n")
 
     def _take_state(self, text: str) -> None:
-        self._away = text == "away"
-        if self._away:
+        self.away = text == "away"
+        if self.away:
             return
         if text == "gone":
             self.state, self.over = NodeState(self._node, "exited", 128 + 9, self.state.restarts), True
@@ -152,6 +152,7 @@ class HostsGround:
         self._mirrors = {host: Mirror(run_dir, node) for host, node in nodes.items()}
         self._lost_after_s = float(os.environ.get("MUSTER_LOST_AFTER_S", LOST_AFTER_S))
         self._step, self._moved = 0, time.monotonic()
+        self._silent: set[str] = set()
         self._closed = threading.Event()
         for host in self._mirrors:
             threading.Thread(target=self._follow, args=(host,), daemon=True, name=f"muster-follow-{host}").start()
@@ -167,8 +168,18 @@ class HostsGround:
         return [host for host, mirror in self._mirrors.items() if mirror.unseen_s() > UNSEEN_S]
 
     def states(self, state: State) -> list[NodeState]:
-        """How each node stands. One whose host the run waits for in vain is lost; nothing is, while ranks train on."""
+        """How each node stands. One whose host the run waits for in vain is lost; none is, while ranks train on.
+
+        Raises DeployError when no host was in sight for too long: the run is left alone.
+        """
         mirrors = list(self._mirrors.values())
+        self._tell_silent()
+        cut_off_s = min(mirror.unseen_s() for mirror in mirrors)
+        if cut_off_s > self._lost_after_s:
+            raise DeployError(
+                f"no host of {self._run} was in sight for {cut_off_s:.0f} s; it may go on there",
+                f"look again: fab attach --hosts {','.join(self._mirrors)} --run {self._run}",
+            )
         if self._script or self.out_of_sight or any(mirror.state.state == "waiting" for mirror in mirrors):
             # A script says nothing of itself; and a run that waits for a host that boots is not silent for long.
             state.last_sign = time.time()
@@ -176,6 +187,12 @@ class HostsGround:
         if step != self._step:
             self._step, self._moved = step, time.monotonic()
         return [self._judged(mirror, mirrors, bool(state.verdicts)) for mirror in mirrors]
+
+    def _tell_silent(self) -> None:
+        silent = {host for host, mirror in self._mirrors.items() if mirror.away and mirror.unseen_s() > UNSEEN_S}
+        for host in sorted(silent - self._silent):
+            self._say(f"{host}: the Docker engine there does not answer; looking again")
+        self._silent = silent
 
     def _judged(self, mirror: Mirror, mirrors: Sequence[Mirror], verdict: bool) -> NodeState:
         seen, others = mirror.state, [other for other in mirrors if other is not mirror]

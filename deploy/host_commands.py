@@ -10,9 +10,11 @@ from collections.abc import Sequence
 
 _STATE = '{"Status":{{json .State.Status}},"ExitCode":{{json .State.ExitCode}},"StartedAt":{{json .State.StartedAt}}}'
 CONTAINER_LINE = '{"name":{{json .Name}},"labels":{{json .Config.Labels}},"state":' + _STATE + "}"
+# One that is removed between the two commands is no fault, an engine that goes silent is.
 _CONTAINERS = f"""
-containers=$(docker ps --all --quiet --filter "label=$label")
-[ -z "$containers" ] || docker inspect --format 'container {CONTAINER_LINE}' $containers
+containers=$(docker ps --all --quiet --filter "label=$label") || exit
+[ -z "$containers" ] || docker inspect --format 'container {CONTAINER_LINE}' $containers 2>/dev/null ||
+    docker ps --quiet >/dev/null
 """
 _LOOK = f"""
 echo "time $(date +%s.%N)"; echo "home $HOME"; echo "ids $(id -u) $(id -g)"; echo "ssh $SSH_CONNECTION"
