@@ -51,7 +51,7 @@ class Trial:
 
 def try_fault(case, truth):
     """One trial of a case; a crash of ours is an answer that is wrong."""
-    with network.Lab(case.count, case.fault.families) as lab:
+    with fault.laboratory(case) as lab:
         expected = fault.inject(case, lab)
         if truth == job.FINE:
             expected = fault.Expected()

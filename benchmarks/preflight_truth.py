@@ -39,7 +39,7 @@ def said(case):
 
 def measure(case, folder, healthy_round_s=None):
     """One real job under one fault."""
-    with network.Lab(case.count, case.fault.families) as lab:
+    with fault.laboratory(case) as lab:
         if case.fault is not HEALTHY:
             fault.inject(case, lab)
         return job.run(lab, case.fault, Path(folder), healthy_round_s)

@@ -53,8 +53,17 @@ def _own(answers: Answers) -> Iterator[Finding]:
             (f"on {host}: getent ahosts {name} -> {shown}", f"so it would be reached at {pick.address}: {pick.how}"),
             "`socket.gaierror: Name or service not known`" if problem == "name-unresolvable" else LOOPBACK,
             _own_fix(answers, host, name, problem),
-            WARNING if problem == "link-local" and harmless else FAULT,
+            WARNING if (problem == "link-local" and harmless) or _calls_all(answers, host, problem) else FAULT,
         )
+
+
+def _calls_all(answers: Answers, host: str, problem: str) -> bool:
+    """Whether a loopback address does no harm: gloo calls from the larger address, so nobody calls this host at it."""
+    if problem != "name-loopback" or answers.want.backend != "gloo" or len(answers.plan.owners) != 1:
+        return False
+    mine = answers.plan.data[host].address
+    others = [answers.plan.data[other].address for other in answers.told if other != host]
+    return bool(mine) and all(address and prediction.connects(mine, address) for address in others)
 
 
 def _own_fix(answers: Answers, host: str, name: str, problem: str) -> str:

@@ -16,6 +16,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from tests.lab.network import Lab
+
 TORCHRUN, MUSTER = "torchrun", "muster"
 FOLDER = Path(__file__).resolve().parent / "faults"
 CATALOGUE: dict[str, Fault] = {}
@@ -41,6 +43,7 @@ class Fault:
     endpoint: str = "address"
     rendezvous: str = "c10d"
     families: str = "4"
+    net4: str = "10.77.0"
     also: tuple[str, ...] = ()
 
     @property
@@ -97,6 +100,11 @@ def case(one: Fault, count: int) -> Case:
     spread = zlib.crc32(f"{one.name}{count}".encode())
     place = {"first": 0, "all": 0, "last": count - 1, "other": 1 + spread % (count - 1)}.get(one.on, spread % count)
     return Case(one, count, place)
+
+
+def laboratory(one: Case) -> Lab:
+    """The hosts that this case is about, whole still."""
+    return Lab(one.count, one.fault.families, one.fault.net4)
 
 
 def inject(one: Case, lab) -> Expected:

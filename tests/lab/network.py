@@ -106,8 +106,8 @@ class Host:
 class Lab:
     """`hosts` hosts in one network, each knowing all names, nothing in their way. Each method breaks something."""
 
-    def __init__(self, hosts=2, families="4"):
-        self.families = families
+    def __init__(self, hosts=2, families="4", net4="10.77.0"):
+        self.families, self.net4 = families, net4
         self.mark = f"{PREFIX}{os.getpid()}-{next(_number)}-"
         self.switch = f"{self.mark}sw"
         self.count = hosts
@@ -140,8 +140,9 @@ class Lab:
         """One more network: a bridge in the switch, an interface `name` on every host. `net4`: `192.168.50`."""
         bridge = f"br-{name}"[:15]
         lines = [f"link add {bridge} type bridge", f"link set {bridge} up"]
-        lines += [f"address add {net4}.1/24 dev {bridge}"] if net4 else []
-        lines += [f"address add {net6}::1/64 dev {bridge} nodad"] if net6 else []
+        # The way out is in the cluster's own network; a second one has none.
+        lines += [f"address add {net4}.1/24 dev {bridge}"] if net4 and name == "eth0" else []
+        lines += [f"address add {net6}::1/64 dev {bridge} nodad"] if net6 and name == "eth0" else []
         must("ip", "-netns", self.switch, "-batch", "-", stdin="\n".join(lines) + "\n")
         for place, host in enumerate(self.hosts):
             port = f"{name}-{place}"[:15]
@@ -178,7 +179,7 @@ class Lab:
         must("ip", "netns", "add", self.switch)
         for place in range(self.count):
             name = f"gpu-{LETTERS[place]}" if place < len(LETTERS) else f"gpu-{place}"
-            addresses = {"4": f"10.77.0.{10 + place}", "6": f"fd77::{10 + place}"}
+            addresses = {"4": f"{self.net4}.{10 + place}", "6": f"fd77::{10 + place}"}
             space = f"{self.mark}{place}"
             must("ip", "netns", "add", space)
             folder = HOSTS_FILES / space
@@ -187,9 +188,9 @@ class Lab:
             kept = {family: addresses[family] for family in self.families}
             self.hosts.append(Host(name, space, kept))
             self.hosts[-1].ip("link set lo up")
-        self.network("eth0", "10.77.0" if "4" in self.families else "", "fd77" if "6" in self.families else "")
+        self.network("eth0", self.net4 if "4" in self.families else "", "fd77" if "6" in self.families else "")
         for host in self.hosts:
-            host.ip(*(["route add default via 10.77.0.1"] if "4" in self.families else []))
+            host.ip(*([f"route add default via {self.net4}.1"] if "4" in self.families else []))
             host.ip(*(["route add ::/0 via fd77::1"] if "6" in self.families else []))
         self.everybody_knows()
 
@@ -212,12 +213,13 @@ def remove(mark):
     for space in spaces():
         if space.startswith(mark):
             kill(space)
-            must("ip", "netns", "del", space)
+            # Another laboratory may be removing the same rest at the same time.
+            subprocess.run(["ip", "netns", "del", space], capture_output=True)
     for folder in HOSTS_FILES.glob(f"{mark}*"):
-        shutil.rmtree(folder)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def kill(space):
     """End what runs in a namespace; a process may start another while we look."""
-    while pids := must("ip", "netns", "pids", space).split():
+    while pids := subprocess.run(["ip", "netns", "pids", space], capture_output=True, text=True).stdout.split():
         subprocess.run(["kill", "-9", *pids], capture_output=True)

@@ -20,7 +20,7 @@ QUICK = ("rendezvous_port_dropped", "only_the_rendezvous_port_open_rejecting", "
 @pytest.mark.parametrize("name", QUICK)
 def test_preflight_names_the_cause_and_the_host(ground, name):
     case = fault.case(fault.catalogue()[name], 3)
-    with network.Lab(case.count, case.fault.families) as lab:
+    with fault.laboratory(case) as lab:
         expected = fault.inject(case, lab)
         verdict, _ = trial.preflight(lab, case.fault)
     assert trial.says_the_cause(verdict, expected), verdict.json()

@@ -71,12 +71,12 @@ def data_ports_rejected_on_the_first_plain(lab, host):
     only(host, PORT, way="REJECT")
 
 
-@fault("host-unreachable", on="last")
+@fault("host-unreachable", on="last", also=("all-ports-dropped",))
 def one_host_drops_all(lab, host):
     host.firewall("INPUT -i eth0 -j DROP", "OUTPUT -o eth0 -j DROP")
 
 
-@fault("host-unreachable", on="first")
+@fault("host-unreachable", on="first", also=("all-ports-dropped",))
 def first_host_drops_all(lab, host):
     host.firewall("INPUT -i eth0 -j DROP")
 
@@ -86,7 +86,7 @@ def host_accepts_ssh_only(lab, host):
     only(host, 22)
 
 
-@fault("host-unreachable", on="last", also=("no-route",))
+@fault("host-unreachable", on="last", also=("no-route", "all-ports-dropped"))
 def cable_pulled_at_the_switch(lab, host):
     for other in lab.hosts:
         if other is not host:
@@ -117,7 +117,17 @@ def one_way_for_new_connections(lab, host):
     return Link(first.name, host.name)
 
 
-@fault("host-unreachable", on="last", also=("no-route",))
+@fault("data-ports-dropped", on="last", also=("all-ports-dropped",))
+def inbound_dropped_on_the_one_that_is_called(lab, host):
+    """The first host's address is the larger one here: it calls, and the last must listen."""
+    lab.hosts[0].ip(f"address del {lab.hosts[0].address}/24 dev eth0", "address add 10.77.0.200/24 dev eth0")
+    lab.hosts[0].ip("route replace default via 10.77.0.1")
+    lab.hosts[0].addresses["4"] = "10.77.0.200"
+    lab.everybody_knows()
+    only(host, 22)
+
+
+@fault("host-unreachable", on="last", also=("no-route", "all-ports-dropped"))
 def two_peers_cut_from_each_other(lab, host):
     before = lab.hosts[-2]
     lab.wire_drops(host, before)

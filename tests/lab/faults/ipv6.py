@@ -38,6 +38,8 @@ def names_of_different_families(lab, host):
 
 @fault("link-local", on="last", style=TORCHRUN, families="46", also=("family-mixed", "interface-no-address"))
 def interface_with_link_local_only(lab, host):
+    # Another number of the interface, as machines differ: a link-local address is sent with it.
+    host.ip("link add spare0 type bridge")
     lab.network("eth1", "", "")
     for each in lab.hosts:
         each.environment["GLOO_SOCKET_IFNAME"] = "eth1"

@@ -25,6 +25,17 @@ def debian_name_is_127_0_1_1_on_another(lab, host):
     own_name_is_loopback(lab, host)
 
 
+# Of two nodes the one with the larger address calls the other: 127.0.1.1 is larger than 10.77.0.10, and gets through.
+@fault("name-loopback", on="other", style=TORCHRUN, net4="192.168.7")
+def debian_name_is_127_0_1_1_on_another_in_192_168(lab, host):
+    own_name_is_loopback(lab, host)
+
+
+@fault("name-loopback", on="first", net4="192.168.7", **NAMED)
+def debian_name_is_127_0_1_1_endpoint_by_name_in_192_168(lab, host):
+    own_name_is_loopback(lab, host)
+
+
 @fault("name-loopback", on="all", style=TORCHRUN, rendezvous="static")
 def debian_name_is_127_0_1_1_everywhere_static(lab, host):
     for each in lab.hosts:
