@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -98,8 +99,10 @@ def test_a_run_of_ours_shows_its_step_its_rate_and_its_last_line_on_every_host(c
     shown = control.fab("status").stdout
     assert f"{control.run}   up " in shown
     assert "samples/s" in shown
-    for host in control.hosts:  # not by `fab stop`, which would take the containers away
-        control.rack.on(host, f"docker kill --signal TERM muster-{control.run}")
+    # Not by `fab stop`, which would take the containers away.
+    stop = f"docker kill --signal INT muster-{control.run}"
+    with ThreadPoolExecutor() as pool:
+        assert all(pool.map(lambda host: control.rack.on(host, stop), control.hosts))
     waiting.until(control.ended, "the run to stop", 120)
     assert {row["word"] for row in control.ours().values()} == {"stopped"}
     (listed,) = [row for row in control.rows("runs") if row["run"] == control.run]
@@ -175,9 +178,14 @@ def test_gigabytes_pass_through_in_bounded_memory(control, tmp_path):
         )
         _, status, used = os.wait4(logs.pid, 0)
     assert os.waitstatus_to_exitcode(status) == 0
-    assert (tmp_path / "out").stat().st_size > 2 * LINES * WIDTH
+    # Of a script that outruns whoever follows it the engine itself forgets: it keeps two files of 50 MB for a node.
+    assert (tmp_path / "out").stat().st_size > LINES * WIDTH
     with (tmp_path / "out").open() as lines:
-        assert sum(line.endswith(" over\n") for line in lines) == 2
+        told = [line.split(" ", 4)[:4] for line in lines]
+    for host in control.hosts:
+        own = [words[3] for words in told if words[0] == host]
+        assert own.pop() == "over\n"
+        assert [int(number) for number in own] == sorted(map(int, own))
     assert used.ru_maxrss / 1024 < MOST_MEMORY_MB
 
 
