@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from deploy.preflight import prediction
 from deploy.preflight.answers import Answers
-from deploy.preflight.verdict import WARNING, Finding, listed
+from deploy.preflight.verdict import FAULT, WARNING, Finding, listed
 
 TEXTS = {
     "interface-missing": (
@@ -51,9 +51,9 @@ def _picked(answers: Answers) -> Iterator[Finding]:
         fix = f"on {host}: export {variable}"
         if pick.problem == "interface-down":
             fix = f"on {host}: sudo ip link set {pick.interface} up"
-        yield Finding(
-            pick.problem, "interfaces", (host,), f"{host} {text}", (f"{pick.how}; it has {have}",), symptom, fix
-        )
+        harmless = pick.problem == "interface-loopback" and not nccl and not prediction.called(answers.plan.data, host)
+        level, shown = WARNING if harmless else FAULT, (f"{pick.how}; it has {have}",)
+        yield Finding(pick.problem, "interfaces", (host,), f"{host} {text}", shown, symptom, fix, level)
 
 
 def _families(answers: Answers) -> Iterator[Finding]:

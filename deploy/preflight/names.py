@@ -32,9 +32,6 @@ def check(answers: Answers) -> Iterator[Finding]:
 
 
 def _own(answers: Answers) -> Iterator[Finding]:
-    local = {host for host, pick in answers.plan.data.items() if pick.problem == "link-local"}
-    # On one link, with the interfaces in the same order on all hosts, gloo gets through.
-    harmless = len(local) == len(answers.told) and answers.want.backend == "gloo"
     for host in answers.told:
         facts, pick = answers.facts[host], answers.plan.data[host]
         name, problem = str(facts["hostname"]), pick.problem if pick.problem in OWN else ""
@@ -53,17 +50,21 @@ def _own(answers: Answers) -> Iterator[Finding]:
             (f"on {host}: getent ahosts {name} -> {shown}", f"so it would be reached at {pick.address}: {pick.how}"),
             "`socket.gaierror: Name or service not known`" if problem == "name-unresolvable" else LOOPBACK,
             _own_fix(answers, host, name, problem),
-            WARNING if (problem == "link-local" and harmless) or _calls_all(answers, host, problem) else FAULT,
+            WARNING if _harmless(answers, host, problem) else FAULT,
         )
 
 
-def _calls_all(answers: Answers, host: str, problem: str) -> bool:
-    """Whether a loopback address does no harm: gloo calls from the larger address, so nobody calls this host at it."""
-    if problem != "name-loopback" or answers.want.backend != "gloo" or len(answers.plan.owners) != 1:
+def _harmless(answers: Answers, host: str, problem: str) -> bool:
+    """Whether gloo does without: the host with the larger address calls, so an address that nobody calls may be bad."""
+    if answers.want.backend != "gloo":
         return False
-    mine = answers.plan.data[host].address
-    others = [answers.plan.data[other].address for other in answers.told if other != host]
-    return bool(mine) and all(address and prediction.connects(mine, address) for address in others)
+    if problem == "link-local":
+        # On one link, with the interfaces in the same order on all hosts, gloo gets through.
+        return all(pick.problem == "link-local" for pick in answers.plan.data.values())
+    c10d = answers.want.style == TORCHRUN and answers.want.rendezvous == "c10d"
+    if c10d and prediction.takes_itself(answers.facts[host], answers.plan.endpoint) is None:
+        return False
+    return len(answers.plan.owners) == 1 and not prediction.called(answers.plan.data, host)
 
 
 def _own_fix(answers: Answers, host: str, name: str, problem: str) -> str:

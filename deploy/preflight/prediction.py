@@ -192,6 +192,13 @@ def connects(mine: str, theirs: str) -> bool:
     return one.version != other.version or int(one) > int(other)
 
 
+def called(data: Mapping[str, Pick], host: str) -> bool:
+    """Whether any peer opens gloo's connection to this host, or cannot tell because both have one address."""
+    mine = data[host].address
+    peers = [pick.address for name, pick in data.items() if name != host]
+    return not mine or any(not peer or peer == mine or connects(peer, mine) for peer in peers)
+
+
 def is_address(name: str) -> bool:
     """Whether this is an IP literal."""
     try:

@@ -10,6 +10,7 @@ from deploy.preflight.verdict import WARNING, Finding, listed
 
 # Shares of segments that had to be sent again. TCP loses most of its rate at a few percent.
 LOSS_FAULT, LOSS_WARN, FEWEST = 0.08, 0.02, 40
+LOSS_SMALL, FEW_SMALL = 0.04, 16
 SLOW_MBIT, SLOWISH_MBIT = 40.0, 100.0
 
 
@@ -23,7 +24,7 @@ def check(answers: Answers) -> Iterator[Finding]:
 
 
 def _loss(answers: Answers) -> Iterator[Finding]:
-    good = [link for link in answers.links if link.ok and link.source != link.target]
+    good = [link for link in answers.links if link.sent and link.source != link.target]
     pairs = {
         (one, other): _share([link for link in good if {link.source, link.target} == {one, other}])
         for number, one in enumerate(answers.told)
@@ -56,11 +57,17 @@ def _loss(answers: Answers) -> Iterator[Finding]:
     )
 
 
-def _share(links: Sequence[Link]) -> float:
+def loses_small_ones(answers: Answers) -> bool:
+    """Whether calls without a payload lose packets too, so that it is not their size."""
+    small = [link for link in answers.links if not link.size and link.sent and link.source != link.target]
+    return _share(small, FEW_SMALL) >= LOSS_SMALL
+
+
+def _share(links: Sequence[Link], fewest: int = FEWEST) -> float:
     """Segments sent again, and connections tried again, of all that were sent."""
     sent = sum(link.sent for link in links) + len(links)
     again = sum(link.again + link.tries - 1 for link in links)
-    return again / sent if sent >= FEWEST else 0.0
+    return again / sent if sent >= fewest else 0.0
 
 
 def _rate(answers: Answers) -> Iterator[Finding]:
