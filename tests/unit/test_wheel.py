@@ -1,49 +1,27 @@
 """`pip install .`: the control side alone, in an environment of its own, from a folder that is no checkout."""
 
-import os
-import shutil
 import subprocess
-import sys
 import zipfile
 from pathlib import Path
 
 import pytest
 
+from tests import installed as pip
+from tests.installed import run
+
 HOME = Path(__file__).resolve().parents[2]
 MOST_BYTES = 60e6
 
 
-def run(*command, cwd=None):
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "MUSTER_", "VIRTUAL"))}
-    return subprocess.run(command, cwd=cwd, env=kept, capture_output=True, text=True, timeout=240)
-
-
-def size(folder):
-    return sum(path.lstat().st_blocks * 512 for path in folder.rglob("*"))
-
-
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
-    """A wheel built from a copy, so that what setuptools leaves behind is not in the checkout."""
-    copy, out = tmp_path_factory.mktemp("copy"), tmp_path_factory.mktemp("wheel")
-    for name in ("deploy", "trainer", "requirements"):
-        shutil.copytree(HOME / name, copy / name, ignore=shutil.ignore_patterns("__pycache__", "*.whl"))
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(HOME / name, copy)
-    done = run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(out), str(copy))
-    assert done.returncode == 0, done.stderr
-    return next(out.glob("muster-*.whl"))
+    return pip.wheel(tmp_path_factory.mktemp("wheel"))
 
 
 @pytest.fixture(scope="module")
 def installed(wheel, tmp_path_factory):
     """The environment's `muster`, and what it weighs beyond Python and pip."""
-    home = tmp_path_factory.mktemp("installed") / "venv"
-    assert run(sys.executable, "-m", "venv", str(home)).returncode == 0
-    before = size(home)
-    done = run(str(home / "bin/pip"), "install", "--quiet", "--disable-pip-version-check", str(wheel))
-    assert done.returncode == 0, done.stderr
-    return home / "bin/muster", size(home) - before
+    return pip.install(wheel, tmp_path_factory.mktemp("installed") / "venv")
 
 
 def test_the_wheel_has_every_file_of_both_halves(wheel):

@@ -1,0 +1,40 @@
+"""`pip install .` as a user does it: a wheel from a copy of the code, in an environment of its own."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+HOME = Path(__file__).resolve().parents[1]
+
+
+def run(*command, cwd=None, **more):
+    """A command without what this shell's Python and Muster are told; gives what it did."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "MUSTER_", "VIRTUAL"))}
+    return subprocess.run(command, cwd=cwd, env={**kept, **more}, capture_output=True, text=True, timeout=300)
+
+
+def wheel(folder):
+    """The wheel, built in `folder` from a copy, so that what setuptools leaves behind is not in the checkout."""
+    copy = folder / "copy"
+    for name in ("deploy", "trainer", "requirements"):
+        shutil.copytree(HOME / name, copy / name, ignore=shutil.ignore_patterns("__pycache__", "*.whl"))
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(HOME / name, copy)
+    done = run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(folder), str(copy))
+    assert done.returncode == 0, done.stderr
+    return next(folder.glob("muster-*.whl"))
+
+
+def install(made, home):
+    """The `muster` of a new environment at `home`, and the bytes it takes there beyond Python and pip."""
+    assert run(sys.executable, "-m", "venv", str(home)).returncode == 0
+    before = _size(home)
+    done = run(str(home / "bin/pip"), "install", "--quiet", "--disable-pip-version-check", str(made))
+    assert done.returncode == 0, done.stderr
+    return home / "bin/muster", _size(home) - before
+
+
+def _size(folder):
+    return sum(path.lstat().st_blocks * 512 for path in folder.rglob("*"))
