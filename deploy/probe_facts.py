@@ -32,6 +32,14 @@ Interface._fields_ = [
 ]
 
 
+def number_of(name):
+    """The system's number of an interface: what a link-local address is sent with."""
+    try:
+        return socket.if_nametoindex(name)
+    except OSError:
+        return 0
+
+
 def interfaces():
     """By name: flags, MTU, addresses with prefix lengths in the system's own order."""
     libc, head, found = ctypes.CDLL(None, use_errno=True), ctypes.POINTER(Interface)(), {}
@@ -51,8 +59,9 @@ def interfaces():
                 entry["addresses"].append([address, sum(bin(byte).count("1") for byte in mask)])
         at = one.next
     libc.freeifaddrs(head)
-    for entry in found.values():
+    for name, entry in found.items():
         flags = entry.pop("flags")
+        entry["index"] = number_of(name)
         entry.update(up=bool(flags & UP), running=bool(flags & RUNNING), loopback=bool(flags & LOOPBACK))
         entry["point_to_point"] = bool(flags & POINT_TO_POINT)
     return found

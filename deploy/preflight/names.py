@@ -59,8 +59,10 @@ def _harmless(answers: Answers, host: str, problem: str) -> bool:
     if answers.want.backend != "gloo":
         return False
     if problem == "link-local":
-        # On one link, with the interfaces in the same order on all hosts, gloo gets through.
-        return all(pick.problem == "link-local" for pick in answers.plan.data.values())
+        # On one link, with an interface of the same number on all hosts, gloo gets through.
+        picks = answers.plan.data.items()
+        numbers = {answers.facts[one]["interfaces"].get(pick.interface, {}).get("index", 0) for one, pick in picks}
+        return len(numbers) == 1 and all(pick.problem == "link-local" for _, pick in picks)
     c10d = answers.want.style == TORCHRUN and answers.want.rendezvous == "c10d"
     if c10d and prediction.takes_itself(answers.facts[host], answers.plan.endpoint) is None:
         return False
