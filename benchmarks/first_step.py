@@ -1,0 +1,107 @@
+"""From the command to the first training step on three hosts that have the image: what does `fab deploy` add?
+
+    python -m benchmarks.first_step [--quick]
+
+Both run the same script in the same image: it joins the group, does one all_reduce, says when. Ours is `fab deploy`,
+preflight, locks and proof of the image included; the rival is `ssh host docker run ... torchrun` on the three hosts at
+once, by somebody who knows address, port and interface by heart. They take turns.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import statistics
+import subprocess
+import time
+import uuid
+from pathlib import Path
+from typing import Any
+
+from benchmarks import nodes, racks
+from benchmarks.figure import Row, alone, result, say, spread
+from benchmarks.venv import HOME
+
+BASE, NODES, MOST_RATIO, PORT = "muster-trainer:cpu", 3, 1.3, 29555
+FAB = HOME / ".venv" / "bin" / "fab"
+SCRIPT = """
+import time
+import torch
+import torch.distributed as dist
+dist.init_process_group("gloo")
+dist.all_reduce(torch.ones(1000))
+print(f"first step at {time.time():.3f}", flush=True)
+dist.destroy_process_group()
+"""
+_SAID = re.compile(r"first step at (\d+\.\d+)")
+
+
+def measure(quick: bool) -> dict[str, Any]:
+    """Seconds to the last rank's first step."""
+    ours, bare = [], []
+    with nodes.scratch() as scratch, racks.rack(NODES, "classic") as rack:
+        folder = scratch / f"first-{uuid.uuid4().hex[:6]}"
+        folder.mkdir()
+        (folder / "train.py").write_text(SCRIPT)
+        command = [str(FAB), "push", "--hosts", ",".join(rack.names), "--image", BASE]
+        subprocess.run(command, cwd=HOME, check=True, capture_output=True)
+        _deploy(rack, folder)
+        for repetition in range(2 if quick else 5):
+            ours.append(_deploy(rack, folder))
+            bare.append(_bare(rack, f"muster-{folder.name}:latest"))
+            say(f"{repetition + 1}: fab deploy {ours[-1]:.1f} s, ssh docker run {bare[-1]:.1f} s")
+    ratio = statistics.median(ours) / statistics.median(bare)
+    row = Row(
+        f"to the first step, image present, {NODES} hosts",
+        f"{spread(ours, '.1f')} s",
+        f"ssh docker run torchrun {spread(bare, '.1f')} s",
+        f"{ratio:.2f}x",
+        f"<= {MOST_RATIO}x",
+        ratio <= MOST_RATIO,
+    )
+    return result([row], [f"{len(ours)} repetitions; ours with preflight; all hosts share this machine's cores"])
+
+
+def _deploy(rack: racks.Rack, folder: Path) -> float:
+    run = f"first-{uuid.uuid4().hex[:8]}"
+    words = ["--image", BASE, "--folder", str(folder), "--run", "train.py", "--name", run]
+    began = time.time()
+    done = subprocess.run(
+        [str(FAB), "deploy", "--hosts", ",".join(rack.names), *words], cwd=HOME, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    said = "".join(path.read_text() for path in (HOME / "runs" / run / "logs").glob("*.log"))
+    shutil.rmtree(HOME / "runs" / run)
+    return _last(said) - began
+
+
+def _bare(rack: racks.Rack, image: str) -> float:
+    address = rack.on(rack.names[0], "hostname", "-i").split()[0]
+    began = time.time()
+    running = [
+        subprocess.Popen(
+            [
+                *rack.ssh(name),
+                "docker run --rm --network host --init --shm-size 1g -e GLOO_SOCKET_IFNAME=eth0 -e OMP_NUM_THREADS=1",
+                f"--entrypoint torchrun {image} --nnodes {NODES} --nproc-per-node 1 --node-rank {rank}",
+                f"--master-addr {address} --master-port {PORT} train.py",
+            ],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        for rank, name in enumerate(rack.names)
+    ]
+    said = [process.communicate(timeout=180)[0] for process in running]
+    assert not any(process.returncode for process in running), said
+    return _last("".join(said)) - began
+
+
+def _last(said: str) -> float:
+    times = [float(found) for found in _SAID.findall(said)]
+    assert len(times) == NODES, said
+    return max(times)
+
+
+if __name__ == "__main__":
+    alone(measure, __doc__)
