@@ -25,8 +25,10 @@ def run(hosts: Sequence[Host], ask: Callable[[str], bool] | None, dry_run: bool,
     with open_all(hosts) as opened:
         sessions = list(opened.all().values())
         plans = {host: bootstrap.decide(machine) for host, machine in _look(sessions).all().items()}
+        for host, plan in plans.items():
+            report.data({"host": host, "commands": [list(step.argv) for step in plan.steps], "by_hand": plan.by_hand})
         for line in told(plans):
-            print(line)
+            report.text(line)
         wanted = [session for session in sessions if plans[session.host.name].steps]
         left = any(plan.by_hand for plan in plans.values())
         if dry_run or not wanted:

@@ -8,17 +8,22 @@ from fabric import Connection, task
 
 from deploy import bootstrap_run
 from deploy.deploy_options import Options
-from deploy.deploy_tasks import WHERE, end
+from deploy.deploy_tasks import JSON, WHERE, end
 from deploy.errors import UsageError
 from deploy.report import Report
 
 
-@task(help={**WHERE, "yes": "do not ask", "dry-run": "print the commands, and do nothing"})  # type: ignore[untyped-decorator]
+@task(help={**WHERE, **JSON, "yes": "do not ask", "dry-run": "print the commands, and do nothing"})  # type: ignore[untyped-decorator]
 def bootstrap(
-    context: Connection, hosts: str = "", cluster: str = "", yes: bool = False, dry_run: bool = False
+    context: Connection,
+    hosts: str = "",
+    cluster: str = "",
+    yes: bool = False,
+    dry_run: bool = False,
+    json: bool = False,
 ) -> None:
     """Install Docker (NVIDIA's toolkit too, for a GPU) on Debian and Ubuntu."""
-    report = Report()
+    report = Report(json)
 
     def work() -> int:
         if not yes and not dry_run and not sys.stdin.isatty():
