@@ -13,6 +13,8 @@ MIB, GIB = 1 << 20, 1 << 30
 SHM_LEAST, SHM_NCCL, SHM_GOOD, FILES_GOOD = 4 * MIB, 64 * MIB, GIB, 4096
 DISK_LEAST, DISK_GOOD, MEMORY_LEAST, MEMORY_GOOD = 16 * MIB, GIB, 384 * MIB, 2 * GIB
 MEMLOCK_GOOD = 64 * MIB
+# torchrun and one rank of two nodes run with 24, and not with 20.
+FILES_LEAST = 24
 
 
 def check(answers: Answers) -> Iterator[Finding]:
@@ -72,18 +74,9 @@ def _memory(host: str, memory: dict[str, int], processes: int) -> Iterator[Findi
 def _limits(host: str, has: dict[str, Any], rdma: bool) -> Iterator[Finding]:
     soft, locked = has["nofile"][0], has["memlock"][0]
     if 0 <= soft < FILES_GOOD:
-        text = f"{host}: only {soft} open files allowed"
-        fix = "docker run --ulimit nofile=1048576"
-        yield Finding(
-            "open-files",
-            "resources",
-            (host,),
-            text,
-            (),
-            "`Too many open files` with many ranks or workers",
-            fix,
-            WARNING,
-        )
+        text, fix = f"{host}: only {soft} open files allowed", "docker run --ulimit nofile=1048576"
+        symptom, level = "`Too many open files` with many ranks or workers", WARNING if soft >= FILES_LEAST else "fault"
+        yield Finding("open-files", "resources", (host,), text, (), symptom, fix, level)
     if rdma and 0 <= locked < MEMLOCK_GOOD:
         text = f"{host}: RDMA needs locked memory, {locked // 1024} KiB are allowed"
         fix = "docker run --ulimit memlock=-1"
