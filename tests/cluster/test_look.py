@@ -90,9 +90,9 @@ def nvidia_smi(rack):
 
 def test_a_run_of_ours_shows_its_step_its_rate_and_its_last_line_on_every_host(control):
     control.deploy("--args", "--steps 1000000")
-    waiting.until(lambda: len(control.steps()) == 2, "steps", 120)
+    waiting.until(lambda: len(control.steps()) == 2, "steps", 300)
     before = control.steps()
-    waiting.until(lambda: all(step > before[host] for host, step in control.steps().items()), "progress")
+    waiting.until(lambda: all(step > before[host] for host, step in control.steps().items()), "progress", 120)
     for host, row in control.ours().items():
         assert (row["word"], row["node"], row["steps"]) == ("running", host, 1000000)
         assert row["samples_per_s"] > 0
