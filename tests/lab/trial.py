@@ -32,7 +32,15 @@ PLAIN_WORDS = {
     "few-ports": ("Cannot assign requested address", "EADDRINUSE"),
 }
 NC_S = 3
-OF_A_PATH = ("host-unreachable", "no-route", "mtu-blackhole", "data-ports-dropped")
+OF_A_PATH = (
+    "host-unreachable",
+    "no-route",
+    "mtu-blackhole",
+    "data-ports-dropped",
+    "all-ports-dropped",
+    "link-loss",
+    "link-slow",
+)
 
 
 def want(lab, run):
