@@ -12,8 +12,8 @@ NOT_MEASURED = """\
 - In-container probing switched off: the laboratory's hosts have no containers of their own.
 - Combinations of several faults at once.
 - Faults nobody here has thought of: the rules were written with these faults in view, so this score is an upper bound.
-  Where two causes say the same of what was done (`also` in `tests/lab/faults/`), either counts as right; of two hosts, both
-  ends of a broken path do.
+  Where two causes say the same of what was done (`also` in `tests/lab/faults/`), either counts as right; of two hosts,
+  both ends of a broken path do.
 """
 
 
