@@ -127,7 +127,8 @@ class State:
 
     def _on_started(self, event: Event) -> None:
         rank = int(event["rank"])
-        again = rank in self.ranks and self.ranks[rank].pid != event.get("pid")
+        # By its pid it cannot be told: each life of a container counts them from 1.
+        again = rank in self.ranks
         step = self.ranks[rank].step if again else 0
         self.ranks[rank] = RankView(rank, event["node"], int(event.get("pid", 0)), step)
         self.backend = event.get("backend", self.backend)

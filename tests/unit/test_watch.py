@@ -51,6 +51,11 @@ def test_the_first_failed_rank_outranks_those_that_stopped_with_it() -> None:
     assert (result.verdict, result.node, result.rank, result.from_ranks) == ("failed", "worker-1", 1, True)
 
 
+def test_a_rank_that_starts_again_under_the_same_pid_is_a_restart() -> None:
+    state = run_of(*training(240), {"kind": "started", "rank": 0, "node": "master", "pid": 100})
+    assert (state.restarts, state.step) == (1, 240)
+
+
 def test_the_first_to_fail_speaks_and_the_others_are_only_named() -> None:
     first = {**verdict("failed", "b", 1), "message": "train.py ended with code 3\n    last words"}
     result = from_verdicts([first, *(verdict("failed", node, 2) for node in "acdefg"), verdict("stopped", "h", 9)])
