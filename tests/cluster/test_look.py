@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -72,6 +73,7 @@ def control(rack):
     made.fab("down", "--run", made.run)
     for host in made.hosts:
         rack.on(host, f"rm -rf ~/.muster/runs/{made.run}")
+    shutil.rmtree(HOME / "runs" / made.run, ignore_errors=True)
 
 
 @pytest.fixture
