@@ -16,6 +16,7 @@ from deploy.preflight.want import TORCHRUN, Want
 from deploy.preflight_stream import ProbeStream
 
 FACTS_S, LISTEN_S, CONNECT_S, CLOCK_S, RATE_S = 25.0, 8.0, 12.0, 5.0, 25.0
+STANDS_STILL = ("silent", "stall-send", "stall-receive")
 CLOCK_ROUNDS = 3
 
 
@@ -74,12 +75,27 @@ def _listen(answers: Answers, host: str) -> dict[str, Any]:
 
 def _connect(talk: _Talk, answers: Answers) -> tuple[Link, ...]:
     wanted = {host: targets.targets(answers, host) for host in answers.told}
-    said = talk.ask(lambda host: {"do": "connect", "targets": wanted[host]}, CONNECT_S)
-    return tuple(
-        targets.link(host, wanted[host][result["id"]], result)
+    first = _called(talk, wanted)
+    # What opens and then stands still is a broken path, or a host too busy for so many calls at once: fewer will tell.
+    slow = {
+        host: [target for target in wanted[host] if first.get((host, target["id"]), {}).get("outcome") in STANDS_STILL]
         for host in answers.told
-        for result in sorted(said.get(host, {}).get("results", ()), key=lambda result: result["id"])
+    }
+    found = {**first, **(_called(talk, slow) if any(slow.values()) else {})}
+    return tuple(
+        targets.link(host, target, found[host, target["id"]])
+        for host in answers.told
+        for target in wanted[host]
+        if (host, target["id"]) in found
     )
+
+
+def _called(talk: _Talk, wanted: Mapping[str, list[dict[str, Any]]]) -> dict[tuple[str, int], dict[str, Any]]:
+    """What came of each call, by the caller and the target's number."""
+    said = talk.ask(
+        lambda host: {"do": "connect", "targets": wanted[host]}, CONNECT_S, [h for h in wanted if wanted[h]]
+    )
+    return {(host, result["id"]): result for host, one in said.items() for result in one.get("results", ())}
 
 
 def _rates(talk: _Talk, answers: Answers) -> list[Link]:
