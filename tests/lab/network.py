@@ -11,6 +11,7 @@ Everything carries the prefix `mlab<process id>-`; what a killed process left go
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import re
 import shutil
@@ -22,7 +23,7 @@ PREFIX = "mlab"
 HOSTS_FILES = Path("/etc/netns")
 _number = itertools.count()
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
-PORT = 29500
+PORT, FEW = 29500, 3
 
 
 def missing():
@@ -152,6 +153,22 @@ class Lab:
             host.ip(*own)
             wire = [f"link set {port} master {bridge} mtu {mtu}", f"link set {port} up"]
             must("ip", "-netns", self.switch, "-batch", "-", stdin="\n".join(wire) + "\n")
+        if self.count > FEW:
+            self._introduce(name, net4, net6)
+
+    def _introduce(self, name, net4, net6):
+        """Tell all hosts the others' hardware addresses.
+
+        The kernel's table of neighbours is one for all namespaces and holds 1024 by default: many hosts overflow it.
+        """
+        shown = [must("ip", "-netns", host.space, "-j", "link", "show", name) for host in self.hosts]
+        cards = [json.loads(text)[0]["address"] for text in shown]
+        for place, host in enumerate(self.hosts):
+            host.ip(*(
+                f"neigh replace {net}{10 + other} lladdr {card} dev {name} nud permanent"
+                for other, card in enumerate(cards) if other != place
+                for net in ([f"{net4}."] if net4 else []) + ([f"{net6}::"] if net6 else [])
+            ))  # fmt: skip
 
     def wire_drops(self, source, target, *match):
         """The switch drops what goes from one host's port to another's (an outside firewall, a security group)."""
