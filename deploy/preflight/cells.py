@@ -12,6 +12,7 @@ from deploy.preflight import prediction
 from deploy.preflight.answers import Answers, pairs
 
 Pair = tuple[str, str]
+MOST_LINKS = 3
 ALL, MEET, DATA = "all", "meet", "data"
 
 
@@ -86,6 +87,8 @@ def _singles(bad: list[Pair]) -> list[Blame]:
         seen.add(frozenset(pair))
         both = tuple(one for one in bad if set(one) == set(pair))
         found.append(Blame(pair if len(both) > 1 else (pair[1],), both, link=pair))
+    if len(found) > MOST_LINKS:  # no list of single links, but a network that is in pieces
+        return [Blame(tuple(sorted({host for pair in bad for host in pair})), tuple(bad))]
     return found
 
 
