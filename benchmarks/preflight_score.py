@@ -72,7 +72,8 @@ def _figures(trials, real, well, times, more):
     ]  # fmt: skip
     lines = ["| figure | measured | reach | |", "|---|---|---|---|"]
     lines += [f"| {what} | {value} | {reach} | {_met(good)} |" for what, value, reach, good in rows]
-    return "\n".join(["## Figures", "", *lines, "", "Command: `make bench-preflight`.", ""])
+    return "\n".join(["## Figures", "", *lines, "", "Command: `make bench-preflight`. Times: all hosts on this",
+                      f"one machine; its load was {times['load']:.0f} as they were begun.", ""])  # fmt: skip
 
 
 def _beside(real, harmless):
