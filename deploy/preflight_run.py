@@ -77,8 +77,9 @@ def _connect(talk: _Talk, answers: Answers) -> tuple[Link, ...]:
     wanted = {host: targets.targets(answers, host) for host in answers.told}
     first = _called(talk, wanted)
     # What opens and then stands still is a broken path, or a host too busy for so many calls at once: fewer will tell.
+    unsure = (*STANDS_STILL, "dropped") if len(answers.told) > targets.MANY else STANDS_STILL
     slow = {
-        host: [target for target in wanted[host] if first.get((host, target["id"]), {}).get("outcome") in STANDS_STILL]
+        host: [target for target in wanted[host] if first.get((host, target["id"]), {}).get("outcome") in unsure]
         for host in answers.told
     }
     found = {**first, **(_called(talk, slow) if any(slow.values()) else {})}
