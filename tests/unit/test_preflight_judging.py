@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from deploy.explain_signs import SIGNS
 from deploy.preflight import Answers, Finding, Want, judge
 from deploy.preflight.answers import Link, pairs
 from deploy.preflight.causes import CAUSES
@@ -163,7 +164,8 @@ def test_answers_survive_being_recorded():
 
 def test_every_cause_has_its_entry_and_no_entry_lacks_its_cause():
     text = (HOME / "docs/troubleshooting.md").read_text()
-    assert set(re.findall(r"^### (\S+)$", text, re.MULTILINE)) == CAUSES
+    explained = {sign.cause for sign in SIGNS} | {"script-error"}
+    assert set(re.findall(r"^### (\S+)$", text, re.MULTILINE)) == CAUSES | explained
 
 
 def test_a_cause_without_an_entry_cannot_be_told():
