@@ -24,7 +24,7 @@ STYLES, BACKENDS = ("muster", "torchrun"), ("gloo", "nccl")
         "style": "muster (as fab deploy starts a run) or torchrun (as you type it yourself)",
         "endpoint": "where the nodes shall meet: an address or a name (default: as fab deploy chooses)",
         "port": "the rendezvous port (default: 29500, or the next free one)",
-        "backend": "gloo or nccl (default: nccl where there are GPUs)",
+        "backend": "gloo or nccl: whose choices to foresee, and to prove (default: gloo)",
         "nc": "also the matrix that `nc -vz` would give, from each host to each",
         "bandwidth": "measure every pair, in rounds that do not disturb each other; show the matrix",
         "quick": "no real all_reduce at the end",
