@@ -71,7 +71,7 @@ def deploy(options: Options, report: Report) -> int:
             sessions = list(opened.all().values())
             stopping.at("looking at the hosts")
             facts = host_observe.facts(sessions).all()
-            base = options.image or cluster.job.image or deploy_plan.choose_image(list(facts.values()))
+            base = deploy_push.base_of(options, cluster, facts, report)
             tag = deploy_options.tag_of(base, folder)
             resumed = deploy_resume.choose(options.resume, sessions, facts) if options.resume else None
             if resumed:

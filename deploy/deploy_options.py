@@ -45,6 +45,7 @@ class Options:
     secrets: tuple[str, ...] = ()
     processes: str = ""
     resume: str = ""
+    dockerfile: str = ""
 
     def load(self) -> Cluster:
         """The hosts and their job, flags before the file; without --hosts and --cluster, this folder's cluster.toml.
@@ -79,7 +80,11 @@ class Options:
         named = {secret.name for secret in secrets}
         kept = tuple(secret for secret in job.secrets if secret.name not in named)
         processes = job.processes if not self.processes else _processes(self.processes)
-        return replace(job, secrets=(*kept, *secrets), processes=processes)
+        dockerfile = Path(self.dockerfile) if self.dockerfile else job.dockerfile
+        if self.dockerfile and (self.image or not Path(self.dockerfile).is_file()):
+            wrong = "an image is named as well" if self.image else "no such file"
+            raise UsageError(f"--dockerfile {self.dockerfile}: {wrong}", "name a Dockerfile, or an image, not both")
+        return replace(job, secrets=(*kept, *secrets), processes=processes, dockerfile=dockerfile)
 
 
 def environment_of(options: Options) -> dict[str, str]:

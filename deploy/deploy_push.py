@@ -5,12 +5,14 @@ transfer.py moves it; here are the words, the lock, and what a user may name.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import shlex
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from deploy import code_layer, deploy_options, deploy_plan, host_lock, host_observe, lines, transfer
+from deploy import code_layer, deploy_options, deploy_plan, engine_images, host_lock, host_observe, lines, transfer
 from deploy.deploy_options import Options
-from deploy.errors import DONE, UsageError
+from deploy.errors import DONE, DeployError, UsageError
+from deploy.host_facts import HostFacts
 from deploy.inventory import Cluster
 from deploy.report import Report
 from deploy.session import Session, open_all
@@ -29,7 +31,7 @@ def push(options: Options, report: Report) -> int:
             code_layer.check(folder)
         with open_all(cluster.hosts) as opened:
             sessions = list(opened.all().values())
-            base = image_of(options, cluster, sessions)
+            base = base_of(options, cluster, host_observe.facts(sessions).all(), report)
             tag = deploy_options.tag_of(base, folder)
             if options.dry_run:
                 foretell(sessions, base, folder, tag, report)
@@ -60,15 +62,32 @@ def foretell(sessions: Sequence[Session], base: str, folder: Path | None, tag: s
         })  # fmt: skip
 
 
-def image_of(options: Options, cluster: Cluster, sessions: Sequence[Session]) -> str:
-    """The image named, or the one for the hosts' kind."""
-    named = options.image or cluster.job.image
-    return named or deploy_plan.choose_image(list(host_observe.facts(sessions).all().values()))
+def base_of(options: Options, cluster: Cluster, facts: Mapping[str, HostFacts], report: Report) -> str:
+    """The image named, or built from the Dockerfile named, or the one for the hosts' kind. `facts` by host.
+
+    A dry run builds nothing, and says the command. Raises DeployError where there is no such image to look at then.
+    """
+    dockerfile = cluster.job.dockerfile
+    if options.image or not dockerfile:
+        return options.image or cluster.job.image or deploy_plan.choose_image(list(facts.values()))
+    tag = f"muster-{deploy_options.slug(dockerfile.resolve().parent.name)}-base:latest"
+    if not options.dry_run:
+        report.note(f"building {tag} from {dockerfile}")
+        engine_images.build(dockerfile, tag)
+    else:
+        report.note(f"would build first: {shlex.join(engine_images.build_command(dockerfile, tag))}")
+        if engine_images.inspect(tag) is None:
+            raise DeployError(
+                f"{dockerfile} was never built: what a push would send is not known yet", "build it first"
+            )
+    return tag
 
 
 def refuse_mixed(cluster: Cluster) -> None:
-    """Raise UsageError for what cluster.toml may say and nothing does yet."""
-    images = {host.image for host in cluster.hosts if host.image}
-    if images or cluster.job.dockerfile:
-        what = "an image of its own for a host" if images else "a Dockerfile"
-        raise UsageError(f"cluster.toml: {what} is not supported yet", "name one image for all hosts: [job] image")
+    """Raise UsageError where hosts are to run different images: that all nodes run the same one is to be proved."""
+    images = sorted({host.image for host in cluster.hosts if host.image})
+    if images:
+        raise UsageError(
+            f"cluster.toml: an image for one host alone ({', '.join(images)}): all nodes of a run have the same one",
+            "name one image for all hosts: [job] image",
+        )

@@ -38,6 +38,7 @@ JSON = {"json": "JSON lines on standard output"}
         "args": "options of Muster's own trainer, when there is no --run",
         "folder": "what to send along (default with --run: this folder)",
         "image": "the image it runs in (default: muster-trainer:cpu, or :gpu where there are GPUs)",
+        "dockerfile": "or build it here first from this file, with the folder it lies in",
         "env": "a variable for the ranks, NAME=VALUE; several with commas, or the option again",
         "secret": "a variable taken from this shell (NAME) or a file (NAME=FILE), never shown on a host",
         "nproc": "processes a node: auto (as many as GPUs, or one) or a number",
@@ -56,6 +57,7 @@ def deploy(
     args: str = "",
     folder: str = "",
     image: str = "",
+    dockerfile: str = "",
     env: Sequence[str] | None = None,
     secret: Sequence[str] | None = None,
     nproc: str = "",
@@ -69,7 +71,7 @@ def deploy(
     """Train on real hosts: push, start, follow to the end."""
     asked = Options(hosts, cluster, run, args, folder, image, name, detach, dry_run)
     options = replace(asked, environment=tuple(env or ()), secrets=tuple(secret or ()), processes=nproc)
-    options = replace(options, resume=resume, force=force)
+    options = replace(options, resume=resume, force=force, dockerfile=dockerfile)
     report = Report(json)
     end(context, report, lambda: deploy_launch.deploy(options, report))
 
@@ -80,6 +82,7 @@ def deploy(
         **JSON,
         "folder": "what to send along (default: cluster.toml's, or none)",
         "image": "the image (default: muster-trainer:cpu, or :gpu where there are GPUs)",
+        "dockerfile": "or build it here first from this file, with the folder it lies in",
         "dry-run": "say what would be sent, and send nothing",
     }
 )  # type: ignore[untyped-decorator]
@@ -89,11 +92,12 @@ def push(
     cluster: str = "",
     folder: str = "",
     image: str = "",
+    dockerfile: str = "",
     dry_run: bool = False,
     json: bool = False,
 ) -> None:
     """Bring an image and a folder onto real hosts; start nothing."""
-    options = Options(hosts, cluster, folder=folder, image=image, dry_run=dry_run)
+    options = Options(hosts, cluster, folder=folder, image=image, dry_run=dry_run, dockerfile=dockerfile)
     report = Report(json)
     end(context, report, lambda: deploy_push.push(options, report))
 

@@ -41,6 +41,22 @@ def save(name: str) -> Iterator[bytes]:
             process.kill()  # does nothing to one that has ended
 
 
+def build_command(dockerfile: Path, tag: str) -> list[str]:
+    """The command that builds `dockerfile`, with the folder it lies in, and names the image `tag`."""
+    return ["docker", "build", "--quiet", "--file", str(dockerfile), "--tag", tag, str(dockerfile.resolve().parent)]
+
+
+def build(dockerfile: Path, tag: str) -> None:
+    """Build an image here. Raises DeployError with the builder's last words."""
+    try:
+        done = subprocess.run(build_command(dockerfile, tag), capture_output=True, text=True, check=False)
+    except OSError as fault:
+        raise DeployError(f"cannot build {dockerfile}: no docker here", "install Docker, or name an image") from fault
+    if done.returncode:
+        words = "\n".join(done.stderr.strip().splitlines()[-8:])
+        raise DeployError(f"cannot build {dockerfile}: {words or 'the builder said nothing'}", "mend it, then again")
+
+
 def not_ignored(root: Path, patterns: Sequence[str]) -> Iterator[str]:
     """Paths below `root` that `.dockerignore` lines leave in: files and folders, relative, in no order."""
     # Imported here: only a push needs it.

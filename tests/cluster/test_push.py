@@ -141,3 +141,26 @@ def test_odd_file_names_arrive_as_they_are(pusher, name):
     )
     for host in pusher.hosts:
         assert ascii(name) in pusher.rack.on(host, listed)
+
+
+def test_a_dockerfile_is_built_here_and_only_what_it_adds_is_sent(pusher, tmp_path):
+    assert pusher.push().returncode == 0  # the base is there
+    context = tmp_path / f"built-{os.getpid()}"
+    context.mkdir()
+    (context / "Dockerfile").write_text(f"FROM {BASE}\nCOPY added.bin /added.bin\n")
+    (context / "added.bin").write_bytes(random.randbytes(MB))
+    built = f"muster-{context.name}-base:latest"
+    options = ("--dockerfile", str(context / "Dockerfile"), "--folder", str(pusher.folder))
+    try:
+        unbuilt = pusher.fab("push", *options, "--dry-run")
+        assert unbuilt.returncode == 1
+        assert "docker build" in unbuilt.stderr
+        before = pusher.received()
+        done = pusher.fab("push", *options)
+        assert done.returncode == 0, done.stderr
+        assert all(count - before[host] < 1.5 * MB for host, count in pusher.received().items())
+        for host in pusher.hosts:
+            size = pusher.rack.on(host, f"docker run --rm --entrypoint stat {pusher.tag} -c %s /added.bin")
+            assert int(size.splitlines()[-1]) == MB
+    finally:
+        subprocess.run(["docker", "image", "rm", "--force", built], capture_output=True, check=False)
