@@ -3,6 +3,7 @@
 import json
 import os
 import subprocess
+import sys
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from tests.waiting import until
 
 HOME = Path(__file__).resolve().parents[2]
+FAB = Path(sys.executable).with_name("fab")
 REFUSED = 3
 
 
@@ -30,7 +32,7 @@ def preflight(rack):
     hosts = rack.hosts[:2]
 
     def run(*options):
-        line = ["fab", "preflight", "--hosts", ",".join(hosts), "--json", "--quick", *options]
+        line = [FAB, "preflight", "--hosts", ",".join(hosts), "--json", "--quick", *options]
         env = os.environ | {"MUSTER_SSH_CONFIG": str(rack.ssh_config)}
         done = subprocess.run(line, cwd=HOME, env=env, capture_output=True, text=True, timeout=120)
         return done.returncode, json.loads(done.stdout)
@@ -68,7 +70,7 @@ def test_data_ports_that_are_closed_on_one_node_are_told_from_the_rendezvous_por
 
 
 def test_a_host_that_cannot_be_reached_by_ssh_is_part_of_the_verdict(rack):
-    line = ["fab", "preflight", "--hosts", f"{rack.hosts[0]},no-such-host.invalid", "--json", "--quick"]
+    line = [FAB, "preflight", "--hosts", f"{rack.hosts[0]},no-such-host.invalid", "--json", "--quick"]
     env = os.environ | {"MUSTER_SSH_CONFIG": str(rack.ssh_config)}
     done = subprocess.run(line, cwd=HOME, env=env, capture_output=True, text=True, timeout=120)
     verdict = json.loads(done.stdout)
@@ -78,7 +80,7 @@ def test_a_host_that_cannot_be_reached_by_ssh_is_part_of_the_verdict(rack):
 def test_a_kill_of_the_control_side_leaves_no_probe(rack):
     host = rack.hosts[0]
     env = os.environ | {"MUSTER_SSH_CONFIG": str(rack.ssh_config)}
-    line = ["fab", "preflight", "--hosts", ",".join(rack.hosts[:2]), "--quick"]
+    line = [FAB, "preflight", "--hosts", ",".join(rack.hosts[:2]), "--quick"]
     with firewall(rack, host, "INPUT", "-p", "tcp", "--dport", "29500", "-j", "DROP"):
         process = subprocess.Popen(line, cwd=HOME, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         until(lambda: left_there(rack, host), "a probe on the host")
