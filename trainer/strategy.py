@@ -53,10 +53,7 @@ class Strategy:
             )
         self._carrier = _Carrier(self.model, group.device)
         self._ddp = DistributedDataParallel(
-            self._carrier,
-            device_ids=[group.device.index] if on_gpu else None,
-            gradient_as_bucket_view=True,
-            bucket_cap_mb=bucket_mb(self.model),
+            self._carrier, device_ids=[group.device.index] if on_gpu else None, gradient_as_bucket_view=True
         )
         self._clock = Clock(group.device)
         self._reduced_from = self._clock.mark()
@@ -187,16 +184,6 @@ class _Carrier(nn.Module):
         assert self.word.grad is not None
         loss, stop = self.word.grad.tolist()
         return loss, stop
-
-
-def bucket_mb(model: nn.Module) -> float | None:
-    """DDP's bucket size in MiB: a quarter of a small model's gradients; None, DDP's own choice, from 100 MiB on.
-
-    With DDP's 25 MiB a small model is one bucket, sent only once backward is over: nothing hides its way through the
-    network. Quarters travel while the rest is computed.
-    """
-    size = sum(p.numel() * p.element_size() for p in model.parameters() if p.requires_grad) / 2**20
-    return size / 4 if size < 100 else None
 
 
 def lr_factor(config: Config) -> Callable[[int], float]:
