@@ -11,8 +11,9 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-# What may lie here of one host, in characters, and how many lines are handed on at once.
+# What may lie here of one host, in bytes, what a line weighs beside its text, and how many are handed on at once.
 MOST_WAITING = 1 << 20
+LINE_WEIGHT = 300
 _BLOCK = 2000
 
 
@@ -52,7 +53,7 @@ class Merge:
             if self._closed:
                 return
             feed.lines.append(line)
-            feed.size += len(line.text)
+            feed.size += LINE_WEIGHT + len(line.text)
             if self._patience_s is not None:
                 feed.came.append(time.monotonic())
             if len(feed.lines) == 1:
@@ -101,7 +102,7 @@ class Merge:
         lines = feed.lines
         while lines and len(block) < _BLOCK and (until is None or lines[0].stamp <= until):
             line = lines.popleft()
-            feed.size -= len(line.text)
+            feed.size -= LINE_WEIGHT + len(line.text)
             if feed.came:
                 feed.came.popleft()
             block.append(line)

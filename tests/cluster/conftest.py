@@ -12,13 +12,11 @@ import os
 import subprocess
 import uuid
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 
-from deploy import engine
+from tests.cluster.control import HOME, Control
 
-HOME = Path(__file__).resolve().parents[2]
 STORES = {"overlay2": "classic", "overlayfs": "containerd"}
 
 
@@ -109,15 +107,6 @@ def started(request, **options):
 
 
 @pytest.fixture(scope="session")
-def docker():
-    """Facts of the engine that answers here. MUSTER_REQUIRE_ENGINE=1 turns a skip into a failure."""
-    facts = engine.find_engine()
-    if not facts.answers:
-        (pytest.fail if os.environ.get("MUSTER_REQUIRE_ENGINE") == "1" else pytest.skip)(facts.reason)
-    return facts
-
-
-@pytest.fixture(scope="session")
 def rack(docker, request):
     """Three hosts, the last with the containerd image store."""
     found = left_up()
@@ -137,3 +126,11 @@ def jump_rack(docker, request):
 def on(rack):
     """on(host, *argv): standard output of a command on a host of the rack, over SSH."""
     return rack.on
+
+
+@pytest.fixture
+def control(rack):
+    """The control side, for a run on the rack's first two hosts; nothing is left of that run."""
+    made = Control(rack)
+    yield made
+    made.clean()

@@ -1,22 +1,17 @@
 """Looking at hosts on the rack: `fab status`, `logs`, `gpus` and `runs`, as a user types them, with real runs."""
 
 import json
-import os
-import shutil
+import re
 import signal
 import subprocess
-import sys
-import uuid
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from tests import waiting
+from tests.cluster.control import HOME, Control
 
-HOME = Path(__file__).resolve().parents[2]
-FAB = Path(sys.executable).with_name("fab")
-BASE = "muster-trainer:cpu"
 # The control side's own needs, and what SSH's windows may hold for two hosts; the output is several times that.
 MOST_MEMORY_MB = 220
 LINES, WIDTH = 1_100_000, 100
@@ -30,26 +25,12 @@ esac
 BROKEN = "#!/bin/sh\necho 'Failed to initialize NVML: Driver/library version mismatch'\nexit 18\n"
 
 
-class Control:
-    """fab on this machine, with the rack's SSH settings. `run` is the id of the test's own run."""
+class Onlooker(Control):
+    """Looks at a run that goes on by itself."""
 
-    def __init__(self, rack):
-        self.rack, self.hosts, self.run = rack, rack.hosts[:2], f"test-{uuid.uuid4().hex[:8]}"
-        self.environment = {**os.environ, "MUSTER_SSH_CONFIG": str(rack.ssh_config)}
-
-    def line(self, task, *words, hosts=None):
-        return [FAB, task, "--hosts", ",".join(hosts or self.hosts), *words]
-
-    def fab(self, task, *words, hosts=None):
-        line = self.line(task, *words, hosts=hosts)
-        return subprocess.run(line, cwd=HOME, env=self.environment, capture_output=True, text=True, timeout=300)
-
-    def rows(self, task, *words, hosts=None):
-        """The JSON objects a task answers."""
-        return [json.loads(line) for line in self.fab(task, "--json", *words, hosts=hosts).stdout.splitlines()]
-
-    def deploy(self, *words):
-        done = self.fab("deploy", "--name", self.run, "--image", BASE, "--detach", *words)
+    def detach(self, *words):
+        """`fab deploy --detach`."""
+        done = self.deploy("--detach", *words)
         assert done.returncode == 0, done.stderr
 
     def ours(self):
@@ -68,12 +49,9 @@ class Control:
 
 @pytest.fixture
 def control(rack):
-    made = Control(rack)
+    made = Onlooker(rack)
     yield made
-    made.fab("down", "--run", made.run)
-    for host in made.hosts:
-        rack.on(host, f"rm -rf ~/.muster/runs/{made.run}")
-    shutil.rmtree(HOME / "runs" / made.run, ignore_errors=True)
+    made.clean()
 
 
 @pytest.fixture
@@ -90,8 +68,14 @@ def nvidia_smi(rack):
         rack.root(host, "rm", "-f", path, "/tmp/holder")
 
 
+def peak_memory_mb(pid):
+    """What a process had at most so far. What wait4 says would count this one's memory, of before its exec, as well."""
+    found = re.search(r"^VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
+    return int(found[1]) / 1000 if found else 0.0
+
+
 def test_a_run_of_ours_shows_its_step_its_rate_and_its_last_line_on_every_host(control):
-    control.deploy("--args", "--steps 1000000")
+    control.detach("--args", "--steps 1000000")
     waiting.until(lambda: len(control.steps()) == 2, "steps", 300)
     before = control.steps()
     waiting.until(lambda: all(step > before[host] for host, step in control.steps().items()), "progress", 120)
@@ -114,7 +98,7 @@ def test_a_run_of_ours_shows_its_step_its_rate_and_its_last_line_on_every_host(c
 
 def test_a_script_of_the_users_shows_what_can_be_known(control, tmp_path):
     (tmp_path / "train.py").write_text("import time\nprint('loss 0.25', flush=True)\ntime.sleep(600)\n")
-    control.deploy("--folder", str(tmp_path), "--run", "train.py")
+    control.detach("--folder", str(tmp_path), "--run", "train.py")
     waiting.until(lambda: all(row["said"] for row in control.ours().values()), "the last lines", 60)
     for row in control.ours().values():
         assert (row["word"], row["said"], row["command"]) == ("running", "loss 0.25", "train.py")
@@ -137,7 +121,7 @@ def test_a_host_that_does_not_answer_is_one_line_and_the_others_still_show(contr
 def test_logs_merges_the_hosts_in_the_order_of_time_and_follows_to_the_end(control, tmp_path):
     script = "import os, time\nfor n in range(5):\n    print('rank', os.environ['RANK'], 'line', n, flush=True)\n"
     (tmp_path / "train.py").write_text(script + "    time.sleep(0.5)\n")
-    control.deploy("--folder", str(tmp_path), "--run", "train.py")
+    control.detach("--folder", str(tmp_path), "--run", "train.py")
     followed = control.fab("logs", "--run", control.run, "--follow", "--json")
     assert followed.returncode == 0, followed.stderr
     lines = [json.loads(line) for line in followed.stdout.splitlines()]
@@ -158,7 +142,7 @@ def test_logs_merges_the_hosts_in_the_order_of_time_and_follows_to_the_end(contr
 
 def test_following_ends_with_ctrl_c_and_leaves_the_run_and_no_process_there(control, tmp_path):
     (tmp_path / "train.py").write_text("import time\nprint('waiting', flush=True)\ntime.sleep(600)\n")
-    control.deploy("--folder", str(tmp_path), "--run", "train.py")
+    control.detach("--folder", str(tmp_path), "--run", "train.py")
     out = (tmp_path / "out").open("w+")
     logs = subprocess.Popen(control.line("logs", "--follow"), cwd=HOME, env=control.environment, stdout=out)
     waiting.until(lambda: (tmp_path / "out").read_text().count("waiting") == 2, "both hosts' lines", 60)
@@ -173,13 +157,19 @@ def test_following_ends_with_ctrl_c_and_leaves_the_run_and_no_process_there(cont
 def test_gigabytes_pass_through_in_bounded_memory(control, tmp_path):
     script = f"line = 'x' * {WIDTH}\nfor number in range({LINES}):\n    print(number, line)\nprint('over')\n"
     (tmp_path / "train.py").write_text(script)
-    control.deploy("--folder", str(tmp_path), "--run", "train.py")
+    control.detach("--folder", str(tmp_path), "--run", "train.py")
     with (tmp_path / "out").open("w") as out:
         logs = subprocess.Popen(
             control.line("logs", "--run", control.run, "--follow"), cwd=HOME, env=control.environment, stdout=out
         )
-        _, status, used = os.wait4(logs.pid, 0)
-    assert os.waitstatus_to_exitcode(status) == 0
+        peaks_mb = []
+
+        def over():
+            peaks_mb.append(peak_memory_mb(logs.pid))
+            return logs.poll() is not None
+
+        waiting.until(over, "the logs to end", 300)
+    assert logs.returncode == 0
     # Of a script that outruns whoever follows it the engine itself forgets: it keeps two files of 50 MB for a node.
     assert (tmp_path / "out").stat().st_size > LINES * WIDTH
     with (tmp_path / "out").open() as lines:
@@ -190,12 +180,12 @@ def test_gigabytes_pass_through_in_bounded_memory(control, tmp_path):
         assert "over\n" in own
         assert numbers[-1] == LINES - 1
         assert numbers == sorted(numbers)
-    assert used.ru_maxrss / 1024 < MOST_MEMORY_MB
+    assert 30 < max(peaks_mb) < MOST_MEMORY_MB
 
 
 def test_who_holds_a_gpu_is_told_with_user_container_and_run(control, nvidia_smi, tmp_path):
     (tmp_path / "train.py").write_text("import time\nprint('up', flush=True)\ntime.sleep(600)\n")
-    control.deploy("--folder", str(tmp_path), "--run", "train.py")
+    control.detach("--folder", str(tmp_path), "--run", "train.py")
     waiting.until(lambda: all(row["said"] for row in control.ours().values()), "the ranks", 60)
     first, second = control.hosts
     control.rack.root(first, "sh", "-c", "pgrep -f '[t]rain.py' | tail -n 1 >/tmp/holder")

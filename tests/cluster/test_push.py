@@ -4,28 +4,21 @@ import json
 import os
 import random
 import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
-HOME = Path(__file__).resolve().parents[2]
-FAB = Path(sys.executable).with_name("fab")
-BASE = "muster-trainer:cpu"
+from tests.cluster.control import BASE, Control
+
 MB = 1_000_000
 
 
-class Pusher:
+class Pusher(Control):
     """A user with a folder and two hosts, one of either image store."""
 
     def __init__(self, rack, folder):
-        self.rack, self.hosts, self.folder = rack, (rack.hosts[0], rack.hosts[-1]), folder
+        super().__init__(rack)
+        self.hosts, self.folder = (rack.hosts[0], rack.hosts[-1]), folder
         self.tag = f"muster-{folder.name}:latest"
-        self.environment = {**os.environ, "MUSTER_SSH_CONFIG": str(rack.ssh_config)}
-
-    def fab(self, task, *words, hosts=None):
-        line = [FAB, task, "--hosts", ",".join(hosts or self.hosts), *words]
-        return subprocess.run(line, cwd=HOME, env=self.environment, capture_output=True, text=True, timeout=300)
 
     def push(self, *words, hosts=None):
         return self.fab("push", "--image", BASE, "--folder", str(self.folder), *words, hosts=hosts)

@@ -8,7 +8,7 @@ import subprocess
 import pytest
 
 from tests import waiting
-from tests.cluster.test_deploy import BASE, HOME, Control
+from tests.cluster.control import BASE, HOME, Control
 
 FOREVER = "--steps 1000000 --checkpoint-every 10"
 
@@ -66,10 +66,7 @@ def run(rack, tmp_path):
     if made.fab_deploy and made.fab_deploy.poll() is None:
         made.fab_deploy.kill()
         made.fab_deploy.wait()
-    made.fab("down", "--run", made.run)
-    for host in made.hosts:
-        rack.on(host, f"rm -rf ~/.muster/runs/{made.run}")
-    subprocess.run(["rm", "-rf", str(made.dir)], check=True)
+    made.clean()
 
 
 def test_a_node_that_is_killed_comes_back_and_the_run_goes_on(run):

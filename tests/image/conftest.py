@@ -15,15 +15,6 @@ HOME = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="session")
-def docker():
-    """Facts of the engine that answers here. MUSTER_REQUIRE_ENGINE=1 turns a skip into a failure."""
-    facts = engine.find_engine()
-    if not facts.answers:
-        (pytest.fail if os.environ.get("MUSTER_REQUIRE_ENGINE") == "1" else pytest.skip)(facts.reason)
-    return facts
-
-
-@pytest.fixture(scope="session")
 def image(docker):
     """The tag of the cpu image, built as `make image` builds it."""
     subprocess.run([HOME / "images/build.sh"], check=True, timeout=600)

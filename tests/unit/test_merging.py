@@ -2,7 +2,7 @@
 
 import threading
 
-from deploy.merging import MOST_WAITING, Line, Merge
+from deploy.merging import LINE_WEIGHT, MOST_WAITING, Line, Merge
 from tests.waiting import until
 
 
@@ -37,7 +37,7 @@ def test_who_brings_more_than_is_read_waits():
     writer = threading.Thread(target=put_all, args=(merge, "a", range(count), text))
     writer.start()
     lying = lambda: len(merge._feeds["a"].lines)  # noqa: E731
-    until(lambda: lying() > 10, "the writer to be held up", 10)
+    until(lambda: lying() >= 10, "the writer to be held up", 10)
     writer.join(0.2)
     assert writer.is_alive()
     assert lying() < count / 2
@@ -69,11 +69,21 @@ def test_without_patience_an_earlier_line_is_waited_for():
     assert [line.text for line in found] == ["second"]
 
 
+def test_empty_lines_are_held_up_too():
+    merge = Merge(["a"])
+    writer = threading.Thread(target=put_all, args=(merge, "a", range(MOST_WAITING // 100), ""))
+    writer.start()
+    until(lambda: len(merge._feeds["a"].lines) > MOST_WAITING // LINE_WEIGHT, "the writer to be held up", 10)
+    assert len(merge._feeds["a"].lines) < MOST_WAITING // 200
+    merge.close()
+    writer.join(5)
+
+
 def test_closing_frees_who_waits():
     merge = Merge(["a"])
     writer = threading.Thread(target=put_all, args=(merge, "a", range(50), "x" * (MOST_WAITING // 10)))
     writer.start()
-    until(lambda: len(merge._feeds["a"].lines) > 10, "the writer to be held up", 10)
+    until(lambda: len(merge._feeds["a"].lines) >= 10, "the writer to be held up", 10)
     merge.close()
     writer.join(5)
     assert not writer.is_alive()

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -15,6 +14,7 @@ import pytest
 from deploy import processes
 from deploy.facts import NodeState
 from deploy.spec import NodeSpec
+from tests.waiting import until
 
 # Starts a child, says so, and waits: for a signal, for its standard input to close, or for ever.
 NODE = """
@@ -25,14 +25,6 @@ sys.stdin.read()
 child.kill()
 sys.exit(75)
 """
-
-
-def until(what: Callable[[], object], seconds: float = 20.0) -> None:
-    """Wait for a condition; fail when it does not come true."""
-    end = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < end, "the condition did not come true"
-        time.sleep(0.02)
 
 
 @pytest.fixture
@@ -51,7 +43,7 @@ def start(nodes: processes.LocalNodes, name: str, folder: Path) -> tuple[int, in
 
 def up(log: Path, times: int = 1) -> tuple[int, int]:
     """Wait until the node said for the n-th time that it is up; the ids it said last."""
-    until(lambda: log.read_text().count("up ") >= times and log.read_text().endswith("\n"))
+    until(lambda: log.read_text().count("up ") >= times and log.read_text().endswith("\n"), f"{times} starts", 20)
     _, own, child, _ = log.read_text().splitlines()[-1].split()
     return int(own), int(child)
 
@@ -78,11 +70,11 @@ def test_a_killed_node_is_started_again_without_its_orphans_at_most_three_times(
     own, child = start(nodes, "worker-1", tmp_path)
     for restarts in range(1, processes.MOST_RESTARTS + 1):
         os.kill(own, signal.SIGKILL)
-        until(lambda count=restarts: nodes.states(lambda _: True)[0].restarts == count)
+        until(lambda count=restarts: nodes.states(lambda _: True)[0].restarts == count, "the restart", 20)
         assert gone(child)
         own, child = up(tmp_path / "worker-1.log", restarts + 1)
     os.kill(own, signal.SIGKILL)
-    until(lambda: nodes.states(lambda _: True)[0].state == "exited")
+    until(lambda: nodes.states(lambda _: True)[0].state == "exited", "the end", 20)
     assert nodes.states(lambda _: True) == [NodeState("worker-1", "exited", -9, processes.MOST_RESTARTS)]
 
 
@@ -90,7 +82,7 @@ def test_a_node_that_may_not_be_restarted_stays_ended(nodes: processes.LocalNode
     start(nodes, "master", tmp_path)
     assert nodes.states(never) == [NodeState("master", "running")]
     nodes.signal_all(signal.SIGTERM)
-    until(lambda: nodes.states(never)[0].state == "exited")
+    until(lambda: nodes.states(never)[0].state == "exited", "the end", 20)
     assert nodes.states(never) == [NodeState("master", "exited", -15)]
 
 
