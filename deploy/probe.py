@@ -6,6 +6,7 @@ JSON lines, one answer each: `facts`, `listen`, `connect`, `clock`, `firewall`, 
 """
 
 import errno
+import heapq
 import json
 import os
 import random
@@ -221,7 +222,8 @@ class Probe:
     """The loop: standard input, listeners, connections and timers, all in one thread."""
 
     def __init__(self):
-        self.ready, self.timers, self.ends = selectors.DefaultSelector(), [], time.monotonic() + LIFE_S
+        self.ready, self.ends = selectors.DefaultSelector(), time.monotonic() + LIFE_S
+        self.timers, self.number = [], 0
         self.run, self.host, self.input, self.going = "", "", b"", True
         self.watch(0, selectors.EVENT_READ, self.hear)
 
@@ -242,18 +244,16 @@ class Probe:
 
     def after(self, delay, work):
         """Do something in `delay` seconds."""
-        self.timers.append((time.monotonic() + delay, work))
+        self.number += 1
+        heapq.heappush(self.timers, (time.monotonic() + delay, self.number, work))
 
     def loop(self):
         """Until told to quit, the input ends, or the time is up."""
         while self.going and time.monotonic() < self.ends:
-            now = time.monotonic()
-            due = [work for at, work in self.timers if at <= now]
-            self.timers = [(at, work) for at, work in self.timers if at > now]
-            for work in due:
-                work()
-            nearest = min([at for at, _ in self.timers] or [now + 1.0])
-            for key, mask in self.ready.select(max(0.0, min(1.0, nearest - time.monotonic()))):
+            while self.timers and self.timers[0][0] <= time.monotonic():
+                heapq.heappop(self.timers)[2]()
+            wait = self.timers[0][0] - time.monotonic() if self.timers else 1.0
+            for key, mask in self.ready.select(max(0.0, min(1.0, wait))):
                 if key.fileobj == 0 or key.fileobj.fileno() >= 0:
                     key.data(mask)
 

@@ -91,6 +91,13 @@ class Answers:
         routes = {host: listen.get("routes", {}) for host, listen in self.listens.items()}
         return prediction.plan(self.want, {host: self.facts[host] for host in self.told}, routes)
 
+    @cached_property
+    def _by_pair(self) -> dict[tuple[str, str], list[Link]]:
+        found: dict[tuple[str, str], list[Link]] = {}
+        for link in self.links:
+            found.setdefault((link.source, link.target), []).append(link)
+        return found
+
     @property
     def meeting(self) -> str:
         """The host of the rendezvous: the one that takes itself for it, else the first."""
@@ -101,9 +108,9 @@ class Answers:
         later = self.listens.get(host, {}).get("names", {})
         return prediction.addresses_of({**self.facts[host], "names": {**self.facts[host]["names"], **later}}, name)
 
-    def between(self, source: str, target: str, kind: str) -> list[Link]:
-        """The links tried for a purpose from one host to another."""
-        return [link for link in self.links if (link.source, link.target) == (source, target) and kind in link.kinds]
+    def between(self, source: str, target: str, kind: str = "") -> list[Link]:
+        """The links tried from one host to another, for a purpose or all of them."""
+        return [link for link in self._by_pair.get((source, target), ()) if not kind or kind in link.kinds]
 
     def json(self) -> dict[str, Any]:
         """Everything, for a recording; `Answers.of` reads it back."""

@@ -60,6 +60,8 @@ def table(answers: Answers) -> dict[Pair, Cell]:
 
 def blame(hosts: Sequence[str], cells: dict[Pair, str], bad: Collection[Pair]) -> list[Blame]:
     """`cells`: outcomes of what was tried, `bad`: those to explain. Columns before rows, both before single links."""
+    if not bad:
+        return []
     columns = [host for host in hosts if _full([pair for pair in cells if pair[1] == host], bad, hosts)]
     rows = [host for host in hosts if _full([pair for pair in cells if pair[0] == host], bad, hosts)]
     by_column = [pair for pair in bad if pair[1] in columns]

@@ -85,11 +85,8 @@ def _private(answers: Answers) -> Iterator[Finding]:
     fix = "docker run --network host (bridge networks do not pass on the random ports)"
     for host in answers.told:
         own = prediction.own_addresses(answers.facts[host])
-        seen = {
-            link.seen
-            for link in answers.links
-            if link.source == host and link.target != host and link.host == link.target
-        }
+        peers = [other for other in answers.told if other != host]
+        seen = {link.seen for peer in peers for link in answers.between(host, peer) if link.host == peer}
         strange = sorted(address for address in seen if address and address not in own)
         if strange:
             mine = answers.plan.data[host].address
@@ -117,8 +114,8 @@ def _slow(answers: Answers) -> Iterator[Finding]:
         mine = entries.get(pick.interface, {}).get("speed", 0)
         peers = [answers.facts[other] for other in answers.told if other != host]
         for name, address, _ in prediction.reachable(answers.facts[host]):
-            shared = all(prediction.shares_network(peer, address) for peer in peers)
-            if mine and shared and entries[name]["speed"] >= SLOW * mine:
+            faster = mine and entries[name]["speed"] >= SLOW * mine
+            if faster and all(prediction.shares_network(peer, address) for peer in peers):
                 speeds = f"{pick.interface} has {mine} Mbit/s, {name} {entries[name]['speed']}"
                 text, fix = f"{host} would use its slow interface", f"on {host}: export NCCL_SOCKET_IFNAME=={name}"
                 yield Finding("interface-slow", "interfaces", (host,), text, (speeds,), "slow steps", fix, WARNING)

@@ -98,15 +98,15 @@ def _outside(answers: Answers, hosts: Sequence[str]) -> str:
 
 def _strangers(answers: Answers) -> Iterator[Finding]:
     """Somebody else answers where a host of ours should."""
+    others = [one for one in answers.links if one.outcome in IDENTITY or (one.host and one.host != one.target)]
     for target in answers.told:
         own = prediction.own_addresses(answers.facts[target])
         busy = answers.listens.get(target, {}).get("failed", {})
         wrong = [
             link
-            for link in answers.links
+            for link in others
             if link.target == target
             and (link.address in own or "rendezvous" in link.kinds)
-            and (link.outcome in IDENTITY or (link.host and link.host != target))
             and "hint" not in link.kinds
             and str(link.port) not in busy
         ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 
 from deploy.preflight.answers import Answers, Link
@@ -24,11 +25,9 @@ def check(answers: Answers) -> Iterator[Finding]:
 
 
 def _loss(answers: Answers) -> Iterator[Finding]:
-    good = [link for link in answers.links if link.sent and link.source != link.target]
     pairs = {
-        (one, other): _share([link for link in good if {link.source, link.target} == {one, other}])
-        for number, one in enumerate(answers.told)
-        for other in answers.told[number + 1 :]
+        ends: _share([link for link in answers.between(*ends) + answers.between(*ends[::-1]) if link.sent])
+        for ends in itertools.combinations(answers.told, 2)
     }
     pair = max(pairs, key=lambda ends: pairs[ends])
     worst = pairs[pair]
