@@ -67,36 +67,47 @@ def _listen(answers: Answers, host: str) -> dict[str, Any]:
         "do": "listen",
         "ports": [answers.want.port],
         "range": facts[host]["port_range"],
-        "samples": targets.samples(len(answers.told)),
+        "samples": targets.SAMPLES,
         "toward": sorted(toward),
         "resolve": sorted(names) if len(names) < 8 else [plan.store_name],
     }
 
 
 def _connect(talk: _Talk, answers: Answers) -> tuple[Link, ...]:
-    wanted = {host: targets.targets(answers, host) for host in answers.told}
-    first = _called(talk, wanted)
-    # What opens and then stands still is a broken path, or a host too busy for so many calls at once: fewer will tell.
-    unsure = (*STANDS_STILL, "dropped") if len(answers.told) > targets.MANY else STANDS_STILL
-    slow = {
-        host: [target for target in wanted[host] if first.get((host, target["id"]), {}).get("outcome") in unsure]
-        for host in answers.told
-    }
-    found = {**first, **(_called(talk, slow) if any(slow.values()) else {})}
-    return tuple(
-        targets.link(host, target, found[host, target["id"]])
-        for host in answers.told
-        for target in wanted[host]
-        if (host, target["id"]) in found
-    )
+    """Who reaches whom. What opens and then stands still is a broken path, or a host too busy for so many calls at
+
+    once: it is called again. Of many hosts each pair has one call at first, and all where that casts a doubt.
+    """
+    if len(answers.told) > targets.MANY:
+        first = _called(talk, {host: targets.few_targets(answers, host) for host in answers.told})
+        again = targets.doubtful(answers, first.values())
+    else:
+        wanted = {host: targets.targets(answers, host) for host in answers.told}
+        first = _called(talk, wanted)
+        still = {key for key, link in first.items() if link.outcome in STANDS_STILL}
+        again = {host: [one for one in wanted[host] if _key(host, one) in still] for host in wanted}
+    return tuple({**first, **_called(talk, again)}.values())
 
 
-def _called(talk: _Talk, wanted: Mapping[str, list[dict[str, Any]]]) -> dict[tuple[str, int], dict[str, Any]]:
-    """What came of each call, by the caller and the target's number."""
-    said = talk.ask(
-        lambda host: {"do": "connect", "targets": wanted[host]}, CONNECT_S, [h for h in wanted if wanted[h]]
-    )
-    return {(host, result["id"]): result for host, one in said.items() for result in one.get("results", ())}
+def _key(source: str, target: Mapping[str, Any]) -> tuple[str, str, str, int]:
+    return source, target["host"], target["address"], target["port"]
+
+
+def _called(talk: _Talk, wanted: Mapping[str, list[dict[str, Any]]]) -> dict[tuple[str, str, str, int], Link]:
+    """What came of each call, in the order of the callers and of their targets."""
+    hosts = [host for host in wanted if wanted[host]]
+    if not hosts:
+        return {}
+    said = talk.ask(lambda host: {"do": "connect", "targets": wanted[host]}, CONNECT_S, hosts)
+    found = dict[tuple[str, str, str, int], Link]()
+    for host, answer in said.items():
+        by_id = {result["id"]: result for result in answer.get("results", ())}
+        found |= {
+            _key(host, target): targets.link(host, target, by_id[target["id"]])
+            for target in wanted[host]
+            if target["id"] in by_id
+        }
+    return found
 
 
 def _rates(talk: _Talk, answers: Answers) -> list[Link]:

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from deploy.preflight import prediction
 from deploy.preflight.answers import Answers, Link
 
 # Sampled from the range the system takes ports from: torch's second store, gloo and NCCL listen on ports of that range.
-SAMPLES, SAMPLES_MANY, MANY = 4, 2, 16
+SAMPLES = 4
+# Of more hosts than these each calls each other once at first: pairs grow with the square of the hosts.
+MANY = 16
 PAYLOAD, MOST_OTHERS = 64 * 1024, 4
 SLOW_S, MOST_SUSPECTS, RATE_SIZE, RATE_WAIT_S = 0.04, 3, 1 << 20, 2.5
-
-
-def samples(hosts: int) -> int:
-    """How many data ports each host opens."""
-    return SAMPLES if hosts <= MANY else SAMPLES_MANY
 
 
 def targets(answers: Answers, source: str) -> list[dict[str, Any]]:
@@ -28,6 +25,33 @@ def targets(answers: Answers, source: str) -> list[dict[str, Any]]:
         entry["kinds"] = list(dict.fromkeys([*entry["kinds"], kind]))
         entry["size"] = max(entry["size"], size)
     return [{**entry, "id": number} for number, entry in enumerate(found.values())]
+
+
+def few_targets(answers: Answers, source: str) -> list[dict[str, Any]]:
+    """Of those what must work, with one data port of each host: which one differs from caller to caller."""
+    place, kept = answers.told.index(source), []
+    every = targets(answers, source)
+    opened = {host: answers.listens.get(host, {}).get("sampled", []) for host in answers.told}
+    for target in every:
+        ports = opened.get(target["host"], [])
+        chosen = "data" in target["kinds"] and ports and target["port"] == ports[place % len(ports)]
+        if chosen or {"rendezvous", "store"} & set(target["kinds"]):
+            kept.append({**target, "size": PAYLOAD if chosen else target["size"]})
+    return kept
+
+
+def doubtful(answers: Answers, links: Iterable[Link]) -> dict[str, list[dict[str, Any]]]:
+    """All targets, by caller, of the pairs that a failed call of `links` casts a doubt on: whose caller is its
+
+    caller, or whose called host is the one it called.
+    """
+    failed = [link for link in links if not link.ok]
+    callers, called = {link.source for link in failed}, {link.target for link in failed}
+    found = {}
+    for source in answers.told if failed else ():
+        wanted = targets(answers, source)
+        found[source] = [one for one in wanted if source in callers or one["host"] in called]
+    return found
 
 
 def suspects(answers: Answers) -> dict[str, list[dict[str, Any]]]:

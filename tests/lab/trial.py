@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -15,7 +16,8 @@ from tests.lab.fault import TORCHRUN, Expected
 from tests.lab.job import endpoint
 from tests.lab.network import PORT
 
-PYTHON = "python3"
+# The one training runs in.
+PYTHON = sys.executable
 # What torchrun says of a cause in words of its own; everything else is said of several causes alike, or not at all.
 PLAIN_WORDS = {
     "port-busy": ("EADDRINUSE",),
