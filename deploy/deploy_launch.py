@@ -40,7 +40,10 @@ from deploy.stopping import Stopping
 
 @dataclass(frozen=True)
 class _Order:
-    """What one deploy is to do: what was asked for, and what the hosts are. `facts` by host."""
+    """What one deploy is to do: what was asked for, and what the hosts are. `facts` by host.
+
+    proven: all hosts have just run a container of the image named `tag`.
+    """
 
     cluster: Cluster
     sessions: Sequence[Session]
@@ -50,6 +53,7 @@ class _Order:
     tag: str
     work: Work
     force: bool
+    proven: bool = False
 
     def specs(self, run_id: str) -> tuple[HostSpec, ...]:
         """What each host runs. Raises DeployError where hosts have no way to each other."""
@@ -82,7 +86,8 @@ def deploy(options: Options, report: Report) -> int:
                 return DONE
             stopping.at("trying the links between the hosts")
             ground = Ground(cluster, sessions, facts)
-            seen = preflight_launch.gate(ground, base, options.force, report)
+            seen = preflight_launch.gate(ground, (tag, base), options.force, report)
+            order = replace(order, proven=seen["ran"] == tag)
             there = launch.RUNS / resumed.run if resumed else None
             followed = _start(order, options.name, there, deploy_resume.again(options), report, stopping)
             run = followed.run_dir.name
@@ -114,7 +119,7 @@ def _start(
         stopping.at("locking the hosts")
         with host_lock.take(order.sessions, run_dir.name):
             stopping.at("pushing the image", deploy_push.LEFT_BY_A_PUSH)
-            deploy_push.bring(order.sessions, order.base, order.folder, order.tag, report)
+            deploy_push.bring(order.sessions, order.base, order.folder, order.tag, report, order.proven)
             if there:  # what an earlier start left
                 deploy_actions.remove(order.sessions, run_dir.name).all()
             stopping.at("starting the nodes", "what had started was taken back; nothing of the run is left on any host")

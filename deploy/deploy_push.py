@@ -43,10 +43,15 @@ def push(options: Options, report: Report) -> int:
         return DONE
 
 
-def bring(sessions: Sequence[Session], base: str, folder: Path | None, tag: str, report: Report) -> None:
-    """Push, show how far it is, and say what each host was sent. Raises DeployError with every host that failed."""
+def bring(
+    sessions: Sequence[Session], base: str, folder: Path | None, tag: str, report: Report, proven: bool = False
+) -> None:
+    """Push, show how far it is, and say what each host was sent. `proven`: as in transfer.push.
+
+    Raises DeployError with every host that failed.
+    """
     with report.pushing([session.host.name for session in sessions]) as tell:
-        pushed = transfer.push(sessions, base, folder, tag, tell).all()
+        pushed = transfer.push(sessions, base, folder, tag, tell, proven=proven).all()
     for host, what in pushed.items():
         size = lines.size(what.sent_bytes) if what.sent_bytes else "nothing"
         report.note(f"{host}: {size} sent ({what.why})")

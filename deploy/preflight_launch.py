@@ -29,6 +29,15 @@ class Ground:
     faults: Mapping[str, tuple[str, str]] | None = None
 
 
+@dataclass(frozen=True)
+class Seen:
+    """An image, and what each host says it holds (empty where it is not there)."""
+
+    image: str
+    there: Mapping[str, str]
+    everywhere: bool
+
+
 def preflight(cluster: Cluster, image: str, want: Want, proof: bool, measure: bool = False) -> tuple[Answers, Verdict]:
     """The answers of all hosts and the verdict on them. A host that cannot be reached is part of the verdict."""
     with open_all(cluster.hosts) as opened:
@@ -37,15 +46,14 @@ def preflight(cluster: Cluster, image: str, want: Want, proof: bool, measure: bo
         looked = host_observe.facts(sessions)
         findings = tuple(_engine(host, fault) for host, fault in looked.faults.items())
         chosen = image or cluster.job.image or deploy_plan.choose_image(list(looked.values.values()))
-        return on_ground(Ground(cluster, sessions, looked.values, findings, faults), chosen, want, proof, measure)
+        ground = Ground(cluster, sessions, looked.values, findings, faults)
+        return on_ground(ground, _there(ground, [chosen]), want, proof, measure)
 
 
-def on_ground(ground: Ground, image: str, want: Want, proof: bool, measure: bool = False) -> tuple[Answers, Verdict]:
+def on_ground(ground: Ground, seen: Seen, want: Want, proof: bool, measure: bool = False) -> tuple[Answers, Verdict]:
     """The same where sessions are open and facts known, as in a deploy."""
-    with_engine = [session for session in ground.sessions if session.host.name in ground.facts]
-    there = preflight_hosts.images(with_engine, image).values
-    want = _completed(want, ground, inside=bool(there) and all(there.get(host) for host in ground.facts))
-    inside = want.where.startswith(INSIDE)
+    image, there, inside = seen.image, seen.there, seen.everywhere
+    want = _completed(want, ground, inside)
     found = preflight_hosts.probes(ground.sessions, ground.facts, ground.cluster.job, image, there if inside else {})
     try:
         faults = {**(ground.faults or {}), **{host: _no_probe(fault) for host, fault in found.faults.items()}}
@@ -61,17 +69,19 @@ def on_ground(ground: Ground, image: str, want: Want, proof: bool, measure: bool
     return answers, verdict
 
 
-def gate(ground: Ground, image: str, force: bool, report: Report) -> dict[str, Any]:
+def gate(ground: Ground, images: Sequence[str], force: bool, report: Report) -> dict[str, Any]:
     """Before a deploy touches anything: what the verdict was, for the run's record.
 
+    It looks from inside the first of `images` that all hosts have; `ran` is that image, where all of them could run it.
     Raises Refused for a fault, unless `force`; a host that cannot be looked at before it has the image is none.
     """
-    _, verdict = on_ground(ground, image, Want(), proof=False)
+    seen = _there(ground, images)
+    _, verdict = on_ground(ground, seen, Want(), proof=False)
     faults = [found for found in [*verdict.faults, *verdict.unknown] if found.cause != "no-python"]
     if not faults:
         for found in verdict.findings:
             report.note(f"preflight: {found.text}")
-        return {**verdict.json(), "ignored": []}
+        return {**verdict.json(), "ran": seen.image if seen.everywhere else "", "ignored": []}
     for line in preflight_lines.told(verdict):
         report.note(line)
     if not force:
@@ -79,7 +89,18 @@ def gate(ground: Ground, image: str, force: bool, report: Report) -> dict[str, A
         raise Refused(f"preflight: {faults[0].text}", f"{faults[0].fix}; then: fab preflight --hosts {hosts}")
     for found in faults:
         report.warn(f"ignored, as --force asks: {found.text}")
-    return {**verdict.json(), "ignored": [found.text for found in faults]}
+    return {**verdict.json(), "ran": "", "ignored": [found.text for found in faults]}
+
+
+def _there(ground: Ground, images: Sequence[str]) -> Seen:
+    """The first of the images that all hosts have, else the last one."""
+    with_engine = [session for session in ground.sessions if session.host.name in ground.facts]
+    for image in images:
+        there = preflight_hosts.images(with_engine, image).values
+        everywhere = bool(there) and all(there.get(host) for host in ground.facts)
+        if everywhere:
+            break
+    return Seen(image, there, everywhere)
 
 
 def _completed(want: Want, ground: Ground, inside: bool) -> Want:

@@ -66,11 +66,13 @@ def push(
     tag: str,
     tell: Tell,
     cache: LayerCache | None = None,
+    proven: bool = False,
 ) -> Results[Pushed]:
     """Bring `base` with `folder` on top onto every host, named `tag`; per host what it took, or its fault.
 
     `tell(host, sent, total)` is called from several threads with bytes so far, also for `HERE` while the base is read
-    from the local engine. A push that was cut leaves nothing; the next one begins anew.
+    from the local engine. A push that was cut leaves nothing; the next one begins anew. proven: what the hosts have
+    under this name has just run there; where it is the image, it is not proved once more.
     Raises UsageError for a bad folder or name, DeployError when nobody has the base, and HostsFailed, before anything
     is sent to any host, with every host that cannot take it.
     """
@@ -78,7 +80,7 @@ def push(
     bases = _find_base(sessions, base, pull=True)
     goods = _goods(bases, folder, tag, tell, cache or LayerCache(default_folder()))
     stores = on_all(sessions, lambda session: _ready(session, goods, bases)).all()
-    return on_all(sessions, lambda session: _bring(session, goods, stores[session.host.name]))
+    return on_all(sessions, lambda session: _bring(session, goods, stores[session.host.name], proven))
 
 
 def foresee(sessions: Iterable[Session], base: str, folder: Path | None, tag: str) -> Results[Sending]:
@@ -167,8 +169,10 @@ def _ready(session: Session, goods: _Goods, bases: Results[Base]) -> Store:
     return store
 
 
-def _bring(session: Session, goods: _Goods, store: Store) -> Pushed:
+def _bring(session: Session, goods: _Goods, store: Store, proven: bool) -> Pushed:
     sending = plan_push(goods.image, store)
+    if sending.there and proven and not replaced(goods.image, store):
+        return Pushed(0, sending.why)
     if _lacks_base(goods, sending) and _pulled(session, goods):
         store = look(session, goods.image, goods.base)
         sending = plan_push(goods.image, store)
