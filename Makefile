@@ -14,10 +14,10 @@ export WORKERS GROUND RESUME ARGS JSON TORCH_INDEX RUN
 UP_OPTIONS = $${WORKERS:+"--workers=$$WORKERS"} $${GROUND:+"--ground=$$GROUND"} \
 	$${RESUME:+"--resume=$$RESUME"} $${ARGS:+"--args=$$ARGS"} $${JSON:+--json}
 
-.PHONY: help up down runs report image test check bench bench-preflight clean rack rack-down
+.PHONY: help up down runs report image test check bench bench-hosts bench-preflight clean rack rack-down
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 	@echo
 	@echo '  make up    WORKERS=2   GROUND=auto|docker|processes   RESUME=latest|PATH   JSON=1'
 	@echo '             ARGS="--recipe text --steps 100"'
@@ -50,6 +50,9 @@ check: $(VENV)/.ready-dev ## formatting, lint, types, the layer table, the size 
 
 bench: $(VENV)/.ready-dev ## measure the figures of docs/benchmarks.md
 	@$(BIN)/python -m benchmarks
+
+bench-hosts: $(VENV)/.ready-dev ## measure the figures of real hosts, on racks of containers: docs/benchmarks.md
+	@$(BIN)/python -m benchmarks hosts
 
 bench-preflight: $(VENV)/.ready-dev ## measure preflight in the fault laboratory (root, 20 minutes): docs/preflight-score.md
 	@$(BIN)/python -m benchmarks.preflight_truth

@@ -1,4 +1,7 @@
-"""`python -m benchmarks [--quick]` (= `make bench`): measure every figure and rewrite docs/benchmarks.md."""
+"""`python -m benchmarks [hosts] [--quick]` (= `make bench`, `make bench-hosts`): measure, and write docs/benchmarks.md.
+
+Without a word the figures of training on this machine, with `hosts` those of real hosts, which the rack stands for.
+"""
 
 from __future__ import annotations
 
@@ -15,33 +18,37 @@ from typing import Any
 from benchmarks import venv
 from benchmarks.figure import HEAD, Row, cells, result, say, stop_like_ctrl_c, table
 
-FIGURES = (
-    "accuracy",
-    "data_parallel",
-    "throughput",
-    "startup",
-    "control_side",
-    "kill_all",
-    "kill_worker",
-    "exactly_once",
-    "corruption",
-    "checkpoint_stall",
-    "health",
-)
+FIGURES = {
+    "bench": (
+        "accuracy",
+        "data_parallel",
+        "throughput",
+        "startup",
+        "kill_all",
+        "kill_worker",
+        "exactly_once",
+        "corruption",
+        "checkpoint_stall",
+        "health",
+    ),
+    "bench-hosts": ("push", "cold_push", "first_step", "status", "leftovers", "control_side"),
+}
 PAGE = venv.HOME / "docs" / "benchmarks.md"
-BEGIN, END = "<!-- begin: written by `make bench` -->", "<!-- end -->"
+BEGIN, END = "<!-- begin: written by `make {}` -->", "<!-- end -->"
 
 
 def main() -> int:
     """Measure, print, write; 1 when a benchmark broke (a figure that is not met is a finding, no fault)."""
     command = argparse.ArgumentParser(prog="benchmarks", description=__doc__)
+    command.add_argument("what", nargs="?", choices=["hosts"], help="the figures of real hosts")
     command.add_argument("--quick", action="store_true", help="fewer repetitions; docs/benchmarks.md stays as it is")
     options = command.parse_args()
+    target = "bench-hosts" if options.what else "bench"
     venv.enter()
     stop_like_ctrl_c()
     began, broken, sections = time.monotonic(), 0, []
     try:
-        for name in FIGURES:
+        for name in FIGURES[target]:
             say(name)
             found, well = _measure(name, options.quick)
             broken += not well
@@ -52,7 +59,7 @@ def main() -> int:
         return 130
     minutes = (time.monotonic() - began) / 60
     if not options.quick:
-        _write(_page(sections, minutes))
+        _write(target, _page(sections, minutes))
     say(f"{minutes:.1f} minutes" + ("" if options.quick else f", written to {PAGE.relative_to(venv.HOME)}"))
     return int(broken > 0)
 
@@ -93,11 +100,11 @@ def _machine() -> str:
     )
 
 
-def _write(page: str) -> None:
-    text = PAGE.read_text()
-    head, _, rest = text.partition(BEGIN)
+def _write(target: str, page: str) -> None:
+    begin = BEGIN.format(target)
+    head, _, rest = PAGE.read_text().partition(begin)
     _, _, tail = rest.partition(END)
-    PAGE.write_text(f"{head}{BEGIN}\n{page}\n{END}{tail}")
+    PAGE.write_text(f"{head}{begin}\n{page}\n{END}{tail}")
 
 
 if __name__ == "__main__":
