@@ -17,7 +17,7 @@ UP_OPTIONS = $${WORKERS:+"--workers=$$WORKERS"} $${GROUND:+"--ground=$$GROUND"} 
 .PHONY: help up down runs report image test check bench bench-hosts bench-preflight clean rack rack-down
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 	@echo
 	@echo '  make up    WORKERS=2   GROUND=auto|docker|processes   RESUME=latest|PATH   JSON=1'
 	@echo '             ARGS="--recipe text --steps 100"'
