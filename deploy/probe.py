@@ -294,7 +294,7 @@ class Probe:
         for start in range(low, low + step * count, step):
             for _ in range(20):
                 try:
-                    sampled.append(self.listen(random.randint(start, min(high, start + step - 1))))
+                    sampled.append(self.listen(start + int.from_bytes(os.urandom(4), "big") % step))
                     break
                 except OSError:
                     continue
