@@ -5,8 +5,6 @@ Place in the flow: the run folder -> page_data.load -> head, charts, steps, time
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -17,7 +15,7 @@ from deploy import page_head, page_steps, page_timeline
 from deploy import page_words as words
 from deploy.page_charts import Chart, Series, draw
 from deploy.page_data import Fields, Run, children, load, number
-from deploy.page_html import Html, join, tag
+from deploy.page_html import Html, document, join, tag
 from deploy.page_scale import Point, running_mean
 
 HERE = Path(__file__).parent
@@ -52,27 +50,8 @@ def build(run_dir: Path) -> str:
         _section("Environment", _table(run.environment, "environment.json")),
         _section("Files", _files(run_dir)),
     ]
-    page = _document(str(run.record.get("id") or run_dir.name), join(body))
-    # Plain ASCII: right whatever encoding the file is written in, and half a surrogate pair from a node cannot stop it.
-    return page.encode("ascii", "xmlcharrefreplace").decode()
-
-
-def _document(title: str, body: Html) -> Html:
-    script = (HERE / "page.js").read_text("utf-8")
-    proof = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    allowed = f"style-src 'unsafe-inline'; script-src 'sha256-{proof}'"
-    policy = f"default-src 'none'; {allowed}; base-uri 'none'; form-action 'none'"
-    head = tag(
-        "head",
-        tag("meta", charset="utf-8"),
-        tag("meta", http_equiv="Content-Security-Policy", content=policy),
-        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        tag("meta", name="color-scheme", content="light dark"),
-        tag("title", f"{title} · Muster"),
-        tag("style", Html((HERE / "page.css").read_text("utf-8"))),
-    )
-    main = tag("body", tag("main", body), tag("script", Html(script)))
-    return Html(f"<!doctype html>\n{tag('html', head, main, lang='en')}\n")
+    title = str(run.record.get("id") or run_dir.name)
+    return document(title, body, (HERE / "page.css").read_text("utf-8"), (HERE / "page.js").read_text("utf-8"))
 
 
 def _section(title: str, content: Html) -> Html:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json as jsons
+import os
 from pathlib import Path
 
 from fabric import Connection, task
 from invoke.exceptions import Exit
 
-from deploy import inventory, preflight_launch, preflight_lines, task_end
-from deploy.errors import DONE, FAILED, REFUSED, UsageError
+from deploy import inventory, preflight_launch, preflight_lines, preflight_page, task_end
+from deploy.errors import DONE, FAILED, REFUSED, DeployError, UsageError
 from deploy.preflight import Want
 from deploy.report import Report
 
@@ -31,6 +32,7 @@ STYLES, BACKENDS = ("muster", "torchrun"), ("gloo", "nccl")
         "strict": "warnings end with code 1",
         "json": "the verdict as one JSON object on standard output",
         "keep": "write all answers to this file as well",
+        "html": "write a page of it to this file as well: the verdict, who reaches whom, what each host is",
     }
 )  # type: ignore[untyped-decorator]
 def preflight(
@@ -48,9 +50,11 @@ def preflight(
     strict: bool = False,
     json: bool = False,
     keep: str = "",
+    html: str = "",
 ) -> None:
     """Say whether training would start on these hosts; if not, the one cause and its fix."""
     report = Report(json)
+    files = {option: name for option, name in (("keep", keep), ("html", html)) if name}
 
     def work() -> int:
         if getattr(context, "host", None):
@@ -62,18 +66,43 @@ def preflight(
         path = Path(cluster) if cluster else Path("cluster.toml")
         known = inventory.load(hosts, path if cluster or (not hosts and path.is_file()) else None)
         want = Want(style=style, endpoint=endpoint, port=int(port or 29500), backend=backend)  # type: ignore[arg-type]
+        for option, name in files.items():
+            _refuse_unwritable(option, name)
         answers, verdict = preflight_launch.preflight(known, image, want, not quick, bandwidth)
-        if keep:
-            Path(keep).write_text(jsons.dumps(answers.json()))
-        report.data({**verdict.json(), **({"nc": list(preflight_lines.matrix(answers))} if nc else {})})
+        report.data({**verdict.json(), **({"nc": list(preflight_lines.matrix(answers))} if nc else {}), **files})
         for line in [
             *preflight_lines.told(verdict),
             *(preflight_lines.matrix(answers) if nc else ()),
             *preflight_lines.heat(answers),
         ]:
             report.text(line)
+        if keep:
+            _write("keep", keep, jsons.dumps(answers.json()))
+        if html:
+            _write("html", html, preflight_page.build(answers, verdict))
+        for option, name in files.items():
+            report.text(f"{option:<8}{name}")
         if not verdict.ok:
             return REFUSED
         return FAILED if strict and verdict.warnings else DONE
 
     raise Exit(code=task_end.code_of(report, work))
+
+
+def _refuse_unwritable(option: str, name: str) -> None:
+    """Before anything is asked of a host. Raises UsageError where the file could not be written later."""
+    path = Path(name)
+    why = "is a folder" if path.is_dir() else "" if path.parent.is_dir() else f"there is no folder {path.parent}"
+    if not why and not os.access(path if path.exists() else path.parent, os.W_OK):
+        why = "may not be written"
+    if why:
+        raise UsageError(f"--{option} {name}: {why}", "name a file in a folder that is yours")
+
+
+def _write(option: str, name: str, text: str) -> None:
+    try:
+        Path(name).write_text(text, "utf-8")
+    except OSError as failed:
+        raise DeployError(
+            f"--{option} {name}: {failed.strerror}", "the verdict above stands; name another file"
+        ) from None

@@ -1,0 +1,140 @@
+"""What a preflight saw, as pictures: from each host to each, every pair's rate, and what each host is. Pure."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from deploy import page_words as words
+from deploy.page_html import Html, join, tag
+from deploy.preflight import bandwidth, cells
+from deploy.preflight.answers import WORDS, Answers
+
+# With more hosts a cell is a square: its words stand in what shows on pointing at it, bad ones in a list below.
+WORDED, LISTED = 16, 40
+Pair = tuple[str, str]
+
+
+def reach(answers: Answers, faulty: bool) -> Html:
+    """A grid: rows call, columns are called. `faulty`: training would not start, so what failed is no mere remark."""
+    known = cells.table(answers)
+    if not known:
+        return Html("")
+    small, bad = len(answers.told) > WORDED, "fault" if faulty else "warning"
+
+    def cell(pair: Pair) -> Html:
+        trouble = _trouble(known[pair], answers.want.port)
+        times = [link.ms for link in answers.between(*pair, "data") if link.ok]
+        ok = words.milliseconds(min(times)) if times else "ok" if known[pair].tried else "?"
+        state = bad if trouble else "ok" if known[pair].tried else "unknown"
+        said = ", ".join(trouble) or ok
+        short = ("✗" if trouble else "" if known[pair].tried else "?") if small else said
+        return tag("td", short, class_=state, title=f"{pair[0]} → {pair[1]}: {said}")
+
+    failed = [(pair, trouble) for pair, one in known.items() if (trouble := _trouble(one, answers.want.port))]
+    rows = [tag("li", f"{one} → {other}: {', '.join(trouble)}") for (one, other), trouble in failed[:LISTED]]
+    more = [tag("li", f"and {len(failed) - LISTED:,} more")] if len(failed) > LISTED else []
+    note = (
+        f"Rows call, columns are called, at port {answers.want.port} and the data ports; ms of the fastest data port."
+    )
+    below = [tag("ul", *rows, *more, class_="aside")] if small and rows else []
+    return join([_grid(answers.told, cell, small), tag("p", note, class_="aside"), *below])
+
+
+def heat(answers: Answers) -> Html:
+    """Every pair's rate, the stronger in colour the slower against the median; nothing where none was measured."""
+    rates = bandwidth.rates(answers)
+    if not rates:
+        return Html("")
+    middle, small = statistics.median(rates.values()), len(answers.told) > WORDED
+
+    def cell(pair: Pair) -> Html:
+        rate = rates.get(pair)
+        if rate is None:
+            return tag("td", "?", class_="unknown", title=f"{pair[0]} → {pair[1]}: not measured")
+        slow = f"--slow:{max(0.0, min(1.0, 1 - rate / middle)) if middle else 0:.2f}"
+        said = f"{words.figure(rate)} Mbit/s"
+        text = "" if small else words.figure(rate)
+        return tag("td", text, class_="rate", style=slow, title=f"{pair[0]} → {pair[1]}: {said}")
+
+    note = f"Mbit/s of one TCP connection, row to column, each pair on its own; the median is {words.figure(middle)}."
+    return join(
+        [_grid(answers.told, cell, small), tag("p", f"{note} The stronger the colour, the slower.", class_="aside")]
+    )
+
+
+def machines(answers: Answers) -> Html:
+    """One row a host: the interface that training will use, its clock, what runs there."""
+    head = (
+        "Host",
+        "Interface",
+        "Address",
+        "Chosen by",
+        "Clock",
+        "torch",
+        "Python",
+        "GPUs",
+        "Cores",
+        "Memory",
+        "Kernel",
+    )
+    rows = [tag("tr", tag("th", host, scope="row"), *_cells(answers, host)) for host in answers.hosts]
+    top = tag("thead", tag("tr", *(tag("th", name, scope="col") for name in head)))
+    note = "Clock: ahead of the machine that asked, and how far that may be off."
+    table = tag("div", tag("table", top, tag("tbody", *rows), class_="machines"), class_="wide")
+    return join([table, tag("p", note, class_="aside")])
+
+
+def _cells(answers: Answers, host: str) -> list[Html]:
+    if host not in answers.facts:
+        _, said = answers.faults.get(host, ("", "it gave no facts"))
+        return [tag("td", said, colspan="9", class_="fault")]
+    facts, pick = answers.facts[host], answers.plan.data[host]
+    software, resources = facts.get("software", {}), facts.get("resources", {})
+    ahead, unsure = answers.clocks.get(host, (None, 0.0))
+    clock = "?" if ahead is None else f"{1e3 * ahead:+,.1f} ± {1e3 * unsure:,.1f}{words.GAP}ms"
+    own = facts.get("interfaces", {}).get(pick.interface, {})
+    interface = f"{pick.interface} (MTU {own['mtu']})" if own else pick.interface or "?"
+    memory = resources.get("memory", {}).get("MemTotal")
+    values = (
+        interface,
+        pick.address or "?",
+        pick.how,
+        clock,
+        software.get("torch", "not there"),
+        software.get("python", "?"),
+        _gpus(facts.get("gpus") or {}),
+        ", ".join([words.several(resources.get("cores", 0), "core"), *([words.size(memory)] if memory else [])]),
+        f"{facts.get('kernel', '?')} {facts.get('machine', '')}",
+    )
+    return [tag("td", value) for value in values]
+
+
+def _gpus(said: Mapping[str, Any]) -> str:
+    names = [row[1] for row in said.get("rows", ()) if len(row) > 1]
+    return ", ".join(f"{names.count(name)} × {name}" for name in dict.fromkeys(names)) or "none"
+
+
+def _trouble(cell: cells.Cell, port: int) -> list[str]:
+    """What did not get through, in words."""
+    tried = {str(port): cell.meet or cell.hint, "data ports": cell.data}
+    bad = {name: outcome for name, outcome in tried.items() if outcome not in ("", "ok")}
+    if len(bad) == 2 and len(set(bad.values())) == 1:
+        return [WORDS.get(cell.data, cell.data)]
+    return [f"{name}: {WORDS.get(outcome, outcome)}" for name, outcome in bad.items()]
+
+
+def _grid(hosts: Sequence[str], cell: Callable[[Pair], Html], small: bool) -> Html:
+    top = tag("tr", tag("td"), *(tag("th", tag("span", host), scope="col") for host in hosts))
+    rows = [
+        tag(
+            "tr",
+            tag("th", source, scope="row"),
+            *(tag("td", class_="self") if source == target else cell((source, target)) for target in hosts),
+        )
+        for source in hosts
+    ]
+    return tag(
+        "div", tag("table", tag("thead", top), tag("tbody", *rows), class_=f"grid{' small' * small}"), class_="wide"
+    )

@@ -1,0 +1,114 @@
+"""The page of a preflight: what it says, that a host's words stay words, and that it needs nothing beside itself."""
+
+import dataclasses
+import re
+from html.parser import HTMLParser
+
+import pytest
+
+from deploy import preflight_page
+from deploy.preflight import Answers, Finding, judge
+from deploy.preflight.answers import Link, pairs
+from tests.unit.test_preflight_judging import HOSTS, answers, facts
+
+NASTY = '<script>alert("x")</script> & \ud800'
+
+
+class Reader(HTMLParser):
+    """A page as a reader has it: text of each kind of element, and the classes of cells."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.open, self.text, self.cells, self.wanted = [], {}, [], []
+        self.feed(page)
+
+    def handle_starttag(self, tag, attributes):
+        given = dict(attributes)
+        self.wanted += [value for name, value in attributes if name in ("src", "href", "action", "data")]
+        if tag == "td" and given.get("title"):
+            self.cells.append((given["title"], given.get("class", "")))
+        if tag not in ("meta", "br"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        for tag in set(self.open):
+            self.text.setdefault(tag, []).append(data)
+
+
+def page(seen, more=()):
+    return preflight_page.build(seen, judge(seen, more))
+
+
+def rated(seen, slow):
+    """The same answers with a rate for every pair: 1000 Mbit/s, a tenth for one."""
+    rates = {pair: 100 if pair == slow else 1000 for pair in pairs(seen.told)}
+    more = tuple(
+        Link(*pair, "", 1, ("bandwidth",), "ok", host=pair[1], size=8 << 20, rate=int(rate * 1e6 / 8))
+        for pair, rate in rates.items()
+    )
+    return dataclasses.replace(seen, links=(*seen.links, *more))
+
+
+def test_a_fault_is_told_with_its_evidence_its_symptom_and_its_fix_to_copy():
+    seen = answers(outcome=lambda s, t, k: "dropped" if (k, t) == ("data", "b") else "ok")
+    verdict, said = judge(seen), Reader(page(seen))
+    assert "Not ready" in "".join(said.text["header"])
+    assert verdict.first.text in said.text["header"]
+    assert verdict.fix in said.text["code"]
+    assert all(row in said.text["dd"] for row in [*verdict.evidence, verdict.symptom])
+
+
+def test_the_matrix_has_every_pair_and_marks_those_that_failed():
+    seen = answers(outcome=lambda s, t, k: "dropped" if (k, t) == ("data", "b") else "ok")
+    cells = dict(Reader(page(seen)).cells)
+    assert len(cells) == len(pairs(HOSTS))
+    assert {title for title, kind in cells.items() if kind == "fault"} == {
+        f"{host} → b: data ports: no answer in 2.2 s" for host in ("a", "c")
+    }
+
+
+def test_rates_are_a_picture_in_which_the_slow_pair_is_the_darkest():
+    found = page(rated(answers(), ("a", "b")))
+    shades = {title: float(shade) for shade, title in re.findall(r"--slow:([\d.]+)\" title=\"([^\"]+)", found)}
+    assert shades.pop("a &#8594; b: 100 Mbit/s") == pytest.approx(0.9)
+    assert set(shades.values()) == {0.0}
+    assert "How fast" not in page(answers())
+
+
+def test_a_host_that_said_nothing_has_its_row_with_the_reason():
+    seen = answers()
+    seen = dataclasses.replace(seen, hosts=(*HOSTS, "d"), faults={"d": ("ssh", "d: connection refused")})
+    found = Reader(page(seen))
+    assert "d: connection refused" in found.text["td"]
+    assert all("d" not in title.split(": ")[0].split(" → ") for title, _ in found.cells)
+
+
+def test_a_page_of_no_answers_at_all_is_whole():
+    seen = Answers(answers().want, ("a",), faults={"a": ("ssh", "a: connection refused")})
+    assert "Not ready" in page(seen)
+
+
+def test_what_a_host_says_stays_text_and_nothing_is_loaded():
+    seen = answers(change={"a": {"kernel": NASTY, "software": {"python": NASTY, "torch": NASTY}}})
+    seen = dataclasses.replace(seen, faults={"d": ("ssh", NASTY)}, hosts=(*HOSTS, NASTY))
+    found = page(seen, [Finding("ssh", "hosts", (NASTY,), NASTY, (NASTY,), NASTY, NASTY, follows=(NASTY,))])
+    assert "script" not in Reader(found).text
+    assert Reader(found).wanted == []
+    assert "url(" not in found
+    assert found.isascii()
+
+
+@pytest.mark.parametrize("count", [17, 64])
+def test_many_hosts_are_small_squares_and_what_failed_is_listed_in_words(count):
+    names = [f"h{number}" for number in range(count)]
+    told = {name: facts(0) for name in names}
+    links = tuple(Link(*pair, "10.0.0.1", 40000, ("data",), "ok", host=pair[1]) for pair in pairs(names))
+    broken = dataclasses.replace(links[0], outcome="refused", host="")
+    listens = {name: {"sampled": [40000]} for name in names}
+    seen = Answers(answers().want, tuple(names), facts=told, listens=listens, links=(broken, *links[1:]))
+    found = Reader(page(seen))
+    assert len(found.cells) == count * (count - 1)
+    assert any(text.startswith("h0 → h1: data ports: refused") for text in found.text["li"])
