@@ -14,8 +14,8 @@ from deploy.preflight.answers import Answers
 from deploy.preflight.quality import SLOW_MBIT
 from deploy.preflight.verdict import FAULT, WARNING, Finding, listed
 
-SIZE, WAIT_S, MOST_AGAIN = 8 << 20, 3.0, 6
-# Of the median: below it a link is told of; a host is told of where all of its links are.
+SIZE, WAIT_S, MOST_AGAIN, FEW = 8 << 20, 3.0, 16, 3
+# Of what hosts usually get: below it a link is told of; a host is told of where all of its links are.
 SLOW = 0.4
 Pair = tuple[str, str]
 
@@ -55,11 +55,16 @@ def rates(answers: Answers) -> dict[Pair, float]:
 
 
 def again(answers: Answers) -> list[Pair]:
-    """Pairs to measure once more, one by one: those that look slow may only have had to wait for a core."""
+    """Pairs to measure once more, one by one: those that look slow may only have had to wait for a core.
+
+    Not those of a host whose links are all slow: no chance does that.
+    """
     known = rates(answers)
-    middle = statistics.median(known.values()) if known else 0.0
-    slow = sorted((rate, pair) for pair, rate in known.items() if rate < SLOW * middle)
-    return list({frozenset(pair): pair for _, pair in slow[: 2 * MOST_AGAIN]}.values())[:MOST_AGAIN]
+    left = _slow(known)
+    for host in answers.told:
+        for way in (0, 1):
+            left -= mine if len(mine := _own(known, host, way)) >= FEW and mine <= left else set()
+    return list({frozenset(pair): pair for pair in sorted(left, key=lambda pair: known[pair])}.values())[:MOST_AGAIN]
 
 
 def check(answers: Answers) -> Iterator[Finding]:
@@ -67,16 +72,39 @@ def check(answers: Answers) -> Iterator[Finding]:
     known = rates(answers)
     if len(known) < 3 * 2:
         return
-    middle = statistics.median(known.values())
-    left = {pair for pair, rate in known.items() if rate < SLOW * middle}
+    left = _slow(known)
     for host in answers.told:
-        for way, word in ((0, "sends"), (1, "receives")):
-            mine = [pair for pair in known if pair[way] == host]
-            if mine and all(pair in left for pair in mine):
-                yield _finding(known, mine, (host,), f"{host} {word} slowly", middle)
-                left -= set(mine)
+        sides = {word: _own(known, host, way) for way, word in ((0, "sends"), (1, "receives"))}
+        slow = {word: mine for word, mine in sides.items() if mine and mine <= left}
+        if slow:
+            mine = sorted(pair for pairs in slow.values() for pair in pairs)
+            yield _finding(known, mine, (host,), f"{host} {' and '.join(slow)} slowly")
+            left = left - set(mine)
     for pair in sorted(left):
-        yield _finding(known, [pair], pair, f"the link from {pair[0]} to {pair[1]} is slow", middle, pair)
+        both = pair[::-1] in left
+        if not both or pair < pair[::-1]:
+            ways = [pair, pair[::-1]] if both else [pair]
+            text = f"the link between {pair[0]} and {pair[1]}" if both else f"the link from {pair[0]} to {pair[1]}"
+            yield _finding(known, ways, pair, f"{text} is slow", pair, "both" if both else "one-way")
+
+
+def _usual(known: Mapping[Pair, float]) -> float:
+    """What a host gets at its best: half of the hosts have that or more, however many links a slow one spoils."""
+    best: dict[str, float] = {}
+    for pair, rate in known.items():
+        for host in pair:
+            best[host] = max(rate, best.get(host, 0.0))
+    return statistics.median(best.values()) if best else 0.0
+
+
+def _slow(known: Mapping[Pair, float]) -> set[Pair]:
+    usual = _usual(known)
+    return {pair for pair, rate in known.items() if rate < SLOW * usual}
+
+
+def _own(known: Mapping[Pair, float], host: str, way: int) -> set[Pair]:
+    """What a host sends (way 0) or receives (way 1)."""
+    return {pair for pair in known if pair[way] == host}
 
 
 def _finding(
@@ -84,14 +112,14 @@ def _finding(
     pairs: Sequence[Pair],
     hosts: tuple[str, ...],
     what: str,
-    middle: float,
     link: Pair | None = None,
+    direction: str = "",
 ) -> Finding:
     rate = statistics.median(known[pair] for pair in pairs)
-    text = f"{what}: {rate:.0f} Mbit/s, where the others get {middle:.0f}"
+    text = f"{what}: {rate:.0f} Mbit/s, where the others get {_usual(known):.0f}"
     shown = tuple(f"{one} -> {other} {known[one, other]:.0f} Mbit/s" for one, other in pairs[:4])
     fix = f"on {listed(hosts)}: ethtool <interface> | grep -i -e speed -e duplex; ip -s link; the switch port"
-    way, level = "one-way" if link else "", FAULT if rate < SLOW_MBIT else WARNING
+    level = FAULT if rate < SLOW_MBIT else WARNING
     return Finding(
-        "link-slow", "links", hosts, text, shown, "the slowest sets every step's pace", fix, level, link, way
+        "link-slow", "links", hosts, text, shown, "the slowest sets every step's pace", fix, level, link, direction
     )

@@ -24,6 +24,8 @@ HOSTS_FILES = Path("/etc/netns")
 _number = itertools.count()
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 PORT, FEW = 29500, 3
+# A bucket must hold what goes out between two looks of the kernel.
+BURST = {"1gbit": "256kb", "100mbit": "64kb"}
 
 
 def missing():
@@ -180,11 +182,26 @@ class Lab:
         """The switch's own end of a host's cable: `ip link set PORT <what>`."""
         must("ip", "-netns", self.switch, "link", "set", f"eth0-{place}", *what.split())
 
-    def rate(self, host, rate):
-        """What the host sends and gets is no faster than this (`10mbit`)."""
-        shape = ["root", "tbf", "rate", rate, "burst", "32kbit", "latency", "50ms"]
-        must("tc", "-netns", host.space, "qdisc", "add", "dev", "eth0", *shape)
-        must("tc", "-netns", self.switch, "qdisc", "add", "dev", f"eth0-{self.hosts.index(host)}", *shape)
+    def rate(self, host, rate, way="both"):
+        """What the host sends (`out`), gets (`in`) or both is no faster than this (`10mbit`)."""
+        shape = ["root", "tbf", "rate", rate, "burst", BURST.get(rate, "32kbit"), "latency", "50ms"]
+        if way != "in":
+            must("tc", "-netns", host.space, "qdisc", "replace", "dev", "eth0", *shape)
+        if way != "out":
+            port = f"eth0-{self.hosts.index(host)}"
+            must("tc", "-netns", self.switch, "qdisc", "replace", "dev", port, *shape)
+
+    def rate_between(self, source, target, rate, slow):
+        """What `source` sends to `target` is no faster than `slow`; what it sends to others has its `rate`."""
+        tc = ["tc", "-netns", source.space]
+        must(*tc, "qdisc", "replace", "dev", "eth0", "root", "handle", "1:", "htb", "default", "1")
+        for number, limit in (("1", rate), ("2", slow)):
+            must(*tc, "class", "add", "dev", "eth0", "parent", "1:", "classid", f"1:{number}", "htb", "rate", limit,
+                 "quantum", "60000")  # fmt: skip
+        for address in target.addresses.values():
+            protocol, word, bits = ("ipv6", "ip6", 128) if ":" in address else ("ip", "ip", 32)
+            must(*tc, "filter", "add", "dev", "eth0", "parent", "1:", "protocol", protocol, "u32", "match", word, "dst",
+                 f"{address}/{bits}", "flowid", "1:2")  # fmt: skip
 
     def everybody_knows(self, lines=None):
         """/etc/hosts on all hosts; without `lines`, every host's name at its address."""

@@ -51,14 +51,14 @@ def want(lab, run):
     return Want(style=run.style, endpoint=meet, port=PORT, backend="gloo", rendezvous=run.rendezvous)
 
 
-def answers(lab, run):
-    """What the probes of all hosts say."""
+def answers(lab, run, measure=False):
+    """What the probes of all hosts say; `measure`: every pair's rate too."""
     with ExitStack() as stack:
         probes = [
             stack.enter_context(LocalProbe(host.name, [*host.prefix(), PYTHON], env={**os.environ, **host.environment}))
             for host in lab.hosts
         ]
-        return examine(probes, want(lab, run))
+        return examine(probes, want(lab, run), measure=measure)
 
 
 def preflight(lab, run) -> tuple[Verdict, float]:

@@ -50,3 +50,19 @@ def test_a_slow_link_is_named_with_its_direction():
 
 def test_an_even_matrix_has_no_finding():
     assert list(bandwidth.check(matrix(lambda one, other: False))) == []
+
+
+def test_of_three_hosts_one_slow_both_ways_is_one_finding():
+    found = list(bandwidth.check(matrix(lambda one, other: "h1" in (one, other), count=3)))
+    assert [(one.hosts, one.link) for one in found] == [(("h1",), None)]
+    assert "sends and receives slowly" in found[0].text
+
+
+def test_a_link_that_is_slow_both_ways_is_one_finding():
+    found = list(bandwidth.check(matrix(lambda one, other: {one, other} == {"h3", "h1"})))
+    assert [(one.link, one.direction) for one in found] == [(("h1", "h3"), "both")]
+
+
+def test_single_slow_links_are_measured_again_and_those_of_a_slow_host_are_not():
+    assert bandwidth.again(matrix(lambda one, other: one == "h2")) == []
+    assert bandwidth.again(matrix(lambda one, other: (one, other) == ("h3", "h1"))) == [("h3", "h1")]
