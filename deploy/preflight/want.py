@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 MUSTER, TORCHRUN = "muster", "torchrun"
@@ -18,13 +18,14 @@ class Want:
 
     style: `torchrun` as a user types it, `muster` as fab deploy starts it (addresses and interfaces given by us).
     endpoint: what `--rdzv-endpoint` gets, an IP or a name; empty means the first host's address that its peers share.
+    backend: `auto` is decided by what the hosts say (`decided`).
     environment: variables the run will have beside those of the probe's own environment.
     """
 
     style: Literal["muster", "torchrun"] = "muster"
     endpoint: str = ""
     port: int = 29500
-    backend: Literal["gloo", "nccl"] = "gloo"
+    backend: Literal["auto", "gloo", "nccl"] = "gloo"
     rendezvous: Literal["c10d", "static"] = "c10d"
     environment: Mapping[str, str] = field(default_factory=dict, hash=False)
     processes: int = 1
@@ -34,6 +35,14 @@ class Want:
     def keep_alive_s(self) -> float:
         """How far clocks may be apart before a node that lives is taken for dead."""
         return KEEP_ALIVE_S[self.style]
+
+    def decided(self, facts: Mapping[str, Mapping[str, Any]]) -> Want:
+        """With a backend: nccl where every host shows GPUs and has no torch that was built without CUDA, else gloo."""
+        if self.backend != "auto":
+            return self
+        gpus = [bool((one.get("gpus") or {}).get("rows")) for one in facts.values()]
+        without = [one.get("software", {}).get("cuda") == "None" for one in facts.values()]
+        return replace(self, backend="nccl" if gpus and all(gpus) and not any(without) else "gloo")
 
     def json(self) -> dict[str, Any]:
         """As `Want(**value)` takes it back."""

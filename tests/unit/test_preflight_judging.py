@@ -171,3 +171,21 @@ def test_every_cause_has_its_entry_and_no_entry_lacks_its_cause():
 def test_a_cause_without_an_entry_cannot_be_told():
     with pytest.raises(ValueError, match="no-such-thing: no such cause"):
         Finding("no-such-thing", "links", (), "")
+
+
+GPU, CUDA, NO_CUDA = {"rows": [["0", "NVIDIA A100"]]}, {"torch": "2.13.0", "cuda": "12.8"}, {"cuda": "None"}
+
+
+@pytest.mark.parametrize(
+    ("change", "backend"),
+    [
+        ({}, "gloo"),
+        ({host: {"gpus": GPU, "software": CUDA} for host in HOSTS}, "nccl"),
+        ({host: {"gpus": GPU, "software": CUDA} for host in HOSTS[1:]}, "gloo"),
+        ({host: {"gpus": GPU, "software": NO_CUDA} for host in HOSTS}, "gloo"),
+    ],
+)
+def test_the_backend_follows_from_what_the_hosts_show(change, backend):
+    told = {host: facts(place, **change.get(host, {})) for place, host in enumerate(HOSTS)}
+    assert Want(backend="auto").decided(told).backend == backend
+    assert Want(backend="nccl").decided(told).backend == "nccl"
