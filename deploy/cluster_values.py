@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,8 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 SIZE = re.compile(r"[1-9]\d*[bkmg]?")
 # No dash first: it would be an option to ssh or docker.
 _WORD = re.compile(r"[^\s,-][^\s,]*")
+_PATH = re.compile(r"/[^\x00-\x1f]*")
+_TAKEN = ("/", "/muster/run")
 
 
 class Mount(NamedTuple):
@@ -76,12 +79,13 @@ def path_from(folder: Path) -> Callable[[Any], Path | None]:
 
 
 def mount(value: Any) -> Mount | None:
-    """`/source:/target` or `/source:/target:ro`."""
+    """`/source:/target` or `/source:/target:ro`; not where the image's own files or the run's folder are."""
     parts = value.split(":") if isinstance(value, str) else []
     mode = parts.pop() if len(parts) == 3 else "rw"
-    if len(parts) != 2 or mode not in ("ro", "rw") or not all(part.startswith("/") for part in parts):
+    if len(parts) != 2 or mode not in ("ro", "rw") or not all(map(_PATH.fullmatch, parts)):
         return None
-    return Mount(parts[0], parts[1], mode == "ro")
+    target = posixpath.normpath(parts[1])
+    return None if target in _TAKEN else Mount(parts[0], target, mode == "ro")
 
 
 def secret_from(folder: Path) -> Callable[[Any], Secret | None]:

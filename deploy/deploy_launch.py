@@ -75,6 +75,7 @@ def deploy(options: Options, report: Report) -> int:
             sessions = list(opened.all().values())
             stopping.at("looking at the hosts")
             facts = host_observe.facts(sessions).all()
+            host_observe.refuse_missing(sessions, cluster.job)
             base = deploy_push.base_of(options, cluster, facts, report)
             tag = deploy_options.tag_of(base, folder)
             resumed = deploy_resume.choose(options.resume, sessions, facts) if options.resume else None

@@ -8,14 +8,14 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 from deploy import cluster_values as values
 from deploy import inventory
-from deploy.cluster_values import Secret
+from deploy.cluster_values import Mount, Secret
 from deploy.errors import UsageError
 from deploy.inventory import Cluster, Job
 
@@ -43,6 +43,7 @@ class Options:
     force: bool = False
     environment: tuple[str, ...] = ()
     secrets: tuple[str, ...] = ()
+    mounts: tuple[str, ...] = ()
     processes: str = ""
     resume: str = ""
     dockerfile: str = ""
@@ -54,7 +55,10 @@ class Options:
         """
         path = Path(self.cluster) if self.cluster else Path("cluster.toml")
         cluster = inventory.load(self.hosts, path if self.cluster or (not self.hosts and path.is_file()) else None)
-        return replace(cluster, job=self._job(cluster.job))
+        mounts = tuple(_mount(text) for text in self.mounts)
+        job, said = self._job(cluster.job), {mount.target for mount in mounts}
+        hosts = tuple(replace(host, mounts=_without(said, host.mounts)) for host in cluster.hosts)
+        return Cluster(hosts, replace(job, mounts=(*_without(said, job.mounts), *mounts)))
 
     def script(self) -> tuple[str, ...]:
         """The words of --run. Raises UsageError for a quote that does not end, and for a secret's value among them."""
@@ -158,6 +162,16 @@ def _secret(text: str) -> Secret:
             f"export {name}=... in this shell, then: --secret {name}",
         )
     return Secret(name, Path(file).expanduser() if equals else None)
+
+
+def _mount(text: str) -> Mount:
+    if found := values.mount(text):
+        return found
+    raise UsageError(f"--mount {text}: not {inventory.MOUNT}", "--mount /data:/data:ro, and --mount again for another")
+
+
+def _without(targets: Set[str], mounts: Sequence[Mount]) -> tuple[Mount, ...]:
+    return tuple(mount for mount in mounts if mount.target not in targets)
 
 
 def _processes(text: str) -> Literal["auto"] | int:

@@ -117,7 +117,8 @@ def arguments_of(config: Mapping[str, Any]) -> tuple[str, ...]:
 def again(options: Options) -> dict[str, str]:
     """What of a deploy has to be said again when the run is resumed, for record.json."""
     words = [("--folder", options.folder), ("--image", options.image), ("--nproc", options.processes)]
-    words += [("--env", text) for text in options.environment] + [("--secret", text) for text in options.secrets]
+    several = {"--env": options.environment, "--secret": options.secrets, "--mount": options.mounts}
+    words += [(option, text) for option, texts in several.items() for text in texts]
     said = shlex.join(word for option, value in words if value for word in (option, value))
     return {"again": said, "cluster": options.cluster}
 

@@ -30,7 +30,7 @@ JSON = {"json": "JSON lines on standard output"}
 
 
 @task(
-    iterable=["env", "secret"],
+    iterable=["env", "secret", "mount"],
     help={
         **WHERE,
         **JSON,
@@ -41,6 +41,7 @@ JSON = {"json": "JSON lines on standard output"}
         "dockerfile": "or build it here first from this file, with the folder it lies in",
         "env": "a variable for the ranks, NAME=VALUE; several with commas, or the option again",
         "secret": "a variable taken from this shell (NAME) or a file (NAME=FILE), never shown on a host",
+        "mount": "a folder of the hosts for the ranks, /source:/target or /source:/target:ro; the option again for more",
         "nproc": "processes a node: auto (as many as GPUs, or one) or a number",
         "name": "the run's id (default: the minute and the script's name)",
         "detach": "return when it has started",
@@ -60,6 +61,7 @@ def deploy(
     dockerfile: str = "",
     env: Sequence[str] | None = None,
     secret: Sequence[str] | None = None,
+    mount: Sequence[str] | None = None,
     nproc: str = "",
     name: str = "",
     detach: bool = False,
@@ -71,7 +73,7 @@ def deploy(
     """Train on real hosts: push, start, follow to the end."""
     asked = Options(hosts, cluster, run, args, folder, image, name, detach, dry_run)
     options = replace(asked, environment=tuple(env or ()), secrets=tuple(secret or ()), processes=nproc)
-    options = replace(options, resume=resume, force=force, dockerfile=dockerfile)
+    options = replace(options, mounts=tuple(mount or ()), resume=resume, force=force, dockerfile=dockerfile)
     report = Report(json)
     end(context, report, lambda: deploy_launch.deploy(options, report))
 

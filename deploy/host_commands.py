@@ -48,6 +48,12 @@ for peer; do (
 ) & done
 wait
 """
+# A folder that only root may look into is none that is missing.
+_MISSING = """
+for path; do
+    [ -e "$path" ] || case $(LC_ALL=C ls -d -- "$path" 2>&1) in *'No such file'*) printf '%s\\n' "$path" ;; esac
+done
+"""
 # The variables come over standard input into a file that only its owner reads, and that is gone when this ends. Their
 # length is checked: a connection that is cut looks like the end of the input. A start may go on after a `remove`, with
 # nobody left who waits for it: that one takes the file away first, and a start that finds it gone takes itself back.
@@ -148,6 +154,11 @@ def routes(peers: Sequence[str]) -> tuple[str, ...]:
 def unreached(peers: Sequence[str], port: int) -> tuple[str, ...]:
     """A line `address why` for each peer whose port does not answer: a refusal is an answer. Nothing without bash."""
     return ("sh", "-c", _UNREACHED, "unreached", str(port), *peers)
+
+
+def missing(paths: Sequence[str]) -> tuple[str, ...]:
+    """A line for each of the paths that is not there."""
+    return ("sh", "-c", _MISSING, "missing", *paths)
 
 
 def start(size: int, folder: str, owner: str, command: Sequence[str]) -> tuple[str, ...]:

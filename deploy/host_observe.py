@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping, Sequence
 
-from deploy import host_commands, host_facts
+from deploy import deploy_spec, host_commands, host_facts
 from deploy.errors import DeployError
 from deploy.host_facts import Container, HostFacts, Route
+from deploy.inventory import Job
 from deploy.results import Results
 from deploy.session import Session, on_all
 
@@ -45,6 +46,17 @@ def refuse_unreached(sessions: Iterable[Session], peers: Mapping[str, Sequence[s
             )
 
     on_all([session for session in sessions if peers.get(session.host.name)], ask).all()
+
+
+def refuse_missing(sessions: Iterable[Session], job: Job) -> None:
+    """Raise HostsFailed with every host that lacks a folder to be mounted. Asks nothing where none is."""
+
+    def ask(session: Session) -> None:
+        sources = sorted({mount.source for mount in deploy_spec.mounts(session.host, job)})
+        if lost := session.run(host_commands.missing(sources)).out.splitlines():
+            raise DeployError(f"there is no {', '.join(lost)} to mount", "make it there, or mount another folder")
+
+    on_all([session for session in sessions if deploy_spec.mounts(session.host, job)], ask).all()
 
 
 def containers(sessions: Iterable[Session], run: str = "") -> Results[tuple[Container, ...]]:

@@ -22,7 +22,7 @@ _DESTINATION = re.compile(
     r"(?:(?P<user>[^@\s]+)@)?(?:\[(?P<six>[0-9A-Fa-f:.%\w]+)\]|(?P<host>[^@:\s\[\]]+))(?::(?P<port>\d+))?"
 )
 _BARE_SIX = re.compile(r"(?:(?P<user>[^@\s]+)@)?(?P<six>[0-9A-Fa-f.]*:[0-9A-Fa-f.]*:[0-9A-Fa-f:.]*(?:%\w+)?)")
-_MOUNT = '"/source:/target" or "/source:/target:ro", absolute paths both'
+MOUNT = '"/source:/target" or "/source:/target:ro", absolute paths both, the target not / nor /muster/run'
 _SECRET = '"NAME" or { name = "NAME", file = "path" }; a value never stands here'
 _EXAMPLE = "write --hosts user@a:port,b; user and port may be left out"
 
@@ -176,7 +176,7 @@ def _host(table: Table) -> Host:
         gpus=table.get("gpus", "auto", values.gpus, '"auto", how many, or a list of which: [0, 1]'),
         image=table.get("image", None, values.word, "the name of an image"),
         environment=_environment(table),
-        mounts=table.items("mounts", values.mount, _MOUNT),
+        mounts=table.items("mounts", values.mount, MOUNT),
     )
     table.done()
     if not name:
@@ -192,7 +192,7 @@ def _job(table: Table) -> Job:
         folder=table.get("folder", None, values.path_from(here), "the path of a folder"),
         environment=_environment(table),
         secrets=table.items("secrets", values.secret_from(here), _SECRET, secret=True),
-        mounts=table.items("mounts", values.mount, _MOUNT),
+        mounts=table.items("mounts", values.mount, MOUNT),
         processes=table.get("processes", "auto", values.processes, '"auto" or a number from 1'),
         shm_size=table.get("shm_size", None, values.matching(values.SIZE), 'a size such as "16g"'),
     )

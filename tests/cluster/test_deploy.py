@@ -93,6 +93,31 @@ def test_a_dry_run_prints_every_command_and_does_nothing(control):
     assert not control.traces()
 
 
+def test_a_folder_of_the_hosts_is_seen_as_asked_and_one_that_is_not_there_is_not_made(control, tmp_path):
+    script = """import os, pathlib
+assert pathlib.Path("/data/words").read_text() == "ours"
+try: pathlib.Path("/data/more").write_text("")
+except OSError: pathlib.Path("/out/seen").write_text(os.environ["RANK"])
+"""
+    (tmp_path / "train.py").write_text(script)
+    mounts = ("--mount", "/tmp/mounted:/data:ro", "--mount", "/tmp/mounted:/out")
+    words = ("--folder", str(tmp_path), "--run", "train.py", *mounts)
+    missing = control.deploy(*words)
+    assert missing.returncode == 1
+    assert missing.stderr.count("there is no /tmp/mounted to mount") == 2
+    for host in control.hosts:
+        control.rack.on(host, "mkdir /tmp/mounted && printf ours >/tmp/mounted/words")
+    try:
+        foretold = control.deploy(*words, "--dry-run")
+        assert foretold.stdout.count("--mount type=bind,source=/tmp/mounted,target=/data,readonly") == 2
+        done = control.deploy(*words)
+        assert done.returncode == 0, done.stderr
+        assert [control.rack.on(host, "cat /tmp/mounted/seen") for host in control.hosts] == ["0", "1"]
+    finally:
+        for host in control.hosts:
+            control.rack.on(host, "rm -r /tmp/mounted")
+
+
 def test_hosts_before_the_task_end_in_a_clear_word(control):
     line = [FAB, "--hosts", ",".join(control.hosts), "deploy", "--name", control.run, "--args", "--steps 10"]
     done = subprocess.run(line, cwd=HOME, env=control.environment, capture_output=True, text=True, timeout=60)

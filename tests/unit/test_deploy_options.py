@@ -1,7 +1,10 @@
 """What a user may ask of real hosts, and what is refused before any host is touched."""
 
+import re
+
 import pytest
 
+from deploy.cluster_values import Mount
 from deploy.deploy_options import Options, environment_of, refuse_open_secrets, secrets_of, tag_of
 from deploy.errors import UsageError
 
@@ -75,6 +78,22 @@ def test_a_secret_in_the_open_is_refused_and_not_repeated(monkeypatch, option, k
 def test_an_ordinary_command_is_not_taken_for_a_secret(monkeypatch):
     monkeypatch.setenv("SSH_KEY_TOKEN", "1")
     refuse_open_secrets(asked(run="train.py --lr 1", environment=("A=1",)), {})
+
+
+@pytest.mark.parametrize("text", ["/a", "a:/b", "/a:b", "/a:/b:rx", "/a:/", "/a:/muster/run/", "/a:/b,/c:/d", ""])
+def test_what_is_no_mount_is_refused_with_an_example(text):
+    with pytest.raises(UsageError, match=f"--mount {re.escape(text)}: not ") as refused:
+        asked(mounts=(text,)).load()
+    assert "--mount /data:/data:ro" in refused.value.hint
+
+
+def test_a_mount_goes_before_those_of_the_file_at_the_same_place(tmp_path):
+    path = tmp_path / "cluster.toml"
+    job = '[job]\nmounts = ["/old:/data", "/kept:/kept"]\n'
+    path.write_text(f'{job}[[hosts]]\nname = "a"\nmounts = ["/own:/data", "/scratch:/scratch"]\n')
+    made = Options(cluster=str(path), mounts=("/new:/data:ro",)).load()
+    assert made.job.mounts == (Mount("/kept", "/kept", False), Mount("/new", "/data", True))
+    assert made.hosts[0].mounts == (Mount("/scratch", "/scratch", False),)
 
 
 @pytest.mark.parametrize("text", ["zero", "0", "-1", "1025", "1.5"])

@@ -53,6 +53,7 @@ def test_the_arguments_come_back_from_the_trainers_own_config(tmp_path):
     [
         (Options(), [], "fab deploy --hosts a,b,c --resume r goes on"),
         (Options(image="my:1", environment=("A=x y",)), [], "--resume r --image my:1 --env 'A=x y' goes on"),
+        (Options(mounts=("/a:/b", "/c:/d:ro")), [], "--resume r --mount /a:/b --mount /c:/d:ro goes on"),
         (Options(cluster="lab.toml"), [], "fab deploy --cluster lab.toml --resume r goes on"),
         (Options(), ["b"], "fab deploy --hosts a,c --resume r goes on"),
         (Options(), ["a"], "its checkpoints are on a: once that is back, fab deploy --hosts a,b,c --resume r"),

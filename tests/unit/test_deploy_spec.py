@@ -6,6 +6,7 @@ import shlex
 import pytest
 
 from deploy import deploy_spec
+from deploy.cluster_values import Mount
 from deploy.deploy_spec import Meeting, Work
 from deploy.errors import UsageError
 from deploy.host_facts import Gpu
@@ -100,6 +101,14 @@ def test_gpus_as_asked_and_as_many_ranks(asked, options, ranks):
 def test_no_more_open_files_than_the_engine_may_grant():
     assert "nofile=1048576:1048576" in made()[0].argv
     assert "nofile=65536:65536" in made(open_files=65536)[0].argv
+
+
+def test_mounts_are_the_jobs_and_the_hosts_own_of_two_at_one_place_the_hosts():
+    job = Job(mounts=(Mount("/data", "/data", True), Mount("/old", "/scratch", False)))
+    argv = made(job=job, host={"mounts": (Mount('/a,b "c"', "/scratch", False),)})[0].argv
+    options = [argv[place + 1] for place, word in enumerate(argv) if word == "--mount"]
+    wanted = ["type=bind,source=/data,target=/data,readonly", 'type=bind,"source=/a,b ""c""",target=/scratch']
+    assert options == wanted
 
 
 def test_root_hands_the_folder_to_the_images_user():
