@@ -118,9 +118,10 @@ def _start(
         followed = Followed(run_dir, {one.host: one.node for one in specs}, script, said, there is not None)
         kept = deploy_follow.open_record(followed, [host.destination for host in order.cluster.hosts], again)
         stopping.at("locking the hosts")
-        with host_lock.take(order.sessions, run_dir.name):
+        with host_lock.take(order.sessions, run_dir.name) as held:
             stopping.at("pushing the image", deploy_push.LEFT_BY_A_PUSH)
             deploy_push.bring(order.sessions, order.base, order.folder, order.tag, report, order.proven)
+            held.refuse_lost()
             if there:  # what an earlier start left
                 deploy_actions.remove(order.sessions, run_dir.name).all()
             stopping.at("starting the nodes", "what had started was taken back; nothing of the run is left on any host")

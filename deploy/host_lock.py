@@ -94,6 +94,11 @@ class Held:
         """Hosts whose lock is no longer ours: somebody broke it, or the connection is gone."""
         return [hold.host for hold in self._holds if hold.lost]
 
+    def refuse_lost(self) -> None:
+        """Raise DeployError where a host's lock is no longer ours: another deploy may be at work there."""
+        if lost := ",".join(self.lost):
+            raise DeployError(f"{lost}: our lock was taken off while we worked", f"ask who did: fab status --hosts {lost}")
+
     def release(self) -> None:
         """Let go on every host; what somebody else holds by now is left alone. Calling it again does nothing."""
         _release(self._holds)
@@ -117,16 +122,17 @@ def take(sessions: Iterable[Session], run_id: str, wait_s: float = 0.0) -> Held:
     return Held(holds)
 
 
-def break_lock(sessions: Iterable[Session], run_id: str | None = None) -> Results[str]:
-    """Take the lock off each host, whoever holds it, or only where `run_id` does; returns who did, "" where nobody."""
+def break_lock(sessions: Iterable[Session]) -> Results[str]:
+    """Take the lock off each host, whoever holds it; returns who did, "" where nobody."""
 
     def one(session: Session) -> str:
         standing = _standing(_step(session, "show"))
-        if standing is None or (run_id is not None and (standing.holder is None or standing.holder.run != run_id)):
+        if standing is None:
             return ""
         # By its token: a fresh lock, taken since we looked, is not the one we were asked to break.
         _step(session, "drop", standing.token or "any")
-        return standing.holder.shown if standing.holder else "somebody who left no name"
+        audit.note(session, f"took off the lock of {standing.shown}")
+        return standing.shown
 
     return on_all(sessions, one)
 
@@ -138,7 +144,8 @@ def sweep(sessions: Iterable[Session]) -> Results[str]:
         standing = _standing(_step(session, "sweep"))
         if standing is None:
             return ""
-        return standing.holder.shown if standing.holder else "somebody who left no name"
+        audit.note(session, f"took off the lock of {standing.shown}, which is gone")
+        return standing.shown
 
     return on_all(sessions, one)
 
@@ -150,6 +157,11 @@ class _Standing:
     age_s: float
     token: str
     holder: Holder | None
+
+    @property
+    def shown(self) -> str:
+        """The holder in words."""
+        return self.holder.shown if self.holder else "somebody who left no name"
 
 
 class _Hold:
@@ -222,12 +234,11 @@ def _release(holds: Iterable[_Hold]) -> None:
 
 
 def _refusal(host: str, standing: _Standing) -> DeployError:
-    holder = standing.holder.shown if standing.holder else "a deploy that left no name"
     unlock = f"`fab unlock --hosts {host}`"
     if standing.age_s > STALE_AFTER_S:
-        stale = f"{host}: locked by {holder}, not heard from for {standing.age_s:.0f} s"
+        stale = f"{host}: locked by {standing.shown}, not heard from for {standing.age_s:.0f} s"
         return DeployError(stale, f"if that deploy is gone for certain: {unlock}")
-    return DeployError(f"{host}: locked by {holder}", f"wait for its end; {unlock} only if it is gone for certain")
+    return DeployError(f"{host}: locked by {standing.shown}", f"wait for its end; {unlock} only if it is gone for certain")
 
 
 def _standing(answer: str) -> _Standing | None:

@@ -183,23 +183,29 @@ def test_a_broken_lock_is_noticed_by_its_holder_and_not_dropped_for_the_next(ser
     one = server()
     with opened(one) as sessions:
         first = host_lock.take(sessions, "run-1")
+        first.refuse_lost()
         broken = host_lock.break_lock(sessions).all()
         assert "(run run-1," in broken["a"]
         assert until(lambda: first.lost, "the holder to notice", 20) == ["a"]
+        with pytest.raises(DeployError, match="a: our lock was taken off"):
+            first.refuse_lost()
         with host_lock.take(sessions, "run-2"):
             first.release()
             assert locks(one) == ["a"]
 
 
-def test_only_the_lock_of_the_named_run_is_broken(server):
+@pytest.mark.holds("audit")
+def test_the_host_keeps_who_broke_whose_lock(server):
     one = server()
+    told = one.home / ".muster" / "audit.log"
     with opened(one) as sessions:
         assert host_lock.break_lock(sessions).all() == {"a": ""}
+        assert not told.exists()
         with host_lock.take(sessions, "run-1"):
-            assert host_lock.break_lock(sessions, "run-2").all() == {"a": ""}
-            assert locks(one) == ["a"]
-            assert host_lock.break_lock(sessions, "run-1").all() != {"a": ""}
-            assert locks(one) == []
+            belongs_to(one, control="laptop", user="alice")
+            host_lock.break_lock(sessions).all()
+    (line,) = told.read_text().splitlines()
+    assert f"{'@'.join(audit.who())} took off the lock of alice@laptop (run run-1, process" in line
 
 
 def test_a_lock_whose_holder_died_before_leaving_a_name_can_be_told_and_broken(server):
@@ -210,7 +216,7 @@ def test_a_lock_whose_holder_died_before_leaving_a_name_can_be_told_and_broken(s
         for file in folder.iterdir():
             file.unlink()
         assert not list(folder.iterdir())
-        with pytest.raises(DeployError, match="locked by a deploy that left no name"):
+        with pytest.raises(DeployError, match="locked by somebody who left no name"):
             host_lock.take(sessions, "run-2")
         assert host_lock.break_lock(sessions).all() == {"a": "somebody who left no name"}
         assert locks(one) == []

@@ -37,6 +37,7 @@ def test_a_yes_lets_the_host_in_and_a_second_time_nothing_is_asked(unknown, clie
     assert "SHA256:" in asked[0]
     assert asked[2].startswith("a: are these the keys of 127.0.0.1?")
     assert client.known_hosts.stat().st_mode & 0o777 == 0o600
+    assert not (unknown.home / ".muster").exists()  # no audit line either: what changed is ours
     with session.open_all([unknown.host]) as results:
         assert results.all()
     assert client.ssh(unknown, "echo hello").stdout == "hello\n"  # OpenSSH reads it as we do
