@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
-from deploy import deploy_plan, host_observe, preflight_hosts, preflight_lines, preflight_proof
+from deploy import deploy_options, deploy_plan, host_observe, preflight_hosts, preflight_lines, preflight_proof
 from deploy.errors import DeployError, Refused
 from deploy.host_facts import HostFacts
 from deploy.inventory import Cluster
@@ -38,31 +39,46 @@ class Seen:
     everywhere: bool
 
 
-def preflight(cluster: Cluster, image: str, want: Want, proof: bool, measure: bool = False) -> tuple[Answers, Verdict]:
+@dataclass(frozen=True)
+class Asked:
+    """What one preflight is to do. proof: a real all_reduce at the end. measure: also every pair's rate. say: told the
+    phases, from any thread."""
+
+    want: Want
+    proof: bool = False
+    measure: bool = False
+    say: Callable[[str], None] = lambda phase: None
+
+
+def preflight(cluster: Cluster, image: str, asked: Asked) -> tuple[Answers, Verdict]:
     """The answers of all hosts and the verdict on them. A host that cannot be reached is part of the verdict."""
+    asked.say("connecting")
     with open_all(cluster.hosts) as opened:
         faults = {host: ("ssh", _words(fault)) for host, fault in opened.faults.items()}
         sessions = list(opened.values.values())
+        asked.say("looking at the hosts")
         looked = host_observe.facts(sessions)
         findings = tuple(_engine(host, fault) for host, fault in looked.faults.items())
         chosen = image or cluster.job.image or deploy_plan.choose_image(list(looked.values.values()))
         ground = Ground(cluster, sessions, looked.values, findings, faults)
-        return on_ground(ground, _there(ground, [chosen]), want, proof, measure)
+        return on_ground(ground, _there(ground, _names(chosen, cluster.job.folder)), asked)
 
 
-def on_ground(ground: Ground, seen: Seen, want: Want, proof: bool, measure: bool = False) -> tuple[Answers, Verdict]:
+def on_ground(ground: Ground, seen: Seen, asked: Asked) -> tuple[Answers, Verdict]:
     """The same where sessions are open and facts known, as in a deploy."""
     image, there, inside = seen.image, seen.there, seen.everywhere
-    want = _completed(want, ground, inside)
+    want = _completed(asked.want, ground, inside)
+    asked.say("starting the probes")
     found = preflight_hosts.probes(ground.sessions, ground.facts, ground.cluster.job, image, there if inside else {})
     try:
         faults = {**(ground.faults or {}), **{host: _no_probe(fault) for host, fault in found.faults.items()}}
-        answers = examine(list(found.values.values()), want, faults, measure)
+        answers = examine(list(found.values.values()), want, faults, asked.measure, asked.say)
     finally:
         preflight_hosts.close(found)
     findings = [*ground.findings, *_images(image, there, ground)]
     verdict = judge(answers, findings)
-    if proof and inside and verdict.ok and len(answers.told) == len(answers.hosts):
+    if asked.proof and inside and verdict.ok and len(answers.told) == len(answers.hosts):
+        asked.say("a real all_reduce")
         failed = preflight_proof.prove(ground.sessions, ground.facts, ground.cluster.job, image, answers)
         verdict = judge(answers, [*findings, *failed])
         verdict = replace(verdict, groups={**verdict.groups, "proof": verdict.groups["proof"] or "ok"})
@@ -75,21 +91,29 @@ def gate(ground: Ground, images: Sequence[str], force: bool, report: Report) -> 
     It looks from inside the first of `images` that all hosts have; `ran` is that image, where all of them could run it.
     Raises Refused for a fault, unless `force`; a host that cannot be looked at before it has the image is none.
     """
-    seen = _there(ground, images)
-    _, verdict = on_ground(ground, seen, Want(), proof=False)
+    with report.waiting("preflight") as say:
+        seen = _there(ground, images)
+        answers, verdict = on_ground(ground, seen, Asked(Want(backend="auto"), say=say))
+    said = {**verdict.json(), "backend": answers.want.backend}
     faults = [found for found in [*verdict.faults, *verdict.unknown] if found.cause != "no-python"]
     if not faults:
         for found in verdict.findings:
             report.note(f"preflight: {found.text}")
-        return {**verdict.json(), "ran": seen.image if seen.everywhere else "", "ignored": []}
-    for line in preflight_lines.told(verdict):
+        return {**said, "ran": seen.image if seen.everywhere else "", "ignored": []}
+    for line in preflight_lines.told(verdict, answers.want.backend):
         report.note(line)
     if not force:
         hosts = ",".join(session.host.name for session in ground.sessions)
         raise Refused(f"preflight: {faults[0].text}", f"{faults[0].fix}; then: fab preflight --hosts {hosts}")
     for found in faults:
         report.warn(f"ignored, as --force asks: {found.text}")
-    return {**verdict.json(), "ran": "", "ignored": [found.text for found in faults]}
+    return {**said, "ran": "", "ignored": [found.text for found in faults]}
+
+
+def _names(image: str, folder: Path | None) -> list[str]:
+    """Under which names an image may be on the hosts: as fab push left it, with the folder or without, or as it is."""
+    pushed = [deploy_options.tag_of(image, one) for one in ([folder, None] if folder else [None])]
+    return [*pushed, image]
 
 
 def _there(ground: Ground, images: Sequence[str]) -> Seen:

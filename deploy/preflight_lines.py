@@ -14,10 +14,10 @@ SHADES = ((0.7, "░"), (0.4, "▒"), (0.15, "▓"), (-1.0, "█"))
 INDENT = " " * 8
 
 
-def told(verdict: Verdict, ignored: bool = False) -> Iterator[str]:
-    """The lines of a verdict."""
+def told(verdict: Verdict, backend: str) -> Iterator[str]:
+    """The lines of a verdict; `backend`: whose choices were foreseen."""
     count = len(verdict.hosts_examined)
-    yield f"muster preflight   {count} host{'s' * (count != 1)}   {verdict.seconds:.1f} s   {verdict.where}"
+    yield f"muster preflight   {count} host{'s' * (count != 1)}   {verdict.seconds:.1f} s   {backend}   {verdict.where}"
     shown = (f"{group} {MARKS.get(level, level)}" for group, level in verdict.groups.items() if level)
     yield "  " + "  ".join(shown)
     for number, finding in enumerate([*verdict.faults, *verdict.unknown]):

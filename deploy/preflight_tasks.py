@@ -12,9 +12,12 @@ from invoke.exceptions import Exit
 from deploy import inventory, preflight_launch, preflight_lines, preflight_page, task_end
 from deploy.errors import DONE, FAILED, REFUSED, DeployError, UsageError
 from deploy.preflight import Want
+from deploy.preflight_launch import Asked
 from deploy.report import Report
+from deploy.stopping import Stopping
 
-STYLES, BACKENDS = ("muster", "torchrun"), ("gloo", "nccl")
+STYLES, BACKENDS = ("muster", "torchrun"), ("auto", "gloo", "nccl")
+UNTOUCHED = "nothing was touched, and nothing is left on any host"
 
 
 @task(
@@ -25,7 +28,7 @@ STYLES, BACKENDS = ("muster", "torchrun"), ("gloo", "nccl")
         "style": "muster (as fab deploy starts a run) or torchrun (as you type it yourself)",
         "endpoint": "where the nodes shall meet: an address or a name (default: as fab deploy chooses)",
         "port": "the rendezvous port (default: 29500, or the next free one)",
-        "backend": "gloo or nccl: whose choices to foresee, and to prove (default: gloo)",
+        "backend": "whose choices to foresee, and to prove: gloo, nccl, or auto (nccl where every host shows GPUs)",
         "nc": "also the matrix that `nc -vz` would give, from each host to each",
         "bandwidth": "measure every pair, in rounds that do not disturb each other; show the matrix",
         "quick": "no real all_reduce at the end",
@@ -43,7 +46,7 @@ def preflight(
     style: str = "muster",
     endpoint: str = "",
     port: str = "",
-    backend: str = "gloo",
+    backend: str = "auto",
     nc: bool = False,
     bandwidth: bool = False,
     quick: bool = False,
@@ -59,22 +62,18 @@ def preflight(
     def work() -> int:
         if getattr(context, "host", None):
             raise UsageError("--hosts stands before the task's name", "write it behind: fab preflight --hosts a,b")
-        if style not in STYLES or backend not in BACKENDS or not (port or "1").isdigit():
-            raise UsageError(
-                f"--style {style} --backend {backend} --port {port}", "muster|torchrun, gloo|nccl, a number"
-            )
-        path = Path(cluster) if cluster else Path("cluster.toml")
-        known = inventory.load(hosts, path if cluster or (not hosts and path.is_file()) else None)
-        want = Want(style=style, endpoint=endpoint, port=int(port or 29500), backend=backend)  # type: ignore[arg-type]
+        want = _want(style, endpoint, port, backend)
         for option, name in files.items():
             _refuse_unwritable(option, name)
-        answers, verdict = preflight_launch.preflight(known, image, want, not quick, bandwidth)
-        report.data({**verdict.json(), **({"nc": list(preflight_lines.matrix(answers))} if nc else {}), **files})
-        for line in [
-            *preflight_lines.told(verdict),
-            *(preflight_lines.matrix(answers) if nc else ()),
-            *preflight_lines.heat(answers),
-        ]:
+        path = Path(cluster) if cluster else Path("cluster.toml")
+        known = inventory.load(hosts, path if cluster or (not hosts and path.is_file()) else None)
+        with Stopping(report, "looking at the hosts", UNTOUCHED), report.waiting("preflight") as say:
+            asked = Asked(want, not quick, bandwidth, say)
+            answers, verdict = preflight_launch.preflight(known, image, asked)
+        matrix = list(preflight_lines.matrix(answers)) if nc else []
+        backend_used = answers.want.backend
+        report.data({**verdict.json(), "backend": backend_used, **({"nc": matrix} if nc else {}), **files})
+        for line in [*preflight_lines.told(verdict, backend_used), *matrix, *preflight_lines.heat(answers)]:
             report.text(line)
         if keep:
             _write("keep", keep, jsons.dumps(answers.json()))
@@ -87,6 +86,14 @@ def preflight(
         return FAILED if strict and verdict.warnings else DONE
 
     raise Exit(code=task_end.code_of(report, work))
+
+
+def _want(style: str, endpoint: str, port: str, backend: str) -> Want:
+    """What was asked for. Raises UsageError for a word that is none of those there are."""
+    if style not in STYLES or backend not in BACKENDS or not (port or "1").isdigit():
+        words = f"--style {style} --backend {backend} --port {port}"
+        raise UsageError(words, f"{'|'.join(STYLES)}, {'|'.join(BACKENDS)}, a number")
+    return Want(style=style, endpoint=endpoint, port=int(port or 29500), backend=backend)  # type: ignore[arg-type]
 
 
 def _refuse_unwritable(option: str, name: str) -> None:

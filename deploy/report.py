@@ -33,6 +33,7 @@ THEME = Theme({"node": "bold", "ok": "bold green", "bad": "bold red", "warn": "y
 _VERDICT_STYLES = {"done": "ok", "stopped": "warn", "running": "hint"}
 _REFRESH_S = 0.125
 _PLAIN_EVERY_S = 2.0
+_PATIENCE_S = 2.0
 _STORY_LINES = 4
 _PROGRAM = Path(sys.argv[0]).name
 # Of the view: headline, metrics, a line for the nodes left out, and the story.
@@ -88,6 +89,18 @@ class Report:
             yield lambda host, sent, total: self._safely(lambda: live.tell(host, sent, total))
         finally:
             self._safely(live.close)
+
+    @contextmanager
+    def waiting(self, what: str) -> Iterator[Callable[[str], None]]:
+        """Show on a terminal how far something is, once it takes long; yields `say(phase)`, for any thread to call."""
+        if self._json or not self._err.is_terminal:
+            yield lambda phase: None
+            return
+        waiting = _Waiting(self._err, what)
+        try:
+            yield waiting.say
+        finally:
+            self._safely(waiting.close)
 
     def error(self, fault: DeployError) -> None:
         """An expected fault, with its hint."""
@@ -260,6 +273,29 @@ class _PushView:
 
     def close(self) -> None:
         self._live.stop()
+
+
+class _Waiting:
+    """One line: what goes on, the phase, the seconds. Not there before it takes long, and gone when it is over."""
+
+    def __init__(self, console: Console, what: str) -> None:
+        self._what, self._phase, self._began = what, "", time.monotonic()
+        self._live = Live(console=console, get_renderable=self._line, transient=True, redirect_stdout=False)
+        self._timer = threading.Timer(_PATIENCE_S, self._live.start)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def say(self, phase: str) -> None:
+        self._phase = phase
+
+    def close(self) -> None:
+        self._timer.cancel()
+        self._timer.join()
+        self._live.stop()
+
+    def _line(self) -> RenderableType:
+        words = f"{self._phase}   {time.monotonic() - self._began:.0f} s"
+        return Text.assemble((self._what, "node"), "   ", (words, "quiet"), overflow="ellipsis", no_wrap=True)
 
 
 class _PlainView:
