@@ -97,7 +97,9 @@ class Held:
     def refuse_lost(self) -> None:
         """Raise DeployError where a host's lock is no longer ours: another deploy may be at work there."""
         if lost := ",".join(self.lost):
-            raise DeployError(f"{lost}: our lock was taken off while we worked", f"ask who did: fab status --hosts {lost}")
+            raise DeployError(
+                f"{lost}: our lock was taken off while we worked", f"ask who did: fab status --hosts {lost}"
+            )
 
     def release(self) -> None:
         """Let go on every host; what somebody else holds by now is left alone. Calling it again does nothing."""
@@ -238,7 +240,9 @@ def _refusal(host: str, standing: _Standing) -> DeployError:
     if standing.age_s > STALE_AFTER_S:
         stale = f"{host}: locked by {standing.shown}, not heard from for {standing.age_s:.0f} s"
         return DeployError(stale, f"if that deploy is gone for certain: {unlock}")
-    return DeployError(f"{host}: locked by {standing.shown}", f"wait for its end; {unlock} only if it is gone for certain")
+    return DeployError(
+        f"{host}: locked by {standing.shown}", f"wait for its end; {unlock} only if it is gone for certain"
+    )
 
 
 def _standing(answer: str) -> _Standing | None:
