@@ -8,14 +8,25 @@ import fcntl
 import os
 import re
 import resource
+import shutil
 import socket
 import struct
+import subprocess
 import sys
 import threading
 import time
 
 UP, LOOPBACK, POINT_TO_POINT, RUNNING = 0x1, 0x8, 0x10, 0x40
 SIOCGIFMTU = 0x8921
+# Without its persistence daemon a driver wakes up anew for each question, some seconds for eight GPUs.
+NAMES_S, GPUS_S, SMI_S = 2.5, 15.0, 12.0
+# The columns of a GPU's row. A driver that does not know one answers nothing else: that one is left empty then.
+GPU_FIELDS = (
+    "index,name,memory.total,memory.used,driver_version,pci.bus_id,ecc.errors.uncorrected.volatile.total,"
+    "retired_pages.pending,remapped_rows.pending,remapped_rows.failure,compute_mode,compute_cap,persistence_mode,"
+    "mig.mode.current,fabric.state"
+).split(",")
+INFINIBAND, MOST_GIDS = "/sys/class/infiniband", 32
 VARIABLES = re.compile(r"(NCCL|GLOO|TORCH|PET|MASTER|RANK|WORLD|CUDA|OMP|TP_SOCKET|UCX|FI)_\w*|\w*_proxy|\w*_PROXY")
 
 
@@ -97,8 +108,13 @@ def text(path):
         return ""
 
 
-def at_once(work, wait_s=2.5):
+def at_once(work, wait_s=NAMES_S):
     """Values of some functions by name, each in a thread of its own; what takes longer is `{"error": "timeout"}`."""
+    return begun(work)(wait_s)
+
+
+def begun(work):
+    """The same, begun; call what this gives, with the seconds to wait, for the values."""
     found = {name: {"error": "timeout"} for name in work}
 
     def one(name):
@@ -112,10 +128,14 @@ def at_once(work, wait_s=2.5):
     threads = [threading.Thread(target=one, args=(name,), daemon=True) for name in work]
     for thread in threads:
         thread.start()
-    end = time.monotonic() + wait_s
-    for thread in threads:
-        thread.join(max(0.0, end - time.monotonic()))
-    return dict(found)
+
+    def ended(wait_s):
+        end = time.monotonic() + wait_s
+        for thread in threads:
+            thread.join(max(0.0, end - time.monotonic()))
+        return dict(found)
+
+    return ended
 
 
 def resolve(name):
@@ -144,9 +164,8 @@ def software():
         except OSError:
             continue
         listed += [name for name in names if name.endswith((".dist-info", ".egg-info"))]
-        said = text(os.path.join(folder, "torch", "version.py"))
-        for word, value in re.findall(r"^(__version__|cuda|hip)\b[^=\n]*= *'?\"?([^'\"\n]+)", said, re.M):
-            found.setdefault("torch" if word == "__version__" else word, value.strip())
+        said = torch_version(text(os.path.join(folder, "torch", "version.py")))
+        found.update({name: value for name, value in said.items() if name not in found})
     for entry in sorted(set(listed)):
         known = re.match(r"(numpy|lightning|accelerate|deepspeed|nvidia_nccl_cu\d+)-(\d[^-]*)\.", entry)
         if known:
@@ -155,20 +174,72 @@ def software():
     return found
 
 
-def gpus():
-    """Rows of nvidia-smi, or what it said instead."""
-    import shutil
-    import subprocess
+def torch_version(said):
+    """Versions in torch/version.py: of torch, and of the CUDA or HIP it was built for (`None`: for none)."""
+    found = re.findall(r"^(__version__|cuda|hip)\b[^=\n]*= *'?\"?([^'\"\n]+)", said, re.M)
+    return {"torch" if word == "__version__" else word: value.strip() for word, value in found}
 
+
+def gpus():
+    """Rows of nvidia-smi (GPU_FIELDS), or what it said instead, and how many seconds that took."""
     if not shutil.which("nvidia-smi"):
         return {"error": "nvidia-smi: not found", "devices": os.path.exists("/dev/nvidia0")}
-    fields = "index,name,memory.total,memory.used,driver_version,pci.bus_id,ecc.errors.uncorrected.volatile.total"
-    argv = ["nvidia-smi", "--query-gpu=" + fields, "--format=csv,noheader,nounits"]
-    done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=20, check=False)
-    said = done.stdout.decode(errors="replace").strip()
-    if done.returncode:
-        return {"error": said[:500] or "it said nothing"}
-    return {"rows": [[cell.strip() for cell in line.split(",")] for line in said.splitlines()]}
+    began, asked = time.monotonic(), list(GPU_FIELDS)
+    while True:
+        argv = ["nvidia-smi", "--query-gpu=" + ",".join(asked), "--format=csv,noheader,nounits"]
+        try:
+            done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=SMI_S, check=False)
+        except subprocess.TimeoutExpired:
+            return {"error": "timeout"}
+        said = done.stdout.decode(errors="replace").strip()
+        strange = re.match(r'Field "([^"]+)" is not a valid field', said)
+        if not strange or strange[1] not in asked:
+            break
+        asked.remove(strange[1])
+    rows = [[cell.strip() for cell in line.split(",")] for line in said.splitlines()]
+    whole = [dict(map(lambda *pair: pair, asked, row)) for row in rows if len(row) == len(asked) and row[0].isdigit()]
+    found = {"rows": [[row.get(name, "") for name in GPU_FIELDS] for row in whole]}
+    if done.returncode or len(whole) < len(rows):
+        found["error"] = said[-500:] or "it said nothing"
+    return dict(found, seconds=round(time.monotonic() - began, 1))
+
+
+def cuda():
+    """What the driver answers training's first question: its CUDA version, cuInit's code, how many GPUs are shown."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return {}
+    version, count = ctypes.c_int(), ctypes.c_int()
+    driver.cuDriverGetVersion(ctypes.byref(version))
+    code = driver.cuInit(0)
+    if not code:
+        code = driver.cuDeviceGetCount(ctypes.byref(count))
+    return {"version": version.value, "code": code, "count": count.value}
+
+
+def rdma():
+    """RDMA devices: by name their ports, each with state, rate, link layer and the addresses (GIDs) it has."""
+    found = {}
+    for device in sorted(os.listdir(INFINIBAND)) if os.path.isdir(INFINIBAND) else []:
+        there = os.path.join(INFINIBAND, device, "ports")
+        ports = found.setdefault(device, {})
+        for number in sorted(os.listdir(there)) if os.path.isdir(there) else []:
+            port = os.path.join(there, number)
+            words = {name: text(os.path.join(port, name)).strip() for name in ("state", "rate", "link_layer")}
+            ports[number] = dict(words, gids=gids(port))
+    return found
+
+
+def gids(port):
+    """A port's addresses that are not empty: [index, address, type, network interface]."""
+    found = []
+    for index in map(str, range(MOST_GIDS)):
+        address = text(os.path.join(port, "gids", index)).strip()
+        if address.strip("0:"):
+            more = [text(os.path.join(port, "gid_attrs", kind, index)).strip() for kind in ("types", "ndevs")]
+            found.append([int(index), address, *more])
+    return found
 
 
 def resources():
@@ -221,8 +292,8 @@ def facts(asked):
     """All that can be known here alone."""
     name = socket.gethostname()
     names = {host: (lambda host=host: resolve(host)) for host in {name, *asked.get("resolve", ())} - {""}}
-    slow = {"gpus": gpus} if asked.get("gpus", True) else {}
-    found = at_once({"fqdn": socket.getfqdn, "names": lambda: at_once(names, 2.2), **slow})
+    slow = begun({"gpus": gpus, "cuda": cuda} if asked.get("gpus", True) else {})
+    found = at_once({"fqdn": socket.getfqdn, "names": lambda: at_once(names, 2.2)})
     port_range = text("/proc/sys/net/ipv4/ip_local_port_range").split()
     return dict(
         found,
@@ -240,8 +311,9 @@ def facts(asked):
         software=software(),
         resources=resources(),
         leftovers=leftovers(),
-        rdma=sorted(os.listdir("/sys/class/infiniband")) if os.path.isdir("/sys/class/infiniband") else [],
+        rdma=rdma(),
         rdma_devices=os.path.isdir("/dev/infiniband"),
+        **slow(GPUS_S),
         time=time.time(),
     )
 
@@ -278,8 +350,6 @@ def source_toward(address):
 
 def firewall():
     """Rules of this host that drop or reject, where we may read them."""
-    import subprocess
-
     rules, read = [], False
     for argv in (["iptables", "-S"], ["ip6tables", "-S"], ["nft", "list", "ruleset"]):
         try:

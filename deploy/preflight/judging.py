@@ -14,6 +14,7 @@ from deploy.preflight import (
     bandwidth,
     clocks,
     control,
+    gpu_log,
     gpus,
     interfaces,
     links,
@@ -21,6 +22,7 @@ from deploy.preflight import (
     names,
     ports,
     quality,
+    rdma,
     resources,
     software,
 )
@@ -40,12 +42,22 @@ CHECKS: tuple[Check, ...] = (
     clocks.check,
     software.check,
     gpus.check,
+    gpu_log.check,
+    rdma.check,
     resources.check,
 )
 # Findings on links that are about one host each.
 APART = ("other-network", "wrong-machine")
 # What is a consequence where the cause on the left is found at one of its hosts.
 EXPLAINS = {
+    "torch-without-cuda": {"torch-differs", "cuda-differs", "gpu-missing"},
+    "gpu-silent": {"gpu-missing", "gpu-xid"},
+    "gpu-lost": {"gpu-missing", "gpu-xid"},
+    "gpu-driver": {"gpu-missing", "gpu-xid"},
+    "gpu-runtime": {"gpu-missing"},
+    "gpu-faulty": {"gpu-xid"},
+    "rdma-hidden": {"memlock"},
+    "rdma-differs": {"rdma-gid"},
     "port-busy": {"wrong-machine"},
     "bridge-network": {"other-network", "no-route", "host-unreachable", "endpoint-nobody", "all-ports-dropped"},
     "duplicate-address": {"wrong-machine", "host-unreachable"},

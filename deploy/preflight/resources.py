@@ -1,4 +1,4 @@
-"""Shared memory, open files, locked memory, memory, disk, the connection table. Pure."""
+"""Shared memory, open files, memory, disk, the connection table. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ MIB, GIB = 1 << 20, 1 << 30
 # gloo needs next to none, NCCL and data loaders with workers do.
 SHM_LEAST, SHM_NCCL, SHM_GOOD, FILES_GOOD = 4 * MIB, 64 * MIB, GIB, 4096
 DISK_LEAST, DISK_GOOD, MEMORY_LEAST, MEMORY_GOOD = 16 * MIB, GIB, 384 * MIB, 2 * GIB
-MEMLOCK_GOOD = 64 * MIB
 # torchrun and one rank of two nodes run with 24, and not with 20.
 FILES_LEAST = 24
 
@@ -25,7 +24,7 @@ def check(answers: Answers) -> Iterator[Finding]:
         yield from _shm(host, has["disk"].get("/dev/shm"), SHM_NCCL if answers.want.backend == "nccl" else SHM_LEAST)
         yield from _disk(host, {path: room for path, room in has["disk"].items() if path != "/dev/shm"})
         yield from _memory(host, has["memory"], answers.want.processes)
-        yield from _limits(host, has, bool(facts.get("rdma")))
+        yield from _limits(host, has)
 
 
 def _shm(host: str, room: dict[str, int] | None, least: int) -> Iterator[Finding]:
@@ -71,16 +70,12 @@ def _memory(host: str, memory: dict[str, int], processes: int) -> Iterator[Findi
         yield Finding("memory-low", "resources", (host,), text, (), symptom, fix, WARNING)
 
 
-def _limits(host: str, has: dict[str, Any], rdma: bool) -> Iterator[Finding]:
-    soft, locked = has["nofile"][0], has["memlock"][0]
+def _limits(host: str, has: dict[str, Any]) -> Iterator[Finding]:
+    soft = has["nofile"][0]
     if 0 <= soft < FILES_GOOD:
         text, fix = f"{host}: only {soft} open files allowed", "docker run --ulimit nofile=1048576"
         symptom, level = "`Too many open files` with many ranks or workers", WARNING if soft >= FILES_LEAST else "fault"
         yield Finding("open-files", "resources", (host,), text, (), symptom, fix, level)
-    if rdma and 0 <= locked < MEMLOCK_GOOD:
-        text = f"{host}: RDMA needs locked memory, {locked // 1024} KiB are allowed"
-        fix = "docker run --ulimit memlock=-1"
-        yield Finding("memlock", "resources", (host,), text, (), "`ibv_reg_mr failed ... Cannot allocate memory`", fix)
     count, most = (has.get("conntrack") or [0, 0]) if len(has.get("conntrack") or []) == 2 else (0, 0)
     if most and count >= 0.8 * most:
         level = "fault" if count >= 0.98 * most else WARNING

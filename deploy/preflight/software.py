@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from deploy.preflight.answers import Answers
-from deploy.preflight.verdict import WARNING, Finding, listed
+from deploy.preflight.verdict import WARNING, Finding, listed, odd_ones
 
 # Settings that every node may have its own of.
 OWN = (
@@ -17,6 +17,8 @@ OWN = (
     "CUDA_VISIBLE_DEVICES",
     "OMP_NUM_THREADS",
     "NPROC_PER_NODE",
+    "NCCL_IB_HCA",
+    "NCCL_IB_GID_INDEX",
 )
 MUST_AGREE = ("PET_NNODES", "PET_RDZV_ID", "PET_RDZV_ENDPOINT", "MASTER_ADDR", "MASTER_PORT", "NCCL_ALGO", "NCCL_PROTO")
 
@@ -46,11 +48,10 @@ def _settings(answers: Answers) -> Iterator[Finding]:
 
 
 def _differing(cause: str, seen: Mapping[str, str], grave: bool, what: str) -> Finding:
-    common = Counter(seen.values()).most_common(1)[0][0]
-    odd = tuple(host for host, value in seen.items() if value != common)
+    odd, common = odd_ones(seen), Counter(seen.values()).most_common(1)[0][0]
     shown = tuple(f"{host}: {value or 'none'}" for host, value in seen.items())
     theirs = listed(f"{host} has {seen[host] or 'none'}" for host in odd)
-    text = f"{what}: {theirs}, the others {common or 'none'}"
+    text = f"{what}: {theirs}" + (f", the others {common or 'none'}" if len(odd) < len(seen) else "")
     symptom = "`Mismatched NCCL version detected`, errors of pickle, or silent differences"
     fix = (
         "fab push: the same image on all hosts"

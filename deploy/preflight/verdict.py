@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -135,3 +136,9 @@ def listed(names: Iterable[str], most: int = 4) -> str:
     if len(every) > most:
         return f"{', '.join(every[: most - 1])} and {len(every) - most + 1} more"
     return " and ".join(filter(None, [", ".join(every[:-1]), *every[-1:]]))
+
+
+def odd_ones(values: Mapping[str, str]) -> tuple[str, ...]:
+    """The hosts whose value is not that of most; all of them where none has a majority."""
+    common, times = Counter(values.values()).most_common(1)[0]
+    return tuple(host for host, value in values.items() if value != common or times * 2 <= len(values))

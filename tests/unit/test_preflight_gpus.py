@@ -1,0 +1,91 @@
+"""From recordings of GPU hosts to what is said: the right cause for each fault, no alarm where training runs."""
+
+from dataclasses import replace
+
+import pytest
+
+from deploy import probe_facts
+from deploy.preflight import cuda, gpu_log, gpus, rdma
+from deploy.preflight.verdict import FAULT, UNKNOWN
+from tests import recorded
+
+
+@pytest.mark.parametrize("case", recorded.CASES, ids=lambda case: case.name)
+def test_a_recorded_fault_is_named_with_its_host(case):
+    for count, place in ((2, 0), (3, 2)):
+        verdict, hosts = recorded.tried(case, count, place)
+        found = recorded.first(verdict, case.level)
+        assert found, "nothing was said"
+        assert (found.cause, found.level, found.hosts) == (case.cause, case.level, hosts)
+        assert [other.cause for other in verdict.faults] == [case.cause] * (case.level == FAULT)
+        assert found.fix
+
+
+@pytest.mark.parametrize(("name", "base", "section", "old", "new"), recorded.WELL, ids=lambda value: str(value)[:40])
+def test_what_only_looks_odd_is_no_alarm(name, base, section, old, new):
+    well = recorded.sections(base)
+    odd = well if old == "*" and new is None else recorded.changed(well, section, old, new)
+    for hosts in ([odd, well], [odd, odd, odd], [well, well, odd]):
+        verdict = recorded.judged(hosts)
+        assert verdict.ok, (name, verdict.first)
+        assert [found.cause for found in verdict.warnings if found.group in ("gpus", "interfaces")] == []
+
+
+def test_a_driver_that_hangs_could_not_be_told():
+    verdict = recorded.judged([recorded.sections("rtx")] * 2)
+    assert verdict.ok
+    facts = recorded.facts(recorded.sections("rtx"))
+    (found,) = gpus._driver("a", {**facts, "gpus": {"error": "timeout"}}, [])
+    assert (found.cause, found.level) == ("gpu-silent", UNKNOWN)
+
+
+def test_a_column_that_a_driver_does_not_know_is_left_empty_and_the_others_are_read():
+    (first, _) = gpus.read(recorded.facts(recorded.sections("v100")))
+    assert (first["name"], first["driver_version"], first["compute_mode"]) == (
+        "Tesla V100-SXM2-32GB",
+        "470.103.01",
+        "Default",
+    )
+    assert (first["compute_cap"], first["remapped_rows.failure"], first["fabric.state"]) == ("", "", "")
+
+
+def test_rdma_ports_are_read_with_their_addresses():
+    (port,) = rdma.ports(recorded.facts(recorded.sections("roce")))
+    assert (port.name, port.active, port.layer, port.rate) == ("mlx5_bond_0:1", True, "Ethernet", 100.0)
+    assert port.gids[3] == (3, "0000:0000:0000:0000:0000:ffff:0a0a:0001", "RoCE v2", "bond0")
+    assert len(port.gids) == 4, "an empty address is none"
+
+
+@pytest.mark.parametrize(
+    ("asked", "taken"),
+    [("mlx5", True), ("mlx5_1", True), ("=mlx5_1", False), ("=mlx5_10:1", True), ("mlx5_10:2", False),
+     ("^mlx5_1", False), ("^=mlx5_1", True), ("ibp0,mlx5_10", True)],
+)  # fmt: skip
+def test_names_of_devices_are_understood_as_nccl_does(asked, taken):
+    port = rdma.Port("mlx5_10", "1", "ACTIVE", "InfiniBand", 400.0, ())
+    assert rdma.named(port, asked) is taken
+
+
+@pytest.mark.parametrize(
+    ("driver", "image", "old"),
+    [(12080, "12.4", False), (12020, "12.8", False), (11080, "12.1", True), (12090, "13.0", True),
+     (13000, "12.8", False), (11040, "11.8", False), (10010, "10.2", True), (0, "12.4", False), (12040, "None", False)],
+)  # fmt: skip
+def test_only_another_major_version_makes_a_driver_too_old(driver, image, old):
+    assert cuda.too_old({"software": {"cuda": image}, "cuda": {"version": driver}}) is old
+
+
+def test_a_log_and_nvidia_smi_mean_the_same_gpu():
+    assert gpu_log.bus("00000000:3B:00.0") == gpu_log.bus("0000:3b:00") == "0000:3b:00"
+
+
+def test_rdma_is_not_looked_at_where_gloo_carries_the_gradients():
+    down = recorded.changed(recorded.sections("h100"), "infiniband", "state:4: ACTIVE", "state:1: DOWN")
+    hosts = [down, recorded.sections("h100")]
+    assert recorded.judged(hosts).cause == "rdma-down"
+    assert recorded.judged(hosts, replace(recorded.WANT, backend="gloo")).ok
+
+
+def test_this_machine_answers_what_it_has():
+    assert set(probe_facts.cuda()) <= {"version", "code", "count"}
+    assert isinstance(probe_facts.rdma(), dict)
