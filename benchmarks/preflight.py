@@ -54,8 +54,7 @@ def try_fault(case, truth):
     """One trial of a case; a crash of ours is an answer that is wrong."""
     with fault.laboratory(case) as lab:
         expected = fault.inject(case, lab)
-        if truth == job.FINE:
-            expected = fault.Expected()
+        expected = fault.Expected() if truth == job.FINE else expected
         began = time.monotonic()
         answers = trial.answers(lab, case.fault)
         verdict, seconds = judge(answers), time.monotonic() - began

@@ -22,7 +22,7 @@ from tests.lab import fault, job, network
 
 HERE = Path(__file__).resolve().parents[1]
 TRUTH, RECORDINGS = HERE / "tests/lab/truth.json", HERE / "tests/lab/recordings"
-COUNTS, AT_ONCE, MOST_KEPT = (2, 3), 3, 12_000
+COUNTS, AT_ONCE, MOST_KEPT = (2, 3, 4, 5), 2, 12_000
 HEALTHY = fault.Fault("healthy", "", lambda lab, host: None, on="first")
 _writing = threading.Lock()
 
@@ -81,7 +81,7 @@ def main():
             with tempfile.TemporaryDirectory() as folder:
                 keep(case, measure(case, folder))
     healthy = {count: known()[fault.case(HEALTHY, count).id]["round_s"] for count in COUNTS}
-    every = [fault.case(one, count) for one in fault.catalogue().values() for count in COUNTS]
+    every = fault.cases(fault.catalogue().values())
     wanted = [case for case in every if case.fault.name in again or (not again and case.id not in before)]
 
     def one(case):

@@ -16,12 +16,14 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
 PREFIX = "mlab"
 HOSTS_FILES = Path("/etc/netns")
 _number = itertools.count()
+WIRE = Path(__file__).resolve().parent / "wire.py"
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 PORT, FEW = 29500, 3
 # A bucket must hold what goes out between two looks of the kernel.
@@ -181,6 +183,14 @@ class Lab:
     def port(self, place, what):
         """The switch's own end of a host's cable: `ip link set PORT <what>`."""
         must("ip", "-netns", self.switch, "link", "set", f"eth0-{place}", *what.split())
+
+    def bad_wire(self, host, delay_s=0.0, twice=0.0, swapped=0.0, damaged=0.0):
+        """The host's cable delays what passes both ways, and doubles, swaps or damages these shares of it."""
+        what = [f"eth0-{self.hosts.index(host)}", "br-eth0", *map(str, (delay_s, twice, swapped, damaged))]
+        inside = ["ip", "netns", "exec", self.switch, sys.executable, str(WIRE)]
+        host.busy.append(subprocess.Popen([*inside, *what], stdout=subprocess.PIPE, start_new_session=True))
+        if host.busy[-1].stdout.readline() != b"ready\n":
+            raise RuntimeError("tests/lab/wire.py did not get ready")
 
     def rate(self, host, rate, way="both"):
         """What the host sends (`out`), gets (`in`) or both is no faster than this (`10mbit`)."""

@@ -7,7 +7,7 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from deploy.preflight import Verdict, Want, judge
 from deploy.preflight_local import LocalProbe
@@ -72,6 +72,8 @@ def says_the_cause(verdict: Verdict, expected: Expected) -> bool:
     """Whether the first cause is the right one; without a fault: whether there is no alarm."""
     if not expected.cause:
         return not verdict.faults
+    if expected.parts:
+        return any(says_the_cause(verdict, part) for part in expected.parts)
     return verdict.cause in (expected.cause, *expected.also) and bool(verdict.faults)
 
 
@@ -80,12 +82,20 @@ def says_where(verdict: Verdict, expected: Expected) -> bool:
 
     third host to tell which: there, both ends named are right.
     """
+    if expected.parts:
+        return any(says_the_cause(verdict, part) and says_where(verdict, part) for part in expected.parts)
     named = {host for found in verdict.faults if found.cause == verdict.cause for host in found.hosts}
     if expected.link:
         ends = {expected.link.source, expected.link.target}
         return bool(verdict.link or named) and set(verdict.link or named) <= ends
     pair = len(verdict.hosts_examined) == 2 and verdict.cause in OF_A_PATH and named == set(verdict.hosts_examined)
     return named == set(expected.hosts) or (pair and bool(expected.hosts))
+
+
+def says_all(verdict: Verdict, expected: Expected) -> bool:
+    """Whether each of several faults is named with its place, in whatever order, also as a warning."""
+    each = [replace(verdict, findings=(replace(found, level="fault"),)) for found in verdict.findings]
+    return all(any(says_the_cause(one, part) and says_where(one, part) for one in each) for part in expected.parts)
 
 
 @dataclass(frozen=True)
@@ -121,5 +131,5 @@ def nc(lab, run) -> Nc:
 
 def torchrun_names(texts: dict[str, str], expected: Expected) -> bool:
     """Whether torchrun's own output says what is wrong: words that only this cause would make it say."""
-    words = PLAIN_WORDS.get(expected.cause)
-    return bool(words) and any(word in text for text in texts.values() for word in words)
+    words = [word for part in expected.parts or (expected,) for word in PLAIN_WORDS.get(part.cause, ())]
+    return any(word in text for text in texts.values() for word in words)
