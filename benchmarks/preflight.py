@@ -1,7 +1,8 @@
 """Preflight under every fault of tests/lab/ and on healthy clusters, beside torchrun alone and a plain `nc -vz`.
 
-    make bench-preflight                       all of it, into docs/preflight-score.md
+    make bench-preflight                             all of it, into docs/preflight-score.md
     python -m benchmarks.preflight --only NAME ...   some faults, nothing written
+    python -m benchmarks.preflight --first-look      faults written later, before a rule is mended: kept as said
 What torchrun does under each fault was measured before: python -m benchmarks.preflight_truth
 """
 
@@ -17,7 +18,9 @@ from pathlib import Path
 
 from benchmarks import (
     preflight_ablation,
+    preflight_bandwidth,
     preflight_explained,
+    preflight_later,
     preflight_leftovers,
     preflight_score,
     preflight_truth,
@@ -47,6 +50,8 @@ class Trial:
     seconds: float
     nc_alarms: bool
     torchrun_names: bool
+    all_named: bool
+    later: bool
     lost: tuple[str, ...] = ()
 
 
@@ -59,14 +64,16 @@ def try_fault(case, truth):
         answers = trial.answers(lab, case.fault)
         verdict, seconds = judge(answers), time.monotonic() - began
         nc = trial.nc(lab, case.fault)
-    right = trial.says_the_cause(verdict, expected)
+        right, outside = trial.says_the_cause(verdict, expected), None
+        if right and expected.cause and preflight_ablation.differs_outside(lab):
+            outside = trial.answers(lab, case.fault, inside=False)
     where = right and (not expected.cause or trial.says_where(verdict, expected))
-    link = expected.link and f"{expected.link.source} -> {expected.link.target}"
     return Trial(
-        case.id, case.fault.words, case.count, truth, expected.cause, link or ", ".join(expected.hosts), verdict.cause,
+        case.id, case.fault.words, case.count, truth, expected.cause, expected.where, verdict.cause,
         ", ".join(verdict.hosts), right, where, bool(verdict.faults), round(seconds, 2), nc.alarms,
         trial.torchrun_names(preflight_truth.said(case), expected),
-        tuple(preflight_ablation.lost(answers, expected)) if right and expected.cause else (),
+        where and trial.says_all(verdict, expected), case.fault.later,
+        tuple(preflight_ablation.lost(answers, expected, outside)) if right and expected.cause else (),
     )  # fmt: skip
 
 
@@ -102,26 +109,40 @@ def everything(cases):
         return list(pool.map(one, [case for case in cases if case.id in truths]))
 
 
-def main():
-    """Measure, and write the page."""
-    asked = argparse.ArgumentParser(description=__doc__)
-    asked.add_argument("--only", nargs="*", default=[])
-    only = asked.parse_args().only
-    if lacking := network.missing():
-        sys.exit(f"error: {lacking}")
-    faults = [one for one in fault.catalogue().values() if not only or one.name in only]
-    trials = everything([fault.case(one, count) for one in faults for count in preflight_truth.COUNTS])
-    if only:
-        return
+def whole(faults):
+    """All measurements, and the page."""
+    trials = [asdict(one) for one in everything(fault.cases(faults))]
     times = {"load": os.getloadavg()[0], 8: min(timed(8) for _ in range(3)), 64: timed(64)}
     times["dropped"] = timed(8, dropped=True)
+    more = preflight_bandwidth.rows(preflight_bandwidth.measure())
     with ThreadPoolExecutor(AT_ONCE) as pool:
         well = list(pool.map(try_healthy, healthy.clusters()))
     stops, left = preflight_leftovers.measure()
-    more = preflight_explained.rows(preflight_explained.score())
+    more += preflight_explained.rows(preflight_explained.score())
     more.append(("stopped (Ctrl-C, `kill -9`) at 8 moments each, leftovers", f"{left} of {stops}", "0", left == 0))
-    PAGE.write_text(preflight_score.page([asdict(one) for one in trials], well, times, more))
+    later = preflight_later.section(preflight_later.known(), [one for one in trials if one["later"]])
+    PAGE.write_text(preflight_score.page(trials, well, times, more, later))
     print(f"wrote {PAGE.name}")
+
+
+def main():
+    """Measure, and write the page."""
+    asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    asked.add_argument("--only", nargs="*", default=[])
+    asked.add_argument("--first-look", action="store_true")
+    given = asked.parse_args()
+    if lacking := network.missing():
+        sys.exit(f"error: {lacking}")
+    faults = list(fault.catalogue().values())
+    if given.first_look:
+        new = [
+            case for case in fault.cases(one for one in faults if one.later) if case.id not in preflight_later.known()
+        ]
+        preflight_later.keep([asdict(one) for one in everything(new)])
+    elif given.only:
+        everything(fault.cases(one for one in faults if one.name in given.only))
+    else:
+        whole(faults)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,7 @@
-"""What each part of preflight earns: the same answers judged as if that part had never been asked."""
+"""What each part of preflight earns: the same answers judged as if that part had never been asked.
+
+For probing in the container the hosts are probed once more, outside of it.
+"""
 
 from __future__ import annotations
 
@@ -45,11 +48,24 @@ PARTS = {
     "large payload": without_large_payload,
     "clock check": without_clocks,
 }
+INSIDE = "probing in the container (instead of on its host)"
 
 
-def lost(answers, expected):
-    """The parts without which the right cause would not have been said."""
-    return [part for part, without in PARTS.items() if not _right(without(answers), expected)]
+def lost(answers, expected, outside=None):
+    """The parts without which the right cause would not have been said. `outside`: answers of probes that ran on the
+
+    hosts themselves, without the environment, limits and mounts of the run; none where that would be the same.
+    """
+    found = [part for part, without in PARTS.items() if not _right(without(answers), expected)]
+    return found + ([INSIDE] if outside is not None and not _right(outside, expected) else [])
+
+
+def differs_outside(lab):
+    """Whether any host gives a run something of its own: an environment, limits, mounts."""
+    return any(
+        host.prefix() != host.prefix(inside=False) or host.variables() != host.variables(inside=False)
+        for host in lab.hosts
+    )
 
 
 def _right(answers, expected):

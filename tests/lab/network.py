@@ -63,28 +63,35 @@ class Host:
     setup: list[str] = field(default_factory=list)
     busy: list[subprocess.Popen] = field(default_factory=list)
 
+    def variables(self, inside=True):
+        """The environment of a command here; not `inside`: what the machine has, its clock, and nothing of the run."""
+        own = {
+            name: value for name, value in self.environment.items() if inside or name in ("PYTHONPATH", "LAB_CLOCK_S")
+        }
+        return {**os.environ, **own}
+
     @property
     def address(self):
         """Its address in the network of the cluster, IPv4 if it has one."""
         return self.addresses.get("4") or self.addresses["6"]
 
-    def prefix(self):
-        """What to put before a command that is to run on this host."""
-        script = "\n".join(["set -e", f"hostname {self.name}", *self.setup, 'exec "$@"'])
+    def prefix(self, inside=True):
+        """What to put before a command that is to run on this host; not `inside`: without the run's limits, mounts."""
+        setup = [line for line in self.setup if inside or line.startswith("hostname")]
+        script = "\n".join(["set -e", f"hostname {self.name}", *setup, 'exec "$@"'])
         return ["ip", "netns", "exec", self.space, "unshare", "--uts", "sh", "-c", script, "host"]
 
     def start(self, *argv, **options):
         """A process on this host that ends with the laboratory."""
         options = {"start_new_session": True, **options}
-        environment = {**os.environ, **self.environment, **options.pop("env", {})}
+        environment = {**self.variables(), **options.pop("env", {})}
         self.busy.append(subprocess.Popen([*self.prefix(), *argv], env=environment, **options))
         return self.busy[-1]
 
     def run(self, *argv, seconds=30):
         """A command on this host; gives what it did, whether it failed or not."""
-        environment = {**os.environ, **self.environment}
         line = [*self.prefix(), *argv]
-        return subprocess.run(line, env=environment, capture_output=True, text=True, timeout=seconds)
+        return subprocess.run(line, env=self.variables(), capture_output=True, text=True, timeout=seconds)
 
     def ip(self, *lines):
         """`ip` commands in this host's network."""

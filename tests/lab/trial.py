@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -51,11 +50,14 @@ def want(lab, run):
     return Want(style=run.style, endpoint=meet, port=PORT, backend="gloo", rendezvous=run.rendezvous)
 
 
-def answers(lab, run, measure=False):
-    """What the probes of all hosts say; `measure`: every pair's rate too."""
+def answers(lab, run, measure=False, inside=True):
+    """What the probes of all hosts say; `measure`: every pair's rate too; not `inside`: probed on the hosts
+
+    themselves, without the environment, limits and mounts that the run has there.
+    """
     with ExitStack() as stack:
         probes = [
-            stack.enter_context(LocalProbe(host.name, [*host.prefix(), PYTHON], env={**os.environ, **host.environment}))
+            stack.enter_context(LocalProbe(host.name, [*host.prefix(inside), PYTHON], env=host.variables(inside)))
             for host in lab.hosts
         ]
         return examine(probes, want(lab, run), measure=measure)
