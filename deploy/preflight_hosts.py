@@ -22,11 +22,10 @@ _LAYERS = "{{.Architecture}} {{json .RootFS.Layers}}"
 
 
 class SessionProbe:
-    """One probe over one SSH session; `inside`: in a container of the image."""
+    """One probe over one SSH session; `argv` starts a Python there, `program` is sent to it."""
 
-    def __init__(self, session: Session, argv: Sequence[str], inside: bool) -> None:
-        self.name, self.inside = session.host.name, inside
-        program = preflight_stream.text()
+    def __init__(self, session: Session, argv: Sequence[str], program: bytes) -> None:
+        self.name = session.host.name
         self._stream = session.stream([*argv, *preflight_stream.command(len(program))])
         self._stream.write(program)
 
@@ -58,15 +57,21 @@ def images(sessions: Sequence[Session], image: str) -> Results[str]:
 
 
 def probes(
-    sessions: Sequence[Session], facts: Mapping[str, HostFacts], job: Job, image: str, there: Mapping[str, str]
+    sessions: Sequence[Session],
+    facts: Mapping[str, HostFacts],
+    job: Job,
+    image: str,
+    program: bytes | None = None,
 ) -> Results[SessionProbe]:
-    """A probe on each host: in the image where it is there, else by the host's own python3."""
+    """The probe, or another program, on each host: in the image, or where `image` is empty by the host's python3."""
+    sent = program or preflight_stream.text()
 
     def start(session: Session) -> SessionProbe:
         host = session.host
-        inside = bool(there.get(host.name)) and host.name in facts
-        argv = in_container(facts[host.name], session, job, image) if inside else ["python3"]
-        return SessionProbe(session, argv, inside)
+        inside = image and host.name in facts
+        return SessionProbe(
+            session, in_container(facts[host.name], session, job, image) if inside else ["python3"], sent
+        )
 
     return on_all(sessions, start)
 

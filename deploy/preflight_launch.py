@@ -69,7 +69,7 @@ def on_ground(ground: Ground, seen: Seen, asked: Asked) -> tuple[Answers, Verdic
     image, there, inside = seen.image, seen.there, seen.everywhere
     want = _completed(asked.want, ground, inside)
     asked.say("starting the probes")
-    found = preflight_hosts.probes(ground.sessions, ground.facts, ground.cluster.job, image, there if inside else {})
+    found = preflight_hosts.probes(ground.sessions, ground.facts, ground.cluster.job, image if inside else "")
     try:
         faults = {**(ground.faults or {}), **{host: _no_probe(fault) for host, fault in found.faults.items()}}
         answers = examine(list(found.values.values()), want, faults, asked.measure, asked.say)
@@ -79,10 +79,17 @@ def on_ground(ground: Ground, seen: Seen, asked: Asked) -> tuple[Answers, Verdic
     verdict = judge(answers, findings)
     if asked.proof and inside and verdict.ok and len(answers.told) == len(answers.hosts):
         asked.say("a real all_reduce")
-        failed = preflight_proof.prove(ground.sessions, ground.facts, ground.cluster.job, image, answers)
-        verdict = judge(answers, [*findings, *failed])
-        verdict = replace(verdict, groups={**verdict.groups, "proof": verdict.groups["proof"] or "ok"})
+        verdict = _prove(ground, image, answers, findings)
     return answers, verdict
+
+
+def _prove(ground: Ground, image: str, answers: Answers, findings: Sequence[Finding]) -> Verdict:
+    job, program = ground.cluster.job, preflight_proof.PROGRAM
+    found = preflight_hosts.probes(ground.sessions, ground.facts, job, image, program)
+    try:
+        return preflight_proof.prove(list(found.all().values()), answers, findings)
+    finally:
+        preflight_hosts.close(found)
 
 
 def gate(ground: Ground, images: Sequence[str], force: bool, report: Report) -> dict[str, Any]:

@@ -1,35 +1,40 @@
-"""The proof that green means go: a real all_reduce in the containers, with a short deadline."""
+"""The proof that green means go: a real all_reduce where training will run, with a short deadline."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from deploy.errors import DeployError
-from deploy.host_facts import HostFacts
-from deploy.inventory import Job
-from deploy.preflight import Answers, Finding
-from deploy.preflight_hosts import in_container
-from deploy.session import Session, on_all
+from deploy.preflight import Answers, Finding, Verdict, judge
+from deploy.preflight_stream import ProbeStream
 
 WAIT_S, LIMIT_S = 30, 90
-# The store meets as torchrun's does; 4 MB is more than any buffer on the way holds.
-_PROGRAM = """
-import datetime, json, os, sys, time
+# Sent as the probe is. The store meets as torchrun's does; 4 MB is more than any buffer on the way holds. It ends with
+# its input, so that none is left when nobody asks any more; and keeps what libraries print out of its answer.
+PROGRAM = b"""
+import datetime, json, os, sys, threading, time
+answer = os.dup(1)
+os.dup2(2, 1)
 def tell(**said):
-    os.write(1, (json.dumps(said) + "\\n").encode()); os._exit(0)
+    os.write(answer, (json.dumps(said) + "\\n").encode()); os._exit(0)
+def end_with_input():
+    sys.stdin.read(); os._exit(9)
+asked = json.loads(sys.stdin.readline())
+threading.Thread(target=end_with_input, daemon=True).start()
+os.environ.update(asked["environment"])
 try:
     import torch, torch.distributed as dist
 except ImportError as failed:
     tell(torch="", error=str(failed))
-backend, url, rank, world, wait = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), int(sys.argv[5])
+backend, world = asked["backend"], asked["world"]
 try:
     if backend == "nccl":
         torch.cuda.set_device(0)
     began = time.monotonic()
-    dist.init_process_group(backend, init_method=url, rank=rank, world_size=world,
-                            timeout=datetime.timedelta(seconds=wait))
+    dist.init_process_group(backend, init_method=asked["url"], rank=asked["rank"], world_size=world,
+                            timeout=datetime.timedelta(seconds=asked["wait"]))
     data = torch.ones(1 << 20, device="cuda" if backend == "nccl" else "cpu")
     dist.all_reduce(data)
     right = bool((data == world).all())
@@ -39,38 +44,41 @@ except Exception as failed:
 """
 
 
-def prove(
-    sessions: Sequence[Session], facts: Mapping[str, HostFacts], job: Job, image: str, answers: Answers
-) -> list[Finding]:
-    """Run it on all hosts at once; nothing to say where every host got the right sum."""
-    plan, order = answers.plan, [session.host.name for session in sessions]
-    address = f"[{plan.endpoint}]" if ":" in plan.endpoint else plan.endpoint
-    url = f"tcp://{address}:{answers.want.port}"
-
-    def run(session: Session) -> dict[str, Any]:
-        name = plan.data[session.host.name].interface
-        rank, world = str(order.index(session.host.name)), str(len(order))
-        *head, last = in_container(facts[session.host.name], session, job, image)
-        variables = ["--env", f"GLOO_SOCKET_IFNAME={name}", "--env", f"NCCL_SOCKET_IFNAME=={name}"]
-        entry = head.index("--entrypoint")
-        argv = [*head[:entry], *variables, *head[entry:], last, "-c", _PROGRAM, answers.want.backend, url]
-        done = session.run([*argv, rank, world, str(WAIT_S)], timeout_s=LIMIT_S, check=False)
+def prove(shells: Sequence[ProbeStream], answers: Answers, findings: Sequence[Finding]) -> Verdict:
+    """Run it on all hosts at once, `shells` in the order of ranks; the verdict on what was found before and on this."""
+    outcomes: dict[str, dict[str, Any]] = {}
+    for shell, question in zip(shells, _questions(shells, answers), strict=True):
         try:
-            return dict(json.loads(done.out.strip().splitlines()[-1]))
-        except (ValueError, IndexError):
-            said = (done.err.strip() or done.out.strip() or "it said nothing").splitlines()[-1]
-            raise DeployError(f"ended with code {done.code}: {said}") from None
+            shell.send(question)
+        except DeployError as failed:
+            outcomes[shell.name] = {"error": failed.message}
+    for shell in shells:
+        try:
+            if shell.name not in outcomes:
+                outcomes[shell.name] = shell.read(LIMIT_S)
+        except DeployError as failed:
+            outcomes[shell.name] = {"error": failed.message}
+    verdict = judge(answers, [*findings, *_findings(outcomes, answers.want.backend)])
+    return replace(verdict, groups={**verdict.groups, "proof": verdict.groups["proof"] or "ok"})
 
-    said = on_all(sessions, run)
-    outcomes = {host: value.get("error", "") for host, value in said.values.items()}
-    outcomes |= {host: fault.message for host, fault in said.faults.items()}
-    if any(value.get("torch") == "" for value in said.values.values()):
-        text = f"{image} has no torch: nothing was proved by a real all_reduce"
+
+def _questions(shells: Sequence[ProbeStream], answers: Answers) -> list[dict[str, Any]]:
+    plan = answers.plan
+    address = f"[{plan.endpoint}]" if ":" in plan.endpoint else plan.endpoint
+    same = {"backend": answers.want.backend, "url": f"tcp://{address}:{answers.want.port}", "wait": WAIT_S}
+    names = [plan.data[shell.name].interface for shell in shells]
+    own = [{"GLOO_SOCKET_IFNAME": name, "NCCL_SOCKET_IFNAME": f"={name}"} for name in names]
+    return [{**same, "world": len(own), "rank": rank, "environment": given} for rank, given in enumerate(own)]
+
+
+def _findings(outcomes: dict[str, dict[str, Any]], backend: str) -> list[Finding]:
+    if any(said.get("torch") == "" for said in outcomes.values()):
+        text = "there is no torch where training will run: nothing was proved by a real all_reduce"
         return [Finding("no-proof", "proof", tuple(outcomes), text, level="warning")]
-    bad = {host: words for host, words in outcomes.items() if words or said.values[host].get("right") is False}
+    bad = {host: said for host, said in outcomes.items() if not said.get("right")}
     if not bad:
         return []
-    evidence = tuple(f"{host}: {words or 'a wrong sum'}" for host, words in bad.items())
-    text = f"a real all_reduce ({answers.want.backend}, 4 MB) failed, though every check passed"
-    fix = "fab preflight --json keeps all answers; please report them with the evidence"
+    evidence = tuple(f"{host}: {said.get('error') or 'a wrong sum'}" for host, said in bad.items())
+    text = f"a real all_reduce ({backend}, 4 MB) failed, though every check passed"
+    fix = "fab preflight --keep FILE keeps all answers; please report them with the evidence"
     return [Finding("proof-failed", "proof", tuple(bad), text, evidence, "training would fail the same way", fix)]
