@@ -9,23 +9,28 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 RUN ?= latest
 # Through the environment, so that quotes in ARGS reach fab as they are.
-export WORKERS GROUND RESUME ARGS JSON TORCH_INDEX RUN
+export HOSTS WORKERS GROUND RESUME ARGS JSON TORCH_INDEX RUN
 
 UP_OPTIONS = $${WORKERS:+"--workers=$$WORKERS"} $${GROUND:+"--ground=$$GROUND"} \
 	$${RESUME:+"--resume=$$RESUME"} $${ARGS:+"--args=$$ARGS"} $${JSON:+--json}
 
-.PHONY: help up down runs report image test check bench bench-hosts bench-preflight clean rack rack-down
+.PHONY: help up preflight down runs report image test check bench bench-hosts bench-preflight clean rack rack-down
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 	@echo
 	@echo '  make up    WORKERS=2   GROUND=auto|docker|processes   RESUME=latest|PATH   JSON=1'
 	@echo '             ARGS="--recipe text --steps 100"'
+	@echo '  make preflight          for `make up`, with its WORKERS and GROUND; HOSTS=a,b: for fab deploy there'
 	@echo '  make rack  NODES=3     STORE=classic|containerd|mixed         JUMP=1 (the last host only through the first)'
 	@echo '  TORCH_INDEX=URL   an extra package index with the CPU builds of torch, for the first install'
 
 up: $(VENV)/.ready ## train on this machine: master and workers, in containers or without
 	@$(BIN)/fab up $(UP_OPTIONS)
+
+preflight: $(VENV)/.ready ## would training start here, or on HOSTS=a,b? if not: the cause, and its fix
+	@if [ -n "$$HOSTS" ]; then $(BIN)/fab preflight "--hosts=$$HOSTS" $${JSON:+--json}; \
+		else $(BIN)/fab preflight "--ground=$${GROUND:-auto}" $${WORKERS:+"--workers=$$WORKERS"} $${JSON:+--json}; fi
 
 down: $(VENV)/.ready ## stop every run of this checkout and clean up
 	@$(BIN)/fab down

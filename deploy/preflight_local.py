@@ -18,11 +18,13 @@ LAST_WORDS = 2000
 
 
 class LocalProbe:
-    """`argv` starts a Python (`["ip", "netns", "exec", "a", "python3"]`); the probe is sent to it."""
+    """`argv` starts a Python (`["ip", "netns", "exec", "a", "python3"]`); the probe, or `program`, is sent to it."""
 
-    def __init__(self, name: str, argv: Sequence[str], env: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, name: str, argv: Sequence[str], env: Mapping[str, str] | None = None, program: bytes | None = None
+    ) -> None:
         self.name = name
-        program = preflight_stream.text()
+        program = program or preflight_stream.text()
         self._process = subprocess.Popen(
             [*argv, *preflight_stream.command(len(program))],
             stdin=subprocess.PIPE,

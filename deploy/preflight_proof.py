@@ -66,7 +66,9 @@ def _questions(shells: Sequence[ProbeStream], answers: Answers) -> list[dict[str
     plan = answers.plan
     address = f"[{plan.endpoint}]" if ":" in plan.endpoint else plan.endpoint
     same = {"backend": answers.want.backend, "url": f"tcp://{address}:{answers.want.port}", "wait": WAIT_S}
-    names = [plan.data[shell.name].interface for shell in shells]
+    # Nodes that are processes of one machine all have its interface.
+    one = next(iter(plan.data.values()))
+    names = [plan.data.get(shell.name, one).interface for shell in shells]
     own = [{"GLOO_SOCKET_IFNAME": name, "NCCL_SOCKET_IFNAME": f"={name}"} for name in names]
     return [{**same, "world": len(own), "rank": rank, "environment": given} for rank, given in enumerate(own)]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from fabric import Connection, task
 from invoke.exceptions import Exit
 
-from deploy import inventory, preflight_launch, preflight_lines, preflight_page, task_end
+from deploy import inventory, preflight_here, preflight_launch, preflight_lines, preflight_page, task_end
 from deploy.errors import DONE, FAILED, REFUSED, DeployError, UsageError
 from deploy.preflight import Want
 from deploy.preflight_launch import Asked
@@ -17,12 +17,14 @@ from deploy.report import Report
 from deploy.stopping import Stopping
 
 STYLES, BACKENDS = ("muster", "torchrun"), ("auto", "gloo", "nccl")
-UNTOUCHED = "nothing was touched, and nothing is left on any host"
+UNTOUCHED = "nothing was touched, and nothing is left of it anywhere"
 
 
 @task(
     help={
         "hosts": "user@a:port,b; the first one hosts the rendezvous",
+        "ground": "instead of hosts: what `make up` would stand on here: auto, docker or processes",
+        "workers": "with --ground: nodes beside the master (default 2)",
         "cluster": "a file as cluster.toml; default: the one of this folder",
         "image": "look from inside this image (default: what fab deploy would take)",
         "style": "muster (as fab deploy starts a run) or torchrun (as you type it yourself)",
@@ -41,6 +43,8 @@ UNTOUCHED = "nothing was touched, and nothing is left on any host"
 def preflight(
     context: Connection,
     hosts: str = "",
+    ground: str = "",
+    workers: str = "",
     cluster: str = "",
     image: str = "",
     style: str = "muster",
@@ -65,11 +69,14 @@ def preflight(
         want = _want(style, endpoint, port, backend)
         for option, name in files.items():
             _refuse_unwritable(option, name)
-        path = Path(cluster) if cluster else Path("cluster.toml")
-        known = inventory.load(hosts, path if cluster or (not hosts and path.is_file()) else None)
-        with Stopping(report, "looking at the hosts", UNTOUCHED), report.waiting("preflight") as say:
+        if ground or workers:
+            _refuse_both(f"--ground {ground or 'auto'}", hosts, cluster, image, endpoint)
+        with Stopping(report, "looking", UNTOUCHED), report.waiting("preflight") as say:
             asked = Asked(want, not quick, bandwidth, say)
-            answers, verdict = preflight_launch.preflight(known, image, asked)
+            if ground or workers:
+                answers, verdict = preflight_here.preflight(workers, ground or "auto", want, not quick, say)
+            else:
+                answers, verdict = preflight_launch.preflight(_cluster(hosts, cluster), image, asked)
         matrix = list(preflight_lines.matrix(answers)) if nc else []
         backend_used = answers.want.backend
         report.data({**verdict.json(), "backend": backend_used, **({"nc": matrix} if nc else {}), **files})
@@ -86,6 +93,17 @@ def preflight(
         return FAILED if strict and verdict.warnings else DONE
 
     raise Exit(code=task_end.code_of(report, work))
+
+
+def _cluster(hosts: str, cluster: str) -> inventory.Cluster:
+    path = Path(cluster) if cluster else Path("cluster.toml")
+    return inventory.load(hosts, path if cluster or (not hosts and path.is_file()) else None)
+
+
+def _refuse_both(here: str, *there: str) -> None:
+    """Raise UsageError where a preflight of this machine is given what is for real hosts."""
+    if said := next(filter(None, there), ""):
+        raise UsageError(f"{here} is about this machine, and {said} about real hosts", "leave one of them out")
 
 
 def _want(style: str, endpoint: str, port: str, backend: str) -> Want:

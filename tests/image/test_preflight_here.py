@@ -1,0 +1,51 @@
+"""`make preflight` without hosts: the verdict for `make up` on this machine, and nothing left of looking."""
+
+import json
+import signal
+import subprocess
+
+import pytest
+
+from tests.checkout import FAB, HOME
+from tests.waiting import until
+
+LABEL = "label=muster.preflight=1"
+READY, WARNED, STOPPED = 0, 1, 75
+
+
+def left():
+    """Containers and networks of any preflight on this machine."""
+    lists = (["ps", "--all"], ["network", "ls"])
+    lines = [["docker", *words, "--quiet", "--filter", LABEL] for words in lists]
+    return [found for line in lines for found in subprocess.run(line, capture_output=True, check=True).stdout.split()]
+
+
+def line(*options):
+    return [FAB, "preflight", "--workers=1", "--json", *options]
+
+
+@pytest.mark.parametrize(("ground", "names"), [("docker", ["master", "worker-1"]), ("processes", ["this-machine"])])
+def test_a_healthy_machine_is_green_and_proved_on_either_ground(image, ground, names):
+    done = subprocess.run(line(f"--ground={ground}"), cwd=HOME, capture_output=True, text=True, timeout=120)
+    verdict = json.loads(done.stdout)
+    assert (done.returncode, verdict["cause"], verdict["groups"]["proof"]) == (READY, "", "ok"), done.stderr
+    assert verdict["examined"] == names
+    assert left() == []
+
+
+def test_a_limit_of_this_shell_is_told_where_processes_would_run():
+    shell = ["sh", "-c", 'ulimit -n 120 && exec "$@"', "sh", *line("--ground=processes", "--quick", "--strict")]
+    done = subprocess.run(shell, cwd=HOME, capture_output=True, text=True, timeout=60)
+    found = [finding["cause"] for finding in json.loads(done.stdout)["findings"]]
+    assert (done.returncode, found) == (WARNED, ["open-files"]), done.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_whatever_ends_it_leaves_neither_container_nor_network(image, number):
+    started = subprocess.Popen(line("--ground=docker"), cwd=HOME, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    until(lambda: len(left()) > 1, "a network and a container")
+    started.send_signal(number)
+    _, said = started.communicate(timeout=30)
+    assert started.returncode == (STOPPED if number == signal.SIGINT else -number)
+    assert (b"nothing is left" in said) == (number == signal.SIGINT)
+    until(lambda: left() == [], "all of it to be gone")
