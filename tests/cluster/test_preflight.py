@@ -1,7 +1,10 @@
 """`fab preflight` on the rack: real SSH, real engines, real firewalls."""
 
+import html
 import json
 import os
+import pty
+import signal
 import subprocess
 import sys
 from contextlib import contextmanager
@@ -9,11 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from deploy.preflight import Answers, judge
 from tests.waiting import until
 
 HOME = Path(__file__).resolve().parents[2]
 FAB = Path(sys.executable).with_name("fab")
-REFUSED = 3
+REFUSED, STOPPED = 3, 75
 
 
 @contextmanager
@@ -77,13 +81,63 @@ def test_a_host_that_cannot_be_reached_by_ssh_is_part_of_the_verdict(rack):
     assert (done.returncode, verdict["cause"], verdict["hosts"]) == (REFUSED, "ssh", ["no-such-host.invalid"])
 
 
-def test_a_kill_of_the_control_side_leaves_no_probe(rack):
-    host = rack.hosts[0]
-    env = os.environ | {"MUSTER_SSH_CONFIG": str(rack.ssh_config)}
-    line = [FAB, "preflight", "--hosts", ",".join(rack.hosts[:2]), "--quick"]
-    with firewall(rack, host, "INPUT", "-p", "tcp", "--dport", "29500", "-j", "DROP"):
-        process = subprocess.Popen(line, cwd=HOME, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        until(lambda: left_there(rack, host), "a probe on the host")
-        process.kill()
-        process.wait()
-        until(lambda: left_there(rack, host) == "", "the probe to be gone")
+def started(rack, *options, **streams):
+    """`fab preflight` on the first two nodes, in the background."""
+    env = os.environ | {"MUSTER_SSH_CONFIG": str(rack.ssh_config), "TERM": "xterm"}
+    line = [FAB, "preflight", "--hosts", ",".join(rack.hosts[:2]), "--quick", "--port=29500", *options]
+    return subprocess.Popen(line, cwd=HOME, env=env, **streams)
+
+
+@pytest.fixture
+def dropping(rack):
+    """The first host drops the rendezvous port: preflight takes more than two seconds."""
+    with firewall(rack, rack.hosts[0], "INPUT", "-p", "tcp", "--dport", "29500", "-j", "DROP"):
+        yield rack
+
+
+def test_the_page_and_the_answers_are_written_and_named(dropping, tmp_path):
+    page, kept = tmp_path / "page.html", tmp_path / "answers.json"
+    process = started(dropping, f"--html={page}", f"--keep={kept}", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (REFUSED, b"")
+    assert f"html    {page}" in out.decode()
+    again = judge(Answers.of(json.loads(kept.read_text())))
+    assert again.cause == "rendezvous-dropped"
+    assert all(html.escape(text) in page.read_text() for text in (again.first.text, again.fix))
+
+
+@pytest.mark.parametrize(("name", "code"), [("/no/such/folder/page.html", 2), ("/dev/full", 1)])
+def test_a_page_that_cannot_be_written_is_an_error_of_two_lines(rack, name, code):
+    process = started(rack, f"--html={name}", stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == code
+    assert [line.split(":")[0] for line in err.splitlines()] == ["error", "hint"]
+
+
+def test_who_watches_sees_how_far_it_is_and_it_is_gone_afterwards(dropping):
+    ours, theirs = pty.openpty()
+    process = started(dropping, stdout=subprocess.PIPE, stderr=theirs)
+    os.close(theirs)
+    process.communicate(timeout=60)
+    said = os.read(ours, 1 << 16).decode()
+    os.close(ours)
+    assert "connect 0 of 2" in said
+    assert "\x1b[2K" in said.rpartition("\n")[2]
+
+
+def test_ctrl_c_says_that_nothing_is_left_and_nothing_is(dropping):
+    process = started(dropping, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    until(lambda: left_there(dropping, dropping.hosts[0]), "a probe on the host")
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=30)
+    assert (process.returncode, b"nothing is left" in err) == (STOPPED, True)
+    until(lambda: not any(left_there(dropping, host) for host in dropping.hosts[:2]), "the probes to be gone")
+
+
+def test_a_kill_of_the_control_side_leaves_no_probe(dropping):
+    host = dropping.hosts[0]
+    process = started(dropping, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    until(lambda: left_there(dropping, host), "a probe on the host")
+    process.kill()
+    process.wait()
+    until(lambda: left_there(dropping, host) == "", "the probe to be gone")
