@@ -37,7 +37,7 @@ def address_of_the_first_is_on_a_peers_loopback_too(lab, host):
     return [lab.hosts[0].name, host.name]
 
 
-@later("interface-down", on="first", counts=(2, 3), also=("loopback-down", "host-unreachable"))
+@later("interface-down", on="first", counts=(3,), also=("loopback-down", "host-unreachable"))
 def loopback_is_down(lab, host):
     host.ip("link set lo down")
 
@@ -64,7 +64,7 @@ def old_entry_leads_to_another_of_the_hosts(lab, host):
     host.knows(*book(lab, without=(first,), instead=(f"{wrong.address} {first.name}",)))
 
 
-@later("peer-name-unresolvable", on="all", style=TORCHRUN, counts=(2, 3))
+@later("peer-name-unresolvable", on="all", style=TORCHRUN, counts=(3,))
 def full_names_that_only_their_owners_know(lab, host):
     for each in lab.hosts:
         own = f"{each.address} {each.name}.old.lan {each.name}"
@@ -82,7 +82,7 @@ def localhost_is_unknown(lab, host):
     (HOSTS_FILES / host.space / "hosts").write_text("\n".join(book(lab)) + "\n")
 
 
-@later("port-busy", on="first", counts=(2, 3))
+@later("port-busy", on="first", counts=(2,))
 def own_call_sits_on_the_rendezvous_port(lab, host):
     host.start("python3", "-c", CALLS_FROM_THE_PORT.format(port=PORT))
     host.run("sh", "-c", f"for _ in 1 2 3 4 5 6 7 8 9; do ss -tn | grep -q :{PORT} && break; sleep 0.2; done")
@@ -94,7 +94,7 @@ def port_range_holds_the_rendezvous_port(lab, host):
         each.sysctl("net.ipv4.ip_local_port_range", "29400 29700")
 
 
-@later("process-limits", on="any", counts=(2, 4))
+@later("process-limits", on="any", counts=(2,))
 def seconds_of_cpu_are_limited(lab, host):
     host.setup.append("ulimit -t 3")
 
@@ -120,7 +120,7 @@ def proxy_for_everything(lab, host):
         each.environment |= {"http_proxy": "http://10.77.0.99:3128", "all_proxy": "socks5://10.77.0.99:1080"}
 
 
-@later("settings-differ", on="any", counts=(2, 3))
+@later("settings-differ", on="any", counts=(2,))
 def gloo_wants_encryption_on_one(lab, host):
     host.environment["GLOO_DEVICE_TRANSPORT"] = "TCP_TLS"
 

@@ -37,6 +37,16 @@ def clock_ten_seconds_behind_plain(lab, host):
     clock(host, -10)
 
 
+@fault("clock-skew", on="last", style=TORCHRUN, counts=(2,))
+def clock_fourteen_seconds_behind_plain(lab, host):
+    clock(host, -14)
+
+
+@fault("clock-skew", on="last", style=TORCHRUN, counts=(2,))
+def clock_sixteen_seconds_behind_plain(lab, host):
+    clock(host, -16)
+
+
 @fault("open-files", on="any")
 def twenty_open_files(lab, host):
     host.setup.append("ulimit -n 20")
