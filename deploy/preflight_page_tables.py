@@ -10,35 +10,35 @@ from deploy import page_words as words
 from deploy.page_html import Html, join, tag
 from deploy.preflight import bandwidth, cells
 from deploy.preflight.answers import WORDS, Answers
+from deploy.preflight.verdict import listed
 
 # With more hosts a cell is a square: its words stand in what shows on pointing at it, bad ones in a list below.
-WORDED, LISTED = 16, 40
+WORDED, LINES = 16, 20
 Pair = tuple[str, str]
 
 
 def reach(answers: Answers, faulty: bool) -> Html:
     """A grid: rows call, columns are called. `faulty`: training would not start, so what failed is no mere remark."""
-    known = cells.table(answers)
+    known, port = cells.table(answers), answers.want.port
     if not known:
         return Html("")
     small, bad = len(answers.told) > WORDED, "fault" if faulty else "warning"
+    failed = {pair: said for pair, one in known.items() if (said := _trouble(one, port))}
+    fastest = dict[Pair, float]()
+    for link in answers.links:
+        if link.ok and "data" in link.kinds:
+            pair = link.source, link.target
+            fastest[pair] = min(link.ms, fastest.get(pair, link.ms))
 
     def cell(pair: Pair) -> Html:
-        trouble = _trouble(known[pair], answers.want.port)
-        times = [link.ms for link in answers.between(*pair, "data") if link.ok]
-        ok = words.milliseconds(min(times)) if times else "ok" if known[pair].tried else "?"
-        state = bad if trouble else "ok" if known[pair].tried else "unknown"
-        said = ", ".join(trouble) or ok
-        short = ("✗" if trouble else "" if known[pair].tried else "?") if small else said
+        state = bad if pair in failed else "ok" if known[pair].tried else "unknown"
+        ok = words.milliseconds(fastest[pair]) if pair in fastest else "ok" if known[pair].tried else "?"
+        said = failed.get(pair, ok)
+        short = {bad: "✗", "ok": ""}.get(state, "?") if small else said
         return tag("td", short, class_=state, title=f"{pair[0]} → {pair[1]}: {said}")
 
-    failed = [(pair, trouble) for pair, one in known.items() if (trouble := _trouble(one, answers.want.port))]
-    rows = [tag("li", f"{one} → {other}: {', '.join(trouble)}") for (one, other), trouble in failed[:LISTED]]
-    more = [tag("li", f"and {len(failed) - LISTED:,} more")] if len(failed) > LISTED else []
-    note = (
-        f"Rows call, columns are called, at port {answers.want.port} and the data ports; ms of the fastest data port."
-    )
-    below = [tag("ul", *rows, *more, class_="aside")] if small and rows else []
+    note = f"Rows call, columns are called, at port {port} and the data ports; ms of the fastest data port."
+    below = [tag("ul", *(tag("li", line) for line in _told(failed)), class_="aside")] if small and failed else []
     return join([_grid(answers.told, cell, small), tag("p", note, class_="aside"), *below])
 
 
@@ -66,19 +66,7 @@ def heat(answers: Answers) -> Html:
 
 def machines(answers: Answers) -> Html:
     """One row a host: the interface that training will use, its clock, what runs there."""
-    head = (
-        "Host",
-        "Interface",
-        "Address",
-        "Chosen by",
-        "Clock",
-        "torch",
-        "Python",
-        "GPUs",
-        "Cores",
-        "Memory",
-        "Kernel",
-    )
+    head = ("Host", "Interface", "Address", "Chosen by", "Clock", "torch", "Python", "GPUs", "Machine", "Kernel")
     rows = [tag("tr", tag("th", host, scope="row"), *_cells(answers, host)) for host in answers.hosts]
     top = tag("thead", tag("tr", *(tag("th", name, scope="col") for name in head)))
     note = "Clock: ahead of the machine that asked, and how far that may be off."
@@ -106,7 +94,7 @@ def _cells(answers: Answers, host: str) -> list[Html]:
         software.get("python", "?"),
         _gpus(facts.get("gpus") or {}),
         ", ".join([words.several(resources.get("cores", 0), "core"), *([words.size(memory)] if memory else [])]),
-        f"{facts.get('kernel', '?')} {facts.get('machine', '')}",
+        str(facts.get("kernel", "?")),
     )
     return [tag("td", value) for value in values]
 
@@ -116,13 +104,25 @@ def _gpus(said: Mapping[str, Any]) -> str:
     return ", ".join(f"{names.count(name)} × {name}" for name in dict.fromkeys(names)) or "none"
 
 
-def _trouble(cell: cells.Cell, port: int) -> list[str]:
-    """What did not get through, in words."""
+def _trouble(cell: cells.Cell, port: int) -> str:
+    """What did not get through, in words; empty where all did."""
     tried = {str(port): cell.meet or cell.hint, "data ports": cell.data}
     bad = {name: outcome for name, outcome in tried.items() if outcome not in ("", "ok")}
     if len(bad) == 2 and len(set(bad.values())) == 1:
-        return [WORDS.get(cell.data, cell.data)]
-    return [f"{name}: {WORDS.get(outcome, outcome)}" for name, outcome in bad.items()]
+        return WORDS.get(cell.data, cell.data)
+    return ", ".join(f"{name}: {WORDS.get(outcome, outcome)}" for name, outcome in bad.items())
+
+
+def _told(failed: Mapping[Pair, str]) -> list[str]:
+    """Pairs and their trouble in few lines: by who calls, or by who is called, whichever are fewer."""
+    by_source, by_target = dict[Pair, list[str]](), dict[Pair, list[str]]()
+    for (source, target), said in failed.items():
+        by_source.setdefault((source, said), []).append(target)
+        by_target.setdefault((target, said), []).append(source)
+    rows = [f"{listed(sources)} → {target}: {said}" for (target, said), sources in by_target.items()]
+    if len(by_source) < len(by_target):
+        rows = [f"{source} → {listed(targets)}: {said}" for (source, said), targets in by_source.items()]
+    return rows if len(rows) <= LINES else [*rows[: LINES - 1], f"and {len(rows) - LINES + 1:,} lines more"]
 
 
 def _grid(hosts: Sequence[str], cell: Callable[[Pair], Html], small: bool) -> Html:
