@@ -2,7 +2,7 @@
 
 A thread a host reads its lines (log_reader.py) into merging.py, which holds it up while what it brought is not read:
 gigabytes pass through in bounded memory. With --follow it goes on until the run ends. Of a node that says more than is
-read the engine forgets the oldest: it keeps the last 100 MB (deploy_spec.LOG_LIMITS).
+read the engine forgets the oldest, which is told: it keeps the last 100 MB (deploy_spec.LOG_LIMITS).
 """
 
 from __future__ import annotations

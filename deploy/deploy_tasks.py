@@ -41,7 +41,7 @@ JSON = {"json": "JSON lines on standard output"}
         "dockerfile": "or build it here first from this file, with the folder it lies in",
         "env": "a variable for the ranks, NAME=VALUE; several with commas, or the option again",
         "secret": "a variable taken from this shell (NAME) or a file (NAME=FILE), never shown on a host",
-        "mount": "a folder of the hosts for the ranks, /source:/target or /source:/target:ro; the option again for more",
+        "mount": "a folder of the hosts for the ranks, /source:/target or /source:/target:ro; or the option again",
         "nproc": "processes a node: auto (as many as GPUs, or one) or a number",
         "name": "the run's id (default: the minute and the script's name)",
         "detach": "return when it has started",

@@ -17,9 +17,10 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
-from deploy import deploy_actions, host_commands, host_facts
+from deploy import deploy_actions, host_commands, host_facts, host_logs
 from deploy.deploy_spec import container_name
 from deploy.errors import FAILED, DeployError
 from deploy.facts import NodeState
@@ -34,15 +35,17 @@ UNSEEN_S = 4.0
 LOST_AFTER_S = 300.0
 # A node that lost its peer ends within moments; the host of that peer must be missed before it is blamed.
 BLAME_S = 12.0
-_STAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+Z ", re.ASCII)
 _PATHS = re.compile(r"(nodes|outcome|ranks)/[\w-][\w.-]*\.jsonl?|(config|environment)\.json|metrics\.jsonl", re.ASCII)
 
 
 class Mirror:
-    """What one host tells, written into the local run folder. `away`: its engine does not answer."""
+    """What one host tells, written into the local run folder. `away`: its engine does not answer.
 
-    def __init__(self, run_dir: Path, node: str) -> None:
-        self._dir, self._node = run_dir, node
+    `missed` is called where its console said more than could be read in time.
+    """
+
+    def __init__(self, run_dir: Path, node: str, missed: Callable[[], None]) -> None:
+        self._dir, self._node, self._count = run_dir, node, host_logs.Heard(missed)
         self.mark = secrets.token_hex(8)
         self.state = NodeState(node, "waiting")
         self.over = False
@@ -78,14 +81,13 @@ class Mirror:
             self._heard = time.monotonic()
 
     def _take_console(self, line: str) -> None:
-        stamp = _STAMP.match(line)
-        if stamp:
-            # A console that is asked for again begins with lines that were told already.
-            if stamp[0].strip() <= self._known:
-                return
-            self._stamp, line = max(self._stamp, stamp[0].strip()), line[stamp.end() :]
+        stamp, words = host_logs.split(line)
+        # A console that is asked for again begins with lines that were told already.
+        if (stamp and stamp <= self._known) or self._count.is_count(words):
+            return
+        self._stamp = max(self._stamp, stamp)
         with self._console.open("a") as console:
-            console.write(line + "\n")
+            console.write(words + "\n")
 
     def _take_state(self, text: str) -> None:
         self.away = text == "away"
@@ -149,7 +151,9 @@ class HostsGround:
     ) -> None:
         self._run, self._script, self._say = run_dir.name, script, say
         self._sessions = {session.host.name: session for session in sessions}
-        self._mirrors = {host: Mirror(run_dir, node) for host, node in nodes.items()}
+        self._mirrors = {
+            host: Mirror(run_dir, node, partial(say, host_logs.missed(host))) for host, node in nodes.items()
+        }
         self._lost_after_s = float(os.environ.get("MUSTER_LOST_AFTER_S", LOST_AFTER_S))
         self._step, self._moved = 0, time.monotonic()
         self._silent: set[str] = set()

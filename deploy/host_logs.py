@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from deploy.errors import DeployError, UsageError
 
-STAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+Z ")
+STAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+Z ", re.ASCII)
+# What an agent says of its script's console now and then: how much it was so far (docs/contract.md).
+_SAID = re.compile(r"muster-said (\d+)", re.ASCII)
+_LINE_WEIGHT = 75
+# Two streams come in another order than they were counted in; what an engine forgets at once is more.
+_SLACK = 8 << 20
 # The engine keeps a longer line in pieces, and writes the time in front of each.
 _PIECE = 16 * 1024
 
@@ -35,6 +40,37 @@ class HostLogs:
 
     members: tuple[Member, ...]
     rank_logs: frozenset[tuple[str, int]]
+
+
+class Heard:
+    """Counts what is read of a node's console, against what the node says that it was: `missed` is called, once, where
+    the engine forgot lines before they were read. `whole`: read from the console's beginning.
+    """
+
+    def __init__(self, missed: Callable[[], object], whole: bool = True) -> None:
+        self._missed, self._told = missed, False
+        self._said, self._heard = 0, 0 if whole else None
+
+    def is_count(self, words: str) -> bool:
+        """Take a line; whether it is none of the script's, but the count."""
+        found = _SAID.fullmatch(words)
+        if found is None:
+            if self._heard is not None:
+                self._heard += len(words if words.isascii() else words.encode()) + 1 + _LINE_WEIGHT
+            return False
+        said = int(found[1])
+        # A node that was started again counts anew.
+        since = said - (self._said if said > self._said else 0)
+        if self._heard is not None and since - self._heard > _SLACK and not self._told:
+            self._told = True
+            self._missed()
+        self._said, self._heard = said, 0
+        return True
+
+
+def missed(host: str) -> str:
+    """What to tell of a host whose console was not read in time."""
+    return f"{host} said more than its engine keeps (100 MB): older lines are lost; what a script wrote itself is not"
 
 
 def parse(said: str) -> HostLogs:

@@ -13,6 +13,7 @@ from contextlib import ExitStack
 
 from deploy import host_logs, look_commands
 from deploy.errors import DeployError
+from deploy.host_logs import Heard
 from deploy.merging import Line, Merge
 from deploy.session import Session, SshFault, open_all
 
@@ -45,11 +46,12 @@ class Reader:
         closed: threading.Event,
     ) -> None:
         """To the end of what there is; with `follow` to the end of the run."""
+        heard = Heard(lambda: say(host_logs.missed(self.host)), whole=not self._since)
         with ExitStack() as opened:
             try:
                 while not closed.is_set():
                     try:
-                        self._once(merge)
+                        self._once(merge, heard)
                         if not self._follow or self._over(others_go_on, closed):
                             return
                     except SshFault as lost:
@@ -64,7 +66,7 @@ class Reader:
                 self.streams = False
                 merge.end(self.host)
 
-    def _once(self, merge: Merge) -> None:
+    def _once(self, merge: Merge, heard: Heard) -> None:
         mark = secrets.token_hex(8)
         since = self._last or self._since
         before, self._read, known = self._last, 0, self._read
@@ -80,7 +82,7 @@ class Reader:
             stamp, words = host_logs.split(line)
             self._last = stamp or self._last
             # `since` gives what was said at that very time once more; what comes before any time is the engine's own.
-            if self._last > before:
+            if self._last > before and not heard.is_count(words):
                 merge.put(Line(self.host, self._last, words))
 
         if self._log:

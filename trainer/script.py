@@ -20,6 +20,10 @@ from trainer.verdict import Verdict
 _KEPT_BYTES = 64 * 1024
 _LAST_LINES = 12
 _LINE_MOST = 300
+# The engine keeps the last 100 MB of a console and says nothing of the rest. So a line among what a script says tells
+# now and then how much it was so far (docs/contract.md): whoever reads along counts, and knows what is missing.
+_SAID, _SAID_EVERY = b"muster-said", 16 << 20
+_LINE_WEIGHT = 75
 # A process that a rank left behind may hold the console open for ever.
 _REST_SECONDS = 2.0
 
@@ -34,6 +38,7 @@ class Consoles:
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._tail, self._lock = b"", threading.Lock()
+        self._said, self._due = 0, _SAID_EVERY
         pipes = ((process.stdout, 1), (process.stderr, 2))
         self._threads = [
             threading.Thread(target=self._pass_on, args=(pipe.fileno(), to), daemon=True) for pipe, to in pipes if pipe
@@ -52,9 +57,19 @@ class Consoles:
         while data := os.read(source, 1 << 16):
             with self._lock:
                 self._tail = (self._tail + data)[-_KEPT_BYTES:]
+                data = self._counted(data)
             view = memoryview(data)
             while view:
                 view = view[os.write(to, view) :]
+
+    def _counted(self, data: bytes) -> bytes:
+        """`data`, behind its last whole line how much was said so far, where that is due."""
+        self._said += len(data) + _LINE_WEIGHT * data.count(b"\n")
+        if self._said < self._due or b"\n" not in data:
+            return data
+        self._due = self._said + _SAID_EVERY
+        head, _, rest = data.rpartition(b"\n")
+        return b"%s\n%s %d\n%s" % (head, _SAID, self._said - len(rest), rest)
 
 
 def why_failed(said: str, script: str, node: str, first_rank: int) -> Verdict | None:

@@ -183,6 +183,20 @@ def test_gigabytes_pass_through_in_bounded_memory(control, tmp_path):
     assert 30 < max(peaks_mb) < MOST_MEMORY_MB
 
 
+def test_what_the_engine_forgot_is_said_of_that_host_alone(control, tmp_path):
+    script = "import os\nfor number in range(1500 if os.environ['RANK'] == '0' else 100): os.write(1, b'x\\n' * 2000)\n"
+    (tmp_path / "train.py").write_text(script)
+    control.detach("--folder", str(tmp_path), "--run", "train.py")
+    waiting.until(control.ended, "the run to be over", 180)
+    done = control.fab("logs", "--run", control.run)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("  x\n") < 3_000_000
+    first, second = control.hosts
+    assert done.stderr.count(f"{first} said more than its engine keeps") == 1
+    assert second not in done.stderr
+    assert "muster-said" not in done.stdout
+
+
 def test_who_holds_a_gpu_is_told_with_user_container_and_run(control, nvidia_smi, tmp_path):
     (tmp_path / "train.py").write_text("import time\nprint('up', flush=True)\ntime.sleep(600)\n")
     control.detach("--folder", str(tmp_path), "--run", "train.py")

@@ -1,9 +1,55 @@
 """Whose lines lie where: runs and ranks of a console, and of a rank's own log."""
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from deploy import host_logs
 from deploy.errors import DeployError, UsageError
+
+HOME = Path(__file__).resolve().parents[2]
+
+# 90 MB as an engine keeps them, in blocks that do not end with a line.
+TALKS = "for number in range(500_000): print(number, 'x' * 100)"
+RELAY = """
+import subprocess, sys
+from trainer.script import Consoles
+pipe = subprocess.PIPE
+process = subprocess.Popen([sys.executable, '-c', sys.argv[1]], stdout=pipe)
+consoles = Consoles(process)
+process.wait()
+consoles.last()
+"""
+
+
+@pytest.fixture(scope="module")
+def console():
+    """All lines of a script's console, as its agent passes them on."""
+    line = [sys.executable, "-c", RELAY, TALKS]
+    return subprocess.run(line, cwd=HOME, capture_output=True, text=True, check=True).stdout.splitlines()
+
+
+def misses(lines, whole=True):
+    """How often it is told that these lines are not all."""
+    told = []
+    heard = host_logs.Heard(lambda: told.append(1), whole)
+    own = [line for line in lines if not heard.is_count(line)]
+    assert all(line.split()[0].isdigit() for line in own)
+    return len(told)
+
+
+def test_a_console_that_was_read_whole_is_no_alarm_from_wherever_and_however_often_it_begins(console):
+    assert len([line for line in console if line.startswith("muster-said ")]) == 5
+    assert misses(console) == 0
+    assert misses(console + console) == 0  # a node that was started again
+    assert misses(console[250_000:], whole=False) == 0
+
+
+@pytest.mark.parametrize(("first", "last"), [(0, 250_000), (0, 100_000), (200_000, 300_000)])
+def test_lines_that_are_missing_in_front_or_between_are_told_once(console, first, last):
+    assert misses([*console[:first], *console[last:]]) == 1
 
 
 def host(place, ranks, run="r", state="running", logs=()):
