@@ -16,18 +16,26 @@ containers=$(docker ps --all --quiet --filter "label=$label") || exit
 [ -z "$containers" ] || docker inspect --format 'container {CONTAINER_LINE}' $containers 2>/dev/null ||
     docker ps --quiet >/dev/null
 """
+# An engine that stands still would hold everybody.
+ENGINE_PATIENCE_S, SILENT = 15, "no answer"
 _LOOK = f"""
 echo "time $(date +%s.%N)"; echo "home $HOME"; echo "ids $(id -u) $(id -g)"; echo "ssh $SSH_CONNECTION"
 echo "arch $(uname -m)"; echo "cores $(nproc 2>/dev/null)"
 awk '$1 == "MemTotal:" {{print "memory", $2}}' /proc/meminfo
 [ ! -d /dev/infiniband ] || echo rdma
+[ -w "$HOME" ] || echo home-readonly
+limit=$(command -v timeout) && limit="$limit {ENGINE_PATIENCE_S}"
+[ ! -e /proc/driver/nvidia/version ] ||
+    {{ dmesg || $limit journalctl --quiet --dmesg --boot --no-pager; }} 2>/dev/null |
+    grep -E 'NVRM: (Xid|loading)' | tail -n 30 | sed 's/^/kernel /'
 nvidia-smi --query-gpu=index,name,memory.total --format=csv,noheader 2>/dev/null | sed 's/^/gpu /'
 printf '%s\\n' "addresses $(ip -j addr 2>/dev/null | tr -d '\\n')"
 sed '1d; s/^/socket /' /proc/net/tcp /proc/net/tcp6 2>/dev/null
-if ! engine=$(docker version --format '{{{{json .}}}}' 2>&1); then
-    echo "engine-said $(echo "$engine" | tail -n 1)"; exit 0
-fi
-printf '%s\\n' "engine $engine"
+command -v docker >/dev/null || {{ echo "engine-said docker: not found"; exit 0; }}
+engine=$($limit docker version --format '{{{{json .}}}}' 2>&1); code=$?
+[ -n "$engine" ] || [ "$code" -ne 124 ] || engine="{SILENT} within {ENGINE_PATIENCE_S} s"
+[ "$code" -eq 0 ] || {{ echo "engine-said $(echo "$engine" | tail -n 1)"; exit 0; }}
+printf '%s\\n' "engine $(printf '%s\\n' "$engine" | tail -n 1)"
 sed -n 's/^Max open files *[^ ]* *//p' "/proc/$(pgrep -x dockerd | head -n 1)/limits" 2>/dev/null | sed 's/^/files /'
 ls "$HOME/.muster/runs" 2>/dev/null | sed 's/^/run /'
 echo "free $(df -Pk "$(docker info --format '{{{{.DockerRootDir}}}}')" 2>/dev/null | awk 'NR == 2 {{print $4}}')"

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from deploy.errors import DeployError
+from deploy.host_commands import SILENT
 
 # What container engines and virtual machines add to a host: no peer is reached through them.
 _INNER = ("lo", "docker", "br-", "veth", "cni", "virbr", "flannel", "podman", "nerdctl")
@@ -77,7 +78,8 @@ class HostFacts:
 
     `memory` and `free` (on Docker's disk) are bytes; `runs` are run folders.
 
-    `clock_ahead_s` is against this machine's clock.
+    `clock_ahead_s` is against this machine's clock. `kernel`: what the GPUs' driver wrote into the kernel's log, where
+    we may read that.
     """
 
     home: str
@@ -97,6 +99,8 @@ class HostFacts:
     containers: tuple[Container, ...]
     runs: frozenset[str]
     clock_ahead_s: float
+    home_writable: bool = True
+    kernel: tuple[str, ...] = ()
 
 
 def parse(said: str, now: float) -> HostFacts:
@@ -129,6 +133,8 @@ def parse(said: str, now: float) -> HostFacts:
         containers=tuple(parse_container(row) for row in rows.get("container", ())),
         runs=frozenset(rows.get("run", ())),
         clock_ahead_s=round(float(one("time")) - now, 1) if one("time").replace(".", "", 1).isdigit() else 0.0,
+        home_writable="home-readonly" not in rows,
+        kernel=tuple(rows.get("kernel", ())),
     )
 
 
@@ -141,7 +147,8 @@ def engine_fault(said: str) -> DeployError:
         )
     if "not found" in low or not said:
         return DeployError("Docker is not installed", "fab bootstrap --hosts ... installs it")
-    return DeployError(f"the Docker engine does not answer: {said}", "start it there: sudo systemctl start docker")
+    word = "restart" if SILENT in said else "start"
+    return DeployError(f"the Docker engine does not answer: {said}", f"{word} it there: sudo systemctl {word} docker")
 
 
 def parse_gpu(row: str) -> Gpu | None:

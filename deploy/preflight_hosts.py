@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from deploy import deploy_spec, host_facts, preflight_stream
+from deploy import deploy_spec, host_commands, host_facts, preflight_stream
 from deploy.errors import DeployError
 from deploy.host_facts import HostFacts
 from deploy.inventory import Job
@@ -96,4 +96,5 @@ def engine_slug(fault: DeployError) -> str:
     """Which cause an engine that does not answer is."""
     permission = host_facts.engine_fault("permission denied").message
     missing = host_facts.engine_fault("").message
-    return {permission: "docker-permission", missing: "docker-missing"}.get(fault.message, "docker-down")
+    silent = "docker-silent" if host_commands.SILENT in fault.message else "docker-down"
+    return {permission: "docker-permission", missing: "docker-missing"}.get(fault.message, silent)

@@ -11,7 +11,8 @@ from deploy import deploy_options, deploy_plan, host_observe, preflight_hosts, p
 from deploy.errors import DeployError, Refused
 from deploy.host_facts import HostFacts
 from deploy.inventory import Cluster
-from deploy.preflight import Answers, Finding, Verdict, Want, judge
+from deploy.preflight import Answers, Finding, Verdict, Want, judge, refusals
+from deploy.preflight.verdict import odd_ones
 from deploy.preflight_run import examine
 from deploy.report import Report
 from deploy.session import Session, open_all
@@ -54,7 +55,9 @@ def preflight(cluster: Cluster, image: str, asked: Asked) -> tuple[Answers, Verd
     """The answers of all hosts and the verdict on them. A host that cannot be reached is part of the verdict."""
     asked.say("connecting")
     with open_all(cluster.hosts) as opened:
-        faults = {host: ("ssh", _words(fault)) for host, fault in opened.faults.items()}
+        faults = {
+            host: (refusals.ssh(getattr(fault, "kind", "")), _words(fault)) for host, fault in opened.faults.items()
+        }
         sessions = list(opened.values.values())
         asked.say("looking at the hosts")
         looked = host_observe.facts(sessions)
@@ -75,7 +78,9 @@ def on_ground(ground: Ground, seen: Seen, asked: Asked) -> tuple[Answers, Verdic
         answers = examine(list(found.values.values()), want, faults, asked.measure, asked.say)
     finally:
         preflight_hosts.close(found)
-    findings = [*ground.findings, *_images(image, there, ground)]
+    logs = {host: {**answers.control.get(host, {}), "kernel": facts.kernel} for host, facts in ground.facts.items()}
+    answers = replace(answers, control={**answers.control, **logs})
+    findings = [*ground.findings, *_images(image, there, ground), *_homes(ground)]
     verdict = judge(answers, findings)
     if asked.proof and inside and verdict.ok and len(answers.told) == len(answers.hosts):
         asked.say("a real all_reduce")
@@ -165,12 +170,22 @@ def _images(image: str, there: Mapping[str, str], ground: Ground) -> list[Findin
         fix = "use hosts of one architecture: one image cannot run on both"
         found.append(Finding("architecture-differs", "software", odd, text, (), "`exec format error`", fix))
     if len(set(having.values())) > 1:
-        common = max(having.values(), key=list(having.values()).count)
-        odd = tuple(host for host, said in having.items() if said != common)
+        odd = odd_ones(having)
         text = f"{image} is not the same image everywhere: {', '.join(odd)} has other layers"
         fix = f"fab push --hosts {','.join(host.name for host in ground.cluster.hosts)} brings the same to all"
         found.append(Finding("image-differs", "software", odd, text, (), "odd errors later", fix))
     return found
+
+
+def _homes(ground: Ground) -> list[Finding]:
+    """Hosts on which a run could keep nothing."""
+    symptom = "`mkdir: cannot create directory`: the run would not start there"
+    return [
+        Finding("home-readonly", "resources", (host,), f"{host}: {facts.home} cannot be written to", (), symptom,
+                f"on {host}: ls -ld {facts.home}; mount | grep -w ro; df {facts.home}")
+        for host, facts in ground.facts.items()
+        if not facts.home_writable
+    ]  # fmt: skip
 
 
 def _no_probe(fault: DeployError) -> tuple[str, str]:

@@ -4,24 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from deploy.preflight import refusals
 from deploy.preflight.answers import Answers
 from deploy.preflight.verdict import Finding
-
-FIXES = {
-    "no-python": "install python3 there (3.8 or newer), or name an image that has it",
-    "probe-died": "fab preflight again; if it stays, look there at: dmesg | tail",
-}
 
 
 def check(answers: Answers) -> Iterator[Finding]:
     """One fault for each host that did not answer."""
     for host, (slug, words) in answers.faults.items():
         said, _, hint = words.partition("\n")
+        if slug == "probe-died" and (last := refusals.last_words(words)):
+            slug, said, hint = refusals.start(last), f"the probe could not run: {last}", ""
         yield Finding(
             slug,
             "hosts",
             (host,),
             said if said.startswith(host) else f"{host}: {said}",
             symptom="the run would not start there",
-            fix=hint or FIXES.get(slug, ""),
+            fix=hint or refusals.FIXES.get(slug, "").format(host=host),
         )

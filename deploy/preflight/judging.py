@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from deploy.preflight import (
     bandwidth,
+    cards,
     clocks,
     control,
     gpu_log,
@@ -33,6 +34,7 @@ Check = Callable[[Answers], Iterable[Finding]]
 CHECKS: tuple[Check, ...] = (
     control.check,
     ports.check,
+    cards.check,
     names.check,
     interfaces.check,
     links.check,
@@ -50,6 +52,7 @@ CHECKS: tuple[Check, ...] = (
 APART = ("other-network", "wrong-machine")
 # What is a consequence where the cause on the left is found at one of its hosts.
 EXPLAINS = {
+    "image-differs": {"torch-differs", "nccl-differs", "cuda-differs", "python-differs", "image-without-python"},
     "torch-without-cuda": {"torch-differs", "cuda-differs", "gpu-missing"},
     "gpu-silent": {"gpu-missing", "gpu-xid"},
     "gpu-lost": {"gpu-missing", "gpu-xid"},
@@ -60,7 +63,14 @@ EXPLAINS = {
     "rdma-differs": {"rdma-gid"},
     "port-busy": {"wrong-machine"},
     "bridge-network": {"other-network", "no-route", "host-unreachable", "endpoint-nobody", "all-ports-dropped"},
-    "duplicate-address": {"wrong-machine", "host-unreachable"},
+    "duplicate-address": {
+        "wrong-machine",
+        "host-unreachable",
+        "all-ports-dropped",
+        "interface-loopback",
+        "endpoint-twice",
+    },
+    "duplicate-mac": {"wrong-machine", "host-unreachable", "all-ports-dropped", "rendezvous-dropped", "link-loss"},
     "interface-down": {"host-unreachable", "no-route"},
     "same-hostname": {"peer-name-wrong", "endpoint-twice"},
     "name-loopback": {"endpoint-nobody", "peer-name-wrong", "family-mixed"},
@@ -71,7 +81,7 @@ EXPLAINS = {
     "interface-no-address": {"no-route", "host-unreachable", "all-ports-dropped"},
     "mtu-blackhole": {"link-slow", "link-loss"},
     "link-loss": {"link-slow", "mtu-blackhole"},
-    "link-slow": {"link-loss"},
+    "link-slow": {"link-loss", "mtu-blackhole"},
     "few-ports": {"no-route", "host-unreachable", "data-ports-rejected"},
     "endpoint-foreign": {"rendezvous-dropped", "rendezvous-rejected", "wrong-machine", "no-route"},
     "endpoint-loopback": {"endpoint-twice", "endpoint-nobody"},
@@ -80,7 +90,7 @@ EXPLAINS = {
 
 def judge(answers: Answers, more: Iterable[Finding] = ()) -> Verdict:
     """The verdict. `more`: findings from elsewhere (Docker, the proof), judged with the rest."""
-    found = [finding for check in CHECKS for finding in check(answers)] + list(more)
+    found = [*more, *(finding for check in CHECKS for finding in check(answers))]
     order = {FAULT: 0, UNKNOWN: 1, WARNING: 2}
     found = _folded(_merged(sorted(found, key=lambda finding: order[finding.level])))
     groups = {group: _outcome(group, found, answers) for group in GROUPS}

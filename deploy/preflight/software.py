@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from deploy.preflight.answers import Answers
 from deploy.preflight.verdict import WARNING, Finding, listed, odd_ones
@@ -20,14 +20,26 @@ OWN = (
     "NCCL_IB_HCA",
     "NCCL_IB_GID_INDEX",
 )
-MUST_AGREE = ("PET_NNODES", "PET_RDZV_ID", "PET_RDZV_ENDPOINT", "MASTER_ADDR", "MASTER_PORT", "NCCL_ALGO", "NCCL_PROTO")
+MUST_AGREE = (
+    "GLOO_DEVICE_TRANSPORT",
+    "PET_NNODES",
+    "PET_RDZV_ID",
+    "PET_RDZV_ENDPOINT",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "NCCL_ALGO",
+    "NCCL_PROTO",
+)
 
 
 def check(answers: Answers) -> Iterator[Finding]:
     """Versions that differ, then variables that differ."""
-    if len(answers.told) < 2:
+    # A host whose engine does not answer was looked at outside the image.
+    inside = [host for host in answers.told if answers.facts[host]["software"].get("torch")]
+    hosts = inside or answers.told
+    if len(hosts) < 2:
         return
-    versions = {host: answers.facts[host]["software"] for host in answers.told}
+    versions = {host: answers.facts[host]["software"] for host in hosts}
     nccl = answers.want.backend == "nccl"
     for name, group in (("torch", 2), ("nccl", 3), ("cuda", 1), ("python", 2)):
         seen = {host: said.get(name, "") for host, said in versions.items()}
@@ -36,13 +48,13 @@ def check(answers: Answers) -> Iterator[Finding]:
             continue
         grave = len(set(short.values())) > 1 and (name == "torch" or (nccl and name in ("nccl", "cuda")))
         yield _differing(f"{name}-differs", seen, grave, f"{name} differs")
-    yield from _settings(answers)
+    yield from _settings(answers, hosts)
 
 
-def _settings(answers: Answers) -> Iterator[Finding]:
-    names = {name for host in answers.told for name in answers.facts[host]["environment"]}
+def _settings(answers: Answers, hosts: Sequence[str]) -> Iterator[Finding]:
+    names = {name for host in hosts for name in answers.facts[host]["environment"]}
     for name in sorted(names):
-        seen = {host: answers.facts[host]["environment"].get(name, "") for host in answers.told}
+        seen = {host: answers.facts[host]["environment"].get(name, "") for host in hosts}
         if len(set(seen.values())) > 1 and not name.endswith(OWN) and name not in ("RANK", "LOCAL_RANK"):
             yield _differing("settings-differ", seen, name in MUST_AGREE, f"{name} differs")
 

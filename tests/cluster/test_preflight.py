@@ -78,7 +78,7 @@ def test_a_host_that_cannot_be_reached_by_ssh_is_part_of_the_verdict(rack):
     env = os.environ | {"MUSTER_SSH_CONFIG": str(rack.ssh_config)}
     done = subprocess.run(line, cwd=HOME, env=env, capture_output=True, text=True, timeout=120)
     verdict = json.loads(done.stdout)
-    assert (done.returncode, verdict["cause"], verdict["hosts"]) == (REFUSED, "ssh", ["no-such-host.invalid"])
+    assert (done.returncode, verdict["cause"], verdict["hosts"]) == (REFUSED, "ssh-name", ["no-such-host.invalid"])
 
 
 def started(rack, *options, **streams):
@@ -103,7 +103,7 @@ def test_the_page_and_the_answers_are_written_and_named(dropping, tmp_path):
     assert f"html    {page}" in out.decode()
     again = judge(Answers.of(json.loads(kept.read_text())))
     assert again.cause == "rendezvous-dropped"
-    assert all(html.escape(text) in page.read_text() for text in (again.first.text, again.fix))
+    assert html.escape(again.first.text) in page.read_text()
 
 
 @pytest.mark.parametrize(("name", "code"), [("/no/such/folder/page.html", 2), ("/dev/full", 1)])
