@@ -21,6 +21,8 @@ from deploy.session import Session, on_all
 
 # What the trainer was told for one start only.
 _ONCE = ("resume",)
+# The trainer's own hint (docs/contract.md, MUSTER_GO_ON) knows neither the hosts nor the options.
+_ITS_OWN = "goes on from here"
 
 
 @dataclass(frozen=True)
@@ -127,7 +129,7 @@ def hinted(result: Result, run_dir: Path, saved: bool, lost: Sequence[str] = ())
     """`result` with the command that goes on from its checkpoint, if `saved`; without the hosts that are `lost`."""
     there = record.read_json(run_dir / "record.json")
     if result.verdict not in ("stopped", "failed") or not saved or there.get("script"):
-        return replace(result, hint="") if "RESUME=" in result.hint else result
+        return replace(result, hint="") if _ITS_OWN in result.hint else result
     hosts = [str(host) for host in there.get("hosts", ())]
     left = [host for host in hosts if host not in lost]
     more = f" {there['again']}" if there.get("again") else ""
@@ -138,7 +140,7 @@ def hinted(result: Result, run_dir: Path, saved: bool, lost: Sequence[str] = ())
     command = f"fab deploy {where} --resume {run_dir.name}{more}"
     if lost and hosts[:1] != left[:1]:
         return replace(result, hint=f"its checkpoints are on {hosts[0]}: once that is back, {command}")
-    first = f"{result.hint}; " if result.hint and "RESUME=" not in result.hint else ""
+    first = f"{result.hint}; " if result.hint and _ITS_OWN not in result.hint else ""
     return replace(result, hint=f"{first}{command} goes on from its last checkpoint")
 
 

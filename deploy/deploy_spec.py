@@ -255,4 +255,5 @@ def _variables(
         spec.RUN_ID: work.run_id,
         spec.RUN_DIR: RUN_IN_CONTAINER,
         spec.NODE: names[place],
+        spec.GO_ON: f"fab deploy --resume {work.run_id}",
     }

@@ -43,7 +43,8 @@ def done(rank: int, node: str, step: int) -> Verdict:
 
 def stopped(rank: int, node: str, step: int, message: str) -> Verdict:
     """Somebody asked for the end; a checkpoint was written."""
-    return Verdict("stopped", STOPPED, rank, node, step, message, "`make up RESUME=latest` goes on from here")
+    command = os.environ.get("MUSTER_GO_ON", "make up RESUME=latest")
+    return Verdict("stopped", STOPPED, rank, node, step, message, f"`{command}` goes on from here")
 
 
 def failed(rank: int, node: str, step: int, fault: TrainError) -> Verdict:

@@ -63,9 +63,9 @@ def test_the_hint_names_the_command_that_goes_on(options, lost, told, tmp_path):
     run_dir = tmp_path / "r"
     run_dir.mkdir()
     record.write_json(run_dir / "record.json", {"hosts": ["a", "b", "c"], "script": False, **again(options)})
-    result = hinted(Result("stopped", hint="`make up RESUME=latest` goes on from here"), run_dir, True, lost)
+    result = hinted(Result("stopped", hint="`fab deploy --resume r` goes on from here"), run_dir, True, lost)
     assert told in result.hint
-    assert "make" not in result.hint
+    assert "from here" not in result.hint
 
 
 def test_a_script_of_the_users_gets_no_such_hint(tmp_path):

@@ -56,6 +56,7 @@ def test_the_whole_environment_of_both_hosts():
         "MUSTER_RUN_ID": "r1",
         "MUSTER_RUN_DIR": "/muster/run",
         "MUSTER_NODE": "a",
+        "MUSTER_GO_ON": "fab deploy --resume r1",
     }
     differ = {name: value for name, value in second.items() if first[name] != value}
     assert differ == {
