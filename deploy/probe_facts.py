@@ -94,6 +94,7 @@ def link(name):
         "speed": int(speed) if speed.isdigit() else 0,
         "mac": text(there + "/address").strip(),
         "bridge": os.path.isdir(there + "/bridge"),
+        "ports": sorted(os.listdir(there + "/brif")) if os.path.isdir(there + "/brif") else [],
         "tunnel": os.path.exists(there + "/tun_flags"),
         "errors": sum(int(count) for count in errors if count.isdigit()),
     }
@@ -245,8 +246,8 @@ def gids(port):
 def resources():
     """Limits and room: bytes, counts; what cannot be read is left out."""
     found = {"cores": len(os.sched_getaffinity(0)), "disk": {}}
-    for name, which in (("nofile", resource.RLIMIT_NOFILE), ("memlock", resource.RLIMIT_MEMLOCK)):
-        found[name] = list(resource.getrlimit(which))
+    for name in ("nofile", "memlock", "fsize", "cpu"):
+        found[name] = list(resource.getrlimit(getattr(resource, "RLIMIT_" + name.upper())))
     for path in ("/dev/shm", "/tmp", os.path.expanduser("~"), "/"):
         try:
             there = os.statvfs(path)
@@ -278,7 +279,7 @@ def leftovers():
     rows, uptime = [], float(text("/proc/uptime").split()[0] or 0)
     for pid in filter(str.isdigit, os.listdir("/proc")):
         command = text("/proc/%s/cmdline" % pid).replace("\0", " ").strip()
-        known = re.search(r"torchrun|torch\.distributed\.(run|launch)|trainer\.agent", command)
+        known = re.search(r"torchrun|torch\.distributed\.(run|launch)|trainer\.(agent|torchrun)", command)
         if not known or int(pid) == os.getpid() or namespace(pid) != namespace("self"):
             continue
         stat = text("/proc/%s/stat" % pid).rpartition(")")[2].split()

@@ -96,9 +96,13 @@ def _singles(bad: list[Pair]) -> list[Blame]:
 
 def _cell(answers: Answers, source: str, target: str) -> Cell:
     pick, facts = answers.plan.data[target], answers.facts[target]
+    # What an interface that is down brings along is no news of the link.
+    down = "interface-down" in (pick.problem, answers.plan.data[source].problem)
     own = prediction.own_addresses(facts)
 
     def outcome(kind: str) -> str:
+        if down and kind in ("hint", "data"):
+            return ""
         tried = [link for link in answers.between(source, target, kind) if link.address in own or kind == "rendezvous"]
         if kind == "other":
             # Another family on the same interface is no other way for who goes by interfaces.

@@ -27,15 +27,18 @@ TEXTS = {
     ),
 }
 SLOW = 10
+BRIDGED = "`connectFullMesh failed ... remote=[172.17.0.2]`, or a 60 s timeout and a hang"
+OWN_NETWORK = "docker run --network host (bridge networks do not pass on the random ports)"
 
 
 def check(answers: Answers) -> Iterator[Finding]:
     """The picked interfaces, one by one and against each other."""
     if len(answers.told) < 2:
         return
+    yield from _twice(answers)
     yield from _picked(answers)
     yield from _families(answers)
-    yield from _private(answers)
+    yield from _behind(answers)
     yield from _slow(answers)
 
 
@@ -79,10 +82,8 @@ def _families(answers: Answers) -> Iterator[Finding]:
     )
 
 
-def _private(answers: Answers) -> Iterator[Finding]:
-    """A network of the container's own: peers see another address than it has, or two hosts have one."""
-    symptom = "`connectFullMesh failed ... remote=[172.17.0.2]`, or a 60 s timeout and a hang"
-    fix = "docker run --network host (bridge networks do not pass on the random ports)"
+def _behind(answers: Answers) -> Iterator[Finding]:
+    """A network of the container's own: peers see another address than it has."""
     for host in answers.told:
         own = prediction.own_addresses(answers.facts[host])
         peers = [other for other in answers.told if other != host]
@@ -91,20 +92,28 @@ def _private(answers: Answers) -> Iterator[Finding]:
         if strange:
             mine = answers.plan.data[host].address
             text = f"{host} is behind address translation: it has {mine}, its peers see {strange[0]}"
-            yield Finding("bridge-network", "interfaces", (host,), text, (), symptom, fix)
+            yield Finding("bridge-network", "interfaces", (host,), text, (), BRIDGED, OWN_NETWORK)
+
+
+def _twice(answers: Answers) -> Iterator[Finding]:
+    """Two hosts have one address, in use on one of them at least, if only on the other's loopback."""
     having: dict[str, list[str]] = {}
     for host, pick in answers.plan.data.items():
         if pick.address and not prediction.is_loopback(pick.address) and pick.problem != "link-local":
             having.setdefault(pick.address, []).append(host)
     for address, hosts in having.items():
+        for host in answers.told:
+            name = prediction.interface_of(answers.facts[host], address)
+            if name and host not in hosts and not prediction.inner(answers.facts[host], name):
+                hosts.append(host)
         if len(hosts) > 1:
             inner = (
                 ipaddress.ip_address(address) in ipaddress.ip_network("172.16.0.0/12") if ":" not in address else False
             )
             cause = "bridge-network" if inner else "duplicate-address"
-            remedy = fix if inner else "give each host an address of its own"
+            remedy = OWN_NETWORK if inner else "give each host an address of its own (see: ip addr)"
             text = f"{listed(hosts)} all have the address {address}"
-            yield Finding(cause, "interfaces", tuple(hosts), text, (), symptom, remedy)
+            yield Finding(cause, "interfaces", tuple(hosts), text, (), BRIDGED, remedy)
 
 
 def _slow(answers: Answers) -> Iterator[Finding]:

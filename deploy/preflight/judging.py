@@ -82,6 +82,7 @@ EXPLAINS = {
     "mtu-blackhole": {"link-slow", "link-loss"},
     "link-loss": {"link-slow", "mtu-blackhole"},
     "link-slow": {"link-loss", "mtu-blackhole"},
+    "open-files": {"all-ports-rejected", "data-ports-rejected", "rendezvous-rejected"},
     "few-ports": {"no-route", "host-unreachable", "data-ports-rejected"},
     "endpoint-foreign": {"rendezvous-dropped", "rendezvous-rejected", "wrong-machine", "no-route"},
     "endpoint-loopback": {"endpoint-twice", "endpoint-nobody"},

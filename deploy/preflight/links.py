@@ -214,9 +214,11 @@ def _needed(answers: Answers, pair: Pair, what: str, cell: Cell) -> bool:
         return True
     if what == MEET:
         return False
-    if pair[1] == answers.plan.first or answers.want.backend == "nccl":
-        return True
     mine, theirs = (answers.plan.data[host].address for host in pair)
+    # The first's store is at the address of its name, which need not be the one that carries the data.
+    store = answers.resolved(pair[0], answers.plan.store_name) or [theirs]
+    if answers.want.backend == "nccl" or (pair[1] == answers.plan.first and theirs in store):
+        return True
     return not mine or not theirs or prediction.connects(mine, theirs)
 
 

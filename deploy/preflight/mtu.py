@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from deploy.preflight.answers import Answers, Link
 from deploy.preflight.links import with_rules
-from deploy.preflight.quality import loses_small_ones
+from deploy.preflight.quality import far_apart, loses_small_ones
 from deploy.preflight.verdict import WARNING, Finding, listed
 
 SYMPTOM = "rendezvous and init pass; the first large all_reduce hangs until the timeout (30 min)"
@@ -21,6 +21,7 @@ def check(answers: Answers) -> Iterator[Finding]:
         if pick.interface and not pick.problem
     }
     stalled = [link for link in answers.links if link.outcome.startswith("stall") and "data" in link.kinds]
+    stalled = [link for link in stalled if not far_apart(answers, link.source, link.target)]
     if stalled and not loses_small_ones(answers):
         yield _blackhole(answers, stalled, sizes)
     elif not stalled and len({size for size in sizes.values() if size}) > 1 and len(answers.told) > 1:

@@ -103,8 +103,7 @@ def nccl_pick(facts: Facts, variables: Mapping[str, str]) -> Pick:
         for name in group:
             found = _first_of(facts, name, "NCCL takes the first interface that is not docker*, lo*, virbr*", family)
             if found.address:
-                inner = name.startswith(INNER) or facts["interfaces"][name]["bridge"]
-                return Pick(found.address, name, found.how, "container-bridge" if inner else found.problem)
+                return Pick(found.address, name, found.how, "container-bridge" if inner(facts, name) else found.problem)
     return Pick("", "", "NCCL finds no interface", "interface-missing")
 
 
@@ -156,11 +155,18 @@ def meeting_address(facts: Mapping[str, Facts]) -> str:
 def reachable(facts: Facts) -> Iterator[tuple[str, str, int]]:
     """Interface, address, prefix of what a peer may reach: no loopback, no link-local, no container network."""
     for name, entry in facts["interfaces"].items():
-        if entry["loopback"] or not entry["up"] or name.startswith(INNER) or entry["bridge"]:
+        if entry["loopback"] or not entry["up"] or inner(facts, name):
             continue
         for address, prefix in entry["addresses"]:
             if not ipaddress.ip_address(address).is_link_local:
                 yield name, address, prefix
+
+
+def inner(facts: Facts, name: str) -> bool:
+    """Whether an interface leads to containers or virtual machines only; a bridge with a card in it leads out."""
+    entry = facts["interfaces"].get(name, {})
+    cards = [port for port in entry.get("ports", ()) if not port.startswith((*INNER, "vnet", "tap"))]
+    return name.startswith(INNER) or (bool(entry.get("bridge")) and not cards)
 
 
 def own_addresses(facts: Facts) -> set[str]:

@@ -12,6 +12,8 @@ from deploy.preflight.verdict import WARNING, Finding, listed
 # Shares of segments that had to be sent again. TCP loses most of its rate at a few percent.
 LOSS_FAULT, LOSS_WARN, FEWEST = 0.08, 0.02, 40
 LOSS_SMALL, FEW_SMALL = 0.04, 16
+# Until a call is answered, at best: a round trip. Between cities it is below 100 ms; torch's rendezvous fails with 600.
+FAR_MS, FARTHER_MS = 60.0, 250.0
 SLOW_MBIT, SLOWISH_MBIT = 40.0, 100.0
 
 
@@ -19,6 +21,7 @@ def check(answers: Answers) -> Iterator[Finding]:
     """Loss of each host with the others, then rates that were measured because a payload took long."""
     if len(answers.told) < 2:
         return
+    yield from _delay(answers)
     yield from _loss(answers)
     if not any("bandwidth" in link.kinds for link in answers.links):  # which tells more
         yield from _rate(answers)
@@ -53,6 +56,38 @@ def _loss(answers: Answers) -> Iterator[Finding]:
         "fault" if worst >= LOSS_FAULT else WARNING,
         pair if single or len(answers.told) == 2 else None,
         "both",
+    )
+
+
+def round_trips(answers: Answers) -> dict[frozenset[str], float]:
+    """Milliseconds from a call to its answer, the best of each two hosts."""
+    best: dict[frozenset[str], float] = {}
+    for link in answers.links:
+        if link.ms and link.source != link.target:
+            ends = frozenset((link.source, link.target))
+            best[ends] = min(link.ms, best.get(ends, link.ms))
+    return best
+
+
+def far_apart(answers: Answers, source: str, target: str) -> bool:
+    """Whether a payload between these may stand still only because the way is long."""
+    return round_trips(answers).get(frozenset((source, target)), 0.0) >= FARTHER_MS
+
+
+def _delay(answers: Answers) -> Iterator[Finding]:
+    late = {ends: ms for ends, ms in round_trips(answers).items() if ms >= FAR_MS}
+    if not late:
+        return
+    worst = max(late.values())
+    common = [host for host in answers.told if all(host in ends for ends in late)]
+    hosts = tuple(common if len(common) == 1 else sorted({host for ends in late for host in ends}))
+    shown = tuple(f"{' and '.join(sorted(ends))}: {ms:.0f} ms" for ends, ms in late.items())[:4]
+    text = f"{listed(hosts)}: {worst:.0f} ms until a call is answered"
+    fix = f"on {listed(hosts)}: is this the way you mean? ip route get <a peer>; tracepath <a peer>"
+    grave = "fault" if worst >= FARTHER_MS else WARNING
+    pair = (hosts[0], hosts[1]) if len(hosts) == 2 else None
+    yield Finding(
+        "link-slow", "links", hosts, text, shown, "steps many times slower, or a timeout", fix, grave, pair, "both"
     )
 
 

@@ -76,9 +76,22 @@ def _limits(host: str, has: dict[str, Any]) -> Iterator[Finding]:
         text, fix = f"{host}: only {soft} open files allowed", "docker run --ulimit nofile=1048576"
         symptom, level = "`Too many open files` with many ranks or workers", WARNING if soft >= FILES_LEAST else "fault"
         yield Finding("open-files", "resources", (host,), text, (), symptom, fix, level)
+    yield from _quotas(host, has)
     count, most = (has.get("conntrack") or [0, 0]) if len(has.get("conntrack") or []) == 2 else (0, 0)
     if most and count >= 0.8 * most:
         level = "fault" if count >= 0.98 * most else WARNING
         text = f"{host}: the kernel's connection table is full: {count} of {most}"
         fix = f"on {host}: sudo sysctl -w net.netfilter.nf_conntrack_max={4 * most}"
         yield Finding("conntrack-full", "resources", (host,), text, (), "random connect timeouts", fix, level)
+
+
+def _quotas(host: str, has: dict[str, Any]) -> Iterator[Finding]:
+    """What the shell, or the container, allows a process: the size of a file, seconds of CPU."""
+    size, seconds = has.get("fsize", [-1])[0], has.get("cpu", [-1])[0]
+    if 0 <= size < GIB:
+        text, fix = f"{host}: a file may not be larger than {size} bytes (ulimit -f)", "docker run --ulimit fsize=-1"
+        level = FAULT if size < MIB else WARNING
+        yield Finding("process-limits", "resources", (host,), text, (), "`File size limit exceeded`", fix, level)
+    if seconds >= 0:
+        text, fix = f"{host}: a process is ended after {seconds} s of CPU (ulimit -t)", "docker run --ulimit cpu=-1"
+        yield Finding("process-limits", "resources", (host,), text, (), "exit code -24 (SIGXCPU)", fix, WARNING)

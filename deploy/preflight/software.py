@@ -61,6 +61,9 @@ def _settings(answers: Answers, hosts: Sequence[str]) -> Iterator[Finding]:
 
 def _differing(cause: str, seen: Mapping[str, str], grave: bool, what: str) -> Finding:
     odd, common = odd_ones(seen), Counter(seen.values()).most_common(1)[0][0]
+    having = tuple(host for host, value in seen.items() if value)
+    if cause == "settings-differ" and len(having) * 2 <= len(seen):  # torch does without it
+        odd, common = having, ""
     shown = tuple(f"{host}: {value or 'none'}" for host, value in seen.items())
     theirs = listed(f"{host} has {seen[host] or 'none'}" for host in odd)
     text = f"{what}: {theirs}" + (f", the others {common or 'none'}" if len(odd) < len(seen) else "")
