@@ -31,8 +31,8 @@ def told(verdict: Verdict, backend: str) -> Iterator[str]:
 def _whole(finding: Finding, word: str) -> Iterator[str]:
     unsure = "could not tell: " if finding.level == UNKNOWN else ""
     yield f"{word:<8}{unsure}{finding.text}"
-    if finding.evidence:
-        yield f"{INDENT}evidence: {'; '.join(finding.evidence)}"
+    for number, seen in enumerate(finding.evidence):
+        yield f"{INDENT}{'' if number else 'evidence:':<9} {seen}"
     if finding.symptom:
         yield f"{INDENT}would show as: {finding.symptom}"
     for text in finding.follows:

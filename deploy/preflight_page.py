@@ -5,6 +5,7 @@ Place in the flow: (Answers, Verdict) -> head, findings, tables -> the file that
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -16,6 +17,8 @@ from deploy.preflight_lines import MARKS
 from deploy.preflight_page_tables import heat, machines, reach
 
 HERE = Path(__file__).parent
+# `on gpu-b: sudo ufw allow ...   (or the same elsewhere)`; several hosts with a command each stay one text.
+ONE_COMMAND = re.compile(r"(on [^:]+): ((?:(?!; on ).)+?)(?: {3}\((.+)\))?")
 CLASSES = {"ok": "ok", FAULT: "fault", WARNING: "warning", UNKNOWN: "unknown"}
 
 
@@ -76,9 +79,13 @@ def _finding(found: Finding, first: bool) -> Html:
 
 
 def _fix(found: Finding) -> Iterable[Html]:
-    """The fix as text to copy, and where more is told."""
+    """The fix as text to copy, the command apart from where to type it; and where more is told."""
     if found.fix:
-        yield tag("p", tag("span", "Fix"), tag("code", found.fix), class_="command")
+        known = ONE_COMMAND.fullmatch(found.fix)
+        where, command, note = known.groups("") if known else ("", found.fix, "")
+        yield tag("p", tag("span", f"Fix {where}"), tag("code", command), class_="command")
+        if note:
+            yield tag("p", tag("span"), tag("span", note), class_="command")
     yield tag("p", tag("span", "More"), tag("code", f"{DOCS}#{found.cause}"), class_="command")
 
 

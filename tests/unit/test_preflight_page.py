@@ -57,8 +57,15 @@ def test_a_fault_is_told_with_its_evidence_its_symptom_and_its_fix_to_copy():
     verdict, said = judge(seen), Reader(page(seen))
     assert "Not ready" in "".join(said.text["header"])
     assert verdict.first.text in said.text["header"]
-    assert verdict.fix in said.text["code"]
+    where, command = verdict.fix.partition("   (")[0].split(": ", 1)
+    assert (f"Fix {where}" in said.text["span"], command in said.text["code"]) == (True, True)
     assert all(row in said.text["dd"] for row in [*verdict.evidence, verdict.symptom])
+
+
+@pytest.mark.parametrize("fix", ["on a: sudo x; on b: sudo y", "check the spelling, or give its IP; `ssh -G a`", "y"])
+def test_a_fix_that_is_no_single_command_stays_whole(fix):
+    found = Finding("ssh", "hosts", ("a",), "a: no", fix=fix)
+    assert fix in Reader(page(answers(), [found])).text["code"]
 
 
 def test_the_matrix_has_every_pair_and_marks_those_that_failed():
