@@ -1,59 +1,180 @@
-"""Preflight under faults of SSH, Docker and images: real sshd and engines of a rack, the real `fab preflight`.
+"""Preflight under faults that the laboratory of namespaces has not: SSH, Docker, images on a rack; recorded GPUs, RDMA.
 
-python -m benchmarks.preflight_rack                 all of tests/cluster/broken.py, on 2 and on 3 hosts
-python -m benchmarks.preflight_rack --only NAME...  some of them, one line a trial
+python -m benchmarks.preflight_rack                 on a rack of its own, into docs/preflight-score.md (5 minutes)
+python -m benchmarks.preflight_rack --only NAME...  some of tests/cluster/broken.py, one line a trial
 python -m benchmarks.preflight_rack --rack NAME     on a rack of three that is up and has the image
+python -m benchmarks.preflight_rack --recorded      the recordings alone, on no rack
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import statistics
+import subprocess
 import tempfile
 import time
+from pathlib import Path
 
+from benchmarks import racks
+from deploy.preflight.verdict import FAULT
+from tests import recorded
 from tests.cluster import broken
 from tests.cluster.conftest import Rack
 
 COUNTS = (2, 3)
+TITLES = ("## SSH, Docker and images: real servers of a rack", "## GPUs and RDMA: recordings, not machines")
+HOME = Path(__file__).resolve().parents[1]
+PAGE, KEPT = HOME / "docs/preflight-score.md", HOME / "tests/cluster/preflight_score.json"
 
 
 def trial(kind, rack, count):
-    """One fault on so many hosts, as a dict of what was right to say and what was said."""
+    """One fault on so many hosts of the rack, as a dict of what was right to say and what was said."""
     with tempfile.TemporaryDirectory() as folder:
         ground = broken.Ground(rack, rack.hosts[:count], folder)
-        began = time.monotonic()
-        _, verdict, hosts = broken.tried(kind, ground)
-        seconds = round(time.monotonic() - began, 1)
+        host = ground.hosts[kind.place(count)]
+        with kind.on_host(ground, host) as words:
+            began = time.monotonic()
+            _, verdict = ground.preflight(*words)
+            seconds = round(time.monotonic() - began, 1)
+    hosts = ground.hosts if kind.on == "all" else [host]
     right = broken.is_right(kind, verdict)
     return {
         "name": kind.words, "count": count, "expected": kind.cause, "where": ", ".join(hosts) if kind.cause else "",
-        "said": verdict["cause"], "said_where": ", ".join(verdict["hosts"]), "right": right,
+        "said": verdict["cause"], "said_where": ", ".join(sorted(verdict["hosts"])), "right": right,
         "right_where": right and broken.names_where(kind, verdict, hosts), "seconds": seconds,
-        "first": next((found["text"] for found in verdict["findings"]), ""),
     }  # fmt: skip
 
 
-def measure(rack, only=()):
-    """All trials, one after the other: they share the hosts."""
+def of_recordings():
+    """The same for each recorded fault (a warning is right where training would run), and for what only looks odd."""
+    found = []
+    for number, case in enumerate(recorded.CASES):
+        for count in COUNTS:
+            verdict, hosts = recorded.tried(case, count, number % count)
+            first = recorded.first(verdict, case.level)
+            said, where = (first.cause, first.hosts) if first else ("", ())
+            alarm = bool(verdict.faults) == (case.level == FAULT)
+            right = said == case.cause and alarm
+            found.append({
+                "name": case.name, "count": count,
+                "expected": case.cause + ("" if case.level == FAULT else " (warning)"),
+                "where": ", ".join(hosts), "said": said, "said_where": ", ".join(where), "right": right,
+                "right_where": right and where == hosts,
+            })  # fmt: skip
+    for name, base, section, old, new in recorded.WELL:
+        well = recorded.sections(base)
+        odd = well if old == "*" and new is None else recorded.changed(well, section, old, new)
+        verdict = recorded.judged([odd, well, odd])
+        found.append({
+            "name": name, "count": 3, "expected": "", "where": "", "said": verdict.cause,
+            "said_where": ", ".join(verdict.hosts), "right": verdict.ok, "right_where": verdict.ok,
+        })  # fmt: skip
+    return found
+
+
+def of_rack(rack, only=()):
+    """All trials on a rack, one after the other: they share the hosts."""
     found = []
     for kind in broken.TROUBLES.values():
         for count in COUNTS if not only or kind.name in only else ():
             one = trial(kind, rack, count)
             mark = "right" if one["right_where"] else "where" if one["right"] else "WRONG"
-            print(f"{mark} {kind.name:40} {count} wanted {kind.cause or 'nothing'} {one['where']}; said "
-                  f"{one['said'] or 'nothing'} {one['said_where']} in {one['seconds']} s: {one['first']}",
-                  flush=True)  # fmt: skip
+            print(f"{mark} {one['name']:45} {count} wanted {one['expected'] or 'nothing'} {one['where']}; said "
+                  f"{one['said'] or 'nothing'} {one['said_where']}, {one['seconds']} s", flush=True)  # fmt: skip
             found.append(one)
     return found
 
 
+def bring_image(rack):
+    """The image under the name of the trials on all hosts."""
+    subprocess.run([broken.FAB, "push", "--hosts", ",".join(rack.hosts), "--image", broken.BASE], cwd=HOME, check=True)
+    for host in rack.hosts:
+        pushed = "$(docker image ls --format '{{.Repository}}' 'muster*')"
+        line = f"docker tag {pushed} {broken.IMAGE}; docker rmi {pushed}"
+        subprocess.run(["docker", "exec", rack.container(host), "sh", "-c", line], check=True)
+
+
+def sections():
+    """Both parts of the page, from the rack's last trials and from the recordings."""
+    there = json.loads(KEPT.read_text())
+    return "\n".join([_rack(there), _recorded(of_recordings())])
+
+
+def into(page):
+    """The page with both parts anew, before what was not measured."""
+    head = page.split(TITLES[0])[0].split("## Not measured here")[0]
+    return f"{head}{sections()}\n## Not measured here{page.split('## Not measured here', 1)[1]}"
+
+
+def _rack(trials):
+    took = [one["seconds"] for one in trials if not one["expected"]]
+    return "\n".join([
+        TITLES[0], "",
+        "Hosts are containers with an OpenSSH server and a Docker engine each (docs/rack.md), and `fab preflight",
+        "--json --quick` is the real one. Each fault of `tests/cluster/broken.py` is tried on 2 and on 3 hosts, on",
+        "another one each. What SSH, an engine or `docker run` refuses is a fault by itself; another image under one",
+        "name is refused on purpose.", "",
+        *_figures(trials, "where nothing keeps a run from starting"),
+        f"| a preflight where nothing alarms, start of Python and SSH included | {statistics.median(took):.1f} s |", "",
+        "Command: `python -m benchmarks.preflight_rack`", "", *_table(trials), ""])  # fmt: skip
+
+
+def _recorded(trials):
+    return "\n".join([
+        TITLES[1], "",
+        "**No GPU and no RDMA device was asked.** `tests/unit/recordings/` has what nvidia-smi, the driver, sysfs and",
+        "the kernel's log say, in their documented forms; each fault is one change of a recording, judged on 2 and on",
+        "3 hosts (`tests/recorded.py`). Whether NCCL would fail so is read in its documentation, not measured.", "",
+        *_figures(trials, "odd, and well"), "",
+        "Command: `python -m benchmarks.preflight_rack --recorded`", "", *_table(trials), ""])  # fmt: skip
+
+
+def _figures(trials, harmless):
+    real, well = [one for one in trials if one["expected"]], [one for one in trials if not one["expected"]]
+    right = [one for one in real if one["right"]]
+    return [
+        "| figure | measured |",
+        "|---|---|",
+        f"| faults ({len({one['name'] for one in real})} kinds), right cause first | {len(right)} of {len(real)} |",
+        f"| right host, of those | {sum(one['right_where'] for one in right)} of {len(right)} |",
+        f"| alarms {harmless} | {sum(not one['right'] for one in well)} of {len(well)} |",
+    ]
+
+
+def _table(trials):
+    timed = "seconds" in trials[0]
+    lines = ["| fault | hosts | expected | said | where |", "|---|---|---|---|---|"]
+    lines = [line + (more if timed else "") for line, more in zip(lines, (" s |", "---|"), strict=True)]
+    for one in trials:
+        said = one["said"] or "nothing"
+        said = said if one["right"] else f"**{said}**"
+        where = one["said_where"] if one["right_where"] else f"**{one['said_where']}** (not {one['where']})"
+        row = f"| {one['name']} | {one['count']} | {one['expected'] or 'nothing'} | {said} | {where} |"
+        lines.append(row + (f" {one['seconds']:.1f} |" if timed else ""))
+    return lines
+
+
 def main():
-    """Measure, and print."""
+    """Measure, and write."""
     asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     asked.add_argument("--only", nargs="*", default=[])
-    asked.add_argument("--rack", default="rack")
+    asked.add_argument("--rack", default="")
+    asked.add_argument("--recorded", action="store_true")
     options = asked.parse_args()
-    measure(Rack(options.rack, 3), options.only)
+    if options.rack:
+        trials = of_rack(Rack(options.rack, 3), options.only)
+    elif not options.recorded:
+        with racks.rack(3, "classic"):
+            rack = Rack("bench", 3)
+            bring_image(rack)
+            trials = of_rack(rack, options.only)
+    if options.only:
+        return
+    if not options.recorded:
+        KEPT.write_text("[\n" + ",\n".join(json.dumps(one) for one in trials) + "\n]\n")
+    PAGE.write_text(into(PAGE.read_text()))
+    print(f"wrote {PAGE.name}")
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ UNTOUCHED = "nothing was touched, and nothing is left of it anywhere"
         "style": "muster (as fab deploy starts a run) or torchrun (as you type it yourself)",
         "endpoint": "where the nodes shall meet: an address or a name (default: as fab deploy chooses)",
         "port": "the rendezvous port (default: 29500, or the next free one)",
-        "backend": "whose choices to foresee, and to prove: gloo, nccl, or auto (nccl where every host shows GPUs)",
+        "backend": "whose choices to foresee, and to prove: gloo, nccl, or auto (nccl where hosts show GPUs)",
         "nc": "also the matrix that `nc -vz` would give, from each host to each",
         "bandwidth": "measure every pair, in rounds that do not disturb each other; show the matrix",
         "quick": "no real all_reduce at the end",

@@ -37,12 +37,15 @@ class Want:
         return KEEP_ALIVE_S[self.style]
 
     def decided(self, facts: Mapping[str, Mapping[str, Any]]) -> Want:
-        """With a backend: nccl where every host shows GPUs and has no torch that was built without CUDA, else gloo."""
+        """With a backend: nccl where a host shows GPUs and none has a torch that was built without CUDA, else gloo.
+
+        One host without GPUs would not change the others' choice: it is the fault that keeps them from meeting.
+        """
         if self.backend != "auto":
             return self
         gpus = [bool((one.get("gpus") or {}).get("rows")) for one in facts.values()]
         without = [one.get("software", {}).get("cuda") == "None" for one in facts.values()]
-        return replace(self, backend="nccl" if gpus and all(gpus) and not any(without) else "gloo")
+        return replace(self, backend="nccl" if any(gpus) and not any(without) else "gloo")
 
     def json(self) -> dict[str, Any]:
         """As `Want(**value)` takes it back."""

@@ -26,7 +26,7 @@ from tests.waiting import until
 HOME = Path(__file__).resolve().parents[2]
 FAB = Path(sys.executable).with_name("fab")
 # Under a name that fab push did not give it: the user's own.
-IMAGE, KEPT, PORT = "lab/trainer:1", "lab/kept:1", 29500
+BASE, IMAGE, KEPT, PORT = "muster-trainer:cpu", "lab/trainer:1", "lab/kept:1", 29500
 TROUBLES = {}
 
 
@@ -109,19 +109,6 @@ class Ground:
         said = json.loads(done.stdout or "{}")
         nothing = {"cause": f"no verdict: {done.stderr[-300:]}", "hosts": [], "findings": [], "examined": []}
         return done.returncode, said if "findings" in said else nothing
-
-
-def tried(trouble, ground):
-    """The verdict with the fault on one of the ground's hosts; what should be named: cause and hosts."""
-    host = ground.hosts[trouble.place(len(ground.hosts))]
-    with trouble.on_host(ground, host) as words:
-        code, verdict = ground.preflight(*words)
-    return code, verdict, ground.hosts if trouble.on == "all" else [host]
-
-
-def faults(verdict):
-    """Causes that are alarms."""
-    return [found["cause"] for found in verdict["findings"] if found["level"] != "warning"]
 
 
 def is_right(trouble, verdict):

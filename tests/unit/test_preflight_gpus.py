@@ -89,3 +89,11 @@ def test_rdma_is_not_looked_at_where_gloo_carries_the_gradients():
 def test_this_machine_answers_what_it_has():
     assert set(probe_facts.cuda()) <= {"version", "code", "count"}
     assert isinstance(probe_facts.rdma(), dict)
+
+
+def test_one_host_whose_gpus_are_gone_is_the_fault_that_nobody_has_to_ask_for():
+    gone = recorded.changed(recorded.sections("h100"), "gpus", "*", "No devices were found\ncode 6")
+    facts = {"a": recorded.facts(recorded.sections("h100")), "b": recorded.facts(gone)}
+    want = replace(recorded.WANT, backend="auto").decided(facts)
+    verdict = recorded.judged([recorded.sections("h100"), gone], want)
+    assert (verdict.cause, verdict.hosts) == ("gpu-missing", ("b",))

@@ -181,7 +181,7 @@ GPU, CUDA, NO_CUDA = {"rows": [["0", "NVIDIA A100"]]}, {"torch": "2.13.0", "cuda
     [
         ({}, "gloo"),
         ({host: {"gpus": GPU, "software": CUDA} for host in HOSTS}, "nccl"),
-        ({host: {"gpus": GPU, "software": CUDA} for host in HOSTS[1:]}, "gloo"),
+        ({host: {"gpus": GPU, "software": CUDA} for host in HOSTS[1:]}, "nccl"),
         ({host: {"gpus": GPU, "software": NO_CUDA} for host in HOSTS}, "gloo"),
     ],
 )
@@ -189,3 +189,38 @@ def test_the_backend_follows_from_what_the_hosts_show(change, backend):
     told = {host: facts(place, **change.get(host, {})) for place, host in enumerate(HOSTS)}
     assert Want(backend="auto").decided(told).backend == backend
     assert Want(backend="nccl").decided(told).backend == "nccl"
+
+
+def test_a_host_whose_engine_is_away_has_no_other_software():
+    outside = {"b": {"software": {"python": "3.13.1"}, "environment": {}}, "c": {"software": {"python": "3.13.1"}}}
+    engine = [Finding("docker-down", "hosts", (host,), f"{host}: no engine") for host in ("b", "c")]
+    verdict = judge(answers(change=outside), engine)
+    assert [(found.cause, found.hosts) for found in verdict.findings] == [("docker-down", ("b", "c"))]
+
+
+@pytest.mark.parametrize(
+    ("words", "cause"),
+    [
+        ('Error response from daemon: could not select device driver "" with capabilities: [[gpu]].', "gpu-runtime"),
+        ("nvidia-container-cli: initialization error: nvml error: driver/library version mismatch", "gpu-driver"),
+        ("docker: Error response from daemon: write /var/lib/docker/x: no space left on device.", "disk-full"),
+        ("docker: Error response from daemon: error gathering device information while adding custom device "
+         '"/dev/infiniband": no such file or directory.', "rdma-hidden"),
+        ("runc create failed: unable to start container process: error during container init: error setting rlimits "
+         "for ready process: error setting rlimit type 8: operation not permitted: unknown.", "memlock"),
+        ("exec /usr/bin/python: exec format error", "architecture-differs"),
+        ("[FATAL tini (7)] exec python failed: No such file or directory", "image-without-python"),
+        ("muster-7b04: 1: python3: not found", "no-python"),
+        ("docker: Error response from daemon: No such image: trainer:1.", "image-missing"),
+        ("Killed", "probe-died"),
+    ],
+)  # fmt: skip
+def test_what_an_engine_says_when_it_starts_nothing_is_a_cause(words, cause):
+    said = f"`python3 -c 'import os\nb=b'...` ended with code 125: {words}"
+    seen = answers()
+    alone = {host: seen.facts[host] for host in ("a", "c")}
+    links = tuple(link for link in seen.links if "b" not in (link.source, link.target))
+    verdict = judge(dataclasses.replace(seen, faults={"b": ("probe-died", said)}, facts=alone, links=links))
+    assert (verdict.cause, verdict.hosts) == (cause, ("b",))
+    assert words in verdict.faults[0].text
+    assert verdict.fix
