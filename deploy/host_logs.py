@@ -60,7 +60,7 @@ class Heard:
             return False
         said = int(found[1])
         # A node that was started again counts anew.
-        since = said - (self._said if said > self._said else 0)
+        since = said - (self._said if said >= self._said else 0)
         if self._heard is not None and since - self._heard > _SLACK and not self._told:
             self._told = True
             self._missed()

@@ -35,7 +35,8 @@ class _Feed:
 class Merge:
     """The streams of `sources`. A line is handed on when no earlier one can come any more.
 
-    With `patience_s` also when it has lain here for so long: a host that says nothing must not hold up the others.
+    With `patience_s` also when it has lain here for so long, or too much lies behind it: a host that says nothing must
+    not hold up the others.
     """
 
     def __init__(self, sources: Iterable[str], patience_s: float | None = None) -> None:
@@ -49,6 +50,7 @@ class Merge:
         feed = self._feeds[line.source]
         with self._changed:
             while feed.size > MOST_WAITING and not self._closed:
+                self._changed.notify_all()
                 self._changed.wait()
             if self._closed:
                 return
@@ -89,7 +91,8 @@ class Merge:
             if not filled:
                 break
             first, until = filled[0], filled[1].lines[0].stamp if len(filled) > 1 else None
-            if all(feed.lines or feed.over for feed in self._feeds.values()):
+            full = self._patience_s is not None and first.size > MOST_WAITING
+            if full or all(feed.lines or feed.over for feed in self._feeds.values()):
                 self._move(first, until, block)
             elif self._waited(first):
                 self._move(first, first.lines[0].stamp, block)

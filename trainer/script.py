@@ -54,6 +54,7 @@ class Consoles:
             return self._tail.decode(errors="replace")
 
     def _pass_on(self, source: int, to: int) -> None:
+        whole = False
         while data := os.read(source, 1 << 16):
             with self._lock:
                 self._tail = (self._tail + data)[-_KEPT_BYTES:]
@@ -61,6 +62,10 @@ class Consoles:
             view = memoryview(data)
             while view:
                 view = view[os.write(to, view) :]
+            whole = data.endswith(b"\n")
+        with self._lock:
+            last = b"%s %d\n" % (_SAID, self._said) if whole and self._due > _SAID_EVERY else b""
+        os.write(to, last)
 
     def _counted(self, data: bytes) -> bytes:
         """`data`, behind its last whole line how much was said so far, where that is due."""

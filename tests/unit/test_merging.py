@@ -53,6 +53,18 @@ def test_a_silent_host_does_not_hold_up_the_others_when_there_is_patience():
     assert next(merge.blocks()) == [Line("talks", "1", "hello")]
 
 
+def test_a_silent_host_does_not_slow_down_one_that_says_much():
+    merge = Merge(["talks", "silent"], patience_s=3600)
+    count, text = 1000, "x" * (MOST_WAITING // 50)
+    threading.Thread(target=put_all, args=(merge, "talks", range(count), text)).start()
+    found = 0
+    for block in merge.blocks():
+        found += len(block)
+        if found > count - 100:
+            merge.end("silent")
+    assert found == count
+
+
 def test_without_patience_an_earlier_line_is_waited_for():
     merge = Merge(["a", "b"])
     merge.put(Line("a", "2", "second"))
