@@ -4,7 +4,7 @@ from __future__ import annotations
 
 CAUSES = frozenset(
     """
-    all-ports-dropped all-ports-rejected architecture-differs bridge-network clock-skew conntrack-full
+    all-ports-dropped all-ports-rejected architecture-differs bridge-network clock-skew connection-cut conntrack-full
     container-bridge cuda-differs data-ports-dropped data-ports-rejected disk-full docker-down
     docker-missing docker-permission docker-silent driver-old duplicate-address duplicate-mac
     endpoint-foreign endpoint-loopback endpoint-nobody endpoint-twice endpoint-unresolvable

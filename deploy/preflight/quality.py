@@ -60,12 +60,13 @@ def _loss(answers: Answers) -> Iterator[Finding]:
 
 
 def round_trips(answers: Answers) -> dict[frozenset[str], float]:
-    """Milliseconds from a call to its answer, the best of each two hosts."""
+    """Milliseconds from a call to its answer, the best of each two hosts; a payload there and back takes longer."""
     best: dict[frozenset[str], float] = {}
     for link in answers.links:
         if link.ms and link.source != link.target:
             ends = frozenset((link.source, link.target))
-            best[ends] = min(link.ms, best.get(ends, link.ms))
+            taken = min(link.ms, 1000 * link.both_s or link.ms)
+            best[ends] = min(taken, best.get(ends, taken))
     return best
 
 

@@ -68,5 +68,5 @@ def start(words: str) -> str:
 
 def last_words(said: str) -> str:
     """What a command that ended said last, without the command; empty for anything else."""
-    ended = re.search(r"` ended with code -?\d+: (.*)", said, re.DOTALL)
+    ended = re.search(r"(?:`|the probe) ended with code -?\d+: (.*)", said, re.DOTALL)
     return ended[1].strip() if ended else ""

@@ -13,6 +13,7 @@ SAMPLES = 4
 # Of more hosts than these each calls each other once at first: pairs grow with the square of the hosts.
 MANY = 16
 PAYLOAD, MOST_OTHERS = 64 * 1024, 4
+FEW, LONG_SIZE, LONG_WAIT_S = 8, 2 << 20, 6.0
 SLOW_S, MOST_SUSPECTS, RATE_SIZE, RATE_WAIT_S = 0.04, 3, 1 << 20, 2.5
 
 
@@ -55,14 +56,29 @@ def doubtful(answers: Answers, links: Iterable[Link]) -> dict[str, list[dict[str
 
 
 def suspects(answers: Answers) -> dict[str, list[dict[str, Any]]]:
-    """Rounds of one call each, to the pairs whose payload took long: whether they are slow, or somebody was busy."""
+    """Rounds of one call each, to the pairs whose payload took long: whether they are slow, or somebody was busy; and
+
+    of few hosts each to the next one, with more than a small payload, where all was well.
+    """
     slow = sorted((one for one in answers.links if one.ok and one.both_s > SLOW_S and "data" in one.kinds),
                   key=lambda one: -one.both_s)  # fmt: skip
     rounds: dict[str, list[dict[str, Any]]] = {}
     for one in slow[:MOST_SUSPECTS]:
         target = {"id": 0, "host": one.target, "address": one.address, "port": one.port, "kinds": ["rate"]}
         rounds.setdefault(one.source, []).append({**target, "size": RATE_SIZE, "wait": RATE_WAIT_S})
+    if len(answers.told) <= FEW and not slow:
+        for pair in zip(answers.told, answers.told[1:], strict=False):
+            rounds.setdefault(pair[0], []).extend(_long(answers, pair))
     return rounds
+
+
+def _long(answers: Answers, pair: tuple[str, str]) -> list[dict[str, Any]]:
+    tried = answers.between(*pair) + answers.between(*pair[::-1])
+    if all(link.ok and not link.again for link in tried):
+        for one in answers.between(*pair, "data")[:1]:
+            target = {"id": 0, "host": one.target, "address": one.address, "port": one.port, "kinds": ["long"]}
+            return [{**target, "size": LONG_SIZE, "wait": LONG_WAIT_S}]
+    return []
 
 
 def link(source: str, target: dict[str, Any], result: dict[str, Any]) -> Link:

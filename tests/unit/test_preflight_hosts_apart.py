@@ -1,0 +1,69 @@
+"""What tells hosts that are well from a bad card, a limit, a long way or a counting filter between them."""
+
+from dataclasses import replace
+
+import pytest
+
+from deploy.preflight import judge, prediction, targets
+from deploy.preflight.answers import Link
+from tests.unit.test_preflight_judging import HOSTS, answers, facts
+
+
+def on(host, **interfaces):
+    """Facts of this host in which some entries of its interfaces differ."""
+    own = facts(HOSTS.index(host))["interfaces"]
+    return {host: {"interfaces": {name: {**entry, **interfaces.get(name, {})} for name, entry in own.items()}}}
+
+
+def test_two_cards_of_one_hardware_address():
+    cards = {"eth0": {"mac": "02:00:00:00:00:01"}}
+    twins = {host: {**on(host, **cards)[host], "namespace": host} for host in ("b", "c")}
+    verdict = judge(answers(change=twins, outcome=lambda s, t, k: "dropped" if {s, t} == {"b", "c"} else "ok"))
+    assert (verdict.cause, verdict.hosts, len(verdict.faults)) == ("duplicate-mac", ("b", "c"), 1)
+
+
+def test_loopback_that_is_off():
+    verdict = judge(answers(change=on("b", lo={"up": False})))
+    assert (verdict.cause, verdict.hosts) == ("interface-down", ("b",))
+    assert "ip link set lo up" in verdict.fix
+
+
+@pytest.mark.parametrize(("size", "seconds", "cause", "findings"), [(0, -1, "process-limits", 1), (-1, 3, "", 1),
+                                                                    (-1, -1, "", 0)])  # fmt: skip
+def test_limits_of_a_process(size, seconds, cause, findings):
+    has = {**facts(2)["resources"], "fsize": [size, size], "cpu": [seconds, seconds]}
+    verdict = judge(answers(change={"c": {"resources": has}}))
+    assert (verdict.cause, len(verdict.findings)) == (cause, findings)
+
+
+@pytest.mark.parametrize(("ports", "out"), [(["eno1", "vnet0"], True), (["vnet0"], False), ([], False)])
+def test_a_bridge_with_a_card_in_it_leads_out(ports, out):
+    bridged = facts(1, **on("b", eth0={"bridge": True, "ports": ports})["b"])
+    assert bool(list(prediction.reachable(bridged))) == out
+
+
+def far(seen, host, ms, **more):
+    """The same answers with every call from or to a host taking this long."""
+    links = (replace(one, ms=ms, **more) if host in (one.source, one.target) else one for one in seen.links)
+    return replace(seen, links=tuple(links))
+
+
+def test_a_long_way_is_no_lost_packet():
+    verdict = judge(far(answers(), "c", 600.0, outcome="stall-send"))
+    assert (verdict.cause, verdict.hosts, len(verdict.faults)) == ("link-slow", ("c",), 1)
+    assert "600 ms" in verdict.first.text
+    assert judge(far(answers(), "c", 80.0)).warnings[0].cause == "link-slow"
+
+
+def test_a_call_that_was_late_once_is_no_long_way():
+    assert judge(far(answers(), "c", 900.0, both_s=0.002)).ok
+
+
+def test_megabytes_that_stop_where_little_gets_through():
+    seen = answers()
+    calls = targets.suspects(seen)
+    asked = [(host, call["host"], call["kinds"]) for host, (call,) in calls.items()]
+    assert asked == [("a", "b", ["long"]), ("b", "c", ["long"])]
+    cut = Link("a", "b", "10.0.0.2", 40000, ("long",), "stall-receive", host="b", size=2 << 20)
+    verdict = judge(replace(seen, links=(*seen.links, cut)))
+    assert (verdict.cause, set(verdict.hosts)) == ("connection-cut", {"a", "b"})
