@@ -114,7 +114,10 @@ def _rack(trials):
         "Hosts are containers with an OpenSSH server and a Docker engine each (docs/rack.md), and `fab preflight",
         "--json --quick` is the real one. Each fault of `tests/cluster/broken.py` is tried on 2 and on 3 hosts, on",
         "another one each. What SSH, an engine or `docker run` refuses is a fault by itself; another image under one",
-        "name is refused on purpose.", "",
+        "name is refused on purpose. The rules know these faults by now. At the first look every fault of SSH was one",
+        "cause, `ssh`; an engine that was away was told as other software (10 of 10 trials), a full disk and a missing",
+        "Python as a dead probe, a home that cannot be written to not at all, and broken settings of the user's docker",
+        "command as a missing engine.", "",
         *_figures(trials, "where nothing keeps a run from starting"),
         f"| a preflight where nothing alarms, start of Python and SSH included | {statistics.median(took):.1f} s |", "",
         "Command: `python -m benchmarks.preflight_rack`", "", *_table(trials), ""])  # fmt: skip

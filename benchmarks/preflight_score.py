@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from benchmarks import preflight_rack
 from benchmarks.preflight_ablation import INSIDE, PARTS
 from tests.lab import job
 
 NOT_MEASURED = """\
-- SSH, Docker, image, GPU and RDMA faults: the laboratory has no SSH, no Docker and no GPU. They are not in the score.
+- Real GPUs and RDMA devices: the rules for them have seen recordings alone.
 - NCCL: no GPU here. Every truth above is gloo's.
 - A full connection table, a limit on processes, VLAN devices and `nft`: this kernel has them for the machine only, not
   for a root user, or not at all.
@@ -27,7 +28,7 @@ def page(trials, well, times, more, later):
     harmless = [one for one in trials if not one["expected"]]
     parts = [_HEAD, _figures(trials, real, well, times, more), _beside(real, harmless), later, _earned(real),
              _list("Faults, one by one", real), _list("Broken in some way, and torchrun trains all the same", harmless),
-             _wrong(well), "## Not measured here\n\n" + NOT_MEASURED]  # fmt: skip
+             _wrong(well), preflight_rack.sections(), "## Not measured here\n\n" + NOT_MEASURED]  # fmt: skip
     return "\n".join(parts)
 
 

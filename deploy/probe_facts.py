@@ -24,7 +24,7 @@ NAMES_S, GPUS_S, SMI_S = 2.5, 15.0, 12.0
 GPU_FIELDS = (
     "index,name,memory.total,memory.used,driver_version,pci.bus_id,ecc.errors.uncorrected.volatile.total,"
     "retired_pages.pending,remapped_rows.pending,remapped_rows.failure,compute_mode,compute_cap,persistence_mode,"
-    "mig.mode.current,fabric.state"
+    "mig.mode.current,fabric.state,pcie.link.width.current,clocks_throttle_reasons.hw_slowdown"
 ).split(",")
 INFINIBAND, MOST_GIDS = "/sys/class/infiniband", 32
 VARIABLES = re.compile(r"(NCCL|GLOO|TORCH|PET|MASTER|RANK|WORLD|CUDA|OMP|TP_SOCKET|UCX|FI)_\w*|\w*_proxy|\w*_PROXY")

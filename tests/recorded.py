@@ -100,6 +100,8 @@ CASES = (
     Case("GSP timeouts in the log", "h100", "kernel", "*",
          "[16310.2] NVRM: Xid (PCI:0000:86:00): 119, pid=70214, name=python, Timeout after 6s of waiting for RPC "
          "response from GPU3 GSP! Expected function 76 (GSP_RM_CONTROL) (0x20802a02 0x8).", "gpu-xid", WARNING),
+    Case("GPU too hot", "h100", "gpus", "Not Active", "Active", "gpu-slow", WARNING),
+    Case("GPU with four lanes", "rtx", "gpus", ", 16, Not", ", 4, Not", "gpu-slow", WARNING),
     Case("another kind of GPU", "h100", "gpus", "H100 80GB HBM3", "H100 PCIe", "gpus-differ", WARNING, True),
     Case("driver slow to wake up", "rtx", "host", "seconds 0.4", "seconds 6.2", "gpu-persistence", WARNING),
     Case("all InfiniBand ports down", "h100", "infiniband", "state:4: ACTIVE", "state:1: DOWN", "rdma-down"),

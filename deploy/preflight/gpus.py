@@ -6,7 +6,8 @@ Counts may differ from host to host: torchrun adds them up.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from deploy.preflight import cuda
@@ -22,6 +23,7 @@ LOST = re.compile(r"Unable to determine the device handle|GPU is lost|fallen off
 NOT_FOUND = "nvidia-smi: not found"
 # What cuInit answers; other codes are told as numbers.
 NO_DEVICE, FABRIC, NO_COMPAT = 100, 802, 804
+SLOW = "the slowest sets the pace"
 NO_CUDA = "torch.cuda.is_available() is False"
 RELOAD = "on {host}: reboot, or reload the driver (sudo rmmod nvidia_uvm nvidia && sudo modprobe nvidia)"
 MEMORY = (
@@ -56,10 +58,9 @@ def check(answers: Answers) -> Iterator[Finding]:
                 yield _no_cuda(host, facts, nccl)
             continue
         yield from _driver(host, facts, rows[host])
-        for gpu in rows[host]:
-            yield from _busy(host, gpu)
-            yield from _memory(host, gpu)
+        yield from _together([(gpu["index"], finding) for gpu in rows[host] for finding in _one(host, gpu)])
         yield from _shared(host, rows[host], answers.want.processes if nccl else 0)
+    yield from _slow(rows)
     yield from _alike({host: found for host, found in rows.items() if not without_cuda(answers.facts[host])}, nccl)
 
 
@@ -127,6 +128,21 @@ def _cuda(host: str, facts: Mapping[str, Any], rows: list[Gpu]) -> Iterator[Find
         yield from cuda.arch(host, facts, [gpu["compute_cap"] for gpu in rows])
 
 
+def _one(host: str, gpu: Gpu) -> Iterator[Finding]:
+    yield from _busy(host, gpu)
+    yield from _memory(host, gpu)
+
+
+def _together(found: Sequence[tuple[str, Finding]]) -> Iterator[Finding]:
+    """One finding for all GPUs of a host that have the same."""
+    kinds: dict[tuple[str, str], list[tuple[str, Finding]]] = {}
+    for index, finding in found:
+        kinds.setdefault((finding.cause, finding.level), []).append((index, finding))
+    for (_, first), *others in kinds.values():
+        more = f"; the same of GPU {listed(index for index, _ in others)}" if others else ""
+        yield replace(first, text=first.text + more)
+
+
 def _busy(host: str, gpu: Gpu) -> Iterator[Finding]:
     used, total = (int(gpu[name]) if gpu[name].isdigit() else 0 for name in ("memory.used", "memory.total"))
     alone = gpu["compute_mode"].startswith("Exclusive")
@@ -167,6 +183,28 @@ def _shared(host: str, rows: list[Gpu], processes: int) -> Iterator[Finding]:
         yield Finding("gpus-shared", "gpus", (host,), text, (), symptom, fix)
 
 
+def _slow(rows: Mapping[str, list[Gpu]]) -> Iterator[Finding]:
+    """GPUs that heat, power or a bad seat hold back. Half the lanes are what many machines give their second GPU."""
+    widest: dict[str, int] = {}
+    for gpu in (gpu for found in rows.values() for gpu in found):
+        widest[gpu["name"]] = max(widest.get(gpu["name"], 0), _lanes(gpu))
+    for host, found in rows.items():
+        for gpu in (gpu for gpu in found if 0 < 2 * _lanes(gpu) < widest[gpu["name"]]):
+            most = widest[gpu["name"]]
+            text = f"{host}: GPU {gpu['index']} has {_lanes(gpu)} PCIe lanes, others of its kind have {most}"
+            yield Finding("gpu-slow", "gpus", (host,), text, (), SLOW, f"on {host}: lspci -vv; reseat it", WARNING)
+        hot = [gpu["index"] for gpu in found if gpu["clocks_throttle_reasons.hw_slowdown"] == "Active"]
+        if hot:
+            text = f"{host}: GPU {listed(hot)} slows itself down: too hot, or too little power"
+            fix = f"on {host}: nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER"
+            yield Finding("gpu-slow", "gpus", (host,), text, (), SLOW, fix, WARNING)
+
+
+def _lanes(gpu: Gpu) -> int:
+    width = gpu["pcie.link.width.current"]
+    return int(width) if width.isdigit() else 0
+
+
 def _alike(rows: dict[str, list[Gpu]], nccl: bool) -> Iterator[Finding]:
     kinds = {host: ", ".join(sorted({gpu["name"] for gpu in found})) for host, found in rows.items()}
     if len(set(kinds.values())) < 2:
@@ -180,4 +218,4 @@ def _alike(rows: dict[str, list[Gpu]], nccl: bool) -> Iterator[Finding]:
         yield Finding("gpu-missing", "gpus", none, text, shown, symptom, fix, level)
     else:
         text, fix = f"GPUs differ: {listed(shown)}", "name GPUs per host in cluster.toml"
-        yield Finding("gpus-differ", "gpus", odd_ones(kinds), text, shown, "the slowest sets the pace", fix, WARNING)
+        yield Finding("gpus-differ", "gpus", odd_ones(kinds), text, shown, SLOW, fix, WARNING)

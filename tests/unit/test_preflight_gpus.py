@@ -31,6 +31,13 @@ def test_what_only_looks_odd_is_no_alarm(name, base, section, old, new):
         assert [found.cause for found in verdict.warnings if found.group in ("gpus", "interfaces")] == []
 
 
+def test_gpus_of_a_host_that_have_the_same_are_told_together():
+    held = recorded.changed(recorded.sections("roce"), "gpus", "81920, 7,", "81920, 81900,")
+    verdict = recorded.judged([recorded.sections("roce"), held])
+    assert (verdict.cause, verdict.hosts) == ("gpu-busy", ("b",))
+    assert verdict.faults[0].text == "b: GPU 0 has 81900 of 81920 MiB in use; the same of GPU 1"
+
+
 def test_a_driver_that_hangs_could_not_be_told():
     verdict = recorded.judged([recorded.sections("rtx")] * 2)
     assert verdict.ok
