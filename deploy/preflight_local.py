@@ -11,7 +11,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any
 
-from deploy import preflight_stream
+from deploy import commands, preflight_stream
 from deploy.errors import DeployError
 
 LAST_WORDS = 2000
@@ -88,8 +88,8 @@ class LocalProbe:
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(1.0)
             said = self._process.stderr.read(LAST_WORDS) if self._process.poll() is not None else b""
-        last = (said.decode(errors="replace").strip().splitlines() or ["it said nothing"])[-1]
-        return DeployError(f"{self.name}: the probe ended with code {self._process.poll()}: {last}")
+        words = commands.last_words(said)
+        return DeployError(f"{self.name}: the probe ended with code {self._process.poll()}: {words}")
 
     def __enter__(self) -> LocalProbe:
         return self

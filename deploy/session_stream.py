@@ -10,7 +10,7 @@ from contextlib import suppress
 from paramiko import Transport
 from paramiko.ssh_exception import SSHException
 
-from deploy import session_run
+from deploy import commands, session_run
 from deploy.errors import DeployError
 from deploy.ssh_faults import Where, fault
 
@@ -72,8 +72,5 @@ class LineStream:
             while piece := self._channel.recv_stderr(_PIECE):
                 said += piece
         _, _, said = said.rpartition(f"{self._marker}\n".encode())
-        # Docker's hint where to read on comes last, after what it has to say.
-        lines = said.decode(errors="replace").strip().splitlines()
-        words = [line for line in lines if line.strip() and "docker run --help" not in line]
         code = self._channel.recv_exit_status() if self._channel.exit_status_ready() else -1
-        return DeployError(f"`{self._shown}` ended with code {code}: {words[-1] if words else 'it said nothing'}")
+        return DeployError(f"`{self._shown}` ended with code {code}: {commands.last_words(said)}")
