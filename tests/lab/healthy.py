@@ -8,6 +8,7 @@ from itertools import cycle
 
 from tests.lab.fault import MUSTER, TORCHRUN
 from tests.lab.faults.firewall import only
+from tests.lab.faults.later_paths import routed
 from tests.lab.faults.limits import clock
 from tests.lab.faults.names import book
 from tests.lab.network import PORT
@@ -113,6 +114,25 @@ def busy_ports_on_loopback_only(lab):
         host.firewall("INPUT ! -i lo -p tcp --dport 6000:6100 -j REJECT", families="4")
 
 
+def addresses_on_bridges(lab):
+    """As a host of virtual machines has it: the card is a port of a bridge, which has the addresses."""
+    for host in lab.hosts:
+        host.ip("link add br0 type bridge", "link set br0 up", "address flush dev eth0", "link set eth0 master br0")
+        own = host.addresses
+        host.ip(*([f"address add {own['4']}/24 dev br0", "route add default via 10.77.0.1"] if "4" in own else []),
+                *([f"address add {own['6']}/64 dev br0 nodad"] if "6" in own else []))  # fmt: skip
+
+
+def one_behind_a_router(lab):
+    routed(lab, lab.hosts[-1], 1500)
+
+
+def two_ways_out(lab):
+    lab.network("eth1", "192.168.60")
+    for host in lab.hosts[1:]:
+        host.ip("route replace default via 192.168.60.1 dev eth1")
+
+
 PECULIAR = (nothing, docker_and_bridges, vpn_beside, second_network, second_network_on_some,
             firewall_with_the_ports_open, ping_blocked, strangers_kept_out, clocks_five_seconds_apart, jumbo_everywhere,
             small_mtu_everywhere, few_open_files, port_of_another_service, busy_ports_on_loopback_only)  # fmt: skip
@@ -129,6 +149,9 @@ def clusters():
     for peculiar in GIVEN_ADDRESSES_ONLY:
         made += [Healthy(next(sizes), families, peculiar, MUSTER) for families in ("4", "6", "46")]
     made += [Healthy(count, "4", nothing, MUSTER) for count in COUNTS]
+    made += [Healthy(count, "4", peculiar, MUSTER) for peculiar in (one_behind_a_router, two_ways_out)
+             for count in (2, 3)]  # fmt: skip
+    made += [Healthy(next(sizes), families, addresses_on_bridges, MUSTER) for families in ("4", "6", "46")]
     made += [Healthy(count, families, nothing, TORCHRUN, "name", way) for count in (2, 5) for families in ("4", "6")
              for way in ("c10d", "static")]  # fmt: skip
     return made

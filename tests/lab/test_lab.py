@@ -14,7 +14,8 @@ from tests.waiting import until
 HOME = Path(__file__).resolve().parents[2]
 QUICK = ("rendezvous_port_dropped", "only_the_rendezvous_port_open_rejecting", "tunnel_swallows_large_packets",
          "debian_name_is_127_0_1_1_on_another_in_192_168", "interface_named_that_is_not_there", "rendezvous_port_taken",
-         "clock_a_minute_behind", "names_of_different_families")  # fmt: skip
+         "clock_a_minute_behind", "names_of_different_families", "two_cards_of_one_hardware_address",
+         "loopback_is_down")  # fmt: skip
 
 
 @pytest.mark.parametrize("name", QUICK)
