@@ -56,7 +56,13 @@ def _containers(names: Sequence[str], port: int) -> Iterator[Place]:
     """The nodes as compose would make them, on a network of their own: each is a host to the others."""
     user, group = (os.getuid(), os.getgid()) if os.getuid() else (spec.IMAGE_USER, spec.IMAGE_USER)
     environment = {"MUSTER_UID": str(user), "MUSTER_GID": str(group), "WORKERS": str(len(names) - 1)}
-    service = engine_compose.service(launch.HOME / "docker-compose.yml", names[0], environment)
+    file = launch.HOME / "docker-compose.yml"
+    if not file.is_file():
+        raise DeployError(
+            "containers on this machine are built from Muster's checkout, which this is not",
+            "there: `make preflight`; from here: fab preflight --ground processes, or --hosts a,b",
+        )
+    service = engine_compose.service(file, names[0], environment)
     image, more = str(service["image"]), engine_compose.options(service)
     if not engine.image_exists(image):
         raise Refused(f"{image} is not there yet: there is nothing to look from", "make image preflight")

@@ -163,7 +163,8 @@ class _Talk:
         def one(host: str) -> None:
             try:
                 asked, what = time.time(), question(host)
-                self.say(f"{what['do']} {len(found)} of {len(hosts)}")
+                if wait_s:
+                    self.say(f"{what['do']} {len(found)} of {len(hosts)}")
                 self.shells[host].send(what)
                 if wait_s:
                     answer = self.shells[host].read(wait_s)

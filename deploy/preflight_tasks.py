@@ -70,7 +70,8 @@ def preflight(
         for option, name in files.items():
             _refuse_unwritable(option, name)
         if ground or workers:
-            _refuse_both(f"--ground {ground or 'auto'}", hosts, cluster, image, endpoint)
+            plain = "" if style == STYLES[0] else f"--style {style}"
+            _refuse_both(hosts, cluster, image, endpoint, plain, "--bandwidth" if bandwidth else "")
         with Stopping(report, "looking", UNTOUCHED), report.waiting("preflight") as say:
             asked = Asked(want, not quick, bandwidth, say)
             if ground or workers:
@@ -100,10 +101,10 @@ def _cluster(hosts: str, cluster: str) -> inventory.Cluster:
     return inventory.load(hosts, path if cluster or (not hosts and path.is_file()) else None)
 
 
-def _refuse_both(here: str, *there: str) -> None:
+def _refuse_both(*there: str) -> None:
     """Raise UsageError where a preflight of this machine is given what is for real hosts."""
     if said := next(filter(None, there), ""):
-        raise UsageError(f"{here} is about this machine, and {said} about real hosts", "leave one of them out")
+        raise UsageError(f"--ground is about this machine, and {said} about real hosts", "leave one of them out")
 
 
 def _want(style: str, endpoint: str, port: str, backend: str) -> Want:
