@@ -24,6 +24,9 @@ echo "arch $(uname -m)"; echo "cores $(nproc 2>/dev/null)"
 awk '$1 == "MemTotal:" {{print "memory", $2}}' /proc/meminfo
 [ ! -d /dev/infiniband ] || echo rdma
 [ -w "$HOME" ] || echo home-readonly
+for folder in "$HOME/.muster/runs" "$HOME/.muster" "$HOME"; do
+    [ ! -d "$folder" ] || {{ echo "room $(df -Pk "$folder" | awk 'NR == 2 {{print $4}}')"; break; }}
+done
 limit=$(command -v timeout) && limit="$limit {ENGINE_PATIENCE_S}"
 [ ! -e /proc/driver/nvidia/version ] ||
     {{ dmesg || $limit journalctl --quiet --dmesg --boot --no-pager; }} 2>/dev/null |

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +19,8 @@ from deploy.host_commands import SILENT
 # What container engines and virtual machines add to a host: no peer is reached through them.
 _INNER = ("lo", "docker", "br-", "veth", "cni", "virbr", "flannel", "podman", "nerdctl")
 _LISTEN = "0A"
+# As sh, bash and zsh say it. A context or a file may be "not found" as well.
+_NO_DOCKER = re.compile(r"docker: (command )?not found|command not found: docker")
 
 
 @dataclass(frozen=True)
@@ -76,7 +79,7 @@ class Container:
 class HostFacts:
     """What a host said. `open_files`: the most its engine may grant, None where it did not say or there is no limit.
 
-    `memory` and `free` (on Docker's disk) are bytes; `runs` are run folders.
+    `memory`, `free` (on Docker's disk) and `room` (for run folders) are bytes; `runs` are run folders.
 
     `clock_ahead_s` is against this machine's clock. `kernel`: what the GPUs' driver wrote into the kernel's log, where
     we may read that.
@@ -100,6 +103,7 @@ class HostFacts:
     runs: frozenset[str]
     clock_ahead_s: float
     home_writable: bool = True
+    room: int | None = None
     kernel: tuple[str, ...] = ()
 
 
@@ -110,7 +114,7 @@ def parse(said: str, now: float) -> HostFacts:
     def one(word: str, default: str = "") -> str:
         return rows.get(word, [default])[0]
 
-    engine = _json(one("engine"))
+    engine = json_object(one("engine"))
     version = str((engine.get("Server") or {}).get("Version", ""))
     if not version:
         raise engine_fault(one("engine-said"))
@@ -134,6 +138,7 @@ def parse(said: str, now: float) -> HostFacts:
         runs=frozenset(rows.get("run", ())),
         clock_ahead_s=round(float(one("time")) - now, 1) if one("time").replace(".", "", 1).isdigit() else 0.0,
         home_writable="home-readonly" not in rows,
+        room=_number(one("room")) * 1024 if one("room").isdigit() else None,
         kernel=tuple(rows.get("kernel", ())),
     )
 
@@ -145,7 +150,7 @@ def engine_fault(said: str) -> DeployError:
         return DeployError(
             "permission denied on the Docker socket", "sudo usermod -aG docker $USER there, then log in anew"
         )
-    if "not found" in low or not said:
+    if _NO_DOCKER.search(low) or not said:
         return DeployError("Docker is not installed", "fab bootstrap --hosts ... installs it")
     word = "restart" if SILENT in said else "start"
     return DeployError(f"the Docker engine does not answer: {said}", f"{word} it there: sudo systemctl {word} docker")
@@ -188,7 +193,7 @@ def parse_listening(rows: Sequence[str]) -> frozenset[int]:
 
 def parse_container(row: str) -> Container:
     """One line of `host_commands.CONTAINER_LINE`."""
-    value = _json(row)
+    value = json_object(row)
     labels, state = value.get("labels") or {}, value.get("state") or {}
     status = str(state.get("Status", ""))
     return Container(
@@ -214,16 +219,17 @@ def _rows(said: str) -> dict[str, list[str]]:
     return rows
 
 
-def _number(text: str, default: int = 0) -> int:
-    return int(text) if text.isdigit() else default
-
-
-def _json(text: str) -> dict[str, Any]:
+def json_object(text: str) -> dict[str, Any]:
+    """The JSON object that a text is; an empty one where it is none."""
     try:
         value = json.loads(text)
     except ValueError:
         return {}
     return value if isinstance(value, dict) else {}
+
+
+def _number(text: str, default: int = 0) -> int:
+    return int(text) if text.isdigit() else default
 
 
 def _list(text: str) -> list[dict[str, Any]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from deploy import deploy_options, deploy_plan, host_observe, preflight_hosts, p
 from deploy.errors import DeployError, Refused
 from deploy.host_facts import HostFacts
 from deploy.inventory import Cluster
-from deploy.preflight import Answers, Finding, Verdict, Want, judge, refusals
+from deploy.preflight import Answers, Finding, Verdict, Want, judge, refusals, resources
 from deploy.preflight.verdict import odd_ones
 from deploy.preflight_run import examine
 from deploy.report import Report
@@ -177,15 +177,23 @@ def _images(image: str, there: Mapping[str, str], ground: Ground) -> list[Findin
     return found
 
 
-def _homes(ground: Ground) -> list[Finding]:
+def _homes(ground: Ground) -> Iterator[Finding]:
     """Hosts on which a run could keep nothing."""
-    symptom = "`mkdir: cannot create directory`: the run would not start there"
-    return [
-        Finding("home-readonly", "resources", (host,), f"{host}: {facts.home} cannot be written to", (), symptom,
-                f"on {host}: ls -ld {facts.home}; mount | grep -w ro; df {facts.home}")
-        for host, facts in ground.facts.items()
-        if not facts.home_writable
-    ]  # fmt: skip
+    for host, facts in ground.facts.items():
+        if not facts.home_writable:
+            text, fix = (
+                f"{host}: {facts.home} cannot be written to",
+                f"on {host}: ls -ld {facts.home}; mount | grep -w ro",
+            )
+            symptom = "`mkdir: cannot create directory`: the run would not start there"
+            yield Finding("home-readonly", "resources", (host,), text, (), symptom, fix)
+        elif facts.room is not None and facts.room < resources.DISK_LEAST:
+            text = f"{host}: where runs are kept ({facts.home}/.muster) {facts.room >> 20} MiB are free"
+            symptom, fix = (
+                "`No space left on device`",
+                f"on {host}: df -h {facts.home}/.muster; fab status shows old runs",
+            )
+            yield Finding("disk-full", "resources", (host,), text, (), symptom, fix)
 
 
 def _no_probe(fault: DeployError) -> tuple[str, str]:

@@ -6,8 +6,8 @@ CAUSES = frozenset(
     """
     all-ports-dropped all-ports-rejected architecture-differs bridge-network clock-skew connection-cut
     conntrack-full container-bridge cuda-differs data-ports-dropped data-ports-rejected disk-full
-    docker-down docker-missing docker-permission docker-silent driver-old duplicate-address
-    duplicate-mac endpoint-foreign endpoint-loopback endpoint-nobody endpoint-twice
+    docker-down docker-missing docker-permission docker-refused docker-silent driver-old
+    duplicate-address duplicate-mac endpoint-foreign endpoint-loopback endpoint-nobody endpoint-twice
     endpoint-unresolvable fabric-manager family-mixed few-ports gpu-arch gpu-busy gpu-driver gpu-faulty
     gpu-hidden gpu-lost gpu-missing gpu-persistence gpu-prohibited gpu-runtime gpu-silent gpu-slow
     gpu-xid gpus-differ gpus-shared home-readonly host-unreachable image-differs image-missing
@@ -19,5 +19,5 @@ CAUSES = frozenset(
     rdma-gid rdma-hidden rdma-slow rendezvous-dropped rendezvous-rejected same-hostname settings-differ
     shm-small ssh ssh-host-key-changed ssh-host-key-unknown ssh-key ssh-name ssh-refused ssh-shell
     ssh-silent ssh-timeout torch-differs torch-without-cuda wrong-machine
-    """.split()  # noqa: SIM905 (102 quoted words would say less)
+    """.split()  # noqa: SIM905 (103 quoted words would say less)
 )

@@ -37,6 +37,7 @@ START = (
     (r"cannot allocate memory", "memory-low"),
     (r"cannot connect to the docker daemon", "docker-down"),
     (r"permission denied.*docker daemon", "docker-permission"),
+    (r"error response from daemon|OCI runtime", "docker-refused"),
 )
 FIXES = {
     "gpu-runtime": "fab bootstrap --hosts {host} (installs nvidia-container-toolkit and tells Docker of it)",
@@ -50,6 +51,7 @@ FIXES = {
     "image-missing": "fab push --hosts {host}",
     "open-files": "docker run --ulimit nofile=1048576",
     "memory-low": "on {host}: free -h; ps aux --sort -rss | head",
+    "docker-refused": "what Docker says, on {host}; journalctl -u docker | tail",
     "docker-down": "on {host}: sudo systemctl start docker",
     "docker-permission": "on {host}: sudo usermod -aG docker $USER, then log in anew",
     "probe-died": "fab preflight again; if it stays, look there at: dmesg | tail",

@@ -372,6 +372,63 @@ def dockers_settings_of_the_user_are_broken(ground, host):
     ground.root(host, "rm", "-r", "/home/muster/.docker")
 
 
+@trouble("ssh-key", also=("ssh", "ssh-shell"))
+def account_has_expired(ground, host):
+    ground.root(host, "chage", "-E", "0", "muster")
+    yield
+    ground.root(host, "chage", "-E", "-1", "muster")
+
+
+@trouble("ssh-shell")
+def only_one_command_is_allowed(ground, host):
+    path = "/home/muster/.ssh/authorized_keys"
+    ground.root(host, "sed", "-i", 's|^|command="/bin/false" |', path)
+    yield
+    ground.root(host, "sed", "-i", 's|^command="/bin/false" ||', path)
+
+
+@trouble("ssh-shell")
+def shell_leaves_at_once(ground, host):
+    with _first_lines(ground, host, "exit 0"):
+        yield
+
+
+@trouble("")
+def shell_is_slow(ground, host):
+    with _first_lines(ground, host, "sleep 2"):
+        yield
+
+
+@trouble("docker-silent")
+def engine_starts_nothing(ground, host):
+    ground.root(host, "pkill", "-STOP", "-x", "containerd")
+    yield
+    ground.root(host, "pkill", "-CONT", "-x", "containerd")
+
+
+@trouble("docker-refused")
+def engine_has_no_runtime(ground, host):
+    where = ground.root(host, "which", "runc")
+    ground.root(host, "mv", where, f"{where}.kept")
+    yield
+    ground.root(host, "mv", f"{where}.kept", where)
+
+
+@trouble("docker-down")
+def docker_context_is_unknown(ground, host):
+    with _first_lines(ground, host, "export DOCKER_CONTEXT=cloud"):
+        yield
+
+
+@trouble("disk-full")
+def folder_of_the_runs_is_full(ground, host):
+    folder = "/home/muster/.muster"
+    fill = f"mkdir -p {folder}; mount -t tmpfs -o size=64k,mode=0777 none {folder}; cat /dev/zero >{folder}/full; true"
+    ground.root(host, "sh", "-c", fill)
+    yield
+    ground.root(host, "umount", folder)
+
+
 @trouble("")
 def nothing_is_wrong(ground, host):
     yield

@@ -69,11 +69,22 @@ def test_a_container_is_known_by_its_labels():
     assert host_facts.parse(said(f"container {json.dumps(row)}"), 0).containers[0].code is None
 
 
+def test_a_host_tells_whether_a_run_could_keep_anything_and_what_its_gpus_driver_logged():
+    found = host_facts.parse(
+        said("room 12", "home-readonly", "kernel [9.1] NVRM: loading", "kernel [9.9] NVRM: Xid"), 0
+    )
+    assert (found.room, found.home_writable) == (12 * 1024, False)
+    assert found.kernel == ("[9.1] NVRM: loading", "[9.9] NVRM: Xid")
+    assert (host_facts.parse(said(), 0).room, host_facts.parse(said(), 0).home_writable) == (None, True)
+
+
 @pytest.mark.parametrize(
     ("words", "message", "hint"),
     [
         ("permission denied while trying to connect to the Docker daemon socket", "permission denied", "usermod"),
         ("sh: 8: docker: not found", "not installed", "bootstrap"),
+        ('context "cloud": context not found: open /home/u/x: no such file', "does not answer", "systemctl"),
+        ("no answer within 15 s", "does not answer", "systemctl restart"),
         ("Cannot connect to the Docker daemon at unix:///var/run/docker.sock.", "does not answer", "systemctl"),
     ],
 )
