@@ -8,26 +8,21 @@ that answers there is this machine's. All are whole processes, the start of Pyth
 
 from __future__ import annotations
 
-import getpass
 import os
-import shutil
-import socket
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks import nodes
+from benchmarks import nodes, sshd
 from benchmarks.figure import Row, alone, result, say, spread
 from benchmarks.venv import HOME
 from deploy import look_commands
 
 HOSTS, MOST_RATIO = 16, 2.0
-_SSHD = shutil.which("sshd", path=f"{os.environ['PATH']}:/usr/sbin")
 _FABRIC = """
 import sys
 from fabric import Config, ThreadingGroup
@@ -43,7 +38,7 @@ def measure(quick: bool) -> dict[str, Any]:
     ours: list[float] = []
     nothing: list[float] = []
     same: list[float] = []
-    with nodes.scratch() as scratch, servers(scratch, names) as config:
+    with nodes.scratch() as scratch, sshd.servers(scratch, [sshd.on_loopback(name) for name in names]) as config:
         # Both find their modules compiled, as everybody does from the second time on.
         kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
         environment = {**kept, "MUSTER_SSH_CONFIG": str(config), "PYTHONPYCACHEPREFIX": str(scratch / "compiled")}
@@ -67,78 +62,6 @@ def seconds(command: Sequence[Any], environment: dict[str, str]) -> float:
     if done.returncode:
         raise RuntimeError(f"{command[0]}: {done.returncode}: {done.stdout[-1000:]}{done.stderr[-1000:]}")
     return time.monotonic() - began
-
-
-@contextmanager
-def servers(folder: Path, names: Sequence[str]) -> Iterator[Path]:
-    """An sshd for each name; gives the SSH configuration that knows them."""
-    if not _SSHD:
-        raise RuntimeError("no sshd here: install openssh-server")
-    if os.getuid() == 0:
-        Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
-    _key(folder / "id")
-    running, settings, known = [], [], []
-    try:
-        for name in names:
-            port = _free_port()
-            running.append(_start(folder / name, port, folder / "id.pub"))
-            settings.append(f"Host {name}\n    HostName 127.0.0.1\n    Port {port}\n")
-            known.append(f"[127.0.0.1]:{port} {(folder / name / 'key.pub').read_text()}")
-        (folder / "known_hosts").write_text("".join(known))
-        common = {
-            "IdentityFile": folder / "id",
-            "UserKnownHostsFile": folder / "known_hosts",
-            "User": getpass.getuser(),
-        }
-        settings.append("Host *\n" + "".join(f"    {name} {value}\n" for name, value in common.items()))
-        (folder / "ssh_config").write_text(
-            "".join(settings) + "    IdentitiesOnly yes\n    GlobalKnownHostsFile none\n"
-        )
-        yield folder / "ssh_config"
-    finally:
-        for process in running:
-            process.kill()
-            process.wait()
-
-
-def _start(folder: Path, port: int, authorized: Path) -> subprocess.Popen[bytes]:
-    (folder / "home").mkdir(parents=True)
-    _key(folder / "key")
-    settings = {
-        "Port": port,
-        "ListenAddress": "127.0.0.1",
-        "HostKey": folder / "key",
-        "AuthorizedKeysFile": authorized,
-        "PidFile": folder / "pid",
-        "SetEnv": f"HOME={folder}/home",
-        "PasswordAuthentication": "no",
-        "StrictModes": "no",
-        "UsePAM": "no",
-        "PermitRootLogin": "yes",
-    }
-    (folder / "config").write_text("".join(f"{name} {value}\n" for name, value in settings.items()))
-    process = subprocess.Popen([str(_SSHD), "-D", "-f", folder / "config", "-E", folder / "log"])
-    end = time.monotonic() + 10
-    while not _listens(port):
-        if process.poll() is not None or time.monotonic() > end:
-            raise RuntimeError(f"sshd on port {port} did not start: {(folder / 'log').read_text()}")
-        time.sleep(0.02)
-    return process
-
-
-def _key(file: Path) -> None:
-    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", file], check=True)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def _listens(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 def _result(ours: list[float], nothing: list[float], same: list[float]) -> dict[str, Any]:

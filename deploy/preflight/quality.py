@@ -105,13 +105,20 @@ def _share(links: Sequence[Link], fewest: int = FEWEST) -> float:
     return again / sent if sent >= fewest else 0.0
 
 
+def mbit_of(link: Link) -> float:
+    """Mbit/s of a payload there and back, or what the kernel saw delivered at best where that is more: a process that
+
+    had to wait for a core does not make a slow link.
+    """
+    return max(16e-6 * link.size / (link.both_s or 2.5), 8e-6 * link.rate)
+
+
 def _rate(answers: Answers) -> Iterator[Finding]:
-    rates = {}
+    rates = dict[tuple[str, str], float]()
     for link in answers.links:
         if "rate" in link.kinds:
-            slowest = 16.0 * link.size / (link.both_s or 2.5) / 1e6
-            # What the kernel saw delivered at best: a process that had to wait for a core does not make a slow link.
-            rates[link.source, link.target] = max(slowest, link.rate * 8 / 1e6)
+            ends = link.source, link.target
+            rates[ends] = max(mbit_of(link), rates.get(ends, 0.0))
     slow = {ends: rate for ends, rate in rates.items() if rate < SLOWISH_MBIT}
     if not slow:
         return
