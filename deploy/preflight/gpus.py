@@ -61,7 +61,15 @@ def check(answers: Answers) -> Iterator[Finding]:
         yield from _together([(gpu["index"], finding) for gpu in rows[host] for finding in _one(host, gpu)])
         yield from _shared(host, rows[host], answers.want.processes if nccl else 0)
     yield from _slow(rows)
-    yield from _alike({host: found for host, found in rows.items() if not without_cuda(answers.facts[host])}, nccl)
+    # A container may have CUDA and no nvidia-smi.
+    told = {host: found for host, found in rows.items() if not _without_smi(answers.facts[host])}
+    yield from _alike({host: found for host, found in told.items() if not without_cuda(answers.facts[host])}, nccl)
+
+
+def _without_smi(facts: Mapping[str, Any]) -> bool:
+    """Whether CUDA sees GPUs that nobody lists."""
+    lists = (facts.get("gpus") or {}).get("error") != NOT_FOUND
+    return not lists and bool((facts.get("cuda") or {}).get("count"))
 
 
 def _no_cuda(host: str, facts: Mapping[str, Any], nccl: bool) -> Finding:

@@ -43,7 +43,8 @@ class Want:
         """
         if self.backend != "auto":
             return self
-        gpus = [bool((one.get("gpus") or {}).get("rows")) for one in facts.values()]
+        said = [{**(one.get("gpus") or {}), **(one.get("cuda") or {})} for one in facts.values()]
+        gpus = [bool(one.get("rows") or one.get("count")) for one in said]
         without = [one.get("software", {}).get("cuda") == "None" for one in facts.values()]
         return replace(self, backend="nccl" if any(gpus) and not any(without) else "gloo")
 

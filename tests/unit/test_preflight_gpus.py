@@ -31,6 +31,12 @@ def test_what_only_looks_odd_is_no_alarm(name, base, section, old, new):
         assert [found.cause for found in verdict.warnings if found.group in ("gpus", "interfaces")] == []
 
 
+def test_a_container_with_cuda_and_without_nvidia_smi_has_its_gpus():
+    facts = {**recorded.facts(recorded.sections("h100")), "gpus": {"error": gpus.NOT_FOUND, "devices": True}}
+    assert replace(recorded.WANT, backend="auto").decided({"a": facts}).backend == "nccl"
+    assert list(gpus._driver("a", facts, [])) == []
+
+
 def test_gpus_of_a_host_that_have_the_same_are_told_together():
     held = recorded.changed(recorded.sections("roce"), "gpus", "81920, 7,", "81920, 81900,")
     verdict = recorded.judged([recorded.sections("roce"), held])
