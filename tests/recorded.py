@@ -81,6 +81,8 @@ CASES = (
     Case("cuInit fails", "h100", "cuda", "code 0", "code 999", "gpu-driver"),
     Case("fabric manager does not run", "h100", "cuda", "code 0", "code 802", "fabric-manager"),
     Case("CUDA_VISIBLE_DEVICES empty", "h100", "cuda", "code 0", "code 100", "gpu-hidden"),
+    Case("CUDA_VISIBLE_DEVICES with one too many", "rtx", "environment", "*", "CUDA_VISIBLE_DEVICES=0,1", "gpu-hidden",
+         WARNING),
     Case("no library of the driver in the container", "h100", "cuda", "*", "", "gpu-runtime"),
     Case("GPU held by another", "h100", "gpus", "81559, 4,", "81559, 80912,", "gpu-busy"),
     Case("GPU half held by another", "h100", "gpus", "81559, 4,", "81559, 40912,", "gpu-busy", WARNING),
@@ -115,6 +117,9 @@ CASES = (
          differ=True),
     Case("no /dev/infiniband in the container", "h100", "host", "devices", "", "rdma-hidden"),
     Case("memlock", "h100", "host", "memlock -1", "memlock 65536", "memlock"),
+    Case("RDMA switched off on one host", "h100", "environment", "NCCL_DEBUG=WARN", "NCCL_IB_DISABLE=1",
+         "rdma-differs"),
+    Case("NCCL_NET=IB without a device", "v100", "environment", "*", "NCCL_NET=IB", "rdma-device"),
     Case("NCCL_IB_HCA of another machine", "h100", "environment", "NCCL_DEBUG=WARN", "NCCL_IB_HCA==ibp12s0,ibp141s0",
          "rdma-device"),
     Case("RoCE without an address", "roce", "infiniband", "0000:0000:0000:0000:0000:ffff:0a0a:0001",
@@ -147,7 +152,6 @@ WELL = (
     ("a second device without a cable", "roce", "infiniband", "mlx5_bond_0/ports/1/link_layer:Ethernet",
      "mlx5_bond_0/ports/1/link_layer:Ethernet\nmlx5_2/ports/1/state:1: DOWN\nmlx5_2/ports/1/link_layer:Ethernet\n"
      "mlx5_2/ports/1/rate:40 Gb/sec (4X QDR)"),
-    ("NCCL told to leave RDMA alone", "h100", "environment", "NCCL_DEBUG=WARN", "NCCL_IB_DISABLE=1"),
     ("a prefix in NCCL_IB_HCA", "h100", "environment", "NCCL_DEBUG=WARN", "NCCL_IB_HCA=mlx5"),
     ("a storage port with RoCE beside InfiniBand", "h100", "infiniband", "mlx5_1/ports/1/link_layer:InfiniBand",
      "mlx5_1/ports/1/link_layer:InfiniBand\nmlx5_9/ports/1/state:1: DOWN\nmlx5_9/ports/1/rate:100 Gb/sec (4X EDR)\n"

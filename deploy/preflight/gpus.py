@@ -133,6 +133,11 @@ def _cuda(host: str, facts: Mapping[str, Any], rows: list[Gpu]) -> Iterator[Find
         text = f"{host}: the GPUs' driver does not start: cuInit ends with {code}"
         yield Finding("gpu-driver", "gpus", (host,), text, seen, NO_CUDA, RELOAD.format(host=host))
     else:
+        named, count = facts["environment"].get("CUDA_VISIBLE_DEVICES", ""), (facts.get("cuda") or {}).get("count")
+        if count and count < len(named.split(",")):
+            text = f"{host}: CUDA_VISIBLE_DEVICES={named}, and CUDA sees {count}: it ends at one that is not there"
+            fix, symptom = "correct CUDA_VISIBLE_DEVICES, or unset it", "`invalid device ordinal`, or fewer ranks"
+            yield Finding("gpu-hidden", "gpus", (host,), text, (), symptom, fix, WARNING)
         yield from cuda.arch(host, facts, [gpu["compute_cap"] for gpu in rows])
 
 

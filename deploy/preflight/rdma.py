@@ -76,8 +76,19 @@ def check(answers: Answers) -> Iterator[Finding]:
     usable = {host: up[host] if answers.facts[host].get("rdma_devices") else [] for host in hosts}
     some = any(usable.values())
     for host in hosts:
+        level = FAULT if some or _setting(answers, host, "NCCL_NET") == "IB" else WARNING
         if every[host] and not usable[host]:
-            yield _none(host, answers.facts[host], every[host], mine[host], asked[host], FAULT if some else WARNING)
+            yield _none(host, answers.facts[host], every[host], mine[host], asked[host], level)
+        elif not every[host] and not some and level == FAULT:
+            text, fix = f"{host}: NCCL_NET=IB, and it has no RDMA device", "unset NCCL_NET there"
+            yield Finding("rdma-device", "interfaces", (host,), text, (), "`Failed to initialize any NET plugin`", fix)
+    off = tuple(host for host in answers.told if host not in hosts)
+    if off and some:
+        text, fix = (
+            f"{listed(off)} has NCCL_IB_DISABLE=1, the others use RDMA",
+            "set it alike on all hosts",
+        )
+        yield Finding("rdma-differs", "interfaces", off, text, (), MISMATCH, fix)
     lacking = tuple(host for host in hosts if not every[host])
     if lacking and some:
         text = f"{listed(lacking)} has no RDMA device, the others do"

@@ -92,6 +92,12 @@ def test_a_log_and_nvidia_smi_mean_the_same_gpu():
     assert gpu_log.bus("00000000:3B:00.0") == gpu_log.bus("0000:3b:00") == "0000:3b:00"
 
 
+def test_rdma_that_is_switched_off_everywhere_may_be_down():
+    down = recorded.changed(recorded.sections("h100"), "infiniband", "state:4: ACTIVE", "state:1: DOWN")
+    off = recorded.changed(recorded.sections("h100"), "environment", "NCCL_DEBUG=WARN", "NCCL_IB_DISABLE=1")
+    assert recorded.judged([recorded.changed(down, "environment", "NCCL_DEBUG=WARN", "NCCL_IB_DISABLE=1"), off]).ok
+
+
 def test_rdma_is_not_looked_at_where_gloo_carries_the_gradients():
     down = recorded.changed(recorded.sections("h100"), "infiniband", "state:4: ACTIVE", "state:1: DOWN")
     hosts = [down, recorded.sections("h100")]
