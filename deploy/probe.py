@@ -9,7 +9,6 @@ import errno
 import heapq
 import json
 import os
-import random
 import selectors
 import socket
 import struct
@@ -51,9 +50,9 @@ def packets(connection):
     if len(info) < 168:
         return {}
     again, sent, rate = struct.unpack("=I", info[100:104])[0], *struct.unpack("=I20xQ", info[136:168])
-    # What the other side got twice had not been lost: packets that overtake each other look like that.
-    again -= min(again, struct.unpack("=I", info[216:220])[0]) if len(info) >= 220 else 0
-    return {"again": again, "sent": sent, "rate": rate}
+    # What the other side got twice had not been lost.
+    twice = struct.unpack("=I", info[216:220])[0] if len(info) >= 220 else 0
+    return {"again": again, "twice": min(again, twice), "sent": sent, "rate": rate}
 
 
 class Answer:

@@ -28,6 +28,7 @@ class Link:
     tries: int = 1
     sent: int = 0
     again: int = 0
+    twice: int = 0
     send_s: float = 0.0
     both_s: float = 0.0
     size: int = 0

@@ -97,6 +97,7 @@ def link(source: str, target: dict[str, Any], result: dict[str, Any]) -> Link:
         tries=result.get("tries", 1),
         sent=result.get("sent", 0),
         again=result.get("again", 0),
+        twice=result.get("twice", 0),
         send_s=result.get("send_s", 0.0),
         both_s=result.get("both_s", 0.0),
         size=target["size"],

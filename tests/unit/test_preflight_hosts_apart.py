@@ -67,3 +67,11 @@ def test_megabytes_that_stop_where_little_gets_through():
     cut = Link("a", "b", "10.0.0.2", 40000, ("long",), "stall-receive", host="b", size=2 << 20)
     verdict = judge(replace(seen, links=(*seen.links, cut)))
     assert (verdict.cause, set(verdict.hosts)) == ("connection-cut", {"a", "b"})
+
+
+@pytest.mark.parametrize(("twice", "causes"), [(0, ["link-loss"]), (40, [])])
+def test_packets_that_overtake_each_other_are_not_lost(twice, causes):
+    seen = answers()
+    links = (replace(one, again=60, twice=twice, sent=600) if "c" in (one.source, one.target) else one
+             for one in seen.links)  # fmt: skip
+    assert [found.cause for found in judge(replace(seen, links=tuple(links))).findings] == causes
