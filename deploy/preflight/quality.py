@@ -28,10 +28,12 @@ def check(answers: Answers) -> Iterator[Finding]:
 
 
 def _loss(answers: Answers) -> Iterator[Finding]:
-    pairs = {
-        ends: _share([link for link in answers.between(*ends) + answers.between(*ends[::-1]) if link.sent])
+    # A long call is made where all was well, and its many packets would hide the few of the others.
+    short = {
+        ends: [one for one in answers.between(*ends) + answers.between(*ends[::-1]) if "long" not in one.kinds]
         for ends in itertools.combinations(answers.told, 2)
     }
+    pairs = {ends: _share([link for link in links if link.sent]) for ends, links in short.items()}
     pair = max(pairs, key=lambda ends: pairs[ends])
     worst = pairs[pair]
     if worst < LOSS_WARN:
