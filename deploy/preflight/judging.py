@@ -91,6 +91,10 @@ EXPLAINS = {
 }
 
 
+# Groups of checks that take two hosts which answer.
+BETWEEN = ("links", "mtu", "clocks")
+
+
 def judge(answers: Answers, more: Iterable[Finding] = ()) -> Verdict:
     """The verdict. `more`: findings from elsewhere (Docker, the proof), judged with the rest."""
     found = [*more, *(finding for check in CHECKS for finding in check(answers))]
@@ -140,6 +144,7 @@ def _outcome(group: str, findings: list[Finding], answers: Answers) -> str:
     levels = [finding.level for finding in findings if finding.group == group]
     if group == "proof" and not levels:
         return ""
-    if group not in ("hosts", "proof") and not answers.told and not levels:
+    nobody = len(answers.told) < (min(2, len(answers.hosts)) if group in BETWEEN else 1)
+    if group not in ("hosts", "proof") and nobody and not levels:
         return UNKNOWN
     return next((level for level in (FAULT, UNKNOWN, WARNING) if level in levels), "ok")

@@ -98,6 +98,13 @@ def test_a_page_of_no_answers_at_all_is_whole():
     assert "Not ready" in page(seen)
 
 
+def test_between_one_host_and_none_nothing_can_be_told_of_links():
+    told, lost = answers(), {host: ("ssh-refused", f"{host}: connection refused") for host in HOSTS[1:]}
+    one = dataclasses.replace(told, facts={"a": told.facts["a"]}, links=(), faults=lost, clocks={})
+    groups = judge(one).groups
+    assert (groups["names"], groups["links"], groups["mtu"], groups["clocks"]) == ("ok", *["could not tell"] * 3)
+
+
 def test_what_a_host_says_stays_text_and_nothing_is_loaded():
     seen = answers(change={"a": {"kernel": NASTY, "software": {"python": NASTY, "torch": NASTY}}})
     seen = dataclasses.replace(seen, faults={"d": ("ssh", NASTY)}, hosts=(*HOSTS, NASTY))
