@@ -12,8 +12,8 @@ MIB, GIB = 1 << 20, 1 << 30
 # gloo needs next to none, NCCL and data loaders with workers do.
 SHM_LEAST, SHM_NCCL, SHM_GOOD, FILES_GOOD = 4 * MIB, 64 * MIB, GIB, 4096
 DISK_LEAST, DISK_GOOD, MEMORY_LEAST, MEMORY_GOOD = 16 * MIB, GIB, 384 * MIB, 2 * GIB
-# torchrun and one rank of two nodes run with 24, and not with 20.
-FILES_LEAST = 24
+# And one for each host. torchrun and one rank of two nodes run with 24 files on the first, with 20 on the other.
+FILES_FIRST, FILES_OTHER = 22, 18
 
 
 def check(answers: Answers) -> Iterator[Finding]:
@@ -24,7 +24,7 @@ def check(answers: Answers) -> Iterator[Finding]:
         yield from _shm(host, has["disk"].get("/dev/shm"), SHM_NCCL if answers.want.backend == "nccl" else SHM_LEAST)
         yield from _disk(host, {path: room for path, room in has["disk"].items() if path != "/dev/shm"})
         yield from _memory(host, has["memory"], answers.want.processes)
-        yield from _limits(host, has)
+        yield from _limits(host, has, len(answers.hosts) + (FILES_FIRST if host == answers.meeting else FILES_OTHER))
 
 
 def _shm(host: str, room: dict[str, int] | None, least: int) -> Iterator[Finding]:
@@ -70,11 +70,11 @@ def _memory(host: str, memory: dict[str, int], processes: int) -> Iterator[Findi
         yield Finding("memory-low", "resources", (host,), text, (), symptom, fix, WARNING)
 
 
-def _limits(host: str, has: dict[str, Any]) -> Iterator[Finding]:
+def _limits(host: str, has: dict[str, Any], files: int) -> Iterator[Finding]:
     soft = has["nofile"][0]
     if 0 <= soft < FILES_GOOD:
         text, fix = f"{host}: only {soft} open files allowed", "docker run --ulimit nofile=1048576"
-        symptom, level = "`Too many open files` with many ranks or workers", WARNING if soft >= FILES_LEAST else "fault"
+        symptom, level = "`Too many open files` with many ranks or workers", WARNING if soft >= files else "fault"
         yield Finding("open-files", "resources", (host,), text, (), symptom, fix, level)
     yield from _quotas(host, has)
     count, most = (has.get("conntrack") or [0, 0]) if len(has.get("conntrack") or []) == 2 else (0, 0)

@@ -75,3 +75,10 @@ def test_packets_that_overtake_each_other_are_not_lost(twice, causes):
     links = (replace(one, again=60, twice=twice, sent=600) if "c" in (one.source, one.target) else one
              for one in seen.links)  # fmt: skip
     assert [found.cause for found in judge(replace(seen, links=tuple(links))).findings] == causes
+
+
+@pytest.mark.parametrize(("host", "files", "cause"), [("a", 24, "open-files"), ("a", 25, ""), ("c", 20, "open-files"),
+                                                      ("c", 21, "")])  # fmt: skip
+def test_the_first_host_needs_more_open_files_than_the_others(host, files, cause):
+    has = {**facts(HOSTS.index(host))["resources"], "nofile": [files, files]}
+    assert judge(answers(change={host: {"resources": has}})).cause == cause
