@@ -39,7 +39,7 @@ Measured in the fault laboratory (`tests/lab/`: hosts as network namespaces, rea
 `make bench-preflight`; do not edit by hand. What torchrun really does under each fault is in `tests/lab/truth.json`,
 made by `python -m benchmarks.preflight_truth`: torch 2.13 on CPU with gloo, an `all_reduce` of 4 MB on 2 or
 more hosts, 15 s patience instead of 60 s and 30 min, ended after 50 s. **Where torchrun trains fine, an alarm is our
-error**, whatever was broken. Every fault is tried on 2 and on 3 hosts, some on 4 and on 5; on which of them differs.
+error**, whatever was broken. Faults are tried on 2 and on 3 hosts, those written later on 2 to 5; on which differs.
 """
 
 
