@@ -169,7 +169,7 @@ def _recorded(trials):
         "**No GPU and no RDMA device was asked.** `tests/unit/recordings/` has what nvidia-smi, the driver, sysfs and",
         "the kernel's log say, in their documented forms; each fault is one change of a recording, judged on 2 and on",
         "3 hosts (`tests/recorded.py`). Whether NCCL would fail so is read in its documentation, not measured.", "",
-        *_figures(trials, "odd, and well"), "",
+        *_figures(trials, "where it is only odd, and well"), "",
         "Command: `python -m benchmarks.preflight_rack --recorded`", "", *_table(trials), ""])  # fmt: skip
 
 

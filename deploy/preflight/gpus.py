@@ -98,7 +98,7 @@ def _driver(host: str, facts: Mapping[str, Any], rows: list[Gpu]) -> Iterator[Fi
     elif said.get("devices") and code != 0:
         fix = "install nvidia-container-toolkit, docker run --gpus all"
         yield broken("gpu-runtime", "has GPUs, but no nvidia-smi where training runs", fix)
-    elif rows and driver == {}:
+    elif rows and driver == {} and facts.get("container"):
         fix = "docker run --env NVIDIA_DRIVER_CAPABILITIES=compute,utility (in cluster.toml: [job.environment])"
         yield broken("gpu-runtime", "has GPUs, but no libcuda.so.1 where training runs", fix)
     elif rows:
