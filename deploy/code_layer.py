@@ -14,8 +14,8 @@ from pathlib import Path
 
 from deploy import engine_images
 from deploy.errors import DeployError, UsageError
+from deploy.facts import amount
 from deploy.image import WORKSPACE
-from deploy.sending import amount
 
 MOST = 256 << 20  # bytes; more than that is data, which belongs into a mount
 # When there is no .dockerignore: what is made from the rest, and nobody wants on another machine.

@@ -9,9 +9,10 @@ import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from deploy import code_layer, deploy_options, deploy_plan, engine_images, host_lock, host_observe, lines, transfer
+from deploy import code_layer, deploy_options, deploy_plan, engine_images, host_lock, host_observe, transfer
 from deploy.deploy_options import Options
 from deploy.errors import DONE, DeployError, UsageError
+from deploy.facts import amount
 from deploy.host_facts import HostFacts
 from deploy.inventory import Cluster
 from deploy.report import Report
@@ -53,7 +54,7 @@ def bring(
     with report.pushing([session.host.name for session in sessions]) as tell:
         pushed = transfer.push(sessions, base, folder, tag, tell, proven=proven).all()
     for host, what in pushed.items():
-        size = lines.size(what.sent_bytes) if what.sent_bytes else "nothing"
+        size = amount(what.sent_bytes) if what.sent_bytes else "nothing"
         report.note(f"{host}: {size} sent ({what.why})")
         report.data({"kind": "pushed", "host": host, "image": tag, "bytes": what.sent_bytes, "why": what.why})
 

@@ -5,7 +5,6 @@ Rank 0 reads and writes checkpoints, on the first host, in its run folder: a run
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,7 +15,7 @@ from deploy import deploy_spec, host_commands, launch, record
 from deploy.deploy_options import Options
 from deploy.ending import Result
 from deploy.errors import DeployError, UsageError
-from deploy.host_facts import HostFacts
+from deploy.host_facts import HostFacts, json_object
 from deploy.session import Session, on_all
 
 # What the trainer was told for one start only.
@@ -61,7 +60,7 @@ def choose(asked: str, sessions: Sequence[Session], facts: Mapping[str, HostFact
     # Started from another machine: what it was told stands beside its checkpoints.
     done = sessions[0].run(["cat", "--", f"{sessions[0].home}/runs/{run}/config.json"], check=False)
     newest = max(kept[run].t for kept in found.values() if run in kept)
-    return Resumed(run, arguments_of(_config(done.out)), newest)
+    return Resumed(run, arguments_of(json_object(done.out)), newest)
 
 
 def pick(asked: str, found: Mapping[str, Mapping[str, Kept]], runs: frozenset[str]) -> str:
@@ -147,14 +146,6 @@ def hinted(result: Result, run_dir: Path, saved: bool, lost: Sequence[str] = ())
 def placed(text: str, run: str, host: str) -> str:
     """A path in a node's container as it is found on its host."""
     return text.replace(deploy_spec.RUN_IN_CONTAINER, f"{host}:~/.muster/runs/{run}")
-
-
-def _config(text: str) -> dict[str, Any]:
-    try:
-        value = json.loads(text)
-    except ValueError:
-        return {}
-    return value if isinstance(value, dict) else {}
 
 
 def _kept(session: Session) -> dict[str, Kept]:

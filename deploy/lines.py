@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from deploy.ending import Result
 from deploy.errors import DeployError
-from deploy.facts import RunFacts
+from deploy.facts import RunFacts, amount
 from deploy.progress import RankView, State
 from deploy.spec import DEFAULT_RECIPE
 
@@ -34,16 +34,6 @@ def clock(seconds: float) -> str:
     whole = max(0, round(seconds))
     hours, minutes = whole // 3600, whole % 3600 // 60
     return f"{hours}:{minutes:02d}:{whole % 60:02d}" if hours else f"{minutes}:{whole % 60:02d}"
-
-
-def size(number: int) -> str:
-    """Bytes for people: 980 kB, 1.2 GB (powers of 1000)."""
-    amount = float(number)
-    for unit in ("B", "kB", "MB"):
-        if amount < 1000:
-            return f"{amount:.0f} {unit}"
-        amount /= 1000
-    return f"{amount:.1f} GB"
 
 
 def headline(names: Sequence[str], state: State, recipe: str, why: str) -> list[str]:
@@ -135,7 +125,7 @@ def run_cells(row: RunFacts) -> list[str]:
         f"{100 * row.accuracy:.1f} %" if row.accuracy is not None else "",
         f"step {row.step}" if row.step is not None else "",
         f"{row.seconds:.1f} s" if row.seconds is not None else "",
-        size(row.bytes),
+        amount(row.bytes),
     ]
 
 

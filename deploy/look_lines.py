@@ -10,10 +10,10 @@ from typing import Any
 
 from deploy import host_status
 from deploy.errors import DeployError
-from deploy.facts import ended_how
+from deploy.facts import amount, ended_how
 from deploy.gpu_facts import Gpus, GpuUse
 from deploy.host_status import HostRun, HostStatus, NodeStatus
-from deploy.lines import clock, size
+from deploy.lines import clock
 
 STATUS_HEAD = ("host", "run", "state", "step", "rate", "GPU", "last line")
 RUNS_HEAD = ("run", "state", "hosts", "checkpoint", "size", "last change")
@@ -69,7 +69,7 @@ def run_rows(found: Mapping[str, Sequence[HostRun]]) -> list[tuple[str, ...]]:
     for value in run_values(found):
         step = "" if value["checkpoint"] is None else f"step {value['checkpoint']}"
         day = time.strftime("%Y-%m-%d %H:%M", time.localtime(value["changed"])) if value["changed"] else ""
-        rows.append((value["run"], value["state"], ", ".join(value["hosts"]), step, size(value["bytes"]), day))
+        rows.append((value["run"], value["state"], ", ".join(value["hosts"]), step, amount(value["bytes"]), day))
     return rows
 
 

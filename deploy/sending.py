@@ -6,7 +6,6 @@ together with every layer below it, on both image stores.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +13,8 @@ from itertools import takewhile
 from typing import Any
 
 from deploy.errors import DeployError
+from deploy.facts import amount
+from deploy.host_facts import json_object
 from deploy.image import MARK, TOP, Image
 from deploy.packing import GZIP, PLAIN, ZSTD, Codec
 
@@ -59,7 +60,7 @@ def parse_store(said: str) -> Store:
 
     Raises DeployError when the engine's own line is missing.
     """
-    lines = [_object(line) for line in said.splitlines()]
+    lines = [json_object(line) for line in said.splitlines()]
     about = next((line for line in lines if line.get("version")), None)
     if not about:
         raise DeployError("the Docker engine did not say what it is", "log in there and try: docker info")
@@ -77,7 +78,7 @@ def parse_store(said: str) -> Store:
 
 def parse_image(line: str) -> Held:
     """Read the line that `commands.try_image` shows of an image."""
-    return _held({"id": "", "layers": [], **_object(line)})
+    return _held({"id": "", "layers": [], **json_object(line)})
 
 
 def plan_push(image: Image, store: Store) -> Sending:
@@ -132,14 +133,6 @@ def check_space(store: Store, sizes: Sequence[int]) -> None:
         )
 
 
-def amount(size: float) -> str:
-    """Bytes in the unit that suits them: `1.2 GB`, `340 kB`."""
-    for unit, scale, form in (("GB", 1e9, ".1f"), ("MB", 1e6, ".1f" if size < 1e7 else ".0f")):
-        if size >= scale:
-            return f"{size / scale:{form}} {unit}"
-    return f"{size / 1e3:.0f} kB" if size >= 1e3 else f"{size:.0f} B"
-
-
 def pace(sent: int, total: int, seconds: float) -> str:
     """How a transfer goes: `312 MB of 450 MB, 24 MB/s, 6 s left`."""
     said = f"{amount(sent)} of {amount(total)}"
@@ -163,11 +156,3 @@ def _held(line: Mapping[str, Any]) -> Held:
     labels, layers = line.get("labels") or {}, tuple(line["layers"] or ())
     ours = bool(layers) and labels.get(TOP) == layers[-1]
     return Held(str(line["id"]), tuple(line.get("tags") or ()), layers, str(labels.get(MARK, "")) if ours else "")
-
-
-def _object(line: str) -> dict[str, Any]:
-    try:
-        value = json.loads(line)
-    except ValueError:
-        return {}
-    return value if isinstance(value, dict) else {}

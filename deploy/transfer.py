@@ -15,13 +15,13 @@ from pathlib import Path
 from deploy import audit, code_layer, commands, engine_images
 from deploy.archive import Archive, archive
 from deploy.errors import DeployError
+from deploy.facts import amount
 from deploy.image import Base, Image, base_of, digest, run_image
 from deploy.layer_cache import LayerCache, default_folder
 from deploy.results import Results
 from deploy.sending import (
     Sending,
     Store,
-    amount,
     check_space,
     codec_for,
     everything,

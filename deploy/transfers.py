@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from deploy.sending import amount, pace
+from deploy.facts import amount
+from deploy.sending import pace
 
 _TELLING = 64 << 10  # bytes; a rate from fewer is none
 

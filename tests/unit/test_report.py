@@ -192,7 +192,7 @@ def test_runs_are_listed_in_columns() -> None:
         [RunFacts("a-digits", "done", 0.989, 600, 21.4, 3_200_000), RunFacts("b", "unfinished", None, None, None, 12)]
     )
     first, second = text(out).splitlines()
-    assert first.split() == ["a-digits", "done", "98.9", "%", "step", "600", "21.4", "s", "3", "MB"]
+    assert first.split() == ["a-digits", "done", "98.9", "%", "step", "600", "21.4", "s", "3.2", "MB"]
     assert second.split() == ["b", "unfinished", "12", "B"]
 
 
