@@ -70,7 +70,7 @@ def with_script(words: Sequence[str]) -> list[str]:
         raise UsageError("only deploy takes a script after --", _EXAMPLE)
     if any(word == "--run" or word.startswith("--run=") for word in options):
         raise UsageError("a script after -- and --run beside it", f"one of the two: {_EXAMPLE}")
-    if not script:
+    if not script or script == ["-m"]:
         raise UsageError("no script after --", _EXAMPLE)
     return [*options, f"--run={shlex.join(script)}"]
 

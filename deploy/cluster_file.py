@@ -91,6 +91,8 @@ def read(path: Path) -> Table:
     try:
         text = path.read_bytes().decode()
         data = tomllib.loads(text)
+    except RecursionError as fault:
+        raise UsageError(f"{path}: tables within tables without end", "each host is a table: [[hosts]]") from fault
     except OSError as fault:
         raise UsageError(f"{path}: cannot be read: {fault.strerror}") from fault
     except UnicodeDecodeError as fault:

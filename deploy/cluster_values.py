@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import posixpath
 import re
 from collections.abc import Callable
@@ -15,8 +16,9 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 SIZE = re.compile(r"[1-9]\d*[bkmg]?")
 # No dash first: it would be an option to ssh or docker.
 _WORD = re.compile(r"[^\s,-][^\s,]*")
-_PATH = re.compile(r"/[^\x00-\x1f]*")
-_TAKEN = ("/", "/muster/run")
+_PATH = re.compile(r"/[^\x00-\x1f\ud800-\udfff]*")
+# The image's root; its trainer and the run's folder.
+_TAKEN = re.compile(r"/|/muster(/.*)?")
 
 
 class Mount(NamedTuple):
@@ -68,14 +70,19 @@ def processes(value: Any) -> Literal["auto"] | int | None:
 
 def scalar(value: Any) -> str | None:
     """A variable's value: a string, or a number as the file writes it. A bool is unclear: `true`, `True` or `1`?"""
-    if isinstance(value, str) and "\0" not in value and "\n" not in value:
+    if isinstance(value, str) and is_text(value) and "\n" not in value:
         return value
     return str(value) if type(value) in (int, float) else None
 
 
+def is_text(value: str) -> bool:
+    """Whether UTF-8 can hold it, and a command line."""
+    return "\0" not in value and not any("\ud800" <= letter <= "\udfff" for letter in value)
+
+
 def path_from(folder: Path) -> Callable[[Any], Path | None]:
-    """A path, a relative one seen from `folder`."""
-    return lambda value: folder / Path(value).expanduser() if isinstance(value, str) and value else None
+    """A path, a relative one seen from `folder`; `~` is a home where there is such a user."""
+    return lambda value: folder / os.path.expanduser(value) if isinstance(value, str) and value else None
 
 
 def mount(value: Any) -> Mount | None:
@@ -85,7 +92,7 @@ def mount(value: Any) -> Mount | None:
     if len(parts) != 2 or mode not in ("ro", "rw") or not all(map(_PATH.fullmatch, parts)):
         return None
     target = posixpath.normpath(parts[1])
-    return None if target in _TAKEN else Mount(parts[0], target, mode == "ro")
+    return None if _TAKEN.fullmatch(target) else Mount(parts[0], target, mode == "ro")
 
 
 def secret_from(folder: Path) -> Callable[[Any], Secret | None]:

@@ -16,6 +16,7 @@ from deploy import (
     deploy_actions,
     deploy_plan,
     deploy_resume,
+    deploy_spec,
     deploy_watch,
     host_lock,
     host_observe,
@@ -57,7 +58,9 @@ def attach(options: Options, report: Report) -> int:
         first = min(nodes.values(), key=lambda node: node.place)
         record_there = record.read_json(run_dir / "record.json")
         arguments = tuple(record_there.get("arguments") or first.command.split())
-        script = first.command.split(" ")[0].endswith(".py") if not record_there else bool(record_there.get("script"))
+        # The trainer's own words are all options.
+        own = not first.command or first.command.startswith("--")
+        script = bool(record_there.get("script")) if record_there else not own
         run_dir.mkdir(parents=True, exist_ok=True)
         names = {host: node.node for host, node in sorted(nodes.items(), key=lambda pair: pair[1].place)}
         followed = Followed(run_dir, names, script, arguments)
@@ -91,7 +94,7 @@ def to_the_end(followed: Followed, sessions: Sequence[Session], report: Report, 
     run_dir = followed.run_dir
     follower = watch.Follower(run_dir, from_start=not followed.resumed)
     ground = deploy_watch.HostsGround(sessions, followed.nodes, run_dir, followed.script, report.warn)
-    what = followed.said[0] if followed.script else spec.recipe_name(followed.said)
+    what = deploy_spec.script_name(followed.said) if followed.script else spec.recipe_name(followed.said)
     try:
         with report.following(state, what, f"{len(followed.nodes)} hosts") as tell:
             result = watch.follow(ground, follower, state, tell, stopping.requests)

@@ -37,6 +37,8 @@ from deploy.report import Report
 from deploy.session import Session, open_all
 from deploy.stopping import Stopping
 
+_LONGEST_NAME = 100
+
 
 @dataclass(frozen=True)
 class _Order:
@@ -210,10 +212,12 @@ def _run_folder(name: str, work: Work, taken: frozenset[str]) -> Path:
             raise UsageError(f"--name {name}: is there already", "a new one for each run")
         folder.mkdir(parents=True)
         return folder
-    named = next((word for word in work.script if not word.startswith("-")), "")
-    return record.make_folder(launch.RUNS, ("--recipe", named) if named else work.arguments, time.time(), taken)
+    said = ("--recipe", deploy_spec.script_name(work.script)) if work.script else work.arguments
+    return record.make_folder(launch.RUNS, said, time.time(), taken)
 
 
 def _refuse_name(name: str) -> None:
-    if name and deploy_spec.node_name(name) != name:
-        raise UsageError(f"--name {name}: cannot name a container", "letters, digits, . _ and -")
+    if name and (deploy_spec.node_name(name) != name or len(name) > _LONGEST_NAME):
+        raise UsageError(
+            f"--name {name}: cannot name a container", f"{_LONGEST_NAME} letters, digits, . _ and - at most"
+        )

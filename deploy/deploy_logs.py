@@ -7,6 +7,7 @@ read the engine forgets the oldest, which is told: it keeps the last 100 MB (dep
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -40,7 +41,7 @@ def logs(cluster: Cluster, choice: Choice, report: Report) -> int:
 
     Raises DeployError with every host that does not answer, UsageError for a run or a rank that is not there.
     """
-    if choice.rank and not choice.rank.isdigit():
+    if choice.rank and not re.fullmatch(r"[0-9]{1,9}", choice.rank):
         raise UsageError(f"--rank {choice.rank}: not a number", "ranks count from 0")
     with open_all(cluster.hosts) as opened:
         sessions = opened.all()

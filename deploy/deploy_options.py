@@ -55,6 +55,8 @@ class Options:
         """
         path = Path(self.cluster) if self.cluster else Path("cluster.toml")
         cluster = inventory.load(self.hosts, path if self.cluster or (not self.hosts and path.is_file()) else None)
+        for name in frozenset(cluster.job.environment).union(*(host.environment for host in cluster.hosts)):
+            _refuse_ours(name, "cluster.toml: environment:")
         mounts = tuple(_mount(text) for text in self.mounts)
         job, said = self._job(cluster.job), {mount.target for mount in mounts}
         hosts = tuple(replace(host, mounts=_without(said, host.mounts)) for host in cluster.hosts)
@@ -73,9 +75,11 @@ class Options:
         script = self.script()
         folder = Path(self.folder) if self.folder else cluster.job.folder or (Path() if script else None)
         first = script[0] if script else ""
-        if folder and not folder.is_dir():
+        if folder and not os.path.isdir(folder):
             raise UsageError(f"--folder {self.folder}: no such folder", "name the folder that holds your script")
-        if folder and first and not first.startswith("-") and not (folder / first).is_file():
+        if folder and first == "-m":
+            _refuse_module(script[1] if len(script) > 1 else "", folder)
+        elif folder and first and not first.startswith("-") and not (folder / first).is_file():
             raise UsageError(f"--run {first}: no such file in {folder.resolve()}", "name it as seen from --folder")
         return folder
 
@@ -98,8 +102,7 @@ def environment_of(options: Options) -> dict[str, str]:
         name, equals, value = text.partition("=")
         if not equals or not values.VARIABLE.fullmatch(name):
             raise UsageError(f"--env {name if equals else text}: not NAME=VALUE", "--env LOG_LEVEL=debug --env A=1,B=2")
-        if _OURS.fullmatch(name):
-            raise UsageError(f"--env {name}: decided for each node by the plan", "see it with: fab deploy --dry-run")
+        _refuse_ours(name, "--env")
         if values.scalar(value) is None:
             raise UsageError(f"--env {name}: a variable of several lines cannot be passed on", "put it in a file")
         found[name] = value
@@ -110,6 +113,7 @@ def secrets_of(cluster: Cluster) -> dict[str, str]:
     """The values of the job's secrets. Raises UsageError by name, never by value, for those that are nowhere."""
     found = {}
     for secret in cluster.job.secrets:
+        _refuse_ours(secret.name, "secret")
         try:
             value = secret.file.read_text().strip() if secret.file else os.environ[secret.name]
         except (OSError, KeyError, UnicodeDecodeError) as fault:
@@ -151,17 +155,32 @@ def tag_of(base: str, folder: Path | None) -> str:
     return f"muster-{slug(folder.resolve().name if folder else base)}:latest"
 
 
+def _refuse_ours(name: str, where: str) -> None:
+    if _OURS.fullmatch(name):
+        raise UsageError(f"{where} {name}: decided for each node by the plan", "see it with: fab deploy --dry-run")
+
+
 def _secret(text: str) -> Secret:
     name, equals, file = text.partition("=")
     if not values.VARIABLE.fullmatch(name):
         raise UsageError("--secret: not the name of a variable", "--secret NAME, or --secret NAME=FILE")
     # What stands behind the = is not shown: it may be the secret itself.
-    if equals and not Path(file).expanduser().is_file():
+    if equals and not os.path.isfile(os.path.expanduser(file)):
         raise UsageError(
             f"--secret {name}=...: what stands behind the = is no file; a value never stands there",
             f"export {name}=... in this shell, then: --secret {name}",
         )
-    return Secret(name, Path(file).expanduser() if equals else None)
+    return Secret(name, Path(os.path.expanduser(file)) if equals else None)
+
+
+def _refuse_module(name: str, folder: Path) -> None:
+    """A module whose package is not in the folder may be one of the image's own."""
+    path, top = str(folder / name.replace(".", "/")), folder / name.split(".")[0]
+    there = os.path.isfile(f"{path}.py") or os.path.isfile(f"{path}/__main__.py")
+    named = all(part.isidentifier() for part in name.split("."))
+    if not named or (not there and (os.path.isdir(top) or os.path.isfile(f"{top}.py"))):
+        what = f"no such module in {folder.resolve()}" if name else "no module is named"
+        raise UsageError(f"--run -m {name}: {what}".replace("  ", " "), "-m pkg.train is the file pkg/train.py there")
 
 
 def _mount(text: str) -> Mount:
@@ -175,7 +194,7 @@ def _without(targets: Set[str], mounts: Sequence[Mount]) -> tuple[Mount, ...]:
 
 
 def _processes(text: str) -> Literal["auto"] | int:
-    found = values.processes(int(text) if text.isdigit() else text)
+    found = values.processes(int(text) if re.fullmatch(r"[0-9]{1,4}", text) else text)
     if found is None:
         raise UsageError(f"--nproc {text}: neither auto nor a number from 1 to 1024", "auto: as many as GPUs, or one")
     return found
@@ -183,6 +202,8 @@ def _processes(text: str) -> Literal["auto"] | int:
 
 def _words(option: str, text: str) -> tuple[str, ...]:
     try:
+        if not values.is_text(text):
+            raise ValueError("a letter that no command line can hold")
         return tuple(shlex.split(text))
     except ValueError as fault:
         raise UsageError(f"{option} {text}: {fault}", "quote as in a shell") from fault

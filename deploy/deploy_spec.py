@@ -115,6 +115,11 @@ def node_name(host: str) -> str:
     return re.sub(r"[^A-Za-z0-9_.-]", "-", host).lstrip(".") or "host"
 
 
+def script_name(words: Sequence[str]) -> str:
+    """What a script's command starts: train.py, or pkg.train behind -m."""
+    return next((word for word in words if not word.startswith("-")), "the script")
+
+
 def container_name(run_id: str) -> str:
     """The container's name on every host: one node of a run a host."""
     return f"muster-{run_id}"
@@ -134,7 +139,7 @@ def restarts(work: Work, environment: Mapping[str, str]) -> int:
     if not work.script:
         return RESTARTS
     asked = environment.get("PET_MAX_RESTARTS", "0")
-    return int(asked) if asked.isdigit() else 0
+    return int(asked) if re.fullmatch(r"[0-9]{1,9}", asked) else 0
 
 
 def gpu_options(host: Host, facts: HostFacts) -> tuple[str, ...]:

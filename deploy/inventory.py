@@ -5,6 +5,7 @@ What stands here is what the user wrote. What the user's SSH settings make of it
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,7 +23,7 @@ _DESTINATION = re.compile(
     r"(?:(?P<user>[^@\s]+)@)?(?:\[(?P<six>[0-9A-Fa-f:.%\w]+)\]|(?P<host>[^@:\s\[\]]+))(?::(?P<port>\d+))?"
 )
 _BARE_SIX = re.compile(r"(?:(?P<user>[^@\s]+)@)?(?P<six>[0-9A-Fa-f.]*:[0-9A-Fa-f.]*:[0-9A-Fa-f:.]*(?:%\w+)?)")
-MOUNT = '"/source:/target" or "/source:/target:ro", absolute paths both, the target not / nor /muster/run'
+MOUNT = '"/source:/target" or "/source:/target:ro", absolute paths both, the target not / nor in /muster'
 _SECRET = '"NAME" or { name = "NAME", file = "path" }; a value never stands here'
 _EXAMPLE = "write --hosts user@a:port,b; user and port may be left out"
 
@@ -157,7 +158,7 @@ def _destination(text: str) -> Host:
     found = _BARE_SIX.fullmatch(text) or _DESTINATION.fullmatch(text)
     parts = found.groupdict() if found else {}
     address, port = parts.get("six") or parts.get("host") or "", int(parts.get("port") or 0)
-    if not address or address.startswith("-") or (parts.get("user") or "").startswith("-"):
+    if not address.isprintable() or not address or address.startswith("-") or (parts.get("user") or "").startswith("-"):
         raise UsageError(f"--hosts: {text!r} is not a host", _EXAMPLE)
     if parts.get("port") and not 0 < port < 65536:
         raise UsageError(f"--hosts: {text!r}: port {port} is not between 1 and 65535", _EXAMPLE)
@@ -199,9 +200,9 @@ def _job(table: Table) -> Job:
     table.done()
     if job.image and job.dockerfile:
         table.refuse("an image is named as well", "keep one of image and dockerfile", "dockerfile")
-    if job.dockerfile and not job.dockerfile.is_file():
+    if job.dockerfile and not os.path.isfile(job.dockerfile):
         table.refuse(f"there is no file {job.dockerfile}", "", "dockerfile")
-    if job.folder and not job.folder.is_dir():
+    if job.folder and not os.path.isdir(job.folder):
         table.refuse(f"there is no folder {job.folder}", "", "folder")
     return job
 

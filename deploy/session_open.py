@@ -166,7 +166,7 @@ def attempt(where: Where, connection: Connection, policy: MissingHostKeyPolicy, 
             return
         except BaseException as failed:
             abandon(connection)
-            if not isinstance(failed, SSHException | OSError | EOFError):
+            if not isinstance(failed, SSHException | OSError | EOFError | UnicodeError):
                 raise
             kind, detail = _classify(failed, time.monotonic() - began >= 0.9 * limit)
             if kind != "dropped" or number == TRIES:

@@ -17,6 +17,21 @@ def test_a_users_own_script_runs_on_all_hosts_and_leaves_no_container(control):
     waiting.until(lambda: not control.traces(), "the hosts to be clean")
 
 
+def test_a_module_of_a_package_runs_with_its_neighbours_and_is_known_to_attach(control, tmp_path):
+    package = tmp_path / "pkg"
+    package.mkdir()
+    (package / "words.py").write_text("WORD = 'from the package'\n")
+    (package / "train.py").write_text("import sys\nfrom pkg.words import WORD\nprint(WORD, sys.argv[1:], flush=True)\n")
+    done = control.deploy("--folder", str(tmp_path), "--run", "-m pkg.train --lr 3e-4", "--detach")
+    assert done.returncode == 0, done.stderr
+    (control.dir / "record.json").unlink()  # as from another machine
+    attached = control.fab("attach", "--run", control.run)
+    assert attached.returncode == 0, attached.stderr
+    assert "   pkg.train   " in attached.stderr
+    for host in control.hosts:
+        assert "from the package ['--lr', '3e-4']" in (control.dir / "logs" / f"{host}.log").read_text()
+
+
 def test_ctrl_c_stops_all_hosts_with_a_checkpoint_that_fetch_brings_home(control):
     fab = control.start("--args", "--steps 100000")
     waiting.until(lambda: control.step() >= 10, "steps to come home", 120)

@@ -51,10 +51,11 @@ def deaf():
         opened.close()
 
 
-def test_a_name_that_does_not_resolve(client, refusal):
-    fault = refusal(Host("gpu-a", "no-such-host.invalid"))
+@pytest.mark.parametrize("name", ["no-such-host.invalid", "gpu..lab", "x" * 300])
+def test_a_name_that_does_not_resolve(client, refusal, name):
+    fault = refusal(Host("gpu-a", name))
     assert fault.kind == "resolve"
-    assert fault.message == "gpu-a: the name no-such-host.invalid does not resolve"
+    assert fault.message == f"gpu-a: the name {name} does not resolve"
     assert "ssh -G gpu-a" in fault.hint
 
 

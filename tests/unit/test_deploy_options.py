@@ -15,6 +15,13 @@ def environment(*given):
     return environment_of(Options(environment=given))
 
 
+def modules(folder):
+    """A package that can be run, one that cannot, and a module alone."""
+    for path in ("pkg/__main__.py", "pkg/train.py", "bare/__init__.py", "alone.py"):
+        (folder / path).parent.mkdir(exist_ok=True)
+        (folder / path).write_text("")
+
+
 def asked(**words):
     """Options for one host, as the command line makes them."""
     return Options(hosts="a", **words)
@@ -25,7 +32,7 @@ def test_variables_come_one_by_one_or_with_commas_and_a_value_may_hold_commas():
     assert environment("FLAGS=--a=1,--b=2") == {"FLAGS": "--a=1,--b=2"}
 
 
-@pytest.mark.parametrize("given", ["A", "1A=2", "=2", "A B=1", "A=1\nB=2"])
+@pytest.mark.parametrize("given", ["A", "1A=2", "=2", "A B=1", "A=1\nB=2", "A=\udcff"])
 def test_what_is_no_variable_is_refused_by_name(given):
     with pytest.raises(UsageError, match="--env"):
         environment(given)
@@ -35,6 +42,14 @@ def test_what_is_no_variable_is_refused_by_name(given):
 def test_what_the_plan_decides_is_not_to_be_set(name):
     with pytest.raises(UsageError, match=name):
         environment(f"{name}=1")
+
+
+@pytest.mark.parametrize("table", ["[job]", "[[hosts]]\nname = 'b'"])
+def test_nor_in_the_file(tmp_path, table):
+    path = tmp_path / "cluster.toml"
+    path.write_text(f"[[hosts]]\nname = 'a'\n{table}\nenvironment = {{ PET_NNODES = 3 }}\n")
+    with pytest.raises(UsageError, match="PET_NNODES: decided for each node"):
+        Options(cluster=str(path)).load()
 
 
 def test_what_torchrun_leaves_to_the_user_may_be_set():
@@ -50,8 +65,17 @@ def test_a_secret_comes_from_this_shell_or_from_a_file(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize(
     ("given", "value"),
-    [("HUSH", None), ("HUSH", ""), ("HUSH", "two\nlines"), (f"HUSH={VALUE}", None), (f"H USH={VALUE}", None)],
-    ids=["not set", "empty", "two lines", "a value", "no name"],
+    [
+        ("HUSH", None),
+        ("HUSH", ""),
+        ("HUSH", "two\nlines"),
+        (f"HUSH={VALUE}", None),
+        (f"H USH={VALUE}", None),
+        (f"HUSH=~nobody/{VALUE}", None),
+        (f"HUSH={VALUE * 500}", None),
+        ("MUSTER_NODE", "a"),
+    ],
+    ids=["not set", "empty", "two lines", "a value", "no name", "no such user", "no possible file", "the plan's"],
 )
 def test_a_secret_that_cannot_be_had_is_named_and_never_shown(monkeypatch, given, value):
     monkeypatch.delenv("HUSH", raising=False)
@@ -80,7 +104,9 @@ def test_an_ordinary_command_is_not_taken_for_a_secret(monkeypatch):
     refuse_open_secrets(asked(run="train.py --lr 1", environment=("A=1",)), {})
 
 
-@pytest.mark.parametrize("text", ["/a", "a:/b", "/a:b", "/a:/b:rx", "/a:/", "/a:/muster/run/", "/a:/b,/c:/d", ""])
+@pytest.mark.parametrize(
+    "text", ["/a", "a:/b", "/a:b", "/a:/b:rx", "/a:/", "/a:/muster/run/", "/a:/muster", "/\udcff:/a", "/a:/b,/c:/d", ""]
+)
 def test_what_is_no_mount_is_refused_with_an_example(text):
     with pytest.raises(UsageError, match=f"--mount {re.escape(text)}: not ") as refused:
         asked(mounts=(text,)).load()
@@ -96,7 +122,7 @@ def test_a_mount_goes_before_those_of_the_file_at_the_same_place(tmp_path):
     assert made.hosts[0].mounts == (Mount("/scratch", "/scratch", False),)
 
 
-@pytest.mark.parametrize("text", ["zero", "0", "-1", "1025", "1.5"])
+@pytest.mark.parametrize("text", ["zero", "0", "-1", "1025", "1.5", "²", "9" * 5000])
 def test_a_number_of_processes_that_makes_no_sense_is_refused(text):
     with pytest.raises(UsageError, match="--nproc"):
         asked(processes=text).load()
@@ -135,6 +161,21 @@ def test_the_script_must_be_in_the_folder(tmp_path):
         asked(run="trian.py", folder=str(tmp_path)).code(asked().load())
     with pytest.raises(UsageError, match="no such folder"):
         asked(run="train.py", folder=str(tmp_path / "none")).code(asked().load())
+    with pytest.raises(UsageError, match="no such folder"):
+        asked(run="train.py", folder="x" * 300).code(asked().load())
+
+
+@pytest.mark.parametrize("name", ["pkg.train", "pkg", "alone", "of_the_image.train"])
+def test_a_module_is_in_the_folder_or_the_images_own(tmp_path, name):
+    modules(tmp_path)
+    assert asked(run=f"-m {name} --lr 1", folder=str(tmp_path)).code(asked().load()) == tmp_path
+
+
+@pytest.mark.parametrize("name", ["pkg.trian", "pkg.train.more", "bare", "alone.more", "..", "/etc", ""])
+def test_a_module_that_is_not_in_its_package_is_refused(tmp_path, name):
+    modules(tmp_path)
+    with pytest.raises(UsageError, match=rf"--run -m ?{name}: no "):
+        asked(run=f"-m {name}", folder=str(tmp_path)).code(asked().load())
 
 
 @pytest.mark.parametrize(
@@ -149,3 +190,5 @@ def test_quotes_are_those_of_a_shell():
     assert asked(run="train.py --name 'two words'").script() == ("train.py", "--name", "two words")
     with pytest.raises(UsageError, match="No closing quotation"):
         asked(run="train.py 'oops").script()
+    with pytest.raises(UsageError, match="no command line can hold"):
+        asked(run="train.py \udcff").script()
