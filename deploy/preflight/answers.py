@@ -33,6 +33,7 @@ class Link:
     both_s: float = 0.0
     size: int = 0
     rate: int = 0
+    trip_ms: float = 0.0
 
     @property
     def ok(self) -> bool:

@@ -64,12 +64,15 @@ def _loss(answers: Answers) -> Iterator[Finding]:
 
 
 def round_trips(answers: Answers) -> dict[frozenset[str], float]:
-    """Milliseconds from a call to its answer, the best of each two hosts; a payload there and back takes longer."""
+    """Milliseconds there and back, the best of each two hosts: by the kernel, else from a call to its answer, which
+
+    no payload there and back takes less than.
+    """
     best: dict[frozenset[str], float] = {}
     for link in answers.links:
         if link.ms and link.source != link.target:
             ends = frozenset((link.source, link.target))
-            taken = min(link.ms, 1000 * link.both_s or link.ms)
+            taken = link.trip_ms or min(link.ms, 1000 * link.both_s or link.ms)
             best[ends] = min(taken, best.get(ends, taken))
     return best
 

@@ -102,6 +102,7 @@ def link(source: str, target: dict[str, Any], result: dict[str, Any]) -> Link:
         both_s=result.get("both_s", 0.0),
         size=target["size"],
         rate=result.get("rate", 0),
+        trip_ms=result.get("trip_ms", 0.0),
     )
 
 
