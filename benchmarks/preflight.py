@@ -112,8 +112,6 @@ def everything(cases):
 def whole(faults):
     """All measurements, and the page."""
     trials = [asdict(one) for one in everything(fault.cases(faults))]
-    times = {"load": os.getloadavg()[0], 8: min(timed(8) for _ in range(3)), 64: timed(64)}
-    times["dropped"] = timed(8, dropped=True)
     more = preflight_bandwidth.rows(preflight_bandwidth.measure())
     with ThreadPoolExecutor(AT_ONCE) as pool:
         well = list(pool.map(try_healthy, healthy.clusters()))
@@ -121,6 +119,8 @@ def whole(faults):
     more += preflight_explained.rows(preflight_explained.score())
     more.append(("stopped (Ctrl-C, `kill -9`) at 8 moments each, leftovers", f"{left} of {stops}", "0", left == 0))
     later = preflight_later.section(preflight_later.known(), [one for one in trials if one["later"]])
+    times = {"load": os.getloadavg()[0], 8: min(timed(8) for _ in range(3)), 64: timed(64)}
+    times["dropped"] = timed(8, dropped=True)
     PAGE.write_text(preflight_score.page(trials, well, times, more, later))
     print(f"wrote {PAGE.name}")
 
