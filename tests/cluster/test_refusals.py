@@ -81,7 +81,7 @@ def test_a_full_disk_is_told_before_any_host_is_sent_to(user):
     second = user.hosts[1]
     received = {host: int(user.rack.on(host, "cat", "/sys/class/net/eth0/statistics/rx_bytes")) for host in user.hosts}
     shown = 'echo "Filesystem 1024-blocks Used Available Capacity Mounted on"; echo "/dev/x 9999 9000 999 99% /"'
-    with user.instead(second, "df", shown):
+    with user.instead(second, "df", f'case "$2" in *docker*) {shown};; *) exec /usr/bin/df "$@";; esac'):
         done = user.deploy()
     assert done.returncode == 1
     assert second in done.stderr
