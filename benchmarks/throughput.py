@@ -28,7 +28,7 @@ RIVALS = {
 
 def measure(quick: bool) -> dict[str, Any]:
     """Milliseconds a step, checkpoints and metrics included; the ratio is of throughputs, more is better for us."""
-    repetitions, steps = (1, 250) if quick else (5, 450)
+    repetitions, steps = (1, 250) if quick else (9, 450)
     contenders = {"Muster": partial(_ours, steps), **{name: partial(_rival, steps, RIVALS[name]) for name in RIVALS}}
     times: dict[str, list[float]] = {name: [] for name in contenders}
     with nodes.scratch() as scratch:

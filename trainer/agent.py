@@ -116,14 +116,14 @@ def torchrun_command(arguments: Sequence[str]) -> list[str]:
     """What starts torchrun for the trainer's ARGS or for `--script SCRIPT ARGS`. Raises Refused for what is wrong."""
     if arguments[:1] != ["--script"]:
         config.parse(arguments)
-        return [sys.executable, "-m", "trainer.torchrun", "-m", "trainer", *arguments]
+        return [sys.executable, "-u", "-m", "trainer.torchrun", "-m", "trainer", *arguments]
     words = list(arguments[1:])
     if not words:
         raise Refused("no script", "name it behind --script: train.py --lr 3e-4")
     if not words[0].startswith("-") and not Path(words[0]).is_file():
         raise Refused(f"no such script: {words[0]} (in {Path.cwd()})", "name it as seen from the folder that was sent")
     # -P: the user's folder may hold a `torch.py` that torchrun must not take for torch.
-    return [sys.executable, "-P", "-m", "trainer.torchrun", *words]
+    return [sys.executable, "-u", "-P", "-m", "trainer.torchrun", *words]
 
 
 @contextmanager

@@ -115,8 +115,12 @@ def newest_usable(folder: Path) -> tuple[Found | None, list[Damaged]]:
 
     Newest is the last written, not the highest step: a run may have gone back to an earlier step and on from there.
     """
+    return _first_usable(_newest_first(folder))
+
+
+def _first_usable(paths: list[Path]) -> tuple[Found | None, list[Damaged]]:
     damaged: list[Damaged] = []
-    for path in _newest_first(folder):
+    for path in paths:
         try:
             return Found(path, verify(path)), damaged
         except CheckpointError as error:
@@ -131,10 +135,11 @@ def prune(folder: Path, keep_last: int, keep_best: bool) -> list[Path]:
     A truncated checkpoint does not count among those to keep. Returns the folders that had to go.
     """
     _tidy(folder)
-    newest, _ = newest_usable(folder)
+    paths = _newest_first(folder)
+    newest, _ = _first_usable(paths)
     if newest is None:
         return []
-    ours = [Found(path, manifest) for path in _newest_first(folder) if (manifest := manifest_or_none(path))]
+    ours = [Found(path, manifest) for path in paths if (manifest := manifest_or_none(path))]
     whole = [one for one in ours if _size(one.path / STATE) == one.manifest.bytes]
     kept = {newest.path, *(one.path for one in whole[:keep_last])}
     if keep_best and (best := _best(whole)):

@@ -206,7 +206,10 @@ def seed_all(seed: int) -> None:
 
 def random_state(device: torch.device) -> dict[str, Any]:
     """This rank's random generators, as plain values and tensors."""
-    state: dict[str, Any] = {"python": random.getstate(), "torch": torch.get_rng_state()}
+    version, words, gauss = random.getstate()
+    # A tensor: of 625 numbers one by one, pickling and reading back cost more than all else of a small checkpoint.
+    python = (version, torch.tensor(words), gauss)
+    state: dict[str, Any] = {"python": python, "torch": torch.get_rng_state()}
     if device.type == "cuda":
         state["cuda"] = torch.cuda.get_rng_state(device)
     return state
@@ -215,7 +218,7 @@ def random_state(device: torch.device) -> dict[str, Any]:
 def restore_random_state(state: dict[str, Any], device: torch.device) -> None:
     """Put back what `random_state` took."""
     version, words, gauss = state["python"]
-    random.setstate((version, tuple(words), gauss))
+    random.setstate((version, tuple(torch.as_tensor(words).tolist()), gauss))
     torch.set_rng_state(state["torch"])
     if device.type == "cuda" and "cuda" in state:
         torch.cuda.set_rng_state(state["cuda"], device)

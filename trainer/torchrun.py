@@ -1,25 +1,56 @@
-"""`python -m trainer.torchrun ARGS`: torchrun, whose nodes find each other sooner.
+"""`python -m trainer.torchrun ARGS`: torchrun, whose nodes find each other sooner and whose ranks are there at once.
 
 A node of torch's c10d rendezvous looks once a second whether the others are there, and every start and restart of a
 run waits for that look: 1.1 s on three nodes that start at once, 0.3 to 0.7 s with five looks. The pauses are no
-settings of torch's (seen to 2.13: two names in dynamic_rendezvous.py); where it has other names, torchrun is as it is.
+settings of torch's (seen to 2.13: two names in dynamic_rendezvous.py), nor is how ranks are started (here they are
+forked from a process that has torch, forkserver.py); where torch has other names, torchrun is as it is.
 """
 
 from __future__ import annotations
 
+import importlib
+import sys
 from collections.abc import Callable
 from typing import Any
 
 from torch.distributed import run
+from torch.distributed.elastic.multiprocessing import subprocess_handler
 from torch.distributed.elastic.rendezvous import dynamic_rendezvous
+
+from trainer import forkserver
 
 PAUSE_SECONDS = 0.2
 
 
 def main() -> None:
     """As torchrun's own, with its arguments from the command line."""
+    if server := forkserver.start(_load_trainer if sys.argv[1:3] == ["-m", "trainer"] else _load_nothing):
+        _fork_ranks(subprocess_handler.SubprocessHandler, server)
     _look_more_often(dynamic_rendezvous)
     run.main()
+
+
+def _load_trainer() -> None:
+    """All that a rank of the trainer imports; DistributedDataParallel asks for torch._dynamo when it is made."""
+    importlib.import_module("trainer.run")
+    importlib.import_module("torch._dynamo")
+
+
+def _load_nothing() -> None:
+    """What a user's script imports beyond torch is not known."""
+
+
+def _fork_ranks(handler: Any, server: forkserver.Server) -> None:
+    """Have torchrun ask the server for its ranks. Where their output goes into files, they start as ever."""
+    start: Callable[..., Any] | None = getattr(handler, "_popen", None)
+    if not start:
+        return
+
+    def forked(self: Any, args: tuple[str, ...], env: dict[str, str]) -> Any:
+        plain = self._stdout is None and self._stderr is None
+        return (plain and server.launch(args, env)) or start(self, args, env)
+
+    handler._popen = forked
 
 
 def _look_more_often(torchs: Any) -> None:

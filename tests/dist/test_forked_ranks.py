@@ -1,0 +1,162 @@
+"""Ranks forked by trainer/forkserver.py against ranks that torchrun starts itself: a script must not tell the difference."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import psutil
+import pytest
+
+from tests.agents import free_port
+from tests.dist.conftest import HOME, environment
+from tests.waiting import alive, until
+
+LOOKS = """
+import json, os, random, signal, sys
+before = "torch" in sys.modules
+import torch
+here = {
+    "name": __name__, "file": __file__, "argv": sys.argv, "path": sys.path[0], "folder": os.getcwd(),
+    "main": sys.modules["__main__"].__dict__ is globals(), "session": os.getsid(0) == os.getpid(),
+    "signals": [str(signal.getsignal(n)) for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)],
+    "buffered": not sys.stdout.write_through, "threads": torch.get_num_threads(),
+    "foreign": sorted(name for name in sys.modules if name.split(".")[0] == "trainer"),
+    "environment": {k: v for k, v in os.environ.items() if "PORT" not in k and "ID" not in k and "FILE" not in k},
+}
+print(json.dumps({"rank": int(os.environ["RANK"]), "here": here, "before": before, "drawn": random.random(),
+                  "seed": torch.initial_seed()}))
+"""
+
+
+class Started:
+    """`python -m MODULE` of torchrun, ours or torch's own, on `words`, in `folder`."""
+
+    def __init__(self, module, words, folder, ranks=1, **variables):
+        command = [sys.executable, "-u", "-P", "-m", module, f"--nproc-per-node={ranks}"]
+        self.process = subprocess.Popen(
+            [*command, f"--master-port={free_port()}", *words],
+            cwd=folder,
+            env=environment(PYTHONPATH=str(HOME), **variables),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def ended(self):
+        """What it said, its errors, and the exit code."""
+        out, err = self.process.communicate(timeout=120)
+        return out, err, self.process.returncode
+
+    def looks(self):
+        """What each rank of LOOKS saw, by rank."""
+        out, err, code = self.ended()
+        assert code == 0, err
+        return sorted((json.loads(line) for line in out.splitlines()), key=lambda seen: seen["rank"])
+
+
+OURS, TORCHS = "trainer.torchrun", "torch.distributed.run"
+
+
+@pytest.mark.parametrize("words", [["train.py", "--lr", "3e-4"], ["-m", "pkg.train", "--lr", "3e-4"]])
+def test_a_script_sees_what_it_would_see_in_a_new_process(tmp_path, words):
+    (tmp_path / "pkg").mkdir()
+    for place in (tmp_path / "train.py", tmp_path / "pkg" / "train.py"):
+        place.write_text(LOOKS)
+    forked, started = (Started(module, words, tmp_path, ranks=2).looks() for module in (OURS, TORCHS))
+
+    assert [seen["here"] for seen in forked] == [seen["here"] for seen in started]
+    assert [seen["before"] for seen in forked + started] == [True, True, False, False]
+    for draw in ("drawn", "seed"):
+        assert len({seen[draw] for seen in forked + started}) == 4, "ranks that draw alike would shuffle alike"
+
+
+def test_a_users_own_module_named_trainer_is_the_one_that_is_imported(tmp_path):
+    (tmp_path / "trainer").mkdir()
+    (tmp_path / "trainer" / "__init__.py").write_text("whose = 'mine'")
+    (tmp_path / "train.py").write_text("import trainer; print(trainer.whose)")
+    assert Started(OURS, ["train.py"], tmp_path).ended()[0] == "mine\n"
+
+
+@pytest.mark.parametrize(
+    "ends", ["def f():\n    1 / 0\nf()", "raise SystemExit(7)", "import os; os.kill(os.getpid(), 9)"]
+)
+def test_a_script_that_fails_fails_the_same_way(tmp_path, ends):
+    (tmp_path / "train.py").write_text(ends)
+
+    def told(module):
+        """The script's own words, and what torchrun says of its end."""
+        _, err, code = Started(module, ["train.py"], tmp_path).ended()
+        lines = err.splitlines()
+        own = next(at for at, line in enumerate(lines) if "failed (exitcode" in line)
+        return lines[:own], [line.split() for line in lines if "exitcode  :" in line][0][:3], code
+
+    assert told(OURS) == told(TORCHS)
+
+
+def test_what_is_read_when_a_library_loads_has_a_new_process_read_it(tmp_path):
+    (tmp_path / "train.py").write_text(LOOKS)
+    # torchrun itself names the number of threads here: too late for libraries that the server has loaded.
+    seen = Started(OURS, ["train.py"], tmp_path, ranks=2, OMP_NUM_THREADS="").looks()
+    assert [one["before"] for one in seen] == [True, True]
+    variables = environment()
+    del variables["OMP_NUM_THREADS"]
+    command = [sys.executable, "-u", "-P", "-m", OURS, "--nproc-per-node=2", f"--master-port={free_port()}", "train.py"]
+    done = subprocess.run(
+        command, cwd=tmp_path, env=variables | {"PYTHONPATH": str(HOME)}, capture_output=True, text=True, check=True
+    )
+    assert [json.loads(line)["before"] for line in done.stdout.splitlines()] == [False, False]
+
+
+WAITS = """
+import os, sys, time, torch
+open(os.environ["HERE"] + f"/{os.environ['TORCHELASTIC_RESTART_COUNT']}-{os.getpid()}", "w").close()
+time.sleep(0 if os.environ["TORCHELASTIC_RESTART_COUNT"] == "1" else 600)
+"""
+
+
+def _ranks(folder, attempt, count):
+    """Process ids of an attempt's ranks, once all are there."""
+    return until(
+        lambda: len(found := [int(p.name.partition("-")[2]) for p in folder.glob(f"{attempt}-*")]) == count and found,
+        f"{count} ranks",
+    )
+
+
+@pytest.fixture()
+def waiting(tmp_path):
+    """Torchrun of ours with two ranks that wait for ever at first, and end at once when started again."""
+    (tmp_path / "train.py").write_text(WAITS)
+    one = Started(OURS, ["--max-restarts=1", "train.py"], tmp_path, ranks=2, HERE=str(tmp_path))
+    yield one.process, _ranks(tmp_path, 0, 2)
+    one.process.kill()
+    one.process.wait()
+
+
+def test_a_rank_that_is_killed_comes_back(tmp_path, waiting):
+    torchrun, ranks = waiting
+    os.kill(ranks[0], signal.SIGKILL)
+    assert torchrun.wait(60) == 0
+    assert not any(alive(pid) for pid in (*ranks, *_ranks(tmp_path, 1, 2)))
+
+
+def test_without_its_server_torchrun_starts_ranks_as_ever(tmp_path, waiting):
+    torchrun, ranks = waiting
+    psutil.Process(ranks[0]).parent().kill()
+    assert torchrun.wait(60) == 0
+    assert not any(alive(pid) for pid in (*ranks, *_ranks(tmp_path, 1, 2)))
+
+
+def test_nothing_is_left_of_a_torchrun_that_is_killed(waiting):
+    torchrun, ranks = waiting
+    server = psutil.Process(ranks[0]).ppid()
+    torchrun.kill()
+    until(lambda: not any(alive(pid) for pid in (server, *ranks)), "the end of server and ranks")
+
+
+def test_a_torchrun_that_is_asked_to_end_asks_its_ranks(waiting):
+    torchrun, ranks = waiting
+    torchrun.terminate()
+    assert torchrun.wait(60) != 0
+    assert not any(alive(pid) for pid in ranks)
