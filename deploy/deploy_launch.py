@@ -42,10 +42,7 @@ _LONGEST_NAME = 100
 
 @dataclass(frozen=True)
 class _Order:
-    """What one deploy is to do: what was asked for, and what the hosts are. `facts` by host.
-
-    proven: all hosts have just run a container of the image named `tag`.
-    """
+    """What one deploy is to do: what was asked for, and what the hosts are. `facts` by host."""
 
     cluster: Cluster
     sessions: Sequence[Session]
@@ -55,11 +52,10 @@ class _Order:
     tag: str
     work: Work
     force: bool
-    proven: bool = False
 
-    def specs(self, run_id: str) -> tuple[HostSpec, ...]:
-        """What each host runs. Raises DeployError where hosts have no way to each other."""
-        return _specs(self, replace(self.work, run_id=run_id))
+    def specs(self, run_id: str, try_links: bool) -> tuple[HostSpec, ...]:
+        """What each host runs. Raises DeployError where hosts have no way to each other; try_links: and try it."""
+        return _specs(self, replace(self.work, run_id=run_id), try_links)
 
 
 def deploy(options: Options, report: Report) -> int:
@@ -87,14 +83,9 @@ def deploy(options: Options, report: Report) -> int:
             if options.dry_run:
                 _foretell(order, report)
                 return DONE
-            stopping.at("trying the links between the hosts")
-            ground = Ground(cluster, sessions, facts)
-            seen = preflight_launch.gate(ground, (tag, base), options.force, report)
-            order = replace(order, proven=seen["ran"] == tag)
             there = launch.RUNS / resumed.run if resumed else None
             followed = _start(order, options.name, there, deploy_resume.again(options), report, stopping)
             run = followed.run_dir.name
-            record.write_json(followed.run_dir / "preflight.json", seen)
             report.note(f"{run} runs on {', '.join(facts)}")
             report.data({"kind": "started", "run": run, "nodes": dict(followed.nodes)})
             if options.detach:
@@ -107,57 +98,66 @@ def deploy(options: Options, report: Report) -> int:
 def _start(
     order: _Order, name: str, there: Path | None, again: dict[str, str], report: Report, stopping: Stopping
 ) -> Followed:
-    """From the plan to the last node's start; when it returns, the run goes on and nothing is cut short any more.
+    """From the locks to the last node's start; when it returns, the run goes on and nothing is cut short any more.
 
+    Locked first: of two deploys at the same moment the second is told who is at work, not what is in its way.
     `there` is the folder of a run to go on with, `again` what its next resume has to say.
     """
     taken = frozenset[str]().union(*(fact.runs for fact in order.facts.values()))
-    stopping.at("planning")
     run_dir, kept = there or _run_folder(name, order.work, taken), dict[str, bytes]()
     try:
-        specs = order.specs(run_dir.name)
-        script, said = bool(order.work.script), order.work.script or order.work.arguments
-        followed = Followed(run_dir, {one.host: one.node for one in specs}, script, said, there is not None)
-        kept = deploy_follow.open_record(followed, [host.destination for host in order.cluster.hosts], again)
         stopping.at("locking the hosts")
         with host_lock.take(order.sessions, run_dir.name) as held:
+            stopping.at("trying the links between the hosts")
+            ground = Ground(order.cluster, order.sessions, order.facts)
+            seen = preflight_launch.gate(ground, (order.tag, order.base), order.force, report)
+            stopping.at("planning")
+            specs = order.specs(run_dir.name, try_links=bool(seen["unseen"]))
+            script, said = bool(order.work.script), order.work.script or order.work.arguments
+            followed = Followed(run_dir, {one.host: one.node for one in specs}, script, said, there is not None)
+            kept = deploy_follow.open_record(followed, [host.destination for host in order.cluster.hosts], again)
+            record.write_json(run_dir / "preflight.json", seen)
             stopping.at("pushing the image", deploy_push.LEFT_BY_A_PUSH)
-            deploy_push.bring(order.sessions, order.base, order.folder, order.tag, report, order.proven)
+            proven = seen["ran"] == order.tag
+            deploy_push.bring(order.sessions, order.base, order.folder, order.tag, report, proven)
             held.refuse_lost()
             if there:  # what an earlier start left
                 deploy_actions.remove(order.sessions, run_dir.name).all()
-            stopping.at("starting the nodes", "what had started was taken back; nothing of the run is left on any host")
-            try:
-                deploy_actions.start(order.sessions, specs)
-                stopping.hold()
-            except BaseException:
-                stopping.hold()
-                _take_back(order.sessions, specs, run_dir.name, report, stopping)
-                raise
+            _start_nodes(order, specs, report, stopping)
     except BaseException:
         stopping.hold()
-        with suppress(OSError):
-            record.undo_start(run_dir, kept)
+        if kept or not there:  # a run that goes on is not touched before its record is
+            with suppress(OSError):
+                record.undo_start(run_dir, kept)
         raise
     return followed
 
 
-def _take_back(
-    sessions: Sequence[Session], specs: Sequence[HostSpec], run: str, report: Report, stopping: Stopping
-) -> None:
+def _start_nodes(order: _Order, specs: Sequence[HostSpec], report: Report, stopping: Stopping) -> None:
+    stopping.at("starting the nodes", "what had started was taken back; nothing of the run is left on any host")
+    try:
+        deploy_actions.start(order.sessions, specs)
+        stopping.hold()
+    except BaseException:
+        stopping.hold()
+        _take_back(order.sessions, specs, report, stopping)
+        raise
+
+
+def _take_back(sessions: Sequence[Session], specs: Sequence[HostSpec], report: Report, stopping: Stopping) -> None:
     report.note("taking back what was started")
     faults = deploy_actions.undo(sessions, specs).faults
     for host, fault in faults.items():
         report.warn(f"{host}: {fault.message}")
     if faults:
-        hosts = ",".join(faults)
+        hosts, run = ",".join(faults), specs[0].container.removeprefix("muster-")
         stopping.left = f"something may be left on {hosts}: fab down --hosts {hosts} --run {run}"
         report.warn(stopping.left)
 
 
 def _foretell(order: _Order, report: Report) -> None:
     """Print the plan: per host what would be done, why, and the command."""
-    specs = order.specs("RUN")
+    specs = order.specs("RUN", try_links=not order.force)
     pushes = transfer.foresee(order.sessions, order.base, order.folder, order.tag).all()
     made = deploy_plan.steps(specs, {host: (sent.there, sent.why) for host, sent in pushes.items()})
     for step in made:
@@ -168,7 +168,7 @@ def _foretell(order: _Order, report: Report) -> None:
     report.text("\n".join(deploy_plan.told(made, specs)))
 
 
-def _specs(order: _Order, work: Work) -> tuple[HostSpec, ...]:
+def _specs(order: _Order, work: Work, try_links: bool) -> tuple[HostSpec, ...]:
     hosts, sessions = order.cluster.hosts, order.sessions
     known = [order.facts[host.name] for host in hosts]
     address = deploy_plan.choose_address(known, hosts[0].interface)
@@ -183,7 +183,7 @@ def _specs(order: _Order, work: Work) -> tuple[HostSpec, ...]:
         ways[0] = replace(ways[0], interface=next(a.interface for a in known[0].addresses if a.address == address))
     port = deploy_plan.choose_port(known[0])
     # Preflight knows better, but sees nothing where neither the image nor a Python is there yet.
-    if len(hosts) > 1 and not order.force:
+    if len(hosts) > 1 and try_links:
         toward = {host.name: [address] for host in hosts} | {hosts[0].name: [way.source for way in ways[1:]]}
         host_observe.refuse_unreached(sessions, toward, port)
     meeting = deploy_spec.meeting_of(hosts, address, port, ways)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import shlex
 from dataclasses import dataclass
 from statistics import median
+from typing import Any
 
 from deploy import page_words as words
 from deploy.page_data import Fields, Run, number
@@ -106,6 +107,9 @@ def again(record: Fields) -> str:
     given = record.get("arguments")
     if not isinstance(given, list):
         return ""
+    if hosts := record.get("hosts"):
+        what = [] if not given else ["--run" if record.get("script") else "--args", shlex.join(map(str, given))]
+        return _deploy(record, hosts, what)
     workers = number(record.get("workers"))
     parts = [f"GROUND={shlex.quote(str(record['ground']))}"] if record.get("ground") else []
     parts += [] if workers is None else [f"WORKERS={workers:.0f}"]
@@ -113,10 +117,18 @@ def again(record: Fields) -> str:
     return " ".join(["make up", *parts])
 
 
+def _deploy(record: Fields, hosts: list[Any], words: list[str]) -> str:
+    """`fab deploy` to where the run was; `again` is what had been said beside it, quoted already."""
+    named = ["--cluster", str(record["cluster"])] if record.get("cluster") else ["--hosts", ",".join(map(str, hosts))]
+    return " ".join(filter(None, [shlex.join(["fab", "deploy", *named, *words]), str(record.get("again") or "")]))
+
+
 def onward(run: Run, verdict: str) -> str:
     """What to type to go on from the last checkpoint; empty when all is done or there is none."""
     if verdict == "done" or not run.record or not any(run.folder.glob("checkpoints/step-*/manifest.json")):
         return ""
+    if hosts := run.record.get("hosts"):
+        return _deploy(run.record, hosts, ["--resume", run.folder.name])
     return f"make up RESUME={shlex.quote(f'runs/{run.folder.name}')}"
 
 

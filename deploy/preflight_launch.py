@@ -100,18 +100,21 @@ def _prove(ground: Ground, image: str, answers: Answers, findings: Sequence[Find
 def gate(ground: Ground, images: Sequence[str], force: bool, report: Report) -> dict[str, Any]:
     """Before a deploy touches anything: what the verdict was, for the run's record.
 
-    It looks from inside the first of `images` that all hosts have; `ran` is that image, where all of them could run it.
-    Raises Refused for a fault, unless `force`; a host that cannot be looked at before it has the image is none.
+    It looks from inside the first of `images` that all hosts have; `ran` is that image, where all of them could run it,
+    `unseen` are hosts that could not be looked at before they have the image: no fault.
+    Raises Refused for a fault, unless `force`.
     """
     with report.waiting("preflight") as say:
         seen = _there(ground, images)
         answers, verdict = on_ground(ground, seen, Asked(Want(backend="auto"), say=say))
     said = {**verdict.json(), "backend": answers.want.backend}
-    faults = [found for found in [*verdict.faults, *verdict.unknown] if found.cause != "no-python"]
+    found_wrong = [*verdict.faults, *verdict.unknown]
+    faults = [found for found in found_wrong if found.cause != "no-python"]
     if not faults:
         for found in verdict.findings:
             report.note(f"preflight: {found.text}")
-        return {**said, "ran": seen.image if seen.everywhere else "", "ignored": []}
+        unseen = [host for found in found_wrong for host in found.hosts]
+        return {**said, "ran": seen.image if seen.everywhere else "", "unseen": unseen, "ignored": []}
     for line in preflight_lines.told(verdict, answers.want.backend):
         report.note(line)
     if not force:
@@ -119,7 +122,7 @@ def gate(ground: Ground, images: Sequence[str], force: bool, report: Report) -> 
         raise Refused(f"preflight: {faults[0].text}", f"{faults[0].fix}; then: fab preflight --hosts {hosts}")
     for found in faults:
         report.warn(f"ignored, as --force asks: {found.text}")
-    return {**said, "ran": "", "ignored": [found.text for found in faults]}
+    return {**said, "ran": "", "unseen": [], "ignored": [found.text for found in faults]}
 
 
 def _names(image: str, folder: Path | None) -> list[str]:

@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from deploy import host_lock, inventory
+from deploy.session import open_all
+
 HOME = Path(__file__).resolve().parents[2]
 FAB = Path(sys.executable).with_name("fab")
 BASE = "muster-trainer:cpu"
@@ -139,4 +142,21 @@ def test_a_secret_in_the_command_is_refused_and_not_repeated(user):
     assert done.returncode == 2
     assert "--secret HF_TOKEN" in done.stderr
     assert "sesame" not in done.stderr + done.stdout
+    assert user.is_clean()
+
+
+def test_the_holder_of_a_lock_is_named_though_the_port_is_taken_as_well(user, monkeypatch):
+    """Two deploys at the same moment: who comes second shall hear of the first, not of what that one started."""
+    monkeypatch.setenv("MUSTER_SSH_CONFIG", str(user.rack.ssh_config))
+    first = user.hosts[0]
+    with (
+        open_all(inventory.from_flag(",".join(user.hosts)).hosts) as opened,
+        dropped(user.rack, first),
+        host_lock.take(opened.all().values(), "the-first"),
+    ):
+        done = user.deploy()
+    assert done.returncode == 1
+    assert f"{first}: locked by" in done.stderr
+    assert "run the-first" in done.stderr
+    assert "preflight" not in done.stderr
     assert user.is_clean()

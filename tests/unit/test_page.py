@@ -10,7 +10,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from deploy import page, page_data, page_timeline
+from deploy import page, page_data, page_head, page_timeline
 
 START = 1_780_000_000.0
 NODES = ["master", "worker-1", "worker-2"]
@@ -186,6 +186,19 @@ def test_verdict_and_the_command_to_do_it_again(shown):
     assert "✓ Done" in shown.text
     assert "Do it again make up GROUND=processes WORKERS=2 ARGS='--recipe digits --steps 600'" in shown.text
     assert "Go on from here" not in shown.text
+
+
+@pytest.mark.parametrize(
+    ("more", "command"),
+    [
+        ({}, "fab deploy --hosts a,u@b:2222 --args '--steps 600'"),
+        ({"script": True, "arguments": ["t.py", "--lr", "1"]}, "fab deploy --hosts a,u@b:2222 --run 't.py --lr 1'"),
+        ({"cluster": "c.toml", "again": "--nproc 2", "arguments": []}, "fab deploy --cluster c.toml --nproc 2"),
+    ],
+)
+def test_a_run_on_hosts_is_done_again_there(more, command):
+    record = {"ground": "hosts", "hosts": ["a", "u@b:2222"], "arguments": ["--steps", "600"], "script": False}
+    assert page_head.again({**record, **more}) == command
 
 
 def test_charts_take_the_last_value_for_a_step(shown):
