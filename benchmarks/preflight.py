@@ -20,6 +20,7 @@ from benchmarks import (
     preflight_ablation,
     preflight_bandwidth,
     preflight_explained,
+    preflight_growth,
     preflight_later,
     preflight_leftovers,
     preflight_score,
@@ -121,6 +122,7 @@ def whole(faults):
     later = preflight_later.section(preflight_later.known(), [one for one in trials if one["later"]])
     times = {"load": os.getloadavg()[0], 8: min(timed(8) for _ in range(3)), 64: timed(64)}
     times["dropped"] = timed(8, dropped=True)
+    times["grown"] = preflight_growth.measure(quick=False)["rows"][0]
     PAGE.write_text(preflight_score.page(trials, well, times, more, later))
     print(f"wrote {PAGE.name}")
 

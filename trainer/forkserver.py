@@ -103,11 +103,12 @@ def start(preload: Callable[[], None]) -> Server | None:
         return None
     here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     gc.freeze()  # a collection would write to every page that server and ranks share
+    torchrun = os.getpid()
     if os.fork():
         there.close()
         return Server(here)
     here.close()
-    die_with_parent(signal.SIGKILL)
+    die_with_parent(signal.SIGKILL, torchrun)
     for number in _SIGNALS:  # for torchrun, and for the ranks
         signal.signal(number, signal.SIG_IGN)
     preload()
@@ -120,14 +121,14 @@ def start(preload: Callable[[], None]) -> Server | None:
 
 def _serve(channel: socket.socket) -> list[str]:
     """Answer until torchrun ends: nothing is returned then. Returns a rank's words where this is the rank."""
-    codes: dict[int, int | None] = {}
+    codes, server = dict[int, int | None](), os.getpid()
     while data := channel.recv(_MOST_BYTES):
         question = json.loads(data)
         if question["do"] == "fork":
             pid = _fork()
             if not pid:
                 channel.close()
-                _settle(question)
+                _settle(question, server)
                 return list(question["words"])
             codes[pid] = None
         else:
@@ -159,9 +160,9 @@ def _code(pid: int, codes: dict[int, int | None]) -> int | None:
     return codes[pid]
 
 
-def _settle(question: Mapping[str, Any]) -> None:
-    """Make this process what a new one would be."""
-    die_with_parent(signal.SIGKILL)
+def _settle(question: Mapping[str, Any], server: int) -> None:
+    """Make this process what a new one would be, but that it ends with the server's."""
+    die_with_parent(signal.SIGKILL, server)
     for number in _SIGNALS:
         signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
     os.environ.clear()

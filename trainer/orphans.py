@@ -10,11 +10,14 @@ import sys
 _PR_SET_PDEATHSIG = 1
 
 
-def die_with_parent(with_signal: signal.Signals) -> None:
-    """Have the kernel send `with_signal` to this process when its parent ends. Elsewhere than on Linux: nothing."""
+def die_with_parent(with_signal: signal.Signals, parent: int = 0) -> None:
+    """Have the kernel send `with_signal` to this process when its parent ends. Elsewhere than on Linux: nothing.
+
+    `parent`: its process id, where it is known from before the fork; it may have ended since.
+    """
     if sys.platform != "linux":
         return
-    parent = os.getppid()
+    parent = parent or os.getppid()
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(with_signal))
     if os.getppid() != parent:  # it ended before the kernel knew
         os.kill(os.getpid(), with_signal)

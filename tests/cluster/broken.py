@@ -70,6 +70,17 @@ def trouble(cause, **how):
     return add
 
 
+def _by_commands(name, cause, breaks, mends, **how):
+    """Puts a fault into TROUBLES that two shell scripts make and mend, as root on the host."""
+
+    def inject(ground, host):
+        ground.root(host, "sh", "-ec", breaks)
+        yield
+        ground.root(host, "sh", "-ec", mends)
+
+    TROUBLES[name] = Trouble(name, cause, inject, **how)
+
+
 class Ground:
     """Hosts of a rack, and SSH settings of our own for them. `rack` has `ssh_config` and `container(host)`."""
 
@@ -125,19 +136,95 @@ def names_where(trouble, verdict, hosts):
     return not trouble.cause or named == set(hosts) or both
 
 
+_KEYS, _RUNS, _ENGINES = "/home/muster/.ssh/authorized_keys", "/home/muster/.muster", "/var/lib/docker/containers"
+_SMI, _DOCKER, _PYTHON = "/usr/local/bin/nvidia-smi", "/usr/bin/docker", "/usr/bin/python3"
+_BACK = f"docker tag {KEPT} {IMAGE}; docker rmi {KEPT}"
+
+
+def _dropped(name, cause, rule, **how):
+    _by_commands(name, cause, f"iptables -I INPUT -p tcp {rule}", f"iptables -D INPUT -p tcp {rule}", **how)
+
+
+def _stopped(name, cause, program):
+    _by_commands(name, cause, f"pkill -STOP -x {program}", f"pkill -CONT -x {program}")
+
+
+def _away(name, cause, path):
+    _by_commands(name, cause, f"mv {path} {path}.kept", f"mv {path}.kept {path}")
+
+
+def _first_line(name, cause, line):
+    """What every shell of the user's reads first."""
+    breaks = f"cd /home/muster; cp .bashrc .kept; (echo '{line}'; cat .kept) >.bashrc"
+    _by_commands(name, cause, breaks, "mv /home/muster/.kept /home/muster/.bashrc")
+
+
+_dropped("ssh_port_is_dropped", "ssh-timeout", "--dport 22 -j DROP")
+_dropped("rendezvous_port_is_dropped", "rendezvous-dropped", f"--dport {PORT} -j DROP", on="first")
+_dropped("data_ports_are_rejected", "data-ports-rejected", "--syn --dport 30000:65535 -j REJECT", on="first")
+_stopped("sshd_stands_still", "ssh-silent", "sshd")
+_stopped("engine_stands_still", "docker-silent", "dockerd")
+_stopped("engine_starts_nothing", "docker-silent", "containerd")
+_away("key_is_not_accepted", "ssh-key", _KEYS)
+_away("docker_is_not_installed", "docker-missing", _DOCKER)
+_first_line("shell_is_talkative", "", "echo welcome to this machine; echo quota: 93 percent >&2")
+_first_line("shell_is_slow", "", "sleep 2")
+_first_line("shell_leaves_at_once", "ssh-shell", "exit 0")
+_first_line("engine_is_looked_for_elsewhere", "docker-down", "export DOCKER_HOST=unix:///run/none.sock")
+_first_line("docker_context_is_unknown", "docker-down", "export DOCKER_CONTEXT=cloud")
+_by_commands("user_has_no_shell", "ssh-shell", "usermod -s /usr/sbin/nologin muster", "usermod -s /bin/bash muster")
+_by_commands("account_has_expired", "ssh-key", "chage -E 0 muster", "chage -E -1 muster", also=("ssh", "ssh-shell"))
+_by_commands(
+    "only_one_command_is_allowed", "ssh-shell",
+    f"sed -i 's|^|command=\"/bin/false\" |' {_KEYS}", f"sed -i 's|^command=\"/bin/false\" ||' {_KEYS}",
+)  # fmt: skip
+_by_commands(
+    "user_is_not_in_the_docker_group", "docker-permission", "gpasswd -d muster docker", "gpasswd -a muster docker"
+)
+_by_commands(
+    "engine_has_no_runtime", "docker-refused",
+    "which runc >/run/was; mv $(cat /run/was) /run/runc.kept", "mv /run/runc.kept $(cat /run/was)",
+)  # fmt: skip
+_by_commands(
+    "dockers_settings_of_the_user_are_broken", "",
+    "mkdir -p /home/muster/.docker; echo '{' >/home/muster/.docker/config.json", "rm -r /home/muster/.docker",
+)  # fmt: skip
+_by_commands("dockers_folder_is_full", "disk-full", f"mount -t tmpfs -o size=4k none {_ENGINES}", f"umount {_ENGINES}")
+_by_commands(
+    "folder_of_the_runs_is_full", "disk-full",
+    f"mkdir -p {_RUNS}; mount -t tmpfs -o size=64k,mode=0777 none {_RUNS}; cat /dev/zero >{_RUNS}/full || true",
+    f"umount {_RUNS}",
+)  # fmt: skip
+_by_commands(
+    "home_is_read_only", "home-readonly",
+    "mount --bind /home/muster /home/muster; mount -o remount,bind,ro /home/muster", "umount /home/muster",
+)  # fmt: skip
+_by_commands(
+    "temporary_folder_is_noexec", "", "mount -t tmpfs -o noexec,mode=1777 none /tmp", "umount /tmp"
+)  # fmt: skip
+_by_commands("image_is_not_there_yet", "", f"docker tag {IMAGE} {KEPT}; docker rmi {IMAGE}", _BACK)
+_by_commands(
+    "neither_image_nor_python", "no-python",
+    f"mv {_PYTHON} {_PYTHON}.kept; docker tag {IMAGE} {KEPT}; docker rmi {IMAGE}",
+    f"mv {_PYTHON}.kept {_PYTHON}; {_BACK}",
+)  # fmt: skip
+_by_commands(
+    "another_image_under_the_name", "image-differs",
+    f"docker tag {IMAGE} {KEPT}; docker run --name muster-made --entrypoint touch {IMAGE} /tmp/other; "
+    f"docker commit muster-made {IMAGE}",
+    f"docker rm muster-made; {_BACK}",
+)  # fmt: skip
+_by_commands(
+    "gpus_without_their_container_toolkit", "gpu-runtime",
+    f"printf '%s\\n' '#!/bin/sh' 'echo 0, NVIDIA A100-SXM4-80GB, 81920 MiB' >{_SMI}; chmod 755 {_SMI}", f"rm {_SMI}",
+)  # fmt: skip
+
+
 @trouble("ssh-refused")
 def sshd_is_down(ground, host):
     ground.root(host, "pkill", "-x", "sshd")
     yield
     ground.start(host, "/usr/sbin/sshd", "-D", "-e")
-
-
-@trouble("ssh-timeout")
-def ssh_port_is_dropped(ground, host):
-    rule = ("INPUT", "-p", "tcp", "--dport", "22", "-j", "DROP")
-    ground.root(host, "iptables", "-I", *rule)
-    yield
-    ground.root(host, "iptables", "-D", *rule)
 
 
 @trouble("ssh-refused")
@@ -158,13 +245,6 @@ def address_of_nobody(ground, host):
     yield
 
 
-@trouble("ssh-silent")
-def sshd_stands_still(ground, host):
-    ground.root(host, "pkill", "-STOP", "-x", "sshd")
-    yield
-    ground.root(host, "pkill", "-CONT", "-x", "sshd")
-
-
 @trouble("ssh-host-key-changed")
 def host_key_has_changed(ground, host):
     other = next(name for name in ground.hosts if name != host)
@@ -183,23 +263,9 @@ def host_key_is_not_known(ground, host):
 
 
 @trouble("ssh-key")
-def key_is_not_accepted(ground, host):
-    ground.root(host, "mv", "/home/muster/.ssh/authorized_keys", "/home/muster/.ssh/kept")
-    yield
-    ground.root(host, "mv", "/home/muster/.ssh/kept", "/home/muster/.ssh/authorized_keys")
-
-
-@trouble("ssh-key")
 def user_is_not_there(ground, host):
     ground.setting(host, "User", "alice")
     yield
-
-
-@trouble("ssh-shell")
-def user_has_no_shell(ground, host):
-    ground.root(host, "usermod", "-s", "/usr/sbin/nologin", "muster")
-    yield
-    ground.root(host, "usermod", "-s", "/bin/bash", "muster")
 
 
 @trouble("docker-down")
@@ -215,56 +281,6 @@ def _answers(ground, host):
     return subprocess.run(line, capture_output=True, timeout=20).returncode == 0
 
 
-@trouble("docker-silent")
-def engine_stands_still(ground, host):
-    ground.root(host, "pkill", "-STOP", "-x", "dockerd")
-    yield
-    ground.root(host, "pkill", "-CONT", "-x", "dockerd")
-
-
-@trouble("docker-permission")
-def user_is_not_in_the_docker_group(ground, host):
-    ground.root(host, "gpasswd", "-d", "muster", "docker")
-    yield
-    ground.root(host, "gpasswd", "-a", "muster", "docker")
-
-
-@trouble("docker-missing")
-def docker_is_not_installed(ground, host):
-    ground.root(host, "mv", "/usr/bin/docker", "/usr/bin/docker.kept")
-    yield
-    ground.root(host, "mv", "/usr/bin/docker.kept", "/usr/bin/docker")
-
-
-@trouble("docker-down")
-def engine_is_looked_for_elsewhere(ground, host):
-    with _first_lines(ground, host, "export DOCKER_HOST=unix:///run/none.sock"):
-        yield
-
-
-@trouble("disk-full")
-def dockers_folder_is_full(ground, host):
-    ground.root(host, "mount", "-t", "tmpfs", "-o", "size=4k", "none", "/var/lib/docker/containers")
-    yield
-    ground.root(host, "umount", "/var/lib/docker/containers")
-
-
-@trouble("home-readonly")
-def home_is_read_only(ground, host):
-    ground.root(host, "sh", "-c", "mount --bind /home/muster /home/muster; mount -o remount,bind,ro /home/muster")
-    yield
-    ground.root(host, "umount", "/home/muster")
-
-
-@trouble("image-differs")
-def another_image_under_the_name(ground, host):
-    ground.root(host, "docker", "tag", IMAGE, KEPT)
-    ground.root(host, "docker", "run", "--name", "muster-made", "--entrypoint", "touch", IMAGE, "/tmp/other")
-    ground.root(host, "docker", "commit", "muster-made", IMAGE)
-    yield
-    ground.root(host, "sh", "-c", f"docker rm muster-made; docker tag {KEPT} {IMAGE}; docker rmi {KEPT}")
-
-
 @trouble("image-without-python", on="all")
 def image_has_no_python(ground, host):
     for one in ground.hosts:
@@ -275,31 +291,6 @@ def image_has_no_python(ground, host):
     yield
     for one in ground.hosts:
         ground.root(one, "sh", "-c", f"docker rmi {IMAGE}; docker tag {KEPT} {IMAGE}; docker rmi {KEPT}")
-
-
-@trouble("")
-def image_is_not_there_yet(ground, host):
-    ground.root(host, "sh", "-c", f"docker tag {IMAGE} {KEPT}; docker rmi {IMAGE}")
-    yield
-    ground.root(host, "sh", "-c", f"docker tag {KEPT} {IMAGE}; docker rmi {KEPT}")
-
-
-@trouble("no-python")
-def neither_image_nor_python(ground, host):
-    ground.root(host, "mv", "/usr/bin/python3", "/usr/bin/python3.kept")
-    ground.root(host, "sh", "-c", f"docker tag {IMAGE} {KEPT}; docker rmi {IMAGE}")
-    yield
-    ground.root(host, "mv", "/usr/bin/python3.kept", "/usr/bin/python3")
-    ground.root(host, "sh", "-c", f"docker tag {KEPT} {IMAGE}; docker rmi {KEPT}")
-
-
-@trouble("gpu-runtime")
-def gpus_without_their_container_toolkit(ground, host):
-    path = "/usr/local/bin/nvidia-smi"
-    listed = "#!/bin/sh\necho '0, NVIDIA A100-SXM4-80GB, 81920 MiB'"
-    ground.root(host, "sh", "-c", 'echo "$1" >"$0"; chmod 755 "$0"', path, listed)
-    yield
-    ground.root(host, "rm", path)
 
 
 @trouble("port-busy", on="first")
@@ -326,107 +317,6 @@ def little_shared_memory_asked_for(ground, host):
     hosts = "".join(f'[[hosts]]\nname = "{name}"\n' for name in ground.hosts)
     path.write_text(f'[job]\nshm_size = "1m"\n{hosts}')
     yield "--cluster", str(path)
-
-
-@trouble("rendezvous-dropped", on="first")
-def rendezvous_port_is_dropped(ground, host):
-    rule = ("INPUT", "-p", "tcp", "--dport", str(PORT), "-j", "DROP")
-    ground.root(host, "iptables", "-I", *rule)
-    yield
-    ground.root(host, "iptables", "-D", *rule)
-
-
-@trouble("data-ports-rejected", on="first")
-def data_ports_are_rejected(ground, host):
-    rule = ("INPUT", "-p", "tcp", "--syn", "--dport", "30000:65535", "-j", "REJECT")
-    ground.root(host, "iptables", "-I", *rule)
-    yield
-    ground.root(host, "iptables", "-D", *rule)
-
-
-@contextmanager
-def _first_lines(ground, host, text):
-    """Lines that every shell of the user's reads first."""
-    ground.root(host, "sh", "-c", 'cd /home/muster; cp .bashrc .kept; (echo "$1"; cat .kept) >.bashrc', "sh", text)
-    yield
-    ground.root(host, "mv", "/home/muster/.kept", "/home/muster/.bashrc")
-
-
-@trouble("")
-def shell_is_talkative(ground, host):
-    with _first_lines(ground, host, "echo welcome to this machine; echo 'quota: 93 %' >&2"):
-        yield
-
-
-@trouble("")
-def temporary_folder_is_noexec(ground, host):
-    ground.root(host, "mount", "-t", "tmpfs", "-o", "noexec,mode=1777", "none", "/tmp")
-    yield
-    ground.root(host, "umount", "/tmp")
-
-
-@trouble("")
-def dockers_settings_of_the_user_are_broken(ground, host):
-    ground.root(host, "sh", "-c", "mkdir -p /home/muster/.docker; echo '{' >/home/muster/.docker/config.json")
-    yield
-    ground.root(host, "rm", "-r", "/home/muster/.docker")
-
-
-@trouble("ssh-key", also=("ssh", "ssh-shell"))
-def account_has_expired(ground, host):
-    ground.root(host, "chage", "-E", "0", "muster")
-    yield
-    ground.root(host, "chage", "-E", "-1", "muster")
-
-
-@trouble("ssh-shell")
-def only_one_command_is_allowed(ground, host):
-    path = "/home/muster/.ssh/authorized_keys"
-    ground.root(host, "sed", "-i", 's|^|command="/bin/false" |', path)
-    yield
-    ground.root(host, "sed", "-i", 's|^command="/bin/false" ||', path)
-
-
-@trouble("ssh-shell")
-def shell_leaves_at_once(ground, host):
-    with _first_lines(ground, host, "exit 0"):
-        yield
-
-
-@trouble("")
-def shell_is_slow(ground, host):
-    with _first_lines(ground, host, "sleep 2"):
-        yield
-
-
-@trouble("docker-silent")
-def engine_starts_nothing(ground, host):
-    ground.root(host, "pkill", "-STOP", "-x", "containerd")
-    yield
-    ground.root(host, "pkill", "-CONT", "-x", "containerd")
-
-
-@trouble("docker-refused")
-def engine_has_no_runtime(ground, host):
-    where = ground.root(host, "which", "runc")
-    ground.root(host, "mv", where, f"{where}.kept")
-    yield
-    ground.root(host, "mv", f"{where}.kept", where)
-
-
-@trouble("docker-down")
-def docker_context_is_unknown(ground, host):
-    with _first_lines(ground, host, "export DOCKER_CONTEXT=cloud"):
-        yield
-
-
-@trouble("disk-full")
-def folder_of_the_runs_is_full(ground, host):
-    folder = "/home/muster/.muster"
-    fill = f"mkdir -p {folder}; mount -t tmpfs -o size=64k,mode=0777 none {folder}; cat /dev/zero >{folder}/full; true"
-    ground.root(host, "sh", "-c", fill)
-    yield
-    ground.root(host, "umount", folder)
 
 
 @trouble("")
