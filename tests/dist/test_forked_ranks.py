@@ -25,8 +25,8 @@ here = {
     "foreign": sorted(name for name in sys.modules if name.split(".")[0] == "trainer"),
     "environment": {k: v for k, v in os.environ.items() if "PORT" not in k and "ID" not in k and "FILE" not in k},
 }
-print(json.dumps({"rank": int(os.environ["RANK"]), "here": here, "before": before, "drawn": random.random(),
-                  "seed": torch.initial_seed()}))
+with open(f"seen-{os.environ['RANK']}.json", "w") as file:  # not printed: lines of two ranks may mix
+    json.dump({"here": here, "before": before, "drawn": random.random(), "seed": torch.initial_seed()}, file)
 """
 
 
@@ -34,6 +34,7 @@ class Started:
     """`python -m MODULE` of torchrun, ours or torch's own, on `words`, in `folder`."""
 
     def __init__(self, module, words, folder, ranks=1, **variables):
+        self.folder = folder
         command = [sys.executable, "-u", "-P", "-m", module, f"--nproc-per-node={ranks}"]
         self.process = subprocess.Popen(
             [*command, f"--master-port={free_port()}", *words],
@@ -51,9 +52,14 @@ class Started:
 
     def looks(self):
         """What each rank of LOOKS saw, by rank."""
-        out, err, code = self.ended()
+        _, err, code = self.ended()
         assert code == 0, err
-        return sorted((json.loads(line) for line in out.splitlines()), key=lambda seen: seen["rank"])
+        return _seen(self.folder)
+
+
+def _seen(folder):
+    files = sorted(folder.glob("seen-*.json"))
+    return [json.loads((file.read_text(), file.unlink())[0]) for file in files]
 
 
 OURS, TORCHS = "trainer.torchrun", "torch.distributed.run"
@@ -103,10 +109,8 @@ def test_what_is_read_when_a_library_loads_has_a_new_process_read_it(tmp_path):
     variables = environment()
     del variables["OMP_NUM_THREADS"]
     command = [sys.executable, "-u", "-P", "-m", OURS, "--nproc-per-node=2", f"--master-port={free_port()}", "train.py"]
-    done = subprocess.run(
-        command, cwd=tmp_path, env=variables | {"PYTHONPATH": str(HOME)}, capture_output=True, text=True, check=True
-    )
-    assert [json.loads(line)["before"] for line in done.stdout.splitlines()] == [False, False]
+    subprocess.run(command, cwd=tmp_path, env=variables | {"PYTHONPATH": str(HOME)}, capture_output=True, check=True)
+    assert [one["before"] for one in _seen(tmp_path)] == [False, False]
 
 
 WAITS = """
