@@ -235,10 +235,11 @@ class Probe:
 
     def watch(self, what, mask, tell):
         """Call `tell(mask)` when `what` can be read or written."""
-        try:
-            self.ready.modify(what, mask, tell)
-        except KeyError:
+        known = self.ready.get_map().get(what)
+        if known is None:
             self.ready.register(what, mask, tell)
+        elif (known.events, known.data) != (mask, tell):
+            self.ready.modify(what, mask, tell)
 
     def forget(self, what):
         """Close a socket."""

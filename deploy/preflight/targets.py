@@ -13,6 +13,8 @@ SAMPLES = 4
 # Of more hosts than these each calls each other once at first: pairs grow with the square of the hosts.
 MANY = 16
 PAYLOAD, MOST_OTHERS = 64 * 1024, 4
+# Still more than a packet of any network's: of 64 hosts all pairs together have half a gigabyte less to carry.
+SMALL_PAYLOAD = 16 * 1024
 FEW, LONG_SIZE, LONG_WAIT_S = 8, 2 << 20, 6.0
 SLOW_S, MOST_SUSPECTS, RATE_SIZE, RATE_WAIT_S = 0.04, 3, 1 << 20, 2.5
 
@@ -37,7 +39,7 @@ def few_targets(answers: Answers, source: str) -> list[dict[str, Any]]:
         ports = opened.get(target["host"], [])
         chosen = "data" in target["kinds"] and ports and target["port"] == ports[place % len(ports)]
         if chosen or {"rendezvous", "store"} & set(target["kinds"]):
-            kept.append({**target, "size": PAYLOAD if chosen else target["size"]})
+            kept.append({**target, "size": SMALL_PAYLOAD if chosen else min(target["size"], SMALL_PAYLOAD)})
     return kept
 
 
@@ -60,8 +62,8 @@ def suspects(answers: Answers) -> dict[str, list[dict[str, Any]]]:
 
     of few hosts each to the next one, with more than a small payload, where all was well.
     """
-    slow = sorted((one for one in answers.links if one.ok and one.both_s > SLOW_S and "data" in one.kinds),
-                  key=lambda one: -one.both_s)  # fmt: skip
+    sent = [one for one in answers.links if one.ok and one.size and "data" in one.kinds]
+    slow = sorted((one for one in sent if one.both_s > SLOW_S * one.size / PAYLOAD), key=lambda one: -one.both_s)
     rounds: dict[str, list[dict[str, Any]]] = {}
     for one in slow[:MOST_SUSPECTS]:
         target = {"id": 0, "host": one.target, "address": one.address, "port": one.port, "kinds": ["rate"]}
