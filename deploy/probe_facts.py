@@ -108,8 +108,10 @@ def text(path):
         return ""
     pieces = []
     try:
-        while piece := os.read(file, 1 << 16):
-            pieces.append(piece)
+        while True:
+            pieces.append(os.read(file, 1 << 16))
+            if not pieces[-1]:
+                break
     except OSError:
         pass
     finally:
