@@ -80,7 +80,8 @@ def _page(sections: list[tuple[str, dict[str, Any]]], minutes: float) -> str:
     lines = [f"{time.strftime('%Y-%m-%d')}, {_machine()}; {minutes:.0f} minutes in all.", ""]
     lines += ["| " + " | ".join([*HEAD, "command"]) + " |", "|---|---|---|---|---|---|---|"]
     for name, found in sections:
-        lines += ["| " + " | ".join([*cells(row), f"`python -m benchmarks.{name}`"]) + " |" for row in found["rows"]]
+        rows = [[*cells(row), f"`python -m benchmarks.{name}`"] for row in found["rows"]]
+        lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
     lines += ["", "Notes:", ""]
     lines += [f"- {name}: {note}" for name, found in sections for note in found["notes"]]
     return "\n".join(lines)
