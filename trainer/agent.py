@@ -273,12 +273,13 @@ class Node:
 
 
 def _wait(torchrun: subprocess.Popen[bytes], seconds: float) -> None:
-    if not hasattr(os, "pidfd_open"):
+    # Popen's wait wakes up every few milliseconds to look, on a core that a rank computes on.
+    try:
+        handle = os.pidfd_open(torchrun.pid)
+    except (AttributeError, OSError):  # not on this system, by this kernel (before 5.3), or in this container
         with suppress(subprocess.TimeoutExpired):
             torchrun.wait(seconds)
         return
-    # Popen's wait wakes up every few milliseconds to look, on a core that a rank computes on.
-    handle = os.pidfd_open(torchrun.pid)
     try:
         select.select([handle], [], [], seconds)
     finally:

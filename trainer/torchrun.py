@@ -11,33 +11,27 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from torch.distributed import run
-from torch.distributed.elastic.multiprocessing import subprocess_handler
 from torch.distributed.elastic.rendezvous import dynamic_rendezvous
 
 from trainer import forkserver
 
 PAUSE_SECONDS = 0.2
+# What each rank of the trainer imports; DistributedDataParallel asks for the second when it is made.
+_TRAINER = ("trainer.run", "torch._dynamo")
+_HANDLER = "torch.distributed.elastic.multiprocessing.subprocess_handler"
 
 
 def main() -> None:
     """As torchrun's own, with its arguments from the command line."""
-    if server := forkserver.start(_load_trainer if sys.argv[1:3] == ["-m", "trainer"] else _load_nothing):
-        _fork_ranks(subprocess_handler.SubprocessHandler, server)
+    if server := forkserver.start(_TRAINER if sys.argv[1:3] == ["-m", "trainer"] else ()):
+        with suppress(ImportError):  # an older torch may have it elsewhere
+            _fork_ranks(importlib.import_module(_HANDLER).SubprocessHandler, server)
     _look_more_often(dynamic_rendezvous)
     run.main()
-
-
-def _load_trainer() -> None:
-    """All that a rank of the trainer imports; DistributedDataParallel asks for torch._dynamo when it is made."""
-    importlib.import_module("trainer.run")
-    importlib.import_module("torch._dynamo")
-
-
-def _load_nothing() -> None:
-    """What a user's script imports beyond torch is not known."""
 
 
 def _fork_ranks(handler: Any, server: forkserver.Server) -> None:

@@ -1,10 +1,15 @@
 """The agent gives torchrun addresses that put rank 0 on the master, whatever the addresses are."""
 
+import errno
+import os
 import socket
+import subprocess
+import sys
 
 import pytest
 
 from tests.agents import free_port
+from trainer import agent
 from trainer.agent import resolve, torchrun_command, torchrun_environment
 from trainer.errors import Refused, TrainError
 
@@ -62,3 +67,13 @@ def test_a_users_script_goes_to_torchrun_as_it_is(tmp_path, monkeypatch):
 def test_a_script_that_is_not_there_is_refused_before_torchrun(script):
     with pytest.raises(Refused, match="script"):
         torchrun_command(["--script", *script])
+
+
+def test_a_kernel_without_process_handles_is_waited_on_all_the_same(monkeypatch):
+    def refused(pid):
+        raise OSError(errno.ENOSYS, "not in this kernel")
+
+    monkeypatch.setattr(os, "pidfd_open", refused)
+    with subprocess.Popen([sys.executable, "-c", ""]) as ended:
+        agent._wait(ended, 30.0)
+        assert ended.returncode == 0
