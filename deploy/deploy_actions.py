@@ -32,7 +32,7 @@ def undo(sessions: Sequence[Session], specs: Sequence[HostSpec]) -> Results[str]
 
     def one(session: Session) -> str:
         spec = wanted[session.host.name]
-        session.run(host_commands.remove(_run_of(spec)), timeout_s=_END_S)
+        session.run(host_commands.remove(run_of(spec)), timeout_s=_END_S)
         if not spec.fresh:
             return ""
         return session.run(host_commands.remove_folder(spec.folder), timeout_s=_END_S, check=False).out
@@ -73,8 +73,9 @@ def _start_one(session: Session, spec: HostSpec) -> None:
         raise DeployError(
             f"{session.host.name}: {spec.node} was not started: {cause}", "log in there and try: docker info"
         )
-    audit.note(session, f"{_run_of(spec)} started {spec.container}")
+    audit.note(session, f"{run_of(spec)} started {spec.container}")
 
 
-def _run_of(spec: HostSpec) -> str:
+def run_of(spec: HostSpec) -> str:
+    """The id of the run that a host's container belongs to."""
     return spec.container.removeprefix("muster-")

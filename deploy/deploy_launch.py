@@ -150,7 +150,7 @@ def _take_back(sessions: Sequence[Session], specs: Sequence[HostSpec], report: R
     for host, fault in faults.items():
         report.warn(f"{host}: {fault.message}")
     if faults:
-        hosts, run = ",".join(faults), specs[0].container.removeprefix("muster-")
+        hosts, run = ",".join(faults), deploy_actions.run_of(specs[0])
         stopping.left = f"something may be left on {hosts}: fab down --hosts {hosts} --run {run}"
         report.warn(stopping.left)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import builtins
 import gc
+import importlib
 import json
 import os
 import random
@@ -18,7 +19,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
@@ -36,11 +37,10 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 class Rank:
     """A rank that the server forked, to torchrun what subprocess.Popen is."""
 
-    def __init__(self, server: Server, pid: int) -> None:
-        self.pid, self.returncode = pid, None
-        self._server = server
+    returncode: int | None = None
 
-    returncode: int | None
+    def __init__(self, server: Server, pid: int) -> None:
+        self.pid, self._server = pid, server
 
     def poll(self) -> int | None:
         """The exit code, a signal's number below zero; None while the rank runs."""
@@ -94,8 +94,8 @@ class Server:
         return None
 
 
-def start(preload: Callable[[], None]) -> Server | None:
-    """Fork the server, which calls `preload` and then waits to be asked; None where there can be none.
+def start(modules: Sequence[str]) -> Server | None:
+    """Fork the server, which imports `modules` and then waits to be asked; None where there can be none.
 
     Returns in the caller's process alone: a rank ends in here, as a script does.
     """
@@ -111,7 +111,8 @@ def start(preload: Callable[[], None]) -> Server | None:
     die_with_parent(signal.SIGKILL, torchrun)
     for number in _SIGNALS:  # for torchrun, and for the ranks
         signal.signal(number, signal.SIG_IGN)
-    preload()
+    for name in modules:
+        importlib.import_module(name)
     words = [] if _holds_gpu() else _serve(there)
     if not words:
         os._exit(0)
