@@ -63,7 +63,7 @@ bench-preflight: $(VENV)/.ready-dev ## measure preflight in the fault laboratory
 	@$(BIN)/python -m benchmarks.preflight_truth
 	@$(BIN)/python -m benchmarks.preflight
 
-rack: ## hosts to rehearse on: containers with sshd and a Docker engine of their own
+rack: $(VENV)/.ready ## hosts to rehearse on: containers with sshd and a Docker engine of their own
 	@rack/up.sh
 
 rack-down: ## remove the rack, all of it
