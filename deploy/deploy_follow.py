@@ -58,9 +58,7 @@ def attach(options: Options, report: Report) -> int:
         first = min(nodes.values(), key=lambda node: node.place)
         record_there = record.read_json(run_dir / "record.json")
         arguments = tuple(record_there.get("arguments") or first.command.split())
-        # The trainer's own words are all options.
-        own = not first.command or first.command.startswith("--")
-        script = bool(record_there.get("script")) if record_there else not own
+        script = bool(record_there.get("script")) if record_there else first.script
         run_dir.mkdir(parents=True, exist_ok=True)
         names = {host: node.node for host, node in sorted(nodes.items(), key=lambda pair: pair[1].place)}
         followed = Followed(run_dir, names, script, arguments)
@@ -90,7 +88,7 @@ def down(options: Options, report: Report) -> int:
 
 def to_the_end(followed: Followed, sessions: Sequence[Session], report: Report, stopping: Stopping) -> int:
     """Follow to the end, clean up there, write the outcome here. A terminal that goes away ends only the following."""
-    state, began = State(tuple(followed.nodes.values())), time.monotonic()
+    state, began = State(tuple(followed.nodes.values()), script=followed.script), time.monotonic()
     run_dir = followed.run_dir
     follower = watch.Follower(run_dir, from_start=not followed.resumed)
     ground = deploy_watch.HostsGround(sessions, followed.nodes, run_dir, followed.script, report.warn)

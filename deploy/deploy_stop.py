@@ -11,12 +11,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from deploy import deploy_actions, deploy_plan, deploy_resume, host_commands, host_observe, launch, record
+from deploy import deploy_actions, deploy_plan, deploy_resume, ending, host_commands, host_observe, launch, record
 from deploy.deploy_options import Options
-from deploy.ending import Result, from_verdicts
+from deploy.ending import Result
 from deploy.errors import DONE, DeployError
+from deploy.facts import ended_how
 from deploy.host_facts import Container
-from deploy.progress import State
+from deploy.progress import Event, State
 from deploy.report import Report
 from deploy.results import Results
 from deploy.session import Session, on_all, open_all
@@ -48,12 +49,15 @@ def stop(options: Options, now: bool, report: Report) -> int:
         run = deploy_plan.choose_run(deploy_plan.runs_of(found.values), options.run)
         for host, fault in faults.items():
             report.warn(f"{host}: {fault.message}; it is not asked to stop")
-        members = [one for one in sessions if any(node.run == run for node in found.values.get(one.host.name, ()))]
+        nodes = deploy_plan.runs_of(found.values)[run]
+        members = [one for one in sessions if one.host.name in nodes]
         stopping.hold()
-        result = _end(run, members, now, report, stopping)
-    if result is None:
-        return DONE
-    result = _keep(run, result)
+        ended = _end(run, members, now, report, stopping)
+        if ended is None:
+            return DONE
+        state = _state(nodes, ended)
+        result = _result(state, nodes, killed=now or stopping.requests() > 1)
+    result = _keep(run, result, state)
     report.note(f"{run}: {result.message or result.verdict}")
     if result.hint:
         report.note(result.hint)
@@ -61,8 +65,8 @@ def stop(options: Options, now: bool, report: Report) -> int:
     return DONE
 
 
-def _end(run: str, members: Sequence[Session], now: bool, report: Report, stopping: Stopping) -> Result | None:
-    """How the run ended; None when the terminal went away before."""
+def _end(run: str, members: Sequence[Session], now: bool, report: Report, stopping: Stopping) -> list[Event] | None:
+    """End the run and take its containers away; what its ranks said last, None when the terminal went away before."""
     killed = now
     if not now:
         stopping.ask()
@@ -81,32 +85,43 @@ def _end(run: str, members: Sequence[Session], now: bool, report: Report, stoppi
             time.sleep(_LOOK_EVERY_S)
     except Detached:
         return None
-    verdicts = on_all(members, lambda one: _verdicts(one, run))
+    said = on_all(members, lambda one: _last_words(one, run))
     follower_ends = time.monotonic() + _FOLLOWER_S
     while _containers(run, members) and time.monotonic() < follower_ends:
         time.sleep(_LOOK_EVERY_S)
     deploy_actions.remove(members, run).all()
-    said = [verdict for found in verdicts.values.values() for verdict in found]
-    if said:
-        return from_verdicts(said)
-    return (
-        Result("failed", "killed at once, as asked") if killed else Result("stopped", "stopped before the first step")
-    )
+    return [event for events in said.values.values() for event in events]
 
 
-def _keep(run: str, result: Result) -> Result:
+def _state(nodes: Mapping[str, Container], said: Sequence[Event]) -> State:
+    by_place = sorted(nodes.values(), key=lambda node: node.place)
+    state = State(tuple(node.node for node in by_place), script=by_place[0].script)
+    for event in said:
+        state.apply({**event, "kind": "verdict"} if "verdict" in event else event)
+    return state
+
+
+def _result(state: State, nodes: Mapping[str, Container], killed: bool) -> Result:
+    """How the run ended; where no rank could say, what was reached, and the nodes that had ended before."""
+    if state.verdicts:
+        return ending.from_verdicts(state.verdicts)
+    result = ending.killed(state) if killed else ending.stopped(state)
+    gone = [f"; {host} {ended_how(node.code)} before that" for host, node in nodes.items() if node.code is not None]
+    return replace(result, message="".join([result.message, *gone]))
+
+
+def _keep(run: str, result: Result, state: State) -> Result:
     """Write the outcome where nobody who follows the run has; the result as it is told here."""
     run_dir = launch.RUNS / run
     there = record.read_json(run_dir / "record.json")
     if not there:
         return result
-    saved = "checkpoint" in result.message
     if there.get("hosts"):
         result = replace(result, message=deploy_resume.placed(result.message, run, there["hosts"][0]))
-    result = deploy_resume.hinted(result, run_dir, saved)
+    result = deploy_resume.hinted(result, run_dir, bool(state.checkpoint))
     if not (run_dir / "outcome.json").exists():
         seconds = time.time() - float(there.get("starts", [{}])[-1].get("t", time.time()))
-        record.close(run_dir, result, State(tuple(there.get("nodes", ()))), seconds)
+        record.close(run_dir, result, state, seconds)
         launch.write_page(run_dir)
     return result
 
@@ -120,6 +135,6 @@ def _going(run: str, members: Sequence[Session]) -> list[str]:
     return [host for host, node in _containers(run, members).items() if node.code is None]
 
 
-def _verdicts(session: Session, run: str) -> list[dict[str, Any]]:
-    out = session.run(host_commands.verdicts(f"{session.home}/runs/{run}")).out
+def _last_words(session: Session, run: str) -> list[Event]:
+    out = session.run(host_commands.last_words(f"{session.home}/runs/{run}")).out
     return [json.loads(line) for line in out.splitlines() if line.startswith("{") and line.endswith("}")]

@@ -76,6 +76,25 @@ def from_verdicts(verdicts: list[Event]) -> Result:
     )
 
 
+def stopped(state: State) -> Result:
+    """The end of a run that was asked to stop, and whose ranks left no word of it."""
+    where = f" at step {state.step}" if state.step else "" if state.script else " before the first step"
+    return Result("stopped", f"stopped{where}{_kept(state)}", step=state.step)
+
+
+def killed(state: State, waited_s: float | None = None) -> Result:
+    """The end of a run that was killed: at once, as asked, or after `waited_s` for its stop."""
+    why = "killed at once, as asked" if waited_s is None else f"killed: still running {waited_s:.0f} s after the stop"
+    return Result("failed", f"{why}{_kept(state)}", step=state.step)
+
+
+def _kept(state: State) -> str:
+    if state.script:  # what it saved, it knows itself
+        return ""
+    saved = state.checkpoint.get("step")
+    return f"; the last checkpoint is of step {saved}" if saved is not None else "; there is no checkpoint"
+
+
 def _folded(message: str, others: list[str]) -> str:
     """The first to fail speaks; of the others only the names, behind its first line."""
     if not others:

@@ -143,9 +143,13 @@ for path in */checkpoints/step-*/manifest.json; do
     step=${path%/manifest.json}; echo "$(date -r "$path" +%s) ${path%%/*} ${step##*/}"
 done
 """
-_VERDICTS = (
-    'cd "$1" 2>/dev/null || exit 0; for path in outcome/*.json; do [ ! -f "$path" ] || { cat "$path"; echo; }; done'
-)
+_LAST_WORDS = """
+cd "$1" 2>/dev/null || exit 0
+for path in outcome/*.json; do [ ! -f "$path" ] || { cat "$path"; echo; }; done
+for path in ranks/rank-*.jsonl; do
+    for kind in '"kind": "step"' '"kind": "checkpoint"'; do grep -sF "$kind" "$path" | tail -n 1; done
+done
+"""
 _SIGNAL = """
 containers=$(docker ps --quiet --filter "label=muster.run=$2")
 [ -z "$containers" ] || docker kill --signal "$1" $containers >/dev/null 2>&1 || :
@@ -212,9 +216,9 @@ def checkpoints() -> tuple[str, ...]:
     return ("sh", "-c", _CHECKPOINTS)
 
 
-def verdicts(folder: str) -> tuple[str, ...]:
-    """The verdicts that this host's node and ranks left: a JSON document a line."""
-    return ("sh", "-c", _VERDICTS, "verdicts", folder)
+def last_words(folder: str) -> tuple[str, ...]:
+    """A JSON document a line: the verdicts that node and ranks left there, each rank's last step and checkpoint."""
+    return ("sh", "-c", _LAST_WORDS, "last", folder)
 
 
 def remove(run: str = "") -> tuple[str, ...]:

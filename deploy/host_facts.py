@@ -74,6 +74,11 @@ class Container:
     started: str = ""
     last_code: int = 0
 
+    @property
+    def script(self) -> bool:
+        """Whether it runs a script of the user's: the trainer's own words are all options."""
+        return bool(self.command) and not self.command.startswith("--")
+
 
 @dataclass(frozen=True)
 class HostFacts:

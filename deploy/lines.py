@@ -99,7 +99,7 @@ def result_parts(result: Result, state: State, seconds: float, where: str) -> li
         parts.append(f"loss {_loss(values['loss'])} on {state.evaluated.get('samples', 0):,} held-out samples")
     elif result.verdict == "stopped":
         parts.append(result.message.removeprefix("stopped "))
-    elif state.step or result.verdict != "done":  # a script of the user's may be done without telling us of steps
+    elif state.step or (result.verdict != "done" and not state.script):
         parts.append(f"at step {state.step}" if state.step else "before the first step")
     return [*parts, f"{seconds:.1f} s", where]
 

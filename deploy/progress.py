@@ -43,7 +43,10 @@ class Happening:
 
 @dataclass
 class State:
-    """A run as far as its events tell. `names` are the planned nodes by place; times `t` are unix seconds."""
+    """A run as far as its events tell. `names` are the planned nodes by place; times `t` are unix seconds.
+
+    A `script` of the user's tells nothing of steps and checkpoints.
+    """
 
     names: tuple[str, ...]
     up: dict[str, float] = field(default_factory=dict)
@@ -65,6 +68,7 @@ class State:
     last_sign: float = 0.0
     longest_silence: float = 0.0
     story: list[Happening] = field(default_factory=list)
+    script: bool = False
 
     def apply(self, event: Event) -> None:
         """Take one event in. Kinds it does not know change nothing: an older control side meets a newer trainer."""

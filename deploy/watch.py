@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Protocol
 
-from deploy.ending import Result, all_ended, from_verdicts, judge
+from deploy.ending import Result, all_ended, from_verdicts, judge, killed, stopped
 from deploy.facts import NodeState
 from deploy.progress import Event, State
 
@@ -151,10 +151,10 @@ class _Watch:
         if self._result is None or (not self._result.from_ranks and self._state.verdicts):
             self._settle(judge(self._state, self._started_at, now), now)
         if all_ended(self._state) and (self._result or self._stopping):
-            return self._final() or _stopped(self._state)
+            return self._final() or stopped(self._state)
         if requests > 1 or now >= self._deadline:
             self._ground.kill()
-            return self._final() or _killed(self._state, requests)
+            return self._final() or killed(self._state, None if requests > 1 else AFTER_STOP_S)
         return None
 
     def _final(self) -> Result | None:
@@ -188,17 +188,3 @@ def _changes(nodes: list[NodeState], state: State) -> list[Event]:
         for node in nodes
         if state.nodes.get(node.node) != node
     ]
-
-
-def _stopped(state: State) -> Result:
-    where = f"at step {state.step}" if state.step else "before the first step"
-    saved = state.checkpoint.get("step")
-    kept = f"; the last checkpoint is of step {saved}" if saved is not None else "; there is no checkpoint"
-    return Result("stopped", f"stopped {where}{kept}", step=state.step)
-
-
-def _killed(state: State, requests: int) -> Result:
-    why = "killed at once, as asked" if requests > 1 else f"killed: still running {AFTER_STOP_S:.0f} s after the stop"
-    saved = state.checkpoint.get("step")
-    kept = f"the last checkpoint is of step {saved}" if saved is not None else "there is no checkpoint"
-    return Result("failed", f"{why}; {kept}", step=state.step)

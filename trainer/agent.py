@@ -201,7 +201,8 @@ class Node:
         self._command, self._outcome, self._relay = command, outcome, relay
         self._environment = {**environment, "MUSTER_OUTCOME": str(outcome)}
         self._comes_back = environment.get("MUSTER_COMES_BACK") == "1"
-        self._asked = False
+        self._asked = self._gone = False
+        self._told: set[int] = set()
         self._grace = float(environment.get("PET_SHUTDOWN_TIMEOUT", "30")) + _KILL_AFTER_SECONDS
         self.leaves = self.judged = False
         self.said = ""
@@ -238,8 +239,9 @@ class Node:
             if watch_input and _input_closed():
                 self._asked, watch_input = True, False
             now = time.monotonic()
-            if self._asked and not told:
-                told, kill_at = True, now + self._grace
+            if self._asked:
+                kill_at = kill_at if told else now + self._grace
+                told = True
                 self._ask_ranks(torchrun)
             if kill_at == float("inf") and self._verdicts():
                 kill_at = now + _FINISH_SECONDS  # the other nodes are about to say the same, and torchrun to end
@@ -248,14 +250,24 @@ class Node:
             _wait(torchrun, _POLL_SECONDS)
 
     def _ask_ranks(self, torchrun: subprocess.Popen[bytes]) -> None:
-        """Ask the ranks to stop, not torchrun: it would leave the other nodes' torchruns waiting for it."""
-        ranks = [int(path.read_text()) for path in self._outcome.glob("[!.]*.pid")]
-        if not ranks:  # none has anything to save yet
+        """Ask the ranks to stop, not torchrun: it would leave the other nodes' torchruns waiting for it.
+
+        A rank that is started meanwhile is asked as well. Where none lives (none began yet, or they died and wait for a
+        peer to begin again) there is nothing to save, and torchrun would wait in vain.
+        """
+        living = [rank for rank in self._ranks() if _alive(rank)]
+        if self._verdicts() or self._gone:
+            return
+        for rank in set(living) - self._told:
+            self._told.add(rank)
+            with suppress(ProcessLookupError):
+                os.kill(rank, signal.SIGTERM)
+        if not living:
+            self._gone = True
             torchrun.terminate()
-        if not self._verdicts():
-            for rank in ranks:
-                with suppress(ProcessLookupError):
-                    os.kill(rank, signal.SIGTERM)
+
+    def _ranks(self) -> list[int]:
+        return [int(path.read_text()) for path in self._outcome.glob("[!.]*.pid")]
 
     def _verdicts(self) -> list[Verdict]:
         return [Verdict(**json.loads(path.read_text())) for path in sorted(self._outcome.glob("[!.]*.json"))]
@@ -270,6 +282,14 @@ class Node:
         if self._asked:
             return STOPPED
         return FAILED if torchrun_code else 0
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 def _wait(torchrun: subprocess.Popen[bytes], seconds: float) -> None:

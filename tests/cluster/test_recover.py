@@ -170,6 +170,22 @@ def test_a_terminal_that_goes_away_leaves_the_run_going_and_stop_says_how_it_end
     waiting.until(lambda: not run.traces(), "the hosts to be clean")
 
 
+def test_a_node_killed_by_hand_stays_away_and_stop_says_how_far_the_run_came(run):
+    run.begin()
+    run.fab_deploy.send_signal(signal.SIGHUP)
+    assert run.fab_deploy.wait(30) == 0
+    run.rack.on(run.hosts[1], f"docker kill muster-{run.run}")
+    rows = {row["host"]: row for row in run.rows("status")}
+    assert (rows[run.hosts[1]]["word"], rows[run.hosts[0]]["word"]) == ("failed", "running")
+    stopped = run.fab("stop", "--run", run.run)
+    assert stopped.returncode == 0, stopped.stderr
+    said = rf"{run.run}: stopped at step \d+; the last checkpoint is of step \d+0; "
+    assert re.search(f"{said}{run.hosts[1]} was killed by SIGKILL before that", stopped.stderr), stopped.stderr
+    assert f"fab deploy --hosts {','.join(run.hosts)} --resume {run.run}" in stopped.stderr
+    assert run.outcome()["step"] > 10
+    waiting.until(lambda: not run.traces(), "the hosts to be clean")
+
+
 def test_a_failing_script_is_named_with_host_rank_code_and_last_lines(run, tmp_path):
     (tmp_path / "train.py").write_text(
         "import torch, torch.distributed as dist\ndist.init_process_group()\n"

@@ -182,3 +182,18 @@ def test_a_run_that_never_takes_a_step_gives_up(nodes, recipe_file):
     run = nodes(0, "--recipe", recipe_file(body), "--steps", 5).start()
     assert ended(run, 90) == {1}
     assert "5 times without a single step" in verdict(run)["message"]
+
+
+def test_a_node_that_waits_for_a_lost_peer_ends_soon_when_it_is_asked_to_stop(nodes):
+    run = nodes(1, "--steps", 1_000_000, "--checkpoint-every", 0).start()
+    until(lambda: events(run.run_dir, 0, "step"), "the first steps", 60)
+    rank = events(run.run_dir, 0, "started")[0]["pid"]
+    for pid in run.pids("worker-1"):
+        os.kill(pid, signal.SIGKILL)
+    # Its own rank has died of that, and torchrun waits for the peer, to start again.
+    until(lambda: not alive(rank), "the master's rank to miss its peer", 60)
+    asked = time.monotonic()
+    run.terminate("master")
+    until(lambda: run.codes()["master"] is not None, "the master to end", 60)
+    assert run.codes()["master"] == 75
+    assert time.monotonic() - asked < 15, "it was killed after its grace, not asked"

@@ -136,6 +136,13 @@ def test_a_run_that_failed_says_why_and_what_to_do(verdict: str) -> None:
     assert text(out).startswith(f"{verdict}  before the first step   3.0 s   runs/x/report.html")
 
 
+def test_of_a_script_that_failed_no_step_is_told_for_it_says_none() -> None:
+    report, out, _ = reporter()
+    state = State(NAMES, script=True)
+    report.result(Result("failed", "train.py ended with code 3"), state, {"seconds": 3.0}, "r.html", "runs/x")
+    assert text(out).startswith("failed  3.0 s   r.html")
+
+
 def test_a_fault_names_its_place_when_its_words_do_not() -> None:
     report, _, err = reporter()
     result = Result("failed", "the disk is full", "free some space", node="worker-2", rank=2)
