@@ -3,48 +3,106 @@
     python -m benchmarks.throughput [--quick]
 
 All train recipe `digits` with the same batch, optimizer (AdamW, fused), clipping and schedule. Ours writes its metrics
-and its checkpoints meanwhile, the others print a loss every ten steps. Each repetition starts every contender anew, in
-a changing order; what counts is the time from step 50 to the last, everything in between included.
+and, every 100 steps, a checkpoint meanwhile; the others print a loss every ten steps.
+
+One run differs from the next by more than contenders do: cores are shared with strangers. So all four are started, and
+then take turns of a second or two, in a changing order, with the others stopped (SIGSTOP). A turn is as long as its
+whole intervals of ten steps; what is compared are the medians of all turns, those of several starts.
 """
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable
-from functools import partial
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from benchmarks import nodes
 from benchmarks.figure import Row, alone, result, say, spread
+from deploy.processes import labelled
 
 BATCH, FIRST = 96, 50
+TURN_S = 1.5
 RIVALS = {
     "bare DDP loop": "bare",
     "Lightning Fabric": "fabric_loop",
     "Accelerate": "accelerate_loop",
 }
+OURS = "Muster"
+_FOREVER = ["--steps", "1000000"]
+
+
+@dataclass
+class Contender:
+    """A run that goes on until its time is over; `lines` tells the step and time of each ten steps."""
+
+    run: nodes.Run
+    lines: Callable[[], list[dict[str, Any]]]
+    processes: list[psutil.Process]
+
+    def turn(self) -> float:
+        """Let it train for TURN_S seconds; milliseconds a step."""
+        known = len(self.lines())
+        for process in self.processes:
+            process.resume()
+        time.sleep(TURN_S)
+        for process in self.processes:
+            process.suspend()
+        # The first line behind the pause ends an interval that began before it.
+        inside = self.lines()[known:]
+        return float((inside[-1]["t"] - inside[0]["t"]) / (inside[-1]["step"] - inside[0]["step"]) * 1e3)
 
 
 def measure(quick: bool) -> dict[str, Any]:
     """Milliseconds a step, checkpoints and metrics included; the ratio is of throughputs, more is better for us."""
-    repetitions, steps = (1, 250) if quick else (9, 450)
-    contenders = {"Muster": partial(_ours, steps), **{name: partial(_rival, steps, RIVALS[name]) for name in RIVALS}}
-    times: dict[str, list[float]] = {name: [] for name in contenders}
+    starts, turns = (1, 3) if quick else (5, 8)
+    times: dict[str, list[float]] = {name: [] for name in (OURS, *RIVALS)}
     with nodes.scratch() as scratch:
-        for repetition in range(repetitions):
-            order = list(contenders)
-            order = order[repetition % len(order) :] + order[: repetition % len(order)]
-            for name in order:
-                folder = nodes.run_folder(scratch, f"{repetition}-{len(times[name])}-{order.index(name)}")
-                times[name].append(contenders[name](folder))
-                say(f"throughput {repetition + 1}/{repetitions}: {name} {times[name][-1]:.2f} ms a step")
-    ours = times.pop("Muster")
-    rows = [_row(name, ours, theirs) for name, theirs in times.items()]
+        for start in range(starts):
+            for name, milliseconds in _turns(scratch, start, turns):
+                times[name].append(milliseconds)
+            said = ", ".join(f"{name} {statistics.median(times[name][-turns:]):.2f}" for name in times)
+            say(f"throughput {start + 1}/{starts}: {said} ms a step")
+    ours = times.pop(OURS)
     rate = BATCH / statistics.median(ours) * 1e3
-    return result(
-        rows, [f"Muster: {rate:,.0f} samples/s; {steps} steps, repetitions: {repetitions}; median (least-most)"]
-    )
+    rows = [_row(name, ours, theirs) for name, theirs in times.items()]
+    return result(rows, [f"Muster: {rate:,.0f} samples/s; {len(ours)} turns of {starts} starts; median (least-most)"])
+
+
+def _turns(scratch: Path, start: int, turns: int) -> Iterator[tuple[str, float]]:
+    """Start all contenders, and let them train in turns."""
+    with ExitStack() as stack:
+        contenders = {
+            name: _start(stack, nodes.run_folder(scratch, f"{start}-{name}"), name) for name in (OURS, *RIVALS)
+        }
+        names = list(contenders)
+        for turn in range(turns):
+            first = (start + turn) % len(names)
+            for name in names[first:] + names[:first]:
+                yield name, contenders[name].turn()
+
+
+def _start(stack: ExitStack, folder: Path, name: str) -> Contender:
+    """Start one, let it come to step FIRST, and stop it there for now."""
+    if name == OURS:
+        arguments = [*_FOREVER, "--eval-every", "0", "--checkpoint-every", "100"]
+        run = stack.enter_context(nodes.ours(folder, 1, arguments))
+
+        def lines() -> list[dict[str, Any]]:
+            return [line for line in nodes.lines(folder / "metrics.jsonl") if "loss" in line]
+    else:
+        run = stack.enter_context(nodes.rival(folder, 1, f"benchmarks.rivals.{RIVALS[name]}", _FOREVER))
+        lines = run.said
+    run.wait(lambda: (found := lines()) and found[-1]["step"] >= FIRST, 120.0, poll_s=0.1)
+    processes = labelled(folder)
+    for process in processes:
+        process.suspend()
+    return Contender(run, lines, processes)
 
 
 def _row(name: str, ours: list[float], theirs: list[float]) -> Row:
@@ -57,26 +115,6 @@ def _row(name: str, ours: list[float], theirs: list[float]) -> Row:
         ">= 1.0x" if name.startswith("bare") else "> 1.0x",
         ratio > 1.0 or (ratio == 1.0 and name.startswith("bare")),
     )
-
-
-def _ours(steps: int, folder: Path) -> float:
-    arguments = ["--steps", str(steps), "--eval-every", "0", "--checkpoint-every", "100"]
-    with nodes.ours(folder, 1, arguments) as run:
-        return _ms_a_step(
-            run, lambda: [line for line in nodes.lines(folder / "metrics.jsonl") if "loss" in line], steps
-        )
-
-
-def _rival(steps: int, module: str, folder: Path) -> float:
-    with nodes.rival(folder, 1, f"benchmarks.rivals.{module}", ["--steps", str(steps)]) as run:
-        return _ms_a_step(run, run.said, steps)
-
-
-def _ms_a_step(run: nodes.Run, read: Callable[[], list[dict[str, Any]]], steps: int) -> float:
-    """From the lines of steps FIRST and the last. How a run ends is not waited for: gloo may crash on the way out."""
-    logged = run.wait(lambda: (found := read()) and found[-1]["step"] == steps and found, 120.0, poll_s=0.2)
-    first = next(line for line in logged if line["step"] >= FIRST)
-    return float((logged[-1]["t"] - first["t"]) / (steps - first["step"]) * 1e3)
 
 
 if __name__ == "__main__":

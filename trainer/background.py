@@ -96,7 +96,7 @@ class BackgroundWriter:
             self._free.put(snapshot)
         written = Written(step, pause_ms, (time.perf_counter() - began) * 1e3, path, size, error)
         if path:
-            checkpoint.prune(self._folder, self._keep_last, self._keep_best)
+            checkpoint.prune(self._folder, self._keep_last, self._keep_best, proven=path)
         self._on_done(written)
         return written
 

@@ -128,18 +128,19 @@ def _first_usable(paths: list[Path]) -> tuple[Found | None, list[Damaged]]:
     return None, damaged
 
 
-def prune(folder: Path, keep_last: int, keep_best: bool) -> list[Path]:
+def prune(folder: Path, keep_last: int, keep_best: bool, proven: Path | None = None) -> list[Path]:
     """Delete all but the `keep_last` newest checkpoints and, if `keep_best`, the one with the highest metric.
 
-    Nothing is deleted unless the newest was read and verified just now, nor ever a folder without a manifest of ours.
-    A truncated checkpoint does not count among those to keep. Returns the folders that had to go.
+    Nothing is deleted unless the newest was read and verified just now (`proven`: by `write`), nor ever a folder
+    without a manifest of ours. A truncated checkpoint does not count among those to keep. Returns the folders that had
+    to go.
     """
     _tidy(folder)
     paths = _newest_first(folder)
-    newest, _ = _first_usable(paths)
+    ours = [Found(path, manifest) for path in paths if (manifest := manifest_or_none(path))]
+    newest = ours[0] if ours and ours[0].path == proven else _first_usable(paths)[0]
     if newest is None:
         return []
-    ours = [Found(path, manifest) for path in paths if (manifest := manifest_or_none(path))]
     whole = [one for one in ours if _size(one.path / STATE) == one.manifest.bytes]
     kept = {newest.path, *(one.path for one in whole[:keep_last])}
     if keep_best and (best := _best(whole)):

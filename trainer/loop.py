@@ -45,7 +45,8 @@ class Training:
         self.say, self.stop_asked = say, stop_asked
         self.train_set, self.held_out = data
         self.samples = check_sizes(config, ranks.world, *data)
-        self.strategy = Strategy(config, recipe, group, ranks.world)
+        self.sizes = self._sizes()
+        self.strategy = Strategy(config, recipe, group, ranks.world, self._piece())
         self.position = Position()
         self.meter = Meter(folder, config.batch, self.samples, config.steps)
         self.writer = BackgroundWriter(folder.checkpoints, config.keep, True, self._written) if ranks.first else None
@@ -58,12 +59,12 @@ class Training:
         config = self.config
         self.position = state.restore(self.strategy, config, self.ranks, self.folder, self.samples)
         self._tell_plan()
-        stream, sizes = self._stream()
+        stream = self._stream()
         self.meter.resume()
         start = self.position.step
         while self.position.step < config.steps:
             lr = self.strategy.optimizer.param_groups[0]["lr"]
-            result = self.strategy.step(stream, sizes, self.stop_asked())
+            result = self.strategy.step(stream, self.sizes, self.stop_asked())
             if result.not_finite:
                 self._end_not_finite(result)
             self.position = Position(self.position.step + 1, self.position.consumed + config.batch)
@@ -86,25 +87,29 @@ class Training:
                 self.writer.finish()
         self.meter.close()
 
-    def _stream(self) -> tuple[Iterator[Any], list[int]]:
+    def _sizes(self) -> list[int]:
+        """Samples in each of this rank's micro-batches of a step."""
+        low, high = share(self.config.batch, self.ranks.world, self.ranks.rank)
+        pieces = math.ceil((high - low) / self.config.micro_batch) if self.config.micro_batch else 1
+        return [end - begin for begin, end in cuts(low, high, pieces)]
+
+    def _piece(self) -> Any:
+        """A micro-batch to rehearse with."""
+        indices = [index % self.samples for index in range(self.sizes[-1])]
+        return next(batches(self.train_set, [indices], self.recipe, 0, self.group.device))
+
+    def _stream(self) -> Iterator[Any]:
         config, ranks = self.config, self.ranks
-        low, high = share(config.batch, ranks.world, ranks.rank)
-        pieces = math.ceil((high - low) / config.micro_batch) if config.micro_batch else 1
         sampler = StreamSampler(
             self.samples,
             batch=config.batch,
-            pieces=pieces,
+            pieces=len(self.sizes),
             world=ranks.world,
             rank=ranks.rank,
             seed=config.seed,
             consumed=self.position.consumed,
         )
-        sizes = [end - begin for begin, end in cuts(low, high, pieces)]
-        first = sampler.indices(self.position.consumed + low, self.position.consumed + low + sizes[-1])
-        device, recipe = self.group.device, self.recipe
-        if self.position.step < config.steps:
-            self.strategy.settle(next(batches(self.train_set, [first], recipe, 0, device)))
-        return batches(self.train_set, sampler, recipe, config.data_workers, device), sizes
+        return batches(self.train_set, sampler, self.recipe, config.data_workers, self.group.device)
 
     def _tell_plan(self) -> None:
         config, world = self.config, self.ranks.world

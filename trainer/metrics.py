@@ -7,7 +7,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tensorboardX import SummaryWriter
+from tensorboardX import FileWriter
+from tensorboardX.proto.summary_pb2 import Summary
 
 from trainer.folder import Lines, RankFolder
 from trainer.strategy import Step
@@ -74,7 +75,7 @@ class Record:
 
     def __init__(self, path: Path) -> None:
         self._lines = Lines(path / "metrics.jsonl")
-        self._board = SummaryWriter(str(path / "tensorboard"), flush_secs=10)
+        self._board = FileWriter(str(path / "tensorboard"), flush_secs=10)
 
     def add(self, step: int, **values: float) -> None:
         """One line of training metrics; a value that is not finite is left out of the line."""
@@ -88,8 +89,9 @@ class Record:
         self._scalars("held-out", values, step)
 
     def _scalars(self, group: str, values: dict[str, Any], step: int) -> None:
-        for name, value in values.items():
-            self._board.add_scalar(f"{group}/{name}", value, step)
+        # One event for all of them: of one each, the writer's thread takes three times as long from the training's.
+        found = [Summary.Value(tag=f"{group}/{name}", simple_value=value) for name, value in values.items()]
+        self._board.add_summary(Summary(value=found), step)
 
     def close(self) -> None:
         """Write what is still queued."""

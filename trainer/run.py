@@ -18,8 +18,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from trainer import randomness, verdict
 from trainer import recipe as recipes
-from trainer import strategy, verdict
 from trainer.config import Config
 from trainer.errors import FAILED, TrainError
 from trainer.folder import RankFolder, read_lines, replace
@@ -127,7 +127,7 @@ def _train(config: Config, ranks: Ranks, group: Group, folder: RankFolder, conso
         device=str(group.device),
         backend=group.backend,
     )
-    strategy.seed_all(config.seed)  # the same weights on every rank at any world size
+    randomness.seed_all(config.seed)  # the same weights on every rank at any world size
     recipe = recipes.load(config.recipe)
     data = recipes.build_datasets(recipe, Path(config.data) if config.data else None)
     training = Training(config, recipe, data, group, ranks, folder, console.say, lambda: stop.asked)

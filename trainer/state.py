@@ -6,14 +6,16 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
+import torch
 import torch.distributed as dist
 
 from trainer import checkpoint
 from trainer.config import Config
 from trainer.errors import CheckpointError
 from trainer.folder import RankFolder
+from trainer.randomness import random_state, restore_random_state, seed_all
 from trainer.ranks import Ranks
-from trainer.strategy import Strategy, random_state, restore_random_state, seed_all
+from trainer.strategy import Strategy
 
 
 @dataclasses.dataclass
@@ -114,6 +116,7 @@ def _apply(path: str, state: dict[str, Any], strategy: Strategy) -> None:
     try:
         strategy.model.load_state_dict(state["model"])
         strategy.optimizer.load_state_dict(state["optimizer"])
+        _lay_out_alike(strategy.optimizer)
         strategy.scheduler.load_state_dict(
             {**state["scheduler"], "lr_lambdas": [None] * len(strategy.scheduler.base_lrs)}
         )
@@ -123,6 +126,14 @@ def _apply(path: str, state: dict[str, Any], strategy: Strategy) -> None:
         raise CheckpointError(
             f"{path}: does not fit this model: {' '.join(text[:2])}", "was the recipe changed since?"
         ) from fault
+
+
+def _lay_out_alike(optimizer: torch.optim.Optimizer) -> None:
+    """Give moments the memory layout of their weights: a fused optimizer goes through both as they lie."""
+    for weight, kept in optimizer.state.items():
+        for name, value in kept.items():
+            if isinstance(value, torch.Tensor) and value.shape == weight.shape and value.stride() != weight.stride():
+                kept[name] = torch.empty_like(weight, dtype=value.dtype).copy_(value)
 
 
 def differences(state: dict[str, Any], config: Config, world: int) -> list[str]:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 import math
 import os
-import random
 import shutil
 import time
 from collections.abc import Callable, Iterator
@@ -22,6 +20,7 @@ from trainer.config import Config
 from trainer.errors import Refused
 from trainer.group import Group
 from trainer.recipe import Recipe, blame, build_model, compute_loss
+from trainer.rehearsal import lay_out, rehearsal
 from trainer.stream import to_device
 
 _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -41,11 +40,14 @@ class Step:
 
 
 class Strategy:
-    """The model on this rank's device and all that moves its weights."""
+    """The model on this rank's device and all that moves its weights. `piece`: any micro-batch, to rehearse with."""
 
-    def __init__(self, config: Config, recipe: Recipe, group: Group, world: int) -> None:
+    def __init__(self, config: Config, recipe: Recipe, group: Group, world: int, piece: Any) -> None:
         self.config, self.recipe, self.group, self.world = config, recipe, group, world
         self.model = build_model(recipe).to(group.device)
+        piece = to_device(piece, group.device)
+        if group.device.type == "cpu" or config.precision != "fp32":
+            lay_out(self.model, group.device, lambda: self._loss(self.model, piece))
         on_gpu = group.device.type == "cuda"
         if config.compile and not on_gpu and not any(map(shutil.which, (os.environ.get("CXX", "g++"), "clang++"))):
             raise Refused(
@@ -64,6 +66,7 @@ class Strategy:
         self.scheduler = torch.optim.lr_scheduler.LambdaLR(self.optimizer, lr_factor(config))
         self.scaler = torch.amp.GradScaler(group.device.type, enabled=config.precision == "fp16")
         self._parameters = [p for p in self.model.parameters() if p.requires_grad]
+        self._settle(piece)
 
     def _make_optimizer(self) -> torch.optim.Optimizer:
         if self.recipe.optimizer is not None:
@@ -82,31 +85,28 @@ class Strategy:
             return nullcontext()
         return torch.autocast(self.group.device.type, _DTYPES[self.config.precision])
 
-    def settle(self, piece: Any) -> None:
-        """One pass forward and back over `piece`, a micro-batch; its result is thrown away.
+    def _settle(self, piece: Any) -> None:
+        """One pass forward and back over `piece`.
 
         After the first backward DDP regroups its gradient buckets, which changes the order in which three or more
         ranks' gradients are added, hence the last bit of the sums. Done here, every real step of a fresh or a resumed
         process uses the final buckets, and a resumed run is bit-identical to one that never stopped. It also shows
         whose gradient comes last.
         """
-        buffers = copy.deepcopy(dict(self.model.named_buffers()))
-        kept = random_state(self.group.device)
-        self._ddp.train()
-        with self.autocast():
-            loss = compute_loss(self.recipe, self._call, to_device(piece, self.group.device))
-        order: list[Tensor] = []
-        watchers = [parameter.register_post_accumulate_grad_hook(order.append) for parameter in self._parameters]
-        self._carrier.backward(loss * 0, loss.detach(), 0.0)
+        with rehearsal(self.model, self.group.device):
+            loss = self._loss(self._call, piece)
+            order: list[Tensor] = []
+            watchers = [parameter.register_post_accumulate_grad_hook(order.append) for parameter in self._parameters]
+            self._carrier.backward(loss * 0, loss.detach(), 0.0)
         for watcher in watchers:
             watcher.remove()
         if order:
             order[-1].register_post_accumulate_grad_hook(self._all_computed)
         self._clear_gradients()
-        with torch.no_grad():
-            for name, buffer in self.model.named_buffers():
-                buffer.copy_(buffers[name])
-        restore_random_state(kept, self.group.device)
+
+    def _loss(self, model: nn.Module, batch: Any) -> Tensor:
+        with self.autocast():
+            return compute_loss(self.recipe, model, batch)
 
     def step(self, batches: Iterator[Any], sizes: list[int], stop_asked: bool) -> Step:
         """Forward and back over this rank's micro-batches of `sizes` samples, then one optimizer step.
@@ -140,8 +140,7 @@ class Strategy:
 
     def _forward(self, batch: Any, last: bool) -> Tensor:
         self._ddp.require_backward_grad_sync = last  # what `no_sync` sets, without its context for every micro-batch
-        with self.autocast():
-            return compute_loss(self.recipe, self._call, batch)
+        return self._loss(self._call, batch)
 
     def _update(self) -> float:
         norm = math.nan
@@ -196,29 +195,3 @@ def lr_factor(config: Config) -> Callable[[int], float]:
         return 0.5 * (1 + math.cos(math.pi * min(1.0, (step - config.warmup) / left)))
 
     return factor
-
-
-def seed_all(seed: int) -> None:
-    """Seed every generator a recipe is likely to draw from."""
-    random.seed(seed)
-    torch.manual_seed(seed)
-
-
-def random_state(device: torch.device) -> dict[str, Any]:
-    """This rank's random generators, as plain values and tensors."""
-    version, words, gauss = random.getstate()
-    # A tensor: of 625 numbers one by one, pickling and reading back cost more than all else of a small checkpoint.
-    python = (version, torch.tensor(words), gauss)
-    state: dict[str, Any] = {"python": python, "torch": torch.get_rng_state()}
-    if device.type == "cuda":
-        state["cuda"] = torch.cuda.get_rng_state(device)
-    return state
-
-
-def restore_random_state(state: dict[str, Any], device: torch.device) -> None:
-    """Put back what `random_state` took."""
-    version, words, gauss = state["python"]
-    random.setstate((version, tuple(torch.as_tensor(words).tolist()), gauss))
-    torch.set_rng_state(state["torch"])
-    if device.type == "cuda" and "cuda" in state:
-        torch.cuda.set_rng_state(state["cuda"], device)

@@ -78,12 +78,27 @@ def test_a_run_leaves_what_the_contract_promises(torchrun):
     assert len(written) == 64
 
 
-def test_all_random_states_are_kept(torchrun, recipe_file):
-    body = """
+DRAWS_IN_LOSS = """
     def loss(model, batch):
         ids, x, y = batch
-        return ((model(x) - y + torch.randn(())) ** 2).mean()  # a recipe that draws random numbers
-    """
+        return ((model(x) - y + torch.randn(())) ** 2).mean()
+"""
+DRAWS_IN_DATA = """
+    class Noisy(TensorDataset):
+        def __getitem__(self, index):
+            ids, x, y = super().__getitem__(index)
+            return ids, x + torch.randn(()), y
+
+    def collate(samples):  # so that samples are taken out one by one
+        return torch.utils.data.default_collate(samples)
+
+    def datasets(data):
+        return Noisy(*numbered(203).tensors), numbered(37)
+"""
+
+
+@pytest.mark.parametrize("body", [DRAWS_IN_LOSS, DRAWS_IN_DATA])
+def test_all_random_states_are_kept(torchrun, recipe_file, body):
     options = ("--recipe", recipe_file(body), "--steps", 24, "--batch", 16, "--checkpoint-every", 8, "--keep", 9)
     whole = torchrun(2, *options, folder="whole")
     assert whole.wait() == 0, whole.output
