@@ -14,6 +14,7 @@ import subprocess
 from contextlib import suppress
 from pathlib import Path
 
+import psutil
 import pytest
 
 from deploy.inventory import Host
@@ -80,15 +81,9 @@ class Server:
 
     def children(self) -> list[int]:
         """Processes of the connections it serves, nearest first."""
-        found, todo = [], [self.process.pid]
-        while todo:
-            parent = todo.pop()
-            for task in Path(f"/proc/{parent}/task").glob("*/children"):
-                with suppress(FileNotFoundError, ProcessLookupError):  # ended while we looked
-                    pids = [int(pid) for pid in task.read_text().split()]
-                    found += pids
-                    todo += pids
-        return found
+        with suppress(psutil.NoSuchProcess):
+            return [child.pid for child in psutil.Process(self.process.pid).children(recursive=True)]
+        return []
 
     def known(self) -> str:
         """Its lines for a known_hosts file."""
