@@ -3,7 +3,8 @@
     python -m benchmarks.throughput [--quick]
 
 All train recipe `digits` with the same batch, optimizer (AdamW, fused), clipping and schedule. Ours writes its metrics
-and, every 100 steps, a checkpoint meanwhile; the others print a loss every ten steps.
+and, every 100 steps, a checkpoint meanwhile, and lays convolutions out channels-last by itself (docs/decisions/0012);
+the others are written as their own documentation shows, and print a loss every ten steps.
 
 One run differs from the next by more than contenders do: cores are shared with strangers. So all four are started, and
 then take turns of a second or two, in a changing order, with the others stopped (SIGSTOP). A turn is as long as its
