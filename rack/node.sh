@@ -2,6 +2,7 @@
 # What boots on a rack node: firewall, dockerd, sshd. Runs at every start of its container, so `docker restart` is a
 # reboot. A daemon that is killed stays down until then: a test of a dead engine wants it so.
 #   STORE=classic|containerd    the engine's image store
+#   CORES=1                     how many cores it says it has
 #   AUTHORIZED_KEY=...          who may log in as muster
 #   CLOSED_TO=ADDRESS           drop what comes straight from there: the machine that runs the rack
 set -euo pipefail
@@ -48,7 +49,8 @@ open_kernel_mounts
 mkdir -p /run/sshd
 # Neither daemon shall know how the node was made: a user's shell would inherit it.
 env -u AUTHORIZED_KEY dockerd &
-env -u AUTHORIZED_KEY /usr/sbin/sshd -D -e &
+# nproc believes OMP_NUM_THREADS.
+env -u AUTHORIZED_KEY /usr/sbin/sshd -D -e -o "SetEnv=OMP_NUM_THREADS=$CORES" &
 trap shut_down TERM INT
 while true; do
     sleep infinity &

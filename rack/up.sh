@@ -94,7 +94,7 @@ start_node() {
     docker create --name "$container" --hostname "rack-$1" --network-alias "rack-$1" "${labels[@]}" \
         --network "muster-$name" --ip "$(address "$1")" "${rights[@]}" --shm-size 2g --tmpfs /run:exec \
         --mount "type=volume,source=$container,target=/var/lib/docker,volume-label=muster.rack=$name" \
-        --env "STORE=$(store_of "$1")" --env "CLOSED_TO=$closed" --env "AUTHORIZED_KEY=$(cat "$state/id_ed25519.pub")" \
+        --env "STORE=$(store_of "$1")" --env "CORES=$cores" --env "CLOSED_TO=$closed" --env "AUTHORIZED_KEY=$(cat "$state/id_ed25519.pub")" \
         --stop-timeout 30 --log-opt max-size=10m "$image"
     docker cp node.sh "$container:/usr/local/sbin/rack-node"
     docker start "$container"
@@ -142,6 +142,9 @@ undo() {
 trap 'exit 130' INT TERM HUP
 check_options
 check_machine
+# Nodes share this machine's cores. Were each to use them all, their threads would wait for each other most of the time.
+cores=$(($(nproc) / nodes))
+[ "$cores" -gt 0 ] || cores=1
 image=$(./image.sh)
 choose_rights
 make_network
