@@ -201,8 +201,8 @@ class Node:
         self._command, self._outcome, self._relay = command, outcome, relay
         self._environment = {**environment, "MUSTER_OUTCOME": str(outcome)}
         self._comes_back = environment.get("MUSTER_COMES_BACK") == "1"
-        self._asked = self._gone = False
-        self._told: set[int] = set()
+        self._asked = self._given_up = False
+        self._signalled: set[int] = set()
         self._grace = float(environment.get("PET_SHUTDOWN_TIMEOUT", "30")) + _KILL_AFTER_SECONDS
         self.leaves = self.judged = False
         self.said = ""
@@ -233,15 +233,15 @@ class Node:
             self._asked = True
 
     def _watch(self, torchrun: subprocess.Popen[bytes]) -> None:
-        kill_at, told = float("inf"), False
+        kill_at, asked = float("inf"), False
         watch_input = os.environ.get("MUSTER_STOP_ON_EOF") == "1"
         while torchrun.poll() is None:
             if watch_input and _input_closed():
                 self._asked, watch_input = True, False
             now = time.monotonic()
             if self._asked:
-                kill_at = kill_at if told else now + self._grace
-                told = True
+                kill_at = kill_at if asked else now + self._grace
+                asked = True
                 self._ask_ranks(torchrun)
             if kill_at == float("inf") and self._verdicts():
                 kill_at = now + _FINISH_SECONDS  # the other nodes are about to say the same, and torchrun to end
@@ -256,14 +256,14 @@ class Node:
         peer to begin again) there is nothing to save, and torchrun would wait in vain.
         """
         living = [rank for rank in self._ranks() if _alive(rank)]
-        if self._verdicts() or self._gone:
+        if self._verdicts() or self._given_up:
             return
-        for rank in set(living) - self._told:
-            self._told.add(rank)
+        for rank in set(living) - self._signalled:
+            self._signalled.add(rank)
             with suppress(ProcessLookupError):
                 os.kill(rank, signal.SIGTERM)
         if not living:
-            self._gone = True
+            self._given_up = True
             torchrun.terminate()
 
     def _ranks(self) -> list[int]:
