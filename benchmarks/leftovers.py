@@ -88,7 +88,10 @@ def hit(
         with Held(dict(containers), phase) as held, (scratch / "said").open("w+") as said:
             fab = subprocess.Popen(_line("deploy", names, *words), cwd=HOME, stdout=said, stderr=subprocess.STDOUT)
             try:
-                _reach(fab, phase, held, run_dir)
+                try:
+                    _reach(fab, phase, held, run_dir)
+                except AssertionError as why:
+                    raise AssertionError(f"{why}; fab said:\n{Path(said.name).read_text()}") from None
                 code = _end(fab, phase, number, held)
             finally:
                 fab.kill()

@@ -33,7 +33,7 @@ class Ground:
 
 @dataclass(frozen=True)
 class Seen:
-    """An image, and what each host says it holds (empty where it is not there)."""
+    """An image, and what each host says it holds (empty where it is not there); `everywhere`: all hold the same."""
 
     image: str
     there: Mapping[str, str]
@@ -64,15 +64,16 @@ def preflight(cluster: Cluster, image: str, asked: Asked) -> tuple[Answers, Verd
         findings = tuple(_engine(host, fault) for host, fault in looked.faults.items())
         chosen = image or cluster.job.image or deploy_plan.choose_image(list(looked.values.values()))
         ground = Ground(cluster, sessions, looked.values, findings, faults)
-        return on_ground(ground, _there(ground, _names(chosen, cluster.job.folder)), asked)
+        seen = _there(ground, _names(chosen, cluster.job.folder))
+        return on_ground(replace(ground, findings=(*findings, *_differing(seen, ground))), seen, asked)
 
 
 def on_ground(ground: Ground, seen: Seen, asked: Asked) -> tuple[Answers, Verdict]:
     """The same where sessions are open and facts known, as in a deploy."""
-    image, there, inside = seen.image, seen.there, seen.everywhere
+    inside = seen.everywhere
     want = _completed(asked.want, ground, inside)
     asked.say("starting the probes")
-    found = preflight_hosts.probes(ground.sessions, ground.facts, ground.cluster.job, image if inside else "")
+    found = preflight_hosts.probes(ground.sessions, ground.facts, ground.cluster.job, seen.image if inside else "")
     try:
         faults = {**(ground.faults or {}), **{host: _no_probe(fault) for host, fault in found.faults.items()}}
         answers = examine(list(found.values.values()), want, faults, asked.measure, asked.say)
@@ -80,11 +81,11 @@ def on_ground(ground: Ground, seen: Seen, asked: Asked) -> tuple[Answers, Verdic
         preflight_hosts.close(found)
     logs = {host: {**answers.control.get(host, {}), "kernel": facts.kernel} for host, facts in ground.facts.items()}
     answers = replace(answers, control={**answers.control, **logs})
-    findings = [*ground.findings, *_images(image, there, ground), *_homes(ground)]
+    findings = [*ground.findings, *_architectures(ground), *_homes(ground)]
     verdict = judge(answers, findings)
     if asked.proof and inside and verdict.ok and len(answers.told) == len(answers.hosts):
         asked.say("a real all_reduce")
-        verdict = _prove(ground, image, answers, findings)
+        verdict = _prove(ground, seen.image, answers, findings)
     return answers, verdict
 
 
@@ -132,11 +133,12 @@ def _names(image: str, folder: Path | None) -> list[str]:
 
 
 def _there(ground: Ground, images: Sequence[str]) -> Seen:
-    """The first of the images that all hosts have, else the last one."""
+    """The first of the images that all hosts have alike, else the last one."""
     with_engine = [session for session in ground.sessions if session.host.name in ground.facts]
     for image in images:
         there = preflight_hosts.images(with_engine, image).values
-        everywhere = bool(there) and all(there.get(host) for host in ground.facts)
+        held = {there.get(host, "") for host in ground.facts}
+        everywhere = len(held) == 1 and all(held)
         if everywhere:
             break
     return Seen(image, there, everywhere)
@@ -162,22 +164,24 @@ def _engine(host: str, fault: DeployError) -> Finding:
     )
 
 
-def _images(image: str, there: Mapping[str, str], ground: Ground) -> list[Finding]:
-    """Another image under the same name, or another machine's."""
-    having = {host: said for host, said in there.items() if said}
+def _architectures(ground: Ground) -> Iterator[Finding]:
+    """Hosts that no one image would run on."""
     machines = {host: facts.architecture for host, facts in ground.facts.items()}
-    found = []
     if len(set(machines.values())) > 1:
         odd = tuple(host for host, name in machines.items() if name != next(iter(machines.values())))
         text = f"the hosts are of different architectures: {', '.join(f'{h} {m}' for h, m in machines.items())}"
         fix = "use hosts of one architecture: one image cannot run on both"
-        found.append(Finding("architecture-differs", "software", odd, text, (), "`exec format error`", fix))
+        yield Finding("architecture-differs", "software", odd, text, (), "`exec format error`", fix)
+
+
+def _differing(seen: Seen, ground: Ground) -> Iterator[Finding]:
+    """Another image under the same name. No fault before a deploy, which brings the same image to all."""
+    having = {host: said for host, said in seen.there.items() if said}
     if len(set(having.values())) > 1:
         odd = odd_ones(having)
-        text = f"{image} is not the same image everywhere: {', '.join(odd)} has other layers"
+        text = f"{seen.image} is not the same image everywhere: {', '.join(odd)} has other layers"
         fix = f"fab push --hosts {','.join(host.name for host in ground.cluster.hosts)} brings the same to all"
-        found.append(Finding("image-differs", "software", odd, text, (), "odd errors later", fix))
-    return found
+        yield Finding("image-differs", "software", odd, text, (), "odd errors later", fix)
 
 
 def _homes(ground: Ground) -> Iterator[Finding]:

@@ -32,6 +32,19 @@ def test_a_module_of_a_package_runs_with_its_neighbours_and_is_known_to_attach(c
         assert "from the package ['--lr', '3e-4']" in (control.dir / "logs" / f"{host}.log").read_text()
 
 
+def test_a_push_that_reached_one_host_only_keeps_no_deploy_from_starting(control, tmp_path):
+    script = tmp_path / "train.py"
+    for number, hosts in ((1, control.hosts), (2, control.hosts[:1])):
+        script.write_text(f"print('version {number}')\n")
+        pushed = control.fab("push", "--image", BASE, "--folder", str(tmp_path), hosts=hosts)
+        assert pushed.returncode == 0, pushed.stderr
+    script.write_text("print('version 3', flush=True)\n")
+    done = control.deploy("--folder", str(tmp_path), "--run", "train.py")
+    assert done.returncode == 0, done.stderr
+    for host in control.hosts:
+        assert "version 3" in (control.dir / "logs" / f"{host}.log").read_text()
+
+
 def test_ctrl_c_stops_all_hosts_with_a_checkpoint_that_fetch_brings_home(control):
     fab = control.start("--args", "--steps 100000")
     waiting.until(lambda: control.step() >= 10, "steps to come home", 120)
