@@ -23,6 +23,7 @@ help: ## this list
 	@echo '             ARGS="--recipe text --steps 100"'
 	@echo '  make preflight          for `make up`, with its WORKERS and GROUND; HOSTS=a,b: for fab deploy there'
 	@echo '  make rack  NODES=3     STORE=classic|containerd|mixed         JUMP=1 (the last host only through the first)'
+	@echo '             DEBIAN=trixie|forky (their Docker: 26.1 or 28.5)'
 	@echo '  TORCH_INDEX=URL   an extra package index with the CPU builds of torch, for the first install'
 
 up: $(VENV)/.ready ## train on this machine: master and workers, in containers or without

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from deploy import audit, bootstrap
 from deploy.bootstrap import Machine, Plan
 from deploy.errors import DONE, FAILED, STOPPED, DeployError
+from deploy.facts import count
 from deploy.inventory import Host
 from deploy.report import Report
 from deploy.results import Results
@@ -33,7 +34,7 @@ def run(hosts: Sequence[Host], ask: Callable[[str], bool] | None, dry_run: bool,
         left = any(plan.by_hand for plan in plans.values())
         if dry_run or not wanted:
             return FAILED if left else DONE
-        if ask and not ask(f"run these commands as root on {len(wanted)} host{'s' * (len(wanted) > 1)}?"):
+        if ask and not ask(f"run these commands as root on {count(len(wanted), 'host')}?"):
             report.note("nothing was done")
             return STOPPED
         on_all(wanted, lambda session: _perform(session, plans[session.host.name], report)).all()

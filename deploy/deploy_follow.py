@@ -28,6 +28,7 @@ from deploy import (
 from deploy.deploy_options import Options
 from deploy.ending import Result
 from deploy.errors import DONE
+from deploy.facts import count
 from deploy.host_facts import Container
 from deploy.progress import State
 from deploy.report import Report
@@ -77,11 +78,11 @@ def down(options: Options, report: Report) -> int:
         sessions = list(opened.values.values())
         removed = deploy_actions.remove(sessions, options.run)
         swept = host_lock.sweep(sessions)
-        for host, count in removed.values.items():
-            lock = swept.values.get(host, "")
-            there = [f"removed {count} containers"] * bool(count) + [f"the lock of {lock}, which is gone"] * bool(lock)
+        for host, gone in removed.values.items():
+            lock, containers = swept.values.get(host, ""), count(gone, "container")
+            there = [f"removed {containers}"] * bool(gone) + [f"the lock of {lock}, which is gone"] * bool(lock)
             report.note(f"{host}: {', '.join(there) or 'nothing was there'}")
-            report.data({"kind": "removed", "host": host, "containers": count, "lock": lock})
+            report.data({"kind": "removed", "host": host, "containers": gone, "lock": lock})
         all_faults(opened, removed, swept)
         return DONE
 
@@ -94,7 +95,7 @@ def to_the_end(followed: Followed, sessions: Sequence[Session], report: Report, 
     ground = deploy_watch.HostsGround(sessions, followed.nodes, run_dir, followed.script, report.warn)
     what = deploy_spec.script_name(followed.said) if followed.script else spec.recipe_name(followed.said)
     try:
-        with report.following(state, what, f"{len(followed.nodes)} hosts") as tell:
+        with report.following(state, what, count(len(followed.nodes), "host")) as tell:
             result = watch.follow(ground, follower, state, tell, stopping.requests)
         for host, fault in deploy_actions.remove(ground.sessions, run_dir.name).faults.items():
             report.warn(f"{host}: {fault.message}; clean up with: fab down --hosts {host} --run {run_dir.name}")
@@ -120,7 +121,7 @@ def open_record(followed: Followed, hosts: Sequence[str], again: Mapping[str, st
     choice = record.Choice(None, tuple(followed.said))
     run_dir, names = followed.run_dir, list(followed.nodes.values())
     run_dir.mkdir(parents=True, exist_ok=True)
-    kept = record.open_start(run_dir, choice, GROUND, f"{len(hosts)} hosts", names, time.time())
+    kept = record.open_start(run_dir, choice, GROUND, count(len(hosts), "host"), names, time.time())
     path = run_dir / "record.json"
     more = {"hosts": list(hosts), "script": followed.script, **again}
     record.write_json(path, {**record.read_json(path), **more})

@@ -70,3 +70,8 @@ def amount(size: float) -> str:
         if size >= scale:
             return f"{size / scale:{form}} {unit}"
     return f"{size / 1e3:.0f} kB" if size >= 1e3 else f"{size:.0f} B"
+
+
+def count(number: int, noun: str) -> str:
+    """A number of things: `1 host`, `3 hosts`."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"

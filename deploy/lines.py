@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from deploy.ending import Result
 from deploy.errors import DeployError
-from deploy.facts import RunFacts, amount
+from deploy.facts import RunFacts, amount, count
 from deploy.progress import RankView, State
 from deploy.spec import DEFAULT_RECIPE
 
@@ -39,7 +39,7 @@ def clock(seconds: float) -> str:
 def headline(names: Sequence[str], state: State, recipe: str, why: str) -> list[str]:
     """Who trains what, where: `master + 2 workers`, `gloo`, `digits`, `local processes (...)`."""
     workers = len(names) - 1
-    crew = "master" if not workers else f"master + {workers} worker{'s' if workers > 1 else ''}"
+    crew = "master" if not workers else f"master + {count(workers, 'worker')}"
     return [part for part in (crew, state.backend, recipe, why) if part]
 
 

@@ -18,7 +18,8 @@ from deploy.results import Results
 from deploy.session import Session, on_all
 
 LABEL = "muster.preflight=1"
-_LAYERS = "{{.Architecture}} {{json .RootFS.Layers}}"
+# From Docker 27 on, an image whose layers never came may have its name all the same; it shows no layers.
+_LAYERS = "{{if .RootFS.Layers}}{{.Architecture}} {{json .RootFS.Layers}}{{end}}"
 
 
 class SessionProbe:

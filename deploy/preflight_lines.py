@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator
 
+from deploy.facts import count
 from deploy.preflight import bandwidth
 from deploy.preflight.answers import Answers
 from deploy.preflight.verdict import DOCS, FAULT, UNKNOWN, WARNING, Finding, Verdict
@@ -16,8 +17,8 @@ INDENT = " " * 8
 
 def told(verdict: Verdict, backend: str) -> Iterator[str]:
     """The lines of a verdict; `backend`: whose choices were foreseen."""
-    count = len(verdict.hosts_examined)
-    yield f"muster preflight   {count} host{'s' * (count != 1)}   {verdict.seconds:.1f} s   {backend}   {verdict.where}"
+    hosts = count(len(verdict.hosts_examined), "host")
+    yield f"muster preflight   {hosts}   {verdict.seconds:.1f} s   {backend}   {verdict.where}"
     shown = (f"{group} {MARKS.get(level, level)}" for group, level in verdict.groups.items() if level)
     yield "  " + "  ".join(shown)
     for number, finding in enumerate([*verdict.faults, *verdict.unknown]):

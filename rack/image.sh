@@ -1,8 +1,9 @@
 #!/bin/bash
-# The image of a rack node: Debian 13 with a real OpenSSH server and a real Docker engine. Prints its tag.
+# The image of a rack node: Debian with a real OpenSSH server and a real Docker engine. Prints its tag.
+#   DEBIAN=trixie          the release, and with it the engine: trixie has Docker 26.1, forky 28.5 (as of November 2026)
 #   rack/image.sh          built once (about 30 s, 400 MB); from a registry's Debian where one answers, else from packages
 set -euo pipefail
-release=trixie
+release=${DEBIAN:-trixie}
 packages="docker.io docker-cli openssh-server iproute2 netcat-openbsd iptables procps python3 sudo tini"
 # The script's own sum is in the tag: a changed list of packages makes a new image.
 tag=muster-node:$release-$(cksum <"$0" | cut -d ' ' -f 1)
@@ -52,7 +53,9 @@ from_packages() {
     folder=$(mktemp -d)
     # shellcheck disable=SC2064  # the folder of now: at exit the name is gone
     trap "rm -rf '$folder'" EXIT
+    # A mirror that stands still, as some companies keep one, will do, though a moving release is soon "expired" there.
     if ! mmdebstrap --quiet --variant=minbase --include="${packages// /,}" \
+        --aptopt='Acquire::Check-Valid-Until "false"' \
         --dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/locale/*' \
         --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-include=/usr/share/doc/*/copyright' \
         --customize-hook="chroot \"\$1\" sh -ec '$finish'" \

@@ -23,6 +23,7 @@ fail() {
 
 check_options() {
     [[ $nodes =~ ^[1-9][0-9]?$ ]] || fail "NODES=$nodes: not a number from 1 to 99" "make rack NODES=3" 2
+    [[ ${DEBIAN:-trixie} =~ ^[a-z][a-z-]*$ ]] || fail "DEBIAN=$DEBIAN: no release of Debian" "make rack DEBIAN=forky" 2
     [[ $name =~ ^[a-z0-9][a-z0-9-]*$ ]] || fail "RACK=$name: not a name of a-z, 0-9 and -" "make rack" 2
     case $store in
     classic | containerd | mixed) ;;

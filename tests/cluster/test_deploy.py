@@ -3,6 +3,10 @@
 import signal
 import subprocess
 
+from deploy import code_layer, engine_images
+from deploy.archive import archive
+from deploy.image import base_of, digest, run_image
+from deploy.packing import GZIP
 from tests import waiting
 from tests.cluster.control import BASE, FAB, HOME
 
@@ -43,6 +47,23 @@ def test_a_push_that_reached_one_host_only_keeps_no_deploy_from_starting(control
     assert done.returncode == 0, done.stderr
     for host in control.hosts:
         assert "version 3" in (control.dir / "logs" / f"{host}.log").read_text()
+
+
+def test_a_name_whose_layers_never_came_keeps_no_deploy_from_starting(control, tmp_path):
+    """Engines from 27 on give such an image its name (`make rack STORE=mixed DEBIAN=forky`), earlier ones refuse it."""
+    control.hosts = control.rack.hosts[-1:]
+    folder, host = tmp_path / f"code-{control.run}", control.hosts[0]
+    folder.mkdir()
+    (folder / "train.py").write_text(f"print('it runs', flush=True)  # in {control.run}: a layer no host has\n")
+    control.fab("push", "--image", BASE)
+    code, tag = code_layer.pack(folder), f"muster-{folder.name}:latest"
+    image = run_image(base_of(BASE, engine_images.inspect(BASE)), digest(code), tag)
+    named = b"".join(archive(image, [], {}, GZIP).read())
+    container = control.rack.container(host)
+    subprocess.run(["docker", "exec", "-i", container, "docker", "load"], input=named, capture_output=True, timeout=60)
+    done = control.deploy("--folder", str(folder), "--run", "train.py")
+    assert done.returncode == 0, done.stderr
+    assert "it runs" in (control.dir / "logs" / f"{host}.log").read_text()
 
 
 def test_ctrl_c_stops_all_hosts_with_a_checkpoint_that_fetch_brings_home(control):
