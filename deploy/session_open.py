@@ -105,6 +105,11 @@ class HeardSocket:
         self.at = time.monotonic()
         return data
 
+    def close(self) -> None:
+        """As the socket's own; a channel of a jump host may find that host's connection closed before it."""
+        with suppress(OSError, EOFError):
+            self._sock.close()
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self._sock, name)
 

@@ -1,9 +1,12 @@
 """The user's SSH settings hold as they do for ssh: aliases, includes, users, jump hosts, several known_hosts files."""
 
+import threading
+
 import pytest
 
 from deploy import session
 from deploy.inventory import Host
+from tests import waiting
 from tests.agents import free_port
 
 
@@ -64,7 +67,9 @@ def test_hosts_behind_one_jump_host_share_one_login_there(client, server):
     assert [logins(one) for one in inner] == [1, 1, 1]
 
 
-def test_a_chain_of_jump_hosts_from_the_settings(client, server):
+def test_a_chain_of_jump_hosts_from_the_settings(client, server, monkeypatch):
+    died = []
+    monkeypatch.setattr(threading, "excepthook", died.append)
     outer, middle, inner = (server(name=name) for name in ("outer", "middle", "inner"))
     alias = [
         line
@@ -72,8 +77,13 @@ def test_a_chain_of_jump_hosts_from_the_settings(client, server):
         for line in (f"Host {one.name}", "HostName 127.0.0.1", f"Port {one.port}")
     ]
     client.settings(*alias, "ProxyJump outer,middle")
-    assert hello(Host("inner", "inner")) == "hello inner\n"
-    assert [logins(one) for one in (outer, middle, inner)] == [1, 1, 1]
+    before = set(threading.enumerate())
+    for _ in range(3):
+        assert hello(Host("inner", "inner")) == "hello inner\n"
+    assert [logins(one) for one in (outer, middle, inner)] == [3, 3, 3]
+    # All are closed at once, and a thread whose way out is closed before it must not end with a traceback.
+    waiting.until(lambda: set(threading.enumerate()) <= before, "the connections' threads to end")
+    assert not died
 
 
 @pytest.mark.parametrize("wrong", ["key", "port"])
