@@ -159,7 +159,7 @@ def open_all(hosts: Iterable[Host], cap: int = CAP, ask_home: bool = True) -> It
     connections = {host.name: settings.connection(host) for host in hosts}
     by_name = {host.name: host for host in hosts}
     inventory.refuse_twins(by_name.values(), {name: session_settings.endpoint(c) for name, c in connections.items()})
-    opener, over = Opener(), threading.Event()
+    opener, over, opened = Opener(), threading.Event(), list[Session]()
 
     def one(host: Host) -> Session:
         connection = connections[host.name]
@@ -167,6 +167,7 @@ def open_all(hosts: Iterable[Host], cap: int = CAP, ask_home: bool = True) -> It
         if over.is_set():
             abandon(connection)
         made = Session(host, connection)
+        opened.append(made)
         if ask_home:
             made.home  # noqa: B018 (asked now, so that a host without a shell is a fault of the opening)
         return made
@@ -175,6 +176,8 @@ def open_all(hosts: Iterable[Host], cap: int = CAP, ask_home: bool = True) -> It
         yield _each(by_name, one, cap)
     finally:
         over.set()
+        for made in opened:
+            made.close()
         for connection in connections.values():
             abandon(connection)
         opener.close()
