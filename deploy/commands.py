@@ -64,6 +64,11 @@ def receive_image(tag: str, replaced: Sequence[str]) -> tuple[str, ...]:
     return ("sh", "-c", _RECEIVE_IMAGE, "sh", tag, *replaced)
 
 
+def show_image(name: str) -> tuple[str, ...]:
+    """Show an image as `look_at_images` does."""
+    return ("docker", "image", "inspect", "--format", _IMAGE_LINE, name)
+
+
 def pull_image(reference: str) -> tuple[str, ...]:
     """Fetch an image from its registry."""
     return ("docker", "pull", "--quiet", reference)

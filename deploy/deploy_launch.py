@@ -120,6 +120,11 @@ def _start(
             stopping.at("pushing the image", deploy_push.LEFT_BY_A_PUSH)
             proven = seen["ran"] == order.tag
             deploy_push.bring(order.sessions, order.base, order.folder, order.tag, report, proven)
+            if not (seen["ran"] or order.force):
+                # No preflight before has seen this image: now it can be looked from inside, before anything starts.
+                stopping.at("trying the image", deploy_push.LEFT_BY_A_PUSH)
+                seen = preflight_launch.gate(ground, (order.tag, order.base), order.force, report, brought=True)
+                record.write_json(run_dir / "preflight.json", seen)
             held.refuse_lost()
             if there:  # what an earlier start left
                 deploy_actions.remove(order.sessions, run_dir.name).all()

@@ -21,7 +21,7 @@ class UsageError(DeployError):
 
 
 class Refused(DeployError):
-    """Preflight found what would keep the run from starting: nothing was touched."""
+    """Preflight found what would keep the run from starting: nothing was started."""
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message, hint, REFUSED)

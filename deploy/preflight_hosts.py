@@ -10,16 +10,15 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from deploy import deploy_spec, host_commands, host_facts, preflight_stream
+from deploy import commands, deploy_spec, host_commands, host_facts, preflight_stream
 from deploy.errors import DeployError
 from deploy.host_facts import HostFacts
 from deploy.inventory import Job
 from deploy.results import Results
+from deploy.sending import Held, parse_image
 from deploy.session import Session, on_all
 
 LABEL = "muster.preflight=1"
-# From Docker 27 on, an image whose layers never came may have its name all the same; it shows no layers.
-_LAYERS = "{{if .RootFS.Layers}}{{.Architecture}} {{json .RootFS.Layers}}{{end}}"
 
 
 class SessionProbe:
@@ -47,14 +46,15 @@ class SessionProbe:
         self._stream.close()
 
 
-def images(sessions: Sequence[Session], image: str) -> Results[str]:
-    """What each host's image holds (`architecture layers`), empty where it is not there."""
+def images(sessions: Sequence[Session], image: str) -> dict[str, Held]:
+    """What each host has under this name, by host; one that has no such image is left out."""
 
-    def ask(session: Session) -> str:
-        done = session.run(["docker", "image", "inspect", "--format", _LAYERS, image], check=False)
-        return "" if done.code else done.out.strip()
+    def ask(session: Session) -> Held | None:
+        done = session.run(commands.show_image(image), check=False)
+        return None if done.code else parse_image(done.out)
 
-    return on_all(sessions, ask)
+    # From Docker 27 on, an image whose layers never came may have its name all the same; it shows no layers.
+    return {host: held for host, held in on_all(sessions, ask).values.items() if held and held.layers}
 
 
 def probes(

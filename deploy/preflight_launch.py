@@ -7,16 +7,27 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from deploy import deploy_options, deploy_plan, host_observe, preflight_hosts, preflight_lines, preflight_proof
+from deploy import (
+    deploy_options,
+    deploy_plan,
+    engine_images,
+    host_observe,
+    preflight_hosts,
+    preflight_lines,
+    preflight_proof,
+)
 from deploy.errors import DeployError, Refused
 from deploy.host_facts import HostFacts
+from deploy.image import base_of
 from deploy.inventory import Cluster
 from deploy.preflight import Answers, Finding, Verdict, Want, judge, refusals, resources
 from deploy.preflight.verdict import odd_ones
 from deploy.preflight_run import examine
 from deploy.report import Report
+from deploy.sending import Held, stands_on
 from deploy.session import Session, open_all
 
+NO_CONTAINER = ("docker-refused", "image-missing", "probe-died")
 INSIDE, OUTSIDE = "in the image, with the run's options", "on the hosts themselves: the image is not on all of them yet"
 
 
@@ -33,10 +44,10 @@ class Ground:
 
 @dataclass(frozen=True)
 class Seen:
-    """An image, and what each host says it holds (empty where it is not there); `everywhere`: all hold the same."""
+    """An image, and what each host has under its name, where it has one; `everywhere`: all have the same."""
 
     image: str
-    there: Mapping[str, str]
+    there: Mapping[str, Held]
     everywhere: bool
 
 
@@ -98,16 +109,20 @@ def _prove(ground: Ground, image: str, answers: Answers, findings: Sequence[Find
         preflight_hosts.close(found)
 
 
-def gate(ground: Ground, images: Sequence[str], force: bool, report: Report) -> dict[str, Any]:
-    """Before a deploy touches anything: what the verdict was, for the run's record.
+def gate(ground: Ground, images: Sequence[str], force: bool, report: Report, brought: bool = False) -> dict[str, Any]:
+    """Before a deploy touches anything, or once it has `brought` the image: the verdict, for the run's record.
 
-    It looks from inside the first of `images` that all hosts have; `ran` is that image, where all of them could run it,
-    `unseen` are hosts that could not be looked at before they have the image: no fault.
+    It looks from inside the first of `images` (the base is the last of them) that all hosts have; `ran` is that image,
+    where all of them could run it, `unseen` are hosts that could not be looked at before they have the image: no fault.
     Raises Refused for a fault, unless `force`.
     """
     with report.waiting("preflight") as say:
-        seen = _there(ground, images)
-        answers, verdict = on_ground(ground, seen, Asked(Want(backend="auto"), say=say))
+        seen, asked = _there(ground, images), Asked(Want(backend="auto"), say=say)
+        answers, verdict = on_ground(ground, seen, asked)
+        if seen.everywhere and not brought and any(found.cause in NO_CONTAINER for found in verdict.faults):
+            # It may be what a push that was cut left there: the one to come will tell, and mend it.
+            seen = replace(seen, everywhere=False)
+            answers, verdict = on_ground(ground, seen, asked)
     said = {**verdict.json(), "backend": answers.want.backend}
     found_wrong = [*verdict.faults, *verdict.unknown]
     faults = [found for found in found_wrong if found.cause != "no-python"]
@@ -133,12 +148,18 @@ def _names(image: str, folder: Path | None) -> list[str]:
 
 
 def _there(ground: Ground, images: Sequence[str]) -> Seen:
-    """The first of the images that all hosts have alike, else the last one."""
+    """The first of the images that all hosts have alike, else the last one, which is the base of the others.
+
+    What an earlier push made of another base tells nothing of the image that is to run.
+    """
+    inspected = engine_images.inspect(images[-1])
+    base = base_of(images[-1], inspected) if inspected else None
     with_engine = [session for session in ground.sessions if session.host.name in ground.facts]
     for image in images:
-        there = preflight_hosts.images(with_engine, image).values
-        held = {there.get(host, "") for host in ground.facts}
-        everywhere = len(held) == 1 and all(held)
+        there = preflight_hosts.images(with_engine, image)
+        alike = len({(held.layers, held.mark) for held in there.values()}) == 1
+        today = all(base is None or stands_on(base, held) for held in there.values())
+        everywhere = alike and today and set(there) == set(ground.facts)
         if everywhere:
             break
     return Seen(image, there, everywhere)
@@ -176,9 +197,9 @@ def _architectures(ground: Ground) -> Iterator[Finding]:
 
 def _differing(seen: Seen, ground: Ground) -> Iterator[Finding]:
     """Another image under the same name. No fault before a deploy, which brings the same image to all."""
-    having = {host: said for host, said in seen.there.items() if said}
-    if len(set(having.values())) > 1:
-        odd = odd_ones(having)
+    layers = {host: " ".join(held.layers) for host, held in seen.there.items()}
+    if len(set(layers.values())) > 1:
+        odd = odd_ones(layers)
         text = f"{seen.image} is not the same image everywhere: {', '.join(odd)} has other layers"
         fix = f"fab push --hosts {','.join(host.name for host in ground.cluster.hosts)} brings the same to all"
         yield Finding("image-differs", "software", odd, text, (), "odd errors later", fix)

@@ -15,7 +15,7 @@ from typing import Any
 from deploy.errors import DeployError
 from deploy.facts import amount
 from deploy.host_facts import json_object
-from deploy.image import MARK, TOP, Image
+from deploy.image import MARK, TOP, Base, Image, run_image
 from deploy.packing import GZIP, PLAIN, ZSTD, Codec
 
 # An engine names its machine as the kernel does, an image as Go does.
@@ -77,7 +77,7 @@ def parse_store(said: str) -> Store:
 
 
 def parse_image(line: str) -> Held:
-    """Read the line that `commands.try_image` shows of an image."""
+    """Read the line that `commands.try_image` and `commands.show_image` show of an image."""
     return _held({"id": "", "layers": [], **json_object(line)})
 
 
@@ -96,6 +96,14 @@ def plan_push(image: Image, store: Store) -> Sending:
     if not shared:
         return Sending(missing, False, "no layer of it is there")
     return Sending(missing, False, f"{shared} of {len(image.layers)} layers are there")
+
+
+def stands_on(base: Base, held: Held) -> bool:
+    """Whether an image on a host is this base, or what a push makes of it and some folder."""
+    if not held.mark:
+        return held.layers == base.layers
+    code = next(iter(held.layers[len(base.layers) :]), None)
+    return run_image(base, code, base.name).mark == held.mark
 
 
 def everything(image: Image, why: str) -> Sending:

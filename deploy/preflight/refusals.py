@@ -34,7 +34,7 @@ START = (
     (r"python3?\b.*(not found|no such file)", "no-python"),
     (r"too many open files", "open-files"),
     (r"bind source path does not exist", "mount-missing"),
-    (r"no such image|unable to find image", "image-missing"),
+    (r"no such image|unable to find image|failed to extract layer|layer does not exist", "image-missing"),
     (r"cannot allocate memory", "memory-low"),
     (r"cannot connect to the docker daemon", "docker-down"),
     (r"permission denied.*docker daemon", "docker-permission"),

@@ -212,6 +212,7 @@ def test_a_host_whose_engine_is_away_has_no_other_software():
         ("[FATAL tini (7)] exec python failed: No such file or directory", "image-without-python"),
         ("muster-7b04: 1: python3: not found", "no-python"),
         ("docker: Error response from daemon: No such image: trainer:1.", "image-missing"),
+        ("docker: Error response from daemon: failed to extract layer sha256:82cf: not found.", "image-missing"),
         ('docker: Error response from daemon: invalid mount config for type "bind": bind source path does not exist: '
          "/data.", "mount-missing"),
         ("Killed", "probe-died"),
