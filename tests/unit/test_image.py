@@ -15,7 +15,7 @@ from deploy.errors import DeployError, UsageError
 from deploy.facts import amount
 from deploy.image import MARK, TOP, base_of, digest, full_name, run_image
 from deploy.packing import GZIP, PLAIN, ZSTD, packed, unpacked
-from deploy.sending import Held, Store, check_space, codec_for, pace, parse_store, plan_push, replaced
+from deploy.sending import Held, Store, check_space, codec_for, pace, parse_store, plan_push, replaced, stands_on
 
 LAYERS = {letter: f"layer {letter}".encode() * 1000 for letter in "abc"}
 A, B, CODE_LAYER = (digest(LAYERS[letter]) for letter in "abc")
@@ -121,6 +121,22 @@ def test_there_means_the_same_name_layers_and_configuration():
         (replace(same, layers=(A, B)), False),
     ):
         assert plan_push(IMAGE, replace(STORE, images=(held,))).there is there
+
+
+def test_an_image_stands_on_the_base_that_made_it_whatever_the_folder_and_on_no_other():
+    bare = run_image(BASE, None, "run:1")
+    pushed = [Held("1", ("run:1",), image.layers, image.mark) for image in (IMAGE, bare)]
+    plain = Held("2", ("base:1",), (A, B), "")
+    settings = {**BASE.settings, "Env": ["PATH=/bin", "GLOO_SOCKET_IFNAME=eth9"]}
+    for base, same in (
+        (BASE, True),
+        (replace(BASE, settings=settings), False),  # the same layers: ENV adds none
+        (replace(BASE, layers=(A,)), False),
+        (replace(BASE, layers=(B, A)), False),
+    ):
+        assert [stands_on(base, held) for held in pushed] == [same, same]
+    assert stands_on(BASE, plain)
+    assert not stands_on(replace(BASE, layers=(A,)), plain)
 
 
 def test_only_what_pushes_made_and_has_no_other_name_is_replaced():
