@@ -10,32 +10,35 @@ import os
 import stat
 import tarfile
 from collections.abc import Iterable
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from deploy import engine_images
 from deploy.errors import DeployError, UsageError
 from deploy.facts import amount
-from deploy.image import WORKSPACE
+from deploy.image import TRAINER_HOME, WORKSPACE
 
 MOST = 256 << 20  # bytes; more than that is data, which belongs into a mount
 # When there is no .dockerignore: what is made from the rest, and nobody wants on another machine.
 _USUAL = ("**/.git", "**/__pycache__", "**/*.pyc", "**/.venv", "**/venv", "**/.mypy_cache", "**/.ruff_cache", "runs")
 _OWNER = 1000  # the user of Muster's own image
 _TIME = 315532800  # 1980: zip files know no earlier year
+_TRAINER = Path(__file__).resolve().parents[1] / "trainer"
 
 
-def pack(folder: Path) -> bytes:
-    """The tar file of `folder`, to stand at /workspace.
+def pack(folder: Path | None, with_trainer: bool = False) -> bytes:
+    """The tar file of `folder`, to stand at /workspace; `with_trainer`: of the trainer package at /muster as well.
 
     What its `.dockerignore` names is left out; without such a file, .git, virtual environments, caches and runs are.
     Links are kept as they are; sockets, pipes and devices are left out. Raises UsageError when there is no such folder
     or nothing in it, DeployError when a file cannot be read or all are more than 256 MiB.
     """
-    entries = _entries(folder)
+    entries = _entries(folder) if folder else []
     written = io.BytesIO()
     with tarfile.open(fileobj=written, mode="w", format=tarfile.PAX_FORMAT, encoding="utf-8") as tar:
         for entry in [_folder(), *entries]:
-            _add(tar, entry, folder)
+            _add(tar, entry, (folder or Path()) / _within(entry))
+        for path in _trainer() if with_trainer else []:
+            _add(tar, _part(path), path)
     return written.getvalue()
 
 
@@ -57,6 +60,21 @@ def _entries(folder: Path) -> list[tarfile.TarInfo]:
         raise UsageError(f"nothing to send in {folder}", "look at its .dockerignore")
     _check_size(folder, entries)
     return entries
+
+
+def _trainer() -> list[Path]:
+    """The folder above it, and the trainer package beside this one, in the checkout or where Muster is installed."""
+    found = (path for path in _TRAINER.rglob("*") if path.name != "__pycache__" and path.suffix != ".pyc")
+    return [_TRAINER.parent, _TRAINER, *sorted(found)]
+
+
+def _part(path: Path) -> tarfile.TarInfo:
+    """A part of the trainer package as the layer has it, without its content: root's, for everybody to read."""
+    entry = tarfile.TarInfo((PurePosixPath(TRAINER_HOME[1:]) / path.relative_to(_TRAINER.parent)).as_posix())
+    entry.mtime, entry.mode, entry.type = _TIME, 0o644, tarfile.REGTYPE
+    if path.is_dir():
+        entry.mode, entry.type = 0o755, tarfile.DIRTYPE
+    return entry
 
 
 def _patterns(folder: Path) -> tuple[str, ...]:
@@ -106,11 +124,10 @@ def _check_size(folder: Path, entries: Iterable[tarfile.TarInfo]) -> None:
         )
 
 
-def _add(tar: tarfile.TarFile, entry: tarfile.TarInfo, folder: Path) -> None:
+def _add(tar: tarfile.TarFile, entry: tarfile.TarInfo, path: Path) -> None:
     if not entry.isreg():
         tar.addfile(entry)
         return
-    path = folder / _within(entry)
     try:
         content = path.read_bytes()
     except OSError as fault:

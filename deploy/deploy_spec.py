@@ -28,6 +28,11 @@ STOP_PATIENCE_S = 60
 # A node whose host rebooted, or whose peers did, is started again this often. One that waits for a host that boots
 # gives up after a minute each time.
 RESTARTS = 5
+# Debian's and Ubuntu's packages call it python3 alone; where an image has both, `python` is the one that has torch.
+_PYTHON = (
+    'for name in python python3; do command -v $name >/dev/null && exec $name "$@"; done; '
+    "echo no python in this image >&2; exit 127"
+)
 
 
 @dataclass(frozen=True)
@@ -83,6 +88,11 @@ class HostSpec:
         """The lines of `docker run --env-file`."""
         every = {**self.environment, **self.secrets}
         return "".join(f"{name}={value}\n" for name, value in sorted(every.items())).encode()
+
+
+def python_of(image: str) -> tuple[str, ...]:
+    """The end of a `docker run` that starts the image's Python; its arguments follow."""
+    return ("--entrypoint", "sh", image, "-c", _PYTHON, "sh")
 
 
 def meeting_of(hosts: Sequence[Host], address: str, port: int, routes: Sequence[Route]) -> Meeting:
@@ -217,7 +227,7 @@ def _one(
         *(("--restart", f"on-failure:{again}") if again else ()),
         *("--stop-timeout", str(STOP_PATIENCE_S), *LOG_LIMITS, "--volume", f"{folder}:{RUN_IN_CONTAINER}"),
         *container_options(host, facts, job),
-        *("--env-file", host_commands.environment_file(folder), "--entrypoint", "python", work.image, *work.command),
+        *("--env-file", host_commands.environment_file(folder), *python_of(work.image), *work.command),
     )
     owner = "" if facts.uid else _user(facts)
     return HostSpec(

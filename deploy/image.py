@@ -16,6 +16,8 @@ from typing import Any
 from deploy.errors import UsageError
 
 WORKSPACE = "/workspace"
+# Where Muster's own image has the trainer package; in other images it goes along with the user's folder.
+TRAINER_HOME = "/muster"
 MARK, BASE, TOP = "muster.image", "muster.base", "muster.top"
 # What the OCI image configuration and Docker's own addition (Healthcheck, OnBuild, Shell) define. Engines show more in
 # `inspect`, each version something else, which would make one image into several.
@@ -59,6 +61,11 @@ class Image:
     system: str
 
 
+def has_trainer(base: Base) -> bool:
+    """Whether the image was made from Muster's own: the trainer is in it, and Python finds it there."""
+    return TRAINER_HOME in _variables(base).get("PYTHONPATH", "").split(":")
+
+
 def digest(data: bytes) -> str:
     """SHA-256 as Docker writes it."""
     return "sha256:" + hashlib.sha256(data).hexdigest()
@@ -82,6 +89,8 @@ def base_of(name: str, inspected: Mapping[str, Any]) -> Base:
 def run_image(base: Base, code: str | None, tag: str) -> Image:
     """The image of a run under the name `tag`. `code` is the diff id of the user's folder; None adds no layer.
 
+    In an image that is not Muster's, Python is told where the trainer lies, and whoever it runs as gets a home and a
+    name: without them torch and other libraries find no place for their caches.
     Raises UsageError when `tag` is no image name.
     """
     tag = full_name(tag).removeprefix("docker.io/").removeprefix("library/")
@@ -89,6 +98,8 @@ def run_image(base: Base, code: str | None, tag: str) -> Image:
     # The top layer is named because images that a user makes from this one inherit the labels.
     labels = {**base.settings.get("Labels", {}), BASE: base.name, TOP: layers[-1] if layers else ""}
     settings = {**base.settings, "Labels": labels, **({"WorkingDir": WORKSPACE} if code else {})}
+    if not has_trainer(base):
+        settings["Env"] = _at_home(_variables(base))
     config: dict[str, Any] = {
         "architecture": base.architecture,
         "os": base.system,
@@ -139,6 +150,16 @@ def full_name(tag: str) -> str:
     if not slash:
         return f"docker.io/library/{name}"
     return name if "." in first or ":" in first or first == "localhost" else f"docker.io/{name}"
+
+
+def _variables(base: Base) -> dict[str, str]:
+    return dict(line.partition("=")[::2] for line in base.settings.get("Env") or ())
+
+
+def _at_home(variables: Mapping[str, str]) -> list[str]:
+    path = ":".join(filter(None, (TRAINER_HOME, variables.get("PYTHONPATH", ""))))
+    told = {"HOME": "/tmp", "USER": "muster", **variables, "PYTHONPATH": path}
+    return [f"{name}={value}" for name, value in told.items()]
 
 
 def _history(base: Base, code: str | None) -> list[dict[str, str]]:

@@ -83,7 +83,7 @@ def in_container(facts: HostFacts, session: Session, job: Job, image: str, label
     variables = {**job.environment, **session.host.environment}
     given = (word for name, value in sorted(variables.items()) for word in ("--env", f"{name}={value}"))
     head = ("docker", "run", "--rm", "--interactive", "--pull", "never", "--label", label, "--log-driver", "none")
-    return [*head, *options, *given, "--entrypoint", "python", image]
+    return [*head, *options, *given, *deploy_spec.python_of(image)]
 
 
 def close(found: Results[SessionProbe]) -> None:

@@ -20,7 +20,7 @@ from deploy.errors import DeployError, Refused
 from deploy.host_facts import HostFacts
 from deploy.image import base_of
 from deploy.inventory import Cluster
-from deploy.preflight import Answers, Finding, Verdict, Want, judge, refusals, resources
+from deploy.preflight import Answers, Finding, Verdict, Want, judge, refusals, resources, software
 from deploy.preflight.verdict import odd_ones
 from deploy.preflight_run import examine
 from deploy.report import Report
@@ -92,7 +92,8 @@ def on_ground(ground: Ground, seen: Seen, asked: Asked) -> tuple[Answers, Verdic
         preflight_hosts.close(found)
     logs = {host: {**answers.control.get(host, {}), "kernel": facts.kernel} for host, facts in ground.facts.items()}
     answers = replace(answers, control={**answers.control, **logs})
-    findings = [*ground.findings, *_architectures(ground), *_homes(ground)]
+    old = software.too_old(answers) if inside else ()
+    findings = [*ground.findings, *_architectures(ground), *_homes(ground), *old]
     verdict = judge(answers, findings)
     if asked.proof and inside and verdict.ok and len(answers.told) == len(answers.hosts):
         asked.say("a real all_reduce")

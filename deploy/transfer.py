@@ -16,7 +16,7 @@ from deploy import audit, code_layer, commands, engine_images
 from deploy.archive import Archive, archive
 from deploy.errors import DeployError
 from deploy.facts import amount
-from deploy.image import Base, Image, base_of, digest, run_image
+from deploy.image import Base, Image, base_of, digest, has_trainer, run_image
 from deploy.layer_cache import LayerCache, default_folder
 from deploy.results import Results
 from deploy.sending import (
@@ -90,7 +90,7 @@ def foresee(sessions: Iterable[Session], base: str, folder: Path | None, tag: st
     if not bases.values:
         return on_all(sessions, lambda session: Sending((), False, f"{base} would be pulled there first"))
     base_image = _agreed(bases)
-    code = code_layer.pack(folder) if folder else None
+    code = _code(folder, base_image)
     image = run_image(base_image, digest(code) if code else None, tag)
     return on_all(sessions, lambda session: plan_push(image, look(session, image, base_image)))
 
@@ -147,10 +147,16 @@ def _agreed(bases: Results[Base]) -> Base:
 
 def _goods(bases: Results[Base], folder: Path | None, tag: str, tell: Tell, cache: LayerCache) -> _Goods:
     base, local = _agreed(bases), HERE in bases.values
-    code = code_layer.pack(folder) if folder else None
+    code = _code(folder, base)
     image = run_image(base, digest(code) if code else None, tag)
     supply = Supply(base, code, local, cache, lambda read: tell(HERE, min(read, base.size), base.size))
     return _Goods(image, base, local, supply, tell)
+
+
+def _code(folder: Path | None, base: Base) -> bytes | None:
+    """The layer on top of the base: the user's folder, and the trainer where the base is not Muster's own image."""
+    apart = not has_trainer(base)
+    return code_layer.pack(folder, apart) if folder or apart else None
 
 
 def _ready(session: Session, goods: _Goods, bases: Results[Base]) -> Store:

@@ -34,7 +34,7 @@ RUN --mount=type=bind,source=requirements.txt,target=/build/requirements.txt \
     python -m pip freeze 2>/dev/null | grep '^torch==' >/tmp/torch.txt; \
     python -m pip install --no-cache-dir --disable-pip-version-check --root-user-action ignore \
         --constraint /tmp/torch.txt --requirement /build/requirements.txt && rm /tmp/torch.txt
-USER muster
+USER 1000
 DOCKERFILE
     tail -n 20 "$log" >&2
     fail "$tag was not built" "the lines above are the build's last words"

@@ -52,26 +52,42 @@ def test_a_push_that_reached_one_host_only_keeps_no_deploy_from_starting(control
 
 
 @pytest.fixture
-def image_of_a_lost_card():
-    """An image that wants a network card no host has."""
-    name, wrong = "muster-test-card:1", f"FROM {BASE}\nENV GLOO_SOCKET_IFNAME=eth9\n"
-    subprocess.run(["docker", "build", "--quiet", "--tag", name, "-"], input=wrong, text=True, check=True)
-    yield name
+def image(control):
+    """Makes an image of the trainer's and more lines of a Dockerfile."""
+    name = f"muster-{control.run}:1"
+
+    def made(*lines):
+        text = "\n".join((f"FROM {BASE}", *lines, ""))
+        subprocess.run(["docker", "build", "--quiet", "--tag", name, "-"], input=text, text=True, check=True)
+        return name
+
+    yield made
     subprocess.run(["docker", "rmi", "--force", name], check=True, capture_output=True)
 
 
-def test_a_new_image_is_looked_at_before_anything_starts_and_never_judged_by_an_older_one(
-    control, tmp_path, image_of_a_lost_card
-):
+def test_an_image_that_knows_nothing_of_muster_runs_a_users_script(control, image):
+    """As a Debian or Ubuntu image with torch in it: there is a `python3` and no `python`, no trainer, a user root."""
+    without = "rm -r /muster; for name in $(which -a python); do rm $name; done; ! command -v python"
+    name = image("USER root", f"RUN {without}", "ENV PYTHONPATH=/app")
+    done = control.fab(
+        "deploy", "--name", control.run, "--image", name, "--folder", "examples", "--run", "ddp.py --epochs 1"
+    )
+    assert done.returncode == 0, done.stderr
+    for rank, host in enumerate(control.hosts):
+        assert f"rank {rank} of 2: epoch 1" in (control.dir / "logs" / f"{host}.log").read_text()
+
+
+def test_a_new_image_is_looked_at_before_anything_starts_and_never_judged_by_an_older_one(control, image, tmp_path):
+    name = image("ENV GLOO_SOCKET_IFNAME=eth9")
     (tmp_path / "train.py").write_text("print('it runs', flush=True)\n")
-    words = ("--name", control.run, "--image", image_of_a_lost_card, "--folder", str(tmp_path), "--run", "train.py")
+    words = ("--name", control.run, "--image", name, "--folder", str(tmp_path), "--run", "train.py")
     for _ in range(2):  # as it comes, and as it lies there
         refused = control.fab("deploy", *words)
         assert refused.returncode == 3, refused.stderr
         assert f"{control.hosts[1]} has no interface eth9" in refused.stderr
         assert not control.containers()
         assert not control.dir.exists()
-    subprocess.run(["docker", "tag", BASE, image_of_a_lost_card], check=True)
+    subprocess.run(["docker", "tag", BASE, name], check=True)
     done = control.fab("deploy", *words)
     assert done.returncode == 0, done.stderr
 

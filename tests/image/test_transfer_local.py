@@ -117,14 +117,18 @@ def there(engine_there):
 
 @pytest.fixture
 def base(docker):
-    """The name of a local image of one layer of 6 MB; gone afterwards."""
+    """The name of a local image of one layer of 6 MB that says it has the trainer; gone afterwards."""
     name = f"muster-test-base:{uuid.uuid4().hex[:8]}"
     written = io.BytesIO()
     with tarfile.open(fileobj=written, mode="w") as tar:
         entry = tarfile.TarInfo("data")
         entry.size = BASE_BYTES
         tar.addfile(entry, io.BytesIO(random.randbytes(BASE_BYTES)))
-    subprocess.run(["docker", "import", "--change", "ENV KEPT=yes", "-", name], input=written.getvalue(), check=True)
+    subprocess.run(
+        ["docker", "import", "--change", "ENV KEPT=yes PYTHONPATH=/muster", "-", name],
+        input=written.getvalue(),
+        check=True,
+    )
     yield name
     subprocess.run(["docker", "image", "rm", name], capture_output=True)
 
@@ -161,7 +165,7 @@ def test_a_cold_push_sends_all_and_the_host_can_make_containers_of_it(push, ther
     there.docker("cp", f"{container}:/workspace/train.py", "-")
     kept = there.docker("inspect", "--format", "{{.Config.WorkingDir}} {{.Config.Env}}", container)
     there.docker("rm", container)
-    assert kept == "/workspace [KEPT=yes]"
+    assert kept == "/workspace [KEPT=yes PYTHONPATH=/muster]"
 
 
 def test_a_second_push_sends_nothing_and_says_so(push, there):

@@ -63,6 +63,17 @@ def test_any_change_of_content_name_or_executable_bit_is_another_layer(folder):
     assert len(layers) == 4
 
 
+def test_the_trainer_goes_along_where_an_image_lacks_it_readable_by_all_and_without_caches(folder):
+    alone, both = entries(code_layer.pack(None, True)), entries(code_layer.pack(folder, True))
+    trainer = {name: entry for name, entry in both.items() if name.startswith("muster")}
+    assert set(alone) == {"", *trainer}
+    assert set(both) == {*entries(code_layer.pack(folder)), *trainer}
+    assert {"muster", "muster/trainer", "muster/trainer/agent.py", "muster/trainer/recipes/digits.py"} <= set(trainer)
+    assert not [name for name in trainer if "pycache" in name or name.endswith(".pyc")]
+    assert {entry.mode for entry in trainer.values()} == {0o755, 0o644}
+    assert {(entry.uid, entry.gid, entry.mtime) for entry in trainer.values()} == {(0, 0, 315532800)}
+
+
 def test_kinds_of_files_survive_and_whoever_runs_may_write_beside_the_code(folder):
     found = entries(code_layer.pack(folder))
     assert set(found) == {"", "train.py", "package", "package/__init__.py", "start.sh", "latest"}

@@ -32,7 +32,9 @@ def test_the_whole_command_of_a_host():
         "--volume /home/u/.muster/runs/r1:/muster/run --network host --init --no-healthcheck --user 1001:1001 "
         "--security-opt no-new-privileges --shm-size 8589934592b --ulimit nofile=1048576:1048576 "
         "--env-file /home/u/.muster/runs/r1.env "
-        "--entrypoint python muster-app:latest -P -m trainer.agent --script train.py --lr 3e-4"
+        "--entrypoint sh muster-app:latest -c "
+        '\'for name in python python3; do command -v $name >/dev/null && exec $name "$@"; done; '
+        "echo no python in this image >&2; exit 127' sh -P -m trainer.agent --script train.py --lr 3e-4"
     )
 
 

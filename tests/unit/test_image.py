@@ -52,11 +52,22 @@ def test_the_configuration_is_the_bases_with_the_folder_on_top():
     config = json.loads(IMAGE.config)
     assert config["rootfs"] == {"type": "layers", "diff_ids": [A, B, CODE_LAYER]}
     assert len(config["history"]) == 3
-    assert config["config"]["Env"] == ["PATH=/bin"]
     assert config["config"]["User"] == "u"
     assert config["config"]["WorkingDir"] == "/workspace"
     assert config["config"]["Labels"]["own"] == "1"
     assert config["config"]["Labels"][TOP] == CODE_LAYER
+
+
+def test_in_an_image_that_is_not_ours_python_finds_the_trainer_and_its_user_has_a_home():
+    def variables(*given):
+        base = replace(BASE, settings={**BASE.settings, "Env": list(given)})
+        return json.loads(run_image(base, CODE_LAYER, "run:1").config)["config"]["Env"]
+
+    assert sorted(variables("PATH=/bin")) == ["HOME=/tmp", "PATH=/bin", "PYTHONPATH=/muster", "USER=muster"]
+    assert "PYTHONPATH=/muster:/app:/lib" in variables("PYTHONPATH=/app:/lib")
+    assert "HOME=/root" in variables("HOME=/root")
+    ours = ["PATH=/bin", "PYTHONPATH=/muster"]
+    assert variables(*ours) == ours
 
 
 def test_without_a_folder_nothing_is_added_and_the_working_directory_stays():

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from deploy.explain_signs import SIGNS
-from deploy.preflight import Answers, Finding, Want, judge
+from deploy.preflight import Answers, Finding, Want, judge, software
 from deploy.preflight.answers import Link, pairs
 from deploy.preflight.causes import CAUSES
 
@@ -62,6 +62,12 @@ def answers(want=None, change=None, outcome=lambda source, target, kind: "ok", *
     clocks = dict.fromkeys(HOSTS, (0.0, 0.001))
     values = {"listens": listens, "clocks": clocks, "links": tuple(links), **more}
     return Answers(want or Want(style="torchrun", endpoint="10.0.0.1"), HOSTS, facts=known, **values)
+
+
+def test_a_python_too_old_for_the_agent_is_told_of_each_image_that_has_it():
+    versions = (("a", "3.10.12"), ("b", "3.11.0"), ("c", "3.9.2"))
+    seen = answers(change={host: {"software": {"python": said}} for host, said in versions})
+    assert [finding.hosts for finding in software.too_old(seen)] == [("a",), ("c",)]
 
 
 def test_a_healthy_cluster_has_no_finding():
@@ -210,6 +216,7 @@ def test_a_host_whose_engine_is_away_has_no_other_software():
          "for ready process: error setting rlimit type 8: operation not permitted: unknown.", "memlock"),
         ("exec /usr/bin/python: exec format error", "architecture-differs"),
         ("[FATAL tini (7)] exec python failed: No such file or directory", "image-without-python"),
+        ("no python in this image", "image-without-python"),
         ("muster-7b04: 1: python3: not found", "no-python"),
         ("docker: Error response from daemon: No such image: trainer:1.", "image-missing"),
         ("docker: Error response from daemon: failed to extract layer sha256:82cf: not found.", "image-missing"),
