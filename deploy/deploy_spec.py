@@ -16,6 +16,7 @@ from deploy import host_commands, spec
 from deploy.cluster_values import Mount
 from deploy.errors import UsageError
 from deploy.host_facts import HostFacts, Route
+from deploy.image import TRAINER_HOME
 from deploy.inventory import Host, Job
 
 RUN_IN_CONTAINER = "/muster/run"
@@ -219,6 +220,8 @@ def _one(
         **host.environment,
         **work.environment,
     }
+    if "PYTHONPATH" in environment:  # what the image says of it is gone then, and would be the agent
+        environment["PYTHONPATH"] = f"{TRAINER_HOME}:{environment['PYTHONPATH']}".rstrip(":")
     again = restarts(work, environment)
     environment |= {spec.COMES_BACK: "1"} if again else {}
     argv = (

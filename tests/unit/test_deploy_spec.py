@@ -70,6 +70,12 @@ def test_the_whole_environment_of_both_hosts():
     }
 
 
+@pytest.mark.parametrize(("given", "gets"), [("/app:/lib", "/muster:/app:/lib"), ("", "/muster")])
+def test_a_python_path_of_the_users_does_not_hide_the_agent(given, gets):
+    environment = made(dataclasses.replace(WORK, environment={"PYTHONPATH": given}))[0].environment
+    assert environment["PYTHONPATH"] == gets
+
+
 def test_a_secret_is_in_the_variables_and_nowhere_else():
     one = made()[0]
     assert b"HF_TOKEN=hush\n" in one.variables
