@@ -121,7 +121,7 @@ def _start(
             proven = seen["ran"] == order.tag
             deploy_push.bring(order.sessions, order.base, order.folder, order.tag, report, proven)
             if not (seen["ran"] or order.force):
-                # No preflight before has seen this image: now it can be looked from inside, before anything starts.
+                # The first deploy of an image needs preflight most, and only now is there an image to look from.
                 stopping.at("trying the image", deploy_push.LEFT_BY_A_PUSH)
                 seen = preflight_launch.gate(ground, (order.tag, order.base), order.force, report, brought=True)
                 record.write_json(run_dir / "preflight.json", seen)

@@ -53,7 +53,7 @@ def images(sessions: Sequence[Session], image: str) -> dict[str, Held]:
         done = session.run(commands.show_image(image), check=False)
         return None if done.code else parse_image(done.out)
 
-    # From Docker 27 on, an image whose layers never came may have its name all the same; it shows no layers.
+    # Docker 28 gives a name also to an image whose layers never came, and shows none for it.
     return {host: held for host, held in on_all(sessions, ask).values.items() if held and held.layers}
 
 
