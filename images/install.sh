@@ -1,9 +1,10 @@
 #!/bin/sh
 # Runs inside the build, as root: init process, virtual environment, user, folders.
-#   install.sh [--torch-from-base]     /build/requirements holds trainer.txt and, for air-gapped builds, wheels/
+#   install.sh [--torch-from-base]     /build/requirements holds trainer.txt, torch.txt and, for air-gapped builds, wheels/
 # Optional secrets: `ca` (a company's certificate authorities), `pip_conf` (its package index). Neither stays in the image.
 set -eu
 lock=/build/requirements/trainer.txt
+torch=/build/requirements/torch.txt
 wheels=/build/requirements/wheels
 
 if [ -s /run/secrets/ca ]; then
@@ -26,13 +27,12 @@ fi
 # A virtual environment of our own: the base's packages are seen but never replaced.
 if [ "${1:-}" = --torch-from-base ]; then
     python3 -c 'import importlib.metadata as m; print("torch of the base image:", m.version("torch"))'
-    grep -v '^torch==' "$lock" >/tmp/rest.txt
     python3 -m venv --system-site-packages --without-pip /venv
-    python3 -m pip --python /venv/bin/python install --no-deps --find-links "$wheels" -r /tmp/rest.txt
-    rm /tmp/rest.txt
+    python3 -m pip --python /venv/bin/python install --no-deps --require-hashes --find-links "$wheels" -r "$lock"
 else
     python3 -m venv /venv
-    /venv/bin/pip install --find-links "$wheels" ${TORCH_INDEX:+--extra-index-url "$TORCH_INDEX"} -r "$lock"
+    /venv/bin/pip install --require-hashes --find-links "$wheels" -r "$lock"
+    /venv/bin/pip install --find-links "$wheels" ${TORCH_INDEX:+--extra-index-url "$TORCH_INDEX"} -r "$torch"
     # torch's own compiled tests are a tenth of the image.
     rm -rf /venv/lib/python3*/site-packages/torch/test
 fi
