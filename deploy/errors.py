@@ -29,3 +29,22 @@ class Refused(DeployError):
 
 class EngineLost(DeployError):
     """The Docker engine stopped answering while a run stood on it."""
+
+
+class BadAnswer(DeployError):
+    """An answer of a host, or a file of a container, that cannot be read: `what` field it is, what came instead."""
+
+    def __init__(self, what: str, expected: str, got: object, hint: str = "") -> None:
+        super().__init__(f"{what}: expected {expected}, got {_shortened(got)}", hint)
+
+
+def _shortened(got: object, most: int = 60) -> str:
+    """A value in a few words. Control characters show as escapes; of a value with parts only its kind is told."""
+    if isinstance(got, str):
+        more = f"... ({len(got)} letters)" if len(got) > most else ""
+        return repr(got[:most]) + more
+    if got is None or isinstance(got, float):
+        return repr(got) if got is not None else "nothing"
+    if isinstance(got, int):
+        return repr(got) if abs(got) < 10**most else "a number of too many digits"
+    return {"dict": "an object", "list": "a list"}.get(type(got).__name__, f"a {type(got).__name__}")

@@ -7,11 +7,14 @@ fault and never taken for "no GPU" or "free".
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+
+from deploy.names import container_id, container_name, run_id
 
 # cgroup v1 ends in /docker/<id>, v2 in docker-<id>.scope; other engines on containerd have the id as well.
 _CONTAINER = re.compile(r"[0-9a-f]{64}")
+_MOST_SAID, _DIGITS = 500, re.compile(r"[0-9]{1,9}")
 # What a driver keeps for itself on an idle GPU stays well below this.
 UNSEEN_MIB = 1024
 
@@ -58,15 +61,18 @@ class Gpus:
 
 
 def parse(lines: Iterable[str]) -> Gpus:
-    """Read the lines of `look_commands.holders`; lines with other words are passed over."""
+    """Read the lines of `look_commands.holders`; lines with other words are passed over.
+
+    Raises BadAnswer for a container whose names nothing may be called by.
+    """
     rows: dict[str, list[str]] = {}
     for line in lines:
         word, _, value = line.partition(" ")
         rows.setdefault(word, []).append(value.strip())
     read = [(row, parse_gpu(row)) for row in rows.get("gpu", ())]
     strange = [row for row, gpu in read if gpu is None and row]
-    names = {words[0]: words[1:] for row in rows.get("container", ()) if len(words := row.split()) > 1}
-    users = {pid: _user(rest) for pid, rest in _pairs(rows.get("user", ()))}
+    names = dict(_named(row) for row in rows.get("container", ()) if row)
+    users = {pid: _user(rest)[:100] for pid, rest in _pairs(rows.get("user", ()))}
     inside = dict(_pairs(rows.get("cgroup", ())))
     found: dict[str, list[Holder]] = {}
     for row in rows.get("app", ()):
@@ -85,24 +91,25 @@ def parse(lines: Iterable[str]) -> Gpus:
 def parse_gpu(row: str) -> GpuUse | None:
     """`0, GPU-5d5b..., 412, 81559, 97, NVIDIA H100 80GB HBM3`; None for anything else."""
     cells = [cell.strip() for cell in row.split(",", 5)]
-    if len(cells) != 6 or not cells[0].isdigit() or not cells[1].startswith("GPU-"):
+    if len(cells) != 6 or not _DIGITS.fullmatch(cells[0]) or not cells[1].startswith("GPU-"):
         return None
     used, total, busy = (_number(cell) for cell in cells[2:5])
-    return GpuUse(int(cells[0]), cells[1], cells[5], used, total, busy)
+    return GpuUse(int(cells[0]), cells[1][:100], cells[5][:100], used, total, busy)
 
 
 def parse_app(row: str) -> tuple[str, Holder | None]:
     """`GPU-5d5b..., 4711, 61230, python`: the GPU and who holds it; None for anything else. A name may hold commas."""
     cells = [cell.strip() for cell in row.split(",", 3)]
-    if len(cells) != 4 or not cells[1].isdigit():
+    if len(cells) != 4 or not _DIGITS.fullmatch(cells[1]):
         return "", None
-    return cells[0], Holder(int(cells[1]), _number(cells[2]), cells[3])
+    return cells[0][:100], Holder(int(cells[1]), _number(cells[2]), cells[3][:_MOST_SAID])
 
 
 def _fault(rows: dict[str, list[str]], strange: list[str]) -> str:
     """Why the answer is not whole: a code, a line that is none of ours, a question that was not answered."""
-    code = rows.get("gpu-code", [""])[0]
-    said = " ".join(strange) or next((rows[word][0] for word in ("gpu-said", "app-said") if word in rows), "")
+    code = rows.get("gpu-code", [""])[0][:10]
+    told = next((rows[word][0] for word in ("gpu-said", "app-said") if word in rows), "")
+    said = (" ".join(strange) or told)[:_MOST_SAID]
     if code == "124":
         return "nvidia-smi does not answer: the driver hangs"
     if code and code != "0":
@@ -112,14 +119,22 @@ def _fault(rows: dict[str, list[str]], strange: list[str]) -> str:
     return f"nvidia-smi said: {said}" if strange else said
 
 
-def _container(cgroup: str, names: dict[str, list[str]]) -> tuple[str, str]:
+def _container(cgroup: str, names: Mapping[str, tuple[str, str]]) -> tuple[str, str]:
     ids = _CONTAINER.findall(cgroup)
     if not ids:
         return "", ""
     # Where engines run inside containers, the outer one's id stands there as well.
     known = next((one for one in ids if one in names), ids[-1])
-    name, run, *_ = [*names.get(known, [known[:12]]), "", ""]
-    return name, run
+    return names.get(known, (known[:12], ""))
+
+
+def _named(row: str) -> tuple[str, tuple[str, str]]:
+    """`id name run` of a container, the run only where it is one of Muster's."""
+    number, _, rest = row.partition(" ")
+    name, _, run = rest.partition(" ")
+    # Old links between containers give one more names, behind commas.
+    named = container_name(name.partition(",")[0])
+    return container_id(number), (named, run_id(run, "the label muster.run") if run else "")
 
 
 def _user(text: str) -> str:
@@ -134,4 +149,4 @@ def _pairs(rows: Iterable[str]) -> list[tuple[str, str]]:
 
 def _number(cell: str) -> int | None:
     """None for [N/A], [Not Supported], [Insufficient Permissions]."""
-    return int(cell) if cell.isdigit() else None
+    return int(cell) if _DIGITS.fullmatch(cell) else None

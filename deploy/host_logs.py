@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
-from deploy.errors import DeployError, UsageError
+from deploy.errors import BadAnswer, DeployError, UsageError
+from deploy.fields import digits, text
+from deploy.names import ContainerName, RunId, container_name, run_id
 
 STAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+Z ", re.ASCII)
 # What an agent says of its script's console now and then: how much it was so far (docs/contract.md).
-_SAID = re.compile(r"muster-said (\d+)", re.ASCII)
+_SAID = re.compile(r"muster-said ([0-9]{1,18})")
 _LINE_WEIGHT = 75
 # Two streams come in another order than they were counted in; what an engine forgets at once is more.
 _SLACK = 8 << 20
@@ -22,8 +25,8 @@ _PIECE = 16 * 1024
 class Member:
     """A run's container on a host: its place among the nodes and how many ranks it has."""
 
-    run: str
-    container: str
+    run: RunId
+    container: ContainerName
     state: str
     place: int
     ranks: int
@@ -39,7 +42,7 @@ class HostLogs:
     """What lies on one host: the runs' containers, and the ranks' own logs as (run, rank)."""
 
     members: tuple[Member, ...]
-    rank_logs: frozenset[tuple[str, int]]
+    rank_logs: frozenset[tuple[RunId, int]]
 
 
 class Heard:
@@ -56,7 +59,7 @@ class Heard:
         found = _SAID.fullmatch(words)
         if found is None:
             if self._heard is not None:
-                self._heard += len(words if words.isascii() else words.encode()) + 1 + _LINE_WEIGHT
+                self._heard += len(words if words.isascii() else words.encode(errors="replace")) + 1 + _LINE_WEIGHT
             return False
         said = int(found[1])
         # A node that was started again counts anew.
@@ -74,19 +77,27 @@ def missed(host: str) -> str:
 
 
 def parse(said: str) -> HostLogs:
-    """Read the answer to `look_commands.members`; lines with other words are passed over."""
+    """Read the answer to `look_commands.members`; lines with other words are passed over.
+
+    Raises BadAnswer for a container whose names nothing may be called by.
+    """
     members, logs = [], set()
-    for line in said.splitlines():
+    for line in said.split("\n"):
         word, *cells = line.split(" ")
-        if word == "member" and len(cells) == 5 and cells[3].isdigit() and cells[4].isdigit():
-            members.append(Member(cells[0], cells[1], cells[2], int(cells[3]), int(cells[4])))
-        found = re.fullmatch(r"rank-log ([^/]+)/logs/rank-(\d+)\.log", line)
-        if found:
-            logs.add((found[1], int(found[2])))
+        if word == "member":
+            if len(cells) != 5:
+                raise BadAnswer("a run's container", "its run, name, state, place and ranks", " ".join(cells))
+            run, container = run_id(cells[0], "the label muster.run"), container_name(cells[1])
+            place, ranks = digits(0, 1 << 20)(cells[3], "muster.place"), digits(1, 65536)(cells[4], "ranks")
+            members.append(Member(run, container, text(20)(cells[2], "state"), place, ranks))
+        found = re.fullmatch(r"rank-log ([^/]+)/logs/rank-([0-9]{1,9})\.log", line)
+        with suppress(BadAnswer):  # a folder that is none of ours
+            if found:
+                logs.add((run_id(found[1]), int(found[2])))
     return HostLogs(tuple(members), frozenset(logs))
 
 
-def choose_run(hosts: Mapping[str, HostLogs], asked: str) -> str:
+def choose_run(hosts: Mapping[str, HostLogs], asked: str) -> RunId:
     """The run that is meant: the one named, or the only one that goes on, or the only one there is.
 
     Raises UsageError with those there are.
@@ -95,7 +106,7 @@ def choose_run(hosts: Mapping[str, HostLogs], asked: str) -> str:
     there = {member.run for member in members} | {run for host in hosts.values() for run, _ in host.rank_logs}
     going = {member.run for member in members if member.runs}
     if asked in there:
-        return asked
+        return RunId(asked)
     for choice in (going, {member.run for member in members}, there):
         if not asked and len(choice) == 1:
             return next(iter(choice))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import time
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -11,6 +12,8 @@ from deploy.host_facts import Container, HostFacts, Route
 from deploy.inventory import Job
 from deploy.results import Results
 from deploy.session import Session, on_all
+
+_MOST_SAID = 500
 
 
 def facts(sessions: Iterable[Session]) -> Results[HostFacts]:
@@ -36,8 +39,9 @@ def refuse_unreached(sessions: Iterable[Session], peers: Mapping[str, Sequence[s
     has peers it does not reach."""
 
     def ask(session: Session) -> None:
-        told = session.run(host_commands.unreached(peers[session.host.name], port)).out.splitlines()
-        if lost := [tuple(line.split(" ", 1)) for line in told if " " in line]:
+        asked = peers[session.host.name]
+        told = [line.partition(" ") for line in session.run(host_commands.unreached(asked, port)).out.split("\n")]
+        if lost := [(peer, why[:_MOST_SAID]) for peer, _, why in told if peer in asked]:
             first, why = lost[0]
             more = f", nor {len(lost) - 1} others" if len(lost) > 1 else ""
             raise DeployError(
@@ -53,20 +57,22 @@ def refuse_missing(sessions: Iterable[Session], job: Job) -> None:
 
     def ask(session: Session) -> None:
         sources = sorted({mount.source for mount in deploy_spec.mounts(session.host, job)})
-        if lost := session.run(host_commands.missing(sources)).out.splitlines():
+        told = session.run(host_commands.missing(sources)).out.split("\n")
+        if lost := [path for path in sources if path in told]:
             raise DeployError(f"there is no {', '.join(lost)} to mount", "make it there, or mount another folder")
 
     on_all([session for session in sessions if deploy_spec.mounts(session.host, job)], ask).all()
 
 
 def containers(sessions: Iterable[Session], run: str = "") -> Results[tuple[Container, ...]]:
-    """The containers of one run on each host, or of all runs."""
+    """The containers of one run on each host, or of all runs: ours and other users'."""
 
     def ask(session: Session) -> tuple[Container, ...]:
         done = session.run(host_commands.containers(run), check=False)
         if done.code:
-            raise host_facts.engine_fault((done.err.strip() or done.out.strip()).rpartition("\n")[2])
-        rows = [line.removeprefix("container ") for line in done.out.splitlines() if line.startswith("container ")]
-        return tuple(found for row in rows if (found := host_facts.parse_container(row)).node)
+            raise host_facts.engine_fault((done.err.strip() or done.out.strip()).rpartition("\n")[2][:_MOST_SAID])
+        rows = [line.removeprefix("container ") for line in done.out.split("\n") if line.startswith("container ")]
+        found = host_facts.containers(rows, posixpath.dirname(session.home))
+        return tuple(one for one in found if one.node)
 
     return on_all(sessions, ask)

@@ -105,8 +105,14 @@ def result_parts(result: Result, state: State, seconds: float, where: str) -> li
 
 
 def error_lines(fault: DeployError) -> list[str]:
-    """`error: ...` and, when there is one, `hint: ...`."""
-    return [f"error: {fault.message}", *([f"hint: {fault.hint}"] if fault.hint else [])]
+    """`error: ...` and, when there is one, `hint: ...`. Further lines are set in: they hold words of others."""
+    parts = [("error", fault.message), *([("hint", fault.hint)] if fault.hint else [])]
+    return [f"{label}: " + _set_in(words) for label, words in parts]
+
+
+def _set_in(text: str) -> str:
+    first, *more = text.split("\n")
+    return "\n".join([first, *(line if line.startswith("    ") else f"    {line}" for line in more)])
 
 
 def as_typed(text: str, program: str) -> str:

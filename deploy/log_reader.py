@@ -13,8 +13,10 @@ from contextlib import ExitStack
 
 from deploy import host_logs, look_commands
 from deploy.errors import DeployError
+from deploy.fields import digits
 from deploy.host_logs import Heard
 from deploy.merging import Line, Merge
+from deploy.names import RunId
 from deploy.session import Session, SshFault, open_all
 
 _AGAIN_S = 2.0
@@ -30,7 +32,7 @@ class Reader:
     """
 
     def __init__(
-        self, session: Session, container: str, since: str, follow: bool, log: tuple[str, int] | None = None
+        self, session: Session, container: str, since: str, follow: bool, log: tuple[RunId, int] | None = None
     ) -> None:
         self.host, self._session = session.host.name, session
         self._container, self._since, self._follow, self._log = container, since, follow, log
@@ -89,7 +91,9 @@ class Reader:
             command = look_commands.rank_log(*self._log, self._container if self._follow else "", mark)
         else:
             command = look_commands.console(self._container, since, mark if self._follow else "")
-        done = self._session.run(command, timeout_s=None, on_line=take, check=False)
+        # What goes on may be silent for as long as it likes; what is there already comes at once.
+        moving = not self._follow
+        done = self._session.run(command, timeout_s=None, on_line=take, check=False, moving=moving)
         said = (done.out.strip() or done.err.strip() or "it said nothing").splitlines()[-1]
         if done.code and not (self._follow and "No such container" in said):
             raise DeployError(f"{self.host}: its log ended with code {done.code}: {said}")
@@ -100,7 +104,8 @@ class Reader:
         while not closed.is_set():
             done = self._session.run(look_commands.state(self._container), check=False)
             running, _, code = done.out.strip().partition(" ")
-            if done.code or (running == "false" and (int(code) in _FINAL or not others_go_on(self))):
+            ended = 0 if done.code else digits(-(1 << 32), 1 << 32)(code, "the exit code")
+            if done.code or (running == "false" and (ended in _FINAL or not others_go_on(self))):
                 return True
             if running == "true":
                 self.streams = True

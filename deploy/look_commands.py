@@ -6,6 +6,9 @@ host_logs.py read the answers: lines of a word, a blank, a value.
 
 from __future__ import annotations
 
+from deploy.names import RunId
+from deploy.run_folder import READING
+
 # A driver that hangs takes nvidia-smi along.
 GPU_PATIENCE_S = 10
 # The name goes last: it may hold commas.
@@ -23,38 +26,77 @@ gpus() {{
 }}
 """
 _CELLS = (".State", ".Status", ".CreatedAt", *(f'(.Label "muster.{name}")' for name in ("node", "place", "command")))
-NODE_LINE = 'node {{.Label "muster.run"}} {{.Names}} [' + ",".join("{{json " + cell + "}}" for cell in _CELLS) + "]"
+# Tabs between JSON, which has none.
+NODE_LINE = "\t".join(
+    [
+        "{{.Names}}",
+        *("{{json " + cell + "}}" for cell in ('(.Label "muster.run")', '(.Label "muster.user")', ".Mounts")),
+        "[" + ",".join("{{json " + cell + "}}" for cell in _CELLS) + "]",
+    ]
+)
+# `containers DO`: does DO for each container of a run, with $run, $name, $cells, and $user: empty where it is ours.
+_CONTAINERS = f"""
+{READING}
+home=${{HOME%/}}/.muster/runs
+list() {{ docker ps --all --no-trunc --filter label=muster.run --format '{NODE_LINE}' 2>&1; }}
+containers() {{
+    while IFS=$(printf '\\t') read -r name run user mounts cells; do
+        run=${{run#\\"}}; run=${{run%\\"}}; mounts=${{mounts#\\"}}
+        plain "$run" || continue
+        case ",${{mounts%\\"}}," in *",$home/$run,"*) user= ;; esac
+        "$1" </dev/null
+    done
+}}
+verdicts() {{
+    (enter "$run" && files outcome) | while read -r path _; do
+        case $path in *.json)
+            printf 'verdict %s %s\\n' "$run" "$(read_at "$run" "$path" 0 65536 | tr '\\n\\000' '  ')" ;;
+        esac
+    done
+}}
+"""
 # nvidia-smi may take a second: docker is asked meanwhile, its answer waits in the pipe.
 _STATUS = f"""
 {_GPUS}
+{_CONTAINERS}
+steps() (
+    ranks=$(enter "$run" && files ranks); enter "$run/ranks" || exit
+    printf '%s\\n' "$ranks" | while read -r path size _; do
+        case $path in ranks/rank-*.jsonl)
+            piece "${{path#*/}}" $((size > 8192 ? size - 8192 : 0)) 8192 | tail -n 10; echo ;;
+        esac
+    done | grep -a '"kind": "step"'
+    piece rank-0.jsonl 0 16384 | head -n 20 | grep -a '"kind": "plan"'
+)
+node() {{
+    printf '%s\\n' "node $run $name $cells"
+    if [ -n "$user" ]; then printf '%s\\n' "foreign $run $user"
+    else steps | sed "s/^/event $run /"; verdicts; fi
+    docker logs --timestamps --tail 5 "$name" 2>&1 | tail -c 4000 | sed "s/^/said $run /"; echo
+}}
 runs() {{
-    if ! all=$(docker ps --all --no-trunc --filter label=muster.run --format '{NODE_LINE}' 2>&1); then
-        echo "engine-said $(printf '%s' "$all" | tail -n 1)"
-        return
-    fi
-    [ -n "$all" ] || return
-    printf '%s\\n' "$all" | while read -r word run name cells; do
-        printf '%s\\n' "$word $run $name $cells"
-        cd "$HOME/.muster/runs/$run" 2>/dev/null && {{
-            tail -q -n 10 ranks/rank-*.jsonl 2>/dev/null | grep '"kind": "step"' | sed "s/^/event $run /"
-            head -n 20 ranks/rank-0.jsonl 2>/dev/null | grep '"kind": "plan"' | sed "s/^/event $run /"
-            for verdict in outcome/*.json; do [ ! -f "$verdict" ] || echo "verdict $run $(cat "$verdict")"; done
-        }}
-        docker logs --timestamps --tail 5 "$name" 2>&1 | tail -c 4000 | sed "s/^/said $run /"; echo
-    done
+    all=$(list) || {{ echo "engine-said $(printf '%s' "$all" | tail -n 1)"; return; }}
+    printf '%s\\n' "$all" | containers node
 }}
 echo "time $(date +%s)"
 runs | {{ gpus; cat; }}
 """
 _RUNS = f"""
-docker ps --all --no-trunc --filter label=muster.run --format '{NODE_LINE}' 2>/dev/null
-cd "$HOME/.muster/runs" 2>/dev/null || exit 0
-for run in */; do
-    run=${{run%/}}
-    [ -d "$run/ranks" ] || continue
-    saved=$(ls -d "$run"/checkpoints/step-* 2>/dev/null | tail -n 1)
-    echo "folder $run $(stat -c %Y "$run") $(du -sk "$run" 2>/dev/null | cut -f 1) ${{saved##*step-}}"
-    for verdict in "$run"/outcome/*.json; do [ ! -f "$verdict" ] || echo "verdict $run $(cat "$verdict")"; done
+{_CONTAINERS}
+node() {{ [ -n "$user" ] || printf '%s\\n' "node $run $name $cells"; }}
+list | containers node
+[ -n "$runs" ] && cd -- "$runs" || exit 0
+limit=$(command -v timeout) && limit="$limit 10"
+folder() (
+    enter "$run" && [ -d ranks ] || exit
+    saved=$(find -P checkpoints -maxdepth 1 -type d -name 'step-*' 2>/dev/null |
+        LC_ALL=C grep -E '^checkpoints/step-[0-9]+$' | sort | tail -n 1)
+    size=$($limit du -sk . 2>/dev/null | cut -f 1)
+    echo "folder $run $(stat -c %Y .) ${{size:-0}} ${{saved##*step-}}"
+    verdicts
+)
+for run in *; do
+    ! plain "$run" || folder
 done
 """
 _HOLDERS = f"""
@@ -71,16 +113,21 @@ printf '%s\\n' "$apps" | cut -d, -f2 | sort -u | while read -r pid; do
 done
 docker ps --no-trunc --format 'container {{{{.ID}}}} {{{{.Names}}}} {{{{.Label "muster.run"}}}}' 2>/dev/null
 """
-_MEMBERS = """
-docker ps --all --no-trunc --filter label=muster.run \\
-    --format '{{.Label "muster.run"}} {{.Names}} {{.State}} {{.Label "muster.place"}}' |
-while read -r run name state place; do
-    ranks=$(docker inspect --format '{{range .Config.Env}}{{println .}}{{end}}' "$name" |
-        sed -n 's/^PET_NPROC_PER_NODE=//p')
-    echo "member $run $name $state ${place:-0} ${ranks:-1}"
+_MEMBERS = f"""
+{_CONTAINERS}
+node() {{
+    [ -z "$user" ] || return
+    docker inspect --format '{{{{.State.Status}}}} {{{{index .Config.Labels "muster.place"}}}}
+{{{{range .Config.Env}}}}{{{{println .}}}}{{{{end}}}}' "$name" | {{
+        read -r state place; ranks=$(sed -n 's/^PET_NPROC_PER_NODE=//p' | tail -n 1)
+        echo "member $run $name $state ${{place:-0}} ${{ranks:-1}}"
+    }}
+}}
+list | containers node
+[ -n "$runs" ] && cd -- "$runs" || exit 0
+for run in *; do
+    ! plain "$run" || (enter "$run" && files logs) | sed -nE "s,^(logs/rank-[0-9]+\\.log) .*,rank-log $run/\\1,p"
 done
-cd "$HOME/.muster/runs" 2>/dev/null || exit 0
-for log in */logs/rank-*.log; do [ ! -f "$log" ] || echo "rank-log $log"; done
 """
 # One who listens no more is noticed by a mark that cannot be written: nothing must stay there. It goes the other way
 # than the lines, or it would stand in the middle of one.
@@ -91,12 +138,21 @@ trap 'kill $console 2>/dev/null' EXIT; trap 'exit 0' HUP INT TERM PIPE
 while kill -0 $console 2>/dev/null && echo "$mark" >&2; do sleep 1; done
 wait $console
 """
-_RANK_LOG = """
-cd && exec <"$1" || exit
-while [ -n "$2" ] && [ "$(docker inspect --format '{{.State.Running}}' "$2" 2>/dev/null)" = true ]; do
-    cat && echo "$3" >&2 && sleep 1 || exit
+_RANK_LOG = f"""
+run=$1 name=$2 container=$3 mark=$4 at=0
+{READING}
+grow() {{
+    read -r _ size _ <<END
+$(enter "$run" && files "logs/$name")
+END
+    [ -n "$size" ] || {{ echo "logs/$name is no plain file" >&2; return 1; }}
+    [ "$size" -le "$at" ] || {{ read_at "$run" "logs/$name" "$at" $((size - at)) && at=$size; }}
+}}
+runs() {{ [ "$(docker inspect --format '{{{{.State.Running}}}}' "$container" 2>/dev/null)" = true ]; }}
+while [ -n "$container" ] && runs; do
+    grow && echo "$mark" >&2 && sleep 1 || exit
 done
-exec cat
+grow
 """
 
 
@@ -133,6 +189,6 @@ def console(container: str, since: str, mark: str = "") -> tuple[str, ...]:
     return ("sh", "-c", _CONSOLE, "console", mark, "--follow", *words)
 
 
-def rank_log(run: str, rank: int, container: str, mark: str) -> tuple[str, ...]:
+def rank_log(run: RunId, rank: int, container: str, mark: str) -> tuple[str, ...]:
     """A rank's own log; with a container up to that one's end, the mark now and then."""
-    return ("sh", "-c", _RANK_LOG, "rank-log", f".muster/runs/{run}/logs/rank-{rank}.log", container, mark)
+    return ("sh", "-c", _RANK_LOG, "rank-log", run, f"rank-{rank}.log", container, mark)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -12,26 +11,17 @@ from deploy import host_status
 from deploy.errors import DeployError
 from deploy.facts import amount, ended_how
 from deploy.gpu_facts import Gpus, GpuUse
+from deploy.host_commands import WAITS
 from deploy.host_status import HostRun, HostStatus, NodeStatus
 from deploy.lines import clock
+from deploy.printable import console_line
 
 STATUS_HEAD = ("host", "run", "state", "step", "rate", "GPU", "last line")
 RUNS_HEAD = ("run", "state", "hosts", "checkpoint", "size", "last change")
 GPUS_HEAD = ("host", "GPU", "name", "memory", "busy", "held by")
 # A step or a line older than this is shown with its age: the run may hang.
 QUIET_S = 30
-# Escape sequences (colours, titles, the clipboard) and whatever else a terminal would obey.
-_ESCAPES = re.compile(
-    r"\x1b(?:\][^\x07\x1b]*(?:\x07|\x1b\\)?|[PX^_][^\x1b]*(?:\x1b\\)?|\[[0-?]*[ -/]*[@-~]?|[ -/]*[0-~]?)"
-)
 _WORST_FIRST = ("running", "refused", "failed", "stopped", "unfinished", "done")
-_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-
-
-def plain(text: str) -> str:
-    """A line of somebody's console as a terminal may show it: without what it would obey; of a progress bar the end."""
-    parts = [part for part in _ESCAPES.sub("", text).split("\r") if part.strip()]
-    return _CONTROLS.sub("", parts[-1]) if parts else ""
 
 
 def status_rows(found: Mapping[str, HostStatus], run: str = "") -> list[tuple[str, ...]]:
@@ -109,7 +99,7 @@ def fault_values(faults: Mapping[str, DeployError]) -> list[dict[str, Any]]:
 def state_word(node: NodeStatus) -> str:
     """How a node stands, in a word: running, done, stopped, failed, ..."""
     if node.code is None:
-        return node.state
+        return WAITS if node.runs and node.said.startswith(WAITS) else node.state
     by_code = {0: "done", 75: "stopped"}.get(node.code, "failed")
     return node.verdict if by_code == "failed" and node.verdict not in ("", "done") else by_code
 
@@ -117,7 +107,7 @@ def state_word(node: NodeStatus) -> str:
 def gpu_words(found: Gpus) -> str:
     """A host's GPUs in a few words: how busy and how full they are on the whole."""
     if not found.gpus:
-        return f"could not tell: {plain(found.fault)}" if found.fault else "none"
+        return f"could not tell: {console_line(found.fault)}" if found.fault else "none"
     busy = [gpu.busy for gpu in found.gpus if gpu.busy is not None]
     used, total = sum(gpu.used_mib or 0 for gpu in found.gpus), sum(gpu.total_mib or 0 for gpu in found.gpus)
     words = [f"{len(found.gpus)} x" if len(found.gpus) > 1 else "", f"{sum(busy) / len(busy):.0f} %" if busy else ""]
@@ -139,7 +129,7 @@ def gpu_rows(found: Mapping[str, Gpus]) -> list[tuple[str, ...]]:
             held = _held(gpu)
             rows += [(*first, words) if number == 0 else (*first[:2], "", "", "", words) for number, words in held]
         if gpus.fault:
-            rows.append((host, "", f"could not tell: {plain(gpus.fault)}", "", "", ""))
+            rows.append((host, "", f"could not tell: {console_line(gpus.fault)}", "", "", ""))
         elif not gpus.gpus:
             rows.append((host, "", "no GPU", "", "", ""))
     return rows
@@ -154,7 +144,7 @@ def _held(gpu: GpuUse) -> list[tuple[int, str]]:
             f"pid {holder.pid}",
             holder.user,
             f"container {holder.container}{run}" if holder.container else "",
-            plain(holder.process),
+            console_line(holder.process),
         )
         words.append("  ".join(filter(None, parts)))
     if not words:
@@ -178,12 +168,12 @@ def _node_cells(node: NodeStatus, batch: int | None) -> Sequence[str]:
         rate = f"{per_second:,.0f} samples/s"
     elif node.runs and node.step_ms:
         rate = f"{1000 / node.step_ms:,.1f} steps/s"
-    return node.run, _state(node), step, rate
+    return f"{node.run} ({node.user})" if node.user else node.run, _state(node), step, rate
 
 
 def _state(node: NodeStatus) -> str:
     if node.code is None:
-        return node.uptime.lower() if node.state == "running" else node.state
+        return node.uptime.lower() if state_word(node) == "running" else state_word(node)
     ago = node.uptime.partition(") ")[2]
     word = state_word(node)
     how = f" ({ended_how(node.code).removeprefix('ended with ')})" if word == "failed" else ""
@@ -191,7 +181,7 @@ def _state(node: NodeStatus) -> str:
 
 
 def _last_line(node: NodeStatus) -> str:
-    return plain(node.said) + _age(node, node.said_age_s) if node.said else ""
+    return console_line(node.said) + _age(node, node.said_age_s) if node.said else ""
 
 
 def _age(node: NodeStatus, age_s: float | None) -> str:

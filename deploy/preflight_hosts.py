@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from deploy import commands, deploy_spec, host_commands, host_facts, preflight_stream
+from deploy import commands, deploy_spec, fields, host_commands, host_facts, preflight_stream
 from deploy.errors import DeployError
 from deploy.host_facts import HostFacts
 from deploy.inventory import Job
@@ -22,24 +22,20 @@ LABEL = "muster.preflight=1"
 
 
 class SessionProbe:
-    """One probe over one SSH session; `argv` starts a Python there, `program` is sent to it."""
+    """One probe over one SSH session; `argv` starts a Python there, `program` is sent to it, behind `first`."""
 
-    def __init__(self, session: Session, argv: Sequence[str], program: bytes) -> None:
+    def __init__(self, session: Session, argv: Sequence[str], program: bytes, first: bytes = b"") -> None:
         self.name = session.host.name
         self._stream = session.stream([*argv, *preflight_stream.command(len(program))])
-        self._stream.write(program)
+        self._stream.write(first + program)
 
     def send(self, question: dict[str, Any]) -> None:
         """Ask something. Raises DeployError when the probe is gone."""
         self._stream.write(json.dumps(question).encode() + b"\n")
 
     def read(self, wait_s: float) -> dict[str, Any]:
-        """The next answer. Raises DeployError when none comes in time, or the probe ends."""
-        line = self._stream.read_line(wait_s)
-        try:
-            return dict(json.loads(line))
-        except ValueError:
-            raise DeployError(f"{self.name}: the probe said {line[:200]!r}") from None
+        """The next answer. Raises DeployError when none comes in time, or the probe ends; BadAnswer."""
+        return fields.json_object(self._stream.read_line(wait_s), "what the probe said")
 
     def close(self) -> None:
         """End the probe: its input ends."""
@@ -69,21 +65,24 @@ def probes(
 
     def start(session: Session) -> SessionProbe:
         host = session.host
-        inside = image and host.name in facts
-        return SessionProbe(
-            session, in_container(facts[host.name], session, job, image) if inside else ["python3"], sent
-        )
+        if not image or host.name not in facts:
+            return SessionProbe(session, ["python3"], sent)
+        variables = host_commands.variable_lines({**job.environment, **host.environment})
+        command = in_container(facts[host.name], session, job, image)
+        return SessionProbe(session, command, sent, host_commands.line(variables))
 
     return on_all(sessions, start)
 
 
-def in_container(facts: HostFacts, session: Session, job: Job, image: str, label: str = LABEL) -> list[str]:
-    """A command that runs the image's Python as training will run it, on its standard input; gone when it ends."""
+def in_container(facts: HostFacts, session: Session, job: Job, image: str, label: str = LABEL) -> Sequence[str]:
+    """A command that runs the image's Python as training will run it, gone when it ends.
+
+    Its standard input: the variables as host_commands.with_variables takes them, then what Python reads.
+    """
     options = deploy_spec.container_options(session.host, facts, job)
-    variables = {**job.environment, **session.host.environment}
-    given = (word for name, value in sorted(variables.items()) for word in ("--env", f"{name}={value}"))
     head = ("docker", "run", "--rm", "--interactive", "--pull", "never", "--label", label, "--log-driver", "none")
-    return [*head, *options, *given, *deploy_spec.python_of(image)]
+    variables = ("--env-file", host_commands.VARIABLES_ASIDE)
+    return host_commands.with_variables([*head, *options, *variables, *deploy_spec.python_of(image)])
 
 
 def close(found: Results[SessionProbe]) -> None:

@@ -5,23 +5,27 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from deploy import (
     deploy_options,
     deploy_plan,
+    deploy_spec,
     engine_images,
     host_observe,
     preflight_hosts,
     preflight_lines,
     preflight_proof,
+    run_user,
 )
+from deploy.cluster_values import Mount
 from deploy.errors import DeployError, Refused
 from deploy.host_facts import HostFacts
 from deploy.image import base_of
 from deploy.inventory import Cluster
 from deploy.preflight import Answers, Finding, Verdict, Want, judge, refusals, resources, software
-from deploy.preflight.verdict import odd_ones
+from deploy.preflight.verdict import WARNING, odd_ones
 from deploy.preflight_run import examine
 from deploy.report import Report
 from deploy.sending import Held, stands_on
@@ -74,6 +78,7 @@ def preflight(cluster: Cluster, image: str, asked: Asked) -> tuple[Answers, Verd
         looked = host_observe.facts(sessions)
         findings = tuple(_engine(host, fault) for host, fault in looked.faults.items())
         chosen = image or cluster.job.image or deploy_plan.choose_image(list(looked.values.values()))
+        cluster, _ = run_user.choose(cluster, sessions, looked.values)
         ground = Ground(cluster, sessions, looked.values, findings, faults)
         seen = _there(ground, _names(chosen, cluster.job.folder))
         return on_ground(replace(ground, findings=(*findings, *_differing(seen, ground))), seen, asked)
@@ -87,13 +92,15 @@ def on_ground(ground: Ground, seen: Seen, asked: Asked) -> tuple[Answers, Verdic
     found = preflight_hosts.probes(ground.sessions, ground.facts, ground.cluster.job, seen.image if inside else "")
     try:
         faults = {**(ground.faults or {}), **{host: _no_probe(fault) for host, fault in found.faults.items()}}
-        answers = examine(list(found.values.values()), want, faults, asked.measure, asked.say)
+        mounts = {one.host.name: deploy_spec.mounts(one.host, ground.cluster.job) for one in ground.sessions if inside}
+        targets = {host: [mount.target for mount in every] for host, every in mounts.items()}
+        answers = examine(list(found.values.values()), want, faults, asked.measure, asked.say, targets)
     finally:
         preflight_hosts.close(found)
     logs = {host: {**answers.control.get(host, {}), "kernel": facts.kernel} for host, facts in ground.facts.items()}
     answers = replace(answers, control={**answers.control, **logs})
     old = software.too_old(answers) if inside else ()
-    findings = [*ground.findings, *_architectures(ground), *_homes(ground), *old]
+    findings = [*ground.findings, *_architectures(ground), *_homes(ground), *_mounts(answers, mounts), *old]
     verdict = judge(answers, findings)
     if asked.proof and inside and verdict.ok and len(answers.told) == len(answers.hosts):
         asked.say("a real all_reduce")
@@ -223,6 +230,23 @@ def _homes(ground: Ground) -> Iterator[Finding]:
                 f"on {host}: df -h {facts.home}/.muster; fab status shows old runs",
             )
             yield Finding("disk-full", "resources", (host,), text, (), symptom, fix)
+
+
+def _mounts(answers: Answers, mounts: Mapping[str, Sequence[Mount]]) -> Iterator[Finding]:
+    """Mounted folders that the run's processes may not use. Many are written to by nobody: that is no fault."""
+    for host in answers.told:
+        facts = answers.facts[host]
+        tried, number = facts.get("mounts", {}), facts.get("user")
+        for mount in mounts.get(host, ()):
+            may, source = tried.get(mount.target, "rw"), quote(mount.source)
+            if "r" not in may:
+                text = f"{host}: {mount.source} cannot be read by uid {number}, which the run has there"
+                fix = f"on {host}: sudo chmod -R o+rX {source} (the folders above it must be open as well)"
+                yield Finding("mount-closed", "resources", (host,), text, (), "`Permission denied`", fix)
+            elif "w" not in may and not mount.read_only:
+                text = f"{host}: {mount.source} cannot be written by uid {number}, which the run has there"
+                fix = f"on {host}: sudo chown -R {number} {source}; or, if it is only read, mount it with :ro"
+                yield Finding("mount-closed", "resources", (host,), text, (), "`Permission denied`", fix, WARNING)
 
 
 def _no_probe(fault: DeployError) -> tuple[str, str]:

@@ -11,7 +11,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any
 
-from deploy import commands, preflight_stream
+from deploy import commands, fields, preflight_stream
 from deploy.errors import DeployError
 
 LAST_WORDS = 2000
@@ -54,11 +54,7 @@ class LocalProbe:
                     raise self._gone()
                 self._rest += piece
         line, _, self._rest = self._rest.partition(b"\n")
-        try:
-            answer = json.loads(line)
-        except ValueError:
-            raise DeployError(f"{self.name}: the probe said {line[:200]!r}") from None
-        return dict(answer)
+        return fields.json_object(line, "what the probe said")
 
     def close(self) -> None:
         """End the probe: by the end of its input, or else by force."""

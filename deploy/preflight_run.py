@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from deploy.errors import DeployError
-from deploy.preflight import bandwidth, prediction, quality, targets
+from deploy.preflight import bandwidth, heard, prediction, quality, targets
 from deploy.preflight.answers import Answers, Link
 from deploy.preflight.want import TORCHRUN, Want
 from deploy.preflight_stream import ProbeStream
@@ -26,17 +26,20 @@ def examine(
     faults: Mapping[str, tuple[str, str]] | None = None,
     measure: bool = False,
     say: Callable[[str], None] = lambda _: None,
+    mounts: Mapping[str, Sequence[str]] | None = None,
 ) -> Answers:
     """All phases with the probes of the hosts, in their order (the first is the master).
 
     faults: hosts that have no probe at all, with slug and words. A probe that fails on the way is a fault too.
-    measure: also every pair's rate. say: told how far it is (`facts 3 of 8`), from any thread.
+    measure: also every pair's rate. say: told how far it is (`facts 3 of 8`), from any thread. mounts: what each host's
+    probe tries, as the run will see it.
     """
     began, run = time.monotonic(), secrets.token_hex(8)
     talk = _Talk(shells, say)
     hosts = tuple(dict.fromkeys([*(shell.name for shell in shells), *(faults or {})]))
     names = [] if prediction.is_address(want.endpoint) else [want.endpoint]
-    facts = talk.ask(lambda host: {"do": "facts", "run": run, "host": host, "resolve": names}, FACTS_S)
+    wanted = {"do": "facts", "run": run, "resolve": names}
+    facts = talk.ask(lambda host: {**wanted, "host": host, "mounts": list((mounts or {}).get(host, ()))}, FACTS_S)
     answers = Answers(want.decided(facts), hosts, facts=facts)
     listens = talk.ask(lambda host: _listen(answers, host), LISTEN_S)
     # A host that is lost now is one that we know nothing of: its peers would seem to be at fault.
@@ -102,7 +105,7 @@ def _called(talk: _Talk, wanted: Mapping[str, list[dict[str, Any]]]) -> dict[tup
     said = talk.ask(lambda host: {"do": "connect", "targets": wanted[host]}, CONNECT_S, hosts)
     found = dict[tuple[str, str, str, int], Link]()
     for host, answer in said.items():
-        by_id = {result["id"]: result for result in answer.get("results", ())}
+        by_id = {result["id"]: result for result in answer["results"]}
         found |= {
             _key(host, target): targets.link(host, target, by_id[target["id"]])
             for target in wanted[host]
@@ -137,7 +140,9 @@ def _round(talk: _Talk, answers: Answers, pairs: Sequence[tuple[str, str]]) -> l
     """One call of each pair, all at once."""
     calls = {pair[0]: call for pair in pairs if (call := bandwidth.call(answers, pair))}
     said = talk.ask(lambda host: {"do": "connect", "targets": [calls[host]]}, RATE_S, list(calls)) if calls else {}
-    return [targets.link(host, calls[host], answer["results"][0]) for host, answer in said.items()]
+    return [
+        targets.link(host, calls[host], result) for host, answer in said.items() for result in answer["results"][:1]
+    ]
 
 
 def _clocks(talk: _Talk) -> dict[str, tuple[float, float]]:
@@ -172,7 +177,7 @@ class _Talk:
                     self.say(f"{what['do']} {len(found)} of {len(hosts)}")
                 self.shells[host].send(what)
                 if wait_s:
-                    answer = self.shells[host].read(wait_s)
+                    answer = heard.read(what["do"], self.shells[host].read(wait_s))
                     self.times[host] = (asked, time.time())
                     found[host] = answer
                     self.say(f"{what['do']} {len(found)} of {len(hosts)}")

@@ -77,7 +77,7 @@ def preflight(
             if ground or workers:
                 answers, verdict = preflight_here.preflight(workers, ground or "auto", want, not quick, say)
             else:
-                answers, verdict = preflight_launch.preflight(_cluster(hosts, cluster), image, asked)
+                answers, verdict = preflight_launch.preflight(inventory.load(hosts, cluster), image, asked)
         matrix = list(preflight_lines.matrix(answers)) if nc else []
         backend_used = answers.want.backend
         report.data({**verdict.json(), "backend": backend_used, **({"nc": matrix} if nc else {}), **files})
@@ -94,11 +94,6 @@ def preflight(
         return FAILED if strict and verdict.warnings else DONE
 
     raise Exit(code=task_end.code_of(report, work))
-
-
-def _cluster(hosts: str, cluster: str) -> inventory.Cluster:
-    path = Path(cluster) if cluster else Path("cluster.toml")
-    return inventory.load(hosts, path if cluster or (not hosts and path.is_file()) else None)
 
 
 def _refuse_both(*there: str) -> None:

@@ -19,6 +19,8 @@ from deploy.probe_facts import at_once, facts, firewall, holder, resolve, source
 WAIT_S = 2.2
 RETRY_AT_S = (0.0, 0.6, 1.2)
 LIFE_S = 90.0
+# Anybody may call, or answer, on the ports that are tried.
+MOST_PAYLOAD, MOST_GREETING = 64 << 20, 1 << 16
 REASONS = {
     errno.ECONNREFUSED: "refused",
     errno.ENETUNREACH: "no-route",
@@ -96,7 +98,7 @@ class Answer:
             words = line.split()
             if not end and len(line) < 200:
                 return None
-            if len(words) != 3 or words[0] != b"muster" or not words[2].isdigit():
+            if len(words) != 3 or words[0] != b"muster" or not words[2].isdigit() or int(words[2]) > MOST_PAYLOAD:
                 return self.probe.forget(self.socket)
             known = {"run": self.probe.run, "host": self.probe.host, "seen": self.seen}
             self.out += json.dumps(known).encode() + b"\n"
@@ -174,6 +176,8 @@ class Dial:
                     self.back += len(piece)
                 else:
                     self.data += piece
+                if len(self.data) > MOST_GREETING:  # whoever this is, it is no probe
+                    return self.end("stranger")
                 self.understand()
         except BlockingIOError:
             pass
@@ -190,7 +194,7 @@ class Dial:
             try:
                 who = json.loads(line.decode())
                 self.result.update(host=who["host"], seen=who["seen"])
-            except (ValueError, KeyError, TypeError):
+            except (ValueError, KeyError, TypeError, RecursionError):
                 return self.end("stranger")
             if who.get("run") != self.probe.run:
                 return self.end("other-run")

@@ -276,6 +276,14 @@ def resources():
     return found
 
 
+def mounts(wanted):
+    """What we may do with each folder: read it (r), write into it (w). The file system says, or its server."""
+    return {
+        path: "r" * os.access(path, os.R_OK | os.X_OK * os.path.isdir(path)) + "w" * os.access(path, os.W_OK)
+        for path in wanted
+    }
+
+
 def namespace(pid):
     """The network a process is in."""
     try:
@@ -321,6 +329,7 @@ def facts(asked):
         listening=sorted({row[1] for row in listeners()}),
         software=software(),
         resources=resources(),
+        mounts=mounts(asked.get("mounts", ())),
         leftovers=leftovers(),
         rdma=rdma(),
         rdma_devices=os.path.isdir("/dev/infiniband"),

@@ -47,7 +47,7 @@ def ports(facts: Mapping[str, Any]) -> list[Port]:
     found, said = [], facts.get("rdma") or {}
     for device, numbers in said.items() if isinstance(said, Mapping) else ():
         for number, port in numbers.items():
-            state, rate = port["state"].partition(":")[2].strip(), re.match(r"[\d.]+", port["rate"])
+            state, rate = port["state"].partition(":")[2].strip(), re.match(r"[0-9]+(\.[0-9]+)?", port["rate"])
             gids = tuple(map(tuple, port["gids"]))
             found.append(Port(device, number, state, port["link_layer"], float(rate[0]) if rate else 0.0, gids))
     return [port for port in found if port.layer in LAYERS]

@@ -1,0 +1,207 @@
+"""What a probe may answer, question by question: the judge gets nothing that was not checked here. Pure.
+
+A host chooses its answers, and so does whoever answers on its ports. An answer of another shape raises BadAnswer, which
+is that host's fault; the others are judged as ever.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from deploy.errors import BadAnswer
+from deploy.fields import (
+    Reader,
+    address,
+    array,
+    digits,
+    either,
+    flag,
+    interface,
+    optional,
+    real,
+    record,
+    row,
+    table,
+    text,
+    whole,
+    words,
+)
+
+# A host's name, or none; kernels say `(none)` where nobody gave one. An address may stand for it.
+_NAME = text(253, r"[A-Za-z0-9_:][A-Za-z0-9._:-]*|\(none\)|")
+_DIGITS = text(5, r"[0-9]+")
+_PORT, _SIZE, _SECONDS, _MS = whole(0, 65535), whole(-1, 1 << 80), real(0.0, 1e6), real(0.0, 1e9)
+# What begins and does not end, or fails, stands in the place of what was asked for.
+_FAILED = record({"error": words()}, {"code": whole(-(1 << 31), 1 << 31)})
+
+
+def _plain(most: int) -> Reader[str]:
+    """Text in ASCII: of other letters a question mark is left."""
+
+    def read(value: object, what: str) -> str:
+        return words(most)(value, what).encode("ascii", "replace").decode()
+
+    return read
+
+
+def _network(value: object, what: str) -> list[Any]:
+    """An address and the length of its network's prefix."""
+    found = row(address, whole(0, 128))(value, what)
+    if "%" in found[0] or found[1] > ipaddress.ip_address(found[0]).max_prefixlen:
+        raise BadAnswer(what, "an address and its prefix", f"{found[0]}/{found[1]}")
+    return found
+
+
+def _port_range(value: object, what: str) -> list[int]:
+    low, high = row(whole(1, 65535), whole(1, 65535))(value, what)
+    if low > high:
+        raise BadAnswer(what, "the lower port first", f"{low} {high}")
+    return [low, high]
+
+
+def _instead(reader: Reader[Any], blank: Any, *others: Reader[Any]) -> Reader[Any]:
+    """`blank` where one of the other shapes came."""
+
+    def read(value: object, what: str) -> Any:
+        if any(optional(other)(value, what) is not None for other in others):
+            return blank
+        return reader(value, what)
+
+    return read
+
+
+_RESOLVED = table(_NAME, either(_FAILED, array(row(address, flag, words(255)), 256)), 1000)
+_NAMES = _instead(_RESOLVED, {}, record({"error": text(100)}))
+_INTERFACE = record(
+    {
+        "addresses": array(_network, 256),
+        "up": flag,
+        "running": flag,
+        "loopback": flag,
+        "mtu": whole(0, 1 << 32),
+        "speed": whole(0, 1 << 32),
+    },
+    {
+        "mac": text(100, r"[0-9a-fA-F:]*"),
+        "bridge": flag,
+        "ports": array(interface),
+        "tunnel": flag,
+        "errors": whole(),
+        "index": whole(),
+        "point_to_point": flag,
+    },
+)
+_ROOM = record(dict.fromkeys(("total", "free", "inodes", "inodes_free"), _SIZE))
+_LIMIT = row(_SIZE, _SIZE)
+_RESOURCES = record(
+    {
+        "disk": table(text(4096), _ROOM, 100),
+        "nofile": _LIMIT,
+        "memlock": _LIMIT,
+        "memory": table(text(100), _SIZE, 100),
+    },
+    {"cores": whole(), "fsize": _LIMIT, "cpu": _LIMIT, "conntrack": array(_SIZE, 2)},
+)
+_VERSIONS = ("torch", "cuda", "hip", "nccl", "numpy", "lightning", "accelerate", "deepspeed")
+_SOFTWARE = record(
+    {"python": _plain(100)}, {**dict.fromkeys(_VERSIONS, _plain(100)), "packages": array(words(200), 20_000)}
+)
+
+
+def _gpu(value: object, what: str) -> list[str]:
+    """A row of nvidia-smi: a number, and what the columns behind it say."""
+    cells = array(_plain(200), 100)(value, what)
+    digits(0, 10_000)(cells[0] if cells else None, f"{what}[0]")
+    return cells
+
+
+_GPUS = record(
+    {}, {"rows": array(_gpu, 256), "error": words(), "seconds": _SECONDS, "devices": flag, "code": whole(-999)}
+)
+_CUDA = record(
+    {}, {"version": whole(-1, 10**6), "code": whole(-(1 << 31), 1 << 31), "count": whole(-1, 10_000), "error": words()}
+)
+_RDMA_PORT = record(
+    {
+        "state": _plain(100),
+        "rate": _plain(100),
+        "link_layer": _plain(100),
+        "gids": array(row(whole(0, 1 << 16), text(100, r"[0-9a-fA-F:]*"), _plain(100), _plain(100)), 1000),
+    }
+)
+_RDMA = _instead(table(text(100, r"[\w.-]+"), table(_DIGITS, _RDMA_PORT, 100), 100), {}, array(words(), 0), _FAILED)
+_FACTS = record(
+    {
+        "hostname": _NAME,
+        "names": _NAMES,
+        "interfaces": table(interface, _INTERFACE, 4096),
+        "port_range": _port_range,
+        "environment": table(text(200, r"\w+"), words(), 1000),
+        "software": _instead(_SOFTWARE, {"python": ""}, _FAILED),
+        "resources": _RESOURCES,
+    },
+    {
+        "fqdn": _instead(_NAME, "", _FAILED),
+        "user": whole(0, 1 << 32),
+        "kernel": words(200),
+        "machine": words(100),
+        "namespace": words(100),
+        "boot": words(100),
+        "container": flag,
+        "listening": array(_PORT, 65536),
+        "leftovers": array(row(whole(1, 1 << 32), real(-1e12, 1e12), words(200)), 10_000),
+        "gpus": _GPUS,
+        "cuda": _CUDA,
+        "rdma": _RDMA,
+        "rdma_devices": flag,
+        "mounts": table(text(4096), text(2, "r?w?"), 1000),
+        "time": real(0.0, 1e11),
+    },
+)
+_LISTEN = record(
+    {"ports": array(_PORT, 100), "sampled": array(whole(1, 65535), 100)},
+    {
+        "failed": table(_DIGITS, record({"error": words(200), "holder": words(200)}), 100),
+        "routes": table(text(100), either(_FAILED, address), 100),
+        "names": _NAMES,
+    },
+)
+
+
+def _told(reader: Reader[str]) -> Reader[str]:
+    """What somebody on a port told the probe, who may be anybody: a question mark where it cannot be read."""
+    return lambda value, what: optional(reader)(value, what) or ("" if value in (None, "") else "?")
+
+
+_RESULT = record(
+    {"id": whole(0, 1 << 20), "outcome": text(30, r"[a-z-]+")},
+    {
+        **dict.fromkeys(("ms", "trip_ms"), _MS),
+        **dict.fromkeys(("send_s", "both_s"), _SECONDS),
+        **dict.fromkeys(("sent", "again", "twice"), whole(0, 1 << 40)),
+        "tries": whole(0, 1000),
+        "rate": whole(0, (1 << 64) - 1),
+        "host": _told(words(253)),
+        "seen": _told(address),
+        "source": _told(address),
+    },
+)
+_FIREWALL = record({"read": flag, "rules": array(words(500), 100)})
+_PROOF = record({}, {"torch": words(100), "right": flag, "seconds": _SECONDS, "error": words(500)})
+_SHAPES: Mapping[str, Callable[[object, str], dict[str, Any]]] = {
+    "facts": _FACTS,
+    "listen": _LISTEN,
+    "connect": record({"results": array(_RESULT, 10_000)}),
+    "clock": record({"time": real(0.0, 1e11)}),
+    "firewall": _FIREWALL,
+    "proof": _PROOF,
+}
+
+QUESTIONS = frozenset(_SHAPES)
+
+
+def read(question: str, answer: object) -> dict[str, Any]:
+    """The answer to a question, whole and checked. Raises BadAnswer with the field."""
+    return _SHAPES[question](answer, question)

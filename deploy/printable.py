@@ -1,0 +1,40 @@
+"""Text of others as a terminal may show it: what a terminal or a reader's eye would obey is written out instead.
+
+Hosts, containers, log files and servers before login choose that text. An escape sequence in it could clear the screen,
+set the title or write the clipboard; a bidirectional override could show a path or a command backwards.
+"""
+
+from __future__ import annotations
+
+import re
+
+# Unicode's control, format, surrogate and line separator characters, but for the tab, the newline, and the two
+# joiners that Persian, Hindi and emoji need.
+_UNSAFE = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u0600-\u0605\u061c\u06dd\u070f\u08e2\u180e\u200b\u200e\u200f\u2028-\u202e"
+    "\u2060-\u2064\u2066-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
+)
+# Colours and movements of the cursor (CSI): a console is full of them, and a line reads better without.
+_CURSOR = re.compile(r"\x1b\[[0-?]{0,32}[ -/]{0,8}[@-~]")
+
+
+def visible(text: str) -> str:
+    r"""`text` with its control and format characters written as escapes (`\x1b`); newlines and tabs stay."""
+    if text.isascii() and text.isprintable():
+        return text
+    return _UNSAFE.sub(lambda found: _escape(found[0]), text)
+
+
+def one_line(text: str) -> str:
+    r"""The same for text that must stay on one line: a newline is written as `\n`, a tab is a blank."""
+    return visible(text).replace("\n", "\\n").replace("\t", " ")
+
+
+def console_line(text: str) -> str:
+    """A line of somebody's console, visible: without colours and cursor movements, of a progress bar the last state."""
+    parts = [part for part in _CURSOR.sub("", text).split("\r") if part.strip()]
+    return one_line(parts[-1]) if parts else ""
+
+
+def _escape(character: str) -> str:
+    return character.encode("unicode_escape").decode()
