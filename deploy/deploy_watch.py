@@ -7,12 +7,7 @@ tells nothing as long as the ranks train on.
 
 from __future__ import annotations
 
-import base64
-import binascii
-import json
 import os
-import re
-import secrets
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -20,10 +15,12 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from deploy import deploy_actions, host_commands, host_facts, host_logs
+from deploy import deploy_actions, deploy_secrets, host_commands
 from deploy.deploy_spec import container_name
-from deploy.errors import FAILED, DeployError
+from deploy.errors import FAILED, BadAnswer, DeployError
 from deploy.facts import NodeState
+from deploy.mirror import Mirror
+from deploy.names import NodeName
 from deploy.progress import State
 from deploy.session import Session, open_all
 
@@ -35,128 +32,33 @@ UNSEEN_S = 4.0
 LOST_AFTER_S = 300.0
 # A node that lost its peer ends within moments; the host of that peer must be missed before it is blamed.
 BLAME_S = 12.0
-_PATHS = re.compile(r"(nodes|outcome|ranks)/[\w-][\w.-]*\.jsonl?|(config|environment)\.json|metrics\.jsonl", re.ASCII)
-
-
-class Mirror:
-    """What one host tells, written into the local run folder. `away`: its engine does not answer.
-
-    `missed` is called where its console said more than could be read in time.
-    """
-
-    def __init__(self, run_dir: Path, node: str, missed: Callable[[], None]) -> None:
-        self._dir, self._node, self._count = run_dir, node, host_logs.Heard(missed)
-        self.mark = secrets.token_hex(8)
-        self.state = NodeState(node, "waiting")
-        self.over = False
-        self._heard = time.monotonic()
-        self._life, self.away = "", False
-        self._stamp = self._known = ""
-        self._console = run_dir / "logs" / f"{node}.log"
-        self._console.parent.mkdir(exist_ok=True)
-        self._console.write_bytes(b"")
-
-    def unseen_s(self) -> float:
-        """Seconds since the host, or its engine, said something; 0 where all has been said."""
-        return 0.0 if self.over else time.monotonic() - self._heard
-
-    def known(self) -> tuple[str, dict[str, int]]:
-        """Where the host is to go on: the time of the console's last line, and the bytes of each file that grows."""
-        self._known = self._stamp
-        found = [*self._dir.glob("ranks/rank-*.jsonl"), *self._dir.glob("metrics.jsonl")]
-        return self._known, {str(path.relative_to(self._dir)): path.stat().st_size for path in found}
-
-    def take(self, line: str) -> None:
-        """One line from the host."""
-        mark, _, rest = line.partition(" ")
-        if mark != self.mark:
-            self._take_console(line)
-            return
-        what, _, rest = rest.partition(" ")
-        if what == "state":
-            self._take_state(rest)
-        elif what in ("doc", "add"):
-            self._take_file(what, rest.split(" "))
-        if not self.away:
-            self._heard = time.monotonic()
-
-    def _take_console(self, line: str) -> None:
-        stamp, words = host_logs.split(line)
-        # A console that is asked for again begins with lines that were told already.
-        if (stamp and stamp <= self._known) or self._count.is_count(words):
-            return
-        self._stamp = max(self._stamp, stamp)
-        with self._console.open("a") as console:
-            console.write(words + "\n")
-
-    def _take_state(self, text: str) -> None:
-        self.away = text == "away"
-        if self.away:
-            return
-        if text == "gone":
-            self.state, self.over = NodeState(self._node, "exited", 128 + 9, self.state.restarts), True
-            return
-        seen = host_facts.parse_container(text)
-        again = bool(self._life and seen.started and seen.started != self._life)
-        restarts = self.state.restarts + again
-        self._life = seen.started
-        if seen.code is not None:
-            self.state, self.over = NodeState(self._node, "exited", seen.code, restarts), True
-        elif seen.status == "restarting":
-            self.state = NodeState(self._node, "waiting", seen.last_code, restarts)
-        elif seen.status in ("running", "paused"):
-            self.state = NodeState(self._node, "running", self.state.code if again else None, restarts)
-
-    def _take_file(self, what: str, words: Sequence[str]) -> None:
-        # What a host says is a path must not lead out of the run folder.
-        if len(words) != 2 + (what == "add") or not _PATHS.fullmatch(words[0]):
-            return
-        path = self._dir / words[0]
-        path.parent.mkdir(exist_ok=True)
-        try:
-            data = base64.b64decode(words[-1])
-        except binascii.Error:
-            return
-        if what == "doc":
-            if words[0].startswith("nodes/"):
-                data = _seen_now(data)
-            aside = path.with_name(f".{path.name}.{self._node}")
-            aside.write_bytes(data)
-            aside.replace(path)
-            return
-        with path.open("ab") as file:
-            # Hosts that share a home tell the same file: only what continues ours is taken.
-            if file.tell() == int(words[1]):
-                file.write(data)
-
-
-def _seen_now(document: bytes) -> bytes:
-    """With our time instead of the host's: when nodes came up is compared among hosts, and with our clock."""
-    try:
-        return json.dumps({**json.loads(document), "t": time.time()}).encode()
-    except (ValueError, TypeError):
-        return document
 
 
 class HostsGround:
-    """The nodes of a run on real hosts, as watch.py wants them. `nodes` is by host's name; `say` narrates."""
+    """The nodes of a run on real hosts, as watch.py wants them. `nodes` is by host's name; `say` narrates.
+
+    `secrets`: as deploy_secrets.Handover has them.
+    """
 
     def __init__(
         self,
         sessions: Sequence[Session],
-        nodes: Mapping[str, str],
+        nodes: Mapping[str, NodeName],
         run_dir: Path,
         script: bool,
         say: Callable[[str], None],
+        secrets: Callable[[], Mapping[str, str]] | None = None,
     ) -> None:
         self._run, self._script, self._say = run_dir.name, script, say
         self._sessions = {session.host.name: session for session in sessions}
+        self._handover = deploy_secrets.Handover(run_dir.name, secrets, self._sessions.__getitem__, say)
         self._mirrors = {
-            host: Mirror(run_dir, node, partial(say, host_logs.missed(host))) for host, node in nodes.items()
+            host: Mirror(run_dir, host, node, say, partial(self._handover.heard, host)) for host, node in nodes.items()
         }
         self._lost_after_s = float(os.environ.get("MUSTER_LOST_AFTER_S", LOST_AFTER_S))
         self._step, self._moved = 0, time.monotonic()
-        self._silent: set[str] = set()
+        self._silent, self._said = set[str](), set[str]()
+        self._final: dict[str, int] = {}
         self._closed = threading.Event()
         for host in self._mirrors:
             threading.Thread(target=self._follow, args=(host,), daemon=True, name=f"muster-follow-{host}").start()
@@ -184,7 +86,8 @@ class HostsGround:
                 f"no host of {self._run} was in sight for {cut_off_s:.0f} s; it may go on there",
                 f"look again: fab attach --hosts {','.join(self._mirrors)} --run {self._run}",
             )
-        if self._script or self.out_of_sight or any(mirror.state.state == "waiting" for mirror in mirrors):
+        waits = self._handover.waits() or any(mirror.state.state == "waiting" for mirror in mirrors)
+        if self._script or self.out_of_sight or waits:
             # A script says nothing of itself; and a run that waits for a host that boots is not silent for long.
             state.last_sign = time.time()
         step = max((view.step for view in state.ranks.values()), default=0)
@@ -201,7 +104,10 @@ class HostsGround:
     def _judged(self, mirror: Mirror, mirrors: Sequence[Mirror], verdict: bool) -> NodeState:
         seen, others = mirror.state, [other for other in mirrors if other is not mirror]
         if verdict:  # its end is final: what its engine may still try is nobody's concern
-            return replace(seen, state="exited") if seen.state == "waiting" and seen.code is not None else seen
+            if seen.code is not None:
+                self._final.setdefault(seen.node, seen.code)
+            code = self._final.get(seen.node)
+            return seen if code is None else replace(seen, state="exited", code=code)
         if seen.state == "exited" and seen.code == FAILED and any(1 < other.unseen_s() <= BLAME_S for other in others):
             # Perhaps a victim of the one that is missing now.
             return replace(seen, state="running", code=None)
@@ -224,6 +130,7 @@ class HostsGround:
     def close(self) -> None:
         """Follow no longer; the run is left alone."""
         self._closed.set()
+        self._handover.close()
 
     def _signal(self, name: str) -> None:
         for host, fault in deploy_actions.signal(self.sessions, self._run, name).faults.items():
@@ -238,6 +145,10 @@ class HostsGround:
                 since, sizes = mirror.known()
                 told = host_commands.follow(container_name(self._run), folder, mirror.mark, since, sizes, EVERY_S)
                 session.run(told, timeout_s=None, on_line=mirror.take, check=False)
+            except BadAnswer as fault:
+                if fault.message not in self._said:
+                    self._said.add(fault.message)
+                    self._say(f"{host}: {fault.message}")
             except DeployError as fault:
                 if self._closed.is_set():
                     return

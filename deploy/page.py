@@ -36,9 +36,12 @@ LISTED = (
 )
 
 
-def build(run_dir: Path) -> str:
-    """The page for a run folder. Never raises for what is missing, partial or torn there: the page says it instead."""
-    run = load(run_dir)
+def build(run_dir: Path, own: Fields | None = None) -> str:
+    """The page for a run folder. Never raises for what is missing, partial or torn there: the page says it instead.
+
+    `own`: what this machine itself recorded of the run; the commands on the page are made of that alone.
+    """
+    run = load(run_dir, own)
     told = page_head.summary(run)
     body = [
         page_head.section(run, told),

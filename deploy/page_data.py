@@ -6,13 +6,16 @@ Place in the flow: runs/<id>/ (docs/contract.md) -> `load` -> Run -> the page's 
 from __future__ import annotations
 
 import json
-import math
 import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from deploy import own_files
+
 BLOCK = 4096
+# Beyond it differences and products are no floats any more.
+MOST = 1e100
 OBJECTS = ("record", "config", "environment", "outcome")
 Fields = dict[str, Any]
 
@@ -55,22 +58,21 @@ class Run:
     times: dict[int, list[StepTime]]
     nodes: dict[int, str]
     notes: list[str]
+    own: Fields
 
 
 def number(value: object) -> float | None:
-    """A finite float, or None for anything else: text, a boolean, NaN, an integer too large to hold."""
-    if type(value) is float:
-        return value if math.isfinite(value) else None
-    if isinstance(value, bool) or not isinstance(value, int):
+    """A finite float, or None for anything else: text, a boolean, NaN, what no sum of a run can be."""
+    if isinstance(value, bool) or not isinstance(value, float | int) or not -MOST < value < MOST:
         return None
-    try:
-        return float(value)
-    except OverflowError:
-        return None
+    return float(value)
 
 
-def load(folder: Path) -> Run:
-    """Read what is there of a run folder. Raises nothing for what is missing, partial or torn; `notes` says it."""
+def load(folder: Path, own: Fields | None = None) -> Run:
+    """Read what is there of a run folder. Raises nothing for what is missing, partial or torn; `notes` says it.
+
+    `own`: as page.build has it.
+    """
     notes: list[str] = []
     if not folder.is_dir():
         notes.append(f"{folder.name}: there is no such folder")
@@ -95,12 +97,13 @@ def load(folder: Path) -> Run:
         times=times,
         nodes=nodes,
         notes=notes,
+        own=own or {},
     )
 
 
 def _read(path: Path, notes: list[str]) -> str:
     try:
-        return path.read_text("utf-8", errors="replace")
+        return own_files.read(path).decode("utf-8", errors="replace")
     except FileNotFoundError:
         notes.append(f"{path.name}: missing")
     except OSError as error:

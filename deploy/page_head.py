@@ -125,10 +125,10 @@ def _deploy(record: Fields, hosts: list[Any], words: list[str]) -> str:
 
 def onward(run: Run, verdict: str) -> str:
     """What to type to go on from the last checkpoint; empty when all is done or there is none."""
-    if verdict == "done" or not run.record or not any(run.folder.glob("checkpoints/step-*/manifest.json")):
+    if verdict == "done" or not run.own or not any(run.folder.glob("checkpoints/step-*/manifest.json")):
         return ""
-    if hosts := run.record.get("hosts"):
-        return _deploy(run.record, hosts, ["--resume", run.folder.name])
+    if hosts := run.own.get("hosts"):
+        return _deploy(run.own, hosts, ["--resume", run.folder.name])
     return f"make up RESUME={shlex.quote(f'runs/{run.folder.name}')}"
 
 
@@ -194,5 +194,5 @@ def _facts(run: Run, told: Summary) -> Html:
 
 
 def _commands(run: Run, verdict: str) -> Html:
-    rows = [("Go on from here", onward(run, verdict)), ("Do it again", again(run.record))]
+    rows = [("Go on from here", onward(run, verdict)), ("Do it again", again(run.own))]
     return join([tag("p", tag("span", name), tag("code", text), class_="command") for name, text in rows if text])

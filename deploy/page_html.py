@@ -9,6 +9,8 @@ import base64
 import hashlib
 import html
 
+from deploy.printable import visible
+
 VOID = frozenset({"meta", "br", "link"})
 
 
@@ -29,13 +31,13 @@ def tag(name: str, /, *children: str, **attributes: str | float | None) -> Html:
     Attribute names drop a trailing underscore and turn the others into dashes; an attribute that is None is left out.
     """
     written = "".join(
-        f' {key.rstrip("_").replace("_", "-")}="{html.escape(str(value))}"'
+        f' {key.rstrip("_").replace("_", "-")}="{html.escape(visible(str(value)))}"'
         for key, value in attributes.items()
         if value is not None
     )
     if name in VOID:
         return Html(f"<{name}{written}>")
-    inside = "".join(child if isinstance(child, Html) else html.escape(child) for child in children)
+    inside = "".join(child if isinstance(child, Html) else html.escape(visible(child)) for child in children)
     return Html(f"<{name}{written}>{inside}</{name}>")
 
 

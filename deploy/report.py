@@ -1,7 +1,8 @@
 """The only door to the terminal (rich): a live view where there is one, plain lines elsewhere, JSON lines for programs.
 
-Standard output is data (results, listings, JSON lines), standard error is narration. Words come from lines.py; text
-that came from a node is printed as text, never as markup.
+Standard output is data (results, listings, JSON lines), standard error is narration. Words come from lines.py. Text of
+others is printed as text: never as markup, and with its control characters made visible (printable.py), whatever way it
+came here, because `_Console` checks every piece that is about to be written.
 """
 
 from __future__ import annotations
@@ -14,19 +15,23 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.live import Live
+from rich.segment import Segment
+from rich.style import Style
 from rich.table import Table
-from rich.text import Text
+from rich.text import Text as RichText
 from rich.theme import Theme
 
 from deploy import lines
 from deploy.ending import Result
 from deploy.errors import DeployError
+from deploy.events import Event
 from deploy.facts import RunFacts
-from deploy.progress import Event, Happening, State
+from deploy.printable import visible
+from deploy.progress import Happening, State
 from deploy.transfers import Transfers
 
 THEME = Theme({"node": "bold", "ok": "bold green", "bad": "bold red", "warn": "yellow", "hint": "cyan", "quiet": "dim"})
@@ -38,6 +43,18 @@ _STORY_LINES = 4
 _PROGRAM = Path(sys.argv[0]).name
 # Of the view: headline, metrics, a line for the nodes left out, and the story.
 _LINES_BESIDE_NODES = 5 + _STORY_LINES
+
+
+class Text(RichText):
+    """Text whose control characters are visible. rich itself drops some of them, and passes on the others."""
+
+    def __init__(self, text: str = "", style: str | Style = "", **more: Any) -> None:
+        super().__init__(visible(text), style, **more)
+
+    def append(self, text: RichText | str, style: str | Style | None = None) -> Self:
+        """The same for what is put behind."""
+        super().append(visible(text) if isinstance(text, str) else text, style)
+        return self
 
 
 class Report:
@@ -175,11 +192,16 @@ class Report:
 
     def block(self, rows: Sequence[str]) -> None:
         """Many lines of data at once, as they are: there may be millions."""
-        self._safely(lambda: print("\n".join(rows), file=self._out.file, flush=True))
+        self._safely(lambda: print(visible("\n".join(rows)), file=self._out.file, flush=True))
 
     def hint(self, text: str) -> None:
         """The next command, where there is no error of our own to show it with."""
         self._print(self._err, Text.assemble(("hint:", "hint"), f" {lines.as_typed(text, _PROGRAM)}"))
+
+    def ask(self, question: str) -> bool:
+        """Ask a person, on the terminal; anything but yes is no."""
+        self._safely(lambda: self._err.print(Text(f"{question} [y/N] "), end="", soft_wrap=True))
+        return sys.stdin.readline().strip().lower() in ("y", "yes")
 
     def _say(self, text: str, style: str) -> None:
         self._print(self._err, Text(text, style))
@@ -198,7 +220,7 @@ class Report:
         for event in events:
             self._data(event)
 
-    def _print(self, console: Console, text: Text) -> None:
+    def _print(self, console: Console, text: RichText) -> None:
         # Soft wrap: off a terminal rich would break paths at 80 columns.
         self._safely(lambda: console.print(text, soft_wrap=True, highlight=False))
 
@@ -324,7 +346,7 @@ def _told(result: Result) -> str:
     return f"{place if named else ''}{result.message}"
 
 
-def _node_row(name: str, state: State) -> list[Text]:
+def _node_row(name: str, state: State) -> list[RichText]:
     cells = lines.rank_cells(state.rank_of(name), state)
     if not cells:
         return [Text(f"  {name}", "node"), Text(lines.node_word(name, state), "quiet")]
@@ -332,13 +354,18 @@ def _node_row(name: str, state: State) -> list[Text]:
     return [Text(f"  {name}", "node"), *(Text(cell, style) for cell, style in zip(cells, styles, strict=False))]
 
 
-def _story_line(line: Happening) -> Text:
+def _story_line(line: Happening) -> RichText:
     at = time.strftime("%H:%M:%S", time.localtime(line.t))
     words = (line.text, "warn" if line.grave else "quiet")
     return Text.assemble(("  " + at + "  ", "quiet"), words, overflow="ellipsis", no_wrap=True)
 
 
 class _Console(Console):
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
+        """What rich writes, with the control characters of others made visible. Its own are segments of control."""
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else segment._replace(text=visible(segment.text))
+
     def on_broken_pipe(self) -> None:
         """Rich would end the process here, and leave a run without its driver."""
         raise BrokenPipeError
