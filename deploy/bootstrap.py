@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from deploy.fields import default, digits, optional, text
+
 _ENGINE = "docker.io"
 _TOOLKIT = "nvidia-container-toolkit"
 _KNOWN = ("debian", "ubuntu")
+_WORD, _USER, _NUMBER = text(100, r"[\w .+~-]*"), text(100, r"[A-Za-z0-9_][\w.@\\-]*\$?|"), optional(digits(0, 10**6))
 # From Debian 13 on the client is a package of its own, which docker.io only recommends.
 _DEBIAN_WITH_CLIENT_APART = 13
 _LOOK = """PATH=$PATH:/usr/sbin:/sbin
@@ -87,12 +90,12 @@ done"""
 
 
 def parse(said: str) -> Machine:
-    """Read the answer: a word a line, some with a value."""
-    rows = {word: value for word, _, value in (line.partition(" ") for line in said.splitlines())}
+    """Read the answer: a word a line, some with a value. Raises BadAnswer."""
+    rows = {word: value for word, _, value in (line.partition(" ") for line in said.split("\n"))}
     return Machine(
-        os=rows.get("os", ""),
-        release=rows.get("release", ""),
-        user=rows.get("user", ""),
+        os=_WORD(rows.get("os", ""), "os"),
+        release=_WORD(rows.get("release", ""), "release"),
+        user=_USER(rows.get("user", ""), "user"),
         root=rows.get("uid") == "0",
         sudo="sudo" in rows,
         member="member" in rows,
@@ -100,7 +103,7 @@ def parse(said: str) -> Machine:
         dockerd="dockerd" in rows,
         client="client" in rows,
         answers="answers" in rows,
-        running=int(rows["running"]) if rows.get("running", "").isdigit() else 0,
+        running=default(digits(0, 1 << 20), 0)(rows.get("running"), "running"),
         gpu="gpu" in rows or "driver" in rows,
         driver="driver" in rows,
         toolkit="toolkit" in rows,
@@ -163,7 +166,8 @@ def _client_apart(machine: Machine) -> bool:
     if machine.os != "debian":
         return False
     # Testing and unstable say no number.
-    return not machine.release.isdigit() or int(machine.release) >= _DEBIAN_WITH_CLIENT_APART
+    release = _NUMBER(machine.release, "release")
+    return release is None or release >= _DEBIAN_WITH_CLIENT_APART
 
 
 def _refresh(machine: Machine) -> Step:

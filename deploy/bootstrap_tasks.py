@@ -28,10 +28,6 @@ def bootstrap(
     def work() -> int:
         if not yes and not dry_run and not sys.stdin.isatty():
             raise UsageError("there is nobody to ask whether to install", "--yes does without, --dry-run only shows")
-        return bootstrap_run.run(Options(hosts, cluster).load().hosts, None if yes else _ask, dry_run, report)
+        return bootstrap_run.run(Options(hosts, cluster).load().hosts, None if yes else report.ask, dry_run, report)
 
     end(context, report, work)
-
-
-def _ask(question: str) -> bool:
-    return input(f"{question} [y/N] ").strip().lower() in ("y", "yes")

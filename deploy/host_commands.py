@@ -6,10 +6,16 @@ a blank, a value.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import base64
+from collections.abc import Mapping, Sequence
+
+from deploy.run_folder import FOLDER, OURS, READING
 
 _STATE = '{"Status":{{json .State.Status}},"ExitCode":{{json .State.ExitCode}},"StartedAt":{{json .State.StartedAt}}}'
-CONTAINER_LINE = '{"name":{{json .Name}},"labels":{{json .Config.Labels}},"state":' + _STATE + "}"
+_FOLDER = FOLDER.format(how="{{json .Source}}")
+CONTAINER_LINE = (
+    '{"name":{{json .Name}},"labels":{{json .Config.Labels}},"folder":[' + _FOLDER + '],"state":' + _STATE + "}"
+)
 # One that is removed between the two commands is no fault, an engine that goes silent is.
 _CONTAINERS = f"""
 containers=$(docker ps --all --quiet --filter "label=$label") || exit
@@ -19,8 +25,8 @@ containers=$(docker ps --all --quiet --filter "label=$label") || exit
 # An engine that stands still would hold everybody.
 ENGINE_PATIENCE_S, SILENT = 15, "no answer"
 _LOOK = f"""
-echo "time $(date +%s.%N)"; echo "home $HOME"; echo "ids $(id -u) $(id -g)"; echo "ssh $SSH_CONNECTION"
-echo "arch $(uname -m)"; echo "cores $(nproc 2>/dev/null)"
+echo "time $(date +%s.%N)"; echo "home $HOME"; echo "ids $(id -u) $(id -g)"; echo "user $(id -un)"
+echo "ssh $SSH_CONNECTION"; echo "arch $(uname -m)"; echo "cores $(nproc 2>/dev/null)"
 awk '$1 == "MemTotal:" {{print "memory", $2}}' /proc/meminfo
 [ ! -d /dev/infiniband ] || echo rdma
 [ -w "$HOME" ] || echo home-readonly
@@ -65,37 +71,137 @@ for path; do
     [ -e "$path" ] || case $(LC_ALL=C ls -d -- "$path" 2>&1) in *'No such file'*) printf '%s\\n' "$path" ;; esac
 done
 """
-# The variables come over standard input into a file that only its owner reads, and that is gone when this ends. Their
-# length is checked: a connection that is cut looks like the end of the input. A start may go on after a `remove`, with
-# nobody left who waits for it: that one takes the file away first, and a start that finds it gone takes itself back.
-_START = """
-size=$1 folder=$2 owner=$3 file=$2.env; shift 3
-umask 077; new=; [ -d "$folder" ] || new=$folder
-mkdir -p "$folder" || exit
-end() { code=$?; rm -f "$file"; [ "$code" -eq 0 ] || [ -z "$new" ] || rm -rf "$new"; }
-trap end EXIT; trap 'exit 1' HUP INT TERM PIPE
-cat >"$file" || exit
-[ "$(wc -c <"$file")" -eq "$size" ] || { echo "not all of the environment arrived" >&2; exit 1; }
-for part in nodes outcome ranks logs; do mkdir -p "$folder/$part"; done
-rm -f "$folder"/nodes/*.json "$folder"/outcome/*.json
-[ -z "$owner" ] || chown -R "$owner" "$folder" || exit
-"$@" >/dev/null || exit
-[ ! -e "$file" ] || exit 0
-docker rm --force --volumes "muster-${folder##*/}" >/dev/null; echo "removed while it was starting" >&2; exit 1
+# Debian's and Ubuntu's packages call it python3 alone; where an image has both, `python` is the one that has torch.
+PYTHON = (
+    'for name in python python3; do command -v $name >/dev/null && exec $name "$@"; done; '
+    "echo no python in this image >&2; exit 127"
+)
+# trainer/handover.py's exit codes, and what a node's console says.
+TAKEN, NOBODY_WAITS = 0, 3
+WAITS, HAS_SECRETS = "waits for its secrets", "has its secrets"
+_TAKEN_WITHIN_S = 90
+# What a user's variables are stays off command lines, which everybody on a host can read: they come over standard
+# input, in base64, a line each for `docker run --env-file` and for the secrets. A line that a cut connection left
+# without its end is no line. `echo` is part of every shell: its words are on no command line either.
+_HAND_IN = f"""
+hand_in() {{
+    echo "$secrets" | base64 -d |
+        docker exec --interactive "$name" sh -c '{PYTHON}' sh -P -m trainer.handover "$1"
+}}
 """
+# Secrets go into a container that runs, and nowhere else (trainer/handover.py). One that waits for them and cannot get
+# them is taken away, also where nobody listens any more: then a word cannot be written. A start may go on after a
+# `remove`, with nobody left who waits for it: that one takes the mark away first, and a start that finds it gone takes
+# itself back. What it takes back is what has its own label, and a folder that it made: of two starts with one id, or in
+# a home that hosts share, each has its own.
+_START = f"""
+folder=$1 owner=$2 start=$3 new=$4 mark=$1=$3.starting made=; shift 4
+{_HAND_IN}
+IFS= read -r variables && IFS= read -r secrets || {{ echo "not all of the variables arrived" >&2; exit 1; }}
+umask 077
+end() {{
+    code=$?; rm -f -- "$mark"; [ "$code" -ne 0 ] || return
+    docker ps --all --quiet --no-trunc --filter "label=muster.start=$start" |
+        xargs -r docker rm --force --volumes >/dev/null
+    [ -z "$made" ] || rm -rf -- "$made"
+}}
+trap end EXIT; trap 'exit 1' HUP INT TERM PIPE
+mkdir -p -- "${{folder%/*}}" || exit
+[ ! -L "$folder" ] || {{ echo "$folder is a link: a run's folder must be one itself" >&2; exit 1; }}
+if mkdir -- "$folder" 2>/dev/null; then made=$folder
+elif [ -n "$new" ]; then echo "$folder is there already: another start has that name" >&2; exit 1; fi
+: >"$mark" || exit
+[ -z "$made" ] || (cd -- "$folder" && mkdir nodes outcome ranks logs) || exit
+[ -z "$owner" ] || chown -hR -- "$owner" "$folder" || exit
+# The number that run_user.py chose is kept for later runs.
+case ${{owner%%:*}} in
+6???? | 2?????????) [ -e "$HOME/.muster/uid" ] || echo "${{owner%%:*}}" >"$HOME/.muster/uid" || exit ;;
+esac
+id=$(echo "$variables" | base64 -d | "$@") || exit
+[ -z "$secrets" ] || {{
+    name=$id; hand_in {_TAKEN_WITHIN_S} & taking=$!
+    while echo "$id" || exit; kill -0 "$taking" 2>/dev/null; do sleep 0.1; done
+    wait "$taking" || {{
+        echo "error: its secrets were not taken ($?); its console: $(docker logs --tail 1 "$id" 2>&1)" >&2; exit 1; }}
+    echo "$id" || exit
+}}
+[ -e "$mark" ] || {{ echo "removed while it was starting" >&2; exit 1; }}
+"""
+# What the start before left about its nodes. Its containers are gone, what they made of the folder is not.
+_CLEAR = f"""
+{READING}
+for part in nodes outcome ranks logs; do
+    enter "$1" || exit 0
+    if [ -L "$part" ] || [ ! -d "$part" ]; then rm -f -- "$part"; mkdir -- "$part" || exit; fi
+    case $part in nodes | outcome)
+        enter "$1/$part" && find -P . -maxdepth 1 -name '*.json' ! -type d -exec rm -f -- {{}} + ||
+            {{ echo "$1/$part cannot be cleared" >&2; exit 1; }} ;;
+    esac
+done
+"""
+_UNDO = """
+rm -f -- "$2=$1.starting"
+containers=$(docker ps --all --quiet --no-trunc --filter "label=muster.start=$1") || exit
+[ -n "$containers" ] || exit 0
+docker rm --force --volumes $containers >/dev/null || exit
+[ -z "$3" ] || rm -rf -- "$2"
+"""
+_HAND_IN_AGAIN = f"""
+name=$1; IFS= read -r secrets || exit
+{_HAND_IN}
+hand_in 0 && exit; code=$?
+[ "$(docker inspect --format '{{{{.State.Status}}}}' "$name" 2>/dev/null)" = running ] || exit {NOBODY_WAITS}
+exit "$code"
+"""
+# Standard input is the container's, but for its first line.
+_WITH_VARIABLES = """
+IFS= read -r variables || exit
+exec 4<&0
+echo "$variables" | base64 -d | "$@" 3<&0 <&4
+"""
+VARIABLES_FIRST, VARIABLES_ASIDE = "/dev/stdin", "/dev/fd/3"
+# What grows is told in pieces of so many bytes, so that no line is longer than session_run.LONGEST_LINE; a document is
+# told whole, or its size is, where it is larger.
+PIECE = 256 << 10
+# Of what ranks say of their steps no more than the end is searched.
+_TAIL = 64 << 20
 # One line a change, a dot a look: a write that fails is how this learns that nobody listens any more. Each begins with
 # a word that the run cannot know; all else is the node's console, with times in front. Lines: `state JSON`, or a word
-# for a container that is gone or an engine that does not answer; `doc PATH BASE64`, `add PATH OFFSET BASE64`. The end
-# is told last, when all that came before it has been. The console of a container's next life has to be asked for.
+# for a container that is gone or an engine that does not answer; `doc PATH BASE64 .`, `add PATH OFFSET BASE64 .`,
+# `big PATH SIZE .`: a line without the dot at its end was cut. The end is told last, when all that came before it has
+# been. The console of a container's next life has to be asked for. `known`: what was told of each path, `|PATH=VALUE|`.
 _FOLLOW = f"""
-name=$1 folder=$2 mark=$3 since=$4; shift 4
-cd "$folder" 2>/dev/null || {{ echo "$mark state gone"; exit 0; }}
-for known; do key=$(echo "${{known#* }}" | tr -c 'A-Za-z0-9\\n' _); eval "size_$key=${{known%% *}}"; done
+name=$1 run=${{2##*/}} mark=$3 since=$4 known="|"; shift 4
+{READING}
+enter "$run" || {{ echo "$mark state gone"; exit 0; }}
+keep() {{
+    case $known in *"|$1="*) rest=${{known#*"|$1="}}; known="${{known%%"|$1="*}}|${{rest#*"|"}}" ;; esac
+    known="$known$1=$2|"
+}}
+for size; do keep "${{size#* }}" "${{size%% *}}"; done
 listen() {{ docker logs --follow --timestamps ${{1:+--since "$1"}} "$name" >&2 2>&1 & console=$!; }}
 listen "$since"; life= away=
 trap 'kill $console 2>/dev/null' EXIT; trap 'exit 0' HUP INT TERM PIPE
+tell_document() {{
+    now="$2:$3"; [ "$2" -le {PIECE} ] || now=big
+    [ "$value" != "$now" ] && [ "$2" -gt 0 ] || return 0
+    keep "$1" "$now"
+    [ "$now" != big ] || {{ echo "$mark big $1 $2 ." || exit; return; }}
+    echo "$mark doc $1 $(read_at "$run" "$1" 0 {PIECE} | base64 | tr -d '\\n') ." || exit
+}}
+tell_growth() {{
+    at=${{value:-0}}; until=$2
+    [ $((until - at)) -le {32 * PIECE} ] || {{ until=$((at + {32 * PIECE})); more=1; }}
+    while [ "$at" -lt "$until" ]; do
+        size=$((until - at)); [ "$size" -le {PIECE} ] || size={PIECE}
+        now=$(read_at "$run" "$1" "$at" "$size" | base64 | tr -d '\\n')
+        [ "${{#now}}" -eq $(((size + 2) / 3 * 4)) ] || {{ more=; return 0; }}
+        echo "$mark add $1 $at $now ." || exit
+        at=$((at + size)); keep "$1" "$at"
+    done
+}}
 while echo "$mark ."; do
-    over=
+    over= more=
     state=$(docker inspect --format '{CONTAINER_LINE}' "$name" 2>&1) ||
         case $state in *[Nn]'o such'*) state=gone ;; *) state=away ;; esac
     case $state in
@@ -109,49 +215,65 @@ while echo "$mark ."; do
         [ -z "$life" ] || [ "$started" = "$life" ] || {{ kill $console 2>/dev/null; listen "$started"; }}
         life=$started ;;
     esac
-    for path in nodes/*.json config.json environment.json ranks/rank-*.jsonl metrics.jsonl outcome/*.json; do
-        [ -f "$path" ] || continue
-        key=$(echo "$path" | tr -c 'A-Za-z0-9\\n' _)
+    found=$(files nodes config.json environment.json ranks metrics.jsonl outcome)
+    while read -r path size change; do
+        case $known in *"|$path="*) value=${{known#*"|$path="}}; value=${{value%%"|"*}} ;; *) value= ;; esac
         case $path in
-        *.json)
-            now=$(base64 <"$path" | tr -d '\\n'); eval "before=\\${{doc_$key:-}}"
-            [ "$now" = "$before" ] || {{ eval "doc_$key=\\$now"; echo "$mark doc $path $now" || exit; }} ;;
-        *)
-            size=$(($(wc -c <"$path"))); eval "before=\\${{size_$key:-0}}"
-            [ "$size" -le "$before" ] || {{
-                now=$(tail -c +$((before + 1)) "$path" | head -c $((size - before)) | base64 | tr -d '\\n')
-                echo "$mark add $path $before $now" || exit; eval "size_$key=$size"; }} ;;
+        nodes/*.json | config.json | environment.json | outcome/*.json) tell_document "$path" "$size" "$change" ;;
+        ranks/rank-*.jsonl | metrics.jsonl) tell_growth "$path" "$size" ;;
         esac
-    done
+    done <<END
+$found
+END
+    [ -z "$more" ] || continue
     [ "$state" = "${{told:-}}" ] || {{ told=$state; printf '%s\\n' "$mark state $state" || exit; }}
     [ -z "$over" ] || exit 0
     sleep "$MUSTER_EVERY"
 done
 """
-# Where all runs are meant, the second word is `*`: what any start left that was cut.
-_REMOVE = """
-rm -f "$HOME/.muster/runs/"$2.env
-containers=$(docker ps --all --quiet --filter "label=$1") || exit
-[ -z "$containers" ] || docker rm --force --volumes $containers >/dev/null || exit
-echo "$containers" | grep -c . || :
+# Ours only; those of other users are named. First goes what a start that was cut left, or one that still goes on has.
+_REMOVE = f"""
+{OURS}
+if [ -n "$1" ]; then rm -f -- "$home/$1="*.starting; else rm -f -- "$home"/*.starting; fi
+found=$(ours "$1") || exit
+[ -z "$found" ] || docker rm --force --volumes $found >/dev/null || exit
+printf 'removed %s\\n' "$(printf '%s' "$found" | grep -c .)"
+docker ps --all --filter "label=muster.run${{1:+=$1}}" --filter label=muster.node \\
+    --format 'left [{{{{json (.Label "muster.run")}}}},{{{{json (.Label "muster.user")}}}}]'
 """
 # `time run step` of each checkpoint that is whole.
-_CHECKPOINTS = """
-cd "$HOME/.muster/runs" 2>/dev/null || exit 0
-for path in */checkpoints/step-*/manifest.json; do
-    [ -f "$path" ] || continue
-    step=${path%/manifest.json}; echo "$(date -r "$path" +%s) ${path%%/*} ${step##*/}"
+_CHECKPOINTS = f"""
+{READING}
+[ -n "$runs" ] && cd -- "$runs" || exit 0
+for run in *; do
+    plain "$run" && enter "$run/checkpoints" || continue
+    find -P . -mindepth 2 -maxdepth 2 -path './step-*/manifest.json' -type f \\
+        -exec stat -c '%Y %n' -- {{}} + 2>/dev/null |
+        LC_ALL=C sed -nE "s,^([0-9]+) \\./(step-[0-9]+)/manifest\\.json$,\\1 $run \\2,p"
+    cd -- "$runs" || exit
 done
 """
-_LAST_WORDS = """
-cd "$1" 2>/dev/null || exit 0
-for path in outcome/*.json; do [ ! -f "$path" ] || { cat "$path"; echo; }; done
-for path in ranks/rank-*.jsonl; do
-    for kind in '"kind": "step"' '"kind": "checkpoint"'; do grep -sF "$kind" "$path" | tail -n 1; done
-done
+_LAST_WORDS = f"""
+run=${{1##*/}}
+{READING}
+enter "$run" || exit 0
+found=$(files outcome ranks)
+while read -r path size _; do
+    case $path in
+    outcome/*.json) read_at "$run" "$path" 0 {PIECE}; echo ;;
+    ranks/rank-*.jsonl)
+        for kind in '"kind": "step"' '"kind": "checkpoint"'; do
+            read_at "$run" "$path" $((size > {_TAIL} ? size - {_TAIL} : 0)) {_TAIL} |
+                grep -aF "$kind" | tail -n 1 | cut -b 1-{PIECE}
+        done ;;
+    esac
+done <<END
+$found
+END
 """
-_SIGNAL = """
-containers=$(docker ps --quiet --filter "label=muster.run=$2")
+_SIGNAL = f"""
+{OURS}
+containers=$(ours "$2")
 [ -z "$containers" ] || docker kill --signal "$1" $containers >/dev/null 2>&1 || :
 """
 
@@ -176,14 +298,46 @@ def missing(paths: Sequence[str]) -> tuple[str, ...]:
     return ("sh", "-c", _MISSING, "missing", *paths)
 
 
-def start(size: int, folder: str, owner: str, command: Sequence[str]) -> tuple[str, ...]:
-    """Make the run folder, take `size` bytes of variables from standard input, and run `command`."""
-    return ("sh", "-c", _START, "start", str(size), folder, owner, *command)
+def start(folder: str, owner: str, command: Sequence[str], label: str, new: bool = False) -> tuple[str, ...]:
+    """Make the run folder, run `command`, which makes a container, and hand its secrets in.
+
+    Standard input: two `line`s, the variables as VARIABLES_FIRST wants them, and the secrets (empty: there are none).
+    `label`: what the container it makes has as `muster.start`, and no other one; `new`: the folder must not be there.
+    """
+    return ("sh", "-c", _START, "start", folder, owner, label, "new" * new, *command)
 
 
-def environment_file(folder: str) -> str:
-    """Where `start` keeps the variables while it runs."""
-    return f"{folder}.env"
+def clear(run: str) -> tuple[str, ...]:
+    """Make a run's folder ready for its next start: what the last one said of its nodes goes."""
+    return ("sh", "-c", _CLEAR, "clear", run)
+
+
+def undo(label: str, folder: str, fresh: bool) -> tuple[str, ...]:
+    """Take back what the start with that label made, and only that: its container, and a folder that is `fresh`."""
+    return ("sh", "-c", _UNDO, "undo", label, folder, "fresh" * fresh)
+
+
+def hand_in(container: str) -> tuple[str, ...]:
+    """Hand the secrets, a `line` on standard input, to a node that waits for them; an empty line asks whether it does.
+
+    Ends with TAKEN, with NOBODY_WAITS, or with another code where a node waits and has not taken them.
+    """
+    return ("sh", "-c", _HAND_IN_AGAIN, "hand-in", container)
+
+
+def with_variables(command: Sequence[str]) -> tuple[str, ...]:
+    """Run a command that reads variables from VARIABLES_ASIDE; they are the first `line` of its standard input."""
+    return ("sh", "-c", _WITH_VARIABLES, "with-variables", *command)
+
+
+def line(data: bytes) -> bytes:
+    """`data` as a line of standard input."""
+    return base64.b64encode(data) + b"\n"
+
+
+def variable_lines(variables: Mapping[str, str]) -> bytes:
+    """What `docker run --env-file` reads."""
+    return "".join(f"{name}={value}\n" for name, value in sorted(variables.items())).encode()
 
 
 def follow(name: str, folder: str, mark: str, since: str, sizes: dict[str, int], every_s: float) -> tuple[str, ...]:
@@ -216,25 +370,31 @@ def checkpoints() -> tuple[str, ...]:
     return ("sh", "-c", _CHECKPOINTS)
 
 
+def document(run: str, name: str) -> tuple[str, ...]:
+    """A file of a run's folder, its first 256 KiB; nothing where it is no plain file."""
+    return ("sh", "-c", f'{READING}\nread_at "$1" "$2" 0 {PIECE}', "document", run, name)
+
+
 def last_words(folder: str) -> tuple[str, ...]:
     """A JSON document a line: the verdicts that node and ranks left there, each rank's last step and checkpoint."""
     return ("sh", "-c", _LAST_WORDS, "last", folder)
 
 
 def remove(run: str = "") -> tuple[str, ...]:
-    """Remove the containers of a run, or of all; says how many there were."""
-    return ("sh", "-c", _REMOVE, "remove", _label(run), run or "*")
-
-
-def remove_folder(folder: str) -> tuple[str, ...]:
-    """Remove a run folder and what a start that was cut left beside it."""
-    return ("rm", "-rf", "--", folder, environment_file(folder))
+    """Remove our containers of a run, or of all: `removed N`, then `left ["run", "user"]` for each of another user."""
+    return ("sh", "-c", _REMOVE, "remove", run)
 
 
 def take_home(folder: str) -> tuple[str, ...]:
-    """A run folder as a gzipped tar stream, in base64 lines."""
-    script = 'cd "$1" && tar -czf - --exclude="./nodes/.*" . | base64'
+    """A run folder as a tar stream. Not compressed: what is written here had to be sent."""
+    script = 'cd -P -- "$1" && exec tar -cf - --exclude="./nodes/.*" .'
     return ("sh", "-c", script, "take", folder)
+
+
+def size_of(folder: str) -> tuple[str, ...]:
+    """`KILOBYTES PATH` of a run folder: the sizes of its files, or the disk space they take where du knows no more."""
+    script = 'du -sk --apparent-size -- "$1" 2>/dev/null || du -sk -- "$1"'
+    return ("sh", "-c", script, "size", folder)
 
 
 def _label(run: str) -> str:

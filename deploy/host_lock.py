@@ -12,16 +12,17 @@ import os
 import secrets
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 
 from deploy import audit
-from deploy.errors import DeployError
+from deploy.errors import BadAnswer, DeployError
+from deploy.fields import decimal, document, real, record, text, whole
 from deploy.results import Results
 from deploy.session import Session, on_all
 
 BEAT_S, STALE_AFTER_S = 5.0, 60.0
-_POLL_S, _RELEASE_S = 0.5, 5.0
+_POLL_S, _RELEASE_S, _ANSWER_S, _MOST_SAID = 0.5, 5.0, 60.0, 64 << 10
 
 # flock makes each step one step where the host has it, so that two who clear a dead lock cannot clear a fresh one;
 # mkdir alone decides where it has not. The folder bears the host's name, for homes that several hosts share.
@@ -124,19 +125,24 @@ def take(sessions: Iterable[Session], run_id: str, wait_s: float = 0.0) -> Held:
     return Held(holds)
 
 
-def break_lock(sessions: Iterable[Session]) -> Results[str]:
-    """Take the lock off each host, whoever holds it; returns who did, "" where nobody."""
+def look(sessions: Iterable[Session]) -> Results[Standing | None]:
+    """Who holds each host's lock; None where nobody does."""
+    return on_all(sessions, lambda session: _standing(_step(session, "show")))
+
+
+def break_lock(sessions: Iterable[Session], seen: Mapping[str, Standing]) -> Results[str]:
+    """Take the locks that were `seen` off their hosts; returns who held each.
+
+    By its token: a lock that was taken since we looked is not the one we were asked to break.
+    """
 
     def one(session: Session) -> str:
-        standing = _standing(_step(session, "show"))
-        if standing is None:
-            return ""
-        # By its token: a fresh lock, taken since we looked, is not the one we were asked to break.
+        standing = seen[session.host.name]
         _step(session, "drop", standing.token or "any")
         audit.note(session, f"took off the lock of {standing.shown}")
         return standing.shown
 
-    return on_all(sessions, one)
+    return on_all((session for session in sessions if session.host.name in seen), one)
 
 
 def sweep(sessions: Iterable[Session]) -> Results[str]:
@@ -152,13 +158,23 @@ def sweep(sessions: Iterable[Session]) -> Results[str]:
     return on_all(sessions, one)
 
 
+_HOLDER = record(
+    {"user": text(100), "control": text(300), "pid": whole(0, 1 << 32), "run": text(100), "since": real(0.0, 1e11)}
+)
+
+
 @dataclass(frozen=True)
-class _Standing:
+class Standing:
     """A lock as a host tells of it: seconds since its holder was heard, by the host's own clock."""
 
     age_s: float
     token: str
     holder: Holder | None
+
+    @property
+    def alive(self) -> bool:
+        """Whether its holder was heard a moment ago: a deploy that goes on."""
+        return self.age_s <= STALE_AFTER_S
 
     @property
     def shown(self) -> str:
@@ -175,14 +191,19 @@ class _Hold:
         self._holder = json.dumps(asdict(Holder(user, control, os.getpid(), run_id, time.time())))
         self._session, self._token = session, secrets.token_hex(16)
         self._answered, self.over = threading.Event(), threading.Event()
-        self._said = ""
+        self._said, self._length = "", 0
         self._fault: DeployError | None = None
         self.thread = threading.Thread(target=self._keep, daemon=True, name=f"muster-lock-{self.host}")
         self.thread.start()
 
-    def answer(self) -> _Standing | None:
+    def answer(self) -> Standing | None:
         """None once the lock is ours, else who has it. Raises DeployError when the host could not be asked."""
-        self._answered.wait()
+        if not self._answered.wait(_ANSWER_S):
+            self.over.set()
+            raise DeployError(
+                f"{self.host}: its lock was not answered for within {_ANSWER_S:g} s",
+                f"look there at: ls -ld ~/.muster/lock-*; then fab unlock --hosts {self.host}",
+            )
         if self._fault:
             raise self._fault
         return None if self.taken else _standing(self._said)
@@ -207,6 +228,9 @@ class _Hold:
             yield b"\n"
 
     def _heard(self, line: str) -> None:
+        self._length += len(line) + 1
+        if self._length > _MOST_SAID:
+            raise DeployError(f"{self.host}: said more than {_MOST_SAID >> 10} KB when it was asked for its lock")
         if line == "taken":
             self.taken = True
             self._answered.set()
@@ -235,9 +259,9 @@ def _release(holds: Iterable[_Hold]) -> None:
         hold.thread.join(max(0.0, until - time.monotonic()))
 
 
-def _refusal(host: str, standing: _Standing) -> DeployError:
+def _refusal(host: str, standing: Standing) -> DeployError:
     unlock = f"`fab unlock --hosts {host}`"
-    if standing.age_s > STALE_AFTER_S:
+    if not standing.alive:
         stale = f"{host}: locked by {standing.shown}, not heard from for {standing.age_s:.0f} s"
         return DeployError(stale, f"if that deploy is gone for certain: {unlock}")
     return DeployError(
@@ -245,16 +269,16 @@ def _refusal(host: str, standing: _Standing) -> DeployError:
     )
 
 
-def _standing(answer: str) -> _Standing | None:
-    """What `show` answered: None where nobody holds the lock."""
+def _standing(answer: str) -> Standing | None:
+    """What `show` answered: None where nobody holds the lock. Raises BadAnswer."""
     if not answer.strip():
         return None
     age, token, told = (*answer.split("\n", 2), "", "")[:3]
     try:
-        holder: Holder | None = Holder(**json.loads(told))
-    except (ValueError, TypeError):
+        holder: Holder | None = Holder(**_HOLDER(document(told, "the lock's holder"), "the lock's holder"))
+    except BadAnswer:  # cut while it wrote, or none of ours
         holder = None
-    return _Standing(float(age), token, holder)
+    return Standing(decimal(-1e11, 1e11)(age, "the lock's age"), text(100, r"[!-~]*")(token, "its token"), holder)
 
 
 def _step(session: Session, what: str, token: str = "") -> str:

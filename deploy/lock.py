@@ -11,6 +11,8 @@ import os
 import tempfile
 from pathlib import Path
 
+from deploy.errors import DeployError
+
 
 class Lock:
     """A held lock; `release` lets go and removes the file."""
@@ -29,7 +31,10 @@ class Lock:
 def hold(path: Path) -> Lock | None:
     """Take the lock at `path`, or None when somebody holds it."""
     while True:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        except OSError as fault:
+            raise DeployError(f"{path}: cannot be locked: {fault.strerror}", f"look at it: ls -l {path}") from fault
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
