@@ -14,12 +14,32 @@ from typing import Any
 
 from deploy.errors import DeployError
 from deploy.facts import amount
+from deploy.fields import array, default, digits, record, table, text, words
 from deploy.host_facts import json_object
-from deploy.image import MARK, TOP, Base, Image, run_image
+from deploy.image import DIGEST, MARK, TOP, Base, Image, run_image
 from deploy.packing import GZIP, PLAIN, ZSTD, Codec
 
 # An engine names its machine as the kernel does, an image as Go does.
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm", "i686": "386"}
+_KILOBYTES = digits(0, 1 << 50)
+_ABOUT = record(
+    {
+        "version": text(100),
+        "machine": text(100),
+        "system": text(100),
+        "status": default(array(array(text(), 10), 1000), []),
+        "root": text(4096),
+    }
+)
+# Go writes an empty list as null.
+_IMAGE = record(
+    {
+        "id": text(100, r"([A-Za-z0-9][A-Za-z0-9:._-]*)?"),
+        "tags": default(array(text(500), 10_000), []),
+        "labels": default(table(text(1000), words(1 << 16), 10_000), {}),
+        "layers": default(array(DIGEST), []),
+    }
+)
 _SLACK = 64 << 20  # bytes that shall stay free on a host's disk
 
 
@@ -58,27 +78,29 @@ class Sending:
 def parse_store(said: str) -> Store:
     """Read the JSON lines of `commands.look_at_images`; anything else on a line is passed over.
 
-    Raises DeployError when the engine's own line is missing.
+    Raises DeployError when the engine's own line is missing, BadAnswer for a field that cannot be read.
     """
-    lines = [json_object(line) for line in said.splitlines()]
-    about = next((line for line in lines if line.get("version")), None)
-    if not about:
+    lines = [json_object(line) for line in said.split("\n")]
+    found = next((line for line in lines if line.get("version")), None)
+    if not found:
         raise DeployError("the Docker engine did not say what it is", "log in there and try: docker info")
-    free = [int(line["free"]) * 1024 for line in lines if str(line.get("free", "")).isdigit()]
+    about = _ABOUT(found, "")
+    free = [_KILOBYTES(line["free"], "free") * 1024 for line in lines if line.get("free")]
     return Store(
-        version=str(about["version"]),
-        architecture=_ARCHITECTURES.get(about["machine"], str(about["machine"])),
-        system=str(about["system"]),
-        containerd="io.containerd.snapshotter" in str(about["status"]),
-        root=str(about["root"]),
+        version=about["version"],
+        architecture=_ARCHITECTURES.get(about["machine"], about["machine"]),
+        system=about["system"],
+        # A list of pairs.
+        containerd=any("io.containerd.snapshotter" in one for pair in about["status"] for one in pair),
+        root=about["root"],
         free=min(free, default=None),
         images=tuple(_held(line) for line in lines if "layers" in line),
     )
 
 
 def parse_image(line: str) -> Held:
-    """Read the line that `commands.try_image` and `commands.show_image` show of an image."""
-    return _held({"id": "", "layers": [], **json_object(line)})
+    """Read the line that `commands.try_image` and `commands.show_image` show of an image. Raises BadAnswer."""
+    return _held({"id": "", "layers": [], "tags": None, "labels": None, **json_object(line)})
 
 
 def plan_push(image: Image, store: Store) -> Sending:
@@ -124,7 +146,7 @@ def codec_for(store: Store) -> Codec:
         # 20.10 reads no zstd here. Later ones do, in threads that may outlive their stream: that ended an engine once
         # (docs/decisions/0006).
         return GZIP
-    version = tuple(int(number) for number in re.findall(r"\d+", store.version)[:2])
+    version = tuple(int(number) for number in re.findall(r"[0-9]{1,9}", store.version)[:2])
     return ZSTD if version >= (25,) else PLAIN
 
 
@@ -160,7 +182,7 @@ def _common(first: Sequence[str], second: Sequence[str]) -> int:
 
 
 def _held(line: Mapping[str, Any]) -> Held:
-    # Go writes an empty list as null.
-    labels, layers = line.get("labels") or {}, tuple(line["layers"] or ())
+    image = _IMAGE(line, "an image")
+    labels, layers = image["labels"], tuple(image["layers"])
     ours = bool(layers) and labels.get(TOP) == layers[-1]
-    return Held(str(line["id"]), tuple(line.get("tags") or ()), layers, str(labels.get(MARK, "")) if ours else "")
+    return Held(image["id"], tuple(image["tags"]), layers, labels.get(MARK, "") if ours else "")
