@@ -6,21 +6,28 @@ sshd(8), SSH_KNOWN_HOSTS FILE FORMAT. paramiko's own reader knows no markers, no
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import hmac
+import re
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
+_BLANKS = re.compile(r"[ \t\r]+")
+_MARKERS = ("", "@revoked", "@cert-authority")
+
 
 class Known(NamedTuple):
-    """One line about a host: the key's type and bytes, `file:line`, and whether it is marked revoked."""
+    """One line about a host: the key's type and bytes, `file:line`, and its mark.
+
+    `authority`: the key does not show itself; it signs certificates of hosts.
+    """
 
     type: str
     key: bytes
     place: str
-    revoked: bool
+    revoked: bool = False
+    authority: bool = False
 
 
 def host_name(address: str, port: int) -> str:
@@ -31,17 +38,18 @@ def host_name(address: str, port: int) -> str:
 def lookup(text: str, name: str, file: str = "") -> list[Known]:
     """The lines of a known_hosts file about `name` (as `host_name` gives it), in order; unreadable ones are skipped."""
     found = []
-    for number, line in enumerate(text.splitlines(), 1):
-        fields = line.split()
+    # Lines and blanks as OpenSSH has them: other characters that Python takes for these may hide a line in a comment.
+    for number, line in enumerate(text.split("\n"), 1):
+        fields = [word for word in _BLANKS.split(line) if word]
         marker = fields.pop(0) if fields and fields[0].startswith("@") else ""
-        # A certificate authority's key signs host certificates, which paramiko does not take.
-        if len(fields) < 3 or fields[0].startswith("#") or marker == "@cert-authority" or not _names(fields[0], name):
+        if marker not in _MARKERS or len(fields) < 3 or fields[0].startswith("#") or not _names(fields[0], name):
             continue
         try:
             key = base64.b64decode(fields[2], validate=True)
-        except binascii.Error:
+        except ValueError:  # as binascii.Error is
             continue
-        found.append(Known(fields[1], key, f"{file}:{number}", marker == "@revoked"))
+        if marker == "@revoked" or type_of(key) == fields[1]:
+            found.append(Known(fields[1], key, f"{file}:{number}", marker == "@revoked", marker == "@cert-authority"))
     return found
 
 
@@ -49,6 +57,11 @@ def line(name: str, key_type: str, key: bytes, salt: bytes | None = None) -> str
     """A line for known_hosts, newline included; the name hashed when there is a `salt` (20 random bytes)."""
     shown = name if salt is None else f"|1|{_text(salt)}|{_text(_digest(salt, name))}"
     return f"{shown} {key_type} {_text(key)}\n"
+
+
+def type_of(key: bytes) -> str:
+    """The type that a key's bytes begin with."""
+    return key[4 : 4 + int.from_bytes(key[:4], "big")].decode(errors="replace")
 
 
 def fingerprint(key: bytes) -> str:

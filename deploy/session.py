@@ -1,7 +1,8 @@
 """The only door to SSH: a session is one host over one connection; `open_all` and `on_all` work on many at once.
 
-Its rooms: session_settings (the user's SSH settings), session_keys, session_open (one connection, strictly),
-session_run (one command), session_stream (a talk with one), session_trust (host keys). On Fabric and paramiko; no
+Its rooms: session_settings (the user's SSH settings; what they mean: session_ask, session_reader, session_rules,
+session_keywords, session_tokens, session_way), session_open (one connection, strictly: session_socket, session_known,
+session_keys), session_run (one command), session_stream (a talk with one), session_trust (host keys). On paramiko; no
 agent forwarding, passwords or prompts.
 """
 
@@ -14,14 +15,14 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import NamedTuple, TypeVar
 
-from fabric import Connection
 from paramiko.ssh_exception import SSHException
 
-from deploy import inventory, session_run, session_settings
+from deploy import fields, inventory, session_run, session_settings
 from deploy.errors import DeployError
 from deploy.inventory import Host
 from deploy.results import Results
-from deploy.session_open import Opener, abandon
+from deploy.session_open import Link, Opener
+from deploy.session_run import Terms
 from deploy.session_stream import LineStream
 from deploy.session_trust import HostKey, add_keys, scan_keys, trust
 from deploy.ssh_faults import SshFault
@@ -42,8 +43,7 @@ __all__ = [
 T = TypeVar("T")
 S = TypeVar("S")
 CAP = 32
-# With on_line the caller has the lines: only the end of the output is kept beside them.
-_KEPT = 64 * 1024
+_PATH = fields.text(4096, r"/[^\x00-\x1f\x7f]*")
 # The size is checked because a cut connection looks like the end of the input.
 _PUT = """
 umask 077; aside="$1.$2"; mkdir -p -- "$(dirname -- "$1")" && cat > "$aside" || { rm -f -- "$aside"; exit 1; }
@@ -72,18 +72,17 @@ class CommandFailed(DeployError):
 class Session:
     """One host, one connection that is open. Its methods may be called from several threads."""
 
-    def __init__(self, host: Host, connection: Connection) -> None:
+    def __init__(self, host: Host, link: Link) -> None:
         self.host = host
-        self._connection = connection
-        self._transport = connection.client.get_transport()
-        self._where = session_settings.where(host, connection, jump=False)
+        self._link, self._transport = link, link.transport
+        self._where = link.way.where(host, jump=False)
         self._closed = threading.Event()
         threading.Thread(target=self._keep_alive, daemon=True, name=f"muster-pulse-{host.name}").start()
 
     @cached_property
     def home(self) -> str:
-        """Our folder there, an absolute path. Raises SshFault where no POSIX shell answers."""
-        return self.run(["sh", "-c", 'echo "$HOME/.muster"']).out.rstrip("\n")
+        """Our folder there, an absolute path. Raises SshFault where no POSIX shell answers, BadAnswer for none."""
+        return _PATH(self.run(["sh", "-c", 'echo "$HOME/.muster"']).out.rstrip("\n"), "the home there")
 
     def run(
         self,
@@ -93,18 +92,29 @@ class Session:
         timeout_s: float | None = 60,
         check: bool = True,
         on_line: Callable[[str], None] | None = None,
+        moving: bool = False,
     ) -> Done:
         """Run a command to its end.
 
         argv: quoted here; everybody on the host can read it, so nothing secret. input: goes to its standard input, as
         fast as it is read there. on_line: gets each line of both streams as it comes; only the end is kept then.
-        Raises CommandFailed with `check` and a code other than 0; SshFault (lost, slow); what iterating `input` raises.
+        moving: takes as long as it needs, as long as it moves (session_run.SLOWEST).
+        Raises CommandFailed with `check` and a code other than 0; SshFault (lost, slow, flood); what iterating `input`
+        and on_line raise.
         """
-        code, out, err = self._run(argv, input, timeout_s, on_line)
-        done = Done(code, out.decode(errors="replace"), err.decode(errors="replace"))
-        if check and code:
+        most = None if on_line else session_run.MOST_ANSWER
+        terms = Terms(None if moving else timeout_s, on_line, most=most, moving=moving)
+        done = self._done(self._run(argv, input, terms))
+        if check and done.code:
             raise CommandFailed(self.host.name, argv, done)
         return done
+
+    def receive(self, argv: Sequence[str], take: Callable[[bytes], None]) -> Done:
+        """Run a command that says much, steadily: `take` gets its output as it comes, and decides how much that may be.
+
+        Raises as `run` does, but nothing for a code other than 0; and what `take` raises.
+        """
+        return self._done(self._run(argv, None, Terms(None, take=take, most=None, moving=True)))
 
     def put(self, data: bytes, remote_path: str, mode: int = 0o600) -> None:
         """Write a file whole or not at all, with its folder if need be (0700). Raises CommandFailed, SshFault."""
@@ -114,7 +124,7 @@ class Session:
     def read(self, remote_path: str) -> bytes:
         """A file's bytes. Raises CommandFailed where it cannot be read, SshFault."""
         argv = ["cat", "--", remote_path]
-        code, out, err = self._run(argv, None, 60, None)
+        code, out, err = self._run(argv, None, Terms())
         if code:
             raise CommandFailed(self.host.name, argv, Done(code, "", err.decode(errors="replace")))
         return out
@@ -126,17 +136,17 @@ class Session:
     def close(self) -> None:
         """End the connection, and whatever still waits on it. Calling it again does nothing."""
         self._closed.set()
-        abandon(self._connection)
+        self._link.abandon()
 
     def _run(
-        self,
-        argv: Sequence[str],
-        source: bytes | Iterable[bytes] | None,
-        timeout_s: float | None,
-        on_line: Callable[[str], None] | None,
+        self, argv: Sequence[str], source: bytes | Iterable[bytes] | None, terms: Terms
     ) -> tuple[int, bytes, bytes]:
-        keep = _KEPT if on_line else None
-        return session_run.run(self._transport, self._where, argv, source, timeout_s, on_line, keep)
+        return session_run.run(self._transport, self._where, argv, source, terms)
+
+    @staticmethod
+    def _done(ended: tuple[int, bytes, bytes]) -> Done:
+        code, out, err = ended
+        return Done(code, out.decode(errors="replace"), err.decode(errors="replace"))
 
     def _keep_alive(self) -> None:
         """Ask for a word now and then: session_run takes a link that answers nothing for dead."""
@@ -155,18 +165,17 @@ def open_all(hosts: Iterable[Host], cap: int = CAP, ask_home: bool = True) -> It
     A host that cannot be reached is a fault in the results: the caller decides whether to go on without it.
     Raises UsageError for SSH settings that make no sense, and for one machine under two names.
     """
-    settings = session_settings.load()
-    connections = {host.name: settings.connection(host) for host in hosts}
     by_name = {host.name: host for host in hosts}
-    inventory.refuse_twins(by_name.values(), {name: session_settings.endpoint(c) for name, c in connections.items()})
+    links = {name: Link(way) for name, way in session_settings.load().ways(by_name.values()).items()}
+    inventory.refuse_twins(by_name.values(), {name: link.way.endpoint for name, link in links.items()})
     opener, over, opened = Opener(), threading.Event(), list[Session]()
 
     def one(host: Host) -> Session:
-        connection = connections[host.name]
-        opener.open(host, connection)
+        link = links[host.name]
+        opener.open(host, link)
         if over.is_set():
-            abandon(connection)
-        made = Session(host, connection)
+            link.abandon()
+        made = Session(host, link)
         opened.append(made)
         if ask_home:
             made.home  # noqa: B018 (asked now, so that a host without a shell is a fault of the opening)
@@ -178,8 +187,8 @@ def open_all(hosts: Iterable[Host], cap: int = CAP, ask_home: bool = True) -> It
         over.set()
         for made in opened:
             made.close()
-        for connection in connections.values():
-            abandon(connection)
+        for link in links.values():
+            link.abandon()
         opener.close()
 
 

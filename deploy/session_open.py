@@ -9,33 +9,57 @@ import errno
 import logging
 import random
 import socket
+import subprocess
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import partial
 from typing import Any
 
-from fabric import Connection
-from paramiko import PKey, SSHClient, Transport
+from paramiko import PKey, Transport
 from paramiko.auth_strategy import AuthFailure
-from paramiko.client import MissingHostKeyPolicy
-from paramiko.ssh_exception import BadAuthenticationType, ChannelException, NoValidConnectionsError, SSHException
+from paramiko.ssh_exception import BadAuthenticationType, ChannelException, SSHException
 
-from deploy import known_hosts, session_settings
+from deploy import session_known, session_socket
 from deploy.inventory import Host
-from deploy.known_hosts import Known
+from deploy.session_keys import Keys
+from deploy.session_transport import ENDLESS, Settled
+from deploy.session_way import Way
 from deploy.ssh_faults import Kind, SshFault, Where, fault
 
 # A server with MaxStartups 2 lets 32 hosts behind one jump host in within about this many tries.
 TRIES = 10
 _LONGEST_PAUSE_S = 2.0
-# What may come before we say that we read it. paramiko's 2 MB would make a host 30 ms away send 60 MB/s at most.
-_WINDOW = 16 * 2**20
-_CIPHERS = ("aes128-gcm@openssh.com", "aes256-gcm@openssh.com")
+# How often the connect timeout a whole login may take.
+_LOGIN = 3
+# Judges a server's key; the second is the server's address, where we are connected to it straight. Raises.
+Judge = Callable[[PKey, str | None], None]
 
 # paramiko prints to standard error what it also raises, unless somebody listens.
 logging.getLogger("paramiko").addHandler(logging.NullHandler())
+
+
+class Link:
+    """One connection: open while `transport` is there and active. `before`: the jump host's, which is open."""
+
+    def __init__(self, way: Way, before: Link | None = None) -> None:
+        self.way, self.before = way, before
+        self.transport: Any = None
+        self.proxy: subprocess.Popen[bytes] | None = None
+
+    def abandon(self) -> None:
+        """Close at once, without a word to the other side: nothing of ours waits on it any longer."""
+        transport, proxy = self.transport, self.proxy
+        if transport:
+            transport.active = False
+            with suppress(OSError, AttributeError, EOFError):  # gone already; or a channel of a jump host that is
+                transport.sock.shutdown(socket.SHUT_RDWR)
+            transport.close()
+            with suppress(OSError, EOFError):
+                transport.sock.close()
+        if proxy:
+            self.proxy = None
+            session_socket.end_proxy(proxy)
 
 
 class Opener:
@@ -43,134 +67,72 @@ class Opener:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._hops: dict[tuple[str, ...], _Hop] = {}
+        self._hops: dict[Way, _Hop] = {}
 
-    def open(self, host: Host, connection: Connection) -> None:
-        """Open the connection and the jump hosts before it. Raises SshFault."""
-        self.reach(host, connection)
-        _open(session_settings.where(host, connection, jump=False), connection)
+    def open(self, host: Host, link: Link) -> None:
+        """Open a link and the jump hosts before it. Raises SshFault."""
+        self.reach(host, link)
+        open_link(host, link, jump=False)
 
-    def reach(self, host: Host, connection: Connection) -> None:
-        """Open the jump hosts before the connection, not the connection itself. Raises SshFault."""
-        *hops, last = session_settings.chain(connection)
-        before: Connection | None = None
-        way: tuple[str, ...] = ()
-        for hop in hops:
-            way = (*way, f"{hop.user}@{hop.host}:{hop.port}")
-            hop.gateway = before or hop.gateway
+    def reach(self, host: Host, link: Link) -> None:
+        """Open the jump hosts before the link, not the link itself. Raises SshFault."""
+        before: Link | None = None
+        for way in link.way.hops:
             with self._lock:
-                shared = self._hops.setdefault(way, _Hop(hop))
+                shared = self._hops.setdefault(way, _Hop(Link(way, before)))
             shared.open(host)
-            before = shared.connection
-        last.gateway = before or last.gateway
+            before = shared.link
+        link.before = before
 
     def close(self) -> None:
         """Close the connections to the jump hosts."""
         with self._lock:
             for hop in reversed(self._hops.values()):
-                abandon(hop.connection)
+                hop.link.abandon()
 
 
 class _Hop:
     """One jump host, opened by the first host that needs it; its fault is every later host's too."""
 
-    def __init__(self, connection: Connection) -> None:
-        self.connection = connection
+    def __init__(self, link: Link) -> None:
+        self.link = link
         self._lock = threading.Lock()
         self._fault: SshFault | None = None
 
     def open(self, host: Host) -> None:
         with self._lock:
-            where = session_settings.where(host, self.connection, jump=True)
             if self._fault:
                 told = self._fault.message.partition(": ")[2]
                 raise SshFault(self._fault.kind, f"{host.name}: {told}", self._fault.hint)
-            if not self.connection.is_connected:
+            if not (self.link.transport and self.link.transport.active):
                 try:
-                    _open(where, self.connection)
+                    open_link(host, self.link, jump=True)
                 except SshFault as failed:
                     self._fault = failed
                     raise
 
 
-class HeardSocket:
-    """A socket that remembers when it last heard something: `at`, on the monotonic clock."""
-
-    def __init__(self, sock: Any) -> None:
-        self._sock, self.at = sock, time.monotonic()
-
-    def recv(self, size: int) -> bytes:
-        """As the socket's own."""
-        data: bytes = self._sock.recv(size)
-        self.at = time.monotonic()
-        return data
-
-    def close(self) -> None:
-        """As the socket's own; a channel of a jump host may find that host's connection closed before it."""
-        with suppress(OSError, EOFError):
-            self._sock.close()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._sock, name)
+def open_link(host: Host, link: Link, jump: bool) -> None:
+    """Open a link whose jump hosts are open, to a server we know. Raises SshFault."""
+    way, where = link.way, link.way.where(host, jump)
+    attempt(where, link, lambda key, peer: session_known.check(where, way, key, peer), session_known.types(way.trust))
 
 
-def abandon(connection: Connection) -> None:
-    """Close at once, without a word to the other side: nothing of ours waits on it any longer."""
-    transport = connection.client.get_transport()
-    if transport:
-        transport.active = False
-        with suppress(OSError, AttributeError, EOFError):  # gone already; or a channel of a jump host that is
-            transport.sock.shutdown(socket.SHUT_RDWR)
-    connection.client.close()
+def attempt(where: Where, link: Link, judge: Judge, types: Sequence[str]) -> None:
+    """Open a link whose jump hosts are open. Again, if the server is just too busy.
 
-
-class _KnownOnly(MissingHostKeyPolicy):  # type: ignore[misc]
-    """Asked about every server's key (we tell paramiko none): takes what known_hosts has, refuses all else."""
-
-    def __init__(self, where: Where, known: Sequence[Known]) -> None:
-        self._where, self._known = where, known
-
-    def missing_host_key(self, client: SSHClient, hostname: str, key: PKey) -> None:
-        """Return when the key is known. Raises SshFault: unknown-key, changed-key, revoked-key."""
-        shown = f"{key.fingerprint} ({key.get_name()})"
-        same = [entry for entry in self._known if entry.key == key.asbytes()]
-        revoked = [entry for entry in same if entry.revoked]
-        others = [entry for entry in self._known if not entry.revoked]
-        if revoked:
-            raise fault("revoked-key", self._where, f"{shown}, at {revoked[0].place}")
-        if same:
-            return
-        if others:
-            known = ", ".join(f"{known_hosts.fingerprint(entry.key)} at {entry.place}" for entry in others)
-            raise fault("changed-key", self._where, f"it shows {shown}, known is {known}")
-        raise fault("unknown-key", self._where, shown)
-
-
-def _open(where: Where, connection: Connection) -> None:
-    known = session_settings.known_keys(connection)
-    attempt(where, connection, _KnownOnly(where, known), known)
-
-
-def attempt(where: Where, connection: Connection, policy: MissingHostKeyPolicy, known: Sequence[Known]) -> None:
-    """Open a connection whose jump hosts are open; `policy` judges the host key. Again, if the server is just too busy.
-
-    Raises SshFault, or what `policy` raises.
+    types: of host keys, to be asked for first. Raises SshFault, or what `judge` raises.
     """
-    limit = float(connection.connect_timeout)
-    connection.connect_kwargs = {
-        "banner_timeout": limit,
-        "auth_timeout": limit,
-        "channel_timeout": limit,
-        "transport_factory": partial(transport, known=known),
-    }
-    connection.client.set_missing_host_key_policy(policy)
+    limit = link.way.timeout_s
     for number in range(1, TRIES + 1):
         began = time.monotonic()
         try:
-            _hold_second_factor(where, connection, connection.open())
+            result = _once(link, judge, types)
+            _hold_second_factor(where, link.transport, result)
+            link.transport.sock.login_by = None
             return
         except BaseException as failed:
-            abandon(connection)
+            link.abandon()
             if not isinstance(failed, SSHException | OSError | EOFError | UnicodeError):
                 raise
             kind, detail = _classify(failed, time.monotonic() - began >= 0.9 * limit)
@@ -181,24 +143,29 @@ def attempt(where: Where, connection: Connection, policy: MissingHostKeyPolicy, 
         time.sleep(random.uniform(0.2, 1) * min(_LONGEST_PAUSE_S, 0.2 * 2**number))
 
 
-def transport(sock: Any, known: Sequence[Known], **options: Any) -> Transport:
-    """A transport that hears a dead link, asks first for the host key types we know, and moves bulk fast."""
-    if isinstance(sock, socket.socket):
+def _once(link: Link, judge: Judge, types: Sequence[str]) -> Any:
+    """One try: reach it, judge its key, log in. Returns paramiko's account of the login."""
+    way, peer = link.way, None
+    if link.before:
+        sock = link.before.transport.open_channel("direct-tcpip", (way.host, way.port), ("", 0))
+    elif way.proxy:
+        sock, link.proxy = session_socket.start_proxy(way.proxy)
+    else:
+        sock = session_socket.connect(way)
+        peer = str(sock.getpeername()[0])
         # SSH asks and answers in small packets; Nagle's algorithm would hold each second one back for 40 ms.
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    made = Transport(HeardSocket(sock), default_window_size=_WINDOW, **options)
-    choices = made.get_security_options()
-    types = {"ssh-rsa": ("rsa-sha2-512", "rsa-sha2-256")}
-    first = [name for entry in known for name in types.get(entry.type, (entry.type,)) if name in choices.key_types]
-    choices.key_types = [*dict.fromkeys(first), *(name for name in choices.key_types if name not in first)]
-    choices.ciphers = [*_CIPHERS, *(name for name in choices.ciphers if name not in _CIPHERS)]
-    return made
+    transport = link.transport = Settled(sock, way.algorithms, types, _LOGIN * way.timeout_s)
+    transport.banner_timeout = transport.auth_timeout = transport.channel_timeout = way.timeout_s
+    transport.start_client(timeout=way.timeout_s)
+    judge(transport.get_remote_server_key(), peer)
+    return Keys(way.user, way.login).authenticate(transport)
 
 
-def _hold_second_factor(where: Where, connection: Connection, result: Any) -> None:
+def _hold_second_factor(where: Where, transport: Transport, result: Any) -> None:
     """A server may take the key and still want more: paramiko counts that as logged in."""
     wanted = result[-1].result if result else []
-    if wanted and not connection.client.get_transport().is_authenticated():
+    if wanted and not transport.is_authenticated():
         raise fault("second-factor", where, " or ".join(wanted))
 
 
@@ -208,13 +175,14 @@ def _classify(failed: Exception, late: bool) -> tuple[Kind, str]:
         return _auth_kind(failed)
     if isinstance(failed, socket.gaierror | UnicodeError):
         return "resolve", ""
-    if isinstance(failed, NoValidConnectionsError):
-        codes = {error.errno for error in failed.errors.values()}
-        return ("refused" if errno.ECONNREFUSED in codes else "unreachable"), ""
+    if isinstance(failed, ConnectionRefusedError):
+        return "refused", ""
     if isinstance(failed, ChannelException):
         return ("forbidden", failed.text) if failed.code == 1 else ("refused", ", says the jump host before it")
     if isinstance(failed, OSError) and failed.errno in (errno.ENETUNREACH, errno.EHOSTUNREACH, errno.EADDRNOTAVAIL):
         return "unreachable", ""
+    if ENDLESS in str(failed):
+        return "protocol", str(failed)
     if "opening channel" in str(failed) or (isinstance(failed, TimeoutError) and late):
         return "timeout", ""
     if "banner" in str(failed) or isinstance(failed, EOFError | ConnectionError) or "Negotiation failed" in str(failed):

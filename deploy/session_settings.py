@@ -1,139 +1,109 @@
-"""The user's SSH settings, and what they make of a host: where it is, through whom, with which keys and known hosts.
+"""The user's SSH settings, and the ways to hosts they make: OpenSSH is asked where it is installed.
 
 A room of the door to SSH (session.py).
 """
 
 from __future__ import annotations
 
-import glob
 import os
-import re
-from dataclasses import dataclass
+import shutil
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
-from fabric import Config, Connection
-from paramiko import SSHConfig
-from paramiko.ssh_exception import SSHException
-
-from deploy import known_hosts
+from deploy import cluster_values as values
 from deploy.errors import UsageError
 from deploy.inventory import Host
-from deploy.known_hosts import Known
-from deploy.session_keys import Keys
-from deploy.ssh_faults import Where
+from deploy.session_ask import Answer, OpenSSH, Place
+from deploy.session_reader import Reader
+from deploy.session_rules import Rules
+from deploy.session_way import Way
 
-CONNECT_TIMEOUT_S = 10
-_SECTION = re.compile(r"\s*(?:host|match)(?:\s+|\s*=)", re.IGNORECASE)
-_INCLUDE = re.compile(r"\s*include(?:\s+|\s*=\s*)(.+)", re.IGNORECASE)
-_MOST_INCLUDES = 16
+_AT_ONCE = 8
+# Hops behind each other; more is a circle that names itself anew each time (ProxyJump x%h).
+_MOST_HOPS = 16
 
 
-@dataclass(frozen=True)
 class Settings:
     """~/.ssh/config and /etc/ssh/ssh_config, or the file MUSTER_SSH_CONFIG names alone."""
 
-    config: Config
+    def __init__(self, source: OpenSSH | Reader) -> None:
+        self._source = source
 
-    def connection(self, host: Host) -> Connection:
-        """A connection to the host that is not open yet, with its jump hosts as `gateway`s before it."""
-        through = self._through(host.gateway) if host.gateway else None
-        try:
-            return Connection(host.address, host.user, host.port, config=self.config, gateway=through)
-        except (ValueError, SSHException) as fault:
-            raise UsageError(
-                f"{host.name}: its SSH settings: {fault}", f"`ssh -G {host.destination}` shows them"
-            ) from fault
+    def way(self, host: Host) -> Way:
+        """The way to one host. Raises UsageError."""
+        return self.ways([host])[host.name]
 
-    def _through(self, gateway: str) -> Connection:
-        """Jump hosts with commas, the first reached first; the first's own jump host is as the settings have it."""
-        hop: Connection | None = None
-        for destination in gateway.split(","):
-            hop = Connection(destination, config=self.config, gateway=hop)
-        return hop
+    def ways(self, hosts: Iterable[Host]) -> dict[str, Way]:
+        """The way to each host, by its name. Raises UsageError for settings we cannot honour, or that circle."""
+        places = {host.name: Place(host.address, host.user, host.port, _jumps(host)) for host in hosts}
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            usual = pool.submit(self._source.defaults)
+            try:
+                answers, rules = self._ask_all(pool, places.values()), Rules(usual.result())
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
+        made: dict[Place, Way] = {}
+        return {name: _way(rules, answers, made, place, ()) for name, place in places.items()}
+
+    def _ask_all(self, pool: ThreadPoolExecutor, places: Iterable[Place]) -> dict[Place, Answer]:
+        """Answers for all places and the jump hosts before them, asked side by side."""
+        answers: dict[Place, Answer] = {}
+        todo = list(dict.fromkeys(places))
+        for _ in range(_MOST_HOPS):
+            answers.update(zip(todo, pool.map(self._source.ask, todo), strict=True))
+            hops = [_hop(place, answers[place]) for place in todo]
+            todo = [hop for hop in dict.fromkeys(hops) if hop and hop not in answers]
+            if not todo:
+                return answers
+        raise UsageError(f"{todo[0].name}: more than {_MOST_HOPS} jump hosts behind each other", "see ProxyJump")
 
 
 def load() -> Settings:
-    """The settings as they are now. Raises UsageError for a file that is missing or makes no sense."""
+    """The settings as they are now. Raises UsageError for a file that is missing, or that cannot be made sense of."""
     named = os.environ.get("MUSTER_SSH_CONFIG")
-    user, system = Path.home() / ".ssh/config", Path("/etc/ssh/ssh_config")
-    files = [(Path(named).expanduser(), user.parent)] if named else [(user, user.parent), (system, system.parent)]
-    if named and not files[0][0].is_file():
+    file = Path(named).expanduser().absolute() if named else None
+    if file and not file.is_file():
         raise UsageError(f"MUSTER_SSH_CONFIG={named}: there is no such file", "name an SSH config file, or unset it")
-    text = "\n".join(_with_includes(file, folder) for file, folder in files if file.is_file())
-    try:
-        parsed = SSHConfig.from_text(text)
-    except SSHException as fault:
-        raise UsageError(f"{files[0][0]}: {fault}", "`ssh -G a` says what OpenSSH makes of it") from fault
-    overrides: dict[str, Any] = {
-        "authentication": {"strategy_class": Keys},
-        "timeouts": {"connect": CONNECT_TIMEOUT_S},
-    }
-    # lazy: a ~/.fabric.yaml is for the user's own tasks, and could turn our checks off.
-    return Settings(Config(ssh_config=parsed, overrides=overrides, lazy=True))
+    program = shutil.which("ssh")
+    return Settings(OpenSSH(program, str(file) if file else None) if program else Reader(file))
 
 
-def chain(connection: Connection) -> list[Connection]:
-    """The connections that must be opened, jump hosts first, the host's own last."""
-    before = connection.gateway
-    return [*(chain(before) if isinstance(before, Connection) else []), connection]
+def _jumps(host: Host) -> str | None:
+    """The jump hosts an inventory names, as ProxyJump wants them: with brackets around IPv6 addresses."""
+    hops = []
+    for hop in () if host.gateway is None else host.gateway.split(","):
+        if not hop:
+            raise UsageError(f"{host.name}: a jump host without a name", 'gateway = "user@door:port"')
+        found = values.destination(hop)
+        bare = found and ":" in found.host and "[" not in hop
+        hops.append(hop.replace(found.host, f"[{found.host}]") if found and bare else hop)
+    return ",".join(hops) or None
 
 
-def endpoint(connection: Connection) -> tuple[str, int, str]:
-    """Address, port and jump hosts: two hosts where these are equal are one machine."""
-    *hops, last = chain(connection)
-    through = ",".join(f"{hop.host}:{hop.port}" for hop in hops) or str(last.gateway or "")
-    return last.host, last.port, through
+def _hop(place: Place, answer: Answer) -> Place | None:
+    """The jump host right before a place; it is reached through those named before it, or else as the settings say."""
+    jumps = Rules.jumps(place, answer)
+    if not jumps:
+        return None
+    others, _, last = jumps.rpartition(",")
+    found = values.destination(last)
+    if found is None:
+        raise UsageError(f"{place.name}: its ProxyJump: {last!r} is no host", f"`ssh -G {place.name}` shows it")
+    return Place(found.host, found.user, found.port, others or None)
 
 
-def where(host: Host, connection: Connection, jump: bool) -> Where:
-    """Whom to name in a fault of this connection on the way to `host`."""
-    target = f"{connection.user}@{connection.original_host}:{connection.port}" if jump else host.name
-    return Where(host.name, connection.host, connection.port, connection.user, target, jump)
-
-
-def known_name(connection: Connection) -> str:
-    """What known_hosts calls this server; HostKeyAlias goes first."""
-    alias = connection.ssh_config.get("hostkeyalias")
-    return str(alias).lower() if alias else known_hosts.host_name(connection.host, connection.port)
-
-
-def known_files(connection: Connection) -> list[Path]:
-    """The known_hosts files that hold for this server, the user's first."""
-    settings = connection.ssh_config
-    user = settings.get("userknownhostsfile", "~/.ssh/known_hosts ~/.ssh/known_hosts2")
-    everyone = settings.get("globalknownhostsfile", "/etc/ssh/ssh_known_hosts /etc/ssh/ssh_known_hosts2")
-    words = [word for word in f"{user} {everyone}".split() if word.lower() != "none"]
-    home = str(Path.home())
-    return [Path(word.replace("%d", home).replace('"', "")).expanduser() for word in words]
-
-
-def known_keys(connection: Connection) -> list[Known]:
-    """All that those files say of this server."""
-    name = known_name(connection)
-    found = []
-    for file in known_files(connection):
-        if file.is_file() and os.access(file, os.R_OK):
-            found += known_hosts.lookup(file.read_text(errors="replace"), name, str(file))
-    return found
-
-
-def _with_includes(file: Path, folder: Path, depth: int = 0) -> str:
-    """The file's text with what it includes in place: paramiko knows no Include.
-
-    After an included file its includer's section goes on, so that section's head is said again.
-    """
-    if depth > _MOST_INCLUDES:
-        raise UsageError(f"{file}: includes itself", "take the circle of Include lines out")
-    lines, section = [], "Host *"
-    for line in file.read_text(errors="replace").splitlines():
-        section = line if _SECTION.match(line) else section
-        included = _INCLUDE.match(line)
-        if not included:
-            lines.append(line)
-            continue
-        for pattern in included[1].replace('"', "").split():
-            for found in sorted(glob.glob(str(folder / Path(pattern).expanduser()))):
-                lines.append(_with_includes(Path(found), folder, depth + 1))
-        lines.append(section)
-    return "\n".join(lines)
+def _way(
+    rules: Rules, answers: dict[Place, Answer], made: dict[Place, Way], place: Place, behind: tuple[Place, ...]
+) -> Way:
+    if place in behind:
+        circle = " -> ".join(hop.name for hop in (*behind, place))
+        raise UsageError(
+            f"{behind[0].name}: jump hosts in a circle: {circle}", f"`ProxyJump none` in a section for {place.name}"
+        )
+    if place not in made:
+        hop = _hop(place, answers[place])
+        before = _way(rules, answers, made, hop, (*behind, place)) if hop else None
+        made[place] = rules.way(place, answers[place], before)
+    return made[place]

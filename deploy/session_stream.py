@@ -12,47 +12,53 @@ from paramiko.ssh_exception import SSHException
 
 from deploy import commands, session_run
 from deploy.errors import DeployError
-from deploy.ssh_faults import Where, fault
+from deploy.facts import amount
+from deploy.ssh_faults import SshFault, Where, fault
 
 _PIECE = 1 << 18
+# An answer is one line: that of a probe that tried every peer of some hundred hosts is not longer.
+MOST_LINE, MOST_LAST_WORDS, TAKE_S = 8 << 20, 64 << 10, 60.0
 
 
 class LineStream:
     """One running command. It learns that nobody listens any more by the end of its input."""
 
     def __init__(self, transport: Transport, where: Where, argv: Sequence[str]) -> None:
-        self._where, self._shown = where, session_run.shown(argv)
-        self._marker, self._rest, self._errors = f"muster-{secrets.token_hex(8)}", b"", b""
+        self._transport, self._where, self._shown = transport, where, session_run.shown(argv)
+        self._marker, self._rest = f"muster-{secrets.token_hex(8)}", bytearray()
         self._started = False
-        try:
-            self._channel = transport.open_session()
-            self._channel.exec_command(session_run.wrapped(self._marker, argv))
-        except (SSHException, OSError, EOFError) as failed:
-            raise fault("lost", where, f" ({failed})") from failed
+        self._channel = session_run.begin(transport, where, session_run.wrapped(self._marker, argv))
 
     def write(self, data: bytes) -> None:
-        """Give it more input. Raises SshFault when the connection is lost, DeployError when the command is over."""
+        """Give it more input. Raises SshFault when the connection is lost or nobody takes it, DeployError when the
+        command is over."""
         try:
+            self._channel.settimeout(TAKE_S)
             self._channel.sendall(data)
+        except TimeoutError:
+            raise fault("slow", self._where, f"`{self._shown}` took no input for {TAKE_S:g} s") from None
         except (SSHException, OSError, EOFError) as failed:
             raise self._over() from failed
 
     def read_line(self, wait_s: float) -> bytes:
-        """Its next whole line. Raises DeployError when it ends or says none within `wait_s` seconds."""
+        """Its next whole line. Raises DeployError when it ends, says none within `wait_s` seconds, or says too much."""
         end = time.monotonic() + wait_s
         while True:
             if not self._started:
-                _, found, after = self._rest.partition(f"{self._marker}\n".encode())
-                if found:
-                    self._started, self._rest = True, after
-            if self._started and b"\n" in self._rest:
-                line, _, self._rest = self._rest.partition(b"\n")
+                self._skip_to_marker()
+            if self._started and (at := self._rest.find(b"\n")) >= 0:
+                line = bytes(self._rest[:at])
+                del self._rest[: at + 1]
                 return line
-            self._channel.settimeout(max(0.01, end - time.monotonic()))
+            if len(self._rest) > MOST_LINE:
+                raise fault("flood", self._where, f"more than {amount(MOST_LINE)} in one line to `{self._shown}`")
+            if (left := end - time.monotonic()) <= 0:
+                raise self._slow(wait_s)
+            self._channel.settimeout(left)
             try:
                 piece = self._channel.recv(_PIECE)
             except TimeoutError:
-                raise fault("slow", self._where, f"`{self._shown}` said nothing for {wait_s:g} s") from None
+                raise self._slow(wait_s) from None
             except (SSHException, OSError, EOFError) as failed:
                 raise fault("lost", self._where, f" while `{self._shown}` ran ({failed})") from failed
             if not piece:
@@ -61,16 +67,27 @@ class LineStream:
 
     def close(self) -> None:
         """End it. Calling it again does nothing."""
-        with suppress(SSHException, OSError, EOFError):
-            self._channel.close()
+        session_run.end(self._transport, self._channel)
+
+    def _skip_to_marker(self) -> None:
+        marker = f"{self._marker}\n".encode()
+        if (at := self._rest.find(marker)) >= 0:
+            self._started = True
+            del self._rest[: at + len(marker)]
+
+    def _slow(self, wait_s: float) -> SshFault:
+        return fault("slow", self._where, f"`{self._shown}` said nothing for {wait_s:g} s")
 
     def _over(self) -> DeployError:
         """Why the command is over, in its own last words."""
-        said = b""
+        said = bytearray()
+        end = time.monotonic() + 1.0
         with suppress(SSHException, OSError, EOFError, TimeoutError):
-            self._channel.settimeout(1.0)
-            while piece := self._channel.recv_stderr(_PIECE):
+            while len(said) < MOST_LAST_WORDS and (left := end - time.monotonic()) > 0:
+                self._channel.settimeout(left)
+                if not (piece := self._channel.recv_stderr(_PIECE)):
+                    break
                 said += piece
-        _, _, said = said.rpartition(f"{self._marker}\n".encode())
+        _, _, words = bytes(said).rpartition(f"{self._marker}\n".encode())
         code = self._channel.recv_exit_status() if self._channel.exit_status_ready() else -1
-        return DeployError(f"`{self._shown}` ended with code {code}: {commands.last_words(said)}")
+        return DeployError(f"`{self._shown}` ended with code {code}: {commands.last_words(words)}")

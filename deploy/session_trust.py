@@ -11,16 +11,14 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from fabric import Connection
-from paramiko import PKey, SSHClient
-from paramiko.client import MissingHostKeyPolicy
+from paramiko import PKey
 
-from deploy import known_hosts, session_settings
+from deploy import known_hosts, session_known, session_settings
 from deploy.errors import DeployError
 from deploy.inventory import Host
-from deploy.known_hosts import Known
 from deploy.results import Results
-from deploy.session_open import Opener, abandon, attempt
+from deploy.session_open import Link, Opener, attempt
+from deploy.session_way import Way
 from deploy.ssh_faults import fault
 
 # A server shows one key a connection: we ask once for each type.
@@ -45,7 +43,7 @@ class HostKey(NamedTuple):
 
 def scan_keys(host: Host) -> list[HostKey]:
     """The keys a host shows, without logging in there; its jump hosts must be known. Raises SshFault."""
-    return _scan(host, session_settings.load().connection(host))
+    return _scan(host, session_settings.load().way(host))
 
 
 def add_keys(host: Host, keys: Iterable[HostKey]) -> Path:
@@ -54,9 +52,14 @@ def add_keys(host: Host, keys: Iterable[HostKey]) -> Path:
     Whoever reads meanwhile finds whole lines: one write appends them all. HashKnownHosts is honoured.
     Raises DeployError when the file cannot be written.
     """
-    connection = session_settings.load().connection(host)
-    path = session_settings.known_files(connection)[0]
-    hashed = str(connection.ssh_config.get("hashknownhosts", "no")).lower() == "yes"
+    return _add(session_settings.load().way(host), keys)
+
+
+def _add(way: Way, keys: Iterable[HostKey]) -> Path:
+    files, hashed = way.trust.user_files, way.trust.hashed
+    if not files:
+        raise DeployError(f"{way.name}: its SSH settings name no file for known hosts", "set UserKnownHostsFile for it")
+    path = Path(files[0])
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
@@ -77,38 +80,38 @@ def trust(hosts: Sequence[Host], ask: Callable[[str], bool], say: Callable[[str]
 
     ask: gets a question, returns whether it was answered with yes. Returns in words what was done for each host.
     """
-    settings = session_settings.load()
+    ways = session_settings.load().ways(hosts)
     outcomes: dict[str, str | DeployError] = {}
     for host in hosts:
         try:
-            outcomes[host.name] = _trust_one(host, settings.connection(host), ask, say)
+            outcomes[host.name] = _trust_one(host, ways[host.name], ask, say)
         except DeployError as failed:
             outcomes[host.name] = failed
     return Results(outcomes)
 
 
-def _trust_one(host: Host, connection: Connection, ask: Callable[[str], bool], say: Callable[[str], None]) -> str:
-    keys = _scan(host, connection)
-    known = session_settings.known_keys(connection)
-    where = session_settings.where(host, connection, jump=False)
+def _trust_one(host: Host, way: Way, ask: Callable[[str], bool], say: Callable[[str], None]) -> str:
+    keys = _scan(host, way)
+    known = [entry for entry in session_known.known(way.trust) if not entry.authority]
+    where = way.where(host, jump=False)
     if any(entry.revoked and entry.key == key.key for entry in known for key in keys):
         raise fault("revoked-key", where, ", ".join(key.shown for key in keys))
-    of_type = {entry.type: entry for entry in known if not entry.revoked}
-    for key in keys:
-        entry = of_type.get(key.type)
-        if entry and all(other.key != key.key for other in known):
-            shown = f"it shows {known_hosts.fingerprint(key.key)}, known is {known_hosts.fingerprint(entry.key)}"
-            raise fault("changed-key", where, f"{shown} at {entry.place}")
-    if {key.key for key in keys} <= {entry.key for entry in known}:
+    good = [entry for entry in known if not entry.revoked]
+    shown = {key.key for key in keys}
+    # Another key of a type we know is a change; so are keys of new types alone, without one that we know.
+    others = [entry for entry in good if entry.key not in shown and entry.type in {key.type for key in keys}]
+    if good and (others or not any(entry.key in shown for entry in good)):
+        seen = ", ".join(f"{known_hosts.fingerprint(key.key)} ({key.type})" for key in keys)
+        told = ", ".join(f"{known_hosts.fingerprint(entry.key)} at {entry.place}" for entry in others or good)
+        raise fault("changed-key", where, f"it shows {seen}, known is {told}")
+    if shown <= {entry.key for entry in good}:
         return "known already"
     for key in keys:
         say(key.shown)
-    question = (
-        f"{host.name}: are these the keys of {connection.host}? On its console: ssh-keygen -lf /etc/ssh/ssh_host_*.pub"
-    )
+    question = f"{host.name}: are these the keys of {way.host}? On its console: ssh-keygen -lf /etc/ssh/ssh_host_*.pub"
     if not ask(question):
         return "not trusted"
-    return f"trusted: {len(keys)} keys in {add_keys(host, keys)}"
+    return f"trusted: {len(keys)} keys in {_add(way, keys)}"
 
 
 class _Shown(Exception):
@@ -116,26 +119,24 @@ class _Shown(Exception):
         self.key = key
 
 
-class _Leave(MissingHostKeyPolicy):  # type: ignore[misc]
-    def missing_host_key(self, client: SSHClient, hostname: str, key: PKey) -> None:
-        """Go no further: no user and no key of ours is named to a server that is not known."""
-        raise _Shown(key)
+def _leave(key: PKey, peer: str | None) -> None:
+    """Go no further: no user and no key of ours is named to a server that is not known."""
+    raise _Shown(key)
 
 
-def _scan(host: Host, connection: Connection) -> list[HostKey]:
-    opener, found = Opener(), dict[bytes, HostKey]()
-    name = session_settings.known_name(connection)
-    where = session_settings.where(host, connection, jump=False)
+def _scan(host: Host, way: Way) -> list[HostKey]:
+    opener, found, where = Opener(), dict[bytes, HostKey](), way.where(host, jump=False)
+    link = Link(way)
     try:
-        opener.reach(host, connection)
+        opener.reach(host, link)
         for key_type in _TYPES:
             try:
-                attempt(where, connection, _Leave(), [Known(key_type, b"", "", False)])
+                attempt(where, link, _leave, [key_type])
             except _Shown as seen:
                 data = seen.key.asbytes()
-                found.setdefault(data, HostKey(name, seen.key.get_name(), _bits(seen.key), data))
+                found.setdefault(data, HostKey(way.trust.name, seen.key.get_name(), _bits(seen.key), data))
     finally:
-        abandon(connection)
+        link.abandon()
         opener.close()
     return list(found.values())
 

@@ -23,9 +23,11 @@ Kind = Literal[
     "unknown-key",
     "changed-key",
     "revoked-key",
+    "weak-key",
     "no-shell",
     "no-sh",
     "slow",
+    "flood",
     "lost",
     "protocol",
 ]
@@ -101,6 +103,10 @@ _WORDS: dict[Kind, tuple[str, str]] = {
         "`ssh-keygen -R '{known_as}'`, then `fab trust --hosts {target}`",
     ),
     "revoked-key": ("{at} shows a host key that is marked revoked: {detail}", "do not log in; ask who runs {address}"),
+    "weak-key": (
+        "{at} shows a host key that is too short: {detail}",
+        "make a longer one there (`ssh-keygen -A` makes an ed25519 key), or lower RequiredRSASize in ~/.ssh/config",
+    ),
     "no-shell": (
         "{user} has no shell on {at} that runs commands{detail}",
         "give it one there: `chsh -s /bin/sh {user}`; or use another user: --hosts USER@{address}",
@@ -109,6 +115,10 @@ _WORDS: dict[Kind, tuple[str, str]] = {
     "slow": (
         "{detail}",
         "it may still be running there; `ssh {target} uptime` shows whether the machine is busy",
+    ),
+    "flood": (
+        "it said {detail}; nothing more is read of it",
+        "log in and see what answers there: `ssh {target}`",
     ),
     "lost": (
         "the connection to {at} was lost{detail}",

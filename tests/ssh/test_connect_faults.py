@@ -254,8 +254,11 @@ def test_one_machine_under_two_names_is_refused_by_both(client, server):
         pass
 
 
+@pytest.mark.parametrize("there", [True, False], ids=["ssh", "no-ssh"])
 @pytest.mark.parametrize("text", [None, "Match never\n  User x\n", "nonsense\n"])
-def test_settings_that_make_no_sense_are_refused_by_file(client, monkeypatch, text):
+def test_settings_that_make_no_sense_are_refused_by_file(client, monkeypatch, text, there):
+    if not there:
+        monkeypatch.setattr("deploy.session_settings.shutil.which", lambda _: None)
     if text is None:
         client.config.unlink()
     else:

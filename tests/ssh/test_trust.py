@@ -8,6 +8,11 @@ from deploy import session
 from deploy.inventory import Host
 from tests.agents import free_port
 
+ECDSA = (
+    "ecdsa-sha2-nistp256 AAAAE2VjZHNhLXNoYTItbmlzdHAyNTYAAAAIbmlzdHAyNTYAAABBBEmKSENjQEezOmxkZMy7opKgwFB9nkt5YRrYMjNuG5"
+    "N87uRgg6CLrbo5wAdT/y6v0mKV0U2w0WZ2YB/++Tpockg="
+)
+
 
 @pytest.fixture
 def unknown(server, client):
@@ -76,6 +81,33 @@ def test_a_changed_key_is_refused_and_not_asked_about(client, server, asked):
     done = session.trust([changed.host], lambda _: pytest.fail("asked about a changed key"), asked.append)
     assert done.faults["a"].kind == "changed-key"
     assert client.known_hosts.read_text() == before
+
+
+@pytest.mark.holds("changed-keys")
+def test_a_key_of_another_type_than_the_known_one_is_a_change_too(client, server, asked):
+    there = server()
+    stranger = client.known_hosts.read_text().splitlines()
+    # Known by an ECDSA key alone; who shows keys of other types is not that server.
+    client.known_hosts.write_text(f"{stranger[0].split()[0]} {ECDSA}\n")
+    done = session.trust([there.host], lambda _: pytest.fail("asked about a changed key"), asked.append)
+    assert done.faults["a"].kind == "changed-key"
+    with session.open_all([there.host]) as results:
+        assert results.faults["a"].kind == "changed-key"
+        assert "ecdsa" not in results.faults["a"].message.partition("known is")[0]
+
+
+def test_a_key_of_a_new_type_beside_the_known_one_is_asked_about(client, server, asked):
+    there = server()
+    client.known_hosts.write_text(client.known_hosts.read_text().splitlines(keepends=True)[0])
+    assert session.trust([there.host], lambda _: True, asked.append).all()["a"].startswith("trusted")
+
+
+def test_settings_that_name_no_file_for_known_hosts_get_nothing_written(client, server, asked):
+    there = server()
+    client.settings("UserKnownHostsFile none", f"GlobalKnownHostsFile {client.folder}/all")
+    done = session.trust([there.host], lambda _: True, asked.append)
+    assert "name no file for known hosts" in done.faults["a"].message
+    assert not (client.folder / "all").exists()
 
 
 def test_a_host_that_cannot_be_reached_does_not_keep_others_from_being_trusted(unknown, asked):
