@@ -26,6 +26,7 @@ from types import ModuleType
 from typing import Any
 
 from trainer.orphans import die_with_parent
+from trainer.site import sitecustomize
 
 _POLL_SECONDS = 0.02
 _MOST_BYTES = 1 << 20
@@ -68,7 +69,8 @@ class Server:
     def launch(self, command: Sequence[str], environment: Mapping[str, str]) -> Rank | None:
         """Start `python -u WORDS` with `environment`; None where only a new process would be the same."""
         python, words = list(command[:2]), list(command[2:])
-        plain = words[:1] == ["-m"] or words[0].endswith(".py")  # what has another name may be an archive
+        # What has another name may be an archive; behind torchrun's --no-python it is no Python at all.
+        plain = bool(words) and (words[0] == "-m" or words[0].endswith(".py"))
         if python != [sys.executable, "-u"] or not plain or self._came_too_late(environment):
             return None
         said = self._ask(do="fork", words=words, environment=dict(environment), folder=str(Path.cwd()))
@@ -94,10 +96,10 @@ class Server:
         return None
 
 
-def start(modules: Sequence[str]) -> Server | None:
+def start(modules: Sequence[str], held: socket.socket | None = None) -> Server | None:
     """Fork the server, which imports `modules` and then waits to be asked; None where there can be none.
 
-    Returns in the caller's process alone: a rank ends in here, as a script does.
+    `held` stays with the caller alone. Returns in the caller's process alone: a rank ends in here, as a script does.
     """
     if sys.platform != "linux":  # elsewhere the system's own libraries do not survive a fork
         return None
@@ -108,6 +110,8 @@ def start(modules: Sequence[str]) -> Server | None:
         there.close()
         return Server(here)
     here.close()
+    if held:
+        held.close()
     die_with_parent(signal.SIGKILL, torchrun)
     for number in _SIGNALS:  # for torchrun, and for the ranks
         signal.signal(number, signal.SIG_IGN)
@@ -169,6 +173,8 @@ def _settle(question: Mapping[str, Any], server: int) -> None:
     os.environ.clear()
     os.environ.update(question["environment"])
     os.chdir(question["folder"])
+    if "MUSTER_OUTCOME" in os.environ and str(Path(sitecustomize.__file__).parent) in sys.path:
+        sitecustomize.watch()  # this process has started already
     # Of what draws without being told a seed, each process has its own; a GPU's generator has a fixed one.
     random.seed()
     if numpy := sys.modules.get("numpy"):

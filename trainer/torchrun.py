@@ -9,29 +9,59 @@ forked from a process that has torch, forkserver.py); where torch has other name
 from __future__ import annotations
 
 import importlib
+import os
+import re
+import socket
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from torch.distributed import run
-from torch.distributed.elastic.rendezvous import dynamic_rendezvous
+from torch.distributed.elastic.multiprocessing import api
+from torch.distributed.elastic.rendezvous import RendezvousStateError, dynamic_rendezvous
 
-from trainer import forkserver
+from trainer import ends, forkserver, meeting, rendezvous
+from trainer.errors import TrainError
+from trainer.verdict import failed, publish
 
 PAUSE_SECONDS = 0.2
 # What each rank of the trainer imports; DistributedDataParallel asks for the second when it is made.
 _TRAINER = ("trainer.run", "torch._dynamo")
+_STRANGER = "nothing of it was run; who reaches a run's ports can end it: keep them inside a private network"
 _HANDLER = "torch.distributed.elastic.multiprocessing.subprocess_handler"
 
 
 def main() -> None:
     """As torchrun's own, with its arguments from the command line."""
-    if server := forkserver.start(_TRAINER if sys.argv[1:3] == ["-m", "trainer"] else ()):
+    held = meeting.claim(os.environ)
+    if server := forkserver.start(_TRAINER if sys.argv[1:3] == ["-m", "trainer"] else (), held):
         with suppress(ImportError):  # an older torch may have it elsewhere
             _fork_ranks(importlib.import_module(_HANDLER).SubprocessHandler, server)
     _look_more_often(dynamic_rendezvous)
-    run.main()
+    ends.write_down(getattr(api, "SubprocessContext", None))
+    try:
+        if os.environ.get(rendezvous.TORCHS_OWN) == "1":
+            if held:
+                held.close()
+        else:
+            rendezvous.install(held)
+        run.main()
+    except (TrainError, RendezvousStateError) as fault:
+        sys.exit(_told(fault))
+
+
+def _told(fault: Exception) -> int:
+    """Leave a verdict where the agent and the control side look for one; returns its exit code."""
+    known = fault if isinstance(fault, TrainError) else TrainError(str(fault), _STRANGER)
+    node, folder = os.environ.get("MUSTER_NODE") or socket.gethostname(), os.environ.get("MUSTER_RUN_DIR")
+    place = re.fullmatch(r"node-(\d+)", os.environ.get("PET_LOCAL_ADDR", ""))  # the agent's label (agent.py)
+    ranks = os.environ.get("PET_NPROC_PER_NODE", "1")
+    rank = int(place[1]) * int(ranks if ranks.isdigit() else 1) if place else 0
+    publish(failed(rank, node, 0, known), Path(folder) if folder else None, f"{node}-agent")
+    print(known.report(), file=sys.stderr)
+    return known.code
 
 
 def _fork_ranks(handler: Any, server: forkserver.Server) -> None:

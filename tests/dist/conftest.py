@@ -21,7 +21,7 @@ SECONDS = 120
 def environment(**more):
     """What a rank's machine gives it, without anything of an outer run."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PET_", "MUSTER_"))}
-    return {**kept, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", **more}
+    return {**kept, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "=lo", **more}
 
 
 class Torchrun:

@@ -85,6 +85,12 @@ def test_a_users_own_module_named_trainer_is_the_one_that_is_imported(tmp_path):
     assert Started(OURS, ["train.py"], tmp_path).ended()[0] == "mine\n"
 
 
+def test_a_command_that_is_no_python_runs_as_under_torchruns_own(tmp_path):
+    (tmp_path / "run.sh").write_text("echo rank $RANK of $WORLD_SIZE")
+    out, err, code = Started(OURS, ["--no-python", "bash", "run.sh"], tmp_path).ended()
+    assert (out, code) == ("rank 0 of 1\n", 0), err
+
+
 @pytest.mark.parametrize(
     "ends", ["def f():\n    1 / 0\nf()", "raise SystemExit(7)", "import os; os.kill(os.getpid(), 9)"]
 )

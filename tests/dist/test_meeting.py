@@ -1,0 +1,106 @@
+"""The ranks' store is held by torchrun, on the meeting address alone, and is another one for each generation."""
+
+import json
+import subprocess
+import sys
+
+import psutil
+import pytest
+
+from tests.agents import free_port
+from tests.dist.conftest import HOME, environment
+from tests.waiting import until
+
+# Trains once, loses its last rank if it is to be lost, trains again, and stays until it has been looked at.
+TRAIN = """
+import glob, json, os, time, torch, torch.distributed as dist
+dist.init_process_group()
+rank, world, port = dist.get_rank(), dist.get_world_size(), os.environ["MASTER_PORT"]
+dist.all_reduce(summed := torch.tensor([rank + 1.0]))
+with open(f".{port}-{rank}", "w") as file:
+    json.dump({"sum": float(summed), "address": os.environ["MASTER_ADDR"]}, file)
+os.rename(f".{port}-{rank}", f"seen-{port}-{rank}.json")
+while not os.path.exists("enough"):
+    if rank == world - 1 and len(glob.glob(f"seen-{port}-*")) == world and os.path.exists("lose"):
+        os.remove("lose")
+        os._exit(1)
+    time.sleep(0.05)
+"""
+
+
+class Agents:
+    """Nodes that run TRAIN in `folder`, each with an agent of its own."""
+
+    def __init__(self, folder, count, ranks, **variables):
+        self.folder, self.world = folder, count * ranks
+        (folder / "train.py").write_text(TRAIN)
+        shared = environment(PYTHONPATH=str(HOME), PET_NPROC_PER_NODE=str(ranks), PET_NNODES=str(count), **variables)
+        del shared["GLOO_SOCKET_IFNAME"], shared["NCCL_SOCKET_IFNAME"]  # nobody said: as in a plain `docker run`
+        command = [sys.executable, "-P", "-m", "trainer.agent", "--script", "train.py"]
+        self.agents = [
+            subprocess.Popen(command, cwd=folder, env=shared | self.place(place), stderr=subprocess.STDOUT, stdout=log)
+            for place in range(count)
+            for log in [(folder / f"node-{place}.log").open("w")]
+        ]
+
+    @staticmethod
+    def place(place):
+        """What is a node's own."""
+        conf = f"is_host={int(place == 0)},last_call_timeout=1,join_timeout=60"
+        return {"PET_NODE_RANK": str(place), "PET_RDZV_CONF": conf, "MUSTER_NODE": f"node-{place}"}
+
+    def seen(self, generations=1):
+        """What each rank of each generation saw, by the port of its store, once the last has trained."""
+
+        def found():
+            files = sorted(self.folder.glob("seen-*.json"))
+            ports = {file.name.split("-")[1] for file in files}
+            by_port = {port: [json.loads(f.read_text()) for f in files if port in f.name] for port in ports}
+            whole = [len(ranks) == self.world for ranks in by_port.values()]
+            return by_port if len(whole) == generations and all(whole) else None
+
+        return until(found, f"{generations} generations")
+
+    def addresses(self):
+        """Where their processes listen."""
+        pids = {one.pid for agent in self.agents for one in psutil.Process(agent.pid).children(recursive=True)}
+        found = psutil.net_connections("tcp")
+        return {one.laddr.ip for one in found if one.status == "LISTEN" and one.pid in pids}
+
+    def ended(self):
+        """Their exit codes."""
+        (self.folder / "enough").touch()
+        return [agent.wait(60) for agent in self.agents]
+
+
+@pytest.fixture()
+def agents(tmp_path):
+    """Makes Agents; nothing of them is left when the test ends."""
+    made = []
+
+    def make(*words, **variables):
+        made.append(Agents(tmp_path, *words, **variables))
+        return made[0]
+
+    yield make
+    for agent in [agent for one in made for agent in one.agents]:
+        agent.kill()
+        agent.wait()
+
+
+def test_ranks_meet_again_after_a_restart_in_a_store_that_is_new(agents, tmp_path):
+    variables = {"PET_RDZV_BACKEND": "c10d", "PET_RDZV_ID": "x", "PET_RDZV_ENDPOINT": f"[::1]:{free_port()}"}
+    (tmp_path / "lose").touch()
+    run = agents(2, 2, PET_MAX_RESTARTS="1", **variables)
+    first, second = run.seen(2).values()
+    assert first == second == [{"sum": 10.0, "address": "::1"}] * 4
+    assert run.addresses() == {"::1", "127.0.0.1"}, "gloo takes its interface's first address"
+    assert run.ended() == [0, 0]
+
+
+@pytest.mark.parametrize("variables", [{}, {"PET_MASTER_PORT": str(free_port())}])
+def test_one_node_that_was_told_no_place_to_meet_listens_on_loopback(agents, variables):
+    run = agents(1, 2, PET_MAX_RESTARTS="0", **variables)
+    assert list(run.seen().values()) == [[{"sum": 3.0, "address": "127.0.0.1"}] * 2]
+    assert run.addresses() == {"127.0.0.1"}
+    assert run.ended() == [0]

@@ -1,0 +1,1 @@
+"""Put on PYTHONPATH by the agent, for its sitecustomize.py."""
