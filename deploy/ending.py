@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from deploy.blame import NAMES_TOLD
 from deploy.errors import DONE, FAILED, STOPPED, USAGE
+from deploy.events import Event
 from deploy.facts import NodeState, ended_how
-from deploy.progress import Event, State
+from deploy.progress import State
 
 START_SPREAD_S = 25.0  # between the first node that is up and the last
 FIRST_NODE_S = 60.0  # from the start to the first node: Python and a cold disk
@@ -20,7 +22,8 @@ EXIT_SETTLES_S = 2.0
 SILENCE_BEFORE_STEPS_S = 600.0
 SILENCE_AT_LEAST_S = 120.0
 SILENCE_FACTOR = 20.0
-NAMES_TOLD = 4
+# Ranks seldom end at one moment: one writes the last checkpoint while the others are done.
+LEFT_AFTER_S = 10.0
 # The trainer gives up by itself after five; this holds for one that cannot even say so.
 MOST_BARREN_RESTARTS = 8
 
@@ -62,8 +65,8 @@ def all_ended(state: State) -> bool:
 
 
 def from_verdicts(verdicts: list[Event]) -> Result:
-    """The verdict that stands: the gravest, the first among equals."""
-    first = min(verdicts, key=lambda verdict: _WEIGHT.get(verdict.get("verdict", ""), 1))
+    """The verdict that stands: the gravest; among equals the one whose rank failed first."""
+    first = min(verdicts, key=lambda one: (_WEIGHT.get(one.get("verdict", ""), 1), one.get("since") or one.get("t", 0)))
     same = {str(one.get("node")) for one in verdicts if one.get("verdict") == first["verdict"] == "failed"}
     return Result(
         verdict=first["verdict"],
@@ -74,6 +77,25 @@ def from_verdicts(verdicts: list[Event]) -> Result:
         step=int(first.get("step") or 0),
         from_ranks=True,
     )
+
+
+def final(state: State) -> Result:
+    """What stands once all nodes have ended and the ranks gave a verdict.
+
+    A node whose rank left with 0 says "done" for itself. The run is done only where no other rank or node failed.
+    """
+    result = from_verdicts(state.verdicts)
+    if result.verdict != "done":
+        return result
+    if found := state.blame():
+        where = f"logs/{found.node}.log has its last words" if found.node else "logs/ has what each node said last"
+        return Result("failed", found.message, where, found.node, found.rank, state.step)
+    for node in state.nodes.values():
+        if node.state == "exited" and node.code not in (None, DONE):
+            return _failed(
+                state, node.node, f"{state.name(node.node)} {ended_how(node.code)}", f"see logs/{node.node}.log"
+            )
+    return result
 
 
 def stopped(state: State) -> Result:
@@ -119,24 +141,43 @@ def _node_gone(state: State, now: float) -> Result | None:
     if not gone:
         return None
     # A lost one, or one killed by a signal, before those that merely missed it.
-    name = min(gone, key=lambda entry: (*_blame(state.nodes[entry[1]]), entry))[1]
+    name = min(gone, key=lambda entry: (*_rank_of_end(state.nodes[entry[1]]), entry))[1]
     node = state.nodes[name]
     code = node.code if node.code is not None else FAILED
     at = f" at step {state.step}" if state.step else ""
     if code == USAGE:
         return Result("refused", f"{name} refused to start", f"logs/{name}.log says why", name)
-    if code == STOPPED:
-        return Result("stopped", f"{state.name(name)} was asked to stop{at}", "", name, None, state.step)
     if node.state == "lost":
         why = f"{state.name(name)} is out of sight{at}, and the run cannot go on without it"
         return _failed(state, name, why, f"is its host up? logs/{name}.log has its last words")
+    if not _killed(node) and (found := state.blame()):
+        where = f"logs/{found.node}.log has its last words" if found.node else "logs/ has what each node said last"
+        return Result("failed", found.message, where, found.node, found.rank, state.step)
+    if code == STOPPED:
+        return Result("stopped", f"{state.name(name)} was asked to stop{at}", "", name, None, state.step)
     again = f" ({node.restarts} restarts did not help)" if node.restarts else ""
     how = "ended without a verdict" if code == DONE else ended_how(code)
     return _failed(state, name, f"{state.name(name)} {how}{at}{again}", f"logs/{name}.log has its last words")
 
 
-def _blame(node: NodeState) -> tuple[bool, bool]:
-    return node.state != "lost", (node.code or 0) >= 0
+def _rank_of_end(node: NodeState) -> tuple[bool, bool]:
+    return node.state != "lost", not _killed(node)
+
+
+def _killed(node: NodeState) -> bool:
+    """Whether the node itself was killed: engines tell a signal as 128 + its number."""
+    return node.code is not None and (node.code < 0 or node.code > 128)
+
+
+def left_early(state: State, now: float) -> list[int]:
+    """Ranks that ended with 0 a while ago while others go on, and of which nobody has told."""
+    if state.verdicts or state.exited_at or len(state.ends) == len(state.began):
+        return []
+    return [
+        end.rank
+        for end in state.ends.values()
+        if end.code == 0 and now - end.t >= LEFT_AFTER_S and end.rank not in state.left
+    ]
 
 
 def _node_missing(state: State, started_at: float, now: float) -> Result | None:
@@ -156,9 +197,10 @@ def _node_missing(state: State, started_at: float, now: float) -> Result | None:
 def _no_headway(state: State) -> Result | None:
     if state.barren_restarts < MOST_BARREN_RESTARTS:
         return None
-    last = f"; last: {state.story[-1].text}" if state.story else ""
+    found, last = state.blame(), f"; last: {state.story[-1].text}" if state.story else ""
     message = f"{state.barren_restarts} restarts in a row without a step between them{last}"
-    return _failed(state, state.names[0], message, "logs/ has what each node and rank said")
+    node, rank = (found.node, found.rank) if found else ("", None)
+    return Result("failed", message, "logs/ has what each node and rank said", node, rank, state.step)
 
 
 def _too_silent(state: State, now: float) -> Result | None:
@@ -168,7 +210,11 @@ def _too_silent(state: State, now: float) -> Result | None:
     limit = max(SILENCE_AT_LEAST_S, SILENCE_FACTOR * state.longest_silence) if stepping else SILENCE_BEFORE_STEPS_S
     if now - state.last_sign < limit:
         return None
-    slowest = min(state.ranks.values(), key=lambda view: (view.step, view.rank), default=None)
-    node = slowest.node if slowest else state.names[0]
-    message = f"no sign of life from any rank for {now - state.last_sign:.0f} s; {state.name(node)} is furthest behind"
-    return _failed(state, node, message, "logs/ has what each rank said last")
+    message = f"no sign of life from any rank for {now - state.last_sign:.0f} s"
+    behind = [view for view in state.ranks.values() if view.step == state.step]
+    if len(behind) == 1 < len(state.ranks):
+        (view,) = behind
+        text = f"{message}; {view.node} (rank {view.rank}) is furthest behind"
+        return Result("failed", text, "logs/ has what each rank said last", view.node, view.rank, state.step)
+    text = f"{message}; could not tell which stopped: {len(behind)} are at step {state.step}" if behind else message
+    return Result("failed", text, "logs/ has what each rank said last", step=state.step)

@@ -2,19 +2,18 @@
 
 Events are the ranks' own (docs/contract.md) and those that watch.py makes of what else it sees:
 `node_up` (nodes/<node>.json), `node` (the ground's NodeState), `metrics` (metrics.jsonl), `verdict` (outcome/*.json),
-`died` (torchrun's words about a rank, from a node's console).
+`left` (a rank ended with 0 while others go on), `unread` (lines that could not be read). All have been checked by
+events.py. A node's agent tells of each rank that it `began` and `ended`.
 """
 
 from __future__ import annotations
 
-import signal
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Any
 
+from deploy.blame import Blame, End, blame
+from deploy.events import Event
 from deploy.facts import NodeState, ended_how
-
-Event = dict[str, Any]
 
 
 @dataclass
@@ -45,7 +44,8 @@ class Happening:
 class State:
     """A run as far as its events tell. `names` are the planned nodes by place; times `t` are unix seconds.
 
-    A `script` of the user's tells nothing of steps and checkpoints.
+    A `script` of the user's tells nothing of steps and checkpoints. `began` and `ends` are of the present attempt: the
+    node of each rank, and how ranks ended; `left` are those of which was told that they left the others.
     """
 
     names: tuple[str, ...]
@@ -61,7 +61,9 @@ class State:
     checkpoint: Event = field(default_factory=dict)
     evaluated: Event = field(default_factory=dict)
     verdicts: list[Event] = field(default_factory=list)
-    deaths: list[tuple[int, int | None]] = field(default_factory=list)
+    began: dict[int, str] = field(default_factory=dict)
+    ends: dict[int, End] = field(default_factory=dict)
+    left: set[int] = field(default_factory=set)
     explained: bool = False
     restarts: int = 0
     barren_restarts: int = 0
@@ -69,6 +71,7 @@ class State:
     longest_silence: float = 0.0
     story: list[Happening] = field(default_factory=list)
     script: bool = False
+    unread: int = 0
 
     def apply(self, event: Event) -> None:
         """Take one event in. Kinds it does not know change nothing: an older control side meets a newer trainer."""
@@ -98,6 +101,10 @@ class State:
         """The (first) rank on a node, once it has spoken."""
         return next((view for _, view in sorted(self.ranks.items()) if view.node == node), None)
 
+    def blame(self) -> Blame | None:
+        """Who is to blame for the ends of the present attempt, by what the nodes' agents told of them."""
+        return blame(self.began, list(self.ends.values()))
+
     def name(self, node: str) -> str:
         """A node with its rank, as messages name it: `worker-2 (rank 2)`."""
         view = self.rank_of(node)
@@ -121,10 +128,13 @@ class State:
         before = self.nodes.get(now.node, NodeState(now.node, "waiting"))
         self.nodes[now.node] = now
         self.exited_at.pop(now.node, None)
-        if now.restarts > before.restarts:
-            how = f" {ended_how(now.code)}" if now.code is not None else " ended"
-            self._tell(event, f"{self.name(now.node)}{how}{self._at_step()}: starting it again", grave=True)
-            self.explained = True
+        if now.restarts > before.restarts and not self.verdicts:  # once the end is known, nobody waits for it
+            if now.code is None:  # a node that lost the others ends as well: nobody is blamed before more is known
+                self._tell(event, f"{now.node} is started again{self._at_step()}")
+            else:
+                how = ended_how(now.code)
+                self._tell(event, f"{self.name(now.node)} {how}{self._at_step()}: starting it again", grave=True)
+                self.explained = True
             self._sign(event)
         if now.state in ("exited", "lost"):
             self.exited_at[now.node] = float(event["t"])
@@ -140,7 +150,7 @@ class State:
             self.restarts += 1
             self.barren_restarts += 1
             self.pace.clear()
-            self._tell(event, f"all ranks start again (restart {self.restarts}){self._blame()}")
+            self._tell(event, f"all ranks start again (restart {self.restarts}){self._why_again()}")
         self._sign(event)
 
     def _on_plan(self, event: Event) -> None:
@@ -195,23 +205,45 @@ class State:
             self._tell(event, f"stopping at step {event.get('step')}: {event.get('message', '')}")
         self._sign(event)
 
-    def _on_died(self, event: Event) -> None:
-        rank = next((view.rank for view in self.ranks.values() if view.pid == event["pid"]), None)
-        who = event["node"] if rank is None else f"{event['node']} (rank {rank})"
-        self.deaths.append((int(event["code"]), rank))
-        # Exit code 1 is mostly a victim's (its peer went away), SIGTERM is torchrun tidying up around a loss;
-        # any other signal is what somebody did to this rank.
-        if event["code"] < 0 and event["code"] != -signal.SIGTERM:
-            self.explained = True
-            self._tell(event, f"{who} {ended_how(event['code'])}{self._at_step()}", grave=True)
+    def _on_began(self, event: Event) -> None:
+        rank = event["rank"]
+        self.began[rank] = event["node"]
+        self.left.discard(rank)
+        if self.script:  # our own ranks tell themselves when all have begun again
+            self.ends.pop(rank, None)
 
-    def _blame(self) -> str:
-        """Where to read why all ranks start again, unless a lost rank or node, told already, explains it."""
-        deaths, explained = self.deaths, self.explained
-        self.deaths, self.explained = [], False
-        if explained or not deaths or deaths[0][1] is None:
+    def _on_ended(self, event: Event) -> None:
+        rank, node, code = event["rank"], event["node"], event["code"]
+        if self.began.get(rank) != node:  # of a start before this one: its last lines came home late
+            return
+        how = event.get("how") or ended_how(code)
+        end = End(rank, node, code, event["t"], how, event.get("victim", False), event.get("error", ""))
+        self.ends[rank] = end
+        # Exit codes are told where all start again, or by a verdict.
+        if code < 0 and not end.victim:
+            self.explained = True
+            self._tell(event, f"{node} (rank {rank}) {how}{self._at_step()}", grave=True)
+
+    def _on_left(self, event: Event) -> None:
+        rank = event["rank"]
+        self.left.add(rank)
+        self._tell(event, f"{self.ends[rank].node} (rank {rank}) left with code 0; the others go on", grave=True)
+
+    def _why_again(self) -> str:
+        """Why all ranks start again, unless a lost rank or node, told already, explains it."""
+        found, explained = self.blame(), self.explained
+        self.ends, self.explained = {}, False
+        if explained or found is None:
             return ""
-        return f": rank {deaths[0][1]} ended with code {deaths[0][0]}, logs/rank-{deaths[0][1]}.log says why"
+        where = f"; logs/rank-{found.rank}.log has its last words" if found.rank is not None else ""
+        return f": {found.message}{where}"
+
+    def _on_unread(self, event: Event) -> None:
+        before, self.unread = self.unread, self.unread + event["count"]
+        # Told at the first, and each time that there are ten times as many.
+        if len(str(self.unread)) > len(str(before)) or not before:
+            many = f"{self.unread:,} lines so far" if self.unread > 1 else "a line"
+            self._tell(event, f"{event['where']}: passed over what could not be read: {many}")
 
     def _on_verdict(self, event: Event) -> None:
         self.verdicts.append(event)

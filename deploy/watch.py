@@ -5,26 +5,27 @@ The order matters: nodes first, files after. A node that has ended wrote its ver
 
 from __future__ import annotations
 
-import json
-import re
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Protocol
 
-from deploy.ending import Result, all_ended, from_verdicts, judge, killed, stopped
+from deploy import events as told
+from deploy.ending import Result, all_ended, final, judge, killed, left_early, stopped
+from deploy.errors import BadAnswer
+from deploy.events import Event
 from deploy.facts import NodeState
-from deploy.progress import Event, State
+from deploy.fields import document
+from deploy.progress import State
 
 POLL_S = 0.1
+# So much of a file is read at once.
+_PIECE = 8 << 20
 # How long nodes may take to end by themselves before they are killed.
 AFTER_VERDICT_S = 15.0
 AFTER_DONE_S = 60.0
 AFTER_JUDGEMENT_S = 3.0
 AFTER_STOP_S = 30.0
-
-# torchrun's elastic agent, on the console of the node whose rank it was.
-_DIED = re.compile(r"failed \(exitcode: (-?\d+)\) local_rank: (\d+) \(pid: (\d+)\)")
 
 
 class Ground(Protocol):
@@ -52,16 +53,15 @@ class Follower:
         """Events since the last call, by time."""
         events: list[Event] = []
         for path in self._line_files():
-            events += [event for line in self._new_lines(path) if (event := self._parse(path, line))]
-        events += self._new_documents("nodes", "node_up")
-        events += self._new_documents("outcome", "verdict")
+            events += self._new_events(path)
+        events += self._new_documents("nodes", told.node_up)
+        events += self._new_documents("outcome", told.verdict)
         return sorted(events, key=lambda event: float(event["t"]))
 
     def _line_files(self) -> list[Path]:
         return [
             *sorted(self._dir.glob("ranks/rank-*.jsonl")),
             *self._dir.glob("metrics.jsonl"),
-            *(path for path in sorted(self._dir.glob("logs/*.log")) if not path.name.startswith("rank-")),
         ]
 
     def _new_lines(self, path: Path) -> Iterator[str]:
@@ -74,38 +74,41 @@ class Follower:
             return
         with path.open("rb") as file:
             file.seek(offset)
-            new = file.read(size - offset)
-        whole = new[: new.rfind(b"\n") + 1]
-        self._offsets[path] = offset + len(whole)
-        yield from whole.decode(errors="replace").splitlines()
+            while new := file.read(min(_PIECE, size - offset)):
+                whole = new[: new.rfind(b"\n") + 1]
+                if not whole and len(new) == _PIECE:  # no line of ours is that long: it counts as one that is unread
+                    whole = new[:-1] + b"\n"
+                offset += len(whole)
+                self._offsets[path] = offset
+                yield from whole.decode(errors="replace").split("\n")[:-1]
+                if not whole:
+                    return
+                file.seek(offset)
 
-    def _parse(self, path: Path, line: str) -> Event | None:
-        if path.suffix == ".log":
-            found = _DIED.search(line)
-            if not found:
-                return None
-            code, _, pid = (int(group) for group in found.groups())
-            return {"kind": "died", "t": time.time(), "node": path.stem, "code": code, "pid": pid}
-        try:
-            event = json.loads(line)
-        except ValueError:  # torn by a kill; what it said is lost, the next line is whole
-            return None
-        if not isinstance(event, dict):
-            return None
-        event.setdefault("t", time.time())
-        return event if path.parent.name == "ranks" else {"kind": "metrics", **event}
+    def _new_events(self, path: Path) -> list[Event]:
+        found, bad, now = list[Event](), 0, time.time()
+        read = told.of_rank if path.parent.name == "ranks" else told.of_metrics
+        for line in self._new_lines(path):
+            try:
+                found.append(read(document(line, path.name, told.MOST_LINE), now))
+            except BadAnswer:  # torn by a kill, or written by somebody else; the next line is whole
+                bad += 1
+        return found + told.unread(bad, path.name, now)
 
-    def _new_documents(self, folder: str, kind: str) -> Iterator[Event]:
+    def _new_documents(self, folder: str, read: Callable[[object, float], Event]) -> Iterator[Event]:
         for path in sorted(self._dir.glob(f"{folder}/[!.]*.json")):
             try:
                 stamp = path.stat().st_mtime_ns
-                if self._seen.get(path) == stamp:
+                if self._seen.get(path) == stamp or path.stat().st_size > told.MOST_LINE:
                     continue
-                content = json.loads(path.read_text())
-            except (OSError, ValueError):  # taken away or replaced while we looked
+                content = path.read_bytes()
+            except OSError:  # taken away or replaced while we looked
                 continue
             self._seen[path] = stamp
-            yield {"t": time.time(), **content, "kind": kind}
+            try:
+                yield read(document(content, path.name, told.MOST_LINE), time.time())
+            except BadAnswer:
+                yield from told.unread(1, f"{folder}/{path.name}", time.time())
 
 
 def follow(
@@ -121,9 +124,15 @@ def follow(
     """
     watch = _Watch(ground, state, stop_requests)
     while True:
-        events = [*_changes(ground.states(state), state), *follower.read()]
+        nodes = ground.states(state)
+        # Told before the ends of nodes: a node that ended has said why.
+        events = [*follower.read(), *_changes(nodes, state)]
         for event in events:
             state.apply(event)
+        left = [{"kind": "left", "t": time.time(), "rank": rank} for rank in left_early(state, time.time())]
+        for event in left:
+            state.apply(event)
+        events += left
         tell(events)
         result = watch.step(time.time())
         if result is not None:
@@ -159,11 +168,13 @@ class _Watch:
 
     def _final(self) -> Result | None:
         """The result with what other nodes have said since."""
-        return from_verdicts(self._state.verdicts) if self._result and self._result.from_ranks else self._result
+        return final(self._state) if self._result and self._result.from_ranks else self._result
 
     def _settle(self, result: Result | None, now: float) -> None:
         if result is None or (self._stopping and not result.from_ranks):
             return
+        if self._result and result.verdict in ("stopped", "done"):
+            return  # the nodes that are left end so because we ask them to, for the fault that is known
         self._result = result
         if result.verdict == "done":
             patience = AFTER_DONE_S

@@ -27,12 +27,14 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from trainer import config, script
+from trainer import config, handover, meeting, script, together
+from trainer.diary import Diary
 from trainer.errors import DONE, FAILED, REFUSED, STOPPED, Refused, TrainError
-from trainer.folder import replace
+from trainer.folder import UNASKED, keep_ballast, replace, surely
 from trainer.orphans import die_with_parent
 from trainer.verdict import Verdict, done, failed, publish
 
@@ -52,11 +54,19 @@ def main() -> int:
     if (code := last.code()) is not None:
         return code
     try:
+        secrets = handover.take(os.environ)
+    except KeyboardInterrupt:
+        publish(
+            Verdict("stopped", STOPPED, _place(), name, 0, "stopped before its secrets came"), folder, f"{name}-agent"
+        )
+        last.leave(STOPPED)
+        return STOPPED
+    try:
         command = torchrun_command(arguments)
         if folder:
             here = {"node": name, "pid": os.getpid(), "host": socket.gethostname(), "t": time.time()}
             replace(folder / "nodes" / f"{name}.json", json.dumps(here))
-        environment = torchrun_environment(os.environ, name)
+        environment = torchrun_environment({**os.environ, **secrets}, name)
     except (TrainError, OSError) as fault:
         known = fault if isinstance(fault, TrainError) else TrainError(f"cannot write the run folder: {fault}")
         if folder and not isinstance(fault, OSError):
@@ -65,11 +75,14 @@ def main() -> int:
         print(known.report(), file=sys.stderr)
         return known.code
     with _private_folder(folder, name) as outcome:
-        node = Node(command, environment, outcome, relay=arguments[:1] == ["--script"])
+        diary = Diary(folder, name, outcome)
+        node = Node(command, environment, outcome, diary, relay=arguments[:1] == ["--script"])
         code = node.run()
-        found = _verdict_on(arguments[1:], node, code, name) if arguments[:1] == ["--script"] else None
-        if found:
-            publish(found, folder, f"{name}-agent")
+        silent = arguments[:1] == ["--script"] and not node.judged
+        found = _verdict_on(arguments[1:], node, code, name) if silent else None
+        if found and not publish(found, folder, f"{name}-agent", outcome):
+            print(f"{found.verdict}: {found.message}\nerror: the disk of {folder} takes no more", file=sys.stderr)
+        code = found.code if found else code
         if found or node.judged or code in (DONE, STOPPED):
             last.leave(code)
     return code
@@ -81,10 +94,21 @@ def _verdict_on(arguments: Sequence[str], node: Node, code: int, name: str) -> V
     first = _place() * int(ranks) if ranks.isdigit() else _place()
     what = script.name_of(arguments)
     if code == DONE:
-        return done(first, name, 0)
+        return _verdict_on_end(what, node, first, name)
     if code == STOPPED:
         return script.was_stopped(what, name, first)
-    return None if node.leaves else script.why_failed(node.said, what, name, first)
+    culprit = None if node.leaves else node.diary.culprit
+    return script.why_failed(culprit.said, culprit.how, what, name, culprit.life) if culprit else None
+
+
+def _verdict_on_end(what: str, node: Node, first: int, name: str) -> Verdict:
+    """On a script that ended well: whether its ranks trained with the others."""
+    nodes = os.environ.get("PET_NNODES", "1")
+    why = together.trained_alone(node.outcome, node.diary.lives, int(nodes) if nodes.isdecimal() else 1)
+    if not why or os.environ.get("MUSTER_SEPARATE") == "1":
+        return done(first, name, 0)
+    hint = "join one process group, as torchrun's variables say; where each rank shall train alone: --separate"
+    return failed(first, name, 0, TrainError(f"{what} trained alone: {why}", hint))
 
 
 def _place() -> int:
@@ -109,7 +133,7 @@ class LastWords:
     def leave(self, code: int) -> None:
         """The end is final."""
         if self._path is not None:
-            replace(self._path, f"{self._start} {code}")
+            surely(partial(replace, self._path, f"{self._start} {code}"), self._path.parent / self._path.stem)
 
 
 def torchrun_command(arguments: Sequence[str]) -> list[str]:
@@ -136,6 +160,7 @@ def _private_folder(run_folder: Path | None, name: str) -> Iterator[Path]:
     folder = run_folder / "nodes" / f".{name}"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
+    keep_ballast(folder)
     try:
         yield folder
     finally:
@@ -154,100 +179,105 @@ def torchrun_environment(environment: Mapping[str, str], name: str) -> dict[str,
     if not endpoint:  # a single node: torchrun's own defaults serve
         return made
     host, _, port = endpoint.rpartition(":")
-    address = resolve(host.strip("[]"), _RESOLVE_SECONDS)
+    address = meeting.resolve(host.strip("[]"), _RESOLVE_SECONDS)
     made["PET_RDZV_ENDPOINT"] = f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
     is_host = "is_host=1" in environment.get("PET_RDZV_CONF", "")
     if is_host:
-        check_port_free(address, int(port))
+        made |= meeting.hold(address, int(port))
     number = made.pop("PET_NODE_RANK", "") or "".join(re.findall(r"\d+$", name))
     label = f"node-{int(number):05d}" if number else f"node-{name}"
     made["PET_LOCAL_ADDR"] = environment.get("PET_LOCAL_ADDR") or (address if is_host else label)
     return made
 
 
-def resolve(host: str, patience_seconds: float) -> str:
-    """An IP literal for `host`, IPv4 first, waiting for a name that is not known yet (its container is starting)."""
-    end = time.monotonic() + patience_seconds
-    while True:
-        try:
-            found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-            return str(min(found, key=lambda one: one[0] != socket.AF_INET)[4][0])
-        except OSError as fault:
-            if time.monotonic() > end:
-                raise TrainError(
-                    f"the rendezvous host {host!r} has no address after {patience_seconds:.0f} s: {fault}",
-                    "is the master node running, and in the same network? an IP literal needs no names",
-                ) from fault
-            time.sleep(_POLL_SECONDS)
-
-
-def check_port_free(address: str, port: int) -> None:
-    """Raises Refused when something else listens there: torchrun would join the stranger and hang without a word."""
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((address, port))
-        except OSError as fault:
-            raise Refused(
-                f"cannot listen on {address}:{port} for the rendezvous: {fault.strerror}", "choose another port"
-            ) from fault
-
-
 class Node:
-    """torchrun and its ranks on this node. `relay`: their consoles pass through here, and `said` has the last of it."""
+    """torchrun and its ranks on this node. `relay`: their consoles pass through here, so that `diary` hears them."""
 
-    def __init__(self, command: list[str], environment: dict[str, str], outcome: Path, relay: bool = False) -> None:
-        self._command, self._outcome, self._relay = command, outcome, relay
+    def __init__(
+        self, command: list[str], environment: dict[str, str], outcome: Path, diary: Diary, relay: bool = False
+    ) -> None:
+        self._command, self.outcome, self.diary, self._relay = command, outcome, diary, relay
+        environment = together.observed(environment) if relay else environment
         self._environment = {**environment, "MUSTER_OUTCOME": str(outcome)}
         self._comes_back = environment.get("MUSTER_COMES_BACK") == "1"
-        self._asked = self._given_up = False
+        restarts = environment.get("PET_MAX_RESTARTS", "")
+        self._last_attempt = int(restarts) if restarts.isdecimal() else 0
+        self._asked_at = float("inf")
+        self._given_up = False
         self._signalled: set[int] = set()
         self._grace = float(environment.get("PET_SHUTDOWN_TIMEOUT", "30")) + _KILL_AFTER_SECONDS
         self.leaves = self.judged = False
-        self.said = ""
 
     def run(self) -> int:
         """Start torchrun and stay with it to its end; returns this node's exit code."""
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, self._ask)
+        with suppress(OSError):
+            (self.outcome / UNASKED).touch()
         torchrun = subprocess.Popen(
             self._command,
             env=self._environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE if self._relay else None,
             stderr=subprocess.PIPE if self._relay else None,
+            pass_fds=meeting.held(self._environment),
             start_new_session=True,  # a Ctrl-C in the terminal is ours to pass on, once
             # Killed, not asked: a node that was lost must not make the others believe somebody wants the run to stop.
             preexec_fn=lambda: die_with_parent(signal.SIGKILL),
         )
+        meeting.let_go(self._environment)
         consoles = script.Consoles(torchrun) if self._relay else None
-        self._watch(torchrun)
-        self.said = consoles.last() if consoles else ""
+        self._watch(torchrun, consoles)
+        if consoles:
+            consoles.finish()
+        self.diary.keep(consoles.so_far if consoles else str)
         return self._code(torchrun.returncode)
 
     def _ask(self, number: int, *_: Any) -> None:
         if number == signal.SIGTERM and self._comes_back:
             self.leaves = True
         else:
-            self._asked = True
+            self._asked_at = min(self._asked_at, time.time())
 
-    def _watch(self, torchrun: subprocess.Popen[bytes]) -> None:
+    @property
+    def _asked(self) -> bool:
+        return self._asked_at < float("inf")
+
+    def _failed_before(self) -> bool:
+        """Whether a rank had failed for good before anybody asked this node to stop."""
+        lives = self.diary.lives
+        return self.diary.first_failure < self._asked_at and all(one.attempt >= self._last_attempt for one in lives)
+
+    def _watch(self, torchrun: subprocess.Popen[bytes], consoles: script.Consoles | None) -> None:
         kill_at, asked = float("inf"), False
         watch_input = os.environ.get("MUSTER_STOP_ON_EOF") == "1"
         while torchrun.poll() is None:
             if watch_input and _input_closed():
-                self._asked, watch_input = True, False
+                watch_input = False
+                self._ask(signal.SIGINT)
+            self.diary.keep(consoles.so_far if consoles else str)
             now = time.monotonic()
             if self._asked:
                 kill_at = kill_at if asked else now + self._grace
                 asked = True
                 self._ask_ranks(torchrun)
+            self._judge_leavers()
             if kill_at == float("inf") and self._verdicts():
                 kill_at = now + _FINISH_SECONDS  # the other nodes are about to say the same, and torchrun to end
             if now > kill_at or self.leaves:
                 torchrun.kill()
             _wait(torchrun, _POLL_SECONDS)
+
+    def _judge_leavers(self) -> None:
+        """A rank of our trainer ends with 0 only when it left a verdict: another one leaves the others waiting."""
+        for life in () if self._relay else self.diary.lives:
+            if life.code == DONE and not any(self.outcome.glob(f"[!.]*-{life.local_rank}.json")):
+                why = TrainError(
+                    f"rank {life.rank} left with code 0 before the run's end, and the others wait for it",
+                    f"does the recipe call sys.exit? logs/rank-{life.rank}.log has its last words",
+                )
+                verdict = failed(life.rank, self.diary.node, 0, why)
+                publish(verdict, self.diary.run_folder, f"{self.diary.node}-{life.local_rank}", self.outcome)
 
     def _ask_ranks(self, torchrun: subprocess.Popen[bytes]) -> None:
         """Ask the ranks to stop, not torchrun: it would leave the other nodes' torchruns waiting for it.
@@ -258,6 +288,7 @@ class Node:
         living = [rank for rank in self._ranks() if _alive(rank)]
         if self._verdicts() or self._given_up:
             return
+        (self.outcome / UNASKED).unlink(missing_ok=True)  # without it, ranks take the signal for one of torchrun's
         for rank in set(living) - self._signalled:
             self._signalled.add(rank)
             with suppress(ProcessLookupError):
@@ -267,10 +298,10 @@ class Node:
             torchrun.terminate()
 
     def _ranks(self) -> list[int]:
-        return [int(path.read_text()) for path in self._outcome.glob("[!.]*.pid")]
+        return [int(path.read_text()) for path in self.outcome.glob("[!.]*.pid")]
 
     def _verdicts(self) -> list[Verdict]:
-        return [Verdict(**json.loads(path.read_text())) for path in sorted(self._outcome.glob("[!.]*.json"))]
+        return [Verdict(**json.loads(path.read_text())) for path in sorted(self.outcome.glob("[!.]*.json"))]
 
     def _code(self, torchrun_code: int) -> int:
         codes = [found.code for found in self._verdicts()]
@@ -279,9 +310,9 @@ class Node:
             return 128 + signal.SIGTERM
         if codes:
             return max(codes, key=lambda code: (code == REFUSED, code == FAILED, code == STOPPED))
-        if self._asked:
+        if self._asked and torchrun_code and not self._failed_before():
             return STOPPED
-        return FAILED if torchrun_code else 0
+        return FAILED if torchrun_code else DONE
 
 
 def _alive(pid: int) -> bool:

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from queue import LifoQueue
@@ -96,7 +97,8 @@ class BackgroundWriter:
             self._free.put(snapshot)
         written = Written(step, pause_ms, (time.perf_counter() - began) * 1e3, path, size, error)
         if path:
-            checkpoint.prune(self._folder, self._keep_last, self._keep_best, proven=path)
+            with suppress(OSError):  # the next one tries again
+                checkpoint.prune(self._folder, self._keep_last, self._keep_best, proven=path)
         self._on_done(written)
         return written
 

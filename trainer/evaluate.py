@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch.utils.data import Dataset
 
+from trainer import exchange
 from trainer.recipe import compute_loss, compute_metrics
 from trainer.strategy import Strategy
 from trainer.stream import batches, to_device
@@ -45,8 +45,7 @@ def _values(strategy: Strategy, batch: Any) -> dict[str, float]:
 
 def _add_up(names: list[str], sums: torch.Tensor) -> tuple[dict[str, float], int]:
     # A rank without a single held-out sample does not know the metrics' names: ranks exchange them with the sums.
-    rows: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(rows, (names, sums.tolist()))
+    rows = exchange.broadcast(exchange.gather((names, sums.tolist())))
     known = max((row_names for row_names, _ in rows), key=len)
     counted = sum(row[0] for _, row in rows)
     totals = {

@@ -16,7 +16,7 @@ from torch.distributed.rendezvous import rendezvous
 
 from trainer.config import Config
 from trainer.errors import Refused
-from trainer.peers import lost_peer
+from trainer.peers import LostPeerError, lost_peer
 from trainer.ranks import Ranks
 
 
@@ -83,7 +83,7 @@ def joined(config: Config, ranks: Ranks) -> Iterator[Group]:
         if not lost_peer(fault):
             raise
         where = f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
-        raise ConnectionError(f"the {ranks.world} ranks did not find each other through {where}: {fault}") from fault
+        raise LostPeerError(f"the {ranks.world} ranks did not find each other through {where}: {fault}") from fault
     try:
         yield Group(backend, device, PrefixStore("muster", store))
     finally:

@@ -8,10 +8,9 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
 
-import torch.distributed as dist
 from torch.utils.data import Dataset
 
-from trainer import state
+from trainer import exchange, state
 from trainer.background import BackgroundWriter, Written
 from trainer.config import Config
 from trainer.errors import Refused, TrainError
@@ -160,7 +159,7 @@ class Training:
         return values.get("accuracy", -values["loss"])
 
     def _save(self, metric: float | None) -> None:
-        rngs = state.gather_random_states(self.strategy, self.ranks)
+        rngs = state.gather_random_states(self.strategy)
         if self.writer is None:
             return
         whole = state.collect(self.strategy, self.position, self.config, self.samples, rngs)
@@ -197,9 +196,8 @@ class Training:
                 self.writer.finish()
         except TrainError as error:
             fault = error.message
-        words = [(self.last_good, fault)]
-        dist.broadcast_object_list(words)
-        return words[0]
+        found: tuple[str, str] = exchange.broadcast((self.last_good, fault))
+        return found
 
     def _finish(self) -> Verdict:
         if self.evaluated_at != self.position.step:  # resumed with no step left to do
@@ -230,9 +228,8 @@ class Training:
         )
 
     def _end_not_finite(self, result: Step) -> None:
-        bad: list[Any] = [None] * self.ranks.world
         mine = self.strategy.bad_loss
-        dist.all_gather_object(bad, None if mine is None else (mine, self.ranks.node))
+        bad = exchange.broadcast(exchange.gather(None if mine is None else (mine, self.ranks.node)))
         last_good, _ = self._settle_checkpoints()
         mean = (result.loss, self.ranks.node)  # every loss was finite, but not their sum
         rank, (loss, node) = next(((i, one) for i, one in enumerate(bad) if one is not None), (self.ranks.rank, mean))

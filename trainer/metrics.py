@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import math
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from tensorboardX import FileWriter
+from tensorboardX.event_file_writer import EventsWriter
+from tensorboardX.proto.event_pb2 import Event
 from tensorboardX.proto.summary_pb2 import Summary
 
 from trainer.folder import Lines, RankFolder
 from trainer.strategy import Step
+
+_FLUSH_SECONDS = 10.0
 
 
 class Meter:
@@ -74,8 +78,11 @@ class Record:
     """metrics.jsonl, and the same as TensorBoard events."""
 
     def __init__(self, path: Path) -> None:
-        self._lines = Lines(path / "metrics.jsonl")
-        self._board = FileWriter(str(path / "tensorboard"), flush_secs=10)
+        self._lines, self._flush_at = Lines(path / "metrics.jsonl"), 0.0
+        self._board: EventsWriter | None = None
+        with suppress(OSError):
+            (path / "tensorboard").mkdir(parents=True, exist_ok=True)
+            self._board = EventsWriter(str(path / "tensorboard" / "events"))
 
     def add(self, step: int, **values: float) -> None:
         """One line of training metrics; a value that is not finite is left out of the line."""
@@ -88,14 +95,27 @@ class Record:
         self._lines.add(step=step, eval=values, samples=samples)
         self._scalars("held-out", values, step)
 
-    def _scalars(self, group: str, values: dict[str, Any], step: int) -> None:
-        # One event for all of them: of one each, the writer's thread takes three times as long from the training's.
-        found = [Summary.Value(tag=f"{group}/{name}", simple_value=value) for name, value in values.items()]
-        self._board.add_summary(Summary(value=found), step)
-
     def close(self) -> None:
-        """Write what is still queued."""
-        self._board.close()
+        """Write what is still held."""
+        board, self._board = self._board, None
+        if board:
+            with suppress(OSError):
+                board.close()
+
+    def _scalars(self, group: str, values: dict[str, Any], step: int) -> None:
+        if not self._board:
+            return
+        # One event for all of them, and no thread: tensorboardX's own dies on a full disk, and then its queue fills up
+        # and the training waits for it for ever.
+        found = [Summary.Value(tag=f"{group}/{name}", simple_value=value) for name, value in values.items()]
+        try:
+            self._board.write_event(Event(wall_time=time.time(), step=step, summary=Summary(value=found)))
+            if time.monotonic() >= self._flush_at:
+                self._board.flush()
+                self._flush_at = time.monotonic() + _FLUSH_SECONDS
+        except OSError as fault:
+            print(f"no more TensorBoard events: {fault}")
+            self.close()
 
 
 def _mean(values: list[float]) -> float:

@@ -11,18 +11,19 @@ import socket
 import sys
 import time
 import traceback
+from contextlib import suppress
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-import torch.distributed as dist
 
-from trainer import randomness, verdict
+from trainer import exchange, handover, randomness, verdict
 from trainer import recipe as recipes
 from trainer.config import Config
 from trainer.errors import FAILED, TrainError
-from trainer.folder import RankFolder, read_lines, replace
+from trainer.folder import UNASKED, RankFolder, read_lines, replace, surely
 from trainer.group import Group, joined
 from trainer.loop import Training
 from trainer.peers import lost_peer
@@ -46,7 +47,8 @@ class Console:
 
     def always(self, line: str) -> None:
         """One line from any rank: an error."""
-        os.write(self.descriptor, (line + "\n").encode(errors="replace"))
+        with suppress(OSError):  # nobody reads on, or the disk takes no more
+            os.write(self.descriptor, (line + "\n").encode(errors="replace"))
 
 
 class Stop:
@@ -61,9 +63,14 @@ class Stop:
             signal.signal(number, self._ask)
         # The agent asks this process itself: a torchrun that is asked gives up on its ranks and on the other nodes.
         if agent := os.environ.get("MUSTER_OUTCOME"):
-            replace(Path(agent) / f"{local_rank}.pid", str(os.getpid()))
+            surely(partial(replace, Path(agent) / f"{local_rank}.pid", str(os.getpid())), Path(agent))
 
-    def _ask(self, *_: Any) -> None:
+    def _ask(self, number: int, *_: Any) -> None:
+        if Path(os.environ.get("MUSTER_OUTCOME", ""), UNASKED).is_file():
+            # Nobody asked this node to stop: torchrun ends its ranks to start them again, a peer having come or gone.
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+            return
         self.asked = True
 
     @staticmethod
@@ -97,7 +104,10 @@ def run(config: Config, ranks: Ranks) -> int:
         court.leave()
     except Exception as fault:
         if lost_peer(fault):
-            console.always(f"rank {ranks.rank} ({ranks.node}): another rank went away: {str(fault).strip()}")
+            words = str(fault).strip()
+            console.always(f"rank {ranks.rank} ({ranks.node}): another rank went away: {words}")
+            if agent := os.environ.get("MUSTER_OUTCOME"):
+                surely(partial(replace, Path(agent) / f"{ranks.local_rank}.lost", words), Path(agent))
             # Everything is written. Python would take another second to take torch down, and torchrun waits for
             # that before it brings the ranks back.
             sys.stdout.flush()
@@ -139,9 +149,8 @@ def _train(config: Config, ranks: Ranks, group: Group, folder: RankFolder, conso
 
 def _open_folder(config: Config, ranks: Ranks, group: Group, console: Console) -> RankFolder:
     """The run folder, the same on all ranks, named by rank 0 if need be; this rank prints into it from now on."""
-    named = [os.environ.get("MUSTER_RUN_DIR") or (_new_folder(config) if ranks.first else "")]
-    dist.broadcast_object_list(named)
-    folder = RankFolder(Path(named[0]), ranks.rank, ranks.node)
+    named = os.environ.get("MUSTER_RUN_DIR") or (_new_folder(config) if ranks.first else "")
+    folder = RankFolder(Path(exchange.broadcast(named)), ranks.rank, ranks.node)
     console.descriptor = folder.take_output()
     if ranks.first:
         replace(folder.path / "config.json", json.dumps(asdict(config), indent=1))
@@ -162,6 +171,7 @@ def _new_folder(config: Config) -> str:
 
 
 def _environment(group: Group) -> dict[str, Any]:
+    shown = os.environ.keys() - handover.names(os.environ)
     prefixes = ("PET_", "MUSTER_", "NCCL_", "GLOO_", "OMP_", "CUDA_", "TORCH_", "MASTER_", "WORLD_SIZE")
     return {
         "python": platform.python_version(),
@@ -172,7 +182,7 @@ def _environment(group: Group) -> dict[str, Any]:
         "host": socket.gethostname(),
         "cpus": os.cpu_count(),
         "threads": torch.get_num_threads(),
-        "variables": {name: value for name, value in sorted(os.environ.items()) if name.startswith(prefixes)},
+        "variables": {name: os.environ[name] for name in sorted(shown) if name.startswith(prefixes)},
     }
 
 
@@ -184,7 +194,7 @@ def _count_starts(folder: RankFolder) -> int:
     if fruitless >= _FRUITLESS_STARTS:
         raise TrainError(
             f"started {fruitless} times without a single step: giving up",
-            f"see {folder.path}/logs: something kills the ranks (out of memory?)",
+            f"{folder.path}/logs has what each rank said last",
         )
     return kinds.count("started")
 

@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.distributed as dist
 
-from trainer import checkpoint
+from trainer import checkpoint, exchange
 from trainer.config import Config
 from trainer.errors import CheckpointError
 from trainer.folder import RankFolder
@@ -40,11 +39,9 @@ def collect(strategy: Strategy, position: Position, config: Config, samples: int
     }
 
 
-def gather_random_states(strategy: Strategy, ranks: Ranks) -> list[Any]:
+def gather_random_states(strategy: Strategy) -> list[Any]:
     """Every rank's random state, on rank 0; an empty list elsewhere."""
-    states: list[Any] | None = [None] * ranks.world if ranks.first else None
-    dist.gather_object(random_state(strategy.group.device), states)
-    return states or []
+    return exchange.gather(random_state(strategy.group.device))
 
 
 def seed_rank(seed: int, step: int, rank: int) -> None:
@@ -57,12 +54,11 @@ def restore(strategy: Strategy, config: Config, ranks: Ranks, folder: RankFolder
 
     Rank 0 reads, all receive. Raises CheckpointError for a checkpoint of another recipe, seed or data.
     """
-    found: list[Any] = [_read(config, folder) if ranks.first else None]
-    dist.broadcast_object_list(found)
-    if found[0] is None:
+    found = exchange.broadcast(_read(config, folder) if ranks.first else None)
+    if found is None:
         seed_rank(config.seed, 0, ranks.rank)
         return Position()
-    path, state = found[0]
+    path, state = found
     _check_same(path, state, config, samples)
     _apply(path, state, strategy)
     position = Position(**state["position"])

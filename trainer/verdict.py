@@ -10,11 +10,12 @@ import os
 import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trainer.errors import DONE, REFUSED, STOPPED, TrainError
-from trainer.folder import RankFolder, replace
+from trainer.folder import RankFolder, replace, surely
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
@@ -25,7 +26,10 @@ _SEEN = "muster/verdict-seen"
 
 @dataclass(frozen=True)
 class Verdict:
-    """The end of a run; `rank` and `node` name the culprit, not the reporter."""
+    """The end of a run; `rank` and `node` name the culprit, not the reporter.
+
+    `since`: when its first rank died, in unix seconds by the node's clock; 0 where a rank could say why it ended.
+    """
 
     verdict: str
     code: int
@@ -34,6 +38,7 @@ class Verdict:
     step: int
     message: str = ""
     hint: str = ""
+    since: float = 0.0
 
 
 def done(rank: int, node: str, step: int) -> Verdict:
@@ -97,10 +102,14 @@ def record(verdict: Verdict, folder: RankFolder, local_rank: int) -> None:
     publish(verdict, folder.path, f"{folder.node}-{local_rank}")
 
 
-def publish(verdict: Verdict, run_folder: Path | None, name: str) -> None:
-    """Leave the verdict as `outcome/<name>.json` in the run folder, and where this node's agent looks for it."""
+def publish(verdict: Verdict, run_folder: Path | None, name: str, private: Path | None = None) -> bool:
+    """Leave the verdict as `outcome/<name>.json` in the run folder, and in `private`, where this node's agent looks.
+
+    A rank's `private` is MUSTER_OUTCOME. Returns whether all of it was written: a disk may take no more.
+    """
     text = json.dumps(asdict(verdict))
-    private = os.environ.get("MUSTER_OUTCOME")
-    for place in (run_folder / "outcome" if run_folder else None, Path(private) if private else None):
-        if place:
-            replace(place / f"{name}.json", text)
+    if private is None and (named := os.environ.get("MUSTER_OUTCOME")):
+        private = Path(named)
+    places = [place for place in (private, run_folder / "outcome" if run_folder else None) if place]
+    written = [surely(partial(replace, place / f"{name}.json", text), private) for place in places]
+    return all(written)

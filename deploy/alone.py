@@ -1,0 +1,155 @@
+"""Which lines of a script make each host, or each rank, train alone. Its syntax tree is read; nothing is imported.
+
+These are guesses, to be told as such before a push: a script that trains alone ends as well as one that does not.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+MOST = 1 << 20
+# What joins ranks of several hosts, as a script names it; whoever has one of these knows of torchrun's variables.
+_TOGETHER = re.compile(
+    r"\b(torch\.distributed|init_process_group|DistributedDataParallel|FullyShardedDataParallel|fully_shard|accelerate|"
+    r"Accelerator|lightning|pytorch_lightning|deepspeed|transformers|trl|horovod|ignite|composer|colossalai|fairscale|"
+    r"megatron|torchtitan|torchtune|ray|jax|tensorflow|RANK|WORLD_SIZE|LOCAL_RANK)\b"
+)
+_HERE = re.compile(r"(?:tcp://)?(?:localhost|127\.\d+\.\d+\.\d+|\[?::1\]?)(?::\d+)?", re.ASCII)
+_LAUNCHERS = re.compile(r"torch\.distributed\.(?:launch|run)\b|\btorchrun\b")
+_LIGHTNING = ("lightning", "lightning.pytorch", "pytorch_lightning", "lightning.fabric", "lightning_fabric")
+
+
+def file_of(folder: Path, script: Sequence[str]) -> Path | None:
+    """The file that `script`, the words of --run, starts; None where it is no Python file of the folder."""
+    words = list(script)
+    if words[:1] == ["-m"] and len(words) > 1:
+        parts = words[1].split(".")
+        places = [Path(*parts).with_suffix(".py"), Path(*parts) / "__main__.py"]
+    else:
+        places = [Path(words[0])] if words and words[0].endswith(".py") else []
+    for place in places:
+        path = folder / place
+        if path.is_file() and path.resolve().is_relative_to(folder.resolve()):
+            return path
+    return None
+
+
+def read(path: Path) -> str:
+    """The source, or nothing for one that is too large or cannot be read: then nothing is said of it."""
+    try:
+        return path.read_text(encoding="utf-8") if path.stat().st_size <= MOST else ""
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
+def signs(source: str, hosts: int) -> list[tuple[int, str]]:
+    """(line, why) for each; line 0 speaks of the whole script. Nothing for a source that is no Python."""
+    if not source:
+        return []
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return []
+    imported = _imported(tree)
+    found = {why: line for line, why in sorted(_lines(tree, imported, hosts), reverse=True)}
+    torch = any(name.split(".")[0] == "torch" for name in imported.values())
+    if torch and not (found or _TOGETHER.search(source) or _local_modules(tree)):
+        return [(0, "nothing in it joins ranks: no torch.distributed, DDP, accelerate, lightning, deepspeed, Trainer")]
+    return sorted((line, why) for why, line in found.items())
+
+
+def _lines(tree: ast.Module, imported: dict[str, str], hosts: int) -> Iterator[tuple[int, str]]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            name = _full_name(node.func, imported)
+            if name == "torch.nn.DataParallel" or name.endswith(".parallel.DataParallel"):
+                yield (
+                    node.lineno,
+                    "DataParallel uses the GPUs of one process alone; DistributedDataParallel joins ranks",
+                )
+            elif name in ("torch.multiprocessing.spawn", "torch.multiprocessing.start_processes") and hosts > 1:
+                yield node.lineno, "mp.spawn starts ranks of its own on each host, where torchrun has started them"
+            elif name.endswith("init_process_group") and (here := _keyword(node, "init_method")) and _is_here(here):
+                yield node.lineno, f"init_method={here!r}: each host meets itself; leave it out, torchrun says where"
+            elif _is_trainer(name) and hosts > 1 and not any(word.arg in ("num_nodes", None) for word in node.keywords):
+                yield node.lineno, f"Trainer without num_nodes: Lightning counts on one host; num_nodes={hosts}"
+            elif name.startswith(("subprocess.", "os.system", "os.exec", "os.popen")) and _launches(node):
+                yield (
+                    node.lineno,
+                    "it starts torchrun (torch.distributed.launch) itself, which meets itself on each host",
+                )
+            elif name.endswith("environ.setdefault") or name.endswith("putenv"):
+                values = [word.value for word in node.args if isinstance(word, ast.Constant)]
+                if values[:1] == ["MASTER_ADDR"] and "putenv" in name and _is_here(values[-1]):
+                    yield node.lineno, _MASTER
+        elif isinstance(node, ast.Assign) and _sets_master(node):
+            yield node.lineno, _MASTER
+
+
+_MASTER = "MASTER_ADDR is this host on each of them; leave it out, torchrun sets it"
+
+
+def _is_here(value: object) -> bool:
+    return isinstance(value, str) and bool(_HERE.fullmatch(value))
+
+
+def _sets_master(node: ast.Assign) -> bool:
+    keys = [target.slice for target in node.targets if isinstance(target, ast.Subscript)]
+    named = any(isinstance(key, ast.Constant) and key.value == "MASTER_ADDR" for key in keys)
+    return named and isinstance(node.value, ast.Constant) and _is_here(node.value.value)
+
+
+def _is_trainer(name: str) -> bool:
+    package, _, last = name.rpartition(".")
+    return last in ("Trainer", "Fabric") and package in _LIGHTNING
+
+
+def _keyword(call: ast.Call, name: str) -> str:
+    for word in call.keywords:
+        if word.arg == name and isinstance(word.value, ast.Constant) and isinstance(word.value.value, str):
+            return word.value.value
+    return ""
+
+
+def _launches(call: ast.Call) -> bool:
+    said = [node.value for node in ast.walk(call) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+    return bool(_LAUNCHERS.search(" ".join(said)))
+
+
+def _imported(tree: ast.Module) -> dict[str, str]:
+    """What each imported name stands for: `mp` for torch.multiprocessing."""
+    found = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for one in node.names:
+                found[one.asname or one.name.split(".")[0]] = one.name if one.asname else one.name.split(".")[0]
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            for one in node.names:
+                found[one.asname or one.name] = f"{node.module}.{one.name}"
+    return found
+
+
+def _local_modules(tree: ast.Module) -> bool:
+    """Whether it imports what may be the user's own, where ranks may be joined."""
+    known = {"torch", "torchvision", "torchaudio", "numpy", "pandas", "tqdm", "PIL", "sklearn", "scipy", "matplotlib"}
+    names = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names |= {one.name.split(".")[0] for one in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            names.add((node.module or "").split(".")[0] if not node.level else "")
+    return bool(names - known - set(sys.stdlib_module_names))
+
+
+def _full_name(node: ast.expr, imported: dict[str, str]) -> str:
+    parts = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    if not isinstance(node, ast.Name):
+        return ".".join(reversed(parts))
+    return ".".join([imported.get(node.id, node.id), *reversed(parts)])
