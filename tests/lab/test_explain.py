@@ -4,8 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from deploy import explain_tasks
-from deploy.errors import UsageError
 from deploy.explain import explain
 from tests.lab import fault
 
@@ -63,12 +61,3 @@ def test_an_error_of_the_script_is_told_as_that():
     said = explain({"a": "Traceback (most recent call last):\n  x\nKeyError: 'image'\n"})
     assert said.cause == "script-error"
     assert "KeyError: 'image'" in said.what
-
-
-def test_a_file_a_folder_and_nothing(tmp_path):
-    (tmp_path / "gpu-a.log").write_text("all well")
-    (tmp_path / "gpu-b.log").write_text("Too many open files")
-    assert set(explain_tasks.texts_of(str(tmp_path))) == {"gpu-a", "gpu-b"}
-    assert explain(explain_tasks.texts_of(str(tmp_path / "gpu-b.log"))).cause == "open-files"
-    with pytest.raises(UsageError):
-        explain_tasks.texts_of(str(tmp_path / "nowhere"))

@@ -1,0 +1,94 @@
+"""A line of a log as its program wrote it: without colours and launchers' prefixes; who said it, and when. Pure.
+
+Prefixes are layered (`worker-1  | [rank3]: ...`), so they are taken off one at a time, whoever put them there.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+# A line is cut to this many characters: logs are untrusted, and no error needs more.
+LONGEST = 4096
+_LAYERS = 6
+_COLOURS = re.compile(
+    r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\^_])|\[\d{1,3}(?:;\d{1,3}){0,4}m"
+)
+_DATE = r"(?:(?P<year>\d{4})[-/])?(?P<month>\d\d)[-/](?P<day>\d\d)"
+_CLOCK = r"(?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d(?:[.,]\d{1,9})?)"
+_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+_TIMES = (
+    re.compile(rf"{_DATE}[T_ ]{_CLOCK}"),
+    re.compile(rf"(?:^|[\[ ])[EWIF](?P<month>\d\d?)(?P<day>\d\d) {_CLOCK}"),
+    re.compile(rf"(?P<name>{'|'.join(_MONTHS)}) +(?P<day>\d\d?) {_CLOCK}"),
+)
+# Who: a node or a container. rank: a rank, or a task of srun. What is taken off is the whole match.
+_PREFIXES = (
+    re.compile(rf"[\[(]?{_DATE}[T_ ]{_CLOCK}(?:Z|[+-]\d\d:?\d\d)?[\])]?(?: (?:stdout|stderr) [FP])?[ \t:|-]*"),
+    re.compile(rf"(?:{'|'.join(_MONTHS)}) +\d\d? \d\d:\d\d:\d\d (?P<who>[\w.-]+) [\w./@-]+(?:\[\d+\])?: "),
+    re.compile(r"\[pod/(?P<who>[\w.-]+)/[\w.-]+\] "),
+    re.compile(r"(?P<who>[A-Za-z0-9][\w.-]{0,62})\s*\| ?"),
+    re.compile(r"\(\w* ?pid=\d+(?:, ip=(?P<who>[\d.]+))?\) ?"),
+    re.compile(r"\[(?:rank|Rank )(?P<rank>\d+)\]: ?"),
+    re.compile(r"\[\d+,(?:mpirank:)?(?P<rank>\d+)(?:,(?P<who>[\w.-]+))?\](?:<\w+>)?: ?"),
+    re.compile(rf"\w{{3}} (?:{'|'.join(_MONTHS)}) +\d\d? [\d:]{{8}} \d{{4}}\[(?P<rank>\d+)\]<\w+>: ?"),
+    re.compile(r"(?P<who>[A-Za-z][\w.-]*/\d+) (?=\[)"),
+    re.compile(r"\[(?P<local>(?:default|[a-z]\w*_worker)?\d+)\]: ?"),
+    re.compile(r" {0,4}(?P<task>\d{1,5}) ?: "),
+    re.compile(r"(?P<who>[\w.-]+):\d+:\d+ \[\d+\] (?=.*NCCL|[\w/]+\.cc)"),
+    re.compile(r"(?P<who>(?=[\w.-]*\d)[A-Za-z0-9][\w.-]*(?<!\.py)(?<!Error)): (?!error)"),
+    re.compile(r"(?P<who>[a-z0-9][a-z0-9.-]*-(?:\d{1,3}|[a-z0-9]{5})) [a-z][a-z0-9-]* (?=[A-Z\[(]|  )"),
+    re.compile(r"\[(?P<who>[A-Za-z][\w.@-]*)\] (?:out|err): "),
+    re.compile(r"\[(?P<who>(?=[\w.@-]*\d)[A-Za-z][\w.@-]*)\]:? "),
+    re.compile(r"(?:\S+ )?\[?(?:stderr|stdout)\]?:? "),
+    re.compile(r"[EWIF]\d{4} [\d:.]+ +(?:\d+ )*[^\s\]]+:\d+\] ?"),
+    re.compile(r"(?:ERROR|CRITICAL|FATAL)(?::[\w.]+:| +(?:[^\s\]]+ )*[^\s\]]+:\d+\]) ?"),
+    re.compile(r"\d+\.\d+s\t\d+\t"),
+)
+
+
+@dataclass(frozen=True)
+class Said:
+    """One line. whole: all of it, in plain text; text: without what launchers put before it; who, rank: as they say."""
+
+    whole: str
+    text: str
+    who: str = ""
+    rank: str = ""
+
+
+def undress(line: str) -> Said:
+    """A line without colours and prefixes; at most LONGEST characters of it."""
+    whole = _COLOURS.sub("", line[:LONGEST]).rstrip()
+    text, who, rank = whole, "", ""
+    for _ in range(_LAYERS):
+        taken = next((found for prefix in _PREFIXES if (found := prefix.match(text)) and found.end()), None)
+        if taken is None:
+            break
+        groups = taken.groupdict()
+        who = who or groups.get("who") or ""
+        rank = _rank(groups) or rank
+        text = text[taken.end() :]
+    return Said(whole, text, who, rank)
+
+
+def time_of(line: str) -> float | None:
+    """When a line was said, in seconds of its year (logs seldom name the zone, glog not even the year)."""
+    for pattern in _TIMES:
+        found = pattern.search(line[:LONGEST])
+        if found:
+            parts = found.groupdict()
+            month = _MONTHS.index(parts["name"]) + 1 if parts.get("name") else int(parts["month"])
+            days = month * 31 + int(parts["day"])
+            second = float(parts["second"].replace(",", "."))
+            return ((days * 24 + int(parts["hour"])) * 60 + int(parts["minute"])) * 60 + second
+    return None
+
+
+def _rank(groups: dict[str, str | None]) -> str:
+    if groups.get("rank"):
+        return f"rank {groups['rank']}"
+    if groups.get("local"):
+        digits = re.sub(r"\D", "", groups["local"] or "")
+        return f"local rank {digits}"
+    return f"task {groups['task']}" if groups.get("task") else ""

@@ -1,0 +1,64 @@
+"""What a sign is, and the ways to write one: a row of the tables in explain_signs_*.py. Pure."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import IntEnum
+
+PREFLIGHT = "fab preflight --hosts ..."
+GPUS = "fab gpus --hosts ..."
+ALONE = "torchrun --nproc-per-node 1 SCRIPT"
+KERNEL = "dmesg -T | tail -50"
+NCCL_DEBUG = "NCCL_DEBUG=INFO torchrun ..."
+BLOCKING = "CUDA_LAUNCH_BLOCKING=1 torchrun ..."
+
+
+class Weight(IntEnum):
+    """How much a sign says of why a run ended."""
+
+    VICTIM = 0  # another one failed
+    HINT = 1  # it may be harmless: counts where nothing else is said
+    GENERAL = 2  # it ends a run, but says little: a CAUSE near it is better
+    CAUSE = 3
+
+
+@dataclass(frozen=True)
+class Sign:
+    """Words that show `cause` (empty: no single one). what: for a person, {0} being what the pattern caught.
+
+    next: a command. maybe: causes with the same words. script: the script is at fault, not its surroundings.
+    """
+
+    cause: str
+    pattern: re.Pattern[str]
+    what: str
+    next: str = PREFLIGHT
+    maybe: tuple[str, ...] = ()
+    weight: Weight = Weight.CAUSE
+    script: bool = False
+
+
+def sign(cause: str, pattern: str, what: str, then: str = PREFLIGHT, *maybe: str) -> Sign:
+    """Words of one cause, or of few."""
+    return Sign(cause, re.compile(pattern), what, then, maybe)
+
+
+def general(cause: str, pattern: str, what: str, then: str = PREFLIGHT, *maybe: str) -> Sign:
+    """Words that end a run and say little of why."""
+    return Sign(cause, re.compile(pattern), what, then, maybe, Weight.GENERAL)
+
+
+def hint(cause: str, pattern: str, what: str, then: str = PREFLIGHT, *maybe: str) -> Sign:
+    """Words that may be harmless."""
+    return Sign(cause, re.compile(pattern), what, then, maybe, Weight.HINT)
+
+
+def script(cause: str, pattern: str, what: str, then: str, *maybe: str) -> Sign:
+    """Words of the script's own fault."""
+    return Sign(cause, re.compile(pattern), what, then, maybe, script=True)
+
+
+def victim(pattern: str, what: str = "", cause: str = "", then: str = NCCL_DEBUG) -> Sign:
+    """Words of one that lost another."""
+    return Sign(cause, re.compile(pattern), what, then, (), Weight.VICTIM)

@@ -1,0 +1,269 @@
+"""`fab explain` on output that launchers, schedulers and containers dress in their own way."""
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from deploy import explain_tasks
+from deploy.errors import UsageError
+from deploy.explain import explain, judge
+from deploy.explain_lines import time_of, undress
+from deploy.explain_read import CHUNK, read
+from deploy.explain_signs import SIGNS
+from deploy.report import Report
+
+_FILE = Path(__file__).parent / "explain/examples.txt"
+EXAMPLES = [tuple(block.split("\n", 1)) for block in f"\n{_FILE.read_text()}".split("\n=== ")[1:]]
+OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
+KEY = "Traceback (most recent call last):\n  File \"train.py\", line 9, in <module>\n    main()\nKeyError: 'image'"
+TRAINING = "".join(f"epoch 1 step {step} loss 0.{step:04d}\n" for step in range(2000))
+SUMMARY = """torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
+============================================================
+train.py FAILED
+------------------------------------------------------------
+Failures:
+[1]:
+  time      : 2026-01-02_03:04:07
+  host      : gpu-a
+  rank      : 0 (local_rank: 0)
+  exitcode  : 1 (pid: 71)
+  error_file: <N/A>
+------------------------------------------------------------
+Root Cause (first observed failure):
+[0]:
+  time      : 2026-01-02_03:04:05
+  host      : gpu-b
+  rank      : {rank} (local_rank: 1)
+  exitcode  : {code} (pid: 72)
+  error_file: <N/A>
+  traceback : To enable traceback see: https://pytorch.org/docs/stable/elastic/errors.html
+============================================================
+"""
+
+
+@pytest.mark.parametrize(("cause", "text"), EXAMPLES, ids=[f"{n}-{cause}" for n, (cause, _) in enumerate(EXAMPLES)])
+def test_each_example_is_explained_by_its_cause_in_short_and_in_the_middle_of_a_long_log(cause, text):
+    assert explain({"a": text}).cause == cause
+    if cause not in ("collective-timeout",):
+        assert explain({"a": TRAINING * 20 + text + "\n" + "waiting\n" * 40_000}).cause == cause
+
+
+def test_each_cause_of_the_table_has_an_example():
+    assert {sign.cause for sign in SIGNS if sign.cause} <= {cause for cause, _ in EXAMPLES}
+
+
+@pytest.mark.parametrize("prefix", [
+    "[default1]:", "worker-1  | ", "0: ", " 3: ", "2026-01-02T03:04:05.123456789Z ", "[rank3]: ", "[rank3]:",
+    "(RayTrainWorker pid=2285, ip=10.0.0.7) ", "\x1b[36m(RayTrainWorker pid=2285)\x1b[0m ", "[pod/train-0/main] ",
+    "\x1b[33mworker-1  |\x1b[0m ", "[1,3]<stderr>:", "gpu-7: ", "2026-01-02 03:04:05,123 ", "stderr: ",
+    "Jan  2 03:04:05 gpu-a python[1063]: ", "2026-01-02T03:04:05Z stderr F ", "train-abc12 main ",
+    "worker-1  | 2026-01-02T03:04:05Z [rank3]: ", "12: [default0]:[rank1]: ", "[gpu-b] out: ", "[36m(pid=77)[0m ",
+    "B-train/0 [default1]:[rank1]: ", "Fri Sep 25 16:52:57 2020[1]<stderr>:", "[1,mpirank:0,algo-1]<stderr>:",
+    "2026-07-12 02:50:34 | ERROR | stderr | ", "192.0.2.7: [rank1]: ", "E1121 08:53:14.032092 77 api.py:869] ",
+])  # fmt: skip
+@pytest.mark.parametrize(("text", "cause"), [(OOM, "gpu-memory"), (KEY, "script-error")], ids=["oom", "key"])
+def test_no_prefix_of_a_launcher_hides_the_error(prefix, text, cause):
+    said = explain({"a": "".join(f"{prefix}{line}\n" for line in f"starting\n{text}".splitlines())})
+    assert said.cause == cause, said
+    assert cause != "script-error" or "KeyError: 'image'" in said.what
+
+
+@pytest.mark.parametrize(("line", "who", "rank"), [
+    ("worker-1  | [rank3]: x", "worker-1", "rank 3"),
+    ("[default1]:x", "", "local rank 1"),
+    ("[pod/train-0/main] x", "train-0", ""),
+    ("4: x", "", "task 4"),
+    ("RuntimeError: x", "", ""),
+    ("train.py: error: x", "", ""),
+])  # fmt: skip
+def test_who_speaks_is_read_from_the_prefix(line, who, rank):
+    said = undress(line)
+    assert (said.who, said.rank) == (who, rank)
+
+
+def test_times_of_different_programs_compare():
+    lines = [
+        "2026-01-02 03:04:05,5 x",
+        "[E102 03:04:06.5 socket.cpp] x",
+        "Jan  2 03:04:07 gpu-a x",
+        "I0102 03:04:08.1 7 x",
+    ]
+    times = [time_of(line) for line in lines]
+    assert None not in times
+    assert times == sorted(times)
+
+
+def test_the_rank_that_torchrun_saw_fail_first_is_believed():
+    text = f"[rank0]: ValueError: the peer is gone\n[rank3]: {OOM}\n" + SUMMARY.format(rank=3, code=1)
+    said = explain({"a": text})
+    assert said.cause == "gpu-memory"
+    assert said.first == "rank 3 on gpu-b (exit code 1)"
+
+
+@pytest.mark.parametrize(("code", "cause"), [(-9, "killed"), (-11, "crashed"), (-7, "shm-small")])
+def test_the_exit_code_of_the_root_cause_is_read(code, cause):
+    assert explain({"a": SUMMARY.format(rank=3, code=code)}).cause == cause
+
+
+def test_a_root_cause_without_its_error_is_not_known_and_names_the_rank():
+    said = explain({"a": SUMMARY.format(rank=3, code=1)})
+    assert said.cause == ""
+    assert "rank 3 on gpu-b" in said.what
+
+
+def test_a_warning_beats_neither_the_error_nor_success():
+    warning = "UserWarning: CUDA initialization: CUDA driver version is insufficient for CUDA runtime version\n"
+    assert explain({"a": warning + KEY}).cause == "script-error"
+    said = explain({"a": warning + TRAINING + "Training completed.\n"})
+    assert (said.cause, said.ended_well) == ("", True)
+
+
+def test_a_warning_is_no_cause_where_a_rank_only_lost_its_peer():
+    warning = "UserWarning: Failed to load image extension: libodd.so: cannot open shared object file: No such file\n"
+    lost = "RuntimeError: [1] is setting up NCCL communicator and retrieving ncclUniqueId from [0]: Socket Timeout"
+    said = explain({"a": warning + lost})
+    assert (said.cause, "lost a peer" in said.what) == ("", True)
+
+
+def test_a_process_that_failed_elsewhere_is_told_as_that():
+    lines = "subprocess.CalledProcessError: Command '['python', 'train.py']' returned non-zero exit status 1."
+    said = explain({"a": lines})
+    assert (said.cause, said.ended_well) == ("", False)
+    assert "its own error is not in this output" in said.what
+    assert said.evidence
+
+
+def test_an_error_that_training_survived_is_not_why_a_run_ended():
+    said = explain({"a": f"{OOM}\nretrying with a smaller batch\n{TRAINING}{KEY}\n"})
+    assert said.cause == "script-error"
+    assert explain({"a": f"{OOM}\n{TRAINING}run finished successfully\n"}).ended_well
+
+
+def test_the_earliest_of_several_files_counts_not_the_first_by_name():
+    early, late = "2026-01-02 03:04:05 ", "2026-01-02 03:09:05 "
+    said = explain({"a": f"{late}x\nKeyError: 'b'\n", "z": f"{early}x\n{OOM}\n"})
+    assert said.cause == "gpu-memory"
+    assert said.evidence[0].node == "z"
+
+
+def test_the_silent_one_of_several_is_pointed_at():
+    words = "[rank0]:[E ProcessGroupNCCL.cpp:616] Watchdog caught collective operation timeout: OpType=ALLREDUCE"
+    waits = f"2026-01-02 03:14:05 {words}\n"
+    said = explain({"a": waits, "b": waits, "c": "2026-01-02 03:04:05 step 7 loss 0.3\n"})
+    assert said.silent == ("c",)
+    assert "c went silent" in said.what
+
+
+def test_an_empty_output_is_told_as_that():
+    assert "empty" in explain({"a": ""}).what
+
+
+def test_the_next_step_is_a_command_everywhere():
+    first = {
+        "fab",
+        "torchrun",
+        "python",
+        "nvidia-smi",
+        "ssh",
+        "df",
+        "free",
+        "dmesg",
+        "sudo",
+        "env",
+        "ip",
+        "which",
+        "curl",
+    }
+    first |= {"getent", "sysctl", "timedatectl", "ulimit", "ss", "echo", "systemctl", "docker", "ls", "uname", "lscpu"}
+    first |= {
+        "sacct",
+        "scontrol",
+        "last",
+        "quota",
+        "pip",
+        "nc",
+        "ibstat",
+        "ibv_devinfo",
+        "ssh-keygen",
+        "huggingface-cli",
+    }
+    for sign in SIGNS:
+        words = [word for word in sign.next.split() if "=" not in word]
+        assert words[0].rstrip(";") in first, sign.next
+
+
+def test_victims_are_counted_not_shown():
+    lost = "[rank1]: RuntimeError: Connection reset by peer\n"
+    said = explain({"a": lost * 3 + OOM, "b": lost})
+    assert (said.cause, said.victims) == ("gpu-memory", 4)
+
+
+def test_an_error_nobody_knows_is_told_as_it_is():
+    said = explain(
+        {"a": '  File "/venv/site-packages/odd/io.py", line 3, in read\nodd.errors.OddError: strange things\n'}
+    )
+    assert said.cause == ""
+    assert "odd.errors.OddError: strange things" in said.what
+
+
+def test_a_line_of_any_length_and_bytes_of_any_kind_are_read_in_short_time():
+    hostile = [
+        *(b"Connect to " * 60_000, b"failed to connect remote=[" * 20_000, b"\x00\xff\x1b[" * 100_000),
+        *(b"a" * (3 * CHUNK), b"Error: " + b"(" * 50_000, b"x | " * 50_000, b"[rank0]: " * 50_000),
+        *(b"\r".join([b"Error"] * 50_000), b"NCCL error unhandled " + b"10.1.1.1<" * 50_000),
+    ]
+    start = time.process_time()
+    for line in hostile:
+        read("a", [line, b"\n", line, b"\n"])
+    assert time.process_time() - start < 5
+
+
+def test_numbers_of_lines_hold_through_pieces_of_any_size():
+    text = (TRAINING * 5 + OOM + "\nend\n").encode()
+    for size in (7, 4096, 1 << 20):
+        found = judge([read("a", [text[at : at + size] for at in range(0, len(text), size)])])
+        assert [line.number for line in found.evidence] == [10_001]
+
+
+def test_files_folders_runs_and_nothing(tmp_path, monkeypatch):
+    (tmp_path / "run/attempt_0/1").mkdir(parents=True)
+    (tmp_path / "run/attempt_0/1/stderr.log").write_text(OOM)
+    (tmp_path / "b.out").write_text("Too many open files, an error")
+    report = Report()
+    assert [reading.node for reading in explain_tasks.readings_of([str(tmp_path / "run")], report)] == ["stderr"]
+    two = explain_tasks.readings_of([str(tmp_path / "b.out"), str(tmp_path / "run")], report)
+    assert [reading.node for reading in two] == ["b", "stderr"]
+    monkeypatch.setattr(explain_tasks.launch, "RUNS", tmp_path)
+    assert len(explain_tasks.readings_of(["run"], report)) == 1
+    for what in ("nothing", str(tmp_path / "none.log"), str(tmp_path / "run/attempt_0/2")):
+        with pytest.raises(UsageError, match="no such file"):
+            explain_tasks.readings_of([what], report)
+
+
+def test_a_folder_with_a_link_or_a_pipe_is_read_without_them(tmp_path):
+    (tmp_path / "a.log").write_text(OOM)
+    (tmp_path / "b.log").symlink_to("/etc/passwd")
+    os.mkfifo(tmp_path / "c.log")
+    assert [reading.node for reading in explain_tasks.readings_of([str(tmp_path)], Report())] == ["a"]
+
+
+def test_control_characters_of_a_log_do_not_reach_the_terminal():
+    found = explain({"a": "RuntimeError: CUDA out of memory \x1b]0;title\x07 \x9b2J \u202e\n"})
+    shown = "\n".join(explain_tasks.lines_of(found))
+    assert not any(sign in shown for sign in ("\x1b", "\x07", "\x9b", "\u202e"))
+
+
+def test_a_name_from_a_log_is_no_part_of_a_command():
+    said = explain({"a": "The IPv4 network addresses of ($(reboot), 29500) cannot be retrieved (gai error: -2 - x)\n"})
+    assert said.cause
+    assert "reboot" not in said.next
+
+
+def test_lines_that_differ_in_numbers_only_are_looked_at_some_times_only():
+    lines = b"".join(b"WARNING: error in sample %d at 0x%x\n" % (number, number * 7919) for number in range(200_000))
+    start = time.process_time()
+    found = judge([read("a", [lines, OOM.encode()])])
+    assert found.cause == "gpu-memory"
+    assert time.process_time() - start < 4
