@@ -7,6 +7,8 @@ import sys
 # invoke has turned this off: every command would compile all of deploy/ anew, a quarter of a second.
 sys.dont_write_bytecode = bool(sys.flags.dont_write_bytecode)
 
-from deploy.cli import namespace  # noqa: E402
+from deploy.cli import end_quietly_when_nobody_reads, namespace  # noqa: E402
+
+end_quietly_when_nobody_reads()
 
 __all__ = ["namespace"]

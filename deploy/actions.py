@@ -11,14 +11,16 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Protocol
 
-from deploy import commands, engine, processes
+from deploy import commands, engine, own_files, processes
 from deploy.ending import may_restart
 from deploy.errors import DeployError, EngineLost
 from deploy.facts import NodeState
+from deploy.names import run_ids
 from deploy.progress import State
-from deploy.spec import IMAGE_USER, RunSpec, mounted, mounts_file
+from deploy.spec import IMAGE_USER, RunSpec, memory_limit, mounted, mounts_file
 
 STOP_PATIENCE_S = 30.0
 LOOK_EVERY_S = 0.5
@@ -92,19 +94,23 @@ class DockerGround:
     def start(self) -> None:
         """Start all nodes. What the arguments name on this machine is mounted where the arguments say it is."""
         arguments, paths = mounted(self._spec.arguments, Path.cwd())
-        files = [self._home / "docker-compose.yml"]
-        if paths:
-            files.append(self._spec.run_dir / "compose.paths.json")
-            files[-1].write_text(json.dumps(mounts_file(paths)))
         shared = self._spec.nodes[0].environment
         environment = {
             "MUSTER_ARGS": shlex.join(arguments),
             "MUSTER_RDZV_ID": shared["PET_RDZV_ID"],
             "OMP_NUM_THREADS": shared["OMP_NUM_THREADS"],
+            # Each node may use what the machine can give to one; the user's own word goes first.
+            "MUSTER_MEMORY": os.environ.get("MUSTER_MEMORY") or str(memory_limit(engine.memory())),
             "MUSTER_UID": str(os.getuid() or IMAGE_USER),
             "MUSTER_GID": str(os.getgid() if os.getuid() else IMAGE_USER),
         }
-        engine.up(self._spec.run_id, environment, len(self._spec.nodes) - 1, files)
+        # Not in the run folder: containers of other runs can write there, and this says what is mounted.
+        with TemporaryDirectory(prefix="muster-") as scratch:
+            files = [self._home / "docker-compose.yml"]
+            if paths:
+                files.append(Path(scratch) / "compose.paths.json")
+                files[-1].write_text(json.dumps(mounts_file(paths)))
+            engine.up(self._spec.run_id, environment, len(self._spec.nodes) - 1, files)
 
     def states(self, state: State) -> list[NodeState]:
         """How each container stands, asked twice a second. Docker's restart policy brings lost nodes back."""
@@ -135,7 +141,7 @@ class DockerGround:
                 raise
             except DeployError:  # its container is not there yet
                 continue
-            with (self._spec.run_dir / "logs" / f"{node}.log").open("ab") as file:
+            with own_files.open_to_append(self._spec.run_dir, f"logs/{node}.log") as file:
                 file.write(said[self._read.get(node, 0) :])
             self._read[node] = len(said)
 
@@ -156,7 +162,8 @@ def prepare_image(home: Path) -> None:
 
 def stop_containers(runs: Path, say: Callable[[str], None]) -> int:
     """End the containers of the runs in `runs`, and those of a plain `docker compose up`; returns how many runs."""
-    ours = sorted(run_id for run_id in engine.runs_there() if run_id == PLAIN_COMPOSE or (runs / run_id).is_dir())
+    there = engine.runs_there()
+    ours = sorted((run_ids(there) & {path.name for path in runs.glob("*")}) | ({PLAIN_COMPOSE} & there))
     for run_id in ours:
         say(f"stopping {run_id}: its containers")
         engine.stop(run_id, STOP_PATIENCE_S)

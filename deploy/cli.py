@@ -5,10 +5,12 @@ The work is in the task modules; a new task is registered here.
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
+from types import TracebackType
 
 from invoke.collection import Collection
 from invoke.exceptions import Exit, ParseError
@@ -46,8 +48,26 @@ class _Program(Program):
         _refusing(super().parse_tasks)
 
 
+def end_quietly_when_nobody_reads() -> None:
+    """Have `fab --list | head` end without a traceback: whoever read our output has what they wanted.
+
+    Only what invoke prints itself gets that far; in a run Report notices, and goes on without words.
+    """
+    before = sys.excepthook
+
+    def hook(kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> None:
+        if not issubclass(kind, BrokenPipeError):
+            before(kind, value, trace)
+            return
+        # What is still to be flushed at the end would fail as well.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+    sys.excepthook = hook
+
+
 def main() -> None:
     """The console command `muster`; ends the process with the task's exit code."""
+    end_quietly_when_nobody_reads()
     try:
         words = with_script(sys.argv[1:])
     except UsageError as fault:

@@ -14,6 +14,12 @@ Gpus = Literal["auto"] | int | tuple[int, ...]
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 SIZE = re.compile(r"[1-9]\d*[bkmg]?")
+# What may stand for a host or a user on the way to ssh: no dash first (it would be an option), and nothing that a shell
+# reads as its own, for `Match exec` and `ProxyCommand` of the user's SSH settings put these into one. An address may
+# name its zone: fe80::1%eth0.
+HOST = re.compile(r"\w[\w.-]*|(?=[^%]*:[^%]*:)[0-9A-Fa-f:.]+(?:%\w[\w.-]*)?")
+USER = re.compile(r"\w[\w.+-]*(?:\\\w[\w.+-]*)?")
+_PLACE = re.compile(r"(?:\[([^\[\]]+)\]|([^:\[\]]+))(?::([0-9]{1,5}))?")
 # No dash first: it would be an option to ssh or docker.
 _WORD = re.compile(r"[^\s,-][^\s,]*")
 _PATH = re.compile(r"/[^\x00-\x1f\ud800-\udfff]*")
@@ -27,6 +33,14 @@ class Mount(NamedTuple):
     source: str
     target: str
     read_only: bool
+
+
+class Destination(NamedTuple):
+    """Where SSH shall go; None leaves a choice to the user's SSH settings."""
+
+    host: str
+    user: str | None
+    port: int | None
 
 
 class Secret(NamedTuple):
@@ -44,6 +58,22 @@ def matching(pattern: re.Pattern[str]) -> Callable[[Any], str | None]:
 word = matching(_WORD)
 
 
+host = matching(HOST)
+user = matching(USER)
+
+
+def destination(text: str) -> Destination | None:
+    """`user@host:port` as SSH writes it; user and port may be left out, brackets stand around an IPv6 address."""
+    login, at, place = text.rpartition("@")
+    found = _PLACE.fullmatch(place)
+    six, name, port = found.groups() if found else (place, None, None)
+    number = int(port) if port else None
+    address = host(six or name)
+    if not address or (at and not user(login)) or (number is not None and not 0 < number < 65536):
+        return None
+    return Destination(address, login or None, number)
+
+
 def whole(least: int, most: int) -> Callable[[Any], int | None]:
     """A whole number within bounds; true and false are none."""
     return lambda value: value if type(value) is int and least <= value <= most else None
@@ -52,7 +82,7 @@ def whole(least: int, most: int) -> Callable[[Any], int | None]:
 def gateway(value: Any) -> str | None:
     """Jump hosts with commas, spaces taken out."""
     hops = [hop.strip() for hop in value.split(",")] if isinstance(value, str) else [""]
-    return ",".join(hops) if all(word(hop) for hop in hops) else None
+    return ",".join(hops) if all(map(destination, hops)) else None
 
 
 def gpus(value: Any) -> Gpus | None:
@@ -68,6 +98,11 @@ def processes(value: Any) -> Literal["auto"] | int | None:
     return "auto" if value == "auto" else whole(1, 1024)(value)
 
 
+def yes_or_no(value: Any) -> bool | None:
+    """true or false."""
+    return value if isinstance(value, bool) else None
+
+
 def scalar(value: Any) -> str | None:
     """A variable's value: a string, or a number as the file writes it. A bool is unclear: `true`, `True` or `1`?"""
     if isinstance(value, str) and is_text(value) and "\n" not in value:
@@ -78,6 +113,12 @@ def scalar(value: Any) -> str | None:
 def is_text(value: str) -> bool:
     """Whether UTF-8 can hold it, and a command line."""
     return "\0" not in value and not any("\ud800" <= letter <= "\udfff" for letter in value)
+
+
+def inside(value: Any) -> str | None:
+    """A path below some folder, as the folder's own list has it: no `..`, no `./`, no slash at its ends."""
+    path = posixpath.normpath(value) if isinstance(value, str) and value and is_text(value) else ".."
+    return None if path.startswith(("/", "..")) or path == "." else path
 
 
 def path_from(folder: Path) -> Callable[[Any], Path | None]:

@@ -2,24 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import NamedTuple
 
-from deploy import audit, host_commands
-from deploy.deploy_spec import HostSpec
-from deploy.errors import DeployError
+from deploy import audit, fields, host_commands
+from deploy.deploy_spec import HostSpec, container_name, handed_in
+from deploy.errors import BadAnswer, DeployError
+from deploy.fields import default, digits, text
 from deploy.results import Results
 from deploy.session import Session, on_all
 
 _START_S = 180.0
 _END_S = 90.0
+_LEFT = fields.row(text(1000), text(1000))
+
+
+class Removed(NamedTuple):
+    """How many containers of ours were removed; the runs of other users that were left, each with its user."""
+
+    containers: int
+    left: tuple[tuple[str, str], ...]
 
 
 def start(sessions: Sequence[Session], specs: Sequence[HostSpec]) -> None:
-    """Start the first host's node, then all others at once.
+    """Start the first host's node, then all others at once; before that clear what an earlier start of the run left.
 
     Raises HostsFailed with every host that failed: `undo` then takes back what was started, also what still is.
     """
     wanted = {one.host: one for one in specs}
+    if not specs[0].fresh:
+        on_all(sessions, lambda session: session.run(host_commands.clear(run_of(specs[0])))).all()
     first = [session for session in sessions if session.host.name == specs[0].host]
     others = [session for session in sessions if session.host.name != specs[0].host]
     for group in (first, others):
@@ -27,15 +40,12 @@ def start(sessions: Sequence[Session], specs: Sequence[HostSpec]) -> None:
 
 
 def undo(sessions: Sequence[Session], specs: Sequence[HostSpec]) -> Results[str]:
-    """Take away what a start that failed has made, the run folder too unless an earlier start made it."""
+    """Take away what a start that failed has made, and nothing else: the run folder too unless it was there before."""
     wanted = {one.host: one for one in specs}
 
     def one(session: Session) -> str:
         spec = wanted[session.host.name]
-        session.run(host_commands.remove(run_of(spec)), timeout_s=_END_S)
-        if not spec.fresh:
-            return ""
-        return session.run(host_commands.remove_folder(spec.folder), timeout_s=_END_S, check=False).out
+        return session.run(host_commands.undo(spec.start, spec.folder, spec.fresh), timeout_s=_END_S).out
 
     return on_all(sessions, one)
 
@@ -50,30 +60,55 @@ def signal(sessions: Sequence[Session], run: str, name: str) -> Results[None]:
     return on_all(sessions, one)
 
 
-def remove(sessions: Sequence[Session], run: str = "") -> Results[int]:
-    """Remove the containers of a run, or of all, running or not; how many there were on each host."""
+def remove(sessions: Sequence[Session], run: str = "") -> Results[Removed]:
+    """Remove our containers of a run, or of all runs, running or not."""
 
-    def one(session: Session) -> int:
-        count = int(session.run(host_commands.remove(run), timeout_s=_END_S).out.strip() or 0)
-        if count:
-            audit.note(session, f"{run or 'all runs'}: removed {count}")
-        return count
+    def one(session: Session) -> Removed:
+        removed = removed_of(session.run(host_commands.remove(run), timeout_s=_END_S).out)
+        if removed.containers:
+            audit.note(session, f"{run or 'all runs'}: removed {removed.containers}")
+        return removed
 
     return on_all(sessions, one)
 
 
+def hand_in(session: Session, run: str, secrets: Mapping[str, str]) -> bool:
+    """Hand secrets to a run's node that waits for them, without any: ask whether it does. Whether it waited.
+
+    Raises DeployError where it waits and did not take them.
+    """
+    command, said = host_commands.hand_in(container_name(run)), handed_in(secrets)
+    done = session.run(command, input=host_commands.line(said), check=False)
+    if said and done.code not in (host_commands.TAKEN, host_commands.NOBODY_WAITS):
+        words = (done.err.strip() or "others than these").splitlines()[-1]
+        raise DeployError(f"{session.host.name}: its node waits for its secrets, and did not take these: {words}")
+    return done.code != host_commands.NOBODY_WAITS
+
+
 def _start_one(session: Session, spec: HostSpec) -> None:
-    variables = spec.variables
-    command = host_commands.start(len(variables), spec.folder, spec.owner, spec.argv)
-    done = session.run(command, input=variables, timeout_s=_START_S, check=False)
+    new = spec.fresh and spec.first
+    command = host_commands.start(spec.folder, spec.owner, spec.argv, spec.start, new)
+    done = session.run(command, input=spec.input, timeout_s=_START_S, check=False)
     if done.code:
         said = (done.err.strip() or "it said nothing").splitlines()
-        # Docker's last line may only be "See 'docker run --help'."
-        cause = next((line for line in said if "rror" in line or "denied" in line), said[-1])
+        # Our own word, else Docker's; its last line may only be "See 'docker run --help'."
+        own = [line for line in said if line.startswith("error: ")]
+        cause = next((line for line in (*own, *said) if "rror" in line or "denied" in line), said[-1])
         raise DeployError(
             f"{session.host.name}: {spec.node} was not started: {cause}", "log in there and try: docker info"
         )
     audit.note(session, f"{run_of(spec)} started {spec.container}")
+
+
+def removed_of(said: str) -> Removed:
+    """Read the answer to `host_commands.remove`. Raises BadAnswer; others may label their containers as they like."""
+    rows, left = fields.rows(said), set[tuple[str, str]]()
+    count = default(digits(0, 1 << 20), 0)(rows.get("removed", [""])[0], "how many containers were removed")
+    for value in rows.get("left", ()):
+        with suppress(BadAnswer):
+            run, user = _LEFT(fields.document(value, "a container"), "a container")
+            left.add((run, user or "another user"))
+    return Removed(count, tuple(sorted(left)))
 
 
 def run_of(spec: HostSpec) -> str:

@@ -7,13 +7,16 @@ kill -9 of this process, leaves it going, and `attach` finds it by its label.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from deploy import (
     deploy_actions,
+    deploy_options,
     deploy_plan,
     deploy_resume,
     deploy_spec,
@@ -30,41 +33,50 @@ from deploy.ending import Result
 from deploy.errors import DONE
 from deploy.facts import count
 from deploy.host_facts import Container
+from deploy.inventory import Cluster
+from deploy.names import NodeName, RunId, asked_run
 from deploy.progress import State
 from deploy.report import Report
 from deploy.results import all_faults
 from deploy.session import Session, open_all
 from deploy.stopping import Detached, Stopping
 
-GROUND = "hosts"
 _GOES_ON = "the run goes on"
 
 
 @dataclass(frozen=True)
 class Followed:
-    """A run as its follower needs it: `nodes` by host, what was asked of it, whether an earlier start began it."""
+    """A run as its follower needs it: `nodes` by host, what was asked of it, whether an earlier start began it.
+
+    `secrets`: as deploy_secrets.Handover has them.
+    """
 
     run_dir: Path
-    nodes: Mapping[str, str]
+    nodes: Mapping[str, NodeName]
     script: bool
     said: Sequence[str]
     resumed: bool = False
+    secrets: Callable[[], Mapping[str, str]] | None = None
 
 
 def attach(options: Options, report: Report) -> int:
-    """Follow a run that goes on; returns its exit code."""
-    with Stopping(report, "looking for the run", _GOES_ON) as stopping, _run_on_hosts(options) as found:
+    """Follow a run that goes on, and hand its secrets to nodes that wait for them; returns its exit code."""
+    cluster = options.load()
+    with Stopping(report, "looking for the run", _GOES_ON) as stopping, _run_on_hosts(cluster, options.run) as found:
         sessions, run, nodes = found
-        run_dir = launch.RUNS / run
+        run_dir = record.folder_of(launch.RUNS, run)
         first = min(nodes.values(), key=lambda node: node.place)
-        record_there = record.read_json(run_dir / "record.json")
+        record_there = record.facts(run_dir)
         arguments = tuple(record_there.get("arguments") or first.command.split())
         script = bool(record_there.get("script")) if record_there else first.script
-        run_dir.mkdir(parents=True, exist_ok=True)
+        run_dir.mkdir(record.OWNERS, parents=True, exist_ok=True)
         names = {host: node.node for host, node in sorted(nodes.items(), key=lambda pair: pair[1].place)}
-        followed = Followed(run_dir, names, script, arguments)
+        due = frozenset(name for node in nodes.values() for name in node.secrets)
+        secrets = partial(deploy_options.secrets_of, cluster, due) if due else None
+        followed = Followed(run_dir, names, script, arguments, secrets=secrets)
         if not record_there:
-            open_record(followed, list(names), {})
+            # What a host's label tells is shown, and never run.
+            open_record(followed, list(names), {"foreign": ["arguments", "script"]})
         lost = first.nodes - len(nodes)
         if lost:
             report.warn(f"{run} has {first.nodes} nodes, {lost} of them not on these hosts")
@@ -73,16 +85,24 @@ def attach(options: Options, report: Report) -> int:
 
 
 def down(options: Options, report: Report) -> int:
-    """Remove the containers of all runs (or of one) from the hosts, and locks of the dead; run folders stay."""
+    """Remove the containers of all our runs (or of one) from the hosts, and locks of the dead; run folders stay.
+
+    Runs of other users of the hosts are named, and left.
+    """
+    run = asked_run("--run", options.run)
     with open_all(options.load().hosts) as opened:
         sessions = list(opened.values.values())
-        removed = deploy_actions.remove(sessions, options.run)
+        removed = deploy_actions.remove(sessions, run)
         swept = host_lock.sweep(sessions)
         for host, gone in removed.values.items():
-            lock, containers = swept.values.get(host, ""), count(gone, "container")
-            there = [f"removed {containers}"] * bool(gone) + [f"the lock of {lock}, which is gone"] * bool(lock)
+            lock, containers = swept.values.get(host, ""), count(gone.containers, "container")
+            there = [f"removed {containers}"] * bool(gone.containers) + [f"the lock of {lock}, which is gone"] * bool(
+                lock
+            )
+            there += [f"left {other}, which belongs to {user}" for other, user in gone.left]
             report.note(f"{host}: {', '.join(there) or 'nothing was there'}")
-            report.data({"kind": "removed", "host": host, "containers": gone, "lock": lock})
+            left = [{"run": other, "user": user} for other, user in gone.left]
+            report.data({"kind": "removed", "host": host, "containers": gone.containers, "lock": lock, "left": left})
         all_faults(opened, removed, swept)
         return DONE
 
@@ -92,7 +112,8 @@ def to_the_end(followed: Followed, sessions: Sequence[Session], report: Report, 
     state, began = State(tuple(followed.nodes.values()), script=followed.script), time.monotonic()
     run_dir = followed.run_dir
     follower = watch.Follower(run_dir, from_start=not followed.resumed)
-    ground = deploy_watch.HostsGround(sessions, followed.nodes, run_dir, followed.script, report.warn)
+    nodes, secrets = followed.nodes, followed.secrets
+    ground = deploy_watch.HostsGround(sessions, nodes, run_dir, followed.script, report.warn, secrets)
     what = deploy_spec.script_name(followed.said) if followed.script else spec.recipe_name(followed.said)
     try:
         with report.following(state, what, count(len(followed.nodes), "host")) as tell:
@@ -113,36 +134,41 @@ def to_the_end(followed: Followed, sessions: Sequence[Session], report: Report, 
     return result.code
 
 
-def open_record(followed: Followed, hosts: Sequence[str], again: Mapping[str, str]) -> dict[str, bytes]:
+def open_record(followed: Followed, hosts: Sequence[str], again: Mapping[str, Any]) -> dict[str, bytes]:
     """Write this start into the local run folder; `hosts` as the user may name them again, `again` what else to say.
 
     Returns what record.undo_start needs.
     """
     choice = record.Choice(None, tuple(followed.said))
     run_dir, names = followed.run_dir, list(followed.nodes.values())
-    run_dir.mkdir(parents=True, exist_ok=True)
-    kept = record.open_start(run_dir, choice, GROUND, count(len(hosts), "host"), names, time.time())
-    path = run_dir / "record.json"
+    run_dir.mkdir(record.OWNERS, parents=True, exist_ok=True)
+    kept = record.open_start(run_dir, choice, record.HOSTS, count(len(hosts), "host"), names, time.time())
     more = {"hosts": list(hosts), "script": followed.script, **again}
-    record.write_json(path, {**record.read_json(path), **more})
+    record.write_record(run_dir, {**record.facts(run_dir), **more})
     return kept
 
 
 @contextmanager
-def _run_on_hosts(options: Options) -> Iterator[tuple[list[Session], str, dict[str, Container]]]:
+def _run_on_hosts(cluster: Cluster, run: str) -> Iterator[tuple[list[Session], RunId, dict[str, Container]]]:
     """Sessions to all hosts, the run that is meant, and its containers by host."""
-    with open_all(options.load().hosts) as opened:
+    asked = asked_run("--run", run)
+    with open_all(cluster.hosts) as opened:
         sessions = list(opened.all().values())
-        runs = deploy_plan.runs_of(host_observe.containers(sessions).all())
-        run = deploy_plan.choose_run(runs, options.run)
-        yield sessions, run, runs[run]
+        there = host_observe.containers(sessions).all()
+        runs = deploy_plan.runs_of(there)
+        if asked not in runs:
+            deploy_plan.refuse_foreign(asked, there)
+        found = deploy_plan.choose_run(runs, asked)
+        yield sessions, found, runs[found]
 
 
 def _named(result: Result, followed: Followed) -> Result:
     """With paths of the container told as they are on the hosts: checkpoints on the first, logs on the rank's own."""
     here, first = launch.shown(followed.run_dir), next(iter(followed.nodes))
     own = next((host for host, node in followed.nodes.items() if node == result.node), first)
-    hint = deploy_resume.placed(result.hint, followed.run_dir.name, own)
+    hint, message = (
+        deploy_resume.placed(text, followed.run_dir.name, first, own) for text in (result.hint, result.message)
+    )
     if hint.startswith("logs/"):
         hint = f"{here}/{hint}"
-    return replace(result, message=deploy_resume.placed(result.message, followed.run_dir.name, first), hint=hint)
+    return replace(result, message=message, hint=hint)

@@ -4,14 +4,16 @@ of it is left on any host; from then on the run does not need us (deploy_follow.
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from deploy import (
-    code_layer,
+    alone,
     deploy_actions,
     deploy_follow,
     deploy_options,
@@ -24,20 +26,21 @@ from deploy import (
     launch,
     preflight_launch,
     record,
+    run_user,
     transfer,
 )
+from deploy.credentials import Choice
 from deploy.deploy_follow import Followed
 from deploy.deploy_options import Options
 from deploy.deploy_spec import HostSpec, Work
 from deploy.errors import DONE, UsageError
 from deploy.host_facts import HostFacts
 from deploy.inventory import Cluster
+from deploy.names import RunId, asked_run
 from deploy.preflight_launch import Ground
 from deploy.report import Report
 from deploy.session import Session, open_all
 from deploy.stopping import Stopping
-
-_LONGEST_NAME = 100
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,7 @@ class _Order:
     folder: Path | None
     tag: str
     work: Work
+    choice: Choice
     force: bool
 
     def specs(self, run_id: str, try_links: bool) -> tuple[HostSpec, ...]:
@@ -64,10 +68,11 @@ def deploy(options: Options, report: Report) -> int:
         cluster = options.load()
         deploy_push.refuse_mixed(cluster)
         work, folder = _work(options, cluster), options.code(cluster)
-        _refuse_name(options.name)
+        name = asked_run("--name", options.name)
+        first, choice = next(iter(work.script), "-"), deploy_options.choice_of(cluster)
+        deploy_push.look_through(folder, "" if first.startswith("-") else first, choice, report)
         if folder:
-            first = next(iter(work.script), "-")
-            code_layer.check(folder, "" if first.startswith("-") else first)
+            _warn_alone(folder, work.script, cluster, report)
         stopping.at("connecting")
         with open_all(cluster.hosts) as opened:
             sessions = list(opened.all().values())
@@ -79,12 +84,16 @@ def deploy(options: Options, report: Report) -> int:
             resumed = deploy_resume.choose(options.resume, sessions, facts) if options.resume else None
             if resumed:
                 work = replace(work, arguments=(*resumed.arguments, *work.arguments), start=resumed.start)
-            order = _Order(cluster, sessions, facts, base, folder, tag, replace(work, image=tag), options.force)
+            cluster, who = run_user.choose(cluster, sessions, facts, resumed.run if resumed else "")
+            order = _Order(cluster, sessions, facts, base, folder, tag, replace(work, image=tag), choice, options.force)
+            report.note(f"the run's processes are there {who}")
+            report.data({"kind": "user", "text": who})
             if options.dry_run:
                 _foretell(order, report)
                 return DONE
-            there = launch.RUNS / resumed.run if resumed else None
-            followed = _start(order, options.name, there, deploy_resume.again(options), report, stopping)
+            there = record.folder_of(launch.RUNS, resumed.run) if resumed else None
+            again = {**deploy_resume.again(options), "foreign": ["arguments"] if resumed and resumed.foreign else []}
+            followed = _start(order, name, there, again, report, stopping)
             run = followed.run_dir.name
             report.note(f"{run} runs on {', '.join(facts)}")
             report.data({"kind": "started", "run": run, "nodes": dict(followed.nodes)})
@@ -95,14 +104,27 @@ def deploy(options: Options, report: Report) -> int:
             return deploy_follow.to_the_end(followed, sessions, report, stopping)
 
 
+def _warn_alone(folder: Path, script: Sequence[str], cluster: Cluster, report: Report) -> None:
+    """Say which line of the script makes each host train alone, as far as the script alone shows it."""
+    ranks = 2 if cluster.job.processes not in ("auto", 1) else 1  # more on a GPU host, perhaps: that is not known yet
+    path = alone.file_of(folder, script)
+    if path is None or cluster.job.separate or len(cluster.hosts) * ranks < 2:
+        return
+    for line, why in alone.signs(alone.read(path), len(cluster.hosts)):
+        where = f"{path.relative_to(folder)}:{line}" if line else str(path.relative_to(folder))
+        report.warn(f"will probably train alone: {where}: {why}")
+
+
 def _start(
-    order: _Order, name: str, there: Path | None, again: dict[str, str], report: Report, stopping: Stopping
+    order: _Order, name: str, there: Path | None, again: dict[str, Any], report: Report, stopping: Stopping
 ) -> Followed:
     """From the locks to the last node's start; when it returns, the run goes on and nothing is cut short any more.
 
     Locked first: of two deploys at the same moment the second is told who is at work, not what is in its way.
     `there` is the folder of a run to go on with, `again` what its next resume has to say.
     """
+    others = {host: fact.containers for host, fact in order.facts.items()}
+    deploy_plan.refuse_foreign(name, others)
     taken = frozenset[str]().union(*(fact.runs for fact in order.facts.values()))
     run_dir, kept = there or _run_folder(name, order.work, taken), dict[str, bytes]()
     try:
@@ -114,12 +136,15 @@ def _start(
             stopping.at("planning")
             specs = order.specs(run_dir.name, try_links=bool(seen["unseen"]))
             script, said = bool(order.work.script), order.work.script or order.work.arguments
-            followed = Followed(run_dir, {one.host: one.node for one in specs}, script, said, there is not None)
+            secrets = order.work.secrets
+            supply = (lambda: secrets) if secrets else None
+            nodes = {one.host: one.node for one in specs}
+            followed = Followed(run_dir, nodes, script, said, there is not None, supply)
             kept = deploy_follow.open_record(followed, [host.destination for host in order.cluster.hosts], again)
             record.write_json(run_dir / "preflight.json", seen)
             stopping.at("pushing the image", deploy_push.LEFT_BY_A_PUSH)
             proven = seen["ran"] == order.tag
-            deploy_push.bring(order.sessions, order.base, order.folder, order.tag, report, proven)
+            deploy_push.bring(order.sessions, order.base, order.folder, order.tag, report, order.choice, proven)
             if not (seen["ran"] or order.force):
                 # The first deploy of an image needs preflight most, and only now is there an image to look from.
                 stopping.at("trying the image", deploy_push.LEFT_BY_A_PUSH)
@@ -163,7 +188,7 @@ def _take_back(sessions: Sequence[Session], specs: Sequence[HostSpec], report: R
 def _foretell(order: _Order, report: Report) -> None:
     """Print the plan: per host what would be done, why, and the command."""
     specs = order.specs("RUN", try_links=not order.force)
-    pushes = transfer.foresee(order.sessions, order.base, order.folder, order.tag).all()
+    pushes = transfer.foresee(order.sessions, order.base, order.folder, order.tag, order.choice).all()
     made = deploy_plan.steps(specs, {host: (sent.there, sent.why) for host, sent in pushes.items()})
     for step in made:
         report.data({"kind": "step", "host": step.host, "text": step.text, "reason": step.reason, "argv": step.argv})
@@ -197,32 +222,25 @@ def _specs(order: _Order, work: Work, try_links: bool) -> tuple[HostSpec, ...]:
 
 def _work(options: Options, cluster: Cluster) -> Work:
     """What is to run; its image and its run are not known yet. Raises UsageError for what was asked wrongly."""
-    secrets = deploy_options.secrets_of(cluster)
-    deploy_options.refuse_open_secrets(options, secrets)
+    hidden = deploy_options.secrets_of(cluster)
+    deploy_options.refuse_open_secrets(options, hidden)
     script = options.script()
     if options.resume and (script or options.name):
         what = "--run" if script else "--name"
         raise UsageError(f"--resume goes on with a run of Muster's trainer: {what} makes no sense", "leave it out")
     arguments = () if script else options.trainer_arguments()
     environment = deploy_options.environment_of(options)
-    if twice := sorted(environment.keys() & secrets.keys()):
+    if twice := sorted(environment.keys() & hidden.keys()):
         raise UsageError(f"--env {twice[0]}: it is a secret as well", "name it once")
-    return Work("", "", script, arguments, environment=environment, secrets=secrets)
+    return Work("", "", script, arguments, environment=environment, secrets=hidden, token=secrets.token_hex(8))
 
 
 def _run_folder(name: str, work: Work, taken: frozenset[str]) -> Path:
     if name:
-        folder = launch.RUNS / name
+        folder = record.folder_of(launch.RUNS, RunId(name))
         if folder.exists() or name in taken:
             raise UsageError(f"--name {name}: is there already", "a new one for each run")
-        folder.mkdir(parents=True)
+        folder.mkdir(record.OWNERS, parents=True)
         return folder
     said = ("--recipe", deploy_spec.script_name(work.script)) if work.script else work.arguments
-    return record.make_folder(launch.RUNS, said, time.time(), taken)
-
-
-def _refuse_name(name: str) -> None:
-    if name and (deploy_spec.node_name(name) != name or len(name) > _LONGEST_NAME):
-        raise UsageError(
-            f"--name {name}: cannot name a container", f"{_LONGEST_NAME} letters, digits, . _ and - at most"
-        )
+    return record.make_folder(launch.RUNS, said, time.time(), taken, secrets.token_hex(2))

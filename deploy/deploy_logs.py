@@ -13,12 +13,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from deploy import host_logs, look_commands, look_lines
+from deploy import host_logs, look_commands
 from deploy.errors import DONE, FAILED, STOPPED, UsageError
 from deploy.host_logs import HostLogs
 from deploy.inventory import Cluster
 from deploy.log_reader import Reader
 from deploy.merging import Line, Merge
+from deploy.names import RunId, asked_run
+from deploy.printable import console_line
 from deploy.report import Report
 from deploy.session import Session, on_all, open_all
 
@@ -43,10 +45,11 @@ def logs(cluster: Cluster, choice: Choice, report: Report) -> int:
     """
     if choice.rank and not re.fullmatch(r"[0-9]{1,9}", choice.rank):
         raise UsageError(f"--rank {choice.rank}: not a number", "ranks count from 0")
+    asked = asked_run("--run", choice.run)
     with open_all(cluster.hosts) as opened:
         sessions = opened.all()
         hosts = on_all(sessions.values(), lambda one: host_logs.parse(one.run(look_commands.members()).out)).all()
-        run = host_logs.choose_run(hosts, choice.run)
+        run = host_logs.choose_run(hosts, asked)
         readers, ranks = _readers(sessions, hosts, run, choice)
         merge = Merge([reader.host for reader in readers], _PATIENCE_S if choice.follow else None)
         with _reading(readers, merge, report):
@@ -64,7 +67,7 @@ def logs(cluster: Cluster, choice: Choice, report: Report) -> int:
 
 
 def _readers(
-    sessions: Mapping[str, Session], hosts: Mapping[str, HostLogs], run: str, choice: Choice
+    sessions: Mapping[str, Session], hosts: Mapping[str, HostLogs], run: RunId, choice: Choice
 ) -> tuple[list[Reader], dict[str, str]]:
     """Who reads what, and the ranks that each host's lines are of."""
     members = host_logs.members_of(hosts, run)
@@ -104,4 +107,4 @@ def _tell(block: Sequence[Line], ranks: Mapping[str, str], report: Report) -> No
         rows = ({"t": one.stamp, "host": one.source, "rank": ranks[one.source], "line": one.text} for one in block)
         report.values(rows)
         return
-    report.block([f"{one.source} [{ranks[one.source]}]  {look_lines.plain(one.text)}" for one in block])
+    report.block([f"{one.source} [{ranks[one.source]}]  {console_line(one.text)}" for one in block])

@@ -12,6 +12,7 @@ from deploy import gpu_facts, host_status, look_commands, look_lines
 from deploy.errors import DONE, FAILED, DeployError, UsageError
 from deploy.host_status import HostStatus
 from deploy.inventory import Cluster
+from deploy.names import asked_run
 from deploy.report import Report
 from deploy.results import Results
 from deploy.session import on_all, open_all
@@ -25,6 +26,7 @@ def status(cluster: Cluster, run: str, report: Report) -> int:
 
     Raises UsageError for a run that is on none of them.
     """
+    run = asked_run("--run", run)
     found = _ask(cluster, look_commands.status(), host_status.parse)
     _refuse_unknown(found, run)
     if report.as_json:

@@ -9,6 +9,7 @@ import os
 import re
 import shlex
 from collections.abc import Mapping, Sequence, Set
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -16,6 +17,7 @@ from typing import Literal
 from deploy import cluster_values as values
 from deploy import inventory
 from deploy.cluster_values import Mount, Secret
+from deploy.credentials import Choice
 from deploy.errors import UsageError
 from deploy.inventory import Cluster, Job
 
@@ -24,6 +26,7 @@ _NEXT = re.compile(r",(?=[A-Za-z_][A-Za-z0-9_]*=)")
 # What the plan itself decides for each node (docs/contract.md); anything else a user may set.
 _OURS = re.compile(r"MUSTER_\w+|PET_(NNODES|NPROC_PER_NODE|NODE_RANK|RDZV_\w+|LOCAL_ADDR)")
 _SECRET_NAME = re.compile(r"TOKEN|SECRET|PASSW|API_?KEY|ACCESS_KEY|CREDENTIAL", re.IGNORECASE)
+_SECRET_MOST = 120 << 10  # bytes; Linux takes 128 KiB of one variable, its name included
 _SECRET_LEAST = 8  # letters; a shorter value stands in a command line by chance
 
 
@@ -47,14 +50,15 @@ class Options:
     processes: str = ""
     resume: str = ""
     dockerfile: str = ""
+    include: tuple[str, ...] = ()
+    separate: bool = False
 
     def load(self) -> Cluster:
-        """The hosts and their job, flags before the file; without --hosts and --cluster, this folder's cluster.toml.
+        """The hosts and their job, flags before the file: --cluster, or this folder's cluster.toml.
 
         Raises UsageError for the first thing wrong in either.
         """
-        path = Path(self.cluster) if self.cluster else Path("cluster.toml")
-        cluster = inventory.load(self.hosts, path if self.cluster or (not self.hosts and path.is_file()) else None)
+        cluster = inventory.load(self.hosts, self.cluster)
         for name in frozenset(cluster.job.environment).union(*(host.environment for host in cluster.hosts)):
             _refuse_ours(name, "cluster.toml: environment:")
         mounts = tuple(_mount(text) for text in self.mounts)
@@ -88,11 +92,20 @@ class Options:
         named = {secret.name for secret in secrets}
         kept = tuple(secret for secret in job.secrets if secret.name not in named)
         processes = job.processes if not self.processes else _processes(self.processes)
+        separate = self.separate or job.separate
         dockerfile = Path(self.dockerfile) if self.dockerfile else job.dockerfile
         if self.dockerfile and (self.image or not Path(self.dockerfile).is_file()):
             wrong = "an image is named as well" if self.image else "no such file"
             raise UsageError(f"--dockerfile {self.dockerfile}: {wrong}", "name a Dockerfile, or an image, not both")
-        return replace(job, secrets=(*kept, *secrets), processes=processes, dockerfile=dockerfile)
+        include = (*job.include, *(_inside(text) for text in self.include))
+        return replace(
+            job,
+            secrets=(*kept, *secrets),
+            processes=processes,
+            dockerfile=dockerfile,
+            include=include,
+            separate=separate,
+        )
 
 
 def environment_of(options: Options) -> dict[str, str]:
@@ -109,21 +122,36 @@ def environment_of(options: Options) -> dict[str, str]:
     return found
 
 
-def secrets_of(cluster: Cluster) -> dict[str, str]:
-    """The values of the job's secrets. Raises UsageError by name, never by value, for those that are nowhere."""
+def secrets_of(cluster: Cluster, due: Set[str] | None = None) -> dict[str, str]:
+    """The values of the job's secrets; of those that are `due`. Raises UsageError by name, never by value, for those
+    that are nowhere, and for one that is due and was not asked for here: a host may say that anything is."""
     found = {}
-    for secret in cluster.job.secrets:
+    if missing := sorted((due or set()) - {secret.name for secret in cluster.job.secrets}):
+        raise UsageError(
+            f"secret {missing[0]}: not named here", f"with {missing[0]} in this shell: --secret {missing[0]}"
+        )
+    for secret in (one for one in cluster.job.secrets if due is None or one.name in due):
         _refuse_ours(secret.name, "secret")
         try:
             value = secret.file.read_text().strip() if secret.file else os.environ[secret.name]
         except (OSError, KeyError, UnicodeDecodeError) as fault:
             where = f"cannot read {secret.file}" if secret.file else "not in this shell's environment"
             raise UsageError(f"secret {secret.name}: {where}", f"export {secret.name}=..., or name a file") from fault
-        if not value or values.scalar(value) is None:
-            what = "is of several lines, which a variable cannot hold" if value else "is empty"
+        if not value or not values.is_text(value) or len(value.encode()) > _SECRET_MOST:
+            what = "is no text, or more of it than a variable holds" if value else "is empty"
             raise UsageError(f"secret {secret.name}: {what}", "give a file that large as a mount")
         found[secret.name] = value
     return found
+
+
+def choice_of(cluster: Cluster) -> Choice:
+    """What of the folder may go along. A secret that cannot be had here is in no file here either."""
+    job, known = cluster.job, dict[str, str]()
+    for secret in job.secrets:
+        with suppress(UsageError):
+            known |= secrets_of(cluster, {secret.name})
+    sources = {secret.name: secret.file for secret in job.secrets if secret.file}
+    return Choice(frozenset(job.include), sources, known)
 
 
 def refuse_open_secrets(options: Options, secrets: Mapping[str, str]) -> None:
@@ -171,6 +199,12 @@ def _secret(text: str) -> Secret:
             f"export {name}=... in this shell, then: --secret {name}",
         )
     return Secret(name, Path(os.path.expanduser(file)) if equals else None)
+
+
+def _inside(text: str) -> str:
+    if found := values.inside(text):
+        return found
+    raise UsageError(f"--include {text}: not a path in the folder", "as seen from it: --include .env")
 
 
 def _refuse_module(name: str, folder: Path) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from deploy.deploy_spec import HostSpec
 from deploy.errors import DeployError
 from deploy.host_facts import Container, HostFacts
+from deploy.names import RunId
 from deploy.spec import MASTER_PORT
 
 PORTS_TO_TRY = 100
@@ -102,20 +103,29 @@ def image_of(one: HostSpec) -> str:
     return one.argv[one.argv.index("--entrypoint") + 2]
 
 
-def runs_of(containers: Mapping[str, Sequence[Container]]) -> dict[str, dict[str, Container]]:
-    """Runs by id, each with its container by host."""
-    runs: dict[str, dict[str, Container]] = {}
+def runs_of(containers: Mapping[str, Sequence[Container]]) -> dict[RunId, dict[str, Container]]:
+    """Our runs by id, each with its container by host."""
+    runs: dict[RunId, dict[str, Container]] = {}
     for host, found in containers.items():
         for container in found:
-            if container.node:
+            if container.node and container.ours:
                 runs.setdefault(container.run, {})[host] = container
     return dict(sorted(runs.items()))
 
 
-def choose_run(runs: Mapping[str, Mapping[str, Container]], asked: str) -> str:
+def refuse_foreign(run: str, containers: Mapping[str, Sequence[Container]]) -> None:
+    """Raise DeployError where another user of a host's engine has a run of that id: no second one can be there."""
+    for host, found in containers.items():
+        for container in found:
+            if container.run == run and not container.ours:
+                what = f"{run}: a run of that name on {host} belongs to {container.user}"
+                raise DeployError(what, f"only {container.user} can touch that one")
+
+
+def choose_run(runs: Mapping[RunId, Mapping[str, Container]], asked: str) -> RunId:
     """The run that is meant: the one named, or the only one that goes on. Raises DeployError with those there are."""
     if asked in runs:
-        return asked
+        return RunId(asked)
     going = [run for run, nodes in runs.items() if any(node.code is None for node in nodes.values())]
     if not asked and len(going) == 1:
         return going[0]

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from deploy import code_layer, deploy_options, deploy_plan, engine_images, host_lock, host_observe, transfer
+from deploy.credentials import Choice
 from deploy.deploy_options import Options
 from deploy.errors import DONE, DeployError, UsageError
 from deploy.facts import amount
@@ -27,41 +28,55 @@ def push(options: Options, report: Report) -> int:
     with Stopping(report, "connecting", "nothing was sent") as stopping:
         cluster = options.load()
         refuse_mixed(cluster)
-        folder = options.code(cluster)
-        if folder:
-            code_layer.check(folder)
+        folder, choice = options.code(cluster), deploy_options.choice_of(cluster)
+        look_through(folder, "", choice, report)
         with open_all(cluster.hosts) as opened:
             sessions = list(opened.all().values())
             base = base_of(options, cluster, host_observe.facts(sessions).all(), report)
             tag = deploy_options.tag_of(base, folder)
             if options.dry_run:
-                foretell(sessions, base, folder, tag, report)
+                foretell(sessions, base, folder, tag, report, choice)
                 return DONE
             with host_lock.take(sessions, "push"):
                 stopping.at("pushing the image", LEFT_BY_A_PUSH)
-                bring(sessions, base, folder, tag, report)
+                bring(sessions, base, folder, tag, report, choice)
                 stopping.hold()
         return DONE
 
 
+def look_through(folder: Path | None, script: str, choice: Choice, report: Report) -> None:
+    """Say which credentials of the folder stay here. Raises as code_layer.check does."""
+    if folder and (left_out := code_layer.check(folder, script, choice)):
+        report.note(code_layer.told(left_out))
+        report.data({"kind": "not sent", "paths": [one.path for one in left_out]})
+
+
 def bring(
-    sessions: Sequence[Session], base: str, folder: Path | None, tag: str, report: Report, proven: bool = False
+    sessions: Sequence[Session],
+    base: str,
+    folder: Path | None,
+    tag: str,
+    report: Report,
+    choice: Choice,
+    proven: bool = False,
 ) -> None:
-    """Push, show how far it is, and say what each host was sent. `proven`: as in transfer.push.
+    """Push, show how far it is, and say what each host was sent. `choice`, `proven`: as in transfer.push.
 
     Raises DeployError with every host that failed.
     """
     with report.pushing([session.host.name for session in sessions]) as tell:
-        pushed = transfer.push(sessions, base, folder, tag, tell, proven=proven).all()
+        pushed = transfer.push(sessions, base, folder, tag, tell, proven=proven, choice=choice).all()
     for host, what in pushed.items():
         size = amount(what.sent_bytes) if what.sent_bytes else "nothing"
         report.note(f"{host}: {size} sent ({what.why})")
         report.data({"kind": "pushed", "host": host, "image": tag, "bytes": what.sent_bytes, "why": what.why})
 
 
-def foretell(sessions: Sequence[Session], base: str, folder: Path | None, tag: str, report: Report) -> None:
+def foretell(
+    sessions: Sequence[Session], base: str, folder: Path | None, tag: str, report: Report, choice: Choice
+) -> None:
     """Say what a push would send, and why; changes nothing."""
-    for host, sending in transfer.foresee(sessions, base, folder, tag).all().items():
+    for host, sending in transfer.foresee(sessions, base, folder, tag, choice).all().items():
         what = "nothing to send" if sending.there else f"{len(sending.layers)} layers to send"
         report.line(f"{host}: {tag}: {what} ({sending.why})", {
             "kind": "would push", "host": host, "image": tag, "layers": list(sending.layers), "why": sending.why,
@@ -76,6 +91,9 @@ def base_of(options: Options, cluster: Cluster, facts: Mapping[str, HostFacts], 
     dockerfile = cluster.job.dockerfile
     if options.image or not dockerfile:
         return options.image or cluster.job.image or deploy_plan.choose_image(list(facts.values()))
+    if found := code_layer.build_context(dockerfile, deploy_options.choice_of(cluster)):
+        names = ", ".join(one.path for one in found)
+        report.warn(f"{dockerfile}: what COPY takes along is in the image on all hosts; .dockerignore lacks: {names}")
     tag = f"muster-{deploy_options.slug(dockerfile.resolve().parent.name)}-base:latest"
     if not options.dry_run:
         report.note(f"building {tag} from {dockerfile}")

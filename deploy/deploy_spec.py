@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,29 +19,27 @@ from deploy.errors import UsageError
 from deploy.host_facts import HostFacts, Route
 from deploy.image import TRAINER_HOME
 from deploy.inventory import Host, Job
+from deploy.names import NodeName, node_of
+from deploy.run_folder import RUN_IN_CONTAINER
 
-RUN_IN_CONTAINER = "/muster/run"
 # Docker's own 64 MB is where data loaders die of a bus error.
 SHM_SHARE, SHM_LEAST = 2, 64 << 20
 OPEN_FILES = 1048576
+# Threads count as well: 8 ranks with 32 loader workers of 100 threads are 25,600. A fork bomb ends here.
+PIDS = 32768
 LOG_LIMITS = ("--log-driver", "json-file", "--log-opt", "max-size=50m", "--log-opt", "max-file=2")
 # A container needs time to let its ranks write a checkpoint when its engine stops it.
 STOP_PATIENCE_S = 60
 # A node whose host rebooted, or whose peers did, is started again this often. One that waits for a host that boots
 # gives up after a minute each time.
 RESTARTS = 5
-# Debian's and Ubuntu's packages call it python3 alone; where an image has both, `python` is the one that has torch.
-_PYTHON = (
-    'for name in python python3; do command -v $name >/dev/null && exec $name "$@"; done; '
-    "echo no python in this image >&2; exit 127"
-)
 
 
 @dataclass(frozen=True)
 class Work:
     """What is to run: `script` is what torchrun gets (`train.py --lr 3e-4`), or else `arguments` go to the trainer.
 
-    `start` counts from 1 and grows with each resume.
+    `start` counts from 1 and grows with each resume. `token`: no other start, of whomever, has it.
     """
 
     run_id: str
@@ -50,6 +49,7 @@ class Work:
     start: int = 1
     environment: Mapping[str, str] = field(default_factory=dict, hash=False)
     secrets: Mapping[str, str] = field(default_factory=dict, hash=False, repr=False)
+    token: str = ""
 
     @property
     def command(self) -> tuple[str, ...]:
@@ -69,13 +69,14 @@ class Meeting:
 
 @dataclass(frozen=True)
 class HostSpec:
-    """One node on its host: `argv` makes the container, `environment` goes there over standard input.
+    """One node on its host: `argv` makes the container, `environment` and `secrets` go there over standard input.
 
-    `fresh`: its run folder is made by this start, not by an earlier one whose checkpoints are in it.
+    `fresh`: its run folder is made by this start, not by an earlier one whose checkpoints are in it. `start`: the label
+    by which what this start made is known; `first`: the others meet on it.
     """
 
     host: str
-    node: str
+    node: NodeName
     container: str
     folder: str
     owner: str
@@ -83,17 +84,24 @@ class HostSpec:
     environment: Mapping[str, str] = field(hash=False)
     secrets: Mapping[str, str] = field(default_factory=dict, hash=False, repr=False)
     fresh: bool = True
+    start: str = ""
+    first: bool = False
 
     @property
-    def variables(self) -> bytes:
-        """The lines of `docker run --env-file`."""
-        every = {**self.environment, **self.secrets}
-        return "".join(f"{name}={value}\n" for name, value in sorted(every.items())).encode()
+    def input(self) -> bytes:
+        """What `host_commands.start` reads: the container's variables, and what is handed in once it runs."""
+        variables = host_commands.variable_lines(self.environment)
+        return host_commands.line(variables) + host_commands.line(handed_in(self.secrets))
+
+
+def handed_in(secrets: Mapping[str, str]) -> bytes:
+    """Secrets as the node's agent takes them (docs/contract.md); empty where there are none."""
+    return json.dumps(dict(secrets)).encode() if secrets else b""
 
 
 def python_of(image: str) -> tuple[str, ...]:
     """The end of a `docker run` that starts the image's Python; its arguments follow."""
-    return ("--entrypoint", "sh", image, "-c", _PYTHON, "sh")
+    return ("--entrypoint", "sh", image, "-c", host_commands.PYTHON, "sh")
 
 
 def meeting_of(hosts: Sequence[Host], address: str, port: int, routes: Sequence[Route]) -> Meeting:
@@ -109,21 +117,16 @@ def host_specs(
 
     Raises UsageError for a variable of several lines and for two hosts with one node name.
     """
-    names = [node_name(host.name) for host in hosts]
+    names = [node_of(host.name) for host in hosts]
     if len(set(names)) < len(names):
         raise UsageError("two hosts would be nodes of one name", "give them names in cluster.toml")
-    for name, value in {**work.environment, **work.secrets}.items():
+    for name, value in work.environment.items():
         if "\n" in value:
             raise UsageError(f"{name}: a variable of several lines cannot be passed on", "put it in a file, mount that")
     return tuple(
         _one(place, names, host, fact, job, work, meeting)
         for place, (host, fact) in enumerate(zip(hosts, facts, strict=True))
     )
-
-
-def node_name(host: str) -> str:
-    """A host's name as files and labels can hold it."""
-    return re.sub(r"[^A-Za-z0-9_.-]", "-", host).lstrip(".") or "host"
 
 
 def script_name(words: Sequence[str]) -> str:
@@ -168,9 +171,10 @@ def container_options(host: Host, facts: HostFacts, job: Job) -> tuple[str, ...]
     # More than the engine's own limit it cannot grant where it may not raise that (in a container, say).
     files = min(OPEN_FILES, facts.open_files or OPEN_FILES)
     return (
-        *("--network", "host", "--init", "--no-healthcheck", "--user", _user(facts)),
+        *("--network", "host", "--init", "--no-healthcheck", "--user", _user(facts, job)),
         *("--security-opt", "no-new-privileges"),
         *("--shm-size", job.shm_size or f"{max(SHM_LEAST, facts.memory // SHM_SHARE)}b"),
+        *("--memory", job.memory or f"{spec.memory_limit(facts.memory)}b", "--pids-limit", str(job.pids or PIDS)),
         *("--ulimit", f"nofile={files}:{files}"),
         *(("--ulimit", "memlock=-1:-1", "--device", "/dev/infiniband") if facts.rdma else ()),
         *gpu_options(host, facts),
@@ -191,14 +195,18 @@ def mounts(host: Host, job: Job) -> tuple[Mount, ...]:
     return tuple({mount.target: mount for mount in (*job.mounts, *host.mounts)}.values())
 
 
-def _user(facts: HostFacts) -> str:
-    """Root's files in a mounted folder could not be written by the image's user, nor theirs be taken for somebody's."""
-    return f"{facts.uid}:{facts.gid}" if facts.uid else f"{spec.IMAGE_USER}:{spec.IMAGE_USER}"
+def _user(facts: HostFacts, job: Job) -> str:
+    """The login's own number; where that is root, the one that run_user.py chose: no user of the host may have it."""
+    if facts.uid:
+        return f"{facts.uid}:{facts.gid}"
+    if job.user is None:
+        raise ValueError("a login as root, and no number was chosen for the run")
+    return f"{job.user}:{job.user}"
 
 
 def _one(
     place: int,
-    names: Sequence[str],
+    names: Sequence[NodeName],
     host: Host,
     facts: HostFacts,
     job: Job,
@@ -206,13 +214,17 @@ def _one(
     meeting: Meeting,
 ) -> HostSpec:
     folder = f"{facts.home}/.muster/runs/{work.run_id}"
+    start = f"{work.token}-{place}"
     labels = {
         "muster.run": work.run_id,
+        "muster.user": facts.user,
+        "muster.start": start,
         "muster.node": names[place],
         "muster.place": str(place),
         "muster.nodes": str(len(names)),
         "muster.port": str(meeting.port),
         "muster.command": " ".join(work.script or work.arguments)[:200],
+        **({"muster.secrets": due} if (due := ",".join(sorted(work.secrets))) else {}),
     }
     environment = {
         **_variables(place, names, host, facts, job, work, meeting),
@@ -224,15 +236,17 @@ def _one(
         environment["PYTHONPATH"] = f"{TRAINER_HOME}:{environment['PYTHONPATH']}".rstrip(":")
     again = restarts(work, environment)
     environment |= {spec.COMES_BACK: "1"} if again else {}
+    environment |= {spec.SECRETS: due} if due else {}
     argv = (
         *("docker", "run", "--detach", "--pull", "never", "--name", container_name(work.run_id)),
         *(word for name, value in labels.items() for word in ("--label", f"{name}={value}")),
         *(("--restart", f"on-failure:{again}") if again else ()),
         *("--stop-timeout", str(STOP_PATIENCE_S), *LOG_LIMITS, "--volume", f"{folder}:{RUN_IN_CONTAINER}"),
         *container_options(host, facts, job),
-        *("--env-file", host_commands.environment_file(folder), *python_of(work.image), *work.command),
+        *(("--ulimit", "core=0") if due else ()),  # a core is a file, with the secrets in it
+        *("--env-file", host_commands.VARIABLES_FIRST, *python_of(work.image), *work.command),
     )
-    owner = "" if facts.uid else _user(facts)
+    owner = "" if facts.uid else _user(facts, job)
     return HostSpec(
         host.name,
         names[place],
@@ -243,11 +257,13 @@ def _one(
         environment,
         work.secrets,
         work.start == 1,
+        start,
+        place == 0,
     )
 
 
 def _variables(
-    place: int, names: Sequence[str], host: Host, facts: HostFacts, job: Job, work: Work, meeting: Meeting
+    place: int, names: Sequence[NodeName], host: Host, facts: HostFacts, job: Job, work: Work, meeting: Meeting
 ) -> dict[str, str]:
     """What docs/contract.md promises a node."""
     ranks = processes(host, facts, job)
@@ -259,8 +275,8 @@ def _variables(
         "PET_NODE_RANK": str(place),
         "PET_RDZV_BACKEND": "c10d",
         "PET_RDZV_ENDPOINT": f"{address}:{meeting.port}",
-        # Fresh for every start: a rendezvous that was closed once stays closed.
-        "PET_RDZV_ID": f"{work.run_id}-{work.start}",
+        # Fresh for every start: a rendezvous that was closed once stays closed, and another user's is not ours.
+        "PET_RDZV_ID": f"{work.run_id}-{work.start}-{work.token}",
         "PET_RDZV_CONF": f"is_host={int(place == 0)},{spec.RDZV_CONF}",
         # A script of the user's starts from its beginning each time: again only where they ask for it.
         "PET_MAX_RESTARTS": "0" if work.script else str(spec.MAX_RESTARTS),
@@ -274,4 +290,5 @@ def _variables(
         spec.RUN_DIR: RUN_IN_CONTAINER,
         spec.NODE: names[place],
         spec.GO_ON: f"fab deploy --resume {work.run_id}",
+        **({spec.SEPARATE: "1"} if job.separate else {}),
     }

@@ -5,19 +5,30 @@ Who follows the run elsewhere sees the same end and cleans up; where nobody does
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from deploy import deploy_actions, deploy_plan, deploy_resume, ending, host_commands, host_observe, launch, record
+from deploy import (
+    deploy_actions,
+    deploy_plan,
+    deploy_resume,
+    ending,
+    events,
+    host_commands,
+    host_observe,
+    launch,
+    record,
+)
 from deploy.deploy_options import Options
 from deploy.ending import Result
 from deploy.errors import DONE, DeployError
+from deploy.events import Event
 from deploy.facts import ended_how
 from deploy.host_facts import Container
-from deploy.progress import Event, State
+from deploy.names import RunId, asked_run
+from deploy.progress import State
 from deploy.report import Report
 from deploy.results import Results
 from deploy.session import Session, on_all, open_all
@@ -36,6 +47,7 @@ def stop(options: Options, now: bool, report: Report) -> int:
     Hosts that do not answer are told, and the others stopped. Raises DeployError when nodes still run after
     PATIENCE_S, or when no host has the run.
     """
+    asked = asked_run("--run", options.run)
     with (
         Stopping(report, "looking for the run", "the run goes on") as stopping,
         open_all(options.load().hosts) as opened,
@@ -46,7 +58,9 @@ def stop(options: Options, now: bool, report: Report) -> int:
         if not found.values:
             opened.all()
             found.all()
-        run = deploy_plan.choose_run(deploy_plan.runs_of(found.values), options.run)
+        if asked not in deploy_plan.runs_of(found.values):
+            deploy_plan.refuse_foreign(asked, found.values)
+        run = deploy_plan.choose_run(deploy_plan.runs_of(found.values), asked)
         for host, fault in faults.items():
             report.warn(f"{host}: {fault.message}; it is not asked to stop")
         nodes = deploy_plan.runs_of(found.values)[run]
@@ -65,7 +79,7 @@ def stop(options: Options, now: bool, report: Report) -> int:
     return DONE
 
 
-def _end(run: str, members: Sequence[Session], now: bool, report: Report, stopping: Stopping) -> list[Event] | None:
+def _end(run: RunId, members: Sequence[Session], now: bool, report: Report, stopping: Stopping) -> list[Event] | None:
     """End the run and take its containers away; what its ranks said last, None when the terminal went away before."""
     killed = now
     if not now:
@@ -90,34 +104,39 @@ def _end(run: str, members: Sequence[Session], now: bool, report: Report, stoppi
     while _containers(run, members) and time.monotonic() < follower_ends:
         time.sleep(_LOOK_EVERY_S)
     deploy_actions.remove(members, run).all()
-    return [event for events in said.values.values() for event in events]
+    return [event for words in said.values.values() for event in words]
 
 
 def _state(nodes: Mapping[str, Container], said: Sequence[Event]) -> State:
     by_place = sorted(nodes.values(), key=lambda node: node.place)
     state = State(tuple(node.node for node in by_place), script=by_place[0].script)
     for event in said:
-        state.apply({**event, "kind": "verdict"} if "verdict" in event else event)
+        state.apply(event)
     return state
 
 
 def _result(state: State, nodes: Mapping[str, Container], killed: bool) -> Result:
     """How the run ended; where no rank could say, what was reached, and the nodes that had ended before."""
     if state.verdicts:
-        return ending.from_verdicts(state.verdicts)
+        return ending.final(state)
     result = ending.killed(state) if killed else ending.stopped(state)
     gone = [f"; {host} {ended_how(node.code)} before that" for host, node in nodes.items() if node.code is not None]
     return replace(result, message="".join([result.message, *gone]))
 
 
-def _keep(run: str, result: Result, state: State) -> Result:
+def _keep(run: RunId, result: Result, state: State) -> Result:
     """Write the outcome where nobody who follows the run has; the result as it is told here."""
-    run_dir = launch.RUNS / run
-    there = record.read_json(run_dir / "record.json")
+    try:
+        run_dir = record.folder_of(launch.RUNS, run)
+    except DeployError:  # followed elsewhere: what is called so here is another run
+        return result
+    there = record.facts(run_dir)
     if not there:
         return result
     if there.get("hosts"):
-        result = replace(result, message=deploy_resume.placed(result.message, run, there["hosts"][0]))
+        first = there["hosts"][0]
+        message, hint = (deploy_resume.placed(text, run, first) for text in (result.message, result.hint))
+        result = replace(result, message=message, hint=hint)
     result = deploy_resume.hinted(result, run_dir, bool(state.checkpoint))
     if not (run_dir / "outcome.json").exists():
         seconds = time.time() - float(there.get("starts", [{}])[-1].get("t", time.time()))
@@ -126,15 +145,15 @@ def _keep(run: str, result: Result, state: State) -> Result:
     return result
 
 
-def _containers(run: str, members: Sequence[Session]) -> Mapping[str, Container]:
+def _containers(run: RunId, members: Sequence[Session]) -> Mapping[str, Container]:
     seen: Results[Any] = host_observe.containers(members)
     return deploy_plan.runs_of(seen.all()).get(run, {})
 
 
-def _going(run: str, members: Sequence[Session]) -> list[str]:
+def _going(run: RunId, members: Sequence[Session]) -> list[str]:
     return [host for host, node in _containers(run, members).items() if node.code is None]
 
 
 def _last_words(session: Session, run: str) -> list[Event]:
     out = session.run(host_commands.last_words(f"{session.home}/runs/{run}")).out
-    return [json.loads(line) for line in out.splitlines() if line.startswith("{") and line.endswith("}")]
+    return events.last_words(out.split("\n"), time.time())

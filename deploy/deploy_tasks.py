@@ -21,16 +21,18 @@ from deploy import (
     task_end,
 )
 from deploy.deploy_options import Options
-from deploy.errors import DONE, UsageError
+from deploy.errors import DONE, STOPPED, UsageError
 from deploy.report import Report
 
 WHERE = {"hosts": "user@a:port,b", "cluster": "a file as cluster.toml; default: the one of this folder"}
 RUN = {**WHERE, "run": "the run's id; not needed where only one goes on"}
+INCLUDE = "a file of the folder that is called like a credential, and is sent all the same; or the option again"
+SECRET = "a variable taken from this shell (NAME) or a file (NAME=FILE), never shown on a host"
 JSON = {"json": "JSON lines on standard output"}
 
 
 @task(
-    iterable=["env", "secret", "mount"],
+    iterable=["env", "secret", "mount", "include"],
     help={
         **WHERE,
         **JSON,
@@ -40,13 +42,15 @@ JSON = {"json": "JSON lines on standard output"}
         "image": "the image it runs in (default: muster-trainer:cpu, or :gpu where there are GPUs)",
         "dockerfile": "or build it here first from this file, with the folder it lies in",
         "env": "a variable for the ranks, NAME=VALUE; several with commas, or the option again",
-        "secret": "a variable taken from this shell (NAME) or a file (NAME=FILE), never shown on a host",
+        "secret": SECRET,
+        "include": INCLUDE,
         "mount": "a folder of the hosts for the ranks, /source:/target or /source:/target:ro; or the option again",
         "nproc": "processes a node: auto (as many as GPUs, or one) or a number",
         "name": "the run's id (default: the minute and the script's name)",
         "detach": "return when it has started",
         "dry-run": "print what would be done on each host, and do nothing",
         "force": "start although preflight refuses; what is ignored is said and recorded",
+        "separate": "each rank trains alone, on purpose: that they did is no failure",
         "resume": "go on from the newest checkpoint: latest, or a run's id",
     },
 )  # type: ignore[untyped-decorator]
@@ -62,11 +66,13 @@ def deploy(
     env: Sequence[str] | None = None,
     secret: Sequence[str] | None = None,
     mount: Sequence[str] | None = None,
+    include: Sequence[str] | None = None,
     nproc: str = "",
     name: str = "",
     detach: bool = False,
     dry_run: bool = False,
     force: bool = False,
+    separate: bool = False,
     resume: str = "",
     json: bool = False,
 ) -> None:
@@ -74,19 +80,23 @@ def deploy(
     asked = Options(hosts, cluster, run, args, folder, image, name, detach, dry_run)
     options = replace(asked, environment=tuple(env or ()), secrets=tuple(secret or ()), processes=nproc)
     options = replace(options, mounts=tuple(mount or ()), resume=resume, force=force, dockerfile=dockerfile)
+    options = replace(options, include=tuple(include or ()), separate=separate)
     report = Report(json)
     end(context, report, lambda: deploy_launch.deploy(options, report))
 
 
 @task(
+    iterable=["secret", "include"],
     help={
         **WHERE,
         **JSON,
+        "secret": "what is never sent: as for deploy",
+        "include": INCLUDE,
         "folder": "what to send along (default: cluster.toml's, or none)",
         "image": "the image (default: muster-trainer:cpu, or :gpu where there are GPUs)",
         "dockerfile": "or build it here first from this file, with the folder it lies in",
         "dry-run": "say what would be sent, and send nothing",
-    }
+    },
 )  # type: ignore[untyped-decorator]
 def push(
     context: Connection,
@@ -95,20 +105,30 @@ def push(
     folder: str = "",
     image: str = "",
     dockerfile: str = "",
+    secret: Sequence[str] | None = None,
+    include: Sequence[str] | None = None,
     dry_run: bool = False,
     json: bool = False,
 ) -> None:
     """Bring an image and a folder onto real hosts; start nothing."""
     options = Options(hosts, cluster, folder=folder, image=image, dry_run=dry_run, dockerfile=dockerfile)
+    options = replace(options, secrets=tuple(secret or ()), include=tuple(include or ()))
     report = Report(json)
     end(context, report, lambda: deploy_push.push(options, report))
 
 
-@task(help={**RUN, **JSON})  # type: ignore[untyped-decorator]
-def attach(context: Connection, hosts: str = "", cluster: str = "", run: str = "", json: bool = False) -> None:
-    """Follow a run that goes on, to its end."""
-    report = Report(json)
-    end(context, report, lambda: deploy_follow.attach(Options(hosts, cluster, run), report))
+@task(iterable=["secret"], help={**RUN, **JSON, "secret": SECRET})  # type: ignore[untyped-decorator]
+def attach(
+    context: Connection,
+    hosts: str = "",
+    cluster: str = "",
+    run: str = "",
+    secret: Sequence[str] | None = None,
+    json: bool = False,
+) -> None:
+    """Follow a run that goes on, to its end; hand its secrets in again where it waits for them."""
+    report, options = Report(json), Options(hosts, cluster, run, secrets=tuple(secret or ()))
+    end(context, report, lambda: deploy_follow.attach(options, report))
 
 
 @task(help={**RUN, **JSON, "now": "kill it: no checkpoint"})  # type: ignore[untyped-decorator]
@@ -126,7 +146,7 @@ def fetch(context: Connection, hosts: str = "", cluster: str = "", run: str = ""
     report = Report(json)
 
     def work() -> int:
-        folder = deploy_home.fetch(Options(hosts, cluster).load(), run)
+        folder = deploy_home.fetch(Options(hosts, cluster).load(), run, report.warn)
         report.line(launch.shown(folder), {"kind": "fetched", "run": folder.name, "folder": str(folder)})
         return DONE
 
@@ -138,33 +158,44 @@ def trust(context: Connection, hosts: str = "", cluster: str = "", json: bool = 
     """Show the keys of hosts that are not known yet, and ask whether to trust them."""
     report = Report(json)
 
+    def ask(question: str) -> bool:
+        if not sys.stdin.isatty():
+            raise UsageError("there is nobody to ask whether to trust a host", "run `fab trust` on a terminal")
+        return report.ask(question)
+
     def work() -> int:
-        for host, words in session.trust(Options(hosts, cluster).load().hosts, _ask, report.note).all().items():
+        for host, words in session.trust(Options(hosts, cluster).load().hosts, ask, report.note).all().items():
             report.line(f"{host}  {words}", {"kind": "trust", "host": host, "said": words})
         return DONE
 
     end(context, report, work)
 
 
-@task(help={**WHERE, **JSON})  # type: ignore[untyped-decorator]
-def unlock(context: Connection, hosts: str = "", cluster: str = "", json: bool = False) -> None:
-    """Take a deploy's lock off hosts, where its holder is gone for good."""
+@task(help={**WHERE, **JSON, "yes": "do not ask, also where the lock's holder is alive"})  # type: ignore[untyped-decorator]
+def unlock(context: Connection, hosts: str = "", cluster: str = "", yes: bool = False, json: bool = False) -> None:
+    """Take a deploy's lock off hosts. Asks first where the deploy that holds it is alive."""
     report = Report(json)
 
     def work() -> int:
         with session.open_all(Options(hosts, cluster).load().hosts) as opened:
-            for host, holder in host_lock.break_lock(opened.all().values()).all().items():
-                words = f"was held by {holder}" if holder else "was not locked"
-                report.line(f"{host}  {words}", {"kind": "unlocked", "host": host, "holder": holder})
+            sessions = opened.all()
+            seen = host_lock.look(sessions.values()).all()
+            held = {host: lock for host, lock in seen.items() if lock}
+            alive = [] if yes else [f"{host}: {lock.shown}" for host, lock in held.items() if lock.alive]
+            if alive and not sys.stdin.isatty():
+                raise UsageError(
+                    f"the deploy that holds the lock is alive: {'; '.join(alive)}", "wait for its end, or say --yes"
+                )
+            if alive and not report.ask(f"the deploy that holds the lock is alive: {'; '.join(alive)}. Break it?"):
+                report.note("the locks stay")
+                return STOPPED
+            taken = host_lock.break_lock(sessions.values(), held).all()
+            for host in sessions:
+                words = f"was held by {taken[host]}" if host in taken else "was not locked"
+                report.line(f"{host}  {words}", {"kind": "unlocked", "host": host, "holder": taken.get(host, "")})
         return DONE
 
     end(context, report, work)
-
-
-def _ask(question: str) -> bool:
-    if not sys.stdin.isatty():
-        raise UsageError("there is nobody to ask whether to trust a host", "run `fab trust` on a terminal")
-    return input(f"{question} [y/N] ").strip().lower() in ("y", "yes")
 
 
 def down_hosts(hosts: str, cluster: str, run: str, report: Report) -> int:

@@ -66,6 +66,12 @@ def find_engine() -> EngineFacts:
     return EngineFacts(True, version, compose)
 
 
+def memory() -> int:
+    """The bytes of memory of the engine's machine. Raises DeployError, EngineLost."""
+    with _asking("ask for its memory"):
+        return int(_client().info()["MemTotal"])
+
+
 def image_id(tag: str) -> str:
     """The id of a local image (`sha256:...`), or an empty string when there is none of that name."""
     from docker.errors import ImageNotFound

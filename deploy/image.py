@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from deploy.errors import UsageError
+from deploy.fields import array, default, document, either, nothing, record, table, text, tree, whole
 
 WORKSPACE = "/workspace"
 # Where Muster's own image has the trainer package; in other images it goes along with the user's folder.
@@ -24,6 +25,28 @@ MARK, BASE, TOP = "muster.image", "muster.base", "muster.top"
 _SETTINGS = (
     *("User", "ExposedPorts", "Env", "Entrypoint", "Cmd", "Volumes", "WorkingDir"),
     *("Labels", "StopSignal", "Healthcheck", "OnBuild", "Shell"),
+)
+DIGEST = text(71, r"sha256:[0-9a-f]{64}")
+_CONFIG = record(
+    {},
+    {
+        **dict.fromkeys(_SETTINGS, tree()),
+        "Labels": either(nothing, table(text(1000), text(1 << 16), 10_000)),
+        "Env": either(nothing, array(text(1 << 16), 10_000)),
+    },
+)
+_INSPECTED = record(
+    {
+        "Architecture": text(100),
+        "Os": text(100),
+        "RootFS": record({}, {"Layers": default(array(DIGEST), [])}),
+    },
+    {
+        "Config": either(nothing, _CONFIG),
+        "Created": default(text(64), ""),
+        "Size": whole(),
+        "RepoDigests": default(array(text(500), 10_000), []),
+    },
 )
 _TAG = re.compile(r"[a-z0-9]+([._-]+[a-z0-9]+)*(:[0-9]+)?(/[a-z0-9]+([._-]+[a-z0-9]+)*)*(:\w[\w.-]{0,127})?", re.ASCII)
 
@@ -71,19 +94,26 @@ def digest(data: bytes) -> str:
     return "sha256:" + hashlib.sha256(data).hexdigest()
 
 
-def base_of(name: str, inspected: Mapping[str, Any]) -> Base:
-    """An image from its entry of `docker image inspect`."""
-    settings = inspected.get("Config") or {}
+def base_of(name: str, inspected: object) -> Base:
+    """An image from its entry of `docker image inspect`. Raises BadAnswer."""
+    image = _INSPECTED(inspected, "")
+    settings = image.get("Config") or {}
     return Base(
         name=name,
-        architecture=str(inspected["Architecture"]),
-        system=str(inspected["Os"]),
-        created=str(inspected.get("Created") or "1980-01-01T00:00:00Z"),
+        architecture=image["Architecture"],
+        system=image["Os"],
+        created=image.get("Created") or "1980-01-01T00:00:00Z",
         settings={key: settings[key] for key in _SETTINGS if settings.get(key)},
-        layers=tuple(inspected["RootFS"].get("Layers") or ()),
-        size=int(inspected.get("Size", 0)),
-        sources=tuple(inspected.get("RepoDigests") or ()),
+        layers=tuple(image["RootFS"].get("Layers") or ()),
+        size=image.get("Size", 0),
+        sources=tuple(image.get("RepoDigests") or ()),
     )
+
+
+def base_said(name: str, said: str) -> Base:
+    """An image from all that `docker image inspect` printed. Raises BadAnswer."""
+    value = document(said, "docker image inspect")
+    return base_of(name, value[0] if isinstance(value, list) and value else value)
 
 
 def run_image(base: Base, code: str | None, tag: str) -> Image:

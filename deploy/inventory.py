@@ -6,7 +6,6 @@ What stands here is what the user wrote. What the user's SSH settings make of it
 from __future__ import annotations
 
 import os
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,10 +18,6 @@ from deploy.cluster_file import Table
 from deploy.cluster_values import Gpus, Mount, Secret
 from deploy.errors import UsageError
 
-_DESTINATION = re.compile(
-    r"(?:(?P<user>[^@\s]+)@)?(?:\[(?P<six>[0-9A-Fa-f:.%\w]+)\]|(?P<host>[^@:\s\[\]]+))(?::(?P<port>\d+))?"
-)
-_BARE_SIX = re.compile(r"(?:(?P<user>[^@\s]+)@)?(?P<six>[0-9A-Fa-f.]*:[0-9A-Fa-f.]*:[0-9A-Fa-f:.]*(?:%\w+)?)")
 MOUNT = '"/source:/target" or "/source:/target:ro", absolute paths both, the target not / nor in /muster'
 _SECRET = '"NAME" or { name = "NAME", file = "path" }; a value never stands here'
 _EXAMPLE = "write --hosts user@a:port,b; user and port may be left out"
@@ -60,11 +55,16 @@ class Job:
     image: str | None = None
     dockerfile: Path | None = None
     folder: Path | None = None
+    include: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict, hash=False)
     secrets: tuple[Secret, ...] = ()
     mounts: tuple[Mount, ...] = ()
     processes: Literal["auto"] | int = "auto"
     shm_size: str | None = None
+    user: int | None = None
+    memory: str | None = None
+    pids: int | None = None
+    separate: bool = False
 
 
 @dataclass(frozen=True)
@@ -75,12 +75,14 @@ class Cluster:
     job: Job = Job()
 
 
-def load(flag: str, path: Path | None) -> Cluster:
-    """The hosts of `--hosts`, with what cluster.toml at `path` says of them; all of its hosts where the flag is empty.
+def load(flag: str, named: str) -> Cluster:
+    """The hosts of `--hosts`, with what cluster.toml says of them; all of its hosts where the flag is empty.
 
-    Raises UsageError for what is wrong in either, or when both are missing.
+    The file is `named` by --cluster, or the one of this folder where there is one. Raises UsageError for what is wrong
+    in either, or when both are missing.
     """
-    if path is None:
+    path = Path(named) if named else Path("cluster.toml")
+    if not named and not path.is_file():
         return from_flag(flag)
     cluster = from_file(path)
     return replace(cluster, hosts=_picked(from_flag(flag).hosts, cluster.hosts)) if flag.strip() else cluster
@@ -155,23 +157,19 @@ def _through(host: Host, hosts: Mapping[str, Host]) -> Host:
 
 
 def _destination(text: str) -> Host:
-    found = _BARE_SIX.fullmatch(text) or _DESTINATION.fullmatch(text)
-    parts = found.groupdict() if found else {}
-    address, port = parts.get("six") or parts.get("host") or "", int(parts.get("port") or 0)
-    if not address.isprintable() or not address or address.startswith("-") or (parts.get("user") or "").startswith("-"):
+    found = values.destination(text)
+    if found is None:
         raise UsageError(f"--hosts: {text!r} is not a host", _EXAMPLE)
-    if parts.get("port") and not 0 < port < 65536:
-        raise UsageError(f"--hosts: {text!r}: port {port} is not between 1 and 65535", _EXAMPLE)
-    return Host(name=address, address=address, port=port or None, user=parts.get("user"))
+    return Host(name=found.host, address=found.host, port=found.port, user=found.user)
 
 
 def _host(table: Table) -> Host:
     name = table.get("name", "", values.matching(values.NAME), "a name of letters, digits, dots, dashes (at most 63)")
     host = Host(
         name=name,
-        address=table.get("address", name, values.word, "a host name or an IP"),
+        address=table.get("address", name, values.host, "a host name or an IP"),
         port=table.get("port", None, values.whole(1, 65535), "a port number"),
-        user=table.get("user", None, values.word, "a user name"),
+        user=table.get("user", None, values.user, "a user name"),
         gateway=table.get("gateway", None, values.gateway, 'a jump host: "user@a:port", several with commas'),
         interface=table.get("interface", None, values.word, "the name of a network interface"),
         gpus=table.get("gpus", "auto", values.gpus, '"auto", how many, or a list of which: [0, 1]'),
@@ -191,11 +189,16 @@ def _job(table: Table) -> Job:
         image=table.get("image", None, values.word, "the name of an image"),
         dockerfile=table.get("dockerfile", None, values.path_from(here), "the path of a Dockerfile"),
         folder=table.get("folder", None, values.path_from(here), "the path of a folder"),
+        include=table.items("include", values.inside, 'a path in the folder: ".env"'),
         environment=_environment(table),
         secrets=table.items("secrets", values.secret_from(here), _SECRET, secret=True),
         mounts=table.items("mounts", values.mount, MOUNT),
         processes=table.get("processes", "auto", values.processes, '"auto" or a number from 1'),
+        user=table.get("user", None, values.whole(1, (1 << 31) - 2), "a user's number, from 1"),
         shm_size=table.get("shm_size", None, values.matching(values.SIZE), 'a size such as "16g"'),
+        memory=table.get("memory", None, values.matching(values.SIZE), 'a size such as "200g"'),
+        pids=table.get("pids", None, values.whole(64, 4194304), "a number from 64 to 4194304"),
+        separate=table.get("separate", False, values.yes_or_no, "true or false"),
     )
     table.done()
     if job.image and job.dockerfile:

@@ -6,7 +6,6 @@ it ended.
 
 from __future__ import annotations
 
-import os
 import shlex
 import signal
 import time
@@ -17,7 +16,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from deploy import actions, engine, lock, observe, page, plan, record, spec, watch
+from deploy import actions, engine, lock, observe, own_files, page, plan, record, spec, watch
 from deploy.ending import Result
 from deploy.errors import DeployError, EngineLost, UsageError
 from deploy.facts import EngineFacts
@@ -114,9 +113,7 @@ def list_all(report: Report) -> None:
 def write_page(run_dir: Path) -> Path:
     """Build report.html from what lies in the run folder; returns its path."""
     path = run_dir / "report.html"
-    aside = path.with_name(f".report.{os.getpid()}")
-    aside.write_text(page.build(run_dir))
-    aside.replace(path)
+    own_files.write(run_dir, path.name, page.build(run_dir, record.own(run_dir)).encode())
     return path
 
 

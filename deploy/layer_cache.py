@@ -138,6 +138,7 @@ class LayerCache:
     @contextmanager
     def _alone(self) -> Iterator[None]:
         self._folder.mkdir(parents=True, exist_ok=True)
+        self._folder.chmod(0o700)  # what an image holds is its owner's, as with the engine
         with (self._folder / "lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             # Nobody writes while we hold the lock: whose part this is was killed.

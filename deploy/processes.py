@@ -17,9 +17,10 @@ from pathlib import Path
 
 import psutil
 
+from deploy import own_files
 from deploy.errors import DeployError
 from deploy.facts import NodeState
-from deploy.spec import NODE, RUN_DIR, NodeSpec
+from deploy.spec import NODE, RUN_DIR, TORCHS_RENDEZVOUS, NodeSpec
 
 MOST_RESTARTS = 3
 # What a shell inside another run or torchrun would hand down: a node must hear only its own spec.
@@ -85,9 +86,9 @@ class LocalNodes:
         inherited = {
             name: value
             for name, value in os.environ.items()
-            if not name.startswith(_FOREIGN) and name not in _FOREIGN_NAMES
+            if name == TORCHS_RENDEZVOUS or not (name.startswith(_FOREIGN) or name in _FOREIGN_NAMES)
         }
-        with log.open("ab") as output:
+        with own_files.open_to_append(log.parent.parent, f"{log.parent.name}/{log.name}") as output:
             try:
                 return subprocess.Popen(
                     self._command,

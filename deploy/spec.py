@@ -6,14 +6,16 @@ trainer's half.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 RUN_ID, RUN_DIR, NODE, STOP_ON_EOF = "MUSTER_RUN_ID", "MUSTER_RUN_DIR", "MUSTER_NODE", "MUSTER_STOP_ON_EOF"
-COMES_BACK, GO_ON = "MUSTER_COMES_BACK", "MUSTER_GO_ON"
-MUSTER_NAMES = (RUN_ID, RUN_DIR, NODE, STOP_ON_EOF, COMES_BACK, GO_ON)
+COMES_BACK, GO_ON, SECRETS = "MUSTER_COMES_BACK", "MUSTER_GO_ON", "MUSTER_SECRETS"
+TORCHS_RENDEZVOUS, SEPARATE = "MUSTER_TORCHS_RENDEZVOUS", "MUSTER_SEPARATE"
+MUSTER_NAMES = (RUN_ID, RUN_DIR, NODE, STOP_ON_EOF, COMES_BACK, GO_ON, SECRETS, TORCHS_RENDEZVOUS, SEPARATE)
 
 MASTER_PORT = 29500
 MAX_RESTARTS = 100
@@ -26,7 +28,11 @@ RDZV_CONF = "last_call_timeout=1,keep_alive_interval=1,keep_alive_max_attempt=5,
 IMAGE_USER = 1000
 RUNS_IN_CONTAINER = "/muster/runs"
 DEFAULT_RECIPE = "digits"
+# The minute goes before it in a run's name, and a number may come behind: names.LONGEST in all.
+_LONGEST_RECIPE = 75
 LOOPBACK = {"Linux": "lo", "Darwin": "lo0"}
+
+_MEMORY_KEPT_SHARE, _MEMORY_KEPT_LEAST, _MEMORY_KEPT_MOST = 20, 1 << 30, 16 << 30
 
 
 @dataclass(frozen=True)
@@ -90,6 +96,15 @@ def local_spec(
     return RunSpec(run_dir.name, run_dir, start, tuple(arguments), tuple(nodes))
 
 
+def memory_limit(total: int) -> int:
+    """The bytes that a container may use of a machine's `total`: all but a twentieth, at least 1 GiB, at most 16 GiB.
+
+    What is kept lets a run that eats memory end alone, and not with the SSH server beside it.
+    """
+    kept = min(_MEMORY_KEPT_MOST, max(_MEMORY_KEPT_LEAST, total // _MEMORY_KEPT_SHARE))
+    return max(total // 2, total - kept)
+
+
 def node_names(workers: int) -> tuple[str, ...]:
     """`master`, `worker-1`, ... by place in the run."""
     return ("master", *(f"worker-{number}" for number in range(1, workers + 1)))
@@ -104,7 +119,7 @@ def recipe_name(arguments: Sequence[str]) -> str:
         elif argument.startswith("--recipe="):
             recipe = argument.partition("=")[2]
     stem = Path(recipe).stem
-    return "".join(letter if letter.isalnum() or letter in "_-" else "-" for letter in stem) or DEFAULT_RECIPE
+    return re.sub(r"[^A-Za-z0-9_-]", "-", stem)[:_LONGEST_RECIPE] or DEFAULT_RECIPE
 
 
 def mounted(arguments: Sequence[str], here: Path) -> tuple[list[str], list[Path]]:

@@ -77,7 +77,7 @@ def report(context: Connection, run: str = "latest") -> None:
 
     def work() -> int:
         path = launch.write_page(record.find(launch.RUNS, run))
-        print(launch.shown(path))
+        said.line(launch.shown(path))
         return DONE
 
     _end(said, work)

@@ -7,16 +7,16 @@ once for all hosts.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from deploy import audit, code_layer, commands, engine_images
 from deploy.archive import Archive, archive
+from deploy.credentials import NO_CHOICE, Choice
 from deploy.errors import DeployError
 from deploy.facts import amount
-from deploy.image import Base, Image, base_of, digest, has_trainer, run_image
+from deploy.image import Base, Image, base_of, base_said, digest, has_trainer, run_image
 from deploy.layer_cache import LayerCache, default_folder
 from deploy.results import Results
 from deploy.sending import (
@@ -37,6 +37,8 @@ Tell = Callable[[str, int, int], None]
 HERE = "this machine"
 _LOOK_S = 60.0
 _TRY_S = 120.0
+# An engine that pulls says nothing meanwhile; 10 GB at 2 MB/s take an hour and a half.
+_PULL_S = 4 * 3600.0
 _HOPELESS = ("no space left on device", "cannot connect to the docker daemon", "permission denied")
 
 
@@ -67,30 +69,34 @@ def push(
     tell: Tell,
     cache: LayerCache | None = None,
     proven: bool = False,
+    choice: Choice = NO_CHOICE,
 ) -> Results[Pushed]:
     """Bring `base` with `folder` on top onto every host, named `tag`; per host what it took, or its fault.
 
     `tell(host, sent, total)` is called from several threads with bytes so far, also for `HERE` while the base is read
     from the local engine. A push that was cut leaves nothing; the next one begins anew. proven: what the hosts have
     under this name has just run there; where it is the image, it is not proved once more.
+    choice: what of the folder goes along.
     Raises UsageError for a bad folder or name, DeployError when nobody has the base, and HostsFailed, before anything
     is sent to any host, with every host that cannot take it.
     """
     sessions = list(sessions)
     bases = _find_base(sessions, base, pull=True)
-    goods = _goods(bases, folder, tag, tell, cache or LayerCache(default_folder()))
+    goods = _goods(bases, _code(folder, _agreed(bases), choice), tag, tell, cache or LayerCache(default_folder()))
     stores = on_all(sessions, lambda session: _ready(session, goods, bases)).all()
     return on_all(sessions, lambda session: _bring(session, goods, stores[session.host.name], proven))
 
 
-def foresee(sessions: Iterable[Session], base: str, folder: Path | None, tag: str) -> Results[Sending]:
+def foresee(
+    sessions: Iterable[Session], base: str, folder: Path | None, tag: str, choice: Choice = NO_CHOICE
+) -> Results[Sending]:
     """What `push` would send to each host, and why. Changes nothing. Raises as `push` does."""
     sessions = list(sessions)
     bases = _find_base(sessions, base, pull=False)
     if not bases.values:
         return on_all(sessions, lambda session: Sending((), False, f"{base} would be pulled there first"))
     base_image = _agreed(bases)
-    code = _code(folder, base_image)
+    code = _code(folder, base_image, choice)
     image = run_image(base_image, digest(code) if code else None, tag)
     return on_all(sessions, lambda session: plan_push(image, look(session, image, base_image)))
 
@@ -115,7 +121,7 @@ def _find_base(sessions: Sequence[Session], name: str, pull: bool) -> Results[Ba
         if done.code and "no such image" not in done.err.lower():
             raise _engine_fault(done.err)
         if done.code and pull:
-            pulled = session.run(commands.pull_image(name), timeout_s=None, check=False)
+            pulled = session.run(commands.pull_image(name), timeout_s=_PULL_S, check=False)
             if pulled.code:
                 raise DeployError(
                     f"{name} is neither on this machine nor on {session.host.name}, which cannot pull it: "
@@ -125,7 +131,7 @@ def _find_base(sessions: Sequence[Session], name: str, pull: bool) -> Results[Ba
             done = session.run(commands.inspect_image(name), timeout_s=_LOOK_S, check=False)
         if done.code:
             raise _engine_fault(done.err)
-        return base_of(name, json.loads(done.out)[0])
+        return base_said(name, done.out)
 
     return on_all(sessions, ask)
 
@@ -145,18 +151,17 @@ def _agreed(bases: Results[Base]) -> Base:
     raise DeployError("no host to push to")
 
 
-def _goods(bases: Results[Base], folder: Path | None, tag: str, tell: Tell, cache: LayerCache) -> _Goods:
+def _goods(bases: Results[Base], code: bytes | None, tag: str, tell: Tell, cache: LayerCache) -> _Goods:
     base, local = _agreed(bases), HERE in bases.values
-    code = _code(folder, base)
     image = run_image(base, digest(code) if code else None, tag)
     supply = Supply(base, code, local, cache, lambda read: tell(HERE, min(read, base.size), base.size))
     return _Goods(image, base, local, supply, tell)
 
 
-def _code(folder: Path | None, base: Base) -> bytes | None:
+def _code(folder: Path | None, base: Base, choice: Choice) -> bytes | None:
     """The layer on top of the base: the user's folder, and the trainer where the base is not Muster's own image."""
     apart = not has_trainer(base)
-    return code_layer.pack(folder, apart) if folder or apart else None
+    return code_layer.pack(folder, apart, choice) if folder or apart else None
 
 
 def _ready(session: Session, goods: _Goods, bases: Results[Base]) -> Store:
@@ -195,7 +200,7 @@ def _deliver(session: Session, goods: _Goods, store: Store, sending: Sending) ->
         else:
             parcel = _parcel(goods, store, attempt)
             argv, told = commands.receive_image(goods.image.tag, old), _told(session.host.name, parcel, goods.tell)
-            done = session.run(argv, input=told, timeout_s=None, check=False)
+            done = session.run(argv, input=told, moving=True, check=False)
             sent += parcel.size
         if not (fault := _fault(session, goods.image, done)):
             if sent:
@@ -231,7 +236,8 @@ def _lacks_base(goods: _Goods, sending: Sending) -> bool:
 def _pulled(session: Session, goods: _Goods) -> bool:
     """Whether the host could fetch the base itself, by digest: its own network is mostly the faster one."""
     return any(
-        session.run(commands.pull_image(source), timeout_s=None, check=False).code == 0 for source in goods.base.sources
+        session.run(commands.pull_image(source), timeout_s=_PULL_S, check=False).code == 0
+        for source in goods.base.sources
     )
 
 
