@@ -9,12 +9,12 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 RUN ?= latest
 # Through the environment, so that quotes in ARGS reach fab as they are.
-export HOSTS WORKERS GROUND RESUME ARGS JSON TORCH_INDEX RUN
+export HOSTS WORKERS GROUND RESUME ARGS JSON TORCH_INDEX RUN SEED COUNT
 
 UP_OPTIONS = $${WORKERS:+"--workers=$$WORKERS"} $${GROUND:+"--ground=$$GROUND"} \
 	$${RESUME:+"--resume=$$RESUME"} $${ARGS:+"--args=$$ARGS"} $${JSON:+--json}
 
-.PHONY: help up preflight down runs report image test check bench bench-hosts bench-preflight clean rack rack-down
+.PHONY: help up preflight down runs report image test fuzz check bench bench-hosts bench-preflight clean rack rack-down
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -45,8 +45,14 @@ report: $(VENV)/.ready ## build the page of RUN=latest again
 image: ## build the image for local containers
 	@images/build.sh
 
+# The laboratory measures delays: it stands alone.
 test: $(VENV)/.ready-dev ## all tests, with the list of those skipped
-	@$(BIN)/python -m pytest tests
+	@$(BIN)/python -m pytest -n 3 --dist loadscope --no-loadscope-reorder --ignore tests/lab tests
+	@$(BIN)/python -m pytest tests/lab
+
+fuzz: $(VENV)/.ready-dev ## answers of hosts made wrong, for SECONDS=120, against every parser of them; SEED=, COUNT= for each
+	@$(BIN)/python -m tests.hostile.fuzz --seconds "$(or $(SECONDS),120)" $${SEED:+--seed "$$SEED"} \
+		$${COUNT:+--count "$$COUNT"}
 
 check: $(VENV)/.ready-dev ## formatting, lint, types, the layer table, the size rules
 	@$(BIN)/ruff format --check .
@@ -75,7 +81,8 @@ clean: ## remove .venv and caches (runs/ stays)
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The stamps are newer than the locks they were installed from, or they are made again.
-$(VENV)/.ready: requirements/control.txt requirements/trainer.txt
+# All but torch by hash (requirements/lock.sh); torch last, so that it takes the rest as it is.
+$(VENV)/.ready: requirements/control.txt requirements/trainer.txt requirements/torch.txt
 	@test -x $(BIN)/python || $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 		|| { echo "error: $(PYTHON) is older than Python 3.11" >&2; \
 		echo "hint: make up PYTHON=/path/to/python3.11" >&2; exit 1; }
@@ -83,11 +90,11 @@ $(VENV)/.ready: requirements/control.txt requirements/trainer.txt
 		|| { rm -rf $(VENV); echo "error: $(PYTHON) cannot make $(VENV)" >&2; \
 		echo "hint: install your distribution's python3-venv package" >&2; exit 1; }
 	@echo "installing torch and what else is locked in requirements/ into $(VENV) (a minute or two, once)" >&2
-	@$(PIP) install $${TORCH_INDEX:+--extra-index-url "$$TORCH_INDEX"} \
-		-r requirements/control.txt -r requirements/trainer.txt
+	@$(PIP) install --require-hashes -r requirements/control.txt -r requirements/trainer.txt
+	@$(PIP) install $${TORCH_INDEX:+--extra-index-url "$$TORCH_INDEX"} -r requirements/torch.txt
 	@touch $@
 
 $(VENV)/.ready-dev: $(VENV)/.ready requirements/dev.txt
 	@echo "installing the tools for tests and checks into $(VENV)" >&2
-	@$(PIP) install -r requirements/dev.txt
+	@$(PIP) install --require-hashes -r requirements/dev.txt
 	@touch $@

@@ -2,14 +2,42 @@
 
 import os
 import signal
+import tempfile
+from pathlib import Path
 
 import pytest
+from xdist.scheduler import LoadScopeScheduling
 
 from deploy import engine
 
+HOME = Path(__file__).resolve().parent
+
+# Records are sealed with a key of the user's: not with that of who runs the tests.
+os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="muster-tests-")
 # A shell that runs the tests in the background has them ignore SIGINT, and programs they start inherit that: a Ctrl-C
 # sent to one would never arrive. With a handler here they start with SIGINT's default, as from a terminal.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+# What shares an engine's images or all cores runs in one process, in order; other files run beside it.
+_TOGETHER = {"dist": "this machine", "image": "this machine", "lab": "laboratory"}
+
+
+class _Together(LoadScopeScheduling):
+    """Hands tests to processes by file, the folders above whole, and tests/cluster in two halves with a rack each."""
+
+    def _split_scope(self, nodeid):
+        file = nodeid.partition("::")[0]
+        folder, name = file.split("/")[1:3]
+        if folder == "cluster":
+            return f"rack {int(name >= 'test_preflight')}"
+        return _TOGETHER.get(folder, file)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """What pytest-xdist asks for a way to share tests among processes."""
+    return _Together(config, log)
 
 
 @pytest.fixture(scope="session")

@@ -20,4 +20,5 @@ FACTS = HostFacts(
     containers=(),
     runs=frozenset(),
     clock_ahead_s=0.0,
+    user="u",
 )

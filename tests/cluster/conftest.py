@@ -23,7 +23,7 @@ STORES = {"overlay2": "classic", "overlayfs": "containerd"}
 def make(target, **options):
     """`make TARGET OPTION=...` as a user types it; gives what it did, whether it failed or not."""
     line = ["make", "--no-print-directory", target, *(f"{name}={value}" for name, value in options.items())]
-    names = ("NODES", "STORE", "JUMP", "RACK", "ALL", "MAKEFLAGS")
+    names = ("NODES", "STORE", "JUMP", "RACK", "ALL", "MAKEFLAGS", "TARGET")
     inherited = {name: value for name, value in os.environ.items() if name not in names}
     return subprocess.run(line, cwd=HOME, env=inherited, capture_output=True, text=True, timeout=300)
 
@@ -107,7 +107,14 @@ def started(request, **options):
 
 
 @pytest.fixture(scope="session")
-def rack(docker, request):
+def trainer_image(docker):
+    """The image that the tests' runs stand on, built as `make image` builds it."""
+    done = make("image")
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture(scope="session")
+def rack(trainer_image, request):
     """Three hosts, the last with the containerd image store."""
     found = left_up()
     if found:
@@ -117,7 +124,7 @@ def rack(docker, request):
 
 
 @pytest.fixture(scope="session")
-def jump_rack(docker, request):
+def jump_rack(trainer_image, request):
     """Two hosts; rack-2 only answers what comes through rack-1."""
     yield from started(request, NODES=2, JUMP=1)
 

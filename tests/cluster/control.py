@@ -51,7 +51,7 @@ class Control:
 
     def traces(self):
         """What of our run is to be seen on its hosts beside its run folder: containers, variables, locks, followers."""
-        files = f"ls -d ~/.muster/runs/{self.run}.env ~/.muster/lock-*[!p] 2>/dev/null"
+        files = f"ls -d ~/.muster/runs/{self.run}=* ~/.muster/lock-*[!p] 2>/dev/null"
         look = f"{files}; pgrep -f '[m]uster-{self.run}'; true"
         return self.containers() + [line for host in self.hosts for line in self.rack.on(host, look).split()]
 

@@ -54,6 +54,12 @@ class Run:
         return dict(row.split() for row in rows)
 
 
+def having(rack, host, variable):
+    """Process ids on a host, as root sees them, that have this in their environment."""
+    look = f"grep -laz '^{variable}$' /proc/[0-9]*/environ 2>/dev/null; true"
+    return {path.split("/")[2] for path in rack.root(host, "sh", "-c", look).split()}
+
+
 @pytest.fixture(scope="module")
 def run(rack):
     """A run that trains, with a secret, deployed by a user who has no sudo."""
@@ -135,6 +141,15 @@ def test_containers_share_the_network_and_not_processes_or_memory(run):
         assert host["IpcMode"] == "private"
 
 
+@pytest.mark.holds("limits")
+def test_a_run_cannot_take_all_of_a_hosts_memory_or_processes(run):
+    for host, seen in run.inspected().items():
+        limits = seen["HostConfig"]
+        whole = 1024 * int(run.rack.on(host, "awk", "'/MemTotal/ {print $2}'", "/proc/meminfo"))
+        assert 0 < limits["Memory"] < whole
+        assert 0 < limits["PidsLimit"] <= 32768
+
+
 @pytest.mark.holds("log-limits")
 def test_consoles_cannot_fill_a_disk(run):
     for seen in run.inspected().values():
@@ -142,9 +157,13 @@ def test_consoles_cannot_fill_a_disk(run):
 
 
 @pytest.mark.holds("secret-in-container")
-def test_a_secret_is_a_variable_of_the_container(run):
-    for seen in run.inspected().values():
-        assert f"HUSH={SECRET}" in seen["Config"]["Env"]
+def test_the_ranks_have_the_secret_and_the_containers_configuration_does_not(run):
+    for host, seen in run.inspected().items():
+        assert SECRET not in json.dumps(seen)
+        assert seen["Config"]["Labels"]["muster.secrets"] == "HUSH"
+        found = having(run.rack, host, f"HUSH={SECRET}")
+        assert found
+        assert found < set(run.ranks(host)), "torchrun and its ranks, not what starts them"
 
 
 @pytest.mark.holds("arguments-are-public")
@@ -164,26 +183,29 @@ def test_a_secret_is_on_no_command_line_and_in_no_label_while_the_run_goes_on(ru
         assert run.rack.ssh(host, f"docker logs {run.container} 2>&1 | grep {SECRET}").returncode == 1
 
 
+@pytest.mark.holds("meeting-address-alone")
 @pytest.mark.holds("only-the-runs-ports")
 def test_only_processes_of_the_run_listen(run):
     for host in run.hosts:
         new = run.listening(host) - run.before[host]
         assert {pid for _, pid in new} <= set(run.ranks(host)), new
+        assert not [address for address, _ in new if address.startswith(("*", "0.0.0.0", "[::]"))]
     assert any(":29" in address for address, _ in run.listening(run.hosts[0]) - run.before[run.hosts[0]])
 
 
-@pytest.mark.holds("secret-file")
-def test_variables_lie_in_a_file_of_their_owner_until_the_container_is_made(run, monkeypatch):
+@pytest.mark.holds("secret-by-input")
+def test_variables_that_do_not_arrive_whole_start_nothing_and_lie_in_no_file(run, monkeypatch):
     monkeypatch.setenv("MUSTER_SSH_CONFIG", str(run.rack.ssh_config))
     with session.open_all(inventory.from_flag(run.hosts[0]).hosts) as opened:
         (there,) = opened.all().values()
-        folder = f"{there.home}/runs/{run.id}-look"
-        look = ("sh", "-c", f"stat -c '%a %s' {host_commands.environment_file(folder)} >&2")
-        said = there.run(host_commands.start(7, folder, "", look), input=b"A=12345").err
-        assert said.strip() == "600 7"
-        assert there.run(("ls", host_commands.environment_file(folder)), check=False).code
-        assert there.run(("stat", "-c", "%a", folder)).out.strip() == "700"
-        there.run(("rm", "-rf", folder))
+        folder, sent = f"{there.home}/runs/{run.id}-look", host_commands.line(b"A=12345\n")
+        # What stands for `docker run` tells what it gets, what is in the folders meanwhile, and makes no container.
+        look = ("sh", "-c", f"cat >&2; grep -rl 12345 {there.home} >&2; stat -c %a {folder} >&2; exit 7")
+        said = there.run(host_commands.start(folder, "", look, "no-such-start"), input=sent + b"\n", check=False)
+        assert said.err.splitlines() == ["A=12345", "700"]
+        for cut in (b"", sent[:-1], sent, sent + b"c2VjcmV0"):
+            assert there.run(host_commands.start(folder, "", look, "no-such-start"), input=cut, check=False).code == 1
+        assert there.run(("sh", "-c", f"ls -d {folder}*"), check=False).out == ""
 
 
 @pytest.mark.holds("no-agent-forwarding")
@@ -234,7 +256,7 @@ def test_a_host_that_is_not_known_or_has_changed_is_refused(run, tmp_path):
 def test_nothing_of_an_ended_run_is_left(ended):
     for host in ended.hosts:
         assert not ended.rack.on(host, f"docker ps -aq --filter label=muster.run={ended.id}")
-        assert not ended.rack.on(host, f"ls -d ~/.muster/runs/{ended.id}.env ~/.muster/lock-*[!p] 2>/dev/null; true")
+        assert not ended.rack.on(host, f"ls -d ~/.muster/runs/{ended.id}=* ~/.muster/lock-*[!p] 2>/dev/null; true")
         waiting.until(
             lambda host=host: not ended.rack.on(host, f"pgrep -f '[m]uster-{ended.id}'; true"), "followers to end"
         )
@@ -249,6 +271,11 @@ def test_what_stays_is_the_owners_alone(ended):
         modes = ended.rack.on(host, f"stat -c %a ~/.muster/runs/{ended.id} ~/.muster/audit.log").split()
         assert modes == ["700", "600"]
         assert ended.rack.on(host, f"ls ~/.muster/runs/{ended.id}/logs")
+
+
+@pytest.mark.holds("secret-in-container")
+def test_no_process_has_the_secret_once_the_run_has_ended(ended):
+    assert not any(having(ended.rack, host, f"HUSH={SECRET}") for host in ended.hosts)
 
 
 @pytest.mark.holds("secrets-nowhere")
@@ -275,15 +302,15 @@ def test_the_host_says_what_was_done_and_by_whom(ended):
         told = [line for line in ended.rack.on(host, "cat", ".muster/audit.log").splitlines() if ended.id in line]
         assert f"started muster-{ended.id}" in told[0]
         assert any("SIG" in line for line in told)
-        assert all("@" in line.split()[1] for line in told)
+        assert all(line.split()[1:3] == ["muster", "from"] for line in told)
 
 
 @pytest.mark.holds("unpacked-inside")
 def test_a_link_that_leads_out_is_not_unpacked(ended):
     ended.rack.on(ended.hosts[0], f"ln -s /etc/passwd ~/.muster/runs/{ended.id}/evil")
     fetched = ended.fab("fetch", "--run", ended.id)
-    assert fetched.returncode == 1
-    assert ended.hosts[0] in fetched.stderr
+    assert fetched.returncode == 0, fetched.stderr
+    assert f"{ended.hosts[0]}: not taken: './evil' is a link" in fetched.stderr
     assert not (ended.dir / "evil").is_symlink()
     ended.rack.on(ended.hosts[0], f"rm ~/.muster/runs/{ended.id}/evil")
 

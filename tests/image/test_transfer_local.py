@@ -38,7 +38,7 @@ class Nearby:
         self.before = lambda argv: None
         self.asked = []
 
-    def run(self, argv, *, input=None, timeout_s=60, check=True, on_line=None):
+    def run(self, argv, *, input=None, timeout_s=60, check=True, on_line=None, moving=False):
         self.before(argv)
         self.asked.append(tuple(argv))
         pipe = subprocess.PIPE

@@ -49,6 +49,12 @@ def node(run_id, service, number=1):
     return found
 
 
+def listens(container):
+    """The addresses, as numbers, on which something in a container listens; 0 is every one."""
+    said = docker("exec", container, "awk", '$4 == "0A" { print $2 }', "/proc/net/tcp", "/proc/net/tcp6")
+    return {int(address.partition(":")[0], 16) for address in said}
+
+
 def test_containers_train_to_the_end_with_rank_0_on_the_master(checkout):
     code, _, err = checkout.up("--args=--steps 60", ground="docker")
     assert code == 0, err
@@ -93,9 +99,14 @@ def test_a_killed_container_comes_back_and_the_run_ends_well(checkout, service):
     assert nothing_left(folder.name)
 
 
+@pytest.mark.holds("meeting-address-alone")
 def test_when_the_control_side_is_killed_down_cleans_up(checkout):
     run = checkout.start("--workers=1", f"--args={LONG}", ground="docker")
     folder = checkout.training()
+    found = [listens(one) for one in containers(folder.name, "--filter", "status=running")]
+    assert len(found) == 2
+    assert all(found)
+    assert not any(0 in addresses for addresses in found)
     run.kill()
     run.communicate()
     assert containers(folder.name)

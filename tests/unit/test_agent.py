@@ -10,8 +10,9 @@ import pytest
 
 from tests.agents import free_port
 from trainer import agent
-from trainer.agent import resolve, torchrun_command, torchrun_environment
+from trainer.agent import torchrun_command, torchrun_environment
 from trainer.errors import Refused, TrainError
+from trainer.meeting import resolve
 
 MASTER = {"PET_RDZV_CONF": "is_host=1,last_call_timeout=1", "PET_NODE_RANK": "0"}
 

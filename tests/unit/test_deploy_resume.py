@@ -6,7 +6,7 @@ import pytest
 
 from deploy import record
 from deploy.deploy_options import Options
-from deploy.deploy_resume import Kept, again, arguments_of, hinted, pick, refuse_elsewhere
+from deploy.deploy_resume import Kept, again, arguments_of, hinted, pick, placed, refuse_elsewhere
 from deploy.ending import Result
 from deploy.errors import DeployError
 from trainer import config
@@ -62,7 +62,7 @@ def test_the_arguments_come_back_from_the_trainers_own_config(tmp_path):
 def test_the_hint_names_the_command_that_goes_on(options, lost, told, tmp_path):
     run_dir = tmp_path / "r"
     run_dir.mkdir()
-    record.write_json(run_dir / "record.json", {"hosts": ["a", "b", "c"], "script": False, **again(options)})
+    record.write_record(run_dir, {"id": "r", "hosts": ["a", "b", "c"], "script": False, **again(options)})
     result = hinted(Result("stopped", hint="`fab deploy --resume r` goes on from here"), run_dir, True, lost)
     assert told in result.hint
     assert "from here" not in result.hint
@@ -71,3 +71,10 @@ def test_the_hint_names_the_command_that_goes_on(options, lost, told, tmp_path):
 def test_a_script_of_the_users_gets_no_such_hint(tmp_path):
     record.write_json(tmp_path / "record.json", {"hosts": ["a"], "script": True})
     assert hinted(Result("stopped"), tmp_path, True).hint == ""
+
+
+def test_a_checkpoint_is_placed_on_the_first_host_and_a_log_on_its_ranks_own():
+    hint = "the traceback is in /muster/run/logs/rank-1.log; last good checkpoint: /muster/run/checkpoints/step-9"
+    told = placed(hint, "r", "a", "b")
+    assert "b:~/.muster/runs/r/logs/rank-1.log" in told
+    assert "a:~/.muster/runs/r/checkpoints/step-9" in told

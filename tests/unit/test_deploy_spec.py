@@ -1,6 +1,8 @@
 """What each host shall run, as text: the whole `docker run`, the whole environment, no secret in either's way."""
 
+import base64
 import dataclasses
+import json
 import shlex
 
 import pytest
@@ -14,7 +16,7 @@ from deploy.inventory import Job, from_flag
 from tests.hosts import FACTS
 
 MEETING = Meeting("10.0.0.1", 29500, ("eth0", "ib0"))
-WORK = Work("r1", "muster-app:latest", ("train.py", "--lr", "3e-4"), secrets={"HF_TOKEN": "hush"})
+WORK = Work("r1", "muster-app:latest", ("train.py", "--lr", "3e-4"), secrets={"HF_TOKEN": "hush"}, token="7f3a")
 
 
 def made(work=WORK, job=None, host=None, **facts):
@@ -25,13 +27,15 @@ def made(work=WORK, job=None, host=None, **facts):
 
 def test_the_whole_command_of_a_host():
     assert shlex.join(made()[1].argv) == (
-        "docker run --detach --pull never --name muster-r1 --label muster.run=r1 --label muster.node=b "
+        "docker run --detach --pull never --name muster-r1 --label muster.run=r1 --label muster.user=u "
+        "--label muster.start=7f3a-1 --label muster.node=b "
         "--label muster.place=1 --label muster.nodes=2 --label muster.port=29500 "
-        "--label 'muster.command=train.py --lr 3e-4' --stop-timeout 60 "
+        "--label 'muster.command=train.py --lr 3e-4' --label muster.secrets=HF_TOKEN --stop-timeout 60 "
         "--log-driver json-file --log-opt max-size=50m --log-opt max-file=2 "
         "--volume /home/u/.muster/runs/r1:/muster/run --network host --init --no-healthcheck --user 1001:1001 "
-        "--security-opt no-new-privileges --shm-size 8589934592b --ulimit nofile=1048576:1048576 "
-        "--env-file /home/u/.muster/runs/r1.env "
+        "--security-opt no-new-privileges --shm-size 8589934592b --memory 16106127360b "
+        "--pids-limit 32768 --ulimit nofile=1048576:1048576 "
+        "--ulimit core=0 --env-file /dev/stdin "
         "--entrypoint sh muster-app:latest -c "
         '\'for name in python python3; do command -v $name >/dev/null && exec $name "$@"; done; '
         "echo no python in this image >&2; exit 127' sh -P -m trainer.agent --script train.py --lr 3e-4"
@@ -46,7 +50,7 @@ def test_the_whole_environment_of_both_hosts():
         "PET_NODE_RANK": "0",
         "PET_RDZV_BACKEND": "c10d",
         "PET_RDZV_ENDPOINT": "10.0.0.1:29500",
-        "PET_RDZV_ID": "r1-1",
+        "PET_RDZV_ID": "r1-1-7f3a",
         "PET_RDZV_CONF": "is_host=1,last_call_timeout=1,keep_alive_interval=1,keep_alive_max_attempt=5,join_timeout=60",
         "PET_MAX_RESTARTS": "0",
         "PET_MONITOR_INTERVAL": "0.1",
@@ -58,6 +62,7 @@ def test_the_whole_environment_of_both_hosts():
         "MUSTER_RUN_ID": "r1",
         "MUSTER_RUN_DIR": "/muster/run",
         "MUSTER_NODE": "a",
+        "MUSTER_SECRETS": "HF_TOKEN",
         "MUSTER_GO_ON": "fab deploy --resume r1",
     }
     differ = {name: value for name, value in second.items() if first[name] != value}
@@ -76,12 +81,22 @@ def test_a_python_path_of_the_users_does_not_hide_the_agent(given, gets):
     assert environment["PYTHONPATH"] == gets
 
 
-def test_a_secret_is_in_the_variables_and_nowhere_else():
+def test_a_secret_is_handed_in_and_is_nowhere_else():
     one = made()[0]
-    assert b"HF_TOKEN=hush\n" in one.variables
+    variables, secrets = (base64.b64decode(line) for line in one.input.splitlines())
+    assert json.loads(secrets) == {"HF_TOKEN": "hush"}
+    assert b"MUSTER_RUN_ID=r1\n" in variables
+    assert b"hush" not in variables
     assert "hush" not in shlex.join(one.argv)
     assert "hush" not in repr(one)
     assert "HF_TOKEN" not in one.environment
+
+
+def test_a_run_without_secrets_waits_for_none_and_may_leave_a_core():
+    one = made(dataclasses.replace(WORK, secrets={}))[0]
+    assert base64.b64decode(one.input.splitlines()[1]) == b""
+    assert "MUSTER_SECRETS" not in one.environment
+    assert not {"core=0", "muster.secrets="} & set(one.argv)
 
 
 def test_rdma_devices_and_memlock_only_where_there_are_any():
@@ -120,10 +135,12 @@ def test_mounts_are_the_jobs_and_the_hosts_own_of_two_at_one_place_the_hosts():
     assert options == wanted
 
 
-def test_root_hands_the_folder_to_the_images_user():
-    one = made(uid=0, gid=0)[0]
-    assert one.owner == "1000:1000"
-    assert one.argv[one.argv.index("--user") + 1] == "1000:1000"
+def test_root_hands_the_folder_to_the_number_that_was_chosen_and_never_runs_without_one():
+    one = made(uid=0, gid=0, job=Job(user=70001))[0]
+    assert one.owner == "70001:70001"
+    assert one.argv[one.argv.index("--user") + 1] == "70001:70001"
+    with pytest.raises(ValueError, match="no number"):
+        made(uid=0, gid=0)
     assert made()[0].owner == ""
 
 
@@ -136,5 +153,5 @@ def test_the_trainers_own_recipe_restarts_and_a_script_does_not():
 
 def test_a_variable_of_several_lines_is_refused_by_name_without_its_value():
     with pytest.raises(UsageError, match="KEY") as caught:
-        made(dataclasses.replace(WORK, secrets={"KEY": "line\nhush"}))
+        made(dataclasses.replace(WORK, environment={"KEY": "line\nhush"}))
     assert "hush" not in caught.value.message

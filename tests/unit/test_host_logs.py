@@ -20,7 +20,7 @@ pipe = subprocess.PIPE
 process = subprocess.Popen([sys.executable, '-c', sys.argv[1]], stdout=pipe)
 consoles = Consoles(process)
 process.wait()
-consoles.last()
+consoles.finish()
 """
 
 

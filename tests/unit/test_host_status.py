@@ -90,13 +90,6 @@ def test_an_engine_that_does_not_answer_is_a_fault_with_its_cause():
         read("engine-said permission denied while trying to connect to the Docker daemon socket")
 
 
-def test_text_from_a_host_cannot_command_the_terminal():
-    hostile = "\x1b[2J\x1b]52;c;aGk=\x07ok\x1b[31m red\x9b1m\x07"
-    assert look_lines.plain(hostile) == "ok red1m"
-    assert look_lines.plain("\x1b]0;title\x1b\\text\tx") == "text\tx"
-    assert look_lines.plain("\r\r") == ""
-
-
 def test_a_host_that_is_not_part_of_the_run_says_so():
     (row,) = look_lines.status_rows({"a": read(node("r"))}, "other")
     assert row[:3] == ("a", "", "not of this run")

@@ -18,8 +18,8 @@ DEPLOY, TRAINER = HOME / "deploy", HOME / "trainer"
 DOORS = {
     "docker": {"deploy/engine*"},
     "rich": {"deploy/report"},
-    "fabric": {"deploy/session*", "deploy/*tasks"},
-    "invoke": {"deploy/session*", "deploy/*tasks", "deploy/cli"},
+    "fabric": {"deploy/*tasks"},
+    "invoke": {"deploy/*tasks", "deploy/cli"},
     "paramiko": {"deploy/session*"},
     "psutil": {"deploy/processes"},
     "torch": {"trainer/*"},

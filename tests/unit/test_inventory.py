@@ -131,11 +131,19 @@ def test_a_whole_file(write, tmp_path):
 
 def test_the_flag_picks_from_the_file_and_may_name_others(write):
     path = write('[[hosts]]\nname = "a"\naddress = "10.0.0.4"\nport = 2\n[[hosts]]\nname = "b"\n[job]\nprocesses = 3')
-    cluster = inventory.load("c,me@a", path)
+    cluster = inventory.load("c,me@a", str(path))
     assert cluster.hosts == (Host("c", "c"), Host("a", "10.0.0.4", 2, "me"))
     assert cluster.job.processes == 3
-    assert [host.name for host in inventory.load("", path).hosts] == ["a", "b"]
-    assert inventory.load("c", None).hosts == (Host("c", "c"),)
+    assert [host.name for host in inventory.load("", str(path)).hosts] == ["a", "b"]
+
+
+def test_the_flag_picks_from_the_file_of_this_folder_too(write, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    assert inventory.load("c", "").hosts == (Host("c", "c"),)
+    (tmp_path / "cluster.toml").write_text('[[hosts]]\nname = "a"\naddress = "10.0.0.4"\n[job]\nprocesses = 3\n')
+    cluster = inventory.load("a", "")
+    assert cluster.hosts == (Host("a", "10.0.0.4"),)
+    assert cluster.job.processes == 3
 
 
 @pytest.mark.parametrize(

@@ -38,9 +38,14 @@ def test_lines_keep_their_place_and_mark_and_what_makes_no_sense_is_passed_over(
         f"# a\n\na\na ssh-ed25519 %%%\n@cert-authority a ssh-rsa {KEY}\n@revoked a ssh-rsa {KEY}\na ssh-ed25519 {KEY}\n"
     )
     assert known_hosts.lookup(text, "a", "file") == [
-        known_hosts.Known("ssh-rsa", RAW, "file:6", True),
-        known_hosts.Known("ssh-ed25519", RAW, "file:7", False),
+        known_hosts.Known("ssh-rsa", RAW, "file:6", revoked=True),
+        known_hosts.Known("ssh-ed25519", RAW, "file:7"),
     ]
+
+
+def test_a_mark_we_do_not_know_makes_no_key_known():
+    assert not known_hosts.lookup(f"@trusted a ssh-ed25519 {KEY}\n", "a")
+    assert known_hosts.lookup(f"@cert-authority a ssh-ed25519 {KEY}\n", "a")[0].authority
 
 
 @pytest.mark.parametrize("salt", [None, b"s" * 20])

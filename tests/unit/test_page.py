@@ -146,6 +146,11 @@ def sample(folder, steps=600, every=5, checkpoint_every=100):
     return folder
 
 
+def recorded(folder):
+    """What this machine recorded, as far as the page is told."""
+    return json.loads((folder / "record.json").read_text())
+
+
 @pytest.fixture(scope="module")
 def run_dir(tmp_path_factory):
     return sample(tmp_path_factory.mktemp("run"))
@@ -153,7 +158,7 @@ def run_dir(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def shown(run_dir):
-    return Page(page.build(run_dir))
+    return Page(page.build(run_dir, recorded(run_dir)))
 
 
 def series_of(shown, name):
@@ -354,7 +359,7 @@ def test_failure_names_the_culprit_and_the_hint_even_without_the_control_side(tm
         file.write(
             json.dumps({**end, "verdict": "failed", "message": "the loss is not finite", "hint": "lower --lr"}) + "\n"
         )
-    shown = Page(page.build(tmp_path))
+    shown = Page(page.build(tmp_path, recorded(tmp_path)))
     assert "✕ Failed" in shown.text
     assert "rank 2 on worker-2: the loss is not finite" in shown.text
     assert "hint lower --lr" in shown.text

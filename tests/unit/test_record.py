@@ -42,6 +42,17 @@ def test_two_runs_of_one_minute_never_share_a_folder(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.holds("runs-closed")
+def test_a_run_is_for_its_owner_alone(tmp_path: Path) -> None:
+    runs = tmp_path / "runs"
+    runs.mkdir(mode=0o755)
+    run_dir = make_run(runs)
+    assert [path.stat().st_mode & 0o777 for path in (runs, run_dir)] == [0o711, 0o700]
+    run_dir.chmod(0o755)  # of a version that left it open
+    record.open_start(run_dir, record.Choice(run_dir, ()), "processes", "why", ["master"], NOON)
+    assert run_dir.stat().st_mode & 0o777 == 0o700
+
+
 def test_a_name_that_another_checkout_uses_is_passed_over(tmp_path: Path) -> None:
     folder = record.make_folder(tmp_path, (), NOON, taken={"2026-11-21-1200-digits"})
     assert folder.name == "2026-11-21-1200-digits-2"

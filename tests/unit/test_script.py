@@ -7,7 +7,8 @@ import sys
 
 import pytest
 
-from trainer.script import why_failed
+from trainer.ends import Life
+from trainer.script import listen
 
 SCRIPT = """
 import os, signal, sys, time
@@ -45,16 +46,107 @@ def test_the_rank_that_failed_is_named_with_its_code_and_last_lines(way, tmp_pat
     assert "exitcode" in done.stderr  # what torchrun and the script said came through
 
 
-def test_a_victims_words_are_no_verdict():
-    said = (
-        "Traceback (most recent call last):\n"
-        "[rank0]: RuntimeError: [pair.cc:553] Connection closed by peer [10.0.0.3]:1\n"
-        "E1121 05:25:14.847000 17494 x/torch/distributed/elastic/multiprocessing/api.py:1002] "
-        "failed (exitcode: 1) local_rank: 0 (pid: 17500) of binary: python\n"
-    )
-    assert why_failed(said, "train.py", "gpu-a", 0) is None
-    assert why_failed(said.replace("Connection closed by peer", "shapes differ"), "train.py", "gpu-a", 0) is not None
+DIED = (
+    "E1121 05:25:14.847000 17494 x/torch/distributed/elastic/multiprocessing/api.py:1002] "
+    "failed (exitcode: 1) local_rank: 0 (pid: {pid}) of binary: python\n"
+)
 
 
-def test_without_a_word_of_torchrun_nothing_is_made_up():
-    assert why_failed("out of disk\n", "train.py", "gpu-a", 0) is None
+def heard(*lines, code=1, rank=0, pid=500):
+    """What is made of a console with these lines, up to torchrun's own, when `rank` ended with `code`."""
+    life = Life(rank, rank, 0, 2, pid, 1.0, 2.0, code)
+    return listen("\n".join(lines) + "\n" + DIED.format(pid=pid), life, {pid})
+
+
+def traceback(error, prefix=""):
+    return [prefix + line for line in ["Traceback (most recent call last):", '  File "t.py", line 3, in f', *error]]
+
+
+LOST = "RuntimeError: [/third_party/gloo/gloo/transport/tcp/pair.cc:553] Connection closed by peer [10.0.0.3]:1."
+VICTIMS = [
+    LOST,
+    "RuntimeError: [gloo/transport/tcp/pair.cc:537] Read error [10.0.0.3]:15245: Connection reset by peer. This is",
+    "RuntimeError: [gloo/transport/tcp/unbound_buffer.cc:78] Timed out waiting 4000ms for recv operation to complete",
+    "RuntimeError: Application timeout caused pair closure",
+    "RuntimeError: Connection reset by peer",
+    "torch.distributed.DistStoreError: Timed out after 5 seconds waiting for clients. 2/3 clients joined.",
+    "torch.distributed.DistStoreError: wait timeout after 4000ms, keys: /default_pg/0//cpu//0/0",
+    "torch.distributed.DistNetworkError: Failed to recv, got 0 bytes. Connection was likely closed. Did the remote",
+    "torch.distributed.DistNetworkError: The client socket has timed out after 60000ms while trying to connect to (a)",
+    "torch.distributed.DistBackendError: NCCL communicator was aborted on rank 1.",
+    "torch.distributed.DistBackendError: NCCL error in: NCCLUtils.hpp:268, remote process exited or there was a network"
+    " error, NCCL version 2.21.5",
+]
+CAUSES = [
+    "RuntimeError: Distributed package doesn't have NCCL built in",
+    "ValueError: nccl and gloo are the backends, got 'mpi'",
+    "RuntimeError: Expected backend gloo to time out",
+    "FileNotFoundError: [Errno 2] No such file or directory: 'data/gloo/timed out.csv'",
+    "requests.exceptions.ConnectionError: ('aborted', ConnectionResetError(104, 'Connection reset by peer'))",
+    "ConnectionRefusedError: [Errno 111] Connection refused",
+    "BrokenPipeError: [Errno 32] Broken pipe",
+    "TimeoutError: timed out",
+    "RuntimeError: DataLoader timed out after 60 seconds",
+    "RuntimeError: DataLoader worker (pid 77) is killed by signal: Killed.",
+    "torch.distributed.DistNetworkError: The server socket has failed to listen on any local network address. port: 1",
+    "torch.distributed.DistBackendError: NCCL error in: NCCLUtils.hpp:94, unhandled cuda error, NCCL version 2.26.2",
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB. NCCL holds the rest",
+    "RuntimeError: shapes differ",
+    "queue.Empty",
+]
+
+
+@pytest.mark.parametrize("error", VICTIMS)
+@pytest.mark.parametrize("prefix", ["", "[rank0]: "])
+def test_torchs_words_for_a_lost_peer_are_a_victims(error, prefix):
+    assert heard(*traceback([error], prefix)).victim
+
+
+@pytest.mark.parametrize("error", CAUSES)
+@pytest.mark.parametrize("prefix", ["", "[rank0]: "])
+def test_no_name_of_a_library_and_no_lost_connection_of_the_users_makes_a_victim(error, prefix):
+    said = heard(*traceback([error], prefix))
+    assert not said.victim
+    assert said.error == error
+
+
+def test_an_error_that_came_from_a_lost_peer_is_a_victims_and_the_other_way_round_it_is_not():
+    link = ["The above exception was the direct cause of the following exception:"]
+    mine = "trainer.Failed: epoch 3 did not end"
+    assert heard(*traceback([LOST]), *link, *traceback([mine])).victim
+    assert not heard(*traceback(["KeyError: 'x'"]), *link, *traceback([LOST])).victim
+    assert not heard(*traceback([LOST]), "retrying", *traceback([mine])).victim
+
+
+@pytest.mark.parametrize(
+    ("words", "victim"),
+    [
+        ("[rank0]:[E ProcessGroupNCCL.cpp:632] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=5)", True),
+        (
+            "watchdog thread terminated with exception: NCCL error: remote process exited or there was a network error",
+            True,
+        ),
+        ("watchdog thread terminated with exception: CUDA error: device-side assert triggered", False),
+        (
+            "what(): [enforce fail at pair.cc:456] 8 vs 4. Is there a distributed collective mismatch in your code?",
+            True,
+        ),
+        ("free(): invalid pointer", False),
+    ],
+)
+def test_an_abort_is_a_victims_only_with_a_victims_words(words, victim):
+    assert heard(words, "what(): see above", "frame #0: c10::Error", code=-6).victim is victim
+
+
+def test_of_two_ranks_on_a_node_each_is_judged_by_its_own_words():
+    console = [*traceback(["ValueError: bad sample 7"], "[rank1]: "), *traceback([LOST], "[rank0]: ")]
+    assert heard(*console, rank=0).victim
+    said = heard(*console, rank=1)
+    assert (said.victim, said.error) == (False, "ValueError: bad sample 7")
+    assert not any("pair.cc" in line for line in said.words)
+
+
+def test_what_an_earlier_attempt_said_is_not_this_ones():
+    earlier = "\n".join(traceback(["KeyError: 'old'"])) + "\n" + DIED.format(pid=400)
+    said = heard(earlier, *traceback(["KeyError: 'new'"]))
+    assert said.error == "KeyError: 'new'"

@@ -8,10 +8,20 @@ from typing import Any
 
 import pytest
 
-from deploy.ending import FIRST_NODE_S, START_SPREAD_S, all_ended, from_verdicts, judge, may_restart
+from deploy.ending import (
+    FIRST_NODE_S,
+    LEFT_AFTER_S,
+    START_SPREAD_S,
+    all_ended,
+    final,
+    from_verdicts,
+    judge,
+    left_early,
+    may_restart,
+)
 from deploy.facts import NodeState
 from deploy.progress import State
-from deploy.watch import Follower
+from deploy.watch import Follower, _Watch
 
 NAMES = ("master", "worker-1", "worker-2")
 
@@ -129,22 +139,143 @@ def test_restarts_without_a_step_between_them_end_the_run() -> None:
     assert judge(run_of(*with_step), 0.0, 11.0) is None
 
 
+def ended(rank: int, code: int, t: float = 11.0, **more: Any) -> dict[str, Any]:
+    """As a node's agent tells it, and events.py has checked it."""
+    fields = {"how": "", "victim": False, "error": "", **more}
+    return {"kind": "ended", "t": t, "rank": rank, "node": NAMES[rank], "code": code, **fields}
+
+
+def lost(rank: int, t: float = 11.5) -> dict[str, Any]:
+    return ended(rank, 1, t, victim=True, error="Connection closed by peer [10.0.0.3]:1")
+
+
+def began() -> list[dict[str, Any]]:
+    return [{"kind": "began", "rank": rank, "node": node} for rank, node in enumerate(NAMES)]
+
+
+AGAIN = {"kind": "started", "rank": 0, "node": "master", "pid": 300, "attempt": 1}
+
+
 def test_a_killed_rank_is_told_by_name_and_its_victims_are_not() -> None:
-    deaths = [
-        {"kind": "died", "node": "worker-2", "code": -9, "pid": 102},
-        {"kind": "died", "node": "worker-1", "code": 1, "pid": 101},
-    ]
-    state = run_of(*training(), *deaths, {"kind": "started", "rank": 0, "node": "master", "pid": 300, "attempt": 1})
+    state = run_of(*training(), *began(), ended(2, -9, how="was killed by SIGKILL"), lost(1), AGAIN)
     graves = [line.text for line in state.story if line.grave]
     assert graves == ["worker-2 (rank 2) was killed by SIGKILL at step 240"]
     assert state.story[-1].text == "all ranks start again (restart 1)"
     assert state.restarts == 1
 
 
+def test_ranks_with_the_same_pid_on_every_node_are_told_apart() -> None:
+    same = [{"kind": "started", "rank": r, "node": n, "pid": 17} for r, n in enumerate(NAMES)]
+    state = run_of(*training(), *same, *began(), {**ended(1, -11), "pid": 17})
+    assert [line.text for line in state.story if line.grave] == ["worker-1 (rank 1) was killed by SIGSEGV at step 240"]
+
+
 def test_a_crash_without_a_signal_says_where_to_read() -> None:
-    again = {"kind": "started", "rank": 0, "node": "master", "pid": 300, "attempt": 1}
-    state = run_of(*training(), {"kind": "died", "node": "worker-1", "code": 1, "pid": 101}, again)
-    assert "logs/rank-1.log" in state.story[-1].text
+    state = run_of(*training(), *began(), ended(1, 1, error="OSError: x"), AGAIN)
+    assert "worker-1 (rank 1) ended with code 1: OSError: x; logs/rank-1.log" in state.story[-1].text
+
+
+def test_the_one_that_victims_waited_for_is_named_and_no_victim() -> None:
+    state = run_of(*training(), *began(), lost(0), lost(2), AGAIN)
+    assert "worker-1 (rank 1) did not answer" in state.story[-1].text
+    assert "ranks 0, 2 gave up on it" in state.story[-1].text
+
+
+def test_a_node_whose_ranks_are_victims_is_not_named_for_being_the_first_to_end() -> None:
+    state = run_of(*all_up(), *began(), lost(0, 10.0), lost(1, 10.5), exited("master", 1, 10.0))
+    result = judge(state, 0.0, 14.0)
+    assert result is not None
+    assert (result.node, result.rank) == ("worker-2", 2)
+
+
+def test_where_every_rank_lost_another_nobody_is_blamed() -> None:
+    ends = [lost(rank) for rank in range(3)]
+    result = judge(run_of(*all_up(), *began(), *ends, exited("worker-1", 1)), 0.0, 14.0)
+    assert result is not None
+    assert (result.node, result.rank) == ("", None)
+    assert result.message.startswith("could not tell which rank failed")
+
+
+def test_a_rank_that_left_early_is_told_while_others_go_on_and_blamed_when_they_fail() -> None:
+    state = run_of(*training(), *began(), ended(2, 0, 20.0))
+    assert left_early(state, 20.0 + LEFT_AFTER_S - 0.1) == []
+    assert left_early(state, 20.0 + LEFT_AFTER_S) == [2]
+    state.apply({"kind": "left", "t": 30.0, "rank": 2})
+    assert left_early(state, 40.0) == []
+    for event in (lost(0, 41.0), lost(1, 41.1), exited("master", 1, 42.0)):
+        state.apply({"t": 0.0, **event})
+    result = judge(state, 0.0, 45.0)
+    assert result is not None
+    assert (result.node, result.rank) == ("worker-2", 2)
+    assert "left early, with code 0, while the others waited" in result.message
+
+
+def test_a_rank_that_left_with_0_makes_no_run_done_whose_others_failed() -> None:
+    left = {**verdict("done"), "message": "", "hint": ""}
+    state = run_of(*began(), left, ended(1, 0, t=10.0), lost(0), lost(2), *(exited(name, 1) for name in NAMES))
+    result = final(state)
+    assert (result.verdict, result.node, result.rank, result.code) == ("failed", "worker-1", 1, 1)
+    assert "left early, with code 0" in result.message
+
+
+def test_a_node_that_failed_without_a_word_makes_no_run_done() -> None:
+    result = final(
+        run_of(*all_up(), verdict("done"), exited("master", 0), exited("worker-1", 0), exited("worker-2", 1))
+    )
+    assert (result.verdict, result.node) == ("failed", "worker-2")
+
+
+def test_an_end_of_an_earlier_start_that_comes_home_late_is_no_end_of_this_one() -> None:
+    state = run_of(*all_up(), ended(1, 0, t=10.0), *began())
+    assert left_early(state, 10.0 + 2 * LEFT_AFTER_S) == []
+    assert state.blame() is None
+
+
+def test_ranks_that_all_ended_well_left_nobody() -> None:
+    state = run_of(*training(), *began(), *(ended(rank, 0, 20.0) for rank in range(3)))
+    assert left_early(state, 99.0) == []
+    assert state.blame() is None
+
+
+def test_the_verdict_of_the_rank_that_failed_first_stands_whichever_came_first() -> None:
+    late = {**verdict("failed", "worker-2", 2), "since": 12.0, "t": 20.0}
+    early = {**verdict("failed"), "since": 11.0, "t": 21.0}
+    assert from_verdicts([late, early]).node == "worker-1"
+
+
+def test_a_node_started_again_after_the_verdict_is_no_news() -> None:
+    again = {"kind": "node", "node": "worker-1", "state": "running", "code": 1, "restarts": 2}
+    assert not [line for line in run_of(*training(), verdict("failed"), again).story if line.grave]
+
+
+class StoppedWithUs:
+    """A ground whose healthy node, when it is asked to stop, says that it was."""
+
+    def __init__(self, state: State) -> None:
+        self.state, self.asked = state, 0
+
+    def states(self, state: State) -> list[NodeState]:
+        return []
+
+    def stop(self) -> None:
+        self.asked += 1
+        for event in (verdict("stopped", "master", 0), exited("master", 75, restarts=0)):
+            self.state.apply({"t": 15.0, **event})
+
+    def kill(self) -> None:
+        raise AssertionError("all have ended")
+
+
+def test_a_node_that_we_stop_for_anothers_fault_does_not_make_it_a_stop() -> None:
+    state = State(NAMES[:2], script=True)
+    for event in (*all_up()[:2], *began()[:2], ended(1, 1, error="ValueError: x"), exited("worker-1", 1, restarts=0)):
+        state.apply({"t": 11.0, **event})
+    ground = StoppedWithUs(state)
+    watch = _Watch(ground, state, lambda: 0)
+    result = watch.step(14.0)
+    assert ground.asked == 1
+    assert result is not None
+    assert (result.verdict, result.node, result.rank) == ("failed", "worker-1", 1)
 
 
 @pytest.mark.parametrize("code", [-9, 1])
@@ -173,6 +304,9 @@ def test_an_unknown_event_changes_nothing() -> None:
     assert state == before
 
 
+STEP = {"kind": "step", "node": "master", "step": 1}
+
+
 @pytest.fixture
 def run_dir(tmp_path: Path) -> Path:
     for folder in ("ranks", "nodes", "outcome", "logs"):
@@ -187,7 +321,7 @@ def append(path: Path, text: str) -> None:
 
 def test_a_line_still_being_written_is_read_once_it_is_whole(run_dir: Path) -> None:
     follower, log = Follower(run_dir), run_dir / "ranks/rank-0.jsonl"
-    append(log, '{"t": 1, "kind": "step", "rank": 0, "st')
+    append(log, '{"t": 1, "kind": "step", "rank": 0, "node": "master", "st')
     assert follower.read() == []
     append(log, 'ep": 5}\n{"t": 2')
     assert [event["step"] for event in follower.read()] == [5]
@@ -207,14 +341,17 @@ def test_what_an_earlier_start_wrote_is_not_news(run_dir: Path) -> None:
 
 def test_a_torn_line_is_passed_over(run_dir: Path) -> None:
     follower = Follower(run_dir)
-    append(run_dir / "ranks/rank-0.jsonl", '{"t": 1, "kin{"t": 2, "kind": "step"}\n[1]\n{"t": 3, "kind": "step"}\n')
-    assert [event["t"] for event in follower.read()] == [3]
+    whole = '{"t": 3, "kind": "step", "rank": 0, "node": "master", "step": 1}'
+    append(run_dir / "ranks/rank-0.jsonl", f'{{"t": 1, "kin{{"t": 2, "kind": "step"}}\n[1]\n{whole}\n')
+    step, unread = follower.read()
+    assert (step["t"], step["kind"]) == (3, "step")
+    assert (unread["kind"], unread["count"], unread["where"]) == ("unread", 2, "rank-0.jsonl")
 
 
 def test_events_of_all_files_come_in_the_order_of_time(run_dir: Path) -> None:
     follower = Follower(run_dir)
     for rank, t in ((0, 3), (1, 1), (2, 2)):
-        append(run_dir / f"ranks/rank-{rank}.jsonl", json.dumps({"t": t, "kind": "step", "rank": rank}) + "\n")
+        append(run_dir / f"ranks/rank-{rank}.jsonl", json.dumps({**STEP, "t": t, "rank": rank}) + "\n")
     assert [event["rank"] for event in follower.read()] == [1, 2, 0]
 
 
@@ -230,14 +367,3 @@ def test_nodes_and_verdicts_are_seen_once_and_again_when_replaced(run_dir: Path)
     aside.write_text('{"node": "master", "t": 9}')
     aside.replace(run_dir / "nodes/master.json")
     assert [event["t"] for event in follower.read()] == [9]
-
-
-def test_torchruns_words_about_a_dead_rank_become_an_event(run_dir: Path) -> None:
-    follower = Follower(run_dir)
-    append(
-        run_dir / "logs/worker-2.log",
-        "E1121 api.py:1002] failed (exitcode: -9) local_rank: 0 (pid: 102) of binary: p\n",
-    )
-    append(run_dir / "logs/rank-2.log", "failed (exitcode: -9) local_rank: 0 (pid: 5)\n")
-    (event,) = follower.read()
-    assert (event["kind"], event["node"], event["code"], event["pid"]) == ("died", "worker-2", -9, 102)

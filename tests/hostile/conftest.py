@@ -1,0 +1,185 @@
+"""Hosts that mean harm, a home with something to lose, and how to see that it is untouched.
+
+there = hostile({"take": tar_with_a_link}, evil2={...})   # servers `evil`, `evil2`; each a table of answers
+done = there.task("fetch", "--hosts", "evil")             # in this process: code, out, err
+done = there.command("fetch", "--hosts", "evil")          # the same as a process of its own
+assert there.harm("RUN") == []                            # all but runs/RUN is as it was
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import paramiko
+import pytest
+
+from deploy import cli, launch
+from tests.hostile.server import Answers, Greeting, Server
+
+# As `deploy.cli.main`, which also asks an installed package for its version.
+PROGRAM = """
+import atexit, os, re, sys
+from pathlib import Path
+from deploy import cli
+# Of this program alone: what getrusage says begins with the memory of who started it.
+peak = lambda: re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1]
+atexit.register(lambda: Path(os.environ["MUSTER_TEST_PEAK"]).write_text(peak()))
+cli._Program(version="0", namespace=cli.namespace, name="muster", binary="muster").run(["muster", *sys.argv[1:]])
+"""
+CHECKOUT = Path(__file__).resolve().parents[2]
+PRECIOUS = {
+    "home/.ssh/authorized_keys": "ssh-ed25519 AAAA me\n",
+    "home/.docker/config.json": "{}\n",
+    "home/.bashrc": "# mine\n",
+    "home/important": "the only copy\n",
+    "work/train.py": "print('mine')\n",
+    "work/runs/mine/record.json": '{"id": "mine", "arguments": []}\n',
+    "outside/file": "not yours\n",
+}
+
+
+class Ended(NamedTuple):
+    """How a command ended: its exit code, and what it printed."""
+
+    code: int
+    out: str
+    err: str
+    peak_mb: float = 0.0
+
+    @property
+    def said(self) -> str:
+        """All of it, and no traceback in it."""
+        assert "Traceback" not in self.out + self.err, self.err
+        return self.out + self.err
+
+
+class Hostile:
+    """The servers by name, the home and the working folder of who talks to them, and how these were."""
+
+    def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.folder, self._capsys = folder, capsys
+        self.home, self.work = folder / "home", folder / "work"
+        self.runs = self.work / "runs"
+        self.servers: dict[str, Server] = {}
+        for name, text in PRECIOUS.items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_text(text)
+        paramiko.ECDSAKey.generate().write_private_key_file(str(folder / "id"))
+        self._before = self._seen()
+
+    def serve(self, servers: dict[str, Answers], banner: str = "", greeting: Greeting = b"") -> None:
+        """Start the servers, and know them."""
+        for name, answers in servers.items():
+            self.servers[name] = Server(self.folder / f"host-{name}", answers, banner, greeting)
+        hosts = [f"Host {name}\n  HostName 127.0.0.1\n  Port {one.port}\n" for name, one in self.servers.items()]
+        common = (
+            f"Host *\n  IdentityFile {self.folder}/id\n  IdentitiesOnly yes\n"
+            f"  UserKnownHostsFile {self.folder}/known_hosts\n  GlobalKnownHostsFile none\n"
+        )
+        (self.folder / "ssh_config").write_text("".join(hosts) + common)
+        (self.folder / "known_hosts").write_text("".join(one.known() for one in self.servers.values()))
+
+    @property
+    def hosts(self) -> str:
+        """For --hosts."""
+        return ",".join(self.servers)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What a process of ours gets."""
+        own = {"HOME": str(self.home), "MUSTER_SSH_CONFIG": str(self.folder / "ssh_config"), "NO_COLOR": "1"}
+        own["XDG_STATE_HOME"] = str(self.folder / "state")
+        own["DOCKER_HOST"] = f"unix://{self.folder}/no-engine"
+        kept = {name: value for name, value in os.environ.items() if name not in ("SSH_AUTH_SOCK", "COLUMNS")}
+        return {**kept, **own, "PYTHONPATH": str(CHECKOUT), "COLUMNS": "400"}
+
+    def task(self, *words: str, within_s: float = 30) -> Ended:
+        """A muster command in this process; one that does not end within that time fails the test."""
+        self._capsys.readouterr()
+        program = cli._Program(version="0", namespace=cli.namespace, name="muster", binary="muster")
+        with _limit(within_s, words):
+            try:
+                program.run(["muster", *words])
+                code = 0
+            except SystemExit as end:
+                code = int(end.code or 0)
+        return Ended(code, *self._capsys.readouterr())
+
+    def command(self, *words: str, within_s: float = 60) -> Ended:
+        """A muster command as a process of its own; `peak_mb` is what it took of memory at most."""
+        line = [sys.executable, "-c", PROGRAM, *words]
+        peak = self.folder / "peak"
+        given = {**self.environment, "MUSTER_TEST_PEAK": str(peak)}
+        done = subprocess.run(line, cwd=self.work, env=given, capture_output=True, timeout=within_s, check=False)
+        said = (text.decode(errors="replace") for text in (done.stdout, done.stderr))
+        return Ended(done.returncode, *said, int(peak.read_text()) / 1024)
+
+    def harm(self, *runs: str) -> list[str]:
+        """What is not as it was, or leads out of its folder; all but the folders of these runs must be untouched."""
+        now = self._seen()
+        changed = sorted(name for name in {*now, *self._before} if now.get(name) != self._before.get(name))
+        own = tuple(f"work/runs/{run}" for run in runs)
+        found = [name for name in changed if name not in own and not name.startswith(tuple(f"{one}/" for one in own))]
+        links = [name for name, (kind, *_) in now.items() if kind == "link" and name.startswith(own)]
+        return [name for name in found if name not in ("work/runs/latest", "home/.cache")] + links
+
+    def _seen(self) -> dict[str, tuple[str, ...]]:
+        """Every file, folder and link here by its path: what it is, and what is in it."""
+        found: dict[str, tuple[str, ...]] = {}
+        for part in ("home", "work", "outside"):
+            for folder, folders, files in os.walk(self.folder / part):
+                folders[:] = [name for name in folders if (Path(folder).name, name) != (".cache", "muster")]
+                for name in (*folders, *files):
+                    path = Path(folder) / name
+                    found[str(path.relative_to(self.folder))] = _what(path)
+        return found
+
+
+def _what(path: Path) -> tuple[str, ...]:
+    mode = oct(path.lstat().st_mode)
+    if path.is_symlink():
+        return "link", mode, os.readlink(path)
+    if path.is_dir():
+        return "folder", mode
+    return "file", mode, path.read_bytes().hex() if path.is_file() else ""
+
+
+@contextmanager
+def _limit(seconds: float, words: tuple[str, ...]) -> Iterator[None]:
+    def late(*_: object) -> None:
+        raise AssertionError(f"`muster {' '.join(words)}` did not end within {seconds:g} s")
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+@pytest.fixture
+def hostile(tmp_path, monkeypatch, capsys):
+    """hostile(answers, banner=, greeting=, other=answers...) -> Hostile with servers `evil` and those named."""
+    there = Hostile(tmp_path, capsys)
+    for name, value in there.environment.items():
+        if name != "PYTHONPATH":
+            monkeypatch.setenv(name, value)
+    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+    monkeypatch.chdir(there.work)
+    monkeypatch.setattr(launch, "RUNS", there.runs)
+
+    def start(answers: Answers, banner: str = "", greeting: Greeting = b"", **others: Answers) -> Hostile:
+        there.serve({"evil": answers, **others}, banner, greeting)
+        return there
+
+    yield start
+    for server in there.servers.values():
+        server.close()

@@ -1,0 +1,38 @@
+"""Fuzz every parser for some minutes: `make fuzz SECONDS=120`, or `python -m tests.hostile.fuzz --count 5000`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+
+from tests.hostile.fuzz import running
+from tests.hostile.fuzz.entries import ENTRIES
+
+
+def main():
+    """Rounds over all entries until the time, or the count for each, is used up. Exit code 1 for any finding."""
+    asked = argparse.ArgumentParser(description=__doc__)
+    asked.add_argument("--seconds", type=float, default=120.0)
+    asked.add_argument("--count", type=int, default=0, help="so many inputs for each, instead of seconds")
+    asked.add_argument("--seed", type=int, default=int(time.time()))
+    asked.add_argument("--only", default="")
+    asked.add_argument("--grow", action="store_true", help="keep inputs that reach new lines, a few for each")
+    options = asked.parse_args()
+    entries = [one for one in ENTRIES if options.only in ("", one.name)]
+    print(f"seed {options.seed}, {len(entries)} parsers", flush=True)
+    total, bad, share = 0, 0, options.seconds / len(entries)
+    for one in entries:
+        began = time.monotonic()
+        count, until = (options.count, None) if options.count else (1 << 40, began + share)
+        found, done = running.rounds(one, options.seed, count, until=until, grow=options.grow)
+        total, bad = total + done, bad + len(found)
+        print(f"{one.name:16} {done:9,} inputs  {time.monotonic() - began:6.1f} s  {len(found)} findings", flush=True)
+        for wrong, times in found.most_common(20):
+            print(f"    {times:6} x {wrong}", flush=True)
+    print(f"{total:,} inputs, {bad} findings, at most {running.memory_mb():.0f} MB of memory")
+    return 1 if bad or running.memory_mb() > running.MOST_MB else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,390 @@
+"""Every parser of what hosts and containers say, with what is done with its value; samples to mutate."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from deploy import (
+    bootstrap,
+    bootstrap_run,
+    commands,
+    deploy_actions,
+    deploy_plan,
+    deploy_resume,
+    deploy_spec,
+    deploy_stop,
+    ending,
+    events,
+    fields,
+    gpu_facts,
+    host_commands,
+    host_facts,
+    host_lock,
+    host_logs,
+    host_status,
+    image,
+    known_hosts,
+    lines,
+    look_lines,
+    mirror,
+    names,
+    page,
+    record,
+    sending,
+)
+from deploy.deploy_spec import Work
+from deploy.inventory import Host, Job
+from deploy.names import NodeName
+from deploy.preflight import heard, refusals
+from deploy.progress import State
+from deploy.watch import Follower
+from tests.hostile.fuzz import samples
+from tests.hostile.fuzz.talking import conversation, proof
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A parser: its name, answers as they should be, and what to do with one that is not."""
+
+    name: str
+    samples: tuple[bytes, ...]
+    run: Callable[[bytes], object]
+
+
+ENTRIES: list[Entry] = []
+_FAST = "/dev/shm" if Path("/dev/shm").is_dir() else None
+_HELD = tempfile.TemporaryDirectory(prefix="muster-fuzz-", dir=_FAST)  # gone with this process
+_FOLDER = Path(_HELD.name)
+
+
+def entry(*given):
+    """Register a parser with its samples; it gets text as a session gives it."""
+
+    def register(run):
+        texts = tuple((one if isinstance(one, str) else json.dumps(one)).encode() for one in given)
+        ENTRIES.append(Entry(run.__name__, texts, lambda data: run(data.decode(errors="replace"))))
+        return run
+
+    return register
+
+
+@entry(samples.LOOK)
+def look(said):
+    """`host_commands.look`, and a plan made of it."""
+    found = host_facts.parse(said, 1795238476.0)
+    address = deploy_plan.choose_address([found], None)
+    work = Work(names.run_id("r2"), "muster-trainer:cpu", ("train.py",))
+    host = Host("a", "a")
+    meeting = deploy_spec.meeting_of(
+        [host], address, deploy_plan.choose_port(found), [host_facts.Route("eth0", address)]
+    )
+    if not found.uid:  # a login as root: a number is chosen for the run before
+        return
+    for one in deploy_spec.host_specs([host], [found], Job(), work, meeting):
+        host_commands.variable_lines(one.environment)
+        _words(one.argv)
+
+
+@entry(samples.container(), samples.container("b", 1, "exited", 137))
+def container(said):
+    """One container, of ours or of somebody else."""
+    (found,) = host_facts.containers([said], "/home/ops") or (host_facts.parse_container(samples.container()),)
+    deploy_plan.choose_run(deploy_plan.runs_of({"a": [found]}) or {found.run: {"a": found}}, "")
+    _words([found.run, found.node, found.name, found.user])
+
+
+@entry(samples.ADDRESSES)
+def addresses(said):
+    """`ip -j addr`."""
+    found = host_facts.parse_addresses(said)
+    return [one.shares_network(other) for one in found for other in found]
+
+
+@entry(samples.ROUTE)
+def route(said):
+    """`ip -j route get`."""
+    return host_facts.parse_route(said)
+
+
+@entry(samples.STATUS)
+def status(said):
+    """`look_commands.status`, as table and as JSON."""
+    found = {"a": host_status.parse(said)}
+    look_lines.status_rows(found)
+    _json(look_lines.status_values(found))
+
+
+@entry(samples.RUNS)
+def runs(said):
+    """`look_commands.runs`."""
+    found = {"a": host_status.parse_runs(said), "b": host_status.parse_runs(samples.RUNS)}
+    look_lines.run_rows(found)
+    _json(look_lines.run_values(found))
+
+
+@entry(samples.MEMBERS)
+def members(said):
+    """`look_commands.members`."""
+    found = {"a": host_logs.parse(said)}
+    run = host_logs.choose_run(found, "r1")
+    host_logs.ranks_of(host_logs.members_of(found, run))
+    host_logs.host_of_rank(found, run, 11)
+
+
+@entry(samples.CONSOLE)
+def console(said):
+    """A node's console."""
+    heard_of = host_logs.Heard(lambda: None)
+    for line in said.split("\n"):
+        _, said_words = host_logs.split(line)
+        heard_of.is_count(said_words)
+
+
+@entry(*samples.GPUS)
+def gpus(said):
+    """`look_commands.holders`."""
+    found = {"a": gpu_facts.parse(said.split("\n"))}
+    look_lines.gpu_rows(found)
+    _json([look_lines.gpu_value(one) for one in found.values()])
+
+
+@entry(samples.INSPECT)
+def inspected(said):
+    """`docker image inspect`, and the image of a run made of it."""
+    made = image.run_image(image.base_said("base:1", said), samples.LAYER, "run:1")
+    image.index(made, image.manifest(made, {}))
+    for layer in made.layers:
+        assert image.digest(b"").partition(":")[0] == "sha256"
+        assert "/" not in layer
+        assert ".." not in layer
+
+
+@entry(samples.STORE)
+def store(said):
+    """`commands.look_at_images`."""
+    found = sending.parse_store(said)
+    sending.plan_push(samples.IMAGE, found)
+    sending.check_space(found, [1])
+    sending.codec_for(found)
+    _words(sending.replaced(samples.IMAGE, found))
+
+
+@entry(samples.HELD)
+def shown(said):
+    """One image on a host."""
+    sending.stands_on(samples.BASE, sending.parse_image(said))
+
+
+@entry(samples.mirrored())
+def mirrored(said):
+    """`host_commands.follow`, into a run folder that is then followed as a local one is."""
+    run_dir = _fresh("r1")
+    taking = mirror.Mirror(run_dir, "a", NodeName("a"), lambda words: None)
+    follower, state = Follower(run_dir, from_start=True), State(("a", "b"))
+    for line in said.split("\n"):
+        taking.take(line.replace("MARK", taking.mark, 1) if line.startswith("MARK") else line)
+    told = follower.read()
+    _followed(state, told)
+    _json(told)
+    here = {path.relative_to(_FOLDER).parts[0] for path in _FOLDER.rglob("*")}
+    assert here == {"r1"}, here
+
+
+@entry(samples.REMOVED)
+def removed(said):
+    """`host_commands.remove`."""
+    _words([word for pair in deploy_actions.removed_of(said).left for word in pair])
+
+
+@entry(samples.LOCK)
+def lock(said):
+    """Who holds a host's lock."""
+    found = host_lock._standing(said)
+    if found:
+        host_lock._refusal("a", found)
+
+
+@entry(samples.CHECKPOINTS)
+def checkpoints(said):
+    """`host_commands.checkpoints`."""
+    found = {"a": deploy_resume.parse_checkpoints(said)}
+    run = deploy_resume.pick("latest", found, frozenset())
+    deploy_resume.refuse_elsewhere(run, ["a"], {"a": found["a"][run]})
+
+
+@entry(samples.CONFIG)
+def config(said):
+    """A run's config.json, which becomes the trainer's arguments."""
+    _words(deploy_resume.arguments_of(deploy_resume.parse_config(said)))
+
+
+@entry(samples.VERDICT, samples.VERDICT + "\n" + samples.STEP, samples.RANK_LINES)
+def last_words(said):
+    """`host_commands.last_words`, and how `fab stop` tells the end."""
+    found = host_facts.parse_container(samples.container())
+    nodes = {"a": found}
+    state = deploy_stop._state(nodes, events.last_words(said.split("\n"), 1795238476.0))
+    _told(deploy_stop._result(state, nodes, killed=False), state)
+
+
+@entry(samples.KNOWN_HOSTS)
+def known(said):
+    """A known_hosts file."""
+    return known_hosts.lookup(said, "gpu-a", "file") + known_hosts.lookup(said, "[gpu-a]:2222")
+
+
+@entry(*samples.BOOTSTRAP)
+def bootstrapped(said):
+    """What bootstrap asks, and its plan."""
+    plan = bootstrap.decide(bootstrap.parse(said))
+    bootstrap_run.told({"a": plan})
+    for step in plan.steps:
+        _words(step.argv)
+
+
+@entry(samples.RANK_LINES)
+def ranks(said):
+    """Events of a rank, one after the other."""
+    run_dir = _fresh("r1")
+    (run_dir / "ranks").mkdir()
+    (run_dir / "ranks" / "rank-0.jsonl").write_text(said, errors="replace")
+    state = State(("a", "b"))
+    _followed(state, Follower(run_dir, from_start=True).read())
+
+
+@entry(samples.METRICS)
+def metrics(said):
+    """metrics.jsonl."""
+    run_dir = _fresh("r1")
+    (run_dir / "metrics.jsonl").write_text(said, errors="replace")
+    _followed(State(("a",)), Follower(run_dir, from_start=True).read())
+
+
+@entry(samples.VERDICT, samples.NODE_UP)
+def documents(said):
+    """nodes/<node>.json and outcome/<node>-0.json."""
+    run_dir = _fresh("r1")
+    for folder, name in (("nodes", "a.json"), ("outcome", "a-0.json")):
+        (run_dir / folder).mkdir()
+        (run_dir / folder / name).write_text(said, errors="replace")
+    _followed(State(("a", "b")), Follower(run_dir, from_start=True).read())
+
+
+@entry(samples.RECORD, samples.OUTCOME)
+def records(said):
+    """record.json and outcome.json, as `make runs`, a resume and the hints read them."""
+    run_dir = _fresh("r1")
+    for name in ("record.json", "outcome.json"):
+        (run_dir / name).write_text(said, errors="replace")
+    for row in record.listing(_FOLDER, ()):
+        lines.run_cells(row)
+        _json(row.__dict__)
+    deploy_resume.hinted(ending.Result("stopped", "x"), run_dir, True)
+    record.facts(run_dir)
+    record.own(run_dir)
+    record.folder_of(_FOLDER, names.run_id("r1"))
+
+
+@entry(
+    *(f"{name}\n{text}" for name, text in (
+        ("record.json", samples.RECORD), ("outcome.json", samples.OUTCOME), ("config.json", samples.CONFIG),
+        ("metrics.jsonl", samples.METRICS), ("ranks/rank-0.jsonl", samples.RANK_LINES),
+        ("nodes/a.json", samples.NODE_UP),
+        ("timeline.jsonl", samples.TIMELINE), ("environment.json", '{"torch": "2.13.0", "variables": {"A": "1"}}'),
+    ))
+)  # fmt: skip
+def report_page(said):
+    """A run folder of which one file is odd, as a page."""
+    name, _, text = said.partition("\n")
+    run_dir = _fresh("r1")
+    whole = {"record.json": samples.RECORD, "outcome.json": samples.OUTCOME, "config.json": samples.CONFIG,
+             "metrics.jsonl": samples.METRICS, "ranks/rank-0.jsonl": samples.RANK_LINES}  # fmt: skip
+    odd = name if name in (*whole, "nodes/a.json", "timeline.jsonl", "environment.json") else "metrics.jsonl"
+    for path, content in {**whole, odd: text}.items():
+        (run_dir / path).parent.mkdir(exist_ok=True)
+        (run_dir / path).write_text(content, errors="replace")
+    page.build(run_dir).encode()
+
+
+@entry(*samples.WORDS)
+def faults(said):
+    """The last words of commands and engines, which are told with a cause."""
+    refusals.start(refusals.last_words(said) or said)
+    commands.last_words(said.encode(errors="replace"))
+    host_facts.engine_fault(said)
+
+
+@entry("r1", "2026-11-21-0214-digits", "nodes/a.json", "outcome/a-0.json", "ranks/rank-0.jsonl")
+def named(said):
+    """Names and paths."""
+    path = mirror.told_path(said)
+    assert path is None or not {"..", "/"} & set(path.parts)
+    for check in (names.run_id, names.node_name, names.container_name, names.file_name, names.container_id):
+        try:
+            found = check(said)
+        except names.BadAnswer:
+            continue
+        assert "/" not in found
+        assert found not in (".", "..")
+        assert "\x00" not in found
+
+
+@entry(*({"do": do, **answer} for place in (0, 1) for do, answer in samples.probe(place).items()),
+       {"do": "connect", "results": [samples.RESULT, {"id": 1, "outcome": "dropped", "tries": 3}]},
+       {"do": "proof", "torch": "2.13.0", "right": True, "seconds": 0.5})  # fmt: skip
+def probed(said):
+    """One answer of a probe, by its question."""
+    value = fields.json_object(said, "said")
+    do = value.pop("do", "facts")
+    _json(heard.read(do if isinstance(do, str) and do in heard.QUESTIONS else "facts", value))
+
+
+ENTRIES += [Entry("conversation", *conversation()), Entry("proof", *proof())]
+
+
+def _fresh(name):
+    """An empty run folder."""
+    shutil.rmtree(_FOLDER, ignore_errors=True)
+    (_FOLDER / name).mkdir(parents=True)
+    return _FOLDER / name
+
+
+def _followed(state, told):
+    for event in told:
+        state.apply(event)
+    now = time.time()
+    state.apply({"kind": "node", "t": now - 60, "node": "a", "state": "exited", "code": 1})
+    lines.metric_line(state, 80)
+    lines.progress_line(state)
+    lines.headline(state.names, state, "digits", "why")
+    for name in state.names:
+        lines.rank_cells(state.rank_of(name), state)
+        lines.node_word(name, state)
+    ending.judge(state, now - 100, now)
+    result = ending.judge(state, now - 100, now) or ending.stopped(state)
+    _told(result, state)
+    record.close(_fresh("r1"), result, state, 1.0)
+
+
+def _told(result, state):
+    ending.all_ended(state)
+    _words([result.message, result.hint])
+    assert isinstance(result.code, int)
+    lines.result_parts(result, state, 1.5, "report.html")
+
+
+def _words(texts):
+    """Text that a file, a terminal and a command line take."""
+    for text in texts:
+        assert isinstance(text, str)
+        text.encode()
+
+
+def _json(value):
+    json.dumps(value).encode()

@@ -1,0 +1,170 @@
+"""Answers as hosts really give them, for the fuzzing to go on from."""
+
+from __future__ import annotations
+
+import base64
+import json
+from functools import cache
+
+from tests.recorded import facts as gpu_facts_of
+from tests.recorded import sections
+from tests.unit.test_gpu_facts import ANSWERS
+from tests.unit.test_image import BASE, CODE_LAYER, IMAGE, INSPECTED
+from tests.unit.test_preflight_judging import facts as probe_facts
+
+HOSTS = ("gpu-a", "gpu-b", "gpu-c")
+DAY = "2026-11-21T05:21:16.219120949Z"
+
+
+def container(node="a", place=0, status="running", code=0):
+    """What `docker inspect` says of a node, as host_commands.CONTAINER_LINE asks for it."""
+    labels = {"muster.run": "r1", "muster.node": node, "muster.place": str(place), "muster.nodes": "3",
+              "muster.port": "29500", "muster.command": "train.py --lr 3e-4"}  # fmt: skip
+    state = {"Status": status, "ExitCode": code, "StartedAt": DAY}
+    where = ["/home/ops/.muster/runs/r1"]
+    return json.dumps({"name": "/muster-r1", "labels": labels, "folder": where, "state": state})
+
+
+ADDRESSES = json.dumps([
+    {"ifname": "lo", "addr_info": [{"family": "inet", "local": "127.0.0.1", "prefixlen": 8, "scope": "host"}]},
+    {"ifname": "eth0", "addr_info": [
+        {"family": "inet", "local": "10.0.0.4", "prefixlen": 24, "scope": "global"},
+        {"family": "inet6", "local": "fd00::4", "prefixlen": 64, "scope": "global", "deprecated": True},
+        {"family": "inet6", "local": "fe80::fc:ff:fe00:1", "prefixlen": 64, "scope": "link"}]},
+    {},
+])  # fmt: skip
+LOOK = f"""time 1795238476.219120949
+home /home/ops
+ids 1000 1000
+ssh 10.0.0.9 51000 10.0.0.4 22
+arch x86_64
+cores 32
+memory 131072000
+rdma
+room 52428800
+kernel [402.1] NVRM: Xid (PCI:0000:3b:00): 31, pid=8123, name=python
+gpu 0, NVIDIA A100-SXM4-80GB, 81920 MiB
+addresses {ADDRESSES}
+socket   0: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000  1000        0 1 1 0
+engine {{"Client":{{"Version":"26.1.5"}},"Server":{{"Version":"26.1.5","Components":[]}}}}
+files 1048576              1048576              files
+run r1
+run 2026-11-21-0214-digits
+free 104857600
+container {container()}
+container {container("b", 1, "exited", 137)}"""
+ROUTE = '[{"dst":"10.0.0.4","dev":"ib0","prefsrc":"10.0.0.9","flags":[],"uid":0,"cache":[]}]'
+
+
+def event(**fields):
+    """A line of ranks/rank-0.jsonl."""
+    return json.dumps({"t": 1795238470.5, "rank": 0, "node": "a", **fields})
+
+
+STEP = event(kind="step", step=240, steps=600, count=10, step_ms=80.5, data_ms=1.5, compute_ms=70.0, wait_ms=9.0)
+RANK_LINES = "\n".join([
+    event(kind="started", attempt=0, pid=4711, host="h", world=2, device="cpu", backend="gloo"),
+    event(kind="plan", recipe="digits", steps=600, start_step=0, batch=96, samples=1437, precision="fp32"),
+    event(kind="resumed", step=200, path="/muster/run/checkpoints/step-00000200", changes=["world 2 was 3"]),
+    STEP,
+    event(kind="checkpoint", step=240, pause_ms=3.5, write_ms=80.0, bytes=302000000, path="checkpoints/step-00000240"),
+    event(kind="checkpoint_failed", step=250, message="no space left on device"),
+    event(kind="checkpoint_damaged", path="checkpoints/step-00000200", message="a flipped bit"),
+    event(kind="evaluated", step=600, samples=360, values={"loss": 0.06, "accuracy": 0.989}),
+    event(kind="stopping", step=610, message="asked to stop"),
+    event(kind="started", attempt=1, pid=4712, host="h", world=2, device="cpu", backend="gloo"),
+])  # fmt: skip
+METRICS = "\n".join([
+    '{"t": 1795238470, "step": 10, "epoch": 0.5, "loss": 2.3, "lr": 0.1, "grad_norm": 1.0, "samples_per_s": 5410.0}',
+    '{"t": 1795238471, "step": 20, "epoch": 0.9, "loss": NaN, "lr": 0.1, "grad_norm": 1.0, "samples_per_s": 5410.0}',
+    '{"t": 1795238472, "step": 20, "eval": {"loss": 0.06, "accuracy": 0.989}, "samples": 360}',
+])  # fmt: skip
+VERDICT = json.dumps({"verdict": "failed", "code": 1, "rank": 0, "node": "a", "step": 241, "message": "loss is nan\nx",
+                      "hint": "lower --lr; the run goes on from here"})  # fmt: skip
+NODE_UP = '{"node": "a", "pid": 1, "host": "h", "t": 1795238470.5}'
+CELLS = json.dumps(["exited", "Exited (137) 5 minutes ago", "2026-11-21 05:19:25 +0000 UTC", "a", "0", "train.py"])
+GPUS = [path.read_text() for path in sorted(ANSWERS.glob("*.txt"))]
+STATUS = f"""time 1795238476
+node r1 muster-r1 {CELLS}
+node r2 muster-r2 {CELLS.replace("exited", "running").replace("Exited (137) 5 minutes ago", "Up 3 minutes")}
+event r2 {STEP}
+event r2 {event(kind="plan", batch=96, steps=600)}
+verdict r1 {VERDICT}
+said r2 {DAY} loss 0.1\r 20%
+""" + GPUS[0]
+RUNS = f"node r1 muster-r1 {CELLS}\nfolder r1 1795238476 20480 00003146\nverdict r1 {VERDICT}\nfolder r2 1795238476 4 "
+MEMBERS = "member r1 muster-r1 running 0 8\nmember r0 muster-r0 exited 1 1\nrank-log r1/logs/rank-11.log"
+CONSOLE = (
+    f"{DAY} epoch 1\n{DAY} muster-said 123456\n{DAY} failed (exitcode: -9) local_rank: 0 (pid: 4711) of fn\nno time"
+)
+REMOVED = 'removed 1\nleft ["r2","bob"]\nleft ["r3",""]\n'
+LOCK = '12\ntoken0123\n{"user": "alice", "control": "laptop", "pid": 42, "run": "r1", "since": 1795238476.5}\n'
+CHECKPOINTS = "1795238476 r1 step-00000100\n1795238477 r1 step-00000200\n1795238470 r0 step-00000900\n"
+CONFIG = '{"recipe": "digits", "steps": 600, "lr": 0.1, "compile": true, "resume": null, "batch_size": 32}'
+INSPECT = json.dumps([INSPECTED])
+HELD = json.dumps({"id": "sha256:" + "1" * 64, "tags": ["run:1"], "labels": {}, "layers": list(IMAGE.layers)})
+STORE = "\n".join([
+    json.dumps({"version": "26.1.5", "machine": "x86_64", "system": "linux", "root": "/var/lib/docker",
+                "status": [["driver-type", "io.containerd.snapshotter.v1"]]}),
+    "/var/lib/docker", '{"free":"104857600"}', HELD,
+    json.dumps({"id": "sha256:2", "tags": None, "labels": None, "layers": list(BASE.layers)}),
+])  # fmt: skip
+KNOWN_HOSTS = (
+    "gpu-a,10.0.0.4 ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIBz\n[gpu-a]:2222 ssh-rsa AAAA # me\n@revoked * ssh-rsa AAAA\n"
+    "|1|F1E1KeoE/eEWhi10WpGv4OdiO6Y=|3988QV0VE8wmZL7suNrYQLITLCg= ssh-rsa AAAA\n!b,*.lab,?pu-a ssh-rsa AAAA\n#\n"
+)
+BOOTSTRAP = (
+    "os debian\nrelease 12\nuid 1000\nuser ops\nsudo\nsystemd\nclient\nanswers\nrunning 2\ngpu\ntoolkit-package",
+    "os ubuntu\nrelease 24.04\nuid 0\nuser root\nmember\nsystemd",
+)
+RECORD = json.dumps({"id": "r1", "started": 1795238000.0, "ground": "hosts", "why": "3 hosts", "nodes": ["a", "b"],
+                     "workers": 1, "arguments": ["--steps", "3"], "hosts": ["ops@a", "b"], "script": False,
+                     "again": "--folder x", "cluster": "", "starts": [{"t": 1795238000.0}]})  # fmt: skip
+OUTCOME = json.dumps({"t": 1795238500.0, "verdict": "done", "code": 0, "node": "", "rank": None, "step": 600,
+                      "message": "", "hint": "", "seconds": 30.5, "samples_per_s": 5400.0, "accuracy": 0.98,
+                      "values": {"accuracy": 0.98}, "samples": 360, "restarts": 0})  # fmt: skip
+TIMELINE = '{"t": 1795238001.0, "text": "training digits: 1,437 samples", "grave": false}\n'
+WORDS = (
+    "a: the probe ended with code 125: docker: Error response from daemon: could not select device driver",
+    "`docker run` ended with code 127: exec: sh: executable file not found in $PATH",
+    "permission denied while trying to connect to the Docker daemon socket",
+)
+
+
+def mirrored(mark="MARK"):
+    """What `host_commands.follow` says."""
+    return "\n".join([
+        f"{mark} .",
+        f"{mark} doc nodes/a.json {base64.b64encode(NODE_UP.encode()).decode()}",
+        f"{mark} add ranks/rank-0.jsonl 0 {base64.b64encode((RANK_LINES + chr(10)).encode()).decode()}",
+        f"{mark} add metrics.jsonl 0 {base64.b64encode((METRICS + chr(10)).encode()).decode()}",
+        CONSOLE,
+        f"{mark} state {container()}",
+        f"{mark} doc outcome/a-0.json {base64.b64encode(VERDICT.encode()).decode()}",
+        f"{mark} state away",
+        f"{mark} state {container(status='exited', code=137)}",
+    ])  # fmt: skip
+
+
+@cache
+def probe(place):
+    """What a probe answers on one of HOSTS, by question; `connect` is made by the harness of what is asked."""
+    known = {**probe_facts(place), "hostname": HOSTS[place], "fqdn": HOSTS[place], "cuda": {}, "container": True}
+    known["names"] = {host: [[f"10.0.0.{number + 1}", number == place, host]] for number, host in enumerate(HOSTS)}
+    recorded = gpu_facts_of(sections("h100"))
+    known |= {name: recorded[name] for name in ("gpus", "cuda", "rdma", "rdma_devices", "environment")}
+    known["software"] = {**recorded["software"], "packages": ["torch-2.13.0"]}
+    known["leftovers"] = [[4711, 12.5, "python -m trainer.agent"]]
+    return {
+        "facts": known,
+        "listen": {"ports": [29500], "sampled": [40000, 41000, 42000], "failed": {}, "routes": {}, "names": {}},
+        "clock": {"time": 1795238476.5},
+        "firewall": {"read": True, "rules": ["-A INPUT -j DROP"]},
+    }
+
+
+RESULT = {
+    "id": 0, "ms": 3.75, "source": "10.0.0.1", "host": "b", "seen": "10.0.0.1", "send_s": 0.0033, "both_s": 0.005,
+    "again": 0, "twice": 0, "sent": 7, "rate": 15872000000, "trip_ms": 0.003, "tries": 1, "outcome": "ok",
+}  # fmt: skip
+LAYER = CODE_LAYER

@@ -1,0 +1,132 @@
+"""Conversations of preflight with three hosts, one odd: the verdict on the others stays, or it names that one."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from unittest import mock
+
+from deploy import fields, preflight_proof, preflight_run
+from deploy.errors import DeployError
+from deploy.preflight import Want, judge
+from tests.hostile.fuzz import samples
+
+WANTS = (
+    Want(style="torchrun", endpoint="10.0.0.1", backend="nccl"),
+    Want(style="muster", backend="auto"),
+    Want(style="torchrun", endpoint="gpu-a", backend="gloo"),
+)
+ODD = samples.HOSTS[1]
+
+
+class Probe:
+    """A host that answers; `said`: lines of a question, a blank and its answer, in the place of its own."""
+
+    def __init__(self, place, said=None):
+        self.name, self.place, self.said = samples.HOSTS[place], place, said
+        self.known, self.asked = samples.probe(place), {}
+
+    def send(self, question):
+        self.asked = question
+
+    def read(self, wait_s):
+        do = self.asked["do"]
+        if self.said is None:
+            return self.answer(do)
+        for number, line in enumerate(self.said):
+            word, _, rest = line.partition(" ")
+            if word == do:
+                del self.said[number]
+                if rest == "=":
+                    return self.answer(do)
+                if rest.startswith("with "):
+                    return self.connected(fields.json_object(rest[5:], "what the probe said"))
+                return fields.json_object(rest, "what the probe said")
+        raise DeployError(f"{self.name}: the probe ended with code 1: gone")
+
+    def answer(self, do):
+        return self.connected({}) if do == "connect" else self.known[do]
+
+    def connected(self, change):
+        """All that was asked for is reached; the first result with a change."""
+        results = []
+        for target in self.asked["targets"]:
+            results.append({**samples.RESULT, "id": target["id"], "host": target["host"], "source": "", "seen": ""})
+        if results:
+            results[0] |= change
+        return {"results": results}
+
+    def close(self):
+        pass
+
+
+class Inline:
+    """A thread that runs where it is started: thousands of conversations a minute."""
+
+    def __init__(self, target, args, daemon):
+        self.target, self.args = target, args
+
+    def start(self):
+        self.target(*self.args)
+
+    def join(self):
+        pass
+
+
+def _examined(shells, want):
+    with mock.patch.object(preflight_run.threading, "Thread", Inline):
+        return preflight_run.examine(shells, want)
+
+
+def conversation():
+    """Samples, and what to do with one: lines `question answer`, the first one the number of a Want."""
+    known = samples.probe(1)
+    questions = ["facts", "listen", *["clock"] * 3]
+    whole = [f"{do} {json.dumps(known[do])}" for do in questions]
+    calls = ["connect ="] * 4
+    asked = [json.dumps({**samples.RESULT, "host": "gpu-a"}), '{"outcome": "dropped", "host": ""}']
+    rules = f"firewall {json.dumps(known['firewall'])}"
+    said = ["\n".join([str(number), *whole, *calls, rules]) for number in range(len(WANTS))]
+    said += ["\n".join(["1", *whole, f"connect with {call}", *calls, rules]) for call in asked]
+    return tuple(one.encode() for one in said), _judged
+
+
+def _judged(data):
+    number, *said = data.decode(errors="replace").split("\n")
+    want = WANTS[int(number)] if number in ("0", "1", "2") else WANTS[0]
+    answers = _examined([Probe(0), Probe(1, said), Probe(2)], want)
+    found = judge(answers)
+    json.dumps(answers.json()).encode()
+    json.dumps(found.json()).encode()
+    innocent = [one for one in found.findings if ODD not in one.hosts and ODD not in one.text + " ".join(one.evidence)]
+    strange = [one for one in innocent if one.cause not in _alone(want)]
+    assert not strange, f"others are blamed: {strange}"
+
+
+@cache
+def _alone(want):
+    """Causes that are told of three hosts that are as they should be."""
+    return {one.cause for one in judge(_well(want)).findings}
+
+
+@cache
+def _well(want):
+    return _examined([Probe(0), Probe(1), Probe(2)], want)
+
+
+def proof():
+    """Samples, and what to do with one: the proof's answer of one of three hosts."""
+    said = ('{"torch": "2.13.0", "right": true, "seconds": 0.5}', '{"torch": "", "error": "No module named torch"}')
+    return tuple(one.encode() for one in said), _proved
+
+
+def _proved(data):
+    answers, text = _well(WANTS[1]), data.decode(errors="replace")
+
+    class Rank(Probe):
+        def read(self, wait_s):
+            return fields.json_object(text if self.place == 1 else '{"torch": "2", "right": true}', "said")
+
+    found = preflight_proof.prove([Rank(0), Rank(1), Rank(2)], answers, [])
+    json.dumps(found.json()).encode()
+    assert found.ok or any(ODD in one.hosts for one in found.findings)

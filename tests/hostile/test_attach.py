@@ -1,0 +1,139 @@
+"""`attach`: all that a run said comes home, however much was new; what is not kept is said."""
+
+import base64
+import json
+
+import pytest
+
+from deploy import mirror
+from deploy.mirror import Mirror
+from deploy.names import NodeName
+from tests.hostile.server import Answer, container, flood, look
+
+STEP = {"kind": "step", "rank": 0, "node": "evil", "steps": 90000, "count": 1, "data_ms": 1.0, "compute_ms": 2.0}
+
+VERDICT = {"verdict": "done", "code": 0, "rank": 0, "node": "evil", "step": 1, "message": "m", "hint": ""}
+
+
+def events(count):
+    """So many steps, as rank 0 writes them: about 200 bytes each."""
+    rows = ({"t": 1.7e9 + n, "step": n, "wait_ms": 1.0, "step_ms": 4.0, "pad": "x" * 80, **STEP} for n in range(count))
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+def detached(server, said):
+    """A run on the host that nobody followed so far: what its rank said, a long console; it has ended."""
+    run = server.home / ".muster/runs/R"
+    for folder in ("ranks", "nodes", "outcome", "logs"):
+        (run / folder).mkdir(parents=True)
+    (run / "ranks/rank-0.jsonl").write_text(said)
+    (run / "outcome/evil-0.json").write_text(json.dumps(VERDICT))
+    server.runs(container("R", status="exited", home=server.home, command="--recipe digits"))
+    (server.home / "engine/console").write_text(
+        "".join(f"2026-11-21T00:00:00.{n:09d}Z line {n}\n" for n in range(9000))
+    )
+
+
+@pytest.mark.holds("nothing-dropped")
+def test_an_hour_of_events_comes_home_whole(hostile):
+    there = hostile({})
+    said = events(25_000)
+    assert len(said) > 4 << 20
+    detached(there.servers["evil"], said)
+    done = there.task("attach", "--hosts", "evil", "--run", "R", within_s=60)
+    assert done.code == 0, done.said
+    assert "not all that it tells" not in done.said
+    assert (there.runs / "R/ranks/rank-0.jsonl").read_text() == said
+    assert (there.runs / "R/logs/evil.log").read_text().splitlines()[-1] == "line 8999"
+    assert there.harm("R") == []
+
+
+@pytest.fixture
+def told(tmp_path):
+    """A mirror of host `a` in a folder of its own, and what it said."""
+    said = []
+    (tmp_path / "R").mkdir()
+    return Mirror(tmp_path / "R", "a", NodeName("a"), said.append), said
+
+
+def line(made, what, path, data, *offset):
+    made.take(" ".join([made.mark, what, path, *offset, base64.b64encode(data).decode(), "."]))
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("add", "ranks/rank-0.jsonl", "0", "eyJ"), "was cut"),
+        (("add", "ranks/rank-0.jsonl", "0", "???=", "."), "cannot be read"),
+        (("add", "ranks/rank-0.jsonl", "-5", "e30K", "."), "cannot be read"),
+        (("add", "ranks/rank-0.jsonl", "9" * 5000, "e30K", "."), "cannot be read"),
+        (("add", "ranks/rank-0.jsonl", "70", "e30K", "."), "leaves out 70 bytes"),
+        (("big", "config.json", "123456789", "."), "of 123456789 bytes"),
+    ],
+)
+def test_what_is_not_kept_is_said_once(told, words, says):
+    made, said = told
+    for _ in range(3):
+        made.take(" ".join([made.mark, *words]))
+    assert len(said) == 1
+    assert says in said[0]
+    assert said[0].startswith("a: ")
+
+
+def test_pieces_that_overlap_are_taken_once(told, tmp_path):
+    made, said = told
+    line(made, "add", "ranks/rank-0.jsonl", b"0123", "0")
+    line(made, "add", "ranks/rank-0.jsonl", b"0123456", "0")
+    line(made, "add", "ranks/rank-0.jsonl", b"345", "3")
+    assert (tmp_path / "R/ranks/rank-0.jsonl").read_bytes() == b"0123456"
+    assert not said
+
+
+@pytest.mark.parametrize("limit", ["MOST_KEPT", "LEAST_FREE", "MOST_FILES"])
+def test_a_host_that_tells_without_end_fills_no_disk(told, tmp_path, monkeypatch, limit):
+    made, said = told
+    monkeypatch.setattr(mirror, limit, {"MOST_KEPT": 100_000, "LEAST_FREE": 1 << 60, "MOST_FILES": 50}[limit])
+    for number in range(500):
+        line(made, "doc", "config.json", b"x" * 1000)
+        line(made, "add", f"ranks/rank-{number}.jsonl", b"y" * 1000, "0")
+        made.take(f"2026-11-21T00:00:00.{number:09d}Z {'z' * 1000}")
+    here = [path for path in (tmp_path / "R").rglob("*") if path.is_file()]
+    if limit == "MOST_FILES":
+        assert len(here) <= 52
+    else:
+        assert sum(path.stat().st_size for path in here) <= 2.2 * 100_000
+    assert len(said) == 1
+
+
+def test_a_follower_that_is_flooded_says_so_and_ends_with_the_run(hostile, monkeypatch):
+    monkeypatch.setattr(mirror, "MOST_KEPT", 1 << 20)
+
+    def follow(asked):
+        mark = asked.argv[asked.argv.index("follow") + 3]
+
+        def said():
+            yield from flood(b"x" * 999 + b"\n", 8 << 20)
+            verdict = {
+                "verdict": "stopped",
+                "code": 75,
+                "rank": 0,
+                "node": "evil",
+                "step": 1,
+                "message": "m",
+                "hint": "",
+            }
+            text = base64.b64encode(json.dumps(verdict).encode()).decode()
+            yield f"{mark} doc outcome/evil-0.json {text} .\n".encode()
+            yield f"{mark} state {container('R', status='exited', code=75).removeprefix('container ')}\n".encode()
+
+        return Answer(said())
+
+    there = hostile({})
+    server = there.servers["evil"]
+    line = container("R", home=server.home, command="--recipe digits")
+    server.answers = {"follow": follow, "containers": f"{line}\n".encode(), "remove": b"1\n", "look": look()}
+    done = there.task("attach", "--hosts", "evil", "--run", "R", within_s=60)
+    assert done.code == 75, done.said
+    assert "evil: not all that it tells is kept" in done.said
+    assert (there.runs / "R/logs/evil.log").stat().st_size <= 1 << 20
+    assert there.harm("R") == []

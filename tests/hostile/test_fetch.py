@@ -1,0 +1,216 @@
+"""`fetch`: whatever a host sends as a run's folder, nothing outside that folder is touched, nor what is ours in it."""
+
+import json
+import os
+import tarfile
+import threading
+
+import pytest
+
+from deploy import deploy_home, session_run, unpack
+from tests.hostile.server import Answer, drip, look
+
+EVIL = b"ssh-ed25519 AAAA evil\n"
+
+
+def member(name, data=b"", kind=tarfile.REGTYPE, link="", **more):
+    """One member, as it stands in a stream."""
+    info = tarfile.TarInfo(name)
+    info.type, info.linkname, info.size = kind, link, len(data) if kind == tarfile.REGTYPE else 0
+    for key, value in more.items():
+        setattr(info, key, value)
+    return info.tobuf(tarfile.GNU_FORMAT) + data + b"\0" * (-len(data) % 512)
+
+
+def archive(*members):
+    return b"".join(members) + b"\0" * 1024
+
+
+def link(name, to):
+    return member(name, kind=tarfile.SYMTYPE, link=to)
+
+
+GOOD = member("./logs/rank-0.log", b"well\n")
+# As CVE-2025-4517 does it: each step of a chain is short, what it comes to is longer than realpath follows.
+CHAIN = [link(f"{'d' * 200}{n}", "d" * 200 + (str(n - 1) if n else "")) for n in range(16)]
+
+
+def attacks(home):
+    """Members that would harm `home`, by what they try."""
+    ssh, keys = f"{home}/.ssh", "authorized_keys"
+    folder = member("s", kind=tarfile.DIRTYPE)
+    devices = [member("p", kind=tarfile.FIFOTYPE), member("d", kind=tarfile.CHRTYPE, devmajor=1, devminor=3)]
+    chained = [*CHAIN, link("e", f"{'d' * 200}15/../../../../home"), member("e/important", EVIL)]
+    records = ("RECORD.json", "record.json.", "\uff52ecord.json")
+    return {
+        "absolute": [member(f"{ssh}/{keys}", EVIL)],
+        "dots": [member(f"../../../home/.ssh/{keys}", EVIL), member("a/../../../x", EVIL)],
+        "link, then through it": [link("s", ssh), member(f"s/{keys}", EVIL)],
+        "link over a folder": [folder, link("s", ssh), member(f"s/{keys}", EVIL)],
+        "chain of long links": chained,
+        "link as a file": [link("important", f"{home}/important"), member("important", EVIL)],
+        "hard link": [member("h", kind=tarfile.LNKTYPE, link=f"{home}/important"), member("h", EVIL)],
+        "hard link to ours": [member("h", kind=tarfile.LNKTYPE, link="record.json"), member("h", EVIL)],
+        "pipe and device": devices,
+        "setuid": [member("run", b"#!/bin/sh\n", mode=0o6777)],
+        "our record": [member("record.json", b"{}")],
+        "our record by another way": [member(name, b"{}") for name in ("././record.json", ".//record.json")],
+        "our record by another name": [member(name, b"{}") for name in records],
+        "our report": [
+            member(name, b"{}") for name in ("report.html ", "Report.HTML", "outcome.json", "preflight.json")
+        ],
+        "our record as a folder": [member("record.json/x", b"{}"), member("hosts/other/x", b"{}")],
+        "our log": [member("logs/evil.log", b"lies"), member("LOGS/EVIL.log", b"lies")],
+        "ours on their way": [member(f"{name}.1", b"{}") for name in (".record.json", ".report", ".fetch-1-evil/x")],
+        "odd names": [member(name, b"x") for name in ("a\nb", "c\x1b]52;c;x\x07", "\u202egnp", "d\udcff", "x" * 300)],
+        "deep": [member("d/" * 90 + "x", b"x")],
+        "times of no calendar": [member("t", b"x", mtime=2**63 - 1), member("u", b"x", mtime=-(2**40))],
+    }
+
+
+BROKEN = {
+    "not an archive": b"hello\n" * 400,
+    "cut in a file": archive(GOOD, member("big", b"x" * 5000))[:2000],
+    "cut between files": GOOD,
+    "a wrong sum": GOOD + member("x", b"y").replace(b"x\0", b"z\0", 1) + b"\0" * 1024,
+    "a size below nothing": GOOD + member("x", size=-5),
+    "a size beyond all": GOOD + member("x", size=2**62),
+    "a name of a gigabyte": GOOD + member("././@LongLink", kind=tarfile.GNUTYPE_LONGNAME, size=1 << 30),
+    "a header of records without end": GOOD + member("x", b"9" * 600, kind=tarfile.XHDTYPE, size=600),
+    "a file with holes": GOOD + member("x", kind=tarfile.GNUTYPE_SPARSE, size=1 << 40),
+    "nothing": b"",
+}
+
+
+def answers(sent, size=b"1000\t/x\n", run="R"):
+    return {"take": lambda asked: Answer(sent), "size": size, "look": look(runs=[run])}
+
+
+def fetched(there, hosts="evil"):
+    (there.runs / "R").mkdir(exist_ok=True)
+    (there.runs / "R/record.json").write_text(json.dumps({"ground": "hosts", "nodes": ["evil"], "arguments": []}))
+    (there.runs / "R/logs").mkdir(exist_ok=True)
+    (there.runs / "R/logs/evil.log").write_text("mine\n")
+    done = there.task("fetch", "--hosts", hosts, "--run", "R", within_s=30)
+    assert json.loads((there.runs / "R/record.json").read_text())["ground"] == "hosts"
+    assert (there.runs / "R/logs/evil.log").read_text() == "mine\n"
+    assert not list((there.runs / "R").glob(".fetch-*"))
+    assert there.harm("R") == []
+    return done
+
+
+@pytest.mark.holds("unpacked-inside")
+@pytest.mark.parametrize("attack", attacks(""))
+def test_an_archive_harms_nothing_and_the_rest_of_it_comes_home(hostile, attack):
+    there = hostile({})
+    there.servers["evil"].answers = answers(archive(*attacks(there.home)[attack], GOOD))
+    done = fetched(there)
+    assert done.code == 0, done.said
+    assert (there.runs / "R/logs/rank-0.log").read_text() == "well\n"
+    assert not [path for path in (there.runs / "R").rglob("*") if path.is_symlink() or path.lstat().st_mode & 0o6000]
+    if attack not in ("setuid", "times of no calendar"):
+        assert "evil: not taken: " in done.err
+
+
+@pytest.mark.parametrize("broken", BROKEN)
+def test_a_stream_that_is_no_archive_is_that_hosts_fault(hostile, broken):
+    there = hostile(answers(BROKEN[broken]), good=answers(archive(member("logs/rank-1.log", b"fine\n"))))
+    done = fetched(there, "evil,good")
+    assert done.code == 1, done.said
+    assert "evil: its part of R did not arrive whole: " in done.err
+    assert (there.runs / "R/logs/rank-1.log").read_text() == "fine\n"
+    if broken not in ("not an archive", "nothing"):
+        assert (there.runs / "R/logs/rank-0.log").read_text() == "well\n"
+
+
+def test_two_hosts_cannot_do_together_what_one_cannot(hostile):
+    """One sends links only, the other plain files only."""
+    there = hostile({}, other=answers(archive(member("s/authorized_keys", EVIL), member("keys", EVIL))))
+    ssh = str(there.home / ".ssh")
+    there.servers["evil"].answers = answers(archive(link("s", ssh), link("keys", f"{ssh}/authorized_keys"), GOOD))
+    done = fetched(there, "evil,other")
+    assert done.code == 0, done.said
+
+
+def test_a_link_that_lies_here_is_not_followed(hostile):
+    there = hostile(answers(archive(member("ranks/x", EVIL), member("important", EVIL), GOOD)))
+    (there.runs / "R").mkdir()
+    os.symlink(there.home / ".ssh", there.runs / "R/ranks")
+    os.symlink(there.home / "important", there.runs / "R/important")
+    done = there.task("fetch", "--hosts", "evil", "--run", "R")
+    assert done.code == 0, done.said
+    assert sorted(there.harm("R")) == ["work/runs/R/important", "work/runs/R/ranks"]  # as they were: links
+    assert "'ranks/x' cannot be written here" in done.err
+    assert "'important' cannot be written here: a link is there" in done.err
+
+
+def test_more_than_was_announced_ends_that_hosts_part(hostile, monkeypatch):
+    monkeypatch.setattr(deploy_home, "_GROWS", 0)
+    large = member("large", b"x" * 40_000)
+    junk = answers(archive(GOOD), size=b"junk")
+    there = hostile(answers(archive(GOOD, large, large), size=b"50\t/x\n"), bomb=junk)
+    done = fetched(there, "evil,bomb")
+    assert done.code == 1
+    assert "'large' in it has 40 kB: it announced 56 kB in all" in done.err
+    assert "bomb: the size of R: expected a whole number" in done.err
+
+
+def test_a_host_that_announces_more_than_there_is_room_for_is_asked_for_nothing(hostile):
+    there = hostile(answers(archive(GOOD), size=b"999999999999\t/x\n"), good=answers(archive(GOOD)))
+    done = fetched(there, "evil,good")
+    assert done.code == 1
+    assert "evil: its part needs up to" in done.err
+    assert not [asked for asked in there.servers["evil"].asked if "take" in asked.argv]
+    assert (there.runs / "R/logs/rank-0.log").exists()
+
+
+def test_an_archive_that_comes_byte_by_byte_ends(hostile, monkeypatch):
+    monkeypatch.setattr(session_run, "SLOWEST_OVER_S", 0.5)
+    over = threading.Event()
+    there = hostile({**answers(b""), "take": lambda asked: Answer(drip(b"x", 0.05, over))})
+    done = fetched(there)
+    over.set()
+    assert done.code == 1
+    assert "did not arrive whole" in done.err
+    assert "in 0.5 s" in done.err
+
+
+def test_a_stream_of_empty_files_ends(hostile, monkeypatch):
+    monkeypatch.setattr(unpack, "MOST_MEMBERS", 500)
+    there = hostile(answers(member(f"f/{number}") for number in range(10**9)))
+    done = fetched(there)
+    assert "it has more than 500 files" in done.err
+
+
+def test_hosts_that_share_a_home_tell_the_same_and_others_keep_theirs_apart(hostile):
+    same = member("checkpoints/step-00000001/state.pt", b"weights") + member("a", b"1") + member("A", b"1")
+    there = hostile(
+        answers(archive(same, member("out.txt", b"a"))), second=answers(archive(same, member("out.txt", b"b")))
+    )
+    done = fetched(there, "evil,second")
+    assert done.code == 0, done.said
+    assert (there.runs / "R/out.txt").read_bytes() == b"a"
+    assert (there.runs / "R/hosts/second/out.txt").read_bytes() == b"b"
+    assert (there.runs / "R/a").exists()
+    assert (there.runs / "R/A").exists()
+    assert [path.name for path in (there.runs / "R/hosts").iterdir()] == ["second"]
+    assert "second: 1 file unlike another host's of that name: in runs/R/hosts/second" in done.err
+
+
+def test_a_real_run_comes_home_whole(hostile):
+    """By the real commands: long names, deep folders, a file of some MB; and once more, over what came before."""
+    there = hostile({"look": look(runs=["R"])})
+    run = there.servers["evil"].home / ".muster/runs/R"
+    deep = run / "/".join(["checkpoints", *["deep" * 20] * 4])
+    deep.mkdir(parents=True)
+    state = os.urandom(3 << 20)
+    (deep / ("n" * 200)).write_bytes(state)
+    (run / "metrics.jsonl").write_text("{}\n")
+    (run / "empty").mkdir()
+    for _ in range(2):
+        done = fetched(there)
+        assert done.code == 0, done.said
+        assert "not taken" not in done.err
+    home = there.runs / "R"
+    assert (home / deep.relative_to(run) / ("n" * 200)).read_bytes() == state
+    assert (home / "metrics.jsonl").read_text() == "{}\n"

@@ -1,0 +1,341 @@
+"""What a container made of its run's folder, and what is done on a host with that folder: the scripts as they are sent,
+run by `sh` in a home of their own, with an engine that says what a test wants.
+"""
+
+import base64
+import json
+import os
+import re
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from deploy import host_commands, look_commands
+from deploy.run_folder import READING
+
+RUN = "r1"
+# `docker` as these scripts need it: one container of ours, in the state that the file `state` has.
+DOCKER = """#!/bin/sh
+here=$(dirname "$0")
+echo "$*" >>"$here/said"
+case "$*" in
+*--quiet*) [ ! -e "$here/ids" ] || cat "$here/ids" ;;
+*'{{.State.Running}}'*) [ "$(cat "$here/state")" = exited ] && echo false || echo true ;;
+*StartedAt*) printf '{"state":{"Status":"%s","ExitCode":0,"StartedAt":"2026"}}\\n' "$(cat "$here/state")" ;;
+*'{{.Id}}'*) cat "$here/folders" ;;
+ps*) [ ! -e "$here/listed" ] || cat "$here/listed" ;;
+esac
+"""
+EVENT = {"t": 1.0, "kind": "step", "step": 7, "rank": 0}
+
+
+class Host:
+    """A home with something to lose, and a run in it."""
+
+    def __init__(self, folder: Path, without: str = "") -> None:
+        self.home, self.tools = folder / "home of me", folder / "tools"
+        self.run = self.home / ".muster/runs" / RUN
+        self.tools.mkdir()
+        for name in ("nodes", "outcome", "ranks", "logs"):
+            (self.run / name).mkdir(parents=True)
+        self.own = {"important": "the only copy", "project/data.json": "mine", ".ssh/rank-0.log": "PRIVATE KEY"}
+        for name, text in self.own.items():
+            (self.home / name).parent.mkdir(exist_ok=True)
+            (self.home / name).write_text(text)
+        self.set("docker", DOCKER)
+        self.set("state", "exited")
+        if without:
+            self.set(without, "#!/bin/sh\nexit 1\n")
+
+    def set(self, name: str, text: str) -> None:
+        """A tool, or what one says."""
+        (self.tools / name).write_text(text)
+        (self.tools / name).chmod(0o755)
+
+    def sh(self, argv, shell="sh", timeout=20, **more):
+        """The command there; `shell` in place of sh."""
+        line = [shell if word == "sh" else word for word in argv]
+        paths = {"HOME": str(self.home), "PATH": f"{self.tools}:{os.environ['PATH']}"}
+        return subprocess.run(line, env=paths, cwd=self.home, capture_output=True, timeout=timeout, **more)
+
+    def untouched(self):
+        return all((self.home / name).read_text() == text for name, text in self.own.items())
+
+
+@pytest.fixture
+def host(tmp_path):
+    return Host(tmp_path)
+
+
+@pytest.fixture(params=["dd", "busybox"])
+def any_host(request, tmp_path):
+    """A host whose dd can open a file without following links, and one whose cannot."""
+    return Host(tmp_path, without="dd" if request.param == "busybox" else "")
+
+
+def follow(host, **more):
+    """All that a follower is told of a run that has ended: words by path."""
+    argv = host_commands.follow("c", str(host.run), "MARK", "", {}, 0.1)
+    said = host.sh(argv, **more).stdout.decode()
+    rows = [line.split(" ") for line in said.splitlines() if line.startswith("MARK ")]
+    assert rows[-1][1] == "state", said
+    return [row[1:] for row in rows if row[1] in ("doc", "add", "big")]
+
+
+def told(host, **more):
+    """Every text that was told."""
+    return b"".join(base64.b64decode(row[-2]) for row in follow(host, **more) if row[0] != "big")
+
+
+LINKS = {
+    "the folder is a link": lambda run, part: ((run / part).rmdir(), (run / part).symlink_to("../../../project")),
+    "a file is a link": lambda run, part: (run / part / "data.json").symlink_to("../../../../project/data.json"),
+    "all is a link": lambda run, part: (run / part / "data.json").symlink_to(run.parents[2] / "project/data.json"),
+}
+
+
+@pytest.mark.holds("no-links-followed")
+@pytest.mark.parametrize("part", ["nodes", "outcome"])
+@pytest.mark.parametrize("link", LINKS.values(), ids=LINKS)
+def test_a_start_clears_the_run_and_nothing_a_link_leads_to(host, link, part):
+    link(host.run, part)
+    (host.run / "logs/kept.json").write_text("{}")
+    (host.run / "nodes/a b\n-c.json").write_text("{}") if part != "nodes" else None
+    assert host.sh(host_commands.clear(RUN)).returncode == 0
+    assert host.untouched()
+    assert (host.run / part).is_dir()
+    assert not (host.run / part).is_symlink()
+    assert not list(host.run.glob("nodes/*.json"))
+    assert not list(host.run.glob("outcome/*.json"))
+    assert (host.run / "logs/kept.json").exists()
+
+
+@pytest.mark.holds("no-links-followed")
+@pytest.mark.parametrize("shell", ["sh", "bash"])
+@pytest.mark.parametrize("link", LINKS.values(), ids=LINKS)
+def test_a_follower_is_told_nothing_that_a_link_leads_to(any_host, link, shell):
+    (any_host.run / "nodes/a.json").write_text('{"node": "a"}')
+    link(any_host.run, "outcome")
+    assert told(any_host, shell=shell) == b'{"node": "a"}'
+
+
+@pytest.mark.holds("no-links-followed")
+@pytest.mark.parametrize("shell", ["sh", "bash"])
+@pytest.mark.parametrize("path", ["link.json", "ranks/link", "nodes/a", "ranks/fifo", "../../../important", "ranks/.."])
+def test_what_became_a_link_or_a_fifo_since_it_was_listed_is_not_read(any_host, path, shell):
+    run = any_host.run
+    (run / "link.json").symlink_to(any_host.home / "important")
+    (run / "ranks/link").symlink_to("../../../../important")
+    (any_host.home / "project/a").write_text("mine")
+    (run / "nodes").rmdir()
+    (run / "nodes").symlink_to("../../../project")
+    os.mkfifo(run / "ranks/fifo")
+    (run / "ranks/plain").write_text("plain")
+    read = f'{READING}\nread_at {RUN} "$1" 1 1000'
+    assert any_host.sh(("sh", "-c", read, "read", "ranks/plain"), shell).stdout == b"lain"
+    assert any_host.sh(("sh", "-c", read, "read", path), shell).stdout == b""
+
+
+@pytest.mark.holds("nothing-hangs")
+def test_fifos_sockets_folders_and_names_of_two_lines_stop_nothing(any_host):
+    run = any_host.run
+    for path in ("nodes/f.json", "config.json", "ranks/rank-1.jsonl", "metrics.jsonl", "outcome/f.json"):
+        os.mkfifo(run / path)
+    (run / "outcome/folder.json").mkdir()
+    (run / "outcome/a\ntouch pwned\n.json").write_text("{}")
+    (run / "outcome/$(touch pwned).json").write_text("{}")
+    (run / "outcome/-rf.json").write_text("{}")
+    (run / "ranks/rank-0.jsonl").write_text(json.dumps(EVENT) + "\n")
+    assert json.loads(told(any_host)) == EVENT
+    for argv in (look_commands.runs(), look_commands.members(), host_commands.checkpoints()):
+        assert any_host.sh(argv).returncode == 0
+    said = any_host.sh(host_commands.last_words(str(run))).stdout
+    assert json.loads(said) == EVENT
+    assert any_host.sh(host_commands.document(RUN, "config.json")).stdout == b""
+    assert not list(any_host.home.rglob("pwned"))
+
+
+@pytest.mark.holds("nothing-hangs")
+def test_a_document_that_is_none_is_named_and_never_held_in_memory(host):
+    with (host.run / "outcome/a.json").open("w") as huge:
+        huge.truncate(1 << 40)
+    with (host.run / "config.json").open("w") as huge:
+        huge.truncate(1 << 40)
+    assert [row[:2] for row in follow(host)] == [["big", "config.json"], ["big", "outcome/a.json"]]
+    assert len(host.sh(host_commands.last_words(str(host.run))).stdout) <= host_commands.PIECE + 1
+    assert len(host.sh(host_commands.document(RUN, "config.json")).stdout) == host_commands.PIECE
+
+
+def test_all_that_grows_is_told_whole_in_pieces_also_from_where_it_was(any_host):
+    data = os.urandom(host_commands.PIECE * 3 + 5)
+    (any_host.run / "ranks/rank-0.jsonl").write_bytes(data)
+    (any_host.run / "outcome/a.json").write_text("{}")
+    rows = follow(any_host)
+    pieces = [row for row in rows if row[0] == "add"]
+    assert [int(row[2]) for row in pieces] == [host_commands.PIECE * n for n in range(4)]
+    assert b"".join(base64.b64decode(row[3]) for row in pieces) == data
+    assert rows[-1][:2] == ["doc", "outcome/a.json"], "the verdict comes last"
+    argv = host_commands.follow("c", str(any_host.run), "MARK", "", {"ranks/rank-0.jsonl": len(data) - 3}, 0.1)
+    said = re.findall(r"^MARK add ranks/rank-0.jsonl \d+ (\S+) \.$", any_host.sh(argv).stdout.decode(), re.M)
+    assert [base64.b64decode(text) for text in said] == [data[-3:]]
+
+
+@pytest.mark.holds("no-links-followed")
+@pytest.mark.parametrize("link", ["logs", "logs/rank-0.log"])
+def test_a_ranks_log_is_no_way_to_read_the_users_files(any_host, link):
+    (any_host.run / "logs").rmdir() if link == "logs" else None
+    (any_host.run / link).symlink_to(any_host.home / ".ssh" / ("" if link == "logs" else "rank-0.log"))
+    done = any_host.sh(look_commands.rank_log(RUN, 0, "", "MARK"))
+    assert done.returncode == 1
+    assert b"PRIVATE" not in done.stdout + done.stderr
+    assert b"rank-log" not in any_host.sh(look_commands.members()).stdout
+
+
+def test_a_ranks_log_is_read_whole_and_while_it_grows(any_host):
+    any_host.set("state", "running")
+    log = any_host.run / "logs/rank-0.log"
+    log.write_text("first\n")
+    argv = look_commands.rank_log(RUN, 0, "c", "MARK")
+    paths = {"HOME": str(any_host.home), "PATH": f"{any_host.tools}:{os.environ['PATH']}"}
+    with subprocess.Popen(argv, env=paths, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as reader:
+        assert reader.stdout.readline() == b"first\n"
+        with log.open("a") as more:
+            more.write("second\n")
+        any_host.set("state", "exited")
+        assert reader.stdout.read() == b"second\n"
+        assert reader.wait() == 0
+
+
+@pytest.mark.holds("no-links-followed")
+def test_status_and_runs_tell_nothing_that_a_link_leads_to(any_host):
+    mounted = any_host.run
+    listed = "\t".join(["c", f'"{RUN}"', '"me"', f'"{mounted}"', '["running","Up","","a","0",""]'])
+    any_host.set("listed", listed + "\n")
+    (any_host.home / "project/rank-0.jsonl").write_text('{"kind": "step", "mine": 1}\n')
+    (mounted / "ranks").rmdir()
+    (mounted / "ranks").symlink_to(any_host.home / "project")
+    (mounted / "outcome/a.json").symlink_to(any_host.home / "project/data.json")
+    said = any_host.sh(look_commands.status()).stdout + any_host.sh(look_commands.runs()).stdout
+    assert f"node {RUN} c".encode() in said
+    assert b"mine" not in said
+
+
+def test_status_tells_steps_and_verdicts_of_plain_files(any_host):
+    listed = "\t".join(["c", f'"{RUN}"', '"me"', f'"/x,{any_host.run}"', '["running","Up","","a","0",""]'])
+    any_host.set("listed", listed + "\n")
+    (any_host.run / "ranks/rank-0.jsonl").write_text(json.dumps(EVENT) + "\n")
+    (any_host.run / "outcome/a.json").write_text('{"verdict":\n "done"}')
+    said = any_host.sh(look_commands.status()).stdout.decode().splitlines()
+    assert f"event {RUN} {json.dumps(EVENT)}" in said
+    assert f'verdict {RUN} {{"verdict":  "done"}}' in said
+
+
+@pytest.mark.holds("quoted")
+@pytest.mark.parametrize("run", ["r2", "../../important", "x ../../important", "*", "-rf", "$(touch pwned)"])
+def test_a_runs_name_is_one_word_and_its_start_is_all_that_is_cancelled(host, run):
+    marks = [host.run.parent / f"{name}=t-0.starting" for name in ("r2", "r2.1")]
+    for mark in marks:
+        mark.touch()
+    host.sh(host_commands.remove(run))
+    assert host.untouched()
+    assert [mark.exists() for mark in marks] == [run != "r2", True]
+    assert not list(host.home.rglob("pwned"))
+
+
+@pytest.mark.holds("quoted")
+@pytest.mark.parametrize("label", ["x/e; touch pwned #", "a b", "../../project", "-n", "r1\\nnode r2", "a&b", ""])
+def test_a_label_of_somebody_is_never_a_word_of_a_script(host, label):
+    listed = "\t".join(["c", json.dumps(label), '"bob"', '"/home/bob/x"', '["running","Up","","a","0",""]'])
+    host.set("listed", listed + "\n")
+    for argv in (look_commands.status(), look_commands.runs(), look_commands.members()):
+        done = host.sh(argv)
+        assert b"node" not in done.stdout
+        assert b"member" not in done.stdout
+    assert host.untouched()
+    assert not list(host.home.rglob("pwned"))
+
+
+def start(host, look, folder=None, new=True, label="t-0"):
+    words = host_commands.start(str(folder or host.run), "", ("sh", "-c", look), label, new)
+    return host.sh(words, input=host_commands.line(b"A=1\n") + b"\n")
+
+
+@pytest.mark.holds("own-start-only")
+def test_a_start_does_not_go_into_what_is_there_and_leaves_it(host):
+    (host.run / "checkpoints").mkdir()
+    done = start(host, "exit 0")
+    assert done.returncode == 1
+    assert b"is there already" in done.stderr
+    assert (host.run / "checkpoints").is_dir()
+    assert not list(host.run.parent.glob("*.starting"))
+
+
+@pytest.mark.holds("own-start-only")
+def test_a_start_that_fails_takes_back_its_own_folder_and_its_own_containers(host):
+    new = host.run.parent / "r2"
+    host.set("ids", "0123456789ab\n")
+    assert start(host, "exit 7", new).returncode == 7
+    assert not new.exists()
+    said = (host.tools / "said").read_text().splitlines()
+    assert said == ["ps --all --quiet --no-trunc --filter label=muster.start=t-0", "rm --force --volumes 0123456789ab"]
+    # The same in a folder that was there: it stays.
+    assert start(host, "exit 7", new=False).returncode == 7
+    assert host.run.is_dir()
+
+
+@pytest.mark.holds("own-start-only")
+def test_an_undo_goes_by_the_label_of_its_start_and_leaves_a_folder_it_did_not_make(host):
+    said = host.tools / "said"
+    assert host.sh(host_commands.undo("t-0", str(host.run), fresh=True)).returncode == 0
+    assert host.run.is_dir(), "no container of that start: the folder is somebody else's"
+    assert said.read_text() == "ps --all --quiet --no-trunc --filter label=muster.start=t-0\n"
+    host.set("ids", "0123456789ab\n")
+    (host.run / "nodes/link").symlink_to(host.home / "project")
+    assert host.sh(host_commands.undo("t-0", str(host.run), fresh=True)).returncode == 0
+    assert not host.run.exists()
+    assert host.untouched()
+
+
+@pytest.mark.holds("ours-only")
+@pytest.mark.parametrize(
+    ("folder", "ours"),
+    [
+        ("{home}/.muster/runs/r1", True),
+        ("{home}/.muster/runs/r2", False),
+        ("/home/bob/.muster/runs/r1", False),
+        ('/x\\n0123456789ab \\"{home}/.muster/runs/r1', False),
+        ("", False),
+    ],
+)
+def test_a_run_is_ours_where_its_folder_is_in_our_home(host, folder, ours):
+    host.set("ids", "0123456789ab\n")
+    quoted = f'"{folder.format(home=host.home)}"' if folder else ""
+    host.set("folders", f"0123456789ab {quoted}\n")
+    host.sh(host_commands.remove(RUN))
+    host.sh(host_commands.signal("SIGKILL", RUN))
+    said = (host.tools / "said").read_text()
+    assert ("rm --force --volumes 0123456789ab" in said) is ours
+    assert ("kill --signal SIGKILL 0123456789ab" in said) is ours
+
+
+@pytest.mark.holds("no-links-followed")
+def test_a_checkpoint_is_told_of_plain_folders_only(host):
+    for name in ("step-00000010", "step-x\n9 r9 step-00000099"):
+        (host.run / "checkpoints" / name).mkdir(parents=True)
+        (host.run / "checkpoints" / name / "manifest.json").write_text("{}")
+    said = host.sh(host_commands.checkpoints()).stdout.decode()
+    assert re.fullmatch(r"\d+ r1 step-00000010\n", said)
+    (host.run / "checkpoints").rename(host.home / "elsewhere")
+    (host.run / "checkpoints").symlink_to(host.home / "elsewhere")
+    assert host.sh(host_commands.checkpoints()).stdout == b""
+
+
+def test_many_files_of_a_container_hold_nobody_up(host):
+    for number in range(3000):
+        (host.run / f"outcome/x{number}.json").write_text("")
+    (host.run / "nodes/a.json").write_text('{"node": "a"}')
+    began = time.monotonic()
+    assert told(host) == b'{"node": "a"}'
+    assert time.monotonic() - began < 15

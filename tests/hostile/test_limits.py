@@ -1,0 +1,220 @@
+"""Every stream of a host has a size, a rate or a time beyond which it is that host's fault, for every command.
+
+What is large and moves is not cut: the last tests.
+"""
+
+import re
+import struct
+import threading
+import time
+
+import pytest
+
+from deploy import host_lock, preflight_run, session, session_run, session_stream
+from deploy.errors import DeployError
+from deploy.inventory import Host
+from tests.hostile.server import Answer, drip, flood, look
+
+STREAMS = {
+    "output without end": lambda over: Answer(flood(b"x" * 65536, 64 << 20)),
+    "one line without end": lambda over: Answer(flood(b"run " + b"x" * 4092, 64 << 20)),
+    "errors without end": lambda over: Answer(b"", flood(b"e" * 99 + b"\n", 64 << 20), code=1),
+    "a byte now and then": lambda over: Answer(drip(b"x", 0.05, over), code=None),
+    "it never ends": lambda over: Answer(b"home /home/u\n", code=None),
+    "noise before the shell": lambda over: Answer(flood(b"motd\n" * 999, 64 << 20), marked=False),
+}
+COMMANDS = (
+    "status",
+    "gpus",
+    "runs",
+    "stop --run R",
+    "unlock --yes",
+    "down --run R",
+    "fetch --run R",
+    "attach --run R",
+    "logs --run R",
+    "deploy --run train.py",
+    "deploy --resume R",
+    "push --folder .",
+    "preflight",
+    "bootstrap --yes",
+)
+# All of them for those that read an answer, talk with a probe, and hold a lock; the worst three for all.
+FULL = ("status", "preflight", "unlock --yes")
+WORST = ("output without end", "a byte now and then", "noise before the shell")
+EVERYWHERE = [(command, stream) for command in COMMANDS for stream in WORST]
+ELSEWHERE = [(command, stream) for command in FULL for stream in STREAMS if stream not in WORST]
+
+
+@pytest.fixture
+def impatient(monkeypatch):
+    """Limits that a test can wait for; they are read where they are used."""
+    monkeypatch.setattr(session_run, "MOST_ANSWER", 1 << 20)
+    monkeypatch.setattr(session_run, "BEGIN_S", 0.5)
+    monkeypatch.setattr(session_run, "SLOWEST_OVER_S", 1.0)
+    monkeypatch.setattr(session_run, "AFTER_S", 1.0)
+    monkeypatch.setattr(host_lock, "_ANSWER_S", 0.5)
+    monkeypatch.setattr(host_lock, "_RELEASE_S", 0.2)
+    for name in ("FACTS_S", "LISTEN_S", "CONNECT_S", "CLOCK_S"):
+        monkeypatch.setattr(preflight_run, name, 0.3)
+
+    class Short(session_run.Pace):
+        def __init__(self, seconds, moving, feeder):
+            super().__init__(None if seconds is None else min(seconds, 0.3), moving, feeder)
+
+    monkeypatch.setattr(session_run, "Pace", Short)
+
+
+@pytest.mark.holds("stream-limits")
+@pytest.mark.parametrize(("command", "stream"), [*EVERYWHERE, *ELSEWHERE])
+def test_a_stream_without_end_is_that_hosts_fault(hostile, impatient, command, stream):
+    over = threading.Event()
+    there = hostile({"": lambda asked: STREAMS[stream](over)})
+    done = there.task(*command.split(), "--hosts", "evil", within_s=20)
+    over.set()
+    assert done.code in (1, 2, 3), done.said
+    assert re.search(r"evil\b", done.said), done.said
+    assert there.harm("R") == []
+
+
+def said_by(hostile, *command, answers, **how):
+    """What a command says of a host that answers so, after which nothing here is harmed."""
+    there = hostile(answers, **how)
+    done = there.task(*command, "--hosts", "evil", within_s=20)
+    assert done.code in (1, 3), done.said
+    assert there.harm("R") == []
+    return done.said
+
+
+def test_the_fault_names_host_what_how_much_and_what_to_do(hostile, impatient):
+    over = threading.Event()
+    said = said_by(hostile, "status", answers={"": STREAMS["output without end"](over)})
+    assert re.search(r"evil +it said more than 1.0 MB to `sh -c", said)
+    assert "hint: log in and see what answers there: `ssh evil`" in said
+
+
+def test_gigabytes_are_not_kept(hostile):
+    there = hostile({"": lambda asked: Answer(flood(b"x" * 65536, 3400 << 20))}, second={"": Answer(look())})
+    done = there.command("status", "--hosts", there.hosts)
+    assert "second" in done.out
+    assert "it said more than 17 MB" in done.said
+    assert 20 < done.peak_mb < 200, done.peak_mb
+    assert there.servers["evil"].sent < 100 << 20
+
+
+def test_a_command_that_never_begins(hostile, impatient):
+    there = hostile({})
+    there.servers["evil"].begins = False
+    done = there.task("status", "--hosts", "evil", within_s=10)
+    assert "it did not begin a command within 0.5 s" in done.said
+
+
+def test_a_push_that_is_not_taken(hostile, impatient, monkeypatch):
+    """The host reads nothing of what is sent to it."""
+    there = hostile({"cat": Answer(b"", code=None)})
+    hosts = [Host("evil", "127.0.0.1", there.servers["evil"].port)]
+    with session.open_all(hosts, ask_home=False) as opened:
+        one = opened.all()["evil"]
+        with pytest.raises(session.SshFault) as caught:
+            one.run(["cat"], input=(bytes(1 << 20) for _ in range(64)), moving=True)
+    assert caught.value.kind == "slow"
+    assert "`cat` moved" in caught.value.message
+
+
+def test_a_probe_that_takes_no_question_or_answers_without_end(hostile, impatient, monkeypatch):
+    monkeypatch.setattr(session_stream, "TAKE_S", 0.5)
+    monkeypatch.setattr(session_stream, "MOST_LINE", 1 << 20)
+    there = hostile({"deaf": Answer(b"", code=None), "long": Answer(flood(b"x" * 65536, 64 << 20))})
+    hosts = [Host("evil", "127.0.0.1", there.servers["evil"].port)]
+    with session.open_all(hosts, ask_home=False) as opened:
+        one = opened.all()["evil"]
+        with pytest.raises(session.SshFault, match="took no input for"):
+            one.stream(["deaf"]).write(bytes(4 << 20))
+        with pytest.raises(session.SshFault, match="in one line to `long`"):
+            one.stream(["long"]).read_line(10)
+
+
+@pytest.mark.parametrize("stream", ["it never ends", "output without end", "errors without end"])
+def test_a_lock_that_is_never_answered(hostile, impatient, stream):
+    over = threading.Event()
+    there = hostile({"lock": STREAMS[stream](over)})
+    hosts = [Host("evil", "127.0.0.1", there.servers["evil"].port)]
+    with session.open_all(hosts, ask_home=False) as opened, pytest.raises(DeployError, match=r"^evil: "):
+        host_lock.take(opened.all().values(), "R")
+
+
+HELLO, ONCE = b"SSH-2.0-x\r\n", (True, *[False] * 16384)
+GREETINGS = {
+    "a line without end": lambda: flood(b"x" * 4096, 1 << 30),
+    "lines without end": lambda: flood(b"hello\r\n", 1 << 30),
+    "a byte now and then": lambda: drip(b"x", 0.05, threading.Event()),
+    "a packet of 4 GB": lambda: (
+        HELLO + struct.pack(">IB", 0xFFFFFFF0, 4) if first else b"y" * 65536 for first in ONCE
+    ),
+}
+
+
+@pytest.mark.parametrize("greeting", GREETINGS)
+@pytest.mark.parametrize("command", ["status", "trust"])
+def test_a_greeting_without_end(hostile, monkeypatch, command, greeting):
+    there = hostile({}, greeting=GREETINGS[greeting])
+    config = there.folder / "ssh_config"
+    config.write_text(config.read_text() + "  ConnectTimeout 1\n")
+    done = there.task(command, "--hosts", "evil", within_s=20)
+    assert done.code == 1, done.said
+    assert "evil" in done.said
+
+
+def test_a_server_that_ignores_how_much_it_may_send(hostile, monkeypatch):
+    """paramiko takes in whatever comes, window or not, while nobody reads."""
+    monkeypatch.setattr("paramiko.Channel._wait_for_send_window", lambda self, size: size)
+    there = hostile({"big": lambda asked: Answer(flood(b"x" * 32768, 1 << 30))})
+    server, blocked = there.servers["evil"], threading.Event()
+    with session.open_all([Host("evil", "127.0.0.1", server.port)], ask_home=False) as opened:
+        one = opened.all()["evil"]
+        threading.Timer(2, blocked.set).start()
+        with pytest.raises(session.SshFault) as caught:
+            one.receive(["big"], lambda data: blocked.wait(10))
+    assert caught.value.kind == "lost"
+    assert server.sent < 200 << 20
+
+
+def steadily(seconds):
+    """1.3 MB a second."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        time.sleep(0.05)
+        yield bytes(65536)
+
+
+def swallow(asked):
+    asked.input()
+    return Answer()
+
+
+def test_what_is_large_and_moves_is_not_cut(hostile, impatient, monkeypatch):
+    """Beyond the limit of an answer, and longer than an answer may take."""
+    monkeypatch.setattr(session_run, "SLOWEST_OVER_S", 0.5)
+    there = hostile({"give": lambda asked: Answer(steadily(1.5)), "swallow": swallow})
+    sizes = []
+    with session.open_all([Host("evil", "127.0.0.1", there.servers["evil"].port)], ask_home=False) as opened:
+        one = opened.all()["evil"]
+        assert one.receive(["give"], lambda data: sizes.append(len(data))).code == 0
+        assert one.run(["swallow"], input=steadily(1.5), moving=True).code == 0
+    assert sum(sizes) > 1 << 20
+
+
+def test_what_waits_for_us_is_not_slow(hostile, impatient, monkeypatch):
+    """A reader that takes its time, and an input that is slow to make."""
+    monkeypatch.setattr(session_run, "SLOWEST_OVER_S", 0.5)
+    there = hostile({"give": lambda asked: Answer([b"x"] * 3), "swallow": swallow})
+
+    def slow():
+        for _ in range(3):
+            time.sleep(0.6)
+            yield b"x"
+
+    with session.open_all([Host("evil", "127.0.0.1", there.servers["evil"].port)], ask_home=False) as opened:
+        one = opened.all()["evil"]
+        assert one.receive(["give"], lambda data: time.sleep(0.8)).code == 0
+        assert one.run(["swallow"], input=slow(), moving=True).code == 0

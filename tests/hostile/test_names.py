@@ -1,0 +1,165 @@
+"""A host chooses the names it tells; none of them leads out of the place it is meant for."""
+
+from __future__ import annotations
+
+import ast
+import base64
+import json
+from pathlib import Path
+
+import pytest
+
+from deploy import deploy_resume, gpu_facts, host_facts, host_logs, host_status, names, record
+from deploy.errors import BadAnswer, DeployError, UsageError
+from deploy.mirror import Mirror, told_path
+from deploy.names import NodeName, RunId
+
+HOME = Path(__file__).resolve().parents[2]
+EVIL = (
+    "",
+    ".",
+    "..",
+    "/home/x/.ssh",
+    "../../.ssh",
+    "a/b",
+    "a\\b",
+    "a..b",
+    "-rf",
+    "~root",
+    "a b",
+    "a\nb",
+    "a\x00b",
+    "a\x1b[2J",
+    "$(id)",
+    "`id`",
+    "a;b",
+    "*",
+    "é",
+    "a\u202eb",
+    "²",
+    "x" * 101,
+    "latest",
+    "\ud800",
+)
+
+
+def container(run="r1", node="a", name="/muster-r1"):
+    labels = {"muster.run": run, "muster.node": node, "muster.place": "0", "muster.nodes": "1"}
+    return json.dumps({"name": name, "labels": labels, "state": {"Status": "running", "ExitCode": 0, "StartedAt": ""}})
+
+
+def files(folder):
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+
+
+@pytest.mark.holds("names-from-hosts")
+@pytest.mark.parametrize("name", EVIL, ids=ascii)
+def test_a_name_that_could_lead_elsewhere_is_no_name_of_a_run(name) -> None:
+    with pytest.raises(BadAnswer):
+        names.run_id(name)
+    with pytest.raises(BadAnswer) as fault:
+        host_facts.parse_container(container(run=name))
+    assert fault.value.message.isprintable(), "a terminal would obey the message"
+    assert "muster.run" in fault.value.message
+    with pytest.raises(UsageError):
+        names.asked("--run", name, names.run_id)
+
+
+@pytest.mark.parametrize("value", [None, True, 7, 1.5, [], {}, ["a"], 10**6000], ids=lambda value: type(value).__name__)
+def test_what_is_no_text_is_no_name(value) -> None:
+    for check in (names.run_id, names.node_name, names.container_name, names.container_id, names.file_name):
+        with pytest.raises(BadAnswer):
+            check(value)
+
+
+def test_names_that_people_give_are_names() -> None:
+    for name in ("2026-11-21-0214-digits", "a", "9", "my.run_2-b", "x" * 100):
+        assert names.run_id(name) == name
+    for host in ("gpu-a", "10.0.0.4", "fe80::1%eth0", "user@a:22", "_x", "..", "a..b", "é", "h" * 300):
+        assert names.node_name(names.node_of(host)) == names.node_of(host)
+    assert names.file_name("Ein Blatt (2).txt")
+    for name in (".", "..", "a/b", "a\nb", "", "é" * 200):
+        with pytest.raises(BadAnswer):
+            names.file_name(name)
+
+
+def test_every_parser_refuses_a_label_that_is_no_name() -> None:
+    row = json.dumps(["running", "Up 1 minute", "2026-11-21 05:19:25 +0000 UTC", "a", "0", ""])
+    for read, said in (
+        (host_status.parse, f"time 1\nnode /home/x/.ssh muster-r1 {row}"),
+        (host_status.parse_runs, f"node /home/x/.ssh muster-r1 {row}"),
+        (host_status.parse, "time 1\nnode r1 muster-r1 " + row.replace('"a"', '"/etc/x"')),
+        (host_logs.parse, "member ../x muster-r1 running 0 1"),
+        (host_logs.parse, "member r1 --help running 0 1"),
+        (lambda said: gpu_facts.parse(said.split("\n")), f"container {'a' * 64} --rm r1"),
+        (lambda said: gpu_facts.parse(said.split("\n")), f"container {'a' * 64} box ../r1"),
+    ):
+        with pytest.raises(BadAnswer):
+            read(said)
+    for node in ("/etc/passwd", "../a", "a b"):
+        with pytest.raises(BadAnswer):
+            host_facts.parse_container(container(node=node))
+
+
+def test_folders_that_are_no_runs_are_passed_over() -> None:
+    assert names.run_ids(["r1", "my backup", "-rf", "..", "latest", ".trash"]) == {"r1"}
+    assert host_logs.parse("rank-log ../../.ssh/logs/rank-0.log\nrank-log r1/logs/rank-3.log").rank_logs == {("r1", 3)}
+    said = "1700000000 r1 step-00000010\n1700000001 my run step-00000020\n1700000002 r1 step-final\n"
+    assert deploy_resume.parse_checkpoints(said) == {"r1": deploy_resume.Kept(10, 1700000000)}
+    with pytest.raises(BadAnswer):
+        deploy_resume.parse_checkpoints("yesterday r1 step-00000010")
+    runs = host_status.parse_runs("folder .. 1700000000 4 \nfolder r1 1700000000 4 00000010\nfolder a b 1 1 1")
+    assert [one.run for one in runs] == ["r1"]
+
+
+def test_what_a_host_brings_home_stays_in_the_run_folder(tmp_path) -> None:
+    run_dir = tmp_path / "runs" / "r1"
+    run_dir.mkdir(parents=True)
+    mirror = Mirror(run_dir, "a", NodeName("a"), lambda _: None)
+    before = files(tmp_path)
+    text = base64.b64encode(b"{}").decode()
+    for path in (
+        "../../x.json", "/tmp/x.json",
+        "nodes/../../x.json", "nodes/.x.json", "nodes/-x.json", f"nodes/{'x' * 300}.json",
+        "record.json", "outcome.json", "timeline.jsonl", "report.html", "ranks/rank-x.jsonl", "ranks/../x.jsonl",
+        "ranks/rank-\u0663.jsonl", "logs/a.log", "checkpoints/step-1/state.pt", "", ".", "nodes", "outcome/a.json",
+    ):  # fmt: skip
+        assert told_path(path) is None, path
+        mirror.take(f"{mirror.mark} doc {path} {text} .")
+        mirror.take(f"{mirror.mark} add {path} 0 {text} .")
+    assert files(tmp_path) == before
+    mirror.take(f"{mirror.mark} doc nodes/a.json {text} .")
+    assert files(tmp_path) == sorted([*before, "runs/r1/nodes", "runs/r1/nodes/a.json"])
+
+
+def test_a_host_never_names_a_run_of_this_machine(tmp_path) -> None:
+    (tmp_path / "mine").mkdir()
+    record.write_json(tmp_path / "mine" / "record.json", {"ground": "processes"})
+    (tmp_path / "theirs").mkdir()
+    record.write_json(tmp_path / "theirs" / "record.json", {"ground": record.HOSTS})
+    (tmp_path / "link").symlink_to("mine")
+    (tmp_path / "file").write_text("")
+    for name in ("mine", "link", "file"):
+        with pytest.raises(DeployError):
+            record.folder_of(tmp_path, RunId(name))
+    for name in ("theirs", "new"):
+        assert record.folder_of(tmp_path, RunId(name)) == tmp_path / name
+
+
+def test_what_the_user_types_is_an_id_or_a_path(tmp_path) -> None:
+    (tmp_path / "r1").mkdir()
+    assert record.find(tmp_path, "r1") == record.find(tmp_path, str(tmp_path / "r1")) == (tmp_path / "r1").resolve()
+    for typed in ("", "-x", "a b", "nowhere", "../nowhere", "a\nb"):
+        with pytest.raises(UsageError):
+            record.find(tmp_path, typed)
+
+
+def test_only_one_function_makes_a_local_path_of_a_runs_name() -> None:
+    joined = {}
+    for path in sorted((HOME / "deploy").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
+                left = ast.unparse(node.left)
+                if left in ("launch.RUNS", "RUNS", "runs", "record.RUNS"):
+                    joined.setdefault(path.name, []).append(ast.unparse(node))
+    assert set(joined) == {"record.py"}, joined

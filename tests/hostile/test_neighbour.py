@@ -1,0 +1,164 @@
+"""A neighbour on the network, without credentials, against the ports of a run: nothing of theirs is ever run."""
+
+import ast
+import base64
+import json
+import os
+import pickle
+from datetime import UTC, datetime, timedelta
+
+import psutil
+import pytest
+import torch
+from torch.distributed import TCPStore
+from torch.distributed.elastic.rendezvous import RendezvousStateError, dynamic_rendezvous, rendezvous_handler_registry
+
+from deploy import processes
+from tests import waiting
+from tests.agents import free_port
+from tests.dist.conftest import HOME, Nodes
+from trainer import exchange, meeting, rendezvous, rendezvous_state
+from trainer.errors import Refused
+
+
+class Payload:
+    """Unpickled anywhere, it makes a file that tells."""
+
+    def __init__(self, file):
+        self.file = file
+
+    def __reduce__(self):
+        return os.system, (f"touch {self.file}",)
+
+
+@pytest.fixture
+def payload(tmp_path):
+    """The bytes of a Payload; nobody may have run them by the end of the test."""
+    file = tmp_path / "was-run"
+    assert os.system("true") == 0
+    yield pickle.dumps(Payload(file))
+    assert not file.exists(), "a stranger's code was run"
+
+
+def listening(pids):
+    """(address, port, process) of what these processes listen on."""
+    found = psutil.net_connections("tcp")
+    return [(one.laddr.ip, one.laddr.port, one.pid) for one in found if one.status == "LISTEN" and one.pid in pids]
+
+
+def of_run(folder):
+    """Process ids of a run of local processes."""
+    return {process.pid for process in processes.labelled(folder)}
+
+
+class Neighbour:
+    """Somebody with a store's client, as any machine in the network has one."""
+
+    def __init__(self, port, address="127.0.0.1"):
+        self.store = TCPStore(address, port, is_master=False, timeout=timedelta(seconds=10))
+
+    def overwrite(self, data, *names):
+        """Put `data` wherever something lies, plain and as torch packs a state."""
+        keys = {*names, *(self.store.list_keys() if hasattr(self.store, "list_keys") else ())}
+        for key in keys:
+            self.store.set(key, base64.b64encode(data) if "torch.rendezvous." in key else data)
+        return keys
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Three nodes that train for as long as it takes, once each rank has made steps."""
+    made = Nodes(tmp_path / "run", 2, ["--steps", "1000000", "--eval-every", "0"]).start()
+    waiting.until(lambda: all(waiting.events(made.run_dir, rank, "step") for rank in range(3)), "training", seconds=120)
+    yield made
+    made.kill_everything()
+
+
+@pytest.mark.holds("meeting-address-alone")
+@pytest.mark.holds("nothing-is-unpickled")
+def test_a_stranger_reaches_no_other_address_and_has_no_code_run(run, payload):
+    ports = listening(of_run(run.run_dir))
+    meets = int(run.spec.nodes[0].environment["PET_RDZV_ENDPOINT"].rpartition(":")[2])
+    assert {address for address, _, _ in ports} == {"127.0.0.1"}
+    (torchrun,) = {pid for _, port, pid in ports if port == meets}  # no rank got hold of its socket
+    stores = {port for _, port, pid in ports if pid == torchrun} - {meets}
+    assert len(stores) == 1
+    assert len(ports) >= 5, "both stores, and each rank's gloo"
+
+    Neighbour(*stores).overwrite(payload, "muster/muster/verdict", "muster/group/0/0")
+    key = f"torch.rendezvous.{run.spec.nodes[0].environment['PET_RDZV_ID']}"
+    assert key in Neighbour(meets).overwrite(payload, key, f"{key}.0/muster/ranks-store")
+
+    codes = waiting.until(lambda: None not in (found := run.codes()).values() and found, "the end of all nodes")
+    assert set(codes.values()) == {1}
+    told = [json.loads(file.read_text()) for file in (run.run_dir / "outcome").glob("*-agent.json")]
+    assert any("somebody else wrote into the rendezvous of this run" in one["message"] for one in told), told
+    assert all("Traceback" not in log.read_text() for log in (run.run_dir / "logs").glob("[mw]*.log"))
+
+
+def states(payload):
+    """What a stranger may leave where a state belongs."""
+    state = pickle.dumps(dynamic_rendezvous._RendezvousState())
+    yield from (payload, base64.b64encode(payload), state, b"", b"\xff", b"null", b"[]", b"{}", b"9" * 9999)
+    yield from (b"[" * 100_000, b" " * (2 << 20), b'{"round": 1e999}')
+    good = json.loads(rendezvous_state.written(state))
+    for name in good:
+        for odd in (
+            "x",
+            {"a": 1},
+            [[1]],
+            1.5,
+            "2026-01-01T00:00:00",
+            [["\x1b]52;c;x\x07", 1, 0]],
+            [[["a", 1, 0], 1, 1]],
+        ):
+            yield json.dumps({**good, name: odd}).encode()
+
+
+def test_whatever_lies_where_a_state_belongs_is_refused_in_words(payload):
+    tried = list(states(payload))
+    assert len(tried) > 60
+    for stored in tried:
+        with pytest.raises(RendezvousStateError, match="somebody else wrote"):
+            rendezvous_state.pickled(stored)
+
+
+def test_a_state_comes_back_as_it_was():
+    state, node = dynamic_rendezvous._RendezvousState(), dynamic_rendezvous._NodeDesc("fd00::1", 7, 3)
+    state.round, state.complete, state.deadline = 2, True, datetime.now(UTC)
+    state.participants[node], state.last_heartbeats[node] = 4, datetime.now(UTC)
+    state.wait_list.add(dynamic_rendezvous._NodeDesc("node-00001", 8, 0))
+    back = pickle.loads(rendezvous_state.pickled(rendezvous_state.written(pickle.dumps(state))))
+    assert vars(back) == vars(state)
+
+
+def test_nothing_is_unpickled_of_what_ranks_give_each_other(payload):
+    with pytest.raises(pickle.UnpicklingError):
+        exchange._read(torch.frombuffer(bytearray(payload), dtype=torch.uint8))
+    for path in sorted((HOME / "trainer").glob("*.py")):
+        used = {node.attr for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Attribute)}
+        assert not [name for name in used if name.endswith(("_object", "_object_list"))], path
+
+
+@pytest.mark.holds("port-is-held")
+def test_the_port_is_held_from_the_first_look_on():
+    port = free_port()
+    started = meeting.hold("127.0.0.1", port)
+    try:
+        for address in ("127.0.0.1", "0.0.0.0"):
+            with pytest.raises(OSError, match="in use"):
+                meeting.listen(address, port)
+    finally:
+        variables = dict(started)
+        claimed = meeting.claim(variables)
+        assert (claimed.getsockname(), variables) == (("127.0.0.1", port), {})
+        claimed.close()
+
+
+@pytest.mark.parametrize("moved", ["_registry", "_RendezvousState", "_NodeDesc"])
+def test_a_torch_that_has_other_names_is_refused_in_words(moved, monkeypatch):
+    where = rendezvous_handler_registry if moved == "_registry" else dynamic_rendezvous
+    monkeypatch.delattr(where, moved)
+    with pytest.raises(Refused, match="has another rendezvous") as refused:
+        rendezvous.install()
+    assert f"{rendezvous.TORCHS_OWN}=1" in refused.value.hint

@@ -1,0 +1,109 @@
+"""One host answers oddly: it is named, with the field; the others are shown, judged and asked as ever. No traceback."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.hostile.fuzz import samples
+from tests.hostile.server import Answer
+
+HELD = (samples.ANSWERS / "held.txt").read_text()
+DEEP = '{"a":' * 100_000
+STATUS = ("time x", "time ²", f"time {'9' * 5000}", "time 1e999", "time 1\nnode r1 muster-r1 " + DEEP,
+          'time 1\nnode r1 muster-r1 ["running","Up","x","a","²",""]', "time 1\nnode r1 muster-r1 [1,2,3,4,5,6]",
+          "time 1\nnode /etc/x muster-r1 " + samples.CELLS)  # fmt: skip
+RUNS = (
+    "folder r1 yesterday",
+    f"folder r1 {'9' * 5000} 1 1",
+    "folder r1 1 ² 1",
+    "node ../r1 muster-r1 " + samples.CELLS,
+)
+GPUS = (f"container {'a' * 64} --rm r1", "container x muster-r1 r1", f"container {'a' * 64} muster-r1 ../../r1")
+MEMBERS = ("member r1 muster-r1 running ² 1", "member r1 muster-r1 running 0 " + "9" * 5000, "member ..  running 0 1",
+           "member a b")  # fmt: skip
+LOOK = tuple(
+    samples.LOOK.replace(old, new)
+    for old, new in (
+        ("time 1795238476.219120949", "time x"), ("cores 32", "cores ²"), ("memory 131072000", "memory " + "9" * 5000),
+        ("ids 1000 1000", "ids root wheel"), ('"prefixlen": 24', '"prefixlen": 99'), (":1F90", ":ZZZZ"),
+        ('"local": "10.0.0.4"', '"local": "$(id)"'), ('"ExitCode": 0', '"ExitCode": ' + "9" * 5000),
+        ("addresses [", "addresses " + "[" * 100_000), ('"Server":{', '"Server":[{'), ("home /home/ops", "home ../x"),
+    )
+)  # fmt: skip
+WRONG = (('"r1"', '"/home/x/.ssh"'), ('"a"', '"../a"'), ('"29500"', '"²"'), ('"ExitCode": 0', '"ExitCode": 1e999'))
+CONTAINERS = tuple(f"container {samples.container().replace(old, new)}" for old, new in WRONG)
+
+
+def at_home(said, server):
+    """An answer as of the user that the server has."""
+    return said.replace("/home/ops", str(server.home)).encode()
+
+
+@pytest.mark.parametrize(
+    ("task", "key", "odd", "well"),
+    [
+        *(("status", "status", odd, samples.STATUS) for odd in STATUS),
+        *(("runs", "runs", odd, samples.RUNS) for odd in RUNS),
+        *(("gpus", "gpus", f"gpu 0, GPU-1, 5000, 81559, 9, H100\n{odd}", HELD) for odd in GPUS),
+    ],
+    ids=lambda text: ascii(text[-24:]),
+)
+def test_the_other_host_is_shown(hostile, task, key, odd, well) -> None:
+    there = hostile({key: odd.encode()}, good={key: well.encode()})
+    done = there.task(task, "--hosts", "evil,good")
+    assert done.code == 1, done.said
+    assert "evil" in done.said
+    assert "expected" in done.said, "the field, and what came instead"
+    assert any(word in done.out for word in ("r1", "H100")), "what the other host has"
+    assert there.harm() == []
+    shown = there.task(task, "--hosts", "evil,good", "--json")
+    values = [json.loads(line) for line in shown.out.splitlines()]
+    assert [value["host"] for value in values if "error" in value] == ["evil"]
+
+
+@pytest.mark.parametrize(
+    ("words", "key", "odd", "well"),
+    [
+        *((("logs",), "members", odd, samples.MEMBERS) for odd in MEMBERS),
+        *((("fetch",), "look", odd, samples.LOOK) for odd in LOOK),
+        *((("deploy", "--dry-run", "--args", "--steps 1"), "look", odd, samples.LOOK) for odd in LOOK[:3]),
+        *((("attach",), "containers", odd, f"container {samples.container()}") for odd in CONTAINERS),
+    ],
+    ids=lambda text: ascii(text[-24:]) if isinstance(text, str) else text[0],
+)
+def test_a_command_that_needs_all_hosts_names_the_odd_one(hostile, words, key, odd, well) -> None:
+    there = hostile({}, good={})
+    for name, said in (("evil", odd), ("good", well)):
+        there.servers[name].answers = {key: at_home(said, there.servers[name]), "take": b""}
+    done = there.task(*words, "--hosts", "evil,good")
+    assert done.code, done.said
+    assert "evil: " in done.err, done.said
+    assert "expected" in done.err
+    assert there.harm("r1", "2026-11-21-0214-digits") == []
+
+
+def test_a_stop_goes_on_with_the_hosts_that_answer(hostile) -> None:
+    well = f"container {samples.container(status='exited', code=0)}"
+    there = hostile({}, good={})
+    evil, good = there.servers["evil"], there.servers["good"]
+    evil.answers = {"containers": at_home(CONTAINERS[0], evil)}
+    good.answers = {"containers": at_home(well, good), "signal": b"", "last": b"", "remove": b"removed 1\n"}
+    done = there.task("stop", "--hosts", "evil,good", "--run", "r1")
+    assert done.code == 0, done.said
+    assert "evil: " in done.err
+    assert "it is not asked to stop" in done.err
+
+
+@pytest.mark.parametrize(
+    "said", ['{"hostname": ["x"]}', "7", DEEP, "x" * 100, '{"hostname": "a", "names": 1}'], ids=len
+)
+def test_preflight_names_the_host_whose_probe_answers_oddly(hostile, said) -> None:
+    look = samples.LOOK.encode()
+    there = hostile({"look": look, "muster-probe": Answer(f"{said}\n".encode(), code=None)}, good={"look": look})
+    done = there.task("preflight", "--hosts", "good,evil", "--json", within_s=90)
+    assert done.code, done.said
+    (first, *_) = json.loads(done.out.splitlines()[-1])["findings"]
+    assert first["hosts"] == ["evil"]
+    assert "expected" in first["text"]

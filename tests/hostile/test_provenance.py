@@ -1,0 +1,154 @@
+"""What a host, a container or another machine wrote into a run folder is shown, and never run or made a command."""
+
+import html
+import json
+import re
+import subprocess
+
+import pytest
+
+from deploy import deploy_follow, launch, provenance, record
+from deploy.errors import UsageError
+from tests.hostile.server import container
+from tests.hostile.test_fetch import GOOD, answers, archive, member
+
+EVIL = ["--recipe", "evil.py"]
+
+
+@pytest.fixture
+def runs(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return tmp_path / "runs"
+
+
+def started(runs, name_at, arguments, **more):
+    """A run that was begun here, with a checkpoint."""
+    run_dir = record.make_folder(runs, arguments, name_at)
+    record.open_start(run_dir, record.Choice(None, tuple(arguments)), "processes", "why", ["master"], name_at)
+    saved(run_dir)
+    return run_dir
+
+
+def saved(run_dir):
+    (run_dir / "checkpoints/step-00000001").mkdir(parents=True)
+    (run_dir / "checkpoints/step-00000001/manifest.json").write_text("{}")
+
+
+def change(run_dir, **values):
+    """As a container writes it, which has the folder mounted."""
+    path = run_dir / "record.json"
+    there = json.loads(path.read_text()) if path.exists() else {}
+    path.write_text(json.dumps({**there, **values}))
+
+
+CHANGES = {
+    "its arguments": lambda run_dir, other: change(run_dir, arguments=EVIL),
+    "its arguments, without a seal": lambda run_dir, other: change(run_dir, arguments=EVIL, seal=None),
+    "a seal of its own": lambda run_dir, other: change(run_dir, arguments=EVIL, seal="0" * 64),
+    "what to say again": lambda run_dir, other: change(run_dir, again="; touch owned"),
+    "a record of another run": lambda run_dir, other: (run_dir / "record.json").write_bytes(
+        (other / "record.json").read_bytes()
+    ),
+    "what is foreign": lambda run_dir, other: change(run_dir, foreign=[]),
+    "no object": lambda run_dir, other: (run_dir / "record.json").write_text("[]"),
+    "endless depth": lambda run_dir, other: (run_dir / "record.json").write_text("[" * 100_000),
+}
+
+
+@pytest.mark.holds("recorded-here")
+@pytest.mark.parametrize("changed", CHANGES)
+def test_what_others_changed_is_not_gone_on_with(runs, changed):
+    run_dir, other = started(runs, 1.7e9, ["--steps", "7"]), started(runs, 1.6e9, ["--steps", "8"])
+    assert record.choose(runs, "latest", []).arguments == ("--steps", "7")
+    assert record.own(run_dir)
+    CHANGES[changed](run_dir, other)
+    assert record.own(run_dir) == {}
+    with pytest.raises(UsageError, match="this machine has not recorded"):
+        record.choose(runs, str(run_dir), [])
+    assert record.choose(runs, "latest", []).arguments == ("--steps", "8")
+    page = launch.write_page(run_dir).read_text()
+    assert "Do it again" not in page
+    assert "Go on from here" not in page
+
+
+def test_without_a_run_of_ours_latest_is_refused_with_the_next_command(runs):
+    foreign = runs / "foreign"
+    saved(foreign)
+    change(foreign, arguments=EVIL, id="foreign", starts=[{"t": 1.9e9}])
+    with pytest.raises(UsageError) as caught:
+        record.choose(runs, "latest", [])
+    assert f"RESUME={foreign}/checkpoints" in caught.value.hint
+
+
+def test_a_key_is_made_once_and_its_owners_alone(runs, tmp_path):
+    first = provenance.sealed({"a": 1})
+    assert provenance.is_ours(first)
+    assert provenance.sealed(first) == first
+    assert (tmp_path / "state/muster/key").stat().st_mode & 0o777 == 0o600
+    assert [path.name for path in (tmp_path / "state/muster").iterdir()] == ["key"]
+    (tmp_path / "state/muster/key").write_bytes(b"another key" * 10)
+    assert not provenance.is_ours(first)
+
+
+def test_a_home_that_takes_no_key_runs_and_seals_nothing(runs, tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
+    run_dir = started(runs, 1.7e9, ["--steps", "7"])
+    assert record.facts(run_dir)["arguments"] == ["--steps", "7"]
+    assert record.own(run_dir) == {}
+
+
+def test_a_fetched_folder_is_never_run_from(hostile):
+    """The attack as it was seen: a record slips in, its recipe lies beside it, and the newest run is gone on with."""
+    sent = [
+        member("././record.json", json.dumps({"id": "R", "arguments": EVIL, "again": "; touch owned"}).encode()),
+        member("evil.py", b"import pathlib; pathlib.Path('owned').touch()\n"),
+        member("checkpoints/step-00000001/manifest.json", b"{}"),
+        member("checkpoints/step-00000001/state.pt", b"x"),
+    ]
+    there = hostile(answers(archive(*sent, GOOD)))
+    assert there.task("fetch", "--hosts", "evil", "--run", "R").code == 0
+    page = (there.runs / "R/report.html").read_text()
+    assert "touch owned" not in page
+    done = there.task("up", "--ground", "processes", "--resume", "latest")
+    assert done.code == 2, done.said
+    assert "this machine has not recorded what it was told" in done.said
+    assert there.harm("R") == []
+
+
+def test_what_a_label_tells_of_a_run_is_shown_and_not_run(hostile):
+    """attach without a record: the run's command is a label, of a container that a host tells of."""
+    there = hostile({})
+    command = "--recipe evil.py --note ;touch${IFS}owned"
+    server = there.servers["evil"]
+    line = container("R", status="exited", home=server.home, command=command)
+    verdict = {"verdict": "stopped", "code": 75, "rank": 0, "node": "evil", "step": 1, "message": "", "hint": ""}
+    (server.home / ".muster/runs/R/outcome").mkdir(parents=True)
+    (server.home / ".muster/runs/R/outcome/evil-0.json").write_text(json.dumps(verdict))
+    server.runs(line)
+    done = there.task("attach", "--hosts", "evil", "--run", "R")
+    assert done.code == 75, done.said
+    run_dir = there.runs / "R"
+    assert record.facts(run_dir)["arguments"] == command.split()
+    assert "arguments" not in record.own(run_dir)
+    assert record.own(run_dir)["hosts"] == ["evil"]
+    page = (run_dir / "report.html").read_text()
+    assert "Do it again" not in page
+    assert "evil.py" not in done.err
+    saved(run_dir)
+    with pytest.raises(UsageError):
+        record.choose(there.runs, "latest", [])
+    assert there.harm("R") == []
+
+
+def test_what_is_said_again_is_quoted(runs):
+    """Names that the user gave, which a shell would take apart."""
+    hosts, again = ["a", "b;touch owned"], {"cluster": "my cluster.toml;touch owned"}
+    run_dir = runs / "R"
+    followed = deploy_follow.Followed(run_dir, {"a": "a"}, True, ["t.py", "$(touch owned)"])
+    deploy_follow.open_record(followed, hosts, again)
+    shown = re.search(r"Do it again</span><code>(.*?)</code>", launch.write_page(run_dir).read_text())[1]
+    typed = f"fab() {{ printf '%s|' \"$@\"; }}; {html.unescape(shown)}"
+    said = subprocess.run(["sh", "-c", typed], cwd=runs, capture_output=True, text=True, check=True).stdout
+    assert said == "deploy|--cluster|my cluster.toml;touch owned|--run|t.py '$(touch owned)'|"
+    assert not (runs / "owned").exists()

@@ -1,0 +1,107 @@
+"""A container has the folder of its run, and of others, mounted: what it plants there leads nobody elsewhere."""
+
+import os
+
+import pytest
+
+from deploy import launch, lock, own_files, record, watch
+from deploy.ending import Result
+from deploy.errors import DeployError
+from deploy.mirror import Mirror
+from deploy.names import NodeName
+from deploy.progress import State
+
+MINE = "not yours\n"
+
+
+@pytest.fixture
+def planted(tmp_path):
+    """A run, and `plant(name)`: a link of that name in it, to a file or a folder of ours."""
+    run_dir = record.make_folder(tmp_path / "runs", [], 1.7e9)
+    begin(run_dir)
+    ours = tmp_path / "ours"
+    ours.mkdir()
+    for name in ("file", "a.json", "master.log", "rank-0.jsonl"):
+        (ours / name).write_text(MINE)
+
+    def plant(name, is_folder=False):
+        path = run_dir / name
+        if path.is_dir():
+            path.rmdir()
+        path.unlink(missing_ok=True)
+        os.symlink(ours if is_folder else ours / "file", path)
+
+    yield run_dir, plant
+    assert {path.name: path.read_text() for path in ours.iterdir()} == dict.fromkeys(
+        ("file", "a.json", "master.log", "rank-0.jsonl"), MINE
+    )
+
+
+def begin(run_dir):
+    record.open_start(run_dir, record.Choice(None, ()), "docker", "why", ["master"], 1.7e9)
+
+
+def end(run_dir):
+    record.close(run_dir, Result("done"), State(("master",)), 1.0)
+
+
+WRITES = {
+    "record.json": begin,
+    "outcome.json": end,
+    "timeline.jsonl": end,
+    "report.html": launch.write_page,
+    "logs/master.log": lambda run_dir: own_files.open_to_append(run_dir, "logs/master.log").write(b"evil\n"),
+    "logs/a.log": lambda run_dir: Mirror(run_dir, "a", NodeName("a"), print),
+    ".lock": lock.hold_run,
+}
+FOLDERS = {
+    "nodes": begin,
+    "outcome": begin,
+    "logs": lambda run_dir: Mirror(run_dir, "a", NodeName("a"), print),
+}
+
+
+@pytest.mark.holds("no-link-followed")
+@pytest.mark.parametrize("name", WRITES)
+def test_a_planted_link_is_not_written_through(planted, name):
+    run_dir, plant = planted
+    plant(name)
+    if name == ".lock":
+        with pytest.raises(DeployError):
+            WRITES[name](run_dir)
+        return
+    WRITES[name](run_dir)
+    assert not (run_dir / name).is_symlink()
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_a_planted_folder_is_not_cleaned_or_filled(planted, name):
+    run_dir, plant = planted
+    plant(name, is_folder=True)
+    with pytest.raises(DeployError, match="a link or a file"):
+        FOLDERS[name](run_dir)
+
+
+@pytest.mark.parametrize("name", ["record.json", "config.json", "environment.json", "outcome.json", "metrics.jsonl"])
+def test_a_planted_link_or_pipe_is_not_shown_and_stops_nothing(planted, tmp_path, name):
+    run_dir = planted[0]
+    secret = tmp_path / "secret.json"
+    secret.write_text('{"auths": "hunter2"}')
+    (run_dir / name).unlink(missing_ok=True)
+    os.symlink(secret, run_dir / name)
+    assert "hunter2" not in launch.write_page(run_dir).read_text()
+    assert record.read_json(run_dir / name) == {}
+    (run_dir / name).unlink()
+    os.mkfifo(run_dir / name)
+    assert "no outcome" in launch.write_page(run_dir).read_text().lower()
+    assert record.read_json(run_dir / name) == {}
+
+
+def test_an_endless_line_takes_no_memory_and_hides_nothing(planted, monkeypatch):
+    run_dir = planted[0]
+    monkeypatch.setattr(watch, "_PIECE", 4096)
+    (run_dir / "ranks").mkdir(exist_ok=True)
+    well = '{"t": 1.0, "kind": "stopping", "step": 3, "message": "m", "rank": 0, "node": "a"}\n'
+    (run_dir / "ranks/rank-0.jsonl").write_text(well + "x" * 9000 + "\n" + well * 200)
+    found = watch.Follower(run_dir, from_start=True).read()
+    assert len([event for event in found if event["kind"] == "stopping"]) == 201

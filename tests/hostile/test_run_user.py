@@ -1,0 +1,166 @@
+"""Logins as root: a run's processes have a number that is nobody's on any of its hosts, whoever has which there."""
+
+import dataclasses
+import itertools
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from deploy import host_commands, inventory, run_user
+from deploy.cluster_values import Mount
+from deploy.errors import DeployError, UsageError
+from deploy.inventory import Cluster, Job
+from deploy.preflight import Answers, Want
+from deploy.preflight_launch import _mounts
+from deploy.run_user import RANGES, Known
+from tests.hosts import FACTS
+
+HOME = Path(__file__).resolve().parents[2]
+ROOT = dataclasses.replace(FACTS, uid=0, gid=0, user="root", home="/root")
+
+
+class Machine:
+    """A host where we are root: its home, and the numbers that `getent` knows there. Scripts run as they are sent."""
+
+    def __init__(self, folder, name, taken=()):
+        self.host, self.home = SimpleNamespace(name=name), folder / name
+        (self.home / "tools").mkdir(parents=True)
+        (self.home / ".muster/runs").mkdir(parents=True)
+        tool = f'#!/bin/sh\nfor id in {" ".join(map(str, taken))}; do [ "$2" != "$id" ] || exec echo x; done; exit 2\n'
+        (self.home / "tools/getent").write_text(tool)
+        (self.home / "tools/getent").chmod(0o755)
+
+    def run(self, argv, **more):
+        paths = {"HOME": str(self.home), "PATH": f"{self.home}/tools:{os.environ['PATH']}"}
+        return SimpleNamespace(out=subprocess.run(argv, env=paths, capture_output=True, text=True, check=True).stdout)
+
+    def keep(self, number):
+        (self.home / ".muster/uid").write_text(f"{number}\n")
+
+
+def chosen(*machines, job=None, run="", facts=ROOT):
+    names = [machine.host.name for machine in machines]
+    cluster = Cluster(inventory.from_flag(",".join(names)).hosts, job or Job())
+    found, why = run_user.choose(cluster, machines, dict.fromkeys(names, facts), run)
+    return found.job.user, why
+
+
+@pytest.mark.holds("own-number")
+def test_root_gets_one_new_number_for_all_hosts_and_nothing_is_changed_there(tmp_path):
+    a, b = Machine(tmp_path, "a"), Machine(tmp_path, "b")
+    number, why = chosen(a, b)
+    assert any(number in numbers for numbers in RANGES)
+    assert f"as uid {number} on a, b, where you log in as root: it is nobody's on these hosts" in why
+    assert not (a.home / ".muster/uid").exists()
+
+
+@pytest.mark.holds("own-number")
+def test_a_number_that_is_kept_on_any_host_is_the_next_runs_unless_it_is_somebodys_by_now(tmp_path):
+    kept = RANGES[0].start + 5
+    a, b = Machine(tmp_path, "a"), Machine(tmp_path, "b")
+    b.keep(kept)
+    assert chosen(a, b) == (kept, f"as uid {kept} on a, b, where you log in as root: earlier runs of root had it")
+    assert chosen(Machine(tmp_path, "c", taken=[kept]), b)[0] != kept
+
+
+@pytest.mark.holds("own-number")
+@pytest.mark.parametrize("kept", ["0", "1000", "-1", "x; touch pwned", "9" * 40, ""])
+def test_what_is_no_number_of_ours_is_not_taken_for_a_kept_one(tmp_path, kept):
+    a = Machine(tmp_path, "a")
+    a.keep(kept)
+    number, _ = chosen(a)
+    assert any(number in numbers for numbers in RANGES)
+    assert not list(tmp_path.rglob("pwned"))
+
+
+@pytest.mark.holds("own-number")
+def test_numbers_of_local_users_are_never_drawn_and_all_taken_is_said(tmp_path):
+    tried = run_user.candidates([Known(mapped=1 << 32)], lambda numbers: numbers.start)
+    assert list(tried) == [RANGES[0].start]
+    few = run_user.candidates([Known(), Known(mapped=65536)], lambda numbers: numbers.start)
+    assert list(few) == [RANGES[1].start]
+    with pytest.raises(DeployError, match="too few"):
+        run_user.candidates([Known(mapped=1001)], lambda numbers: numbers.start)
+    machine = Machine(tmp_path, "a")
+    (machine.home / "tools/getent").write_text("#!/bin/sh\necho somebody\n")
+    with pytest.raises(DeployError, match="all somebody's"):
+        chosen(machine)
+
+
+@pytest.mark.holds("own-number")
+def test_a_run_that_goes_on_keeps_the_number_that_owns_its_folder(tmp_path):
+    a = Machine(tmp_path, "a")
+    folder = a.home / ".muster/runs/r1"
+    folder.mkdir()
+    if os.geteuid() == 0:
+        os.chown(folder, 1000, 1000)
+    owner = folder.stat().st_uid
+    assert chosen(a, run="r1") == (owner, f"as uid {owner} on a, where you log in as root: it owns the run's folder")
+
+
+@pytest.mark.holds("own-number")
+def test_cluster_toml_names_another_and_a_login_that_is_not_root_cannot_have_one(tmp_path):
+    a = Machine(tmp_path, "a")
+    assert chosen(a, job=Job(user=70001))[0] == 70001
+    with pytest.raises(UsageError, match=r"on a you log in as u \(1001\)"):
+        chosen(a, job=Job(user=70001), facts=FACTS)
+    assert chosen(a, facts=FACTS) == (None, "as uid 1001 on a: who logs in there")
+    path = tmp_path / "cluster.toml"
+    for wrong in ("0", "-1", "true", '"root"', str(1 << 31)):
+        path.write_text(f'[[hosts]]\nname = "a"\n[job]\nuser = {wrong}\n')
+        with pytest.raises(UsageError, match="user"):
+            inventory.from_file(path)
+
+
+@pytest.mark.holds("own-number")
+def test_a_start_keeps_the_number_once_and_not_one_that_others_may_have(tmp_path):
+    if os.geteuid():
+        pytest.skip("only root gives a folder away")
+    a = Machine(tmp_path, "a")
+    (a.home / "tools/docker").write_text("#!/bin/sh\n")
+    (a.home / "tools/docker").chmod(0o755)
+    numbers = [1000, RANGES[0].start, RANGES[0].start + 1]
+    for number in numbers:
+        folder = a.home / f".muster/runs/r{number}"
+        argv = host_commands.start(str(folder), f"{number}:{number}", ("true",), "t-0", new=True)
+        paths = {"HOME": str(a.home), "PATH": f"{a.home}/tools:{os.environ['PATH']}"}
+        lines = host_commands.line(b"A=1\n") + b"\n"
+        assert subprocess.run(argv, env=paths, input=lines, capture_output=True).returncode == 0
+        assert folder.stat().st_uid == number
+        assert (folder / "logs").stat().st_uid == number
+    assert (a.home / ".muster/uid").read_text() == f"{numbers[1]}\n"
+
+
+@pytest.mark.holds("own-number")
+def test_preflight_names_a_mount_that_the_number_may_not_read_or_write_and_its_fix():
+    mounts = {"a": (Mount("/srv/my data", "/data", False), Mount("/srv/old", "/old", True), Mount("/x", "/x", False))}
+    told = {"user": 70001, "mounts": {"/data": "r", "/old": "r", "/x": ""}}
+    answers = Answers(Want(), ("a",), facts={"a": told})
+    write, read = _mounts(answers, mounts)
+    assert (write.level, read.level) == ("warning", "fault")
+    assert write.text == "a: /srv/my data cannot be written by uid 70001, which the run has there"
+    assert "sudo chown -R 70001 '/srv/my data'" in write.fix
+    assert read.text == "a: /x cannot be read by uid 70001, which the run has there"
+
+
+def test_a_probe_tries_each_mount_as_who_it_is(tmp_path):
+    closed, open_one = tmp_path / "closed", tmp_path / "open"
+    for folder, mode in ((closed, 0o700), (open_one, 0o755)):
+        folder.mkdir()
+        folder.chmod(mode)
+    tmp_path.chmod(0o755)
+    ask = f"from deploy.probe_facts import mounts; print(mounts([{str(closed)!r}, {str(open_one)!r}]))"
+    if os.geteuid() == 0:
+        for parent in itertools.takewhile(lambda folder: folder != Path(tempfile.gettempdir()), tmp_path.parents):
+            parent.chmod(0o755)
+        ask = f"import os; from deploy.probe_facts import mounts; os.setuid(70001); {ask}"
+        wanted = {str(closed): "", str(open_one): "r"}
+    else:
+        wanted = {str(closed): "rw", str(open_one): "rw"}
+    done = subprocess.run([sys.executable, "-c", ask], cwd=HOME, capture_output=True, text=True)
+    assert done.stdout.strip() == str(wanted), done.stderr

@@ -1,0 +1,203 @@
+"""Credentials planted in a user's folder: none is in the layer that goes to the hosts, whatever it is called.
+
+What goes into containers instead is searched for on real hosts by tests/cluster/test_secrets.py.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from deploy import code_layer, credentials, deploy_options
+from deploy.credentials import Choice
+from deploy.deploy_options import Options
+from deploy.errors import UsageError
+
+BODY = "b3BlbnNzaC1rZXktdjEAAAAABG5vbmUAAAAEbm9uZQAAAAAAAAABAAAAMwAAAAtzc2gtZW\n"
+KEY = f"-----BEGIN OPENSSH PRIVATE KEY-----\n{BODY}-----END OPENSSH PRIVATE KEY-----\n"
+PLANTED = "sesame-4711"
+NAMED = [
+    *(".env", ".env.local", "conf/prod.env", ".envrc", ".netrc", "wandb/netrc", "id_rsa", "keys/id_ed25519", ".ENV"),
+    *(".aws/credentials", ".aws/sso/cache/x.json", ".kube/config", ".ssh/known", ".git/config", "sub/.git/config"),
+    *(
+        "gcloud/application_default_credentials.json",
+        "kaggle.json",
+        ".git-credentials",
+        ".pypirc",
+        ".docker/config.json",
+    ),
+    *("huggingface/token", ".cache/huggingface/token", ".cache/huggingface/stored_tokens", "service_account-1.json"),
+    *(".streamlit/secrets.toml", "store.p12", ".pgpass", ".dockercfg", ".vault-token", "client_secret_1.json"),
+]
+HELD = {
+    "deploy.txt": KEY,
+    "server.pem": f"-----BEGIN CERTIFICATE-----\n{BODY}-----END CERTIFICATE-----\n{KEY.replace('OPENSSH ', '')}",
+    "old.key": f"-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES-128-CBC,00\n\n{BODY}",
+    "robot.json": '{"type": "x", "private_key": "-----BEGIN PRIVATE KEY-----\\n' + BODY.strip() + '"}',
+    "signing": f"-----BEGIN PGP PRIVATE KEY BLOCK-----\n\n{BODY}",
+    "putty": "PuTTY-User-Key-File-2: ssh-rsa\n",
+    ".npmrc": "//registry.example/:_authToken=abc\n",
+    "pip.conf": "[global]\nindex-url = https://me:word@pip.example/simple\n",
+}
+PLAIN = {
+    "train.py": "open('.env')\n",
+    ".env.example": "TOKEN=\n",
+    "id_rsa.pub": "ssh-rsa AAAA\n",
+    "server.crt": "-----BEGIN CERTIFICATE-----\nMIIB\n",
+    "speaks_of_keys.py": 'MARK = "-----BEGIN RSA PRIVATE KEY-----"\nENV = ".env"\n',
+    "secrets.py": "import os\n",
+    "pip.ini": "[global]\nindex-url = https://pip.example/simple\n",
+    "environment.yml": "name: x\n",
+    "config/model.json": "{}\n",
+}
+
+
+def plant(folder, files):
+    for path, text in files.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_text(text)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A folder with all of it, and a .dockerignore that leaves nothing out."""
+    home = tmp_path / "code"
+    plant(home, {**dict.fromkeys(NAMED, PLANTED), **HELD, **PLAIN, ".dockerignore": "\n"})
+    return home
+
+
+def layer(folder, choice=credentials.NO_CHOICE):
+    """What is in the folder's layer: contents by path, and all of it as bytes."""
+    data = code_layer.pack(folder, choice=choice)
+    with tarfile.open(fileobj=io.BytesIO(data)) as tar:
+        files = {one.name.removeprefix("workspace/"): tar.extractfile(one).read() for one in tar if one.isreg()}
+    return files, data
+
+
+@pytest.mark.holds("credentials-stay")
+def test_no_planted_credential_is_in_the_layer_and_all_else_is(folder):
+    files, data = layer(folder)
+    assert set(files) == {*PLAIN, ".dockerignore"}
+    for planted in (PLANTED, BODY.strip(), "abc", "me:word"):
+        assert planted.encode() not in data
+
+
+@pytest.mark.holds("credentials-stay")
+def test_what_stays_is_named_once_with_who_asks_for_it_and_the_way_to_send_it(folder):
+    left_out = {one.path: one for one in code_layer.check(folder)}
+    assert set(left_out) == {*(credentials.place_of(path) for path in NAMED), *HELD}
+    assert {".git", "sub/.git", ".aws"} <= set(left_out)
+    assert left_out[".env"].asked == "speaks_of_keys.py"
+    said = code_layer.told([left_out[".env"], left_out["server.pem"]])
+    assert said.startswith("not sent: .env (speaks_of_keys.py names it), server.pem (a private key); --include .env ")
+
+
+def test_what_is_included_by_name_goes_along_alone(folder):
+    files, _ = layer(folder, Choice(frozenset({".env", ".aws/sso", "deploy.txt"})))
+    assert set(files) == {*PLAIN, ".dockerignore", ".env", ".aws/sso/cache/x.json", "deploy.txt"}
+
+
+@pytest.mark.parametrize("path", ["gone", "../out", ".aws/gone"])
+def test_a_name_that_includes_nothing_is_refused(folder, path):
+    with pytest.raises(UsageError, match="--include"):
+        code_layer.check(folder, choice=Choice(frozenset({path})))
+
+
+@pytest.mark.holds("secret-source-stays")
+@pytest.mark.parametrize("alias", ["plain", "link from outside", "hard link", "in an included folder"])
+def test_the_file_of_a_secret_is_never_sent_under_any_name(folder, tmp_path, alias):
+    source = folder / ".aws/token.txt" if alias == "in an included folder" else folder / "token.txt"
+    source.write_text(PLANTED + "\n")
+    given = source
+    if alias == "link from outside":
+        given = tmp_path / "link"
+        given.symlink_to(source)
+    elif alias == "hard link":
+        given = tmp_path / "twin"
+        os.link(source, given)
+    name = str(source.relative_to(folder))
+    choice = Choice(frozenset({name, ".aws"} if alias == "in an included folder" else {name}), {"TOKEN": given})
+    files, _ = layer(folder, choice)
+    assert name not in files
+    (found,) = [one for one in code_layer.check(folder, choice=choice) if one.never]
+    assert (found.path, found.why) == (name, "the secret TOKEN is taken from it")
+
+
+@pytest.mark.holds("secret-source-stays")
+def test_a_link_to_a_secrets_file_takes_its_name_along_and_not_its_content(folder, tmp_path):
+    (tmp_path / "outside").write_text(PLANTED)
+    (folder / "inside").symlink_to(tmp_path / "outside")
+    _, data = layer(folder, Choice(sources={"TOKEN": tmp_path / "outside"}))
+    assert PLANTED.encode() not in data
+
+
+@pytest.mark.holds("secret-source-stays")
+def test_a_file_that_holds_the_value_of_a_secret_stays_too(folder):
+    (folder / "notes.md").write_text(f"the token is {PLANTED}-too.\n")
+    files, data = layer(folder, Choice(values={"TOKEN": f"{PLANTED}-too", "SHORT": "{}"}))
+    assert "notes.md" not in files
+    assert PLANTED.encode() not in data
+
+
+def test_a_script_that_holds_a_secret_is_refused_before_anything_is_asked(folder):
+    (folder / "train.py").write_text(f"TOKEN = '{PLANTED}'\n")
+    with pytest.raises(UsageError, match=r"train.py: left out.*the value of TOKEN stands in it") as refused:
+        code_layer.check(folder, "train.py", Choice(values={"TOKEN": PLANTED}))
+    assert PLANTED not in str(refused.value) + refused.value.hint
+
+
+@pytest.mark.holds("secret-source-stays")
+def test_the_choice_is_read_from_cluster_toml_and_flags(folder, tmp_path, monkeypatch):
+    plant(folder, {"token.txt": f"{PLANTED}\n"})
+    cluster = tmp_path / "cluster.toml"
+    cluster.write_text(
+        '[[hosts]]\nname = "a"\n[job]\nfolder = "code"\ninclude = ["./id_rsa"]\n'
+        'secrets = ["ABSENT", { name = "TOKEN", file = "code/token.txt" }]\n'
+    )
+    monkeypatch.delenv("ABSENT", raising=False)
+    options = Options(cluster=str(cluster), include=(".env",))
+    loaded = options.load()
+    choice = deploy_options.choice_of(loaded)
+    assert choice.include == {".env", "id_rsa"}
+    assert {name: Path(path).name for name, path in choice.sources.items()} == {"TOKEN": "token.txt"}
+    assert choice.values == {"TOKEN": PLANTED}
+    assert PLANTED not in repr(choice)
+    files, _ = layer(folder, choice)
+    assert {".env", "id_rsa"} < set(files)
+    assert "token.txt" not in files
+    with pytest.raises(UsageError, match="--include"):
+        Options(cluster=str(cluster), include=("../x",)).load()
+
+
+def test_the_whole_list_stands_on_the_page():
+    page = (Path(__file__).resolve().parents[2] / "docs/security.md").read_text()
+    for pattern in (*credentials.FOLDERS, *credentials.FILES, *credentials.SETTINGS, *credentials.EXAMPLES):
+        assert f"`{pattern}`" in page
+
+
+@pytest.mark.holds("build-context")
+def test_a_build_is_told_which_credentials_it_could_copy(folder):
+    dockerfile = folder / "Dockerfile"
+    dockerfile.write_text("FROM scratch\nCOPY . .\n")
+    found = {one.path for one in code_layer.build_context(dockerfile)}
+    assert {".env", ".git", "deploy.txt"} <= found
+    assert not {*PLAIN, "Dockerfile"} & found
+    (folder / ".dockerignore").write_text("*\n!train.py\n")
+    assert code_layer.build_context(dockerfile) == []
+    (folder / "Dockerfile.dockerignore").write_text(".git\n")
+    assert ".env" in {one.path for one in code_layer.build_context(dockerfile)}
+
+
+@pytest.mark.holds("build-context")
+def test_a_secrets_file_in_the_build_context_is_refused(folder):
+    plant(folder, {"Dockerfile": "FROM scratch\n", "token.txt": PLANTED})
+    choice = Choice(frozenset({"token.txt"}), {"TOKEN": folder / "token.txt"})
+    with pytest.raises(UsageError, match=r"token.txt could be built into the image: the secret TOKEN") as refused:
+        code_layer.build_context(folder / "Dockerfile", choice)
+    assert ".dockerignore" in refused.value.hint
+    (folder / ".dockerignore").write_text("token.txt\n")
+    code_layer.build_context(folder / "Dockerfile", Choice(sources=choice.sources))

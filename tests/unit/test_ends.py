@@ -1,0 +1,104 @@
+"""How ranks ended is known first hand: which, when, with what code, and whether for want of memory."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from trainer.ends import Ends, Memory, ended_how
+
+HOME = os.getcwd()
+
+
+def node(tmp_path, body, ranks=2, ask_after="", **variables):
+    """One node of a run with a script of the user's, to its end: its exit code, verdict and ranks' events."""
+    (tmp_path / "train.py").write_text("import os, signal, sys, time\nrank = int(os.environ['RANK'])\n" + body)
+    environment = {**os.environ, "PET_NPROC_PER_NODE": str(ranks), "MUSTER_RUN_DIR": str(tmp_path / "run")}
+    environment |= {"MUSTER_NODE": "gpu-b", "PET_MASTER_PORT": "0", "PYTHONPATH": HOME, "OMP_NUM_THREADS": "1"}
+    environment |= {"PET_MONITOR_INTERVAL": "0.1", "PET_SHUTDOWN_TIMEOUT": "5", **variables}
+    line = [sys.executable, "-P", "-m", "trainer.agent", "--script", "train.py"]
+    agent = subprocess.Popen(line, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    said = b""
+    for words in agent.stdout:
+        said += words
+        if ask_after and ask_after.encode() in words:
+            agent.send_signal(signal.SIGINT)
+    code = agent.wait(60)
+    left = tmp_path / "run/outcome/gpu-b-agent.json"
+    events = [json.loads(line) for path in (tmp_path / "run/ranks").glob("*") for line in path.read_text().splitlines()]
+    return code, json.loads(left.read_text()) if left.exists() else None, events, said.decode()
+
+
+def ends(events):
+    return {event["rank"]: event["code"] for event in events if event["kind"] == "ended"}
+
+
+def test_each_rank_is_told_with_its_end_and_those_that_torchrun_ends_are_not(tmp_path):
+    code, verdict, events, _ = node(tmp_path, "if rank == 1: os.kill(os.getpid(), 11)\ntime.sleep(60)")
+    assert code == 1
+    assert (verdict["verdict"], verdict["rank"], verdict["since"] > 0) == ("failed", 1, True)
+    assert ends(events) == {1: -signal.SIGSEGV}
+    assert {event["rank"] for event in events if event["kind"] == "began"} == {0, 1}
+
+
+def test_a_rank_that_leaves_with_0_is_told_while_the_other_goes_on(tmp_path):
+    wait = "path = os.environ['MUSTER_RUN_DIR'] + '/ranks/rank-1.jsonl'\n"
+    wait += "while rank == 0 and not (os.path.exists(path) and 'ended' in open(path).read()): time.sleep(0.05)"
+    code, verdict, events, _ = node(tmp_path, wait)
+    assert (code, verdict["verdict"], ends(events)) == (0, "done", {0: 0, 1: 0})
+
+
+def test_a_run_whose_rank_failed_before_it_was_asked_to_stop_has_failed(tmp_path):
+    # The other rank takes its time to end, so that the request comes while torchrun waits for it.
+    body = "if rank == 1: raise ValueError('bad sample 7')\n"
+    body += "signal.signal(15, lambda *_: (print('ending', flush=True), time.sleep(1), sys.exit(0)))\ntime.sleep(60)"
+    code, verdict, _, _ = node(tmp_path, body, ask_after="ending")
+    assert (code, verdict["verdict"], verdict["rank"]) == (1, "failed", 1)
+    assert "ValueError: bad sample 7" in verdict["message"]
+
+
+def test_a_run_that_is_asked_first_is_stopped_whatever_its_ranks_then_do(tmp_path):
+    body = "signal.signal(15, lambda *_: os._exit(3))\nprint('here', flush=True)\ntime.sleep(60)"
+    code, verdict, _, _ = node(tmp_path, body, ranks=1, ask_after="here")
+    assert (code, verdict["verdict"]) == (75, "stopped")
+
+
+def test_a_kill_is_called_out_of_memory_only_where_the_kernel_says_so(tmp_path):
+    own, counter = tmp_path / "own", tmp_path / "box/memory.events"
+    own.write_text("0::/box\n")
+    counter.parent.mkdir()
+    counter.write_text("oom 0\noom_kill 2\n")
+    memory = Memory(tmp_path, own)
+    assert memory.killed() is False
+    counter.write_text("oom 1\noom_kill 3\n")
+    assert memory.killed() is True
+    assert Memory(tmp_path / "nowhere", own).killed() is None
+    said = {oom: ended_how(-9, oom) for oom in (True, False, None)}
+    assert "out of memory: the kernel says so" in said[True]
+    assert "from outside (the kernel" in said[False]
+    assert "not known" in said[None]
+    assert ended_how(-11, True) == "was killed by SIGSEGV"
+
+
+@pytest.mark.parametrize("line", ["5:memory,cpu:/box", "3:cpu:/\n7:memory:/box"])
+def test_the_first_version_of_control_groups_is_read_as_well(tmp_path, line):
+    own, counter = tmp_path / "own", tmp_path / "memory/box/memory.oom_control"
+    own.write_text(line + "\n")
+    counter.parent.mkdir(parents=True)
+    counter.write_text("oom_kill_disable 0\nunder_oom 0\noom_kill 0\n")
+    memory = Memory(tmp_path, own)
+    counter.write_text("oom_kill_disable 0\nunder_oom 0\noom_kill 1\n")
+    assert memory.killed() is True
+
+
+def test_a_line_that_is_still_written_is_read_once_it_is_whole(tmp_path):
+    path, noted = tmp_path / "ends.jsonl", Ends(tmp_path)
+    whole = json.dumps({"t": 1.0, "local_rank": 0, "rank": 4, "world": 8, "attempt": 0, "pid": 7}) + "\n"
+    path.write_text(whole + '{"t": 2.0, "local')
+    assert [life.rank for life in noted.read()] == [4]
+    with path.open("a") as file:
+        file.write('_rank": 0, "pid": 7, "code": 0}\n')
+    assert [(life.rank, life.code, life.ended) for life in noted.read()] == [(4, 0, 2.0)]

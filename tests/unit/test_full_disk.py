@@ -1,0 +1,96 @@
+"""A disk that takes no more ends no training run, and what has to be said is said all the same."""
+
+import errno
+import os
+import subprocess
+import time
+import traceback
+
+import pytest
+
+from trainer import folder
+from trainer.background import BackgroundWriter
+from trainer.folder import Lines, keep_ballast, replace, surely
+from trainer.metrics import Record
+from trainer.run import Console
+from trainer.verdict import Verdict, publish
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A disk of 640 kB, and a way to fill it to the last byte."""
+    if os.getuid() != 0:
+        pytest.skip("mounting a small disk needs root")
+    place = tmp_path / "disk"
+    place.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=640k", "tmpfs", place], check=True)
+
+    def fill():
+        taken = os.statvfs(place)
+        (place / f"filler-{taken.f_bfree}").write_bytes(bytes(taken.f_bfree * taken.f_bsize))
+        assert os.statvfs(place).f_bfree == 0
+
+    yield place, fill
+    subprocess.run(["umount", "--lazy", place], check=True)
+
+
+class SameDisk:
+    """The error output of a process whose log is on the full disk."""
+
+    def write(self, _):
+        raise OSError(errno.ENOSPC, "no space")
+
+
+def test_words_on_a_full_disk_are_lost_and_raise_nothing(monkeypatch):
+    full = os.open("/dev/full", os.O_WRONLY)
+    out = folder._patient(full)
+    try:
+        raise OSError(errno.ENOSPC, "no space")
+    except OSError:
+        traceback.print_exc(file=out)
+    print("x" * 100_000, file=out)
+    out.flush()
+    lines = Lines.__new__(Lines)
+    lines._file = full
+    monkeypatch.setattr("sys.stderr", SameDisk())
+    assert lines.add(kind="step")["kind"] == "step"
+    Console(0, full).always("error: the disk is full")
+
+
+def test_a_verdict_is_written_on_a_full_disk(small_disk):
+    disk, fill = small_disk
+    private = disk / "nodes/.gpu-b"
+    private.mkdir(parents=True)
+    keep_ballast(private)
+    fill()
+    with pytest.raises(OSError, match="No space"):
+        replace(disk / "outcome/other.json", "x" * 5000)
+    assert publish(Verdict("failed", 1, 2, "gpu-b", 7, "m" * 5000), disk, "gpu-b-0", private)
+    for place in (disk / "outcome", private):
+        assert "gpu-b" in (place / "gpu-b-0.json").read_text()
+    fill()
+    assert not surely(lambda: replace(disk / "more", "x" * 5000), private), "the room was given back once"
+
+
+def test_metrics_on_a_full_disk_do_not_wait_for_ever(small_disk):
+    disk, fill = small_disk
+    record = Record(disk)
+    fill()
+    began = time.monotonic()
+    for step in range(2000):
+        record.add(step, loss=1.0, lr=0.1, grad_norm=2.0)
+    record.close()
+    assert time.monotonic() - began < 10
+
+
+def test_old_checkpoints_that_cannot_be_removed_end_nothing(tmp_path, monkeypatch):
+    def broken(*_args, **_more):
+        raise OSError(errno.EIO, "broken disk")
+
+    monkeypatch.setattr("trainer.checkpoint.prune", broken)
+    told = []
+    writer = BackgroundWriter(tmp_path, 1, False, told.append)
+    writer.submit(1, {"a": 1}, None, {})
+    writer.submit(2, {"a": 2}, None, {})
+    writer.finish()
+    assert [one.error for one in told] == [None, None]
