@@ -1,0 +1,83 @@
+"""The faults of run_faults.py that need no hosts, in three nodes as processes of this machine.
+
+    python -m benchmarks.run_faults_here [NAME ...]
+
+Followed as `make up` follows a run: the first word on the fault counts, or the end's.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks.run_faults import ARGUMENTS, FAULTS, TELLS, Fault, judgement, table
+from benchmarks.venv import HOME
+from deploy import processes, watch
+from deploy.facts import NodeState
+from deploy.progress import Event, State
+from deploy.spec import RunSpec, local_spec
+from tests.agents import free_port
+
+NAMES = {"master": "rack-1", "worker-1": "rack-2", "worker-2": "rack-3"}
+
+
+class _Nodes:
+    """A ground as watch.py wants it; nodes that end stay ended."""
+
+    def __init__(self, spec: RunSpec, command: Sequence[str]) -> None:
+        self._nodes = processes.LocalNodes(spec.run_dir, list(command), HOME)
+        for node in spec.nodes:
+            self._nodes.start(node, spec.run_dir / "logs" / f"{node.name}.log")
+
+    def states(self, state: State) -> list[NodeState]:
+        return self._nodes.states(lambda _: False)
+
+    def stop(self) -> None:
+        self._nodes.signal_all(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self._nodes.end()
+
+
+def trial(fault: Fault, folder: Path) -> tuple[str, float, str]:
+    """Make the fault; returns the judgement, after how many seconds of the run it was said, and the words."""
+    run_dir, script = folder / "run", folder / fault.file
+    (run_dir / "logs").mkdir(parents=True)
+    script.write_text(fault.source)
+    words = ["--script", str(script)] if fault.script else ARGUMENTS.replace("mine.py", str(script)).split()
+    spec = local_spec(run_dir, 1, 2, words, free_port(), 2, "Linux")
+    for node in spec.nodes:
+        more = {"PET_MAX_RESTARTS": "0"} if fault.script else {}
+        node.environment.update({**more, "PYTHONPATH": str(HOME)})
+    state, began = State(spec.names, script=bool(fault.script)), time.time()
+    ground = _Nodes(spec, [sys.executable, "-m", "trainer.agent", *words])
+    said: list[str] = []
+
+    def tell(_: list[Event]) -> None:
+        said[:] = [line.text for line in state.story if TELLS.search(line.text)]
+        if said or time.time() > began + fault.limit_s + 60:
+            raise TimeoutError
+
+    try:
+        result = watch.follow(ground, watch.Follower(run_dir), state, tell, lambda: 0)
+        said = said or [f"{result.verdict}: {result.node} (rank {result.rank}): {result.message.splitlines()[0]}"]
+    except TimeoutError:
+        pass
+    finally:
+        ground.kill()
+    took, text = time.time() - began, said[0] if said else ""
+    for node, host in NAMES.items():
+        text = text.replace(node, host)
+    return judgement(fault.right.removeprefix("error: "), text), took, text
+
+
+def main(arguments: Sequence[str]) -> int:
+    """`[NAME ...]`: those faults, or all that need no hosts."""
+    return table(arguments or [name for name, fault in FAULTS.items() if not (fault.outside or fault.job)], trial)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
