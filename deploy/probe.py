@@ -176,9 +176,10 @@ class Dial:
                     self.back += len(piece)
                 else:
                     self.data += piece
-                if len(self.data) > MOST_GREETING:  # whoever this is, it is no probe
-                    return self.end("stranger")
                 self.understand()
+                # What is left was not understood: whoever this is, it is no probe.
+                if len(self.data) > MOST_GREETING:
+                    return self.end("stranger")
         except BlockingIOError:
             pass
         except OSError as failed:

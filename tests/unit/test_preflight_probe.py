@@ -1,6 +1,8 @@
 """The probe as it is sent: one text, questions and answers, and an end of its own."""
 
+import json
 import os
+import selectors
 import socket
 import subprocess
 import sys
@@ -10,6 +12,7 @@ import pytest
 from deploy import preflight_stream
 from deploy.errors import DeployError
 from deploy.preflight_local import LocalProbe
+from deploy.probe import Dial
 from tests.waiting import alive, until
 
 
@@ -51,6 +54,36 @@ def test_a_listener_of_ours_is_told_by_its_token(probe):
     result = dial(probe, listen(probe), size=1 << 20)
     assert (result["outcome"], result["host"], result["seen"]) == ("ok", "here", "127.0.0.1")
     assert result["both_s"] >= result["send_s"] > 0
+
+
+class Still:
+    """A loop that is only told things."""
+
+    run = "r1"
+
+    def after(self, delay, work): ...
+
+    def watch(self, what, mask, tell): ...
+
+    def forget(self, what): ...
+
+
+def test_a_probe_that_was_slow_to_read_knows_its_like():
+    told, size = [], 1 << 17
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.socket() as caller:
+        caller.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8 * size)
+        caller.connect(server.getsockname())
+        answering = server.accept()[0]
+        dial = Dial(Still(), {"id": 0, "size": size}, told.append)
+        dial.socket, dial.stage = caller, "silent"
+        answering.sendall(json.dumps({"run": "r1", "host": "here", "seen": "127.0.0.1"}).encode() + b"\n")
+        dial.ready(selectors.EVENT_READ)
+        answering.sendall(b"got\n" + bytes(size))
+        until(lambda: len(caller.recv(2 * size, socket.MSG_PEEK)) == size + 4, "all of it to lie there")
+        while not told:
+            dial.ready(selectors.EVENT_READ)
+        answering.close()
+    assert told[0]["outcome"] == "ok"
 
 
 def test_nobody_a_stranger_and_a_silent_one_are_told_apart(probe):

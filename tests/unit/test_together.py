@@ -73,7 +73,7 @@ def lives(*ranks, world=4, attempt=0):
 
 
 def noted(folder, *notes):
-    lines = [json.dumps({"attempt": 0, **note}) + "\\n" for note in notes]
+    lines = [json.dumps({"attempt": 0, **note}) + "\n" for note in notes]
     (folder / "together.jsonl").write_text("".join(lines))
 
 
