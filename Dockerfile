@@ -30,8 +30,8 @@ LABEL org.opencontainers.image.title="muster-trainer" \
       org.opencontainers.image.licenses="Apache-2.0"
 ENV PATH=/venv/bin:$PATH PYTHONPATH=/muster PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 HOME=/home/muster USER=muster
 WORKDIR /muster
-HEALTHCHECK --interval=10s --timeout=5s --start-period=120s --retries=3 CMD ["python", "-m", "trainer.health"]
-ENTRYPOINT ["tini", "--", "python", "-m", "trainer.agent"]
+HEALTHCHECK --interval=10s --timeout=5s --start-period=120s --retries=3 CMD ["python", "-m", "trainer.node.health"]
+ENTRYPOINT ["tini", "--", "python", "-m", "trainer.node.agent"]
 COPY images/node.sh ./
 COPY trainer trainer
 RUN python -m compileall -q --invalidation-mode unchecked-hash trainer
@@ -44,8 +44,8 @@ LABEL org.opencontainers.image.title="muster-trainer" \
       org.opencontainers.image.licenses="Apache-2.0"
 ENV PATH=/venv/bin:$PATH PYTHONPATH=/muster PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 HOME=/home/muster USER=muster
 WORKDIR /muster
-HEALTHCHECK --interval=10s --timeout=5s --start-period=120s --retries=3 CMD ["python", "-m", "trainer.health"]
-ENTRYPOINT ["tini", "--", "python", "-m", "trainer.agent"]
+HEALTHCHECK --interval=10s --timeout=5s --start-period=120s --retries=3 CMD ["python", "-m", "trainer.node.health"]
+ENTRYPOINT ["tini", "--", "python", "-m", "trainer.node.agent"]
 COPY images/node.sh ./
 COPY trainer trainer
 RUN python -m compileall -q --invalidation-mode unchecked-hash trainer

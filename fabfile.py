@@ -1,4 +1,4 @@
-"""`fab --list` shows what there is to do. The tasks are listed in deploy/cli.py, which also makes them `muster`."""
+"""`fab --list` shows what there is to do. The tasks are listed in deploy/cli/main.py, which also makes them `muster`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 # invoke has turned this off: every command would compile all of deploy/ anew, a quarter of a second.
 sys.dont_write_bytecode = bool(sys.flags.dont_write_bytecode)
 
-from deploy.cli import end_quietly_when_nobody_reads, namespace  # noqa: E402
+from deploy.cli.main import end_quietly_when_nobody_reads, namespace  # noqa: E402
 
 end_quietly_when_nobody_reads()
 

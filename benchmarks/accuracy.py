@@ -13,7 +13,7 @@ from typing import Any
 from benchmarks.figure import Row, alone, result, say, spread
 from benchmarks.make_up import Made, make_up
 from benchmarks.venv import HOME
-from deploy.engine import find_engine
+from deploy.engine.client import find_engine
 
 LEAST, LIMIT_S = 0.98, 60.0
 SEEDS = {"processes": 3, "docker": 2}

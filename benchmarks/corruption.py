@@ -22,7 +22,7 @@ from torch.distributed.checkpoint import CheckpointException
 
 from benchmarks import nodes
 from benchmarks.figure import Row, alone, result
-from trainer import checkpoint
+from trainer.checkpoint import store
 from trainer.recipes import digits
 
 Spoil = Callable[[Path], None]
@@ -38,7 +38,7 @@ def measure(quick: bool) -> dict[str, Any]:
     noticed = {"Muster": 0, "torch.load": 0, "DCP": 0}
     fell_back = 0
     with nodes.scratch() as scratch:
-        good = [checkpoint.write(scratch / "good", step, state, metric=None, summary={}) for step in (1, 2)]
+        good = [store.write(scratch / "good", step, state, metric=None, summary={}) for step in (1, 2)]
         torch.save(state, scratch / "plain.pt")
         dcp.save(state, checkpoint_id=scratch / "dcp", no_dist=True)
         for case in range(cases):
@@ -102,7 +102,7 @@ def _ours(good: list[Path], folder: Path, spoil: Spoil) -> tuple[str, int]:
     for path in good:
         shutil.copytree(path, folder / path.name)
     spoil(folder / good[-1].name)
-    found, damaged = checkpoint.newest_usable(folder)
+    found, damaged = store.newest_usable(folder)
     shutil.rmtree(folder)
     return found.path.name if found else "", len(damaged)
 

@@ -16,8 +16,8 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from deploy.explain import explain, judge
-from deploy.explain_read import CHUNK, read
+from deploy.explain.cause import explain, judge
+from deploy.explain.read import CHUNK, read
 
 SIZE, MOST_S, MOST_MB = 500 << 20, 10, 100
 LINE = "2026-11-21 10:11:12,345 [rank{rank}] INFO epoch 3 step {step} loss 0.{step:07d} lr 3.0e-04 samples/s 1234.5\n"

@@ -19,7 +19,7 @@ LIMIT_S = 0.1
 
 def measure(quick: bool) -> dict[str, Any]:
     """Medians of whole processes, less a process that imports nothing; taken in turn."""
-    times: dict[str, list[float]] = {"pass": [], "import trainer.health": [], "import torch": []}
+    times: dict[str, list[float]] = {"pass": [], "import trainer.node.health": [], "import torch": []}
     for _ in range(3 if quick else 7):
         for statement, taken in times.items():
             taken.append(_seconds(statement))

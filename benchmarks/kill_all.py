@@ -23,7 +23,7 @@ import torch
 
 from benchmarks import nodes
 from benchmarks.figure import Row, alone, result, say
-from trainer import checkpoint
+from trainer.checkpoint import store
 
 STEPS, MOST_KILLS = 300, 4  # with five starts in a row without a step the trainer gives up, as it should
 ARGUMENTS = ["--steps", str(STEPS), "--eval-every", "0", "--checkpoint-every", "10"]
@@ -150,7 +150,7 @@ def _start_rival(folder: Path, start: int) -> nodes.Run:
 
 def _ours_readable(folder: Path) -> bool | None:
     """None when no checkpoint was written yet; else whether the newest one verifies."""
-    found, damaged = checkpoint.newest_usable(folder / "checkpoints")
+    found, damaged = store.newest_usable(folder / "checkpoints")
     told = any(event["kind"] == "checkpoint" for event in nodes.lines(folder / "ranks" / "rank-0.jsonl"))
     if not told and not found and not damaged:
         return None
@@ -168,7 +168,7 @@ def _snapshot_readable(folder: Path) -> bool | None:
 
 
 def _our_weights(folder: Path) -> Any:
-    state, manifest = checkpoint.load(folder / "checkpoints" / f"step-{STEPS:08d}")
+    state, manifest = store.load(folder / "checkpoints" / f"step-{STEPS:08d}")
     assert manifest.step == STEPS
     return {name: state[name] for name in ("model", "optimizer", "scheduler", "rng", "position")}
 

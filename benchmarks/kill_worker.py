@@ -23,7 +23,7 @@ import psutil
 from benchmarks import nodes
 from benchmarks.figure import Row, alone, result, say, spread
 from benchmarks.venv import HOME
-from deploy.processes import labelled
+from deploy.local.processes import labelled
 
 WORLD, LIMIT_S, HUNG_S = 3, 5.0, 30.0
 

@@ -20,9 +20,9 @@ from typing import Any
 import psutil
 
 from benchmarks.venv import HOME
-from deploy import commands
-from deploy.processes import LocalNodes, labelled
-from deploy.spec import NodeSpec, local_spec
+from deploy.image import commands
+from deploy.local.processes import LocalNodes, labelled
+from deploy.run.environment import NodeSpec, local_spec
 
 POLL_S = 0.005
 # What `local_spec` gives a node beyond what torchrun cannot do without: a rival gets torchrun's own defaults.

@@ -12,7 +12,8 @@ import sys
 import time
 from dataclasses import dataclass
 
-from deploy.preflight import bandwidth, judge
+from deploy.preflight import judge
+from deploy.preflight.checks import bandwidth
 from tests.lab import fault, network, trial
 
 TRIALS, SEED, COUNTS = 48, 5, (3, 4, 5, 6, 7, 8)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from benchmarks.preflight_truth import RECORDINGS
-from deploy.explain import explain
+from deploy.explain.cause import explain
 from tests.lab import fault
 
 

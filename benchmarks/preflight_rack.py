@@ -18,7 +18,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from benchmarks import racks
-from deploy.preflight.verdict import FAULT
+from deploy.preflight.findings import FAULT
 from tests import recorded
 from tests.cluster import broken
 from tests.cluster.conftest import Rack

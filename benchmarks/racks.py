@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from benchmarks.venv import HOME
-from deploy.inventory import Host, from_flag
+from deploy.config.inventory import Host, from_flag
 
 _NAME = "bench"
 _CONFIG = HOME / "rack" / f".state-{_NAME}" / "ssh_config"
@@ -23,7 +23,7 @@ class Rack:
 
     @property
     def hosts(self) -> tuple[Host, ...]:
-        """The same for `deploy.session.open_all`."""
+        """The same for `deploy.ssh.session.open_all`."""
         return from_flag(",".join(self.names)).hosts
 
     @property

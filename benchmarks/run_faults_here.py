@@ -15,10 +15,11 @@ from pathlib import Path
 
 from benchmarks.run_faults import ARGUMENTS, FAULTS, TELLS, Fault, judgement, table
 from benchmarks.venv import HOME
-from deploy import processes, watch
-from deploy.facts import NodeState
-from deploy.progress import Event, State
-from deploy.spec import RunSpec, local_spec
+from deploy.core.facts import NodeState
+from deploy.local import processes
+from deploy.run import follow
+from deploy.run.environment import RunSpec, local_spec
+from deploy.run.progress import Event, State
 from tests.agents import free_port
 
 NAMES = {"master": "rack-1", "worker-1": "rack-2", "worker-2": "rack-3"}
@@ -53,7 +54,7 @@ def trial(fault: Fault, folder: Path) -> tuple[str, float, str]:
         more = {"PET_MAX_RESTARTS": "0"} if fault.script else {}
         node.environment.update({**more, "PYTHONPATH": str(HOME)})
     state, began = State(spec.names, script=bool(fault.script)), time.time()
-    ground = _Nodes(spec, [sys.executable, "-m", "trainer.agent", *words])
+    ground = _Nodes(spec, [sys.executable, "-m", "trainer.node.agent", *words])
     said: list[str] = []
 
     def tell(_: list[Event]) -> None:
@@ -62,7 +63,7 @@ def trial(fault: Fault, folder: Path) -> tuple[str, float, str]:
             raise TimeoutError
 
     try:
-        result = watch.follow(ground, watch.Follower(run_dir), state, tell, lambda: 0)
+        result = follow.follow(ground, follow.Follower(run_dir), state, tell, lambda: 0)
         said = said or [f"{result.verdict}: {result.node} (rank {result.rank}): {result.message.splitlines()[0]}"]
     except TimeoutError:
         pass

@@ -20,7 +20,7 @@ from typing import Any
 from benchmarks import nodes, sshd
 from benchmarks.figure import Row, alone, result, say, spread
 from benchmarks.venv import HOME
-from deploy import look_commands
+from deploy.host import look_commands
 
 HOSTS, MOST_RATIO = 16, 2.0
 _FABRIC = """

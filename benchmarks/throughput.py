@@ -25,7 +25,7 @@ import psutil
 
 from benchmarks import nodes
 from benchmarks.figure import Row, alone, result, say, spread
-from deploy.processes import labelled
+from deploy.local.processes import labelled
 
 BATCH, FIRST = 96, 50
 TURN_S = 1.5

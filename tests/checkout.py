@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from deploy import processes
+from deploy.local import processes
 from tests.waiting import events, until
 
 HOME = Path(__file__).resolve().parents[1]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
-from deploy import engine
+from deploy.engine import client
 
 HOME = Path(__file__).resolve().parent
 
@@ -43,7 +43,7 @@ def pytest_xdist_make_scheduler(config, log):
 @pytest.fixture(scope="session")
 def docker():
     """Facts of the engine that answers here. MUSTER_REQUIRE_ENGINE=1 turns a skip into a failure."""
-    facts = engine.find_engine()
+    facts = client.find_engine()
     if not facts.answers:
         (pytest.fail if os.environ.get("MUSTER_REQUIRE_ENGINE") == "1" else pytest.skip)(facts.reason)
     return facts

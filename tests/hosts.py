@@ -1,6 +1,6 @@
 """Facts of a plain host, to be changed where a test needs another."""
 
-from deploy.host_facts import HostFacts
+from deploy.host.facts import HostFacts
 
 FACTS = HostFacts(
     home="/home/u",

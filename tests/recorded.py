@@ -1,7 +1,7 @@
 """What hosts with GPUs and RDMA devices say, as recordings; each fault is one change of a recording.
 
 A recording (tests/unit/recordings/*.txt) has a section for each source, after a line `== NAME`:
-    gpus          nvidia-smi's rows (GPU_FIELDS of deploy/probe_facts.py), or what it said instead; `code N`
+    gpus          nvidia-smi's rows (GPU_FIELDS of deploy/preflight/probe/facts.py), or what it said instead; `code N`
     unknown       columns this nvidia-smi does not know
     cuda          version, cuInit's code and the count of GPUs, as the driver's library answers
     infiniband    files under /sys/class/infiniband, a line each: PATH:TEXT
@@ -21,9 +21,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from deploy import probe_facts
 from deploy.preflight import Want, judge
-from deploy.preflight.verdict import FAULT, WARNING
+from deploy.preflight.findings import FAULT, WARNING
+from deploy.preflight.probe import facts as probe_facts
 from tests.unit.test_preflight_judging import HOSTS, answers
 
 FOLDER = Path(__file__).parent / "unit/recordings"

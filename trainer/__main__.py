@@ -9,11 +9,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from trainer.config import parse
-from trainer.errors import Refused
-from trainer.orphans import die_with_parent
-from trainer.ranks import discover
-from trainer.verdict import failed, publish
+from .config import parse
+from .errors import Refused
+from .node.parent_death import die_with_parent
+from .train.environment import discover
+from .verdict import failed, publish
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -24,7 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Refused as fault:
         return _refuse(fault)
     die_with_parent(signal.SIGKILL)
-    from trainer.run import run  # imports torch: not before the arguments are known to be good
+    from .train.run import run  # imports torch: not before the arguments are known to be good
 
     return run(config, ranks)
 

@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from trainer import recipe
-from trainer.errors import Refused
+from . import recipe
+from .errors import Refused
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

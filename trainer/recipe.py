@@ -19,8 +19,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from trainer.errors import Refused, TrainError
-from trainer.peers import lost_peer
+from .errors import Refused, TrainError
+from .node.peer_errors import lost_peer
 
 if TYPE_CHECKING:
     from torch import Tensor, nn, optim

@@ -14,8 +14,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from trainer.errors import DONE, REFUSED, STOPPED, TrainError
-from trainer.folder import RankFolder, replace, surely
+from .errors import DONE, REFUSED, STOPPED, TrainError
+from .run_dir import RankFolder, replace, surely
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store

@@ -32,7 +32,7 @@ def recipe(name: str) -> ModuleType:
 
 
 def schedule(steps: int) -> Callable[[int], float]:
-    """Warm-up and cosine, as trainer/strategy.py has them."""
+    """Warm-up and cosine, as trainer/train/strategy.py has them."""
 
     def factor(step: int) -> float:
         if step < WARMUP:

@@ -1,10 +1,10 @@
-"""Facts and probe answers in, one cause with its evidence and fix out. Pure; preflight_run.py asks the hosts."""
+"""Facts and probe answers in, one cause with its evidence and fix out. Pure; preflight/probe/conversation.py asks the hosts."""
 
 from __future__ import annotations
 
-from deploy.preflight.answers import Answers
-from deploy.preflight.judging import judge
-from deploy.preflight.verdict import Finding, Verdict
-from deploy.preflight.want import Want
+from .answers import Answers
+from .findings import Finding, Verdict
+from .judge import judge
+from .request import Want
 
 __all__ = ["Answers", "Finding", "Verdict", "Want", "judge"]

@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any
 
-from deploy.preflight import prediction
-from deploy.preflight.want import Want
+from . import prediction
+from .request import Want
 
 
 @dataclass(frozen=True)

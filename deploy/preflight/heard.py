@@ -10,8 +10,8 @@ import ipaddress
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from deploy.errors import BadAnswer
-from deploy.fields import (
+from ..core.errors import BadAnswer
+from ..core.fields import (
     Reader,
     address,
     array,

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from deploy.preflight.want import MUSTER, Want
+from .request import MUSTER, Want
 
 Facts = Mapping[str, Any]
 # What container engines, virtual machines and overlays add to a host.
@@ -237,7 +237,7 @@ def _first_of(facts: Facts, interface: str, how: str, family: str = "") -> Pick:
 
 
 def _muster_variables(facts: Facts, routes: Mapping[str, Any], endpoint: str) -> dict[str, str]:
-    """What deploy_spec.py gives a node: the interface that leads to its peers."""
+    """What hosts/container.py gives a node: the interface that leads to its peers."""
     ways = [source for to, source in routes.items() if isinstance(source, str) and not is_loopback(source)]
     own = interface_of(facts, endpoint) if is_address(endpoint) else ""
     name = own or next((found for source in ways if (found := interface_of(facts, source))), "")

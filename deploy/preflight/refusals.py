@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from deploy.ssh_faults import Kind
+from ..ssh.faults import Kind
 
 SSH: dict[Kind, str] = {
     "resolve": "ssh-name",

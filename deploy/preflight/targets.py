@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from deploy.preflight import prediction
-from deploy.preflight.answers import Answers, Link
+from . import prediction
+from .answers import Answers, Link
 
 # Sampled from the range the system takes ports from: torch's second store, gloo and NCCL listen on ports of that range.
 SAMPLES = 4

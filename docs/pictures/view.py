@@ -14,8 +14,9 @@ from pathlib import Path
 from rich.console import Console
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-from deploy import report, spec
-from deploy.progress import State
+from deploy.report import console as report
+from deploy.run import environment
+from deploy.run.progress import State
 
 WIDTH, HEIGHT = 112, 12
 
@@ -36,7 +37,7 @@ def main() -> None:
         if state.step >= step:
             break
     console = Console(record=True, width=WIDTH, file=io.StringIO(), force_terminal=True, theme=report.THEME)
-    console.print(report.view(state, spec.recipe_name(record["arguments"]), record["why"], WIDTH, HEIGHT))
+    console.print(report.view(state, environment.recipe_name(record["arguments"]), record["why"], WIDTH, HEIGHT))
     picture = console.export_svg(title="make up")
     # Without rich's web fonts: a picture asks no server for anything.
     picture = re.sub(r"@font-face \{.*?\}", "", picture, flags=re.DOTALL)

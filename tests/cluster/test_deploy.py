@@ -5,10 +5,11 @@ import subprocess
 
 import pytest
 
-from deploy import code_layer, engine_images
-from deploy.archive import archive
-from deploy.image import base_of, digest, run_image
-from deploy.packing import GZIP
+from deploy.engine import images
+from deploy.image import code_layer
+from deploy.image.archive import archive
+from deploy.image.compression import GZIP
+from deploy.image.model import base_of, digest, run_image
 from tests import waiting
 from tests.cluster.control import BASE, FAB, HOME
 
@@ -100,7 +101,7 @@ def test_a_name_whose_layers_never_came_keeps_no_deploy_from_starting(control, t
     (folder / "train.py").write_text(f"print('it runs', flush=True)  # in {control.run}: a layer no host has\n")
     control.fab("push", "--image", BASE)
     code, tag = code_layer.pack(folder), f"muster-{folder.name}:latest"
-    image = run_image(base_of(BASE, engine_images.inspect(BASE)), digest(code), tag)
+    image = run_image(base_of(BASE, images.inspect(BASE)), digest(code), tag)
     named = b"".join(archive(image, [], {}, GZIP).read())
     container = control.rack.container(host)
     subprocess.run(["docker", "exec", "-i", container, "docker", "load"], input=named, capture_output=True, timeout=60)

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from deploy import host_lock, inventory
-from deploy.session import open_all
+from deploy.config import inventory
+from deploy.host import lock
+from deploy.ssh.session import open_all
 
 HOME = Path(__file__).resolve().parents[2]
 FAB = Path(sys.executable).with_name("fab")
@@ -152,7 +153,7 @@ def test_the_holder_of_a_lock_is_named_though_the_port_is_taken_as_well(user, mo
     with (
         open_all(inventory.from_flag(",".join(user.hosts)).hosts) as opened,
         dropped(user.rack, first),
-        host_lock.take(opened.all().values(), "the-first"),
+        lock.take(opened.all().values(), "the-first"),
     ):
         done = user.deploy()
     assert done.returncode == 1

@@ -165,7 +165,7 @@ def test_a_host_that_reboots_waits_for_its_secrets_and_attach_hands_them_in(run)
 
 STARTS = """
 import os, sys
-from deploy import host_commands, inventory, session
+from deploy.host import commands as host_commands; from deploy.config import inventory; from deploy.ssh import session
 with session.open_all(inventory.from_flag(sys.argv[1]).hosts) as opened:
     (there,) = opened.all().values()
     label = ("--label", "muster.run=" + sys.argv[2], "--label", "muster.start=one", "--entrypoint", "sleep")
@@ -184,7 +184,7 @@ def test_a_deploy_that_is_killed_while_it_hands_secrets_in_leaves_no_container(r
     starts = subprocess.Popen(line, cwd=HOME, env={**run.environment, "PYTHONPATH": str(HOME)})
     try:
         waiting.until(run.containers, "the container", 30)
-        waiting.until(lambda: "trainer.handover" in run.rack.root(host, "ps", "axww"), "the hand-in", 30)
+        waiting.until(lambda: "trainer.node.handover" in run.rack.root(host, "ps", "axww"), "the hand-in", 30)
     finally:
         os.kill(starts.pid, signal.SIGKILL)
         starts.wait()

@@ -13,7 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from deploy import host_commands, inventory, session
+from deploy.config import inventory
+from deploy.host import commands
+from deploy.ssh import session
 from tests import waiting
 
 HOME = Path(__file__).resolve().parents[2]
@@ -198,13 +200,13 @@ def test_variables_that_do_not_arrive_whole_start_nothing_and_lie_in_no_file(run
     monkeypatch.setenv("MUSTER_SSH_CONFIG", str(run.rack.ssh_config))
     with session.open_all(inventory.from_flag(run.hosts[0]).hosts) as opened:
         (there,) = opened.all().values()
-        folder, sent = f"{there.home}/runs/{run.id}-look", host_commands.line(b"A=12345\n")
+        folder, sent = f"{there.home}/runs/{run.id}-look", commands.line(b"A=12345\n")
         # What stands for `docker run` tells what it gets, what is in the folders meanwhile, and makes no container.
         look = ("sh", "-c", f"cat >&2; grep -rl 12345 {there.home} >&2; stat -c %a {folder} >&2; exit 7")
-        said = there.run(host_commands.start(folder, "", look, "no-such-start"), input=sent + b"\n", check=False)
+        said = there.run(commands.start(folder, "", look, "no-such-start"), input=sent + b"\n", check=False)
         assert said.err.splitlines() == ["A=12345", "700"]
         for cut in (b"", sent[:-1], sent, sent + b"c2VjcmV0"):
-            assert there.run(host_commands.start(folder, "", look, "no-such-start"), input=cut, check=False).code == 1
+            assert there.run(commands.start(folder, "", look, "no-such-start"), input=cut, check=False).code == 1
         assert there.run(("sh", "-c", f"ls -d {folder}*"), check=False).out == ""
 
 

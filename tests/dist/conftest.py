@@ -10,8 +10,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from deploy import processes
-from deploy.spec import local_spec
+from deploy.local import processes
+from deploy.run.environment import local_spec
 from tests.agents import free_port
 
 HOME = Path(__file__).resolve().parents[2]
@@ -78,7 +78,7 @@ class Nodes:
             folder.mkdir(exist_ok=True)
         self.run_dir = run_dir
         self.spec = local_spec(run_dir, start, workers, [*map(str, arguments)], free_port(), 2, "Linux")
-        command = [sys.executable, "-m", "trainer.agent", *self.spec.arguments]
+        command = [sys.executable, "-m", "trainer.node.agent", *self.spec.arguments]
         self.ground = processes.LocalNodes(run_dir, command, HOME)
 
     def start(self, *names):

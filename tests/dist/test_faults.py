@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from tests.waiting import alive, events, lines, until
-from trainer import checkpoint
+from trainer.checkpoint import store
 
 
 def ended(run, seconds=60):
@@ -120,7 +120,7 @@ def test_a_full_disk_keeps_the_checkpoint_before_it(torchrun, tmp_path):
         assert len(events(disk, 0, "step")) >= 4  # it trained on
         end = events(disk, 0, "outcome")[0]
         assert "the last checkpoint is not on the disk" in end["message"]
-        found, damaged = checkpoint.newest_usable(disk / "checkpoints")
+        found, damaged = store.newest_usable(disk / "checkpoints")
         assert found
         assert not damaged
         assert str(found.path) in end["hint"]

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from trainer import checkpoint
+from trainer.checkpoint import store
 
 CONVOLUTION = """
 class Net(nn.Module):
@@ -29,8 +29,8 @@ STUBBORN_ON_ONE = f"{STUBBORN} if RANK == 1 else {EASY}"
 
 def weights(run):
     """The convolution's weight in the newest checkpoint, its first moment, and the batch norm's count of batches."""
-    found, _ = checkpoint.newest_usable(run.run_dir / "checkpoints")
-    state, _ = checkpoint.load(found.path)
+    found, _ = store.newest_usable(run.run_dir / "checkpoints")
+    state, _ = store.load(found.path)
     names = list(state["model"])
     moments = state["optimizer"]["state"][names.index("first.weight")]
     return state["model"]["first.weight"], moments["exp_avg"], int(state["model"]["norm.num_batches_tracked"])

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from tests.waiting import alive, events, lines, losses, until
-from trainer import checkpoint
-from trainer.stream import StreamSampler
+from trainer.checkpoint import store
+from trainer.train.data import StreamSampler
 
 RECORD = """
 def seen(ids):
@@ -22,7 +22,7 @@ def seen(ids):
 
 def weights(run_dir, step):
     """The weights of one checkpoint."""
-    return checkpoint.load(run_dir / f"checkpoints/step-{step:08d}")[0]["model"]
+    return store.load(run_dir / f"checkpoints/step-{step:08d}")[0]["model"]
 
 
 def same(one, other):
@@ -69,7 +69,7 @@ def test_kill_9_of_everything_then_again_gives_the_same_weights_to_the_last_bit(
     broken = nodes(2, *options, folder="broken").start()
     until(lambda: len(events(broken.run_dir, 0, "checkpoint")) >= 3, "three checkpoints")
     broken.kill_everything()
-    found, damaged = checkpoint.newest_usable(broken.run_dir / "checkpoints")
+    found, damaged = store.newest_usable(broken.run_dir / "checkpoints")
     assert found
     assert not damaged
     again = nodes(2, *options, folder="broken", start=2).start()
@@ -114,7 +114,7 @@ def test_one_node_asked_to_stop_stops_all_at_one_step_with_a_checkpoint(nodes):
     ends = [events(run.run_dir, rank, "outcome")[0] for rank in range(3)]
     assert {end["verdict"] for end in ends} == {"stopped"}
     (step,) = {end["step"] for end in ends}
-    found, _ = checkpoint.newest_usable(run.run_dir / "checkpoints")
+    found, _ = store.newest_usable(run.run_dir / "checkpoints")
     assert found.manifest.step == step
 
 
@@ -131,7 +131,7 @@ def test_a_damaged_newest_checkpoint_is_told_and_the_one_before_it_used(torchrun
     (damaged,) = events(run.run_dir, 0, "checkpoint_damaged")
     assert "step-00000040" in damaged["path"]
     assert events(run.run_dir, 0, "resumed")[0]["step"] == 30
-    assert checkpoint.newest_usable(run.run_dir / "checkpoints")[0].manifest.step == 40
+    assert store.newest_usable(run.run_dir / "checkpoints")[0].manifest.step == 40
 
 
 def test_a_finished_run_started_again_has_nothing_to_do(torchrun):

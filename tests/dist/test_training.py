@@ -7,15 +7,15 @@ import pytest
 import torch
 
 from tests.waiting import events, lines, losses, until
-from trainer import checkpoint
+from trainer.checkpoint import store
 
 HOME = Path(__file__).resolve().parents[2]
 
 
 def final_weights(run_dir):
     """The weights in the newest checkpoint."""
-    path, _ = checkpoint.locate(run_dir)
-    return checkpoint.load(path)[0]["model"]
+    path, _ = store.locate(run_dir)
+    return store.load(path)[0]["model"]
 
 
 def test_three_nodes_train_as_one_process_does_and_rank_0_is_on_the_master(nodes, torchrun):

@@ -8,10 +8,10 @@ import subprocess
 
 import pytest
 
-from deploy import processes
+from deploy.local import processes
 from tests.checkout import FAB, Checkout
 from tests.waiting import alive, events, lines, until
-from trainer import checkpoint
+from trainer.checkpoint import store
 
 LONG = "--steps 20000 --checkpoint-every 20 --eval-every 0"
 
@@ -58,7 +58,7 @@ def test_ctrl_c_stops_with_a_checkpoint_and_resume_goes_on_in_the_same_folder(ch
     assert out.startswith("stopped  at step ")
     assert "waiting for a checkpoint" in err
     assert not checkout.left()
-    stopped_at = checkpoint.newest_usable(folder / "checkpoints")[0].manifest.step
+    stopped_at = store.newest_usable(folder / "checkpoints")[0].manifest.step
     assert json.loads((folder / "outcome.json").read_text())["step"] == stopped_at
     code, _, err = checkout.up("--resume=latest", f"--args=--steps {stopped_at + 30}")
     assert code == 0, err
@@ -111,7 +111,7 @@ def test_when_the_control_side_is_killed_the_nodes_stop_with_a_checkpoint(checko
     until(lambda: not checkout.left(), "the nodes to stop by themselves", 40)
     end = events(folder, 0, "outcome")[0]
     assert end["verdict"] == "stopped"
-    assert checkpoint.newest_usable(folder / "checkpoints")[0].manifest.step == end["step"]
+    assert store.newest_usable(folder / "checkpoints")[0].manifest.step == end["step"]
 
 
 def test_a_whole_node_killed_comes_back_and_the_run_ends_well(checkout):
@@ -126,7 +126,7 @@ def test_a_whole_node_killed_comes_back_and_the_run_ends_well(checkout):
 
 
 def test_a_node_that_never_starts_is_named_within_30_s(checkout):
-    agent = checkout.home / "trainer/agent.py"
+    agent = checkout.home / "trainer/node/agent.py"
     agent.write_text(
         agent.read_text().replace(
             "    arguments = sys.argv[1:]\n",

@@ -20,14 +20,15 @@ from typing import NamedTuple
 import paramiko
 import pytest
 
-from deploy import cli, launch
+from deploy.cli import main
+from deploy.local import up
 from tests.hostile.server import Answers, Greeting, Server
 
-# As `deploy.cli.main`, which also asks an installed package for its version.
+# As `deploy.cli.main.main`, which also asks an installed package for its version.
 PROGRAM = """
 import atexit, os, re, sys
 from pathlib import Path
-from deploy import cli
+from deploy.cli.main import main as cli
 # Of this program alone: what getrusage says begins with the memory of who started it.
 peak = lambda: re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1]
 atexit.register(lambda: Path(os.environ["MUSTER_TEST_PEAK"]).write_text(peak()))
@@ -103,7 +104,7 @@ class Hostile:
     def task(self, *words: str, within_s: float = 30) -> Ended:
         """A muster command in this process; one that does not end within that time fails the test."""
         self._capsys.readouterr()
-        program = cli._Program(version="0", namespace=cli.namespace, name="muster", binary="muster")
+        program = main._Program(version="0", namespace=main.namespace, name="muster", binary="muster")
         with _limit(within_s, words):
             try:
                 program.run(["muster", *words])
@@ -174,7 +175,7 @@ def hostile(tmp_path, monkeypatch, capsys):
             monkeypatch.setenv(name, value)
     monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
     monkeypatch.chdir(there.work)
-    monkeypatch.setattr(launch, "RUNS", there.runs)
+    monkeypatch.setattr(up, "RUNS", there.runs)
 
     def start(answers: Answers, banner: str = "", greeting: Greeting = b"", **others: Answers) -> Hostile:
         there.serve({"evil": answers, **others}, banner, greeting)

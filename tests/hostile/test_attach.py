@@ -5,9 +5,9 @@ import json
 
 import pytest
 
-from deploy import mirror
-from deploy.mirror import Mirror
-from deploy.names import NodeName
+from deploy.core.names import NodeName
+from deploy.hosts import mirror
+from deploy.hosts.mirror import Mirror
 from tests.hostile.server import Answer, container, flood, look
 
 STEP = {"kind": "step", "rank": 0, "node": "evil", "steps": 90000, "count": 1, "data_ms": 1.0, "compute_ms": 2.0}

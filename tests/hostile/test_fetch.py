@@ -7,7 +7,9 @@ import threading
 
 import pytest
 
-from deploy import deploy_home, session_run, unpack
+from deploy.host import unpack
+from deploy.hosts import fetch
+from deploy.ssh import command
 from tests.hostile.server import Answer, drip, look
 
 EVIL = b"ssh-ed25519 AAAA evil\n"
@@ -145,7 +147,7 @@ def test_a_link_that_lies_here_is_not_followed(hostile):
 
 
 def test_more_than_was_announced_ends_that_hosts_part(hostile, monkeypatch):
-    monkeypatch.setattr(deploy_home, "_GROWS", 0)
+    monkeypatch.setattr(fetch, "_GROWS", 0)
     large = member("large", b"x" * 40_000)
     junk = answers(archive(GOOD), size=b"junk")
     there = hostile(answers(archive(GOOD, large, large), size=b"50\t/x\n"), bomb=junk)
@@ -165,7 +167,7 @@ def test_a_host_that_announces_more_than_there_is_room_for_is_asked_for_nothing(
 
 
 def test_an_archive_that_comes_byte_by_byte_ends(hostile, monkeypatch):
-    monkeypatch.setattr(session_run, "SLOWEST_OVER_S", 0.5)
+    monkeypatch.setattr(command, "SLOWEST_OVER_S", 0.5)
     over = threading.Event()
     there = hostile({**answers(b""), "take": lambda asked: Answer(drip(b"x", 0.05, over))})
     done = fetched(there)

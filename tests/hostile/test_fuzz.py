@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from deploy.errors import DeployError
+from deploy.core.errors import DeployError
 from tests.hostile.fuzz import running
 from tests.hostile.fuzz.entries import ENTRIES
 

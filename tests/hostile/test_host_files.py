@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from deploy import host_commands, look_commands
-from deploy.run_folder import READING
+from deploy.host import commands, look_commands
+from deploy.host.run_folder import READING
 
 RUN = "r1"
 # `docker` as these scripts need it: one container of ours, in the state that the file `state` has.
@@ -77,7 +77,7 @@ def any_host(request, tmp_path):
 
 def follow(host, **more):
     """All that a follower is told of a run that has ended: words by path."""
-    argv = host_commands.follow("c", str(host.run), "MARK", "", {}, 0.1)
+    argv = commands.follow("c", str(host.run), "MARK", "", {}, 0.1)
     said = host.sh(argv, **more).stdout.decode()
     rows = [line.split(" ") for line in said.splitlines() if line.startswith("MARK ")]
     assert rows[-1][1] == "state", said
@@ -103,7 +103,7 @@ def test_a_start_clears_the_run_and_nothing_a_link_leads_to(host, link, part):
     link(host.run, part)
     (host.run / "logs/kept.json").write_text("{}")
     (host.run / "nodes/a b\n-c.json").write_text("{}") if part != "nodes" else None
-    assert host.sh(host_commands.clear(RUN)).returncode == 0
+    assert host.sh(commands.clear(RUN)).returncode == 0
     assert host.untouched()
     assert (host.run / part).is_dir()
     assert not (host.run / part).is_symlink()
@@ -149,11 +149,11 @@ def test_fifos_sockets_folders_and_names_of_two_lines_stop_nothing(any_host):
     (run / "outcome/-rf.json").write_text("{}")
     (run / "ranks/rank-0.jsonl").write_text(json.dumps(EVENT) + "\n")
     assert json.loads(told(any_host)) == EVENT
-    for argv in (look_commands.runs(), look_commands.members(), host_commands.checkpoints()):
+    for argv in (look_commands.runs(), look_commands.members(), commands.checkpoints()):
         assert any_host.sh(argv).returncode == 0
-    said = any_host.sh(host_commands.last_words(str(run))).stdout
+    said = any_host.sh(commands.last_words(str(run))).stdout
     assert json.loads(said) == EVENT
-    assert any_host.sh(host_commands.document(RUN, "config.json")).stdout == b""
+    assert any_host.sh(commands.document(RUN, "config.json")).stdout == b""
     assert not list(any_host.home.rglob("pwned"))
 
 
@@ -164,20 +164,20 @@ def test_a_document_that_is_none_is_named_and_never_held_in_memory(host):
     with (host.run / "config.json").open("w") as huge:
         huge.truncate(1 << 40)
     assert [row[:2] for row in follow(host)] == [["big", "config.json"], ["big", "outcome/a.json"]]
-    assert len(host.sh(host_commands.last_words(str(host.run))).stdout) <= host_commands.PIECE + 1
-    assert len(host.sh(host_commands.document(RUN, "config.json")).stdout) == host_commands.PIECE
+    assert len(host.sh(commands.last_words(str(host.run))).stdout) <= commands.PIECE + 1
+    assert len(host.sh(commands.document(RUN, "config.json")).stdout) == commands.PIECE
 
 
 def test_all_that_grows_is_told_whole_in_pieces_also_from_where_it_was(any_host):
-    data = os.urandom(host_commands.PIECE * 3 + 5)
+    data = os.urandom(commands.PIECE * 3 + 5)
     (any_host.run / "ranks/rank-0.jsonl").write_bytes(data)
     (any_host.run / "outcome/a.json").write_text("{}")
     rows = follow(any_host)
     pieces = [row for row in rows if row[0] == "add"]
-    assert [int(row[2]) for row in pieces] == [host_commands.PIECE * n for n in range(4)]
+    assert [int(row[2]) for row in pieces] == [commands.PIECE * n for n in range(4)]
     assert b"".join(base64.b64decode(row[3]) for row in pieces) == data
     assert rows[-1][:2] == ["doc", "outcome/a.json"], "the verdict comes last"
-    argv = host_commands.follow("c", str(any_host.run), "MARK", "", {"ranks/rank-0.jsonl": len(data) - 3}, 0.1)
+    argv = commands.follow("c", str(any_host.run), "MARK", "", {"ranks/rank-0.jsonl": len(data) - 3}, 0.1)
     said = re.findall(r"^MARK add ranks/rank-0.jsonl \d+ (\S+) \.$", any_host.sh(argv).stdout.decode(), re.M)
     assert [base64.b64decode(text) for text in said] == [data[-3:]]
 
@@ -238,7 +238,7 @@ def test_a_runs_name_is_one_word_and_its_start_is_all_that_is_cancelled(host, ru
     marks = [host.run.parent / f"{name}=t-0.starting" for name in ("r2", "r2.1")]
     for mark in marks:
         mark.touch()
-    host.sh(host_commands.remove(run))
+    host.sh(commands.remove(run))
     assert host.untouched()
     assert [mark.exists() for mark in marks] == [run != "r2", True]
     assert not list(host.home.rglob("pwned"))
@@ -258,8 +258,8 @@ def test_a_label_of_somebody_is_never_a_word_of_a_script(host, label):
 
 
 def start(host, look, folder=None, new=True, label="t-0"):
-    words = host_commands.start(str(folder or host.run), "", ("sh", "-c", look), label, new)
-    return host.sh(words, input=host_commands.line(b"A=1\n") + b"\n")
+    words = commands.start(str(folder or host.run), "", ("sh", "-c", look), label, new)
+    return host.sh(words, input=commands.line(b"A=1\n") + b"\n")
 
 
 @pytest.mark.holds("own-start-only")
@@ -288,12 +288,12 @@ def test_a_start_that_fails_takes_back_its_own_folder_and_its_own_containers(hos
 @pytest.mark.holds("own-start-only")
 def test_an_undo_goes_by_the_label_of_its_start_and_leaves_a_folder_it_did_not_make(host):
     said = host.tools / "said"
-    assert host.sh(host_commands.undo("t-0", str(host.run), fresh=True)).returncode == 0
+    assert host.sh(commands.undo("t-0", str(host.run), fresh=True)).returncode == 0
     assert host.run.is_dir(), "no container of that start: the folder is somebody else's"
     assert said.read_text() == "ps --all --quiet --no-trunc --filter label=muster.start=t-0\n"
     host.set("ids", "0123456789ab\n")
     (host.run / "nodes/link").symlink_to(host.home / "project")
-    assert host.sh(host_commands.undo("t-0", str(host.run), fresh=True)).returncode == 0
+    assert host.sh(commands.undo("t-0", str(host.run), fresh=True)).returncode == 0
     assert not host.run.exists()
     assert host.untouched()
 
@@ -313,8 +313,8 @@ def test_a_run_is_ours_where_its_folder_is_in_our_home(host, folder, ours):
     host.set("ids", "0123456789ab\n")
     quoted = f'"{folder.format(home=host.home)}"' if folder else ""
     host.set("folders", f"0123456789ab {quoted}\n")
-    host.sh(host_commands.remove(RUN))
-    host.sh(host_commands.signal("SIGKILL", RUN))
+    host.sh(commands.remove(RUN))
+    host.sh(commands.signal("SIGKILL", RUN))
     said = (host.tools / "said").read_text()
     assert ("rm --force --volumes 0123456789ab" in said) is ours
     assert ("kill --signal SIGKILL 0123456789ab" in said) is ours
@@ -325,11 +325,11 @@ def test_a_checkpoint_is_told_of_plain_folders_only(host):
     for name in ("step-00000010", "step-x\n9 r9 step-00000099"):
         (host.run / "checkpoints" / name).mkdir(parents=True)
         (host.run / "checkpoints" / name / "manifest.json").write_text("{}")
-    said = host.sh(host_commands.checkpoints()).stdout.decode()
+    said = host.sh(commands.checkpoints()).stdout.decode()
     assert re.fullmatch(r"\d+ r1 step-00000010\n", said)
     (host.run / "checkpoints").rename(host.home / "elsewhere")
     (host.run / "checkpoints").symlink_to(host.home / "elsewhere")
-    assert host.sh(host_commands.checkpoints()).stdout == b""
+    assert host.sh(commands.checkpoints()).stdout == b""
 
 
 def test_many_files_of_a_container_hold_nobody_up(host):

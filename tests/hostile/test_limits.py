@@ -10,9 +10,13 @@ import time
 
 import pytest
 
-from deploy import host_lock, preflight_run, session, session_run, session_stream
-from deploy.errors import DeployError
-from deploy.inventory import Host
+from deploy.config.inventory import Host
+from deploy.core.errors import DeployError
+from deploy.host import lock
+from deploy.preflight.probe import conversation
+from deploy.ssh import command as session_run
+from deploy.ssh import session
+from deploy.ssh import stream as session_stream
 from tests.hostile.server import Answer, drip, flood, look
 
 STREAMS = {
@@ -53,10 +57,10 @@ def impatient(monkeypatch):
     monkeypatch.setattr(session_run, "BEGIN_S", 0.5)
     monkeypatch.setattr(session_run, "SLOWEST_OVER_S", 1.0)
     monkeypatch.setattr(session_run, "AFTER_S", 1.0)
-    monkeypatch.setattr(host_lock, "_ANSWER_S", 0.5)
-    monkeypatch.setattr(host_lock, "_RELEASE_S", 0.2)
+    monkeypatch.setattr(lock, "_ANSWER_S", 0.5)
+    monkeypatch.setattr(lock, "_RELEASE_S", 0.2)
     for name in ("FACTS_S", "LISTEN_S", "CONNECT_S", "CLOCK_S"):
-        monkeypatch.setattr(preflight_run, name, 0.3)
+        monkeypatch.setattr(conversation, name, 0.3)
 
     class Short(session_run.Pace):
         def __init__(self, seconds, moving, feeder):
@@ -140,7 +144,7 @@ def test_a_lock_that_is_never_answered(hostile, impatient, stream):
     there = hostile({"lock": STREAMS[stream](over)})
     hosts = [Host("evil", "127.0.0.1", there.servers["evil"].port)]
     with session.open_all(hosts, ask_home=False) as opened, pytest.raises(DeployError, match=r"^evil: "):
-        host_lock.take(opened.all().values(), "R")
+        lock.take(opened.all().values(), "R")
 
 
 HELLO, ONCE = b"SSH-2.0-x\r\n", (True, *[False] * 16384)

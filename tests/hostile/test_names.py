@@ -9,10 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from deploy import deploy_resume, gpu_facts, host_facts, host_logs, host_status, names, record
-from deploy.errors import BadAnswer, DeployError, UsageError
-from deploy.mirror import Mirror, told_path
-from deploy.names import NodeName, RunId
+from deploy.core import names
+from deploy.core.errors import BadAnswer, DeployError, UsageError
+from deploy.core.names import NodeName, RunId
+from deploy.host import facts, gpus, logs, status
+from deploy.hosts import resume
+from deploy.hosts.mirror import Mirror, told_path
+from deploy.run import record
 
 HOME = Path(__file__).resolve().parents[2]
 EVIL = (
@@ -58,7 +61,7 @@ def test_a_name_that_could_lead_elsewhere_is_no_name_of_a_run(name) -> None:
     with pytest.raises(BadAnswer):
         names.run_id(name)
     with pytest.raises(BadAnswer) as fault:
-        host_facts.parse_container(container(run=name))
+        facts.parse_container(container(run=name))
     assert fault.value.message.isprintable(), "a terminal would obey the message"
     assert "muster.run" in fault.value.message
     with pytest.raises(UsageError):
@@ -86,29 +89,29 @@ def test_names_that_people_give_are_names() -> None:
 def test_every_parser_refuses_a_label_that_is_no_name() -> None:
     row = json.dumps(["running", "Up 1 minute", "2026-11-21 05:19:25 +0000 UTC", "a", "0", ""])
     for read, said in (
-        (host_status.parse, f"time 1\nnode /home/x/.ssh muster-r1 {row}"),
-        (host_status.parse_runs, f"node /home/x/.ssh muster-r1 {row}"),
-        (host_status.parse, "time 1\nnode r1 muster-r1 " + row.replace('"a"', '"/etc/x"')),
-        (host_logs.parse, "member ../x muster-r1 running 0 1"),
-        (host_logs.parse, "member r1 --help running 0 1"),
-        (lambda said: gpu_facts.parse(said.split("\n")), f"container {'a' * 64} --rm r1"),
-        (lambda said: gpu_facts.parse(said.split("\n")), f"container {'a' * 64} box ../r1"),
+        (status.parse, f"time 1\nnode /home/x/.ssh muster-r1 {row}"),
+        (status.parse_runs, f"node /home/x/.ssh muster-r1 {row}"),
+        (status.parse, "time 1\nnode r1 muster-r1 " + row.replace('"a"', '"/etc/x"')),
+        (logs.parse, "member ../x muster-r1 running 0 1"),
+        (logs.parse, "member r1 --help running 0 1"),
+        (lambda said: gpus.parse(said.split("\n")), f"container {'a' * 64} --rm r1"),
+        (lambda said: gpus.parse(said.split("\n")), f"container {'a' * 64} box ../r1"),
     ):
         with pytest.raises(BadAnswer):
             read(said)
     for node in ("/etc/passwd", "../a", "a b"):
         with pytest.raises(BadAnswer):
-            host_facts.parse_container(container(node=node))
+            facts.parse_container(container(node=node))
 
 
 def test_folders_that_are_no_runs_are_passed_over() -> None:
     assert names.run_ids(["r1", "my backup", "-rf", "..", "latest", ".trash"]) == {"r1"}
-    assert host_logs.parse("rank-log ../../.ssh/logs/rank-0.log\nrank-log r1/logs/rank-3.log").rank_logs == {("r1", 3)}
+    assert logs.parse("rank-log ../../.ssh/logs/rank-0.log\nrank-log r1/logs/rank-3.log").rank_logs == {("r1", 3)}
     said = "1700000000 r1 step-00000010\n1700000001 my run step-00000020\n1700000002 r1 step-final\n"
-    assert deploy_resume.parse_checkpoints(said) == {"r1": deploy_resume.Kept(10, 1700000000)}
+    assert resume.parse_checkpoints(said) == {"r1": resume.Kept(10, 1700000000)}
     with pytest.raises(BadAnswer):
-        deploy_resume.parse_checkpoints("yesterday r1 step-00000010")
-    runs = host_status.parse_runs("folder .. 1700000000 4 \nfolder r1 1700000000 4 00000010\nfolder a b 1 1 1")
+        resume.parse_checkpoints("yesterday r1 step-00000010")
+    runs = status.parse_runs("folder .. 1700000000 4 \nfolder r1 1700000000 4 00000010\nfolder a b 1 1 1")
     assert [one.run for one in runs] == ["r1"]
 
 

@@ -13,12 +13,12 @@ import torch
 from torch.distributed import TCPStore
 from torch.distributed.elastic.rendezvous import RendezvousStateError, dynamic_rendezvous, rendezvous_handler_registry
 
-from deploy import processes
+from deploy.local import processes
 from tests import waiting
 from tests.agents import free_port
 from tests.dist.conftest import HOME, Nodes
-from trainer import exchange, meeting, rendezvous, rendezvous_state
 from trainer.errors import Refused
+from trainer.node import exchange, meeting, rendezvous, rendezvous_state
 
 
 class Payload:

@@ -7,8 +7,10 @@ import subprocess
 
 import pytest
 
-from deploy import deploy_follow, launch, provenance, record
-from deploy.errors import UsageError
+from deploy.core.errors import UsageError
+from deploy.hosts import attach
+from deploy.local import up
+from deploy.run import provenance, record
 from tests.hostile.server import container
 from tests.hostile.test_fetch import GOOD, answers, archive, member
 
@@ -66,7 +68,7 @@ def test_what_others_changed_is_not_gone_on_with(runs, changed):
     with pytest.raises(UsageError, match="this machine has not recorded"):
         record.choose(runs, str(run_dir), [])
     assert record.choose(runs, "latest", []).arguments == ("--steps", "8")
-    page = launch.write_page(run_dir).read_text()
+    page = up.write_page(run_dir).read_text()
     assert "Do it again" not in page
     assert "Go on from here" not in page
 
@@ -145,9 +147,9 @@ def test_what_is_said_again_is_quoted(runs):
     """Names that the user gave, which a shell would take apart."""
     hosts, again = ["a", "b;touch owned"], {"cluster": "my cluster.toml;touch owned"}
     run_dir = runs / "R"
-    followed = deploy_follow.Followed(run_dir, {"a": "a"}, True, ["t.py", "$(touch owned)"])
-    deploy_follow.open_record(followed, hosts, again)
-    shown = re.search(r"Do it again</span><code>(.*?)</code>", launch.write_page(run_dir).read_text())[1]
+    followed = attach.Followed(run_dir, {"a": "a"}, True, ["t.py", "$(touch owned)"])
+    attach.open_record(followed, hosts, again)
+    shown = re.search(r"Do it again</span><code>(.*?)</code>", up.write_page(run_dir).read_text())[1]
     typed = f"fab() {{ printf '%s|' \"$@\"; }}; {html.unescape(shown)}"
     said = subprocess.run(["sh", "-c", typed], cwd=runs, capture_output=True, text=True, check=True).stdout
     assert said == "deploy|--cluster|my cluster.toml;touch owned|--run|t.py '$(touch owned)'|"

@@ -4,12 +4,13 @@ import os
 
 import pytest
 
-from deploy import launch, lock, own_files, record, watch
-from deploy.ending import Result
-from deploy.errors import DeployError
-from deploy.mirror import Mirror
-from deploy.names import NodeName
-from deploy.progress import State
+from deploy.core.errors import DeployError
+from deploy.core.names import NodeName
+from deploy.hosts.mirror import Mirror
+from deploy.local import up
+from deploy.run import follow, locks, own_files, record
+from deploy.run.outcome import Result
+from deploy.run.progress import State
 
 MINE = "not yours\n"
 
@@ -49,10 +50,10 @@ WRITES = {
     "record.json": begin,
     "outcome.json": end,
     "timeline.jsonl": end,
-    "report.html": launch.write_page,
+    "report.html": up.write_page,
     "logs/master.log": lambda run_dir: own_files.open_to_append(run_dir, "logs/master.log").write(b"evil\n"),
     "logs/a.log": lambda run_dir: Mirror(run_dir, "a", NodeName("a"), print),
-    ".lock": lock.hold_run,
+    ".lock": locks.hold_run,
 }
 FOLDERS = {
     "nodes": begin,
@@ -89,19 +90,19 @@ def test_a_planted_link_or_pipe_is_not_shown_and_stops_nothing(planted, tmp_path
     secret.write_text('{"auths": "hunter2"}')
     (run_dir / name).unlink(missing_ok=True)
     os.symlink(secret, run_dir / name)
-    assert "hunter2" not in launch.write_page(run_dir).read_text()
+    assert "hunter2" not in up.write_page(run_dir).read_text()
     assert record.read_json(run_dir / name) == {}
     (run_dir / name).unlink()
     os.mkfifo(run_dir / name)
-    assert "no outcome" in launch.write_page(run_dir).read_text().lower()
+    assert "no outcome" in up.write_page(run_dir).read_text().lower()
     assert record.read_json(run_dir / name) == {}
 
 
 def test_an_endless_line_takes_no_memory_and_hides_nothing(planted, monkeypatch):
     run_dir = planted[0]
-    monkeypatch.setattr(watch, "_PIECE", 4096)
+    monkeypatch.setattr(follow, "_PIECE", 4096)
     (run_dir / "ranks").mkdir(exist_ok=True)
     well = '{"t": 1.0, "kind": "stopping", "step": 3, "message": "m", "rank": 0, "node": "a"}\n'
     (run_dir / "ranks/rank-0.jsonl").write_text(well + "x" * 9000 + "\n" + well * 200)
-    found = watch.Follower(run_dir, from_start=True).read()
+    found = follow.Follower(run_dir, from_start=True).read()
     assert len([event for event in found if event["kind"] == "stopping"]) == 201

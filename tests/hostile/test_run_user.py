@@ -11,13 +11,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from deploy import host_commands, inventory, run_user
-from deploy.cluster_values import Mount
-from deploy.errors import DeployError, UsageError
-from deploy.inventory import Cluster, Job
+from deploy.config import inventory
+from deploy.config.inventory import Cluster, Job
+from deploy.config.values import Mount
+from deploy.core.errors import DeployError, UsageError
+from deploy.host import commands, run_user
+from deploy.host.run_user import RANGES, Known
+from deploy.hosts.preflight import _mounts
 from deploy.preflight import Answers, Want
-from deploy.preflight_launch import _mounts
-from deploy.run_user import RANGES, Known
 from tests.hosts import FACTS
 
 HOME = Path(__file__).resolve().parents[2]
@@ -127,9 +128,9 @@ def test_a_start_keeps_the_number_once_and_not_one_that_others_may_have(tmp_path
     numbers = [1000, RANGES[0].start, RANGES[0].start + 1]
     for number in numbers:
         folder = a.home / f".muster/runs/r{number}"
-        argv = host_commands.start(str(folder), f"{number}:{number}", ("true",), "t-0", new=True)
+        argv = commands.start(str(folder), f"{number}:{number}", ("true",), "t-0", new=True)
         paths = {"HOME": str(a.home), "PATH": f"{a.home}/tools:{os.environ['PATH']}"}
-        lines = host_commands.line(b"A=1\n") + b"\n"
+        lines = commands.line(b"A=1\n") + b"\n"
         assert subprocess.run(argv, env=paths, input=lines, capture_output=True).returncode == 0
         assert folder.stat().st_uid == number
         assert (folder / "logs").stat().st_uid == number
@@ -154,11 +155,11 @@ def test_a_probe_tries_each_mount_as_who_it_is(tmp_path):
         folder.mkdir()
         folder.chmod(mode)
     tmp_path.chmod(0o755)
-    ask = f"from deploy.probe_facts import mounts; print(mounts([{str(closed)!r}, {str(open_one)!r}]))"
+    ask = f"from deploy.preflight.probe.facts import mounts; print(mounts([{str(closed)!r}, {str(open_one)!r}]))"
     if os.geteuid() == 0:
         for parent in itertools.takewhile(lambda folder: folder != Path(tempfile.gettempdir()), tmp_path.parents):
             parent.chmod(0o755)
-        ask = f"import os; from deploy.probe_facts import mounts; os.setuid(70001); {ask}"
+        ask = f"import os; from deploy.preflight.probe.facts import mounts; os.setuid(70001); {ask}"
         wanted = {str(closed): "", str(open_one): "r"}
     else:
         wanted = {str(closed): "rw", str(open_one): "rw"}

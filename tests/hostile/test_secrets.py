@@ -12,10 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from deploy import code_layer, credentials, deploy_options
-from deploy.credentials import Choice
-from deploy.deploy_options import Options
-from deploy.errors import UsageError
+from deploy.core.errors import UsageError
+from deploy.hosts import options as deploy_options
+from deploy.hosts.options import Options
+from deploy.image import code_layer, credentials
+from deploy.image.credentials import Choice
 
 BODY = "b3BlbnNzaC1rZXktdjEAAAAABG5vbmUAAAAEbm9uZQAAAAAAAAABAAAAMwAAAAtzc2gtZW\n"
 KEY = f"-----BEGIN OPENSSH PRIVATE KEY-----\n{BODY}-----END OPENSSH PRIVATE KEY-----\n"

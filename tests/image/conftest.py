@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy import engine
+from deploy.engine import client
 
 HOME = Path(__file__).resolve().parents[2]
 
@@ -26,7 +26,7 @@ def run_id(docker):
     """An id of our own; whatever carries its label is gone afterwards."""
     run_id = f"test-{uuid.uuid4().hex[:8]}"
     yield run_id
-    engine.down(run_id)
+    client.down(run_id)
 
 
 @pytest.fixture

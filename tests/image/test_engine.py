@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from deploy import engine
-from deploy.errors import DeployError, EngineLost
+from deploy.core.errors import DeployError, EngineLost
+from deploy.engine import client
 from tests.waiting import until
 
 HOME = Path(__file__).resolve().parents[2]
@@ -31,7 +31,7 @@ def silent_engine(tmp_path, monkeypatch):
 def start(run_id, arguments, files=FILES, workers=2):
     folder = HOME / "runs" / run_id
     environment = {"MUSTER_ARGS": arguments, "MUSTER_UID": str(os.getuid()), "MUSTER_GID": str(os.getgid())}
-    engine.up(run_id, environment, workers, files)
+    client.up(run_id, environment, workers, files)
     return folder
 
 
@@ -41,7 +41,7 @@ def run_folder(run_id):
     folder = HOME / "runs" / run_id
     folder.mkdir(parents=True)
     yield folder
-    engine.down(run_id)
+    client.down(run_id)
     subprocess.run(["rm", "-rf", str(folder)], check=True)
 
 
@@ -53,7 +53,7 @@ def test_this_engine_is_found(docker):
 
 def test_a_hanging_engine_is_noticed_in_time(silent_engine):
     begun = time.monotonic()
-    facts = engine.find_engine()
+    facts = client.find_engine()
     assert time.monotonic() - begun < 3.0
     assert not facts.answers
     assert "did not answer" in facts.reason or "not installed" in facts.reason
@@ -61,52 +61,52 @@ def test_a_hanging_engine_is_noticed_in_time(silent_engine):
 
 def test_an_engine_that_goes_away_is_a_fault_of_its_own(docker, tmp_path, monkeypatch):
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/nothing.sock")
-    assert engine.find_engine().reason == "no Docker engine answers"
+    assert client.find_engine().reason == "no Docker engine answers"
     with pytest.raises(EngineLost):
-        engine.states("any")
+        client.states("any")
     with pytest.raises(EngineLost):
-        engine.up("any", {}, 1, FILES)
+        client.up("any", {}, 1, FILES)
 
 
 def test_an_image_is_there_or_not(image):
-    assert engine.image_exists(image)
-    assert engine.image_id(image).startswith("sha256:")
-    assert not engine.image_exists("muster-trainer:none-of-that-name")
+    assert client.image_exists(image)
+    assert client.image_id(image).startswith("sha256:")
+    assert not client.image_exists("muster-trainer:none-of-that-name")
 
 
 def test_a_missing_image_is_named_with_the_next_command(docker, run_id, tmp_path):
     other = tmp_path / "other.yml"
     other.write_text("services: {master: {image: 'muster-trainer:none-of-that-name'}}")
     with pytest.raises(DeployError) as fault:
-        engine.up(run_id, {}, 0, (*FILES, other))
+        client.up(run_id, {}, 0, (*FILES, other))
     assert "muster-trainer:none-of-that-name" in fault.value.message
     assert fault.value.hint == "build it: make image"
 
 
 def test_a_runs_life(image, run_id, run_folder, tmp_path):
     start(run_id, "--recipe digits --steps 1000000")
-    assert [state.node for state in engine.states(run_id)] == ["master", "worker-1", "worker-2"]
-    assert {state.status for state in engine.states(run_id)} == {"running"}
+    assert [state.node for state in client.states(run_id)] == ["master", "worker-1", "worker-2"]
+    assert {state.status for state in client.states(run_id)} == {"running"}
     until(lambda: len(list(run_folder.glob("ranks/rank-*.jsonl"))) == 3, "three ranks")
 
     # A lost node comes back by the restart policy, and its state says so. Process 1 is not to be killed from inside.
-    worker = next(state for state in engine.states(run_id) if state.node == "worker-2")
+    worker = next(state for state in client.states(run_id) if state.node == "worker-2")
     subprocess.run(["docker", "exec", worker.container, "sh", "-c", "kill -9 -1"], capture_output=True, check=False)
-    until(lambda: {state.node: state.restarts for state in engine.states(run_id)}["worker-2"] == 1, "a restart")
+    until(lambda: {state.node: state.restarts for state in client.states(run_id)}["worker-2"] == 1, "a restart")
     until(lambda: (run_folder / "ranks/rank-0.jsonl").read_text().count('"started"') >= 2, "ranks to start again")
 
-    engine.stop(run_id, grace_s=30)
-    ended = {state.node: state for state in engine.states(run_id)}
+    client.stop(run_id, grace_s=30)
+    ended = {state.node: state for state in client.states(run_id)}
     assert {state.as_node().state for state in ended.values()} == {"exited"}
     assert {state.exit_code for state in ended.values()} == {75}, "stopped with a checkpoint, and not started again"
     assert not any(state.oom_killed for state in ended.values())
     assert list(run_folder.glob("checkpoints/step-*/manifest.json"))
 
-    engine.save_logs(run_id, tmp_path)
+    client.save_logs(run_id, tmp_path)
     assert {path.name for path in tmp_path.glob("*.log")} == {"master.log", "worker-1.log", "worker-2.log"}
-    assert b"digits" in b"".join(engine.logs(run_id, "master"))
+    assert b"digits" in b"".join(client.logs(run_id, "master"))
     with pytest.raises(DeployError, match="worker-9"):
-        list(engine.logs(run_id, "worker-9"))
+        list(client.logs(run_id, "worker-9"))
 
 
 def test_cleaning_is_by_label_and_touches_nothing_else(image, run_id):
@@ -125,11 +125,11 @@ def test_cleaning_is_by_label_and_touches_nothing_else(image, run_id):
     subprocess.run([*bystander, image, "600"], check=True, capture_output=True)
     try:
         start(run_id, "--recipe digits --steps 1000000", workers=1)
-        assert {run_id, another} <= engine.runs_there()
-        assert engine.down(run_id) == 3, "two containers and a network"
-        assert engine.states(run_id) == []
-        assert run_id not in engine.runs_there()
-        assert another in engine.runs_there()
+        assert {run_id, another} <= client.runs_there()
+        assert client.down(run_id) == 3, "two containers and a network"
+        assert client.states(run_id) == []
+        assert run_id not in client.runs_there()
+        assert another in client.runs_there()
     finally:
-        engine.down(another)
-    assert another not in engine.runs_there()
+        client.down(another)
+    assert another not in client.runs_there()

@@ -52,14 +52,14 @@ def test_nothing_of_the_builds_secrets_or_wheels_stayed(inside):
 
 
 def test_the_bytecode_is_there_before_the_first_start(inside):
-    script = "import json, os, trainer.agent; print(*(os.path.isfile(m.__cached__) for m in (json, trainer.agent)))"
+    script = "import json, os, trainer.node.agent; print(*(os.path.isfile(m.__cached__) for m in (json, trainer.node.agent)))"
     assert inside("python", "-c", script).split() == ["True", "True"]
 
 
 def test_the_health_check_needs_no_torch_and_no_time(inside, settings):
-    assert settings["Healthcheck"]["Test"] == ["CMD", "python", "-m", "trainer.health"]
+    assert settings["Healthcheck"]["Test"] == ["CMD", "python", "-m", "trainer.node.health"]
     script = (
-        "import sys, time; begun = time.perf_counter(); import trainer.health;"
+        "import sys, time; begun = time.perf_counter(); import trainer.node.health;"
         "print(time.perf_counter() - begun, 'torch' in sys.modules)"
     )
     answers = [inside("python", "-c", script).split() for _ in range(3)]

@@ -20,10 +20,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from deploy import session, transfer
-from deploy.errors import DeployError
-from deploy.layer_cache import LayerCache
-from deploy.results import HostsFailed
+from deploy.core.errors import DeployError
+from deploy.core.results import HostsFailed
+from deploy.image import push as transfer
+from deploy.image.layer_cache import LayerCache
+from deploy.ssh import session
 from tests.waiting import until
 
 BASE_BYTES = 6_000_000

@@ -8,7 +8,7 @@ import pytest
 
 from tests.checkout import FAB, Checkout
 from tests.waiting import events, lines, until
-from trainer import checkpoint
+from trainer.checkpoint import store
 
 LONG = "--steps 20000 --checkpoint-every 20 --eval-every 0"
 
@@ -75,7 +75,7 @@ def test_ctrl_c_stops_containers_with_a_checkpoint_and_resume_goes_on_with_more_
     _, err = run.communicate(timeout=60)
     assert run.returncode == 75, err
     assert nothing_left(folder.name)
-    at = checkpoint.newest_usable(folder / "checkpoints")[0].manifest.step
+    at = store.newest_usable(folder / "checkpoints")[0].manifest.step
     code, _, err = checkout.up("--workers=2", "--resume=latest", f"--args=--steps {at + 20}", ground="docker")
     assert code == 0, err
     resumed = events(folder, 0, "resumed")[-1]
@@ -113,7 +113,7 @@ def test_when_the_control_side_is_killed_down_cleans_up(checkout):
     down = subprocess.run([FAB, "down"], cwd=checkout.home, capture_output=True, text=True, timeout=90)
     assert down.returncode == 0, down.stderr
     until(lambda: nothing_left(folder.name), "nothing to be left", 10)
-    assert checkpoint.newest_usable(folder / "checkpoints")[0]
+    assert store.newest_usable(folder / "checkpoints")[0]
 
 
 def test_a_recipe_of_the_users_own_trains_in_containers(checkout):

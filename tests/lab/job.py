@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from deploy import spec
+from deploy.run import environment
 from tests.lab.fault import MUSTER
 from tests.lab.network import PORT
 
@@ -59,7 +59,7 @@ def command(lab, fault, place):
 
 
 def _as_muster(host, place, meet, at):
-    """The variables of deploy_spec.py, with the address that trainer/agent.py adds."""
+    """The variables of hosts/container.py, with the address that trainer/node/agent.py adds."""
     route = json.loads(host.run("ip", "-j", "route", "get", meet).stdout or "[{}]")[0].get("dev", "eth0")
     interface = "eth0" if route == "lo" else route
     return {
@@ -67,7 +67,7 @@ def _as_muster(host, place, meet, at):
         "PET_RDZV_BACKEND": "c10d",
         "PET_RDZV_ENDPOINT": at,
         "PET_RDZV_ID": "lab",
-        "PET_RDZV_CONF": f"is_host={int(place == 0)},{spec.RDZV_CONF},read_timeout={PATIENCE_S}",
+        "PET_RDZV_CONF": f"is_host={int(place == 0)},{environment.RDZV_CONF},read_timeout={PATIENCE_S}",
         "PET_LOCAL_ADDR": meet if place == 0 else f"node-{place:05d}",
         "PET_MAX_RESTARTS": "0",
         "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",

@@ -26,5 +26,5 @@ said = {"rank": dist.get_rank(), "world": dist.get_world_size(), "sum": values[-
 print("LAB " + json.dumps(said), flush=True)
 dist.destroy_process_group()
 if said["world"] != int(os.environ["LAB_HOSTS"]) or said["sum"] != said["world"]:
-    # As trainer/ranks.py says it: torchrun itself would train on without the rest, and end with 0.
+    # As trainer/train/environment.py says it: torchrun itself would train on without the rest, and end with 0.
     sys.exit(f"the world has {said['world']} ranks, planned were {os.environ['LAB_HOSTS']} nodes x 1")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.explain import explain
+from deploy.explain.cause import explain
 from tests.lab import fault
 
 RECORDINGS = Path(__file__).resolve().parent / "recordings"

@@ -8,9 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
+from deploy.local.probe import LocalProbe
 from deploy.preflight import Verdict, Want, judge
-from deploy.preflight_local import LocalProbe
-from deploy.preflight_run import examine
+from deploy.preflight.probe.conversation import examine
 from tests.lab.fault import TORCHRUN, Expected
 from tests.lab.job import endpoint
 from tests.lab.network import PORT

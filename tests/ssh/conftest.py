@@ -17,7 +17,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from deploy.inventory import Host
+from deploy.config.inventory import Host
 from tests.agents import free_port
 from tests.waiting import until
 

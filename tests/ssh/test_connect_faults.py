@@ -6,9 +6,9 @@ import threading
 
 import pytest
 
-from deploy import session
-from deploy.errors import UsageError
-from deploy.inventory import Host
+from deploy.config.inventory import Host
+from deploy.core.errors import UsageError
+from deploy.ssh import session
 from tests.agents import free_port
 from tests.waiting import until
 
@@ -223,7 +223,7 @@ def test_a_busy_server_gets_all_hosts_in_the_end(client, server):
 
 
 def test_a_server_that_always_hangs_up_is_told_as_busy(client, refusal, monkeypatch):
-    monkeypatch.setattr("deploy.session_open.TRIES", 2)
+    monkeypatch.setattr("deploy.ssh.connect.TRIES", 2)
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def hang_up():
@@ -258,7 +258,7 @@ def test_one_machine_under_two_names_is_refused_by_both(client, server):
 @pytest.mark.parametrize("text", [None, "Match never\n  User x\n", "nonsense\n"])
 def test_settings_that_make_no_sense_are_refused_by_file(client, monkeypatch, text, there):
     if not there:
-        monkeypatch.setattr("deploy.session_settings.shutil.which", lambda _: None)
+        monkeypatch.setattr("deploy.ssh.settings.shutil.which", lambda _: None)
     if text is None:
         client.config.unlink()
     else:

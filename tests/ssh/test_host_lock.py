@@ -14,8 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from deploy import audit, host_lock, session
-from deploy.errors import DeployError
+from deploy.core.errors import DeployError
+from deploy.host import audit
+from deploy.host import lock as host_lock
+from deploy.ssh import session
 from tests.waiting import until
 
 HOME = Path(__file__).resolve().parents[2]
@@ -247,8 +249,8 @@ def test_nothing_is_left_behind_at_whatever_moment_taking_is_cut_off(server, how
     servers = [server(name=name) for name in "ab"]
     script = """
         import sys
-        from deploy import audit, host_lock, session
-        from deploy.inventory import Host
+        from deploy.host import audit; from deploy.host import lock as host_lock; from deploy.ssh import session
+        from deploy.config.inventory import Host
         try:
             with session.open_all([Host(n, "127.0.0.1", int(p)) for n, p in zip("ab", sys.argv[1:])]) as results:
                 while True:

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from deploy import session
-from deploy.errors import DeployError
-from deploy.inventory import Host
+from deploy.config.inventory import Host
+from deploy.core.errors import DeployError
+from deploy.ssh import session
 from tests.agents import free_port
 from tests.ssh.conftest import SSHD, Server
 from tests.ssh.constructs import ALL, IN, OUT, STRICTER
@@ -168,7 +168,7 @@ def ours(ground, monkeypatch):
         for name, value in ground.environment(construct).items():
             monkeypatch.setenv(name, value)
         monkeypatch.setenv("MUSTER_SSH_CONFIG", str(folder / "config"))
-        monkeypatch.setattr("deploy.session_open.TRIES", 2)
+        monkeypatch.setattr("deploy.ssh.connect.TRIES", 2)
         try:
             with session.open_all([Host("node", "node")], ask_home=False) as results:
                 return results.all()["node"].run(["sh", "-c", ASK]).out

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from deploy import session
-from deploy.errors import DeployError
+from deploy.core.errors import DeployError
+from deploy.ssh import session
 from tests.waiting import alive, until
 
 HOME = Path(__file__).resolve().parents[2]
@@ -187,8 +187,8 @@ def test_a_connection_that_is_cut_in_the_middle_is_lost(server):
 
 
 def test_a_link_that_goes_silent_is_lost(server, monkeypatch):
-    monkeypatch.setattr("deploy.session_run.PULSE_S", 0.2)
-    monkeypatch.setattr("deploy.session_run.DEAD_AFTER_S", 2.0)
+    monkeypatch.setattr("deploy.ssh.command.PULSE_S", 0.2)
+    monkeypatch.setattr("deploy.ssh.command.DEAD_AFTER_S", 2.0)
     silent = server()
     with session.open_all([silent.host]) as results:
         opened = results.all()["a"]
@@ -240,8 +240,8 @@ def test_ctrl_c_ends_work_on_eight_hosts_at_once(server, client, tmp_path):
     servers = [server(name=f"n{number}") for number in range(8)]
     script = """
         import sys
-        from deploy import session
-        from deploy.inventory import Host
+        from deploy.ssh import session
+        from deploy.config.inventory import Host
         hosts = [Host(f"n{n}", "127.0.0.1", int(port)) for n, port in enumerate(sys.argv[1:])]
         try:
             with session.open_all(hosts) as results:

@@ -4,8 +4,8 @@ import threading
 
 import pytest
 
-from deploy import session
-from deploy.inventory import Host
+from deploy.config.inventory import Host
+from deploy.ssh import session
 from tests import waiting
 from tests.agents import free_port
 

@@ -7,10 +7,10 @@ import time
 import pytest
 from paramiko import PKey
 
-from deploy import session, session_ask, session_known, session_reader, session_settings, session_tokens
-from deploy.errors import UsageError
-from deploy.inventory import Host
-from deploy.ssh_faults import SshFault
+from deploy.config.inventory import Host
+from deploy.core.errors import UsageError
+from deploy.ssh import ask, known, reader, session, settings, tokens
+from deploy.ssh.faults import SshFault
 from tests.waiting import until
 
 NODE = Host("node", "node")
@@ -25,7 +25,7 @@ def program(tmp_path, monkeypatch, client):
         folder.mkdir()
         (folder / "ssh").write_text(f"#!/bin/sh\n{script}\n")
         (folder / "ssh").chmod(0o755)
-        monkeypatch.setenv("PATH", f"{folder}:{session_ask.os.environ['PATH']}")
+        monkeypatch.setenv("PATH", f"{folder}:{ask.os.environ['PATH']}")
 
     return put
 
@@ -37,20 +37,20 @@ def alone(tmp_path, monkeypatch):
     (home / ".ssh").mkdir(parents=True)
     system.mkdir()
     monkeypatch.delenv("MUSTER_SSH_CONFIG", raising=False)
-    monkeypatch.setattr(session_settings.shutil, "which", lambda _: None)
-    monkeypatch.setattr(session_tokens, "home", lambda: str(home))
-    monkeypatch.setattr(session_reader, "SYSTEM", system)
+    monkeypatch.setattr(settings.shutil, "which", lambda _: None)
+    monkeypatch.setattr(tokens, "home", lambda: str(home))
+    monkeypatch.setattr(reader, "SYSTEM", system)
     return home / ".ssh/config", system / "ssh_config"
 
 
 def way(host=NODE):
     """The way to a host as the settings are now."""
-    return session_settings.load().way(host)
+    return settings.load().way(host)
 
 
 @pytest.mark.parametrize("script", ["sleep 60 & sleep 60", "yes x", "sleep 60 >&2 & exec sleep 60"])
 def test_an_ssh_that_does_not_end_is_ended(program, monkeypatch, script):
-    monkeypatch.setattr(session_ask, "_LONGEST_S", 0.5)
+    monkeypatch.setattr(ask, "_LONGEST_S", 0.5)
     program(script)
     began = time.monotonic()
     with pytest.raises(UsageError, match="no end of it"):
@@ -110,10 +110,10 @@ def test_an_address_known_by_another_key_is_a_change_where_it_is_to_be_checked(c
         checked = way()
         if kind:
             with pytest.raises(SshFault) as caught:
-                session_known.check(checked.where(NODE, jump=False), checked, own, "192.0.2.7")
+                known.check(checked.where(NODE, jump=False), checked, own, "192.0.2.7")
             assert caught.value.kind == kind
         else:
-            session_known.check(checked.where(NODE, jump=False), checked, own, "192.0.2.7")
+            known.check(checked.where(NODE, jump=False), checked, own, "192.0.2.7")
 
 
 def test_the_systems_settings_hold_after_the_users_last_section(alone):

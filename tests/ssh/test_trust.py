@@ -4,8 +4,8 @@ import subprocess
 
 import pytest
 
-from deploy import session
-from deploy.inventory import Host
+from deploy.config.inventory import Host
+from deploy.ssh import session
 from tests.agents import free_port
 
 ECDSA = (

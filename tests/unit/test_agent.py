@@ -9,10 +9,10 @@ import sys
 import pytest
 
 from tests.agents import free_port
-from trainer import agent
-from trainer.agent import torchrun_command, torchrun_environment
 from trainer.errors import Refused, TrainError
-from trainer.meeting import resolve
+from trainer.node import agent
+from trainer.node.agent import torchrun_command, torchrun_environment
+from trainer.node.meeting import resolve
 
 MASTER = {"PET_RDZV_CONF": "is_host=1,last_call_timeout=1", "PET_NODE_RANK": "0"}
 
@@ -61,7 +61,7 @@ def test_a_users_script_goes_to_torchrun_as_it_is(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train.py").touch()
     for script in (["train.py", "--lr", "3e-4"], ["-m", "pkg.train", "--lr", "3e-4"]):
-        assert torchrun_command(["--script", *script])[1:] == ["-u", "-P", "-m", "trainer.torchrun", *script]
+        assert torchrun_command(["--script", *script])[1:] == ["-u", "-P", "-m", "trainer.node.torchrun", *script]
 
 
 @pytest.mark.parametrize("script", [[], ["gone.py", "--lr", "1"]])

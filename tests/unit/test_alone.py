@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy import alone
+from deploy.run import alone
 
 HOME = Path(__file__).resolve().parents[2]
 DDP = "import torch\nimport torch.distributed as dist\ndist.init_process_group()\n"

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from trainer import checkpoint
-from trainer.background import BackgroundWriter
+from trainer.checkpoint import store
+from trainer.checkpoint.writer import BackgroundWriter
 from trainer.errors import TrainError
 
-ROOT = Path(checkpoint.__file__).parents[1]
+ROOT = Path(store.__file__).parents[1]
 
 
 def test_each_checkpoint_holds_the_step_it_was_submitted_at(tmp_path):
@@ -30,7 +30,7 @@ def test_each_checkpoint_holds_the_step_it_was_submitted_at(tmp_path):
 
     assert [one.step for one in done] == [1, 2, 3, 4, 5, 6]
     for one in done:
-        loaded, manifest = checkpoint.load(one.path)
+        loaded, manifest = store.load(one.path)
         assert torch.unique(loaded["w"]).tolist() == [one.step] == [loaded["step"]]
         assert (one.error, one.bytes) == (None, manifest.bytes)
         assert one.pause_ms > 0
@@ -59,7 +59,7 @@ def test_submit_does_not_wait_for_the_disk(tmp_path):
     assert not (tmp_path / "step-00000002").exists()
     held.set()
     writer.finish()
-    assert checkpoint.newest_usable(tmp_path)[0].manifest.step == 2
+    assert store.newest_usable(tmp_path)[0].manifest.step == 2
 
 
 def test_a_failed_write_is_told_and_training_goes_on(tmp_path):
@@ -112,7 +112,7 @@ def test_a_state_that_cannot_be_kept_is_refused_at_once_and_holds_nothing_up(tmp
             writer.submit(1, {"w": object()}, None, {})
     writer.submit(1, {"w": torch.zeros(10)}, None, {})
     writer.finish()
-    assert checkpoint.newest_usable(tmp_path)[0].manifest.step == 1
+    assert store.newest_usable(tmp_path)[0].manifest.step == 1
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="priorities are a thread's own on Linux alone")
@@ -133,7 +133,7 @@ def test_the_writer_gives_way_to_training(tmp_path):
 CRASH = """
 import sys, torch
 from pathlib import Path
-from trainer.background import BackgroundWriter
+from trainer.checkpoint.writer import BackgroundWriter
 from trainer.errors import TrainError
 
 writer = BackgroundWriter(Path(sys.argv[1]), 3, False, lambda written: None)
@@ -148,4 +148,4 @@ def test_an_exception_in_training_neither_hangs_nor_cuts_off_what_was_submitted(
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
     assert (ended.returncode, ended.stderr) == (1, "the training failed\n")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["step-00000001", "step-00000002"]
-    assert torch.unique(checkpoint.load(tmp_path / "step-00000002")[0]["w"]).tolist() == [2]
+    assert torch.unique(store.load(tmp_path / "step-00000002")[0]["w"]).tolist() == [2]

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from deploy import bootstrap, bootstrap_run
-from deploy.bootstrap import Machine
+from deploy.hosts import bootstrap, bootstrap_run
+from deploy.hosts.bootstrap import Machine
 
 READY = Machine(
     os="debian",

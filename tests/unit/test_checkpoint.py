@@ -14,15 +14,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from trainer import checkpoint
+from trainer.checkpoint import store
 from trainer.errors import CheckpointError, TrainError
 
-ROOT = Path(checkpoint.__file__).parents[1]
+ROOT = Path(store.__file__).parents[1]
 
 
 def write(folder, step, metric=None, size=1000):
     state = {"step": step, "model": {"w": torch.full((size,), float(step))}}
-    return checkpoint.write(folder, step, state, metric=metric, summary={"run": "a run", "world": 3})
+    return store.write(folder, step, state, metric=metric, summary={"run": "a run", "world": 3})
 
 
 def names(folder):
@@ -39,9 +39,9 @@ def flip(path, at, bit=0):
 def test_what_is_loaded_is_what_was_written(tmp_path):
     shared = torch.randn(4, 4)
     state = {"tied": [shared, shared.t()], "half": torch.ones(3, dtype=torch.bfloat16), "betas": (0.9, 0.95), "n": None}
-    path = checkpoint.write(tmp_path / "Prüfung", 7, state, metric=0.5, summary={"run": "größer", "world": 2})
+    path = store.write(tmp_path / "Prüfung", 7, state, metric=0.5, summary={"run": "größer", "world": 2})
 
-    loaded, manifest = checkpoint.load(path)
+    loaded, manifest = store.load(path)
 
     assert path.name == "step-00000007"
     assert torch.equal(loaded["tied"][0], shared)
@@ -59,11 +59,11 @@ def test_any_flipped_bit_is_noticed_and_the_one_before_used(tmp_path, name):
     whole, dice = (newest / name).read_bytes(), random.Random(name)
     for _ in range(100):
         flip(newest / name, dice.randrange(len(whole)), dice.randrange(8))
-        found, damaged = checkpoint.newest_usable(tmp_path)
+        found, damaged = store.newest_usable(tmp_path)
         assert found.path == before
         assert [one.path for one in damaged] == [newest]
         (newest / name).write_bytes(whole)
-    assert checkpoint.newest_usable(tmp_path)[0].path == newest
+    assert store.newest_usable(tmp_path)[0].path == newest
 
 
 @pytest.mark.parametrize("name", ["state.pt", "manifest.json"])
@@ -72,7 +72,7 @@ def test_any_truncation_is_noticed_and_the_one_before_used(tmp_path, name):
     whole, dice = (newest / name).read_bytes(), random.Random(name)
     for length in [0, len(whole) - 1, *(dice.randrange(len(whole)) for _ in range(50))]:
         (newest / name).write_bytes(whole[:length])
-        found, damaged = checkpoint.newest_usable(tmp_path)
+        found, damaged = store.newest_usable(tmp_path)
         assert found.path == before
         assert [one.path for one in damaged] == [newest]
 
@@ -83,7 +83,7 @@ def test_the_reason_says_what_is_wrong(tmp_path):
     flip(altered / "state.pt", 700)
     (lacking / "state.pt").unlink()
 
-    found, damaged = checkpoint.newest_usable(tmp_path)
+    found, damaged = store.newest_usable(tmp_path)
 
     assert found is None
     expected = [(lacking, "cannot be read"), (altered, "altered"), (truncated, "truncated: 100")]
@@ -96,7 +96,7 @@ def test_the_reason_says_what_is_wrong(tmp_path):
 WRITER = """
 import os, sys, torch
 from pathlib import Path
-from trainer import checkpoint
+from trainer.checkpoint.store import store as checkpoint
 
 folder = Path(sys.argv[1])
 for line in sys.stdin:
@@ -128,8 +128,8 @@ def test_a_writer_killed_at_any_moment_leaves_a_usable_newest(tmp_path):
             assert forker.stdout.readline() == "dead\n"
 
             leftovers += any(name.startswith(".") for name in names(tmp_path))
-            found, damaged = checkpoint.newest_usable(tmp_path)
-            state, _ = checkpoint.load(found.path)
+            found, damaged = store.newest_usable(tmp_path)
+            state, _ = store.load(found.path)
             assert damaged == []
             assert found.manifest.step >= reached, "a checkpoint that had been in place is gone"
             assert torch.unique(state["model"]["w"]).tolist() == [state["step"]] == [found.manifest.step]
@@ -145,7 +145,7 @@ def test_a_writer_killed_at_any_moment_leaves_a_usable_newest(tmp_path):
 DIES = """
 import os, signal, sys, torch
 from pathlib import Path
-from trainer import checkpoint
+from trainer.checkpoint.store import store as checkpoint
 
 def die_before(number):
     seen = 0
@@ -183,11 +183,11 @@ def test_a_kill_before_any_file_operation_leaves_a_usable_newest(tmp_path):
             print(folder, trial, file=forker.stdin, flush=True)
             ended = int(forker.stdout.readline())
 
-            found, damaged = checkpoint.newest_usable(folder)
+            found, damaged = store.newest_usable(folder)
             assert damaged == []
             assert found is not None, f"nothing usable: {names(folder)}"
-            assert checkpoint.load(found.path)[0]["step"] == found.manifest.step
-            checkpoint.prune(folder, 1, False)
+            assert store.load(found.path)[0]["step"] == found.manifest.step
+            store.prune(folder, 1, False)
             assert names(folder) == [f"step-{found.manifest.step:08d}"]
         forker.stdin.close()
     assert ended == 0
@@ -200,28 +200,28 @@ def test_between_the_two_renames_of_a_replacement_the_old_one_is_used(tmp_path):
     place.rename(tmp_path / ".old-step-00000002")
     shutil.copytree(tmp_path / ".old-step-00000002", tmp_path / ".new-step-00000002")
 
-    found, damaged = checkpoint.newest_usable(tmp_path)
+    found, damaged = store.newest_usable(tmp_path)
     assert (found.path.name, found.manifest.step, damaged) == (".old-step-00000002", 2, [])
-    assert checkpoint.locate(tmp_path) == (found.path, [])
+    assert store.locate(tmp_path) == (found.path, [])
 
-    checkpoint.prune(tmp_path, 5, False)
+    store.prune(tmp_path, 5, False)
     assert names(tmp_path) == ["step-00000001", "step-00000002"]
-    assert checkpoint.newest_usable(tmp_path)[0].path == place
+    assert store.newest_usable(tmp_path)[0].path == place
 
 
 def test_a_step_written_again_replaces_the_first(tmp_path):
     write(tmp_path, 5, size=10)
     path = write(tmp_path, 5, size=20)
     assert names(tmp_path) == ["step-00000005"]
-    assert checkpoint.load(path)[0]["model"]["w"].numel() == 20
+    assert store.load(path)[0]["model"]["w"].numel() == 20
 
 
 def test_what_torch_would_not_load_again_never_takes_the_place_of_a_good_one(tmp_path):
     path = write(tmp_path, 1)
     with pytest.raises(pickle.UnpicklingError):
-        checkpoint.write(tmp_path, 1, {"folder": tmp_path}, metric=None, summary={})
+        store.write(tmp_path, 1, {"folder": tmp_path}, metric=None, summary={})
     assert names(tmp_path) == [path.name]
-    assert checkpoint.load(path)[0]["step"] == 1
+    assert store.load(path)[0]["step"] == 1
 
 
 @pytest.fixture
@@ -248,49 +248,49 @@ def test_a_full_disk_is_told_and_harms_nothing(small_disk):
     assert "step 2 needs 8.0 MB, 3." in caught.value.message
     assert caught.value.hint
     assert names(folder) == [first.name]
-    assert checkpoint.newest_usable(folder)[0].path == first
-    assert checkpoint.load(write(folder, 3, size=250_000))[0]["step"] == 3
+    assert store.newest_usable(folder)[0].path == first
+    assert store.load(write(folder, 3, size=250_000))[0]["step"] == 3
 
 
 def test_a_full_disk_does_not_cost_the_step_that_was_to_be_replaced(small_disk):
     first = write(small_disk, 1, size=250_000)
     with pytest.raises(TrainError, match="disk is full"):
         write(small_disk, 1, size=2_000_000)
-    assert checkpoint.load(first)[0]["model"]["w"].numel() == 250_000
+    assert store.load(first)[0]["model"]["w"].numel() == 250_000
 
 
 def test_prune_keeps_the_last_and_the_best(tmp_path):
     for step, metric in enumerate([0.1, 0.9, 0.3, None, float("nan"), 0.5], start=1):
         write(tmp_path, step, metric)
-    checkpoint.prune(tmp_path, keep_last=2, keep_best=True)
+    store.prune(tmp_path, keep_last=2, keep_best=True)
     assert names(tmp_path) == ["step-00000002", "step-00000005", "step-00000006"]
-    checkpoint.prune(tmp_path, keep_last=1, keep_best=False)
+    store.prune(tmp_path, keep_last=1, keep_best=False)
     assert names(tmp_path) == ["step-00000006"]
 
 
 def test_prune_deletes_nothing_that_is_needed_while_the_newest_is_damaged(tmp_path):
     for step in (1, 2, 3):
         flip(write(tmp_path, step) / "state.pt", 900)
-    assert checkpoint.prune(tmp_path, 1, False) == []
+    assert store.prune(tmp_path, 1, False) == []
     assert len(names(tmp_path)) == 3
     flip(tmp_path / "step-00000002" / "state.pt", 900)
-    assert [path.name for path in checkpoint.prune(tmp_path, 1, False)] == ["step-00000001"]
-    assert checkpoint.newest_usable(tmp_path)[0].path.name == "step-00000002"
+    assert [path.name for path in store.prune(tmp_path, 1, False)] == ["step-00000001"]
+    assert store.newest_usable(tmp_path)[0].path.name == "step-00000002"
 
 
 def test_a_truncated_checkpoint_does_not_count_among_those_to_keep(tmp_path):
     for step in (1, 2, 3):
         write(tmp_path, step)
     os.truncate(tmp_path / "step-00000002" / "state.pt", 10)
-    checkpoint.prune(tmp_path, 2, False)
+    store.prune(tmp_path, 2, False)
     assert names(tmp_path) == ["step-00000001", "step-00000003"]
 
 
 def test_a_run_that_went_back_goes_on_from_where_it_went(tmp_path):
     for step in (100, 200, 300, 150):
         write(tmp_path, step)
-    assert checkpoint.newest_usable(tmp_path)[0].manifest.step == 150
-    checkpoint.prune(tmp_path, 2, False)
+    assert store.newest_usable(tmp_path)[0].manifest.step == 150
+    store.prune(tmp_path, 2, False)
     assert names(tmp_path) == ["step-00000150", "step-00000300"]
 
 
@@ -305,15 +305,15 @@ def test_leftovers_of_a_killed_writer_are_cleared_and_nothing_else(tmp_path):
 
 def test_locate_takes_a_step_a_checkpoints_folder_or_a_run(tmp_path):
     before, newest = (write(tmp_path / "checkpoints", step) for step in (1, 2))
-    assert checkpoint.locate(newest) == (newest, [])
-    assert checkpoint.locate(tmp_path / "checkpoints") == (newest, [])
-    assert checkpoint.locate(tmp_path) == (newest, [])
+    assert store.locate(newest) == (newest, [])
+    assert store.locate(tmp_path / "checkpoints") == (newest, [])
+    assert store.locate(tmp_path) == (newest, [])
     flip(newest / "state.pt", 900)
-    path, damaged = checkpoint.locate(tmp_path)
+    path, damaged = store.locate(tmp_path)
     assert (path, [one.path for one in damaged]) == (before, [newest])
     flip(before / "state.pt", 900)
     with pytest.raises(CheckpointError, match=r"no usable checkpoint in it:\n.*step-00000002.*altered"):
-        checkpoint.locate(tmp_path)
+        store.locate(tmp_path)
 
 
 def foreign_file(folder):
@@ -352,7 +352,7 @@ def later_format(folder):
 def test_what_is_not_a_checkpoint_is_refused_with_what_is(tmp_path, make, words):
     path = make(tmp_path)
     with pytest.raises(CheckpointError) as caught:
-        checkpoint.load(path)
+        store.load(path)
     assert words in caught.value.message
     assert str(path) in caught.value.message
     assert "step-XXXXXXXX" in caught.value.hint
@@ -362,5 +362,5 @@ def test_what_is_not_a_checkpoint_is_refused_with_what_is(tmp_path, make, words)
 @pytest.mark.parametrize("make", [foreign_file, foreign_folder, lambda folder: folder / "nowhere"])
 def test_locate_refuses_what_holds_no_checkpoint(tmp_path, make):
     with pytest.raises(CheckpointError, match=r"not a checkpoint|no usable checkpoint|no such") as caught:
-        checkpoint.locate(make(tmp_path))
+        store.locate(make(tmp_path))
     assert "step-XXXXXXXX" in caught.value.hint

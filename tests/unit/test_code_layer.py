@@ -9,8 +9,8 @@ import tarfile
 
 import pytest
 
-from deploy import code_layer
-from deploy.errors import DeployError, UsageError
+from deploy.core.errors import DeployError, UsageError
+from deploy.image import code_layer
 
 
 def entries(layer):

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import yaml
 
-from deploy import ending, spec
-from deploy import errors as control_errors
+from deploy.core import errors as control_errors
+from deploy.run import environment, outcome
 from trainer import errors as trainer_errors
 
 HOME = Path(__file__).resolve().parents[2]
@@ -39,13 +39,13 @@ def test_every_name_of_ours_in_the_code_is_in_the_contract_and_the_other_way_rou
     promised = {name for name in first_cells(section("Environment a node gets")) if name.startswith("MUSTER_")}
     trainer = set().union(*(muster_names(text) for text in sources("trainer").values()))
     assert trainer <= promised
-    assert set(spec.MUSTER_NAMES) <= promised
-    assert promised == trainer | set(spec.MUSTER_NAMES)
+    assert set(environment.MUSTER_NAMES) <= promised
+    assert promised == trainer | set(environment.MUSTER_NAMES)
 
 
 def test_both_grounds_give_a_node_what_the_contract_promises():
     promised = first_cells(section("Environment a node gets"))
-    node = spec.local_spec(Path("/runs/x"), 1, 2, [], 29500, 2, "Linux").nodes[0]
+    node = environment.local_spec(Path("/runs/x"), 1, 2, [], 29500, 2, "Linux").nodes[0]
     assert {name for name in node.environment if name.startswith(("PET_", "MUSTER_"))} <= promised
     services = yaml.safe_load((HOME / "docker-compose.yml").read_text())["services"]
     containers = services["master"]["environment"]
@@ -54,7 +54,7 @@ def test_both_grounds_give_a_node_what_the_contract_promises():
         assert name in node.environment
         assert name in containers
     for ground in (node.environment["PET_RDZV_CONF"], containers["PET_RDZV_CONF"]):
-        assert set(spec.RDZV_CONF.split(",")) < set(ground.split(","))
+        assert set(environment.RDZV_CONF.split(",")) < set(ground.split(","))
     assert str(containers["PET_MAX_RESTARTS"]) == node.environment["PET_MAX_RESTARTS"]
     assert str(containers["PET_SHUTDOWN_TIMEOUT"]) == node.environment["PET_SHUTDOWN_TIMEOUT"]
 
@@ -72,7 +72,7 @@ def test_the_events_ranks_write_are_those_of_the_contract():
 def test_exit_codes_are_the_same_in_both_halves():
     rows = re.findall(r"\| `(\w+)` \| (\d+) \|", section("Verdict and exit codes"))
     promised = {verdict: int(code) for verdict, code in rows}
-    assert promised == ending.CODES
+    assert promised == outcome.CODES
     trainer = {
         "done": trainer_errors.DONE,
         "failed": trainer_errors.FAILED,

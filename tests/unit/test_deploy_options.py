@@ -4,9 +4,9 @@ import re
 
 import pytest
 
-from deploy.cluster_values import Mount
-from deploy.deploy_options import Options, environment_of, refuse_open_secrets, secrets_of, tag_of
-from deploy.errors import UsageError
+from deploy.config.values import Mount
+from deploy.core.errors import UsageError
+from deploy.hosts.options import Options, environment_of, refuse_open_secrets, secrets_of, tag_of
 
 VALUE = "sesame-4711"
 

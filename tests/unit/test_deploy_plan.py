@@ -4,10 +4,10 @@ import dataclasses
 
 import pytest
 
-from deploy import deploy_plan
-from deploy.deploy_spec import HostSpec
-from deploy.errors import DeployError
-from deploy.host_facts import Address, Container
+from deploy.core.errors import DeployError
+from deploy.host.facts import Address, Container
+from deploy.hosts import plan as deploy_plan
+from deploy.hosts.container import HostSpec
 from tests.hosts import FACTS
 
 

@@ -4,11 +4,11 @@ import dataclasses
 
 import pytest
 
-from deploy import record
-from deploy.deploy_options import Options
-from deploy.deploy_resume import Kept, again, arguments_of, hinted, pick, placed, refuse_elsewhere
-from deploy.ending import Result
-from deploy.errors import DeployError
+from deploy.core.errors import DeployError
+from deploy.hosts.options import Options
+from deploy.hosts.resume import Kept, again, arguments_of, hinted, pick, placed, refuse_elsewhere
+from deploy.run import record
+from deploy.run.outcome import Result
 from trainer import config
 
 FOUND = {"a": {"old": Kept(900, 10), "new": Kept(20, 50)}, "b": {"old": Kept(40, 5)}}

@@ -7,12 +7,12 @@ import shlex
 
 import pytest
 
-from deploy import deploy_spec
-from deploy.cluster_values import Mount
-from deploy.deploy_spec import Meeting, Work
-from deploy.errors import UsageError
-from deploy.host_facts import Gpu
-from deploy.inventory import Job, from_flag
+from deploy.config.inventory import Job, from_flag
+from deploy.config.values import Mount
+from deploy.core.errors import UsageError
+from deploy.host.facts import Gpu
+from deploy.hosts import container
+from deploy.hosts.container import Meeting, Work
 from tests.hosts import FACTS
 
 MEETING = Meeting("10.0.0.1", 29500, ("eth0", "ib0"))
@@ -22,7 +22,7 @@ WORK = Work("r1", "muster-app:latest", ("train.py", "--lr", "3e-4"), secrets={"H
 def made(work=WORK, job=None, host=None, **facts):
     fact = dataclasses.replace(FACTS, **facts)
     hosts = [dataclasses.replace(one, **(host or {})) for one in from_flag("a,b").hosts]
-    return deploy_spec.host_specs(hosts, (fact, fact), job or Job(), work, MEETING)
+    return container.host_specs(hosts, (fact, fact), job or Job(), work, MEETING)
 
 
 def test_the_whole_command_of_a_host():
@@ -38,7 +38,7 @@ def test_the_whole_command_of_a_host():
         "--ulimit core=0 --env-file /dev/stdin "
         "--entrypoint sh muster-app:latest -c "
         '\'for name in python python3; do command -v $name >/dev/null && exec $name "$@"; done; '
-        "echo no python in this image >&2; exit 127' sh -P -m trainer.agent --script train.py --lr 3e-4"
+        "echo no python in this image >&2; exit 127' sh -P -m trainer.node.agent --script train.py --lr 3e-4"
     )
 
 

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from deploy import explain_tasks
-from deploy.errors import UsageError
-from deploy.explain import explain, judge
-from deploy.explain_lines import time_of, undress
-from deploy.explain_read import CHUNK, read
-from deploy.explain_signs import SIGNS
-from deploy.report import Report
+from deploy.cli import explain as explain_tasks
+from deploy.core.errors import UsageError
+from deploy.explain.cause import explain, judge
+from deploy.explain.lines import time_of, undress
+from deploy.explain.read import CHUNK, read
+from deploy.explain.signs import SIGNS
+from deploy.report.console import Report
 
 _FILE = Path(__file__).parent / "explain/examples.txt"
 EXAMPLES = [tuple(block.split("\n", 1)) for block in f"\n{_FILE.read_text()}".split("\n=== ")[1:]]

@@ -8,11 +8,11 @@ import traceback
 
 import pytest
 
-from trainer import folder
-from trainer.background import BackgroundWriter
-from trainer.folder import Lines, keep_ballast, replace, surely
-from trainer.metrics import Record
-from trainer.run import Console
+from trainer import run_dir
+from trainer.checkpoint.writer import BackgroundWriter
+from trainer.run_dir import Lines, keep_ballast, replace, surely
+from trainer.train.metrics import Record
+from trainer.train.run import Console
 from trainer.verdict import Verdict, publish
 
 
@@ -43,7 +43,7 @@ class SameDisk:
 
 def test_words_on_a_full_disk_are_lost_and_raise_nothing(monkeypatch):
     full = os.open("/dev/full", os.O_WRONLY)
-    out = folder._patient(full)
+    out = run_dir._patient(full)
     try:
         raise OSError(errno.ENOSPC, "no space")
     except OSError:
@@ -87,7 +87,7 @@ def test_old_checkpoints_that_cannot_be_removed_end_nothing(tmp_path, monkeypatc
     def broken(*_args, **_more):
         raise OSError(errno.EIO, "broken disk")
 
-    monkeypatch.setattr("trainer.checkpoint.prune", broken)
+    monkeypatch.setattr("trainer.checkpoint.store.prune", broken)
     told = []
     writer = BackgroundWriter(tmp_path, 1, False, told.append)
     writer.submit(1, {"a": 1}, None, {})

@@ -4,17 +4,18 @@ from pathlib import Path
 
 import pytest
 
-from deploy import gpu_facts, look_lines
+from deploy.host import gpus
+from deploy.report import tables
 
 ANSWERS = Path(__file__).with_name("nvidia_smi")
 
 
 def answer(name):
-    return gpu_facts.parse((ANSWERS / f"{name}.txt").read_text().split("\n"))
+    return gpus.parse((ANSWERS / f"{name}.txt").read_text().split("\n"))
 
 
 def held_by(name):
-    return [row[-1] for row in look_lines.gpu_rows({"a": answer(name)})]
+    return [row[-1] for row in tables.gpu_rows({"a": answer(name)})]
 
 
 def test_holders_have_their_user_their_container_and_their_run():
@@ -37,7 +38,7 @@ def test_the_container_of_this_engine_is_named_where_engines_are_nested():
         f"4:cpu:/docker/{outer}/docker/{inner} 3:pids:/docker/{outer}",
         f"0::/docker/{outer}/docker/{inner}",
     ):
-        (holder,) = gpu_facts.parse([*rows, f"cgroup 7 {cgroup}"]).gpus[0].holders
+        (holder,) = gpus.parse([*rows, f"cgroup 7 {cgroup}"]).gpus[0].holders
         assert (holder.container, holder.run) == ("muster-r", "r")
 
 
@@ -65,27 +66,27 @@ def test_a_gpu_that_is_in_use_by_nobody_to_be_seen_is_not_free():
 def test_a_driver_that_fails_is_told_in_its_own_words(name, words):
     found = answer(name)
     assert words in found.fault
-    assert any("could not tell" in cell for row in look_lines.gpu_rows({"a": found}) for cell in row)
-    assert "none" not in look_lines.gpu_words(found)
+    assert any("could not tell" in cell for row in tables.gpu_rows({"a": found}) for cell in row)
+    assert "none" not in tables.gpu_words(found)
 
 
 def test_the_gpus_that_still_answer_are_shown_beside_the_fault():
     assert [gpu.index for gpu in answer("lost").gpus] == [0]
-    assert look_lines.gpu_words(answer("lost")).endswith("and one that fails")
+    assert tables.gpu_words(answer("lost")).endswith("and one that fails")
 
 
 def test_an_answer_to_another_question_is_a_fault_and_no_gpu():
-    found = gpu_facts.parse(["gpu No devices were found"])
+    found = gpus.parse(["gpu No devices were found"])
     assert found.gpus == ()
     assert "No devices were found" in found.fault
 
 
 def test_a_host_without_any_has_none():
-    assert gpu_facts.parse(["time 1", "node x"]) == gpu_facts.Gpus()
-    assert look_lines.gpu_words(gpu_facts.Gpus()) == "none"
-    assert look_lines.gpu_rows({"a": gpu_facts.Gpus()}) == [("a", "", "no GPU", "", "", "")]
+    assert gpus.parse(["time 1", "node x"]) == gpus.Gpus()
+    assert tables.gpu_words(gpus.Gpus()) == "none"
+    assert tables.gpu_rows({"a": gpus.Gpus()}) == [("a", "", "no GPU", "", "", "")]
 
 
 def test_a_device_without_its_tools_could_not_be_told():
-    found = gpu_facts.parse(["gpu-said an NVIDIA device is there, nvidia-smi is not"])
-    assert look_lines.gpu_words(found) == "could not tell: an NVIDIA device is there, nvidia-smi is not"
+    found = gpus.parse(["gpu-said an NVIDIA device is there, nvidia-smi is not"])
+    assert tables.gpu_words(found) == "could not tell: an NVIDIA device is there, nvidia-smi is not"

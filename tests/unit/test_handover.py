@@ -10,7 +10,7 @@ import time
 import pytest
 
 from tests import waiting
-from trainer import handover
+from trainer.node import handover
 
 DUE = {"MUSTER_SECRETS": "KEY,TOKEN", "MUSTER_RUN_ID": "r1"}
 VALUES = {"KEY": "-----BEGIN\nlines\n-----END\n", "TOKEN": "sesame"}
@@ -76,7 +76,7 @@ def test_a_run_without_secrets_does_not_wait(tmp_path):
 
 
 def test_an_agent_that_waits_says_so_once_and_what_to_do(tmp_path):
-    code = "import sys, pathlib; from trainer import handover; handover._QUIET_SECONDS = 0.1;"
+    code = "import sys, pathlib; from trainer.node import handover; handover._QUIET_SECONDS = 0.1;"
     code += "handover.take({'MUSTER_SECRETS': 'KEY', 'MUSTER_RUN_ID': 'r1'}, pathlib.Path(sys.argv[1]))"
     with subprocess.Popen([sys.executable, "-c", code, tmp_path / "pipe"], stdout=subprocess.PIPE, text=True) as waits:
         assert waits.stdout.readline() == "waits for its secrets (KEY): fab attach --hosts ... --run r1 hands them in\n"
@@ -87,7 +87,7 @@ def test_an_agent_that_waits_says_so_once_and_what_to_do(tmp_path):
 
 def test_asking_an_agent_to_stop_while_it_waits_is_a_stop(tmp_path):
     environment = {**os.environ, **DUE, "MUSTER_RUN_DIR": str(tmp_path), "MUSTER_NODE": "a", "PYTHONPATH": os.getcwd()}
-    pipe = f"import pathlib; from trainer import agent, handover; pipe = pathlib.Path({str(tmp_path / 'pipe')!r});"
+    pipe = f"import pathlib; from trainer.node import agent; from trainer.node import handover; pipe = pathlib.Path({str(tmp_path / 'pipe')!r});"
     code = pipe + "take = handover.take; handover.take = lambda e: take(e, pipe); raise SystemExit(agent.main())"
     with subprocess.Popen([sys.executable, "-c", code], env=environment) as waits:
         waiting.until((tmp_path / "pipe").exists, "the pipe")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from trainer import health
+from trainer.node import health
 
 HOME = Path(__file__).resolve().parents[2]
 START = 1_000_000.0
@@ -78,7 +78,7 @@ def test_without_a_run_folder_a_living_agent_counts(tmp_path):
 
 
 def ask(environment):
-    command = [sys.executable, "-X", "importtime", "-m", "trainer.health"]
+    command = [sys.executable, "-X", "importtime", "-m", "trainer.node.health"]
     return subprocess.run(command, cwd=HOME, env={**os.environ, **environment}, capture_output=True, text=True)
 
 
@@ -102,7 +102,7 @@ def test_asking_needs_no_torch_and_a_tenth_of_a_second(folder):
     def seconds():
         """Processor time: the machine may be busy with something else."""
         begun = resource.getrusage(resource.RUSAGE_CHILDREN)
-        subprocess.run([sys.executable, "-m", "trainer.health"], cwd=HOME, capture_output=True)
+        subprocess.run([sys.executable, "-m", "trainer.node.health"], cwd=HOME, capture_output=True)
         ended = resource.getrusage(resource.RUSAGE_CHILDREN)
         return ended.ru_utime + ended.ru_stime - begun.ru_utime - begun.ru_stime
 

@@ -7,9 +7,10 @@ import time
 
 import pytest
 
-from deploy import host_commands, host_facts
-from deploy.errors import DeployError
-from deploy.host_facts import Address, Gpu, Route
+from deploy.core.errors import DeployError
+from deploy.host import commands
+from deploy.host import facts as host_facts
+from deploy.host.facts import Address, Gpu, Route
 
 LINK = '[{"ifname":"%s","addr_info":[{"family":"inet","local":"%s","prefixlen":24,"scope":"%s"}]}]'
 ENGINE = 'engine {"Server": {"Version": "26.1.5"}}'
@@ -21,7 +22,7 @@ def said(*lines):
 
 def test_this_machine_answers_the_look_and_its_answer_is_read():
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        done = subprocess.run(host_commands.look(), capture_output=True, text=True, check=True)
+        done = subprocess.run(commands.look(), capture_output=True, text=True, check=True)
         rows = [line for line in done.stdout.splitlines() if line.split(" ")[0] not in ("engine", "engine-said")]
         facts = host_facts.parse(said(*rows), time.time())
         assert listener.getsockname()[1] in facts.listening

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from deploy import host_logs
-from deploy.errors import DeployError, UsageError
+from deploy.core.errors import DeployError, UsageError
+from deploy.host import logs as host_logs
 
 HOME = Path(__file__).resolve().parents[2]
 
@@ -15,7 +15,7 @@ HOME = Path(__file__).resolve().parents[2]
 TALKS = "for number in range(500_000): print(number, 'x' * 100)"
 RELAY = """
 import subprocess, sys
-from trainer.script import Consoles
+from trainer.node.script import Consoles
 pipe = subprocess.PIPE
 process = subprocess.Popen([sys.executable, '-c', sys.argv[1]], stdout=pipe)
 consoles = Consoles(process)

@@ -4,8 +4,9 @@ import json
 
 import pytest
 
-from deploy import host_status, look_lines
-from deploy.errors import DeployError
+from deploy.core.errors import DeployError
+from deploy.host import status
+from deploy.report import tables
 
 NOW = 1795238476
 
@@ -21,7 +22,7 @@ def step(run, rank, number, t, **more):
 
 
 def read(*lines):
-    return host_status.parse("\n".join([f"time {NOW}", *lines]) + "\n")
+    return status.parse("\n".join([f"time {NOW}", *lines]) + "\n")
 
 
 def test_the_slowest_rank_says_how_far_a_node_is():
@@ -31,28 +32,28 @@ def test_the_slowest_rank_says_how_far_a_node_is():
     assert (one.step, one.steps, one.step_age_s) == (239, 600, 2.0)
     assert one.batch is None
     (with_plan,) = read(node("r"), step("r", 0, 240, NOW), f"event r {plan}").nodes
-    assert host_status.rate(with_plan, with_plan.batch) == pytest.approx(96 / 0.080)
+    assert status.rate(with_plan, with_plan.batch) == pytest.approx(96 / 0.080)
 
 
 def test_the_batch_that_rank_0_knows_gives_every_host_its_rate():
     plan = json.dumps({"kind": "plan", "batch": 96})
     first = read(node("r"), step("r", 0, 240, NOW), f"event r {plan}")
     second = read(node("r"), step("r", 1, 240, NOW))
-    rates = [row[4] for row in look_lines.status_rows({"a": first, "b": second})]
+    rates = [row[4] for row in tables.status_rows({"a": first, "b": second})]
     assert rates == ["1,200 samples/s"] * 2
-    (alone,) = look_lines.status_rows({"b": second})
+    (alone,) = tables.status_rows({"b": second})
     assert alone[4] == "12.5 steps/s"
 
 
 def test_a_script_of_the_users_shows_its_last_line_and_since_when_it_is_up():
     found = read(node("r"), "said r 2026-11-21T05:21:14.5Z epoch 1\r 10%\r 20%", "said r 2026-11-21T05:21:15.5Z ")
-    (row,) = look_lines.status_rows({"a": found})
+    (row,) = tables.status_rows({"a": found})
     assert row == ("a", "r", "up 3 minutes", "", "", "none", " 20%")
 
 
 def test_a_run_that_has_gone_quiet_shows_for_how_long():
     found = read(node("r"), step("r", 0, 240, NOW - 90), "said r 2026-11-21T05:19:46.000000000Z loss 0.1")
-    (row,) = look_lines.status_rows({"a": found})
+    (row,) = tables.status_rows({"a": found})
     assert row[3] == "step 240/600 (1:30 ago)"
     assert row[6] == "loss 0.1 (1:30 ago)"
 
@@ -70,7 +71,7 @@ def test_a_run_that_has_gone_quiet_shows_for_how_long():
 def test_how_a_node_ended_is_told_by_its_verdict_and_its_code(uptime, verdict, words):
     rows = [node("r", "exited", uptime)]
     rows += [f"verdict r {json.dumps({'verdict': verdict, 'code': 0})}"] if verdict else []
-    (row,) = look_lines.status_rows({"a": read(*rows)})
+    (row,) = tables.status_rows({"a": read(*rows)})
     assert row[2] == words
 
 
@@ -91,19 +92,19 @@ def test_an_engine_that_does_not_answer_is_a_fault_with_its_cause():
 
 
 def test_a_host_that_is_not_part_of_the_run_says_so():
-    (row,) = look_lines.status_rows({"a": read(node("r"))}, "other")
+    (row,) = tables.status_rows({"a": read(node("r"))}, "other")
     assert row[:3] == ("a", "", "not of this run")
-    (value,) = look_lines.status_values({"a": read()})
+    (value,) = tables.status_values({"a": read()})
     assert (value["host"], value["run"]) == ("a", None)
 
 
 def test_a_run_on_several_hosts_is_listed_once_and_by_the_node_that_is_worst_off():
     done, failed = json.dumps({"verdict": "done"}), json.dumps({"verdict": "failed"})
     found = {
-        "a": host_status.parse_runs(f"folder r 1000 20 00003146\nverdict r {done}\nfolder older 500 4 \n"),
-        "b": host_status.parse_runs(f"folder r 1200 10 \nverdict r {failed}\n{node('now')}"),
+        "a": status.parse_runs(f"folder r 1000 20 00003146\nverdict r {done}\nfolder older 500 4 \n"),
+        "b": status.parse_runs(f"folder r 1200 10 \nverdict r {failed}\n{node('now')}"),
     }
-    older, run, now = sorted(look_lines.run_values(found), key=lambda value: value["changed"] or 9e9)
+    older, run, now = sorted(tables.run_values(found), key=lambda value: value["changed"] or 9e9)
     assert (run["state"], run["hosts"], run["checkpoint"]) == ("failed", ["a", "b"], 3146)
     assert (run["bytes"], run["changed"]) == (30 * 1024, 1200.0)
     assert (older["run"], older["state"], older["checkpoint"]) == ("older", "unfinished", None)

@@ -69,7 +69,7 @@ def modules(folder: Path) -> list[Path]:
 
 
 def imported(path: Path) -> set[str]:
-    """Dotted names a file imports, wherever in it; `from deploy import engine` counts as deploy.engine."""
+    """Dotted names a file imports, wherever in it; `from deploy.engine.client import client as engine` counts as deploy.engine.client."""
     names: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):

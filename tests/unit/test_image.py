@@ -10,12 +10,22 @@ from dataclasses import replace
 
 import pytest
 
-from deploy.archive import archive
-from deploy.errors import DeployError, UsageError
-from deploy.facts import amount
-from deploy.image import MARK, TOP, base_of, digest, full_name, run_image
-from deploy.packing import GZIP, PLAIN, ZSTD, packed, unpacked
-from deploy.sending import Held, Store, check_space, codec_for, pace, parse_store, plan_push, replaced, stands_on
+from deploy.core.errors import DeployError, UsageError
+from deploy.core.facts import amount
+from deploy.image.archive import archive
+from deploy.image.compression import GZIP, PLAIN, ZSTD, packed, unpacked
+from deploy.image.model import MARK, TOP, base_of, digest, full_name, run_image
+from deploy.image.push_plan import (
+    Held,
+    Store,
+    check_space,
+    codec_for,
+    pace,
+    parse_store,
+    plan_push,
+    replaced,
+    stands_on,
+)
 
 LAYERS = {letter: f"layer {letter}".encode() * 1000 for letter in "abc"}
 A, B, CODE_LAYER = (digest(LAYERS[letter]) for letter in "abc")

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from deploy import inventory
-from deploy.cluster_values import Mount, Secret
-from deploy.errors import USAGE, UsageError
-from deploy.inventory import Host
+from deploy.config import inventory
+from deploy.config.inventory import Host
+from deploy.config.values import Mount, Secret
+from deploy.core.errors import USAGE, UsageError
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 

@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from deploy import known_hosts
+from deploy.ssh import known_hosts
 
 KEY = base64.b64encode(b"\0\0\0\x0bssh-ed25519 and the rest").decode()
 RAW = base64.b64decode(KEY)

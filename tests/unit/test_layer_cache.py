@@ -10,10 +10,10 @@ import threading
 
 import pytest
 
-from deploy.errors import DeployError
-from deploy.image import digest
-from deploy.layer_cache import LayerCache
-from deploy.packing import GZIP, PIECE, ZSTD, unpacked
+from deploy.core.errors import DeployError
+from deploy.image.compression import GZIP, PIECE, ZSTD, unpacked
+from deploy.image.layer_cache import LayerCache
+from deploy.image.model import digest
 
 # Not of one byte, so that packing them leaves something; one larger than a piece.
 BODIES = [random.Random(seed).randbytes(size) for seed, size in enumerate((1000, 300_000, PIECE + 12345))]

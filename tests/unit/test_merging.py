@@ -2,7 +2,7 @@
 
 import threading
 
-from deploy.merging import LINE_WEIGHT, MOST_WAITING, Line, Merge
+from deploy.core.merge import LINE_WEIGHT, MOST_WAITING, Line, Merge
 from tests.waiting import until
 
 

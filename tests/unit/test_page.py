@@ -10,7 +10,8 @@ from html.parser import HTMLParser
 
 import pytest
 
-from deploy import page, page_data, page_head, page_timeline
+from deploy.report.page import data as page_data
+from deploy.report.page import head, run, timeline
 
 START = 1_780_000_000.0
 NODES = ["master", "worker-1", "worker-2"]
@@ -158,7 +159,7 @@ def run_dir(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def shown(run_dir):
-    return Page(page.build(run_dir, recorded(run_dir)))
+    return Page(run.build(run_dir, recorded(run_dir)))
 
 
 def series_of(shown, name):
@@ -203,7 +204,7 @@ def test_verdict_and_the_command_to_do_it_again(shown):
 )
 def test_a_run_on_hosts_is_done_again_there(more, command):
     record = {"ground": "hosts", "hosts": ["a", "u@b:2222"], "arguments": ["--steps", "600"], "script": False}
-    assert page_head.again({**record, **more}) == command
+    assert head.again({**record, **more}) == command
 
 
 def test_charts_take_the_last_value_for_a_step(shown):
@@ -253,8 +254,8 @@ def test_nothing_comes_from_outside(shown, run_dir):
     for link in links:
         assert (run_dir / link).exists(), link
     assert not {"link", "img", "iframe", "object", "base"} & {name for name, _ in shown.tags}
-    assert "url(" not in page.build(run_dir)
-    assert "@import" not in page.build(run_dir)
+    assert "url(" not in run.build(run_dir)
+    assert "@import" not in run.build(run_dir)
 
 
 def test_text_from_a_node_stays_text(tmp_path):
@@ -280,7 +281,7 @@ def test_text_from_a_node_stays_text(tmp_path):
     timed = {**event, "kind": "step", "data_ms": 1, "compute_ms": 1, "wait_ms": 1, "step_ms": 3}
     write_lines(tmp_path / "ranks" / "rank-1.jsonl", [{**event, "kind": kind} for kind in kinds] + [evaluated, timed])
     (tmp_path / "logs" / "<script>.log").write_text("")
-    source = page.build(tmp_path)
+    source = run.build(tmp_path)
     shown = Page(source)
     assert shown.text.count("alert('x')") > 12
     assert len(shown.scripts) == 1
@@ -294,7 +295,7 @@ def test_torn_lines_are_said_and_the_rest_is_shown(tmp_path):
     for name in ("metrics.jsonl", "ranks/rank-0.jsonl"):
         with (tmp_path / name).open("a") as file:
             file.write('{"t": 1780000030.1, "step": 605, "lo')
-    shown = Page(page.build(tmp_path))
+    shown = Page(run.build(tmp_path))
     assert "metrics.jsonl: its last line is torn, left out" in shown.text
     assert "rank-0.jsonl: its last line is torn, left out" in shown.text
     assert series_of(shown, "training")[-1] == [600, 0.0312]
@@ -322,26 +323,26 @@ def test_rubbish_in_any_file_never_raises(tmp_path, rubbish):
     assert len(files) > 10
     for path in files:
         path.write_bytes(rubbish)
-    Page(page.build(tmp_path))
+    Page(run.build(tmp_path))
 
 
 @pytest.mark.parametrize("name", ["record.json", "config.json", "environment.json", "outcome.json", "metrics.jsonl"])
 def test_a_missing_file_is_named(tmp_path, name):
     sample(tmp_path)
     (tmp_path / name).unlink()
-    shown = Page(page.build(tmp_path))
+    shown = Page(run.build(tmp_path))
     assert f"{name}: missing" in shown.text
     assert "98.9 %" in shown.text or name == "metrics.jsonl"
 
 
 def test_a_file_that_is_a_folder_and_an_empty_run(tmp_path):
-    empty = Page(page.build(tmp_path))
+    empty = Page(run.build(tmp_path))
     assert "No outcome was recorded" in empty.text
     assert "No rank recorded step times" in empty.text
     assert "metrics.jsonl: missing" in empty.text
     (tmp_path / "metrics.jsonl").mkdir()
-    assert "metrics.jsonl: cannot be read" in Page(page.build(tmp_path)).text
-    assert "there is no such folder" in Page(page.build(tmp_path / "gone")).text
+    assert "metrics.jsonl: cannot be read" in Page(run.build(tmp_path)).text
+    assert "there is no such folder" in Page(run.build(tmp_path / "gone")).text
 
 
 def test_failure_names_the_culprit_and_the_hint_even_without_the_control_side(tmp_path):
@@ -359,7 +360,7 @@ def test_failure_names_the_culprit_and_the_hint_even_without_the_control_side(tm
         file.write(
             json.dumps({**end, "verdict": "failed", "message": "the loss is not finite", "hint": "lower --lr"}) + "\n"
         )
-    shown = Page(page.build(tmp_path, recorded(tmp_path)))
+    shown = Page(run.build(tmp_path, recorded(tmp_path)))
     assert "✕ Failed" in shown.text
     assert "rank 2 on worker-2: the loss is not finite" in shown.text
     assert "hint lower --lr" in shown.text
@@ -371,7 +372,7 @@ def test_control_side_adds_what_no_rank_could_tell(tmp_path):
     first = json.loads((tmp_path / "ranks" / "rank-0.jsonl").read_text().split("\n")[0])
     lost = {"t": START + 15, "text": "worker-1 (rank 1) was killed (SIGKILL) at step 340", "grave": True}
     write_lines(tmp_path / "timeline.jsonl", [{"t": first["t"], "text": "said twice", "grave": False}, lost])
-    shown = Page(page.build(tmp_path))
+    shown = Page(run.build(tmp_path))
     assert shown.text.index("Evaluated at step 300") < shown.text.index(lost["text"]) < shown.text.index("Resumed at")
     assert "said twice" not in shown.text
 
@@ -380,7 +381,7 @@ def test_seconds_of_a_resumed_run_are_those_of_its_last_start(tmp_path):
     sample(tmp_path)
     record = json.loads((tmp_path / "record.json").read_text())
     write(tmp_path / "record.json", {**record, "starts": [{}, {}]})
-    assert Page(page.build(tmp_path)).pairs["in the last of 2 starts"] == "29.8 s"
+    assert Page(run.build(tmp_path)).pairs["in the last of 2 starts"] == "29.8 s"
 
 
 def test_a_long_run_stays_small_and_quick(tmp_path):
@@ -399,7 +400,7 @@ def test_a_long_run_stays_small_and_quick(tmp_path):
     )
     write_lines(tmp_path / "metrics.jsonl", rows)
     began = time.process_time()
-    source = page.build(tmp_path)
+    source = run.build(tmp_path)
     spent = time.process_time() - began
     shown = Page(source)
     assert [77_777, 9.5] in series_of(shown, "training"), "thinning lost the spike"
@@ -411,7 +412,7 @@ def test_a_long_run_stays_small_and_quick(tmp_path):
 def test_many_checkpoints_are_folded_and_the_rest_is_not():
     events = [page_data.Event(START + i, "checkpoint", 0, "m", {"step": i, "pause_ms": 3 + i % 2}) for i in range(40)]
     stop = page_data.Event(START + 50, "stopping", 0, "m", {"step": 40, "message": "SIGTERM"})
-    shown = Page(page_timeline.section([*events, stop], START))
+    shown = Page(timeline.section([*events, stop], START))
     assert "40 checkpoints: pause 3.5 ms median, 4.0 ms longest" in shown.text
     assert [name for name, _ in shown.tags].count("details") == 1
     assert "Stopping at step 40" in shown.text

@@ -6,11 +6,13 @@ import math
 
 import pytest
 
-from deploy import page_data, page_scale, page_steps, page_words
+from deploy.core import text
+from deploy.report.page import data as page_data
+from deploy.report.page import scale, steps
 
 
 def mean(rank, data, compute, wait):
-    return page_steps.Mean(rank, f"n{rank}", data, compute, wait, data + compute + wait)
+    return steps.Mean(rank, f"n{rank}", data, compute, wait, data + compute + wait)
 
 
 @pytest.mark.parametrize(
@@ -27,25 +29,25 @@ def mean(rank, data, compute, wait):
 )
 def test_straggler_rule(waits, slow):
     means = [mean(rank, 1.0, 20.0 - wait, wait) for rank, wait in enumerate(waits)]
-    assert [one.rank for one in page_steps.stragglers(means)] == slow
-    assert ("No straggler" in page_steps.verdict(means)) == (not slow)
+    assert [one.rank for one in steps.stragglers(means)] == slow
+    assert ("No straggler" in steps.verdict(means)) == (not slow)
 
 
 def test_straggler_by_data_is_told_apart():
     means = [mean(0, 1.0, 10.0, 9.0), mean(1, 9.5, 10.0, 0.5)]
-    assert "Its data takes 9.5" in page_steps.verdict(means).replace("\u00a0", " ")
+    assert "Its data takes 9.5" in steps.verdict(means).replace("\u00a0", " ")
 
 
 def test_means_weigh_lines_by_the_steps_they_cover():
     rows = [page_data.StepTime(10, 9, 1.0, 1.0, 1.0, 3.0), page_data.StepTime(11, 1, 11.0, 1.0, 1.0, 13.0)]
-    assert page_steps.mean(0, "", rows).data == pytest.approx(2.0)
+    assert steps.mean(0, "", rows).data == pytest.approx(2.0)
 
 
 @pytest.mark.parametrize(
     ("low", "high"), [(0, 600), (0.003, 0.004), (-3, 8e6), (5, 5), (0, 0), (1e-12, 3e-12), (1e15, 2e15)]
 )
 def test_axis_ticks_are_round_and_hold_the_range(low, high):
-    axis = page_scale.linear_axis(low, high)
+    axis = scale.linear_axis(low, high)
     assert axis.low <= low
     assert high <= axis.high
     assert 2 <= len(axis.ticks) <= 12
@@ -56,7 +58,7 @@ def test_axis_ticks_are_round_and_hold_the_range(low, high):
 
 @pytest.mark.parametrize(("low", "high"), [(0.02, 2.3), (1e-9, 1e9), (0.5, 40), (1e-3, 5e4)])
 def test_log_axis_has_a_few_ticks_inside(low, high):
-    axis = page_scale.log_axis(low, high)
+    axis = scale.log_axis(low, high)
     assert 2 <= len(axis.ticks) <= 10
     assert all(axis.low <= tick <= axis.high for tick in axis.ticks)
 
@@ -64,7 +66,7 @@ def test_log_axis_has_a_few_ticks_inside(low, high):
 def test_thinning_is_bounded_and_keeps_order_ends_and_extremes():
     points = [(float(i), math.sin(i)) for i in range(100_000)]
     points[31_234] = (31_234.0, -50.0)
-    kept = page_scale.thin(points, columns=100)
+    kept = scale.thin(points, columns=100)
     assert len(kept) <= 400
     assert kept == sorted(kept)
     assert set(kept) <= set(points)
@@ -74,21 +76,21 @@ def test_thinning_is_bounded_and_keeps_order_ends_and_extremes():
 @pytest.mark.parametrize(
     ("said", "meant"),
     [
-        (page_words.percent(0.98888), "98.9 %"),
-        (page_words.percent(0.9999), "99.9 %"),
-        (page_words.percent(1), "100.0 %"),
-        (page_words.figure(0.08123), "0.0812"),
-        (page_words.figure(5410), "5,410"),
-        (page_words.figure(1.2e-7), "1.20e-07"),
-        (page_words.clock(7.31), "0:07.3"),
-        (page_words.clock(59.99), "1:00.0"),
-        (page_words.clock(183_632), "2 d 3:00:32"),
-        (page_words.duration(185), "3 min 05 s"),
-        (page_words.duration(21.42), "21.4 s"),
-        (page_words.duration(59.99), "60.0 s"),
-        (page_words.size(1_234_567), "1.23 MB"),
-        (page_words.size(999), "999 B"),
-        (page_words.ranks([0, 1, 2, 5]), "ranks 0–2, 5"),
+        (text.percent(0.98888), "98.9 %"),
+        (text.percent(0.9999), "99.9 %"),
+        (text.percent(1), "100.0 %"),
+        (text.figure(0.08123), "0.0812"),
+        (text.figure(5410), "5,410"),
+        (text.figure(1.2e-7), "1.20e-07"),
+        (text.clock(7.31), "0:07.3"),
+        (text.clock(59.99), "1:00.0"),
+        (text.clock(183_632), "2 d 3:00:32"),
+        (text.duration(185), "3 min 05 s"),
+        (text.duration(21.42), "21.4 s"),
+        (text.duration(59.99), "60.0 s"),
+        (text.size(1_234_567), "1.23 MB"),
+        (text.size(999), "999 B"),
+        (text.ranks([0, 1, 2, 5]), "ranks 0–2, 5"),
     ],
 )
 def test_words(said, meant):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from deploy.errors import FAILED, USAGE, DeployError
-from deploy.facts import EngineFacts, MachineFacts
-from deploy.plan import PORTS_TO_TRY, check_processes, check_workers, choose_ground, choose_port
+from deploy.core.errors import FAILED, USAGE, DeployError
+from deploy.core.facts import EngineFacts, MachineFacts
+from deploy.local.plan import PORTS_TO_TRY, check_processes, check_workers, choose_ground, choose_port
 
 DOCKER = EngineFacts(answers=True, version="28.2.2", compose="2.26.1")
 NONE = EngineFacts(answers=False, reason="no Docker engine answers")

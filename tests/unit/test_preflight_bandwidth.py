@@ -2,8 +2,9 @@
 
 import pytest
 
-from deploy.preflight import Answers, Want, bandwidth
+from deploy.preflight import Answers, Want
 from deploy.preflight.answers import Link
+from deploy.preflight.checks import bandwidth
 
 
 @pytest.mark.parametrize("count", [2, 3, 4, 7, 8, 16, 33])

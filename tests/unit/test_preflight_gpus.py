@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from deploy import probe_facts
-from deploy.preflight import cuda, gpu_log, gpus, rdma
-from deploy.preflight.verdict import FAULT, UNKNOWN
+from deploy.preflight.checks import cuda, gpus, rdma, xid
+from deploy.preflight.findings import FAULT, UNKNOWN
+from deploy.preflight.probe import facts as probe_facts
 from tests import recorded
 
 
@@ -89,7 +89,7 @@ def test_only_another_major_version_makes_a_driver_too_old(driver, image, old):
 
 
 def test_a_log_and_nvidia_smi_mean_the_same_gpu():
-    assert gpu_log.bus("00000000:3B:00.0") == gpu_log.bus("0000:3b:00") == "0000:3b:00"
+    assert xid.bus("00000000:3B:00.0") == xid.bus("0000:3b:00") == "0000:3b:00"
 
 
 def test_rdma_that_is_switched_off_everywhere_may_be_down():

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from deploy.explain_signs import SIGNS
-from deploy.preflight import Answers, Finding, Want, judge, software
+from deploy.explain.signs import SIGNS
+from deploy.preflight import Answers, Finding, Want, judge
 from deploy.preflight.answers import Link, pairs
 from deploy.preflight.causes import CAUSES
+from deploy.preflight.checks import software
 
 HOME = Path(__file__).resolve().parents[2]
 HOSTS = ("a", "b", "c")

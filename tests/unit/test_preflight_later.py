@@ -3,7 +3,7 @@
 import json
 
 from benchmarks import preflight_later
-from deploy.preflight.verdict import Finding, Verdict
+from deploy.preflight.findings import Finding, Verdict
 from tests.lab import fault, trial
 
 

@@ -6,9 +6,9 @@ from html.parser import HTMLParser
 
 import pytest
 
-from deploy import preflight_page
 from deploy.preflight import Answers, Finding, judge
 from deploy.preflight.answers import Link, pairs
+from deploy.report.page import preflight
 from tests.unit.test_preflight_judging import HOSTS, answers, facts
 
 NASTY = '<script>alert("x")</script> & \ud800'
@@ -39,7 +39,7 @@ class Reader(HTMLParser):
 
 
 def page(seen, more=()):
-    return preflight_page.build(seen, judge(seen, more))
+    return preflight.build(seen, judge(seen, more))
 
 
 def rated(seen, slow):

@@ -9,10 +9,10 @@ import sys
 
 import pytest
 
-from deploy import preflight_stream
-from deploy.errors import DeployError
-from deploy.preflight_local import LocalProbe
-from deploy.probe import Dial
+from deploy.core.errors import DeployError
+from deploy.local.probe import LocalProbe
+from deploy.preflight.probe import text as preflight_stream
+from deploy.preflight.probe.probe import Dial
 from tests.waiting import alive, until
 
 
@@ -39,7 +39,7 @@ def dial(probe, port, **more):
 
 def test_it_is_one_text_that_old_pythons_can_read():
     text = preflight_stream.text().decode()
-    assert "deploy.probe_facts" not in text
+    assert "deploy.preflight.probe.facts" not in text
     compile(text, "probe", "exec", dont_inherit=True)
     assert not any(words in text for words in ("match ", ":=", "removeprefix"))
 

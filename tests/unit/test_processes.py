@@ -11,9 +11,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from deploy import processes
-from deploy.facts import NodeState
-from deploy.spec import NodeSpec
+from deploy.core.facts import NodeState
+from deploy.local import processes
+from deploy.run.environment import NodeSpec
 from tests.waiting import until
 
 # Starts a child, says so, and waits: for a signal, for its standard input to close, or for ever.

@@ -3,7 +3,7 @@
 import pytest
 
 from trainer.errors import Refused
-from trainer.ranks import discover
+from trainer.train.environment import discover
 
 TORCHRUN = {
     "RANK": "2",

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from deploy import lock, record
-from deploy.ending import Result
-from deploy.errors import USAGE, DeployError
-from deploy.progress import State
+from deploy.core.errors import USAGE, DeployError
+from deploy.run import locks, record
+from deploy.run.outcome import Result
+from deploy.run.progress import State
 
 NOON = time.mktime((2026, 11, 21, 12, 0, 0, 0, 0, -1))
 
@@ -156,13 +156,13 @@ def test_a_run_is_found_by_latest_id_or_path(tmp_path: Path) -> None:
 
 
 def test_a_lock_has_one_holder_at_a_time(tmp_path: Path) -> None:
-    held = lock.hold_run(tmp_path)
+    held = locks.hold_run(tmp_path)
     assert held is not None
-    assert lock.hold_run(tmp_path) is None
+    assert locks.hold_run(tmp_path) is None
     held.release()
     assert not list(tmp_path.iterdir())
-    again = lock.hold_run(tmp_path)
+    again = locks.hold_run(tmp_path)
     assert again is not None
     held.release()
-    assert lock.hold_run(tmp_path) is None, "a second release of the old holder must not free the new one's"
+    assert locks.hold_run(tmp_path) is None, "a second release of the old holder must not free the new one's"
     again.release()

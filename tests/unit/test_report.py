@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from deploy import lines
-from deploy.ending import Result
-from deploy.errors import DeployError
-from deploy.facts import RunFacts
-from deploy.progress import State
-from deploy.report import THEME, Report, view
+from deploy.core.errors import DeployError
+from deploy.core.facts import RunFacts
+from deploy.report import text as lines
+from deploy.report.console import THEME, Report, view
+from deploy.run.outcome import Result
+from deploy.run.progress import State
 
 NAMES = ("master", "worker-1", "worker-2")
 WHY = "local processes (no Docker engine answers)"

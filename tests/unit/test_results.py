@@ -2,8 +2,8 @@
 
 import pytest
 
-from deploy.errors import FAILED, USAGE, DeployError, UsageError
-from deploy.results import HostsFailed, Results
+from deploy.core.errors import FAILED, USAGE, DeployError, UsageError
+from deploy.core.results import HostsFailed, Results
 
 
 def test_values_come_in_the_order_the_hosts_were_named():

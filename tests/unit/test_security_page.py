@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from deploy.errors import DeployError
-from deploy.report import Report
+from deploy.core.errors import DeployError
+from deploy.report.console import Report
 
 HOME = Path(__file__).resolve().parents[2]
 
@@ -59,7 +59,7 @@ def test_the_control_side_has_nothing_to_speak_http_with():
             known = {"requests"} if path.name == "engine.py" else set()
             spoken = {name.split(".")[0] for name in names if name != "urllib.parse"}
             assert not spoken & speakers - known, path
-    assert not re.search(r"requests\.(?!RequestException)", (HOME / "deploy/engine.py").read_text())
+    assert not re.search(r"requests\.(?!RequestException)", (HOME / "deploy/engine/client.py").read_text())
 
 
 @pytest.mark.holds("text-is-text")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.spec import RunSpec, local_spec, mounted, mounts_file, node_names, recipe_name
+from deploy.run.environment import RunSpec, local_spec, mounted, mounts_file, node_names, recipe_name
 
 
 def spec(start: int = 1, workers: int = 2, cores: int = 8, system: str = "Linux") -> RunSpec:

@@ -7,7 +7,7 @@ import torch
 from torch.utils.data import TensorDataset
 
 from trainer import recipe
-from trainer.stream import StreamSampler, batches, cuts, share
+from trainer.train.data import StreamSampler, batches, cuts, share
 
 SIZE, BATCH, SEED = 101, 12, 7
 DIGITS = recipe.load("digits")

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from tests.unit.test_ends import node
-from trainer.ends import Life
-from trainer.together import trained_alone
+from trainer.node.ends import Life
+from trainer.node.together import trained_alone
 
 STEP = """
 import torch

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
-from deploy.ending import (
+from deploy.core.facts import NodeState
+from deploy.run.follow import Follower, _Watch
+from deploy.run.outcome import (
     FIRST_NODE_S,
     LEFT_AFTER_S,
     START_SPREAD_S,
@@ -19,9 +21,7 @@ from deploy.ending import (
     left_early,
     may_restart,
 )
-from deploy.facts import NodeState
-from deploy.progress import State
-from deploy.watch import Follower, _Watch
+from deploy.run.progress import State
 
 NAMES = ("master", "worker-1", "worker-2")
 

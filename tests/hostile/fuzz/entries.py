@@ -10,40 +10,27 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from deploy import (
-    bootstrap,
-    bootstrap_run,
-    commands,
-    deploy_actions,
-    deploy_plan,
-    deploy_resume,
-    deploy_spec,
-    deploy_stop,
-    ending,
-    events,
-    fields,
-    gpu_facts,
-    host_commands,
-    host_facts,
-    host_lock,
-    host_logs,
-    host_status,
-    image,
-    known_hosts,
-    lines,
-    look_lines,
-    mirror,
-    names,
-    page,
-    record,
-    sending,
-)
-from deploy.deploy_spec import Work
-from deploy.inventory import Host, Job
-from deploy.names import NodeName
+from deploy.config.inventory import Host, Job
+from deploy.core import fields, names
+from deploy.core.names import NodeName
+from deploy.host import commands as host_commands
+from deploy.host import facts, logs
+from deploy.host import gpus as gpu_facts
+from deploy.host import lock as host_lock
+from deploy.host import status as host_status
+from deploy.hosts import backend, bootstrap, bootstrap_run, mirror, resume, stop
+from deploy.hosts import container as deploy_spec
+from deploy.hosts import plan as deploy_plan
+from deploy.hosts.container import Work
+from deploy.image import commands, model, push_plan
 from deploy.preflight import heard, refusals
-from deploy.progress import State
-from deploy.watch import Follower
+from deploy.report import tables
+from deploy.report import text as lines
+from deploy.report.page import run as page
+from deploy.run import events, outcome, record
+from deploy.run.follow import Follower
+from deploy.run.progress import State
+from deploy.ssh import known_hosts
 from tests.hostile.fuzz import samples
 from tests.hostile.fuzz.talking import conversation, proof
 
@@ -77,13 +64,11 @@ def entry(*given):
 @entry(samples.LOOK)
 def look(said):
     """`host_commands.look`, and a plan made of it."""
-    found = host_facts.parse(said, 1795238476.0)
+    found = facts.parse(said, 1795238476.0)
     address = deploy_plan.choose_address([found], None)
     work = Work(names.run_id("r2"), "muster-trainer:cpu", ("train.py",))
     host = Host("a", "a")
-    meeting = deploy_spec.meeting_of(
-        [host], address, deploy_plan.choose_port(found), [host_facts.Route("eth0", address)]
-    )
+    meeting = deploy_spec.meeting_of([host], address, deploy_plan.choose_port(found), [facts.Route("eth0", address)])
     if not found.uid:  # a login as root: a number is chosen for the run before
         return
     for one in deploy_spec.host_specs([host], [found], Job(), work, meeting):
@@ -94,7 +79,7 @@ def look(said):
 @entry(samples.container(), samples.container("b", 1, "exited", 137))
 def container(said):
     """One container, of ours or of somebody else."""
-    (found,) = host_facts.containers([said], "/home/ops") or (host_facts.parse_container(samples.container()),)
+    (found,) = facts.containers([said], "/home/ops") or (facts.parse_container(samples.container()),)
     deploy_plan.choose_run(deploy_plan.runs_of({"a": [found]}) or {found.run: {"a": found}}, "")
     _words([found.run, found.node, found.name, found.user])
 
@@ -102,47 +87,47 @@ def container(said):
 @entry(samples.ADDRESSES)
 def addresses(said):
     """`ip -j addr`."""
-    found = host_facts.parse_addresses(said)
+    found = facts.parse_addresses(said)
     return [one.shares_network(other) for one in found for other in found]
 
 
 @entry(samples.ROUTE)
 def route(said):
     """`ip -j route get`."""
-    return host_facts.parse_route(said)
+    return facts.parse_route(said)
 
 
 @entry(samples.STATUS)
 def status(said):
     """`look_commands.status`, as table and as JSON."""
     found = {"a": host_status.parse(said)}
-    look_lines.status_rows(found)
-    _json(look_lines.status_values(found))
+    tables.status_rows(found)
+    _json(tables.status_values(found))
 
 
 @entry(samples.RUNS)
 def runs(said):
     """`look_commands.runs`."""
     found = {"a": host_status.parse_runs(said), "b": host_status.parse_runs(samples.RUNS)}
-    look_lines.run_rows(found)
-    _json(look_lines.run_values(found))
+    tables.run_rows(found)
+    _json(tables.run_values(found))
 
 
 @entry(samples.MEMBERS)
 def members(said):
     """`look_commands.members`."""
-    found = {"a": host_logs.parse(said)}
-    run = host_logs.choose_run(found, "r1")
-    host_logs.ranks_of(host_logs.members_of(found, run))
-    host_logs.host_of_rank(found, run, 11)
+    found = {"a": logs.parse(said)}
+    run = logs.choose_run(found, "r1")
+    logs.ranks_of(logs.members_of(found, run))
+    logs.host_of_rank(found, run, 11)
 
 
 @entry(samples.CONSOLE)
 def console(said):
     """A node's console."""
-    heard_of = host_logs.Heard(lambda: None)
+    heard_of = logs.Heard(lambda: None)
     for line in said.split("\n"):
-        _, said_words = host_logs.split(line)
+        _, said_words = logs.split(line)
         heard_of.is_count(said_words)
 
 
@@ -150,17 +135,17 @@ def console(said):
 def gpus(said):
     """`look_commands.holders`."""
     found = {"a": gpu_facts.parse(said.split("\n"))}
-    look_lines.gpu_rows(found)
-    _json([look_lines.gpu_value(one) for one in found.values()])
+    tables.gpu_rows(found)
+    _json([tables.gpu_value(one) for one in found.values()])
 
 
 @entry(samples.INSPECT)
 def inspected(said):
     """`docker image inspect`, and the image of a run made of it."""
-    made = image.run_image(image.base_said("base:1", said), samples.LAYER, "run:1")
-    image.index(made, image.manifest(made, {}))
+    made = model.run_image(model.base_said("base:1", said), samples.LAYER, "run:1")
+    model.index(made, model.manifest(made, {}))
     for layer in made.layers:
-        assert image.digest(b"").partition(":")[0] == "sha256"
+        assert model.digest(b"").partition(":")[0] == "sha256"
         assert "/" not in layer
         assert ".." not in layer
 
@@ -168,17 +153,17 @@ def inspected(said):
 @entry(samples.STORE)
 def store(said):
     """`commands.look_at_images`."""
-    found = sending.parse_store(said)
-    sending.plan_push(samples.IMAGE, found)
-    sending.check_space(found, [1])
-    sending.codec_for(found)
-    _words(sending.replaced(samples.IMAGE, found))
+    found = push_plan.parse_store(said)
+    push_plan.plan_push(samples.IMAGE, found)
+    push_plan.check_space(found, [1])
+    push_plan.codec_for(found)
+    _words(push_plan.replaced(samples.IMAGE, found))
 
 
 @entry(samples.HELD)
 def shown(said):
     """One image on a host."""
-    sending.stands_on(samples.BASE, sending.parse_image(said))
+    push_plan.stands_on(samples.BASE, push_plan.parse_image(said))
 
 
 @entry(samples.mirrored())
@@ -199,7 +184,7 @@ def mirrored(said):
 @entry(samples.REMOVED)
 def removed(said):
     """`host_commands.remove`."""
-    _words([word for pair in deploy_actions.removed_of(said).left for word in pair])
+    _words([word for pair in backend.removed_of(said).left for word in pair])
 
 
 @entry(samples.LOCK)
@@ -213,24 +198,24 @@ def lock(said):
 @entry(samples.CHECKPOINTS)
 def checkpoints(said):
     """`host_commands.checkpoints`."""
-    found = {"a": deploy_resume.parse_checkpoints(said)}
-    run = deploy_resume.pick("latest", found, frozenset())
-    deploy_resume.refuse_elsewhere(run, ["a"], {"a": found["a"][run]})
+    found = {"a": resume.parse_checkpoints(said)}
+    run = resume.pick("latest", found, frozenset())
+    resume.refuse_elsewhere(run, ["a"], {"a": found["a"][run]})
 
 
 @entry(samples.CONFIG)
 def config(said):
     """A run's config.json, which becomes the trainer's arguments."""
-    _words(deploy_resume.arguments_of(deploy_resume.parse_config(said)))
+    _words(resume.arguments_of(resume.parse_config(said)))
 
 
 @entry(samples.VERDICT, samples.VERDICT + "\n" + samples.STEP, samples.RANK_LINES)
 def last_words(said):
     """`host_commands.last_words`, and how `fab stop` tells the end."""
-    found = host_facts.parse_container(samples.container())
+    found = facts.parse_container(samples.container())
     nodes = {"a": found}
-    state = deploy_stop._state(nodes, events.last_words(said.split("\n"), 1795238476.0))
-    _told(deploy_stop._result(state, nodes, killed=False), state)
+    state = stop._state(nodes, events.last_words(said.split("\n"), 1795238476.0))
+    _told(stop._result(state, nodes, killed=False), state)
 
 
 @entry(samples.KNOWN_HOSTS)
@@ -285,7 +270,7 @@ def records(said):
     for row in record.listing(_FOLDER, ()):
         lines.run_cells(row)
         _json(row.__dict__)
-    deploy_resume.hinted(ending.Result("stopped", "x"), run_dir, True)
+    resume.hinted(outcome.Result("stopped", "x"), run_dir, True)
     record.facts(run_dir)
     record.own(run_dir)
     record.folder_of(_FOLDER, names.run_id("r1"))
@@ -317,7 +302,7 @@ def faults(said):
     """The last words of commands and engines, which are told with a cause."""
     refusals.start(refusals.last_words(said) or said)
     commands.last_words(said.encode(errors="replace"))
-    host_facts.engine_fault(said)
+    facts.engine_fault(said)
 
 
 @entry("r1", "2026-11-21-0214-digits", "nodes/a.json", "outcome/a-0.json", "ranks/rank-0.jsonl")
@@ -366,14 +351,14 @@ def _followed(state, told):
     for name in state.names:
         lines.rank_cells(state.rank_of(name), state)
         lines.node_word(name, state)
-    ending.judge(state, now - 100, now)
-    result = ending.judge(state, now - 100, now) or ending.stopped(state)
+    outcome.judge(state, now - 100, now)
+    result = outcome.judge(state, now - 100, now) or outcome.stopped(state)
     _told(result, state)
     record.close(_fresh("r1"), result, state, 1.0)
 
 
 def _told(result, state):
-    ending.all_ended(state)
+    outcome.all_ended(state)
     _words([result.message, result.hint])
     assert isinstance(result.code, int)
     lines.result_parts(result, state, 1.5, "report.html")

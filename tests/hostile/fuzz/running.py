@@ -15,7 +15,7 @@ import traceback
 from collections import Counter
 from pathlib import Path
 
-from deploy.errors import DeployError
+from deploy.core.errors import DeployError
 from tests.hostile.fuzz import mutate
 
 CORPUS = Path(__file__).parent / "corpus"

@@ -154,7 +154,7 @@ def probe(place):
     recorded = gpu_facts_of(sections("h100"))
     known |= {name: recorded[name] for name in ("gpus", "cuda", "rdma", "rdma_devices", "environment")}
     known["software"] = {**recorded["software"], "packages": ["torch-2.13.0"]}
-    known["leftovers"] = [[4711, 12.5, "python -m trainer.agent"]]
+    known["leftovers"] = [[4711, 12.5, "python -m trainer.node.agent"]]
     return {
         "facts": known,
         "listen": {"ports": [29500], "sampled": [40000, 41000, 42000], "failed": {}, "routes": {}, "names": {}},

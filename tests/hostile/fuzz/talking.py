@@ -6,9 +6,11 @@ import json
 from functools import cache
 from unittest import mock
 
-from deploy import fields, preflight_proof, preflight_run
-from deploy.errors import DeployError
+from deploy.core import fields
+from deploy.core.errors import DeployError
 from deploy.preflight import Want, judge
+from deploy.preflight.probe import all_reduce
+from deploy.preflight.probe import conversation as preflight_run
 from tests.hostile.fuzz import samples
 
 WANTS = (
@@ -127,6 +129,6 @@ def _proved(data):
         def read(self, wait_s):
             return fields.json_object(text if self.place == 1 else '{"torch": "2", "right": true}', "said")
 
-    found = preflight_proof.prove([Rank(0), Rank(1), Rank(2)], answers, [])
+    found = all_reduce.prove([Rank(0), Rank(1), Rank(2)], answers, [])
     json.dumps(found.json()).encode()
     assert found.ok or any(ODD in one.hosts for one in found.findings)

@@ -1,0 +1,168 @@
+"""`fab explain FILE...|FOLDER|-|RUN`: reads what a failed run said, ours or anybody's torchrun; says what it shows."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from inspect import Parameter, Signature
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from fabric import Connection, task
+from fabric.tasks import Task
+from invoke.exceptions import Exit
+from invoke.parser.argument import Argument
+
+from ..core.errors import DONE, FAILED, UsageError
+from ..core.printable import visible
+from ..explain.cause import DOCS, Explanation, judge
+from ..explain.read import CHUNK, Reading, read
+from ..local import up
+from ..report.console import Report
+from ..run import record
+from . import exit
+
+SHOWN, MOST_FILES = 240, 2000
+LOGS = ("logs/*.log", "*.log", "*.txt", "*.out", "*.err")
+_SILENT = ": no error and no end in it, and nothing later than what the others say"
+_STDIN, _HINT = "-", "name files, a folder of logs, a run (`fab runs`), or - for standard input"
+
+
+class _AnyNumber(Task):  # type: ignore[misc]
+    """A task of any number of files. invoke takes as many words as a task declares: declare as many as were typed."""
+
+    def argspec(self, body: Callable[..., Any]) -> Signature:
+        """Without **more, which stands for the words after the first."""
+        sig: Signature = super().argspec(body)
+        return sig.replace(parameters=[p for p in sig.parameters.values() if p.kind != Parameter.VAR_KEYWORD])
+
+    def get_arguments(self, ignore_unknown_help: bool | None = None) -> list[Argument]:
+        """What the command line declares; nothing but options where it asks for help."""
+        first, *options = list[Argument](super().get_arguments(ignore_unknown_help))
+        after = sys.argv[sys.argv.index("explain") + 1 :] if "explain" in sys.argv[1:] else []
+        if any(word in ("--help", "-h") for word in after):
+            return options
+        words = [word for word in after if word == _STDIN or not word.startswith("-")]
+        return [first, *(Argument(name=f"file-{n}", positional=True) for n in range(2, len(words) + 1)), *options]
+
+
+@task(
+    klass=_AnyNumber,
+    positional=["what"],
+    help={
+        "what": "files, a folder of logs, - for standard input, or a run: its id or latest",
+        "json": "one JSON object",
+    },
+    name="explain",
+)  # type: ignore[untyped-decorator]
+def explain_task(context: Connection, what: str, json: bool = False, **more: str) -> None:
+    """Say which known cause the output of a failed run shows, or what to check. WHAT: files, a folder, - or a run.
+
+    Ends with 0 where a cause is named, with 1 where none is known or nothing failed.
+    """
+    report = Report(json)
+    raise Exit(code=exit.code_of(report, lambda: tell([what, *more.values()], report)))
+
+
+def tell(whats: Sequence[str], report: Report) -> int:
+    """Explain files, folders, runs or standard input. Raises UsageError where there is nothing to read."""
+    found = judge(readings_of(whats, report))
+    report.data({"kind": "explanation", **found.json()})
+    report.text("\n".join(lines_of(found)))
+    return DONE if found.cause else FAILED
+
+
+def readings_of(whats: Sequence[str], report: Report) -> list[Reading]:
+    """What each stream said, one after another. Raises UsageError where there is none, or one cannot be read."""
+    sources = [source for what in whats for source in _sources(what)]
+    names = _names(sources)
+    total = sum(source.stat().st_size for source in sources if isinstance(source, Path))
+    done = 0
+    with report.waiting("reading") as say:
+
+        def heard(size: int) -> None:
+            say(f"{(done + size) >> 20} of {total >> 20} MB" if total else f"{size >> 20} MB")
+
+        readings = []
+        for name, source in zip(names, sources, strict=True):
+            with closing(_opened(source)) as stream:
+                readings.append(read(name, _pieces(stream, str(source)), heard))
+            done += source.stat().st_size if isinstance(source, Path) else 0
+    return readings
+
+
+def lines_of(found: Explanation) -> list[str]:
+    """As people read it; what the logs said with its control characters shown."""
+    whose = " (the script's own fault)" if found.script and found.cause != "script-error" else ""
+    name = found.cause or ("none" if found.ended_well else "not known")
+    lines = [f"cause     {name}: {visible(found.what)}{whose}"]
+    if found.maybe:
+        lines.append(f"or        {', '.join(found.maybe)}: the same words")
+    if found.first:
+        lines.append(f"first     {visible(found.first)}")
+    for line in found.evidence:
+        who = f" ({line.who})" if line.who else ""
+        lines.append(f"evidence  {visible(f'{line.node}:{line.number}{who}: {line.text[:SHOWN]}')}")
+    if found.silent:
+        lines.append(f"silent    {visible(', '.join(found.silent))}{_SILENT}")
+    if found.victims:
+        lines.append(f"left out  words of ranks that lost a peer: {found.victims} lines")
+    lines.append(f"next      {found.next}")
+    if found.cause:
+        lines.append(f"more      {DOCS}#{found.cause}")
+    return lines
+
+
+def _sources(what: str) -> list[Path | None]:
+    """Files to read; None is standard input."""
+    if what == _STDIN:
+        return [None]
+    path = Path(what).expanduser()
+    if path.is_dir():
+        return list(_in_folder(path, what))
+    if path.exists():
+        return [path]
+    if os.sep in what or path.suffix:
+        raise UsageError(f"{what}: no such file", _HINT)
+    try:
+        folder = record.find(up.RUNS, what)
+    except UsageError:
+        raise UsageError(f"{what}: no such file, folder or run", _HINT) from None
+    return list(_in_folder(folder, what))
+
+
+def _in_folder(folder: Path, what: str) -> Sequence[Path]:
+    """The logs of a folder, of its folders where it has none itself. Plain files only: no link, no pipe."""
+    for found in (*(sorted(folder.glob(pattern)) for pattern in LOGS), sorted(folder.rglob("*.log"))):
+        files = [file for file in found if stat.S_ISREG(file.lstat().st_mode)]
+        if files:
+            return files[:MOST_FILES]
+    raise UsageError(f"{what}: no logs in {folder}", "name a file with the output, or a folder of *.log, one a node")
+
+
+def _names(sources: Sequence[Path | None]) -> list[str]:
+    """How each is called: by its stem where no other has the same, else by its path."""
+    stems = [source.stem if source else "stdin" for source in sources]
+    return [
+        str(source) if source and stems.count(stem) > 1 else stem for source, stem in zip(sources, stems, strict=True)
+    ]
+
+
+def _opened(source: Path | None) -> BinaryIO:
+    if source is None:
+        return os.fdopen(os.dup(sys.stdin.fileno()), "rb")
+    try:
+        return source.open("rb")
+    except OSError as fault:
+        raise UsageError(f"{source}: cannot be read: {fault.strerror}", _HINT) from fault
+
+
+def _pieces(stream: BinaryIO, name: str) -> Iterator[bytes]:
+    try:
+        while piece := stream.read(CHUNK):
+            yield piece
+    except OSError as fault:
+        raise UsageError(f"{name}: cannot be read: {fault.strerror}", _HINT) from fault

@@ -1,0 +1,102 @@
+"""The one list of tasks, under two names: `fab` in the checkout, `muster` where it is installed (`pip install .`).
+
+The work is in the task modules; a new task is registered here.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Callable, Sequence
+from importlib.metadata import version
+from types import TracebackType
+
+from invoke.collection import Collection
+from invoke.exceptions import Exit, ParseError
+from invoke.program import Program
+
+from ..core.errors import USAGE, UsageError
+from ..report.console import Report
+from . import bootstrap, explain, local, look, preflight, runs
+
+_EXAMPLE = "muster deploy --hosts a,b -- train.py --lr 3e-4"
+_TASKS = (
+    *(
+        runs.attach,
+        bootstrap.bootstrap,
+        runs.deploy,
+        runs.fetch,
+        explain.explain_task,
+        look.gpus,
+        look.logs,
+        look.status,
+    ),
+    *(runs.push, preflight.preflight, runs.stop, runs.trust, runs.unlock),
+    *(local.down, local.report, local.runs, local.up),
+)
+namespace = Collection(*_TASKS)
+
+
+class _Program(Program):
+    def parse_core_args(self) -> None:
+        """What stands before the task's name. Wrong usage ends with 2 here as everywhere; invoke's own code is 1."""
+        _refusing(super().parse_core_args)
+
+    def parse_tasks(self) -> None:
+        """The task and its options."""
+        _refusing(super().parse_tasks)
+
+
+def end_quietly_when_nobody_reads() -> None:
+    """Have `fab --list | head` end without a traceback: whoever read our output has what they wanted.
+
+    Only what invoke prints itself gets that far; in a run Report notices, and goes on without words.
+    """
+    before = sys.excepthook
+
+    def hook(kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> None:
+        if not issubclass(kind, BrokenPipeError):
+            before(kind, value, trace)
+            return
+        # What is still to be flushed at the end would fail as well.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+    sys.excepthook = hook
+
+
+def main() -> None:
+    """The console command `muster`; ends the process with the task's exit code."""
+    end_quietly_when_nobody_reads()
+    try:
+        words = with_script(sys.argv[1:])
+    except UsageError as fault:
+        Report().error(fault)
+        sys.exit(fault.code)
+    program = _Program(version=version("muster"), namespace=namespace, name="muster", binary="muster")
+    program.run(["muster", *words])
+
+
+def with_script(words: Sequence[str]) -> list[str]:
+    """What stands after `--`, a script and its arguments, as the option --run of deploy.
+
+    Raises UsageError where that makes no sense: another task, --run beside it, nothing after it.
+    """
+    if "--" not in words:
+        return list(words)
+    at = list(words).index("--")
+    options, script = list(words[:at]), list(words[at + 1 :])
+    if options[:1] != ["deploy"]:
+        raise UsageError("only deploy takes a script after --", _EXAMPLE)
+    if any(word == "--run" or word.startswith("--run=") for word in options):
+        raise UsageError("a script after -- and --run beside it", f"one of the two: {_EXAMPLE}")
+    if not script or script == ["-m"]:
+        raise UsageError("no script after --", _EXAMPLE)
+    return [*options, f"--run={shlex.join(script)}"]
+
+
+def _refusing(parse: Callable[[], None]) -> None:
+    try:
+        parse()
+    except ParseError as fault:
+        raise Exit(f"error: {fault}\nhint: muster --list, muster --help TASK", USAGE) from fault

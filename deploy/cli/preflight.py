@@ -1,0 +1,134 @@
+"""`fab preflight`: the task, its table and its exit codes; the work is in hosts/preflight.py."""
+
+from __future__ import annotations
+
+import json as jsons
+import os
+from pathlib import Path
+
+from fabric import Connection, task
+from invoke.exceptions import Exit
+
+from ..config import inventory
+from ..core.errors import DONE, FAILED, REFUSED, DeployError, UsageError
+from ..hosts import preflight as preflight_launch
+from ..hosts.preflight import Asked
+from ..local import preflight as preflight_here
+from ..preflight import Want
+from ..report import preflight_text
+from ..report.console import Report
+from ..report.interrupts import Stopping
+from ..report.page import preflight as preflight_page
+from . import exit
+
+STYLES, BACKENDS = ("muster", "torchrun"), ("auto", "gloo", "nccl")
+UNTOUCHED = "nothing was touched, and nothing is left of it anywhere"
+
+
+@task(
+    help={
+        "hosts": "user@a:port,b; the first one hosts the rendezvous",
+        "ground": "instead of hosts: what `make up` would stand on here: auto, docker or processes",
+        "workers": "with --ground: nodes beside the master (default 2)",
+        "cluster": "a file as cluster.toml; default: the one of this folder",
+        "image": "look from inside this image (default: what fab deploy would take)",
+        "style": "muster (as fab deploy starts a run) or torchrun (as you type it yourself)",
+        "endpoint": "where the nodes shall meet: an address or a name (default: as fab deploy chooses)",
+        "port": "the rendezvous port (default: 29500, or the next free one)",
+        "backend": "whose choices to foresee, and to prove: gloo, nccl, or auto (nccl where hosts show GPUs)",
+        "nc": "also the matrix that `nc -vz` would give, from each host to each",
+        "bandwidth": "measure every pair, in rounds that do not disturb each other; show the matrix",
+        "quick": "no real all_reduce at the end",
+        "strict": "warnings end with code 1",
+        "json": "the verdict as one JSON object on standard output",
+        "keep": "write all answers to this file as well",
+        "html": "write a page of it to this file as well: the verdict, who reaches whom, what each host is",
+    }
+)  # type: ignore[untyped-decorator]
+def preflight(
+    context: Connection,
+    hosts: str = "",
+    ground: str = "",
+    workers: str = "",
+    cluster: str = "",
+    image: str = "",
+    style: str = "muster",
+    endpoint: str = "",
+    port: str = "",
+    backend: str = "auto",
+    nc: bool = False,
+    bandwidth: bool = False,
+    quick: bool = False,
+    strict: bool = False,
+    json: bool = False,
+    keep: str = "",
+    html: str = "",
+) -> None:
+    """Say whether training would start on these hosts; if not, the one cause and its fix."""
+    report = Report(json)
+    files = {option: name for option, name in (("keep", keep), ("html", html)) if name}
+
+    def work() -> int:
+        if getattr(context, "host", None):
+            raise UsageError("--hosts stands before the task's name", "write it behind: fab preflight --hosts a,b")
+        want = _want(style, endpoint, port, backend)
+        for option, name in files.items():
+            _refuse_unwritable(option, name)
+        if ground or workers:
+            plain = "" if style == STYLES[0] else f"--style {style}"
+            _refuse_both(hosts, cluster, image, endpoint, plain, "--bandwidth" if bandwidth else "")
+        with Stopping(report, "looking", UNTOUCHED), report.waiting("preflight") as say:
+            asked = Asked(want, not quick, bandwidth, say)
+            if ground or workers:
+                answers, verdict = preflight_here.preflight(workers, ground or "auto", want, not quick, say)
+            else:
+                answers, verdict = preflight_launch.preflight(inventory.load(hosts, cluster), image, asked)
+        matrix = list(preflight_text.matrix(answers)) if nc else []
+        backend_used = answers.want.backend
+        report.data({**verdict.json(), "backend": backend_used, **({"nc": matrix} if nc else {}), **files})
+        for line in [*preflight_text.told(verdict, backend_used), *matrix, *preflight_text.heat(answers)]:
+            report.text(line)
+        if keep:
+            _write("keep", keep, jsons.dumps(answers.json()))
+        if html:
+            _write("html", html, preflight_page.build(answers, verdict))
+        for option, name in files.items():
+            report.text(f"{option:<8}{name}")
+        if not verdict.ok:
+            return REFUSED
+        return FAILED if strict and verdict.warnings else DONE
+
+    raise Exit(code=exit.code_of(report, work))
+
+
+def _refuse_both(*there: str) -> None:
+    """Raise UsageError where a preflight of this machine is given what is for real hosts."""
+    if said := next(filter(None, there), ""):
+        raise UsageError(f"--ground is about this machine, and {said} about real hosts", "leave one of them out")
+
+
+def _want(style: str, endpoint: str, port: str, backend: str) -> Want:
+    """What was asked for. Raises UsageError for a word that is none of those there are."""
+    if style not in STYLES or backend not in BACKENDS or not (port or "1").isdigit():
+        words = f"--style {style} --backend {backend} --port {port}"
+        raise UsageError(words, f"{'|'.join(STYLES)}, {'|'.join(BACKENDS)}, a number")
+    return Want(style=style, endpoint=endpoint, port=int(port or 29500), backend=backend)  # type: ignore[arg-type]
+
+
+def _refuse_unwritable(option: str, name: str) -> None:
+    """Before anything is asked of a host. Raises UsageError where the file could not be written later."""
+    path = Path(name)
+    why = "is a folder" if path.is_dir() else "" if path.parent.is_dir() else f"there is no folder {path.parent}"
+    if not why and not os.access(path if path.exists() else path.parent, os.W_OK):
+        why = "may not be written"
+    if why:
+        raise UsageError(f"--{option} {name}: {why}", "name a file in a folder that is yours")
+
+
+def _write(option: str, name: str, text: str) -> None:
+    try:
+        Path(name).write_text(text, "utf-8")
+    except OSError as failed:
+        raise DeployError(
+            f"--{option} {name}: {failed.strerror}", "the verdict above stands; name another file"
+        ) from None

@@ -1,0 +1,218 @@
+"""The hosts a command is for, and the job they are to run: from `--hosts a,b`, from cluster.toml, or from both.
+
+What stands here is what the user wrote. What the user's SSH settings make of it, session.py knows.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Literal
+
+from ..core.errors import UsageError
+from . import toml
+from . import values as values
+from .toml import Table
+from .values import Gpus, Mount, Secret
+
+MOUNT = '"/source:/target" or "/source:/target:ro", absolute paths both, the target not / nor in /muster'
+_SECRET = '"NAME" or { name = "NAME", file = "path" }; a value never stands here'
+_EXAMPLE = "write --hosts user@a:port,b; user and port may be left out"
+
+
+@dataclass(frozen=True)
+class Host:
+    """One machine. `address` is a name, an IP or an alias of the user's SSH settings; None leaves a choice to those.
+
+    `gateway` is a jump host as SSH's ProxyJump has it (several with commas). `gpus` is auto, how many, or which.
+    """
+
+    name: str
+    address: str
+    port: int | None = None
+    user: str | None = None
+    gateway: str | None = None
+    interface: str | None = None
+    gpus: Gpus = "auto"
+    image: str | None = None
+    environment: Mapping[str, str] = field(default_factory=dict, hash=False)
+    mounts: tuple[Mount, ...] = ()
+
+    @property
+    def destination(self) -> str:
+        """As SSH writes it: `user@address:port`."""
+        address = f"[{self.address}]" if self.port and ":" in self.address else self.address
+        return f"{self.user}@" * bool(self.user) + address + f":{self.port}" * bool(self.port)
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is to run, for all hosts; a host's own image, environment and mounts go before or beside these."""
+
+    image: str | None = None
+    dockerfile: Path | None = None
+    folder: Path | None = None
+    include: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict, hash=False)
+    secrets: tuple[Secret, ...] = ()
+    mounts: tuple[Mount, ...] = ()
+    processes: Literal["auto"] | int = "auto"
+    shm_size: str | None = None
+    user: int | None = None
+    memory: str | None = None
+    pids: int | None = None
+    separate: bool = False
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Hosts in the order the user gave them (the first one is the master) and their job."""
+
+    hosts: tuple[Host, ...]
+    job: Job = Job()
+
+
+def load(flag: str, named: str) -> Cluster:
+    """The hosts of `--hosts`, with what cluster.toml says of them; all of its hosts where the flag is empty.
+
+    The file is `named` by --cluster, or the one of this folder where there is one. Raises UsageError for what is wrong
+    in either, or when both are missing.
+    """
+    path = Path(named) if named else Path("cluster.toml")
+    if not named and not path.is_file():
+        return from_flag(flag)
+    cluster = from_file(path)
+    return replace(cluster, hosts=_picked(from_flag(flag).hosts, cluster.hosts)) if flag.strip() else cluster
+
+
+def from_flag(flag: str) -> Cluster:
+    """Hosts of `--hosts user@a:port,b`. A host is called by its address; by address-port where an address comes twice.
+
+    Raises UsageError for an empty list, a host that cannot be read, and one that is named twice.
+    """
+    parts = [part.strip() for part in flag.split(",")]
+    if not any(parts):
+        raise UsageError("no hosts", f"{_EXAMPLE}; or list them in cluster.toml")
+    hosts = [_destination(part) for part in parts if part]
+    shared = Counter(host.address for host in hosts)
+    named = [
+        replace(host, name=f"{host.name}-{host.port}") if shared[host.address] > 1 and host.port else host
+        for host in hosts
+    ]
+    for name, times in Counter(host.name for host in named).items():
+        if times > 1:
+            raise UsageError(f"--hosts: {name} is named {times} times", "name each host once")
+    return Cluster(tuple(named))
+
+
+def from_file(path: Path) -> Cluster:
+    """All that cluster.toml says. Raises UsageError with the key's path and line for the first thing wrong in it."""
+    top = toml.read(path)
+    tables = top.tables("hosts")
+    job_table = top.table("job")
+    top.done()
+    if not tables:
+        top.refuse("no hosts", 'each host is a table: [[hosts]], then name = "a" below it')
+    hosts: dict[str, Host] = {}
+    for table in tables:
+        host = _host(table)
+        if host.name in hosts:
+            table.refuse(f"{host.name} is already the name of a host above", "give each host a name of its own", "name")
+        hosts[host.name] = host
+    return Cluster(tuple(_through(host, hosts) for host in hosts.values()), _job(job_table))
+
+
+def refuse_twins(hosts: Iterable[Host], endpoints: Mapping[str, tuple[str, int, str]]) -> None:
+    """Raise UsageError when two hosts are one machine.
+
+    `endpoints`: by host name the address, port and jump hosts that SSH's settings make of it.
+    """
+    seen: dict[tuple[str, int, str], str] = {}
+    for host in hosts:
+        address, port, through = endpoints[host.name]
+        first = seen.setdefault((address.lower(), port, through), host.name)
+        if first != host.name:
+            raise UsageError(f"{first} and {host.name} are one host: {address}:{port}", f"leave out {host.name}")
+
+
+def _picked(asked: Sequence[Host], known: Sequence[Host]) -> tuple[Host, ...]:
+    """Each asked host as the file knows it, the flag's user and port going first; as it is where the file does not."""
+    by_name = {host.name: host for host in known}
+    picked = []
+    for host in asked:
+        found = by_name.get(host.name, host)
+        picked.append(replace(found, user=host.user or found.user, port=host.port or found.port))
+    return tuple(picked)
+
+
+def _through(host: Host, hosts: Mapping[str, Host]) -> Host:
+    """With a gateway that names a host of the file put as its destination."""
+    if host.gateway is None:
+        return host
+    hops = [hosts[hop].destination if hop in hosts else hop for hop in host.gateway.split(",")]
+    return replace(host, gateway=",".join(hops))
+
+
+def _destination(text: str) -> Host:
+    found = values.destination(text)
+    if found is None:
+        raise UsageError(f"--hosts: {text!r} is not a host", _EXAMPLE)
+    return Host(name=found.host, address=found.host, port=found.port, user=found.user)
+
+
+def _host(table: Table) -> Host:
+    name = table.get("name", "", values.matching(values.NAME), "a name of letters, digits, dots, dashes (at most 63)")
+    host = Host(
+        name=name,
+        address=table.get("address", name, values.host, "a host name or an IP"),
+        port=table.get("port", None, values.whole(1, 65535), "a port number"),
+        user=table.get("user", None, values.user, "a user name"),
+        gateway=table.get("gateway", None, values.gateway, 'a jump host: "user@a:port", several with commas'),
+        interface=table.get("interface", None, values.word, "the name of a network interface"),
+        gpus=table.get("gpus", "auto", values.gpus, '"auto", how many, or a list of which: [0, 1]'),
+        image=table.get("image", None, values.word, "the name of an image"),
+        environment=_environment(table),
+        mounts=table.items("mounts", values.mount, MOUNT),
+    )
+    table.done()
+    if not name:
+        table.refuse("no name", 'a host needs a name, which may be its address: name = "a"')
+    return host
+
+
+def _job(table: Table) -> Job:
+    here = table.path.parent
+    job = Job(
+        image=table.get("image", None, values.word, "the name of an image"),
+        dockerfile=table.get("dockerfile", None, values.path_from(here), "the path of a Dockerfile"),
+        folder=table.get("folder", None, values.path_from(here), "the path of a folder"),
+        include=table.items("include", values.inside, 'a path in the folder: ".env"'),
+        environment=_environment(table),
+        secrets=table.items("secrets", values.secret_from(here), _SECRET, secret=True),
+        mounts=table.items("mounts", values.mount, MOUNT),
+        processes=table.get("processes", "auto", values.processes, '"auto" or a number from 1'),
+        user=table.get("user", None, values.whole(1, (1 << 31) - 2), "a user's number, from 1"),
+        shm_size=table.get("shm_size", None, values.matching(values.SIZE), 'a size such as "16g"'),
+        memory=table.get("memory", None, values.matching(values.SIZE), 'a size such as "200g"'),
+        pids=table.get("pids", None, values.whole(64, 4194304), "a number from 64 to 4194304"),
+        separate=table.get("separate", False, values.yes_or_no, "true or false"),
+    )
+    table.done()
+    if job.image and job.dockerfile:
+        table.refuse("an image is named as well", "keep one of image and dockerfile", "dockerfile")
+    if job.dockerfile and not os.path.isfile(job.dockerfile):
+        table.refuse(f"there is no file {job.dockerfile}", "", "dockerfile")
+    if job.folder and not os.path.isdir(job.folder):
+        table.refuse(f"there is no folder {job.folder}", "", "folder")
+    return job
+
+
+def _environment(table: Table) -> dict[str, str]:
+    inner = table.table("environment")
+    for name in inner.names:
+        if not values.VARIABLE.fullmatch(name):
+            inner.refuse("not the name of a variable", "letters, digits and _, no digit first", name)
+    return {name: inner.get(name, "", values.scalar, "a string of one line or a number") for name in inner.names}

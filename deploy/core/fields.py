@@ -1,0 +1,273 @@
+"""Readers of what hosts and containers say, field by field: a checked value, or BadAnswer with the field's name. Pure.
+
+A reader takes a value and what it is called (`state.ExitCode`). Readers of lists and objects are made of readers of
+their parts, so that an answer is described once, beside the code that uses it, and nothing of it goes on unchecked.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import math
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from .errors import BadAnswer
+
+T = TypeVar("T")
+U = TypeVar("U")
+Reader = Callable[[object, str], T]
+
+MOST_DOCUMENT = 4 << 20  # letters of JSON
+MOST_WHOLE = (1 << 63) - 1
+MOST_WORDS = 2000
+_INTERFACE = r"[^\s/'\"`$;&|<>()\\%\x00-\x1f\x7f]+"
+_DIGITS = re.compile(r"-?[0-9]{1,19}")
+_NUMBER = re.compile(r"-?[0-9]{1,19}(\.[0-9]{0,19})?([eE][-+]?[0-9]{1,3})?")
+
+
+def document(said: str | bytes, what: str, most: int = MOST_DOCUMENT) -> Any:
+    """The JSON value that a text is. Raises BadAnswer for what is none, too long, or too deep."""
+    try:
+        if len(said) <= most:
+            return json.loads(said)
+    except (ValueError, RecursionError):
+        pass
+    shown = said if isinstance(said, str) else said[:200].decode(errors="replace")
+    raise BadAnswer(what, "JSON" if len(said) <= most else f"at most {most} letters of JSON", shown)
+
+
+def json_object(said: str | bytes, what: str) -> dict[str, Any]:
+    """The JSON object that a text is. Raises BadAnswer."""
+    value = document(said, what)
+    if isinstance(value, dict):
+        return value
+    raise BadAnswer(what, "a JSON object", value)
+
+
+def whole(least: int = 0, most: int = MOST_WHOLE) -> Reader[int]:
+    """A whole number of JSON within bounds."""
+
+    def read(value: object, what: str) -> int:
+        if isinstance(value, int) and not isinstance(value, bool) and least <= value <= most:
+            return value
+        raise BadAnswer(what, f"a whole number from {least} to {most}", value)
+
+    return read
+
+
+def digits(least: int = 0, most: int = MOST_WHOLE) -> Reader[int]:
+    """A whole number written in ASCII digits."""
+
+    def read(value: object, what: str) -> int:
+        if isinstance(value, str) and _DIGITS.fullmatch(value) and least <= int(value) <= most:
+            return int(value)
+        raise BadAnswer(what, f"a whole number from {least} to {most}", value)
+
+    return read
+
+
+def real(least: float = -1e300, most: float = 1e300) -> Reader[float]:
+    """A finite number of JSON within bounds; a whole one becomes a float."""
+
+    def read(value: object, what: str) -> float:
+        # An integer may be too large for a float; NaN is within no bounds.
+        if isinstance(value, float | int) and not isinstance(value, bool) and least <= value <= most:
+            return float(value)
+        raise BadAnswer(what, f"a number from {least:g} to {most:g}", value)
+
+    return read
+
+
+def decimal(least: float = 0.0, most: float = 1e15) -> Reader[float]:
+    """A finite number written in ASCII digits."""
+
+    def read(value: object, what: str) -> float:
+        if isinstance(value, str) and _NUMBER.fullmatch(value) and least <= float(value) <= most:
+            return float(value)
+        raise BadAnswer(what, f"a number from {least:g} to {most:g}", value)
+
+    return read
+
+
+def flag(value: object, what: str) -> bool:
+    """True or false."""
+    if isinstance(value, bool):
+        return value
+    raise BadAnswer(what, "true or false", value)
+
+
+def nothing(value: object, what: str) -> None:
+    """null."""
+    if value is not None:
+        raise BadAnswer(what, "nothing", value)
+
+
+def text(most: int = MOST_WORDS, like: str = "") -> Reader[str]:
+    """Text of at most so many letters, which matches the pattern `like` where there is one."""
+    pattern = re.compile(like) if like else None
+
+    def read(value: object, what: str) -> str:
+        if isinstance(value, str) and len(value) <= most and (pattern is None or pattern.fullmatch(value)):
+            return _whole_letters(value)
+        raise BadAnswer(what, f"text{f' like {like}' if like else ''} of at most {most} letters", value)
+
+    return read
+
+
+def words(most: int = MOST_WORDS) -> Reader[str]:
+    """Text for people to read, cut at so many letters: what somebody says must not be lost for its length."""
+
+    def read(value: object, what: str) -> str:
+        if isinstance(value, str):
+            return _whole_letters(value[:most])
+        raise BadAnswer(what, "text", value)
+
+    return read
+
+
+def address(value: object, what: str) -> str:
+    """An IP address, with the interface behind a % where it is link-local. A host's name is none."""
+    if isinstance(value, str) and len(value) <= 80:
+        plain, percent, scope = value.partition("%")
+        try:
+            ipaddress.ip_address(plain)
+        except ValueError:
+            pass
+        else:
+            if not percent or (":" in plain and re.fullmatch(_INTERFACE, scope)):
+                return value
+    raise BadAnswer(what, "an IP address", value)
+
+
+def interface(value: object, what: str) -> str:
+    """The name of a network interface, without anything that a shell takes for more than a name."""
+    return text(15, _INTERFACE)(value, what)
+
+
+def array(item: Reader[T], most: int = 1000) -> Reader[list[T]]:
+    """A list of at most so many."""
+
+    def read(value: object, what: str) -> list[T]:
+        if isinstance(value, list) and len(value) <= most:
+            return [item(one, f"{what}[{place}]") for place, one in enumerate(value)]
+        raise BadAnswer(what, f"a list of at most {most}", value)
+
+    return read
+
+
+def row(*items: Reader[Any]) -> Reader[list[Any]]:
+    """A list of just these."""
+
+    def read(value: object, what: str) -> list[Any]:
+        if isinstance(value, list) and len(value) == len(items):
+            return [item(one, f"{what}[{place}]") for place, (item, one) in enumerate(zip(items, value, strict=True))]
+        raise BadAnswer(what, f"a list of {len(items)}", value)
+
+    return read
+
+
+def table(key: Reader[str], item: Reader[T], most: int = 1000) -> Reader[dict[str, T]]:
+    """An object with any keys of a kind, at most so many."""
+
+    def read(value: object, what: str) -> dict[str, T]:
+        if isinstance(value, dict) and len(value) <= most:
+            return {key(name, f"a key of {what}"): item(one, f"{what}.{name[:40]}") for name, one in value.items()}
+        raise BadAnswer(what, f"an object of at most {most} entries", value)
+
+    return read
+
+
+def record(
+    must: Mapping[str, Reader[Any]], may: Mapping[str, Reader[Any]] | None = None, others: Reader[Any] | None = None
+) -> Reader[dict[str, Any]]:
+    """An object with fields of these names; what it `may` have and has not, is left out.
+
+    Other fields are dropped; with `others` they are kept where they pass it (at most 100).
+    """
+    known = {**must, **(may or {})}
+
+    def read(value: object, what: str) -> dict[str, Any]:
+        if not isinstance(value, dict):
+            raise BadAnswer(what, "an object", value)
+        front = f"{what}." if what else ""
+        if lacking := [name for name in must if name not in value]:
+            raise BadAnswer(f"{front}{lacking[0]}", "a value", None)
+        found = {name: known[name](value[name], f"{front}{name}") for name in known if name in value}
+        if others is None:
+            return found
+        more = {name: value[name] for name in list(value)[:100] if name not in known and len(name) <= 100}
+        kept = {name: optional(others)(one, name) for name, one in more.items()}
+        return {**{_whole_letters(name): one for name, one in kept.items() if one is not None}, **found}
+
+    return read
+
+
+def either(*readers: Reader[Any]) -> Reader[Any]:
+    """What the first of these takes; the fault is that of the last."""
+
+    def read(value: object, what: str) -> Any:
+        for reader in readers[:-1]:
+            try:
+                return reader(value, what)
+            except BadAnswer:
+                continue
+        return readers[-1](value, what)
+
+    return read
+
+
+def optional(reader: Reader[T]) -> Callable[[object, str], T | None]:
+    """None for what cannot be read: of a script's own files, which may hold anything."""
+
+    def read(value: object, what: str = "") -> T | None:
+        try:
+            return reader(value, what)
+        except BadAnswer:
+            return None
+
+    return read
+
+
+def default(reader: Reader[T], instead: T, *blank: object) -> Reader[T]:
+    """The same, and `instead` for nothing, empty text and the values named."""
+
+    def read(value: object, what: str) -> T:
+        return instead if value is None or value == "" or value in blank else reader(value, what)
+
+    return read
+
+
+def scalar(value: object, what: str) -> object:
+    """A number, true, false or text."""
+    return either(flag, whole(-MOST_WHOLE), real(-math.inf, math.inf), words())(value, what)
+
+
+def tree(depth: int = 8, most: int = 1000) -> Reader[Any]:
+    """Any JSON of limited depth, each list and object of it of at most so many parts."""
+
+    def read(value: object, what: str) -> Any:
+        if isinstance(value, dict | list):
+            if not depth:
+                raise BadAnswer(what, "JSON that is less deep", value)
+            inner = tree(depth - 1, most)
+            reader: Reader[Any] = table(text(200), inner, most) if isinstance(value, dict) else array(inner, most)
+            return reader(value, what)
+        return None if value is None else either(flag, whole(-MOST_WHOLE), real(), text(1 << 16))(value, what)
+
+    return read
+
+
+def rows(said: str) -> dict[str, list[str]]:
+    """Lines of a word, a blank and a value: the values by word. Only a newline ends a line."""
+    found: dict[str, list[str]] = {}
+    for line in said.split("\n"):
+        word, _, value = line.partition(" ")
+        found.setdefault(word, []).append(value.strip())
+    return found
+
+
+def _whole_letters(value: str) -> str:
+    """Without halves of letters (lone surrogates), which JSON can write and no file or terminal takes."""
+    return value if value.isascii() else value.encode(errors="replace").decode()

@@ -1,0 +1,95 @@
+"""Names that hosts, containers and files tell us, checked once, where their text is read: a type for each. Pure.
+
+Whatever has one of these types may stand in a path, an argument or a label: it has no slash, no `..`, no blank and no
+control character, and it does not begin with a dash. Nothing else that a host says becomes part of a local path.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import NewType, TypeVar
+
+from .errors import BadAnswer, UsageError
+
+RunId = NewType("RunId", str)
+NodeName = NewType("NodeName", str)
+ContainerName = NewType("ContainerName", str)
+ContainerId = NewType("ContainerId", str)
+FileName = NewType("FileName", str)
+T = TypeVar("T")
+
+LONGEST, LONGEST_CONTAINER, LONGEST_FILE = 100, 255, 255
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_ID = re.compile(r"[0-9a-f]{12,64}")
+# runs/latest is a link of ours to the newest run.
+_RESERVED = ("latest",)
+_RULE = f"at most {LONGEST} letters, digits, . _ and -, a letter or digit first, no .."
+
+
+def run_id(text: object, what: str = "a run's name") -> RunId:
+    """A run's id. Raises BadAnswer, which names `what`."""
+    name = _name(text, what, LONGEST)
+    if name in _RESERVED:
+        raise BadAnswer(what, "the name of one run", text)
+    return RunId(name)
+
+
+def run_ids(listed: Iterable[str]) -> frozenset[RunId]:
+    """Of the folders where runs are kept those that are runs; anything else was put there by somebody else."""
+    found = set()
+    for name in listed:
+        with suppress(BadAnswer):
+            found.add(run_id(name))
+    return frozenset(found)
+
+
+def node_name(text: object, what: str = "a node's name") -> NodeName:
+    """A node's name, as in `logs/<node>.log`. Raises BadAnswer, which names `what`."""
+    return NodeName(_name(text, what, LONGEST))
+
+
+def node_of(host: str) -> NodeName:
+    """A node's name made of its host's, as files and labels can hold it."""
+    plain = re.sub(r"\.\.+", ".", re.sub(r"[^A-Za-z0-9_.-]", "-", host)).lstrip("._-")
+    return node_name(plain[:LONGEST] or "host")
+
+
+def container_name(text: object, what: str = "a container's name") -> ContainerName:
+    """A container's name without the slash that engines put in front. Raises BadAnswer, which names `what`."""
+    return ContainerName(_name(text, what, LONGEST_CONTAINER))
+
+
+def container_id(text: object, what: str = "a container's id") -> ContainerId:
+    """A container's id, short or whole. Raises BadAnswer, which names `what`."""
+    if not isinstance(text, str) or not _ID.fullmatch(text):
+        raise BadAnswer(what, "12 to 64 of 0-9 and a-f", text)
+    return ContainerId(text)
+
+
+def file_name(text: object, what: str = "a file's name") -> FileName:
+    """One component of a path, of any letters that are no control characters. Raises BadAnswer, which names `what`."""
+    well = isinstance(text, str) and text not in ("", ".", "..") and "/" not in text and text.isprintable()
+    if not isinstance(text, str) or not well or len(text.encode(errors="replace")) > LONGEST_FILE:
+        raise BadAnswer(what, f"one name of at most {LONGEST_FILE} bytes, without / and control characters", text)
+    return FileName(text)
+
+
+def asked(option: str, text: str, check: Callable[[object, str], T]) -> T:
+    """The same check for what the user typed. Raises UsageError."""
+    try:
+        return check(text, option)
+    except BadAnswer as fault:
+        raise UsageError(fault.message, "the names there are: fab runs --hosts ..., or make runs") from fault
+
+
+def asked_run(option: str, text: str) -> str:
+    """A run's id that the user typed, or nothing where they typed none. Raises UsageError."""
+    return asked(option, text, run_id) if text else ""
+
+
+def _name(text: object, what: str, longest: int) -> str:
+    if isinstance(text, str) and len(text) <= longest and _NAME.fullmatch(text) and ".." not in text:
+        return text
+    raise BadAnswer(what, _RULE if longest == LONGEST else _RULE.replace(str(LONGEST), str(longest)), text)

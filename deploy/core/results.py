@@ -1,0 +1,92 @@
+"""One value or one fault per host: what work on many hosts at once returns. Pure.
+
+Nothing is thrown away: a caller shows all failing hosts at once (`all`), or goes on with the others (`values`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Generic, TypeVar
+
+from .errors import FAILED, DeployError
+
+T = TypeVar("T")
+U = TypeVar("U")
+
+
+class HostsFailed(DeployError):
+    """Some hosts failed, each for its own reason: `faults` by host, the message one line for each."""
+
+    def __init__(self, faults: Mapping[str, DeployError], asked: int) -> None:
+        self.faults = dict(faults)
+        codes = {fault.code for fault in self.faults.values()}
+        super().__init__(*_told(self.faults, asked), codes.pop() if len(codes) == 1 else FAILED)
+
+
+class Results(Generic[T]):
+    """Per host a value or a DeployError, in the order the hosts were named.
+
+    >>> Results({"a": 1, "b": DeployError("b: refused")}).values
+    {'a': 1}
+    """
+
+    def __init__(self, outcomes: Mapping[str, T | DeployError]) -> None:
+        self.values: dict[str, T] = {}
+        self.faults: dict[str, DeployError] = {}
+        for host, outcome in outcomes.items():
+            if isinstance(outcome, DeployError):
+                self.faults[host] = outcome
+            else:
+                self.values[host] = outcome
+        self._order = tuple(outcomes)
+
+    def all(self) -> dict[str, T]:
+        """Every host's value. Raises HostsFailed, which names all failing hosts, if there is one."""
+        if self.faults:
+            raise HostsFailed(self.faults, len(self))
+        return self.values
+
+    def then(self, work: Callable[[T], U]) -> Results[U]:
+        """`work` on every value; the faults stay, and a DeployError of `work` becomes that host's fault."""
+        return Results({host: self._next(host, work) for host in self._order})
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._order)
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+    def _next(self, host: str, work: Callable[[T], U]) -> U | DeployError:
+        if host in self.faults:
+            return self.faults[host]
+        try:
+            return work(self.values[host])
+        except DeployError as fault:
+            return fault
+
+
+def all_faults(*results: Results[Any]) -> None:
+    """Raise HostsFailed with every host's fault of all the results, if there is one."""
+    faults = {host: fault for found in results for host, fault in found.faults.items()}
+    hosts = dict.fromkeys(host for found in results for host in found)
+    Results({host: faults.get(host, True) for host in hosts}).all()
+
+
+def _told(faults: Mapping[str, DeployError], asked: int) -> tuple[str, str]:
+    """Message and hint. One failing host speaks for itself; several get a line each, with hints they do not share."""
+    hints = list(dict.fromkeys(fault.hint for fault in faults.values()))
+    if len(faults) == 1:
+        ((host, fault),) = faults.items()
+        return _named(host, fault), fault.hint
+    shared = hints[0] if len(hints) == 1 else ""
+    lines = [f"{len(faults)} of {asked} hosts failed"]
+    for host, fault in faults.items():
+        own = "" if shared or not fault.hint else f" ({fault.hint})"
+        lines.append(f"  {_named(host, fault)}{own}")
+    return "\n".join(lines), shared
+
+
+def _named(host: str, fault: DeployError) -> str:
+    """The fault on one line that begins with the host's name."""
+    line = " ".join(fault.message.split())
+    return line if line.startswith(f"{host}: ") else f"{host}: {line}"

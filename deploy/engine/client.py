@@ -1,0 +1,306 @@
+"""The only door to Docker: the SDK to look, signal and remove; the `docker compose` command to start.
+
+What belongs to a run is known by its label `muster.run=<id>`; nothing without that label is ever touched.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from ..core.errors import DeployError, EngineLost
+from ..core.facts import EngineFacts, NodeState
+
+LABEL = "muster.run"
+_LOOK_S = 1.0  # an engine that takes longer to say its version is of no use
+_CALL_S = 20.0
+_UP_S = 120.0
+_NOT_NODES = {"folder"}
+
+
+@dataclass(frozen=True)
+class ContainerState:
+    """One node's container. `status` is Docker's word; `exit_code` is None while it runs, and else of its last life."""
+
+    node: str
+    container: str
+    hostname: str
+    status: str
+    exit_code: int | None
+    started_at: str
+    oom_killed: bool
+    health: str
+    restarts: int
+
+    def as_node(self) -> NodeState:
+        """The same in the words all grounds share."""
+        if self.status in ("running", "paused", "removing"):
+            return NodeState(self.node, "running", None, self.restarts)
+        if self.status in ("exited", "dead"):
+            return NodeState(self.node, "exited", self.exit_code, self.restarts)
+        return NodeState(self.node, "waiting", self.exit_code, self.restarts)
+
+
+def find_engine() -> EngineFacts:
+    """Ask the engine who it is. Answers within about two seconds, also when the socket accepts and says nothing."""
+    if not shutil.which("docker"):
+        return EngineFacts(False, reason="Docker is not installed")
+    try:
+        client = _client(_LOOK_S)
+        version = str(client.version()["Version"])
+    except Exception as fault:
+        return EngineFacts(False, reason=_why_silent(fault))
+    compose = _compose_version()
+    if not compose.startswith(("2", "3", "4", "5")):
+        return EngineFacts(False, version, compose, "docker compose v2 is missing")
+    return EngineFacts(True, version, compose)
+
+
+def memory() -> int:
+    """The bytes of memory of the engine's machine. Raises DeployError, EngineLost."""
+    with _asking("ask for its memory"):
+        return int(_client().info()["MemTotal"])
+
+
+def image_id(tag: str) -> str:
+    """The id of a local image (`sha256:...`), or an empty string when there is none of that name."""
+    from docker.errors import ImageNotFound
+
+    with _asking("look for an image"):
+        try:
+            return str(_client().images.get(tag).id)
+        except ImageNotFound:
+            return ""
+
+
+def image_exists(tag: str) -> bool:
+    """Whether this engine has an image of that name."""
+    return bool(image_id(tag))
+
+
+def project_name(run_id: str) -> str:
+    """What compose calls a run: lower case, digits, `-` and `_` only."""
+    return "muster-" + re.sub(r"[^a-z0-9_-]", "-", run_id.lower())
+
+
+def up(run_id: str, environment: Mapping[str, str], workers: int, files: Sequence[Path]) -> None:
+    """Create and start the nodes of a run in the background, from images that are there already.
+
+    `environment` is what the compose files ask for (MUSTER_ARGS, MUSTER_UID, ...). Raises DeployError, EngineLost.
+    """
+    command = ["docker", "compose", "--project-name", project_name(run_id), "--progress", "quiet"]
+    for file in files:
+        command += ["--file", str(file)]
+    # The one-shot service that prepares runs/ is for plain `docker compose up`: here the folder is ready.
+    command += ["up", "--detach", "--no-build", "--no-deps", "--pull", "never", "master"]
+    command += ["worker"] if workers else []
+    given = {**os.environ, **environment, "WORKERS": str(workers), "MUSTER_RUN_ID": run_id}
+    try:
+        done = subprocess.run(command, env=given, capture_output=True, text=True, timeout=_UP_S, check=False)
+    except subprocess.TimeoutExpired as fault:
+        raise EngineLost(f"docker compose did not start the nodes within {_UP_S:.0f} s") from fault
+    except OSError as fault:
+        raise DeployError(f"cannot run docker compose: {fault.strerror}") from fault
+    if done.returncode:
+        raise _compose_fault(done.stderr)
+
+
+def states(run_id: str) -> list[ContainerState]:
+    """Every node's container of a run, by node name (`master` first, `worker-2` before `worker-10`)."""
+    with _asking("look at the nodes"):
+        found = [_state(container) for container in _nodes(run_id)]
+    return sorted(found, key=lambda state: (len(state.node), state.node))
+
+
+def logs(run_id: str, node: str) -> Iterator[bytes]:
+    """What a node's console said so far, in pieces. Raises DeployError when the run has no such node."""
+    with _asking("read a node's console"):
+        for container in _nodes(run_id):
+            if _node_name(container) == node:
+                yield from container.logs(stream=True, follow=False)
+                return
+    raise DeployError(f"run {run_id} has no container for {node}")
+
+
+def save_logs(run_id: str, folder: Path) -> None:
+    """Write every node's console to `folder`/<node>.log, whole, in place of what stood there."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for state in states(run_id):
+        aside = folder / f".{state.node}.log"
+        with aside.open("wb") as file:
+            file.writelines(logs(run_id, state.node))
+        aside.replace(folder / f"{state.node}.log")
+
+
+def ask_to_stop(run_id: str) -> None:
+    """Send every running node SIGTERM; returns at once. A node asked to stop is not restarted by its policy."""
+    _signal(run_id, "SIGTERM")
+
+
+def kill(run_id: str) -> None:
+    """End every node now; their containers stay, to be read, until `down`."""
+    _signal(run_id, "SIGKILL")
+
+
+def stop(run_id: str, grace_s: float) -> None:
+    """Ask every node to stop, wait until all have, and kill those that still run after `grace_s` seconds."""
+    ask_to_stop(run_id)
+    deadline = time.monotonic() + grace_s
+    while any(state.as_node().state == "running" for state in states(run_id)):
+        if time.monotonic() > deadline:
+            kill(run_id)
+            return
+        time.sleep(0.1)
+
+
+def down(run_id: str) -> int:
+    """Remove a run's containers and networks; returns how many things were removed."""
+    return _remove(f"{LABEL}={run_id}")
+
+
+def down_all() -> int:
+    """Remove the containers and networks of every run; returns how many things were removed."""
+    return _remove(LABEL)
+
+
+def runs_there() -> frozenset[str]:
+    """Ids of the runs that have a container on this engine, running or not."""
+    with _asking("look for runs"):
+        found = _client().containers.list(all=True, filters={"label": LABEL}, ignore_removed=True)
+        return frozenset(str(container.labels[LABEL]) for container in found)
+
+
+def _client(timeout: float = _CALL_S) -> Any:
+    return _connected(os.environ.get("DOCKER_HOST", ""), timeout)
+
+
+@cache
+def _connected(host: str, timeout: float) -> Any:
+    """A client for `host`, else for the `docker` command's current context (Docker Desktop, rootless).
+
+    Kept: a run is looked at ten times a second. What it raises is not kept, so an engine that comes later is found.
+    """
+    # Imported here: a machine without Docker need not pay 0.2 s for it.
+    import docker
+
+    if host:
+        return docker.from_env(timeout=timeout)
+    return docker.DockerClient(base_url=_context_host(), timeout=timeout)
+
+
+def _context_host() -> str | None:
+    command = ["docker", "context", "inspect", "--format", "{{.Endpoints.docker.Host}}"]
+    with suppress(OSError, subprocess.SubprocessError):
+        return subprocess.run(command, capture_output=True, text=True, timeout=_LOOK_S, check=True).stdout.strip()
+    return None
+
+
+def _compose_version() -> str:
+    command = ["docker", "compose", "version", "--short"]
+    with suppress(OSError, subprocess.SubprocessError):
+        done = subprocess.run(command, capture_output=True, text=True, timeout=2 * _LOOK_S, check=True)
+        return done.stdout.strip().lstrip("v")
+    return ""
+
+
+def _why_silent(fault: BaseException) -> str:
+    # The SDK wraps requests, which wraps urllib3, which wraps the error of the socket: only its name survives them all.
+    if "PermissionError" in repr(fault):
+        return "permission denied on the Docker socket: add yourself to the docker group"
+    if "timed out" in str(fault).lower():
+        return f"the Docker engine did not answer within {_LOOK_S:.0f} s"
+    return "no Docker engine answers"
+
+
+def _compose_fault(said: str) -> DeployError:
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    last = lines[-1] if lines else "it said nothing"
+    if "Cannot connect to the Docker daemon" in said:
+        return EngineLost("the Docker engine stopped answering", "start Docker again, then `make up RESUME=latest`")
+    if "No such image" in said or "not found locally" in said:
+        return DeployError(f"the image is missing: {last}", "build it: make image")
+    return DeployError(f"docker compose could not start the nodes: {last}", "clean up and try again: make down")
+
+
+@contextmanager
+def _asking(what: str) -> Iterator[None]:
+    """Turn the SDK's faults into ours: the engine is gone, or it refused."""
+    import requests
+    from docker.errors import APIError, DockerException
+
+    try:
+        yield
+    except APIError as fault:
+        raise DeployError(f"Docker refused to {what}: {fault.explanation or fault}") from fault
+    except (DockerException, requests.RequestException) as fault:
+        raise EngineLost(
+            f"cannot {what}: {_why_silent(fault)}", "start Docker again, then `make up RESUME=latest`"
+        ) from fault
+
+
+def _nodes(run_id: str) -> list[Any]:
+    found = _client().containers.list(all=True, filters={"label": f"{LABEL}={run_id}"}, ignore_removed=True)
+    return [container for container in found if container.labels.get("com.docker.compose.service") not in _NOT_NODES]
+
+
+def _node_name(container: Any) -> str:
+    service = container.labels.get("com.docker.compose.service", container.name)
+    number = container.labels.get("com.docker.compose.container-number", "")
+    return str(service) if service == "master" else f"{service}-{number}"
+
+
+def _state(container: Any) -> ContainerState:
+    state = container.attrs["State"]
+    return ContainerState(
+        node=_node_name(container),
+        container=container.short_id,
+        hostname=container.attrs["Config"]["Hostname"],
+        status=state["Status"],
+        exit_code=None if state["Status"] in ("created", "running", "paused") else state["ExitCode"],
+        started_at=state["StartedAt"],
+        oom_killed=state["OOMKilled"],
+        health=state.get("Health", {}).get("Status", ""),
+        restarts=container.attrs["RestartCount"],
+    )
+
+
+def _signal(run_id: str, name: str) -> None:
+    with _asking("signal the nodes"):
+        running = [container for container in _nodes(run_id) if container.status in ("running", "restarting", "paused")]
+        _each(running, lambda container: container.kill(name))
+
+
+def _remove(label: str) -> int:
+    with _asking("remove what runs left"):
+        client = _client()
+        containers = client.containers.list(all=True, filters={"label": label}, ignore_removed=True)
+        _each(containers, lambda container: container.remove(force=True, v=True))
+        networks = client.networks.list(filters={"label": label})
+        _each(networks, lambda network: network.remove())
+    return len(containers) + len(networks)
+
+
+def _each(things: Sequence[Any], act: Callable[[Any], object]) -> None:
+    """Act on all at once; what has gone by itself in the meantime (404) or has ended already (409) is as wanted."""
+    from docker.errors import APIError
+
+    def attempt(thing: Any) -> None:
+        try:
+            act(thing)
+        except APIError as fault:
+            if fault.status_code not in (404, 409):
+                raise
+
+    if things:
+        with ThreadPoolExecutor(len(things)) as pool:
+            list(pool.map(attempt, things))

@@ -1,0 +1,76 @@
+"""A rehearsal of docker-compose.yml: its nodes' options for `docker run`, and a network that goes with its maker."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from ..core.errors import DeployError
+
+LABEL = "muster.preflight=1"
+_WAIT_S = 30.0
+# It outlives us, whatever ends us: the end of its input tells it, and it takes the network away once that is empty.
+_KEEPER = 'read -r _; n=0; until docker network rm "$0" || [ $n -gt 50 ]; do n=$((n + 1)); sleep 0.2; done'
+
+
+def service(file: Path, name: str, environment: Mapping[str, str]) -> dict[str, Any]:
+    """A service as compose resolves it. Raises DeployError."""
+    said = _run(["docker", "compose", "--file", str(file), "config", "--format", "json"], environment)
+    return dict(json.loads(said)["services"][name])
+
+
+def options(service: Mapping[str, Any]) -> list[str]:
+    """What `docker run` needs for a container with a service's user, limits, rights and variables."""
+    limits = (f"--ulimit={name}={value}" for name, value in service.get("ulimits", {}).items())
+    rights = (f"--security-opt={value}" for value in service.get("security_opt", ()))
+    dropped = (f"--cap-drop={name}" for name in service.get("cap_drop", ()))
+    given = (f"--env={name}={value}" for name, value in sorted(service.get("environment", {}).items()))
+    memory, user = service.get("shm_size"), service.get("user")
+    first = [*([f"--shm-size={memory}"] if memory else []), *([f"--user={user}"] if user else [])]
+    return [*first, *limits, *rights, *dropped, *given]
+
+
+def in_container(network: str, node: str, image: str, more: list[str]) -> list[str]:
+    """A command that runs an image's Python as a node of that network, on its standard input; gone when it ends."""
+    head = ["docker", "run", "--rm", "--interactive", "--pull=never", f"--label={LABEL}", "--log-driver=none"]
+    return [
+        *head,
+        "--no-healthcheck",
+        f"--network={network}",
+        f"--network-alias={node}",
+        *more,
+        "--entrypoint=python",
+        image,
+    ]
+
+
+@contextmanager
+def network(name: str) -> Iterator[str]:
+    """A network of its own, for a while. Raises DeployError where the engine makes none."""
+    null = subprocess.DEVNULL
+    command = ["sh", "-c", _KEEPER, name]
+    keeper = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=null, stderr=null, start_new_session=True)
+    try:
+        _run(["docker", "network", "create", f"--label={LABEL}", name], {})
+        yield name
+    finally:
+        assert keeper.stdin is not None
+        keeper.stdin.close()
+        keeper.wait(_WAIT_S)
+
+
+def _run(command: list[str], environment: Mapping[str, str]) -> str:
+    given = {**os.environ, **environment}
+    try:
+        done = subprocess.run(command, env=given, capture_output=True, text=True, timeout=_WAIT_S, check=False)
+    except (OSError, subprocess.TimeoutExpired) as failed:
+        raise DeployError(f"cannot run {' '.join(command[:3])}: {failed}", "docker version") from None
+    if done.returncode:
+        said = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
+        raise DeployError(f"{' '.join(command[:3])}: {said}", "docker version")
+    return done.stdout

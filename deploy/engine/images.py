@@ -1,0 +1,65 @@
+"""The part of the door to Docker that knows images: to look at one of this machine, to read it whole, and Docker's own
+rules for what a folder's `.dockerignore` leaves out."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from ..core.errors import DeployError
+
+_LOOK_S = 20.0
+_CHUNK = 1 << 20
+
+
+def inspect(name: str) -> dict[str, Any] | None:
+    """What the local engine says of an image; None when there is no such image, or no engine."""
+    command = ["docker", "image", "inspect", name]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_LOOK_S, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    found = json.loads(done.stdout or "[]") if done.returncode == 0 else []
+    return dict(found[0]) if found else None
+
+
+def save(name: str) -> Iterator[bytes]:
+    """A local image as the archive of `docker save`, in chunks. Raises DeployError when it ends before its end."""
+    with subprocess.Popen(["docker", "save", name], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        try:
+            while chunk := process.stdout.read(_CHUNK):
+                yield chunk
+            said = process.stderr.read().decode(errors="replace").strip()
+            if process.wait():
+                raise DeployError(f"cannot read {name} from the local Docker engine: {said or 'it said nothing'}")
+        finally:
+            process.kill()  # does nothing to one that has ended
+
+
+def build_command(dockerfile: Path, tag: str) -> list[str]:
+    """The command that builds `dockerfile`, with the folder it lies in, and names the image `tag`."""
+    return ["docker", "build", "--quiet", "--file", str(dockerfile), "--tag", tag, str(dockerfile.resolve().parent)]
+
+
+def build(dockerfile: Path, tag: str) -> None:
+    """Build an image here. Raises DeployError with the builder's last words."""
+    try:
+        done = subprocess.run(build_command(dockerfile, tag), capture_output=True, text=True, check=False)
+    except OSError as fault:
+        raise DeployError(f"cannot build {dockerfile}: no docker here", "install Docker, or name an image") from fault
+    if done.returncode:
+        words = "\n".join(done.stderr.strip().splitlines()[-8:])
+        raise DeployError(f"cannot build {dockerfile}: {words or 'the builder said nothing'}", "mend it, then again")
+
+
+def not_ignored(root: Path, patterns: Sequence[str]) -> Iterator[str]:
+    """Paths below `root` that `.dockerignore` lines leave in: files and folders, relative, in no order."""
+    # Imported here: only a push needs it.
+    from docker.utils.build import walk
+
+    yield from map(str, walk(str(root), list(patterns)))

@@ -1,0 +1,257 @@
+"""`fab explain`: what the streams of a failed run said -> the cause they show, or what to look at next. Pure.
+
+The earliest fatal sign is the cause: by time where the lines have times, else by place. torchrun's own account of the
+first failure says which rank to believe. Words of ranks that lost a peer, and warnings, name no cause while anything
+else does; where the same words have several causes they are all given; where there are no such words, it is not known.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from . import store as explain_store
+from .read import Hit, Line, Reading, Root, read
+from .signs import ALONE, KERNEL, PREFLIGHT, Sign, Weight
+
+DOCS = "docs/troubleshooting.md"
+# A wrapper's words come before or after the words it wraps, within some lines.
+_NEAR = 120
+_SIGNALS = {-9: "killed", -7: "shm-small", -11: "crashed", -6: "crashed"}
+# Exceptions that a script raises, or makes a library raise; of others the surroundings may be the cause.
+_SCRIPTS = re.compile(
+    r"^(?:builtins\.)?(?:Key|Value|Type|Attribute|Index|Name|Assertion|NotImplemented|ZeroDivision|Syntax|Indentation|"
+    r"UnboundLocal|FileNotFound|IsADirectory|FileExists|Recursion|Overflow|Unicode\w*|Lookup|Arithmetic|StopIteration|"
+    r"Tab|EOF|json\.decoder\.JSONDecode|JSONDecode)(?:Error)?: ?|"
+    r"^\S{0,80}(?:MisconfigurationException|Config\w*Error|InstantiationException|HydraException|ValidationError)\b"
+)
+_SHAPES = re.compile(
+    r"(?i)RuntimeError: .{0,200}?(?:[Ss]izes? |shapes? |mat1|dimension|expected (?:scalar|all tensors|object)|dtype|"
+    r"does not require grad|a second time|inplace operation|[Ii]nput type|must match|invalid for input|"
+    r""
+    r"element 0 of tensors|process group (?:has not been initialized|twice)|bootstrapping phase)"
+)
+# Words of surroundings: what has them is no fault of the script's on sight, whoever raised it.
+_SURROUNDINGS = re.compile(
+    r"(?i)\b(?:cuda|cudnn|cublas|nccl|gloo|gpus?|driver|host(?:name)?|connect\w*|ports?|sockets?|network|"
+    r"time[d-]? ?out|out of memory|certificate|ssl|proxy|rendezvous|quota|no space|permission|denied|docker|"
+    r"infiniband)\b"
+)
+_LIBRARIES = re.compile(r"site-packages|dist-packages|/lib(?:64)?/python\d|<frozen|<string>|\\lib\\")
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """A cause that the output shows; with `maybe`, others that look the same in it. cause: empty where not known.
+
+    first: who failed first, as far as it is said. script: the script's own fault. victims: how many words of ranks that
+    lost a peer were left out. silent: nodes that end before the others, without an error and without an end.
+    ended_well: nothing failed.
+    """
+
+    cause: str
+    what: str
+    maybe: tuple[str, ...] = ()
+    evidence: tuple[Line, ...] = ()
+    next: str = PREFLIGHT
+    first: str = ""
+    script: bool = False
+    victims: int = 0
+    silent: tuple[str, ...] = ()
+    ended_well: bool = False
+
+    def json(self) -> dict[str, Any]:
+        """For `--json`."""
+        return {**asdict(self), "docs": f"{DOCS}#{self.cause}" if self.cause else DOCS}
+
+
+def explain(texts: Mapping[str, str]) -> Explanation:
+    """What texts show, by node; `cause` is empty where none is known."""
+    return judge([read(node, [text.encode()]) for node, text in texts.items()])
+
+
+def judge(readings: Sequence[Reading]) -> Explanation:
+    """What streams show, one a file."""
+    root = _root(readings)
+    hits = _in_order(readings)
+    fatal = [hit for hit in hits if hit in _fatal(readings)]
+    silent = _silent(readings)
+    victims = sum(reading.victims for reading in readings)
+    said_much = [reading for reading in readings if reading.number]
+    if not fatal and said_much and all(reading.ended_well for reading in said_much):
+        return Explanation("", "it ended well: nothing in it failed", ended_well=True, next="fab fetch --hosts ...")
+    store = explain_store.explained(readings)
+    found = _chosen(fatal, root)
+    if store and (found is None or found.weight < Weight.CAUSE or found.sign is None):
+        cause, what, maybe, lines, then = store
+        said = Explanation(cause, what, maybe, lines, then)
+    elif found is not None:
+        said = _of(found, hits, root)
+    else:
+        said = _of_little(readings, hits, root, silent)
+    first = _first(found, root, alone=len(readings) == 1)
+    return replace(said, first=first, victims=victims, silent=silent)
+
+
+def _fatal(readings: Iterable[Reading]) -> list[Hit]:
+    return [hit for reading in readings for hit in reading.fatal]
+
+
+def _in_order(readings: Sequence[Reading]) -> list[Hit]:
+    """All signs, the earliest first: by their times where all that are fatal have one, else as they stand."""
+    hits = [hit for reading in readings for hit in reading.hits]
+    timed = [hit for hit in hits if hit.weight >= Weight.GENERAL]
+    if len(readings) > 1 and timed and all(hit.time is not None for hit in timed):
+        hits.sort(key=lambda hit: (hit.time is None, hit.time or 0.0))
+    return hits
+
+
+def _root(readings: Iterable[Reading]) -> Root | None:
+    roots = [root for reading in readings for root in reading.roots]
+    return min(roots, key=lambda root: (root.time is None, root.time or 0.0), default=None)
+
+
+def _chosen(fatal: Sequence[Hit], root: Root | None) -> Hit | None:
+    """The earliest, of the rank that torchrun saw fail first; what a wrapper wraps, not the wrapper."""
+    if not fatal:
+        return None
+    own = [hit for hit in fatal if root and root.rank and hit.rank in (root.rank, f"local {root.rank}")]
+    first = (own or fatal)[0]
+    if first.weight == Weight.CAUSE or _by_script(first):
+        return first
+    near = [hit for hit in (own or fatal) if _near(first, hit)]
+    signal = _SIGNALS.get(root.exitcode or 0) if root else None
+    causes = [hit for hit in near if hit.weight == Weight.CAUSE]
+    if causes:
+        return causes[0]
+    if signal:
+        ended = [hit for hit in fatal if hit.sign is not None and hit.sign.cause == signal]
+        return ended[0] if ended else first
+    named = [hit for hit in near if hit.sign is not None and hit.sign.cause]
+    return (named or [hit for hit in near if _by_script(hit)] or near or [first])[0]
+
+
+def _near(first: Hit, hit: Hit) -> bool:
+    if hit.rank and first.rank and hit.rank != first.rank:
+        return False
+    return hit.line.node != first.line.node or abs(hit.line.number - first.line.number) <= _NEAR
+
+
+def _by_script(hit: Hit) -> bool:
+    """Whether an exception is the script's own: by its kind, or raised in Python in a file of the user's."""
+    if hit.sign is not None:
+        return False
+    if _SHAPES.match(hit.error):
+        return True
+    if _SURROUNDINGS.search(hit.error):
+        return False
+    if _SCRIPTS.match(hit.error):
+        return True
+    return hit.raised and bool(hit.frame) and not _LIBRARIES.search(hit.frame)
+
+
+def _of(found: Hit, hits: Sequence[Hit], root: Root | None) -> Explanation:
+    """What the chosen sign says, with the lines that say the same."""
+    alike = [
+        hit.line for hit in hits if hit.sign is found.sign and hit.weight == found.weight and hit.error == found.error
+    ]
+    lines = tuple(dict.fromkeys((found.line, *alike)))[:3]
+    sign = found.sign
+    if sign is None and _by_script(found):
+        what = f"the script failed: {found.error}"
+        return Explanation("script-error", what, (), lines[:2], ALONE, script=True)
+    if sign is None:
+        return Explanation("", f"no cause known to Muster; the first error is {found.error}", (), lines[:2], ALONE)
+    return Explanation(sign.cause, _words(sign, found), sign.maybe, lines, sign.next, script=sign.script)
+
+
+def _of_little(
+    readings: Sequence[Reading], hits: Sequence[Hit], root: Root | None, silent: tuple[str, ...]
+) -> Explanation:
+    """Nothing fatal is in it: a warning, words of victims, a silent node, or an exit code."""
+    past = [hit for hit in hits if hit.weight == Weight.CAUSE or _by_script(hit)]
+    if past:
+        said = _of(past[-1], hits, root)
+        return replace(said, what=f"{said.what}; lines of training follow it, and nothing says how it ended")
+    alive = [hit for hit in hits if _still(hit, readings)]
+    worse = any(reading.victims or reading.roots or reading.badly for reading in readings)
+    hints = [hit for hit in alive if hit.weight == Weight.HINT and not (worse and hit.quiet and _serious(hit))]
+    waits = [hit for hit in alive if hit.sign is not None and hit.weight == Weight.VICTIM and hit.sign.cause]
+    if waits:
+        return _waited(waits, silent)
+    if hints and not all(reading.ended_well for reading in readings):
+        return _of(hints[0], hits, root)
+    victims = [hit.line for hit in alive if hit.weight == Weight.VICTIM and "SIGTERM" not in hit.line.text][:3]
+    if victims:
+        where = f"{', '.join(silent)} went silent before: look there" if silent else "its own output is needed"
+        what = f"these are words of nodes that lost a peer, not of the one that failed; {where}"
+        return Explanation("", what, evidence=tuple(victims), next=KERNEL if silent else "fab logs --hosts ...")
+    if root is not None:
+        what = f"{_first(None, root)} failed first; its own error is not in this output"
+        return Explanation("", what, next="fab logs --hosts ... --rank N")
+    return _of_nothing(readings)
+
+
+def _of_nothing(readings: Sequence[Reading]) -> Explanation:
+    """No sign at all: what is said instead, with the last line that looks like an error."""
+    errors = [reading.last_error for reading in readings if reading.last_error]
+    lasts = [reading.last for reading in readings if reading.last]
+    if errors:
+        what = "no cause known to Muster is in it; the last error is shown"
+        if any(reading.badly for reading in readings):
+            what = "a process failed, and its own error is not in this output"
+        return Explanation("", what, evidence=tuple(errors[:2]), next="fab logs --hosts ...")
+    if not lasts:
+        return Explanation("", "nothing is in it: the output is empty", next="fab logs --hosts ...")
+    what = "no error in it: nodes that wait for each other say nothing until a timeout"
+    return Explanation("", what, evidence=tuple(lasts[:1]))
+
+
+def _serious(hit: Hit) -> bool:
+    """Whether words that end a run elsewhere were but a warning here: no cause where something else went wrong."""
+    return hit.sign is not None and hit.sign.weight > Weight.HINT
+
+
+def _still(hit: Hit, readings: Iterable[Reading]) -> bool:
+    """Whether training did not go on after it."""
+    return any(hit in reading.hits and reading.progress <= hit.line.number + _NEAR for reading in readings)
+
+
+def _waited(waits: Sequence[Hit], silent: tuple[str, ...]) -> Explanation:
+    sign = waits[0].sign
+    assert sign is not None
+    lines = tuple(hit.line for hit in waits[:3])
+    what = _words(sign, waits[0])
+    if silent:
+        what += f"; {', '.join(silent)} went silent before"
+    return Explanation(sign.cause, what, sign.maybe, lines, sign.next)
+
+
+def _words(sign: Sign, hit: Hit) -> str:
+    return sign.what.format(*hit.caught, "", "").replace(" ()", "").replace("  ", " ")
+
+
+def _first(found: Hit | None, root: Root | None, alone: bool = False) -> str:
+    """Who failed first: torchrun's account, or who said the chosen line."""
+    if root is not None and (root.rank or root.host):
+        code = "" if root.exitcode is None else f" (exit code {root.exitcode})"
+        on = f" on {root.host}" if root.host else ""
+        return f"{root.rank or 'a rank'}{on}{code}"
+    if found is None or (alone and not found.line.who):
+        return ""
+    return found.line.speaker if alone else " in ".join(dict.fromkeys((found.line.speaker, found.line.node)))
+
+
+def _silent(readings: Sequence[Reading]) -> tuple[str, ...]:
+    """Streams that end first of several, without an error and without an end, while others failed."""
+    if len(readings) < 2 or not any(hit for reading in readings for hit in reading.hits):
+        return ()
+    mute = [r for r in readings if not (r.hits or r.roots or r.calls or r.last_error or r.well or r.badly)]
+    if not mute or len(mute) == len(readings):
+        return ()
+    ends = [reading.last_time for reading in readings if reading not in mute]
+    last = max((end for end in ends if end is not None), default=None)
+    quiet = [r for r in mute if r.last_time is None or last is None or r.last_time <= last]
+    return tuple(reading.node for reading in quiet)

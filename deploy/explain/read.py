@@ -1,0 +1,347 @@
+"""One pass over a log of any size: every sign in it, and how it ends. Bounded memory. Pure: bytes in, a Reading out.
+
+Most of a log is training. A chunk in which none of a few words stands is only counted; in the others, lines that repeat
+the same words with other numbers are looked at some times, and then no more. The start and the end are read whole.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+
+from .lines import LONGEST, Said, time_of, undress
+from .signs import NO_FAMILY, NOT_REACHED, RENDEZVOUS_FAILED, SIGNS, STORE, UNKNOWN_NAME, Sign, Weight
+
+CHUNK = 1 << 17
+_MOST_HITS, _MOST_CALLS, _MOST_SHAPES, _SAME_SHAPE = 400, 100, 20_000, 4
+_BEHIND = 80  # lines back in which a time and the place of an exception are looked for
+_SHORTENED = 400
+_PARTS = 200  # of a line that a progress bar wrote over itself
+_WORDS = (
+    *(b"rror", b"ERR", b"ail", b"NCCL WARN", b"xcept", b"ignal", b"illed", b"annot", b"denied", b"efused", b"imed out"),
+    *(b"imeout", b"xceeded", b"undefined sym", b"Xid", b"egmentation", b"odule named"),
+)
+_WORD = re.compile(b"|".join(map(re.escape, _WORDS)))
+_DIGITS = re.compile(rb"[0-9][0-9a-fA-Fx]*")
+_PROGRESS = re.compile(rb"(?:loss|[Ss]tep|[Ee]poch|[Ii]ter(?:ation)?s?)['\" ]{0,3}[\]:=( ][\s\[(]{0,3}\d")
+_WELL = re.compile(
+    r"(?i)\b(?:training|run|job|fit(?:ting)?|fine-?tuning|everything)\b.{0,30}\b(?:complete[d]?|finished|done|succe\w+)\b|"
+    r"\b(?:completed|finished) (?:training|successfully)|exited with code 0\b|exit code:? 0\b|train_runtime|"
+    r"`Trainer\.fit` stopped: `max_\w+=|^done\b|all done\b|return code:? 0\b"
+)
+_BADLY = re.compile(
+    r"exit(?:ed)?(?: with)?(?: exit)? (?:code|status)[: ]{1,3}(?!0\b)-?\d+|return code = (?!0\b)|failed \(exitcode|"
+    r"ChildFailedError|FAILED\b|core dumped"
+)
+_ERROR = re.compile(r"(?i:\b(?:error|fatal|critical)\b)[\]: ]|Error response|: not found$|[a-z]Error\b|\b[Ff]ailed\b")
+_NOT = re.compile(r"(?i)\b(?:not|fail\w*|error|unless|until|before|when|if)\b")
+_EXCEPTION = re.compile(
+    r"^[\s|│+]*(?:\"message\": \")?((?:\w+\.){0,8}\w*(?:Error|Exception|Exit|Interrupt|Warning)(?:Group)?)(?:: ?(.*))?$"
+)
+_FRAME = re.compile(r"^\s*(?:[|│] )?File \"([^\"]{1,300})\", line \d+")
+_ROOT = re.compile(r"Root Cause \(first observed failure\)|Root Cause:")
+_FIELD = re.compile(r"^\W*(time|host|rank|exitcode|error_file|traceback)\s*: ?(.*)$")
+# Errors of the launcher and of other errors: never the error itself.
+_WRAPPERS = re.compile(
+    r"ChildFailedError|Rendezvous\w*Error|SignalException|DistStoreError|DistNetworkError|DistError|DistBackendError|"
+    r"ProcessRaisedException|ProcessExitedException|CalledProcessError|RayTaskError|TrainingFailedError|SystemExit|"
+    r"Warning$"
+)
+
+
+@dataclass(frozen=True)
+class Line:
+    """Where something was said. node: the file it stands in, or its node's; who: the host and rank that it names."""
+
+    node: str
+    number: int
+    text: str
+    who: str = ""
+
+    @property
+    def speaker(self) -> str:
+        """Who said it, as far as that is known."""
+        return self.who or self.node
+
+
+@dataclass(frozen=True)
+class Hit:
+    """A sign that was found; `sign` is None for an exception of which no sign says anything.
+
+    frame: the innermost file of its traceback. raised: in Python, not in compiled code. time: when, in seconds of the
+    year. quiet: a warning.
+    """
+
+    sign: Sign | None
+    line: Line
+    time: float | None = None
+    rank: str = ""
+    frame: str = ""
+    caught: tuple[str, ...] = ()
+    error: str = ""
+    quiet: bool = False
+    raised: bool = False
+
+    @property
+    def weight(self) -> Weight:
+        """How much it says; a warning says little, whatever its words."""
+        if self.sign is None:
+            return Weight.GENERAL
+        return min(self.sign.weight, Weight.HINT) if self.quiet else self.sign.weight
+
+
+@dataclass(frozen=True)
+class Root:
+    """torchrun's own account of the failure that it saw first."""
+
+    rank: str = ""
+    host: str = ""
+    exitcode: int | None = None
+    error_file: str = ""
+    time: float | None = None
+
+
+@dataclass
+class Reading:
+    """What one stream said.
+
+    calls: to a store, that failed; at_rendezvous: that of the rendezvous did. victims: lines of ranks that lost a peer.
+    number: how many lines. last: its last line; last_error: the last that looks like one. progress, well, badly: the
+    last line of training, of a good end, of a bad one; 0 where there is none.
+    """
+
+    node: str
+    hits: list[Hit] = field(default_factory=list)
+    roots: list[Root] = field(default_factory=list)
+    calls: list[Line] = field(default_factory=list)
+    at_rendezvous: bool = False
+    victims: int = 0
+    number: int = 0
+    last: Line | None = None
+    last_error: Line | None = None
+    last_time: float | None = None
+    progress: int = 0
+    well: int = 0
+    badly: int = 0
+
+    @property
+    def ended_well(self) -> bool:
+        """It says that it ended as it should, and nothing bad after that."""
+        return self.well > max(self.badly, max((hit.line.number for hit in self.fatal), default=0))
+
+    @property
+    def fatal(self) -> list[Hit]:
+        """What may have ended it: no warning, no word of a victim, nothing after which training went on."""
+        return [
+            hit for hit in self.hits if hit.weight >= Weight.GENERAL and self.progress <= hit.line.number + _SHORT_WHILE
+        ]
+
+
+# Other ranks write on for some lines after one has failed.
+_SHORT_WHILE = 40
+
+
+def read(node: str, chunks: Iterable[bytes], tell: Callable[[int], None] = lambda size: None) -> Reading:
+    """Read one stream, given as pieces of any size; `tell` hears how many bytes are read."""
+    reader = _Reader(node)
+    held: list[bytes] = []
+    size = 0
+    for first, chunk in _with_first(_whole_lines(chunks)):
+        size += len(chunk)
+        tell(size)
+        held.append(chunk)
+        if len(held) > 2:
+            reader.take(held.pop(0), whole=False)
+        if first:
+            reader.take(held.pop(0), whole=True)
+    for chunk in held:
+        reader.take(chunk, whole=True)
+    return reader.reading
+
+
+def _whole_lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """Pieces that end with a line, but for lines longer than a piece, which are cut."""
+    rest = b""
+    for chunk in chunks:
+        rest += chunk
+        end = rest.rfind(b"\n") + 1
+        if end or len(rest) > CHUNK:
+            yield rest[: end or len(rest)]
+            rest = rest[end or len(rest) :]
+    if rest:
+        yield rest
+
+
+def _with_first(chunks: Iterator[bytes]) -> Iterator[tuple[bool, bytes]]:
+    return ((number == 0, chunk) for number, chunk in enumerate(chunks))
+
+
+class _Reader:
+    """The state of one pass."""
+
+    def __init__(self, node: str) -> None:
+        self.reading = Reading(node)
+        self._shapes: dict[bytes, int] = {}
+        self._kept: dict[tuple[int, str], int] = {}
+        self._root: dict[str, str] | None = None
+        self._root_ends = 0
+        self._inner: bool | None = None
+
+    def take(self, chunk: bytes, whole: bool) -> None:
+        """One piece of whole lines; `whole`: look at each of them."""
+        seen = self.reading
+        start = seen.number
+        if self.reading.hits or whole:
+            self._progress(chunk)
+        if not (whole or self._root is not None or any(word in chunk for word in _WORDS)):
+            seen.number += chunk.count(b"\n")
+            return
+        lines = chunk.split(b"\n")
+        if lines[-1] == b"":
+            lines.pop()
+        for index, line in enumerate(lines):
+            if whole or self._root is not None or _WORD.search(line):
+                self._look(lines, index, start + index + 1)
+        seen.number = start + len(lines)
+        if whole and lines:
+            self._ends(lines, start)
+
+    def _progress(self, chunk: bytes) -> None:
+        """Where training was last seen to go on: at the end of this piece, if at all."""
+        tail = chunk[-8192:]
+        ends = [found.end() for found in _PROGRESS.finditer(tail)]
+        if ends:
+            self.reading.progress = self.reading.number + chunk.count(b"\n") - tail.count(b"\n", ends[-1]) + 1
+
+    def _line(self, said: Said, number: int) -> Line:
+        who = " ".join(part for part in (said.who, said.rank) if part)
+        return Line(self.reading.node, number, said.whole.strip()[:_SHORTENED], who)
+
+    def _new(self, line: bytes) -> bool:
+        """Whether a line of these words, whatever its numbers, was seen less than some times."""
+        shape = _DIGITS.sub(b"0", line[:LONGEST])
+        count = self._shapes.get(shape, 0)
+        if count or len(self._shapes) < _MOST_SHAPES:
+            self._shapes[shape] = count + 1
+        return count < _SAME_SHAPE
+
+    def _look(self, lines: list[bytes], index: int, number: int) -> None:
+        raw = lines[index]
+        if self._root is None and not self._new(raw):
+            return
+        for part in itertools.islice(raw.split(b"\r"), _PARTS):
+            said = undress(part[:LONGEST].decode(errors="replace"))
+            if said.whole:
+                self._judge(said, lines, index, number)
+
+    def _judge(self, said: Said, lines: list[bytes], index: int, number: int) -> None:
+        seen = self.reading
+        self._in_root(said, number)
+        if _WELL.search(said.text) and not _BADLY.search(said.text) and not _NOT.search(said.text):
+            seen.well = number
+        elif _BADLY.search(said.text):
+            seen.badly = number
+        sign = next((sign for sign in SIGNS if sign.pattern.search(said.whole)), None)
+        found = _EXCEPTION.match(said.text)
+        error = f"{found[1]}: {found[2] or ''}".strip() if found else ""
+        line = self._line(said, number)
+        self._store(said.whole, line)
+        if _ERROR.search(said.whole) and not _QUIET.search(said.whole):
+            seen.last_error = line
+        if sign is None and (not error or _WRAPPERS.search(found[1] if found else "")):
+            return
+        if sign is not None and sign.weight == Weight.VICTIM:
+            seen.victims += 1
+        self._keep(sign, said, line, error, lines, index)
+
+    def _store(self, text: str, line: Line) -> None:
+        """Calls to a store that failed, and whether it was the rendezvous' own."""
+        seen = self.reading
+        called = bool(STORE.search(text))
+        called_too = any(pattern.search(text) for pattern in (UNKNOWN_NAME, NOT_REACHED, NO_FAMILY))
+        if (called or called_too) and len(seen.calls) < _MOST_CALLS:
+            seen.calls.append(line)
+        if "DistNetworkError:" in text:
+            self._inner = called
+        if RENDEZVOUS_FAILED in text and (seen.calls if self._inner is None else self._inner):
+            seen.at_rendezvous = True
+
+    def _keep(self, sign: Sign | None, said: Said, line: Line, error: str, lines: list[bytes], index: int) -> None:
+        key = (id(sign), said.rank)
+        self._kept[key] = self._kept.get(key, 0) + 1
+        if self._kept[key] > _SAME_SHAPE * 2 or len(self.reading.hits) >= _MOST_HITS:
+            return
+        caught: tuple[str, ...] = ()
+        if sign is not None and (match := sign.pattern.search(said.whole)):
+            caught = tuple(group for group in match.groups() if group)
+        time, frame = _behind(lines, index)
+        quiet = sign is not None and bool(_QUIET.search(said.whole)) and not _LOUD.search(said.whole)
+        raised = index > 0 and b"raise " in lines[index - 1][:LONGEST]
+        self.reading.hits.append(Hit(sign, line, time, said.rank, frame, caught, error, quiet, raised))
+
+    def _in_root(self, said: Said, number: int) -> None:
+        """torchrun's account: its heading, then its fields."""
+        if _ROOT.search(said.text):
+            self._root, self._root_ends = {}, number + 14
+            return
+        if self._root is None:
+            return
+        found = _FIELD.match(said.text)
+        if found:
+            self._root.setdefault(found[1], found[2].strip())
+        over = number >= self._root_ends or said.text.startswith("=====")
+        if over or len(self._root) == 6:
+            self.reading.roots.append(_root(self._root))
+            self._root = None
+
+    def _ends(self, lines: list[bytes], start: int) -> None:
+        """What the last lines say, of a piece at the end."""
+        seen = self.reading
+        for index in range(len(lines) - 1, max(-1, len(lines) - 200), -1):
+            said = undress(lines[index][-LONGEST:].decode(errors="replace"))
+            if not said.whole.strip():
+                continue
+            if seen.last is None or seen.last.number < start + index + 1:
+                seen.last = self._line(said, start + index + 1)
+            time = time_of(said.whole)
+            if time is not None:
+                seen.last_time = time
+                return
+
+
+_QUIET = re.compile(
+    r"Warning\b|\bWARNING\b|\[W\b|^W\d{4} |\bINFO\b|\bDEBUG\b|\[I\b|\bretrying\b|(?i:will (?:retry|fall ?back))"
+)
+_LOUD = re.compile(
+    r"NCCL WARN|IDENTIFICATION|SIGHUP|SIGINT|death signal|"
+    r"server socket has failed to listen on any|Traceback|^\w*Error: "
+)
+
+
+def _behind(lines: list[bytes], index: int) -> tuple[float | None, str]:
+    """When the line was said, and the innermost file of the traceback before it; both may not be known."""
+    time, frame = None, ""
+    for back in range(index, max(-1, index - _BEHIND), -1):
+        text = lines[back][:LONGEST].decode(errors="replace")
+        if time is None:
+            time = time_of(text)
+        if not frame and 'File "' in text and (found := _FRAME.match(undress(text).text)):
+            frame = found[1]
+        if time is not None and frame:
+            break
+    return time, frame
+
+
+def _root(fields: dict[str, str]) -> Root:
+    rank = re.match(r"\d+", fields.get("rank", ""))
+    code = re.match(r"-?\d{1,6}", fields.get("exitcode", ""))
+    file = fields.get("error_file", "")
+    return Root(
+        f"rank {rank[0]}" if rank else "",
+        fields.get("host", "")[:80],
+        int(code[0]) if code else None,
+        "" if file == "<N/A>" else file[:200],
+        time_of(fields.get("time", "")),
+    )

@@ -1,0 +1,44 @@
+"""What a failed run's output may say, and what that shows: tables, one row for each sign. Pure.
+
+The texts are those of torch, gloo, NCCL, CUDA, Docker, Slurm and OpenSSH. To teach `fab explain` a new fault, add a row
+to one of the tables and an example to tests/unit/explain/examples.txt. The earliest sign counts; the order of rows
+decides between signs of one line. Patterns have no unbounded gaps: lines are untrusted, and matching must stay quick.
+"""
+
+from __future__ import annotations
+
+import re
+
+from .signs_gpus import GPU
+from .signs_kinds import ALONE, KERNEL, PREFLIGHT, Sign, Weight
+from .signs_nodes import HOST, NETWORK
+from .signs_scripts import SCRIPT, VICTIM
+
+__all__ = [
+    "ALONE",
+    "KERNEL",
+    "NOT_REACHED",
+    "NO_FAMILY",
+    "PREFLIGHT",
+    "RENDEZVOUS_FAILED",
+    "SIGNS",
+    "STORE",
+    "UNKNOWN_NAME",
+    "Sign",
+    "Weight",
+]
+
+SIGNS = (*NETWORK, *GPU, *HOST, *SCRIPT, *VICTIM)
+
+# What a node says that does not reach a store of torch; deploy/explain/store.py tells which one, and why.
+STORE = re.compile(
+    r"[Cc]lient socket has (?:timed out after \d+m?s while trying to connect to|"
+    r"failed to connect to any network address of) \(?(?P<host>[^,()\s]{1,255}?)(?:, |"
+    r":)(?P<port>\d{1,5})\b\)?(?P<rest>.*)"
+)
+NOT_REACHED = re.compile(r"client socket has failed to connect to \S{1,255} \(errno: \d+ - ([^)]{1,60})\)")
+UNKNOWN_NAME = re.compile(r"network addresses of \(([^,]{1,255}), (\d+)\) cannot be retrieved \(gai error: -[235] ")
+NO_FAMILY = re.compile(
+    r"The (IPv[46]) network addresses of \(([^,]{1,255}), .{0,200}Address family for hostname not supported"
+)
+RENDEZVOUS_FAILED = "RendezvousConnectionError: The connection to the C10d store has failed"

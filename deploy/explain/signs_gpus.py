@@ -1,0 +1,99 @@
+"""What GPUs, their driver and the libraries built for them say. Pure."""
+
+from __future__ import annotations
+
+from .signs_kinds import ALONE, BLOCKING, GPUS, KERNEL, NCCL_DEBUG, general, hint, script, sign
+
+GPU = (
+    sign("shm-small", r"unable to (?:allocate|write|mmap).{0,40}shared memory|failed to extend /dev/shm|"
+         r"[Ee]rror while creating shared memory segment|posix_fallocate failed|killed by signal: Bus error|"
+         r"out of shared memory|No space left on device.{0,60}(?:/dev/shm|torch_\d+_)|/torch_\d+_\S* .{0,60}No space",
+         "/dev/shm is too small", "df -h /dev/shm"),
+    general("shm-small", r"exitcode\s*: -7\b|Signal 7 \(SIGBUS\)|Bus error|return code = -7\b|SIGBUS|EXIT CODE: 135",
+            "a process died of a bus error, most often because /dev/shm is full", "df -h /dev/shm", "disk-full"),
+    sign("gpus-shared", r"Duplicate GPU detected", "two ranks use one GPU: set the device from LOCAL_RANK", GPUS),
+    general("gpus-shared", r"ncclInvalidUsage|NCCL error in.{0,200}invalid (?:usage|argument)",
+            "NCCL was called wrongly: two ranks on one GPU, most often", NCCL_DEBUG, "nccl-differs"),
+    script("gpu-count", r"invalid device ordinal",
+           "a rank wants a GPU that is not there: more ranks than visible GPUs",
+           "echo $CUDA_VISIBLE_DEVICES; nvidia-smi -L"),
+    sign("gpu-driver", r"(?i:driver/library version mismatch)|Error 803|unsupported display driver / cuda driver|"
+         r"couldn't communicate with the NVIDIA driver",
+         "the NVIDIA driver does not run, or was updated and not reloaded", "nvidia-smi"),
+    sign("driver-old", r"CUDA driver version is insufficient|unsatisfied condition: cuda|Error 804|"
+         r"forward compatibility was attempted|The NVIDIA driver on your system is too old|"
+         r"PTX was compiled with an unsupported toolchain|unsupported toolchain",
+         "the driver is older than the image's CUDA", "nvidia-smi", "gpu-driver"),
+    sign("fabric-manager", r"Error 802|system not yet initialized", "the fabric manager is not running",
+         "systemctl status nvidia-fabricmanager", "gpu-faulty"),
+    sign("gpu-lost", r"fallen off the bus|GPU is lost|GPU requires (?:reset|restart)|Unable to determine the device "
+    r"handle",
+         "a GPU is no longer on its bus", KERNEL, "gpu-faulty", "gpu-xid"),
+    sign("gpu-faulty", r"uncorrectable ECC|hardware exception on an? |NVLink error|"
+         r"uncorrectable NVLink", "a GPU is broken: its memory has errors that cannot be corrected",
+         "nvidia-smi -q -d ECC",
+         "gpu-xid"),
+    sign("gpu-xid", r"Xid \(?[^)]{0,40}\)?: (\d+)", "the driver reports Xid {0}", KERNEL, "gpu-faulty"),
+    hint("gpu-faulty", r"PCIe Bus Error|AER: (?:Unc|C)orrect",
+         "the bus of a GPU or a network card has errors", KERNEL),
+    sign("gpu-runtime", r"could not select device driver|unknown or invalid runtime name: nvidia|"
+         r"nvidia-container-cli: (?:initialization|detection) error|nvidia-container-runtime.{0,80}not found|"
+         r"Unknown runtime specified nvidia|nvidia-docker: command not found|"
+         r"unresolvable CDI devices", "Docker cannot hand GPUs to containers there",
+         "fab bootstrap --hosts ...", "gpu-driver"),
+    sign("gpu-hidden", r"Failed to initialize NVML: Unknown Error",
+         "the container lost its GPUs: systemd changed its device rules while it ran", "docker restart CONTAINER",
+         "gpu-lost"),
+    sign("gpu-missing", r"No CUDA GPUs are available|Found no NVIDIA driver|no CUDA-capable device is detected|"
+         r"Error 100\b|No GPUs? (?:found|detected)|No supported gpu backend found|"
+         r"ProcessGroupNCCL is only supported with GPUs", "the process sees no GPU", "nvidia-smi -L", "gpu-runtime",
+         "gpu-hidden"),
+    sign("torch-without-cuda", r"Torch not compiled with CUDA enabled|Distributed package doesn't have NCCL built in",
+         "this torch was built without CUDA and NCCL", "python -c 'import torch; print(torch.version.cuda)'"),
+    sign("gpu-arch", r"no kernel image is available for execution|invalid device function|hipErrorNoBinaryForGpu|"
+         r"is not compatible with the current PyTorch install|"
+         r"only supports (?:Ampere|Hopper) GPUs|requires? compute capability",
+         "this build was not made for that GPU", "python -c 'import torch; print(torch.cuda.get_arch_list())'"),
+    sign("gpu-memory", r"CUDA out of memory|HIP out of memory|torch\.(?:cuda\.)?OutOfMemoryError|"
+         r"CUDA_ERROR_OUT_OF_MEMORY|CUDA error: out of memory|[Cc]uda failure.{0,12}out of memory|"
+         r"CUBLAS_STATUS_ALLOC_FAILED|Failed to CUDA (?:c|m)alloc|OutOfMemoryError: (?:CUDA|HIP)|"
+         r"out of memory at |RESOURCE_EXHAUSTED: Out of memory|OutOfMemoryError: Alloc|No available memory for the "
+         r"cache blocks", "a GPU's memory is full", GPUS),
+    general("gpu-memory", r"CUBLAS_STATUS_NOT_INITIALIZED",
+            "cuBLAS could not start, most often for want of GPU memory",
+            GPUS, "device-assert"),
+    script("device-assert", r"device-side assert triggered|Assertion `.{1,200}` failed",
+           "an index is out of range on the GPU: a label or a token outside its table, most often", BLOCKING),
+    script("illegal-memory", r"an illegal memory access was encountered|unspecified launch failure|misaligned address|"
+           r"CUDA_ERROR_ILLEGAL_ADDRESS",
+           "a GPU kernel wrote or read outside its memory: a kernel's fault, or its arguments'",
+           BLOCKING, "gpu-faulty"),
+    script("cuda-fork", r"Cannot re-initialize CUDA in forked subprocess",
+           "a forked process uses CUDA, which its parent has started already", ALONE),
+    sign("gpu-peer", r"peer access is not supported|peer mapping resources exhausted|"
+         r"P2P is disabled between connected GPUs", "the GPUs of a host cannot reach each other's memory",
+         "NCCL_P2P_DISABLE=1 torchrun ..."),
+    general("gpu-busy", r"all CUDA-capable devices are busy or unavailable",
+            "another process holds the GPU, or its compute mode keeps others out", "nvidia-smi", "gpu-prohibited",
+            "gpu-faulty"),
+    general("gpu-faulty", r"CUDA(?: runtime)? error.{0,24}unknown error|Error 999|CUDA error: initialization error|"
+            r"CUDA error: the launch timed out",
+            "CUDA does not work on that host", "nvidia-smi", "gpu-driver", "gpu-prohibited"),
+    sign("python-old", r"TypeError: 'type' object is not subscriptable|unsupported operand type\(s\) for \|: 'type'",
+         "the script is written for a newer Python", "python --version"),
+    sign("library-mismatch", r"undefined symbol: (\S{1,60})|version `(GLIBC\w*_[\d.]+)' not found|"
+         r"cannot open shared object file|with link time reference|"
+         r"detected that PyTorch and torch\w+ were compiled with different CUDA|operator torchvision::nms does not "
+         r"exist|"
+         r"Detected that PyTorch and \w+ were compiled with different|The detected CUDA version .{0,60} mismatches|"
+         r"numpy\.dtype size changed|GLIBCXX_\S+' not found",
+         "a compiled library is not there, or does not fit the others: it was built for another torch, CUDA or system",
+         "pip list | grep -iE 'torch|cuda|nvidia|flash|numpy'"),
+    general("", r"(CUDNN_STATUS_\w+|CUBLAS_STATUS_\w+|CUSOLVER_STATUS_\w+)",
+            "a library of CUDA failed: {0}; its memory, its version, or a fault of an earlier kernel", BLOCKING),
+    general("", r"CUDA error: (.{1,60})", "a call of CUDA failed: {0}", BLOCKING),
+    sign("compiler-missing", r"Failed to find C compiler|CUDA_HOME (?:does not exist|environment variable is not set)|"
+         r"Ninja is required|Unable to find (?:the )?nvcc|Command '\['(?:which|ninja)'|Error building extension",
+         "kernels are compiled when they are first used, and a compiler or CUDA's toolkit lacks there",
+         "which gcc nvcc ninja"),
+)  # fmt: skip

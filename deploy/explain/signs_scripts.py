@@ -1,0 +1,65 @@
+"""What a script's own faults say, and what those say that lost a peer. Pure."""
+
+from __future__ import annotations
+
+from .signs_kinds import ALONE, script, victim
+
+SCRIPT = (
+    script("collectives-differ", r"op\.preamble\.length <= op\.nbytes|Detected mismatch between collectives|"
+           r"Mismatched collective detected|Message truncated : received|Collectives differ in the following",
+           "ranks called different collectives, or with tensors of different sizes",
+           "TORCH_DISTRIBUTED_DEBUG=DETAIL torchrun ..."),
+    script("models-differ", r"DDP expects same model|params\[\d+\] in this process with sizes|"
+           r"appears not to match (?:sizes|strides) of the same param", "ranks have different models",
+           "TORCH_DISTRIBUTED_DEBUG=DETAIL torchrun ..."),
+    script("unused-parameters", r"Expected to have finished reduction in the prior iteration",
+           "some parameters got no gradient", "TORCH_DISTRIBUTED_DEBUG=DETAIL torchrun ..."),
+    script("parameter-twice", r"mark a variable ready only once|has been marked as ready twice",
+           "a parameter got its gradient twice in one step: reentrant checkpointing, or use outside forward",
+           "TORCH_DISTRIBUTED_DEBUG=DETAIL torchrun ..."),
+    script("launcher-missing", r"KeyError: '(?:LOCAL_RANK|RANK|WORLD_SIZE|MASTER_ADDR|MASTER_PORT)'|"
+           r"environment variable (?:RANK|WORLD_SIZE|MASTER_ADDR|MASTER_PORT|LOCAL_RANK) expected, but not set",
+           "the script was started without a launcher, which sets its rank and the address of the first node",
+           "torchrun SCRIPT"),
+    script("local-rank", r"unrecognized arguments:.{0,200}--local[-_]rank",
+           "the launcher passes --local-rank, which the script does not know", "torchrun SCRIPT"),
+    script("arguments", r": error: (unrecognized arguments:.{0,120}|the following arguments are required:.{0,120}|"
+           r"argument .{0,120}|ambiguous option.{0,80})", "the script was given wrong arguments: {0}",
+           "python SCRIPT --help"),
+    script("module-missing", r"(?:^|: )(No module named \S+)|(?:^|: )(cannot import name .{0,80})|"
+           r"(module '\S+' has no attribute '\S+')",
+           "{0}: the package, or the version the script wants, is not in this environment", "pip list"),
+    script("checkpoint-mismatch", r"Error\(s\) in loading state_dict|Unexpected key\(s\) in state_dict|"
+           r"Missing key\(s\) in state_dict|loaded state dict (?:contains|has)",
+           "the checkpoint does not fit the model", ALONE),
+    script("checkpoint-broken", r"PytorchStreamReader failed|unpickling stack underflow|pickle data was truncated|"
+           r"Error while deserializing header|HeaderTooLarge|MetadataIncompleteBuffer|invalid header or archive|"
+           r"_pickle\.UnpicklingError|invalid load key|Weights only load failed|InvalidHeaderDeserialization",
+           "a checkpoint cannot be read: cut off, still being written, or no checkpoint", "ls -l FILE"),
+    script("pickle", r"[Cc]an't pickle|cannot pickle|Can't get attribute .{0,80} on <module",
+           "something that is handed to another process cannot be pickled", ALONE),
+    script("loss-nan", r"[Ll]oss is (?:nan|inf)\b|(?:nan|NaN|non-finite) (?:loss|gradient)s?\b.{0,40}(?:stop|abort|"
+           r"detected)|"
+           r"[Ll]oss.{0,20}(?:NaN|Nan|nan|non-finite).{0,40}(?:stopping|terminat|abort)|"
+           r"Current loss scale already at minimum|Minimum loss scale reached", "the loss is no number any more",
+           ALONE),
+    script("worker-failed", r"DataLoader worker \(pid\(s\) [\d, ]+\) exited unexpectedly",
+           "a data loader worker died without a word: memory, or a crash in it", "dmesg -T | tail -20"),
+)  # fmt: skip
+
+VICTIM = (
+    victim(r"Watchdog caught collective operation timeout.{0,200}?OpType=(\w+)|Watchdog caught collective "
+           r"operation timeout",
+           "a rank waited in vain in a collective ({0}): another did not come, or is stuck", "collective-timeout",
+           "TORCH_NCCL_TRACE_BUFFER_SIZE=2000 TORCH_NCCL_DUMP_ON_TIMEOUT=1 torchrun ..."),
+    victim(r"failed to pass monitoredBarrier|Ranks? [\d, ]{1,80} failed to pass",
+           "a rank did not come to a barrier", "collective-timeout"),
+    victim(r"Connection (?:closed|reset) by (?:remote )?peer|Broken pipe|got 0 bytes|Timed out waiting \d+ms for "
+           r"(?:send|recv)|"
+           r"closing signal SIGTERM|exitcode\s*: -15|remote process exited|ncclRemoteError|RendezvousClosedError|"
+           r"clients joined|wait timeout after \d+ms|NCCL communicator was aborted|Socket Timeout|Socket recv failed|"
+           r"Connection reset by peer|is setting up NCCL communicator and retrieving|Failed to send MESSAGE_TASK_EXIT|"
+           r"the Heartbeat|watchdog got stuck|heartbeat monitor|Some NCCL operations have failed|taking the entire "
+           r"process down|"
+           r"Exception \(either an error or timeout\) detected by watchdog"),
+)  # fmt: skip

@@ -1,0 +1,285 @@
+"""One deploy per host at a time: a lock folder on the host itself, which says who holds it and since when.
+
+`take` before anything is changed, `release` (or leaving the `with`) after. lock.py guards what is on this machine.
+A lock lives as long as a small script on the host, and that as long as our connection to it: Ctrl-C, kill -9 and a cut
+cable all let go. What can be left is told as stale, from the holder's silence, and broken on request.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+
+from ..core.errors import BadAnswer, DeployError
+from ..core.fields import decimal, document, real, record, text, whole
+from ..core.results import Results
+from ..ssh.session import Session, on_all
+from . import audit
+
+BEAT_S, STALE_AFTER_S = 5.0, 60.0
+_POLL_S, _RELEASE_S, _ANSWER_S, _MOST_SAID = 0.5, 5.0, 60.0, 64 << 10
+
+# flock makes each step one step where the host has it, so that two who clear a dead lock cannot clear a fresh one;
+# mkdir alone decides where it has not. The folder bears the host's name, for homes that several hosts share.
+# Each line of input is a beat; the end of the input lets go.
+_SCRIPT = """
+umask 077; trap '' HUP PIPE; mkdir -p "$HOME/.muster" && cd "$HOME/.muster" || exit 1
+lock=lock-$(uname -n); do=$1; token=$2
+step() { if command -v flock >/dev/null; then exec 9>>"$lock.step" && flock -w 20 9 || exit 1; fi; }
+holds() { cat "$lock/token" 2>/dev/null; }
+dead() { [ -s "$lock/pid" ] && ! kill -0 "$(cat "$lock/pid")" 2>/dev/null; }
+beat() { date +%s > "$lock/beat"; }
+show() {
+  [ -d "$lock" ] || return 0
+  echo "$(($(date +%s) - $(cat "$lock/beat" 2>/dev/null || stat -c %Y "$lock")))"; holds || echo
+  cat "$lock/holder" 2>/dev/null
+}
+drop() { if [ -d "$lock" ] && { [ "$token" = any ] || [ "$(holds)" = "$token" ]; }; then rm -rf "$lock"; fi; }
+step
+case $do in
+show) show;;
+drop) drop;;
+sweep) if dead; then show; rm -rf "$lock"; fi;;
+take)
+  read -r holder || exit 1
+  if dead; then rm -rf "$lock"; fi
+  if mkdir "$lock" 2>/dev/null; then
+    if ! { echo $$ > "$lock/pid" && beat && echo "$holder" > "$lock/holder" && echo "$token" > "$lock/token"; }; then
+      rm -rf "$lock"; exit 1
+    fi
+    echo taken; exec 9>&-
+    while read -r _ && [ "$(holds)" = "$token" ]; do beat; done
+    step; drop
+  elif [ -d "$lock" ]; then show; else mkdir "$lock"; exit 1; fi;;
+esac
+exit 0
+"""
+
+
+@dataclass(frozen=True)
+class Holder:
+    """Who holds a lock: `since` in unix seconds of the control machine."""
+
+    user: str
+    control: str
+    pid: int
+    run: str
+    since: float
+
+    @property
+    def shown(self) -> str:
+        """`alice@laptop (run r1, process 42) since 2026-11-21 02:31:07`."""
+        since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.since))
+        return f"{self.user}@{self.control} (run {self.run}, process {self.pid}) since {since}"
+
+
+class Held:
+    """Locks that are held on some hosts, until `release` or the end of the `with`."""
+
+    def __init__(self, holds: list[_Hold]) -> None:
+        self._holds = holds
+
+    def __enter__(self) -> Held:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+    @property
+    def lost(self) -> list[str]:
+        """Hosts whose lock is no longer ours: somebody broke it, or the connection is gone."""
+        return [hold.host for hold in self._holds if hold.lost]
+
+    def refuse_lost(self) -> None:
+        """Raise DeployError where a host's lock is no longer ours: another deploy may be at work there."""
+        if lost := ",".join(self.lost):
+            raise DeployError(
+                f"{lost}: our lock was taken off while we worked", f"ask who did: fab status --hosts {lost}"
+            )
+
+    def release(self) -> None:
+        """Let go on every host; what somebody else holds by now is left alone. Calling it again does nothing."""
+        _release(self._holds)
+
+
+def take(sessions: Iterable[Session], run_id: str, wait_s: float = 0.0) -> Held:
+    """Lock all hosts or none, waiting up to `wait_s` seconds for others to let go.
+
+    One host after the other, by name: two deploys that want the same hosts meet at the first, so neither waits for the
+    other while holding what that one wants. Raises DeployError, which names the holder; then, and when it is
+    interrupted, nothing is left held.
+    """
+    deadline = time.monotonic() + wait_s
+    holds: list[_Hold] = []
+    try:
+        for session in sorted(sessions, key=lambda session: session.host.name):
+            _take_one(session, run_id, deadline, holds)
+    except BaseException:
+        _release(holds)
+        raise
+    return Held(holds)
+
+
+def look(sessions: Iterable[Session]) -> Results[Standing | None]:
+    """Who holds each host's lock; None where nobody does."""
+    return on_all(sessions, lambda session: _standing(_step(session, "show")))
+
+
+def break_lock(sessions: Iterable[Session], seen: Mapping[str, Standing]) -> Results[str]:
+    """Take the locks that were `seen` off their hosts; returns who held each.
+
+    By its token: a lock that was taken since we looked is not the one we were asked to break.
+    """
+
+    def one(session: Session) -> str:
+        standing = seen[session.host.name]
+        _step(session, "drop", standing.token or "any")
+        audit.note(session, f"took off the lock of {standing.shown}")
+        return standing.shown
+
+    return on_all((session for session in sessions if session.host.name in seen), one)
+
+
+def sweep(sessions: Iterable[Session]) -> Results[str]:
+    """Take off each host a lock whose keeper there has died (with the host's power, say); who held it, "" if none."""
+
+    def one(session: Session) -> str:
+        standing = _standing(_step(session, "sweep"))
+        if standing is None:
+            return ""
+        audit.note(session, f"took off the lock of {standing.shown}, which is gone")
+        return standing.shown
+
+    return on_all(sessions, one)
+
+
+_HOLDER = record(
+    {"user": text(100), "control": text(300), "pid": whole(0, 1 << 32), "run": text(100), "since": real(0.0, 1e11)}
+)
+
+
+@dataclass(frozen=True)
+class Standing:
+    """A lock as a host tells of it: seconds since its holder was heard, by the host's own clock."""
+
+    age_s: float
+    token: str
+    holder: Holder | None
+
+    @property
+    def alive(self) -> bool:
+        """Whether its holder was heard a moment ago: a deploy that goes on."""
+        return self.age_s <= STALE_AFTER_S
+
+    @property
+    def shown(self) -> str:
+        """The holder in words."""
+        return self.holder.shown if self.holder else "somebody who left no name"
+
+
+class _Hold:
+    """One host's lock: a thread that keeps the script there alive, and its word on whether we have the lock."""
+
+    def __init__(self, session: Session, run_id: str) -> None:
+        user, control = audit.who()
+        self.host, self.taken = session.host.name, False
+        self._holder = json.dumps(asdict(Holder(user, control, os.getpid(), run_id, time.time())))
+        self._session, self._token = session, secrets.token_hex(16)
+        self._answered, self.over = threading.Event(), threading.Event()
+        self._said, self._length = "", 0
+        self._fault: DeployError | None = None
+        self.thread = threading.Thread(target=self._keep, daemon=True, name=f"muster-lock-{self.host}")
+        self.thread.start()
+
+    def answer(self) -> Standing | None:
+        """None once the lock is ours, else who has it. Raises DeployError when the host could not be asked."""
+        if not self._answered.wait(_ANSWER_S):
+            self.over.set()
+            raise DeployError(
+                f"{self.host}: its lock was not answered for within {_ANSWER_S:g} s",
+                f"look there at: ls -ld ~/.muster/lock-*; then fab unlock --hosts {self.host}",
+            )
+        if self._fault:
+            raise self._fault
+        return None if self.taken else _standing(self._said)
+
+    @property
+    def lost(self) -> bool:
+        """Whether it was ours, and ended without our word."""
+        return self.taken and not self.thread.is_alive() and not self.over.is_set()
+
+    def _keep(self) -> None:
+        argv = ["sh", "-c", _SCRIPT, "lock", "take", self._token]
+        try:
+            self._said = self._session.run(argv, input=self._beats(), timeout_s=None, on_line=self._heard).out
+        except DeployError as fault:
+            self._fault = fault
+        finally:
+            self._answered.set()
+
+    def _beats(self) -> Iterator[bytes]:
+        yield f"{self._holder}\n".encode()
+        while not self.over.wait(BEAT_S):
+            yield b"\n"
+
+    def _heard(self, line: str) -> None:
+        self._length += len(line) + 1
+        if self._length > _MOST_SAID:
+            raise DeployError(f"{self.host}: said more than {_MOST_SAID >> 10} KB when it was asked for its lock")
+        if line == "taken":
+            self.taken = True
+            self._answered.set()
+
+
+def _take_one(session: Session, run_id: str, deadline: float, holds: list[_Hold]) -> None:
+    """Add the host's lock to `holds`, from where an interrupted caller lets go of it."""
+    while True:
+        holds.append(_Hold(session, run_id))
+        standing = holds[-1].answer()
+        if holds[-1].taken:
+            return
+        holds.pop()
+        left = deadline - time.monotonic()
+        if left <= 0 and standing:
+            raise _refusal(session.host.name, standing)
+        time.sleep(min(_POLL_S, max(0.0, left)))
+
+
+def _release(holds: Iterable[_Hold]) -> None:
+    """End the scripts' input, each then lets go by itself; wait a little, so that who asks next finds them gone."""
+    until = time.monotonic() + _RELEASE_S
+    for hold in holds:
+        hold.over.set()
+    for hold in holds:
+        hold.thread.join(max(0.0, until - time.monotonic()))
+
+
+def _refusal(host: str, standing: Standing) -> DeployError:
+    unlock = f"`fab unlock --hosts {host}`"
+    if not standing.alive:
+        stale = f"{host}: locked by {standing.shown}, not heard from for {standing.age_s:.0f} s"
+        return DeployError(stale, f"if that deploy is gone for certain: {unlock}")
+    return DeployError(
+        f"{host}: locked by {standing.shown}", f"wait for its end; {unlock} only if it is gone for certain"
+    )
+
+
+def _standing(answer: str) -> Standing | None:
+    """What `show` answered: None where nobody holds the lock. Raises BadAnswer."""
+    if not answer.strip():
+        return None
+    age, token, told = (*answer.split("\n", 2), "", "")[:3]
+    try:
+        holder: Holder | None = Holder(**_HOLDER(document(told, "the lock's holder"), "the lock's holder"))
+    except BadAnswer:  # cut while it wrote, or none of ours
+        holder = None
+    return Standing(decimal(-1e11, 1e11)(age, "the lock's age"), text(100, r"[!-~]*")(token, "its token"), holder)
+
+
+def _step(session: Session, what: str, token: str = "") -> str:
+    return session.run(["sh", "-c", _SCRIPT, "lock", what, token]).out

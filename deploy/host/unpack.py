@@ -1,0 +1,210 @@
+"""A tar stream of a host, unpacked as it comes into a folder of its own: regular files and folders, and nothing else.
+
+What a host sends is not trusted: no link is made or followed, no name leads out, nothing is larger than was announced.
+A member that is not taken is named with its reason, and the rest goes on. A stream that is not whole is the host's
+fault. The stream is not compressed: what is written here had to be sent.
+"""
+
+from __future__ import annotations
+
+import os
+import tarfile
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from ..core.errors import BadAnswer, DeployError
+from ..core.facts import amount
+from ..core.names import FileName, file_name
+from ..run.own_files import open_folder
+
+BLOCK = tarfile.BLOCKSIZE
+MOST_MEMBERS, DEEPEST, LONGEST_PATH = 200_000, 32, 4096
+# A member whose name does not fit into a header has it in one of its own.
+_MOST_EXTRA = 64 << 10
+_FILES = (tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.CONTTYPE)
+_EXTRA = (tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK, tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE)
+_KINDS = {tarfile.LNKTYPE: "a link", tarfile.SYMTYPE: "a link", tarfile.FIFOTYPE: "a pipe"}
+_MOST_NAMED = 20
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+Path = tuple[FileName, ...]
+
+
+@dataclass
+class LeftOut:
+    """What was not taken: the first few by name with the reason, and how many in all."""
+
+    named: list[str] = field(default_factory=list)
+    count: int = 0
+
+    def add(self, name: str, why: str) -> None:
+        """One more."""
+        self.count += 1
+        if len(self.named) < _MOST_NAMED:
+            self.named.append(f"{name[:200]!r} {why}")
+
+
+class Unpacker:
+    """Takes a stream piece by piece. `root`: descriptor of an empty folder; `room`: bytes that may come at most.
+
+    `refuse` says why a path is not to be taken, or nothing. `feed` and `end` raise DeployError where the stream is not
+    a whole archive or is larger than that, and where this machine's disk is full.
+    """
+
+    def __init__(self, root: int, room: int, refuse: Callable[[Path], str]) -> None:
+        self._root, self._room, self._announced, self._refuse = root, room, room, refuse
+        self.left_out, self.files = LeftOut(), 0
+        self._block, self._over, self._members = bytearray(), False, 0
+        self._left = self._padding = 0
+        self._out: int | None = None
+        self._time = 0.0
+        self._extra: bytearray | None = None
+        self._extra_type = b""
+        self._next: dict[str, str] = {}
+
+    def feed(self, data: bytes) -> None:
+        """More of the stream."""
+        view = memoryview(data)
+        while view and not self._over:
+            if self._left:
+                piece = view[: self._left]
+                self._body(piece)
+                self._left -= len(piece)
+                view = view[len(piece) :]
+                if not self._left:
+                    self._finish()
+            elif self._padding:
+                skipped = min(self._padding, len(view))
+                self._padding -= skipped
+                view = view[skipped:]
+            else:
+                piece = view[: BLOCK - len(self._block)]
+                self._block += piece
+                view = view[len(piece) :]
+                if len(self._block) == BLOCK:
+                    block, self._block = bytes(self._block), bytearray()
+                    self._header(block)
+
+    def end(self) -> None:
+        """No more comes. Raises DeployError where the archive is not at its end."""
+        self.close()
+        if not self._over:
+            raise DeployError("it ends in the middle")
+
+    def close(self) -> None:
+        """Let go of the file that is being written. Calling it again does nothing."""
+        if self._out is not None:
+            os.close(self._out)
+            self._out = None
+
+    def _header(self, block: bytes) -> None:
+        if not any(block):
+            self._over = True
+            return
+        try:
+            member = tarfile.TarInfo.frombuf(block, "utf-8", "surrogateescape")
+        except tarfile.HeaderError as fault:
+            raise DeployError(f"it is no tar archive: {fault}") from fault
+        self._members += 1
+        if self._members > MOST_MEMBERS:
+            raise DeployError(f"it has more than {MOST_MEMBERS:,} files")
+        size = member.size
+        if member.type in _EXTRA:
+            if not 0 <= size <= _MOST_EXTRA:
+                raise DeployError(f"a name in it is {size} bytes long")
+            self._extra, self._extra_type = bytearray(), member.type
+        elif member.type == tarfile.GNUTYPE_SPARSE:
+            raise DeployError("it has a file with holes, which was not asked for")
+        else:
+            size = self._begin(member)
+        self._left, self._padding = size, -size % BLOCK
+        if not size:
+            self._finish()
+
+    def _begin(self, member: tarfile.TarInfo) -> int:
+        """Open what the member is to be written to, if it is taken; returns how many bytes follow."""
+        told, self._next = self._next, {}
+        size = int(told["size"]) if told.get("size", "").isdecimal() else member.size
+        name = told.get("path", member.name)
+        if member.type in (tarfile.LNKTYPE, tarfile.SYMTYPE, tarfile.DIRTYPE):
+            size = 0
+        if not 0 <= size <= self._room:
+            raise DeployError(f"{name[:200]!r} in it has {amount(size)}: it announced {amount(self._announced)} in all")
+        # A header counts too: a stream of empty files ends.
+        self._room -= min(self._room, size + BLOCK)
+        try:
+            self._open(member, name, sparse=any(key.startswith("GNU.sparse") for key in told))
+        except BadAnswer as fault:
+            self.left_out.add(name, f"({fault.message})")
+        except OSError as fault:
+            self.left_out.add(name, f"cannot be written here: {fault.strerror}")
+        return size
+
+    def _open(self, member: tarfile.TarInfo, name: str, sparse: bool) -> None:
+        is_folder = member.type == tarfile.DIRTYPE or (member.type == tarfile.AREGTYPE and name.endswith("/"))
+        parts = parts_of(name)
+        if not parts:
+            return  # the run folder itself
+        if why := self._refuse(parts):
+            self.left_out.add(name, why)
+        elif is_folder:
+            os.close(open_folder(self._root, parts, 0o700))
+        elif member.type not in _FILES or sparse:
+            self.left_out.add(name, f"is {_KINDS.get(member.type, 'no regular file')}")
+        else:
+            folder = open_folder(self._root, parts[:-1], 0o700)
+            try:
+                self._out = os.open(
+                    parts[-1], os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600, dir_fd=folder
+                )
+            finally:
+                os.close(folder)
+            self._time, self.files = float(member.mtime), self.files + 1
+
+    def _body(self, piece: memoryview) -> None:
+        if self._extra is not None:
+            self._extra += piece
+        while self._out is not None and piece:
+            try:
+                piece = piece[os.write(self._out, piece) :]
+            except OSError as fault:
+                raise DeployError(
+                    f"it cannot be written here: {fault.strerror}", "make room, then fetch again"
+                ) from fault
+
+    def _finish(self) -> None:
+        if self._out is not None:
+            with suppress(OSError, OverflowError, ValueError):
+                os.utime(self._out, (self._time, self._time))
+            self.close()
+        if self._extra is not None:
+            said, self._extra = bytes(self._extra), None
+            if self._extra_type == tarfile.GNUTYPE_LONGNAME:
+                self._next["path"] = said.rstrip(b"\0").decode("utf-8", "surrogateescape")
+            elif self._extra_type in (tarfile.XHDTYPE, tarfile.SOLARIS_XHDTYPE):
+                self._next.update(_records(said))
+
+
+def parts_of(name: str) -> Path:
+    """A member's name as names of a folder each, none for the archive's root. Raises BadAnswer for any that leads
+    elsewhere or is too long."""
+    if name.startswith("/") or len(name) > LONGEST_PATH:
+        raise BadAnswer("a file's name", f"a path of at most {LONGEST_PATH} letters that does not begin with /", name)
+    parts = tuple(file_name(part) for part in name.split("/") if part not in ("", "."))
+    if len(parts) > DEEPEST:
+        raise BadAnswer("a file's name", f"at most {DEEPEST} folders deep", name)
+    return parts
+
+
+def _records(data: bytes) -> dict[str, str]:
+    """The records of a pax header: `LENGTH KEY=VALUE\\n`. Raises DeployError where they are none."""
+    found: dict[str, str] = {}
+    while data:
+        length, _, _ = data.partition(b" ")
+        size = int(length) if length.isdigit() and len(length) < 6 else 0
+        key, equals, value = data[len(length) + 1 : size - 1].partition(b"=")
+        if not equals or size > len(data):
+            raise DeployError("a header in it cannot be read")
+        found[key.decode("utf-8", "surrogateescape")] = value.decode("utf-8", "surrogateescape")
+        data = data[size:]
+    return found

@@ -1,0 +1,1 @@
+"""The backend of real hosts: `fab deploy` and its family."""

@@ -1,0 +1,164 @@
+"""A run that goes on on real hosts, from here: followed to its end, asked to stop, removed. hosts/deploy.py starts it.
+
+The run does not need us. What ends it is asked for: a Ctrl-C, a SIGTERM, `fab stop`. A terminal that goes away, or a
+kill -9 of this process, leaves it going, and `attach` finds it by its label.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from ..config.inventory import Cluster
+from ..core.errors import DONE
+from ..core.facts import count
+from ..core.names import NodeName, RunId, asked_run
+from ..core.results import all_faults
+from ..host import lock as host_lock
+from ..host.facts import Container
+from ..local import up
+from ..report.console import Report
+from ..report.interrupts import Detached, Stopping
+from ..run import environment, follow, record
+from ..run.outcome import Result
+from ..run.progress import State
+from ..ssh.session import Session, open_all
+from . import backend, container, observe, plan, resume
+from . import options as deploy_options
+from . import watch as deploy_watch
+from .options import Options
+
+_GOES_ON = "the run goes on"
+
+
+@dataclass(frozen=True)
+class Followed:
+    """A run as its follower needs it: `nodes` by host, what was asked of it, whether an earlier start began it.
+
+    `secrets`: as deploy_secrets.Handover has them.
+    """
+
+    run_dir: Path
+    nodes: Mapping[str, NodeName]
+    script: bool
+    said: Sequence[str]
+    resumed: bool = False
+    secrets: Callable[[], Mapping[str, str]] | None = None
+
+
+def attach(options: Options, report: Report) -> int:
+    """Follow a run that goes on, and hand its secrets to nodes that wait for them; returns its exit code."""
+    cluster = options.load()
+    with Stopping(report, "looking for the run", _GOES_ON) as stopping, _run_on_hosts(cluster, options.run) as found:
+        sessions, run, nodes = found
+        run_dir = record.folder_of(up.RUNS, run)
+        first = min(nodes.values(), key=lambda node: node.place)
+        record_there = record.facts(run_dir)
+        arguments = tuple(record_there.get("arguments") or first.command.split())
+        script = bool(record_there.get("script")) if record_there else first.script
+        run_dir.mkdir(record.OWNERS, parents=True, exist_ok=True)
+        names = {host: node.node for host, node in sorted(nodes.items(), key=lambda pair: pair[1].place)}
+        due = frozenset(name for node in nodes.values() for name in node.secrets)
+        secrets = partial(deploy_options.secrets_of, cluster, due) if due else None
+        followed = Followed(run_dir, names, script, arguments, secrets=secrets)
+        if not record_there:
+            # What a host's label tells is shown, and never run.
+            open_record(followed, list(names), {"foreign": ["arguments", "script"]})
+        lost = first.nodes - len(nodes)
+        if lost:
+            report.warn(f"{run} has {first.nodes} nodes, {lost} of them not on these hosts")
+        stopping.hold()
+        return to_the_end(followed, [session for session in sessions if session.host.name in names], report, stopping)
+
+
+def down(options: Options, report: Report) -> int:
+    """Remove the containers of all our runs (or of one) from the hosts, and locks of the dead; run folders stay.
+
+    Runs of other users of the hosts are named, and left.
+    """
+    run = asked_run("--run", options.run)
+    with open_all(options.load().hosts) as opened:
+        sessions = list(opened.values.values())
+        removed = backend.remove(sessions, run)
+        swept = host_lock.sweep(sessions)
+        for host, gone in removed.values.items():
+            lock, containers = swept.values.get(host, ""), count(gone.containers, "container")
+            there = [f"removed {containers}"] * bool(gone.containers) + [f"the lock of {lock}, which is gone"] * bool(
+                lock
+            )
+            there += [f"left {other}, which belongs to {user}" for other, user in gone.left]
+            report.note(f"{host}: {', '.join(there) or 'nothing was there'}")
+            left = [{"run": other, "user": user} for other, user in gone.left]
+            report.data({"kind": "removed", "host": host, "containers": gone.containers, "lock": lock, "left": left})
+        all_faults(opened, removed, swept)
+        return DONE
+
+
+def to_the_end(followed: Followed, sessions: Sequence[Session], report: Report, stopping: Stopping) -> int:
+    """Follow to the end, clean up there, write the outcome here. A terminal that goes away ends only the following."""
+    state, began = State(tuple(followed.nodes.values()), script=followed.script), time.monotonic()
+    run_dir = followed.run_dir
+    follower = follow.Follower(run_dir, from_start=not followed.resumed)
+    nodes, secrets = followed.nodes, followed.secrets
+    ground = deploy_watch.HostsGround(sessions, nodes, run_dir, followed.script, report.warn, secrets)
+    what = container.script_name(followed.said) if followed.script else environment.recipe_name(followed.said)
+    try:
+        with report.following(state, what, count(len(followed.nodes), "host")) as tell:
+            result = follow.follow(ground, follower, state, tell, stopping.requests)
+        for host, fault in backend.remove(ground.sessions, run_dir.name).faults.items():
+            report.warn(f"{host}: {fault.message}; clean up with: fab down --hosts {host} --run {run_dir.name}")
+        lost = ground.out_of_sight
+        for host in lost:
+            report.warn(f"{host}: out of sight; once it is back: fab down --hosts {host} --run {run_dir.name}")
+    except Detached:
+        return DONE
+    finally:
+        ground.close()
+    result = resume.hinted(_named(result, followed), run_dir, bool(state.checkpoint), lost)
+    outcome = record.close(run_dir, result, state, time.monotonic() - began)
+    path = up.write_page(run_dir)
+    report.result(result, state, outcome, up.shown(path), up.shown(run_dir))
+    return result.code
+
+
+def open_record(followed: Followed, hosts: Sequence[str], again: Mapping[str, Any]) -> dict[str, bytes]:
+    """Write this start into the local run folder; `hosts` as the user may name them again, `again` what else to say.
+
+    Returns what record.undo_start needs.
+    """
+    choice = record.Choice(None, tuple(followed.said))
+    run_dir, names = followed.run_dir, list(followed.nodes.values())
+    run_dir.mkdir(record.OWNERS, parents=True, exist_ok=True)
+    kept = record.open_start(run_dir, choice, record.HOSTS, count(len(hosts), "host"), names, time.time())
+    more = {"hosts": list(hosts), "script": followed.script, **again}
+    record.write_record(run_dir, {**record.facts(run_dir), **more})
+    return kept
+
+
+@contextmanager
+def _run_on_hosts(cluster: Cluster, run: str) -> Iterator[tuple[list[Session], RunId, dict[str, Container]]]:
+    """Sessions to all hosts, the run that is meant, and its containers by host."""
+    asked = asked_run("--run", run)
+    with open_all(cluster.hosts) as opened:
+        sessions = list(opened.all().values())
+        there = observe.containers(sessions).all()
+        runs = plan.runs_of(there)
+        if asked not in runs:
+            plan.refuse_foreign(asked, there)
+        found = plan.choose_run(runs, asked)
+        yield sessions, found, runs[found]
+
+
+def _named(result: Result, followed: Followed) -> Result:
+    """With paths of the container told as they are on the hosts: checkpoints on the first, logs on the rank's own."""
+    here, first = up.shown(followed.run_dir), next(iter(followed.nodes))
+    own = next((host for host, node in followed.nodes.items() if node == result.node), first)
+    hint, message = (resume.placed(text, followed.run_dir.name, first, own) for text in (result.hint, result.message))
+    if hint.startswith("logs/"):
+        hint = f"{here}/{hint}"
+    return replace(result, message=message, hint=hint)

@@ -1,0 +1,193 @@
+"""What a host lacks before it can run containers, and the commands that bring it. Pure.
+
+Only what the distribution itself has is installed, by its own package manager; no package source is added. What cannot
+be done so is told to the user. hosts/bootstrap_run.py performs the plan.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..core.fields import default, digits, optional, text
+
+_ENGINE = "docker.io"
+_TOOLKIT = "nvidia-container-toolkit"
+_KNOWN = ("debian", "ubuntu")
+_WORD, _USER, _NUMBER = text(100, r"[\w .+~-]*"), text(100, r"[A-Za-z0-9_][\w.@\\-]*\$?|"), optional(digits(0, 10**6))
+# From Debian 13 on the client is a package of its own, which docker.io only recommends.
+_DEBIAN_WITH_CLIENT_APART = 13
+_LOOK = """PATH=$PATH:/usr/sbin:/sbin
+[ ! -r /etc/os-release ] || ( . /etc/os-release; echo "os ${ID:-}"; echo "release ${VERSION_ID:-}" )
+echo "uid $(id -u)"; echo "user $(id -un)"
+sudo=; if [ "$(id -u)" != 0 ] && sudo -n true 2>/dev/null; then echo sudo; sudo="sudo -n"; fi
+id -nG | tr ' ' '\\n' | grep -qx docker && echo member
+[ ! -d /run/systemd/system ] || echo systemd
+command -v dockerd >/dev/null && echo dockerd
+if command -v docker >/dev/null; then
+    echo client
+    if $sudo docker version >/dev/null 2>&1; then echo answers; echo "running $($sudo docker ps -q | wc -l)"; fi
+fi
+for device in /sys/bus/pci/devices/*; do
+    case "$(cat "$device/vendor" "$device/class" 2>/dev/null | tr -d '\\n')" in 0x10de0x03*) echo gpu;; esac
+done | head -n 1
+[ ! -e /proc/driver/nvidia/version ] || echo driver
+command -v nvidia-container-runtime-hook >/dev/null && echo toolkit
+apt-cache policy nvidia-container-toolkit 2>/dev/null | grep -q 'Candidate: [^(]' && echo toolkit-package
+exit 0
+"""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What bootstrap has to know of a host. `answers`: an engine does; `running`: containers on it."""
+
+    os: str
+    release: str
+    user: str
+    root: bool
+    sudo: bool
+    member: bool
+    systemd: bool
+    dockerd: bool
+    client: bool
+    answers: bool
+    running: int
+    gpu: bool
+    driver: bool
+    toolkit: bool
+    toolkit_package: bool
+
+
+@dataclass(frozen=True)
+class Step:
+    """One command as root, and why."""
+
+    argv: tuple[str, ...]
+    why: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is done on a host, in order; `by_hand` is what its owner has to do. Neither: it has all it needs."""
+
+    steps: tuple[Step, ...] = ()
+    by_hand: tuple[str, ...] = ()
+
+
+def look() -> tuple[str, ...]:
+    """The command that asks a host; `parse` reads its answer."""
+    return ("sh", "-c", _LOOK)
+
+
+def wait() -> tuple[str, ...]:
+    """The command that ends well once an engine answers root, within half a minute: not every start waits for that."""
+    script = """[ "$(id -u)" = 0 ] && sudo= || sudo="sudo -n"
+tries=0
+until $sudo docker version >/dev/null; do
+    tries=$((tries + 1)); [ $tries -lt 60 ] || exit 1; sleep 0.5
+done"""
+    return ("sh", "-c", script)
+
+
+def parse(said: str) -> Machine:
+    """Read the answer: a word a line, some with a value. Raises BadAnswer."""
+    rows = {word: value for word, _, value in (line.partition(" ") for line in said.split("\n"))}
+    return Machine(
+        os=_WORD(rows.get("os", ""), "os"),
+        release=_WORD(rows.get("release", ""), "release"),
+        user=_USER(rows.get("user", ""), "user"),
+        root=rows.get("uid") == "0",
+        sudo="sudo" in rows,
+        member="member" in rows,
+        systemd="systemd" in rows,
+        dockerd="dockerd" in rows,
+        client="client" in rows,
+        answers="answers" in rows,
+        running=default(digits(0, 1 << 20), 0)(rows.get("running"), "running"),
+        gpu="gpu" in rows or "driver" in rows,
+        driver="driver" in rows,
+        toolkit="toolkit" in rows,
+        toolkit_package="toolkit-package" in rows,
+    )
+
+
+def decide(machine: Machine) -> Plan:
+    """The plan for a host. Where it is none of ours to change, everything is left to its owner."""
+    packages, by_hand = _packages(machine)
+    steps = [_refresh(machine)] if packages else []
+    steps += [_install(machine, packages)] if packages else []
+    if _TOOLKIT in packages:
+        steps.append(_service(machine, "restart", "the engine looks for NVIDIA's toolkit when it starts"))
+    elif not machine.answers:
+        steps.append(_service(machine, "start", "the engine is to answer, also after a reboot"))
+    if not machine.root and not machine.member:
+        words = ("usermod", "--append", "--groups", "docker", machine.user)
+        steps.append(_step(machine, words, f"{machine.user} may use the engine, which is as good as root there"))
+    if not steps:
+        return Plan((), by_hand)
+    if machine.os not in _KNOWN:
+        what = machine.os or "a system that does not say its name"
+        return Plan((), (f"it runs {what}; bootstrap knows Debian and Ubuntu: install Docker as its makers say",))
+    if not machine.root and not machine.sudo:
+        told = "; ".join(" ".join(step.argv) for step in steps)
+        return Plan((), (f"{machine.user} is not root there, and sudo wants a password: as root run {told}", *by_hand))
+    return Plan(tuple(steps), by_hand)
+
+
+def _packages(machine: Machine) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    packages: list[str] = []
+    by_hand: list[str] = []
+    if not machine.answers and not machine.dockerd:
+        packages.append(_ENGINE)
+    if not machine.client and _client_apart(machine):
+        packages.append("docker-cli")
+    if packages:
+        # docker.io only recommends it, and has no network without.
+        packages.append("iptables")
+    if machine.gpu and not machine.driver:
+        by_hand.append("there is an NVIDIA GPU without its driver: install the driver as your distribution says")
+    if machine.gpu and not machine.toolkit:
+        if not machine.toolkit_package:
+            by_hand.append(
+                f"containers cannot use its NVIDIA GPU: there is no package {_TOOLKIT} in its package sources; "
+                "add NVIDIA's own as its installation guide of the container toolkit says, then bootstrap again"
+            )
+        elif machine.running:
+            by_hand.append(
+                f"{_TOOLKIT} is missing, and the engine must be started again after it: that would stop "
+                f"{machine.running} running containers; once they are done, bootstrap again"
+            )
+        else:
+            packages.append(_TOOLKIT)
+    return tuple(packages), tuple(by_hand)
+
+
+def _client_apart(machine: Machine) -> bool:
+    if machine.os != "debian":
+        return False
+    # Testing and unstable say no number.
+    release = _NUMBER(machine.release, "release")
+    return release is None or release >= _DEBIAN_WITH_CLIENT_APART
+
+
+def _refresh(machine: Machine) -> Step:
+    return _step(machine, ("apt-get", "update", "-q"), "know today's packages")
+
+
+def _install(machine: Machine, packages: tuple[str, ...]) -> Step:
+    words = ("env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "install", "-qy", "--no-install-recommends", *packages)
+    return _step(machine, words, f"{', '.join(packages)} of its own distribution")
+
+
+def _service(machine: Machine, what: str, why: str) -> Step:
+    if not machine.systemd:
+        return _step(machine, ("service", "docker", what), why)
+    return _step(
+        machine,
+        ("systemctl", "enable", "--now", "docker") if what == "start" else ("systemctl", "restart", "docker"),
+        why,
+    )
+
+
+def _step(machine: Machine, words: tuple[str, ...], why: str) -> Step:
+    return Step(words if machine.root else ("sudo", "-n", *words), why)

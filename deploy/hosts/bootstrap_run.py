@@ -1,0 +1,81 @@
+"""`fab bootstrap`, in order: look at every host, show each command, ask, do it, prove it, write it down there."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Sequence
+
+from ..config.inventory import Host
+from ..core.errors import DONE, FAILED, STOPPED, DeployError
+from ..core.facts import count
+from ..core.results import Results
+from ..host import audit
+from ..report.console import Report
+from ..ssh.session import CommandFailed, Session, on_all, open_all
+from . import bootstrap
+from .bootstrap import Machine, Plan
+
+_STEP_S = 1800.0
+
+
+def run(hosts: Sequence[Host], ask: Callable[[str], bool] | None, dry_run: bool, report: Report) -> int:
+    """Bring every host to where it can run containers. `ask` gets a question; None means yes.
+
+    Returns 0 when all have what they need, 1 where something is left to their owners, 75 when the answer was no.
+    Raises DeployError with every host that cannot be reached (then nothing was done) or whose command failed.
+    """
+    with open_all(hosts) as opened:
+        sessions = list(opened.all().values())
+        plans = {host: bootstrap.decide(machine) for host, machine in _look(sessions).all().items()}
+        for host, plan in plans.items():
+            report.data({"host": host, "commands": [list(step.argv) for step in plan.steps], "by_hand": plan.by_hand})
+        for line in told(plans):
+            report.text(line)
+        wanted = [session for session in sessions if plans[session.host.name].steps]
+        left = any(plan.by_hand for plan in plans.values())
+        if dry_run or not wanted:
+            return FAILED if left else DONE
+        if ask and not ask(f"run these commands as root on {count(len(wanted), 'host')}?"):
+            report.note("nothing was done")
+            return STOPPED
+        on_all(wanted, lambda session: _perform(session, plans[session.host.name], report)).all()
+        on_all(wanted, _prove).all()
+        report.note(f"an engine answers on {', '.join(session.host.name for session in sessions)}")
+        return FAILED if left else DONE
+
+
+def told(plans: dict[str, Plan]) -> list[str]:
+    """The plans as lines: each command as a shell takes it, why, and what is left to the host's owner."""
+    lines: list[str] = []
+    for host, plan in plans.items():
+        lines += [f"{host}: {shlex.join(step.argv)}    # {step.why}" for step in plan.steps]
+        lines += [f"{host}: by hand: {what}" for what in plan.by_hand]
+        if not plan.steps and not plan.by_hand:
+            lines.append(f"{host}: has all it needs")
+    return lines
+
+
+def _look(sessions: Sequence[Session]) -> Results[Machine]:
+    return on_all(sessions, lambda session: bootstrap.parse(session.run(bootstrap.look()).out))
+
+
+def _perform(session: Session, plan: Plan, report: Report) -> None:
+    for step in plan.steps:
+        report.note(f"{session.host.name}: {shlex.join(step.argv)}")
+        try:
+            session.run(step.argv, timeout_s=_STEP_S)
+        except CommandFailed as failed:
+            audit.note(session, f"bootstrap failed: {shlex.join(step.argv)}")
+            raise DeployError(failed.message, "log in there and run it; it says more") from failed
+        audit.note(session, f"bootstrap: {shlex.join(step.argv)}")
+
+
+def _prove(session: Session) -> None:
+    """Raises DeployError when no engine answers root there."""
+    done = session.run(bootstrap.wait(), check=False)
+    if done.code:
+        said = (done.err.strip() or "it said nothing").splitlines()[-1]
+        raise DeployError(
+            f"{session.host.name}: all was installed, and yet no engine answers: {said}",
+            "log in there: journalctl -u docker, or /var/log/docker.log",
+        )

@@ -1,0 +1,243 @@
+"""What the user asked of real hosts, read and checked: options as text in, words, paths and variables out.
+
+Flags go before cluster.toml. Nothing here touches a host; a secret's value is read here and shown nowhere.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from collections.abc import Mapping, Sequence, Set
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+from ..config import inventory
+from ..config import values as values
+from ..config.inventory import Cluster, Job
+from ..config.values import Mount, Secret
+from ..core.errors import UsageError
+from ..image.credentials import Choice
+
+# A comma separates variables only where another NAME= follows: a value may hold commas.
+_NEXT = re.compile(r",(?=[A-Za-z_][A-Za-z0-9_]*=)")
+# What the plan itself decides for each node (docs/contract.md); anything else a user may set.
+_OURS = re.compile(r"MUSTER_\w+|PET_(NNODES|NPROC_PER_NODE|NODE_RANK|RDZV_\w+|LOCAL_ADDR)")
+_SECRET_NAME = re.compile(r"TOKEN|SECRET|PASSW|API_?KEY|ACCESS_KEY|CREDENTIAL", re.IGNORECASE)
+_SECRET_MOST = 120 << 10  # bytes; Linux takes 128 KiB of one variable, its name included
+_SECRET_LEAST = 8  # letters; a shorter value stands in a command line by chance
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the user asked for, as text; empty means not said."""
+
+    hosts: str = ""
+    cluster: str = ""
+    run: str = ""
+    arguments: str = ""
+    folder: str = ""
+    image: str = ""
+    name: str = ""
+    detach: bool = False
+    dry_run: bool = False
+    force: bool = False
+    environment: tuple[str, ...] = ()
+    secrets: tuple[str, ...] = ()
+    mounts: tuple[str, ...] = ()
+    processes: str = ""
+    resume: str = ""
+    dockerfile: str = ""
+    include: tuple[str, ...] = ()
+    separate: bool = False
+
+    def load(self) -> Cluster:
+        """The hosts and their job, flags before the file: --cluster, or this folder's cluster.toml.
+
+        Raises UsageError for the first thing wrong in either.
+        """
+        cluster = inventory.load(self.hosts, self.cluster)
+        for name in frozenset(cluster.job.environment).union(*(host.environment for host in cluster.hosts)):
+            _refuse_ours(name, "cluster.toml: environment:")
+        mounts = tuple(_mount(text) for text in self.mounts)
+        job, said = self._job(cluster.job), {mount.target for mount in mounts}
+        hosts = tuple(replace(host, mounts=_without(said, host.mounts)) for host in cluster.hosts)
+        return Cluster(hosts, replace(job, mounts=(*_without(said, job.mounts), *mounts)))
+
+    def script(self) -> tuple[str, ...]:
+        """The words of --run. Raises UsageError for a quote that does not end, and for a secret's value among them."""
+        return _words("--run", self.run)
+
+    def trainer_arguments(self) -> tuple[str, ...]:
+        """The words of --args. Raises UsageError as `script` does."""
+        return _words("--args", self.arguments)
+
+    def code(self, cluster: Cluster) -> Path | None:
+        """The folder to send along. Raises UsageError where it does not hold the script of --run."""
+        script = self.script()
+        folder = Path(self.folder) if self.folder else cluster.job.folder or (Path() if script else None)
+        first = script[0] if script else ""
+        if folder and not os.path.isdir(folder):
+            raise UsageError(f"--folder {self.folder}: no such folder", "name the folder that holds your script")
+        if folder and first == "-m":
+            _refuse_module(script[1] if len(script) > 1 else "", folder)
+        elif folder and first and not first.startswith("-") and not (folder / first).is_file():
+            raise UsageError(f"--run {first}: no such file in {folder.resolve()}", "name it as seen from --folder")
+        return folder
+
+    def _job(self, job: Job) -> Job:
+        secrets = tuple(_secret(text) for text in self.secrets)
+        named = {secret.name for secret in secrets}
+        kept = tuple(secret for secret in job.secrets if secret.name not in named)
+        processes = job.processes if not self.processes else _processes(self.processes)
+        separate = self.separate or job.separate
+        dockerfile = Path(self.dockerfile) if self.dockerfile else job.dockerfile
+        if self.dockerfile and (self.image or not Path(self.dockerfile).is_file()):
+            wrong = "an image is named as well" if self.image else "no such file"
+            raise UsageError(f"--dockerfile {self.dockerfile}: {wrong}", "name a Dockerfile, or an image, not both")
+        include = (*job.include, *(_inside(text) for text in self.include))
+        return replace(
+            job,
+            secrets=(*kept, *secrets),
+            processes=processes,
+            dockerfile=dockerfile,
+            include=include,
+            separate=separate,
+        )
+
+
+def environment_of(options: Options) -> dict[str, str]:
+    """The variables of --env, each `NAME=VALUE`. Raises UsageError for what is none, and for names the plan decides."""
+    found = {}
+    for text in (part for given in options.environment for part in _NEXT.split(given)):
+        name, equals, value = text.partition("=")
+        if not equals or not values.VARIABLE.fullmatch(name):
+            raise UsageError(f"--env {name if equals else text}: not NAME=VALUE", "--env LOG_LEVEL=debug --env A=1,B=2")
+        _refuse_ours(name, "--env")
+        if values.scalar(value) is None:
+            raise UsageError(f"--env {name}: a variable of several lines cannot be passed on", "put it in a file")
+        found[name] = value
+    return found
+
+
+def secrets_of(cluster: Cluster, due: Set[str] | None = None) -> dict[str, str]:
+    """The values of the job's secrets; of those that are `due`. Raises UsageError by name, never by value, for those
+    that are nowhere, and for one that is due and was not asked for here: a host may say that anything is."""
+    found = {}
+    if missing := sorted((due or set()) - {secret.name for secret in cluster.job.secrets}):
+        raise UsageError(
+            f"secret {missing[0]}: not named here", f"with {missing[0]} in this shell: --secret {missing[0]}"
+        )
+    for secret in (one for one in cluster.job.secrets if due is None or one.name in due):
+        _refuse_ours(secret.name, "secret")
+        try:
+            value = secret.file.read_text().strip() if secret.file else os.environ[secret.name]
+        except (OSError, KeyError, UnicodeDecodeError) as fault:
+            where = f"cannot read {secret.file}" if secret.file else "not in this shell's environment"
+            raise UsageError(f"secret {secret.name}: {where}", f"export {secret.name}=..., or name a file") from fault
+        if not value or not values.is_text(value) or len(value.encode()) > _SECRET_MOST:
+            what = "is no text, or more of it than a variable holds" if value else "is empty"
+            raise UsageError(f"secret {secret.name}: {what}", "give a file that large as a mount")
+        found[secret.name] = value
+    return found
+
+
+def choice_of(cluster: Cluster) -> Choice:
+    """What of the folder may go along. A secret that cannot be had here is in no file here either."""
+    job, known = cluster.job, dict[str, str]()
+    for secret in job.secrets:
+        with suppress(UsageError):
+            known |= secrets_of(cluster, {secret.name})
+    sources = {secret.name: secret.file for secret in job.secrets if secret.file}
+    return Choice(frozenset(job.include), sources, known)
+
+
+def refuse_open_secrets(options: Options, secrets: Mapping[str, str]) -> None:
+    """Raise UsageError where a secret's value stands in what everybody on a host can read: a command, a variable.
+
+    Looked for are the job's secrets, and what of this shell's environment is called like one (a `$HF_TOKEN` that the
+    shell has put in).
+    """
+    named = {name: value for name, value in os.environ.items() if _SECRET_NAME.search(name)}
+    shown = {"--run": options.run, "--args": options.arguments, "--env": "\n".join(options.environment)}
+    for name, value in {**named, **secrets}.items():
+        for option, text in shown.items():
+            if len(value) >= _SECRET_LEAST and value in text:
+                raise UsageError(
+                    f"{option} holds the value of {name}: everybody on the hosts could read it",
+                    f"leave it out and add --secret {name}: the script finds it in its environment",
+                )
+
+
+def slug(text: str) -> str:
+    """A name as images can have it: `My Folder` becomes `my-folder`."""
+    name = "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in text.lower()).strip("-")
+    # An image's name may have 255 letters in all.
+    return "-".join(filter(None, name.split("-")))[:100].strip("-") or "run"
+
+
+def tag_of(base: str, folder: Path | None) -> str:
+    """The name of a run's image on the hosts."""
+    return f"muster-{slug(folder.resolve().name if folder else base)}:latest"
+
+
+def _refuse_ours(name: str, where: str) -> None:
+    if _OURS.fullmatch(name):
+        raise UsageError(f"{where} {name}: decided for each node by the plan", "see it with: fab deploy --dry-run")
+
+
+def _secret(text: str) -> Secret:
+    name, equals, file = text.partition("=")
+    if not values.VARIABLE.fullmatch(name):
+        raise UsageError("--secret: not the name of a variable", "--secret NAME, or --secret NAME=FILE")
+    # What stands behind the = is not shown: it may be the secret itself.
+    if equals and not os.path.isfile(os.path.expanduser(file)):
+        raise UsageError(
+            f"--secret {name}=...: what stands behind the = is no file; a value never stands there",
+            f"export {name}=... in this shell, then: --secret {name}",
+        )
+    return Secret(name, Path(os.path.expanduser(file)) if equals else None)
+
+
+def _inside(text: str) -> str:
+    if found := values.inside(text):
+        return found
+    raise UsageError(f"--include {text}: not a path in the folder", "as seen from it: --include .env")
+
+
+def _refuse_module(name: str, folder: Path) -> None:
+    """A module whose package is not in the folder may be one of the image's own."""
+    path, top = str(folder / name.replace(".", "/")), folder / name.split(".")[0]
+    there = os.path.isfile(f"{path}.py") or os.path.isfile(f"{path}/__main__.py")
+    named = all(part.isidentifier() for part in name.split("."))
+    if not named or (not there and (os.path.isdir(top) or os.path.isfile(f"{top}.py"))):
+        what = f"no such module in {folder.resolve()}" if name else "no module is named"
+        raise UsageError(f"--run -m {name}: {what}".replace("  ", " "), "-m pkg.train is the file pkg/train.py there")
+
+
+def _mount(text: str) -> Mount:
+    if found := values.mount(text):
+        return found
+    raise UsageError(f"--mount {text}: not {inventory.MOUNT}", "--mount /data:/data:ro, and --mount again for another")
+
+
+def _without(targets: Set[str], mounts: Sequence[Mount]) -> tuple[Mount, ...]:
+    return tuple(mount for mount in mounts if mount.target not in targets)
+
+
+def _processes(text: str) -> Literal["auto"] | int:
+    found = values.processes(int(text) if re.fullmatch(r"[0-9]{1,4}", text) else text)
+    if found is None:
+        raise UsageError(f"--nproc {text}: neither auto nor a number from 1 to 1024", "auto: as many as GPUs, or one")
+    return found
+
+
+def _words(option: str, text: str) -> tuple[str, ...]:
+    try:
+        if not values.is_text(text):
+            raise ValueError("a letter that no command line can hold")
+        return tuple(shlex.split(text))
+    except ValueError as fault:
+        raise UsageError(f"{option} {text}: {fault}", "quote as in a shell") from fault

@@ -1,0 +1,105 @@
+"""The probe on real hosts: over SSH, in the image that training will use and with its container's options.
+
+Where the image is not there yet, or no engine answers, the host's own Python takes it in, and the verdict says so.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from ..config.inventory import Job
+from ..core import fields
+from ..core.errors import DeployError
+from ..core.results import Results
+from ..host import commands as host_commands
+from ..host import facts as host_facts
+from ..host.facts import HostFacts
+from ..image import commands
+from ..image.push_plan import Held, parse_image
+from ..preflight.probe import text
+from ..ssh.session import Session, on_all
+from . import container
+
+LABEL = "muster.preflight=1"
+
+
+class SessionProbe:
+    """One probe over one SSH session; `argv` starts a Python there, `program` is sent to it, behind `first`."""
+
+    def __init__(self, session: Session, argv: Sequence[str], program: bytes, first: bytes = b"") -> None:
+        self.name = session.host.name
+        self._stream = session.stream([*argv, *text.command(len(program))])
+        self._stream.write(first + program)
+
+    def send(self, question: dict[str, Any]) -> None:
+        """Ask something. Raises DeployError when the probe is gone."""
+        self._stream.write(json.dumps(question).encode() + b"\n")
+
+    def read(self, wait_s: float) -> dict[str, Any]:
+        """The next answer. Raises DeployError when none comes in time, or the probe ends; BadAnswer."""
+        return fields.json_object(self._stream.read_line(wait_s), "what the probe said")
+
+    def close(self) -> None:
+        """End the probe: its input ends."""
+        self._stream.close()
+
+
+def images(sessions: Sequence[Session], image: str) -> dict[str, Held]:
+    """What each host has under this name, by host; one that has no such image is left out."""
+
+    def ask(session: Session) -> Held | None:
+        done = session.run(commands.show_image(image), check=False)
+        return None if done.code else parse_image(done.out)
+
+    # Docker 28 gives a name also to an image whose layers never came, and shows none for it.
+    return {host: held for host, held in on_all(sessions, ask).values.items() if held and held.layers}
+
+
+def probes(
+    sessions: Sequence[Session],
+    facts: Mapping[str, HostFacts],
+    job: Job,
+    image: str,
+    program: bytes | None = None,
+) -> Results[SessionProbe]:
+    """The probe, or another program, on each host: in the image, or where `image` is empty by the host's python3."""
+    sent = program or text.text()
+
+    def start(session: Session) -> SessionProbe:
+        host = session.host
+        if not image or host.name not in facts:
+            return SessionProbe(session, ["python3"], sent)
+        variables = host_commands.variable_lines({**job.environment, **host.environment})
+        command = in_container(facts[host.name], session, job, image)
+        return SessionProbe(session, command, sent, host_commands.line(variables))
+
+    return on_all(sessions, start)
+
+
+def in_container(facts: HostFacts, session: Session, job: Job, image: str, label: str = LABEL) -> Sequence[str]:
+    """A command that runs the image's Python as training will run it, gone when it ends.
+
+    Its standard input: the variables as host_commands.with_variables takes them, then what Python reads.
+    """
+    options = container.container_options(session.host, facts, job)
+    head = ("docker", "run", "--rm", "--interactive", "--pull", "never", "--label", label, "--log-driver", "none")
+    variables = ("--env-file", host_commands.VARIABLES_ASIDE)
+    return host_commands.with_variables([*head, *options, *variables, *container.python_of(image)])
+
+
+def close(found: Results[SessionProbe]) -> None:
+    """End all probes."""
+    for probe in found.values.values():
+        with suppress(DeployError):
+            probe.close()
+
+
+def engine_slug(fault: DeployError) -> str:
+    """Which cause an engine that does not answer is."""
+    permission = host_facts.engine_fault("permission denied").message
+    missing = host_facts.engine_fault("").message
+    silent = "docker-silent" if host_commands.SILENT in fault.message else "docker-down"
+    return {permission: "docker-permission", missing: "docker-missing"}.get(fault.message, silent)

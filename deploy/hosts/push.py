@@ -1,0 +1,122 @@
+"""The image of a run onto hosts, told as it goes: `fab push`, and the push within `fab deploy`.
+
+transfer.py moves it; here are the words, the lock, and what a user may name.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from ..config.inventory import Cluster
+from ..core.errors import DONE, DeployError, UsageError
+from ..core.facts import amount
+from ..engine import images as engine_images
+from ..host import lock
+from ..host.facts import HostFacts
+from ..image import code_layer
+from ..image import push as transfer
+from ..image.credentials import Choice
+from ..report.console import Report
+from ..report.interrupts import Stopping
+from ..ssh.session import Session, open_all
+from . import observe, plan
+from . import options as deploy_options
+from .options import Options
+
+LEFT_BY_A_PUSH = "nothing was started; what a host has whole of the image stays for the next push"
+
+
+def push(options: Options, report: Report) -> int:
+    """Bring image and folder onto every host, start nothing. Raises DeployError with every host that failed."""
+    with Stopping(report, "connecting", "nothing was sent") as stopping:
+        cluster = options.load()
+        refuse_mixed(cluster)
+        folder, choice = options.code(cluster), deploy_options.choice_of(cluster)
+        look_through(folder, "", choice, report)
+        with open_all(cluster.hosts) as opened:
+            sessions = list(opened.all().values())
+            base = base_of(options, cluster, observe.facts(sessions).all(), report)
+            tag = deploy_options.tag_of(base, folder)
+            if options.dry_run:
+                foretell(sessions, base, folder, tag, report, choice)
+                return DONE
+            with lock.take(sessions, "push"):
+                stopping.at("pushing the image", LEFT_BY_A_PUSH)
+                bring(sessions, base, folder, tag, report, choice)
+                stopping.hold()
+        return DONE
+
+
+def look_through(folder: Path | None, script: str, choice: Choice, report: Report) -> None:
+    """Say which credentials of the folder stay here. Raises as code_layer.check does."""
+    if folder and (left_out := code_layer.check(folder, script, choice)):
+        report.note(code_layer.told(left_out))
+        report.data({"kind": "not sent", "paths": [one.path for one in left_out]})
+
+
+def bring(
+    sessions: Sequence[Session],
+    base: str,
+    folder: Path | None,
+    tag: str,
+    report: Report,
+    choice: Choice,
+    proven: bool = False,
+) -> None:
+    """Push, show how far it is, and say what each host was sent. `choice`, `proven`: as in transfer.push.
+
+    Raises DeployError with every host that failed.
+    """
+    with report.pushing([session.host.name for session in sessions]) as tell:
+        pushed = transfer.push(sessions, base, folder, tag, tell, proven=proven, choice=choice).all()
+    for host, what in pushed.items():
+        size = amount(what.sent_bytes) if what.sent_bytes else "nothing"
+        report.note(f"{host}: {size} sent ({what.why})")
+        report.data({"kind": "pushed", "host": host, "image": tag, "bytes": what.sent_bytes, "why": what.why})
+
+
+def foretell(
+    sessions: Sequence[Session], base: str, folder: Path | None, tag: str, report: Report, choice: Choice
+) -> None:
+    """Say what a push would send, and why; changes nothing."""
+    for host, sending in transfer.foresee(sessions, base, folder, tag, choice).all().items():
+        what = "nothing to send" if sending.there else f"{len(sending.layers)} layers to send"
+        report.line(f"{host}: {tag}: {what} ({sending.why})", {
+            "kind": "would push", "host": host, "image": tag, "layers": list(sending.layers), "why": sending.why,
+        })  # fmt: skip
+
+
+def base_of(options: Options, cluster: Cluster, facts: Mapping[str, HostFacts], report: Report) -> str:
+    """The image named, or built from the Dockerfile named, or the one for the hosts' kind. `facts` by host.
+
+    A dry run builds nothing, and says the command. Raises DeployError where there is no such image to look at then.
+    """
+    dockerfile = cluster.job.dockerfile
+    if options.image or not dockerfile:
+        return options.image or cluster.job.image or plan.choose_image(list(facts.values()))
+    if found := code_layer.build_context(dockerfile, deploy_options.choice_of(cluster)):
+        names = ", ".join(one.path for one in found)
+        report.warn(f"{dockerfile}: what COPY takes along is in the image on all hosts; .dockerignore lacks: {names}")
+    tag = f"muster-{deploy_options.slug(dockerfile.resolve().parent.name)}-base:latest"
+    if not options.dry_run:
+        report.note(f"building {tag} from {dockerfile}")
+        engine_images.build(dockerfile, tag)
+    else:
+        report.note(f"would build first: {shlex.join(engine_images.build_command(dockerfile, tag))}")
+        if engine_images.inspect(tag) is None:
+            raise DeployError(
+                f"{dockerfile} was never built: what a push would send is not known yet", "build it first"
+            )
+    return tag
+
+
+def refuse_mixed(cluster: Cluster) -> None:
+    """Raise UsageError where hosts are to run different images: that all nodes run the same one is to be proved."""
+    images = sorted({host.image for host in cluster.hosts if host.image})
+    if images:
+        raise UsageError(
+            f"cluster.toml: an image for one host alone ({', '.join(images)}): all nodes of a run have the same one",
+            "name one image for all hosts: [job] image",
+        )

@@ -1,0 +1,1 @@
+"""An image onto hosts without a registry."""

@@ -1,0 +1,78 @@
+"""What `docker load` is given: a docker and OCI archive as one compressed stream, of known length. Pure.
+
+Both image stores read it: the classic one by `manifest.json`, containerd's by `index.json`. Layers that a host has are
+named and left out. The two name files come last: a stream that is cut short names no image, and nothing of it stays.
+"""
+
+from __future__ import annotations
+
+import tarfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from .compression import Codec, Packed
+from .model import Image, digest, docker_manifest, index, manifest
+
+_BLOCK = 512
+_LAYOUT = b'{"imageLayoutVersion":"1.0.0"}'
+
+
+@dataclass(frozen=True)
+class Archive:
+    """A stream to be sent: its bytes, and how to read it (anew for each host)."""
+
+    size: int
+    read: Callable[[], Iterator[bytes]]
+
+
+def archive(image: Image, layers: Sequence[Packed], sizes: dict[str, int], codec: Codec) -> Archive:
+    """The archive of `image` with `layers` inside, all packed by `codec`.
+
+    `sizes` are bytes of the layers that are left out, where known: containerd wants them to save the image.
+    """
+    parts: list[bytes | Packed] = []
+    before = b""
+    for layer in layers:
+        parts += [codec.pack(before + _header(blob(layer.layer), layer.size)), layer]
+        before = _padding(layer.size)
+    known = {**sizes, **{layer.layer: layer.size for layer in layers}}
+    parts.append(codec.pack(before + _names(image, known) + b"\0" * 2 * _BLOCK))
+    size = sum(part.packed if isinstance(part, Packed) else len(part) for part in parts)
+    return Archive(size, lambda: _read(parts))
+
+
+def blob(address: str) -> str:
+    """Where an archive holds what has this digest."""
+    return "blobs/" + address.replace(":", "/")
+
+
+def _names(image: Image, sizes: dict[str, int]) -> bytes:
+    described = manifest(image, sizes)
+    config_path = blob(digest(image.config))
+    files = [
+        (config_path, image.config),
+        (blob(digest(described)), described),
+        ("oci-layout", _LAYOUT),
+        ("index.json", index(image, described)),
+        ("manifest.json", docker_manifest(image, [blob(layer) for layer in image.layers], config_path)),
+    ]
+    return b"".join(_header(name, len(data)) + data + _padding(len(data)) for name, data in files)
+
+
+def _read(parts: Sequence[bytes | Packed]) -> Iterator[bytes]:
+    for part in parts:
+        if isinstance(part, Packed):
+            yield from part.read()
+        else:
+            yield part
+
+
+def _header(name: str, size: int) -> bytes:
+    entry = tarfile.TarInfo(name)
+    entry.size = size
+    # GNU's form can tell sizes beyond 8 GiB, which a layer with CUDA inside may reach.
+    return entry.tobuf(tarfile.GNU_FORMAT)
+
+
+def _padding(size: int) -> bytes:
+    return b"\0" * (-size % _BLOCK)

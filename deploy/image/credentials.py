@@ -1,0 +1,68 @@
+"""What in a folder is a credential, by its name or by what stands in it: the whole list. Pure.
+
+docs/security.md shows it; image/code_layer.py leaves these files on this machine.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import Path, PurePosixPath
+
+# Each as fnmatch has it, in lower case: of a folder, all that is in it.
+FOLDERS = (".git", ".hg", ".ssh", ".gnupg", ".aws", ".azure", ".kube", ".kaggle", ".oci", ".password-store")
+FILES = (
+    *(".env", ".env.*", "*.env", ".envrc", ".netrc", "_netrc", "netrc", ".secrets", "secrets.toml", "secrets.y*ml"),
+    *("secrets.json", "id_rsa", "id_dsa", "id_ecdsa", "id_ed25519", "id_ecdsa_sk", "id_ed25519_sk", "*.ppk", "*.p12"),
+    *("*.pfx", "*.jks", "*.keystore", "*.kdbx", "application_default_credentials.json", "credentials.json"),
+    *("credentials.db", "access_tokens.db", "client_secret*.json", "service[-_]account*.json", "kaggle.json"),
+    *(".git-credentials", ".pypirc", ".dockercfg", ".pgpass", ".my.cnf", ".boto", ".s3cfg", ".vault-token"),
+    *(".databrickscfg", ".comet.config", ".terraformrc", "*.tfstate", ".htpasswd", "kubeconfig", "*.kubeconfig"),
+    *("rclone.conf", ".docker/config.json", "gcloud/legacy_credentials/*", "gh/hosts.yml"),
+    *("huggingface/token", ".huggingface/token", "huggingface/stored_tokens"),
+)
+EXAMPLES = (".env.example", ".env.sample", ".env.template", ".env.dist", "example.env", "sample.env", "template.env")
+# Settings of tools: a credential only where a token or a password stands in them.
+SETTINGS = (".npmrc", ".yarnrc", ".yarnrc.yml", "pip.conf", "pip.ini", ".condarc", "uv.toml", ".gitconfig", "config")
+_TOKEN = re.compile(rb"_authToken|_auth\s*=|_password|npmAuthToken|://[^/\s:@]+:[^/\s@]+@", re.IGNORECASE)
+# With the key behind its first line: code that speaks of keys is none. In JSON that line ends in a backslash and an n.
+_PRIVATE_KEY = re.compile(
+    rb"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----(?:\\r|\\n|\s)+(?:[A-Z][\w-]+: [^\n\\]*(?:\\n|\s)+)*"
+    rb"[\w+/=-]{24}|PuTTY-User-Key-File-\d: |AGE-SECRET-KEY-1[A-Z0-9]{20}"
+)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What a user says of a folder: paths of credentials to `include` (seen from it), the files its secrets come from
+    by the secrets' names, and these secrets' values, as far as they are known."""
+
+    include: frozenset[str] = frozenset()
+    sources: Mapping[str, Path] = field(default_factory=dict, hash=False)
+    values: Mapping[str, str] = field(default_factory=dict, hash=False, repr=False)
+
+
+NO_CHOICE = Choice()
+
+
+def place_of(path: str) -> str:
+    """What of a relative path is called like a credential: the path itself or a folder above it; empty if nothing."""
+    parts = PurePosixPath(path.lower()).parts
+    for depth, name in enumerate(parts, 1):
+        if name in FOLDERS:
+            return "/".join(PurePosixPath(path).parts[:depth])
+    if parts[-1] in EXAMPLES:
+        return ""
+    tail = "/" + "/".join(parts)
+    return path if any(fnmatchcase(tail, f"*/{pattern}") for pattern in FILES) else ""
+
+
+def kind_of(path: str, content: bytes) -> str:
+    """What a file holds that nobody else is to have, in words; empty where it is none of our business."""
+    if _PRIVATE_KEY.search(content):
+        return "a private key"
+    if PurePosixPath(path).name.lower() in SETTINGS and _TOKEN.search(content):
+        return "a token or a password"
+    return ""

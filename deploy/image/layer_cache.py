@@ -1,0 +1,193 @@
+"""Layers of base images, packed and kept on this machine: `docker save` reads a whole image, so it is done once a base.
+
+A layer is a file <diff id>.<size>.<codec> in ~/.cache/muster/layers; beside it the digest of its bytes, which is
+checked before it is used. Damaged files are removed; so are those used longest ago, when all exceed the bound.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import secrets
+import tarfile
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, cast
+
+from ..core.errors import DeployError
+from .compression import CODECS, PIECE, Codec, Packed, pack, unpacked
+
+MOST = 20 << 30  # bytes kept in all
+_PART = ".part"
+
+
+def default_folder() -> Path:
+    """Where layers are kept: below $XDG_CACHE_HOME, else ~/.cache."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "muster" / "layers"
+
+
+class LayerCache:
+    """Layers kept in `folder`, at most `most` bytes of them beside those just asked for. Two pushes may share one."""
+
+    def __init__(self, folder: Path, most: int = MOST) -> None:
+        self._folder, self._most = folder, most
+
+    def sizes(self, layers: Iterable[str]) -> dict[str, int]:
+        """Bytes of these layers as tar files, where it is known; it stays known when the layer is removed."""
+        found = {layer: self._folder / f"{_name(layer)}.size" for layer in layers}
+        return {layer: int(path.read_text()) for layer, path in found.items() if path.exists()}
+
+    def find(self, layer: str, codec: Codec) -> Packed | None:
+        """A layer that is kept, whole and unharmed."""
+        path, digest = self._path(layer, codec), self._path(layer, codec, ".sha256")
+        try:
+            if _digest(path) != digest.read_text():
+                path.unlink()
+                return None
+            os.utime(path)  # used just now
+        except FileNotFoundError:
+            return None
+        return self._packed(layer, codec)
+
+    def fetch(
+        self, layers: Collection[str], codec: Codec, image: Callable[[], Iterable[bytes]], tell: Callable[[int], None]
+    ) -> dict[str, Packed]:
+        """All `layers`, packed by `codec`; those not kept are taken from `image()`, the stream of a `docker save`.
+
+        `tell(bytes)` is called as that is read. Waits while another push fills the cache. Raises DeployError when the
+        stream ends early or holds not all of them, or the disk is full.
+        """
+        try:
+            with self._alone():
+                found = {layer: kept for layer in layers if (kept := self.find(layer, codec))}
+                found |= self._repacked(set(layers) - set(found), codec)
+                if lacking := set(layers) - set(found):
+                    found |= self._taken(image(), lacking, codec, tell)
+                self._prune({self._path(layer, codec) for layer in layers})
+        except OSError as fault:
+            raise DeployError(
+                f"cannot keep layers in {self._folder}: {fault.strerror}", "make room there, or set XDG_CACHE_HOME"
+            ) from fault
+        except tarfile.TarError as fault:
+            raise DeployError(f"docker save ended early: {fault}", "push again") from fault
+        if absent := sorted(set(layers) - set(found)):
+            raise DeployError(f"docker save left out {len(absent)} of {len(layers)} layers: {', '.join(absent)}")
+        return found
+
+    def _repacked(self, layers: Collection[str], codec: Codec) -> dict[str, Packed]:
+        """Layers that are kept in another codec, now also in this one: sooner done than a `docker save`."""
+        kept = [found for layer in layers for other in CODECS.values() if (found := self.find(layer, other))]
+        repacked = [self._keep(unpacked(found.read()), {found.layer}, codec) for found in kept]
+        return {packed.layer: packed for packed in repacked if packed}
+
+    def _taken(
+        self, image: Iterable[bytes], layers: Collection[str], codec: Codec, tell: Callable[[int], None]
+    ) -> dict[str, Packed]:
+        found: dict[str, Packed] = {}
+        with tarfile.open(fileobj=cast(IO[bytes], _Reader(image, tell)), mode="r|", bufsize=PIECE) as tar:
+            for member in tar:
+                content = tar.extractfile(member)
+                # Which layer a file is, only its digest tells: engines name them differently. None is this small.
+                if content and member.size >= 512 and not member.name.endswith("json"):
+                    packed = self._keep(unpacked(_chunks(content)), layers, codec)
+                    found |= {packed.layer: packed} if packed else {}
+        return found
+
+    def _keep(self, content: Iterable[bytes], wanted: Collection[str], codec: Codec) -> Packed | None:
+        """Pack a stream into a file, which is kept if it turns out to be one of the layers wanted."""
+        raw, whole, size = hashlib.sha256(), hashlib.sha256(), 0
+
+        def counted() -> Iterator[bytes]:
+            nonlocal size
+            for chunk in content:
+                raw.update(chunk)
+                size += len(chunk)
+                yield chunk
+
+        part = self._folder / f"{secrets.token_hex(8)}{_PART}"
+        try:
+            with part.open("wb") as file:
+                for piece in pack(counted(), codec):
+                    file.write(piece)
+                    whole.update(piece)
+            layer = f"sha256:{raw.hexdigest()}"
+            if layer not in wanted:
+                return None
+            (self._folder / f"{_name(layer)}.size").write_text(str(size))
+            self._path(layer, codec, ".sha256").write_text(whole.hexdigest())
+            part.replace(self._path(layer, codec))
+        finally:
+            part.unlink(missing_ok=True)
+        return self._packed(layer, codec)
+
+    def _packed(self, layer: str, codec: Codec) -> Packed:
+        path = self._path(layer, codec)
+        return Packed(layer, self.sizes([layer])[layer], path.stat().st_size, lambda: _file(path))
+
+    def _prune(self, spared: Collection[Path]) -> None:
+        endings = {f".{name}" for name in CODECS}
+        kept = [(path.stat(), path) for path in self._folder.iterdir() if path.suffix in endings]
+        room = self._most
+        for status, path in sorted(kept, key=lambda entry: -entry[0].st_mtime):
+            room -= 0 if path in spared else status.st_size
+            if room < 0 and path not in spared:
+                path.unlink()
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._folder.chmod(0o700)  # what an image holds is its owner's, as with the engine
+        with (self._folder / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            # Nobody writes while we hold the lock: whose part this is was killed.
+            for part in self._folder.glob(f"*{_PART}"):
+                part.unlink()
+            yield
+
+    def _path(self, layer: str, codec: Codec, ending: str = "") -> Path:
+        return self._folder / f"{_name(layer)}.{codec.name}{ending}"
+
+
+class _Reader:
+    """A stream of chunks as the file that tarfile wants."""
+
+    def __init__(self, chunks: Iterable[bytes], tell: Callable[[int], None]) -> None:
+        self._chunks, self._tell, self._held, self._read = iter(chunks), tell, b"", 0
+
+    def read(self, size: int) -> bytes:
+        taken = bytearray()
+        while len(taken) < size:
+            if not self._held:
+                self._held = next(self._chunks, b"")
+                if not self._held:
+                    break
+            part = self._held[: size - len(taken)]
+            self._held = self._held[len(part) :]
+            taken += part
+        self._read += len(taken)
+        self._tell(self._read)
+        return bytes(taken)
+
+
+def _name(layer: str) -> str:
+    return layer.removeprefix("sha256:")
+
+
+def _file(path: Path) -> Iterator[bytes]:
+    try:
+        with path.open("rb") as file:
+            yield from _chunks(file)
+    except OSError as fault:
+        raise DeployError(f"cannot read {path}: {fault.strerror}", "push again: it will be made anew") from fault
+
+
+def _chunks(file: IO[bytes]) -> Iterator[bytes]:
+    while chunk := file.read(1 << 20):
+        yield chunk
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

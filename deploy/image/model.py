@@ -1,0 +1,206 @@
+"""What an image is, as values: a base, and the image of a run, which is that base with the user's folder on top. Pure.
+
+The image configuration is written here from what `docker image inspect` says of the base, so that a change of code
+needs neither `docker build` nor `docker save`. The same base and folder give the same bytes on every machine.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..core.errors import UsageError
+from ..core.fields import array, default, document, either, nothing, record, table, text, tree, whole
+
+WORKSPACE = "/workspace"
+# Where Muster's own image has the trainer package; in other images it goes along with the user's folder.
+TRAINER_HOME = "/muster"
+MARK, BASE, TOP = "muster.image", "muster.base", "muster.top"
+# What the OCI image configuration and Docker's own addition (Healthcheck, OnBuild, Shell) define. Engines show more in
+# `inspect`, each version something else, which would make one image into several.
+_SETTINGS = (
+    *("User", "ExposedPorts", "Env", "Entrypoint", "Cmd", "Volumes", "WorkingDir"),
+    *("Labels", "StopSignal", "Healthcheck", "OnBuild", "Shell"),
+)
+DIGEST = text(71, r"sha256:[0-9a-f]{64}")
+_CONFIG = record(
+    {},
+    {
+        **dict.fromkeys(_SETTINGS, tree()),
+        "Labels": either(nothing, table(text(1000), text(1 << 16), 10_000)),
+        "Env": either(nothing, array(text(1 << 16), 10_000)),
+    },
+)
+_INSPECTED = record(
+    {
+        "Architecture": text(100),
+        "Os": text(100),
+        "RootFS": record({}, {"Layers": default(array(DIGEST), [])}),
+    },
+    {
+        "Config": either(nothing, _CONFIG),
+        "Created": default(text(64), ""),
+        "Size": whole(),
+        "RepoDigests": default(array(text(500), 10_000), []),
+    },
+)
+_TAG = re.compile(r"[a-z0-9]+([._-]+[a-z0-9]+)*(:[0-9]+)?(/[a-z0-9]+([._-]+[a-z0-9]+)*)*(:\w[\w.-]{0,127})?", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Base:
+    """An image by what it holds: `layers` are diff ids (`sha256:...`) from the bottom up, `size` is in bytes.
+
+    `sources` are the references by digest under which a registry may have it.
+    """
+
+    name: str
+    architecture: str
+    system: str
+    created: str
+    settings: Mapping[str, Any]
+    layers: tuple[str, ...]
+    size: int
+    sources: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Image:
+    """The image of a run: its name, its configuration as it is written, and what proves it on a host.
+
+    `mark` is a digest of the configuration, carried by it as the label `muster.image`. An image's id will not do: it
+    is the digest of the configuration on one image store, and of the manifest on the other.
+    """
+
+    tag: str
+    config: bytes
+    layers: tuple[str, ...]
+    mark: str
+    architecture: str
+    system: str
+
+
+def has_trainer(base: Base) -> bool:
+    """Whether the image was made from Muster's own: the trainer is in it, and Python finds it there."""
+    return TRAINER_HOME in _variables(base).get("PYTHONPATH", "").split(":")
+
+
+def digest(data: bytes) -> str:
+    """SHA-256 as Docker writes it."""
+    return "sha256:" + hashlib.sha256(data).hexdigest()
+
+
+def base_of(name: str, inspected: object) -> Base:
+    """An image from its entry of `docker image inspect`. Raises BadAnswer."""
+    image = _INSPECTED(inspected, "")
+    settings = image.get("Config") or {}
+    return Base(
+        name=name,
+        architecture=image["Architecture"],
+        system=image["Os"],
+        created=image.get("Created") or "1980-01-01T00:00:00Z",
+        settings={key: settings[key] for key in _SETTINGS if settings.get(key)},
+        layers=tuple(image["RootFS"].get("Layers") or ()),
+        size=image.get("Size", 0),
+        sources=tuple(image.get("RepoDigests") or ()),
+    )
+
+
+def base_said(name: str, said: str) -> Base:
+    """An image from all that `docker image inspect` printed. Raises BadAnswer."""
+    value = document(said, "docker image inspect")
+    return base_of(name, value[0] if isinstance(value, list) and value else value)
+
+
+def run_image(base: Base, code: str | None, tag: str) -> Image:
+    """The image of a run under the name `tag`. `code` is the diff id of the user's folder; None adds no layer.
+
+    In an image that is not Muster's, Python is told where the trainer lies, and whoever it runs as gets a home and a
+    name: without them torch and other libraries find no place for their caches.
+    Raises UsageError when `tag` is no image name.
+    """
+    tag = full_name(tag).removeprefix("docker.io/").removeprefix("library/")
+    layers = base.layers + ((code,) if code else ())
+    # The top layer is named because images that a user makes from this one inherit the labels.
+    labels = {**base.settings.get("Labels", {}), BASE: base.name, TOP: layers[-1] if layers else ""}
+    settings = {**base.settings, "Labels": labels, **({"WorkingDir": WORKSPACE} if code else {})}
+    if not has_trainer(base):
+        settings["Env"] = _at_home(_variables(base))
+    config: dict[str, Any] = {
+        "architecture": base.architecture,
+        "os": base.system,
+        "created": base.created,
+        "config": settings,
+        "rootfs": {"type": "layers", "diff_ids": list(layers)},
+        # `inspect` does not tell the base's history; some builders refuse one that does not match the layers.
+        "history": _history(base, code),
+    }
+    labels[MARK] = digest(_json(config))
+    return Image(tag, _json(config), layers, labels[MARK], base.architecture, base.system)
+
+
+def manifest(image: Image, sizes: Mapping[str, int]) -> bytes:
+    """The OCI manifest. `sizes` are bytes of the layers' tar files; one that is not sent may be missing from it."""
+    layers = [
+        {"mediaType": "application/vnd.oci.image.layer.v1.tar", "digest": layer, "size": sizes.get(layer, 0)}
+        for layer in image.layers
+    ]
+    config = {"mediaType": "application/vnd.oci.image.config.v1+json", **_address(image.config)}
+    kind = "application/vnd.oci.image.manifest.v1+json"
+    return _json({"schemaVersion": 2, "mediaType": kind, "config": config, "layers": layers})
+
+
+def index(image: Image, manifest: bytes) -> bytes:
+    """The OCI index that names the image: what the containerd image store reads."""
+    name = full_name(image.tag)
+    entry = {
+        "mediaType": "application/vnd.oci.image.manifest.v1+json",
+        **_address(manifest),
+        "annotations": {"io.containerd.image.name": name, "org.opencontainers.image.ref.name": name.rsplit(":", 1)[1]},
+    }
+    kind = "application/vnd.oci.image.index.v1+json"
+    return _json({"schemaVersion": 2, "mediaType": kind, "manifests": [entry]})
+
+
+def docker_manifest(image: Image, paths: Sequence[str], config_path: str) -> bytes:
+    """`manifest.json`: what the classic image store reads. `paths` are the layers' files, sent or not."""
+    return _json([{"Config": config_path, "RepoTags": [image.tag], "Layers": list(paths)}])
+
+
+def full_name(tag: str) -> str:
+    """`name` as engines write it out: `docker.io/library/name:latest`. Raises UsageError when it is no image name."""
+    if not _TAG.fullmatch(tag):
+        raise UsageError(f"not an image name: {tag!r}", "lower-case letters, digits, . _ - and /, then :tag")
+    name = tag if ":" in tag.rsplit("/", 1)[-1] else f"{tag}:latest"
+    first, slash, _ = name.partition("/")
+    if not slash:
+        return f"docker.io/library/{name}"
+    return name if "." in first or ":" in first or first == "localhost" else f"docker.io/{name}"
+
+
+def _variables(base: Base) -> dict[str, str]:
+    return dict(line.partition("=")[::2] for line in base.settings.get("Env") or ())
+
+
+def _at_home(variables: Mapping[str, str]) -> list[str]:
+    path = ":".join(filter(None, (TRAINER_HOME, variables.get("PYTHONPATH", ""))))
+    told = {"HOME": "/tmp", "USER": "muster", **variables, "PYTHONPATH": path}
+    return [f"{name}={value}" for name, value in told.items()]
+
+
+def _history(base: Base, code: str | None) -> list[dict[str, str]]:
+    entries = [f"layer {number} of {base.name}" for number in range(1, len(base.layers) + 1)]
+    entries += [f"the folder in {WORKSPACE}"] if code else []
+    return [{"created": base.created, "created_by": entry} for entry in entries]
+
+
+def _address(data: bytes) -> dict[str, Any]:
+    return {"digest": digest(data), "size": len(data)}
+
+
+def _json(value: Any) -> bytes:
+    return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()

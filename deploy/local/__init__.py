@@ -1,0 +1,1 @@
+"""The backends of this machine: processes and compose."""

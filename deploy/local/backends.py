@@ -1,0 +1,184 @@
+"""Perform a plan on either ground, behind one small face: start, look, stop, kill, collect logs. Decides nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Protocol
+
+from ..core.errors import DeployError, EngineLost
+from ..core.facts import NodeState
+from ..core.names import run_ids
+from ..engine import client
+from ..image import commands
+from ..run import own_files
+from ..run.environment import IMAGE_USER, RunSpec, memory_limit, mounted, mounts_file
+from ..run.outcome import may_restart
+from ..run.progress import State
+from . import processes
+
+STOP_PATIENCE_S = 30.0
+LOOK_EVERY_S = 0.5
+LOGS_EVERY_S = 2.0
+# The run id docker-compose.yml falls back to when nobody gives one.
+PLAIN_COMPOSE = "compose"
+
+
+class Ground(Protocol):
+    """Where nodes live. `states` may start a node again that died without a verdict."""
+
+    def start(self) -> None:
+        """Bring every node to life. Raises DeployError; then nothing is left running."""
+
+    def states(self, state: State) -> list[NodeState]:
+        """How each node stands. Raises EngineLost when the ground itself is gone."""
+
+    def stop(self) -> None:
+        """Ask every node to stop; returns at once."""
+
+    def kill(self) -> None:
+        """End every node and what it started; nothing of the run is left. Calling it again does nothing."""
+
+    def collect_logs(self) -> None:
+        """See that logs/<node>.log has all that each node's console said."""
+
+
+class ProcessGround:
+    """Nodes as `trainer.node.agent` processes of this machine."""
+
+    def __init__(self, spec: RunSpec, home: Path) -> None:
+        self._spec, self._stopping = spec, False
+        self._nodes = processes.LocalNodes(spec.run_dir, commands.agent(sys.executable, spec.arguments), home)
+
+    def start(self) -> None:
+        """Start the master first: the others look for it."""
+        try:
+            for node in self._spec.nodes:
+                self._nodes.start(node, self._spec.run_dir / "logs" / f"{node.name}.log")
+        except DeployError:
+            self.kill()
+            raise
+
+    def states(self, state: State) -> list[NodeState]:
+        """How each node stands; one that died without a verdict is started again (at most three times)."""
+        return self._nodes.states(lambda node: may_restart(node, state.verdicts, self._stopping))
+
+    def stop(self) -> None:
+        """SIGTERM to every agent."""
+        self._stopping = True
+        self._nodes.signal_all(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """SIGKILL to every process that carries the run's label."""
+        self._stopping = True
+        self._nodes.end()
+
+    def collect_logs(self) -> None:
+        """Nothing to do: the processes write into their log files."""
+
+
+class DockerGround:
+    """Nodes as containers of the compose services `master` and `worker`."""
+
+    def __init__(self, spec: RunSpec, home: Path) -> None:
+        self._spec, self._home = spec, home
+        self._seen: list[NodeState] = []
+        self._looked, self._logged = 0.0, 0.0
+        self._read: dict[str, int] = {}
+
+    def start(self) -> None:
+        """Start all nodes. What the arguments name on this machine is mounted where the arguments say it is."""
+        arguments, paths = mounted(self._spec.arguments, Path.cwd())
+        shared = self._spec.nodes[0].environment
+        environment = {
+            "MUSTER_ARGS": shlex.join(arguments),
+            "MUSTER_RDZV_ID": shared["PET_RDZV_ID"],
+            "OMP_NUM_THREADS": shared["OMP_NUM_THREADS"],
+            # Each node may use what the machine can give to one; the user's own word goes first.
+            "MUSTER_MEMORY": os.environ.get("MUSTER_MEMORY") or str(memory_limit(client.memory())),
+            "MUSTER_UID": str(os.getuid() or IMAGE_USER),
+            "MUSTER_GID": str(os.getgid() if os.getuid() else IMAGE_USER),
+        }
+        # Not in the run folder: containers of other runs can write there, and this says what is mounted.
+        with TemporaryDirectory(prefix="muster-") as scratch:
+            files = [self._home / "docker-compose.yml"]
+            if paths:
+                files.append(Path(scratch) / "compose.paths.json")
+                files[-1].write_text(json.dumps(mounts_file(paths)))
+            client.up(self._spec.run_id, environment, len(self._spec.nodes) - 1, files)
+
+    def states(self, state: State) -> list[NodeState]:
+        """How each container stands, asked twice a second. Docker's restart policy brings lost nodes back."""
+        now = time.monotonic()
+        if now - self._looked >= LOOK_EVERY_S:
+            self._looked = now
+            self._seen = [container.as_node() for container in client.states(self._spec.run_id)]
+        if now - self._logged >= LOGS_EVERY_S:
+            self._logged = now
+            self.collect_logs()
+        return self._seen
+
+    def stop(self) -> None:
+        """SIGTERM to every node; its restart policy leaves it alone from then on."""
+        client.ask_to_stop(self._spec.run_id)
+
+    def kill(self) -> None:
+        """Remove the run's containers and network."""
+        with suppress(EngineLost):  # they died with it, or `make down` removes them when it is back
+            client.down(self._spec.run_id)
+
+    def collect_logs(self) -> None:
+        """Append what each console said since the last time: a resumed run's logs keep what its earlier starts said."""
+        for node in self._spec.names:
+            try:
+                said = b"".join(client.logs(self._spec.run_id, node))
+            except EngineLost:
+                raise
+            except DeployError:  # its container is not there yet
+                continue
+            with own_files.open_to_append(self._spec.run_dir, f"logs/{node}.log") as file:
+                file.write(said[self._read.get(node, 0) :])
+            self._read[node] = len(said)
+
+
+def prepare_image(home: Path) -> None:
+    """Bring the image up to date with the code; says something only when that takes a while. Raises DeployError."""
+    script = home / "images/build.sh"
+    if not script.is_file():
+        raise DeployError(
+            "containers on this machine are built from Muster's checkout, which this is not",
+            "there: `make image up`; from here: `make up GROUND=processes`, or real hosts: `fab deploy --hosts a,b`",
+        )
+    if processes.run(commands.build_image(str(script)), home) != 0:
+        raise DeployError(
+            "the image was not built", "its last lines stand above; without it: `make up GROUND=processes`"
+        )
+
+
+def stop_containers(runs: Path, say: Callable[[str], None]) -> int:
+    """End the containers of the runs in `runs`, and those of a plain `docker compose up`; returns how many runs."""
+    there = client.runs_there()
+    ours = sorted((run_ids(there) & {path.name for path in runs.glob("*")}) | ({PLAIN_COMPOSE} & there))
+    for run_id in ours:
+        say(f"stopping {run_id}: its containers")
+        client.stop(run_id, STOP_PATIENCE_S)
+        client.down(run_id)
+    return len(ours)
+
+
+def stop_local_runs(runs: Path, say: Callable[[str], None]) -> int:
+    """End every local process of the runs in `runs`; returns how many runs there were."""
+    alive = processes.runs_alive(runs)
+    for run_id, members in sorted(alive.items()):
+        say(f"stopping {run_id}: {len(members)} processes")
+        if not processes.stop(members, STOP_PATIENCE_S):
+            say(f"{run_id}: killed what had not stopped after {STOP_PATIENCE_S:.0f} s")
+    return len(alive)

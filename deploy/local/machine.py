@@ -1,0 +1,56 @@
+"""Look at this machine, change nothing. Answers are facts; plan.py decides."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import platform
+import socket
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from ..core.facts import MachineFacts
+from ..engine import client
+from . import processes
+
+
+def machine() -> MachineFacts:
+    """This machine as local processes would find it. Looks for torch without importing it (2 s)."""
+    return MachineFacts(
+        cores=_cores(),
+        system=platform.system(),
+        torch=importlib.util.find_spec("torch") is not None,
+        python=sys.executable,
+    )
+
+
+def busy_ports(candidates: Iterable[int]) -> frozenset[int]:
+    """Those candidates that somebody listens on, on any address of this machine."""
+    return frozenset(port for port in candidates if not _free(port))
+
+
+def runs_going_on(runs: Path, engine_answers: bool) -> frozenset[str]:
+    """Ids of the runs in `runs` that still have processes or containers."""
+    containers = client.runs_there() if engine_answers else frozenset()
+    return frozenset(processes.runs_alive(runs)) | containers
+
+
+def _cores() -> int:
+    # A container or taskset may give us fewer cores than the machine has.
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _free(port: int) -> bool:
+    with socket.socket(socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET) as probe:
+        # As torch's store does: an address still in TIME_WAIT from the run before is no obstacle.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if probe.family == socket.AF_INET6:
+            probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        try:
+            probe.bind(("", port))
+        except OSError:
+            return False
+    return True

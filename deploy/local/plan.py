@@ -1,0 +1,71 @@
+"""Decide where a run stands and how its nodes meet: facts in, choices with their reasons out. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Literal
+
+from ..core.errors import DeployError, UsageError
+from ..core.facts import EngineFacts, MachineFacts
+
+GroundName = Literal["docker", "processes"]
+PORTS_TO_TRY = 100
+MOST_WORKERS = 255
+
+
+@dataclass(frozen=True)
+class GroundChoice:
+    """The ground, and why, as one line says it: `local processes (no Docker engine answers)`."""
+
+    name: GroundName
+    why: str
+
+
+@dataclass(frozen=True)
+class PortChoice:
+    """The port to meet on; `note` is set when it is not the wanted one."""
+
+    port: int
+    note: str = ""
+
+
+def choose_ground(asked: str, engine: EngineFacts) -> GroundChoice:
+    """Pick the ground for `auto`, or hold `docker` and `processes` against the facts."""
+    if asked == "processes":
+        return GroundChoice("processes", "local processes (asked for)")
+    if asked not in ("auto", "docker"):
+        raise UsageError(f"GROUND={asked}: no such ground", "use GROUND=auto, GROUND=docker or GROUND=processes")
+    if engine.answers:
+        return GroundChoice("docker", f"Docker {engine.version.partition('+')[0]}".rstrip())
+    reason = engine.reason or "no Docker engine answers"
+    if asked == "docker":
+        raise DeployError(f"GROUND=docker: {reason}", "start Docker, or train without it: `make up GROUND=processes`")
+    return GroundChoice("processes", f"local processes ({reason})")
+
+
+def check_workers(text: str) -> int:
+    """WORKERS as a number: the nodes beside the master."""
+    if not text.isascii() or not text.isdigit() or int(text) > MOST_WORKERS:
+        raise UsageError(f"WORKERS={text}: not a number from 0 to {MOST_WORKERS}", "`make up WORKERS=2` is the default")
+    return int(text)
+
+
+def check_processes(machine: MachineFacts) -> None:
+    """Refuse local processes without torch: every node would die at its first line."""
+    if not machine.torch:
+        raise DeployError(
+            f"this machine: {machine.python} cannot import torch, and local processes train with it",
+            "in Muster's checkout `make clean up` installs it; elsewhere: pip install '.[trainer]' there",
+        )
+
+
+def choose_port(wanted: int, busy: Collection[int]) -> PortChoice:
+    """The wanted port, or the next one that nobody listens on."""
+    for port in range(wanted, wanted + PORTS_TO_TRY):
+        if port not in busy:
+            return PortChoice(port, "" if port == wanted else f"port {wanted} is in use: the nodes meet on {port}")
+    raise DeployError(
+        f"this machine: ports {wanted} to {wanted + PORTS_TO_TRY - 1} are all in use",
+        "`make down` stops the runs of this checkout",
+    )

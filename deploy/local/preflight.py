@@ -1,0 +1,96 @@
+"""One preflight for `make up` on this machine: its nodes' containers where an engine answers, else its processes."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+
+from ..core.errors import DeployError, Refused
+from ..core.facts import EngineFacts
+from ..engine import client, compose
+from ..preflight import Answers, Verdict, Want, judge
+from ..preflight.probe import all_reduce, text
+from ..preflight.probe.conversation import examine
+from ..run import environment as spec
+from . import machine as observe
+from . import plan, up
+from .probe import LocalProbe
+
+ONE_HOST = "this-machine"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where nodes would stand: commands that start a Python there by name, to look from and for the nodes themselves;
+    what they meet at."""
+
+    look: Mapping[str, Sequence[str]]
+    nodes: Mapping[str, Sequence[str]]
+    endpoint: str
+    port: int
+
+
+def preflight(
+    workers: str, ground: str, want: Want, proof: bool, say: Callable[[str], None]
+) -> tuple[Answers, Verdict]:
+    """The answers of all nodes and the verdict on them. Raises DeployError where `make up` would not even begin."""
+    say("looking at this machine")
+    names = spec.node_names(plan.check_workers(workers or str(up.DEFAULT_WORKERS)))
+    facts = EngineFacts(answers=False) if ground == "processes" else client.find_engine()
+    choice = plan.choose_ground(ground, facts)
+    with (_containers if choice.name == "docker" else _processes)(names, want.port) as place:
+        where = f"as `make up` starts its nodes: {choice.why}"
+        want = replace(want, endpoint=place.endpoint, port=place.port, where=where)
+        with _started(place.look, text.text()) as probes:
+            answers = examine(probes, want, say=say)
+        verdict = judge(answers)
+        if proof and verdict.ok and len(answers.told) == len(answers.hosts):
+            say("a real all_reduce")
+            with _started(place.nodes, all_reduce.PROGRAM) as ranks:
+                verdict = all_reduce.prove(ranks, answers, [])
+    return answers, verdict
+
+
+@contextmanager
+def _containers(names: Sequence[str], port: int) -> Iterator[Place]:
+    """The nodes as compose would make them, on a network of their own: each is a host to the others."""
+    user, group = (os.getuid(), os.getgid()) if os.getuid() else (spec.IMAGE_USER, spec.IMAGE_USER)
+    environment = {"MUSTER_UID": str(user), "MUSTER_GID": str(group), "WORKERS": str(len(names) - 1)}
+    file = up.HOME / "docker-compose.yml"
+    if not file.is_file():
+        raise DeployError(
+            "containers on this machine are built from Muster's checkout, which this is not",
+            "there: `make preflight`; from here: fab preflight --ground processes, or --hosts a,b",
+        )
+    service = compose.service(file, names[0], environment)
+    image, more = str(service["image"]), compose.options(service)
+    if not client.image_exists(image):
+        raise Refused(f"{image} is not there yet: there is nothing to look from", "make image preflight")
+    with compose.network(f"muster-preflight-{secrets.token_hex(4)}") as network:
+        nodes = {name: compose.in_container(network, name, image, more) for name in names}
+        yield Place(nodes, nodes, names[0], port)
+
+
+@contextmanager
+def _processes(names: Sequence[str], port: int) -> Iterator[Place]:
+    """The nodes as processes: this machine is looked at once, they share all it has."""
+    machine = observe.machine()
+    plan.check_processes(machine)
+    if machine.system != "Linux":
+        raise DeployError(
+            "preflight looks at a machine as Linux shows it", "make up tells what is wrong here, if it is"
+        )
+    chosen = plan.choose_port(port, observe.busy_ports(range(port, port + plan.PORTS_TO_TRY)))
+    name = spec.LOOPBACK[machine.system]
+    python = ["env", f"GLOO_SOCKET_IFNAME={name}", f"NCCL_SOCKET_IFNAME=={name}", sys.executable]
+    yield Place({ONE_HOST: python}, dict.fromkeys(names, python), "127.0.0.1", chosen.port)
+
+
+@contextmanager
+def _started(commands: Mapping[str, Sequence[str]], program: bytes) -> Iterator[list[LocalProbe]]:
+    with ExitStack() as held:
+        yield [held.enter_context(LocalProbe(name, argv, program=program)) for name, argv in commands.items()]

@@ -1,0 +1,96 @@
+"""A probe as a process of this machine, in whatever namespace its command enters: a door to local processes."""
+
+from __future__ import annotations
+
+import json
+import selectors
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from types import TracebackType
+from typing import Any
+
+from ..core import fields
+from ..core.errors import DeployError
+from ..image import commands
+from ..preflight.probe import text
+
+LAST_WORDS = 2000
+
+
+class LocalProbe:
+    """`argv` starts a Python (`["ip", "netns", "exec", "a", "python3"]`); the probe, or `program`, is sent to it."""
+
+    def __init__(
+        self, name: str, argv: Sequence[str], env: Mapping[str, str] | None = None, program: bytes | None = None
+    ) -> None:
+        self.name = name
+        program = program or text.text()
+        self._process = subprocess.Popen(
+            [*argv, *text.command(len(program))],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=None if env is None else dict(env),
+        )
+        self._rest = b""
+        self._write(program)
+
+    def send(self, question: dict[str, Any]) -> None:
+        """Ask something. Raises DeployError when the probe is gone."""
+        self._write(json.dumps(question).encode() + b"\n")
+
+    def read(self, wait_s: float) -> dict[str, Any]:
+        """The next answer. Raises DeployError when none comes in `wait_s` seconds, or the probe ends."""
+        out, end = self._process.stdout, time.monotonic() + wait_s
+        assert out is not None
+        with selectors.DefaultSelector() as ready:
+            ready.register(out, selectors.EVENT_READ)
+            while b"\n" not in self._rest:
+                left = end - time.monotonic()
+                if left <= 0 or not ready.select(left):
+                    raise DeployError(f"{self.name}: the probe did not answer within {wait_s:g} s")
+                piece = out.read1(1 << 20)  # type: ignore[attr-defined]
+                if not piece:
+                    raise self._gone()
+                self._rest += piece
+        line, _, self._rest = self._rest.partition(b"\n")
+        return fields.json_object(line, "what the probe said")
+
+    def close(self) -> None:
+        """End the probe: by the end of its input, or else by force."""
+        if self._process.stdin and not self._process.stdin.closed:
+            with suppress(OSError):
+                self._process.stdin.close()
+        try:
+            self._process.wait(1.0)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        for stream in (self._process.stdout, self._process.stderr):
+            if stream:
+                stream.close()
+
+    def _write(self, data: bytes) -> None:
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(data)
+            self._process.stdin.flush()
+        except OSError:
+            raise self._gone() from None
+
+    def _gone(self) -> DeployError:
+        said = b""
+        if self._process.stderr:
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(1.0)
+            said = self._process.stderr.read(LAST_WORDS) if self._process.poll() is not None else b""
+        words = commands.last_words(said)
+        return DeployError(f"{self.name}: the probe ended with code {self._process.poll()}: {words}")
+
+    def __enter__(self) -> LocalProbe:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, at: TracebackType | None) -> None:
+        self.close()

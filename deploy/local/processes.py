@@ -1,0 +1,170 @@
+"""The only door to local processes (subprocess and psutil): start nodes, watch them, restart them, end them whole.
+
+A process belongs to a run when its environment carries that run's folder in MUSTER_RUN_DIR: the variable is the label,
+as `muster.run` is on containers. Every child inherits it, so nothing a node started can hide. (MUSTER_RUN_ID would not
+do: two checkouts can start runs of one name in one minute.)
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from ..core.errors import DeployError
+from ..core.facts import NodeState
+from ..run import own_files
+from ..run.environment import NODE, RUN_DIR, TORCHS_RENDEZVOUS, NodeSpec
+
+MOST_RESTARTS = 3
+# What a shell inside another run or torchrun would hand down: a node must hear only its own spec.
+_FOREIGN = ("PET_", "MUSTER_", "TORCHELASTIC_")
+_FOREIGN_NAMES = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT"}
+
+
+@dataclass
+class _Node:
+    spec: NodeSpec
+    log: Path
+    process: subprocess.Popen[bytes]
+    restarts: int = 0
+
+
+class LocalNodes:
+    """The nodes of one run as processes, each in a session of its own, its standard input held open by us."""
+
+    def __init__(self, run_dir: Path, command: Iterable[str], home: Path) -> None:
+        self._run_dir, self._command, self._home = run_dir, tuple(command), home
+        self._nodes: dict[str, _Node] = {}
+
+    def start(self, spec: NodeSpec, log: Path) -> None:
+        """Start one node; what it says is appended to `log`."""
+        self._nodes[spec.name] = _Node(spec, log, self._spawn(spec, log))
+
+    def states(self, may_restart: Callable[[NodeState], bool]) -> list[NodeState]:
+        """Where each node stands. One that ended is started again when `may_restart` says so, at most three times."""
+        return [self._state(node, may_restart) for node in self._nodes.values()]
+
+    def signal_all(self, number: signal.Signals) -> None:
+        """Send a signal to every node's agent, which passes it on."""
+        for node in self._nodes.values():
+            if node.process.poll() is None:
+                node.process.send_signal(number)
+
+    def end(self) -> None:
+        """Kill every process of the run, then collect our children."""
+        # Again until none is found: one that was being forked while we looked was not in the list.
+        while found := labelled(self._run_dir):
+            kill(found)
+        for node in self._nodes.values():
+            node.process.wait()
+            if node.process.stdin:
+                node.process.stdin.close()
+
+    def _state(self, node: _Node, may_restart: Callable[[NodeState], bool]) -> NodeState:
+        code = node.process.poll()
+        if code is None:
+            return NodeState(node.spec.name, "running", None, node.restarts)
+        seen = NodeState(node.spec.name, "exited", code, node.restarts)
+        if node.restarts >= MOST_RESTARTS or not may_restart(seen):
+            return seen
+        # Killed, an agent leaves its ranks behind; they would hold the card and confuse the next rendezvous.
+        kill(labelled(self._run_dir, node.spec.name))
+        if node.process.stdin:
+            node.process.stdin.close()
+        node.process = self._spawn(node.spec, node.log)
+        node.restarts += 1
+        return NodeState(node.spec.name, "running", code, node.restarts)
+
+    def _spawn(self, spec: NodeSpec, log: Path) -> subprocess.Popen[bytes]:
+        inherited = {
+            name: value
+            for name, value in os.environ.items()
+            if name == TORCHS_RENDEZVOUS or not (name.startswith(_FOREIGN) or name in _FOREIGN_NAMES)
+        }
+        with own_files.open_to_append(log.parent.parent, f"{log.parent.name}/{log.name}") as output:
+            try:
+                return subprocess.Popen(
+                    self._command,
+                    env=inherited | spec.environment,
+                    cwd=self._home,
+                    stdin=subprocess.PIPE,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                )
+            except OSError as fault:
+                raise DeployError(f"{spec.name}: cannot start {self._command[0]}: {fault.strerror}") from fault
+
+
+def labelled(run_dir: Path, node: str = "") -> list[psutil.Process]:
+    """Every live process of a run, or of one node of it."""
+    return [
+        process
+        for process, environment in _muster_processes()
+        if environment.get(RUN_DIR) == str(run_dir) and node in ("", environment.get(NODE))
+    ]
+
+
+def runs_alive(runs: Path) -> dict[str, list[psutil.Process]]:
+    """Live processes by run, of the runs whose folder lies in `runs`: those of another checkout are not ours."""
+    alive: dict[str, list[psutil.Process]] = {}
+    for process, environment in _muster_processes():
+        folder = environment.get(RUN_DIR, "")
+        if folder and Path(folder).parent == runs:
+            alive.setdefault(Path(folder).name, []).append(process)
+    return alive
+
+
+def agents(processes: Iterable[psutil.Process]) -> list[psutil.Process]:
+    """Those whose parent is not among them: asked to stop, they pass it on."""
+    members = list(processes)
+    numbers = {process.pid for process in members}
+    heads = []
+    for process in members:
+        with suppress(psutil.Error):
+            if process.ppid() not in numbers:
+                heads.append(process)
+    return heads
+
+
+def stop(processes: list[psutil.Process], patience_s: float) -> bool:
+    """SIGTERM to the agents, SIGKILL to what is left after the patience; True when nothing had to be killed."""
+    for process in agents(processes):
+        with suppress(psutil.Error):
+            process.terminate()
+    _, left = psutil.wait_procs(processes, timeout=patience_s)
+    kill(left)
+    return not left
+
+
+def kill(processes: Iterable[psutil.Process]) -> None:
+    """SIGKILL, then wait until they are gone."""
+    doomed = list(processes)
+    for process in doomed:
+        with suppress(psutil.Error):
+            process.kill()
+    psutil.wait_procs(doomed, timeout=5)
+
+
+def run(command: Iterable[str], home: Path) -> int:
+    """Run a command in front of the user, its output theirs; returns its exit code."""
+    return subprocess.run(list(command), cwd=home, check=False).returncode
+
+
+def _muster_processes() -> Iterable[tuple[psutil.Process, dict[str, str]]]:
+    for process in psutil.process_iter():
+        if process.pid == os.getpid():
+            continue
+        try:
+            environment = process.environ()
+            if RUN_DIR in environment and process.status() != psutil.STATUS_ZOMBIE:
+                yield process, environment
+        except (psutil.Error, OSError):
+            continue

@@ -1,0 +1,222 @@
+"""One `up`, whole: look, plan, start, follow, record. Each step is somebody else's; this is their order.
+
+Whatever happens on the way, the way out is the same: nothing of the run is left running, and its folder says how
+it ended.
+"""
+
+from __future__ import annotations
+
+import shlex
+import signal
+import time
+from collections.abc import Callable, Collection
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from ..core.errors import DeployError, EngineLost, UsageError
+from ..core.facts import EngineFacts
+from ..engine import client
+from ..report.console import Report
+from ..report.page import run as page
+from ..run import environment, follow, locks, own_files, record
+from ..run.outcome import Result
+from ..run.progress import State
+from . import backends, plan
+from . import machine as observe
+
+HOME = Path(__file__).resolve().parents[2]
+# Runs lie in the folder of whoever types `muster`; in a checkout, in that, also from a folder below.
+_IN_CHECKOUT = (HOME / "fabfile.py").is_file() and Path.cwd().is_relative_to(HOME)
+RUNS = (HOME if _IN_CHECKOUT else Path.cwd()) / "runs"
+DEFAULT_WORKERS = 2
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the user asked for, as text; empty means not said."""
+
+    workers: str = ""
+    ground: str = ""
+    resume: str = ""
+    arguments: str = ""
+
+
+class Interrupts:
+    """Counts Ctrl-C (and SIGTERM, SIGHUP) instead of dying of it, while it is entered."""
+
+    def __init__(self, report: Report) -> None:
+        self.count, self._report = 0, report
+        self._before: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> Interrupts:
+        self._before = {number: signal.signal(number, self._heard) for number in _SIGNALS}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _heard(self, number: int, _: FrameType | None) -> None:
+        self.count += 1
+        if number == signal.SIGHUP:  # the terminal is gone; writing to it would be an error in the middle of the stop
+            self._report.mute()
+
+
+def up(options: Options, report: Report) -> int:
+    """Train as asked, to the end; returns the exit code. Raises DeployError for faults before the first node starts."""
+    choice = record.choose(RUNS, options.resume, _split(options.arguments))
+    workers = plan.check_workers(options.workers or str(DEFAULT_WORKERS if choice.workers is None else choice.workers))
+    asked = options.ground or "auto"
+    facts = EngineFacts(answers=False) if asked == "processes" else client.find_engine()
+    where = plan.choose_ground(asked, facts)
+    if where.name == "processes":
+        plan.check_processes(observe.machine())
+    else:
+        backends.prepare_image(HOME)
+    with ExitStack() as held, Interrupts(report) as interrupts:
+        taken = client.runs_there() if where.name == "docker" else frozenset()
+        run_dir = choice.run_dir or record.make_folder(RUNS, choice.arguments, time.time(), taken)
+        _take(run_dir, held, facts.answers)
+        names = environment.node_names(workers)
+        kept = record.open_start(run_dir, choice, where.name, where.why, names, time.time())
+        if choice.run_dir:
+            report.note(f"going on in {shown(run_dir)}, start {choice.start}")
+        port = _choose_port(held, report) if where.name == "processes" else environment.MASTER_PORT
+        machine = observe.machine()
+        run = environment.local_spec(
+            run_dir, choice.start, workers, choice.arguments, port, machine.cores, machine.system
+        )
+        ground = _ground(where.name, run)
+        held.callback(ground.kill)
+        state = State(run.names)
+        began = time.monotonic()
+        result = _train(run, ground, state, where.why, report, interrupts)
+        if result.verdict == "refused" and not state.ranks:
+            ground.kill()
+            record.undo_start(run_dir, kept)
+            raise DeployError(result.message, result.hint, result.code)
+        return _tell(run_dir, result, state, time.monotonic() - began, report)
+
+
+def stop_all(report: Report) -> int:
+    """`make down`: end every run of this checkout, on either ground; returns how many things were running."""
+    count = backends.stop_local_runs(RUNS, report.note)
+    if client.find_engine().answers:
+        count += backends.stop_containers(RUNS, report.note)
+    report.note("nothing was running" if not count else "down: nothing of this checkout's runs is left running")
+    return count
+
+
+def list_all(report: Report) -> None:
+    """`make runs`."""
+    report.runs(record.listing(RUNS, observe.runs_going_on(RUNS, client.find_engine().answers)))
+
+
+def write_page(run_dir: Path) -> Path:
+    """Build report.html from what lies in the run folder; returns its path."""
+    path = run_dir / "report.html"
+    own_files.write(run_dir, path.name, page.build(run_dir, record.own(run_dir)).encode())
+    return path
+
+
+def shown(path: Path) -> str:
+    """A path as the user would type it: relative where it lies below the current folder."""
+    with suppress(ValueError):
+        return str(path.relative_to(Path.cwd()))
+    return str(path)
+
+
+def _train(
+    run: environment.RunSpec, ground: backends.Ground, state: State, why: str, report: Report, interrupts: Interrupts
+) -> Result:
+    follower = follow.Follower(run.run_dir)
+    try:
+        ground.start()
+        with report.following(state, environment.recipe_name(run.arguments), why) as tell:
+            result = follow.follow(ground, follower, state, tell, _announced(interrupts, report))
+    except EngineLost as fault:
+        # Containers may have outlived their engine's pause: a resume beside them would be two runs in one folder.
+        hint = "once Docker is back: `make down`, then `make up RESUME=latest`"
+        result = Result("failed", fault.message, hint, step=state.step)
+    except DeployError as fault:
+        result = Result("failed", fault.message, fault.hint)
+    with suppress(DeployError):  # an engine that is gone takes its consoles along
+        ground.collect_logs()
+    ground.kill()
+    return result
+
+
+def _tell(run_dir: Path, result: Result, state: State, seconds: float, report: Report) -> int:
+    # A container calls the run folder /muster/runs/<id>; the reader should find what a message names.
+    message = result.message.replace(f"{environment.RUNS_IN_CONTAINER}/{run_dir.name}", str(run_dir))
+    result = replace(result, message=message.replace(str(run_dir), shown(run_dir)))
+    outcome = record.close(run_dir, result, state, seconds)
+    path = write_page(run_dir)
+    report.result(result, state, outcome, shown(path), shown(run_dir))
+    return result.code
+
+
+def _announced(interrupts: Interrupts, report: Report) -> Callable[[], int]:
+    """How often the user asked to stop, saying what each Ctrl-C does the first time it is asked after it."""
+    said = 0
+
+    def requests() -> int:
+        nonlocal said
+        # A terminal that went away under make tells only make; we notice when we write to it.
+        now = interrupts.count or int(report.gone)
+        if now and not said:
+            report.warn("stopping: waiting for a checkpoint (Ctrl-C again kills)")
+        if now > 1 and said < 2:
+            report.warn("killing every node")
+        said = max(said, now)
+        return now
+
+    return requests
+
+
+def _ground(name: plan.GroundName, run: environment.RunSpec) -> backends.Ground:
+    if name == "processes":
+        return backends.ProcessGround(run, HOME)
+    record.give_to_image_user(run.run_dir)
+    return backends.DockerGround(run, HOME)
+
+
+def _take(run_dir: Path, held: ExitStack, engine_answers: bool) -> None:
+    """Hold the run's lock, or refuse by name: two commands must not drive one run."""
+    taken = locks.hold_run(run_dir)
+    if taken is None or run_dir.name in observe.runs_going_on(RUNS, engine_answers):
+        if taken:
+            taken.release()
+        raise DeployError(
+            f"{run_dir.name} is still going on",
+            f"wait for its end, or `make down` first; then `make up RESUME={shown(run_dir)}`",
+        )
+    held.callback(taken.release)
+
+
+def _choose_port(held: ExitStack, report: Report) -> int:
+    """A port nobody listens on and no other run is about to; held until this run ends."""
+    taken: Collection[int] = observe.busy_ports(
+        range(environment.MASTER_PORT, environment.MASTER_PORT + plan.PORTS_TO_TRY)
+    )
+    while True:
+        choice = plan.choose_port(environment.MASTER_PORT, taken)
+        claim = locks.hold_port(choice.port)
+        if claim:
+            held.callback(claim.release)
+            if choice.note:
+                report.note(choice.note)
+            return choice.port
+        taken = {*taken, choice.port}
+
+
+def _split(arguments: str) -> list[str]:
+    try:
+        return shlex.split(arguments)
+    except ValueError as fault:
+        hint = 'quote as in a shell: ARGS="--recipe text --steps 100"'
+        raise UsageError(f"ARGS={arguments}: {fault}", hint) from fault

@@ -1,0 +1,125 @@
+"""Every pair's rate without letting pairs disturb each other: the rounds, the rates, and who is slow. Pure.
+
+Rounds by the circle method of tournaments: one host stays, the others move on by one; N - 1 rounds of N / 2 pairs (N
+rounds where N is odd, each with one host at rest).
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from ..answers import Answers
+from ..findings import FAULT, WARNING, Finding, listed
+from .link_quality import SLOW_MBIT
+
+SIZE, WAIT_S, MOST_AGAIN, FEW = 8 << 20, 3.0, 16, 3
+# Of what hosts usually get: below it a link is told of; a host is told of where all of its links are.
+SLOW = 0.4
+Pair = tuple[str, str]
+
+
+def rounds(hosts: Sequence[str]) -> Iterator[list[Pair]]:
+    """Pairs that do not meet, round after round, until every host has met every other once."""
+    circle: list[str | None] = [*hosts, *([None] if len(hosts) % 2 else [])]
+    half = len(circle) // 2
+    for _ in range(len(circle) - 1):
+        ends = zip(circle[:half], reversed(circle[half:]), strict=True)
+        yield [(one, other) for one, other in ends if one and other]
+        circle = [circle[0], circle[-1], *circle[1:-1]]
+
+
+def call(answers: Answers, pair: Pair) -> dict[str, Any] | None:
+    """The target of one measurement; None where the pair has no way that works."""
+    for link in answers.between(*pair, "data"):
+        if link.ok:
+            where = {"host": link.target, "address": link.address, "port": link.port}
+            return {**where, "id": 0, "kinds": ["bandwidth"], "size": SIZE, "wait": WAIT_S}
+    return None
+
+
+def rates(answers: Answers) -> dict[Pair, float]:
+    """Mbit/s from each host to each, as one TCP connection gets through; the best where it was measured again."""
+    found: dict[Pair, float] = {}
+    for link in answers.links:
+        if "bandwidth" not in link.kinds:
+            continue
+        # What did not end in time has at least the rate that the kernel saw.
+        there = 8e-6 * link.size / link.send_s if link.send_s else 8e-6 * link.rate
+        found[link.source, link.target] = max(there, found.get((link.source, link.target), 0.0))
+        if back_s := link.both_s - link.send_s if link.ok else 0.0:
+            back = 8e-6 * link.size / back_s
+            found[link.target, link.source] = max(back, found.get((link.target, link.source), 0.0))
+    return found
+
+
+def again(answers: Answers) -> list[Pair]:
+    """Pairs to measure once more, one by one: those that look slow may only have had to wait for a core.
+
+    Not those of a host whose links are all slow: no chance does that.
+    """
+    known = rates(answers)
+    left = _slow(known)
+    for host in answers.told:
+        for way in (0, 1):
+            left -= mine if len(mine := _own(known, host, way)) >= FEW and mine <= left else set()
+    return list({frozenset(pair): pair for pair in sorted(left, key=lambda pair: known[pair])}.values())[:MOST_AGAIN]
+
+
+def check(answers: Answers) -> Iterator[Finding]:
+    """The slow host, or the slow link, of a matrix."""
+    known = rates(answers)
+    if len(known) < 3 * 2:
+        return
+    left = _slow(known)
+    for host in answers.told:
+        sides = {word: _own(known, host, way) for way, word in ((0, "sends"), (1, "receives"))}
+        slow = {word: mine for word, mine in sides.items() if mine and mine <= left}
+        if slow:
+            mine = sorted(pair for pairs in slow.values() for pair in pairs)
+            yield _finding(known, mine, (host,), f"{host} {' and '.join(slow)} slowly")
+            left = left - set(mine)
+    for pair in sorted(left):
+        both = pair[::-1] in left
+        if not both or pair < pair[::-1]:
+            ways = [pair, pair[::-1]] if both else [pair]
+            text = f"the link between {pair[0]} and {pair[1]}" if both else f"the link from {pair[0]} to {pair[1]}"
+            yield _finding(known, ways, pair, f"{text} is slow", pair, "both" if both else "one-way")
+
+
+def _usual(known: Mapping[Pair, float]) -> float:
+    """What a host gets at its best: half of the hosts have that or more, however many links a slow one spoils."""
+    best: dict[str, float] = {}
+    for pair, rate in known.items():
+        for host in pair:
+            best[host] = max(rate, best.get(host, 0.0))
+    return statistics.median(best.values()) if best else 0.0
+
+
+def _slow(known: Mapping[Pair, float]) -> set[Pair]:
+    usual = _usual(known)
+    return {pair for pair, rate in known.items() if rate < SLOW * usual}
+
+
+def _own(known: Mapping[Pair, float], host: str, way: int) -> set[Pair]:
+    """What a host sends (way 0) or receives (way 1)."""
+    return {pair for pair in known if pair[way] == host}
+
+
+def _finding(
+    known: Mapping[Pair, float],
+    pairs: Sequence[Pair],
+    hosts: tuple[str, ...],
+    what: str,
+    link: Pair | None = None,
+    direction: str = "",
+) -> Finding:
+    rate = statistics.median(known[pair] for pair in pairs)
+    text = f"{what}: {rate:.0f} Mbit/s, where the others get {_usual(known):.0f}"
+    shown = tuple(f"{one} -> {other} {known[one, other]:.0f} Mbit/s" for one, other in pairs[:4])
+    fix = f"on {listed(hosts)}: ethtool <interface> | grep -i -e speed -e duplex; ip -s link; the switch port"
+    level = FAULT if rate < SLOW_MBIT else WARNING
+    return Finding(
+        "link-slow", "links", hosts, text, shown, "the slowest sets every step's pace", fix, level, link, direction
+    )

@@ -1,0 +1,44 @@
+"""Clocks: torch's rendezvous compares its own clock with what other hosts wrote. Pure."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator
+
+from ..answers import Answers
+from ..findings import WARNING, Finding, listed
+
+WARN_S = 2.0
+# A host this much ahead of the rendezvous' host trains, and then its agents hang at the end.
+AHEAD_S = 30.0
+
+
+def check(answers: Answers) -> Iterator[Finding]:
+    """Each clock against that of the rendezvous' host; the odd one is the one far from most."""
+    if len(answers.clocks) < 2 or answers.meeting not in answers.clocks:
+        return
+    zero = answers.clocks[answers.meeting][0]
+    ahead = {host: clock - zero for host, (clock, _) in answers.clocks.items()}
+    late = [host for host, seconds in ahead.items() if seconds <= -answers.want.keep_alive_s or seconds >= AHEAD_S]
+    far = [host for host, seconds in ahead.items() if abs(seconds) >= WARN_S]
+    if not far:
+        return
+    # This machine's own clock, at 0, has a voice: of two hosts that differ, it tells which.
+    middle = statistics.median([*(clock for clock, _ in answers.clocks.values()), 0.0])
+    odd = tuple(host for host, (clock, _) in answers.clocks.items() if abs(clock - middle) >= WARN_S)
+    shown = tuple(
+        f"{host} is {abs(s):.1f} s {'ahead of' if s > 0 else 'behind'} {answers.meeting}"
+        for host, s in ahead.items()
+        if abs(s) >= WARN_S
+    )
+    fatal = bool(late) and answers.want.rendezvous == "c10d"
+    yield Finding(
+        "clock-skew",
+        "clocks",
+        odd or tuple(late or far),
+        f"clocks differ: {listed(shown)}",
+        shown,
+        "one node silently trains alone and ends with 0; the others: `Failed to recv, got 0 bytes`",
+        f"on {listed(odd or tuple(late or far))}: sudo timedatectl set-ntp true (or: sudo chronyc makestep)",
+        "fault" if fatal else WARNING,
+    )

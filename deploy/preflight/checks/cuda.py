@@ -1,0 +1,71 @@
+"""Whether a driver, an image's torch and a GPU fit together, by NVIDIA's rules of compatibility. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from ..findings import FAULT, WARNING, Finding
+
+# From CUDA 11 on, any driver of the same major version will do; what it is called for Linux.
+MINOR_COMPATIBLE = 11
+LEAST_DRIVER = {11: "450.80.02", 12: "525.60.13", 13: "580.65.06"}
+# Compute capability from which on GPUs need at least such a CUDA: no older one has code for them.
+NEEDS = (((10, 0), (12, 8)), ((9, 0), (11, 8)), ((8, 0), (11, 0)), ((7, 5), (10, 0)))
+# CUDA 13 has no code for GPUs older than Turing.
+DROPPED = ((13, 0), (7, 5))
+
+
+def wanted(facts: Mapping[str, Any]) -> str:
+    """The CUDA version that the image's torch was built for, empty where that is not known."""
+    said = str(facts["software"].get("cuda", ""))
+    return said if _pair(said) else ""
+
+
+def too_old(facts: Mapping[str, Any]) -> bool:
+    """Whether torch's CUDA will find the driver insufficient. What is not known is not too old."""
+    need, has = _pair(wanted(facts)), _has(facts)
+    if not need or not has:
+        return False
+    return has[0] < need[0] if need[0] >= MINOR_COMPATIBLE else has < need
+
+
+def least_driver(facts: Mapping[str, Any]) -> str:
+    """The oldest driver for the image's CUDA, in words."""
+    need = _pair(wanted(facts))
+    return LEAST_DRIVER.get(need[0] if need else 0, f"for CUDA {wanted(facts)}")
+
+
+def told(facts: Mapping[str, Any]) -> tuple[str, ...]:
+    """As evidence."""
+    has = _has(facts)
+    return (f"the driver supports CUDA {has[0]}.{has[1]}",) if has else ()
+
+
+def arch(host: str, facts: Mapping[str, Any], capabilities: Sequence[str]) -> Iterator[Finding]:
+    """A GPU for which the image's CUDA has no code. Builds of others than PyTorch's may carry code to translate."""
+    cuda = _pair(wanted(facts))
+    odd = sorted({text for text in capabilities if cuda and (one := _pair(text)) and not _knows(cuda, one)})
+    if odd:
+        official = "+cu" in facts["software"].get("torch", "")
+        text = f"{host}: torch with CUDA {wanted(facts)} has no code for GPUs of compute capability {', '.join(odd)}"
+        symptom, fix = "`no kernel image is available for execution on the device`", "an image whose CUDA knows the GPU"
+        yield Finding("gpu-arch", "gpus", (host,), text, (), symptom, fix, FAULT if official else WARNING)
+
+
+def _knows(cuda: tuple[int, int], capability: tuple[int, int]) -> bool:
+    if cuda >= DROPPED[0] and capability < DROPPED[1]:
+        return False
+    return all(cuda >= need for since, need in NEEDS if capability >= since)
+
+
+def _has(facts: Mapping[str, Any]) -> tuple[int, int] | None:
+    """The CUDA version a driver supports: it says 12040 for 12.4."""
+    version = (facts.get("cuda") or {}).get("version") or 0
+    return (version // 1000, version % 1000 // 10) if version else None
+
+
+def _pair(text: str) -> tuple[int, int] | None:
+    major, _, minor = text.partition(".")
+    minor = minor.partition(".")[0]
+    return (int(major), int(minor)) if major.isdigit() and minor.isdigit() else None

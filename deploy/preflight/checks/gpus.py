@@ -1,0 +1,234 @@
+"""GPUs as nvidia-smi and the driver tell of them: there, shown to CUDA, fit for the image, healthy, free, alike. Pure.
+
+Counts may differ from host to host: torchrun adds them up.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from ..answers import Answers
+from ..findings import FAULT, UNKNOWN, WARNING, Finding, listed, odd_ones
+from ..probe.facts import GPU_FIELDS
+from . import cuda
+
+# A CUDA context and NCCL's buffers take about the latter.
+BUSY_MIB, FREE_MIB = 500, 1024
+SLOW_S = 3.0
+DRIVER = re.compile(r"NVML|driver|Driver/library")
+LOST = re.compile(r"Unable to determine the device handle|GPU is lost|fallen off the bus")
+NOT_FOUND = "nvidia-smi: not found"
+# What cuInit answers; other codes are told as numbers.
+NO_DEVICE, FABRIC, NO_COMPAT = 100, 802, 804
+SLOW = "the slowest sets the pace"
+NO_CUDA = "torch.cuda.is_available() is False"
+RELOAD = "on {host}: reboot, or reload the driver (sudo rmmod nvidia_uvm nvidia && sudo modprobe nvidia)"
+MEMORY = (
+    "ecc.errors.uncorrected.volatile.total",
+    "retired_pages.pending",
+    "remapped_rows.pending",
+    "remapped_rows.failure",
+)
+
+Gpu = Mapping[str, str]
+
+
+def read(facts: Mapping[str, Any]) -> list[Gpu]:
+    """A host's GPUs by the names of nvidia-smi's columns; what is not known is empty."""
+    rows = (facts.get("gpus") or {}).get("rows") or []
+    return [dict(zip(GPU_FIELDS, [*row, *[""] * len(GPU_FIELDS)], strict=False)) for row in rows]
+
+
+def without_cuda(facts: Mapping[str, Any]) -> bool:
+    """Whether the torch that training will import is known, and is built for no GPU at all."""
+    return bool(facts["software"].get("cuda") == facts["software"].get("hip", "None") == "None")
+
+
+def check(answers: Answers) -> Iterator[Finding]:
+    """Each host's GPUs, then all against each other."""
+    rows = {host: read(answers.facts[host]) for host in answers.told}
+    nccl = answers.want.backend == "nccl"
+    for host in answers.told:
+        facts = answers.facts[host]
+        if without_cuda(facts):
+            if nccl or rows[host]:
+                yield _no_cuda(host, facts, nccl)
+            continue
+        yield from _driver(host, facts, rows[host])
+        yield from _together([(gpu["index"], finding) for gpu in rows[host] for finding in _one(host, gpu)])
+        yield from _shared(host, rows[host], answers.want.processes if nccl else 0)
+    yield from _slow(rows)
+    # A container may have CUDA and no nvidia-smi.
+    told = {host: found for host, found in rows.items() if not _without_smi(answers.facts[host])}
+    yield from _alike({host: found for host, found in told.items() if not without_cuda(answers.facts[host])}, nccl)
+
+
+def _without_smi(facts: Mapping[str, Any]) -> bool:
+    """Whether CUDA sees GPUs that nobody lists."""
+    lists = (facts.get("gpus") or {}).get("error") != NOT_FOUND
+    return not lists and bool((facts.get("cuda") or {}).get("count"))
+
+
+def _no_cuda(host: str, facts: Mapping[str, Any], nccl: bool) -> Finding:
+    text = f"{host}: torch {facts['software']['torch']} is built without CUDA: its GPUs stay idle"
+    fix = "an image whose torch has CUDA (torch.version.cuda is not None)"
+    symptom = "`ProcessGroupNCCL is only supported with GPUs, no GPUs found!`, or training on the CPU"
+    return Finding("torch-without-cuda", "software", (host,), text, (), symptom, fix, FAULT if nccl else WARNING)
+
+
+def _driver(host: str, facts: Mapping[str, Any], rows: list[Gpu]) -> Iterator[Finding]:
+    """What keeps CUDA from starting there at all, or makes it slow."""
+    said, driver = facts.get("gpus") or {}, facts.get("cuda")
+    error, code = said.get("error", ""), (driver or {}).get("code")
+    first = error.strip().splitlines()[-1] if error.strip() else ""
+
+    def broken(cause: str, text: str, fix: str, level: str = FAULT) -> Finding:
+        return Finding(cause, "gpus", (host,), f"{host}: {text}", (), NO_CUDA, fix, level)
+
+    if "timeout" in (error, (driver or {}).get("error")):
+        fix = f"on {host}: nvidia-smi; dmesg | grep NVRM; sudo nvidia-smi -pm 1"
+        yield broken("gpu-silent", "the GPUs' driver does not answer", fix, UNKNOWN)
+    elif LOST.search(error):
+        yield broken("gpu-lost", first, f"on {host}: sudo reboot; if it comes again: reseat or replace the GPU")
+    elif error and error != NOT_FOUND and DRIVER.search(error):
+        yield broken("gpu-driver", first, RELOAD.format(host=host))
+    elif said.get("devices") and code != 0:
+        fix = "install nvidia-container-toolkit, docker run --gpus all"
+        yield broken("gpu-runtime", "has GPUs, but no nvidia-smi where training runs", fix)
+    elif rows and driver == {} and facts.get("container"):
+        fix = "docker run --env NVIDIA_DRIVER_CAPABILITIES=compute,utility (in cluster.toml: [job.environment])"
+        yield broken("gpu-runtime", "has GPUs, but no libcuda.so.1 where training runs", fix)
+    elif rows:
+        yield from _cuda(host, facts, rows)
+        if said.get("seconds", 0) >= SLOW_S and any(gpu["persistence_mode"] == "Disabled" for gpu in rows):
+            text = f"{host}: the driver takes {said['seconds']:.0f} s to wake up: persistence mode is off"
+            fix = f"on {host}: sudo systemctl enable --now nvidia-persistenced, or sudo nvidia-smi -pm 1"
+            yield Finding("gpu-persistence", "gpus", (host,), text, (), "a slow first CUDA call", fix, WARNING)
+
+
+def _cuda(host: str, facts: Mapping[str, Any], rows: list[Gpu]) -> Iterator[Finding]:
+    """What cuInit answered, the driver's CUDA against the image's, the image's against the GPUs."""
+    code = (facts.get("cuda") or {}).get("code")
+    seen = (f"cuInit: {code}",) if code else ()
+    if code == FABRIC or (code != 0 and any(gpu["fabric.state"] in ("In Progress", "Not Started") for gpu in rows)):
+        text = f"{host}: the NVSwitch fabric is not ready: nvidia-fabricmanager does not run"
+        fix = f"on {host}: sudo systemctl enable --now nvidia-fabricmanager (of the driver's very version)"
+        yield Finding("fabric-manager", "gpus", (host,), text, seen, "`Error 802: system not yet initialized`", fix)
+    elif code == NO_DEVICE:
+        hidden = facts["environment"].get("CUDA_VISIBLE_DEVICES")
+        why = "none of them is shown to it" if hidden is None else f"CUDA_VISIBLE_DEVICES is {hidden!r}"
+        if any(gpu["mig.mode.current"] == "Enabled" for gpu in rows):
+            why = "they are split (MIG), and it has none of the parts"
+        text, fix = f"{host}: has {len(rows)} GPUs, CUDA sees none: {why}", "unset CUDA_VISIBLE_DEVICES, or correct it"
+        yield Finding("gpu-hidden", "gpus", (host,), text, seen, "`no CUDA-capable device is detected`", fix)
+    elif code == NO_COMPAT or cuda.too_old(facts):
+        text = f"{host}: driver {rows[0]['driver_version']} is too old for torch with CUDA {cuda.wanted(facts)}"
+        fix = f"on {host}: driver {cuda.least_driver(facts)} or newer; or an image with an older CUDA"
+        symptom = "`The NVIDIA driver on your system is too old`"
+        yield Finding("driver-old", "gpus", (host,), text, (*seen, *cuda.told(facts)), symptom, fix)
+    elif code:
+        text = f"{host}: the GPUs' driver does not start: cuInit ends with {code}"
+        yield Finding("gpu-driver", "gpus", (host,), text, seen, NO_CUDA, RELOAD.format(host=host))
+    else:
+        named, count = facts["environment"].get("CUDA_VISIBLE_DEVICES", ""), (facts.get("cuda") or {}).get("count")
+        if count and count < len(named.split(",")):
+            text = f"{host}: CUDA_VISIBLE_DEVICES={named}, and CUDA sees {count}: it ends at one that is not there"
+            fix, symptom = "correct CUDA_VISIBLE_DEVICES, or unset it", "`invalid device ordinal`, or fewer ranks"
+            yield Finding("gpu-hidden", "gpus", (host,), text, (), symptom, fix, WARNING)
+        yield from cuda.arch(host, facts, [gpu["compute_cap"] for gpu in rows])
+
+
+def _one(host: str, gpu: Gpu) -> Iterator[Finding]:
+    yield from _busy(host, gpu)
+    yield from _memory(host, gpu)
+
+
+def _together(found: Sequence[tuple[str, Finding]]) -> Iterator[Finding]:
+    """One finding for all GPUs of a host that have the same."""
+    kinds: dict[tuple[str, str], list[tuple[str, Finding]]] = {}
+    for index, finding in found:
+        kinds.setdefault((finding.cause, finding.level), []).append((index, finding))
+    for (_, first), *others in kinds.values():
+        more = f"; the same of GPU {listed(index for index, _ in others)}" if others else ""
+        yield replace(first, text=first.text + more)
+
+
+def _busy(host: str, gpu: Gpu) -> Iterator[Finding]:
+    used, total = (int(gpu[name]) if gpu[name].isdigit() else 0 for name in ("memory.used", "memory.total"))
+    alone = gpu["compute_mode"].startswith("Exclusive")
+    if gpu["compute_mode"] == "Prohibited":
+        text, fix = f"{host}: GPU {gpu['index']} may not compute", f"on {host}: sudo nvidia-smi -i {gpu['index']} -c 0"
+        symptom = "`all CUDA-capable devices are busy or unavailable`"
+        yield Finding("gpu-prohibited", "gpus", (host,), text, ("compute_mode: Prohibited",), symptom, fix)
+    elif used > BUSY_MIB:
+        full = alone or total - used < FREE_MIB
+        why = "is another's alone (Exclusive_Process)" if alone else f"has {used} of {total} MiB in use"
+        fix = f"fab gpus --hosts {host} shows by whom"
+        symptom = "`devices are busy or unavailable`" if alone else "CUDA out of memory at the start"
+        level = FAULT if full else WARNING
+        yield Finding("gpu-busy", "gpus", (host,), f"{host}: GPU {gpu['index']} {why}", (), symptom, fix, level)
+
+
+def _memory(host: str, gpu: Gpu) -> Iterator[Finding]:
+    """Memory errors. GPUs that remap rows (Ampere and later) contain most; older ones need a reset first."""
+    count, failed = gpu["ecc.errors.uncorrected.volatile.total"], gpu["remapped_rows.failure"] == "Yes"
+    errors = int(count) if count.isdigit() else 0
+    remaps = gpu["remapped_rows.failure"] in ("Yes", "No")
+    pending = "Yes" in (gpu["remapped_rows.pending"], gpu["retired_pages.pending"])
+    if not (errors or failed or pending):
+        return
+    seen = tuple(f"{name}: {gpu[name]}" for name in MEMORY if gpu[name] not in ("", "0", "No", "[N/A]"))
+    what = "could not replace bad memory" if failed else f"has {errors} uncorrected memory errors"
+    what = what if failed or errors else "waits for a reset to replace bad memory"
+    fix = f"on {host}: replace it" if failed else f"on {host}: sudo nvidia-smi -r -i {gpu['index']}"
+    level = FAULT if failed or not remaps else WARNING
+    text, symptom = f"{host}: GPU {gpu['index']} {what}", "`uncorrectable ECC error encountered`"
+    yield Finding("gpu-faulty", "gpus", (host,), text, seen, symptom, fix, level)
+
+
+def _shared(host: str, rows: list[Gpu], processes: int) -> Iterator[Finding]:
+    if 0 < len(rows) < processes:
+        text, fix = f"{host}: {processes} ranks, {len(rows)} GPUs", f"processes = {len(rows)} for {host}"
+        symptom = "`Duplicate GPU detected`, `invalid device ordinal`"
+        yield Finding("gpus-shared", "gpus", (host,), text, (), symptom, fix)
+
+
+def _slow(rows: Mapping[str, list[Gpu]]) -> Iterator[Finding]:
+    """GPUs that heat, power or a bad seat hold back. Half the lanes are what many machines give their second GPU."""
+    widest: dict[str, int] = {}
+    for gpu in (gpu for found in rows.values() for gpu in found):
+        widest[gpu["name"]] = max(widest.get(gpu["name"], 0), _lanes(gpu))
+    for host, found in rows.items():
+        for gpu in (gpu for gpu in found if 0 < 2 * _lanes(gpu) < widest[gpu["name"]]):
+            most = widest[gpu["name"]]
+            text = f"{host}: GPU {gpu['index']} has {_lanes(gpu)} PCIe lanes, others of its kind have {most}"
+            yield Finding("gpu-slow", "gpus", (host,), text, (), SLOW, f"on {host}: lspci -vv; reseat it", WARNING)
+        hot = [gpu["index"] for gpu in found if gpu["clocks_throttle_reasons.hw_slowdown"] == "Active"]
+        if hot:
+            text = f"{host}: GPU {listed(hot)} slows itself down: too hot, or too little power"
+            fix = f"on {host}: nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER"
+            yield Finding("gpu-slow", "gpus", (host,), text, (), SLOW, fix, WARNING)
+
+
+def _lanes(gpu: Gpu) -> int:
+    width = gpu["pcie.link.width.current"]
+    return int(width) if width.isdigit() else 0
+
+
+def _alike(rows: dict[str, list[Gpu]], nccl: bool) -> Iterator[Finding]:
+    kinds = {host: ", ".join(sorted({gpu["name"] for gpu in found})) for host, found in rows.items()}
+    if len(set(kinds.values())) < 2:
+        return
+    none = tuple(host for host, kind in kinds.items() if not kind)
+    shown = tuple(f"{host}: {len(rows[host])} GPUs ({kind or 'none'})" for host, kind in kinds.items())
+    if none:
+        text = f"{listed(none)} shows no GPU, the others do"
+        fix = f"on {listed(none)}: nvidia-smi; lspci | grep -i nvidia"
+        symptom, level = "`no CUDA-capable device is detected`", FAULT if nccl else WARNING
+        yield Finding("gpu-missing", "gpus", none, text, shown, symptom, fix, level)
+    else:
+        text, fix = f"GPUs differ: {listed(shown)}", "name GPUs per host in cluster.toml"
+        yield Finding("gpus-differ", "gpus", odd_ones(kinds), text, shown, SLOW, fix, WARNING)

@@ -1,0 +1,130 @@
+"""Interfaces and addresses: whether what gloo or NCCL will pick exists, is one family, and is the host's own. Pure."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections import Counter
+from collections.abc import Iterator
+
+from .. import prediction
+from ..answers import Answers
+from ..findings import FAULT, WARNING, Finding, listed
+
+TEXTS = {
+    "interface-missing": (
+        "has no interface {name}",
+        "`Unable to find address for: {name}`, or NCCL's `no socket interface found`",
+    ),
+    "interface-no-address": ("has no address on {name}", "`Unable to find address for: {name}`"),
+    "interface-down": ("has the interface {name} down", "`No route to host`, or a hang"),
+    "interface-loopback": (
+        "would use loopback ({name})",
+        "`connectFullMesh failed ... remote=[127.0.0.1]` on the peers",
+    ),
+    "container-bridge": (
+        "would use {name}, a container engine's bridge",
+        "`NET/Socket: Connect to ... failed`, or a hang",
+    ),
+}
+SLOW = 10
+BRIDGED = "`connectFullMesh failed ... remote=[172.17.0.2]`, or a 60 s timeout and a hang"
+OWN_NETWORK = "docker run --network host (bridge networks do not pass on the random ports)"
+
+
+def check(answers: Answers) -> Iterator[Finding]:
+    """The picked interfaces, one by one and against each other."""
+    if len(answers.told) < 2:
+        return
+    yield from _twice(answers)
+    yield from _picked(answers)
+    yield from _families(answers)
+    yield from _behind(answers)
+    yield from _slow(answers)
+
+
+def _picked(answers: Answers) -> Iterator[Finding]:
+    nccl = answers.want.backend == "nccl"
+    for host, pick in answers.plan.data.items():
+        if pick.problem not in TEXTS:
+            continue
+        text, symptom = (words.format(name=pick.interface) for words in TEXTS[pick.problem])
+        good = next((name for name, _, _ in prediction.reachable(answers.facts[host])), "<interface>")
+        variable = f"NCCL_SOCKET_IFNAME=={good}" if nccl else f"GLOO_SOCKET_IFNAME={good}"
+        have = ", ".join(name for name in answers.facts[host]["interfaces"])
+        fix = f"on {host}: export {variable}"
+        if pick.problem == "interface-down":
+            fix = f"on {host}: sudo ip link set {pick.interface} up"
+        harmless = pick.problem == "interface-loopback" and not nccl and not prediction.called(answers.plan.data, host)
+        level, shown = WARNING if harmless else FAULT, (f"{pick.how}; it has {have}",)
+        yield Finding(pick.problem, "interfaces", (host,), f"{host} {text}", shown, symptom, fix, level)
+
+
+def _families(answers: Answers) -> Iterator[Finding]:
+    """gloo cannot pair an IPv4 address with an IPv6 one."""
+    versions = {
+        host: ipaddress.ip_address(pick.address.partition("%")[0]).version
+        for host, pick in answers.plan.data.items()
+        if pick.address and not pick.problem
+    }
+    counts = Counter(versions.values())
+    if len(counts) < 2:
+        return
+    odd = 6 if counts[6] <= counts[4] else 4
+    hosts = tuple(host for host, version in versions.items() if version == odd)
+    shown = tuple(
+        f"{host} would use {answers.plan.data[host].address}: {answers.plan.data[host].how}" for host in versions
+    )
+    text = f"{listed(hosts)} would use IPv{odd}, the others IPv{10 - odd}"
+    name = f"map the host's name to its IPv{10 - odd} address"
+    fix = f"on {listed(hosts)}: export GLOO_SOCKET_IFNAME=<interface>, or {name}"
+    yield Finding(
+        "family-mixed", "interfaces", hosts, text, shown, "`ss1.ss_family == ss2.ss_family. 10 vs 2` on all nodes", fix
+    )
+
+
+def _behind(answers: Answers) -> Iterator[Finding]:
+    """A network of the container's own: peers see another address than it has."""
+    for host in answers.told:
+        own = prediction.own_addresses(answers.facts[host])
+        peers = [other for other in answers.told if other != host]
+        seen = {link.seen for peer in peers for link in answers.between(host, peer) if link.host == peer}
+        strange = sorted(address for address in seen if address and address not in own)
+        if strange:
+            mine = answers.plan.data[host].address
+            text = f"{host} is behind address translation: it has {mine}, its peers see {strange[0]}"
+            yield Finding("bridge-network", "interfaces", (host,), text, (), BRIDGED, OWN_NETWORK)
+
+
+def _twice(answers: Answers) -> Iterator[Finding]:
+    """Two hosts have one address, in use on one of them at least, if only on the other's loopback."""
+    having: dict[str, list[str]] = {}
+    for host, pick in answers.plan.data.items():
+        if pick.address and not prediction.is_loopback(pick.address) and pick.problem != "link-local":
+            having.setdefault(pick.address, []).append(host)
+    for address, hosts in having.items():
+        for host in answers.told:
+            name = prediction.interface_of(answers.facts[host], address)
+            if name and host not in hosts and not prediction.inner(answers.facts[host], name):
+                hosts.append(host)
+        if len(hosts) > 1:
+            inner = (
+                ipaddress.ip_address(address) in ipaddress.ip_network("172.16.0.0/12") if ":" not in address else False
+            )
+            cause = "bridge-network" if inner else "duplicate-address"
+            remedy = OWN_NETWORK if inner else "give each host an address of its own (see: ip addr)"
+            text = f"{listed(hosts)} all have the address {address}"
+            yield Finding(cause, "interfaces", tuple(hosts), text, (), BRIDGED, remedy)
+
+
+def _slow(answers: Answers) -> Iterator[Finding]:
+    """A much faster interface beside the picked one, in a network that the peers share."""
+    for host, pick in answers.plan.data.items():
+        entries = answers.facts[host]["interfaces"]
+        mine = entries.get(pick.interface, {}).get("speed", 0)
+        peers = [answers.facts[other] for other in answers.told if other != host]
+        for name, address, _ in prediction.reachable(answers.facts[host]):
+            faster = mine and entries[name]["speed"] >= SLOW * mine
+            if faster and all(prediction.shares_network(peer, address) for peer in peers):
+                speeds = f"{pick.interface} has {mine} Mbit/s, {name} {entries[name]['speed']}"
+                text, fix = f"{host} would use its slow interface", f"on {host}: export NCCL_SOCKET_IFNAME=={name}"
+                yield Finding("interface-slow", "interfaces", (host,), text, (speeds,), "slow steps", fix, WARNING)

@@ -1,0 +1,264 @@
+"""Reachability: which connections that training needs fail, and the smallest thing that explains them. Pure."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from .. import prediction, reachability
+from ..answers import Answers, Link, pairs
+from ..findings import WARNING, Finding, listed
+from ..reachability import ALL, DATA, MEET, Blame, Cell, Pair
+
+SILENT = "both nodes hang without a word, or `The client socket has timed out after 60000ms`"
+LATER = "all nodes hang silently after rendezvous, until the timeout (30 min)"
+REFUSED = "`connectFullMesh failed ... Connection refused` on one node, a hang on the others"
+HOW = {
+    "dropped": ("dropped",),
+    "rejected": ("refused", "unreachable", "forbidden", "reset"),
+    "no-route": ("no-route", "no-address", "no-family", "no-scope"),
+}
+VERBS = {"dropped": "drops", "rejected": "rejects", "no-route": "has no route for"}
+IDENTITY = ("stranger", "other-run", "silent")
+NAMES = {ALL: "all-ports", MEET: "rendezvous", DATA: "data-ports"}
+
+
+def check(answers: Answers) -> Iterator[Finding]:
+    """At most one finding for each kind of trouble and each set of hosts."""
+    if len(answers.told) < 2:
+        return
+    yield from _strangers(answers)
+    yield from _six(answers)
+    table = reachability.table(answers)
+    lost = [host for host in answers.told if all(cell.dead for pair, cell in table.items() if host in pair)]
+    if lost:
+        yield _unreachable(answers, lost)
+    rest = {pair: cell for pair, cell in table.items() if not set(pair) & set(lost)}
+    yield from _wrong_network(answers, rest)
+    for what in (ALL, MEET, DATA):
+        said = {pair: outcome for pair, cell in rest.items() if (outcome := cell.of(what))}
+        for how, outcomes in HOW.items():
+            bad = [pair for pair, outcome in said.items() if outcome in outcomes and _counts(answers, pair, rest, what)]
+            if how != "no-route":  # who has no way to a caller cannot answer it either
+                bad = [pair for pair in bad if said.get((pair[1], pair[0])) not in HOW["no-route"]]
+            if what == MEET and not any(rest[pair].meet for pair in bad):
+                continue
+            for blame in reachability.blame(answers.told, said, bad):
+                yield _finding(answers, rest, blame, what, how)
+        rest = {pair: cell for pair, cell in rest.items() if what != ALL or not cell.dead}
+
+
+def _counts(answers: Answers, pair: Pair, table: dict[Pair, Cell], what: str) -> bool:
+    """Not what _wrong_network told already."""
+    return what == MEET or table[pair].other != "ok" or _firewalled(answers, pair)
+
+
+def _unreachable(answers: Answers, lost: Sequence[str]) -> Finding:
+    hosts = tuple(lost)
+    links = [one for one in answers.links if {one.source, one.target} & set(lost) and one.source != one.target]
+    aimless = tuple(host for host in lost if all(one.outcome in HOW["no-route"] for one in links if one.source == host))
+    routes = bool(aimless)
+    bare = tuple(host for host in lost if not list(prediction.reachable(answers.facts[host])))
+    if bare:
+        hosts = bare
+        text = f"{listed(bare)} has no interface that is up and has an address"
+    elif aimless:
+        hosts, text = aimless, f"{listed(aimless)} has no route to any of the others"
+    elif len(lost) == len(answers.told):
+        text = f"{listed(hosts)} do not reach each other at all"
+        hosts = with_rules(answers, hosts) or hosts
+    else:
+        text = f"{listed(hosts)} reaches no other host, and is reached by none"
+    fix = f"on {listed(hosts)}: ip addr; ip route; sudo iptables -S; then the switch, or the cloud's security group"
+    text += "" if routes else _outside(answers, answers.told)
+    return Finding(
+        "interface-down" if bare else "no-route" if routes else "host-unreachable",
+        "links",
+        hosts,
+        text,
+        _evidence(links),
+        SILENT,
+        fix,
+    )
+
+
+def with_rules(answers: Answers, hosts: Sequence[str]) -> tuple[str, ...]:
+    """Of these hosts the only one whose own firewall drops or rejects anything, as far as it could be read."""
+    having = [host for host in hosts if answers.control.get(host, {}).get("firewall", {}).get("rules")]
+    return tuple(having) if len(having) == 1 else ()
+
+
+def _outside(answers: Answers, hosts: Sequence[str]) -> str:
+    """Words for a loss that no firewall of these hosts explains."""
+    said = [answers.control.get(host, {}).get("firewall", {}) for host in hosts]
+    clean = bool(said) and all(one.get("read") and not one.get("rules") for one in said)
+    return "; their own firewalls are empty: it is between them (switch, security group)" if clean else ""
+
+
+def _strangers(answers: Answers) -> Iterator[Finding]:
+    """Somebody else answers where a host of ours should."""
+    others = [one for one in answers.links if one.outcome in IDENTITY or (one.host and one.host != one.target)]
+    for target in answers.told:
+        own = prediction.own_addresses(answers.facts[target])
+        busy = answers.listens.get(target, {}).get("failed", {})
+        wrong = [
+            link
+            for link in others
+            if link.target == target
+            and (link.address in own or "rendezvous" in link.kinds)
+            and "hint" not in link.kinds
+            and str(link.port) not in busy
+        ]
+        if wrong:
+            who = wrong[0].host or "something that is not our probe"
+            text = f"at {target}'s address {wrong[0].address} {who} answers"
+            fix = f"see who has it, on {wrong[0].source}: ip neigh show {wrong[0].address}; a proxy, a second host?"
+            yield Finding("wrong-machine", "links", (target,), text, _evidence(wrong), SILENT, fix)
+
+
+def _six(answers: Answers) -> Iterator[Finding]:
+    """torch tries a name's IPv6 addresses first, and does not go on to IPv4 when packets vanish."""
+    for kind in ("rendezvous", "store"):
+        found: dict[str, list[str]] = {}
+        links: list[Link] = []
+        for source, target in pairs(answers.told):
+            tried = answers.between(source, target, kind)
+            six = [link for link in tried if ":" in link.address and link.outcome == "dropped"]
+            if six and any(link.ok for link in tried if ":" not in link.address):
+                found.setdefault(target, []).append(source)
+                links += six
+        for target, sources in found.items():
+            everyone = len(sources) == len(answers.told) - 1
+            hosts = (target,) if everyone or len(sources) > 1 else (sources[0],)
+            name = answers.plan.endpoint if kind == "rendezvous" else answers.plan.store_name
+            text = f"{name} has an IPv6 address, which torch tries first, and IPv6 from {listed(sources)} gets lost"
+            fix = f"give the endpoint as the IPv4 address, or on {listed(hosts)}: let IPv6 through (sudo ip6tables -S)"
+            yield Finding("ipv6-blackhole", "links", hosts, text, _evidence(links), SILENT, fix, direction="one-way")
+            return
+
+
+def _wrong_network(answers: Answers, table: dict[Pair, Cell]) -> Iterator[Finding]:
+    """The address that will be picked is not reached, another one of the same host is: the choice is wrong."""
+    wrong: dict[str, list[Pair]] = {}
+    for pair, cell in table.items():
+        if cell.data not in ("", "ok") and cell.other == "ok" and not _firewalled(answers, pair):
+            wrong.setdefault(pair[1], []).append(pair)
+    every = [pair for found in wrong.values() for pair in found]
+    level = "fault" if any(_needed(answers, pair, DATA, table[pair]) for pair in every) else WARNING
+    for host, found in wrong.items():
+        pick = answers.plan.data[host]
+        links = [link for pair in found for link in answers.between(*pair, "data") if not link.ok]
+        good = next(link.address for link in answers.between(*found[0], "other") if link.ok)
+        name = prediction.interface_of(answers.facts[host], good)
+        text = (
+            f"{host} would be reached at {pick.address} ({pick.how}), where its peers do not get; {good} ({name}) works"
+        )
+        symptom = "`connect: Network is unreachable`, `No route to host`, or a hang"
+        fix = f"on {host}: export GLOO_SOCKET_IFNAME={name} NCCL_SOCKET_IFNAME=={name}"
+        yield Finding("other-network", "links", (host,), text, _evidence(links), symptom, fix, level)
+
+
+def _firewalled(answers: Answers, pair: Pair) -> bool:
+    """Whether the caller has an address in the network of the picked one, so that it is not the route that fails."""
+    source, target = pair
+    address = answers.plan.data[target].address
+    return bool(address) and prediction.shares_network(answers.facts[source], address)
+
+
+def _finding(answers: Answers, table: dict[Pair, Cell], blame: Blame, what: str, how: str) -> Finding:
+    if len(blame.cells) == 1 or blame.link:
+        blame = replace(blame, hosts=with_rules(answers, blame.cells[0]) or blame.hosts)
+        blame = replace(blame, outgoing=not blame.link and blame.hosts == (blame.cells[0][0],))
+    if how == "no-route" and not blame.outgoing:
+        blame = replace(blame, hosts=tuple(dict.fromkeys(pair[0] for pair in blame.cells)))
+    needed = any(_needed(answers, pair, what, table[pair]) for pair in blame.cells)
+    kinds = ("rendezvous", "hint") if what == MEET else ("data", "rendezvous") if what == ALL else ("data",)
+    links = [one for pair in blame.cells for kind in kinds for one in answers.between(*pair, kind) if not one.ok]
+    cause = "no-route" if how == "no-route" else f"{NAMES[what]}-{how}"
+    symptom = SILENT if what != DATA else REFUSED if how == "rejected" else LATER
+    return Finding(
+        cause if needed else "one-way",
+        "links",
+        blame.hosts,
+        _text(answers, table, blame, what, how),
+        _evidence(list(dict.fromkeys(links))) + _good(answers, blame.cells),
+        symptom if needed else "none with gloo, which opens connections from the larger address to the smaller one",
+        _fix(answers, blame, what, how),
+        "fault" if needed else WARNING,
+        blame.link or (blame.cells[0] if len(blame.cells) == 1 else None),
+        "one-way" if all((pair[1], pair[0]) not in blame.cells for pair in blame.cells) else "both",
+    )
+
+
+def _text(answers: Answers, table: dict[Pair, Cell], blame: Blame, what: str, how: str) -> str:
+    sources = listed(dict.fromkeys(pair[0] for pair in blame.cells))
+    targets = listed(dict.fromkeys(pair[1] for pair in blame.cells))
+    ports = "all TCP" if what == ALL else f"TCP {_ports(answers, blame, what)}"
+    if blame.link:
+        other = " and the other way round" if len(blame.cells) > 1 else ""
+        is_how = "without a route" if how == "no-route" else how
+        text = f"{ports} from {blame.link[0]} to {blame.link[1]} is {is_how}{other}"
+    elif blame.outgoing or how == "no-route":
+        text = f"{listed(blame.hosts)} {VERBS[how]} {ports} to {targets}"
+    else:
+        text = f"{listed(blame.hosts)} {VERBS[how]} {ports} from {sources}"
+    if what == DATA and any("ok" in (table[pair].meet, table[pair].hint) for pair in blame.cells):
+        text += f" ({answers.want.port} is open)"
+    return text + _outside(answers, [host for pair in blame.cells for host in pair])
+
+
+def _needed(answers: Answers, pair: Pair, what: str, cell: Cell) -> bool:
+    """Whether training opens connections this way: to rank 0 always, between others as the backend does."""
+    if what != DATA and cell.meet:
+        return True
+    if what == MEET:
+        return False
+    mine, theirs = (answers.plan.data[host].address for host in pair)
+    # The first's store is at the address of its name, which need not be the one that carries the data.
+    store = answers.resolved(pair[0], answers.plan.store_name) or [theirs]
+    if answers.want.backend == "nccl" or (pair[1] == answers.plan.first and theirs in store):
+        return True
+    return not mine or not theirs or prediction.connects(mine, theirs)
+
+
+def _ports(answers: Answers, blame: Blame, what: str) -> str:
+    low, high = answers.facts[blame.cells[0][1]]["port_range"]
+    return {ALL: "1-65535", MEET: str(answers.want.port)}.get(what, f"{low}-{high}")
+
+
+def _fix(answers: Answers, blame: Blame, what: str, how: str) -> str:
+    source, target = blame.cells[0]
+    if how == "no-route":
+        address = answers.plan.data[target].address or target
+        return f"on {source}: ip route get {address}; add the route, or name the interface that has one"
+    if blame.outgoing:
+        row = next(prediction.reachable(answers.facts[target]), None)
+        where = ipaddress.ip_interface(f"{row[1]}/{row[2]}").network if row else answers.plan.data[target].address
+        return f"on {listed(blame.hosts)}: sudo ufw allow out proto tcp to {where}   (see: sudo iptables -S OUTPUT)"
+    rows = list(prediction.reachable(answers.facts[source]))
+    family = ":" in answers.plan.data[target].address
+    rows = [row for row in rows if (":" in row[1]) == family] or rows
+    where = ipaddress.ip_interface(f"{rows[0][1]}/{rows[0][2]}").network if rows else answers.plan.data[source].address
+    ports = _ports(answers, blame, what).replace("-", ":")
+    rule = f"sudo ufw allow proto tcp from {where} to any port {ports}"
+    return f"on {listed(blame.hosts)}: {rule}   (or the same in its cloud security group)"
+
+
+def _good(answers: Answers, bad: Sequence[Pair]) -> tuple[str, ...]:
+    """One that works: it shows that somebody listened."""
+    hosts = {host for pair in bad for host in pair}
+    for link in answers.links:
+        if link.ok and link.source != link.target and {link.source, link.target} & hosts:
+            return (f"{link.told()} in {link.ms:g} ms",)
+    return ()
+
+
+def _evidence(links: Sequence[Link], most: int = 3) -> tuple[str, ...]:
+    shown: list[str] = []
+    for link in links:
+        same = [one for one in links if (one.source, one.target) == (link.source, link.target)]
+        if same[0] is link:
+            more = f" ({len(same)} ports tried)" if len(same) > 1 else ""
+            shown.append(link.told() + more)
+    return (*shown[:most], *([f"and {len(shown) - most} more"] if len(shown) > most else ()))

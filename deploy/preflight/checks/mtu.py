@@ -1,0 +1,77 @@
+"""Large packets: connections that open and then stall, and interfaces that disagree on the packet size. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from ..answers import Answers, Link
+from ..findings import WARNING, Finding, listed
+from .link_quality import far_apart, loses_small_ones
+from .links import with_rules
+
+SYMPTOM = "rendezvous and init pass; the first large all_reduce hangs until the timeout (30 min)"
+
+
+def check(answers: Answers) -> Iterator[Finding]:
+    """A payload that stalls is a fault; sizes that differ and still work are worth a word."""
+    sizes = {
+        host: answers.facts[host]["interfaces"].get(pick.interface, {}).get("mtu", 0)
+        for host, pick in answers.plan.data.items()
+        if pick.interface and not pick.problem
+    }
+    stalled = [link for link in answers.links if link.outcome.startswith("stall") and "data" in link.kinds]
+    stalled = [link for link in stalled if not far_apart(answers, link.source, link.target)]
+    if stalled and not loses_small_ones(answers):
+        yield _blackhole(answers, stalled, sizes)
+    elif not stalled and len({size for size in sizes.values() if size}) > 1 and len(answers.told) > 1:
+        common = Counter(sizes.values()).most_common(1)[0][0]
+        odd = tuple(host for host, size in sizes.items() if size != common)
+        shown = tuple(f"{host}: {size}" for host, size in sizes.items())
+        text = f"the packet size (MTU) differs: {listed(shown)}"
+        yield Finding(
+            "mtu-differs", "mtu", odd, text, shown, "none, while large payloads pass", "one MTU everywhere", WARNING
+        )
+
+
+def _blackhole(answers: Answers, stalled: list[Link], sizes: dict[str, int]) -> Finding:
+    # Who sends what does not arrive: the caller while it sends, the one called while it gives back.
+    senders = {link.source if link.outcome == "stall-send" else link.target for link in stalled}
+    pairs = {frozenset((link.source, link.target)) for link in stalled}
+    common = [host for host in answers.told if all(host in pair for pair in pairs)]
+    odd = _odd(sizes)
+    if len(answers.told) > 2 and len(common) == 1:
+        hosts = tuple(common)
+    elif odd:
+        hosts = tuple(odd)
+    else:
+        hosts = tuple(common if len(common) == 1 else sorted(senders))
+    if len(hosts) > 1 and len(senders) == 1:
+        hosts = tuple(senders)
+    if len(hosts) > 1:
+        hosts = with_rules(answers, hosts) or hosts
+    name = answers.plan.data[hosts[0]].interface or "eth0"
+    sized = ", ".join(f"{host} {size}" for host, size in sizes.items())
+    text = f"large packets get lost between {listed(_shown(pairs))}; small ones pass (MTU: {sized})"
+    least = min([size for size in sizes.values() if size] + [1400])
+    fix = f"on {listed(hosts)}: sudo ip link set dev {name} mtu {least}; or let ICMP `fragmentation needed` through"
+    direction = "one-way" if len(senders) == 1 else "both"
+    one = next(iter(stalled))
+    link = (one.source, one.target) if len(pairs) == 1 else None
+    evidence = tuple(link_.told() for link_ in stalled[:3])
+    return Finding("mtu-blackhole", "mtu", hosts, text, evidence, SYMPTOM, fix, "fault", link, direction)
+
+
+def _shown(pairs: set[frozenset[str]]) -> list[str]:
+    return [" and ".join(sorted(pair)) for pair in sorted(pairs, key=sorted)]
+
+
+def _odd(sizes: dict[str, int]) -> list[str]:
+    """Hosts with a packet size of their own; of two, the one with the larger one."""
+    counts = Counter(size for size in sizes.values() if size)
+    if len(counts) < 2:
+        return []
+    (common, times), *_ = counts.most_common()
+    if times == 1 or list(counts.values()).count(times) > 1:
+        return [host for host, size in sizes.items() if size == max(counts)]
+    return [host for host, size in sizes.items() if size != common]

@@ -1,0 +1,190 @@
+"""Names: what each host calls itself and its peers, and what torch makes of it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from .. import prediction
+from ..answers import Answers
+from ..findings import FAULT, WARNING, Finding, listed
+from ..request import TORCHRUN
+
+HANG = "no error on most nodes; `The client socket has timed out after 60000ms` on some, a hang on the others"
+LOOPBACK = "`connectFullMesh failed ... remote=[127.0.1.1]` on the *other* hosts, a hang on this one"
+OWN = {
+    "name-loopback": "its own name {name} is {address}, where no peer reaches it",
+    "name-unresolvable": "it cannot resolve its own name {name}",
+    "name-foreign": "its own name {name} stands for an address that is not its own ({address})",
+    "link-local": "it would use the link-local address {address}, which means nothing to its peers",
+}
+
+
+def check(answers: Answers) -> Iterator[Finding]:
+    """Own names (which gloo listens by), the endpoint's, and rank 0's as its peers see it."""
+    if len(answers.told) < 2:
+        return
+    yield from _own(answers)
+    if answers.want.style == TORCHRUN or not prediction.is_address(answers.plan.endpoint):
+        yield from _endpoint(answers)
+    if answers.want.style == TORCHRUN and answers.want.rendezvous == "c10d":
+        yield from _twins(answers)
+        yield from _store(answers)
+
+
+def _own(answers: Answers) -> Iterator[Finding]:
+    for host in answers.told:
+        facts, pick = answers.facts[host], answers.plan.data[host]
+        name, problem = str(facts["hostname"]), pick.problem if pick.problem in OWN else ""
+        c10d = answers.want.style == TORCHRUN and answers.want.rendezvous == "c10d"
+        if c10d and prediction.takes_itself(facts, answers.plan.endpoint) is None:
+            problem = "name-unresolvable"
+        if not problem:
+            continue
+        rows = facts["names"].get(name)
+        shown = ", ".join(row[0] for row in rows) if isinstance(rows, list) else "nothing"
+        yield Finding(
+            problem,
+            "names",
+            (host,),
+            f"{host}: {OWN[problem].format(name=name, address=pick.address if problem == 'link-local' else shown)}",
+            (f"on {host}: getent ahosts {name} -> {shown}", f"so it would be reached at {pick.address}: {pick.how}"),
+            "`socket.gaierror: Name or service not known`" if problem == "name-unresolvable" else LOOPBACK,
+            _own_fix(answers, host, name, problem),
+            WARNING if _harmless(answers, host, problem) else FAULT,
+        )
+
+
+def _harmless(answers: Answers, host: str, problem: str) -> bool:
+    """Whether gloo does without: the host with the larger address calls, so an address that nobody calls may be bad."""
+    if answers.want.backend != "gloo":
+        return False
+    if problem == "link-local":
+        # On one link, with an interface of the same number on all hosts, gloo gets through.
+        picks = answers.plan.data.items()
+        numbers = {answers.facts[one]["interfaces"].get(pick.interface, {}).get("index", 0) for one, pick in picks}
+        return len(numbers) == 1 and all(pick.problem == "link-local" for _, pick in picks)
+    c10d = answers.want.style == TORCHRUN and answers.want.rendezvous == "c10d"
+    if c10d and prediction.takes_itself(answers.facts[host], answers.plan.endpoint) is None:
+        return False
+    return len(answers.plan.owners) == 1 and not prediction.called(answers.plan.data, host)
+
+
+def _own_fix(answers: Answers, host: str, name: str, problem: str) -> str:
+    row = next(prediction.reachable(answers.facts[host]), None)
+    if problem == "link-local" or row is None:
+        return f"on {host}: export GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME=<the interface with a global address>"
+    if problem == "name-loopback":
+        drop = f"sudo sed -i '/^127\\..*\\b{name}\\b/d' /etc/hosts && "
+        return f"on {host}: {drop}echo '{row[1]} {name}' | sudo tee -a /etc/hosts"
+    return f"on {host}: echo '{row[1]} {name}' | sudo tee -a /etc/hosts"
+
+
+def _endpoint(answers: Answers) -> Iterator[Finding]:
+    """The rendezvous endpoint as each host understands it."""
+    name, master = answers.plan.endpoint, answers.master
+    seen = {host: answers.resolved(host, name) for host in answers.told}
+    blind = tuple(host for host, addresses in seen.items() if addresses is None and name != "localhost")
+    if blind:
+        said = answers.facts[blind[0]]["names"].get(name)
+        why = said.get("error", "") if isinstance(said, dict) else ""
+        text = f"{listed(blind)} cannot resolve the endpoint's name {name}"
+        address = prediction.meeting_address({host: answers.facts[host] for host in answers.told})
+        fix = f"give the endpoint as an IP: --rdzv-endpoint {address}:{answers.want.port}"
+        yield Finding("endpoint-unresolvable", "names", blind, text, (f"{blind[0]}: {name}: {why}",), HANG, fix)
+        return
+    inward = tuple(
+        host
+        for host, addresses in seen.items()
+        if name == "localhost" or (addresses and all(map(prediction.is_loopback, addresses)) and host != master)
+    )
+    if inward or prediction.is_loopback(name):
+        hosts = inward or answers.told
+        text = f"on {listed(hosts)} the endpoint {name} is the host itself: each would wait, or train, alone"
+        address = prediction.meeting_address({host: answers.facts[host] for host in answers.told})
+        fix = f"give an address of {master} that all reach: --rdzv-endpoint {address}:{answers.want.port}"
+        yield Finding("endpoint-loopback", "names", hosts, text, (), "every node trains, or waits, alone", fix)
+        return
+    if answers.want.style == TORCHRUN and answers.want.rendezvous == "c10d":
+        yield from _owners(answers, name)
+
+
+def _owners(answers: Answers, name: str) -> Iterator[Finding]:
+    """torch compares the endpoint with what a host's own name resolves to: exactly one must recognise itself."""
+    owners, master = answers.plan.owners, answers.master
+    if len(owners) > 1:
+        fix = (
+            "hostnamectl set-hostname: a name of its own for each host, or --rdzv-conf is_host=1 on one, is_host=0 else"
+        )
+        wrong = tuple(host for host in owners if host != master)
+        text = f"{listed(owners)} all take themselves for the endpoint {name}: each would host a rendezvous of its own"
+        yield Finding("endpoint-twice", "names", wrong, text, (), "every node waits alone", fix)
+    if owners:
+        return
+    having = [host for host in answers.told if name in prediction.own_addresses(answers.facts[host])] or [master]
+    own = answers.facts[having[0]]["hostname"]
+    rows = answers.facts[having[0]]["names"].get(own)
+    shown = ", ".join(row[0] for row in rows) if isinstance(rows, list) else "nothing"
+    foreign = prediction.is_address(name) and name not in prediction.own_addresses(answers.facts[having[0]])
+    other = isinstance(rows, list) and all(row[1] and not prediction.is_loopback(row[0]) for row in rows)
+    other = other and any((":" in row[0]) == (":" in name) for row in rows)
+    cause = "endpoint-foreign" if foreign else "other-network" if other else "endpoint-nobody"
+    why = "no host has that address" if foreign else f"{having[0]}'s name {own} is {shown}"
+    yield Finding(
+        cause,
+        "names",
+        (having[0],),
+        f"no host takes itself for the endpoint {name}, so nobody would listen there: {why}",
+        (f"on {having[0]}: getent ahosts {own} -> {shown}",),
+        "`The client socket has timed out after 60000ms` on all nodes, the endpoint's own too",
+        f"on {having[0]}: --rdzv-conf is_host=1, elsewhere is_host=0; or make {own} resolve to {name}",
+    )
+
+
+def _twins(answers: Answers) -> Iterator[Finding]:
+    by_name: dict[str, list[str]] = {}
+    for host in answers.told:
+        by_name.setdefault(str(answers.facts[host]["hostname"]), []).append(host)
+    for name, hosts in by_name.items():
+        if len(hosts) > 1 and not name.startswith("localhost"):
+            fix = f"on {hosts[-1]}: sudo hostnamectl set-hostname <a name of its own>"
+            text = f"{listed(hosts)} have the same name, {name}: rank 0's peers would look for it at home"
+            yield Finding("same-hostname", "names", tuple(hosts), text, (), "all nodes hang after rendezvous", fix)
+
+
+def _store(answers: Answers) -> Iterator[Finding]:
+    """MASTER_ADDR is the full name of rank 0's host, as that host has it; the others must resolve it to that host."""
+    first, name = answers.plan.first, answers.plan.store_name
+    own = prediction.own_addresses(answers.facts[first])
+    if name.startswith("localhost"):
+        text = f"{first} calls itself {name} and would be rank 0: its peers would look for it at home"
+        fix = _own_fix(answers, first, str(answers.facts[first]["hostname"]), "name-loopback")
+        yield Finding("name-loopback", "names", (first,), text, (), "all nodes hang after rendezvous", fix)
+        return
+    blind, wrong, evidence = [], [], []
+    for host in answers.told:
+        addresses = answers.resolved(host, name)
+        if host == first:
+            continue
+        if addresses is None:
+            blind.append(host)
+            continue
+        good = {link.address for link in answers.between(host, first, "store") if link.ok}
+        if not good and not set(addresses) & (own - {"127.0.0.1", "::1"}):
+            wrong.append(host)
+            evidence.append(
+                f"on {host}: {name} is {', '.join(addresses)}; {first} has {', '.join(sorted(_shown(own)))}"
+            )
+    address = next((row[1] for row in prediction.reachable(answers.facts[first])), "<its address>")
+    line = f"echo '{address} {name}' | sudo tee -a /etc/hosts"
+    fix = f"on the others: {line}; or on {first}: torchrun --local-addr {address}"
+    symptom = "all nodes hang after rendezvous; `The IPv6 network addresses of (...) cannot be retrieved` misleads"
+    if blind:
+        text = f"{listed(blind)} cannot resolve {name}, the name that rank 0 on {first} gives itself"
+        yield Finding("peer-name-unresolvable", "names", tuple(blind), text, (), symptom, fix)
+    if wrong:
+        text = f"on {listed(wrong)} the name of rank 0's host, {name}, leads elsewhere than to {first}"
+        yield Finding("peer-name-wrong", "names", tuple(wrong), text, tuple(evidence), symptom, fix)
+
+
+def _shown(addresses: set[str]) -> list[str]:
+    return [a for a in addresses if not prediction.is_loopback(a) and not a.startswith("fe80")]

@@ -1,0 +1,53 @@
+"""The rendezvous port, and what earlier runs left. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..answers import Answers
+from ..findings import WARNING, Finding
+
+OLD_S = 5.0
+FEWEST, FEW = 32, 128
+
+
+def check(answers: Answers) -> Iterator[Finding]:
+    """The port must be free on the host of the rendezvous; nobody else needs it."""
+    if not answers.told:
+        return
+    host, port = answers.meeting, str(answers.want.port)
+    failed = answers.listens.get(host, {}).get("failed", {}).get(port)
+    if failed:
+        who = failed["holder"] or "a process that we may not see"
+        said = "is in use" if failed["error"] == "in use" else f"cannot be listened on: {failed['error']}"
+        yield Finding(
+            "port-busy",
+            "ports",
+            (host,),
+            f"{host}: port {port} {said}, by {who}",
+            (f"bind to {port} on {host}: {failed['error']}",),
+            "silence: all nodes become clients of the stranger; with a static rendezvous EADDRINUSE on one node",
+            f"on {host}: sudo ss -ltnp 'sport = :{port}' shows who; end it, or take another port",
+        )
+    yield from _range(answers)
+    for name in answers.told:
+        rows = [row for row in answers.facts[name].get("leftovers", ()) if row[1] > OLD_S]
+        if rows:
+            pid, age, command = rows[0]
+            shown = f"{command[:60]} (pid {pid}, {age:.0f} s)"
+            text = f"{name}: {len(rows)} processes of a distributed run are there already: {shown}"
+            fix = f"on {name}: kill {pid}, if it is not wanted"
+            yield Finding("leftovers", "ports", (name,), text, (), "busy ports or GPUs", fix, WARNING)
+
+
+def _range(answers: Answers) -> Iterator[Finding]:
+    """Every rank takes several ports of this range, for each of its peers."""
+    for host in answers.told:
+        low, high = answers.facts[host]["port_range"]
+        count, ranks = high - low + 1, answers.want.processes
+        if count < FEW * ranks:
+            level = "fault" if count < FEWEST * ranks else WARNING
+            text = f"{host}: only {count} ports ({low}-{high}) for all connections"
+            fix = f'on {host}: sudo sysctl -w net.ipv4.ip_local_port_range="32768 60999"'
+            symptom = "`Address already in use` or `Cannot assign requested address`, or a hang"
+            yield Finding("few-ports", "ports", (host,), text, (), symptom, fix, level)

@@ -1,0 +1,185 @@
+"""InfiniBand and RoCE as NCCL will see them: devices, ports that are up, addresses, what the container may use. Pure.
+
+NCCL takes the ports that are active, of link layer InfiniBand or Ethernet, and that NCCL_IB_HCA names. A host that is
+left with none goes over sockets: slowly, and not at all with peers that have some.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..answers import Answers
+from ..findings import FAULT, WARNING, Finding, listed, odd_ones
+
+LAYERS = ("InfiniBand", "Ethernet")
+IPV4 = re.compile(r"^0000:0000:0000:0000:0000:ffff:")
+MEMLOCK_GOOD = 64 << 20
+MISMATCH = "a hang in NCCL's init, or `NET/Socket` where peers say `NET/IB`"
+
+
+@dataclass(frozen=True)
+class Port:
+    """One port. `rate` is in Gbit/s, `gids` are rows of index, address, type and network interface."""
+
+    device: str
+    number: str
+    state: str
+    layer: str
+    rate: float
+    gids: tuple[tuple[Any, ...], ...]
+
+    @property
+    def active(self) -> bool:
+        """Whether NCCL would take it."""
+        return self.state == "ACTIVE"
+
+    @property
+    def name(self) -> str:
+        """As NCCL_IB_HCA calls it."""
+        return f"{self.device}:{self.number}"
+
+
+def ports(facts: Mapping[str, Any]) -> list[Port]:
+    """A host's ports of the kinds that NCCL knows; a cloud's own kind has a plugin of its own."""
+    found, said = [], facts.get("rdma") or {}
+    for device, numbers in said.items() if isinstance(said, Mapping) else ():
+        for number, port in numbers.items():
+            state, rate = port["state"].partition(":")[2].strip(), re.match(r"[0-9]+(\.[0-9]+)?", port["rate"])
+            gids = tuple(map(tuple, port["gids"]))
+            found.append(Port(device, number, state, port["link_layer"], float(rate[0]) if rate else 0.0, gids))
+    return [port for port in found if port.layer in LAYERS]
+
+
+def named(port: Port, asked: str) -> bool:
+    """Whether NCCL_IB_HCA (`mlx5`, `=mlx5_0:1,mlx5_1`, `^mlx5_2`) leaves a port to NCCL."""
+    without, exact = asked.startswith("^"), asked.lstrip("^").startswith("=")
+    hit = False
+    for word in filter(None, asked.lstrip("^=").split(",")):
+        device, _, number = word.partition(":")
+        same = port.device == device if exact else port.device.startswith(device)
+        hit = hit or (same and number in ("", port.number))
+    return hit != without
+
+
+def check(answers: Answers) -> Iterator[Finding]:
+    """Nothing unless NCCL is to run and may use RDMA."""
+    hosts = [host for host in answers.told if _setting(answers, host, "NCCL_IB_DISABLE") in ("", "0")]
+    if answers.want.backend != "nccl" or not hosts:
+        return
+    every = {host: ports(answers.facts[host]) for host in hosts}
+    asked = {host: _setting(answers, host, "NCCL_IB_HCA") for host in hosts}
+    mine = {host: [port for port in every[host] if not asked[host] or named(port, asked[host])] for host in hosts}
+    up = {host: [port for port in mine[host] if port.active] for host in hosts}
+    usable = {host: up[host] if answers.facts[host].get("rdma_devices") else [] for host in hosts}
+    some = any(usable.values())
+    for host in hosts:
+        level = FAULT if some or _setting(answers, host, "NCCL_NET") == "IB" else WARNING
+        if every[host] and not usable[host]:
+            yield _none(host, answers.facts[host], every[host], mine[host], asked[host], level)
+        elif not every[host] and not some and level == FAULT:
+            text, fix = f"{host}: NCCL_NET=IB, and it has no RDMA device", "unset NCCL_NET there"
+            yield Finding("rdma-device", "interfaces", (host,), text, (), "`Failed to initialize any NET plugin`", fix)
+    off = tuple(host for host in answers.told if host not in hosts)
+    if off and some:
+        text, fix = (
+            f"{listed(off)} has NCCL_IB_DISABLE=1, the others use RDMA",
+            "set it alike on all hosts",
+        )
+        yield Finding("rdma-differs", "interfaces", off, text, (), MISMATCH, fix)
+    lacking = tuple(host for host in hosts if not every[host])
+    if lacking and some:
+        text = f"{listed(lacking)} has no RDMA device, the others do"
+        fix = f"on {listed(lacking)}: lspci | grep -i mellanox; modprobe mlx5_ib; or NCCL_IB_DISABLE=1 on all"
+        yield Finding("rdma-differs", "interfaces", lacking, text, (), MISMATCH, fix)
+    yield from _alike({host: found for host, found in usable.items() if found})
+    for host, found in usable.items():
+        if found:
+            yield from _memlock(host, answers)
+        yield from _addresses(host, found, _setting(answers, host, "NCCL_IB_GID_INDEX"))
+    yield from _types({host: found for host, found in usable.items() if found}, answers)
+
+
+def _memlock(host: str, answers: Answers) -> Iterator[Finding]:
+    facts = answers.facts[host]
+    locked = facts["resources"]["memlock"][0]
+    # Outside, the limit is that of a login: fab deploy gives its containers their own.
+    given = answers.want.style == "muster" and not facts.get("container")
+    if 0 <= locked < MEMLOCK_GOOD and not given:
+        text = f"{host}: RDMA needs locked memory, {locked // 1024} KiB are allowed"
+        symptom, fix = "`ibv_reg_mr failed ... Cannot allocate memory`", "docker run --ulimit memlock=-1"
+        yield Finding("memlock", "resources", (host,), text, (), symptom, fix)
+
+
+def _setting(answers: Answers, host: str, name: str) -> str:
+    return str({**answers.facts[host]["environment"], **answers.want.environment}.get(name, ""))
+
+
+def _none(host: str, facts: Mapping[str, Any], every: list[Port], mine: list[Port], asked: str, level: str) -> Finding:
+    """Why a host that has devices has none for NCCL."""
+    shown = tuple(f"{port.name} {port.state or 'unknown'} ({port.layer})" for port in every[:4])
+    if not mine:
+        text = f"{host}: NCCL_IB_HCA={asked} names none of its devices ({listed(port.device for port in every)})"
+        return Finding("rdma-device", "interfaces", (host,), text, shown, MISMATCH, "name one that is there", level)
+    if not any(port.active for port in mine):
+        text = f"{host}: no RDMA port is active: {listed(f'{port.name} is {port.state}' for port in mine)}"
+        fix = f"on {host}: ibstat; the cable, the switch, a subnet manager (INIT means that none answers)"
+        return Finding("rdma-down", "interfaces", (host,), text, shown, MISMATCH, fix, level)
+    inside = bool(facts.get("container"))
+    text = f"{host}: has RDMA devices, and /dev/infiniband is not there{' in the container' if inside else ''}"
+    fix = "docker run --device /dev/infiniband --ulimit memlock=-1" if inside else f"on {host}: sudo modprobe ib_uverbs"
+    return Finding("rdma-hidden", "interfaces", (host,), text, shown, MISMATCH, fix, level)
+
+
+def _alike(usable: dict[str, list[Port]]) -> Iterator[Finding]:
+    """Link layers that cannot talk to each other; fewer or slower ports than the peers have."""
+    layers = {host: "/".join(sorted({port.layer for port in found})) for host, found in usable.items()}
+    power = {host: round(sum(port.rate for port in found)) for host, found in usable.items()}
+    shown = tuple(f"{host}: {layers[host]}, {len(found)} ports, {power[host]} Gbit/s" for host, found in usable.items())
+    if len(usable) > 1 and not set.intersection(*(set(value.split("/")) for value in layers.values())):
+        odd = odd_ones(layers)
+        text, fix = f"{listed(odd)} has another link layer than the others", "NCCL_IB_HCA on each: the same network"
+        yield Finding("rdma-differs", "interfaces", odd, text, shown, MISMATCH, fix)
+    elif len(set(power.values())) > 1:
+        odd = tuple(host for host in power if power[host] < max(power.values()))
+        text = f"{listed(odd)} has slower or fewer RDMA ports than the others"
+        fix = f"on {listed(odd)}: ibstat (state, rate); the cable and the switch's port"
+        yield Finding("rdma-slow", "interfaces", odd, text, shown, "the slowest sets the pace", fix, WARNING)
+
+
+def _addresses(host: str, found: list[Port], index: str) -> Iterator[Finding]:
+    """RoCE needs an IP address on its interface. Where there is InfiniBand too, that is another network's port."""
+    if any(port.layer == "InfiniBand" for port in found):
+        return
+    for port in found:
+        gid = _gid(port, index)
+        if index.isdigit() and gid is None:
+            text = f"{host}: {port.name} has no address at NCCL_IB_GID_INDEX={index}"
+        elif not index.isdigit() and not any(not row[1].startswith("fe80:") for row in port.gids):
+            text = f"{host}: {port.name} (RoCE) has no IP address"
+        else:
+            continue
+        shown = tuple(f"{row[0]}: {row[1]} {row[2]}" for row in port.gids[:4])
+        fix = f"on {host}: ip addr (give its interface an address); unset NCCL_IB_GID_INDEX; show_gids"
+        symptom = "`ibv_modify_qp failed`, `wc error 12`"
+        yield Finding("rdma-gid", "interfaces", (host,), text, shown, symptom, fix)
+
+
+def _gid(port: Port, index: str) -> tuple[Any, ...] | None:
+    return next((row for row in port.gids if index.isdigit() and row[0] == int(index)), None)
+
+
+def _types(usable: dict[str, list[Port]], answers: Answers) -> Iterator[Finding]:
+    """One index may stand for RoCE v1 here and v2 there, for IPv4 here and IPv6 there."""
+    kinds = {}
+    for host, found in usable.items():
+        rows = [_gid(port, _setting(answers, host, "NCCL_IB_GID_INDEX")) for port in found if port.layer == "Ethernet"]
+        if rows and rows[0]:
+            kinds[host] = f"{rows[0][2]}, {'IPv4' if IPV4.match(rows[0][1]) else 'IPv6'}"
+    if len(set(kinds.values())) > 1:
+        odd, shown = odd_ones(kinds), tuple(f"{host}: {kind}" for host, kind in kinds.items())
+        text = f"NCCL_IB_GID_INDEX means another kind of address on {listed(odd)}"
+        fix = "unset NCCL_IB_GID_INDEX (NCCL 2.21 and later choose themselves), or give each host its own"
+        yield Finding("rdma-gid", "interfaces", odd, text, shown, "`ibv_modify_qp failed`, `wc error 12`", fix)

@@ -1,0 +1,97 @@
+"""Shared memory, open files, memory, disk, the connection table. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from ..answers import Answers
+from ..findings import FAULT, WARNING, Finding
+
+MIB, GIB = 1 << 20, 1 << 30
+# gloo needs next to none, NCCL and data loaders with workers do.
+SHM_LEAST, SHM_NCCL, SHM_GOOD, FILES_GOOD = 4 * MIB, 64 * MIB, GIB, 4096
+DISK_LEAST, DISK_GOOD, MEMORY_LEAST, MEMORY_GOOD = 16 * MIB, GIB, 384 * MIB, 2 * GIB
+# And one for each host. torchrun and one rank of two nodes run with 24 files on the first, with 20 on the other.
+FILES_FIRST, FILES_OTHER = 22, 18
+
+
+def check(answers: Answers) -> Iterator[Finding]:
+    """Each host for itself."""
+    for host in answers.told:
+        facts = answers.facts[host]
+        has = facts["resources"]
+        yield from _shm(host, has["disk"].get("/dev/shm"), SHM_NCCL if answers.want.backend == "nccl" else SHM_LEAST)
+        yield from _disk(host, {path: room for path, room in has["disk"].items() if path != "/dev/shm"})
+        yield from _memory(host, has["memory"], answers.want.processes)
+        yield from _limits(host, has, len(answers.hosts) + (FILES_FIRST if host == answers.meeting else FILES_OTHER))
+
+
+def _shm(host: str, room: dict[str, int] | None, least: int) -> Iterator[Finding]:
+    if room is None:
+        return
+    symptom = "`unable to allocate shared memory(shm)`, `Bus error` in data loaders, NCCL's `failed to extend /dev/shm`"
+    fix = "docker run --shm-size 16g (or --ipc host)"
+    free = min(room["free"], room["total"])
+    if free <= least:
+        text = f"{host}: /dev/shm has {free // MIB} MiB free of {room['total'] // MIB} MiB"
+        yield Finding("shm-small", "resources", (host,), text, (), symptom, fix)
+    elif free < SHM_GOOD:
+        text = f"{host}: /dev/shm has {free // MIB} MiB free"
+        yield Finding("shm-small", "resources", (host,), text, (), symptom, fix, WARNING)
+
+
+def _disk(host: str, rooms: dict[str, dict[str, int]]) -> Iterator[Finding]:
+    symptom = "`No space left on device`, at the start or at the first checkpoint"
+    for path, room in rooms.items():
+        fix = f"on {host}: df -h {path}; sudo docker system df"
+        if room["free"] < DISK_LEAST and room["total"]:
+            text = f"{host}: {path} is full ({room['free'] // MIB} MiB free)"
+            # Python looks for another folder when /tmp is full, and torchrun goes on.
+            level = WARNING if path == "/tmp" else FAULT
+            yield Finding("disk-full", "resources", (host,), text, (), symptom, fix, level)
+        elif room["inodes"] and not room["inodes_free"]:
+            text = f"{host}: {path} has no inodes left"
+            yield Finding("inodes-full", "resources", (host,), text, (), symptom, f"on {host}: df -i {path}")
+        elif room["free"] < DISK_GOOD and room["total"]:
+            text = f"{host}: {path} has {room['free'] // MIB} MiB free"
+            yield Finding("disk-full", "resources", (host,), text, (), symptom, fix, WARNING)
+
+
+def _memory(host: str, memory: dict[str, int], processes: int) -> Iterator[Finding]:
+    free = memory.get("MemAvailable", 0)
+    free = min(free, memory["limit"]) if memory.get("limit") else free
+    symptom = "exit code -9 (SIGKILL) without a word"
+    fix = f"on {host}: free -h; ps aux --sort -rss | head; or fewer processes, smaller batches"
+    if free and free < MEMORY_LEAST * processes:
+        yield Finding("memory-low", "resources", (host,), f"{host}: {free // MIB} MiB of memory free", (), symptom, fix)
+    elif free and free < MEMORY_GOOD:
+        text = f"{host}: {free // MIB} MiB of memory free"
+        yield Finding("memory-low", "resources", (host,), text, (), symptom, fix, WARNING)
+
+
+def _limits(host: str, has: dict[str, Any], files: int) -> Iterator[Finding]:
+    soft = has["nofile"][0]
+    if 0 <= soft < FILES_GOOD:
+        text, fix = f"{host}: only {soft} open files allowed", "docker run --ulimit nofile=1048576"
+        symptom, level = "`Too many open files` with many ranks or workers", WARNING if soft >= files else "fault"
+        yield Finding("open-files", "resources", (host,), text, (), symptom, fix, level)
+    yield from _quotas(host, has)
+    count, most = (has.get("conntrack") or [0, 0]) if len(has.get("conntrack") or []) == 2 else (0, 0)
+    if most and count >= 0.8 * most:
+        level = "fault" if count >= 0.98 * most else WARNING
+        text = f"{host}: the kernel's connection table is full: {count} of {most}"
+        fix = f"on {host}: sudo sysctl -w net.netfilter.nf_conntrack_max={4 * most}"
+        yield Finding("conntrack-full", "resources", (host,), text, (), "random connect timeouts", fix, level)
+
+
+def _quotas(host: str, has: dict[str, Any]) -> Iterator[Finding]:
+    """What the shell, or the container, allows a process: the size of a file, seconds of CPU."""
+    size, seconds = has.get("fsize", [-1])[0], has.get("cpu", [-1])[0]
+    if 0 <= size < GIB:
+        text, fix = f"{host}: a file may not be larger than {size} bytes (ulimit -f)", "docker run --ulimit fsize=-1"
+        level = FAULT if size < MIB else WARNING
+        yield Finding("process-limits", "resources", (host,), text, (), "`File size limit exceeded`", fix, level)
+    if seconds >= 0:
+        text, fix = f"{host}: a process is ended after {seconds} s of CPU (ulimit -t)", "docker run --ulimit cpu=-1"
+        yield Finding("process-limits", "resources", (host,), text, (), "exit code -24 (SIGXCPU)", fix, WARNING)

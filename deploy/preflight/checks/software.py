@@ -1,0 +1,89 @@
+"""Identical software and settings on all nodes. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+
+from ..answers import Answers
+from ..findings import WARNING, Finding, listed, odd_ones
+
+# Settings that every node may have its own of.
+OWN = (
+    "SOCKET_IFNAME",
+    "NODE_RANK",
+    "LOCAL_ADDR",
+    "RDZV_CONF",
+    "CUDA_VISIBLE_DEVICES",
+    "OMP_NUM_THREADS",
+    "NPROC_PER_NODE",
+    "NCCL_IB_HCA",
+    "NCCL_IB_GID_INDEX",
+)
+MUST_AGREE = (
+    "GLOO_DEVICE_TRANSPORT",
+    "PET_NNODES",
+    "PET_RDZV_ID",
+    "PET_RDZV_ENDPOINT",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "NCCL_ALGO",
+    "NCCL_PROTO",
+)
+
+
+OLDEST = (3, 11)  # the Python that Muster's agent runs on, in any image
+
+
+def too_old(answers: Answers) -> Iterator[Finding]:
+    """A Python in the image on which no rank would start. The host's own may be older."""
+    for host in answers.told:
+        said = answers.facts[host]["software"]["python"]
+        if tuple(int(part) for part in said.split(".")[:2] if part.isdigit()) < OLDEST:
+            text = f"{host}: Python {said} in the image, and ranks are started by an agent that needs 3.11"
+            fix = "an image with Python 3.11 or newer"
+            yield Finding("python-old", "software", (host,), text, (), "`unknown option -P`", fix)
+
+
+def check(answers: Answers) -> Iterator[Finding]:
+    """Versions that differ, then variables that differ."""
+    # A host whose engine does not answer was looked at outside the image.
+    inside = [host for host in answers.told if answers.facts[host]["software"].get("torch")]
+    hosts = inside or answers.told
+    if len(hosts) < 2:
+        return
+    versions = {host: answers.facts[host]["software"] for host in hosts}
+    nccl = answers.want.backend == "nccl"
+    for name, group in (("torch", 2), ("nccl", 3), ("cuda", 1), ("python", 2)):
+        seen = {host: said.get(name, "") for host, said in versions.items()}
+        short = {host: ".".join(value.split("+")[0].split(".")[:group]) for host, value in seen.items()}
+        if len(set(seen.values())) < 2:
+            continue
+        grave = len(set(short.values())) > 1 and (name == "torch" or (nccl and name in ("nccl", "cuda")))
+        yield _differing(f"{name}-differs", seen, grave, f"{name} differs")
+    yield from _settings(answers, hosts)
+
+
+def _settings(answers: Answers, hosts: Sequence[str]) -> Iterator[Finding]:
+    names = {name for host in hosts for name in answers.facts[host]["environment"]}
+    for name in sorted(names):
+        seen = {host: answers.facts[host]["environment"].get(name, "") for host in hosts}
+        if len(set(seen.values())) > 1 and not name.endswith(OWN) and name not in ("RANK", "LOCAL_RANK"):
+            yield _differing("settings-differ", seen, name in MUST_AGREE, f"{name} differs")
+
+
+def _differing(cause: str, seen: Mapping[str, str], grave: bool, what: str) -> Finding:
+    odd, common = odd_ones(seen), Counter(seen.values()).most_common(1)[0][0]
+    having = tuple(host for host, value in seen.items() if value)
+    if cause == "settings-differ" and len(having) * 2 <= len(seen):  # torch does without it
+        odd, common = having, ""
+    shown = tuple(f"{host}: {value or 'none'}" for host, value in seen.items())
+    theirs = listed(f"{host} has {seen[host] or 'none'}" for host in odd)
+    text = f"{what}: {theirs}" + (f", the others {common or 'none'}" if len(odd) < len(seen) else "")
+    symptom = "`Mismatched NCCL version detected`, errors of pickle, or silent differences"
+    fix = (
+        "fab push: the same image on all hosts"
+        if cause != "settings-differ"
+        else "set it alike on all hosts, or nowhere"
+    )
+    return Finding(cause, "software", odd, text, shown, symptom, fix, "fault" if grave else WARNING)

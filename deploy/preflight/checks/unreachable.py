@@ -1,0 +1,25 @@
+"""Hosts that could not be examined: no SSH, no shell, no Python, a probe that died. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from .. import refusals
+from ..answers import Answers
+from ..findings import Finding
+
+
+def check(answers: Answers) -> Iterator[Finding]:
+    """One fault for each host that did not answer."""
+    for host, (slug, words) in answers.faults.items():
+        said, _, hint = words.partition("\n")
+        if slug == "probe-died" and (last := refusals.last_words(words)):
+            slug, said, hint = refusals.start(last), f"the probe could not run: {last}", ""
+        yield Finding(
+            slug,
+            "hosts",
+            (host,),
+            said if said.startswith(host) else f"{host}: {said}",
+            symptom="the run would not start there",
+            fix=hint or refusals.FIXES.get(slug, "").format(host=host),
+        )

@@ -1,0 +1,56 @@
+"""Xid messages of the GPUs' driver in a host's kernel log, where it may be read. Pure.
+
+A log tells of the past: what was reset or rebooted since is well again. Only what the GPU's own counters still show
+is a fault. A log that is hidden from us was not looked at, and says nothing of the host.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from ..answers import Answers
+from ..findings import FAULT, WARNING, Finding
+from . import gpus
+
+LINE = re.compile(r"NVRM: Xid \(PCI:([0-9a-fA-F]+:[0-9a-fA-F]+:[0-9a-fA-F]+)[.\d]*\): (\d+)")
+LOADED = re.compile(r"NVRM: loading")
+# By NVIDIA's catalogue: memory that cannot be trusted before a reset; what else needs a reset, a reboot or a person.
+MEMORY = {48: "double bit ECC error", 64: "row remapping failed", 95: "uncontained ECC error", 140: "ECC error"}
+GRAVE = {62: "internal halt", 74: "NVLink error", 79: "fallen off the bus", 119: "GSP timeout", 120: "GSP error"}
+
+
+def check(answers: Answers) -> Iterator[Finding]:
+    """Messages since the driver was loaded, of kinds that an application does not cause by itself."""
+    for host in answers.told:
+        lines = recent(answers.control.get(host, {}).get("kernel") or ())
+        errors = {bus(gpu["pci.bus_id"]): gpu["ecc.errors.uncorrected.volatile.total"] for gpu in _gpus(answers, host)}
+        for where, number in dict.fromkeys((bus(row[1]), int(row[2])) for line in lines if (row := LINE.search(line))):
+            line = next(line for line in reversed(lines) if LINE.search(line) and f": {number}" in line)
+            if number in MEMORY and errors.get(where, "") not in ("", "0", "[N/A]"):
+                yield _finding(host, where, number, MEMORY[number], line, FAULT)
+            elif number in GRAVE:
+                yield _finding(host, where, number, GRAVE[number], line, WARNING)
+
+
+def recent(lines: Sequence[str]) -> list[str]:
+    """Those after the driver was loaded last."""
+    starts = [place for place, line in enumerate(lines) if LOADED.search(line)]
+    return list(lines[starts[-1] :] if starts else lines)
+
+
+def bus(text: str) -> str:
+    """A PCI address without what differs between nvidia-smi (`00000000:3B:00.0`) and the log (`0000:3b:00`)."""
+    domain, _, rest = text.lower().partition(":")
+    return f"{domain[-4:]}:{rest.partition('.')[0]}"
+
+
+def _gpus(answers: Answers, host: str) -> list[gpus.Gpu]:
+    return gpus.read(answers.facts[host])
+
+
+def _finding(host: str, where: str, number: int, words: str, line: str, level: str) -> Finding:
+    text = f"{host}: the driver has reported Xid {number} ({words}) for GPU {where}"
+    fix = f"on {host}: sudo nvidia-smi -r, or reboot; look up the number in NVIDIA's Xid catalogue"
+    symptom = "a hang, or `CUDA error: uncorrectable ECC error encountered`"
+    return Finding("gpu-xid", "gpus", (host,), text, (line.strip()[-160:],), symptom, fix, level)

@@ -1,0 +1,1 @@
+"""What preflight sends to the hosts, and the conversation with it."""

@@ -1,0 +1,194 @@
+"""Ask all probes at once, phase after phase, and keep what they say; deploy/preflight/ makes sense of it."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from ...core.errors import DeployError
+from .. import heard, prediction, targets
+from ..answers import Answers, Link
+from ..checks import bandwidth, link_quality
+from ..request import TORCHRUN, Want
+from .text import ProbeStream
+
+FACTS_S, LISTEN_S, CONNECT_S, CLOCK_S, RATE_S = 25.0, 8.0, 12.0, 5.0, 25.0
+STANDS_STILL = ("silent", "stall-send", "stall-receive")
+CLOCK_ROUNDS = 3
+
+
+def examine(
+    shells: Sequence[ProbeStream],
+    want: Want,
+    faults: Mapping[str, tuple[str, str]] | None = None,
+    measure: bool = False,
+    say: Callable[[str], None] = lambda _: None,
+    mounts: Mapping[str, Sequence[str]] | None = None,
+) -> Answers:
+    """All phases with the probes of the hosts, in their order (the first is the master).
+
+    faults: hosts that have no probe at all, with slug and words. A probe that fails on the way is a fault too.
+    measure: also every pair's rate. say: told how far it is (`facts 3 of 8`), from any thread. mounts: what each host's
+    probe tries, as the run will see it.
+    """
+    began, run = time.monotonic(), secrets.token_hex(8)
+    talk = _Talk(shells, say)
+    hosts = tuple(dict.fromkeys([*(shell.name for shell in shells), *(faults or {})]))
+    names = [] if prediction.is_address(want.endpoint) else [want.endpoint]
+    wanted = {"do": "facts", "run": run, "resolve": names}
+    facts = talk.ask(lambda host: {**wanted, "host": host, "mounts": list((mounts or {}).get(host, ()))}, FACTS_S)
+    answers = Answers(want.decided(facts), hosts, facts=facts)
+    listens = talk.ask(lambda host: _listen(answers, host), LISTEN_S)
+    # A host that is lost now is one that we know nothing of: its peers would seem to be at fault.
+    facts = {host: facts[host] for host in facts if host in listens}
+    answers = replace(answers, facts=facts, listens=listens)
+    clocks = _clocks(talk)
+    answers = replace(answers, links=_connect(talk, answers), clocks=clocks)
+    answers = replace(answers, links=(*answers.links, *_rates(talk, answers)))
+    if measure:
+        answers = replace(answers, links=(*answers.links, *_bandwidth(talk, answers)))
+    failed = {host for link in answers.links if not link.ok or link.again for host in (link.source, link.target)}
+    rules = talk.ask(lambda host: {"do": "firewall"}, LISTEN_S, failed) if failed else {}
+    answers = replace(answers, control={host: {"firewall": said} for host, said in rules.items()})
+    talk.ask(lambda host: {"do": "quit"}, 0)
+    lost = {host: ("probe-died", words) for host, words in talk.lost.items()}
+    seconds = round(time.monotonic() - began, 2)
+    return replace(answers, faults={**(faults or {}), **lost}, seconds=seconds)
+
+
+def _listen(answers: Answers, host: str) -> dict[str, Any]:
+    plan, facts = answers.plan, answers.facts
+    toward = {plan.endpoint} if prediction.is_address(plan.endpoint) else set()
+    if host == answers.told[0]:
+        peers = [next(iter(prediction.reachable(facts[peer])), None) for peer in answers.told[1:3]]
+        toward = {row[1] for row in peers if row}
+    names = {plan.store_name, *(str(facts[peer].get("fqdn") or "") for peer in answers.told)} - {""}
+    names = {name for name in names if not prediction.is_address(name)} if answers.want.style == TORCHRUN else set()
+    return {
+        "do": "listen",
+        "ports": [answers.want.port],
+        "range": facts[host]["port_range"],
+        "samples": targets.SAMPLES,
+        "toward": sorted(toward),
+        "resolve": sorted(names) if len(names) < 8 else [plan.store_name],
+    }
+
+
+def _connect(talk: _Talk, answers: Answers) -> tuple[Link, ...]:
+    """Who reaches whom. What opens and then stands still is a broken path, or a host too busy for so many calls at
+
+    once: it is called again. Of many hosts each pair has one call at first, and all where that casts a doubt.
+    """
+    if len(answers.told) > targets.MANY:
+        first = _called(talk, {host: targets.few_targets(answers, host) for host in answers.told})
+        again = targets.doubtful(answers, first.values())
+    else:
+        wanted = {host: targets.targets(answers, host) for host in answers.told}
+        first = _called(talk, wanted)
+        still = {key for key, link in first.items() if link.outcome in STANDS_STILL}
+        again = {host: [one for one in wanted[host] if _key(host, one) in still] for host in wanted}
+    return tuple({**first, **_called(talk, again)}.values())
+
+
+def _key(source: str, target: Mapping[str, Any]) -> tuple[str, str, str, int]:
+    return source, target["host"], target["address"], target["port"]
+
+
+def _called(talk: _Talk, wanted: Mapping[str, list[dict[str, Any]]]) -> dict[tuple[str, str, str, int], Link]:
+    """What came of each call, in the order of the callers and of their targets."""
+    hosts = [host for host in wanted if wanted[host]]
+    if not hosts:
+        return {}
+    said = talk.ask(lambda host: {"do": "connect", "targets": wanted[host]}, CONNECT_S, hosts)
+    found = dict[tuple[str, str, str, int], Link]()
+    for host, answer in said.items():
+        by_id = {result["id"]: result for result in answer["results"]}
+        found |= {
+            _key(host, target): targets.link(host, target, by_id[target["id"]])
+            for target in wanted[host]
+            if target["id"] in by_id
+        }
+    return found
+
+
+def _rates(talk: _Talk, answers: Answers) -> list[Link]:
+    """Larger payloads where small ones took long, one call at a time: two would disturb each other.
+
+    What is slow is tried once more: the host may have been busy.
+    """
+    found: list[Link] = []
+    for host, call in ((host, call) for host, calls in targets.suspects(answers).items() for call in calls):
+        for _ in range(2):
+            tried = list(_called(talk, {host: [call]}).values())
+            found += tried
+            if "rate" not in call["kinds"] or not tried or link_quality.mbit_of(tried[0]) >= link_quality.SLOWISH_MBIT:
+                break
+    return found
+
+
+def _bandwidth(talk: _Talk, answers: Answers) -> list[Link]:
+    """All pairs, in rounds in which no host has two calls."""
+    found = [link for pairs in bandwidth.rounds(answers.told) for link in _round(talk, answers, pairs)]
+    slow = bandwidth.again(replace(answers, links=tuple(found)))
+    return found + [link for pair in slow for link in _round(talk, answers, [pair])]
+
+
+def _round(talk: _Talk, answers: Answers, pairs: Sequence[tuple[str, str]]) -> list[Link]:
+    """One call of each pair, all at once."""
+    calls = {pair[0]: call for pair in pairs if (call := bandwidth.call(answers, pair))}
+    said = talk.ask(lambda host: {"do": "connect", "targets": [calls[host]]}, RATE_S, list(calls)) if calls else {}
+    return [
+        targets.link(host, calls[host], result) for host, answer in said.items() for result in answer["results"][:1]
+    ]
+
+
+def _clocks(talk: _Talk) -> dict[str, tuple[float, float]]:
+    """How far each clock is ahead of ours: of several questions the one that was answered fastest counts."""
+    best: dict[str, tuple[float, float]] = {}
+    for _ in range(CLOCK_ROUNDS):
+        for host, said in talk.ask(lambda host: {"do": "clock"}, CLOCK_S).items():
+            asked, heard = talk.times[host]
+            half = (heard - asked) / 2
+            if host not in best or half < best[host][1]:
+                best[host] = (round(said["time"] - (asked + half), 4), round(half, 4))
+    return best
+
+
+class _Talk:
+    """One question to all hosts at a time. A host that fails is asked nothing more."""
+
+    def __init__(self, shells: Sequence[ProbeStream], say: Callable[[str], None]) -> None:
+        self.shells, self.lost, self.say = {shell.name: shell for shell in shells}, dict[str, str](), say
+        self.times: dict[str, tuple[float, float]] = {}
+
+    def ask(
+        self, question: Callable[[str], dict[str, Any]], wait_s: float, only: Collection[str] = ()
+    ) -> dict[str, dict[str, Any]]:
+        """Answers by host, in the hosts' order; none is read where `wait_s` is 0. `only`: ask these, else all."""
+        found: dict[str, dict[str, Any]] = {}
+
+        def one(host: str) -> None:
+            try:
+                asked, what = time.time(), question(host)
+                if wait_s:
+                    self.say(f"{what['do']} {len(found)} of {len(hosts)}")
+                self.shells[host].send(what)
+                if wait_s:
+                    answer = heard.read(what["do"], self.shells[host].read(wait_s))
+                    self.times[host] = (asked, time.time())
+                    found[host] = answer
+                    self.say(f"{what['do']} {len(found)} of {len(hosts)}")
+            except DeployError as failed:
+                self.lost[host] = failed.message
+
+        hosts = [host for host in self.shells if host not in self.lost and (not only or host in only)]
+        threads = [threading.Thread(target=one, args=(host,), daemon=True) for host in hosts]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return {host: found[host] for host in hosts if host in found}

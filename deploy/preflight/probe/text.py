@@ -1,0 +1,41 @@
+"""The probe as text, the command that takes it in, and what a conversation with it looks like."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any, Protocol
+
+_HERE = Path(__file__).parent
+_IMPORT = re.compile(r"^from \.facts import .*$", re.MULTILINE)
+
+
+class ProbeStream(Protocol):
+    """One host's probe. Raises DeployError when it is lost or does not answer in time."""
+
+    name: str
+
+    def send(self, question: dict[str, Any]) -> None:
+        """Ask something."""
+
+    def read(self, wait_s: float) -> dict[str, Any]:
+        """The next answer."""
+
+    def close(self) -> None:
+        """End it, whatever it does. Calling it again does nothing."""
+
+
+def text() -> bytes:
+    """The probe in one piece: preflight/probe/facts.py put in the place of its import."""
+    facts = (_HERE / "facts.py").read_text()
+    return _IMPORT.sub(lambda _: facts, (_HERE / "probe.py").read_text(), count=1).encode()
+
+
+def command(size: int) -> list[str]:
+    """What follows the name of the Python: it reads `size` bytes of program, and leaves the rest to the program."""
+    loader = (
+        "import os\nb=b''\n"
+        f"while len(b)<{size}:b+=os.read(0,{size}-len(b)) or os._exit(9)\n"
+        "exec(compile(b,'muster-probe','exec'))"
+    )
+    return ["-u", "-c", loader]

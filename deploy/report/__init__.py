@@ -1,0 +1,1 @@
+"""Everything that a person reads: the terminal, texts, tables and pages."""

@@ -1,0 +1,375 @@
+"""The only door to the terminal (rich): a live view where there is one, plain lines elsewhere, JSON lines for programs.
+
+Standard output is data (results, listings, JSON lines), standard error is narration. Words come from lines.py. Text of
+others is printed as text: never as markup, and with its control characters made visible (printable.py), whatever way it
+came here, because `_Console` checks every piece that is about to be written.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Self
+
+from rich.console import Console, ConsoleOptions, Group, RenderableType
+from rich.live import Live
+from rich.segment import Segment
+from rich.style import Style
+from rich.table import Table
+from rich.text import Text as RichText
+from rich.theme import Theme
+
+from ..core.errors import DeployError
+from ..core.facts import RunFacts
+from ..core.printable import visible
+from ..run.events import Event
+from ..run.outcome import Result
+from ..run.progress import Happening, State
+from . import text as lines
+from .push_progress import Transfers
+
+THEME = Theme({"node": "bold", "ok": "bold green", "bad": "bold red", "warn": "yellow", "hint": "cyan", "quiet": "dim"})
+_VERDICT_STYLES = {"done": "ok", "stopped": "warn", "running": "hint"}
+_REFRESH_S = 0.125
+_PLAIN_EVERY_S = 2.0
+_PATIENCE_S = 2.0
+_STORY_LINES = 4
+_PROGRAM = Path(sys.argv[0]).name
+# Of the view: headline, metrics, a line for the nodes left out, and the story.
+_LINES_BESIDE_NODES = 5 + _STORY_LINES
+
+
+class Text(RichText):
+    """Text whose control characters are visible. rich itself drops some of them, and passes on the others."""
+
+    def __init__(self, text: str = "", style: str | Style = "", **more: Any) -> None:
+        super().__init__(visible(text), style, **more)
+
+    def append(self, text: RichText | str, style: str | Style | None = None) -> Self:
+        """The same for what is put behind."""
+        super().append(visible(text) if isinstance(text, str) else text, style)
+        return self
+
+
+class Report:
+    """Where a command speaks. `as_json`: every event and the result as one JSON object a line on standard output."""
+
+    def __init__(self, as_json: bool = False, out: Console | None = None, err: Console | None = None) -> None:
+        self._json = self.as_json = as_json
+        self._out = out or _console(sys.stdout)
+        self._err = err or _console(sys.stderr)
+        self.gone = False
+
+    def note(self, text: str) -> None:
+        """Narrate: what is being done and takes a while, or what came out unexpectedly."""
+        self._say(lines.as_typed(text, _PROGRAM), "quiet")
+
+    def warn(self, text: str) -> None:
+        """Something the user asked for goes another way."""
+        self._say(text, "warn")
+
+    def mute(self) -> None:
+        """Say nothing more: the terminal, or whoever read us, is gone. `gone` tells those who should stop then."""
+        self.gone = True
+        self._out.file = self._err.file = open(os.devnull, "w")  # noqa: SIM115 (open until the process ends)
+
+    def data(self, value: dict[str, Any]) -> None:
+        """What a program wants to know: a JSON line with --json, else nothing."""
+        if self._json:
+            self._data(value)
+
+    def text(self, text: str) -> None:
+        """What a person wants to read from standard output, nothing with --json."""
+        if not self._json:
+            self._print(self._out, Text(text))
+
+    def line(self, text: str, value: dict[str, Any] | None = None) -> None:
+        """The same for both: `text`, or `value` with --json (nothing where it was told already)."""
+        self.text(text)
+        if value:
+            self.data(value)
+
+    @contextmanager
+    def pushing(self, hosts: Sequence[str]) -> Iterator[Callable[[str, int, int], None]]:
+        """Show a push while it goes on, on a terminal; yields `tell(host, sent, total)`, for any thread to call."""
+        if self._json or not self._err.is_terminal:
+            yield lambda host, sent, total: None
+            return
+        live = _PushView(self._err, Transfers(hosts))
+        try:
+            yield lambda host, sent, total: self._safely(lambda: live.tell(host, sent, total))
+        finally:
+            self._safely(live.close)
+
+    @contextmanager
+    def waiting(self, what: str) -> Iterator[Callable[[str], None]]:
+        """Show on a terminal how far something is, once it takes long; yields `say(phase)`, for any thread to call."""
+        if self._json or not self._err.is_terminal:
+            yield lambda phase: None
+            return
+        waiting = _Waiting(self._err, what)
+        try:
+            yield waiting.say
+        finally:
+            self._safely(waiting.close)
+
+    def error(self, fault: DeployError) -> None:
+        """An expected fault, with its hint."""
+        fault = DeployError(lines.as_typed(fault.message, _PROGRAM), lines.as_typed(fault.hint, _PROGRAM), fault.code)
+        for line, style in zip(lines.error_lines(fault), ("bad", "hint"), strict=False):
+            label, _, rest = line.partition(": ")
+            self._print(self._err, Text.assemble((f"{label}:", style), f" {rest}"))
+        if self._json:
+            self._data({"kind": "error", "message": fault.message, "hint": fault.hint})
+
+    @contextmanager
+    def following(self, state: State, recipe: str, why: str) -> Iterator[Callable[[list[Event]], None]]:
+        """Show a run while it goes on; yields the function that takes its new events."""
+        if self._json:
+            yield self._data_lines
+        elif self._err.is_terminal:
+            live = _LiveView(self._err, state, recipe, why)
+            try:
+                yield lambda events: self._safely(live.tell)
+            finally:
+                self._safely(live.close)
+        else:
+            yield _PlainView(self._say, state, recipe, why).tell
+
+    def result(self, result: Result, state: State, outcome: dict[str, Any], where: str, folder: str) -> None:
+        """How a run ended, and where everything lies. `where` is the page, `folder` the run folder."""
+        if self._json:
+            self._data({"kind": "result", **outcome, "report": where, "folder": folder})
+            return
+        if result.verdict in ("failed", "refused"):
+            self.error(DeployError(_told(result), result.hint))
+        head, *rest = lines.result_parts(result, state, outcome["seconds"], where)
+        self._print(self._out, Text.assemble((head, _VERDICT_STYLES.get(head, "bad")), "  ", "   ".join(rest)))
+        rate = f"{outcome['samples_per_s']:,.0f} samples/s   " if outcome.get("samples_per_s") else ""
+        self._print(self._out, Text(f"      {rate}checkpoints, metrics and logs in {folder}/", "quiet"))
+        if result.hint and result.verdict not in ("failed", "refused"):
+            self._print(self._err, Text.assemble(("hint:", "hint"), f" {result.hint}"))
+
+    def runs(self, rows: Sequence[RunFacts]) -> None:
+        """The list of runs."""
+        if self._json:
+            for row in rows:
+                self._data(row.__dict__)
+            return
+        table = Table.grid(padding=(0, 3))
+        for row in rows:
+            name, verdict, *rest = lines.run_cells(row)
+            style = _VERDICT_STYLES.get(verdict, "quiet" if verdict == "unfinished" else "bad")
+            table.add_row(Text(name), Text(verdict, style), *(Text(cell, justify="right") for cell in rest))
+        self._out.print(table) if rows else self.note("no runs yet: `make up` starts one")
+
+    def values(self, rows: Iterable[dict[str, Any]]) -> None:
+        """One JSON object a line."""
+        for row in rows:
+            self._data(row)
+
+    def table(self, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+        """Rows in columns. A terminal gets a table as wide as it is; elsewhere every row is one line, and whole."""
+        wide = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        if not self._out.is_terminal:
+            for row in rows:
+                cells = (cell.ljust(width) for cell, width in zip(row, wide, strict=True))
+                self._print(self._out, Text("   ".join(cells).rstrip()))
+            return
+        table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), show_header=bool(head), header_style="quiet")
+        for name, width in zip(head or [""] * len(wide), wide, strict=True):
+            table.add_column(name, no_wrap=True, overflow="ellipsis", min_width=width)
+        table.columns[-1].min_width = 8  # what does not fit is left out at the end of the line
+        for first, *rest in rows:
+            table.add_row(Text(first, "node"), *map(Text, rest))
+        self._safely(lambda: self._out.print(table))
+
+    def block(self, rows: Sequence[str]) -> None:
+        """Many lines of data at once, as they are: there may be millions."""
+        self._safely(lambda: print(visible("\n".join(rows)), file=self._out.file, flush=True))
+
+    def hint(self, text: str) -> None:
+        """The next command, where there is no error of our own to show it with."""
+        self._print(self._err, Text.assemble(("hint:", "hint"), f" {lines.as_typed(text, _PROGRAM)}"))
+
+    def ask(self, question: str) -> bool:
+        """Ask a person, on the terminal; anything but yes is no."""
+        self._safely(lambda: self._err.print(Text(f"{question} [y/N] "), end="", soft_wrap=True))
+        return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+    def _say(self, text: str, style: str) -> None:
+        self._print(self._err, Text(text, style))
+
+    def _data(self, value: dict[str, Any]) -> None:
+        self._safely(lambda: print(json.dumps(value), file=self._out.file, flush=True))
+
+    def _safely(self, write: Callable[[], None]) -> None:
+        """Write; when nobody can read it any more, fall silent instead of failing in the middle of a run."""
+        try:
+            write()
+        except OSError:
+            self.mute()
+
+    def _data_lines(self, events: list[Event]) -> None:
+        for event in events:
+            self._data(event)
+
+    def _print(self, console: Console, text: RichText) -> None:
+        # Soft wrap: off a terminal rich would break paths at 80 columns.
+        self._safely(lambda: console.print(text, soft_wrap=True, highlight=False))
+
+
+def view(state: State, recipe: str, why: str, width: int, height: int) -> RenderableType:
+    """The live view of one moment, as something rich can print (docs make their picture of it)."""
+    head, *rest = lines.headline(state.names, state, recipe, why)
+    title = Text.assemble(("muster up", "node"), "   ", head, "   ", ("   ".join(rest), "quiet"), overflow="ellipsis")
+    room = max(3, height - _LINES_BESIDE_NODES)
+    shown = state.names if len(state.names) <= room else state.names[:room]
+    table = Table.grid(padding=(0, 3, 0, 0))
+    for name in shown:
+        table.add_row(*_node_row(name, state))
+    parts: list[RenderableType] = [title, table]
+    if len(shown) < len(state.names):
+        more = len(state.names) - len(shown)
+        parts.append(Text(f"  and {more} more nodes, the slowest rank at step {state.step}", "quiet"))
+    metrics = lines.metric_line(state, width - 1)
+    if metrics:
+        parts.append(Text(f"  {metrics}", overflow="ellipsis", no_wrap=True))
+    parts += [_story_line(line) for line in state.story[-_STORY_LINES:]]
+    return Group(*parts)
+
+
+class _LiveView:
+    """The view, redrawn in place on a terminal."""
+
+    def __init__(self, console: Console, state: State, recipe: str, why: str) -> None:
+        self._console, self._state, self._recipe, self._why = console, state, recipe, why
+        self._drawn = 0.0
+        self._live = Live(
+            self._view(), console=console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False
+        )
+        self._live.start(refresh=True)
+
+    def tell(self) -> None:
+        now = time.monotonic()
+        if now - self._drawn >= _REFRESH_S:
+            self._drawn = now
+            if not self._console.is_terminal:  # it was when we began; rich would draw nothing and say nothing
+                raise OSError("the terminal is gone")
+            self._live.update(self._view(), refresh=True)
+
+    def close(self) -> None:
+        self._live.update(self._view(), refresh=True)
+        self._live.stop()
+
+    def _view(self) -> RenderableType:
+        return view(self._state, self._recipe, self._why, *self._console.size)
+
+
+class _PushView:
+    """How far a push is on each host, redrawn in place; gone when it is over."""
+
+    def __init__(self, console: Console, transfers: Transfers) -> None:
+        self._console, self._transfers, self._drawn = console, transfers, 0.0
+        self._lock = threading.Lock()
+        self._live = Live(console=console, auto_refresh=False, transient=True, redirect_stdout=False)
+        self._live.start()
+
+    def tell(self, host: str, sent: int, total: int) -> None:
+        with self._lock:
+            now = time.monotonic()
+            self._transfers.tell(host, sent, total, now)
+            if now - self._drawn >= _REFRESH_S or sent == total:
+                self._drawn = now
+                rows = self._transfers.rows(now, max(3, self._console.size.height - 2))
+                table = Table.grid(padding=(0, 3, 0, 0))
+                for name, words in rows:
+                    table.add_row(Text(f"  {name}", "node"), Text(words, "quiet"))
+                self._live.update(table, refresh=True)
+
+    def close(self) -> None:
+        self._live.stop()
+
+
+class _Waiting:
+    """One line: what goes on, the phase, the seconds. Not there before it takes long, and gone when it is over."""
+
+    def __init__(self, console: Console, what: str) -> None:
+        self._what, self._phase, self._began = what, "", time.monotonic()
+        self._live = Live(console=console, get_renderable=self._line, transient=True, redirect_stdout=False)
+        self._timer = threading.Timer(_PATIENCE_S, self._live.start)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def say(self, phase: str) -> None:
+        self._phase = phase
+
+    def close(self) -> None:
+        self._timer.cancel()
+        self._timer.join()
+        self._live.stop()
+
+    def _line(self) -> RenderableType:
+        words = f"{self._phase}   {time.monotonic() - self._began:.0f} s"
+        return Text.assemble((self._what, "node"), "   ", (words, "quiet"), overflow="ellipsis", no_wrap=True)
+
+
+class _PlainView:
+    """The run's story as it happens, and a line of numbers every two seconds."""
+
+    def __init__(self, say: Callable[[str, str], None], state: State, recipe: str, why: str) -> None:
+        self._say, self._state = say, state
+        self._told = 0
+        self._last, self._step = time.monotonic(), 0
+        say("   ".join(["muster up", *lines.headline(state.names, state, recipe, why)]), "node")
+
+    def tell(self, events: list[Event]) -> None:
+        for line in self._state.story[self._told :]:
+            self._say(line.text, "warn" if line.grave else "")
+        self._told = len(self._state.story)
+        now = time.monotonic()
+        if self._state.step != self._step and now - self._last >= _PLAIN_EVERY_S:
+            self._last, self._step = now, self._state.step
+            self._say(lines.progress_line(self._state), "")
+
+
+def _told(result: Result) -> str:
+    """The fault, with its place in front unless the words name it."""
+    named = result.node and result.node not in result.message
+    place = f"{result.node} (rank {result.rank}): " if result.rank is not None else f"{result.node}: "
+    return f"{place if named else ''}{result.message}"
+
+
+def _node_row(name: str, state: State) -> list[RichText]:
+    cells = lines.rank_cells(state.rank_of(name), state)
+    if not cells:
+        return [Text(f"  {name}", "node"), Text(lines.node_word(name, state), "quiet")]
+    styles = ["", "", *["quiet"] * len(cells)]
+    return [Text(f"  {name}", "node"), *(Text(cell, style) for cell, style in zip(cells, styles, strict=False))]
+
+
+def _story_line(line: Happening) -> RichText:
+    at = time.strftime("%H:%M:%S", time.localtime(line.t))
+    words = (line.text, "warn" if line.grave else "quiet")
+    return Text.assemble(("  " + at + "  ", "quiet"), words, overflow="ellipsis", no_wrap=True)
+
+
+class _Console(Console):
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
+        """What rich writes, with the control characters of others made visible. Its own are segments of control."""
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else segment._replace(text=visible(segment.text))
+
+    def on_broken_pipe(self) -> None:
+        """Rich would end the process here, and leave a run without its driver."""
+        raise BrokenPipeError
+
+
+def _console(file: Any) -> Console:
+    return _Console(file=file, theme=THEME, markup=False, emoji=False, highlight=False)

@@ -1,0 +1,1 @@
+"""The HTML pages: one of a run, one of a preflight."""

@@ -1,0 +1,231 @@
+"""The run folder, read forgivingly: what is missing or torn becomes a note, never an error.
+
+Place in the flow: runs/<id>/ (docs/contract.md) -> `load` -> Run -> the page's sections. Reads inside the folder only.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ...run import own_files
+
+BLOCK = 4096
+# Beyond it differences and products are no floats any more.
+MOST = 1e100
+OBJECTS = ("record", "config", "environment", "outcome")
+Fields = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Event:
+    """One thing that happened on a rank, or (`rank` None) that a node's agent or the control side told. `t`: unix s."""
+
+    t: float
+    kind: str
+    rank: int | None
+    node: str
+    fields: Fields
+
+
+@dataclass(frozen=True)
+class StepTime:
+    """Where a step's milliseconds went, a mean over the `count` steps that end at `step`."""
+
+    step: int
+    count: float
+    data: float
+    compute: float
+    wait: float
+    whole: float
+
+
+@dataclass(frozen=True)
+class Run:
+    """All that the page is drawn from. `metrics` and `evaluations` hold the last value for a step, in step order."""
+
+    folder: Path
+    record: Fields
+    config: Fields
+    environment: Fields
+    outcome: Fields
+    metrics: list[Fields]
+    evaluations: list[Fields]
+    events: list[Event]
+    times: dict[int, list[StepTime]]
+    nodes: dict[int, str]
+    notes: list[str]
+    own: Fields
+
+
+def number(value: object) -> float | None:
+    """A finite float, or None for anything else: text, a boolean, NaN, what no sum of a run can be."""
+    if isinstance(value, bool) or not isinstance(value, float | int) or not -MOST < value < MOST:
+        return None
+    return float(value)
+
+
+def load(folder: Path, own: Fields | None = None) -> Run:
+    """Read what is there of a run folder. Raises nothing for what is missing, partial or torn; `notes` says it.
+
+    `own`: as page.build has it.
+    """
+    notes: list[str] = []
+    if not folder.is_dir():
+        notes.append(f"{folder.name}: there is no such folder")
+    objects = {name: _object(folder / f"{name}.json", notes) for name in OBJECTS}
+    metrics, evaluations = _metrics(_lines(folder / "metrics.jsonl", notes))
+    events, times = _ranks(folder, notes)
+    for row in evaluations:
+        _keep_numbers(row)
+    known = {int(row["step"]) for row in evaluations}
+    evaluations += [found for event in events if (found := _evaluated(event)) and found["step"] not in known]
+    evaluations.sort(key=lambda row: float(row["step"]))
+    nodes = {event.rank: event.node for event in events if event.rank is not None and event.node}
+    seen = {event.t for event in events}
+    told = [event for event in _control(folder, notes) if event.t not in seen]
+    events = sorted(_nodes_up(folder, notes) + told + events, key=lambda event: event.t)
+    return Run(
+        folder,
+        **objects,
+        metrics=metrics,
+        evaluations=evaluations,
+        events=events,
+        times=times,
+        nodes=nodes,
+        notes=notes,
+        own=own or {},
+    )
+
+
+def _read(path: Path, notes: list[str]) -> str:
+    try:
+        return own_files.read(path).decode("utf-8", errors="replace")
+    except FileNotFoundError:
+        notes.append(f"{path.name}: missing")
+    except OSError as error:
+        notes.append(f"{path.name}: cannot be read: {error.strerror}")
+    return ""
+
+
+def _parse(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _object(path: Path, notes: list[str]) -> Fields:
+    before = len(notes)
+    value = _parse(_read(path, notes))
+    if isinstance(value, dict):
+        return value
+    if len(notes) == before:
+        notes.append(f"{path.name}: not a JSON object, left out")
+    return {}
+
+
+def _lines(path: Path, notes: list[str]) -> list[Fields]:
+    """JSON lines, thousands to a call of the parser for its speed; torn lines are counted and left out."""
+    lines = [line for line in _read(path, notes).split("\n") if line.strip()]
+    rows: list[Any] = []
+    for start in range(0, len(lines), BLOCK):
+        block = lines[start : start + BLOCK]
+        parsed = _parse("[" + ",".join(block) + "]")
+        rows += parsed if isinstance(parsed, list) and len(parsed) == len(block) else [_parse(line) for line in block]
+    whole = [row for row in rows if isinstance(row, dict)]
+    torn = len(rows) - len(whole)
+    if torn:
+        where = "its last line is torn" if torn == 1 and not isinstance(rows[-1], dict) else f"{torn} lines are torn"
+        notes.append(f"{path.name}: {where}, left out")
+    return whole
+
+
+def _metrics(rows: list[Fields]) -> tuple[list[Fields], list[Fields]]:
+    """Training lines and evaluation lines, each with the last value for a step, in step order."""
+    training: dict[float, Fields] = {}
+    evaluations: dict[float, Fields] = {}
+    for row in rows:
+        step = number(row.get("step"))
+        if step is None:
+            continue
+        if isinstance(row.get("eval"), dict):
+            evaluations[step] = {"step": step, "samples": row.get("samples"), "values": row["eval"]}
+        else:
+            training[step] = row
+    return [training[step] for step in sorted(training)], [evaluations[step] for step in sorted(evaluations)]
+
+
+def _keep_numbers(row: Fields) -> Fields:
+    values = {str(name): number(value) for name, value in row["values"].items()}
+    row["values"] = {name: value for name, value in values.items() if value is not None}
+    return row
+
+
+def _evaluated(event: Event) -> Fields | None:
+    step, values = number(event.fields.get("step")), event.fields.get("values")
+    if event.kind != "evaluated" or step is None or not isinstance(values, dict):
+        return None
+    return _keep_numbers({"step": step, "samples": event.fields.get("samples"), "values": values})
+
+
+def _ranks(folder: Path, notes: list[str]) -> tuple[list[Event], dict[int, list[StepTime]]]:
+    """Every rank's events but its steps, and its step times by rank."""
+    found = {
+        int(m[1]): path
+        for path in children(folder / "ranks")
+        if (m := re.fullmatch(r"rank-(\d{1,9})\.jsonl", path.name))
+    }
+    if not found:
+        notes.append("ranks/: no rank left events")
+    events: list[Event] = []
+    times: dict[int, list[StepTime]] = {}
+    for rank in sorted(found):
+        last, steps = 0.0, dict[int, StepTime]()
+        for row in _lines(found[rank], notes):
+            if row.get("kind") == "step":
+                _add_step(row, steps)
+                continue
+            last = number(row.get("t")) or last
+            events.append(Event(last, str(row.get("kind")), rank, str(row.get("node") or ""), row))
+        if steps:
+            times[rank] = [steps[step] for step in sorted(steps)]
+    return events, times
+
+
+def _add_step(row: Fields, steps: dict[int, StepTime]) -> None:
+    step = number(row.get("step"))
+    parts = [number(row.get(name)) for name in ("data_ms", "compute_ms", "wait_ms")]
+    if step is None or None in parts:
+        return
+    data, compute, wait = (max(0.0, part or 0.0) for part in parts)
+    whole = max(number(row.get("step_ms")) or 0.0, data + compute + wait)
+    steps[int(step)] = StepTime(int(step), max(1.0, number(row.get("count")) or 1.0), data, compute, wait, whole)
+
+
+def _nodes_up(folder: Path, notes: list[str]) -> list[Event]:
+    events = []
+    for path in children(folder / "nodes"):
+        fields = _object(path, notes)
+        t = number(fields.get("t"))
+        if t is not None:
+            events.append(Event(t, "node", None, str(fields.get("node") or path.stem), fields))
+    return events
+
+
+def _control(folder: Path, notes: list[str]) -> list[Event]:
+    """What the control side told of. It copies the time of a rank's event where that was its source."""
+    path = folder / "timeline.jsonl"
+    rows = _lines(path, notes) if path.exists() else []
+    return [Event(t, "told", None, "", row) for row in rows if (t := number(row.get("t"))) is not None]
+
+
+def children(folder: Path) -> list[Path]:
+    """What lies in a folder, by name; nothing where it is none or cannot be read."""
+    try:
+        return sorted(folder.iterdir())
+    except OSError:
+        return []

@@ -1,0 +1,60 @@
+"""How far a push is on each host, as rows of words. Pure; report.py draws them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..core.facts import amount
+from ..image.push_plan import pace
+
+_TELLING = 64 << 10  # bytes; a rate from fewer is none
+
+
+@dataclass
+class _Transfer:
+    """Bytes so far and in all; `began` and `ended` on the monotonic clock, None before."""
+
+    sent: int = 0
+    total: int = 0
+    began: float | None = None
+    ended: float | None = None
+
+
+class Transfers:
+    """What is on its way to each of `hosts`; somebody who is none of them (this machine, reading) comes first."""
+
+    def __init__(self, hosts: Sequence[str]) -> None:
+        self._hosts = {host: _Transfer() for host in hosts}
+
+    def tell(self, host: str, sent: int, total: int, now: float) -> None:
+        """`sent` bytes of `total` have gone to the host. A second sending begins anew."""
+        one = self._hosts.get(host)
+        if one is None:
+            one = _Transfer()
+            self._hosts = {host: one, **self._hosts}
+        if one.began is None or sent < one.sent:
+            one.began, one.ended = now, None
+        one.sent, one.total = sent, total
+        if sent >= total and one.ended is None:
+            one.ended = now
+
+    def rows(self, now: float, room: int) -> list[tuple[str, str]]:
+        """Name and words, at most `room` rows: what moves first, the rest counted."""
+        moving = [name for name, one in self._hosts.items() if one.began is not None and one.ended is None]
+        others = [name for name in self._hosts if name not in moving]
+        names = [*moving, *others]
+        shown = names if len(names) <= room else names[: room - 1]
+        rows = [(name, self._words(self._hosts[name], now)) for name in shown]
+        if left := len(names) - len(shown):
+            done = sum(one.ended is not None for one in self._hosts.values())
+            rows.append((f"and {left} more", f"{done} of {len(names)} sent"))
+        return rows
+
+    def _words(self, one: _Transfer, now: float) -> str:
+        if one.began is None:
+            return "waiting"
+        if one.sent < min(_TELLING, one.total):
+            return f"{amount(one.total)} to go"
+        words = pace(one.sent, one.total, (one.ended or now) - one.began)
+        return f"{words}, loading" if one.ended is not None else words

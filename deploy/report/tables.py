@@ -1,0 +1,188 @@
+"""What hosts say of their runs and GPUs, as cells of a table and values for programs. Pure; report.py prints them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from ..core.errors import DeployError
+from ..core.facts import amount, ended_how
+from ..core.printable import console_line
+from ..host import status as host_status
+from ..host.commands import WAITS
+from ..host.gpus import Gpus, GpuUse
+from ..host.status import HostRun, HostStatus, NodeStatus
+from .text import clock
+
+STATUS_HEAD = ("host", "run", "state", "step", "rate", "GPU", "last line")
+RUNS_HEAD = ("run", "state", "hosts", "checkpoint", "size", "last change")
+GPUS_HEAD = ("host", "GPU", "name", "memory", "busy", "held by")
+# A step or a line older than this is shown with its age: the run may hang.
+QUIET_S = 30
+_WORST_FIRST = ("running", "refused", "failed", "stopped", "unfinished", "done")
+
+
+def status_rows(found: Mapping[str, HostStatus], run: str = "") -> list[tuple[str, ...]]:
+    """A row for each node, or one for a host where nothing runs (of `run`, where one is named)."""
+    batches = {node.run: node.batch for host in found.values() for node in host.nodes if node.batch}
+    rows: list[tuple[str, ...]] = []
+    for host, status in found.items():
+        nodes = [node for node in status.nodes if run in ("", node.run)]
+        gpu = gpu_words(status.gpus)
+        if not nodes:
+            rows.append((host, "", "no run" if not run else "not of this run", "", "", gpu, ""))
+        rows += [(host, *_node_cells(node, batches.get(node.run)), gpu, _last_line(node)) for node in nodes]
+    return rows
+
+
+def status_values(found: Mapping[str, HostStatus], run: str = "") -> list[dict[str, Any]]:
+    """The same for programs: an object for each node."""
+    batches = {node.run: node.batch for host in found.values() for node in host.nodes if node.batch}
+    values = []
+    for host, status in found.items():
+        gpus = gpu_value(status.gpus)
+        nodes = [node for node in status.nodes if run in ("", node.run)]
+        for node in nodes:
+            per_second = host_status.rate(node, batches.get(node.run)) if node.runs else None
+            value = {**asdict(node), "word": state_word(node), "samples_per_s": per_second and round(per_second, 1)}
+            values.append({"host": host, **value, **gpus})
+        if not nodes:
+            values.append({"host": host, "run": None, **gpus})
+    return values
+
+
+def run_rows(found: Mapping[str, Sequence[HostRun]]) -> list[tuple[str, ...]]:
+    """A row for each run, the newest last."""
+    rows: list[tuple[str, ...]] = []
+    for value in run_values(found):
+        step = "" if value["checkpoint"] is None else f"step {value['checkpoint']}"
+        day = time.strftime("%Y-%m-%d %H:%M", time.localtime(value["changed"])) if value["changed"] else ""
+        rows.append((value["run"], value["state"], ", ".join(value["hosts"]), step, amount(value["bytes"]), day))
+    return rows
+
+
+def run_values(found: Mapping[str, Sequence[HostRun]]) -> list[dict[str, Any]]:
+    """The runs on all hosts, each once, the newest last: its state is that of the node that is worst off."""
+    runs: dict[str, dict[str, HostRun]] = {}
+    for host, there in found.items():
+        for one in there:
+            runs.setdefault(one.run, {})[host] = one
+    values = []
+    for run, parts in runs.items():
+        steps = [part.checkpoint for part in parts.values() if part.checkpoint is not None]
+        states = [state_word(part.node) if part.node else part.verdict or "unfinished" for part in parts.values()]
+        values.append(
+            {
+                "run": run,
+                "state": next((word for word in _WORST_FIRST if word in states), states[0]),
+                "hosts": list(parts),
+                "checkpoint": max(steps, default=None),
+                "bytes": sum(part.bytes for part in parts.values()),
+                "changed": max(part.changed or 0.0 for part in parts.values()) or None,
+            }
+        )
+    return sorted(values, key=lambda value: (value["changed"] or 0.0, value["run"]))
+
+
+def fault_rows(faults: Mapping[str, DeployError]) -> list[tuple[str, str]]:
+    """A line for each host that did not answer: its name and the cause."""
+    return [(host, " ".join(fault.message.split()).removeprefix(f"{host}: ")) for host, fault in faults.items()]
+
+
+def fault_values(faults: Mapping[str, DeployError]) -> list[dict[str, Any]]:
+    """The same for programs."""
+    return [{"host": host, "error": words, "hint": faults[host].hint} for host, words in fault_rows(faults)]
+
+
+def state_word(node: NodeStatus) -> str:
+    """How a node stands, in a word: running, done, stopped, failed, ..."""
+    if node.code is None:
+        return WAITS if node.runs and node.said.startswith(WAITS) else node.state
+    by_code = {0: "done", 75: "stopped"}.get(node.code, "failed")
+    return node.verdict if by_code == "failed" and node.verdict not in ("", "done") else by_code
+
+
+def gpu_words(found: Gpus) -> str:
+    """A host's GPUs in a few words: how busy and how full they are on the whole."""
+    if not found.gpus:
+        return f"could not tell: {console_line(found.fault)}" if found.fault else "none"
+    busy = [gpu.busy for gpu in found.gpus if gpu.busy is not None]
+    used, total = sum(gpu.used_mib or 0 for gpu in found.gpus), sum(gpu.total_mib or 0 for gpu in found.gpus)
+    words = [f"{len(found.gpus)} x" if len(found.gpus) > 1 else "", f"{sum(busy) / len(busy):.0f} %" if busy else ""]
+    words += [f"{used / 1024:.0f} of {total / 1024:.0f} GiB" if total else ""]
+    return " ".join(filter(None, words)) + (", and one that fails" if found.fault else "")
+
+
+def gpu_value(found: Gpus) -> dict[str, Any]:
+    """A host's GPUs for programs; `gpu_fault` where that is not all."""
+    return {"gpus": [asdict(gpu) for gpu in found.gpus], "gpu_fault": found.fault or None}
+
+
+def gpu_rows(found: Mapping[str, Gpus]) -> list[tuple[str, ...]]:
+    """A row for each holder of a GPU, for each GPU that is free, and for each host that has none or could not tell."""
+    rows: list[tuple[str, ...]] = []
+    for host, gpus in found.items():
+        for gpu in gpus.gpus:
+            first = (host, str(gpu.index), gpu.name, _memory(gpu), "" if gpu.busy is None else f"{gpu.busy} %")
+            held = _held(gpu)
+            rows += [(*first, words) if number == 0 else (*first[:2], "", "", "", words) for number, words in held]
+        if gpus.fault:
+            rows.append((host, "", f"could not tell: {console_line(gpus.fault)}", "", "", ""))
+        elif not gpus.gpus:
+            rows.append((host, "", "no GPU", "", "", ""))
+    return rows
+
+
+def _held(gpu: GpuUse) -> list[tuple[int, str]]:
+    words = []
+    for holder in gpu.holders:
+        run = f" (run {holder.run})" if holder.run else ""
+        parts = (
+            f"{holder.memory_mib / 1024:.1f} GiB" if holder.memory_mib is not None else "",
+            f"pid {holder.pid}",
+            holder.user,
+            f"container {holder.container}{run}" if holder.container else "",
+            console_line(holder.process),
+        )
+        words.append("  ".join(filter(None, parts)))
+    if not words:
+        words.append("somebody who cannot be seen from here" if gpu.unseen else "free")
+    return list(enumerate(words))
+
+
+def _memory(gpu: GpuUse) -> str:
+    if gpu.used_mib is None or gpu.total_mib is None:
+        return ""
+    return f"{gpu.used_mib / 1024:.1f} of {gpu.total_mib / 1024:.1f} GiB"
+
+
+def _node_cells(node: NodeStatus, batch: int | None) -> Sequence[str]:
+    step = ""
+    if node.step is not None:
+        step = f"step {node.step}/{node.steps}" if node.steps else f"step {node.step}"
+        step += _age(node, node.step_age_s)
+    per_second, rate = host_status.rate(node, batch), ""
+    if node.runs and per_second:
+        rate = f"{per_second:,.0f} samples/s"
+    elif node.runs and node.step_ms:
+        rate = f"{1000 / node.step_ms:,.1f} steps/s"
+    return f"{node.run} ({node.user})" if node.user else node.run, _state(node), step, rate
+
+
+def _state(node: NodeStatus) -> str:
+    if node.code is None:
+        return node.uptime.lower() if state_word(node) == "running" else state_word(node)
+    ago = node.uptime.partition(") ")[2]
+    word = state_word(node)
+    how = f" ({ended_how(node.code).removeprefix('ended with ')})" if word == "failed" else ""
+    return f"{word}{how} {ago}".strip()
+
+
+def _last_line(node: NodeStatus) -> str:
+    return console_line(node.said) + _age(node, node.said_age_s) if node.said else ""
+
+
+def _age(node: NodeStatus, age_s: float | None) -> str:
+    return f" ({clock(age_s)} ago)" if node.runs and age_s is not None and age_s > QUIET_S else ""

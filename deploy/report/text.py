@@ -1,0 +1,156 @@
+"""What a run says, as plain text: numbers, sparkline, status lines. Pure; report.py adds colour and a place."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Sequence
+
+from ..core.errors import DeployError
+from ..core.facts import RunFacts, amount, count
+from ..run.environment import DEFAULT_RECIPE
+from ..run.outcome import Result
+from ..run.progress import RankView, State
+
+_BARS = "▁▂▃▄▅▆▇█"
+_FEWEST_BARS, _MOST_BARS = 6, 24
+
+
+def sparkline(values: Sequence[float], width: int) -> str:
+    """`values` as `width` bars: each the mean of its share, few values repeated: the line keeps its length."""
+    finite = [value for value in values if abs(value) < float("inf")]
+    if not finite or width < 1:
+        return ""
+    edges = [index * len(finite) // width for index in range(width + 1)]
+    shares = [finite[low : max(high, low + 1)] for low, high in itertools.pairwise(edges)]
+    means = [sum(share) / len(share) for share in shares]
+    low, high = min(means), max(means)
+    scale = (len(_BARS) - 1) / (high - low) if high > low else 0.0
+    return "".join(_BARS[round((mean - low) * scale)] for mean in means)
+
+
+def clock(seconds: float) -> str:
+    """0:07, 12:30, 3:05:00."""
+    whole = max(0, round(seconds))
+    hours, minutes = whole // 3600, whole % 3600 // 60
+    return f"{hours}:{minutes:02d}:{whole % 60:02d}" if hours else f"{minutes}:{whole % 60:02d}"
+
+
+def headline(names: Sequence[str], state: State, recipe: str, why: str) -> list[str]:
+    """Who trains what, where: `master + 2 workers`, `gloo`, `digits`, `local processes (...)`."""
+    workers = len(names) - 1
+    crew = "master" if not workers else f"master + {count(workers, 'worker')}"
+    return [part for part in (crew, state.backend, recipe, why) if part]
+
+
+def rank_cells(view: RankView | None, state: State) -> list[str]:
+    """A rank's cells of the live view: rank, step, ms a step, data, compute, waiting."""
+    if view is None:
+        return []
+    cells = [f"rank {view.rank}"]
+    if not view.training:
+        return [*cells, "getting ready" if not view.step else f"coming back (was at step {view.step})"]
+    cells.append(f"step {view.step}/{state.steps}" if state.steps else f"step {view.step}")
+    parts = (("data", view.data_ms), ("compute", view.compute_ms), ("waiting", view.wait_ms))
+    total = sum(value for _, value in parts)
+    if total > 0:
+        cells.append(f"{_milliseconds(view.step_ms):>3} ms/step")
+        cells += [f"{name} {100 * value / total:2.0f} %" for name, value in parts]
+    return cells
+
+
+def node_word(name: str, state: State) -> str:
+    """A node without a speaking rank, in a word or two."""
+    node = state.nodes.get(name)
+    if node and node.state == "exited":
+        return "ended"
+    if name in state.up:
+        return "up, waiting for the others" if len(state.up) < len(state.names) else "up, loading torch"
+    return "starting"
+
+
+def metric_line(state: State, width: int) -> str:
+    """The line under the nodes: loss, throughput, time left, last checkpoint; as much sparkline as `width` leaves."""
+    parts = _pace_parts(state)
+    if state.losses:
+        first, last = (_loss(state.losses[position][1]) for position in (0, -1))
+        others = len("    ".join([f"  loss {first}  {last}", *parts]))
+        bars = sparkline([loss for _, loss in state.losses], min(_MOST_BARS, max(_FEWEST_BARS, width - others)))
+        parts.insert(0, f"loss {first} {bars} {last}")
+    return "    ".join(parts)
+
+
+def progress_line(state: State) -> str:
+    """One line for a log file: `step 240/600   loss 0.083   5,410 samples/s   left 0:07`."""
+    parts = [f"step {state.step}/{state.steps}" if state.steps else f"step {state.step}"]
+    if state.losses:
+        parts.append(f"loss {_loss(state.losses[-1][1])}")
+    return "   ".join([*parts, *_pace_parts(state)])
+
+
+def result_parts(result: Result, state: State, seconds: float, where: str) -> list[str]:
+    """The last line: `done`, what was reached, how long it took, where it lies."""
+    parts = [result.verdict]
+    values = state.evaluated.get("values", {})
+    if result.verdict == "done" and "accuracy" in values:
+        what = DEFAULT_RECIPE if state.plan.get("recipe") == DEFAULT_RECIPE else "samples"
+        parts.append(f"{100 * values['accuracy']:.1f} % of {state.evaluated.get('samples', 0):,} held-out {what}")
+    elif result.verdict == "done" and "loss" in values:
+        parts.append(f"loss {_loss(values['loss'])} on {state.evaluated.get('samples', 0):,} held-out samples")
+    elif result.verdict == "stopped":
+        parts.append(result.message.removeprefix("stopped "))
+    elif state.step or (result.verdict != "done" and not state.script):
+        parts.append(f"at step {state.step}" if state.step else "before the first step")
+    return [*parts, f"{seconds:.1f} s", where]
+
+
+def error_lines(fault: DeployError) -> list[str]:
+    """`error: ...` and, when there is one, `hint: ...`. Further lines are set in: they hold words of others."""
+    parts = [("error", fault.message), *([("hint", fault.hint)] if fault.hint else [])]
+    return [f"{label}: " + _set_in(words) for label, words in parts]
+
+
+def _set_in(text: str) -> str:
+    first, *more = text.split("\n")
+    return "\n".join([first, *(line if line.startswith("    ") else f"    {line}" for line in more)])
+
+
+def as_typed(text: str, program: str) -> str:
+    """Commands as this user types them: `fab` and `make` are the checkout's, `muster` is what pip installs."""
+    if program != "muster":
+        return text
+    text = re.sub(r"\bfab (?=[a-z])|\bmake (?=(?:up|down|runs|report)\b)", "muster ", text)
+    return re.sub(r"\b(RESUME|WORKERS|GROUND|RUN)=", lambda found: f"--{found[1].lower()}=", text)
+
+
+def run_cells(row: RunFacts) -> list[str]:
+    """A run as `make runs` lists it."""
+    return [
+        row.id,
+        row.verdict,
+        f"{100 * row.accuracy:.1f} %" if row.accuracy is not None else "",
+        f"step {row.step}" if row.step is not None else "",
+        f"{row.seconds:.1f} s" if row.seconds is not None else "",
+        amount(row.bytes),
+    ]
+
+
+def _pace_parts(state: State) -> list[str]:
+    parts = []
+    if state.rates:
+        parts.append(f"{state.rates[-1]:,.0f} samples/s")
+    if state.seconds_left:
+        parts.append(f"left {clock(state.seconds_left)}")
+    if state.checkpoint:
+        pause = state.checkpoint.get("pause_ms")
+        took = f" ({_milliseconds(pause)} ms pause)" if pause is not None else ""
+        parts.append(f"checkpoint at step {state.checkpoint['step']}{took}")
+    return parts
+
+
+def _loss(value: float) -> str:
+    return f"{value:.2f}" if abs(value) >= 0.1 else f"{value:.2g}"
+
+
+def _milliseconds(value: float) -> str:
+    return f"{value:.0f}" if value >= 10 else f"{value:.1f}"

@@ -1,0 +1,201 @@
+"""Follow a run: what is new in its folder, how its nodes stand, and with ending.py when it is over.
+
+The order matters: nodes first, files after. A node that has ended wrote its verdict before.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Protocol
+
+from ..core.errors import BadAnswer
+from ..core.facts import NodeState
+from ..core.fields import document
+from . import events as told
+from .events import Event
+from .outcome import Result, all_ended, final, judge, killed, left_early, stopped
+from .progress import State
+
+POLL_S = 0.1
+# So much of a file is read at once.
+_PIECE = 8 << 20
+# How long nodes may take to end by themselves before they are killed.
+AFTER_VERDICT_S = 15.0
+AFTER_DONE_S = 60.0
+AFTER_JUDGEMENT_S = 3.0
+AFTER_STOP_S = 30.0
+
+
+class Ground(Protocol):
+    """What following needs of a ground."""
+
+    def states(self, state: State) -> list[NodeState]:
+        """How each node stands."""
+
+    def stop(self) -> None:
+        """Ask every node to stop; returns at once."""
+
+    def kill(self) -> None:
+        """End every node now."""
+
+
+class Follower:
+    """Reads the run folder's new lines, from where its files ended when the run was started; or `from_start` on."""
+
+    def __init__(self, run_dir: Path, from_start: bool = False) -> None:
+        self._dir = run_dir
+        self._offsets = {} if from_start else {path: path.stat().st_size for path in self._line_files()}
+        self._seen: dict[Path, int] = {}
+
+    def read(self) -> list[Event]:
+        """Events since the last call, by time."""
+        events: list[Event] = []
+        for path in self._line_files():
+            events += self._new_events(path)
+        events += self._new_documents("nodes", told.node_up)
+        events += self._new_documents("outcome", told.verdict)
+        return sorted(events, key=lambda event: float(event["t"]))
+
+    def _line_files(self) -> list[Path]:
+        return [
+            *sorted(self._dir.glob("ranks/rank-*.jsonl")),
+            *self._dir.glob("metrics.jsonl"),
+        ]
+
+    def _new_lines(self, path: Path) -> Iterator[str]:
+        """Whole lines only: the rest of a line that is still being written comes with the next call."""
+        offset = self._offsets.get(path, 0)
+        size = path.stat().st_size
+        if size < offset:
+            offset = 0
+        if size == offset:
+            return
+        with path.open("rb") as file:
+            file.seek(offset)
+            while new := file.read(min(_PIECE, size - offset)):
+                whole = new[: new.rfind(b"\n") + 1]
+                if not whole and len(new) == _PIECE:  # no line of ours is that long: it counts as one that is unread
+                    whole = new[:-1] + b"\n"
+                offset += len(whole)
+                self._offsets[path] = offset
+                yield from whole.decode(errors="replace").split("\n")[:-1]
+                if not whole:
+                    return
+                file.seek(offset)
+
+    def _new_events(self, path: Path) -> list[Event]:
+        found, bad, now = list[Event](), 0, time.time()
+        read = told.of_rank if path.parent.name == "ranks" else told.of_metrics
+        for line in self._new_lines(path):
+            try:
+                found.append(read(document(line, path.name, told.MOST_LINE), now))
+            except BadAnswer:  # torn by a kill, or written by somebody else; the next line is whole
+                bad += 1
+        return found + told.unread(bad, path.name, now)
+
+    def _new_documents(self, folder: str, read: Callable[[object, float], Event]) -> Iterator[Event]:
+        for path in sorted(self._dir.glob(f"{folder}/[!.]*.json")):
+            try:
+                stamp = path.stat().st_mtime_ns
+                if self._seen.get(path) == stamp or path.stat().st_size > told.MOST_LINE:
+                    continue
+                content = path.read_bytes()
+            except OSError:  # taken away or replaced while we looked
+                continue
+            self._seen[path] = stamp
+            try:
+                yield read(document(content, path.name, told.MOST_LINE), time.time())
+            except BadAnswer:
+                yield from told.unread(1, f"{folder}/{path.name}", time.time())
+
+
+def follow(
+    ground: Ground,
+    follower: Follower,
+    state: State,
+    tell: Callable[[list[Event]], None],
+    stop_requests: Callable[[], int],
+) -> Result:
+    """Follow until every node has ended or was killed; returns how the run ended.
+
+    `tell` gets the new events after each look; `stop_requests` counts the user's Ctrl-C.
+    """
+    watch = _Watch(ground, state, stop_requests)
+    while True:
+        nodes = ground.states(state)
+        # Told before the ends of nodes: a node that ended has said why.
+        events = [*follower.read(), *_changes(nodes, state)]
+        for event in events:
+            state.apply(event)
+        left = [{"kind": "left", "t": time.time(), "rank": rank} for rank in left_early(state, time.time())]
+        for event in left:
+            state.apply(event)
+        events += left
+        tell(events)
+        result = watch.step(time.time())
+        if result is not None:
+            return result
+        time.sleep(POLL_S)
+
+
+class _Watch:
+    """The end of a run: first somebody says it is over, then the nodes get time to end, then they are killed."""
+
+    def __init__(self, ground: Ground, state: State, stop_requests: Callable[[], int]) -> None:
+        self._ground, self._state, self._stop_requests = ground, state, stop_requests
+        self._started_at = time.time()
+        self._result: Result | None = None
+        self._stopping = False
+        self._deadline = float("inf")
+
+    def step(self, now: float) -> Result | None:
+        """Judge once more; the result once nothing runs any more."""
+        requests = self._stop_requests()
+        if requests and not self._stopping:
+            self._stopping = True
+            self._ground.stop()
+            self._deadline = now + AFTER_STOP_S
+        if self._result is None or (not self._result.from_ranks and self._state.verdicts):
+            self._settle(judge(self._state, self._started_at, now), now)
+        if all_ended(self._state) and (self._result or self._stopping):
+            return self._final() or stopped(self._state)
+        if requests > 1 or now >= self._deadline:
+            self._ground.kill()
+            return self._final() or killed(self._state, None if requests > 1 else AFTER_STOP_S)
+        return None
+
+    def _final(self) -> Result | None:
+        """The result with what other nodes have said since."""
+        return final(self._state) if self._result and self._result.from_ranks else self._result
+
+    def _settle(self, result: Result | None, now: float) -> None:
+        if result is None or (self._stopping and not result.from_ranks):
+            return
+        if self._result and result.verdict in ("stopped", "done"):
+            return  # the nodes that are left end so because we ask them to, for the fault that is known
+        self._result = result
+        if result.verdict == "done":
+            patience = AFTER_DONE_S
+        elif result.from_ranks:  # every rank knows; a signal now would only hit them on their way out
+            patience = AFTER_VERDICT_S
+        else:
+            patience = AFTER_JUDGEMENT_S
+            self._ground.stop()
+        self._deadline = min(self._deadline, now + patience)
+
+
+def _changes(nodes: list[NodeState], state: State) -> list[Event]:
+    return [
+        {
+            "kind": "node",
+            "t": time.time(),
+            "node": node.node,
+            "state": node.state,
+            "code": node.code,
+            "restarts": node.restarts,
+        }
+        for node in nodes
+        if state.nodes.get(node.node) != node
+    ]

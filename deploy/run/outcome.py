@@ -1,0 +1,220 @@
+"""When a run is over, and how it ended. Pure: a State and the time in, a Result or nothing out.
+
+A rank's verdict decides when there is one. Without one (a SIGKILL leaves no word) the control side decides, and
+names the node and rank, within 30 s.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..core.errors import DONE, FAILED, STOPPED, USAGE
+from ..core.facts import NodeState, ended_how
+from .blame import NAMES_TOLD
+from .events import Event
+from .progress import State
+
+START_SPREAD_S = 25.0  # between the first node that is up and the last
+FIRST_NODE_S = 60.0  # from the start to the first node: Python and a cold disk
+# A node that ended is "exited" for an instant before its ground starts it again.
+EXIT_SETTLES_S = 2.0
+# Ranks watch their collectives themselves (the trainer's timeouts); this catches what stands still beyond that.
+SILENCE_BEFORE_STEPS_S = 600.0
+SILENCE_AT_LEAST_S = 120.0
+SILENCE_FACTOR = 20.0
+# Ranks seldom end at one moment: one writes the last checkpoint while the others are done.
+LEFT_AFTER_S = 10.0
+# The trainer gives up by itself after five; this holds for one that cannot even say so.
+MOST_BARREN_RESTARTS = 8
+
+CODES = {"done": DONE, "failed": FAILED, "refused": USAGE, "stopped": STOPPED}
+# An error outranks the "stopped" and "done" of ranks that merely went along with it.
+_WEIGHT = {"refused": 0, "failed": 1, "stopped": 2, "done": 3}
+
+
+@dataclass(frozen=True)
+class Result:
+    """How a run ended: the verdict's fields (docs/contract.md), `from_ranks` when a rank gave it."""
+
+    verdict: str
+    message: str = ""
+    hint: str = ""
+    node: str = ""
+    rank: int | None = None
+    step: int = 0
+    from_ranks: bool = False
+
+    @property
+    def code(self) -> int:
+        """The exit code of `fab up`."""
+        return CODES.get(self.verdict, FAILED)
+
+
+def judge(state: State, started_at: float, now: float) -> Result | None:
+    """The end of the run, or None while it goes on."""
+    if state.verdicts:
+        return from_verdicts(state.verdicts)
+    return (
+        _node_gone(state, now) or _node_missing(state, started_at, now) or _no_headway(state) or _too_silent(state, now)
+    )
+
+
+def all_ended(state: State) -> bool:
+    """Whether every planned node has ended."""
+    return all(name in state.exited_at for name in state.names)
+
+
+def from_verdicts(verdicts: list[Event]) -> Result:
+    """The verdict that stands: the gravest; among equals the one whose rank failed first."""
+    first = min(verdicts, key=lambda one: (_WEIGHT.get(one.get("verdict", ""), 1), one.get("since") or one.get("t", 0)))
+    same = {str(one.get("node")) for one in verdicts if one.get("verdict") == first["verdict"] == "failed"}
+    return Result(
+        verdict=first["verdict"],
+        message=_folded(first.get("message", ""), sorted(same - {str(first.get("node"))})),
+        hint=first.get("hint", ""),
+        node=first.get("node", ""),
+        rank=first.get("rank"),
+        step=int(first.get("step") or 0),
+        from_ranks=True,
+    )
+
+
+def final(state: State) -> Result:
+    """What stands once all nodes have ended and the ranks gave a verdict.
+
+    A node whose rank left with 0 says "done" for itself. The run is done only where no other rank or node failed.
+    """
+    result = from_verdicts(state.verdicts)
+    if result.verdict != "done":
+        return result
+    if found := state.blame():
+        where = f"logs/{found.node}.log has its last words" if found.node else "logs/ has what each node said last"
+        return Result("failed", found.message, where, found.node, found.rank, state.step)
+    for node in state.nodes.values():
+        if node.state == "exited" and node.code not in (None, DONE):
+            return _failed(
+                state, node.node, f"{state.name(node.node)} {ended_how(node.code)}", f"see logs/{node.node}.log"
+            )
+    return result
+
+
+def stopped(state: State) -> Result:
+    """The end of a run that was asked to stop, and whose ranks left no word of it."""
+    where = f" at step {state.step}" if state.step else "" if state.script else " before the first step"
+    return Result("stopped", f"stopped{where}{_kept(state)}", step=state.step)
+
+
+def killed(state: State, waited_s: float | None = None) -> Result:
+    """The end of a run that was killed: at once, as asked, or after `waited_s` for its stop."""
+    why = "killed at once, as asked" if waited_s is None else f"killed: still running {waited_s:.0f} s after the stop"
+    return Result("failed", f"{why}{_kept(state)}", step=state.step)
+
+
+def _kept(state: State) -> str:
+    if state.script:  # what it saved, it knows itself
+        return ""
+    saved = state.checkpoint.get("step")
+    return f"; the last checkpoint is of step {saved}" if saved is not None else "; there is no checkpoint"
+
+
+def _folded(message: str, others: list[str]) -> str:
+    """The first to fail speaks; of the others only the names, behind its first line."""
+    if not others:
+        return message
+    head, newline, rest = message.partition("\n")
+    more = f" and {len(others) - NAMES_TOLD} more" if len(others) > NAMES_TOLD else ""
+    return f"{head} ({', '.join(others[:NAMES_TOLD])}{more} failed as well){newline}{rest}"
+
+
+def may_restart(node: NodeState, verdicts: list[Event], stopping: bool) -> bool:
+    """Whether a ground should start a node again: it died without anyone having said that the run is over."""
+    return not stopping and not verdicts and node.code is not None and (node.code < 0 or node.code == FAILED)
+
+
+def _failed(state: State, node: str, message: str, hint: str = "") -> Result:
+    view = state.rank_of(node)
+    return Result("failed", message, hint, node, view.rank if view else None, state.step)
+
+
+def _node_gone(state: State, now: float) -> Result | None:
+    gone = sorted((t, name) for name, t in state.exited_at.items() if now - t >= EXIT_SETTLES_S)
+    if not gone:
+        return None
+    # A lost one, or one killed by a signal, before those that merely missed it.
+    name = min(gone, key=lambda entry: (*_rank_of_end(state.nodes[entry[1]]), entry))[1]
+    node = state.nodes[name]
+    code = node.code if node.code is not None else FAILED
+    at = f" at step {state.step}" if state.step else ""
+    if code == USAGE:
+        return Result("refused", f"{name} refused to start", f"logs/{name}.log says why", name)
+    if node.state == "lost":
+        why = f"{state.name(name)} is out of sight{at}, and the run cannot go on without it"
+        return _failed(state, name, why, f"is its host up? logs/{name}.log has its last words")
+    if not _killed(node) and (found := state.blame()):
+        where = f"logs/{found.node}.log has its last words" if found.node else "logs/ has what each node said last"
+        return Result("failed", found.message, where, found.node, found.rank, state.step)
+    if code == STOPPED:
+        return Result("stopped", f"{state.name(name)} was asked to stop{at}", "", name, None, state.step)
+    again = f" ({node.restarts} restarts did not help)" if node.restarts else ""
+    how = "ended without a verdict" if code == DONE else ended_how(code)
+    return _failed(state, name, f"{state.name(name)} {how}{at}{again}", f"logs/{name}.log has its last words")
+
+
+def _rank_of_end(node: NodeState) -> tuple[bool, bool]:
+    return node.state != "lost", not _killed(node)
+
+
+def _killed(node: NodeState) -> bool:
+    """Whether the node itself was killed: engines tell a signal as 128 + its number."""
+    return node.code is not None and (node.code < 0 or node.code > 128)
+
+
+def left_early(state: State, now: float) -> list[int]:
+    """Ranks that ended with 0 a while ago while others go on, and of which nobody has told."""
+    if state.verdicts or state.exited_at or len(state.ends) == len(state.began):
+        return []
+    return [
+        end.rank
+        for end in state.ends.values()
+        if end.code == 0 and now - end.t >= LEFT_AFTER_S and end.rank not in state.left
+    ]
+
+
+def _node_missing(state: State, started_at: float, now: float) -> Result | None:
+    missing = [name for name in state.names if name not in state.up]
+    if not missing:
+        return None
+    if state.up:
+        waited, limit = now - min(state.up.values()), START_SPREAD_S
+    else:
+        waited, limit = now - started_at, FIRST_NODE_S
+    if waited < limit:
+        return None
+    others = f" ({', '.join(state.up)} waited {waited:.0f} s)" if state.up else f" within {waited:.0f} s"
+    return _failed(state, missing[0], f"{', '.join(missing)} did not start{others}", f"see logs/{missing[0]}.log")
+
+
+def _no_headway(state: State) -> Result | None:
+    if state.barren_restarts < MOST_BARREN_RESTARTS:
+        return None
+    found, last = state.blame(), f"; last: {state.story[-1].text}" if state.story else ""
+    message = f"{state.barren_restarts} restarts in a row without a step between them{last}"
+    node, rank = (found.node, found.rank) if found else ("", None)
+    return Result("failed", message, "logs/ has what each node and rank said", node, rank, state.step)
+
+
+def _too_silent(state: State, now: float) -> Result | None:
+    if not state.last_sign:
+        return None
+    stepping = any(view.training for view in state.ranks.values())
+    limit = max(SILENCE_AT_LEAST_S, SILENCE_FACTOR * state.longest_silence) if stepping else SILENCE_BEFORE_STEPS_S
+    if now - state.last_sign < limit:
+        return None
+    message = f"no sign of life from any rank for {now - state.last_sign:.0f} s"
+    behind = [view for view in state.ranks.values() if view.step == state.step]
+    if len(behind) == 1 < len(state.ranks):
+        (view,) = behind
+        text = f"{message}; {view.node} (rank {view.rank}) is furthest behind"
+        return Result("failed", text, "logs/ has what each rank said last", view.node, view.rank, state.step)
+    text = f"{message}; could not tell which stopped: {len(behind)} are at step {state.step}" if behind else message
+    return Result("failed", text, "logs/ has what each rank said last", step=state.step)

@@ -1,0 +1,102 @@
+"""Files in a run folder, read and written by name and never through a link: containers and hosts write there as well.
+
+A link that somebody planted there would have us write to, or show, any file of whoever runs us; a pipe would stop us.
+All that is opened is opened below the folder of all runs, folder by folder. A link in the place of a file of ours
+is replaced; in the place of a folder it is a DeployError.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import stat
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO
+
+from ..core.errors import DeployError
+
+_OTHERWISE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+def open_folder(root: int, names: Sequence[str], mode: int = 0o777) -> int:
+    """A descriptor of the folder below `root`, made where it is not there. Raises OSError at a link or a file."""
+    folder = os.dup(root)
+    for name in names:
+        above = folder
+        try:
+            with suppress(FileExistsError):
+                os.mkdir(name, mode, dir_fd=above)
+            folder = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=above)
+        finally:
+            os.close(above)
+    return folder
+
+
+def write(run_dir: Path, name: str, data: bytes) -> None:
+    """Replace a file of the run folder whole; `name` as `logs/a.log`."""
+    with _folder(run_dir, name) as (folder, last):
+        aside = f".{last}.{os.getpid()}.{secrets.token_hex(4)}"
+        try:
+            with os.fdopen(_opened(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, folder), "wb") as file:
+                file.write(data)
+            os.replace(aside, last, src_dir_fd=folder, dst_dir_fd=folder)
+        except OSError:
+            with suppress(OSError):
+                os.unlink(aside, dir_fd=folder)
+            raise
+
+
+def open_to_append(run_dir: Path, name: str, empty: bool = False) -> BinaryIO:
+    """A file of the run folder, unbuffered, at its end; `empty`: with nothing in it."""
+    with _folder(run_dir, name) as (folder, last):
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | (os.O_TRUNC if empty else 0)
+        try:
+            descriptor = _opened(last, flags, folder)
+        except OSError as fault:
+            if fault.errno not in (errno.ELOOP, errno.EINVAL, errno.ENXIO):
+                raise
+            os.unlink(last, dir_fd=folder)  # a link or a pipe in the place of a file of ours
+            descriptor = _opened(last, flags, folder)
+        return os.fdopen(descriptor, "ab", buffering=0)
+
+
+def clear(run_dir: Path, folder: str, ending: str = "") -> None:
+    """Make a folder of the run folder, and remove the files in it whose names have that ending, if one is given."""
+    with _folder(run_dir, f"{folder}/") as (opened, _):
+        for name in os.listdir(opened) if ending else ():
+            if name.endswith(ending):
+                os.unlink(name, dir_fd=opened)
+
+
+def read(path: Path) -> bytes:
+    """All of a regular file; a link or a pipe is none."""
+    with os.fdopen(_opened(os.fspath(path), os.O_RDONLY, None), "rb") as file:
+        return file.read()
+
+
+def _opened(name: str, flags: int, folder: int | None) -> int:
+    descriptor = os.open(name, flags | _OTHERWISE, 0o666, dir_fd=folder)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "it is no regular file", name)
+    return descriptor
+
+
+@contextmanager
+def _folder(run_dir: Path, name: str) -> Iterator[tuple[int, str]]:
+    *folders, last = name.split("/")
+    root = os.open(run_dir.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        folder = open_folder(root, (run_dir.name, *folders))
+    except NotADirectoryError as fault:  # what O_NOFOLLOW says of a link as well
+        what = f"{run_dir}: {fault.filename} in it is a link or a file, where a folder of ours should be"
+        raise DeployError(what, f"look at it: ls -l {run_dir}") from fault
+    finally:
+        os.close(root)
+    try:
+        yield folder, last
+    finally:
+        os.close(folder)

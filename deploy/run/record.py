@@ -1,0 +1,315 @@
+"""runs/<id>/: made, found again, listed, and closed with the run's outcome. Formats are in docs/contract.md."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import statistics
+import time
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from ..core.errors import BadAnswer, DeployError, UsageError
+from ..core.facts import RunFacts
+from ..core.fields import MOST_DOCUMENT, array, digits, document, flag, optional, real, text, tree, whole
+from ..core.fields import record as shaped
+from ..core.names import RunId, asked, node_name, run_id
+from . import own_files, provenance
+from .environment import IMAGE_USER, recipe_name
+from .outcome import Result
+from .progress import State
+
+_TEXTS = array(text(), 10_000)
+_FACTS = shaped(
+    {},
+    {
+        "id": optional(text()),
+        "started": optional(real(0.0, 1e11)),
+        "ground": optional(text(20)),
+        "why": optional(text()),
+        "nodes": optional(array(node_name, 10_000)),
+        "workers": optional(whole(0, 10_000)),
+        "arguments": optional(_TEXTS),
+        "starts": optional(array(shaped({}, {"t": real(0.0, 1e11)}, others=tree()), 10_000)),
+        "hosts": optional(_TEXTS),
+        "script": optional(flag),
+        "again": optional(text(1 << 16)),
+        "foreign": optional(array(text(20), 10)),
+        "cluster": optional(text()),
+    },
+)
+_OUTCOME = shaped(
+    {},
+    {
+        "verdict": optional(text(20)),
+        "step": optional(whole()),
+        "accuracy": optional(real()),
+        "seconds": optional(real()),
+    },
+)
+# The ground of a run on real hosts, as its record names it.
+HOSTS = "hosts"
+# Checkpoints, logs and arguments are for their owner: nobody else of this machine can look into a run folder, or list
+# the folders there are. The user of a container must be able to pass through to its own.
+OWNERS, PASSED_THROUGH = 0o700, 0o711
+# docker-compose.yml alone, without a run prepared for it, lets its containers make their folders.
+_OPENED_BY_COMPOSE = 0o1777
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What to run: `run_dir` set means going on in that folder, else `arguments` start a new one."""
+
+    run_dir: Path | None
+    arguments: tuple[str, ...]
+    workers: int | None = None
+    start: int = 1
+
+
+def choose(runs: Path, resume: str, arguments: Sequence[str]) -> Choice:
+    """What RESUME asks for: nothing, `latest`, a run folder of ours, or somebody else's checkpoint."""
+    if not resume:
+        return Choice(None, tuple(arguments))
+    if resume == "latest":
+        return _continued(_newest_with_checkpoint(runs), arguments)
+    path = Path(resume).expanduser().resolve()
+    if not path.is_dir():
+        raise UsageError(f"RESUME={resume}: no such folder", "`make runs` lists the runs of this checkout")
+    if path.parent == runs.resolve():
+        if not has_checkpoint(path):
+            raise UsageError(f"RESUME={resume}: no checkpoint in that run yet", "`make up` starts a new one")
+        return _continued(path, arguments)
+    return Choice(None, (*arguments, "--resume", str(path)))
+
+
+def make_folder(runs: Path, arguments: Sequence[str], now: float, taken: Collection[str] = (), mark: str = "") -> Path:
+    """A new run folder, `<minute>-<recipe>`; mkdir decides who gets the name when two start at once.
+
+    `taken` are ids to pass over: on one engine, runs of another checkout may have the same name. `mark` ends a name
+    that nobody else finds, who looks for one when we do.
+    """
+    runs.mkdir(parents=True, exist_ok=True)
+    with suppress(PermissionError):
+        if runs.stat().st_mode & 0o7777 != _OPENED_BY_COMPOSE:
+            runs.chmod(PASSED_THROUGH)
+    name = f"{time.strftime('%Y-%m-%d-%H%M', time.localtime(now))}-{recipe_name(arguments)}{f'-{mark}' * bool(mark)}"
+    for attempt in range(1, 1000):
+        folder = runs / (name if attempt == 1 else f"{name}-{attempt}")
+        if folder.name in taken:
+            continue
+        try:
+            folder.mkdir(OWNERS)
+        except FileExistsError:
+            continue
+        except OSError as fault:
+            raise DeployError(f"{runs}: cannot make a run folder: {fault.strerror}") from fault
+        return folder
+    raise DeployError(f"{runs}: a thousand runs named {name}")
+
+
+def open_start(
+    run_dir: Path, choice: Choice, ground: str, why: str, names: Collection[str], now: float
+) -> dict[str, bytes]:
+    """Write this start into record.json, and take away what the start before left about its nodes.
+
+    Returns what `undo_start` needs to make it unsaid.
+    """
+    kept = {
+        path.name: path.read_bytes() for path in (run_dir / "record.json", run_dir / "outcome.json") if path.exists()
+    }
+    with suppress(PermissionError):  # of an earlier start as root, it belongs to the image's user
+        run_dir.chmod(OWNERS)
+    try:
+        for folder, stale in (("nodes", ".json"), ("outcome", ".json"), ("ranks", ""), ("logs", "")):
+            own_files.clear(run_dir, folder, stale)
+        (run_dir / "outcome.json").unlink(missing_ok=True)
+    except OSError as fault:
+        raise DeployError(
+            f"{run_dir}: {fault.filename} in it is in the way: {fault.strerror}", f"look at it: ls -l {run_dir}"
+        ) from fault
+    before = facts(run_dir)
+    start = {"t": now, "ground": ground, "nodes": list(names), "arguments": list(choice.arguments)}
+    record = {
+        "id": run_dir.name,
+        "started": before.get("started", now),
+        "ground": ground,
+        "why": why,
+        "nodes": list(names),
+        "workers": len(names) - 1,
+        "arguments": list(choice.arguments),
+        "starts": [*before.get("starts", []), start],
+    }
+    write_record(run_dir, record)
+    point_latest(run_dir)
+    return kept
+
+
+def undo_start(run_dir: Path, kept: dict[str, bytes]) -> None:
+    """Forget a start that was refused before any rank began: a new folder goes, one gone on in is as it was."""
+    if kept:
+        for name, content in kept.items():
+            own_files.write(run_dir, name, content)
+        return
+    shutil.rmtree(run_dir)
+    others = [path for path in run_dir.parent.glob("*") if path.is_dir() and not path.is_symlink()]
+    if others:
+        point_latest(max(others, key=_started))
+    else:
+        (run_dir.parent / "latest").unlink(missing_ok=True)
+
+
+def give_to_image_user(run_dir: Path) -> None:
+    """Made by root, the folder would be closed to the image's user."""
+    if os.geteuid() == 0:
+        for path in (run_dir, *run_dir.rglob("*")):
+            os.chown(path, IMAGE_USER, IMAGE_USER, follow_symlinks=False)
+
+
+def close(run_dir: Path, result: Result, state: State, seconds: float) -> dict[str, Any]:
+    """Write outcome.json and timeline.jsonl; returns the outcome. `seconds` are of this start, up to now."""
+    values = state.evaluated.get("values", {})
+    outcome = {
+        "t": round(time.time(), 3),
+        "verdict": result.verdict,
+        "code": result.code,
+        **{name: getattr(result, name) for name in ("node", "rank", "step", "message", "hint")},
+        "seconds": round(seconds, 1),
+        "samples_per_s": round(statistics.median(state.rates), 1) if state.rates else None,
+        "accuracy": values.get("accuracy"),
+        "values": values,
+        "samples": state.evaluated.get("samples"),
+        "restarts": state.restarts,
+        **({"unread": state.unread} if state.unread else {}),
+    }
+    with own_files.open_to_append(run_dir, "timeline.jsonl") as file:
+        file.write("".join(json.dumps(asdict(line)) + "\n" for line in state.story).encode())
+    write_json(run_dir / "outcome.json", outcome)
+    return outcome
+
+
+def listing(runs: Path, going_on: Collection[str]) -> list[RunFacts]:
+    """All runs, newest last."""
+    folders = [path for path in runs.glob("*") if path.is_dir() and not path.is_symlink()]
+    return [_listed(path, going_on) for path in sorted(folders, key=_started)]
+
+
+def find(runs: Path, name: str) -> Path:
+    """The run folder that `latest`, an id or a path names. A path has a slash in it, or is a folder as it stands.
+
+    Raises UsageError where there is none.
+    """
+    path = Path(name).expanduser()
+    if name and "/" not in name and (name == "latest" or not path.is_dir()):
+        path = runs / (name if name == "latest" else asked("RUN", name, run_id))
+    if name and path.is_dir():
+        return path.resolve()
+    raise UsageError(f"RUN={name}: no such run", "`make runs` lists them")
+
+
+def folder_of(runs: Path, run: RunId) -> Path:
+    """Where a run on real hosts is kept here, be it there or not yet: the only way from a host's word to a local path.
+
+    Raises DeployError where a run of this machine's own, or no run, has that name: a host must not write there.
+    """
+    folder = runs / run
+    ground = read_json(folder / "record.json").get("ground", HOSTS)
+    if ground != HOSTS or folder.is_symlink() or (folder.exists() and not folder.is_dir()):
+        raise DeployError(
+            f"{folder}: what is there has the name of a run on the hosts, and is none",
+            f"move it aside: mv {folder} {folder}-here",
+        )
+    return folder
+
+
+def has_checkpoint(run_dir: Path) -> bool:
+    """Whether a resume would find something (the trainer checks whether it is whole)."""
+    return any(run_dir.glob("checkpoints/step-*/manifest.json"))
+
+
+def point_latest(run_dir: Path) -> None:
+    """Make runs/latest name this run; a reader sees the old or the new link, never none."""
+    aside = run_dir.parent / f".latest.{os.getpid()}"
+    aside.unlink(missing_ok=True)
+    aside.symlink_to(run_dir.name)
+    aside.replace(run_dir.parent / "latest")
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Replace `path` whole."""
+    own_files.write(path.parent, path.name, f"{json.dumps(value, indent=2)}\n".encode())
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The document at `path`; {} when there is none or it is no JSON object."""
+    try:
+        value = document(own_files.read(path), path.name) if path.stat().st_size <= MOST_DOCUMENT else None
+    except (OSError, BadAnswer):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def facts(run_dir: Path) -> dict[str, Any]:
+    """What record.json says, as far as it can be read: a container of a local run may write there as well."""
+    return {name: one for name, one in _FACTS(read_json(run_dir / "record.json"), "").items() if one is not None}
+
+
+def write_record(run_dir: Path, value: dict[str, Any]) -> None:
+    """Replace record.json, as made by this user. `foreign` in it: the names of what others told, and is never run."""
+    write_json(run_dir / "record.json", provenance.sealed(value))
+
+
+def own(run_dir: Path) -> dict[str, Any]:
+    """What this machine's user recorded of the run: all that may be run, or named as a command, of record.json.
+
+    Nothing where somebody else wrote it, or changed it: a container, a host, another machine.
+    """
+    there = read_json(run_dir / "record.json")
+    if not provenance.is_ours(there) or there.get("id") != run_dir.name:
+        return {}
+    known = facts(run_dir)
+    return {name: value for name, value in known.items() if name not in (*known.get("foreign", ()), "foreign")}
+
+
+def _continued(run_dir: Path, arguments: Sequence[str]) -> Choice:
+    record = own(run_dir)
+    if "arguments" not in record:
+        raise UsageError(
+            f"{run_dir}: this machine has not recorded what it was told, and what others recorded is not run",
+            f"say it yourself: make up ARGS='...' RESUME={run_dir}/checkpoints",
+        )
+    # Given later, an option overrides the recorded one.
+    merged = (*record["arguments"], *arguments)
+    return Choice(run_dir, merged, record.get("workers"), len(record.get("starts", ())) + 1)
+
+
+def _newest_with_checkpoint(runs: Path) -> Path:
+    folders = [path for path in runs.glob("*") if path.is_dir() and not path.is_symlink() and has_checkpoint(path)]
+    if not folders:
+        raise UsageError(f"RESUME=latest: no run in {runs} has a checkpoint", "`make up` starts a new one")
+    return max([path for path in folders if "arguments" in own(path)] or folders, key=_started)
+
+
+def _started(run_dir: Path) -> tuple[float, str]:
+    starts = facts(run_dir).get("starts") or [{}]
+    return starts[-1].get("t", 0.0), run_dir.name
+
+
+def _listed(run_dir: Path, going_on: Collection[str]) -> RunFacts:
+    outcome = _OUTCOME(read_json(run_dir / "outcome.json"), "")
+    verdict = "running" if run_dir.name in going_on else outcome.get("verdict") or "unfinished"
+    names = (path.name.removeprefix("step-") for path in run_dir.glob("checkpoints/step-*"))
+    steps = [found for name in names if (found := optional(digits())(name, "")) is not None]
+    step = outcome.get("step") or max(steps, default=None)
+    return RunFacts(run_dir.name, verdict, outcome.get("accuracy"), step, outcome.get("seconds"), _bytes(run_dir))
+
+
+def _bytes(folder: Path) -> int:
+    total = 0
+    for path in folder.rglob("*"):
+        with suppress(FileNotFoundError):  # a run going on removes its old checkpoints
+            total += path.lstat().st_size if path.is_file() else 0
+    return total

@@ -1,0 +1,289 @@
+"""Run one command over an open connection: its input streamed in, its output as it comes, nobody else's noise.
+
+A room of the door to SSH (session.py).
+"""
+
+from __future__ import annotations
+
+import secrets
+import selectors
+import shlex
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from paramiko import Channel, Transport
+from paramiko.ssh_exception import SSHException
+
+from ..core.facts import amount
+from .faults import Where, fault
+
+# What a shell's start-up files print comes before the marker; what the command prints, after it. Not `exec`: a command
+# that dies of a signal has an exit code only through the shell (128 + the signal's number).
+_SCRIPT = 'echo "$0"; echo "$0" >&2; "$@"; exit $?'
+_PIECE = 256 * 1024
+# Beyond these a host is at fault, and is not listened to any longer. An answer, each stream of it; what start-up files
+# print before it; a line (a longer one is told in pieces); how long the host may take to begin.
+MOST_ANSWER, MOST_BEFORE, LONGEST_LINE, BEGIN_S = 16 << 20, 256 << 10, 1 << 20, 30.0
+# What moves may take days, but not for ever: so many bytes a second at least, over so many seconds. Once the host has
+# all of it, it gets this long, and a second for each so many bytes.
+SLOWEST, SLOWEST_OVER_S = 8 << 10, 300.0
+AFTER_S, AFTER_BYTES_A_SECOND = 900.0, 2 << 20
+# Of a stream that somebody else takes, the end is kept.
+_KEPT = 64 * 1024
+# Older than this many seconds without a byte, with one asked for every 10 s: the link is dead.
+PULSE_S, DEAD_AFTER_S = 10.0, 30.0
+
+
+@dataclass(frozen=True)
+class Terms:
+    """How long a command may take (None: see `moving`), and who takes what it says.
+
+    tell: gets each line of both streams. take: gets the output as bytes. most: bytes of each stream; None: no limit,
+    for what is taken as it comes and may be left at any time. moving: it gives or takes much, steadily (SLOWEST).
+    """
+
+    seconds: float | None = 60.0
+    tell: Callable[[str], None] | None = None
+    take: Callable[[bytes], None] | None = None
+    most: int | None = MOST_ANSWER
+    moving: bool = False
+
+
+class TooMuch(Exception):
+    """More than is listened to: the message says of what."""
+
+
+class Stream:
+    """One output stream, from behind the marker on: kept whole, or told and kept at its end. feed raises TooMuch."""
+
+    def __init__(
+        self,
+        marker: bytes,
+        tell: Callable[[str], None] | None = None,
+        take: Callable[[bytes], None] | None = None,
+        most: int | None = MOST_ANSWER,
+    ) -> None:
+        self._marker, self._tell, self._take, self._most = marker, tell, take, most
+        self._data, self._rest = bytearray(), bytearray()
+        self._size, self.started = 0, False
+
+    def feed(self, data: bytes) -> None:
+        """More of the stream."""
+        self._data += data
+        if not self.started:
+            # Searched from where it may begin: what comes byte by byte is not read again and again.
+            at = self._data.find(self._marker, max(0, len(self._data) - len(data) - len(self._marker)))
+            if at < 0:
+                if len(self._data) > MOST_BEFORE:
+                    raise TooMuch(f"more than {amount(MOST_BEFORE)} of other things before its answer")
+                return
+            data = bytes(self._data[at + len(self._marker) :])
+            self.started, self._data = True, bytearray(data)
+        self._size += len(data)
+        if self._most is not None and self._size > self._most:
+            raise TooMuch(f"more than {amount(self._most)}")
+        if self._take:
+            self._take(data)
+        if self._tell:
+            self._tell_lines(self._tell, data)
+        if (self._tell or self._take) and len(self._data) > 2 * _KEPT:
+            del self._data[:-_KEPT]
+
+    def end(self) -> bytes:
+        """What the stream said; a last line without its newline is told now."""
+        if self._tell and self._rest:
+            self._tell(self._rest.decode(errors="replace"))
+        return bytes(self._data[-_KEPT:] if self._tell or self._take else self._data)
+
+    def _tell_lines(self, tell: Callable[[str], None], data: bytes) -> None:
+        self._rest += data
+        if b"\n" in data:
+            *lines, self._rest = self._rest.split(b"\n")
+            for line in lines:
+                tell(line.decode(errors="replace").removesuffix("\r"))
+        if len(self._rest) > LONGEST_LINE:
+            line, self._rest = self._rest, bytearray()
+            tell(line.decode(errors="replace"))
+
+
+class Feeder(threading.Thread):
+    """Writes the input into the channel as fast as the other side takes it; `fault` is what the input raised."""
+
+    def __init__(self, channel: Channel, source: bytes | Iterable[bytes]) -> None:
+        super().__init__(daemon=True, name="muster-stdin")
+        self._channel = channel
+        self._source = (source,) if isinstance(source, bytes | bytearray | memoryview) else source
+        self.fault: BaseException | None = None
+        self.sent, self.sending = 0, False
+
+    def run(self) -> None:
+        """Until the input ends, or the other side wants no more."""
+        try:
+            for chunk in self._source:
+                self.sending = True
+                if not self._send(memoryview(chunk)):
+                    return
+                self.sending = False
+            self._channel.shutdown_write()
+        except (OSError, EOFError, SSHException):
+            return  # the command ended without reading on: its exit code tells more
+        except BaseException as failed:
+            self.fault = failed
+            self._channel.close()
+
+    def _send(self, view: memoryview) -> bool:
+        for start in range(0, len(view), _PIECE):
+            piece = view[start : start + _PIECE].tobytes()
+            while piece:
+                sent = self._channel.send(piece)
+                if not sent:
+                    return False
+                self.sent += sent
+                piece = piece[sent:]
+        return True
+
+
+def run(
+    transport: Transport, where: Where, argv: Sequence[str], source: bytes | Iterable[bytes] | None, terms: Terms
+) -> tuple[int, bytes, bytes]:
+    """Exit code, output and errors of `argv`. Raises SshFault, or what the input, `tell` or `take` raised."""
+    marker = f"muster-{secrets.token_hex(8)}"
+    mark = f"{marker}\n".encode()
+    most = terms.most if terms.tell else MOST_ANSWER
+    streams = Stream(mark, terms.tell, terms.take, terms.most), Stream(mark, terms.tell, most=most)
+    channel = begin(transport, where, wrapped(marker, argv))
+    try:
+        feeder = Feeder(channel, source if source is not None else b"")
+        feeder.start()
+        pace = Pace(terms.seconds, terms.moving, feeder if source is not None else None)
+        if late := _pump(transport, channel, streams, pace):
+            raise fault("slow", where, f"`{shown(argv)}` {late}")
+        if feeder.fault:
+            raise feeder.fault
+        code = channel.recv_exit_status() if channel.exit_status_ready() else -1
+        if code < 0:
+            raise fault("lost", where, f" while `{shown(argv)}` ran")
+    except TooMuch as said:
+        raise fault("flood", where, f"{said} to `{shown(argv)}`") from said
+    except (SSHException, OSError, EOFError) as failed:
+        raise fault("lost", where, f" while `{shown(argv)}` ran ({_why(failed)})") from failed
+    finally:
+        end(transport, channel)
+    out, err = (stream.end() for stream in streams)
+    if not streams[0].started:
+        _no_shell(where, code, out + err)
+    return code, out, err
+
+
+def begin(transport: Transport, where: Where, command: str) -> Channel:
+    """A channel in which `command` has begun. Raises SshFault: lost; slow where the host does not say that it has."""
+    late = threading.Event()
+
+    def give_up() -> None:
+        late.set()
+        end(transport, channel)
+
+    try:
+        channel = transport.open_session()
+        # paramiko waits for the host's word without an end.
+        patience = threading.Timer(BEGIN_S, give_up)
+        patience.daemon = True
+        patience.start()
+        try:
+            channel.exec_command(command)
+        finally:
+            patience.cancel()
+    except (SSHException, OSError, EOFError) as failed:
+        if late.is_set():
+            raise fault("slow", where, f"it did not begin a command within {BEGIN_S:g} s") from failed
+        raise fault("lost", where, f" ({_why(failed)})") from failed
+    transport.sock.channels.add(channel)
+    return channel
+
+
+def wrapped(marker: str, argv: Sequence[str]) -> str:
+    """The command line for `argv`: what it says begins behind the line `marker`, on both streams."""
+    return f"exec sh -c {shlex.join([_SCRIPT, marker, *argv])}"
+
+
+def shown(argv: Sequence[str], most: int = 80) -> str:
+    """A command for a message."""
+    text = shlex.join(argv)
+    return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
+def end(transport: Transport, channel: Channel) -> None:
+    """Read no more of it, and say so to the host. Calling it again does nothing."""
+    transport.sock.channels.discard(channel)
+    with suppress(SSHException, OSError, EOFError):
+        if transport.is_active():
+            channel.close()
+
+
+class Pace:
+    """Whether a command takes too long: by the clock, or by how slowly it gives, or takes what `feeder` has for it."""
+
+    def __init__(self, seconds: float | None, moving: bool, feeder: Feeder | None) -> None:
+        self._seconds, self._moving, self._feeder = seconds, moving, feeder
+        self._deadline = None if seconds is None else time.monotonic() + seconds
+        self._moved, self._before, self._since = 0, 0, time.monotonic()
+        self._looked = self._since
+
+    def late(self, heard: int, ours_s: float) -> str:
+        """Why it is too late, or nothing. `heard` bytes have come now; what we did with them took `ours_s` seconds."""
+        now = time.monotonic()
+        waits_for_us = self._feeder is not None and not self._feeder.sending
+        self._since += now - self._looked if waits_for_us else ours_s
+        self._looked, self._moved = now, self._moved + heard
+        if self._moving and self._feeder and not self._feeder.is_alive() and self._deadline is None:
+            self._seconds = AFTER_S + self._feeder.sent / AFTER_BYTES_A_SECOND
+            self._deadline = now + self._seconds
+        if self._deadline is not None:
+            return "" if now < self._deadline else f"did not end within {self._seconds:g} s"
+        moved = self._feeder.sent if self._feeder else self._moved
+        if not self._moving or now - self._since < SLOWEST_OVER_S:
+            return ""
+        if moved - self._before < SLOWEST * SLOWEST_OVER_S:
+            return f"moved {amount(moved - self._before)} in {SLOWEST_OVER_S:g} s"
+        self._before, self._since = moved, now
+        return ""
+
+    def pause(self) -> float:
+        """Seconds to wait for more."""
+        return 0.5 if self._deadline is None else min(0.5, max(0.01, self._deadline - time.monotonic()))
+
+
+def _pump(transport: Transport, channel: Channel, streams: tuple[Stream, Stream], pace: Pace) -> str:
+    """Read both streams until the command is over; returns why it is not, when it takes too long."""
+    with selectors.DefaultSelector() as ready:
+        ready.register(channel.fileno(), selectors.EVENT_READ)
+        while True:
+            over = channel.closed or (channel.exit_status_ready() and channel.eof_received)
+            began = time.monotonic()
+            out = channel.recv(_PIECE) if channel.recv_ready() else b""
+            err = channel.recv_stderr(_PIECE) if channel.recv_stderr_ready() else b""
+            if out:
+                streams[0].feed(out)
+            if err:
+                streams[1].feed(err)
+            if over and not (out or err):
+                return ""
+            if late := pace.late(len(out) + len(err), time.monotonic() - began):
+                return late
+            if not (out or err):
+                ready.select(0.02 if channel.eof_received else pace.pause())
+                if time.monotonic() - transport.sock.at > DEAD_AFTER_S:
+                    transport.close()
+
+
+def _no_shell(where: Where, code: int, said: bytes) -> None:
+    text = " ".join(said.decode(errors="replace").split())
+    detail = f": it said {text[:200]!r}" if text else f": it ended with code {code} and said nothing"
+    raise fault("no-sh" if code == 127 else "no-shell", where, detail)
+
+
+def _why(failed: BaseException) -> str:
+    return str(failed).strip() or type(failed).__name__

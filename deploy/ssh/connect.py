@@ -1,0 +1,204 @@
+"""Open one connection, strictly: known host keys only, our keys only, every failure named by its kind.
+
+A room of the door to SSH (session.py).
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import random
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+from paramiko import PKey, Transport
+from paramiko.auth_strategy import AuthFailure
+from paramiko.ssh_exception import BadAuthenticationType, ChannelException, SSHException
+
+from ..config.inventory import Host
+from . import known, sockets
+from .faults import Kind, SshFault, Where, fault
+from .keys import Keys
+from .transport import ENDLESS, Settled
+from .way import Way
+
+# A server with MaxStartups 2 lets 32 hosts behind one jump host in within about this many tries.
+TRIES = 10
+_LONGEST_PAUSE_S = 2.0
+# How often the connect timeout a whole login may take.
+_LOGIN = 3
+# Judges a server's key; the second is the server's address, where we are connected to it straight. Raises.
+Judge = Callable[[PKey, str | None], None]
+
+# paramiko prints to standard error what it also raises, unless somebody listens.
+logging.getLogger("paramiko").addHandler(logging.NullHandler())
+
+
+class Link:
+    """One connection: open while `transport` is there and active. `before`: the jump host's, which is open."""
+
+    def __init__(self, way: Way, before: Link | None = None) -> None:
+        self.way, self.before = way, before
+        self.transport: Any = None
+        self.proxy: subprocess.Popen[bytes] | None = None
+
+    def abandon(self) -> None:
+        """Close at once, without a word to the other side: nothing of ours waits on it any longer."""
+        transport, proxy = self.transport, self.proxy
+        if transport:
+            transport.active = False
+            with suppress(OSError, AttributeError, EOFError):  # gone already; or a channel of a jump host that is
+                transport.sock.shutdown(socket.SHUT_RDWR)
+            transport.close()
+            with suppress(OSError, EOFError):
+                transport.sock.close()
+        if proxy:
+            self.proxy = None
+            sockets.end_proxy(proxy)
+
+
+class Opener:
+    """Opens connections; hosts behind the same jump host share one connection to it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._hops: dict[Way, _Hop] = {}
+
+    def open(self, host: Host, link: Link) -> None:
+        """Open a link and the jump hosts before it. Raises SshFault."""
+        self.reach(host, link)
+        open_link(host, link, jump=False)
+
+    def reach(self, host: Host, link: Link) -> None:
+        """Open the jump hosts before the link, not the link itself. Raises SshFault."""
+        before: Link | None = None
+        for way in link.way.hops:
+            with self._lock:
+                shared = self._hops.setdefault(way, _Hop(Link(way, before)))
+            shared.open(host)
+            before = shared.link
+        link.before = before
+
+    def close(self) -> None:
+        """Close the connections to the jump hosts."""
+        with self._lock:
+            for hop in reversed(self._hops.values()):
+                hop.link.abandon()
+
+
+class _Hop:
+    """One jump host, opened by the first host that needs it; its fault is every later host's too."""
+
+    def __init__(self, link: Link) -> None:
+        self.link = link
+        self._lock = threading.Lock()
+        self._fault: SshFault | None = None
+
+    def open(self, host: Host) -> None:
+        with self._lock:
+            if self._fault:
+                told = self._fault.message.partition(": ")[2]
+                raise SshFault(self._fault.kind, f"{host.name}: {told}", self._fault.hint)
+            if not (self.link.transport and self.link.transport.active):
+                try:
+                    open_link(host, self.link, jump=True)
+                except SshFault as failed:
+                    self._fault = failed
+                    raise
+
+
+def open_link(host: Host, link: Link, jump: bool) -> None:
+    """Open a link whose jump hosts are open, to a server we know. Raises SshFault."""
+    way, where = link.way, link.way.where(host, jump)
+    attempt(where, link, lambda key, peer: known.check(where, way, key, peer), known.types(way.trust))
+
+
+def attempt(where: Where, link: Link, judge: Judge, types: Sequence[str]) -> None:
+    """Open a link whose jump hosts are open. Again, if the server is just too busy.
+
+    types: of host keys, to be asked for first. Raises SshFault, or what `judge` raises.
+    """
+    limit = link.way.timeout_s
+    for number in range(1, TRIES + 1):
+        began = time.monotonic()
+        try:
+            result = _once(link, judge, types)
+            _hold_second_factor(where, link.transport, result)
+            link.transport.sock.login_by = None
+            return
+        except BaseException as failed:
+            link.abandon()
+            if not isinstance(failed, SSHException | OSError | EOFError | UnicodeError):
+                raise
+            kind, detail = _classify(failed, time.monotonic() - began >= 0.9 * limit)
+            if kind != "dropped" or number == TRIES:
+                details = {"timeout": f"{limit:.0f}", "silent": f"{limit:.0f}", "dropped": str(number)}
+                raise fault(kind, where, details.get(kind, detail)) from failed
+        # Not all at once again: the server takes a few at a time.
+        time.sleep(random.uniform(0.2, 1) * min(_LONGEST_PAUSE_S, 0.2 * 2**number))
+
+
+def _once(link: Link, judge: Judge, types: Sequence[str]) -> Any:
+    """One try: reach it, judge its key, log in. Returns paramiko's account of the login."""
+    way, peer = link.way, None
+    if link.before:
+        sock = link.before.transport.open_channel("direct-tcpip", (way.host, way.port), ("", 0))
+    elif way.proxy:
+        sock, link.proxy = sockets.start_proxy(way.proxy)
+    else:
+        sock = sockets.connect(way)
+        peer = str(sock.getpeername()[0])
+        # SSH asks and answers in small packets; Nagle's algorithm would hold each second one back for 40 ms.
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    transport = link.transport = Settled(sock, way.algorithms, types, _LOGIN * way.timeout_s)
+    transport.banner_timeout = transport.auth_timeout = transport.channel_timeout = way.timeout_s
+    transport.start_client(timeout=way.timeout_s)
+    judge(transport.get_remote_server_key(), peer)
+    return Keys(way.user, way.login).authenticate(transport)
+
+
+def _hold_second_factor(where: Where, transport: Transport, result: Any) -> None:
+    """A server may take the key and still want more: paramiko counts that as logged in."""
+    wanted = result[-1].result if result else []
+    if wanted and not transport.is_authenticated():
+        raise fault("second-factor", where, " or ".join(wanted))
+
+
+def _classify(failed: Exception, late: bool) -> tuple[Kind, str]:
+    """The kind of a failed connect, and its detail; `late` when it took all the time there was."""
+    if isinstance(failed, AuthFailure):
+        return _auth_kind(failed)
+    if isinstance(failed, socket.gaierror | UnicodeError):
+        return "resolve", ""
+    if isinstance(failed, ConnectionRefusedError):
+        return "refused", ""
+    if isinstance(failed, ChannelException):
+        return ("forbidden", failed.text) if failed.code == 1 else ("refused", ", says the jump host before it")
+    if isinstance(failed, OSError) and failed.errno in (errno.ENETUNREACH, errno.EHOSTUNREACH, errno.EADDRNOTAVAIL):
+        return "unreachable", ""
+    if ENDLESS in str(failed):
+        return "protocol", str(failed)
+    if "opening channel" in str(failed) or (isinstance(failed, TimeoutError) and late):
+        return "timeout", ""
+    if "banner" in str(failed) or isinstance(failed, EOFError | ConnectionError) or "Negotiation failed" in str(failed):
+        return ("silent" if late else "dropped"), ""
+    return ("silent", "") if late else ("protocol", str(failed).strip() or type(failed).__name__)
+
+
+def _auth_kind(failed: AuthFailure) -> tuple[Kind, str]:
+    keys = failed.result.strategy
+    refusals = [entry.result for entry in failed.result]
+    allowed = next(
+        (error.allowed_types for error in refusals if isinstance(error, BadAuthenticationType)), ["publickey"]
+    )
+    if "publickey" not in allowed:
+        return "password-only", " and ".join(allowed)
+    offered = f"offered {', '.join(keys.offered)}" if keys.offered else "there is none to offer"
+    if any("shut down" in str(error) for error in refusals):
+        offered += "; it hung up after some (MaxAuthTries): name the one key with IdentityFile and IdentitiesOnly yes"
+    return "key-rejected", "; ".join([offered, *keys.left_out])

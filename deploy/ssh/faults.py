@@ -1,0 +1,143 @@
+"""What goes wrong on SSH, in words: each kind with its own message and the next command. Pure.
+
+The door (session*.py) maps what its libraries raise to these kinds; everybody else reads `SshFault.kind`.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+from ..core.errors import DeployError
+
+Kind = Literal[
+    "resolve",
+    "refused",
+    "unreachable",
+    "timeout",
+    "silent",
+    "dropped",
+    "forbidden",
+    "key-rejected",
+    "password-only",
+    "second-factor",
+    "unknown-key",
+    "changed-key",
+    "revoked-key",
+    "weak-key",
+    "no-shell",
+    "no-sh",
+    "slow",
+    "flood",
+    "lost",
+    "protocol",
+]
+
+
+class SshFault(DeployError):
+    """One host could not be reached or was lost; `kind` says how."""
+
+    def __init__(self, kind: Kind, message: str, hint: str) -> None:
+        super().__init__(message, hint)
+        self.kind: Kind = kind
+
+
+class Where(NamedTuple):
+    """Whom a fault is about: the host as the user calls it, where SSH looks for it, and who stands there.
+
+    `jump`: the fault is the jump host's at that place, met on the way to `host`. `target`: what to give to --hosts.
+    """
+
+    host: str
+    address: str
+    port: int
+    user: str
+    target: str
+    jump: bool = False
+
+
+_WORDS: dict[Kind, tuple[str, str]] = {
+    "resolve": (
+        "the name {address} does not resolve",
+        "check the spelling, or give its IP; `ssh -G {target}` shows what SSH's settings make of it",
+    ),
+    "refused": (
+        "{at} refuses the connection: no SSH server listens there{detail}",
+        "start sshd there (`systemctl start ssh`), or give its port: --hosts {address}:PORT",
+    ),
+    "unreachable": (
+        "no route to {at}",
+        "`ip route get {address}` shows the way from here; is a VPN or jump host missing?",
+    ),
+    "timeout": (
+        "no answer from {at} within {detail} s: the machine is off, or a firewall drops packets",
+        "`nc -vz {address} {port}`; allow TCP {port} from here, or name a jump host (gateway, ProxyJump)",
+    ),
+    "silent": (
+        "{at} takes the connection but does not greet as an SSH server within {detail} s",
+        "is {port} the port of its SSH server? `nc {address} {port}` should print SSH-2.0-...",
+    ),
+    "dropped": (
+        "{at} hung up before login, {detail} times: too many logins at once (MaxStartups), or this address is banned",
+        "wait a minute, or raise MaxStartups in its sshd_config; `ssh -v {target}` shows where it ends",
+    ),
+    "forbidden": (
+        "the jump host before {at} does not pass connections on ({detail})",
+        "set `AllowTcpForwarding yes` in the jump host's sshd_config",
+    ),
+    "key-rejected": (
+        "{at} lets {user} in with none of our keys: {detail}",
+        "`ssh-copy-id -p {port} {user}@{address}`, or name the right key (IdentityFile, User) in ~/.ssh/config",
+    ),
+    "password-only": (
+        "{at} takes no keys from {user}, only {detail}",
+        "set `PubkeyAuthentication yes` in its sshd_config, then `ssh-copy-id -p {port} {user}@{address}`",
+    ),
+    "second-factor": (
+        "{at} took {user}'s key and wants {detail} as well, which needs a person each time",
+        "let keys alone do for {user} there (AuthenticationMethods publickey), or reach it through a jump host",
+    ),
+    "unknown-key": ("{at} shows a host key we do not know: {detail}", "`fab trust --hosts {target}` shows it and asks"),
+    "changed-key": (
+        "THE HOST KEY OF {at} HAS CHANGED: {detail}. Someone may stand in between, or it was installed anew",
+        "compare on its console: `ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub`; only if it is the same, "
+        "`ssh-keygen -R '{known_as}'`, then `fab trust --hosts {target}`",
+    ),
+    "revoked-key": ("{at} shows a host key that is marked revoked: {detail}", "do not log in; ask who runs {address}"),
+    "weak-key": (
+        "{at} shows a host key that is too short: {detail}",
+        "make a longer one there (`ssh-keygen -A` makes an ed25519 key), or lower RequiredRSASize in ~/.ssh/config",
+    ),
+    "no-shell": (
+        "{user} has no shell on {at} that runs commands{detail}",
+        "give it one there: `chsh -s /bin/sh {user}`; or use another user: --hosts USER@{address}",
+    ),
+    "no-sh": ("{at} has no `sh` to run commands with{detail}", "install a shell there (the package dash or bash)"),
+    "slow": (
+        "{detail}",
+        "it may still be running there; `ssh {target} uptime` shows whether the machine is busy",
+    ),
+    "flood": (
+        "it said {detail}; nothing more is read of it",
+        "log in and see what answers there: `ssh {target}`",
+    ),
+    "lost": (
+        "the connection to {at} was lost{detail}",
+        "`ssh {target} uptime` shows whether it is back; what was started there in a container goes on",
+    ),
+    "protocol": ("{at} and we could not agree: {detail}", "`ssh -v {target}` shows what each side offers"),
+}
+
+
+def fault(kind: Kind, where: Where, detail: str = "") -> SshFault:
+    """The fault in its kind's words. `detail` is what is special to it: seconds, keys, what the server said."""
+    bracketed = f"[{where.address}]" if ":" in where.address else where.address
+    message, hint = _WORDS[kind]
+    fields = {
+        **where._asdict(),
+        "at": f"{bracketed}:{where.port}",
+        # As known_hosts has it, which is what ssh-keygen -R looks for.
+        "known_as": where.address if where.port == 22 else f"[{where.address}]:{where.port}",
+        "detail": detail,
+    }
+    on_the_way = "its jump host: " if where.jump else ""
+    return SshFault(kind, f"{where.host}: {on_the_way}{message.format(**fields)}", hint.format(**fields))

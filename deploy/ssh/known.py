@@ -1,0 +1,126 @@
+"""Whether a server's key is one we know: known_hosts files, revoked keys, markers, as OpenSSH's strict checking has it.
+
+A room of the door to SSH (session.py).
+"""
+
+from __future__ import annotations
+
+import base64
+import ipaddress
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+from paramiko import PKey
+
+from ..core.errors import UsageError
+from . import known_hosts
+from .faults import Where, fault
+from .known_hosts import Known
+from .way import Trust, Way
+
+_REVOCATIONS = b"SSHKRL\n\0"
+_LONGEST_S = 10.0
+
+
+def known(trust: Trust, name: str | None = None) -> list[Known]:
+    """All that the known_hosts files say of this server, or of another `name`."""
+    found = []
+    for file in map(Path, (*trust.user_files, *trust.system_files)):
+        if file.is_file() and os.access(file, os.R_OK):
+            found += known_hosts.lookup(file.read_text(errors="replace"), name or trust.name, str(file))
+    return found
+
+
+def types(trust: Trust) -> list[str]:
+    """Types of the keys a server may show us; one whose key is revoked is not asked for."""
+    entries = known(trust)
+    revoked = {entry.key for entry in entries if entry.revoked}
+    return [entry.type for entry in entries if not entry.authority and entry.key not in revoked]
+
+
+def check(where: Where, way: Way, key: PKey, peer: str | None) -> None:
+    """Return when the key is known. `peer`: the server's address, where the connection goes there straight.
+
+    Raises SshFault: unknown-key, changed-key, revoked-key, weak-key; UsageError where revoked keys cannot be read.
+    """
+    data, shown = key.asbytes(), f"{key.fingerprint} ({key.get_name()})"
+    if way.trust.revoked and _revoked(way.trust.revoked, key):
+        raise fault("revoked-key", where, f"{shown}, in {way.trust.revoked}")
+    entries = known(way.trust)
+    _refuse_marked(where, entries, data, shown)
+    if key.get_name() == "ssh-rsa" and key.get_bits() < way.trust.least_rsa:
+        raise fault("weak-key", where, f"{shown} of {key.get_bits()} bits, fewer than {way.trust.least_rsa}")
+    good = [entry for entry in entries if not entry.authority]
+    if not any(entry.key == data for entry in good):
+        if good:
+            others = ", ".join(f"{known_hosts.fingerprint(entry.key)} at {entry.place}" for entry in good)
+            raise fault("changed-key", where, f"it shows {shown}, known is {others}")
+        # OpenSSH, too, takes a key on another port that it knows without a port.
+        bare = known(way.trust, way.trust.bare) if way.trust.bare else []
+        _refuse_marked(where, bare, data, shown)
+        if not any(entry.key == data and not entry.authority for entry in bare):
+            raise fault("unknown-key", where, shown + _authorities(entries))
+    if way.trust.check_ip and peer:
+        _check_address(where, way, data, shown, peer)
+
+
+def _refuse_marked(where: Where, entries: list[Known], data: bytes, shown: str) -> None:
+    marked = [entry for entry in entries if entry.revoked and entry.key == data]
+    if marked:
+        raise fault("revoked-key", where, f"{shown}, at {marked[0].place}")
+    entries[:] = [entry for entry in entries if not entry.revoked]
+
+
+def _authorities(entries: list[Known]) -> str:
+    """What to say where only a certificate could have shown who the server is."""
+    places = [entry.place for entry in entries if entry.authority]
+    return f"; {places[0]} trusts an authority for it, and Muster checks no certificates of hosts" if places else ""
+
+
+def _check_address(where: Where, way: Way, data: bytes, shown: str, peer: str) -> None:
+    """CheckHostIP: the address must not be known by another key of the type."""
+    if peer == way.host or ipaddress.ip_address(peer.partition("%")[0]).is_loopback:
+        return
+    entries = known(way.trust, known_hosts.host_name(peer, way.port))
+    _refuse_marked(where, entries, data, shown)
+    of_type = [entry for entry in entries if not entry.authority and entry.type == known_hosts.type_of(data)]
+    if of_type and all(entry.key != data for entry in of_type):
+        other = f"{known_hosts.fingerprint(of_type[0].key)} at {of_type[0].place}"
+        raise fault("changed-key", where, f"it shows {shown}, its address {peer} is known by {other}")
+
+
+def _revoked(file: str, key: PKey) -> bool:
+    """Whether RevokedHostKeys names the key: a list of public keys, or what `ssh-keygen -k` makes."""
+    try:
+        data = Path(file).read_bytes()
+    except OSError as failed:
+        raise UsageError(
+            f"RevokedHostKeys {file}: {failed.strerror}", "`ls -l` it; until then nobody is let in"
+        ) from failed
+    line = f"{key.get_name()} {key.get_base64()}\n"
+    if not data.startswith(_REVOCATIONS):
+        return any(_same(word, key) for word in data.split())
+    program = shutil.which("ssh-keygen")
+    if not program:
+        raise UsageError(
+            f"RevokedHostKeys {file}: only ssh-keygen reads it", "install OpenSSH's client, or list the keys"
+        )
+    with tempfile.NamedTemporaryFile("w", suffix=".pub") as shown:
+        shown.write(line)
+        shown.flush()
+        asked = [program, "-Q", "-f", file, shown.name]
+        try:
+            done = subprocess.run(asked, stdin=subprocess.DEVNULL, capture_output=True, timeout=_LONGEST_S, check=False)
+        except subprocess.TimeoutExpired as slow:
+            raise UsageError(f"RevokedHostKeys {file}: ssh-keygen -Q takes too long", "make it anew") from slow
+    return done.returncode != 0
+
+
+def _same(word: bytes, key: PKey) -> bool:
+    try:
+        return base64.b64decode(word, validate=True) == bytes(key.asbytes())
+    except ValueError:
+        return False

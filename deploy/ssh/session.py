@@ -1,0 +1,233 @@
+"""The only door to SSH: a session is one host over one connection; `open_all` and `on_all` work on many at once.
+
+Its rooms: session_settings (the user's SSH settings; what they mean: session_ask, session_reader, session_rules,
+session_keywords, session_tokens, session_way), session_open (one connection, strictly: session_socket, session_known,
+session_keys), session_run (one command), session_stream (a talk with one), session_trust (host keys). On paramiko; no
+agent forwarding, passwords or prompts.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from typing import NamedTuple, TypeVar
+
+from paramiko.ssh_exception import SSHException
+
+from ..config import inventory
+from ..config.inventory import Host
+from ..core import fields
+from ..core.errors import DeployError
+from ..core.results import Results
+from . import command, settings
+from .command import Terms
+from .connect import Link, Opener
+from .faults import SshFault
+from .stream import LineStream
+from .trust import HostKey, add_keys, scan_keys, trust
+
+__all__ = [
+    "CommandFailed",
+    "Done",
+    "HostKey",
+    "Session",
+    "SshFault",
+    "add_keys",
+    "on_all",
+    "open_all",
+    "scan_keys",
+    "trust",
+]
+
+T = TypeVar("T")
+S = TypeVar("S")
+CAP = 32
+_PATH = fields.text(4096, r"/[^\x00-\x1f\x7f]*")
+# The size is checked because a cut connection looks like the end of the input.
+_PUT = """
+umask 077; aside="$1.$2"; mkdir -p -- "$(dirname -- "$1")" && cat > "$aside" || { rm -f -- "$aside"; exit 1; }
+if [ "$(wc -c < "$aside")" -eq "$4" ] && chmod "$3" "$aside" && mv -f -- "$aside" "$1"; then exit 0; fi
+rm -f -- "$aside"; echo "$1: not all of it arrived" >&2; exit 1
+"""
+
+
+class Done(NamedTuple):
+    """How a command ended: exit code (128 + n for signal n), and what it printed, as text."""
+
+    code: int
+    out: str
+    err: str
+
+
+class CommandFailed(DeployError):
+    """A command on a host ended with a code other than 0: `done`."""
+
+    def __init__(self, host: str, argv: Sequence[str], done: Done) -> None:
+        said = (done.err.strip() or done.out.strip() or "it said nothing").splitlines()[-1]
+        super().__init__(f"{host}: `{command.shown(argv)}` ended with code {done.code}: {said}")
+        self.done = done
+
+
+class Session:
+    """One host, one connection that is open. Its methods may be called from several threads."""
+
+    def __init__(self, host: Host, link: Link) -> None:
+        self.host = host
+        self._link, self._transport = link, link.transport
+        self._where = link.way.where(host, jump=False)
+        self._closed = threading.Event()
+        threading.Thread(target=self._keep_alive, daemon=True, name=f"muster-pulse-{host.name}").start()
+
+    @cached_property
+    def home(self) -> str:
+        """Our folder there, an absolute path. Raises SshFault where no POSIX shell answers, BadAnswer for none."""
+        return _PATH(self.run(["sh", "-c", 'echo "$HOME/.muster"']).out.rstrip("\n"), "the home there")
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        input: bytes | Iterable[bytes] | None = None,
+        timeout_s: float | None = 60,
+        check: bool = True,
+        on_line: Callable[[str], None] | None = None,
+        moving: bool = False,
+    ) -> Done:
+        """Run a command to its end.
+
+        argv: quoted here; everybody on the host can read it, so nothing secret. input: goes to its standard input, as
+        fast as it is read there. on_line: gets each line of both streams as it comes; only the end is kept then.
+        moving: takes as long as it needs, as long as it moves (session_run.SLOWEST).
+        Raises CommandFailed with `check` and a code other than 0; SshFault (lost, slow, flood); what iterating `input`
+        and on_line raise.
+        """
+        most = None if on_line else command.MOST_ANSWER
+        terms = Terms(None if moving else timeout_s, on_line, most=most, moving=moving)
+        done = self._done(self._run(argv, input, terms))
+        if check and done.code:
+            raise CommandFailed(self.host.name, argv, done)
+        return done
+
+    def receive(self, argv: Sequence[str], take: Callable[[bytes], None]) -> Done:
+        """Run a command that says much, steadily: `take` gets its output as it comes, and decides how much that may be.
+
+        Raises as `run` does, but nothing for a code other than 0; and what `take` raises.
+        """
+        return self._done(self._run(argv, None, Terms(None, take=take, most=None, moving=True)))
+
+    def put(self, data: bytes, remote_path: str, mode: int = 0o600) -> None:
+        """Write a file whole or not at all, with its folder if need be (0700). Raises CommandFailed, SshFault."""
+        aside = f"{id(data):x}-{threading.get_ident():x}.part"
+        self.run(["sh", "-c", _PUT, "put", remote_path, aside, f"{mode:o}", str(len(data))], input=data)
+
+    def read(self, remote_path: str) -> bytes:
+        """A file's bytes. Raises CommandFailed where it cannot be read, SshFault."""
+        argv = ["cat", "--", remote_path]
+        code, out, err = self._run(argv, None, Terms())
+        if code:
+            raise CommandFailed(self.host.name, argv, Done(code, "", err.decode(errors="replace")))
+        return out
+
+    def stream(self, argv: Sequence[str]) -> LineStream:
+        """Start a command and talk with it, line by line. Raises SshFault."""
+        return LineStream(self._transport, self._where, argv)
+
+    def close(self) -> None:
+        """End the connection, and whatever still waits on it. Calling it again does nothing."""
+        self._closed.set()
+        self._link.abandon()
+
+    def _run(
+        self, argv: Sequence[str], source: bytes | Iterable[bytes] | None, terms: Terms
+    ) -> tuple[int, bytes, bytes]:
+        return command.run(self._transport, self._where, argv, source, terms)
+
+    @staticmethod
+    def _done(ended: tuple[int, bytes, bytes]) -> Done:
+        code, out, err = ended
+        return Done(code, out.decode(errors="replace"), err.decode(errors="replace"))
+
+    def _keep_alive(self) -> None:
+        """Ask for a word now and then: session_run takes a link that answers nothing for dead."""
+        while not self._closed.wait(command.PULSE_S) and self._transport.is_active():
+            try:
+                self._transport.global_request("keepalive@openssh.com", wait=True)
+            except (SSHException, OSError, EOFError):
+                return
+
+
+@contextmanager
+def open_all(hosts: Iterable[Host], cap: int = CAP, ask_home: bool = True) -> Iterator[Results[Session]]:
+    """Sessions to all hosts, `cap` opened at a time; closed at the end, whatever happens.
+
+    `ask_home`: the home is known and a shell has answered; without it the first command finds out, one round trip less.
+    A host that cannot be reached is a fault in the results: the caller decides whether to go on without it.
+    Raises UsageError for SSH settings that make no sense, and for one machine under two names.
+    """
+    by_name = {host.name: host for host in hosts}
+    links = {name: Link(way) for name, way in settings.load().ways(by_name.values()).items()}
+    inventory.refuse_twins(by_name.values(), {name: link.way.endpoint for name, link in links.items()})
+    opener, over, opened = Opener(), threading.Event(), list[Session]()
+
+    def one(host: Host) -> Session:
+        link = links[host.name]
+        opener.open(host, link)
+        if over.is_set():
+            link.abandon()
+        made = Session(host, link)
+        opened.append(made)
+        if ask_home:
+            made.home  # noqa: B018 (asked now, so that a host without a shell is a fault of the opening)
+        return made
+
+    try:
+        yield _each(by_name, one, cap)
+    finally:
+        over.set()
+        for made in opened:
+            made.close()
+        for link in links.values():
+            link.abandon()
+        opener.close()
+
+
+def on_all(sessions: Iterable[Session], work: Callable[[Session], T], cap: int = CAP) -> Results[T]:
+    """`work` on every session, `cap` at a time in threads; a DeployError is that host's fault.
+
+    Any other exception ends it at once and is raised here; so does Ctrl-C. What then still runs ends with its session.
+    """
+    return _each({session.host.name: session for session in sessions}, work, cap)
+
+
+def _each(items: dict[str, S], work: Callable[[S], T], cap: int) -> Results[T]:
+    """Daemon threads, not an executor: its exit waits for them, and Ctrl-C must not."""
+    todo = iter(list(items.items()))
+    lock, stop = threading.Lock(), threading.Event()
+    ended: queue.SimpleQueue[tuple[str, T | BaseException]] = queue.SimpleQueue()
+
+    def serve() -> None:
+        while not stop.is_set():
+            with lock:
+                pair = next(todo, None)
+            if pair is None:
+                return
+            try:
+                ended.put((pair[0], work(pair[1])))
+            except BaseException as failed:
+                ended.put((pair[0], failed))
+
+    for number in range(min(cap, len(items))):
+        threading.Thread(target=serve, daemon=True, name=f"muster-host-{number}").start()
+    outcomes: dict[str, T | DeployError] = {}
+    try:
+        for _ in items:
+            name, outcome = ended.get()
+            if isinstance(outcome, BaseException) and not isinstance(outcome, DeployError):
+                raise outcome
+            outcomes[name] = outcome
+    finally:
+        stop.set()
+    return Results({name: outcomes[name] for name in items})

@@ -1,0 +1,109 @@
+"""The user's SSH settings, and the ways to hosts they make: OpenSSH is asked where it is installed.
+
+A room of the door to SSH (session.py).
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from ..config import values as values
+from ..config.inventory import Host
+from ..core.errors import UsageError
+from .ask import Answer, OpenSSH, Place
+from .reader import Reader
+from .rules import Rules
+from .way import Way
+
+_AT_ONCE = 8
+# Hops behind each other; more is a circle that names itself anew each time (ProxyJump x%h).
+_MOST_HOPS = 16
+
+
+class Settings:
+    """~/.ssh/config and /etc/ssh/ssh_config, or the file MUSTER_SSH_CONFIG names alone."""
+
+    def __init__(self, source: OpenSSH | Reader) -> None:
+        self._source = source
+
+    def way(self, host: Host) -> Way:
+        """The way to one host. Raises UsageError."""
+        return self.ways([host])[host.name]
+
+    def ways(self, hosts: Iterable[Host]) -> dict[str, Way]:
+        """The way to each host, by its name. Raises UsageError for settings we cannot honour, or that circle."""
+        places = {host.name: Place(host.address, host.user, host.port, _jumps(host)) for host in hosts}
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            usual = pool.submit(self._source.defaults)
+            try:
+                answers, rules = self._ask_all(pool, places.values()), Rules(usual.result())
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
+        made: dict[Place, Way] = {}
+        return {name: _way(rules, answers, made, place, ()) for name, place in places.items()}
+
+    def _ask_all(self, pool: ThreadPoolExecutor, places: Iterable[Place]) -> dict[Place, Answer]:
+        """Answers for all places and the jump hosts before them, asked side by side."""
+        answers: dict[Place, Answer] = {}
+        todo = list(dict.fromkeys(places))
+        for _ in range(_MOST_HOPS):
+            answers.update(zip(todo, pool.map(self._source.ask, todo), strict=True))
+            hops = [_hop(place, answers[place]) for place in todo]
+            todo = [hop for hop in dict.fromkeys(hops) if hop and hop not in answers]
+            if not todo:
+                return answers
+        raise UsageError(f"{todo[0].name}: more than {_MOST_HOPS} jump hosts behind each other", "see ProxyJump")
+
+
+def load() -> Settings:
+    """The settings as they are now. Raises UsageError for a file that is missing, or that cannot be made sense of."""
+    named = os.environ.get("MUSTER_SSH_CONFIG")
+    file = Path(named).expanduser().absolute() if named else None
+    if file and not file.is_file():
+        raise UsageError(f"MUSTER_SSH_CONFIG={named}: there is no such file", "name an SSH config file, or unset it")
+    program = shutil.which("ssh")
+    return Settings(OpenSSH(program, str(file) if file else None) if program else Reader(file))
+
+
+def _jumps(host: Host) -> str | None:
+    """The jump hosts an inventory names, as ProxyJump wants them: with brackets around IPv6 addresses."""
+    hops = []
+    for hop in () if host.gateway is None else host.gateway.split(","):
+        if not hop:
+            raise UsageError(f"{host.name}: a jump host without a name", 'gateway = "user@door:port"')
+        found = values.destination(hop)
+        bare = found and ":" in found.host and "[" not in hop
+        hops.append(hop.replace(found.host, f"[{found.host}]") if found and bare else hop)
+    return ",".join(hops) or None
+
+
+def _hop(place: Place, answer: Answer) -> Place | None:
+    """The jump host right before a place; it is reached through those named before it, or else as the settings say."""
+    jumps = Rules.jumps(place, answer)
+    if not jumps:
+        return None
+    others, _, last = jumps.rpartition(",")
+    found = values.destination(last)
+    if found is None:
+        raise UsageError(f"{place.name}: its ProxyJump: {last!r} is no host", f"`ssh -G {place.name}` shows it")
+    return Place(found.host, found.user, found.port, others or None)
+
+
+def _way(
+    rules: Rules, answers: dict[Place, Answer], made: dict[Place, Way], place: Place, behind: tuple[Place, ...]
+) -> Way:
+    if place in behind:
+        circle = " -> ".join(hop.name for hop in (*behind, place))
+        raise UsageError(
+            f"{behind[0].name}: jump hosts in a circle: {circle}", f"`ProxyJump none` in a section for {place.name}"
+        )
+    if place not in made:
+        hop = _hop(place, answers[place])
+        before = _way(rules, answers, made, hop, (*behind, place)) if hop else None
+        made[place] = rules.way(place, answers[place], before)
+    return made[place]

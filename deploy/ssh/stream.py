@@ -1,0 +1,94 @@
+"""A talk with one command over an open connection, line by line both ways. A room of the door to SSH (session.py)."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+
+from paramiko import Transport
+from paramiko.ssh_exception import SSHException
+
+from ..core.errors import DeployError
+from ..core.facts import amount
+from ..image import commands
+from . import command
+from .faults import SshFault, Where, fault
+
+_PIECE = 1 << 18
+# An answer is one line: that of a probe that tried every peer of some hundred hosts is not longer.
+MOST_LINE, MOST_LAST_WORDS, TAKE_S = 8 << 20, 64 << 10, 60.0
+
+
+class LineStream:
+    """One running command. It learns that nobody listens any more by the end of its input."""
+
+    def __init__(self, transport: Transport, where: Where, argv: Sequence[str]) -> None:
+        self._transport, self._where, self._shown = transport, where, command.shown(argv)
+        self._marker, self._rest = f"muster-{secrets.token_hex(8)}", bytearray()
+        self._started = False
+        self._channel = command.begin(transport, where, command.wrapped(self._marker, argv))
+
+    def write(self, data: bytes) -> None:
+        """Give it more input. Raises SshFault when the connection is lost or nobody takes it, DeployError when the
+        command is over."""
+        try:
+            self._channel.settimeout(TAKE_S)
+            self._channel.sendall(data)
+        except TimeoutError:
+            raise fault("slow", self._where, f"`{self._shown}` took no input for {TAKE_S:g} s") from None
+        except (SSHException, OSError, EOFError) as failed:
+            raise self._over() from failed
+
+    def read_line(self, wait_s: float) -> bytes:
+        """Its next whole line. Raises DeployError when it ends, says none within `wait_s` seconds, or says too much."""
+        end = time.monotonic() + wait_s
+        while True:
+            if not self._started:
+                self._skip_to_marker()
+            if self._started and (at := self._rest.find(b"\n")) >= 0:
+                line = bytes(self._rest[:at])
+                del self._rest[: at + 1]
+                return line
+            if len(self._rest) > MOST_LINE:
+                raise fault("flood", self._where, f"more than {amount(MOST_LINE)} in one line to `{self._shown}`")
+            if (left := end - time.monotonic()) <= 0:
+                raise self._slow(wait_s)
+            self._channel.settimeout(left)
+            try:
+                piece = self._channel.recv(_PIECE)
+            except TimeoutError:
+                raise self._slow(wait_s) from None
+            except (SSHException, OSError, EOFError) as failed:
+                raise fault("lost", self._where, f" while `{self._shown}` ran ({failed})") from failed
+            if not piece:
+                raise self._over()
+            self._rest += piece
+
+    def close(self) -> None:
+        """End it. Calling it again does nothing."""
+        command.end(self._transport, self._channel)
+
+    def _skip_to_marker(self) -> None:
+        marker = f"{self._marker}\n".encode()
+        if (at := self._rest.find(marker)) >= 0:
+            self._started = True
+            del self._rest[: at + len(marker)]
+
+    def _slow(self, wait_s: float) -> SshFault:
+        return fault("slow", self._where, f"`{self._shown}` said nothing for {wait_s:g} s")
+
+    def _over(self) -> DeployError:
+        """Why the command is over, in its own last words."""
+        said = bytearray()
+        end = time.monotonic() + 1.0
+        with suppress(SSHException, OSError, EOFError, TimeoutError):
+            while len(said) < MOST_LAST_WORDS and (left := end - time.monotonic()) > 0:
+                self._channel.settimeout(left)
+                if not (piece := self._channel.recv_stderr(_PIECE)):
+                    break
+                said += piece
+        _, _, words = bytes(said).rpartition(f"{self._marker}\n".encode())
+        code = self._channel.recv_exit_status() if self._channel.exit_status_ready() else -1
+        return DeployError(f"`{self._shown}` ended with code {code}: {commands.last_words(words)}")

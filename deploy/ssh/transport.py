@@ -1,0 +1,93 @@
+"""paramiko's transport as we want it: what the settings allow and nothing else, no more memory than a host may have.
+
+A room of the door to SSH (session.py).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+from paramiko import Channel, Transport
+from paramiko.ssh_exception import SSHException
+
+from .way import Algorithms
+
+# What may come before we say that we read it. paramiko's 2 MB would make a host 30 ms away send 60 MB/s at most.
+_WINDOW = 16 * 2**20
+# paramiko believes a packet's length, up to 4 GB; OpenSSH sends 256 KB at most.
+_MOST_PACKET = 1 << 20
+ENDLESS = "does not end"
+
+
+class HeardSocket:
+    """A socket that remembers when it last heard something: `at`, on the monotonic clock.
+
+    It ends a connection that paramiko would fill our memory with: more bytes than a packet has (`packet` is called for
+    each), more in `channels` than was allowed to come, or a login that takes longer than until `login_by`.
+    """
+
+    def __init__(self, sock: Any, login_by: float | None = None) -> None:
+        self._sock, self.at = sock, time.monotonic()
+        self.channels: set[Channel] = set()
+        self.login_by = login_by
+        self._in_packet = self._unlooked = 0
+
+    def recv(self, size: int) -> bytes:
+        """As the socket's own. Raises SSHException where the other side breaks the rules."""
+        data: bytes = self._sock.recv(size)
+        self.at = time.monotonic()
+        self._in_packet += len(data)
+        self._unlooked += len(data)
+        if self._in_packet > _MOST_PACKET:
+            raise SSHException(f"a packet {ENDLESS}")
+        if self.login_by and self.at > self.login_by:
+            raise SSHException(f"its greeting {ENDLESS}")
+        if self._unlooked > _WINDOW:
+            self._unlooked = 0
+            if any(len(one.in_buffer) + len(one.in_stderr_buffer) > 2 * _WINDOW for one in list(self.channels)):
+                raise SSHException("it sends more than it may")
+        return data
+
+    def packet(self) -> None:
+        """A new packet begins."""
+        self._in_packet = 0
+
+    def close(self) -> None:
+        """As the socket's own; a channel of a jump host may find that host's connection closed before it."""
+        with suppress(OSError, EOFError):
+            self._sock.close()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._sock, name)
+
+
+class Settled(Transport):  # type: ignore[misc]
+    """Agrees on what the settings allow; asks first for host keys of `types`. `login_s`: seconds to be let in."""
+
+    def __init__(self, sock: Any, algorithms: Algorithms, types: Sequence[str], login_s: float) -> None:
+        heard = HeardSocket(sock, time.monotonic() + login_s)
+        super().__init__(heard, default_window_size=_WINDOW)
+        self._preferred_ciphers, self._preferred_macs = algorithms.ciphers, algorithms.macs
+        self._preferred_kex, self._preferred_keys = algorithms.kex, _order(algorithms, types)
+        read_message = self.packetizer.read_message
+
+        def read_one() -> Any:
+            heard.packet()
+            return read_message()
+
+        self.packetizer.read_message = read_one
+
+    @property
+    def preferred_keys(self) -> tuple[str, ...]:
+        """Plain keys: paramiko would take a host's certificate without asking who signed it."""
+        return self._preferred_keys
+
+
+def _order(algorithms: Algorithms, types: Sequence[str]) -> tuple[str, ...]:
+    """Host key types to ask for: the known ones first, where the settings leave the order to us."""
+    names = {"ssh-rsa": ("rsa-sha2-512", "rsa-sha2-256")}
+    first = [name for kind in types for name in names.get(kind, (kind,)) if name in algorithms.host_keys]
+    return tuple(dict.fromkeys([*first, *algorithms.host_keys] if algorithms.known_first else algorithms.host_keys))

@@ -1,0 +1,95 @@
+"""One connection as the user's SSH settings have it: where to, through whom, as whom, with what. Frozen, no effects.
+
+A room of the door to SSH (session.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ..config.inventory import Host
+from .faults import Where
+from .known_hosts import host_name
+
+
+class Algorithms(NamedTuple):
+    """What may be agreed on with a server, best first. `known_first`: key types that known_hosts has go before that."""
+
+    ciphers: tuple[str, ...]
+    macs: tuple[str, ...]
+    kex: tuple[str, ...]
+    host_keys: tuple[str, ...]
+    known_first: bool
+
+
+class Login(NamedTuple):
+    """Which keys log in. `agent`: the socket's path. `named`: the files are the user's own choice, not the usual ones.
+
+    `accepted`: signature algorithms as OpenSSH calls them. `least_rsa`: bits.
+    """
+
+    files: tuple[str, ...]
+    certificates: tuple[str, ...]
+    agent: str | None
+    only_files: bool
+    named: bool
+    accepted: tuple[str, ...]
+    least_rsa: int
+
+
+class Trust(NamedTuple):
+    """Whose host key is taken: `name` as known_hosts calls the server, `bare` the same without its port.
+
+    `revoked`: a file of keys nobody may show. `least_rsa`: bits. `check_ip`: its address must have no other.
+    """
+
+    name: str
+    bare: str | None
+    user_files: tuple[str, ...]
+    system_files: tuple[str, ...]
+    revoked: str | None
+    hashed: bool
+    check_ip: bool
+    least_rsa: int
+
+
+@dataclass(frozen=True)
+class Way:
+    """To one server. `name`: what the user calls it; `before`: the jump host it is reached through."""
+
+    name: str
+    host: str
+    port: int
+    user: str
+    before: Way | None
+    proxy: str | None
+    family: int
+    bind: str | None
+    timeout_s: float
+    algorithms: Algorithms
+    login: Login
+    trust: Trust
+
+    @property
+    def hops(self) -> tuple[Way, ...]:
+        """The jump hosts, first reached first."""
+        return (*self.before.hops, self.before) if self.before else ()
+
+    @property
+    def endpoint(self) -> tuple[str, int, str]:
+        """Address, port and what leads there: two hosts where these are equal are one machine."""
+        through = ",".join(f"{hop.host}:{hop.port}" for hop in self.hops) or self.proxy or ""
+        return self.host, self.port, through
+
+    def where(self, host: Host, jump: bool) -> Where:
+        """Whom to name in a fault of this connection on the way to `host`."""
+        target = f"{self.user}@{self.name}:{self.port}" if jump else host.name
+        return Where(host.name, self.host, self.port, self.user, target, jump)
+
+
+def trust_names(alias: str | None, address: str, port: int) -> tuple[str, str | None]:
+    """`name` and `bare` of Trust. An alias stands for both."""
+    if alias:
+        return alias.lower(), None
+    return host_name(address, port), address.lower() if port != 22 else None

@@ -1,0 +1,76 @@
+"""The manifest of a checkpoint: what its state should be, so that checkpoint.py can tell if it still is."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import CheckpointError
+
+FORMAT = 1
+STATE, MANIFEST = "state.pt", "manifest.json"
+ACCEPTED = (
+    "give a step-XXXXXXXX folder that this trainer wrote, or a checkpoints folder or a run folder, "
+    "of which the newest usable checkpoint is taken"
+)
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What is known of a checkpoint without opening its state: `created` in unix seconds, `bytes` of `state.pt`."""
+
+    step: int
+    created: float
+    metric: float | None
+    sha256: str
+    bytes: int
+    summary: dict[str, Any]
+
+    def render(self) -> str:
+        """The manifest as the text of its file, the last field a checksum of all others."""
+        facts: dict[str, Any] = {
+            "format": FORMAT,
+            "step": self.step,
+            "created": self.created,
+            "metric": self.metric,
+            "files": {STATE: {"sha256": self.sha256, "bytes": self.bytes}},
+            "summary": self.summary,
+        }
+        facts["check"] = hashlib.sha256(json.dumps(facts).encode()).hexdigest()
+        return json.dumps(facts, indent=1) + "\n"
+
+
+def read_manifest(path: Path) -> Manifest:
+    """The manifest of the checkpoint folder `path`. Raises CheckpointError: absent, altered, or of another format."""
+    if not path.is_dir():
+        what = "a plain file, not a checkpoint of this trainer" if path.exists() else "no such file or folder"
+        raise CheckpointError(f"{path}: {what}", ACCEPTED)
+    try:
+        text = (path / MANIFEST).read_text("utf-8")
+        facts = json.loads(text)
+        if facts["format"] != FORMAT:
+            raise CheckpointError(f"{path}: format {facts['format']!r}; this trainer reads {FORMAT}", ACCEPTED)
+        state = facts["files"][STATE]
+        manifest = Manifest(
+            facts["step"], facts["created"], facts["metric"], state["sha256"], state["bytes"], facts["summary"]
+        )
+    except FileNotFoundError as error:
+        raise CheckpointError(f"{path}: no {MANIFEST} in it: not a checkpoint of this trainer", ACCEPTED) from error
+    except OSError as error:
+        raise CheckpointError(f"{path}: {MANIFEST} cannot be read: {error.strerror}", ACCEPTED) from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise CheckpointError(f"{path}: {MANIFEST} is damaged or not of this trainer", ACCEPTED) from error
+    if manifest.render() != text:
+        raise CheckpointError(f"{path}: {MANIFEST} was altered: its checksum does not fit", ACCEPTED)
+    return manifest
+
+
+def manifest_or_none(path: Path) -> Manifest | None:
+    """The manifest of the folder `path` if it has a good one."""
+    with suppress(CheckpointError):
+        return read_manifest(path)
+    return None

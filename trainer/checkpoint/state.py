@@ -1,0 +1,149 @@
+"""What a checkpoint holds, and how a run goes on from one, at the same or another world size."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..config import Config
+from ..errors import CheckpointError
+from ..node import exchange
+from ..run_dir import RankFolder
+from ..train.environment import Ranks
+from ..train.strategy import Strategy
+from . import store
+from .randomness import random_state, restore_random_state, seed_all
+
+
+@dataclasses.dataclass
+class Position:
+    """Where the run is: optimizer steps done, and samples consumed by all ranks together."""
+
+    step: int = 0
+    consumed: int = 0
+
+
+def collect(strategy: Strategy, position: Position, config: Config, samples: int, rngs: list[Any]) -> dict[str, Any]:
+    """The whole state of a run, on rank 0: `rngs` is every rank's random state, `samples` the training set's size."""
+    return {
+        "model": strategy.model.state_dict(),
+        "optimizer": strategy.optimizer.state_dict(),
+        "scheduler": {k: v for k, v in strategy.scheduler.state_dict().items() if k != "lr_lambdas"},
+        "scaler": strategy.scaler.state_dict(),
+        "rng": rngs,
+        "position": dataclasses.asdict(position),
+        "samples": samples,
+        "config": dataclasses.asdict(config),
+    }
+
+
+def gather_random_states(strategy: Strategy) -> list[Any]:
+    """Every rank's random state, on rank 0; an empty list elsewhere."""
+    return exchange.gather(random_state(strategy.group.device))
+
+
+def seed_rank(seed: int, step: int, rank: int) -> None:
+    """Random numbers of a rank that has none to go on from: its own, and others at every step it may start at."""
+    seed_all((seed * 1_000_003 + step * 1009 + rank) % 2**31)
+
+
+def restore(strategy: Strategy, config: Config, ranks: Ranks, folder: RankFolder, samples: int) -> Position:
+    """Go on from the run folder's newest usable checkpoint, else from `config.resume`, else start anew.
+
+    Rank 0 reads, all receive. Raises CheckpointError for a checkpoint of another recipe, seed or data.
+    """
+    found = exchange.broadcast(_read(config, folder) if ranks.first else None)
+    if found is None:
+        seed_rank(config.seed, 0, ranks.rank)
+        return Position()
+    path, state = found
+    _check_same(path, state, config, samples)
+    _apply(path, state, strategy)
+    position = Position(**state["position"])
+    changes = differences(state, config, ranks.world)
+    if ranks.rank < len(state["rng"]):
+        restore_random_state(state["rng"][ranks.rank], strategy.group.device)
+    else:
+        seed_rank(config.seed, position.step, ranks.rank)
+    if ranks.first:
+        folder.event("resumed", step=position.step, path=path, changes=changes)
+    return position
+
+
+def _read(config: Config, folder: RankFolder) -> tuple[str, dict[str, Any]] | None:
+    found, damaged = store.newest_usable(folder.checkpoints)
+    path = found.path if found else None
+    if path is None and config.resume is not None:
+        path, more = store.locate(Path(config.resume))
+        damaged = [*damaged, *more]
+    for one in damaged:
+        folder.event("checkpoint_damaged", path=str(one.path), message=one.reason)
+    if path is None:
+        return None
+    state, _ = store.load(path)
+    return str(path), state
+
+
+def _check_same(path: str, state: dict[str, Any], config: Config, samples: int) -> None:
+    if not {"model", "optimizer", "position", "config", "samples"} <= state.keys():
+        raise CheckpointError(
+            f"{path}: not a checkpoint of this trainer", "give a run folder or one of its checkpoints"
+        )
+    then = state["config"]
+    if then["recipe"] != config.recipe:
+        raise CheckpointError(
+            f"{path}: made by recipe {then['recipe']}, this run is {config.recipe}", f"--recipe {then['recipe']}"
+        )
+    if then["seed"] != config.seed:
+        raise CheckpointError(
+            f"{path}: its data order has seed {then['seed']}, this run has {config.seed}: samples would repeat",
+            f"--seed {then['seed']}",
+        )
+    if state["samples"] != samples:
+        raise CheckpointError(
+            f"{path}: made with {state['samples']:,} training samples, now there are {samples:,}: its position is void",
+            "give it the same data, or start anew without --resume",
+        )
+
+
+def _apply(path: str, state: dict[str, Any], strategy: Strategy) -> None:
+    try:
+        strategy.model.load_state_dict(state["model"])
+        strategy.optimizer.load_state_dict(state["optimizer"])
+        _lay_out_alike(strategy.optimizer)
+        strategy.scheduler.load_state_dict(
+            {**state["scheduler"], "lr_lambdas": [None] * len(strategy.scheduler.base_lrs)}
+        )
+        strategy.scaler.load_state_dict(state["scaler"])
+    except (RuntimeError, ValueError, KeyError, AttributeError) as fault:
+        text = str(fault).strip().splitlines()
+        raise CheckpointError(
+            f"{path}: does not fit this model: {' '.join(text[:2])}", "was the recipe changed since?"
+        ) from fault
+
+
+def _lay_out_alike(optimizer: torch.optim.Optimizer) -> None:
+    """Give moments the memory layout of their weights: a fused optimizer goes through both as they lie."""
+    for weight, kept in optimizer.state.items():
+        for name, value in kept.items():
+            if isinstance(value, torch.Tensor) and value.shape == weight.shape and value.stride() != weight.stride():
+                kept[name] = torch.empty_like(weight, dtype=value.dtype).copy_(value)
+
+
+def differences(state: dict[str, Any], config: Config, world: int) -> list[str]:
+    """What is not as it was when the checkpoint was written, one sentence each."""
+    then, said = state["config"], []
+    if (before := len(state["rng"])) != world:
+        said.append(
+            f"world size {before} -> {world}: the global batch stays {config.batch}, "
+            f"a rank's share is now {config.batch / world:g} instead of {config.batch / before:g}"
+        )
+        if world > before:
+            said.append(f"ranks {before} to {world - 1} are new: their random numbers start from the seed and step")
+    for name, now in dataclasses.asdict(config).items():
+        if name != "resume" and name in then and then[name] != now:
+            said.append(f"{name.replace('_', '-')} {then[name]} -> {now}")
+    return said

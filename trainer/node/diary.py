@@ -1,0 +1,81 @@
+"""What a node's agent tells of its ranks' begins and ends, as events in the run folder, and who failed first."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..run_dir import RankFolder
+from . import script
+from .ends import Ends, Life, Memory, ended_how
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A rank that failed: its life, its last words, and how it ended."""
+
+    life: Life
+    said: script.Said
+    how: str
+
+
+class Diary:
+    """Reads `outcome`, where torchrun and its ranks leave word, and tells the run folder, if there is one."""
+
+    def __init__(self, run_folder: Path | None, node: str, outcome: Path) -> None:
+        self.run_folder, self.node, self._outcome = run_folder, node, outcome
+        self._ends, self._memory = Ends(outcome), Memory()
+        self._failures: dict[int, Failure] = {}
+        self._folders: dict[int, RankFolder] = {}
+
+    @property
+    def lives(self) -> Sequence[Life]:
+        """The present life of each rank of the node."""
+        return list(self._ends.lives.values())
+
+    @property
+    def first_failure(self) -> float:
+        """When the first of the present lives failed, in unix seconds; infinite if none has."""
+        return min((life.ended for life in self.lives if life.failed), default=float("inf"))
+
+    @property
+    def culprit(self) -> Failure | None:
+        """The rank that failed first and is no victim; a signal before an exit code where both were seen at once."""
+        own = [one for one in self._failures.values() if not one.said.victim]
+        return min(own, key=lambda one: (one.life.ended, (one.life.code or 0) > 0, one.life.rank), default=None)
+
+    def keep(self, console: Callable[[], str]) -> None:
+        """Tell of what is new; `console` is what the node's ranks said so far, where that passes through the agent."""
+        for life in self._ends.read():
+            about = {"attempt": life.attempt, "world": life.world, "pid": life.pid}
+            if life.code is None:
+                self._failures.pop(life.local_rank, None)
+                if folder := self._folder(life.rank):
+                    folder.event("began", **about)
+                continue
+            oom = self._memory.killed() if life.code == -signal.SIGKILL else None
+            how = ended_how(life.code, oom)
+            said = self._last_words(console, life) if life.failed else script.Said()
+            if life.failed:
+                self._failures[life.local_rank] = Failure(life, said, how)
+            if folder := self._folder(life.rank):
+                more = {"how": how, "victim": said.victim, "error": said.error[: script.LINE_MOST]}
+                folder.event("ended", **about, code=life.code, **more)
+
+    def _last_words(self, console: Callable[[], str], life: Life) -> script.Said:
+        own = self._outcome / f"{life.local_rank}.lost"
+        with suppress(OSError):  # a rank of ours that lost a peer says so itself
+            words = own.read_text()
+            own.unlink()
+            return script.Said((), words, victim=True)
+        return script.listen(console(), life, {one.pid for one in self.lives})
+
+    def _folder(self, rank: int) -> RankFolder | None:
+        """Where a rank's events are; None without a run folder, or where its disk takes no more."""
+        if self.run_folder and rank not in self._folders:
+            with suppress(OSError):
+                self._folders[rank] = RankFolder(self.run_folder, rank, self.node)
+        return self._folders.get(rank)

@@ -1,0 +1,168 @@
+"""How each rank of this node began and ended, first hand: torchrun's process writes it down, the agent reads it.
+
+torchrun itself tells of one failure only, after it has ended the other ranks, and nothing of a rank that leaves with 0.
+Standard library only: the agent needs no torch.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from ..run_dir import surely
+
+_NAME = "ends.jsonl"
+_CGROUP = Path("/sys/fs/cgroup")
+
+
+@dataclass(frozen=True)
+class Life:
+    """A rank in one attempt of torchrun's: `began` and `ended` in unix seconds, `code` as Popen has it."""
+
+    rank: int
+    local_rank: int
+    attempt: int
+    world: int
+    pid: int
+    began: float
+    ended: float = 0.0
+    code: int | None = None
+
+    @property
+    def failed(self) -> bool:
+        """Whether it ended, and not with 0."""
+        return bool(self.code)
+
+
+def write_down(context: Any) -> None:
+    """Have torchrun's SubprocessContext, as it looks at its ranks, note in MUSTER_OUTCOME who began and who ended."""
+    look, outcome = getattr(context, "_poll", None), os.environ.get("MUSTER_OUTCOME")
+    if not look or not outcome:
+        return
+    path = Path(outcome) / _NAME
+
+    def noting(self: Any) -> Any:
+        # Before torchrun looks: on a failure it ends the other ranks at once, and these failed nobody.
+        with suppress(OSError, AttributeError, KeyError, ValueError):
+            _note(self, path)
+        return look(self)
+
+    context._poll = noting
+
+
+def _note(context: Any, path: Path) -> None:
+    noted: dict[int, bool] = context.__dict__.setdefault("_muster_noted", {})
+    lines = []
+    for local_rank, handler in context.subprocess_handlers.items():
+        about = {"local_rank": local_rank, "pid": handler.proc.pid, "t": time.time()}
+        if local_rank not in noted:
+            told = {**os.environ, **context.envs[local_rank]}
+            place = {"rank": told["RANK"], "world": told["WORLD_SIZE"], "attempt": told["TORCHELASTIC_RESTART_COUNT"]}
+            lines.append({**about, **{name: int(value) for name, value in place.items()}})
+            noted[local_rank] = False
+        if not noted[local_rank] and (code := handler.proc.poll()) is not None:
+            lines.append({**about, "code": code})
+            noted[local_rank] = True
+    if lines:
+        surely(partial(_append, path, "".join(json.dumps(line) + "\n" for line in lines)), path.parent)
+
+
+def _append(path: Path, text: str) -> None:
+    with path.open("a") as file:
+        file.write(text)
+
+
+class Ends:
+    """What was noted in a node's private folder: the present life of each of its ranks, by local rank."""
+
+    def __init__(self, outcome: Path) -> None:
+        self._path, self._offset = outcome / _NAME, 0
+        self.lives: dict[int, Life] = {}
+
+    def read(self) -> list[Life]:
+        """The lives that began or ended since the last call, in that order."""
+        news = []
+        for line in self._lines():
+            told = json.loads(line)
+            local_rank, t = told["local_rank"], told["t"]
+            if "code" in told:
+                life = Life(**{**self.lives[local_rank].__dict__, "ended": t, "code": told["code"]})
+            else:
+                place = {name: told[name] for name in ("rank", "attempt", "world", "pid")}
+                life = Life(local_rank=local_rank, began=t, **place)
+            self.lives[local_rank] = life
+            news.append(life)
+        return news
+
+    def _lines(self) -> list[str]:
+        try:
+            with self._path.open("rb") as file:
+                file.seek(self._offset)
+                new = file.read()
+        except FileNotFoundError:
+            return []
+        whole = new[: new.rfind(b"\n") + 1]
+        self._offset += len(whole)
+        return whole.decode().splitlines()
+
+
+class Memory:
+    """Whether the kernel killed processes of this container, or of this process's group, for want of memory."""
+
+    def __init__(self, root: Path = _CGROUP, own: Path = Path("/proc/self/cgroup")) -> None:
+        self._files = _counters(root, own)
+        self._before = self._killed()
+
+    def killed(self) -> bool | None:
+        """Whether it has since this was made; None where the kernel does not say."""
+        now = self._killed()
+        return None if now is None or self._before is None else now > self._before
+
+    def _killed(self) -> int | None:
+        for path in self._files:
+            with suppress(OSError, ValueError):
+                fields = dict(line.split() for line in path.read_text().splitlines())
+                if "oom_kill" in fields:
+                    return int(fields["oom_kill"])
+        return None
+
+
+def _counters(root: Path, own: Path) -> list[Path]:
+    """Where the count may stand: version 2 of control groups, then version 1; in a container its group is the root."""
+    found = []
+    with suppress(OSError):
+        for line in own.read_text().splitlines():
+            number, kinds, path = line.split(":", 2)
+            below = path.lstrip("/")
+            if number == "0":
+                found += [root / below / "memory.events", root / "memory.events"]
+            elif "memory" in kinds.split(","):
+                places = (root / "memory" / below, root / "memory")
+                found += [place / "memory.oom_control" for place in places]
+    return found
+
+
+def ended_how(code: int, oom: bool | None = None) -> str:
+    """How a rank ended, in words. `oom`: whether the kernel says that it killed for want of memory; None: unknown."""
+    if code >= 0:
+        return f"ended with code {code}"
+    try:
+        how = f"was killed by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"ended with code {code}"
+    if code != -signal.SIGKILL:
+        return how
+    causes: Mapping[bool | None, str] = {
+        True: " (out of memory: the kernel says so)",
+        False: " from outside (the kernel was not out of memory)",
+        None: " (from outside or out of memory: not known)",
+    }
+    return how + causes[oom]

@@ -1,0 +1,119 @@
+"""A run's secrets on their way into a node: from `docker exec` to the agent, through a pipe in the container's memory.
+
+`python -m trainer.node.handover SECONDS`, run in the node's container, gives the agent what comes on standard input, a JSON
+object of texts by name. It waits SECONDS for an agent that waits. The values are never in a file, in the container's
+configuration or on a command line. Standard library only.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import stat
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+TAKEN, NOBODY_WAITS, NOT_TAKEN = 0, 3, 4  # exit codes, docs/contract.md; 1 is Python's own
+NAMES = "MUSTER_SECRETS"
+# A memory file system in every container, new at every start.
+PIPE = Path("/dev/shm/muster-secrets")
+_MOST_BYTES = 4 << 20
+_POLL_SECONDS = 0.05
+_QUIET_SECONDS = 3.0
+_TAKING_SECONDS = 10.0
+
+
+def names(environment: Mapping[str, str]) -> frozenset[str]:
+    """The names of the secrets that this node is due."""
+    return frozenset(filter(None, environment.get(NAMES, "").split(",")))
+
+
+def take(environment: Mapping[str, str], pipe: Path = PIPE) -> dict[str, str]:
+    """Wait until somebody hands in all secrets that `environment` names; by name. Says so when it takes a while."""
+    due = names(environment)
+    if not due:
+        return {}
+    pipe.unlink(missing_ok=True)
+    os.mkfifo(pipe, 0o600)
+    reading = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    tell_at, waits = time.monotonic() + _QUIET_SECONDS, False
+    try:
+        while (found := _read(reading, due)) is None:
+            if not waits and time.monotonic() > tell_at:
+                run, waits = environment.get("MUSTER_RUN_ID", "ID"), True
+                words = f"fab attach --hosts ... --run {run} hands them in"
+                print(f"waits for its secrets ({', '.join(sorted(due))}): {words}", flush=True)
+            time.sleep(_POLL_SECONDS)
+    finally:
+        pipe.unlink(missing_ok=True)
+        os.close(reading)
+    if waits:
+        print("has its secrets", flush=True)
+    return found
+
+
+def _read(reading: int, due: frozenset[str]) -> dict[str, str] | None:
+    """What one writer says, whole; None while there is none, and for anything but the secrets that are due."""
+    said = bytearray()
+    while len(said) < _MOST_BYTES:
+        try:
+            piece = os.read(reading, 1 << 16)
+        except BlockingIOError:  # somebody writes, and pauses
+            time.sleep(0.001)
+            continue
+        if not piece:
+            break
+        said += piece
+    try:
+        found = json.loads(said)
+    except (ValueError, RecursionError):
+        return None
+    texts = isinstance(found, dict) and all(isinstance(value, str) for value in found.values())
+    return found if texts and found.keys() == due else None
+
+
+def give(said: bytes, patience_seconds: float, pipe: Path = PIPE) -> int:
+    """Hand `said` to the agent that waits in this container, or begins to within the patience; returns an exit code.
+
+    With nothing said, it is only looked whether one waits: NOT_TAKEN, if so.
+    """
+    end = time.monotonic() + patience_seconds
+    while (writing := _open(pipe)) is None:
+        if time.monotonic() > end:
+            return NOBODY_WAITS
+        time.sleep(_POLL_SECONDS)
+    try:
+        with open(writing, "wb") as file:
+            file.write(said)
+    except BrokenPipeError:  # another was faster
+        return NOT_TAKEN
+    if not said:
+        return NOT_TAKEN
+    end = time.monotonic() + _TAKING_SECONDS
+    while pipe.exists():
+        if time.monotonic() > end:
+            return NOT_TAKEN
+        time.sleep(_POLL_SECONDS / 5)
+    return TAKEN
+
+
+def _open(pipe: Path) -> int | None:
+    """The pipe, where an agent has it open; None where nobody does, or something else lies there."""
+    try:
+        writing = os.open(pipe, os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
+    except OSError as fault:
+        if fault.errno in (errno.ENOENT, errno.ENXIO, errno.ELOOP, errno.EACCES):
+            return None
+        raise
+    if not stat.S_ISFIFO(os.fstat(writing).st_mode):
+        os.close(writing)
+        return None
+    os.set_blocking(writing, True)
+    return writing
+
+
+if __name__ == "__main__":
+    sys.exit(give(sys.stdin.buffer.read(), float(sys.argv[1])))

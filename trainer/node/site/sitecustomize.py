@@ -1,0 +1,110 @@
+"""Run by Python itself as it starts, in each process below a rank: notes who trained with whom.
+
+A script that trains alone on every host ends as well as one that trains with all. What tells them apart is noted in
+MUSTER_OUTCOME/together.jsonl: each process group that is formed, and that an optimizer stepped. The agent reads it at
+the end (trainer/node/together.py). Nothing of ours may be imported here: a script may have a module named `trainer`.
+"""
+
+from __future__ import annotations
+
+import importlib.machinery
+import importlib.util
+import json
+import os
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from types import ModuleType
+from typing import Any
+
+_NAME = "together.jsonl"
+_OTHER_MEANS = {"horovod.torch", "mpi4py.MPI", "byteps.torch", "hivemind", "ray"}
+
+
+def watch() -> None:
+    """From now on, in this process and those that it forks, have torch note what it forms and steps."""
+    for name, patch in _PATCHES.items():
+        if name in sys.modules:
+            _try(patch, sys.modules[name])
+    sys.meta_path.insert(0, _Finder())
+
+
+def _note(**fields: Any) -> None:
+    place = {"rank": int(os.environ["RANK"]), "attempt": int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))}
+    line = json.dumps({**place, **fields}) + "\n"
+    path = os.path.join(os.environ["MUSTER_OUTCOME"], _NAME)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    try:
+        os.write(descriptor, line.encode())
+    finally:
+        os.close(descriptor)
+
+
+def _groups(module: ModuleType) -> None:
+    form: Callable[..., Any] = module._new_process_group_helper
+    noted = set()
+
+    def noting(size: int, rank: int, *more: Any, **others: Any) -> Any:
+        if (size, rank) not in noted and rank >= 0:
+            noted.add((size, rank))
+            _try(_note, size=size, member=rank)
+        return form(size, rank, *more, **others)
+
+    module._new_process_group_helper = noting  # type: ignore[attr-defined]
+
+
+def _steps(module: ModuleType) -> None:
+    def stepped(*_: Any) -> None:
+        handle.remove()
+        _try(_note, stepped=True, otherwise=_otherwise())
+
+    handle = module.register_optimizer_step_post_hook(stepped)
+
+
+def _otherwise() -> bool:
+    """Whether ranks may be together by other means than a process group of torch's."""
+    rpc = sys.modules.get("torch.distributed.rpc.api")
+    return bool(_OTHER_MEANS & sys.modules.keys()) or bool(rpc and rpc._is_current_rpc_agent_set())
+
+
+_PATCHES = {"torch.distributed.distributed_c10d": _groups, "torch.optim.optimizer": _steps}
+
+
+def _try(act: Callable[..., Any], *words: Any, **fields: Any) -> None:
+    with suppress(Exception):  # a torch that has it elsewhere, a full disk: then it is not known
+        act(*words, **fields)
+
+
+class _Finder:
+    """Lets a module be found and run as ever, and then patches it."""
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        if name not in _PATCHES:
+            return None
+        spec = importlib.machinery.PathFinder.find_spec(name, path)
+        if spec is None or spec.loader is None:
+            return None
+        run = spec.loader.exec_module
+
+        def run_and_patch(module: ModuleType) -> None:
+            run(module)
+            _try(_PATCHES[name], module)
+
+        spec.loader.exec_module = run_and_patch  # type: ignore[method-assign]
+        return spec
+
+
+def _others() -> None:
+    """Run the sitecustomize that this one stands before: a system may have its own."""
+    mine = os.path.dirname(os.path.abspath(__file__))
+    places = [place for place in sys.path if os.path.abspath(place) != mine]
+    spec = importlib.machinery.PathFinder.find_spec("sitecustomize", places)
+    if spec and spec.loader:
+        sys.modules["sitecustomize"] = module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+
+
+if __name__ == "sitecustomize":
+    if "MUSTER_OUTCOME" in os.environ and "RANK" in os.environ:
+        _try(watch)
+    _others()

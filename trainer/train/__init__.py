@@ -1,0 +1,1 @@
+"""One rank: environment, process group, data, loop, evaluation, metrics."""

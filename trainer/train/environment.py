@@ -1,0 +1,80 @@
+"""Who am I: the environment that torchrun gives every process, read once and checked."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ..errors import Refused
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """One process's place in the run."""
+
+    rank: int
+    local_rank: int
+    world: int
+    local_world: int
+    attempt: int
+    node: str
+
+    @property
+    def first(self) -> bool:
+        """Rank 0: the one that writes for all."""
+        return self.rank == 0
+
+
+def discover(environment: Mapping[str, str] = os.environ) -> Ranks:
+    """This process's place, from torchrun's variables.
+
+    Raises Refused when they are missing or nonsense, and when the world that came together is not the planned one:
+    a node that lost the others must not train alone and look like success.
+    """
+    missing = [
+        name for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT") if name not in environment
+    ]
+    if missing:
+        raise Refused(
+            f"not started by torchrun: {', '.join(missing)} not set",
+            "`torchrun --nproc-per-node 2 -m trainer`, or `make up` for several nodes",
+        )
+    place = Ranks(
+        rank=_whole(environment, "RANK"),
+        local_rank=_whole(environment, "LOCAL_RANK"),
+        world=_whole(environment, "WORLD_SIZE"),
+        local_world=_whole(environment, "LOCAL_WORLD_SIZE", "1"),
+        attempt=_whole(environment, "TORCHELASTIC_RESTART_COUNT", "0"),
+        node=environment.get("MUSTER_NODE") or socket.gethostname(),
+    )
+    if not place.rank < place.world:
+        raise Refused(f"RANK={place.rank} is outside WORLD_SIZE={place.world}")
+    _check_planned(place, environment)
+    return place
+
+
+def _check_planned(place: Ranks, environment: Mapping[str, str]) -> None:
+    nodes = environment.get("PET_NNODES", "")
+    if not nodes.isdigit():  # unset, or an elastic range: no fixed plan
+        return
+    came = _whole(environment, "GROUP_WORLD_SIZE", nodes)
+    if came != int(nodes):
+        raise Refused(
+            f"{came} of {nodes} planned nodes came together: not training with fewer", "start the missing nodes"
+        )
+    ranks = environment.get("PET_NPROC_PER_NODE", "")
+    if ranks.isdigit() and int(nodes) * int(ranks) != place.world:
+        raise Refused(
+            f"the world has {place.world} ranks, planned were {nodes} nodes x {ranks}", "start every node alike"
+        )
+
+
+def _whole(environment: Mapping[str, str], name: str, default: str = "") -> int:
+    text = environment.get(name, default)
+    if not text.isdigit():
+        raise Refused(
+            f"{name} must be a whole number, got {text!r}", "torchrun sets it; is something else setting it too?"
+        )
+    return int(text)

@@ -1,0 +1,260 @@
+"""The training loop: restore, step, log, evaluate, checkpoint, stop. Reads top to bottom."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any
+
+from torch.utils.data import Dataset
+
+from ..checkpoint import state
+from ..checkpoint.state import Position
+from ..checkpoint.writer import BackgroundWriter, Written
+from ..config import Config
+from ..errors import Refused, TrainError
+from ..node import exchange
+from ..recipe import Recipe
+from ..run_dir import RankFolder
+from ..verdict import Verdict, done, stopped
+from .data import StreamSampler, batches, cuts, share
+from .environment import Ranks
+from .evaluate import evaluate
+from .metrics import Meter
+from .process_group import Group
+from .strategy import Step, Strategy
+
+
+class Training:
+    """One run as one rank sees it. `say` puts a line on the console (rank 0); `stop_asked` tells of SIGTERM."""
+
+    def __init__(
+        self,
+        config: Config,
+        recipe: Recipe,
+        data: tuple[Dataset[Any], Dataset[Any]],
+        group: Group,
+        ranks: Ranks,
+        folder: RankFolder,
+        say: Callable[[str], None],
+        stop_asked: Callable[[], bool],
+    ) -> None:
+        self.config, self.recipe, self.group, self.ranks, self.folder = config, recipe, group, ranks, folder
+        self.say, self.stop_asked = say, stop_asked
+        self.train_set, self.held_out = data
+        self.samples = check_sizes(config, ranks.world, *data)
+        self.sizes = self._sizes()
+        self.strategy = Strategy(config, recipe, group, ranks.world, self._piece())
+        self.position = Position()
+        self.meter = Meter(folder, config.batch, self.samples, config.steps)
+        self.writer = BackgroundWriter(folder.checkpoints, config.keep, True, self._written) if ranks.first else None
+        self.last_good = "none yet"
+        self.evaluated_at = -1
+        self.say_next = 0.0
+
+    def run(self) -> Verdict:
+        """Train to the last step or to a request to stop. Raises TrainError for what a user can mend."""
+        config = self.config
+        self.position = state.restore(self.strategy, config, self.ranks, self.folder, self.samples)
+        self._tell_plan()
+        stream = self._stream()
+        self.meter.resume()
+        start = self.position.step
+        while self.position.step < config.steps:
+            lr = self.strategy.optimizer.param_groups[0]["lr"]
+            result = self.strategy.step(stream, self.sizes, self.stop_asked())
+            if result.not_finite:
+                self._end_not_finite(result)
+            self.position = Position(self.position.step + 1, self.position.consumed + config.batch)
+            step = self.position.step
+            if step == start + 1:
+                self.group.patience(config.timeout)
+            self.meter.add(result)
+            last = step == config.steps
+            if last or step == start + 1 or step % config.log_every == 0:
+                self._log(result, lr)
+            if result.stop_asked and not last:
+                return self._stop()
+            self._keep(last)
+        return self._finish()
+
+    def close(self) -> None:
+        """Have everything on the disk that was to be written, however the run ended."""
+        with suppress(TrainError):  # told by the writer already
+            if self.writer:
+                self.writer.finish()
+        self.meter.close()
+
+    def _sizes(self) -> list[int]:
+        """Samples in each of this rank's micro-batches of a step."""
+        low, high = share(self.config.batch, self.ranks.world, self.ranks.rank)
+        pieces = math.ceil((high - low) / self.config.micro_batch) if self.config.micro_batch else 1
+        return [end - begin for begin, end in cuts(low, high, pieces)]
+
+    def _piece(self) -> Any:
+        """A micro-batch to rehearse with."""
+        indices = [index % self.samples for index in range(self.sizes[-1])]
+        return next(batches(self.train_set, [indices], self.recipe, 0, self.group.device))
+
+    def _stream(self) -> Iterator[Any]:
+        config, ranks = self.config, self.ranks
+        sampler = StreamSampler(
+            self.samples,
+            batch=config.batch,
+            pieces=len(self.sizes),
+            world=ranks.world,
+            rank=ranks.rank,
+            seed=config.seed,
+            consumed=self.position.consumed,
+        )
+        return batches(self.train_set, sampler, self.recipe, config.data_workers, self.group.device)
+
+    def _tell_plan(self) -> None:
+        config, world = self.config, self.ranks.world
+        if not self.ranks.first:
+            return
+        self.folder.event(
+            "plan",
+            recipe=config.recipe,
+            steps=config.steps,
+            start_step=self.position.step,
+            batch=config.batch,
+            samples=self.samples,
+            precision=config.precision,
+        )
+        held_out = len(self.held_out)  # type: ignore[arg-type]
+        self.say(
+            f"{config.recipe}: {self.samples:,} training and {held_out:,} held-out samples, "
+            f"{world} ranks, {self.group.backend}, {config.precision}; "
+            f"global batch {config.batch} = {world} x {config.batch / world:g}; "
+            f"steps {self.position.step} to {config.steps}"
+        )
+
+    def _log(self, result: Step, lr: float) -> None:
+        self.meter.write(self.position.step, lr)
+        if time.monotonic() >= self.say_next:  # a person reads along here; metrics.jsonl has every line
+            self.say(f"step {self.position.step}/{self.config.steps}   loss {result.loss:.4f}")
+            self.say_next = time.monotonic() + 2.0
+
+    def _keep(self, last: bool) -> None:
+        step, config = self.position.step, self.config
+        to_evaluate = last or (config.eval_every and step % config.eval_every == 0)
+        to_save = last or (config.checkpoint_every and step % config.checkpoint_every == 0)
+        metric = self._evaluate() if to_evaluate else None
+        if to_save:
+            self._save(metric)
+        if to_evaluate or to_save:
+            self.meter.resume()
+
+    def _evaluate(self) -> float:
+        values, samples = evaluate(self.strategy, self.held_out, self.ranks.rank)
+        self.evaluated_at = self.position.step
+        self.meter.evaluated(self.position.step, values, samples)
+        self.say(
+            f"step {self.position.step}   held-out "
+            + "   ".join(f"{k} {v:.4f}" for k, v in values.items())
+            + f"   ({samples} samples)"
+        )
+        return values.get("accuracy", -values["loss"])
+
+    def _save(self, metric: float | None) -> None:
+        rngs = state.gather_random_states(self.strategy)
+        if self.writer is None:
+            return
+        whole = state.collect(self.strategy, self.position, self.config, self.samples, rngs)
+        summary = {
+            "run": self.folder.path.name,
+            "recipe": self.config.recipe,
+            "world": self.ranks.world,
+            "seed": self.config.seed,
+        }
+        self.writer.submit(self.position.step, whole, metric, summary)
+
+    def _written(self, written: Written) -> None:
+        """Called by the writer thread when a checkpoint is on the disk, or could not be put there."""
+        if written.error:
+            self.folder.event("checkpoint_failed", step=written.step, message=written.error.message)
+            self.say(f"checkpoint at step {written.step} failed, the one before it stands: {written.error.message}")
+            return
+        self.last_good = str(written.path)
+        self.folder.event(
+            "checkpoint",
+            step=written.step,
+            path=str(written.path),
+            pause_ms=round(written.pause_ms, 2),
+            write_ms=round(written.write_ms, 2),
+            bytes=written.bytes,
+        )
+
+    def _settle_checkpoints(self) -> tuple[str, str]:
+        """Wait for the last checkpoint; every rank gets (the newest good one, the fault of the last write)."""
+        self.group.patience(self.config.join_timeout)  # a big state may take longer to write than a step may take
+        fault = ""
+        try:
+            if self.writer:
+                self.writer.finish()
+        except TrainError as error:
+            fault = error.message
+        found: tuple[str, str] = exchange.broadcast((self.last_good, fault))
+        return found
+
+    def _finish(self) -> Verdict:
+        if self.evaluated_at != self.position.step:  # resumed with no step left to do
+            self._evaluate()
+        last_good, fault = self._settle_checkpoints()
+        if fault:
+            raise TrainError(
+                f"trained to the end, but the last checkpoint is not on the disk: {fault}",
+                f"the newest good one: {last_good}",
+            )
+        return done(self.ranks.rank, self.ranks.node, self.position.step)
+
+    def _stop(self) -> Verdict:
+        self.folder.event("stopping", step=self.position.step, message="asked to stop: writing a checkpoint")
+        self.say(f"asked to stop: writing a checkpoint at step {self.position.step}")
+        self._save(None)
+        last_good, fault = self._settle_checkpoints()
+        if fault:
+            raise TrainError(
+                f"stopped at step {self.position.step}, but its checkpoint failed: {fault}",
+                f"the newest good one: {last_good}",
+            )
+        return stopped(
+            self.ranks.rank,
+            self.ranks.node,
+            self.position.step,
+            f"stopped at step {self.position.step}, checkpoint: {last_good}",
+        )
+
+    def _end_not_finite(self, result: Step) -> None:
+        mine = self.strategy.bad_loss
+        bad = exchange.broadcast(exchange.gather(None if mine is None else (mine, self.ranks.node)))
+        last_good, _ = self._settle_checkpoints()
+        mean = (result.loss, self.ranks.node)  # every loss was finite, but not their sum
+        rank, (loss, node) = next(((i, one) for i, one in enumerate(bad) if one is not None), (self.ranks.rank, mean))
+        raise TrainError(
+            f"the loss is {loss} on rank {rank} ({node}) at step {self.position.step + 1}; no optimizer took that step",
+            f"lower --lr, raise --warmup, or look at that rank's data; last good checkpoint: {last_good}",
+            culprit=(rank, node),
+        )
+
+
+def check_sizes(config: Config, world: int, train_set: Dataset[Any], held_out: Dataset[Any]) -> int:
+    """The number of training samples. Raises Refused when they, or a batch, do not go round."""
+    samples, kept = len(train_set), len(held_out)  # type: ignore[arg-type]
+    if samples < world:
+        raise Refused(
+            f"{samples} training samples for {world} ranks: some would have none",
+            "start fewer ranks, or give more data",
+        )
+    if config.batch < world:
+        raise Refused(
+            f"--batch {config.batch} for {world} ranks: some would have no sample", f"--batch {world} or more"
+        )
+    if kept < 1:
+        raise Refused(
+            "the recipe's held-out set is empty: nothing would tell whether training works", "keep some samples back"
+        )
+    return samples
