@@ -4,6 +4,13 @@
 set -euo pipefail
 tag=${1:-muster-base:bookworm}
 
+# Of two that build it at once the second waits, and finds it there.
+if command -v flock >/dev/null; then
+    exec 9>"${TMPDIR:-/tmp}/muster-packages-$(id -u).lock"
+    flock 9
+    ! docker image inspect "$tag" >/dev/null 2>&1 || exit 0
+fi
+
 if ! command -v mmdebstrap >/dev/null; then
     if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
         echo "error: mmdebstrap is missing, and it takes root on a Debian or Ubuntu machine to install it" >&2

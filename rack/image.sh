@@ -41,6 +41,12 @@ own_mirror() {
 
 from_packages() {
     local folder mirror change changes=()
+    # Of two that build from packages at once (images/debian-base.sh too) the second waits, and finds the image there.
+    if command -v flock >/dev/null; then
+        exec 9>"${TMPDIR:-/tmp}/muster-packages-$(id -u).lock"
+        flock 9
+        ! docker image inspect "$tag" >/dev/null 2>&1 || return 0
+    fi
     if ! command -v mmdebstrap >/dev/null; then
         if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
             fail "debian:$release-slim cannot be pulled from a registry, and mmdebstrap is missing" \
