@@ -20,9 +20,8 @@ from ..core.errors import DONE, FAILED, UsageError
 from ..core.printable import visible
 from ..explain.cause import DOCS, Explanation, judge
 from ..explain.read import CHUNK, Reading, read
-from ..local import up
 from ..report.console import Report
-from ..run import record
+from ..run import folders, record
 from . import exit
 
 SHOWN, MOST_FILES = 240, 2000
@@ -128,7 +127,7 @@ def _sources(what: str) -> list[Path | None]:
     if os.sep in what or path.suffix:
         raise UsageError(f"{what}: no such file", _HINT)
     try:
-        folder = record.find(up.RUNS, what)
+        folder = record.find(folders.RUNS, what)
     except UsageError:
         raise UsageError(f"{what}: no such file, folder or run", _HINT) from None
     return list(_in_folder(folder, what))

@@ -10,7 +10,8 @@ from invoke.exceptions import Exit
 from ..core.errors import DONE
 from ..local import up as launch
 from ..report.console import Report
-from ..run import record
+from ..report.page import run as page
+from ..run import folders, record
 from . import exit, look
 from . import runs as deploy_tasks
 
@@ -79,8 +80,8 @@ def report(context: Connection, run: str = "latest") -> None:
     said = Report()
 
     def work() -> int:
-        path = launch.write_page(record.find(launch.RUNS, run))
-        said.line(launch.shown(path))
+        path = page.write(record.find(folders.RUNS, run))
+        said.line(folders.display_path(path))
         return DONE
 
     _end(said, work)

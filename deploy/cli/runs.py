@@ -17,8 +17,8 @@ from ..hosts import fetch as deploy_home
 from ..hosts import push as deploy_push
 from ..hosts import stop as deploy_stop
 from ..hosts.options import Options
-from ..local import up
 from ..report.console import Report
+from ..run import folders
 from ..ssh import session
 from . import exit
 
@@ -145,7 +145,7 @@ def fetch(context: Connection, hosts: str = "", cluster: str = "", run: str = ""
 
     def work() -> int:
         folder = deploy_home.fetch(Options(hosts, cluster).load(), run, report.warn)
-        report.line(up.shown(folder), {"kind": "fetched", "run": folder.name, "folder": str(folder)})
+        report.line(folders.display_path(folder), {"kind": "fetched", "run": folder.name, "folder": str(folder)})
         return DONE
 
     end(context, report, work)

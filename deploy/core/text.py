@@ -97,3 +97,11 @@ def ranks(numbers: list[int]) -> str:
             spans.append([number, number])
     listed = ", ".join(str(low) if low == high else f"{low}–{high}" for low, high in spans)
     return f"{'rank' if len(set(numbers)) == 1 else 'ranks'} {listed}"
+
+
+def last_line(said: bytes) -> str:
+    """The last line of what a command complained of; Docker's hint where to read on comes after it, and is left out."""
+    lines = said.decode(errors="replace").strip().splitlines()
+    return next(
+        (line for line in reversed(lines) if line.strip() and "docker run --help" not in line), "it said nothing"
+    )

@@ -21,10 +21,10 @@ from ..core.names import NodeName, RunId, asked_run
 from ..core.results import all_faults
 from ..host import lock as host_lock
 from ..host.facts import Container
-from ..local import up
 from ..report.console import Report
 from ..report.interrupts import Detached, Stopping
-from ..run import environment, follow, record
+from ..report.page import run as page
+from ..run import environment, folders, follow, record
 from ..run.outcome import Result
 from ..run.progress import State
 from ..ssh.session import Session, open_all
@@ -56,7 +56,7 @@ def attach(options: Options, report: Report) -> int:
     cluster = options.load()
     with Stopping(report, "looking for the run", _GOES_ON) as stopping, _run_on_hosts(cluster, options.run) as found:
         sessions, run, nodes = found
-        run_dir = record.folder_of(up.RUNS, run)
+        run_dir = record.folder_of(folders.RUNS, run)
         first = min(nodes.values(), key=lambda node: node.place)
         record_there = record.facts(run_dir)
         arguments = tuple(record_there.get("arguments") or first.command.split())
@@ -121,8 +121,8 @@ def to_the_end(followed: Followed, sessions: Sequence[Session], report: Report, 
         ground.close()
     result = resume.hinted(_named(result, followed), run_dir, bool(state.checkpoint), lost)
     outcome = record.close(run_dir, result, state, time.monotonic() - began)
-    path = up.write_page(run_dir)
-    report.result(result, state, outcome, up.shown(path), up.shown(run_dir))
+    path = page.write(run_dir)
+    report.result(result, state, outcome, folders.display_path(path), folders.display_path(run_dir))
     return result.code
 
 
@@ -156,7 +156,7 @@ def _run_on_hosts(cluster: Cluster, run: str) -> Iterator[tuple[list[Session], R
 
 def _named(result: Result, followed: Followed) -> Result:
     """With paths of the container told as they are on the hosts: checkpoints on the first, logs on the rank's own."""
-    here, first = up.shown(followed.run_dir), next(iter(followed.nodes))
+    here, first = folders.display_path(followed.run_dir), next(iter(followed.nodes))
     own = next((host for host, node in followed.nodes.items() if node == result.node), first)
     hint, message = (resume.placed(text, followed.run_dir.name, first, own) for text in (result.hint, result.message))
     if hint.startswith("logs/"):

@@ -19,10 +19,9 @@ from ..host import lock, run_user
 from ..host.facts import HostFacts
 from ..image import push as transfer
 from ..image.credentials import Choice
-from ..local import up
 from ..report.console import Report
 from ..report.interrupts import Stopping
-from ..run import alone, record
+from ..run import alone, folders, record
 from ..ssh.session import Session, open_all
 from . import attach, backend, container, observe, plan, preflight, resume
 from . import options as deploy_options
@@ -81,7 +80,7 @@ def deploy(options: Options, report: Report) -> int:
             if options.dry_run:
                 _foretell(order, report)
                 return DONE
-            there = record.folder_of(up.RUNS, resumed.run) if resumed else None
+            there = record.folder_of(folders.RUNS, resumed.run) if resumed else None
             again = {**resume.again(options), "foreign": ["arguments"] if resumed and resumed.foreign else []}
             followed = _start(order, name, there, again, report, stopping)
             run = followed.run_dir.name
@@ -227,10 +226,10 @@ def _work(options: Options, cluster: Cluster) -> Work:
 
 def _run_folder(name: str, work: Work, taken: frozenset[str]) -> Path:
     if name:
-        folder = record.folder_of(up.RUNS, RunId(name))
+        folder = record.folder_of(folders.RUNS, RunId(name))
         if folder.exists() or name in taken:
             raise UsageError(f"--name {name}: is there already", "a new one for each run")
         folder.mkdir(record.OWNERS, parents=True)
         return folder
     said = ("--recipe", container.script_name(work.script)) if work.script else work.arguments
-    return record.make_folder(up.RUNS, said, time.time(), taken, secrets.token_hex(2))
+    return record.make_folder(folders.RUNS, said, time.time(), taken, secrets.token_hex(2))

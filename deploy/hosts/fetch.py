@@ -22,8 +22,8 @@ from ..core.names import RunId, asked_run, node_of
 from ..core.results import Results
 from ..host import commands, incoming
 from ..host.unpack import LeftOut, Unpacker
-from ..local import up
-from ..run import record
+from ..report.page import run as page
+from ..run import folders, record
 from ..ssh.session import Session, on_all, open_all
 from . import observe
 
@@ -57,7 +57,7 @@ def fetch(cluster: Cluster, asked: str, warn: Callable[[str], None]) -> Path:
         if wanted not in there:  # a host that did not answer may have it
             _all_faults(opened, found)
         run = _choose(wanted, there)
-        run_dir = record.folder_of(up.RUNS, run)
+        run_dir = record.folder_of(folders.RUNS, run)
         run_dir.mkdir(parents=True, exist_ok=True)
         having = [session for session in sessions if run in getattr(found.values.get(session.host.name), "runs", ())]
         rooms = _rooms(on_all(having, lambda session: _size(session, run)), shutil.disk_usage(run_dir).free)
@@ -72,7 +72,7 @@ def fetch(cluster: Cluster, asked: str, warn: Callable[[str], None]) -> Path:
             lambda session: _bring(session, run, ready[session.host.name][1], rooms.values[session.host.name], nodes),
         )
         faults = _merge(brought, run_dir, warn)
-        up.write_page(run_dir)
+        page.write(run_dir)
         _all_faults(opened, found, rooms, brought, faults)
         return run_dir
 
@@ -125,7 +125,7 @@ def _merge(brought: Results[_Part], run_dir: Path, warn: Callable[[str], None]) 
         if more := part.left_out.count - len(part.left_out.named):
             warn(f"{host}: and {count(more, 'other')} not taken")
         if apart:
-            where = up.shown(run_dir / "hosts" / node_of(host))
+            where = folders.display_path(run_dir / "hosts" / node_of(host))
             warn(f"{host}: {count(apart, 'file')} unlike another host's of that name: in {where}")
         faults[host] = part.fault
     return Results(faults)

@@ -18,8 +18,7 @@ from ..core.names import RunId, asked, run_id, run_ids
 from ..host import commands
 from ..host.facts import HostFacts
 from ..host.run_folder import RUN_IN_CONTAINER
-from ..local import up
-from ..run import record
+from ..run import folders, record
 from ..run.outcome import Result
 from ..ssh.session import Session, on_all
 from . import plan
@@ -63,7 +62,7 @@ def choose(wanted: str, sessions: Sequence[Session], facts: Mapping[str, HostFac
     refuse_going(run, facts)
     hosts = [session.host.name for session in sessions]
     refuse_elsewhere(run, hosts, {host: kept[run] for host, kept in found.items() if run in kept})
-    run_dir = record.folder_of(up.RUNS, run)
+    run_dir = record.folder_of(folders.RUNS, run)
     there = record.own(run_dir)
     if record.facts(run_dir).get("script"):
         raise UsageError(f"{run}: a script's own checkpoints are its own", "start it again: fab deploy --run ...")

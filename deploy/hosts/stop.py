@@ -16,10 +16,10 @@ from ..core.names import RunId, asked_run
 from ..core.results import Results
 from ..host import commands
 from ..host.facts import Container
-from ..local import up
 from ..report.console import Report
 from ..report.interrupts import Detached, Stopping
-from ..run import events, outcome, record
+from ..report.page import run as page
+from ..run import events, folders, outcome, record
 from ..run.events import Event
 from ..run.outcome import Result
 from ..run.progress import State
@@ -120,7 +120,7 @@ def _result(state: State, nodes: Mapping[str, Container], killed: bool) -> Resul
 def _keep(run: RunId, result: Result, state: State) -> Result:
     """Write the outcome where nobody who follows the run has; the result as it is told here."""
     try:
-        run_dir = record.folder_of(up.RUNS, run)
+        run_dir = record.folder_of(folders.RUNS, run)
     except DeployError:  # followed elsewhere: what is called so here is another run
         return result
     there = record.facts(run_dir)
@@ -134,7 +134,7 @@ def _keep(run: RunId, result: Result, state: State) -> Result:
     if not (run_dir / "outcome.json").exists():
         seconds = time.time() - float(there.get("starts", [{}])[-1].get("t", time.time()))
         record.close(run_dir, result, state, seconds)
-        up.write_page(run_dir)
+        page.write(run_dir)
     return result
 
 

@@ -82,11 +82,3 @@ def inspect_image(name: str) -> tuple[str, ...]:
 def remove_images(names: Sequence[str]) -> tuple[str, ...]:
     """Remove names and images; one that is in use stays."""
     return ("docker", "image", "rm", *names)
-
-
-def last_words(said: bytes) -> str:
-    """The last line of what a command complained of; Docker's hint where to read on comes after it, and is left out."""
-    lines = said.decode(errors="replace").strip().splitlines()
-    return next(
-        (line for line in reversed(lines) if line.strip() and "docker run --help" not in line), "it said nothing"
-    )

@@ -16,6 +16,7 @@ from ..preflight import Answers, Verdict, Want, judge
 from ..preflight.probe import all_reduce, text
 from ..preflight.probe.conversation import examine
 from ..run import environment as spec
+from ..run import folders
 from . import machine as observe
 from . import plan, up
 from .probe import LocalProbe
@@ -60,7 +61,7 @@ def _containers(names: Sequence[str], port: int) -> Iterator[Place]:
     """The nodes as compose would make them, on a network of their own: each is a host to the others."""
     user, group = (os.getuid(), os.getgid()) if os.getuid() else (spec.IMAGE_USER, spec.IMAGE_USER)
     environment = {"MUSTER_UID": str(user), "MUSTER_GID": str(group), "WORKERS": str(len(names) - 1)}
-    file = up.HOME / "docker-compose.yml"
+    file = folders.CHECKOUT / "docker-compose.yml"
     if not file.is_file():
         raise DeployError(
             "containers on this machine are built from Muster's checkout, which this is not",

@@ -13,8 +13,8 @@ from typing import Any
 
 from ..core import fields
 from ..core.errors import DeployError
-from ..image import commands
-from ..preflight.probe import text
+from ..core.text import last_line
+from ..preflight.probe import text as program_text
 
 LAST_WORDS = 2000
 
@@ -26,9 +26,9 @@ class LocalProbe:
         self, name: str, argv: Sequence[str], env: Mapping[str, str] | None = None, program: bytes | None = None
     ) -> None:
         self.name = name
-        program = program or text.text()
+        program = program or program_text.text()
         self._process = subprocess.Popen(
-            [*argv, *text.command(len(program))],
+            [*argv, *program_text.command(len(program))],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -86,7 +86,7 @@ class LocalProbe:
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(1.0)
             said = self._process.stderr.read(LAST_WORDS) if self._process.poll() is not None else b""
-        words = commands.last_words(said)
+        words = last_line(said)
         return DeployError(f"{self.name}: the probe ended with code {self._process.poll()}: {words}")
 
     def __enter__(self) -> LocalProbe:

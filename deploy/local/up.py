@@ -21,16 +21,13 @@ from ..core.facts import EngineFacts
 from ..engine import client
 from ..report.console import Report
 from ..report.page import run as page
-from ..run import environment, follow, locks, own_files, record
+from ..run import environment, follow, locks, record
+from ..run.folders import CHECKOUT, RUNS, display_path
 from ..run.outcome import Result
 from ..run.progress import State
 from . import backends, plan
 from . import machine as observe
 
-HOME = Path(__file__).resolve().parents[2]
-# Runs lie in the folder of whoever types `muster`; in a checkout, in that, also from a folder below.
-_IN_CHECKOUT = (HOME / "fabfile.py").is_file() and Path.cwd().is_relative_to(HOME)
-RUNS = (HOME if _IN_CHECKOUT else Path.cwd()) / "runs"
 DEFAULT_WORKERS = 2
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -76,7 +73,7 @@ def up(options: Options, report: Report) -> int:
     if where.name == "processes":
         plan.check_processes(observe.machine())
     else:
-        backends.prepare_image(HOME)
+        backends.prepare_image(CHECKOUT)
     with ExitStack() as held, Interrupts(report) as interrupts:
         taken = client.runs_there() if where.name == "docker" else frozenset()
         run_dir = choice.run_dir or record.make_folder(RUNS, choice.arguments, time.time(), taken)
@@ -84,7 +81,7 @@ def up(options: Options, report: Report) -> int:
         names = environment.node_names(workers)
         kept = record.open_start(run_dir, choice, where.name, where.why, names, time.time())
         if choice.run_dir:
-            report.note(f"going on in {shown(run_dir)}, start {choice.start}")
+            report.note(f"going on in {display_path(run_dir)}, start {choice.start}")
         port = _choose_port(held, report) if where.name == "processes" else environment.MASTER_PORT
         machine = observe.machine()
         run = environment.local_spec(
@@ -116,20 +113,6 @@ def list_all(report: Report) -> None:
     report.runs(record.listing(RUNS, observe.runs_going_on(RUNS, client.find_engine().answers)))
 
 
-def write_page(run_dir: Path) -> Path:
-    """Build report.html from what lies in the run folder; returns its path."""
-    path = run_dir / "report.html"
-    own_files.write(run_dir, path.name, page.build(run_dir, record.own(run_dir)).encode())
-    return path
-
-
-def shown(path: Path) -> str:
-    """A path as the user would type it: relative where it lies below the current folder."""
-    with suppress(ValueError):
-        return str(path.relative_to(Path.cwd()))
-    return str(path)
-
-
 def _train(
     run: environment.RunSpec, ground: backends.Ground, state: State, why: str, report: Report, interrupts: Interrupts
 ) -> Result:
@@ -153,10 +136,10 @@ def _train(
 def _tell(run_dir: Path, result: Result, state: State, seconds: float, report: Report) -> int:
     # A container calls the run folder /muster/runs/<id>; the reader should find what a message names.
     message = result.message.replace(f"{environment.RUNS_IN_CONTAINER}/{run_dir.name}", str(run_dir))
-    result = replace(result, message=message.replace(str(run_dir), shown(run_dir)))
+    result = replace(result, message=message.replace(str(run_dir), display_path(run_dir)))
     outcome = record.close(run_dir, result, state, seconds)
-    path = write_page(run_dir)
-    report.result(result, state, outcome, shown(path), shown(run_dir))
+    path = page.write(run_dir)
+    report.result(result, state, outcome, display_path(path), display_path(run_dir))
     return result.code
 
 
@@ -180,9 +163,9 @@ def _announced(interrupts: Interrupts, report: Report) -> Callable[[], int]:
 
 def _ground(name: plan.GroundName, run: environment.RunSpec) -> backends.Ground:
     if name == "processes":
-        return backends.ProcessGround(run, HOME)
+        return backends.ProcessGround(run, CHECKOUT)
     record.give_to_image_user(run.run_dir)
-    return backends.DockerGround(run, HOME)
+    return backends.DockerGround(run, CHECKOUT)
 
 
 def _take(run_dir: Path, held: ExitStack, engine_answers: bool) -> None:
@@ -193,7 +176,7 @@ def _take(run_dir: Path, held: ExitStack, engine_answers: bool) -> None:
             taken.release()
         raise DeployError(
             f"{run_dir.name} is still going on",
-            f"wait for its end, or `make down` first; then `make up RESUME={shown(run_dir)}`",
+            f"wait for its end, or `make down` first; then `make up RESUME={display_path(run_dir)}`",
         )
     held.callback(taken.release)
 

@@ -12,7 +12,7 @@ from paramiko.ssh_exception import SSHException
 
 from ..core.errors import DeployError
 from ..core.facts import amount
-from ..image import commands
+from ..core.text import last_line
 from . import command
 from .faults import SshFault, Where, fault
 
@@ -91,4 +91,4 @@ class LineStream:
                 said += piece
         _, _, words = bytes(said).rpartition(f"{self._marker}\n".encode())
         code = self._channel.recv_exit_status() if self._channel.exit_status_ready() else -1
-        return DeployError(f"`{self._shown}` ended with code {code}: {commands.last_words(words)}")
+        return DeployError(f"`{self._shown}` ended with code {code}: {last_line(words)}")

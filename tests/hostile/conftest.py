@@ -28,7 +28,7 @@ from tests.hostile.server import Answers, Greeting, Server
 PROGRAM = """
 import atexit, os, re, sys
 from pathlib import Path
-from deploy.cli.main import main as cli
+from deploy.cli import main as cli
 # Of this program alone: what getrusage says begins with the memory of who started it.
 peak = lambda: re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1]
 atexit.register(lambda: Path(os.environ["MUSTER_TEST_PEAK"]).write_text(peak()))

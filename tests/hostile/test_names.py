@@ -163,6 +163,6 @@ def test_only_one_function_makes_a_local_path_of_a_runs_name() -> None:
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
                 left = ast.unparse(node.left)
-                if left in ("launch.RUNS", "RUNS", "runs", "record.RUNS"):
+                if left in ("folders.RUNS", "RUNS", "runs", "record.RUNS"):
                     joined.setdefault(path.name, []).append(ast.unparse(node))
     assert set(joined) == {"record.py"}, joined

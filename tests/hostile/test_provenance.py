@@ -9,7 +9,7 @@ import pytest
 
 from deploy.core.errors import UsageError
 from deploy.hosts import attach
-from deploy.local import up
+from deploy.report.page import run as page
 from deploy.run import provenance, record
 from tests.hostile.server import container
 from tests.hostile.test_fetch import GOOD, answers, archive, member
@@ -68,9 +68,9 @@ def test_what_others_changed_is_not_gone_on_with(runs, changed):
     with pytest.raises(UsageError, match="this machine has not recorded"):
         record.choose(runs, str(run_dir), [])
     assert record.choose(runs, "latest", []).arguments == ("--steps", "8")
-    page = up.write_page(run_dir).read_text()
-    assert "Do it again" not in page
-    assert "Go on from here" not in page
+    html = page.write(run_dir).read_text()
+    assert "Do it again" not in html
+    assert "Go on from here" not in html
 
 
 def test_without_a_run_of_ours_latest_is_refused_with_the_next_command(runs):
@@ -149,7 +149,7 @@ def test_what_is_said_again_is_quoted(runs):
     run_dir = runs / "R"
     followed = attach.Followed(run_dir, {"a": "a"}, True, ["t.py", "$(touch owned)"])
     attach.open_record(followed, hosts, again)
-    shown = re.search(r"Do it again</span><code>(.*?)</code>", up.write_page(run_dir).read_text())[1]
+    shown = re.search(r"Do it again</span><code>(.*?)</code>", page.write(run_dir).read_text())[1]
     typed = f"fab() {{ printf '%s|' \"$@\"; }}; {html.unescape(shown)}"
     said = subprocess.run(["sh", "-c", typed], cwd=runs, capture_output=True, text=True, check=True).stdout
     assert said == "deploy|--cluster|my cluster.toml;touch owned|--run|t.py '$(touch owned)'|"

@@ -7,7 +7,7 @@ import pytest
 from deploy.core.errors import DeployError
 from deploy.core.names import NodeName
 from deploy.hosts.mirror import Mirror
-from deploy.local import up
+from deploy.report.page import run as page
 from deploy.run import follow, locks, own_files, record
 from deploy.run.outcome import Result
 from deploy.run.progress import State
@@ -50,7 +50,7 @@ WRITES = {
     "record.json": begin,
     "outcome.json": end,
     "timeline.jsonl": end,
-    "report.html": up.write_page,
+    "report.html": page.write,
     "logs/master.log": lambda run_dir: own_files.open_to_append(run_dir, "logs/master.log").write(b"evil\n"),
     "logs/a.log": lambda run_dir: Mirror(run_dir, "a", NodeName("a"), print),
     ".lock": locks.hold_run,
@@ -90,11 +90,11 @@ def test_a_planted_link_or_pipe_is_not_shown_and_stops_nothing(planted, tmp_path
     secret.write_text('{"auths": "hunter2"}')
     (run_dir / name).unlink(missing_ok=True)
     os.symlink(secret, run_dir / name)
-    assert "hunter2" not in up.write_page(run_dir).read_text()
+    assert "hunter2" not in page.write(run_dir).read_text()
     assert record.read_json(run_dir / name) == {}
     (run_dir / name).unlink()
     os.mkfifo(run_dir / name)
-    assert "no outcome" in up.write_page(run_dir).read_text().lower()
+    assert "no outcome" in page.write(run_dir).read_text().lower()
     assert record.read_json(run_dir / name) == {}
 
 

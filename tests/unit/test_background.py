@@ -15,7 +15,7 @@ from trainer.checkpoint import store
 from trainer.checkpoint.writer import BackgroundWriter
 from trainer.errors import TrainError
 
-ROOT = Path(store.__file__).parents[1]
+ROOT = Path(store.__file__).parents[2]
 
 
 def test_each_checkpoint_holds_the_step_it_was_submitted_at(tmp_path):

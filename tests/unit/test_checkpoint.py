@@ -17,7 +17,7 @@ import torch
 from trainer.checkpoint import store
 from trainer.errors import CheckpointError, TrainError
 
-ROOT = Path(store.__file__).parents[1]
+ROOT = Path(store.__file__).parents[2]
 
 
 def write(folder, step, metric=None, size=1000):

@@ -68,7 +68,9 @@ def test_the_trainer_goes_along_where_an_image_lacks_it_readable_by_all_and_with
     trainer = {name: entry for name, entry in both.items() if name.startswith("muster")}
     assert set(alone) == {"", *trainer}
     assert set(both) == {*entries(code_layer.pack(folder)), *trainer}
-    assert {"muster", "muster/trainer", "muster/trainer/agent.py", "muster/trainer/recipes/digits.py"} <= set(trainer)
+    assert {"muster", "muster/trainer", "muster/trainer/node/agent.py", "muster/trainer/recipes/digits.py"} <= set(
+        trainer
+    )
     assert not [name for name in trainer if "pycache" in name or name.endswith(".pyc")]
     assert {entry.mode for entry in trainer.values()} == {0o755, 0o644}
     assert {(entry.uid, entry.gid, entry.mtime) for entry in trainer.values()} == {(0, 0, 315532800)}

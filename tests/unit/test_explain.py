@@ -235,7 +235,7 @@ def test_files_folders_runs_and_nothing(tmp_path, monkeypatch):
     assert [reading.node for reading in explain_tasks.readings_of([str(tmp_path / "run")], report)] == ["stderr"]
     two = explain_tasks.readings_of([str(tmp_path / "b.out"), str(tmp_path / "run")], report)
     assert [reading.node for reading in two] == ["b", "stderr"]
-    monkeypatch.setattr(explain_tasks.launch, "RUNS", tmp_path)
+    monkeypatch.setattr(explain_tasks.folders, "RUNS", tmp_path)
     assert len(explain_tasks.readings_of(["run"], report)) == 1
     for what in ("nothing", str(tmp_path / "none.log"), str(tmp_path / "run/attempt_0/2")):
         with pytest.raises(UsageError, match="no such file"):

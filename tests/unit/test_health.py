@@ -73,7 +73,7 @@ def test_a_long_file_is_read_from_its_end(folder):
 def test_without_a_run_folder_a_living_agent_counts(tmp_path):
     assert health.missing_agent(tmp_path) == "no agent is running"
     (tmp_path / "12").mkdir()
-    (tmp_path / "12/cmdline").write_bytes(b"python\0-m\0trainer.agent\0--steps\0005\0")
+    (tmp_path / "12/cmdline").write_bytes(b"python\0-m\0trainer.node.agent\0--steps\0005\0")
     assert health.missing_agent(tmp_path) == ""
 
 

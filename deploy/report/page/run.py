@@ -12,6 +12,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from ...core import text as words
+from ...run import own_files, record
 from . import head, timeline
 from . import steps as page_steps
 from .charts import Chart, Series, draw
@@ -168,3 +169,10 @@ def _file(folder: Path, name: str) -> Html | None:
     inside = len(_names(path, lambda child: not child.name.startswith(".")))
     note = words.several(inside, "item") if path.is_dir() else words.size(size)
     return tag("li", tag("a", name, href=quote(name, errors="replace")), tag("span", note))
+
+
+def write(run_dir: Path) -> Path:
+    """Build report.html from what lies in the run folder; returns its path."""
+    path = run_dir / "report.html"
+    own_files.write(run_dir, path.name, build(run_dir, record.own(run_dir)).encode())
+    return path
