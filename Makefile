@@ -54,11 +54,11 @@ fuzz: $(VENV)/.ready-dev ## answers of hosts made wrong, for SECONDS=120, agains
 	@$(BIN)/python -m tests.hostile.fuzz --seconds "$(or $(SECONDS),120)" $${SEED:+--seed "$$SEED"} \
 		$${COUNT:+--count "$$COUNT"}
 
-check: $(VENV)/.ready-dev ## formatting, lint, types, the layer table, the size rules
+check: $(VENV)/.ready-dev ## formatting, lint, types, the order of the packages, the size rules
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
-	@$(BIN)/python -m pytest -q tests/unit/test_house.py
+	@$(BIN)/python -m pytest -q tests/unit/test_architecture.py
 
 bench: $(VENV)/.ready-dev ## measure the figures of docs/benchmarks.md
 	@$(BIN)/python -m benchmarks

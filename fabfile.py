@@ -1,4 +1,4 @@
-"""`fab --list` shows what there is to do. The tasks are listed in deploy/cli/main.py, which also makes them `muster`."""
+"""`fab --list` shows what there is to do. deploy/cli/main.py lists the tasks, and makes them `muster`."""
 
 from __future__ import annotations
 

@@ -89,11 +89,11 @@ hand_in() {{
         docker exec --interactive "$name" sh -c '{PYTHON}' sh -P -m trainer.node.handover "$1"
 }}
 """
-# Secrets go into a container that runs, and nowhere else (trainer/node/handover.py). One that waits for them and cannot get
-# them is taken away, also where nobody listens any more: then a word cannot be written. A start may go on after a
-# `remove`, with nobody left who waits for it: that one takes the mark away first, and a start that finds it gone takes
-# itself back. What it takes back is what has its own label, and a folder that it made: of two starts with one id, or in
-# a home that hosts share, each has its own.
+# Secrets go into a container that runs, and nowhere else (trainer/node/handover.py). One that waits for them and
+# cannot get them is taken away, also where nobody listens any more: then a word cannot be written. A start may go on
+# after a `remove`, with nobody left who waits for it: that one takes the mark away first, and a start that finds it
+# gone takes itself back. What it takes back is what has its own label, and a folder that it made: of two starts with
+# one id, or in a home that hosts share, each has its own.
 _START = f"""
 folder=$1 owner=$2 start=$3 new=$4 mark=$1=$3.starting made=; shift 4
 {_HAND_IN}

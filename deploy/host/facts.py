@@ -1,6 +1,6 @@
 """What a host is, as frozen values, and the readers of what it says. Pure.
 
-hosts/observe.py asks (`host_commands.look`), hosts/plan.py and hosts/container.py decide by it. A host answers in lines: a
+hosts/observe.py asks (`commands.look`), hosts/plan.py and hosts/container.py decide by it. A host answers in lines: a
 word, a blank, and the value; some values are JSON. Lines with other words are passed over.
 """
 

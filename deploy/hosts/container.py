@@ -197,7 +197,7 @@ def mounts(host: Host, job: Job) -> tuple[Mount, ...]:
 
 
 def _user(facts: HostFacts, job: Job) -> str:
-    """The login's own number; where that is root, the one that host/run_user.py chose: no user of the host may have it."""
+    """The login's own number; where that is root, the one of host/run_user.py: no user of the host may have it."""
     if facts.uid:
         return f"{facts.uid}:{facts.gid}"
     if job.user is None:

@@ -1,8 +1,8 @@
 """`fab logs`: what the ranks of a run on real hosts say, as one stream in the order of time; nothing there is changed.
 
-A thread a host reads its lines (hosts/log_reader.py) into merging.py, which holds it up while what it brought is not read:
+A thread for each host reads its lines (log_reader.py) into core/merge.py, which holds it up while nobody reads them:
 gigabytes pass through in bounded memory. With --follow it goes on until the run ends. Of a node that says more than is
-read the engine forgets the oldest, which is told: it keeps the last 100 MB (deploy_spec.LOG_LIMITS).
+read the engine forgets the oldest, which is told: it keeps the last 100 MB (container.LOG_LIMITS).
 """
 
 from __future__ import annotations

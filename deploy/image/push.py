@@ -1,7 +1,7 @@
 """An image onto hosts without a registry: a host is asked what it has, sent what it lacks, and has to prove the result.
 
 The order of one push: the base (here, or pulled on the hosts) and the folder make the image; per host look and decide
-(deploy/image/push_plan.py); once every host can take it, stream an archive into `docker load`, try the image. The base is read
+(image/push_plan.py); once every host can take it, stream an archive into `docker load`, try the image. The base is read
 once for all hosts.
 """
 

@@ -1,4 +1,4 @@
-"""Facts and probe answers in, one cause with its evidence and fix out. Pure; preflight/probe/conversation.py asks the hosts."""
+"""Facts and probe answers in, one cause with its evidence and fix out. Pure; probe/conversation.py asks the hosts."""
 
 from __future__ import annotations
 

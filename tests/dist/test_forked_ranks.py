@@ -1,4 +1,4 @@
-"""Ranks forked by trainer/node/forkserver.py against ranks that torchrun starts itself: a script must not tell the difference."""
+"""Ranks forked by trainer/elastic/forkserver.py against ranks that torchrun starts itself: a script must not tell the difference."""
 
 import json
 import os
@@ -62,7 +62,7 @@ def _seen(folder):
     return [json.loads((file.read_text(), file.unlink())[0]) for file in files]
 
 
-OURS, TORCHS = "trainer.node.torchrun", "torch.distributed.run"
+OURS, TORCHS = "trainer.elastic.torchrun", "torch.distributed.run"
 
 
 @pytest.mark.parametrize("words", [["train.py", "--lr", "3e-4"], ["-m", "pkg.train", "--lr", "3e-4"]])

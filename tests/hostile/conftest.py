@@ -21,7 +21,7 @@ import paramiko
 import pytest
 
 from deploy.cli import main
-from deploy.local import up
+from deploy.run import folders
 from tests.hostile.server import Answers, Greeting, Server
 
 # As `deploy.cli.main.main`, which also asks an installed package for its version.
@@ -135,9 +135,9 @@ class Hostile:
         """Every file, folder and link here by its path: what it is, and what is in it."""
         found: dict[str, tuple[str, ...]] = {}
         for part in ("home", "work", "outside"):
-            for folder, folders, files in os.walk(self.folder / part):
-                folders[:] = [name for name in folders if (Path(folder).name, name) != (".cache", "muster")]
-                for name in (*folders, *files):
+            for folder, below, files in os.walk(self.folder / part):
+                below[:] = [name for name in below if (Path(folder).name, name) != (".cache", "muster")]
+                for name in (*below, *files):
                     path = Path(folder) / name
                     found[str(path.relative_to(self.folder))] = _what(path)
         return found
@@ -175,7 +175,7 @@ def hostile(tmp_path, monkeypatch, capsys):
             monkeypatch.setenv(name, value)
     monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
     monkeypatch.chdir(there.work)
-    monkeypatch.setattr(up, "RUNS", there.runs)
+    monkeypatch.setattr(folders, "RUNS", there.runs)
 
     def start(answers: Answers, banner: str = "", greeting: Greeting = b"", **others: Answers) -> Hostile:
         there.serve({"evil": answers, **others}, banner, greeting)

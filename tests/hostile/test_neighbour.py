@@ -17,8 +17,10 @@ from deploy.local import processes
 from tests import waiting
 from tests.agents import free_port
 from tests.dist.conftest import HOME, Nodes
+from trainer.elastic import rendezvous, rendezvous_state
 from trainer.errors import Refused
-from trainer.node import exchange, meeting, rendezvous, rendezvous_state
+from trainer.node import meeting
+from trainer.train import exchange
 
 
 class Payload:

@@ -52,7 +52,7 @@ def test_nothing_of_the_builds_secrets_or_wheels_stayed(inside):
 
 
 def test_the_bytecode_is_there_before_the_first_start(inside):
-    script = "import json, os, trainer.node.agent; print(*(os.path.isfile(m.__cached__) for m in (json, trainer.node.agent)))"
+    script = "import json, os, trainer.node.agent as a; print(*(os.path.isfile(m.__cached__) for m in (json, a)))"
     assert inside("python", "-c", script).split() == ["True", "True"]
 
 

@@ -61,7 +61,7 @@ def test_a_users_script_goes_to_torchrun_as_it_is(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train.py").touch()
     for script in (["train.py", "--lr", "3e-4"], ["-m", "pkg.train", "--lr", "3e-4"]):
-        assert torchrun_command(["--script", *script])[1:] == ["-u", "-P", "-m", "trainer.node.torchrun", *script]
+        assert torchrun_command(["--script", *script])[1:] == ["-u", "-P", "-m", "trainer.elastic.torchrun", *script]
 
 
 @pytest.mark.parametrize("script", [[], ["gone.py", "--lr", "1"]])

@@ -4,7 +4,7 @@ torchrun sorts nodes by the text of their addresses, restarts ranks whose fault 
 that will never finish, and turns every exit code into 1. This process gives it addresses that sort as planned, ends it
 once the ranks' verdict is known, and exits with that verdict's code. Standard library only.
 
-`python -m trainer.node.agent --script train.py ARGS` runs a script of the user's the same way, `--script -m pkg.train` a
+`python -m trainer.node.agent --script train.py ARGS` runs a user's script the same way, `--script -m pkg.train` a
 module.
 
 MUSTER_COMES_BACK=1 says that the ground starts this node again when it ends badly, as Docker's restart policy does on
@@ -141,14 +141,14 @@ def torchrun_command(arguments: Sequence[str]) -> list[str]:
     """What starts torchrun for the trainer's ARGS or for `--script SCRIPT ARGS`. Raises Refused for what is wrong."""
     if arguments[:1] != ["--script"]:
         config.parse(arguments)
-        return [sys.executable, "-u", "-m", "trainer.node.torchrun", "-m", "trainer", *arguments]
+        return [sys.executable, "-u", "-m", "trainer.elastic.torchrun", "-m", "trainer", *arguments]
     words = list(arguments[1:])
     if not words:
         raise Refused("no script", "name it behind --script: train.py --lr 3e-4")
     if not words[0].startswith("-") and not Path(words[0]).is_file():
         raise Refused(f"no such script: {words[0]} (in {Path.cwd()})", "name it as seen from the folder that was sent")
     # -P: the user's folder may hold a `torch.py` that torchrun must not take for torch.
-    return [sys.executable, "-u", "-P", "-m", "trainer.node.torchrun", *words]
+    return [sys.executable, "-u", "-P", "-m", "trainer.elastic.torchrun", *words]
 
 
 @contextmanager

@@ -1,6 +1,6 @@
 """A run's secrets on their way into a node: from `docker exec` to the agent, through a pipe in the container's memory.
 
-`python -m trainer.node.handover SECONDS`, run in the node's container, gives the agent what comes on standard input, a JSON
+`python -m trainer.node.handover SECONDS`, run in the node's container, gives the agent its standard input, a JSON
 object of texts by name. It waits SECONDS for an agent that waits. The values are never in a file, in the container's
 configuration or on a command line. Standard library only.
 """

@@ -1,4 +1,4 @@
-"""`python -m trainer.node.health`: is this container's node healthy? Docker asks every ten seconds, so no torch is imported.
+"""`python -m trainer.node.health`: is this node healthy? Docker asks every ten seconds, so no torch is imported.
 
 The answer is read from the run folder: when the agent started, and when the ranks of this node last said something.
 """

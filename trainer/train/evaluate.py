@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch.utils.data import Dataset
 
-from ..node import exchange
 from ..recipe import compute_loss, compute_metrics
+from . import exchange
 from .data import batches, to_device
 from .strategy import Strategy
 

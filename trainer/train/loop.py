@@ -10,20 +10,19 @@ from typing import Any
 
 from torch.utils.data import Dataset
 
-from ..checkpoint import state
-from ..checkpoint.state import Position
 from ..checkpoint.writer import BackgroundWriter, Written
 from ..config import Config
 from ..errors import Refused, TrainError
-from ..node import exchange
 from ..recipe import Recipe
 from ..run_dir import RankFolder
 from ..verdict import Verdict, done, stopped
+from . import exchange, state
 from .data import StreamSampler, batches, cuts, share
 from .environment import Ranks
 from .evaluate import evaluate
 from .metrics import Meter
 from .process_group import Group
+from .state import Position
 from .strategy import Step, Strategy
 
 

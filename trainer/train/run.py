@@ -24,10 +24,11 @@ from .. import verdict
 from ..checkpoint import randomness
 from ..config import Config
 from ..errors import FAILED, TrainError
-from ..node import exchange, handover
+from ..node import handover
 from ..node.peer_errors import lost_peer
 from ..run_dir import UNASKED, RankFolder, read_lines, replace, surely
 from ..verdict import Court, Verdict
+from . import exchange
 from .environment import Ranks
 from .loop import Training
 from .process_group import Group, joined

@@ -1,7 +1,7 @@
 """What a host sees and reaches, told by one text that needs nothing but Python 3.8: sent to where training will run.
 
-Started by preflight/probe/conversation.py with this text on its standard input (preflight/probe/facts.py in place of its import), then asked in
-JSON lines, one answer each: `facts`, `listen`, `connect`, `clock`, `firewall`, `quit`. It opens ports only between
+conversation.py starts it with this text on its standard input (facts.py in place of its import), and asks in JSON
+lines, one answer each: `facts`, `listen`, `connect`, `clock`, `firewall`, `quit`. It opens ports only between
 `listen` and its end, writes no file, and ends by itself when its input closes or its time is up.
 """
 

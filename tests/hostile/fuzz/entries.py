@@ -13,6 +13,7 @@ from pathlib import Path
 from deploy.config.inventory import Host, Job
 from deploy.core import fields, names
 from deploy.core.names import NodeName
+from deploy.core.text import last_line
 from deploy.host import commands as host_commands
 from deploy.host import facts, logs
 from deploy.host import gpus as gpu_facts
@@ -22,7 +23,7 @@ from deploy.hosts import backend, bootstrap, bootstrap_run, mirror, resume, stop
 from deploy.hosts import container as deploy_spec
 from deploy.hosts import plan as deploy_plan
 from deploy.hosts.container import Work
-from deploy.image import commands, model, push_plan
+from deploy.image import model, push_plan
 from deploy.preflight import heard, refusals
 from deploy.report import tables
 from deploy.report import text as lines
@@ -301,7 +302,7 @@ def report_page(said):
 def faults(said):
     """The last words of commands and engines, which are told with a cause."""
     refusals.start(refusals.last_words(said) or said)
-    commands.last_words(said.encode(errors="replace"))
+    last_line(said.encode(errors="replace"))
     facts.engine_fault(said)
 
 

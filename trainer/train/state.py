@@ -8,14 +8,14 @@ from typing import Any
 
 import torch
 
+from ..checkpoint import store
+from ..checkpoint.randomness import random_state, restore_random_state, seed_all
 from ..config import Config
 from ..errors import CheckpointError
-from ..node import exchange
 from ..run_dir import RankFolder
-from ..train.environment import Ranks
-from ..train.strategy import Strategy
-from . import store
-from .randomness import random_state, restore_random_state, seed_all
+from . import exchange
+from .environment import Ranks
+from .strategy import Strategy
 
 
 @dataclasses.dataclass

@@ -1,4 +1,4 @@
-"""`python -m trainer.node.torchrun ARGS`: torchrun, whose nodes find each other sooner and whose ranks are there at once.
+"""`python -m trainer.elastic.torchrun ARGS`: torchrun whose nodes meet sooner and whose ranks start at once.
 
 A node of torch's c10d rendezvous looks once a second whether the others are there, and every start and restart of a
 run waits for that look: 1.1 s on three nodes that start at once, 0.3 to 0.7 s with five looks. The pauses are no
@@ -23,8 +23,9 @@ from torch.distributed.elastic.multiprocessing import api
 from torch.distributed.elastic.rendezvous import RendezvousStateError, dynamic_rendezvous
 
 from ..errors import TrainError
+from ..node import ends, meeting
 from ..verdict import failed, publish
-from . import ends, forkserver, meeting, rendezvous
+from . import forkserver, rendezvous
 
 PAUSE_SECONDS = 0.2
 # What each rank of the trainer imports; DistributedDataParallel asks for the second when it is made.

@@ -24,7 +24,8 @@ from torch.distributed.elastic.rendezvous import c10d_rendezvous_backend, dynami
 from torch.distributed.elastic.rendezvous.utils import parse_rendezvous_endpoint
 
 from ..errors import Refused
-from . import meeting, rendezvous_state
+from ..node import meeting
+from . import rendezvous_state
 
 # Set to 1, torch's own rendezvous is used, whatever it opens.
 TORCHS_OWN = "MUSTER_TORCHS_RENDEZVOUS"

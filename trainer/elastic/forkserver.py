@@ -25,8 +25,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from .parent_death import die_with_parent
-from .site import sitecustomize
+from ..node.parent_death import die_with_parent
+from ..node.site import sitecustomize
 
 _POLL_SECONDS = 0.02
 _MOST_BYTES = 1 << 20

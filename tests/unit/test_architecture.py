@@ -1,0 +1,184 @@
+"""The architecture holds: the order of the packages, one door for each library, sizes, words. See docs/design.md."""
+
+from __future__ import annotations
+
+import ast
+import re
+import statistics
+import subprocess
+from fnmatch import fnmatch
+from pathlib import Path
+
+import pytest
+
+HOME = Path(__file__).resolve().parents[2]
+# A package imports only what stands before it. `local` and `hosts` never import each other.
+DEPLOY = [
+    "core",
+    "config",
+    "engine",
+    "run",
+    "ssh",
+    "preflight",
+    "explain",
+    "host",
+    "image",
+    "report",
+    "local",
+    "hosts",
+    "cli",
+]
+# Modules directly in trainer/ stand in all three; they and `node` start without torch.
+TRAINER = ["node", "elastic", "checkpoint", "train"]
+
+# Which modules may import a library that opens a door to the outside.
+DOORS = {
+    "docker": {"deploy/engine/*"},
+    "rich": {"deploy/report/console"},
+    "fabric": {"deploy/cli/*"},
+    "invoke": {"deploy/cli/*"},
+    "paramiko": {"deploy/ssh/*"},
+    "psutil": {"deploy/local/processes"},
+    "torch": {
+        "trainer/elastic/*",
+        "trainer/checkpoint/*",
+        "trainer/train/*",
+        "trainer/recipes/*",
+        "trainer/recipe",
+        "trainer/verdict",
+    },
+}
+MOST_LINES, MOST_MEDIAN_LINES, MOST_FUNCTION_LINES = 450, 150, 70
+# In pieces, or this file would be the first to be found.
+UNWANTED = re.compile(
+    "|".join(
+        (
+            r"\bTO" r"DO\b",
+            r"\bFIX" r"ME\b",
+            r"(?<![\w./])/wor" r"k/",
+            r"/opt/py" r"pi",
+            r"py" r"pi\.org",
+            r"pythonhos" r"ted\.org",
+            r"deb\.deb" r"ian\.org",
+            r"npm" r"js\.org",
+            r"download\.pyt" r"orch\.org",
+        )
+    )
+)
+
+
+def python_files(*folders: str) -> list[Path]:
+    """All hand-written Python in these folders."""
+    return [path for folder in folders for path in sorted((HOME / folder).rglob("*.py")) if path.stat().st_size]
+
+
+HALVES, ALL = python_files("deploy", "trainer"), python_files("deploy", "trainer", "tests", "benchmarks", "examples")
+
+
+def name(path: Path) -> str:
+    return str(path.relative_to(HOME))
+
+
+def imported(path: Path) -> set[str]:
+    """Whole dotted names a file imports, wherever in it, relative ones made whole."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            base = list(path.relative_to(HOME).parent.parts)[: -node.level + 1 or None] if node.level else []
+            stem = [*base, *(node.module or "").split(".")] if node.module else base
+            names |= {".".join([*stem, alias.name]) for alias in node.names}
+    return names
+
+
+def packages_crossed(top: str, order: list[str]) -> list[str]:
+    """Imports in `top` of a package that stands after the importer's own."""
+    crossed = []
+    for path in python_files(top):
+        own = path.relative_to(HOME / top).parts[0]
+        for found in imported(path):
+            there = (*found.split("."), "")[1]
+            apart = {own, there} == {"local", "hosts"}
+            known = found.startswith(f"{top}.") and {own, there} <= set(order)
+            if known and (apart or order.index(there) > order.index(own)):
+                crossed.append(f"{name(path)} imports {found}")
+    return crossed
+
+
+def test_a_package_of_deploy_imports_only_those_before_it() -> None:
+    assert {path.name for path in (HOME / "deploy").iterdir() if (path / "__init__.py").exists()} == set(DEPLOY)
+    assert not packages_crossed("deploy", DEPLOY)
+
+
+def test_a_package_of_the_trainer_imports_only_those_before_it() -> None:
+    assert not packages_crossed("trainer", TRAINER)
+
+
+def test_the_halves_never_import_each_other() -> None:
+    for half, other in (("deploy", "trainer"), ("trainer", "deploy")):
+        crossing = [
+            name(path) for path in python_files(half) if any(found.split(".")[0] == other for found in imported(path))
+        ]
+        assert not crossing, f"{crossing} import {other}/: their contract is docs/contract.md"
+
+
+@pytest.mark.parametrize("library", DOORS)
+def test_only_its_door_imports_a_library(library: str) -> None:
+    users = {
+        name(path).removesuffix(".py")
+        for path in HALVES
+        if any(found.split(".")[0] == library for found in imported(path))
+    }
+    assert users
+    strangers = {user for user in users if not any(fnmatch(user, door) for door in DOORS[library])}
+    assert not strangers, f"{sorted(strangers)} import {library}; only {sorted(DOORS[library])} may"
+
+
+@pytest.mark.parametrize("half", ["deploy", "trainer"])
+def test_files_are_small(half: str) -> None:
+    sizes = {name(path): len(path.read_text().splitlines()) for path in python_files(half)}
+    assert not {path: size for path, size in sizes.items() if size > MOST_LINES}
+    assert statistics.median(sizes.values()) <= MOST_MEDIAN_LINES
+
+
+def test_functions_are_short() -> None:
+    long = {
+        f"{name(path)}: {node.name}": node.end_lineno - node.lineno + 1
+        for path in ALL
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef) and node.end_lineno - node.lineno >= MOST_FUNCTION_LINES
+    }
+    assert not long
+
+
+def test_what_is_public_says_what_it_is() -> None:
+    silent = []
+    for path in HALVES:
+        tree = ast.parse(path.read_text())
+        public = [
+            node for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name[0] != "_"
+        ]
+        silent += [f"{name(path)}: {node.name}" for node in public if not ast.get_docstring(node)]
+        silent += [name(path)] if not ast.get_docstring(tree) else []
+    assert not silent
+
+
+def test_no_unwanted_words() -> None:
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=HOME,
+        capture_output=True,
+        check=False,
+    )
+    if listed.returncode:
+        pytest.skip("not a git checkout: the list of our own files is git's")
+    found = []
+    for entry in filter(None, listed.stdout.decode().split("\0")):
+        path = HOME / entry
+        if not path.is_file() or path.suffix in {".gz", ".png", ".whl"}:
+            continue
+        for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1):
+            if match := UNWANTED.search(line):
+                found.append(f"{entry}:{number}: {match[0]}")
+    assert not found
