@@ -95,7 +95,9 @@ def test_a_stranger_reaches_no_other_address_and_has_no_code_run(run, payload):
     assert set(codes.values()) == {1}
     told = [json.loads(file.read_text()) for file in (run.run_dir / "outcome").glob("*-agent.json")]
     assert any("somebody else wrote into the rendezvous of this run" in one["message"] for one in told), told
-    assert all("Traceback" not in log.read_text() for log in (run.run_dir / "logs").glob("[mw]*.log"))
+    said = [log.read_text() for log in (run.run_dir / "logs").glob("[mw]*.log")]
+    # Who read it says so in a line; a node whose store left with that one has torch's words for it.
+    assert all("Traceback" not in one or "RendezvousConnectionError" in one for one in said), said
 
 
 def states(payload):
