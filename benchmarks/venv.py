@@ -13,7 +13,7 @@ VENV = HOME / ".venv-bench"
 _PYTHON = VENV / "bin" / "python"
 # Named as the Makefile names its own stamp, so that `make up VENV=.venv-bench` finds nothing to install.
 _STAMP = VENV / ".ready"
-_LOCKS = [HOME / "requirements" / f"{name}.txt" for name in ("control", "trainer", "bench")]
+_LOCKS = [HOME / "requirements" / f"{name}.txt" for name in ("control", "trainer", "torch", "bench")]
 
 
 def enter() -> None:
@@ -34,6 +34,7 @@ def _make() -> None:
     if not _PYTHON.exists():
         venv.create(VENV, with_pip=True)
     index = ["--extra-index-url", os.environ["TORCH_INDEX"]] if os.environ.get("TORCH_INDEX") else []
-    locks = [word for lock in _LOCKS for word in ("-r", str(lock))]
-    subprocess.run([_PYTHON, "-m", "pip", "install", "--quiet", *index, *locks], check=True)
+    # One after the other: torch has no hash (requirements/lock.sh), and what needs torch takes the one that is there.
+    for lock in _LOCKS:
+        subprocess.run([_PYTHON, "-m", "pip", "install", "--quiet", *index, "-r", lock], check=True)
     _STAMP.touch()
