@@ -1,4 +1,4 @@
-"""Preflight under every fault of tests/lab/ and on healthy clusters, beside torchrun alone and a plain `nc -vz`.
+"""Preflight under every fault of lab/ and on healthy clusters, beside torchrun alone and a plain `nc -vz`.
 
     make bench-preflight                             all of it, into docs/preflight-score.md
     python -m benchmarks.preflight --only NAME ...   some faults, nothing written
@@ -27,7 +27,7 @@ from benchmarks import (
     preflight_truth,
 )
 from deploy.preflight import judge
-from tests.lab import fault, healthy, job, network, trial
+from lab import fault, healthy, job, network, trial
 
 AT_ONCE = 2
 PAGE = Path(__file__).resolve().parents[1] / "docs/preflight-score.md"
@@ -72,7 +72,7 @@ def try_fault(case, truth):
     return Trial(
         case.id, case.fault.words, case.count, truth, expected.cause, expected.where, verdict.cause,
         ", ".join(verdict.hosts), right, where, bool(verdict.faults), round(seconds, 2), nc.alarms,
-        trial.torchrun_names(preflight_truth.said(case), expected),
+        trial.torchrun_names(preflight_truth.output(case), expected),
         where and trial.says_all(verdict, expected), case.fault.later,
         tuple(preflight_ablation.lost(answers, expected, outside)) if right and expected.cause else (),
     )  # fmt: skip

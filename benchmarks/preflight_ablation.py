@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from deploy.preflight import judge
-from tests.lab import trial
+from lab import trial
 
 
 def without_tokens(answers):

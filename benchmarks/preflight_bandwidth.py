@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from deploy.preflight import judge
 from deploy.preflight.checks import bandwidth
-from tests.lab import fault, network, trial
+from lab import fault, network, trial
 
 TRIALS, SEED, COUNTS = 48, 5, (3, 4, 5, 6, 7, 8)
 FAST, TENTH = "1gbit", "100mbit"

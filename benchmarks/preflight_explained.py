@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from benchmarks.preflight_truth import RECORDINGS
 from deploy.explain.cause import explain
-from tests.lab import fault
+from lab import fault, recordings
 
 
 def score():
-    """Counts over all recordings in tests/lab/recordings/, and the names of those that are wrong or not known."""
+    """Counts over all recordings, and the names of those that are wrong or not known."""
     known, found = fault.catalogue(), {"first": 0, "among": 0, "unknown": [], "wrong": []}
-    for folder in sorted(RECORDINGS.iterdir()):
-        one = known.get(folder.name.rsplit("-", 2)[0])
+    for case, texts in recordings.load().items():
+        one = known.get(recordings.of_fault(case))
         if one is None:
             continue
-        said = explain({path.stem: path.read_text() for path in sorted(folder.glob("*.log"))})
+        said = explain(texts)
         causes = {one.cause, *one.also}
         if said.cause in causes:
             found["first"] += 1
         elif causes & set(said.maybe):
             found["among"] += 1
         else:
-            found["wrong" if said.cause else "unknown"].append(folder.name)
+            found["wrong" if said.cause else "unknown"].append(case)
     return found
 
 

@@ -20,7 +20,7 @@ from typing import Any
 from benchmarks import nodes, sshd
 from benchmarks.figure import Row, alone, result, say, spread
 from benchmarks.venv import HOME
-from tests.lab import network
+from lab import network
 
 FEW, MANY, MOST_RATIO = 8, 64, 6.0
 PORT, NO_ENGINE = 2222, "docker-down"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-FIRST = Path(__file__).resolve().parents[1] / "tests/lab/first_look.json"
+FIRST = Path(__file__).resolve().parents[1] / "lab/first_look.json"
 KEPT = ("truth", "expected", "where", "said", "said_where", "right", "right_where", "alarm", "all_named")
 
 
@@ -41,7 +41,7 @@ def section(first, trials):
         "",
         f"Broken in {kinds} ways that the rules had not been written for, some of them two faults at once that have",
         "nothing to do with each other, on 2 to 5 hosts, on IPv4, IPv6 and both. torchrun's truth was measured first;",
-        "then preflight was asked, once, with the rules as they were (`tests/lab/first_look.json`); then the rules",
+        "then preflight was asked, once, with the rules as they were (`lab/first_look.json`); then the rules",
         "were mended. The first column is what to expect of a fault that nobody thought of.",
         "",
         "| | first look | now |",

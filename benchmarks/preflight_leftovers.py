@@ -13,7 +13,7 @@ import sys
 import time
 from pathlib import Path
 
-from tests.lab import network
+from lab import network
 
 HOME = Path(__file__).resolve().parents[1]
 MOMENTS_S, LEAVE_S = (0.15, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0), 8.0

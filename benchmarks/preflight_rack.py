@@ -1,7 +1,7 @@
 """Preflight under faults that the laboratory of namespaces has not: SSH, Docker, images on a rack; recorded GPUs, RDMA.
 
 python -m benchmarks.preflight_rack                 on a rack of its own, into docs/preflight-score.md (5 minutes)
-python -m benchmarks.preflight_rack --only NAME...  some of tests/cluster/broken.py, one line a trial
+python -m benchmarks.preflight_rack --only NAME...  some of lab/rack_faults.py, one line a trial
 python -m benchmarks.preflight_rack --rack NAME     on a rack of three that is up and has the image
 python -m benchmarks.preflight_rack --recorded      the recordings alone, on no rack
 """
@@ -19,9 +19,8 @@ from pathlib import Path
 
 from benchmarks import racks
 from deploy.preflight.findings import FAULT
-from tests import recorded
-from tests.cluster import broken
-from tests.cluster.conftest import Rack
+from lab import gpu_hosts, rack_faults
+from lab.rack import Rack
 
 COUNTS = (2, 3)
 PAIRS = (
@@ -36,24 +35,24 @@ PAIRS = (
 )
 TITLES = ("## SSH, Docker and images: real servers of a rack", "## GPUs and RDMA: recordings, not machines")
 HOME = Path(__file__).resolve().parents[1]
-PAGE, KEPT = HOME / "docs/preflight-score.md", HOME / "tests/cluster/preflight_score.json"
+PAGE, KEPT = HOME / "docs/preflight-score.md", HOME / "lab/rack_score.json"
 
 
 def trial(kind, rack, count):
     """One fault on so many hosts of the rack, as a dict of what was right to say and what was said."""
     with tempfile.TemporaryDirectory() as folder:
-        ground = broken.Ground(rack, rack.hosts[:count], folder)
+        ground = rack_faults.Ground(rack, rack.hosts[:count], folder)
         host = ground.hosts[kind.place(count)]
         with kind.on_host(ground, host) as words:
             began = time.monotonic()
             _, verdict = ground.preflight(*words)
             seconds = round(time.monotonic() - began, 1)
     hosts = ground.hosts if kind.on == "all" else [host]
-    right = broken.is_right(kind, verdict)
+    right = rack_faults.is_right(kind, verdict)
     return {
         "name": kind.words, "count": count, "expected": kind.cause, "where": ", ".join(hosts) if kind.cause else "",
         "said": verdict["cause"], "said_where": ", ".join(sorted(verdict["hosts"])), "right": right,
-        "right_where": right and broken.names_where(kind, verdict, hosts), "seconds": seconds,
+        "right_where": right and rack_faults.names_where(kind, verdict, hosts), "seconds": seconds,
     }  # fmt: skip
 
 
@@ -61,9 +60,9 @@ def of_pairs(rack):
     """Two faults at once, on different hosts of three: right where both are named with their hosts, nothing else."""
     found = []
     for names in PAIRS:
-        kinds = [broken.TROUBLES[name] for name in names]
+        kinds = [rack_faults.TROUBLES[name] for name in names]
         with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-            ground = broken.Ground(rack, rack.hosts, folder)
+            ground = rack_faults.Ground(rack, rack.hosts, folder)
             # The first one may have to be on the first host.
             hosts = ground.hosts if kinds[0].on == "first" else ground.hosts[1:]
             for kind, host in zip(kinds, hosts, strict=False):
@@ -92,10 +91,10 @@ def _told(one):
 def of_recordings():
     """The same for each recorded fault (a warning is right where training would run), and for what only looks odd."""
     found = []
-    for number, case in enumerate(recorded.CASES):
+    for number, case in enumerate(gpu_hosts.CASES):
         for count in COUNTS:
-            verdict, hosts = recorded.tried(case, count, number % count)
-            first = recorded.first(verdict, case.level)
+            verdict, hosts = gpu_hosts.tried(case, count, number % count)
+            first = gpu_hosts.first(verdict, case.level)
             said, where = (first.cause, first.hosts) if first else ("", ())
             alarm = bool(verdict.faults) == (case.level == FAULT)
             right = said == case.cause and alarm
@@ -105,10 +104,10 @@ def of_recordings():
                 "where": ", ".join(hosts), "said": said, "said_where": ", ".join(where), "right": right,
                 "right_where": right and where == hosts,
             })  # fmt: skip
-    for name, base, section, old, new in recorded.WELL:
-        well = recorded.sections(base)
-        odd = well if old == "*" and new is None else recorded.changed(well, section, old, new)
-        verdict = recorded.judged([odd, well, odd])
+    for name, base, section, old, new in gpu_hosts.WELL:
+        well = gpu_hosts.sections(base)
+        odd = well if old == "*" and new is None else gpu_hosts.changed(well, section, old, new)
+        verdict = gpu_hosts.judged([odd, well, odd])
         found.append({
             "name": name, "count": 3, "expected": "", "where": "", "said": verdict.cause,
             "said_where": ", ".join(verdict.hosts), "right": verdict.ok, "right_where": verdict.ok,
@@ -119,7 +118,7 @@ def of_recordings():
 def of_rack(rack, only=()):
     """All trials on a rack, one after the other: they share the hosts."""
     found = []
-    for kind in broken.TROUBLES.values():
+    for kind in rack_faults.TROUBLES.values():
         for count in COUNTS if not only or kind.name in only else ():
             found.append(_told(trial(kind, rack, count)))
     return found if only else found + of_pairs(rack)
@@ -127,10 +126,12 @@ def of_rack(rack, only=()):
 
 def bring_image(rack):
     """The image under the name of the trials on all hosts."""
-    subprocess.run([broken.FAB, "push", "--hosts", ",".join(rack.hosts), "--image", broken.BASE], cwd=HOME, check=True)
+    subprocess.run(
+        [rack_faults.FAB, "push", "--hosts", ",".join(rack.hosts), "--image", rack_faults.BASE], cwd=HOME, check=True
+    )
     for host in rack.hosts:
         pushed = "$(docker image ls --format '{{.Repository}}' 'muster*')"
-        line = f"docker tag {pushed} {broken.IMAGE}; docker rmi {pushed}"
+        line = f"docker tag {pushed} {rack_faults.IMAGE}; docker rmi {pushed}"
         subprocess.run(["docker", "exec", rack.container(host), "sh", "-c", line], check=True)
 
 
@@ -151,7 +152,7 @@ def _rack(trials):
     return "\n".join([
         TITLES[0], "",
         "Hosts are containers with an OpenSSH server and a Docker engine each (docs/rack.md), and `fab preflight",
-        "--json --quick` is the real one. Each fault of `tests/cluster/broken.py` is tried on 2 and on 3 hosts, on",
+        "--json --quick` is the real one. Each fault of `lab/rack_faults.py` is tried on 2 and on 3 hosts, on",
         "another one each. What SSH, an engine or `docker run` refuses is a fault by itself; another image under one",
         "name is refused on purpose. The rules know these faults by now. At the first look every fault of SSH was one",
         "cause, `ssh`; an engine that was away was told as other software (10 of 10 trials), a full disk and a missing",
@@ -166,9 +167,9 @@ def _rack(trials):
 def _recorded(trials):
     return "\n".join([
         TITLES[1], "",
-        "**No GPU and no RDMA device was asked.** `tests/unit/recordings/` has what nvidia-smi, the driver, sysfs and",
+        "**No GPU and no RDMA device was asked.** `lab/hosts/` has what nvidia-smi, the driver, sysfs and",
         "the kernel's log say, in their documented forms; each fault is one change of a recording, judged on 2 and on",
-        "3 hosts (`tests/recorded.py`). Whether NCCL would fail so is read in its documentation, not measured.", "",
+        "3 hosts (`lab/gpu_hosts.py`). Whether NCCL would fail so is read in its documentation, not measured.", "",
         *_figures(trials, "where it is only odd, and well"), "",
         "Command: `python -m benchmarks.preflight_rack --recorded`", "", *_table(trials), ""])  # fmt: skip
 

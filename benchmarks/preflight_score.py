@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from benchmarks import preflight_rack
 from benchmarks.preflight_ablation import INSIDE, PARTS
-from tests.lab import job
+from lab import job
 
 NOT_MEASURED = """\
 - Real GPUs and RDMA devices: the rules for them have seen recordings alone.
@@ -14,7 +14,7 @@ NOT_MEASURED = """\
 - Probing in the container: the laboratory's hosts have none. Outside of it means here: without the environment, the
   limits and the mounts that the run has; the host's names, clock and network stay.
 - All rules know all faults of this page by now; what they make of one they do not know is the first look above.
-  Where two causes say the same of what was done (`also` in `tests/lab/faults/`), either counts as right; of two hosts,
+  Where two causes say the same of what was done (`also` in `lab/faults/`), either counts as right; of two hosts,
   both ends of a broken path do.
 """
 
@@ -35,8 +35,8 @@ def page(trials, well, times, more, later):
 _HEAD = """\
 # How good is preflight?
 
-Measured in the fault laboratory (`tests/lab/`: hosts as network namespaces, real probes, real torchrun). Made by
-`make bench-preflight`; do not edit by hand. What torchrun really does under each fault is in `tests/lab/truth.json`,
+Measured in the fault laboratory (`lab/`: hosts as network namespaces, real probes, real torchrun). Made by
+`make bench-preflight`; do not edit by hand. What torchrun really does under each fault is in `lab/truth.json`,
 made by `python -m benchmarks.preflight_truth`: torch 2.13 on CPU with gloo, an `all_reduce` of 4 MB on 2 or
 more hosts, 15 s patience instead of 60 s and 30 min, ended after 50 s. **Where torchrun trains fine, an alarm is our
 error**, whatever was broken. Faults are tried on 2 and on 3 hosts, those written later on 2 to 5; on which differs.
@@ -136,5 +136,5 @@ def _list(title, trials):
 
 def _wrong(well):
     alarmed = [f"- {name}: {', '.join(causes)}" for name, causes, _ in well if causes]
-    return "\n".join(["## Healthy clusters", "", f"{len(well)} tried (`tests/lab/healthy.py`). Alarms:", "",
+    return "\n".join(["## Healthy clusters", "", f"{len(well)} tried (`lab/healthy.py`). Alarms:", "",
                       *(alarmed or ["- none"]), ""])  # fmt: skip

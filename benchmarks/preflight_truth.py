@@ -1,9 +1,9 @@
-"""What real torchrun does under each fault of tests/lab/: the truth that preflight is measured against.
+"""What real torchrun does under each fault of lab/: the truth that preflight is measured against.
 
-    python -m benchmarks.preflight_truth                 measure what tests/lab/truth.json lacks
+    python -m benchmarks.preflight_truth                 measure what lab/truth.json lacks
     python -m benchmarks.preflight_truth --again NAME    measure these faults again
 
-Each case is a job of tests/lab/job.py. What the failed ones said is kept under tests/lab/recordings/.
+Each case is a job of lab/job.py. What the failed ones said is kept in lab/recordings.tar.xz.
 """
 
 from __future__ import annotations
@@ -11,17 +11,16 @@ from __future__ import annotations
 import argparse
 import json
 import re
-import shutil
 import sys
 import tempfile
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from tests.lab import fault, job, network
+from lab import fault, job, network, recordings
 
 HERE = Path(__file__).resolve().parents[1]
-TRUTH, RECORDINGS = HERE / "tests/lab/truth.json", HERE / "tests/lab/recordings"
+TRUTH = HERE / "lab/truth.json"
 COUNTS, AT_ONCE, MOST_KEPT = (2, 3, 4, 5), 2, 12_000
 HEALTHY = fault.Fault("healthy", "", lambda lab, host: None, on="first")
 _writing = threading.Lock()
@@ -32,9 +31,13 @@ def known():
     return json.loads(TRUTH.read_text()) if TRUTH.exists() else {}
 
 
-def said(case):
-    """What a failed job said, by host."""
-    return {path.stem: path.read_text() for path in (RECORDINGS / case.id.replace("/", "-")).glob("*.log")}
+def output(case):
+    """What a failed job printed, by host."""
+    return recordings.load().get(_recorded_as(case), {})
+
+
+def _recorded_as(case):
+    return case.id.replace("/", "-")
 
 
 def measure(case, folder, healthy_round_s=None):
@@ -46,19 +49,18 @@ def measure(case, folder, healthy_round_s=None):
 
 
 def keep(case, ran):
-    """Into truth.json, and the output of a failed job beside it."""
+    """Write how a job went into truth.json, and the output of a failed one into the recordings."""
     with _writing:
         every = known()
         every[case.id] = {"outcome": ran.outcome, "codes": ran.codes, "round_s": ran.round_s, "seconds": ran.seconds}
         TRUTH.write_text(
             "".join(["{\n", ",\n".join(f'"{id}": {json.dumps(every[id])}' for id in sorted(every)), "\n}\n"])
         )
-    folder = RECORDINGS / case.id.replace("/", "-")
-    shutil.rmtree(folder, ignore_errors=True)
-    if ran.outcome == job.FAILS and any(text.strip() for text in ran.texts.values()):
-        folder.mkdir(parents=True)
-        for host, text in ran.texts.items():
-            (folder / f"{host}.log").write_text(_shorter(text))
+        cases = recordings.load()
+        cases.pop(_recorded_as(case), None)
+        if ran.outcome == job.FAILS and any(text.strip() for text in ran.texts.values()):
+            cases[_recorded_as(case)] = {host: _shorter(text) for host, text in ran.texts.items()}
+        recordings.store(cases)
 
 
 def _shorter(text):

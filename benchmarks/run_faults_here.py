@@ -20,7 +20,7 @@ from deploy.local import processes
 from deploy.run import follow
 from deploy.run.environment import RunSpec, local_spec
 from deploy.run.progress import Event, State
-from tests.agents import free_port
+from lab.ports import free_port
 
 NAMES = {"master": "rack-1", "worker-1": "rack-2", "worker-2": "rack-3"}
 

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from deploy.local import processes
-from tests.waiting import events, until
+from lab.waiting import events, until
 
 HOME = Path(__file__).resolve().parents[1]
 FAB = Path(sys.executable).with_name("fab")

@@ -8,7 +8,7 @@ import sys
 import uuid
 from pathlib import Path
 
-from tests import waiting
+from lab import waiting
 
 HOME = Path(__file__).resolve().parents[2]
 FAB = Path(sys.executable).with_name("fab")

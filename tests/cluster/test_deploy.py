@@ -10,7 +10,7 @@ from deploy.image import code_layer
 from deploy.image.archive import archive
 from deploy.image.compression import GZIP
 from deploy.image.model import base_of, digest, run_image
-from tests import waiting
+from lab import waiting
 from tests.cluster.control import BASE, FAB, HOME
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import waiting
+from lab import waiting
 from tests.cluster.control import HOME, Control
 
 # The control side's own needs, and what SSH's windows may hold for two hosts; the output is several times that.

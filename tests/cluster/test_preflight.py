@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from deploy.preflight import Answers, judge
-from tests.cluster import broken
-from tests.waiting import until
+from lab import rack_faults
+from lab.waiting import until
 
 HOME = Path(__file__).resolve().parents[2]
 FAB = Path(sys.executable).with_name("fab")
@@ -145,11 +145,11 @@ def test_a_kill_of_the_control_side_leaves_no_probe(dropping):
 
 
 def test_independent_faults_of_two_hosts_are_each_named(rack, tmp_path):
-    ground = broken.Ground(rack, rack.hosts[:3], tmp_path)
+    ground = rack_faults.Ground(rack, rack.hosts[:3], tmp_path)
     second, third = ground.hosts[1:]
     with (
-        broken.TROUBLES["host_key_is_not_known"].on_host(ground, second),
-        broken.TROUBLES["user_is_not_in_the_docker_group"].on_host(ground, third),
+        rack_faults.TROUBLES["host_key_is_not_known"].on_host(ground, second),
+        rack_faults.TROUBLES["user_is_not_in_the_docker_group"].on_host(ground, third),
     ):
         code, verdict = ground.preflight()
     named = {found["cause"]: found["hosts"] for found in verdict["findings"] if found["level"] == "fault"}
@@ -158,8 +158,8 @@ def test_independent_faults_of_two_hosts_are_each_named(rack, tmp_path):
 
 
 def test_an_engine_that_is_away_is_no_other_software_of_the_others(rack, tmp_path):
-    ground = broken.Ground(rack, rack.hosts[:2], tmp_path)
-    with broken.TROUBLES["docker_is_not_installed"].on_host(ground, ground.hosts[1]):
+    ground = rack_faults.Ground(rack, rack.hosts[:2], tmp_path)
+    with rack_faults.TROUBLES["docker_is_not_installed"].on_host(ground, ground.hosts[1]):
         code, verdict = ground.preflight()
     assert (code, verdict["cause"], verdict["hosts"]) == (REFUSED, "docker-missing", ground.hosts[1:])
     assert [found["cause"] for found in verdict["findings"] if found["level"] == "fault"] == ["docker-missing"]

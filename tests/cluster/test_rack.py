@@ -7,8 +7,8 @@ import subprocess
 
 import pytest
 
-from tests.cluster.conftest import Rack, make
-from tests.waiting import until
+from lab.rack import Rack, make
+from lab.waiting import until
 
 
 def by_label(rack):

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from tests import waiting
+from lab import waiting
 from tests.cluster.control import BASE, HOME, Control
 
 FOREVER = "--steps 1000000 --checkpoint-every 10"

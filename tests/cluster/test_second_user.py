@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import waiting
+from lab import waiting
 
 HOME = Path(__file__).resolve().parents[2]
 IMAGE = "muster-trainer:cpu"

@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from tests import waiting
+from lab import waiting
 from tests.cluster.control import BASE, FAB, HOME, Control
 
 HUSH, FILED, SHOWN = "sesame-4711-first\nsesame-4711-second", "sesame-4712-filed", "visible-4713"

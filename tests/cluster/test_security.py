@@ -16,7 +16,7 @@ import pytest
 from deploy.config import inventory
 from deploy.host import commands
 from deploy.ssh import session
-from tests import waiting
+from lab import waiting
 
 HOME = Path(__file__).resolve().parents[2]
 FAB = Path(sys.executable).with_name("fab")

@@ -12,7 +12,7 @@ import pytest
 
 from deploy.local import processes
 from deploy.run.environment import local_spec
-from tests.agents import free_port
+from lab.ports import free_port
 
 HOME = Path(__file__).resolve().parents[2]
 SECONDS = 120

@@ -9,7 +9,7 @@ import time
 import pytest
 import torch
 
-from tests.waiting import alive, events, lines, until
+from lab.waiting import alive, events, lines, until
 from trainer.checkpoint import store
 
 

@@ -9,9 +9,9 @@ import sys
 import psutil
 import pytest
 
-from tests.agents import free_port
+from lab.ports import free_port
 from tests.dist.conftest import HOME, environment
-from tests.waiting import alive, until
+from lab.waiting import alive, until
 
 LOOKS = """
 import json, os, random, signal, sys

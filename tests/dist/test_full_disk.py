@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from tests.waiting import events, until
+from lab.waiting import events, until
 
 
 def test_a_disk_that_fills_up_is_named_and_no_host_is_blamed_for_memory(nodes, tmp_path):

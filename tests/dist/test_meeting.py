@@ -7,9 +7,9 @@ import sys
 import psutil
 import pytest
 
-from tests.agents import free_port
+from lab.ports import free_port
 from tests.dist.conftest import HOME, environment
-from tests.waiting import until
+from lab.waiting import until
 
 # Trains once, loses its last rank if it is to be lost, trains again, and stays until it has been looked at.
 TRAIN = """

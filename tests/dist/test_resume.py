@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 import torch
 
-from tests.waiting import alive, events, lines, losses, until
+from lab.waiting import alive, events, lines, losses, until
 from trainer.checkpoint import store
 from trainer.train.data import StreamSampler
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.waiting import events, lines, losses, until
+from lab.waiting import events, lines, losses, until
 from trainer.checkpoint import store
 
 HOME = Path(__file__).resolve().parents[2]

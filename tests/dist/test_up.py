@@ -10,7 +10,7 @@ import pytest
 
 from deploy.local import processes
 from tests.checkout import FAB, Checkout
-from tests.waiting import alive, events, lines, until
+from lab.waiting import alive, events, lines, until
 from trainer.checkpoint import store
 
 LONG = "--steps 20000 --checkpoint-every 20 --eval-every 0"

@@ -14,8 +14,8 @@ from torch.distributed import TCPStore
 from torch.distributed.elastic.rendezvous import RendezvousStateError, dynamic_rendezvous, rendezvous_handler_registry
 
 from deploy.local import processes
-from tests import waiting
-from tests.agents import free_port
+from lab import waiting
+from lab.ports import free_port
 from tests.dist.conftest import HOME, Nodes
 from trainer.elastic import rendezvous, rendezvous_state
 from trainer.errors import Refused

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.waiting import until
+from lab.waiting import until
 
 GPU = ("docker-compose.yml", "docker-compose.gpu.yml")
 

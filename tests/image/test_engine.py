@@ -12,7 +12,7 @@ import pytest
 
 from deploy.core.errors import DeployError, EngineLost
 from deploy.engine import client
-from tests.waiting import until
+from lab.waiting import until
 
 HOME = Path(__file__).resolve().parents[2]
 FILES = (HOME / "docker-compose.yml",)

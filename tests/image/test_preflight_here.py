@@ -6,8 +6,8 @@ import subprocess
 
 import pytest
 
+from lab.waiting import until
 from tests.checkout import FAB, HOME
-from tests.waiting import until
 
 LABEL = "label=muster.preflight=1"
 READY, WARNED, STOPPED = 0, 1, 75

@@ -25,7 +25,7 @@ from deploy.core.results import HostsFailed
 from deploy.image import push as transfer
 from deploy.image.layer_cache import LayerCache
 from deploy.ssh import session
-from tests.waiting import until
+from lab.waiting import until
 
 BASE_BYTES = 6_000_000
 

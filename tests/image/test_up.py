@@ -6,8 +6,8 @@ import subprocess
 
 import pytest
 
+from lab.waiting import events, lines, until
 from tests.checkout import FAB, Checkout
-from tests.waiting import events, lines, until
 from trainer.checkpoint import store
 
 LONG = "--steps 20000 --checkpoint-every 20 --eval-every 0"

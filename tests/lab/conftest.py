@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.lab import network
+from lab import network
 
 
 @pytest.fixture(scope="session")

@@ -1,27 +1,22 @@
 """`fab explain` on what real torchrun said when the laboratory broke its hosts, and on texts of no use."""
 
-from pathlib import Path
-
 import pytest
 
 from deploy.explain.cause import explain
-from tests.lab import fault
-
-RECORDINGS = Path(__file__).resolve().parent / "recordings"
+from lab import fault, recordings
 
 
-def recordings():
-    """(fault, what each host said) of every failed run that said something of use to anybody."""
+def failed_runs():
+    """(fault, what each host printed) of every failed run whose fault is still in the catalogue."""
     known = fault.catalogue()
-    for folder in sorted(RECORDINGS.iterdir()):
-        name = folder.name.rsplit("-", 2)[0]
-        if name in known:
-            yield known[name], {path.stem: path.read_text() for path in sorted(folder.glob("*.log"))}
+    for case, texts in recordings.load().items():
+        if recordings.of_fault(case) in known:
+            yield known[recordings.of_fault(case)], texts
 
 
 def test_real_failures_are_explained_and_a_wrong_cause_is_rare():
     right = unknown = wrong = 0
-    for one, texts in recordings():
+    for one, texts in failed_runs():
         said = explain(texts)
         causes = {said.cause, *said.maybe}
         right += bool(causes & {one.cause, *one.also})

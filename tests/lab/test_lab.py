@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.lab import fault, healthy, job, network, trial
-from tests.waiting import until
+from lab import fault, healthy, job, network, trial
+from lab.waiting import until
 
 HOME = Path(__file__).resolve().parents[2]
 QUICK = ("rendezvous_port_dropped", "only_the_rendezvous_port_open_rejecting", "tunnel_swallows_large_packets",
@@ -63,7 +63,7 @@ def test_a_laboratory_leaves_nothing_and_touches_nothing_of_the_machines(ground)
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=["ctrl-c", "kill -9"])
 def test_what_a_stopped_laboratory_leaves_is_gone_with_the_next_one(ground, number):
-    script = "import time\nfrom tests.lab.network import Lab\nwith Lab(2) as lab:\n"
+    script = "import time\nfrom lab.network import Lab\nwith Lab(2) as lab:\n"
     script += "    print(lab.mark, flush=True)\n    time.sleep(99)"
     process = subprocess.Popen([sys.executable, "-c", script], cwd=HOME, stdout=subprocess.PIPE, text=True,
                                env={**os.environ, "PYTHONPATH": "."}, stderr=subprocess.DEVNULL)  # fmt: skip

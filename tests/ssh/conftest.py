@@ -18,8 +18,8 @@ import psutil
 import pytest
 
 from deploy.config.inventory import Host
-from tests.agents import free_port
-from tests.waiting import until
+from lab.ports import free_port
+from lab.waiting import until
 
 SSHD = shutil.which("sshd", path=f"{os.environ['PATH']}:/usr/sbin")
 

@@ -9,8 +9,8 @@ import pytest
 from deploy.config.inventory import Host
 from deploy.core.errors import UsageError
 from deploy.ssh import session
-from tests.agents import free_port
-from tests.waiting import until
+from lab.ports import free_port
+from lab.waiting import until
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from deploy.core.errors import DeployError
 from deploy.host import audit
 from deploy.host import lock as host_lock
 from deploy.ssh import session
-from tests.waiting import until
+from lab.waiting import until
 
 HOME = Path(__file__).resolve().parents[2]
 

@@ -16,7 +16,7 @@ import pytest
 from deploy.config.inventory import Host
 from deploy.core.errors import DeployError
 from deploy.ssh import session
-from tests.agents import free_port
+from lab.ports import free_port
 from tests.ssh.conftest import SSHD, Server
 from tests.ssh.constructs import ALL, IN, OUT, STRICTER
 

@@ -13,7 +13,7 @@ import pytest
 
 from deploy.core.errors import DeployError
 from deploy.ssh import session
-from tests.waiting import alive, until
+from lab.waiting import alive, until
 
 HOME = Path(__file__).resolve().parents[2]
 

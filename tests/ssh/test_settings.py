@@ -6,8 +6,8 @@ import pytest
 
 from deploy.config.inventory import Host
 from deploy.ssh import session
-from tests import waiting
-from tests.agents import free_port
+from lab import waiting
+from lab.ports import free_port
 
 
 def logins(server):

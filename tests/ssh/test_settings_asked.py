@@ -11,7 +11,7 @@ from deploy.config.inventory import Host
 from deploy.core.errors import UsageError
 from deploy.ssh import ask, known, reader, session, settings, tokens
 from deploy.ssh.faults import SshFault
-from tests.waiting import until
+from lab.waiting import until
 
 NODE = Host("node", "node")
 

@@ -6,7 +6,7 @@ import pytest
 
 from deploy.config.inventory import Host
 from deploy.ssh import session
-from tests.agents import free_port
+from lab.ports import free_port
 
 ECDSA = (
     "ecdsa-sha2-nistp256 AAAAE2VjZHNhLXNoYTItbmlzdHAyNTYAAAAIbmlzdHAyNTYAAABBBEmKSENjQEezOmxkZMy7opKgwFB9nkt5YRrYMjNuG5"

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from tests.agents import free_port
+from lab.ports import free_port
 from trainer.errors import Refused, TrainError
 from trainer.node import agent
 from trainer.node.agent import torchrun_command, torchrun_environment

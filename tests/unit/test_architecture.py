@@ -72,7 +72,10 @@ def python_files(*folders: str) -> list[Path]:
     return [path for folder in folders for path in sorted((HOME / folder).rglob("*.py")) if path.stat().st_size]
 
 
-HALVES, ALL = python_files("deploy", "trainer"), python_files("deploy", "trainer", "tests", "benchmarks", "examples")
+HALVES, ALL = (
+    python_files("deploy", "trainer"),
+    python_files("deploy", "trainer", "lab", "tests", "benchmarks", "examples"),
+)
 
 
 def name(path: Path) -> str:
@@ -121,6 +124,12 @@ def test_the_halves_never_import_each_other() -> None:
             name(path) for path in python_files(half) if any(found.split(".")[0] == other for found in imported(path))
         ]
         assert not crossing, f"{crossing} import {other}/: their contract is docs/contract.md"
+
+
+def test_the_laboratory_imports_neither_tests_nor_benchmarks() -> None:
+    imports = {name(path): {found.split(".")[0] for found in imported(path)} for path in python_files("lab")}
+    assert imports
+    assert not {path for path, tops in imports.items() if tops & {"tests", "benchmarks"}}
 
 
 @pytest.mark.parametrize("library", DOORS)
@@ -176,7 +185,7 @@ def test_no_unwanted_words() -> None:
     found = []
     for entry in filter(None, listed.stdout.decode().split("\0")):
         path = HOME / entry
-        if not path.is_file() or path.suffix in {".gz", ".png", ".whl"}:
+        if not path.is_file() or path.suffix in {".gz", ".xz", ".png", ".whl"}:
             continue
         for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1):
             if match := UNWANTED.search(line):

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from tests import waiting
+from lab import waiting
 from trainer.node import handover
 
 DUE = {"MUSTER_SECRETS": "KEY,TOKEN", "MUSTER_RUN_ID": "r1"}

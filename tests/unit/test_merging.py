@@ -3,7 +3,7 @@
 import threading
 
 from deploy.core.merge import LINE_WEIGHT, MOST_WAITING, Line, Merge
-from tests.waiting import until
+from lab.waiting import until
 
 
 def put_all(merge, source, stamps, text="x"):

@@ -7,53 +7,53 @@ import pytest
 from deploy.preflight.checks import cuda, gpus, rdma, xid
 from deploy.preflight.findings import FAULT, UNKNOWN
 from deploy.preflight.probe import facts as probe_facts
-from tests import recorded
+from lab import gpu_hosts
 
 
-@pytest.mark.parametrize("case", recorded.CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", gpu_hosts.CASES, ids=lambda case: case.name)
 def test_a_recorded_fault_is_named_with_its_host(case):
     for count, place in ((2, 0), (3, 2)):
-        verdict, hosts = recorded.tried(case, count, place)
-        found = recorded.first(verdict, case.level)
+        verdict, hosts = gpu_hosts.tried(case, count, place)
+        found = gpu_hosts.first(verdict, case.level)
         assert found, "nothing was said"
         assert (found.cause, found.level, found.hosts) == (case.cause, case.level, hosts)
         assert [other.cause for other in verdict.faults] == [case.cause] * (case.level == FAULT)
         assert found.fix
 
 
-@pytest.mark.parametrize(("name", "base", "section", "old", "new"), recorded.WELL, ids=lambda value: str(value)[:40])
+@pytest.mark.parametrize(("name", "base", "section", "old", "new"), gpu_hosts.WELL, ids=lambda value: str(value)[:40])
 def test_what_only_looks_odd_is_no_alarm(name, base, section, old, new):
-    well = recorded.sections(base)
-    odd = well if old == "*" and new is None else recorded.changed(well, section, old, new)
+    well = gpu_hosts.sections(base)
+    odd = well if old == "*" and new is None else gpu_hosts.changed(well, section, old, new)
     for hosts in ([odd, well], [odd, odd, odd], [well, well, odd]):
-        verdict = recorded.judged(hosts)
+        verdict = gpu_hosts.judged(hosts)
         assert verdict.ok, (name, verdict.first)
         assert [found.cause for found in verdict.warnings if found.group in ("gpus", "interfaces")] == []
 
 
 def test_a_container_with_cuda_and_without_nvidia_smi_has_its_gpus():
-    facts = {**recorded.facts(recorded.sections("h100")), "gpus": {"error": gpus.NOT_FOUND, "devices": True}}
-    assert replace(recorded.WANT, backend="auto").decided({"a": facts}).backend == "nccl"
+    facts = {**gpu_hosts.facts(gpu_hosts.sections("h100")), "gpus": {"error": gpus.NOT_FOUND, "devices": True}}
+    assert replace(gpu_hosts.WANT, backend="auto").decided({"a": facts}).backend == "nccl"
     assert list(gpus._driver("a", facts, [])) == []
 
 
 def test_gpus_of_a_host_that_have_the_same_are_told_together():
-    held = recorded.changed(recorded.sections("roce"), "gpus", "81920, 7,", "81920, 81900,")
-    verdict = recorded.judged([recorded.sections("roce"), held])
+    held = gpu_hosts.changed(gpu_hosts.sections("roce"), "gpus", "81920, 7,", "81920, 81900,")
+    verdict = gpu_hosts.judged([gpu_hosts.sections("roce"), held])
     assert (verdict.cause, verdict.hosts) == ("gpu-busy", ("b",))
     assert verdict.faults[0].text == "b: GPU 0 has 81900 of 81920 MiB in use; the same of GPU 1"
 
 
 def test_a_driver_that_hangs_could_not_be_told():
-    verdict = recorded.judged([recorded.sections("rtx")] * 2)
+    verdict = gpu_hosts.judged([gpu_hosts.sections("rtx")] * 2)
     assert verdict.ok
-    facts = recorded.facts(recorded.sections("rtx"))
+    facts = gpu_hosts.facts(gpu_hosts.sections("rtx"))
     (found,) = gpus._driver("a", {**facts, "gpus": {"error": "timeout"}}, [])
     assert (found.cause, found.level) == ("gpu-silent", UNKNOWN)
 
 
 def test_a_column_that_a_driver_does_not_know_is_left_empty_and_the_others_are_read():
-    (first, _) = gpus.read(recorded.facts(recorded.sections("v100")))
+    (first, _) = gpus.read(gpu_hosts.facts(gpu_hosts.sections("v100")))
     assert (first["name"], first["driver_version"], first["compute_mode"]) == (
         "Tesla V100-SXM2-32GB",
         "470.103.01",
@@ -63,7 +63,7 @@ def test_a_column_that_a_driver_does_not_know_is_left_empty_and_the_others_are_r
 
 
 def test_rdma_ports_are_read_with_their_addresses():
-    (port,) = rdma.ports(recorded.facts(recorded.sections("roce")))
+    (port,) = rdma.ports(gpu_hosts.facts(gpu_hosts.sections("roce")))
     assert (port.name, port.active, port.layer, port.rate) == ("mlx5_bond_0:1", True, "Ethernet", 100.0)
     assert port.gids[3] == (3, "0000:0000:0000:0000:0000:ffff:0a0a:0001", "RoCE v2", "bond0")
     assert len(port.gids) == 4, "an empty address is none"
@@ -93,16 +93,16 @@ def test_a_log_and_nvidia_smi_mean_the_same_gpu():
 
 
 def test_rdma_that_is_switched_off_everywhere_may_be_down():
-    down = recorded.changed(recorded.sections("h100"), "infiniband", "state:4: ACTIVE", "state:1: DOWN")
-    off = recorded.changed(recorded.sections("h100"), "environment", "NCCL_DEBUG=WARN", "NCCL_IB_DISABLE=1")
-    assert recorded.judged([recorded.changed(down, "environment", "NCCL_DEBUG=WARN", "NCCL_IB_DISABLE=1"), off]).ok
+    down = gpu_hosts.changed(gpu_hosts.sections("h100"), "infiniband", "state:4: ACTIVE", "state:1: DOWN")
+    off = gpu_hosts.changed(gpu_hosts.sections("h100"), "environment", "NCCL_DEBUG=WARN", "NCCL_IB_DISABLE=1")
+    assert gpu_hosts.judged([gpu_hosts.changed(down, "environment", "NCCL_DEBUG=WARN", "NCCL_IB_DISABLE=1"), off]).ok
 
 
 def test_rdma_is_not_looked_at_where_gloo_carries_the_gradients():
-    down = recorded.changed(recorded.sections("h100"), "infiniband", "state:4: ACTIVE", "state:1: DOWN")
-    hosts = [down, recorded.sections("h100")]
-    assert recorded.judged(hosts).cause == "rdma-down"
-    assert recorded.judged(hosts, replace(recorded.WANT, backend="gloo")).ok
+    down = gpu_hosts.changed(gpu_hosts.sections("h100"), "infiniband", "state:4: ACTIVE", "state:1: DOWN")
+    hosts = [down, gpu_hosts.sections("h100")]
+    assert gpu_hosts.judged(hosts).cause == "rdma-down"
+    assert gpu_hosts.judged(hosts, replace(gpu_hosts.WANT, backend="gloo")).ok
 
 
 def test_this_machine_answers_what_it_has():
@@ -111,8 +111,8 @@ def test_this_machine_answers_what_it_has():
 
 
 def test_one_host_whose_gpus_are_gone_is_the_fault_that_nobody_has_to_ask_for():
-    gone = recorded.changed(recorded.sections("h100"), "gpus", "*", "No devices were found\ncode 6")
-    facts = {"a": recorded.facts(recorded.sections("h100")), "b": recorded.facts(gone)}
-    want = replace(recorded.WANT, backend="auto").decided(facts)
-    verdict = recorded.judged([recorded.sections("h100"), gone], want)
+    gone = gpu_hosts.changed(gpu_hosts.sections("h100"), "gpus", "*", "No devices were found\ncode 6")
+    facts = {"a": gpu_hosts.facts(gpu_hosts.sections("h100")), "b": gpu_hosts.facts(gone)}
+    want = replace(gpu_hosts.WANT, backend="auto").decided(facts)
+    verdict = gpu_hosts.judged([gpu_hosts.sections("h100"), gone], want)
     assert (verdict.cause, verdict.hosts) == ("gpu-missing", ("b",))

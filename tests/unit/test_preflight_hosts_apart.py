@@ -6,7 +6,7 @@ import pytest
 
 from deploy.preflight import judge, prediction, targets
 from deploy.preflight.answers import Link
-from tests.unit.test_preflight_judging import HOSTS, answers, facts
+from lab.answers import HOSTS, answers, facts
 
 
 def on(host, **interfaces):

@@ -4,7 +4,7 @@ import json
 
 from benchmarks import preflight_later
 from deploy.preflight.findings import Finding, Verdict
-from tests.lab import fault, trial
+from lab import fault, trial
 
 
 def looked(said, right, expected="link-loss"):

@@ -9,7 +9,7 @@ import pytest
 from deploy.preflight import Answers, Finding, judge
 from deploy.preflight.answers import Link, pairs
 from deploy.report.page import preflight
-from tests.unit.test_preflight_judging import HOSTS, answers, facts
+from lab.answers import HOSTS, answers, facts
 
 NASTY = '<script>alert("x")</script> & \ud800'
 

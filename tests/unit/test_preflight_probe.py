@@ -13,7 +13,7 @@ from deploy.core.errors import DeployError
 from deploy.local.probe import LocalProbe
 from deploy.preflight.probe import text as preflight_stream
 from deploy.preflight.probe.probe import Dial
-from tests.waiting import alive, until
+from lab.waiting import alive, until
 
 
 @pytest.fixture

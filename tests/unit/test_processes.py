@@ -14,7 +14,7 @@ import pytest
 from deploy.core.facts import NodeState
 from deploy.local import processes
 from deploy.run.environment import NodeSpec
-from tests.waiting import until
+from lab.waiting import until
 
 # Starts a child, says so, and waits: for a signal, for its standard input to close, or for ever.
 NODE = """

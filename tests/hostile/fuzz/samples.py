@@ -6,11 +6,11 @@ import base64
 import json
 from functools import cache
 
-from tests.recorded import facts as gpu_facts_of
-from tests.recorded import sections
+from lab.answers import facts as probe_facts
+from lab.gpu_hosts import facts as gpu_facts_of
+from lab.gpu_hosts import sections
 from tests.unit.test_gpu_facts import ANSWERS
 from tests.unit.test_image import BASE, CODE_LAYER, IMAGE, INSPECTED
-from tests.unit.test_preflight_judging import facts as probe_facts
 
 HOSTS = ("gpu-a", "gpu-b", "gpu-c")
 DAY = "2026-11-21T05:21:16.219120949Z"

@@ -1,0 +1,68 @@
+"""Clocks and limits of a host."""
+
+from pathlib import Path
+
+from lab.fault import TORCHRUN, fault
+
+CLOCK = Path(__file__).resolve().parents[1] / "clock"
+
+
+def clock(host, seconds):
+    """Its clock is `seconds` off, for Python (lab/clock/)."""
+    host.environment |= {"PYTHONPATH": str(CLOCK), "LAB_CLOCK_S": str(seconds)}
+
+
+@fault("clock-skew", on="last", style=TORCHRUN)
+def clock_a_minute_behind_plain(lab, host):
+    clock(host, -60)
+
+
+@fault("clock-skew", on="last")
+def clock_a_minute_behind(lab, host):
+    clock(host, -60)
+
+
+@fault("clock-skew", on="first")
+def clock_of_the_first_an_hour_ahead(lab, host):
+    clock(host, 3600)
+
+
+@fault("clock-skew", on="last")
+def clock_eight_seconds_behind(lab, host):
+    clock(host, -8)
+
+
+@fault("clock-skew", on="last", style=TORCHRUN)
+def clock_ten_seconds_behind_plain(lab, host):
+    clock(host, -10)
+
+
+@fault("clock-skew", on="last", style=TORCHRUN, counts=(2,))
+def clock_fourteen_seconds_behind_plain(lab, host):
+    clock(host, -14)
+
+
+@fault("clock-skew", on="last", style=TORCHRUN, counts=(2,))
+def clock_sixteen_seconds_behind_plain(lab, host):
+    clock(host, -16)
+
+
+@fault("open-files", on="any")
+def twenty_open_files(lab, host):
+    host.setup.append("ulimit -n 20")
+
+
+@fault("shm-small", on="any")
+def little_shared_memory_nobody_needs(lab, host):
+    host.setup.append("mount -t tmpfs -o size=64m tmpfs /dev/shm")
+
+
+@fault("disk-full", on="any")
+def temporary_folder_full(lab, host):
+    host.setup.append("mount -t tmpfs -o size=64k tmpfs /tmp; head -c 65536 /dev/zero > /tmp/full || true")
+
+
+@fault("few-ports", on="all")
+def few_local_ports(lab, host):
+    for each in lab.hosts:
+        each.sysctl("net.ipv4.ip_local_port_range", "50000 50002")

@@ -1,0 +1,47 @@
+"""Ports that somebody else has."""
+
+import sys
+
+from lab.fault import TORCHRUN, fault
+from lab.network import PORT
+
+LISTENER = """
+import socket, time
+server = socket.create_server(("", {port}), backlog=64)
+kept = []
+while True:
+    kept.append(server.accept())
+"""
+
+
+def listens(host, port):
+    """Somebody's server that takes connections and says nothing."""
+    host.start(sys.executable, "-c", LISTENER.format(port=port))
+    host.run("sh", "-c", f"for _ in 1 2 3 4 5 6 7 8 9; do ss -ltn | grep -q :{port} && break; sleep 0.2; done")
+
+
+@fault("port-busy", on="first")
+def rendezvous_port_taken(lab, host):
+    listens(host, PORT)
+
+
+@fault("port-busy", on="first", style=TORCHRUN)
+def rendezvous_port_taken_plain(lab, host):
+    listens(host, PORT)
+
+
+@fault("port-busy", on="first", style=TORCHRUN, rendezvous="static")
+def rendezvous_port_taken_static(lab, host):
+    listens(host, PORT)
+
+
+@fault("port-busy", on="other")
+def rendezvous_port_taken_where_nobody_needs_it(lab, host):
+    listens(host, PORT)
+
+
+@fault("wrong-machine", on="first", also=("rendezvous-dropped", "port-busy"))
+def rendezvous_port_redirected(lab, host):
+    listens(host, 8080)
+    host.firewall(f"PREROUTING -t nat -p tcp --dport {PORT} -j REDIRECT --to-port 8080", families="4")
+    return [host.name]

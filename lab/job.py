@@ -1,0 +1,103 @@
+"""Real torchrun on the hosts of a laboratory, started as a user does or as `fab deploy` does; how it went.
+
+Shorter patience than torch's own, so that a fault is over in half a minute: 15 s instead of 60 s for the rendezvous
+store, 15 s instead of 30 minutes for the process group.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from deploy.run import environment
+from lab.fault import MUSTER
+from lab.network import PORT
+
+HERE = Path(__file__).resolve().parent
+FINE, SLOW, FAILS = "fine", "slow", "fails"
+PATIENCE_S, DEADLINE_S, LAST_WORDS_S = 15, 50, 20
+# Slower than this beside a healthy run is a fault (the figure asked for), and not the noise of a busy machine.
+SLOW_TIMES, SLOW_LEAST_S = 3.0, 0.5
+
+
+@dataclass(frozen=True)
+class Ran:
+    """How a job went. codes: by host, None where it hung and was ended. round_s: seconds one all_reduce took."""
+
+    outcome: str
+    codes: tuple[int | None, ...]
+    round_s: float | None
+    seconds: float
+    texts: dict[str, str]
+
+
+def endpoint(lab, fault):
+    """What the nodes are told to meet at."""
+    first = lab.hosts[0]
+    if fault.endpoint == "name":
+        return first.name
+    return fault.endpoint if fault.endpoint != "address" else first.address
+
+
+def command(lab, fault, place):
+    """What one node runs, and the variables it gets."""
+    meet, host, count = endpoint(lab, fault), lab.hosts[place], len(lab.hosts)
+    at = f"[{meet}]:{PORT}" if ":" in meet else f"{meet}:{PORT}"
+    script = [str(HERE / "reduce.py"), str(PATIENCE_S)]
+    line = [sys.executable, "-m", "torch.distributed.run", "--nnodes", str(count), "--nproc-per-node", "1"]
+    every = {"LAB_HOSTS": str(count), "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+    if fault.style == MUSTER:
+        return [*line, *script], {**every, **_as_muster(host, place, meet, at), **host.environment}
+    if fault.rendezvous == "static":
+        line += ["--node-rank", str(place), "--master-addr", meet, "--master-port", str(PORT)]
+        return [*line, *script], {**every, **host.environment}
+    line += ["--rdzv-backend", "c10d", "--rdzv-endpoint", at, "--rdzv-id", "lab"]
+    return [*line, f"--rdzv-conf=read_timeout={PATIENCE_S}", *script], {**every, **host.environment}
+
+
+def _as_muster(host, place, meet, at):
+    """The variables of hosts/container.py, with the address that trainer/node/agent.py adds."""
+    route = json.loads(host.run("ip", "-j", "route", "get", meet).stdout or "[{}]")[0].get("dev", "eth0")
+    interface = "eth0" if route == "lo" else route
+    return {
+        "PET_NODE_RANK": str(place),
+        "PET_RDZV_BACKEND": "c10d",
+        "PET_RDZV_ENDPOINT": at,
+        "PET_RDZV_ID": "lab",
+        "PET_RDZV_CONF": f"is_host={int(place == 0)},{environment.RDZV_CONF},read_timeout={PATIENCE_S}",
+        "PET_LOCAL_ADDR": meet if place == 0 else f"node-{place:05d}",
+        "PET_MAX_RESTARTS": "0",
+        "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
+        "GLOO_SOCKET_IFNAME": interface,
+        "NCCL_SOCKET_IFNAME": f"={interface}",
+    }
+
+
+def run(lab, fault, folder: Path, healthy_round_s=None, deadline_s=DEADLINE_S) -> Ran:
+    """Start the job on all hosts, the first one first, and stay until it is over or the deadline."""
+    folder.mkdir(parents=True, exist_ok=True)
+    began, nodes = time.monotonic(), []
+    for place, host in enumerate(lab.hosts):
+        line, variables = command(lab, fault, place)
+        with (folder / f"{host.name}.log").open("wb") as out:
+            nodes.append(host.start(*line, env=variables, stdout=out, stderr=out, cwd=str(folder)))
+    end, failed = began + deadline_s, None
+    while time.monotonic() < end and any(node.poll() is None for node in nodes):
+        # A node that failed ends no other one: what the others say by themselves is wanted, but not for ever.
+        if any(node.poll() for node in nodes):
+            failed = failed or time.monotonic()
+            end = min(end, failed + LAST_WORDS_S)
+        time.sleep(0.1)
+    seconds, codes = time.monotonic() - began, tuple(node.poll() for node in nodes)
+    lab.stop()
+    texts = {host.name: (folder / f"{host.name}.log").read_text(errors="replace") for host in lab.hosts}
+    rounds = [
+        json.loads(line[4:])["seconds"] for text in texts.values() for line in text.splitlines() if line[:4] == "LAB "
+    ]
+    fine = all(code == 0 for code in codes) and len(rounds) == len(nodes)
+    round_s = max(rounds) if rounds else None
+    slow = fine and healthy_round_s and round_s > max(SLOW_TIMES * healthy_round_s, healthy_round_s + SLOW_LEAST_S)
+    return Ran(FAILS if not fine else SLOW if slow else FINE, codes, round_s, round(seconds, 1), texts)

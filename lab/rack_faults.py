@@ -1,0 +1,324 @@
+"""Faults of SSH, Docker engines and images on a rack: each breaks a host for a while, and says what is to be named.
+
+    @trouble("docker-down")
+    def engine_is_stopped(ground, host):
+        ground.root(host, "pkill", "-x", "dockerd")
+        yield
+        ...mend it
+
+What it yields are words for `fab preflight`, or nothing. `on`: which host is broken, as in lab/fault.py. Without
+a cause nothing may be alarmed: the run would start.
+"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import zlib
+from collections.abc import Callable
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from lab.waiting import until
+
+HOME = Path(__file__).resolve().parents[1]
+FAB = Path(sys.executable).with_name("fab")
+# Under a name that fab push did not give it: the user's own.
+BASE, IMAGE, KEPT, PORT = "muster-trainer:cpu", "lab/trainer:1", "lab/kept:1", 29500
+TROUBLES = {}
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """One kind of fault. also: causes that say the same of what was done."""
+
+    name: str
+    cause: str
+    inject: Callable
+    on: str = "any"
+    also: tuple[str, ...] = ()
+
+    @contextmanager
+    def on_host(self, ground, host):
+        """The host broken; mended whatever happens meanwhile."""
+        steps = self.inject(ground, host)
+        words = next(steps)
+        try:
+            yield words or ()
+        finally:
+            next(steps, None)
+
+    @property
+    def words(self):
+        """Its name as people say it."""
+        return self.name.replace("_", " ")
+
+    def place(self, count):
+        """Which host is broken: another one from fault to fault."""
+        return 0 if self.on in ("first", "all") else zlib.crc32(f"{self.name}{count}".encode()) % count
+
+
+def trouble(cause, **how):
+    """Puts the function below, which breaks, yields and mends, into TROUBLES."""
+
+    def add(inject):
+        TROUBLES[inject.__name__] = Trouble(inject.__name__, cause, inject, **how)
+        return inject
+
+    return add
+
+
+def _by_commands(name, cause, breaks, mends, **how):
+    """Puts a fault into TROUBLES that two shell scripts make and mend, as root on the host."""
+
+    def inject(ground, host):
+        ground.root(host, "sh", "-ec", breaks)
+        yield
+        ground.root(host, "sh", "-ec", mends)
+
+    TROUBLES[name] = Trouble(name, cause, inject, **how)
+
+
+class Ground:
+    """Hosts of a rack, and SSH settings of our own for them. `rack` has `ssh_config` and `container(host)`."""
+
+    def __init__(self, rack, hosts, folder):
+        self.rack, self.hosts, self.folder = rack, hosts, Path(folder)
+        self.config, self.known = self.folder / "ssh_config", self.folder / "known_hosts"
+        text = rack.ssh_config.read_text()
+        self.known.write_text(rack.ssh_config.with_name("known_hosts").read_text())
+        self.config.write_text(re.sub(r"UserKnownHostsFile .*", f'UserKnownHostsFile "{self.known}"', text))
+
+    def root(self, host, *argv):
+        """Run a command on a host as root, past SSH."""
+        done = subprocess.run(
+            ["docker", "exec", self.rack.container(host), *argv], capture_output=True, text=True, timeout=60
+        )
+        assert done.returncode == 0, f"{host}: {' '.join(argv)}: {done.stderr}"
+        return done.stdout.strip()
+
+    def start(self, host, *argv):
+        """Start a daemon there."""
+        subprocess.run(["docker", "exec", "--detach", self.rack.container(host), *argv], check=True)
+
+    def setting(self, host, name, value):
+        """One SSH setting of a host."""
+        text = re.sub(rf"(?m)(^Host {host}$(?:\n    .*)*?\n)    {name} .*\n", r"\1", self.config.read_text())
+        self.config.write_text(text.replace(f"Host {host}\n", f"Host {host}\n    {name} {value}\n"))
+
+    def address(self, host):
+        """Its IP address."""
+        return re.search(rf"Host {host}\n(?:    .*\n)*?    HostName (\S+)", self.rack.ssh_config.read_text())[1]
+
+    def preflight(self, *words):
+        """`fab preflight --json --quick` on all of them: its exit code and the verdict."""
+        line = [FAB, "preflight", "--hosts", ",".join(self.hosts), "--json", "--quick", "--image", IMAGE, *words]
+        env = {**os.environ, "MUSTER_SSH_CONFIG": str(self.config)}
+        done = subprocess.run(line, cwd=HOME, env=env, capture_output=True, text=True, timeout=150)
+        said = json.loads(done.stdout or "{}")
+        nothing = {"cause": f"no verdict: {done.stderr[-300:]}", "hosts": [], "findings": [], "examined": []}
+        return done.returncode, said if "findings" in said else nothing
+
+
+def is_right(trouble, verdict):
+    """Whether the first cause is the right one; without a fault: whether there is no alarm."""
+    if not trouble.cause:
+        return verdict["cause"] == ""
+    return verdict["cause"] in (trouble.cause, *trouble.also)
+
+
+def names_where(trouble, verdict, hosts):
+    """Whether it names the hosts to repair. Of two that differ nobody can tell which is wrong: both are right then."""
+    named = {host for found in verdict["findings"] if found["cause"] == verdict["cause"] for host in found["hosts"]}
+    both = len(verdict["examined"]) == 2 and verdict["cause"] in ("image-differs",) and named == {*verdict["examined"]}
+    return not trouble.cause or named == set(hosts) or both
+
+
+_KEYS, _RUNS, _ENGINES = "/home/muster/.ssh/authorized_keys", "/home/muster/.muster", "/var/lib/docker/containers"
+_SMI, _DOCKER, _PYTHON = "/usr/local/bin/nvidia-smi", "/usr/bin/docker", "/usr/bin/python3"
+_BACK = f"docker tag {KEPT} {IMAGE}; docker rmi {KEPT}"
+
+
+def _dropped(name, cause, rule, **how):
+    _by_commands(name, cause, f"iptables -I INPUT -p tcp {rule}", f"iptables -D INPUT -p tcp {rule}", **how)
+
+
+def _stopped(name, cause, program):
+    _by_commands(name, cause, f"pkill -STOP -x {program}", f"pkill -CONT -x {program}")
+
+
+def _away(name, cause, path):
+    _by_commands(name, cause, f"mv {path} {path}.kept", f"mv {path}.kept {path}")
+
+
+def _first_line(name, cause, line):
+    """What every shell of the user's reads first."""
+    breaks = f"cd /home/muster; cp .bashrc .kept; (echo '{line}'; cat .kept) >.bashrc"
+    _by_commands(name, cause, breaks, "mv /home/muster/.kept /home/muster/.bashrc")
+
+
+_dropped("ssh_port_is_dropped", "ssh-timeout", "--dport 22 -j DROP")
+_dropped("rendezvous_port_is_dropped", "rendezvous-dropped", f"--dport {PORT} -j DROP", on="first")
+_dropped("data_ports_are_rejected", "data-ports-rejected", "--syn --dport 30000:65535 -j REJECT", on="first")
+_stopped("sshd_stands_still", "ssh-silent", "sshd")
+_stopped("engine_stands_still", "docker-silent", "dockerd")
+_stopped("engine_starts_nothing", "docker-silent", "containerd")
+_away("key_is_not_accepted", "ssh-key", _KEYS)
+_away("docker_is_not_installed", "docker-missing", _DOCKER)
+_first_line("shell_is_talkative", "", "echo welcome to this machine; echo quota: 93 percent >&2")
+_first_line("shell_is_slow", "", "sleep 2")
+_first_line("shell_leaves_at_once", "ssh-shell", "exit 0")
+_first_line("engine_is_looked_for_elsewhere", "docker-down", "export DOCKER_HOST=unix:///run/none.sock")
+_first_line("docker_context_is_unknown", "docker-down", "export DOCKER_CONTEXT=cloud")
+_by_commands("user_has_no_shell", "ssh-shell", "usermod -s /usr/sbin/nologin muster", "usermod -s /bin/bash muster")
+_by_commands("account_has_expired", "ssh-key", "chage -E 0 muster", "chage -E -1 muster", also=("ssh", "ssh-shell"))
+_by_commands(
+    "only_one_command_is_allowed", "ssh-shell",
+    f"sed -i 's|^|command=\"/bin/false\" |' {_KEYS}", f"sed -i 's|^command=\"/bin/false\" ||' {_KEYS}",
+)  # fmt: skip
+_by_commands(
+    "user_is_not_in_the_docker_group", "docker-permission", "gpasswd -d muster docker", "gpasswd -a muster docker"
+)
+_by_commands(
+    "engine_has_no_runtime", "docker-refused",
+    "which runc >/run/was; mv $(cat /run/was) /run/runc.kept", "mv /run/runc.kept $(cat /run/was)",
+)  # fmt: skip
+_by_commands(
+    "dockers_settings_of_the_user_are_broken", "",
+    "mkdir -p /home/muster/.docker; echo '{' >/home/muster/.docker/config.json", "rm -r /home/muster/.docker",
+)  # fmt: skip
+_by_commands("dockers_folder_is_full", "disk-full", f"mount -t tmpfs -o size=4k none {_ENGINES}", f"umount {_ENGINES}")
+_by_commands(
+    "folder_of_the_runs_is_full", "disk-full",
+    f"mkdir -p {_RUNS}; mount -t tmpfs -o size=64k,mode=0777 none {_RUNS}; cat /dev/zero >{_RUNS}/full || true",
+    f"umount {_RUNS}",
+)  # fmt: skip
+_by_commands(
+    "home_is_read_only", "home-readonly",
+    "mount --bind /home/muster /home/muster; mount -o remount,bind,ro /home/muster", "umount /home/muster",
+)  # fmt: skip
+_by_commands(
+    "temporary_folder_is_noexec", "", "mount -t tmpfs -o noexec,mode=1777 none /tmp", "umount /tmp"
+)  # fmt: skip
+_by_commands("image_is_not_there_yet", "", f"docker tag {IMAGE} {KEPT}; docker rmi {IMAGE}", _BACK)
+_by_commands(
+    "neither_image_nor_python", "no-python",
+    f"mv {_PYTHON} {_PYTHON}.kept; docker tag {IMAGE} {KEPT}; docker rmi {IMAGE}",
+    f"mv {_PYTHON}.kept {_PYTHON}; {_BACK}",
+)  # fmt: skip
+_by_commands(
+    "another_image_under_the_name", "image-differs",
+    f"docker tag {IMAGE} {KEPT}; docker run --name muster-made --entrypoint touch {IMAGE} /tmp/other; "
+    f"docker commit muster-made {IMAGE}",
+    f"docker rm muster-made; {_BACK}",
+)  # fmt: skip
+_by_commands(
+    "gpus_without_their_container_toolkit", "gpu-runtime",
+    f"printf '%s\\n' '#!/bin/sh' 'echo 0, NVIDIA A100-SXM4-80GB, 81920 MiB' >{_SMI}; chmod 755 {_SMI}", f"rm {_SMI}",
+)  # fmt: skip
+
+
+@trouble("ssh-refused")
+def sshd_is_down(ground, host):
+    ground.root(host, "pkill", "-x", "sshd")
+    yield
+    ground.start(host, "/usr/sbin/sshd", "-D", "-e")
+
+
+@trouble("ssh-refused")
+def ssh_port_is_another(ground, host):
+    ground.setting(host, "Port", 2222)
+    yield
+
+
+@trouble("ssh-name")
+def name_does_not_resolve(ground, host):
+    ground.setting(host, "HostName", "no-such-host.invalid")
+    yield
+
+
+@trouble("ssh-timeout")
+def address_of_nobody(ground, host):
+    ground.setting(host, "HostName", ground.address(host).rpartition(".")[0] + ".250")
+    yield
+
+
+@trouble("ssh-host-key-changed")
+def host_key_has_changed(ground, host):
+    other = next(name for name in ground.hosts if name != host)
+    lines = [line.split(maxsplit=1) for line in ground.known.read_text().splitlines()]
+    keys = [key for names, key in lines if names.startswith(f"{other},")]
+    kept = [f"{names} {key}" for names, key in lines if not names.startswith(f"{host},")]
+    ground.known.write_text("\n".join([*kept, *(f"{host},{ground.address(host)} {key}" for key in keys), ""]))
+    yield
+
+
+@trouble("ssh-host-key-unknown")
+def host_key_is_not_known(ground, host):
+    lines = ground.known.read_text().splitlines(keepends=True)
+    ground.known.write_text("".join(line for line in lines if not line.startswith(f"{host},")))
+    yield
+
+
+@trouble("ssh-key")
+def user_is_not_there(ground, host):
+    ground.setting(host, "User", "alice")
+    yield
+
+
+@trouble("docker-down")
+def engine_is_stopped(ground, host):
+    ground.root(host, "sh", "-c", "pkill -x dockerd; while pgrep -x dockerd >/dev/null; do sleep 0.1; done")
+    yield
+    ground.start(host, "dockerd")
+    until(lambda: _answers(ground, host), "the engine")
+
+
+def _answers(ground, host):
+    line = ["docker", "exec", ground.rack.container(host), "docker", "version"]
+    return subprocess.run(line, capture_output=True, timeout=20).returncode == 0
+
+
+@trouble("image-without-python", on="all")
+def image_has_no_python(ground, host):
+    for one in ground.hosts:
+        ground.root(one, "docker", "tag", IMAGE, KEPT)
+        ground.root(
+            one, "sh", "-c", f"mkdir -p /tmp/empty; tar -c --mtime=@0 -C /tmp/empty . | docker import - {IMAGE}"
+        )
+    yield
+    for one in ground.hosts:
+        ground.root(one, "sh", "-c", f"docker rmi {IMAGE}; docker tag {KEPT} {IMAGE}; docker rmi {KEPT}")
+
+
+@trouble("port-busy", on="first")
+def another_run_holds_the_port(ground, host):
+    listen = f"import socket, time; s = socket.create_server(('', {PORT})); time.sleep(300)"
+    ground.start(host, "python3", "-c", listen)
+    until(lambda: f":{PORT:04X}" in ground.root(host, "cat", "/proc/net/tcp"), "the listener")
+    yield "--style", "torchrun", "--endpoint", ground.address(host), "--port", str(PORT)
+    ground.root(host, "pkill", "-f", "socket.create_server")
+
+
+@trouble("name-loopback", on="first")
+def debians_own_name(ground, host):
+    before = ground.root(host, "cat", "/etc/hosts")
+    name = ground.root(host, "hostname")
+    ground.root(host, "sh", "-c", f"echo '127.0.0.1 localhost\n127.0.1.1 {name}' >/etc/hosts")
+    yield "--style", "torchrun", "--endpoint", ground.address(host), "--port", str(PORT)
+    ground.root(host, "sh", "-c", 'echo "$1" >/etc/hosts', "hosts", before)
+
+
+@trouble("shm-small", on="all")
+def little_shared_memory_asked_for(ground, host):
+    path = ground.folder / "cluster.toml"
+    hosts = "".join(f'[[hosts]]\nname = "{name}"\n' for name in ground.hosts)
+    path.write_text(f'[job]\nshm_size = "1m"\n{hosts}')
+    yield "--cluster", str(path)
+
+
+@trouble("")
+def nothing_is_wrong(ground, host):
+    yield

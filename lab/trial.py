@@ -1,0 +1,137 @@
+"""Preflight in a laboratory, whole: real probes on its hosts, and what a plain `nc -vz` from each host would show."""
+
+from __future__ import annotations
+
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+
+from deploy.local.probe import LocalProbe
+from deploy.preflight import Verdict, Want, judge
+from deploy.preflight.probe.conversation import examine
+from lab.fault import TORCHRUN, Expected
+from lab.job import endpoint
+from lab.network import PORT
+
+# The one training runs in.
+PYTHON = sys.executable
+# What torchrun says of a cause in words of its own; everything else is said of several causes alike, or not at all.
+PLAIN_WORDS = {
+    "port-busy": ("EADDRINUSE",),
+    "endpoint-unresolvable": ("Name or service not known",),
+    "name-unresolvable": ("Name or service not known", "Unable to resolve hostname"),
+    "peer-name-unresolvable": ("Name or service not known", "cannot be retrieved"),
+    "interface-missing": ("Unable to find address for",),
+    "interface-no-address": ("Unable to find address for",),
+    "interface-loopback": ("remote=[127.",),
+    "open-files": ("Too many open files",),
+    "no-route": ("No route to host", "Network is unreachable"),
+    "family-mixed": ("ss_family",),
+    "disk-full": ("No space left on device",),
+    "few-ports": ("Cannot assign requested address", "EADDRINUSE"),
+}
+NC_S = 3
+OF_A_PATH = (
+    "host-unreachable",
+    "no-route",
+    "mtu-blackhole",
+    "data-ports-dropped",
+    "all-ports-dropped",
+    "link-loss",
+    "link-slow",
+)
+
+
+def want(lab, run):
+    """What `fab preflight` would want of this run."""
+    meet = endpoint(lab, run) if run.style == TORCHRUN or run.endpoint != "address" else ""
+    return Want(style=run.style, endpoint=meet, port=PORT, backend="gloo", rendezvous=run.rendezvous)
+
+
+def answers(lab, run, measure=False, inside=True):
+    """What the probes of all hosts say; `measure`: every pair's rate too; not `inside`: probed on the hosts
+
+    themselves, without the environment, limits and mounts that the run has there.
+    """
+    with ExitStack() as stack:
+        probes = [
+            stack.enter_context(LocalProbe(host.name, [*host.prefix(inside), PYTHON], env=host.variables(inside)))
+            for host in lab.hosts
+        ]
+        return examine(probes, want(lab, run), measure=measure)
+
+
+def preflight(lab, run) -> tuple[Verdict, float]:
+    """The verdict and how many seconds it took, the start of the probes included."""
+    began = time.monotonic()
+    verdict = judge(answers(lab, run))
+    return verdict, time.monotonic() - began
+
+
+def says_the_cause(verdict: Verdict, expected: Expected) -> bool:
+    """Whether the first cause is the right one; without a fault: whether there is no alarm."""
+    if not expected.cause:
+        return not verdict.faults
+    if expected.parts:
+        return any(says_the_cause(verdict, part) for part in expected.parts)
+    return verdict.cause in (expected.cause, *expected.also) and bool(verdict.faults)
+
+
+def says_where(verdict: Verdict, expected: Expected) -> bool:
+    """Whether the first cause names the right hosts, or the link. Of two hosts a broken path has two ends, and no
+
+    third host to tell which: there, both ends named are right.
+    """
+    if expected.parts:
+        return any(says_the_cause(verdict, part) and says_where(verdict, part) for part in expected.parts)
+    named = {host for found in verdict.faults if found.cause == verdict.cause for host in found.hosts}
+    if expected.link:
+        ends = {expected.link.source, expected.link.target}
+        return bool(verdict.link or named) and set(verdict.link or named) <= ends
+    pair = len(verdict.hosts_examined) == 2 and verdict.cause in OF_A_PATH and named == set(verdict.hosts_examined)
+    return named == set(expected.hosts) or (pair and bool(expected.hosts))
+
+
+def says_all(verdict: Verdict, expected: Expected) -> bool:
+    """Whether each of several faults is named with its place, in whatever order, also as a warning."""
+    each = [replace(verdict, findings=(replace(found, level="fault"),)) for found in verdict.findings]
+    return all(any(says_the_cause(one, part) and says_where(one, part) for one in each) for part in expected.parts)
+
+
+@dataclass(frozen=True)
+class Nc:
+    """What `nc -vz` says from each host to the first one's rendezvous port: by host, the words."""
+
+    said: dict[str, str]
+
+    @property
+    def alarms(self):
+        """Whether a person who reads it sees a fault: anything but what is normal before a run, all refused."""
+        kinds = {_kind(text) for text in self.said.values()}
+        return kinds != {"refused"}
+
+
+def _kind(text):
+    for word in ("refused", "succeeded", "timed out", "unreachable", "No route"):
+        if word in text:
+            return word
+    return "other"
+
+
+def nc(lab, run) -> Nc:
+    """The classic script: from every other host, `nc -vz HOST PORT` before anything listens there."""
+    meet = endpoint(lab, run)
+
+    def one(host):
+        return host.name, host.run("nc", "-vz", "-w", str(NC_S), meet, str(PORT)).stderr.strip()
+
+    with ThreadPoolExecutor(8) as pool:
+        return Nc(dict(pool.map(one, lab.hosts[1:])))
+
+
+def torchrun_names(texts: dict[str, str], expected: Expected) -> bool:
+    """Whether torchrun's own output says what is wrong: words that only this cause would make it say."""
+    words = [word for part in expected.parts or (expected,) for word in PLAIN_WORDS.get(part.cause, ())]
+    return any(word in text for text in texts.values() for word in words)
