@@ -21,8 +21,8 @@ from ..core.facts import EngineFacts
 from ..engine import client
 from ..report.console import Report
 from ..report.page import run as page
-from ..run import environment, follow, locks, record
-from ..run.folders import CHECKOUT, RUNS, display_path
+from ..run import environment, folders, follow, locks, record
+from ..run.folders import CHECKOUT, display_path
 from ..run.outcome import Result
 from ..run.progress import State
 from . import backends, plan
@@ -65,7 +65,7 @@ class Interrupts:
 
 def up(options: Options, report: Report) -> int:
     """Train as asked, to the end; returns the exit code. Raises DeployError for faults before the first node starts."""
-    choice = record.choose(RUNS, options.resume, _split(options.arguments))
+    choice = record.choose(folders.RUNS, options.resume, _split(options.arguments))
     workers = plan.check_workers(options.workers or str(DEFAULT_WORKERS if choice.workers is None else choice.workers))
     asked = options.ground or "auto"
     facts = EngineFacts(answers=False) if asked == "processes" else client.find_engine()
@@ -76,7 +76,7 @@ def up(options: Options, report: Report) -> int:
         backends.prepare_image(CHECKOUT)
     with ExitStack() as held, Interrupts(report) as interrupts:
         taken = client.runs_there() if where.name == "docker" else frozenset()
-        run_dir = choice.run_dir or record.make_folder(RUNS, choice.arguments, time.time(), taken)
+        run_dir = choice.run_dir or record.make_folder(folders.RUNS, choice.arguments, time.time(), taken)
         _take(run_dir, held, facts.answers)
         names = environment.node_names(workers)
         kept = record.open_start(run_dir, choice, where.name, where.why, names, time.time())
@@ -101,16 +101,16 @@ def up(options: Options, report: Report) -> int:
 
 def stop_all(report: Report) -> int:
     """`make down`: end every run of this checkout, on either ground; returns how many things were running."""
-    count = backends.stop_local_runs(RUNS, report.note)
+    count = backends.stop_local_runs(folders.RUNS, report.note)
     if client.find_engine().answers:
-        count += backends.stop_containers(RUNS, report.note)
+        count += backends.stop_containers(folders.RUNS, report.note)
     report.note("nothing was running" if not count else "down: nothing of this checkout's runs is left running")
     return count
 
 
 def list_all(report: Report) -> None:
     """`make runs`."""
-    report.runs(record.listing(RUNS, observe.runs_going_on(RUNS, client.find_engine().answers)))
+    report.runs(record.listing(folders.RUNS, observe.runs_going_on(folders.RUNS, client.find_engine().answers)))
 
 
 def _train(
@@ -171,7 +171,7 @@ def _ground(name: plan.GroundName, run: environment.RunSpec) -> backends.Ground:
 def _take(run_dir: Path, held: ExitStack, engine_answers: bool) -> None:
     """Hold the run's lock, or refuse by name: two commands must not drive one run."""
     taken = locks.hold_run(run_dir)
-    if taken is None or run_dir.name in observe.runs_going_on(RUNS, engine_answers):
+    if taken is None or run_dir.name in observe.runs_going_on(folders.RUNS, engine_answers):
         if taken:
             taken.release()
         raise DeployError(
