@@ -134,6 +134,19 @@ def test_a_detached_run_leaves_no_secret_while_it_goes_on_at_its_end_and_after(r
     assert here.stdout == ""
 
 
+@pytest.mark.holds("secrets-nowhere")
+def test_a_container_that_is_killed_leaves_no_secret_and_neither_does_down(run):
+    deployed = run.fab("deploy", "--name", run.run, "--run", "train.py", "--detach")
+    assert deployed.returncode == 0, deployed.stderr
+    assert run.holders(), "the ranks have them"
+    for host in run.hosts:
+        run.rack.on(host, f"docker kill muster-{run.run}")
+    waiting.until(run.ended, "the end of the containers")
+    assert run.found() == run.holders() == []
+    assert run.fab("down", "--run", run.run).returncode == 0
+    assert run.found() == run.holders() == []
+
+
 @pytest.mark.holds("secret-again")
 def test_a_host_that_reboots_waits_for_its_secrets_and_attach_hands_them_in(run):
     words = ("--args", "--steps 1000000 --checkpoint-every 20", "--detach")
