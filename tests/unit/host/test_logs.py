@@ -9,7 +9,7 @@ import pytest
 from deploy.core.errors import DeployError, UsageError
 from deploy.host import logs as host_logs
 
-HOME = Path(__file__).resolve().parents[2]
+HOME = Path(__file__).resolve().parents[3]
 
 # 90 MB as an engine keeps them, in blocks that do not end with a line.
 TALKS = "for number in range(500_000): print(number, 'x' * 100)"

@@ -14,7 +14,7 @@ from deploy.explain.read import CHUNK, read
 from deploy.explain.signs import SIGNS
 from deploy.report.console import Report
 
-_FILE = Path(__file__).parent / "explain/examples.txt"
+_FILE = Path(__file__).parent / "examples.txt"
 EXAMPLES = [tuple(block.split("\n", 1)) for block in f"\n{_FILE.read_text()}".split("\n=== ")[1:]]
 OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
 KEY = "Traceback (most recent call last):\n  File \"train.py\", line 9, in <module>\n    main()\nKeyError: 'image'"

@@ -6,7 +6,7 @@ import pytest
 
 from deploy.run import alone
 
-HOME = Path(__file__).resolve().parents[2]
+HOME = Path(__file__).resolve().parents[3]
 DDP = "import torch\nimport torch.distributed as dist\ndist.init_process_group()\n"
 
 

@@ -10,7 +10,7 @@ from deploy.config.inventory import Host
 from deploy.config.values import Mount, Secret
 from deploy.core.errors import USAGE, UsageError
 
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 
 
 @pytest.fixture

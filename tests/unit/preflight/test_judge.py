@@ -12,7 +12,7 @@ from deploy.preflight.causes import CAUSES
 from deploy.preflight.checks import software
 from lab.answers import HOSTS, answers, facts
 
-HOME = Path(__file__).resolve().parents[2]
+HOME = Path(__file__).resolve().parents[3]
 
 
 def test_a_python_too_old_for_the_agent_is_told_of_each_image_that_has_it():

@@ -16,7 +16,7 @@ from torch.utils.data import default_collate
 from trainer import recipe as recipes
 from trainer.errors import Refused
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 EXAMPLE = str(ROOT / "examples" / "my_recipe.py")
 DATA_SHA256 = """
 import hashlib, sys

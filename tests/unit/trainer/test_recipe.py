@@ -13,7 +13,7 @@ import pytest
 from trainer import recipe as recipes
 from trainer.errors import Refused, TrainError
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 GOOD = """\
 import torch
 from torch.utils.data import TensorDataset

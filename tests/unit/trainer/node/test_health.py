@@ -14,7 +14,7 @@ import pytest
 
 from trainer.node import health
 
-HOME = Path(__file__).resolve().parents[2]
+HOME = Path(__file__).resolve().parents[4]
 START = 1_000_000.0
 
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.unit.test_ends import node
+from tests.unit.trainer.node.test_ends import node
 from trainer.node.ends import Life
 from trainer.node.together import trained_alone
 
