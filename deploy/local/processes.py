@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -139,18 +140,33 @@ def stop(processes: list[psutil.Process], patience_s: float) -> bool:
     for process in agents(processes):
         with suppress(psutil.Error):
             process.terminate()
-    _, left = psutil.wait_procs(processes, timeout=patience_s)
+    left = _await_end(processes, patience_s)
     kill(left)
     return not left
 
 
 def kill(processes: Iterable[psutil.Process]) -> None:
-    """SIGKILL, then wait until they are gone."""
+    """SIGKILL, then wait until none of them runs."""
     doomed = list(processes)
     for process in doomed:
         with suppress(psutil.Error):
             process.kill()
-    psutil.wait_procs(doomed, timeout=5)
+    _await_end(doomed, 5)
+
+
+def _await_end(processes: Iterable[psutil.Process], patience_s: float) -> list[psutil.Process]:
+    """Those that still run after the patience. A zombie does not run: it waits for its parent to collect it."""
+    end = time.monotonic() + patience_s
+    while (left := [process for process in processes if _runs(process)]) and time.monotonic() < end:
+        time.sleep(0.01)
+    return left
+
+
+def _runs(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def run(command: Iterable[str], home: Path) -> int:

@@ -74,8 +74,7 @@ def test_without_patience_an_earlier_line_is_waited_for():
     reader.join(0.2)
     assert found == []
     put_all(merge, "b", [])
-    reader.join(5)
-    assert [line.text for line in found] == ["second"] or reader.is_alive()
+    until(lambda: found, "the line", 10)
     merge.end("a")
     reader.join(5)
     assert [line.text for line in found] == ["second"]
