@@ -21,7 +21,7 @@ from benchmarks.figure import Row, alone, result, say, spread
 from benchmarks.venv import HOME
 
 MOST_BYTES, MOST_SECONDS = 60e6, 1.0
-_PARTS = ("deploy", "trainer", "requirements", "pyproject.toml", "README.md", "LICENSE")
+_PARTS = ("deploy", "trainer", "muster", "requirements", "setup.py", "pyproject.toml", "README.md", "LICENSE")
 
 
 def measure(quick: bool) -> dict[str, Any]:

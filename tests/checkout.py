@@ -14,6 +14,7 @@ FAB = Path(sys.executable).with_name("fab")
 _CODE = (
     "deploy",
     "trainer",
+    "muster",
     "images",
     "requirements",
     "fabfile.py",

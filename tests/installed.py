@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
 HOME = Path(__file__).resolve().parents[1]
@@ -18,13 +19,13 @@ def run(*command, cwd=None, **more):
 def wheel(folder):
     """The wheel, built in `folder` from a copy, so that what setuptools leaves behind is not in the checkout."""
     copy = folder / "copy"
-    for name in ("deploy", "trainer", "requirements"):
+    for name in ("deploy", "trainer", "muster", "requirements"):
         shutil.copytree(HOME / name, copy / name, ignore=shutil.ignore_patterns("__pycache__", "*.whl"))
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
+    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
         shutil.copy(HOME / name, copy)
     done = run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(folder), str(copy))
     assert done.returncode == 0, done.stderr
-    return next(folder.glob("muster-*.whl"))
+    return next(folder.glob("*.whl"))
 
 
 def install(made, home):
@@ -34,6 +35,16 @@ def install(made, home):
     done = run(str(home / "bin/pip"), "install", "--quiet", "--disable-pip-version-check", str(made))
     assert done.returncode == 0, done.stderr
     return home / "bin/muster", _size(home) - before
+
+
+def install_beside(made, home):
+    """The `muster` of a new environment at `home`, with the libraries of this one: torch is not installed again."""
+    assert run(sys.executable, "-m", "venv", str(home)).returncode == 0
+    done = run(str(home / "bin/pip"), "install", "--quiet", "--disable-pip-version-check", "--no-deps", str(made))
+    assert done.returncode == 0, done.stderr
+    packages = next(home.glob("lib/python*/site-packages"))
+    (packages / "libraries.pth").write_text(sysconfig.get_path("purelib"))
+    return home / "bin/muster"
 
 
 def _size(folder):

@@ -102,7 +102,7 @@ def load(name_or_path: str) -> Recipe:
     path = find(name_or_path)
     with _blame(path, "on import"):
         built_in = name_or_path in BUILT_IN
-        module = importlib.import_module(f"trainer.recipes.{name_or_path}") if built_in else _execute(path)
+        module = importlib.import_module(f"{__package__}.recipes.{name_or_path}") if built_in else _execute(path)
     functions = {name: getattr(module, name, None) for name in NEEDED | OPTIONAL}
     for name, function in functions.items():
         if not callable(function) and (name in NEEDED or function is not None):
@@ -182,9 +182,9 @@ def _blame(path: Path, doing: str) -> Iterator[None]:
 
 def _execute(path: Path) -> ModuleType:
     """Run a user's file as a module, registered so that what it defines can be pickled."""
-    # A recipe may import the files beside it. Last on the path: its random.py must not replace Python's.
-    if str(path.parent) not in sys.path:
-        sys.path.append(str(path.parent))
+    # A recipe may import the files beside it, and those of the current folder. Last on the path: its random.py must not
+    # replace Python's.
+    sys.path += [folder for folder in dict.fromkeys((str(path.parent), str(Path.cwd()))) if folder not in sys.path]
     spec = importlib.util.spec_from_file_location(f"recipe_{path.stem}", path)
     assert spec is not None  # find() lets only .py files through
     assert spec.loader is not None

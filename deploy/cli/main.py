@@ -20,6 +20,8 @@ from ..core.errors import USAGE, UsageError
 from ..report.console import Report
 from . import bootstrap, explain, local, look, preflight, runs
 
+# The name under which pip knows this; `muster` there is another project (docs/decisions/0021).
+DISTRIBUTION = "muster-train"
 _EXAMPLE = "muster deploy --hosts a,b -- train.py --lr 3e-4"
 _TASKS = (
     *(
@@ -73,7 +75,7 @@ def main() -> None:
     except UsageError as fault:
         Report().error(fault)
         sys.exit(fault.code)
-    program = _Program(version=version("muster"), namespace=namespace, name="muster", binary="muster")
+    program = _Program(version=version(DISTRIBUTION), namespace=namespace, name="muster", binary="muster")
     program.run(["muster", *words])
 
 

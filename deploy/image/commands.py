@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..run.folders import TRAINER
+
 
 def agent(python: str, arguments: Sequence[str]) -> tuple[str, ...]:
-    """One node: the trainer's agent, which starts torchrun."""
-    return (python, "-m", "trainer.node.agent", *arguments)
+    """One node: the trainer's agent, which starts torchrun. -P: a user's trainer.py or muster.py is not ours."""
+    return (python, "-P", "-m", f"{TRAINER}.node.agent", *arguments)
 
 
 def build_image(script: str) -> tuple[str, ...]:

@@ -22,6 +22,7 @@ from ..core.errors import DeployError
 from ..core.facts import NodeState
 from ..run import own_files
 from ..run.environment import NODE, RUN_DIR, TORCHS_RENDEZVOUS, NodeSpec
+from ..run.folders import with_trainer
 
 MOST_RESTARTS = 3
 # What a shell inside another run or torchrun would hand down: a node must hear only its own spec.
@@ -93,7 +94,7 @@ class LocalNodes:
             try:
                 return subprocess.Popen(
                     self._command,
-                    env=inherited | spec.environment,
+                    env=with_trainer(inherited | spec.environment),
                     cwd=self._home,
                     stdin=subprocess.PIPE,
                     stdout=output,

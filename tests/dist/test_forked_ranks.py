@@ -22,7 +22,7 @@ here = {
     "main": sys.modules["__main__"].__dict__ is globals(), "session": os.getsid(0) == os.getpid(),
     "signals": [str(signal.getsignal(n)) for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)],
     "buffered": not sys.stdout.write_through, "threads": torch.get_num_threads(),
-    "foreign": sorted(name for name in sys.modules if name.split(".")[0] == "trainer"),
+    "foreign": sorted(name for name in sys.modules if name.split(".")[0] in ("trainer", "muster")),
     "environment": {k: v for k, v in os.environ.items() if "PORT" not in k and "ID" not in k and "FILE" not in k},
 }
 with open(f"seen-{os.environ['RANK']}.json", "w") as file:  # not printed: lines of two ranks may mix
@@ -78,10 +78,11 @@ def test_a_script_sees_what_it_would_see_in_a_new_process(tmp_path, words):
         assert len({seen[draw] for seen in forked + started}) == 4, "ranks that draw alike would shuffle alike"
 
 
-def test_a_users_own_module_named_trainer_is_the_one_that_is_imported(tmp_path):
-    (tmp_path / "trainer").mkdir()
-    (tmp_path / "trainer" / "__init__.py").write_text("whose = 'mine'")
-    (tmp_path / "train.py").write_text("import trainer; print(trainer.whose)")
+@pytest.mark.parametrize("name", ["trainer", "muster"])
+def test_a_users_own_module_of_a_name_of_ours_is_the_one_that_is_imported(tmp_path, name):
+    (tmp_path / name).mkdir()
+    (tmp_path / name / "__init__.py").write_text("whose = 'mine'")
+    (tmp_path / "train.py").write_text(f"import {name}; print({name}.whose)")
     assert Started(OURS, ["train.py"], tmp_path).ended()[0] == "mine\n"
 
 

@@ -72,10 +72,8 @@ def python_files(*folders: str) -> list[Path]:
     return [path for folder in folders for path in sorted((HOME / folder).rglob("*.py")) if path.stat().st_size]
 
 
-HALVES, ALL = (
-    python_files("deploy", "trainer"),
-    python_files("deploy", "trainer", "lab", "tests", "benchmarks", "examples"),
-)
+TOPS = ("muster", "deploy", "trainer")
+HALVES, ALL = python_files(*TOPS), python_files(*TOPS, "lab", "tests", "benchmarks", "examples")
 
 
 def name(path: Path) -> str:
@@ -118,12 +116,20 @@ def test_a_package_of_the_trainer_imports_only_those_before_it() -> None:
     assert not packages_crossed("trainer", TRAINER)
 
 
-def test_the_halves_never_import_each_other() -> None:
-    for half, other in (("deploy", "trainer"), ("trainer", "deploy")):
-        crossing = [
-            name(path) for path in python_files(half) if any(found.split(".")[0] == other for found in imported(path))
-        ]
-        assert not crossing, f"{crossing} import {other}/: their contract is docs/contract.md"
+@pytest.mark.parametrize(
+    ("top", "others"),
+    [("deploy", {"trainer", "muster"}), ("trainer", {"deploy"}), ("muster", {"deploy", "trainer"})],
+)
+def test_the_halves_never_import_each_other_and_muster_neither(top: str, others: set[str]) -> None:
+    crossing = {name(path) for path in python_files(top) for found in imported(path) if found.split(".")[0] in others}
+    assert not crossing, f"{crossing} import {others}: the contract of the two halves is docs/contract.md"
+
+
+@pytest.mark.parametrize("top", TOPS)
+def test_imports_inside_a_package_are_relative(top: str) -> None:
+    """In a wheel, deploy/ and trainer/ have other names."""
+    own = re.compile(rf"^\s*(?:from|import) {top}\b", re.MULTILINE)
+    assert not [name(path) for path in python_files(top) if own.search(path.read_text())]
 
 
 def test_the_laboratory_imports_neither_tests_nor_benchmarks() -> None:
@@ -144,7 +150,7 @@ def test_only_its_door_imports_a_library(library: str) -> None:
     assert not strangers, f"{sorted(strangers)} import {library}; only {sorted(DOORS[library])} may"
 
 
-@pytest.mark.parametrize("half", ["deploy", "trainer"])
+@pytest.mark.parametrize("half", TOPS)
 def test_files_are_small(half: str) -> None:
     sizes = {name(path): len(path.read_text().splitlines()) for path in python_files(half)}
     assert not {path: size for path, size in sizes.items() if size > MOST_LINES}

@@ -24,14 +24,16 @@ def installed(wheel, tmp_path_factory):
     return pip.install(wheel, tmp_path_factory.mktemp("installed") / "venv")
 
 
-def test_the_wheel_has_every_file_of_both_halves(wheel):
-    inside = set(zipfile.ZipFile(wheel).namelist())
-    tracked = subprocess.run(["git", "ls-files", "deploy", "trainer"], cwd=HOME, capture_output=True, text=True)
-    files = tracked.stdout.split() or [
-        str(path.relative_to(HOME)) for half in ("deploy", "trainer") for path in (HOME / half).rglob("*.py")
+def test_the_wheel_has_every_file_and_nothing_of_a_common_name(wheel):
+    inside = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
+    listed = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "deploy", "trainer", "muster"]
+    files = subprocess.run(listed, cwd=HOME, capture_output=True, text=True).stdout.split() or [
+        str(path.relative_to(HOME)) for top in ("deploy", "trainer", "muster") for path in (HOME / top).rglob("*.py")
     ]
     assert len(files) > 50
-    assert not {name for name in files if (HOME / name).exists()} - inside
+    assert {name.partition("/")[0] for name in inside} == {"muster"}
+    due = {name.removeprefix("muster/") for name in files if (HOME / name).exists()}
+    assert inside == {f"muster/{name}" for name in due}
 
 
 def test_muster_lists_the_tasks_without_torch_and_stays_small(installed, tmp_path):

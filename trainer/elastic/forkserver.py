@@ -25,6 +25,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from .. import NAME
 from ..node.parent_death import die_with_parent
 from ..node.site import sitecustomize
 
@@ -32,6 +33,7 @@ _POLL_SECONDS = 0.02
 _MOST_BYTES = 1 << 20
 # A library reads these when it is loaded: one that is other for the rank came too late.
 _READ_ON_IMPORT = ("OMP_", "KMP_", "GOMP_", "MKL_", "LD_", "PYTHON")
+_OURS = {"muster", NAME.partition(".")[0]}
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -187,9 +189,10 @@ def _run(words: list[str]) -> None:
     """As `python WORDS` does: a script, or a module behind -m. Raises SystemExit, as the end of it."""
     module = words[0] == "-m"
     sys.argv = words[1:] if module else words
-    sys.path.insert(0, str(Path.cwd() if module else Path(words[0]).resolve().parent))
-    if words[:2] != ["-m", "trainer"]:  # a user may have a module of that name
-        for name in [name for name in sys.modules if name.partition(".")[0] == "trainer"]:
+    if not os.environ.get("PYTHONSAFEPATH"):
+        sys.path.insert(0, str(Path.cwd() if module else Path(words[0]).resolve().parent))
+    if words[:2] != ["-m", NAME]:  # a user may have modules of these names
+        for name in [name for name in sys.modules if name.partition(".")[0] in _OURS]:
             del sys.modules[name]
     try:
         if module:

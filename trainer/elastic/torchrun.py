@@ -22,6 +22,7 @@ from torch.distributed import run
 from torch.distributed.elastic.multiprocessing import api
 from torch.distributed.elastic.rendezvous import RendezvousStateError, dynamic_rendezvous
 
+from .. import NAME
 from ..errors import TrainError
 from ..node import ends, meeting
 from ..verdict import failed, publish
@@ -29,7 +30,7 @@ from . import forkserver, rendezvous
 
 PAUSE_SECONDS = 0.2
 # What each rank of the trainer imports; DistributedDataParallel asks for the second when it is made.
-_TRAINER = ("trainer.train.run", "torch._dynamo")
+_TRAINER = (f"{NAME}.train.run", "torch._dynamo")
 _STRANGER = "nothing of it was run; who reaches a run's ports can end it: keep them inside a private network"
 _HANDLER = "torch.distributed.elastic.multiprocessing.subprocess_handler"
 
@@ -37,7 +38,7 @@ _HANDLER = "torch.distributed.elastic.multiprocessing.subprocess_handler"
 def main() -> None:
     """As torchrun's own, with its arguments from the command line."""
     held = meeting.claim(os.environ)
-    if server := forkserver.start(_TRAINER if sys.argv[1:3] == ["-m", "trainer"] else (), held):
+    if server := forkserver.start(_TRAINER if sys.argv[1:3] == ["-m", NAME] else (), held):
         with suppress(ImportError):  # an older torch may have it elsewhere
             _fork_ranks(importlib.import_module(_HANDLER).SubprocessHandler, server)
     _look_more_often(dynamic_rendezvous)

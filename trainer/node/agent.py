@@ -31,7 +31,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from .. import config
+from .. import NAME, config
 from ..errors import DONE, FAILED, REFUSED, STOPPED, Refused, TrainError
 from ..run_dir import UNASKED, keep_ballast, replace, surely
 from ..verdict import Verdict, done, failed, publish
@@ -141,14 +141,14 @@ def torchrun_command(arguments: Sequence[str]) -> list[str]:
     """What starts torchrun for the trainer's ARGS or for `--script SCRIPT ARGS`. Raises Refused for what is wrong."""
     if arguments[:1] != ["--script"]:
         config.parse(arguments)
-        return [sys.executable, "-u", "-m", "trainer.elastic.torchrun", "-m", "trainer", *arguments]
+        return [sys.executable, "-u", "-P", "-m", f"{NAME}.elastic.torchrun", "-m", NAME, *arguments]
     words = list(arguments[1:])
     if not words:
         raise Refused("no script", "name it behind --script: train.py --lr 3e-4")
     if not words[0].startswith("-") and not Path(words[0]).is_file():
         raise Refused(f"no such script: {words[0]} (in {Path.cwd()})", "name it as seen from the folder that was sent")
     # -P: the user's folder may hold a `torch.py` that torchrun must not take for torch.
-    return [sys.executable, "-u", "-P", "-m", "trainer.elastic.torchrun", *words]
+    return [sys.executable, "-u", "-P", "-m", f"{NAME}.elastic.torchrun", *words]
 
 
 @contextmanager
@@ -198,7 +198,7 @@ class Node:
         self, command: list[str], environment: dict[str, str], outcome: Path, diary: Diary, relay: bool = False
     ) -> None:
         self._command, self.outcome, self.diary, self._relay = command, outcome, diary, relay
-        environment = together.observed(environment) if relay else environment
+        environment = together.observed(environment) if relay else _trainer_first(environment)
         self._environment = {**environment, "MUSTER_OUTCOME": str(outcome)}
         self._comes_back = environment.get("MUSTER_COMES_BACK") == "1"
         restarts = environment.get("PET_MAX_RESTARTS", "")
@@ -314,6 +314,16 @@ class Node:
         if self._asked and torchrun_code and not self._failed_before():
             return STOPPED
         return FAILED if torchrun_code else DONE
+
+
+def _trainer_first(environment: Mapping[str, str]) -> dict[str, str]:
+    """`environment` in which ranks of the trainer import it, and no file of that name in the current folder."""
+    made = {**environment, "PYTHONSAFEPATH": "1"}
+    if "." not in NAME:  # in a wheel it lies where Python looks anyhow
+        home = str(Path(__file__).resolve().parents[2])
+        others = [path for path in environment.get("PYTHONPATH", "").split(os.pathsep) if path not in ("", home)]
+        made["PYTHONPATH"] = os.pathsep.join([home, *others])
+    return made
 
 
 def _alive(pid: int) -> bool:

@@ -1,0 +1,12 @@
+"""The packages of the wheel; all else is in pyproject.toml.
+
+`deploy` and `trainer` are common names: in site-packages they are `muster.deploy` and `muster.trainer`.
+"""
+
+from setuptools import find_packages, setup
+
+HALVES = find_packages(include=["deploy", "deploy.*", "trainer", "trainer.*"])
+setup(
+    packages=[*find_packages(include=["muster", "muster.*"]), *(f"muster.{name}" for name in HALVES)],
+    package_dir={"muster": "muster", "muster.deploy": "deploy", "muster.trainer": "trainer"},
+)
