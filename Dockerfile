@@ -30,11 +30,12 @@ LABEL org.opencontainers.image.title="muster-trainer" \
       org.opencontainers.image.licenses="Apache-2.0"
 ENV PATH=/venv/bin:$PATH PYTHONPATH=/muster PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 HOME=/home/muster USER=muster
 WORKDIR /muster
-HEALTHCHECK --interval=10s --timeout=5s --start-period=120s --retries=3 CMD ["python", "-m", "trainer.node.health"]
-ENTRYPOINT ["tini", "--", "python", "-m", "trainer.node.agent"]
+HEALTHCHECK --interval=10s --timeout=5s --start-period=120s --retries=3 CMD ["python", "-P", "-m", "trainer.node.health"]
+ENTRYPOINT ["tini", "--", "python", "-P", "-m", "trainer.node.agent"]
 COPY images/node.sh ./
+COPY muster muster
 COPY trainer trainer
-RUN python -m compileall -q --invalidation-mode unchecked-hash trainer
+RUN python -m compileall -q --invalidation-mode unchecked-hash muster trainer
 USER muster
 
 FROM gpu-base AS gpu
@@ -44,9 +45,10 @@ LABEL org.opencontainers.image.title="muster-trainer" \
       org.opencontainers.image.licenses="Apache-2.0"
 ENV PATH=/venv/bin:$PATH PYTHONPATH=/muster PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 HOME=/home/muster USER=muster
 WORKDIR /muster
-HEALTHCHECK --interval=10s --timeout=5s --start-period=120s --retries=3 CMD ["python", "-m", "trainer.node.health"]
-ENTRYPOINT ["tini", "--", "python", "-m", "trainer.node.agent"]
+HEALTHCHECK --interval=10s --timeout=5s --start-period=120s --retries=3 CMD ["python", "-P", "-m", "trainer.node.health"]
+ENTRYPOINT ["tini", "--", "python", "-P", "-m", "trainer.node.agent"]
 COPY images/node.sh ./
+COPY muster muster
 COPY trainer trainer
-RUN python -m compileall -q --invalidation-mode unchecked-hash trainer
+RUN python -m compileall -q --invalidation-mode unchecked-hash muster trainer
 USER muster

@@ -18,7 +18,7 @@ import torch
 
 from benchmarks import nodes
 from benchmarks.figure import Row, alone, result, say, spread
-from trainer.checkpoint.writer import BackgroundWriter, Written
+from muster.checkpoint.writer import BackgroundWriter, Written
 
 LAYERS, WIDTH = 24, 1024  # x 3: the weights, and Adam's two moments
 LIMIT = 0.25

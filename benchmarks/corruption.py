@@ -22,7 +22,7 @@ from torch.distributed.checkpoint import CheckpointException
 
 from benchmarks import nodes
 from benchmarks.figure import Row, alone, result
-from trainer.checkpoint import store
+from muster.checkpoint import store
 from trainer.recipes import digits
 
 Spoil = Callable[[Path], None]

@@ -23,7 +23,7 @@ import torch
 
 from benchmarks import nodes
 from benchmarks.figure import Row, alone, result, say
-from trainer.checkpoint import store
+from muster.checkpoint import store
 
 STEPS, MOST_KILLS = 300, 4  # with five starts in a row without a step the trainer gives up, as it should
 ARGUMENTS = ["--steps", str(STEPS), "--eval-every", "0", "--checkpoint-every", "10"]

@@ -9,8 +9,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from muster.errors import Refused
+
 from .config import parse
-from .errors import Refused
 from .node.parent_death import die_with_parent
 from .train.environment import discover
 from .verdict import failed, publish

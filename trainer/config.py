@@ -9,8 +9,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+from muster.errors import Refused
+
 from . import recipe
-from .errors import Refused
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

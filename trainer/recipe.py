@@ -19,10 +19,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from .errors import Refused, TrainError
+from muster.errors import Refused, TrainError
+
 from .node.peer_errors import lost_peer
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor, nn, optim
     from torch.utils.data import Dataset
 
@@ -131,6 +133,16 @@ def build_datasets(recipe: Recipe, data: Path | None) -> tuple[Dataset[Any], Dat
         if not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__"):
             raise _returned(recipe, "datasets", f"returned {_kind(dataset)}, which has no length or cannot be indexed")
     return pair[0], pair[1]
+
+
+def take_batches(
+    recipe: Recipe, dataset: Dataset[Any], indices: Iterable[list[int]], device: torch.device, workers: int = 0
+) -> Iterator[Any]:
+    """Batches of `dataset` on the CPU, for `device`. Raises TrainError where the recipe's dataset or collate raises."""
+    from muster.data import batches
+
+    with blame(recipe, "taking a sample out of datasets()"):
+        yield from batches(dataset, indices, collate=recipe.collate, workers=workers, pin=device.type == "cuda")
 
 
 def compute_loss(recipe: Recipe, model: nn.Module, batch: Any) -> Tensor:

@@ -14,8 +14,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .errors import DONE, REFUSED, STOPPED, TrainError
-from .run_dir import RankFolder, replace, surely
+from muster.errors import DONE, REFUSED, STOPPED, TrainError
+from muster.files import replace, surely
+
+from .run_dir import RankFolder
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store

@@ -9,13 +9,14 @@ import io
 import os
 import stat
 import tarfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from ..core.errors import DeployError, UsageError
 from ..core.facts import amount
 from ..engine import images
+from ..run.folders import TRAINER
 from . import credentials
 from .credentials import NO_CHOICE, Choice
 from .model import TRAINER_HOME, WORKSPACE
@@ -25,7 +26,11 @@ MOST = 256 << 20  # bytes; more than that is data, which belongs into a mount
 _USUAL = ("**/.git", "**/__pycache__", "**/*.pyc", "**/.venv", "**/venv", "**/.mypy_cache", "**/.ruff_cache", "runs")
 _OWNER = 1000  # the user of Muster's own image
 _TIME = 315532800  # 1980: zip files know no earlier year
-_TRAINER = Path(__file__).resolve().parents[2] / "trainer"
+_TOP = Path(__file__).resolve().parents[2]
+# In a wheel both halves lie below what a script may import, in a checkout beside it.
+_INSTALLED = "." in TRAINER
+_PACKAGES = {"muster": _TOP if _INSTALLED else _TOP / "muster", "trainer": _TOP / "trainer"}
+_HALVES = {"deploy", "trainer"}
 _LOOKED_AT = 1 << 20  # bytes of each file: credentials are small, or stand at its beginning
 _LEAST = 8  # letters; a shorter value stands in a file by chance
 
@@ -42,7 +47,7 @@ class LeftOut:
 
 
 def pack(folder: Path | None, with_trainer: bool = False, choice: Choice = NO_CHOICE) -> bytes:
-    """The tar file of `folder`, to stand at /workspace; `with_trainer`: of the trainer package at /muster as well.
+    """The tar file of `folder`, to stand at /workspace; `with_trainer`: of trainer and muster at /muster as well.
 
     What its `.dockerignore` names is left out; without such a file, .git, virtual environments, caches and runs are;
     and credentials always, but for those of `choice`. Links are kept as they are; sockets, pipes and devices are left
@@ -54,8 +59,8 @@ def pack(folder: Path | None, with_trainer: bool = False, choice: Choice = NO_CH
     with tarfile.open(fileobj=written, mode="w", format=tarfile.PAX_FORMAT, encoding="utf-8") as tar:
         for entry in [_folder(), *entries]:
             _add(tar, entry, (folder or Path()) / _within(entry))
-        for path in _trainer() if with_trainer else []:
-            _add(tar, _part(path), path)
+        for name, path in _trainer() if with_trainer else []:
+            _add(tar, _part(name, path), path)
     return written.getvalue()
 
 
@@ -180,15 +185,24 @@ def _status(path: Path) -> os.stat_result | None:
         return None
 
 
-def _trainer() -> list[Path]:
-    """The folder above it, and the trainer package beside this one, in the checkout or where Muster is installed."""
-    found = (path for path in _TRAINER.rglob("*") if path.name != "__pycache__" and path.suffix != ".pyc")
-    return [_TRAINER.parent, _TRAINER, *sorted(found)]
+def _trainer() -> Iterator[tuple[str, Path]]:
+    """What stands at /muster, by its name there: the trainer package beside this one and what it stands on.
+
+    The same bytes from a checkout and from where Muster is installed.
+    """
+    yield "", _TOP
+    for name, folder in _PACKAGES.items():
+        yield name, folder
+        for path in sorted(folder.rglob("*")):
+            inside = path.relative_to(folder)
+            half = name == "muster" and _INSTALLED and inside.parts[0] in _HALVES
+            if not half and "__pycache__" not in inside.parts:
+                yield f"{name}/{inside.as_posix()}", path
 
 
-def _part(path: Path) -> tarfile.TarInfo:
-    """A part of the trainer package as the layer has it, without its content: root's, for everybody to read."""
-    entry = tarfile.TarInfo((PurePosixPath(TRAINER_HOME[1:]) / path.relative_to(_TRAINER.parent)).as_posix())
+def _part(name: str, path: Path) -> tarfile.TarInfo:
+    """A part of these packages as the layer has it, without its content: root's, for everybody to read."""
+    entry = tarfile.TarInfo((PurePosixPath(TRAINER_HOME[1:]) / name).as_posix())
     entry.mtime, entry.mode, entry.type = _TIME, 0o644, tarfile.REGTYPE
     if path.is_dir():
         entry.mode, entry.type = 0o755, tarfile.DIRTYPE

@@ -163,7 +163,7 @@ def _announced(interrupts: Interrupts, report: Report) -> Callable[[], int]:
 
 def _ground(name: plan.GroundName, run: environment.RunSpec) -> backends.Ground:
     if name == "processes":
-        return backends.ProcessGround(run, RUNS.parent)
+        return backends.ProcessGround(run, folders.RUNS.parent)
     record.give_to_image_user(run.run_dir)
     return backends.DockerGround(run, CHECKOUT)
 

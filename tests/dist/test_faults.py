@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from lab.waiting import alive, events, lines, until
-from trainer.checkpoint import store
+from muster.checkpoint import store
 
 
 def ended(run, seconds=60):

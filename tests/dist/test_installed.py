@@ -3,7 +3,7 @@
 import pytest
 
 from tests import installed
-from tests.waiting import events
+from lab.waiting import events
 
 NAMES = ("deploy", "trainer", "muster", "torch", "random")
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from trainer.checkpoint import store
+from muster.checkpoint import store
 
 CONVOLUTION = """
 class Net(nn.Module):

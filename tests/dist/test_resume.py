@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from lab.waiting import alive, events, lines, losses, until
-from trainer.checkpoint import store
-from trainer.train.data import StreamSampler
+from muster.checkpoint import store
+from muster.data import StreamSampler
 
 RECORD = """
 def seen(ids):

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from lab.waiting import events, lines, losses, until
-from trainer.checkpoint import store
+from muster.checkpoint import store
 
 HOME = Path(__file__).resolve().parents[2]
 

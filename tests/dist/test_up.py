@@ -11,7 +11,7 @@ import pytest
 from deploy.local import processes
 from tests.checkout import FAB, Checkout
 from lab.waiting import alive, events, lines, until
-from trainer.checkpoint import store
+from muster.checkpoint import store
 
 LONG = "--steps 20000 --checkpoint-every 20 --eval-every 0"
 

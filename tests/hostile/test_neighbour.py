@@ -16,9 +16,9 @@ from torch.distributed.elastic.rendezvous import RendezvousStateError, dynamic_r
 from deploy.local import processes
 from lab import waiting
 from lab.ports import free_port
+from muster.errors import Refused
 from tests.dist.conftest import HOME, Nodes
 from trainer.elastic import rendezvous, rendezvous_state
-from trainer.errors import Refused
 from trainer.node import meeting
 from trainer.train import exchange
 

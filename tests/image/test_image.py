@@ -57,7 +57,7 @@ def test_the_bytecode_is_there_before_the_first_start(inside):
 
 
 def test_the_health_check_needs_no_torch_and_no_time(inside, settings):
-    assert settings["Healthcheck"]["Test"] == ["CMD", "python", "-m", "trainer.node.health"]
+    assert settings["Healthcheck"]["Test"] == ["CMD", "python", "-P", "-m", "trainer.node.health"]
     script = (
         "import sys, time; begun = time.perf_counter(); import trainer.node.health;"
         "print(time.perf_counter() - begun, 'torch' in sys.modules)"

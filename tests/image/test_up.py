@@ -7,8 +7,8 @@ import subprocess
 import pytest
 
 from lab.waiting import events, lines, until
+from muster.checkpoint import store
 from tests.checkout import FAB, Checkout
-from trainer.checkpoint import store
 
 LONG = "--steps 20000 --checkpoint-every 20 --eval-every 0"
 

@@ -29,7 +29,7 @@ DEPLOY = [
     "cli",
 ]
 # Modules directly in trainer/ stand in all three; they and `node` start without torch.
-TRAINER = ["node", "elastic", "checkpoint", "train"]
+TRAINER = ["node", "elastic", "train"]
 
 # Which modules may import a library that opens a door to the outside.
 DOORS = {
@@ -41,7 +41,8 @@ DOORS = {
     "psutil": {"deploy/local/processes"},
     "torch": {
         "trainer/elastic/*",
-        "trainer/checkpoint/*",
+        "muster/checkpoint/*",
+        "muster/data",
         "trainer/train/*",
         "trainer/recipes/*",
         "trainer/recipe",

@@ -8,7 +8,7 @@ import yaml
 
 from deploy.core import errors as control_errors
 from deploy.run import environment, outcome
-from trainer import errors as trainer_errors
+from muster import errors as trainer_errors
 
 HOME = Path(__file__).resolve().parents[2]
 CONTRACT = (HOME / "docs/contract.md").read_text()
@@ -37,7 +37,7 @@ def muster_names(text):
 
 def test_every_name_of_ours_in_the_code_is_in_the_contract_and_the_other_way_round():
     promised = {name for name in first_cells(section("Environment a node gets")) if name.startswith("MUSTER_")}
-    trainer = set().union(*(muster_names(text) for text in sources("trainer").values()))
+    trainer = set().union(*(muster_names(text) for half in ("trainer", "muster") for text in sources(half).values()))
     assert trainer <= promised
     assert set(environment.MUSTER_NAMES) <= promised
     assert promised == trainer | set(environment.MUSTER_NAMES)

@@ -1,6 +1,7 @@
 """`pip install .`: the control side alone, in an environment of its own, from a folder that is no checkout."""
 
 import subprocess
+import sys
 import zipfile
 from pathlib import Path
 
@@ -43,6 +44,14 @@ def test_muster_lists_the_tasks_without_torch_and_stays_small(installed, tmp_pat
     assert {"deploy", "status", "fetch"} <= {line.split()[0] for line in done.stdout.splitlines() if line.strip()}
     assert not list(muster.parent.parent.glob("lib/python*/site-packages/torch"))
     assert 10e6 < grown <= MOST_BYTES
+
+
+def test_what_a_host_gets_of_the_trainer_is_the_same_from_the_wheel_as_from_the_checkout(installed, tmp_path):
+    code = "import hashlib; from {}.image.code_layer import pack; print(hashlib.sha256(pack(None, True)).hexdigest())"
+    wheel = run(str(installed[0].parent / "python"), "-c", code.format("muster.deploy"), cwd=tmp_path)
+    checkout = run(sys.executable, "-c", code.format("deploy"), cwd=HOME)
+    assert wheel.returncode == checkout.returncode == 0, wheel.stderr + checkout.stderr
+    assert wheel.stdout == checkout.stdout
 
 
 def test_runs_lie_in_the_users_own_folder(installed, tmp_path):

@@ -23,7 +23,8 @@ from torch.distributed.elastic import rendezvous as torchs
 from torch.distributed.elastic.rendezvous import c10d_rendezvous_backend, dynamic_rendezvous, static_tcp_rendezvous
 from torch.distributed.elastic.rendezvous.utils import parse_rendezvous_endpoint
 
-from ..errors import Refused
+from muster.errors import Refused
+
 from ..node import meeting
 from . import rendezvous_state
 

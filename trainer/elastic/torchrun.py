@@ -22,8 +22,9 @@ from torch.distributed import run
 from torch.distributed.elastic.multiprocessing import api
 from torch.distributed.elastic.rendezvous import RendezvousStateError, dynamic_rendezvous
 
+from muster.errors import TrainError
+
 from .. import NAME
-from ..errors import TrainError
 from ..node import ends, meeting
 from ..verdict import failed, publish
 from . import forkserver, rendezvous

@@ -31,9 +31,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from muster.errors import DONE, FAILED, REFUSED, STOPPED, Refused, TrainError
+from muster.files import keep_ballast, replace, surely
+from muster.stop import UNASKED
+
 from .. import NAME, config
-from ..errors import DONE, FAILED, REFUSED, STOPPED, Refused, TrainError
-from ..run_dir import UNASKED, keep_ballast, replace, surely
 from ..verdict import Verdict, done, failed, publish
 from . import handover, meeting, script, together
 from .diary import Diary

@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ..run_dir import surely
+from muster.files import surely
 
 _NAME = "ends.jsonl"
 _CGROUP = Path("/sys/fs/cgroup")

@@ -11,7 +11,7 @@ import socket
 import time
 from collections.abc import Mapping, MutableMapping
 
-from ..errors import Refused, TrainError
+from muster.errors import Refused, TrainError
 
 # The descriptor's number, for torchrun alone: `claim` takes it out of what the ranks get.
 _HELD = "MUSTER_LISTENS"

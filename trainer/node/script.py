@@ -15,7 +15,8 @@ from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from ..errors import FAILED, STOPPED
+from muster.errors import FAILED, STOPPED
+
 from ..verdict import Verdict
 from .ends import Life
 from .peer_errors import lost_a_peer, speaks_of_peers

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.data import TensorDataset
 
-from ..errors import Refused
+from muster.errors import Refused
 
 DEFAULTS = {"steps": 600, "batch": 96, "lr": 5e-3}
 HELD_OUT_PER_CLASS = 36  # 360 of 1,797: one in five

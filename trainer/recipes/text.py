@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.data import Dataset
 
-from ..errors import Refused
+from muster.errors import Refused
 
 DEFAULTS = {"steps": 300, "batch": 24, "lr": 2e-3}
 WINDOW = 128  # bytes a sample

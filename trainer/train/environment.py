@@ -7,7 +7,7 @@ import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ..errors import Refused
+from muster.errors import Refused
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,10 @@ from typing import Any
 import torch
 from torch.utils.data import Dataset
 
-from ..recipe import compute_loss, compute_metrics
+from muster.data import to_device
+
+from ..recipe import compute_loss, compute_metrics, take_batches
 from . import exchange
-from .data import batches, to_device
 from .strategy import Strategy
 
 
@@ -26,7 +27,7 @@ def evaluate(strategy: Strategy, held_out: Dataset[Any], rank: int) -> tuple[dic
     names, sums = ["loss"], torch.zeros(2, dtype=torch.float64)
     strategy.model.eval()
     chosen = list(_in_batches(list(range(rank, size, strategy.world)), _batch_size(strategy)))
-    for indices, batch in zip(chosen, batches(held_out, chosen, recipe, 0, device), strict=True):
+    for indices, batch in zip(chosen, take_batches(recipe, held_out, chosen, device), strict=True):
         values = _values(strategy, to_device(batch, device))
         names = ["loss", *sorted(values.keys() - {"loss"})]
         row = torch.tensor([len(indices), *(values[name] * len(indices) for name in names)], dtype=torch.float64)

@@ -10,14 +10,15 @@ from typing import Any
 
 from torch.utils.data import Dataset
 
-from ..checkpoint.writer import BackgroundWriter, Written
+from muster.checkpoint import BackgroundWriter, Written
+from muster.data import StreamSampler, cuts, share
+from muster.errors import Refused, TrainError
+
 from ..config import Config
-from ..errors import Refused, TrainError
-from ..recipe import Recipe
+from ..recipe import Recipe, take_batches
 from ..run_dir import RankFolder
 from ..verdict import Verdict, done, stopped
 from . import exchange, state
-from .data import StreamSampler, batches, cuts, share
 from .environment import Ranks
 from .evaluate import evaluate
 from .metrics import Meter
@@ -95,7 +96,7 @@ class Training:
     def _piece(self) -> Any:
         """A micro-batch to rehearse with."""
         indices = [index % self.samples for index in range(self.sizes[-1])]
-        return next(batches(self.train_set, [indices], self.recipe, 0, self.group.device))
+        return next(take_batches(self.recipe, self.train_set, [indices], self.group.device))
 
     def _stream(self) -> Iterator[Any]:
         config, ranks = self.config, self.ranks
@@ -108,7 +109,7 @@ class Training:
             seed=config.seed,
             consumed=self.position.consumed,
         )
-        return batches(self.train_set, sampler, self.recipe, config.data_workers, self.group.device)
+        return take_batches(self.recipe, self.train_set, sampler, self.group.device, config.data_workers)
 
     def _tell_plan(self) -> None:
         config, world = self.config, self.ranks.world

@@ -14,8 +14,9 @@ from torch._C._distributed_c10d import PrefixStore, Store
 from torch.distributed.distributed_c10d import _set_pg_timeout
 from torch.distributed.rendezvous import rendezvous
 
+from muster.errors import Refused
+
 from ..config import Config
-from ..errors import Refused
 from ..node.peer_errors import LostPeerError, lost_peer
 from .environment import Ranks
 

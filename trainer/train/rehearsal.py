@@ -10,8 +10,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from ..checkpoint.randomness import random_state, restore_random_state
-from ..errors import TrainError
+from muster.checkpoint.randomness import random_state, restore_random_state
+from muster.errors import TrainError
 
 
 @contextmanager

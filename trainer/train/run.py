@@ -6,7 +6,6 @@ import json
 import os
 import platform
 import re
-import signal
 import socket
 import sys
 import time
@@ -19,14 +18,17 @@ from typing import Any
 
 import torch
 
+from muster.checkpoint import randomness
+from muster.errors import FAILED, TrainError
+from muster.files import read_lines, replace, surely
+from muster.stop import Stop
+
 from .. import recipe as recipes
 from .. import verdict
-from ..checkpoint import randomness
 from ..config import Config
-from ..errors import FAILED, TrainError
 from ..node import handover
 from ..node.peer_errors import lost_peer
-from ..run_dir import UNASKED, RankFolder, read_lines, replace, surely
+from ..run_dir import RankFolder
 from ..verdict import Court, Verdict
 from . import exchange
 from .environment import Ranks
@@ -52,35 +54,6 @@ class Console:
         """One line from any rank: an error."""
         with suppress(OSError):  # nobody reads on, or the disk takes no more
             os.write(self.descriptor, (line + "\n").encode(errors="replace"))
-
-
-class Stop:
-    """Set by SIGTERM or SIGINT; the loop asks it at every step."""
-
-    def __init__(self) -> None:
-        self.asked = False
-
-    def listen(self, local_rank: int) -> None:
-        """From now on the signals ask instead of killing. Before the ranks met there is nothing to save."""
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._ask)
-        # The agent asks this process itself: a torchrun that is asked gives up on its ranks and on the other nodes.
-        if agent := os.environ.get("MUSTER_OUTCOME"):
-            surely(partial(replace, Path(agent) / f"{local_rank}.pid", str(os.getpid())), Path(agent))
-
-    def _ask(self, number: int, *_: Any) -> None:
-        if Path(os.environ.get("MUSTER_OUTCOME", ""), UNASKED).is_file():
-            # Nobody asked this node to stop: torchrun ends its ranks to start them again, a peer having come or gone.
-            signal.signal(number, signal.SIG_DFL)
-            os.kill(os.getpid(), number)
-            return
-        self.asked = True
-
-    @staticmethod
-    def deafen() -> None:
-        """The end is decided: a signal must not turn a good exit into a death, which torchrun would mend."""
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, signal.SIG_IGN)
 
 
 def run(config: Config, ranks: Ranks) -> int:

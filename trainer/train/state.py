@@ -8,10 +8,11 @@ from typing import Any
 
 import torch
 
-from ..checkpoint import store
-from ..checkpoint.randomness import random_state, restore_random_state, seed_all
+from muster.checkpoint import store
+from muster.checkpoint.randomness import random_state, restore_random_state, seed_all
+from muster.errors import CheckpointError
+
 from ..config import Config
-from ..errors import CheckpointError
 from ..run_dir import RankFolder
 from . import exchange
 from .environment import Ranks

@@ -15,10 +15,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from muster.data import to_device
+from muster.errors import Refused
+
 from ..config import Config
-from ..errors import Refused
 from ..recipe import Recipe, blame, build_model, compute_loss
-from .data import to_device
 from .device_timer import Clock
 from .process_group import Group
 from .rehearsal import lay_out, rehearsal

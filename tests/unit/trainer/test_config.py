@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
+from muster.errors import Refused
 from trainer.config import Config, parse
-from trainer.errors import Refused
 
 
 def test_the_command_line_wins_over_the_recipe_which_wins_over_us(tmp_path):

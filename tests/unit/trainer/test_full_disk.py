@@ -8,10 +8,10 @@ import traceback
 
 import pytest
 
+from muster.checkpoint.writer import BackgroundWriter
+from muster.files import Lines, keep_ballast, replace, surely
+from muster.metrics import Metrics
 from trainer import run_dir
-from trainer.checkpoint.writer import BackgroundWriter
-from trainer.run_dir import Lines, keep_ballast, replace, surely
-from trainer.train.metrics import Record
 from trainer.train.run import Console
 from trainer.verdict import Verdict, publish
 
@@ -74,7 +74,7 @@ def test_a_verdict_is_written_on_a_full_disk(small_disk):
 
 def test_metrics_on_a_full_disk_do_not_wait_for_ever(small_disk):
     disk, fill = small_disk
-    record = Record(disk)
+    record = Metrics(disk)
     fill()
     began = time.monotonic()
     for step in range(2000):
@@ -87,7 +87,7 @@ def test_old_checkpoints_that_cannot_be_removed_end_nothing(tmp_path, monkeypatc
     def broken(*_args, **_more):
         raise OSError(errno.EIO, "broken disk")
 
-    monkeypatch.setattr("trainer.checkpoint.store.prune", broken)
+    monkeypatch.setattr("muster.checkpoint.store.prune", broken)
     told = []
     writer = BackgroundWriter(tmp_path, 1, False, told.append)
     writer.submit(1, {"a": 1}, None, {})

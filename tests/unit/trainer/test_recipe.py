@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from muster.errors import Refused, TrainError
 from trainer import recipe as recipes
-from trainer.errors import Refused, TrainError
 
 ROOT = Path(__file__).parents[3]
 GOOD = """\
@@ -195,7 +195,7 @@ def test_a_function_that_raises_deep_in_torch_is_blamed_by_the_recipes_line(writ
 
 
 def test_what_a_recipe_refuses_itself_passes_as_it_is(write):
-    text = "from trainer.errors import Refused\n" + GOOD.replace(
+    text = "from muster.errors import Refused\n" + GOOD.replace(
         "    return TensorDataset", "    raise Refused('no', 'yes')#"
     )
     with pytest.raises(Refused) as caught:
@@ -240,7 +240,7 @@ LONELY = """
 import os, sys, torch.distributed as dist
 from pathlib import Path
 from trainer import recipe as recipes
-from trainer.errors import TrainError
+from muster.errors import TrainError
 dist.init_process_group("gloo", init_method="file://" + sys.argv[1], rank=int(sys.argv[2]), world_size=2)
 dist.barrier()
 if sys.argv[2] == "1":

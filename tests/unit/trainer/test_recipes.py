@@ -13,8 +13,8 @@ import pytest
 import torch
 from torch.utils.data import default_collate
 
+from muster.errors import Refused
 from trainer import recipe as recipes
-from trainer.errors import Refused
 
 ROOT = Path(__file__).parents[3]
 EXAMPLE = str(ROOT / "examples" / "my_recipe.py")

@@ -9,7 +9,7 @@ from collections import OrderedDict
 import pytest
 import torch
 
-from trainer.checkpoint.snapshot import Snapshot
+from muster.checkpoint.snapshot import Snapshot
 
 
 def storages(value):

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from trainer.checkpoint import store
-from trainer.errors import CheckpointError, TrainError
+from muster.checkpoint import store
+from muster.errors import CheckpointError, TrainError
 
 ROOT = Path(store.__file__).parents[2]
 
@@ -96,7 +96,7 @@ def test_the_reason_says_what_is_wrong(tmp_path):
 WRITER = """
 import os, sys, torch
 from pathlib import Path
-from trainer.checkpoint import store as checkpoint
+from muster.checkpoint import store as checkpoint
 
 folder = Path(sys.argv[1])
 for line in sys.stdin:
@@ -145,7 +145,7 @@ def test_a_writer_killed_at_any_moment_leaves_a_usable_newest(tmp_path):
 DIES = """
 import os, signal, sys, torch
 from pathlib import Path
-from trainer.checkpoint import store as checkpoint
+from muster.checkpoint import store as checkpoint
 
 def die_before(number):
     seen = 0

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from trainer.checkpoint import store
-from trainer.checkpoint.writer import BackgroundWriter
-from trainer.errors import TrainError
+from muster.checkpoint import store
+from muster.checkpoint.writer import BackgroundWriter
+from muster.errors import TrainError
 
 ROOT = Path(store.__file__).parents[2]
 
@@ -133,8 +133,8 @@ def test_the_writer_gives_way_to_training(tmp_path):
 CRASH = """
 import sys, torch
 from pathlib import Path
-from trainer.checkpoint.writer import BackgroundWriter
-from trainer.errors import TrainError
+from muster.checkpoint.writer import BackgroundWriter
+from muster.errors import TrainError
 
 writer = BackgroundWriter(Path(sys.argv[1]), 3, False, lambda written: None)
 for step in (1, 2):

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from lab.ports import free_port
-from trainer.errors import Refused, TrainError
+from muster.errors import Refused, TrainError
 from trainer.node import agent
 from trainer.node.agent import torchrun_command, torchrun_environment
 from trainer.node.meeting import resolve

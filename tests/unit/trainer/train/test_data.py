@@ -6,11 +6,9 @@ import pytest
 import torch
 from torch.utils.data import TensorDataset
 
-from trainer import recipe
-from trainer.train.data import StreamSampler, batches, cuts, share
+from muster.data import StreamSampler, batches, cuts, share
 
 SIZE, BATCH, SEED = 101, 12, 7
-DIGITS = recipe.load("digits")
 
 
 def take(world, steps, consumed=0, micro=0):
@@ -80,15 +78,12 @@ def test_tensors_in_memory_and_any_other_dataset_give_the_same_batches():
 
     tensors = TensorDataset(torch.arange(SIZE, dtype=torch.float32), torch.arange(SIZE))
     chosen = [[3, 1], [100, 0, 50]]
-    cpu = torch.device("cpu")
-    for quick, plain in zip(
-        batches(tensors, chosen, DIGITS, 0, cpu), batches(Plain(), chosen, DIGITS, 0, cpu), strict=True
-    ):
+    for quick, plain in zip(batches(tensors, chosen), batches(Plain(), chosen), strict=True):
         assert torch.equal(quick[0], plain[0])
         assert torch.equal(quick[1], plain[1])
 
 
 def test_a_loader_does_not_touch_the_ranks_random_numbers():
     before = torch.get_rng_state()
-    list(batches(list(range(4)), [[0, 1]], DIGITS, 0, torch.device("cpu")))
+    list(batches(list(range(4)), [[0, 1]]))
     assert torch.equal(before, torch.get_rng_state())

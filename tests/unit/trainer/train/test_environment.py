@@ -2,7 +2,7 @@
 
 import pytest
 
-from trainer.errors import Refused
+from muster.errors import Refused
 from trainer.train.environment import discover
 
 TORCHRUN = {

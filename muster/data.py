@@ -7,23 +7,27 @@ nothing is dropped, nothing is padded, every step has the same number of samples
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
 from torch.utils.data import DataLoader, Dataset, DistributedSampler, TensorDataset, default_collate
 
-from ..recipe import Recipe, blame
-
 
 class StreamSampler(DistributedSampler[Any]):
-    """This rank's sample indices, a micro-batch at a time, endlessly from `consumed` on.
+    """This rank's sample indices, endlessly from position `consumed` of the stream on: the batch sampler of a loader.
+
+    It gives a list of dataset indices for each micro-batch: `pieces` of them, as equal as can be, are this rank's share
+    of a global batch. `size` (of the dataset), `batch` (over all ranks) and `consumed` count samples. `consumed` is
+    `batch` times the optimizer steps done: all that a checkpoint has to hold of the data.
 
     The order of an epoch is DistributedSampler's own (a permutation seeded with seed + epoch); its padding to a
     multiple of the world size, which repeats samples, is not used.
     """
 
-    def __init__(self, size: int, *, batch: int, pieces: int, world: int, rank: int, seed: int, consumed: int) -> None:
+    def __init__(
+        self, size: int, *, batch: int, world: int, rank: int, pieces: int = 1, seed: int = 0, consumed: int = 0
+    ) -> None:
         super().__init__(range(size), num_replicas=world, rank=rank, shuffle=True, seed=seed)  # type: ignore[arg-type]
         self.size, self.batch, self.pieces, self.consumed = size, batch, pieces, consumed
         self._order: tuple[int, torch.Tensor] | None = None
@@ -66,30 +70,33 @@ def cuts(low: int, high: int, pieces: int) -> list[tuple[int, int]]:
 def batches(
     dataset: Dataset[Any],
     indices: Iterable[list[int]],
-    recipe: Recipe,
-    workers: int,
-    device: torch.device,
+    *,
+    collate: Callable[[list[Any]], Any] | None = None,
+    workers: int = 0,
+    pin: bool = False,
 ) -> Iterator[Any]:
-    """Collated batches of `dataset`, one for each list of `indices`.
+    """Collated batches of `dataset` on the CPU, one for each list of `indices`.
+
+    `collate` makes a batch of a list of samples (None: torch's own), `workers` is the number of loader processes, `pin`
+    asks for pinned memory, from which copies to a GPU run beside the training.
 
     Tensors in memory are cut out directly: a DataLoader would take every sample out alone and stack them again.
     The loader gets a generator of its own: it draws a number at its start, which would shift the rank's random state
     of a resumed run against one that never stopped.
     """
-    if isinstance(dataset, TensorDataset) and recipe.collate is None:
+    if isinstance(dataset, TensorDataset) and collate is None:
         for chosen in indices:
             yield dataset[torch.tensor(chosen)]
         return
     loader = DataLoader(
         dataset,
         batch_sampler=indices,
-        collate_fn=recipe.collate or default_collate,
+        collate_fn=collate or default_collate,
         num_workers=workers,
-        pin_memory=device.type == "cuda",
+        pin_memory=pin,
         generator=torch.Generator().manual_seed(0),
     )
-    with blame(recipe, "taking a sample out of datasets()"):
-        yield from loader
+    yield from loader
 
 
 def to_device(batch: Any, device: torch.device) -> Any:

@@ -1,6 +1,6 @@
 """Copies the training state into CPU memory that is kept from one checkpoint to the next.
 
-The step that is interrupted pays for a memory copy alone; background.py turns the copy into a file while training
+The step that is interrupted pays for a memory copy alone; writer.py turns the copy into a file while training
 goes on. Storages are copied, not tensors: tensors that share one (tied weights, views) share it in the copy too.
 """
 

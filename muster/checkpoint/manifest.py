@@ -1,4 +1,4 @@
-"""The manifest of a checkpoint: what its state should be, so that checkpoint.py can tell if it still is."""
+"""The manifest of a checkpoint: what its state should be, so that store.py can tell if it still is."""
 
 from __future__ import annotations
 
