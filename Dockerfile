@@ -27,7 +27,8 @@ FROM cpu-base AS cpu
 LABEL org.opencontainers.image.title="muster-trainer" \
       org.opencontainers.image.description="A node of a Muster training run: torchrun, the trainer, torch for CPUs" \
       org.opencontainers.image.version="0.1.0" \
-      org.opencontainers.image.licenses="Apache-2.0"
+      org.opencontainers.image.licenses="Apache-2.0" \
+      muster.contract="1"
 ENV PATH=/venv/bin:$PATH PYTHONPATH=/muster PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 HOME=/home/muster USER=muster
 WORKDIR /muster
 HEALTHCHECK --interval=10s --timeout=5s --start-period=120s --retries=3 CMD ["python", "-P", "-m", "trainer.node.health"]
@@ -42,7 +43,8 @@ FROM gpu-base AS gpu
 LABEL org.opencontainers.image.title="muster-trainer" \
       org.opencontainers.image.description="A node of a Muster training run: torchrun, the trainer, torch for CUDA" \
       org.opencontainers.image.version="0.1.0" \
-      org.opencontainers.image.licenses="Apache-2.0"
+      org.opencontainers.image.licenses="Apache-2.0" \
+      muster.contract="1"
 ENV PATH=/venv/bin:$PATH PYTHONPATH=/muster PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 HOME=/home/muster USER=muster
 WORKDIR /muster
 HEALTHCHECK --interval=10s --timeout=5s --start-period=120s --retries=3 CMD ["python", "-P", "-m", "trainer.node.health"]

@@ -31,3 +31,7 @@ class Refused(TrainError):
 
 class CheckpointError(Refused):
     """A checkpoint that cannot be used: unreadable, truncated, altered, or another run's."""
+
+
+class NewerFormat(CheckpointError):
+    """A checkpoint of a newer Muster: whole, so it is not passed over for an older one."""

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from ..core.errors import UsageError
+from ..core.formats import CLUSTER_FILE, refuse_newer
 from . import toml
 from . import values as values
 from .toml import Table
@@ -111,6 +112,8 @@ def from_flag(flag: str) -> Cluster:
 def from_file(path: Path) -> Cluster:
     """All that cluster.toml says. Raises UsageError with the key's path and line for the first thing wrong in it."""
     top = toml.read(path)
+    number = top.get("format", CLUSTER_FILE, values.whole(1, 1_000_000), "the number of the file's format")
+    refuse_newer(str(path), number, CLUSTER_FILE)
     tables = top.tables("hosts")
     job_table = top.table("job")
     top.done()

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from ..config.values import VARIABLE
-from ..core import fields
+from ..core import fields, formats
 from ..core.errors import BadAnswer, DeployError
 from ..core.fields import Reader, array, decimal, digits, flag, interface, record, table, text, whole
 from ..core.names import ContainerName, NodeName, RunId, container_name, node_name, run_id, run_ids
@@ -302,15 +302,18 @@ def is_ours(value: Mapping[str, Any], home: str) -> bool:
 def parse_container(row: str, home: str = "") -> Container:
     """One line of `host_commands.CONTAINER_LINE`; `home` is that of the user we are there.
 
-    Raises BadAnswer for what no engine says, and for bad names.
+    Raises BadAnswer for what no engine says, and for bad names; UsageError for one of ours that a newer Muster started.
     """
     value = _CONTAINER(fields.document(row, "a container"), "")
     labels, state = value["labels"], value["state"]
-    status, node = state["Status"], labels.get("muster.node")
+    status, node, ours = state["Status"], labels.get("muster.node"), is_ours(value, home)
 
     def number(name: str, instead: int, most: int) -> int:
         return fields.default(digits(0, most), instead)(labels.get(name), f"the label {name}")
 
+    if ours:
+        what = f"the container {value['name'].removeprefix('/')[:100]}"
+        formats.refuse_newer(what, number("muster.format", 0, 1_000_000), formats.LABELS)
     return Container(
         run=run_id(labels.get("muster.run"), "the label muster.run"),
         node=node_name(node, "the label muster.node") if node else NodeName(""),
@@ -324,7 +327,7 @@ def parse_container(row: str, home: str = "") -> Container:
         started=state.get("StartedAt", ""),
         last_code=state["ExitCode"],
         secrets=tuple(filter(VARIABLE.fullmatch, labels.get("muster.secrets", "").split(","))),
-        ours=is_ours(value, home),
+        ours=ours,
         user=labels.get("muster.user", "")[:64] or "another user",
     )
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from ..config.inventory import Host, Job
 from ..config.values import Mount
 from ..core.errors import UsageError
+from ..core.formats import LABELS
 from ..core.names import NodeName, node_of
 from ..host import commands
 from ..host.facts import HostFacts, Route
@@ -217,6 +218,7 @@ def _one(
     folder = f"{facts.home}/.muster/runs/{work.run_id}"
     start = f"{work.token}-{place}"
     labels = {
+        "muster.format": str(LABELS),
         "muster.run": work.run_id,
         "muster.user": facts.user,
         "muster.start": start,

@@ -19,6 +19,8 @@ from ..core.fields import array, default, document, either, nothing, record, tab
 WORKSPACE = "/workspace"
 # Where Muster's own image has the trainer package; in other images it goes along with the user's folder.
 TRAINER_HOME = "/muster"
+# How the control side and the trainer speak with each other: docs/contract.md. The Dockerfile labels the image with it.
+CONTRACT, CONTRACT_LABEL = 1, "muster.contract"
 MARK, BASE, TOP = "muster.image", "muster.base", "muster.top"
 # What the OCI image configuration and Docker's own addition (Healthcheck, OnBuild, Shell) define. Engines show more in
 # `inspect`, each version something else, which would make one image into several.
@@ -87,6 +89,22 @@ class Image:
 def has_trainer(base: Base) -> bool:
     """Whether the image was made from Muster's own: the trainer is in it, and Python finds it there."""
     return TRAINER_HOME in _variables(base).get("PYTHONPATH", "").split(":")
+
+
+def refuse_other_trainer(base: Base) -> None:
+    """Raise UsageError where the trainer in the image is of an older or newer Muster, which speaks another contract.
+
+    Such a node would end with a bare code 1, or not understand what it is told.
+    """
+    spoken = base.settings.get("Labels", {}).get(CONTRACT_LABEL, "0")
+    if not has_trainer(base) or spoken == str(CONTRACT):
+        return
+    ours = base.name.startswith("muster-trainer:")
+    make = f"make image{' TARGET=gpu' if base.name.endswith(':gpu') else ''}"
+    raise UsageError(
+        f"{base.name}: the trainer in it is of another Muster (its contract is {spoken}, this Muster's {CONTRACT})",
+        f"in Muster's checkout: {make}" + ("" if ours else "; then build this image from that one again"),
+    )
 
 
 def digest(data: bytes) -> str:

@@ -22,7 +22,7 @@ from .archive import Archive, archive
 from .credentials import NO_CHOICE, Choice
 from .layer_cache import LayerCache, default_folder
 from .layer_source import Supply
-from .model import Base, Image, base_of, base_said, digest, has_trainer, run_image
+from .model import Base, Image, base_of, base_said, digest, has_trainer, refuse_other_trainer, run_image
 from .push_plan import Sending, Store, check_space, codec_for, everything, parse_image, parse_store, plan_push, replaced
 
 Tell = Callable[[str, int, int], None]
@@ -136,8 +136,9 @@ def _where_from(name: str) -> str:
 
 
 def _agreed(bases: Results[Base]) -> Base:
-    """The base that is pushed: the first found. Raises when there is none."""
+    """The base that is pushed: the first found. Raises when there is none, or its trainer is of another Muster."""
     for base in bases.values.values():
+        refuse_other_trainer(base)
         return base
     bases.all()
     raise DeployError("no host to push to")

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from ..core import formats
 from ..core.errors import BadAnswer, DeployError, UsageError
 from ..core.facts import RunFacts
 from ..core.fields import MOST_DOCUMENT, array, digits, document, flag, optional, real, text, tree, whole
@@ -27,6 +28,7 @@ _TEXTS = array(text(), 10_000)
 _FACTS = shaped(
     {},
     {
+        "format": optional(whole(0, 1_000_000)),
         "id": optional(text()),
         "started": optional(real(0.0, 1e11)),
         "ground": optional(text(20)),
@@ -80,6 +82,7 @@ def choose(runs: Path, resume: str, arguments: Sequence[str]) -> Choice:
     if not path.is_dir():
         raise UsageError(f"RESUME={resume}: no such folder", "`make runs` lists the runs of this checkout")
     if path.parent == runs.resolve():
+        refuse_newer(path)
         if not has_checkpoint(path):
             raise UsageError(f"RESUME={resume}: no checkpoint in that run yet", "`make up` starts a new one")
         return _continued(path, arguments)
@@ -206,6 +209,7 @@ def find(runs: Path, name: str) -> Path:
     if name and "/" not in name and (name == "latest" or not path.is_dir()):
         path = runs / (name if name == "latest" else asked("RUN", name, run_id))
     if name and path.is_dir():
+        refuse_newer(path)
         return path.resolve()
     raise UsageError(f"RUN={name}: no such run", "`make runs` lists them")
 
@@ -213,9 +217,11 @@ def find(runs: Path, name: str) -> Path:
 def folder_of(runs: Path, run: RunId) -> Path:
     """Where a run on real hosts is kept here, be it there or not yet: the only way from a host's word to a local path.
 
-    Raises DeployError where a run of this machine's own, or no run, has that name: a host must not write there.
+    Raises DeployError where a run of this machine's own, or no run, has that name: a host must not write there; and
+    where a newer Muster wrote it.
     """
     folder = runs / run
+    refuse_newer(folder)
     ground = read_json(folder / "record.json").get("ground", HOSTS)
     if ground != HOSTS or folder.is_symlink() or (folder.exists() and not folder.is_dir()):
         raise DeployError(
@@ -223,6 +229,11 @@ def folder_of(runs: Path, run: RunId) -> Path:
             f"move it aside: mv {folder} {folder}-here",
         )
     return folder
+
+
+def refuse_newer(run_dir: Path) -> None:
+    """Raise UsageError where a newer Muster wrote the run folder."""
+    formats.refuse_newer(str(run_dir), facts(run_dir).get("format"), formats.RUN_FOLDER)
 
 
 def has_checkpoint(run_dir: Path) -> bool:
@@ -259,7 +270,7 @@ def facts(run_dir: Path) -> dict[str, Any]:
 
 def write_record(run_dir: Path, value: dict[str, Any]) -> None:
     """Replace record.json, as made by this user. `foreign` in it: the names of what others told, and is never run."""
-    write_json(run_dir / "record.json", provenance.sealed(value))
+    write_json(run_dir / "record.json", provenance.sealed({**value, "format": formats.RUN_FOLDER}))
 
 
 def own(run_dir: Path) -> dict[str, Any]:
@@ -275,6 +286,7 @@ def own(run_dir: Path) -> dict[str, Any]:
 
 
 def _continued(run_dir: Path, arguments: Sequence[str]) -> Choice:
+    refuse_newer(run_dir)
     record = own(run_dir)
     if "arguments" not in record:
         raise UsageError(
@@ -301,6 +313,8 @@ def _started(run_dir: Path) -> tuple[float, str]:
 def _listed(run_dir: Path, going_on: Collection[str]) -> RunFacts:
     outcome = _OUTCOME(read_json(run_dir / "outcome.json"), "")
     verdict = "running" if run_dir.name in going_on else outcome.get("verdict") or "unfinished"
+    if (facts(run_dir).get("format") or 0) > formats.RUN_FOLDER:
+        verdict = "of a newer Muster"
     names = (path.name.removeprefix("step-") for path in run_dir.glob("checkpoints/step-*"))
     steps = [found for name in names if (found := optional(digits())(name, "")) is not None]
     step = outcome.get("step") or max(steps, default=None)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..errors import CheckpointError
+from ..errors import CheckpointError, NewerFormat
 
 FORMAT = 1
 STATE, MANIFEST = "state.pt", "manifest.json"
@@ -52,8 +52,11 @@ def read_manifest(path: Path) -> Manifest:
     try:
         text = (path / MANIFEST).read_text("utf-8")
         facts = json.loads(text)
-        if facts["format"] != FORMAT:
-            raise CheckpointError(f"{path}: format {facts['format']!r}; this trainer reads {FORMAT}", ACCEPTED)
+        if int(facts["format"]) > FORMAT:
+            raise NewerFormat(
+                f"{path}: format {facts['format']}: a newer Muster wrote it, and this one reads up to format {FORMAT}",
+                "go on with the Muster that wrote it, or update this one (make image, where it lies in an image)",
+            )
         state = facts["files"][STATE]
         manifest = Manifest(
             facts["step"], facts["created"], facts["metric"], state["sha256"], state["bytes"], facts["summary"]

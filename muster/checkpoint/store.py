@@ -24,7 +24,7 @@ from typing import IO, Any, BinaryIO, cast
 
 import torch
 
-from ..errors import CheckpointError, TrainError
+from ..errors import CheckpointError, NewerFormat, TrainError
 from .manifest import ACCEPTED, MANIFEST, STATE, Manifest, manifest_or_none, read_manifest
 
 _PLACE = re.compile(r"(?:\.old-)?(step-\d{8,})")
@@ -114,6 +114,7 @@ def newest_usable(folder: Path) -> tuple[Found | None, list[Damaged]]:
     """The newest checkpoint in a checkpoints folder that verifies, and the damaged ones that are newer than it.
 
     Newest is the last written, not the highest step: a run may have gone back to an earlier step and on from there.
+    Raises NewerFormat where a newer Muster wrote it.
     """
     return _first_usable(_newest_first(folder))
 
@@ -123,6 +124,8 @@ def _first_usable(paths: list[Path]) -> tuple[Found | None, list[Damaged]]:
     for path in paths:
         try:
             return Found(path, verify(path)), damaged
+        except NewerFormat:
+            raise
         except CheckpointError as error:
             damaged.append(Damaged(path, error.message))
     return None, damaged
@@ -138,7 +141,7 @@ def prune(folder: Path, keep_last: int, keep_best: bool, proven: Path | None = N
     _tidy(folder)
     paths = _newest_first(folder)
     ours = [Found(path, manifest) for path in paths if (manifest := manifest_or_none(path))]
-    newest = ours[0] if ours and ours[0].path == proven else _first_usable(paths)[0]
+    newest = ours[0] if ours and ours[0].path == proven else _first_usable([one.path for one in ours])[0]
     if newest is None:
         return []
     whole = [one for one in ours if _size(one.path / STATE) == one.manifest.bytes]

@@ -11,6 +11,7 @@ import torch
 from lab.waiting import alive, events, lines, losses, until
 from muster.checkpoint import store
 from muster.data import StreamSampler
+from tests.dist.conftest import HOME
 
 RECORD = """
 def seen(ids):
@@ -169,3 +170,10 @@ def test_a_checkpoint_names_its_world(torchrun):
     assert run.wait() == 0
     manifest = json.loads((run.run_dir / "checkpoints/step-00000004/manifest.json").read_text())
     assert manifest["summary"]["world"] == 2
+
+
+def test_a_run_goes_on_from_a_checkpoint_of_format_1(torchrun):
+    run = torchrun(2, "--recipe", "tests/golden/line.py", "--steps", 9, "--resume", HOME / "tests/golden/checkpoint-v1")
+    assert run.wait() == 0, run.output
+    assert events(run.run_dir, 0, "resumed")[0]["step"] == 6
+    assert events(run.run_dir, 0, "outcome")[0]["step"] == 9

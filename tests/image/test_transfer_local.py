@@ -24,6 +24,7 @@ from deploy.core.errors import DeployError
 from deploy.core.results import HostsFailed
 from deploy.image import push as transfer
 from deploy.image.layer_cache import LayerCache
+from deploy.image.model import CONTRACT, CONTRACT_LABEL
 from deploy.ssh import session
 from lab.waiting import until
 
@@ -126,7 +127,16 @@ def base(docker):
         entry.size = BASE_BYTES
         tar.addfile(entry, io.BytesIO(random.randbytes(BASE_BYTES)))
     subprocess.run(
-        ["docker", "import", "--change", "ENV KEPT=yes PYTHONPATH=/muster", "-", name],
+        [
+            "docker",
+            "import",
+            "--change",
+            "ENV KEPT=yes PYTHONPATH=/muster",
+            "--change",
+            f"LABEL {CONTRACT_LABEL}={CONTRACT}",
+            "-",
+            name,
+        ],
         input=written.getvalue(),
         check=True,
     )

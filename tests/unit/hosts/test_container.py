@@ -27,7 +27,8 @@ def made(work=WORK, job=None, host=None, **facts):
 
 def test_the_whole_command_of_a_host():
     assert shlex.join(made()[1].argv) == (
-        "docker run --detach --pull never --name muster-r1 --label muster.run=r1 --label muster.user=u "
+        "docker run --detach --pull never --name muster-r1 --label muster.format=1 "
+        "--label muster.run=r1 --label muster.user=u "
         "--label muster.start=7f3a-1 --label muster.node=b "
         "--label muster.place=1 --label muster.nodes=2 --label muster.port=29500 "
         "--label 'muster.command=train.py --lr 3e-4' --label muster.secrets=HF_TOKEN --stop-timeout 60 "

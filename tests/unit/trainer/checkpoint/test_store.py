@@ -331,20 +331,12 @@ def foreign_manifest(folder):
     return foreign_folder(folder)
 
 
-def later_format(folder):
-    path = write(folder, 1)
-    text = (path / "manifest.json").read_text()
-    (path / "manifest.json").write_text(text.replace('"format": 1', '"format": 2'))
-    return path
-
-
 @pytest.mark.parametrize(
     ("make", "words"),
     [
         (foreign_file, "a plain file, not a checkpoint"),
         (foreign_folder, "no manifest.json in it"),
         (foreign_manifest, "damaged or not of this trainer"),
-        (later_format, "format 2; this trainer reads 1"),
         (lambda folder: folder / "nowhere", "no such file or folder"),
         (lambda folder: write(folder / "checkpoints", 1).parents[1], "no manifest.json in it"),
     ],

@@ -1,0 +1,137 @@
+"""What outlives a command: this version's is read by every later one, and what a newer one wrote is refused by name."""
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+from deploy.config import inventory
+from deploy.core import formats
+from deploy.core.errors import UsageError
+from deploy.host import facts
+from deploy.image import model
+from deploy.report.page import run as page
+from deploy.run import events, record
+from muster import checkpoint
+from muster.errors import CheckpointError, NewerFormat
+from tests.hostile.fuzz import samples
+
+HOME = Path(__file__).resolve().parents[2]
+GOLDEN = HOME / "tests/golden"
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A copy of the run folder that format 1 left."""
+    return Path(shutil.copytree(GOLDEN / "run-v1", tmp_path / "runs/2026-11-22-0454-line"))
+
+
+def lines(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_a_run_folder_of_format_1_is_read_whole(run):
+    (listed,) = record.listing(run.parent, ())
+    assert (listed.verdict, listed.step, listed.accuracy) == ("done", 6, 1.0)
+    assert record.facts(run)["arguments"] == ["--recipe", "tests/golden/line.py"]
+    for rank in (0, 1):
+        for line in lines(run / f"ranks/rank-{rank}.jsonl"):
+            assert events.of_rank(line, 0.0)["t"] == line["t"]
+    assert [events.of_metrics(line, 0.0)["step"] for line in lines(run / "metrics.jsonl")] == [1, 2, 3, 4, 6, 6]
+    assert "held-out" in page.write(record.find(run.parent, run.name)).read_text()
+
+
+def test_a_run_folder_from_before_there_were_formats_is_read(run):
+    known = json.loads((run / "record.json").read_text())
+    del known["format"]
+    (run / "record.json").write_text(json.dumps(known))
+    assert record.find(run.parent, run.name) == run
+
+
+def test_a_run_folder_of_a_newer_muster_is_refused_and_listed_as_such(run):
+    known = json.loads((run / "record.json").read_text())
+    (run / "record.json").write_text(json.dumps({**known, "format": formats.RUN_FOLDER + 1}))
+    for use in (
+        lambda: record.find(run.parent, run.name),
+        lambda: record.folder_of(run.parent, run.name),
+        lambda: record.choose(run.parent, str(run), ()),
+    ):
+        with pytest.raises(UsageError, match=re.escape(str(run))) as refused:
+            use()
+        assert "git pull" in refused.value.hint
+    assert record.listing(run.parent, ())[0].verdict == "of a newer Muster"
+
+
+def test_a_checkpoint_of_format_1_is_loaded():
+    found, damaged = checkpoint.newest_usable(GOLDEN / "checkpoint-v1")
+    assert not damaged
+    state, manifest = checkpoint.load(found.path)
+    assert manifest.step == state["position"]["step"] == 6
+    assert state["position"]["consumed"] == 6 * 8
+    assert {name: tuple(value.shape) for name, value in state["model"].items()} == {"weight": (1, 2), "bias": (1,)}
+    assert len(state["rng"]) == 2
+    assert all(torch.is_tensor(one["torch"]) for one in state["rng"])
+
+
+def test_a_checkpoint_of_a_newer_muster_is_refused_and_not_passed_over_for_an_older_one(tmp_path):
+    for step in (6, 7):
+        shutil.copytree(GOLDEN / "checkpoint-v1/step-00000006", tmp_path / f"step-{step:08d}")
+    newer = tmp_path / "step-00000007/manifest.json"
+    known = json.loads(newer.read_text())
+    newer.write_text(json.dumps({**known, "format": 2, "created": known["created"] + 1}))
+    for use in (lambda: checkpoint.newest_usable(tmp_path), lambda: checkpoint.load(newer.parent)):
+        with pytest.raises(NewerFormat, match="step-00000007: format 2"):
+            use()
+    assert checkpoint.prune(tmp_path, 1, False) == []
+    assert newer.exists()
+
+
+def test_a_format_that_is_no_number_is_damage(tmp_path):
+    place = Path(shutil.copytree(GOLDEN / "checkpoint-v1/step-00000006", tmp_path / "step-00000006"))
+    (place / "manifest.json").write_text(json.dumps({"format": "new"}))
+    with pytest.raises(CheckpointError, match="damaged"):
+        checkpoint.verify(place)
+
+
+def test_a_cluster_file_of_format_1_is_read_and_a_newer_one_refused_before_its_unknown_keys(tmp_path):
+    assert len(inventory.from_file(GOLDEN / "cluster-v1.toml").hosts) == 3
+    newer = tmp_path / "cluster.toml"
+    newer.write_text('format = 2\n[fleet]\nname = "a"\n')
+    with pytest.raises(UsageError, match=r"cluster\.toml has format 2"):
+        inventory.from_file(newer)
+
+
+def test_a_container_of_a_newer_muster_is_refused_and_another_users_left_alone():
+    def container(number):
+        said = json.loads(samples.container())
+        said["labels"]["muster.format"] = str(number)
+        return json.dumps(said)
+
+    for read in (0, formats.LABELS):
+        assert facts.containers([container(read)], "/home/ops")[0].run == "r1"
+    newer = container(formats.LABELS + 1)
+    with pytest.raises(UsageError, match="the container muster-r1 has format"):
+        facts.containers([newer], "/home/ops")
+    assert not facts.containers([newer], "/home/other")[0].ours
+
+
+def image(labels, path="/muster"):
+    said = {"Architecture": "amd64", "Os": "linux", "Size": 1, "RootFS": {"Layers": []}}
+    return model.base_of("muster-trainer:gpu", {**said, "Config": {"Env": [f"PYTHONPATH={path}"], "Labels": labels}})
+
+
+@pytest.mark.parametrize("labels", [None, {model.CONTRACT_LABEL: str(model.CONTRACT + 1)}])
+def test_an_image_whose_trainer_is_of_another_muster_is_refused_with_the_command_that_mends_it(labels):
+    with pytest.raises(UsageError, match="muster-trainer:gpu: the trainer in it is of another Muster") as refused:
+        model.refuse_other_trainer(image(labels))
+    assert "make image TARGET=gpu" in refused.value.hint
+
+
+def test_an_image_of_this_trainer_or_of_none_is_taken():
+    stages = re.findall(r'muster\.contract="(\d+)"', (HOME / "Dockerfile").read_text())
+    assert stages == [str(model.CONTRACT)] * 2
+    model.refuse_other_trainer(image({model.CONTRACT_LABEL: stages[0]}))
+    model.refuse_other_trainer(image(None, "/app"))
