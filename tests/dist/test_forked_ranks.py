@@ -86,6 +86,12 @@ def test_a_users_own_module_of_a_name_of_ours_is_the_one_that_is_imported(tmp_pa
     assert Started(OURS, ["train.py"], tmp_path).ended()[0] == "mine\n"
 
 
+def test_a_plain_torchrun_starts_ranks_as_torchs_own_does(tmp_path):
+    (tmp_path / "train.py").write_text(LOOKS)
+    seen = Started(OURS, ["train.py"], tmp_path, ranks=2, MUSTER_PLAIN_TORCHRUN="1").looks()
+    assert [one["before"] for one in seen] == [False, False]
+
+
 def test_a_command_that_is_no_python_runs_as_under_torchruns_own(tmp_path):
     (tmp_path / "run.sh").write_text("echo rank $RANK of $WORLD_SIZE")
     out, err, code = Started(OURS, ["--no-python", "bash", "run.sh"], tmp_path).ended()

@@ -25,7 +25,7 @@ from torch.distributed.elastic.rendezvous import RendezvousStateError, dynamic_r
 from muster.errors import TrainError
 
 from .. import NAME
-from ..node import ends, meeting
+from ..node import ends, meeting, torch_names
 from ..verdict import failed, publish
 from . import forkserver, rendezvous
 
@@ -39,6 +39,11 @@ _HANDLER = "torch.distributed.elastic.multiprocessing.subprocess_handler"
 def main() -> None:
     """As torchrun's own, with its arguments from the command line."""
     held = meeting.claim(os.environ)
+    if torch_names.plain(os.environ):
+        if held:
+            held.close()
+        run.main()
+        return
     if server := forkserver.start(_TRAINER if sys.argv[1:3] == ["-m", NAME] else (), held):
         with suppress(ImportError):  # an older torch may have it elsewhere
             _fork_ranks(importlib.import_module(_HANDLER).SubprocessHandler, server)

@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from . import torch_names
 from .ends import Life
 
 _NAME = "together.jsonl"
@@ -16,6 +17,8 @@ SITE = Path(__file__).parent / "site"
 
 def observed(environment: Mapping[str, str]) -> dict[str, str]:
     """`environment` so that every Python below notes what it forms. Last in line: a user's own goes before."""
+    if torch_names.plain(environment):
+        return dict(environment)
     return {**environment, "PYTHONPATH": ":".join(filter(None, (environment.get("PYTHONPATH"), str(SITE))))}
 
 

@@ -1,0 +1,48 @@
+"""The names of torch that its documentation does not promise and that are patched or read here; and how to do without.
+
+tests/unit/trainer/node/test_torch_names.py says which of them a new torch has moved. Standard library only.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+
+# Set to 1, torchrun is torch's own: ranks that import torch each for themselves, its pauses, its rendezvous.
+PLAIN = "MUSTER_PLAIN_TORCHRUN"
+_ELASTIC = "torch.distributed.elastic"
+_DYNAMIC = f"{_ELASTIC}.rendezvous.dynamic_rendezvous"
+# Where each is found, and what is lost without it.
+NAMES = {
+    f"{_ELASTIC}.multiprocessing.subprocess_handler:SubprocessHandler._popen": "ranks that are forked",
+    f"{_ELASTIC}.multiprocessing.api:SubprocessContext._poll": "how each rank ended, at first hand",
+    f"{_DYNAMIC}:_delay": "shorter pauses",
+    f"{_DYNAMIC}:_BackendRendezvousStateHolder.__init__": "shorter pauses",
+    f"{_DYNAMIC}:_RendezvousState": "a rendezvous at one address",
+    f"{_DYNAMIC}:_NodeDesc": "a rendezvous at one address",
+    f"{_ELASTIC}.rendezvous:rendezvous_handler_registry._registry": "a rendezvous at one address",
+    "torch.distributed.distributed_c10d:_new_process_group_helper": "whether a script's ranks trained together",
+    "torch.distributed.distributed_c10d:_set_pg_timeout": "a lost peer noticed soon",
+    "torch._C._distributed_c10d:TCPStore": "a rendezvous at one address",
+}
+
+
+def plain(environment: Mapping[str, str]) -> bool:
+    """Whether the user asked that torch stays as it is."""
+    return environment.get(PLAIN) == "1"
+
+
+def moved() -> list[str]:
+    """Those of the names that this torch lacks, each with what is lost. Imports torch."""
+    return [f"{name} ({loss})" for name, loss in NAMES.items() if not _is_there(name)]
+
+
+def _is_there(name: str) -> bool:
+    module, _, attributes = name.partition(":")
+    try:
+        value: object = importlib.import_module(module)
+        for attribute in attributes.split("."):
+            value = getattr(value, attribute)
+    except (ImportError, AttributeError):
+        return False
+    return True
