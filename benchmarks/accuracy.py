@@ -1,4 +1,4 @@
-"""Held-out accuracy of `make up` as it comes, on both grounds, and the seconds from the command to its end.
+"""Held-out accuracy of `make up` as it comes, on both backends, and the seconds from the command to its end.
 
     python -m benchmarks.accuracy [--quick]
 

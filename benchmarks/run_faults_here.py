@@ -18,6 +18,7 @@ from benchmarks.venv import HOME
 from deploy.core.facts import NodeState
 from deploy.local import processes
 from deploy.run import follow
+from deploy.run.backend import Backend
 from deploy.run.environment import RunSpec, local_spec
 from deploy.run.progress import Event, State
 from lab.ports import free_port
@@ -25,13 +26,15 @@ from lab.ports import free_port
 NAMES = {"master": "rack-1", "worker-1": "rack-2", "worker-2": "rack-3"}
 
 
-class _Nodes:
-    """A ground as watch.py wants it; nodes that end stay ended."""
+class _Nodes(Backend):
+    """Local nodes that stay ended once they have ended."""
 
     def __init__(self, spec: RunSpec, command: Sequence[str]) -> None:
-        self._nodes = processes.LocalNodes(spec.run_dir, list(command), HOME)
-        for node in spec.nodes:
-            self._nodes.start(node, spec.run_dir / "logs" / f"{node.name}.log")
+        self._spec, self._nodes = spec, processes.LocalNodes(spec.run_dir, list(command), HOME)
+
+    def start(self) -> None:
+        for node in self._spec.nodes:
+            self._nodes.start(node, self._spec.run_dir / "logs" / f"{node.name}.log")
 
     def states(self, state: State) -> list[NodeState]:
         return self._nodes.states(lambda _: False)
@@ -41,6 +44,9 @@ class _Nodes:
 
     def kill(self) -> None:
         self._nodes.end()
+
+    def clean(self) -> None:
+        self.kill()
 
 
 def trial(fault: Fault, folder: Path) -> tuple[str, float, str]:
@@ -54,7 +60,8 @@ def trial(fault: Fault, folder: Path) -> tuple[str, float, str]:
         more = {"PET_MAX_RESTARTS": "0"} if fault.script else {}
         node.environment.update({**more, "PYTHONPATH": str(HOME)})
     state, began = State(spec.names, script=bool(fault.script)), time.time()
-    ground = _Nodes(spec, [sys.executable, "-m", "trainer.node.agent", *words])
+    backend = _Nodes(spec, [sys.executable, "-m", "trainer.node.agent", *words])
+    backend.start()
     said: list[str] = []
 
     def tell(_: list[Event]) -> None:
@@ -63,12 +70,12 @@ def trial(fault: Fault, folder: Path) -> tuple[str, float, str]:
             raise TimeoutError
 
     try:
-        result = follow.follow(ground, follow.Follower(run_dir), state, tell, lambda: 0)
+        result = follow.follow(backend, follow.Follower(run_dir), state, tell, lambda: 0)
         said = said or [f"{result.verdict}: {result.node} (rank {result.rank}): {result.message.splitlines()[0]}"]
     except TimeoutError:
         pass
     finally:
-        ground.kill()
+        backend.kill()
     took, text = time.time() - began, said[0] if said else ""
     for node, host in NAMES.items():
         text = text.replace(node, host)

@@ -1,6 +1,6 @@
 """How a run ended, agreed by all ranks: the first to know tells the others through the store, and each records it.
 
-A verdict is final. A rank that dies without one (SIGKILL, a lost node) is brought back by torchrun or the ground.
+A verdict is final. A rank that dies without one (SIGKILL, a lost node) is brought back by torchrun or the backend.
 """
 
 from __future__ import annotations

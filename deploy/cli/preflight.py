@@ -17,7 +17,7 @@ from ..local import preflight as preflight_here
 from ..preflight import Want
 from ..report import preflight_text
 from ..report.console import Report
-from ..report.interrupts import Stopping
+from ..report.interrupts import Interrupts
 from ..report.page import preflight as preflight_page
 from . import exit
 
@@ -77,7 +77,7 @@ def preflight(
         if ground or workers:
             plain = "" if style == STYLES[0] else f"--style {style}"
             _refuse_both(hosts, cluster, image, endpoint, plain, "--bandwidth" if bandwidth else "")
-        with Stopping(report, "looking", UNTOUCHED), report.waiting("preflight") as say:
+        with Interrupts(report, "looking", UNTOUCHED), report.waiting("preflight") as say:
             asked = Asked(want, not quick, bandwidth, say)
             if ground or workers:
                 answers, verdict = preflight_here.preflight(workers, ground or "auto", want, not quick, say)

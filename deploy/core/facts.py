@@ -32,7 +32,7 @@ class MachineFacts:
 
 @dataclass(frozen=True)
 class NodeState:
-    """One node as its ground sees it. `code` is negative for a signal; `restarts` were made by the ground.
+    """One node as its backend sees it. `code` is negative for a signal; `restarts` were made by the backend.
 
     A node is lost when its host is: nobody can say whether it ended.
     """

@@ -43,7 +43,7 @@ class ContainerState:
     restarts: int
 
     def as_node(self) -> NodeState:
-        """The same in the words all grounds share."""
+        """The same in the words that all backends share."""
         if self.status in ("running", "paused", "removing"):
             return NodeState(self.node, "running", None, self.restarts)
         if self.status in ("exited", "dead"):

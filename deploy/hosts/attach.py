@@ -7,54 +7,42 @@ kill -9 of this process, leaves it going, and `attach` finds it by its label.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from ..config.inventory import Cluster
 from ..core.errors import DONE
 from ..core.facts import count
-from ..core.names import NodeName, RunId, asked_run
+from ..core.names import RunId, asked_run
 from ..core.results import all_faults
 from ..host import lock as host_lock
 from ..host.facts import Container
 from ..report.console import Report
-from ..report.interrupts import Detached, Stopping
+from ..report.interrupts import Detached, Interrupts
 from ..report.page import run as page
 from ..run import environment, folders, follow, record
 from ..run.outcome import Result
 from ..run.progress import State
 from ..ssh.session import Session, open_all
-from . import backend, container, observe, plan, resume
+from . import container, observe, plan, resume
+from . import nodes as host_nodes
 from . import options as deploy_options
-from . import watch as deploy_watch
+from .backend import HostsBackend, RunHandle
 from .options import Options
 
 _GOES_ON = "the run goes on"
 
 
-@dataclass(frozen=True)
-class Followed:
-    """A run as its follower needs it: `nodes` by host, what was asked of it, whether an earlier start began it.
-
-    `secrets`: as deploy_secrets.Handover has them.
-    """
-
-    run_dir: Path
-    nodes: Mapping[str, NodeName]
-    script: bool
-    said: Sequence[str]
-    resumed: bool = False
-    secrets: Callable[[], Mapping[str, str]] | None = None
-
-
 def attach(options: Options, report: Report) -> int:
     """Follow a run that goes on, and hand its secrets to nodes that wait for them; returns its exit code."""
     cluster = options.load()
-    with Stopping(report, "looking for the run", _GOES_ON) as stopping, _run_on_hosts(cluster, options.run) as found:
+    with (
+        Interrupts(report, "looking for the run", _GOES_ON) as interrupts,
+        _run_on_hosts(cluster, options.run) as found,
+    ):
         sessions, run, nodes = found
         run_dir = record.folder_of(folders.RUNS, run)
         first = min(nodes.values(), key=lambda node: node.place)
@@ -65,15 +53,16 @@ def attach(options: Options, report: Report) -> int:
         names = {host: node.node for host, node in sorted(nodes.items(), key=lambda pair: pair[1].place)}
         due = frozenset(name for node in nodes.values() for name in node.secrets)
         secrets = partial(deploy_options.secrets_of, cluster, due) if due else None
-        followed = Followed(run_dir, names, script, arguments, secrets=secrets)
+        run_handle = RunHandle(run_dir, names, script, arguments, secrets=secrets)
         if not record_there:
             # What a host's label tells is shown, and never run.
-            open_record(followed, list(names), {"foreign": ["arguments", "script"]})
+            open_record(run_handle, list(names), {"foreign": ["arguments", "script"]})
         lost = first.nodes - len(nodes)
         if lost:
             report.warn(f"{run} has {first.nodes} nodes, {lost} of them not on these hosts")
-        stopping.hold()
-        return to_the_end(followed, [session for session in sessions if session.host.name in names], report, stopping)
+        interrupts.hold()
+        members = [session for session in sessions if session.host.name in names]
+        return to_the_end(HostsBackend(members, run_handle, report.warn), report, interrupts)
 
 
 def down(options: Options, report: Report) -> int:
@@ -84,7 +73,7 @@ def down(options: Options, report: Report) -> int:
     run = asked_run("--run", options.run)
     with open_all(options.load().hosts) as opened:
         sessions = list(opened.values.values())
-        removed = backend.remove(sessions, run)
+        removed = host_nodes.remove(sessions, run)
         swept = host_lock.sweep(sessions)
         for host, gone in removed.values.items():
             lock, containers = swept.values.get(host, ""), count(gone.containers, "container")
@@ -99,43 +88,38 @@ def down(options: Options, report: Report) -> int:
         return DONE
 
 
-def to_the_end(followed: Followed, sessions: Sequence[Session], report: Report, stopping: Stopping) -> int:
+def to_the_end(backend: HostsBackend, report: Report, interrupts: Interrupts) -> int:
     """Follow to the end, clean up there, write the outcome here. A terminal that goes away ends only the following."""
-    state, began = State(tuple(followed.nodes.values()), script=followed.script), time.monotonic()
-    run_dir = followed.run_dir
-    follower = follow.Follower(run_dir, from_start=not followed.resumed)
-    nodes, secrets = followed.nodes, followed.secrets
-    ground = deploy_watch.HostsGround(sessions, nodes, run_dir, followed.script, report.warn, secrets)
-    what = container.script_name(followed.said) if followed.script else environment.recipe_name(followed.said)
+    run, began = backend.run, time.monotonic()
+    run_dir, state = run.run_dir, State(tuple(run.nodes.values()), script=run.script)
+    follower = follow.Follower(run_dir, from_start=not run.resumed)
+    what = container.script_name(run.command) if run.script else environment.recipe_name(run.command)
     try:
-        with report.following(state, what, count(len(followed.nodes), "host")) as tell:
-            result = follow.follow(ground, follower, state, tell, stopping.requests)
-        for host, fault in backend.remove(ground.sessions, run_dir.name).faults.items():
-            report.warn(f"{host}: {fault.message}; clean up with: fab down --hosts {host} --run {run_dir.name}")
-        lost = ground.out_of_sight
-        for host in lost:
-            report.warn(f"{host}: out of sight; once it is back: fab down --hosts {host} --run {run_dir.name}")
+        with report.following(state, what, count(len(run.nodes), "host")) as tell:
+            result = follow.follow(backend, follower, state, tell, interrupts.requests)
+        backend.clean()
+        lost = backend.out_of_sight
     except Detached:
         return DONE
     finally:
-        ground.close()
-    result = resume.hinted(_named(result, followed), run_dir, bool(state.checkpoint), lost)
+        backend.close()
+    result = resume.hinted(_named(result, run), run_dir, bool(state.checkpoint), lost)
     outcome = record.close(run_dir, result, state, time.monotonic() - began)
     path = page.write(run_dir)
     report.result(result, state, outcome, folders.display_path(path), folders.display_path(run_dir))
     return result.code
 
 
-def open_record(followed: Followed, hosts: Sequence[str], again: Mapping[str, Any]) -> dict[str, bytes]:
+def open_record(run: RunHandle, hosts: Sequence[str], again: Mapping[str, Any]) -> dict[str, bytes]:
     """Write this start into the local run folder; `hosts` as the user may name them again, `again` what else to say.
 
     Returns what record.undo_start needs.
     """
-    choice = record.Choice(None, tuple(followed.said))
-    run_dir, names = followed.run_dir, list(followed.nodes.values())
+    choice = record.Choice(None, tuple(run.command))
+    run_dir, names = run.run_dir, list(run.nodes.values())
     run_dir.mkdir(record.OWNERS, parents=True, exist_ok=True)
     kept = record.open_start(run_dir, choice, record.HOSTS, count(len(hosts), "host"), names, time.time())
-    more = {"hosts": list(hosts), "script": followed.script, **again}
+    more = {"hosts": list(hosts), "script": run.script, **again}
     record.write_record(run_dir, {**record.facts(run_dir), **more})
     return kept
 
@@ -154,11 +138,11 @@ def _run_on_hosts(cluster: Cluster, run: str) -> Iterator[tuple[list[Session], R
         yield sessions, found, runs[found]
 
 
-def _named(result: Result, followed: Followed) -> Result:
+def _named(result: Result, run: RunHandle) -> Result:
     """With paths of the container told as they are on the hosts: checkpoints on the first, logs on the rank's own."""
-    here, first = folders.display_path(followed.run_dir), next(iter(followed.nodes))
-    own = next((host for host, node in followed.nodes.items() if node == result.node), first)
-    hint, message = (resume.placed(text, followed.run_dir.name, first, own) for text in (result.hint, result.message))
+    here, first = folders.display_path(run.run_dir), next(iter(run.nodes))
+    own = next((host for host, node in run.nodes.items() if node == result.node), first)
+    hint, message = (resume.placed(text, run.run_dir.name, first, own) for text in (result.hint, result.message))
     if hint.startswith("logs/"):
         hint = f"{here}/{hint}"
     return replace(result, message=message, hint=hint)

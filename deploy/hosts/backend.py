@@ -1,117 +1,93 @@
-"""Perform a plan on real hosts: start in order, undo on failure, signal, clean. Decides nothing."""
+"""The backend of real hosts: one container a host, over SSH. The run does not need this process once it has started."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
-from ..core import fields
-from ..core.errors import BadAnswer, DeployError
-from ..core.fields import default, digits, text
-from ..core.results import Results
-from ..host import audit, commands
-from ..ssh.session import Session, on_all
-from .container import HostSpec, container_name, handed_in
-
-_START_S = 180.0
-_END_S = 90.0
-_LEFT = fields.row(text(1000), text(1000))
+from ..core.facts import NodeState
+from ..core.names import NodeName
+from ..run.backend import Backend
+from ..run.progress import State
+from ..ssh.session import Session
+from . import nodes
+from .container import HostSpec
+from .watch import HostsWatch
 
 
-class Removed(NamedTuple):
-    """How many containers of ours were removed; the runs of other users that were left, each with its user."""
+@dataclass(frozen=True)
+class RunHandle:
+    """A run on real hosts as it is known here. `nodes` by host; `command` is what was asked of it.
 
-    containers: int
-    left: tuple[tuple[str, str], ...]
-
-
-def start(sessions: Sequence[Session], specs: Sequence[HostSpec]) -> None:
-    """Start the first host's node, then all others at once; before that clear what an earlier start of the run left.
-
-    Raises HostsFailed with every host that failed: `undo` then takes back what was started, also what still is.
+    `resumed`: earlier starts are in its folder. `secrets`: as secrets.Handover has them.
     """
-    wanted = {one.host: one for one in specs}
-    if not specs[0].fresh:
-        on_all(sessions, lambda session: session.run(commands.clear(run_of(specs[0])))).all()
-    first = [session for session in sessions if session.host.name == specs[0].host]
-    others = [session for session in sessions if session.host.name != specs[0].host]
-    for group in (first, others):
-        on_all(group, lambda session: _start_one(session, wanted[session.host.name])).all()
+
+    run_dir: Path
+    nodes: Mapping[str, NodeName]
+    script: bool
+    command: Sequence[str]
+    resumed: bool = False
+    secrets: Callable[[], Mapping[str, str]] | None = None
 
 
-def undo(sessions: Sequence[Session], specs: Sequence[HostSpec]) -> Results[str]:
-    """Take away what a start that failed has made, and nothing else: the run folder too unless it was there before."""
-    wanted = {one.host: one for one in specs}
+class HostsBackend(Backend):
+    """The nodes of one run on real hosts. Without `specs` another command has started them. `say` warns."""
 
-    def one(session: Session) -> str:
-        spec = wanted[session.host.name]
-        return session.run(commands.undo(spec.start, spec.folder, spec.fresh), timeout_s=_END_S).out
+    def __init__(
+        self, sessions: Sequence[Session], run: RunHandle, say: Callable[[str], None], specs: Sequence[HostSpec] = ()
+    ) -> None:
+        self.run, self.specs = run, specs
+        self._opened, self._say, self._id = sessions, say, run.run_dir.name
+        self._watch: HostsWatch | None = None
 
-    return on_all(sessions, one)
+    @property
+    def sessions(self) -> Sequence[Session]:
+        """The sessions to hosts in sight, as they are now."""
+        return self._watch.sessions if self._watch else self._opened
 
+    @property
+    def out_of_sight(self) -> Sequence[str]:
+        """Hosts that say nothing, or whose engine does not."""
+        return self._watch.out_of_sight if self._watch else ()
 
-def signal(sessions: Sequence[Session], run: str, name: str) -> Results[None]:
-    """Send every node of a run a signal (SIGINT asks it to stop); returns at once."""
+    def start(self) -> None:
+        """Start the first host's node, then all others. Raises HostsFailed with every host that failed."""
+        nodes.start(self._opened, self.specs)
 
-    def one(session: Session) -> None:
-        session.run(commands.signal(name, run))
-        audit.note(session, f"{run} {name}")
+    def undo(self) -> None:
+        """Remove what this start made on any host, and nothing else; warn of hosts where that failed."""
+        for host, fault in nodes.undo(self._opened, self.specs).faults.items():
+            self._say(f"{host}: {fault.message}")
+            self._say(f"something may be left on {host}: fab down --hosts {host} --run {self._id}")
 
-    return on_all(sessions, one)
+    def states(self, state: State) -> list[NodeState]:
+        """How each node stands, as its host told last. Raises DeployError when no host was in sight for too long."""
+        if self._watch is None:
+            run = self.run
+            self._watch = HostsWatch(self._opened, run.nodes, run.run_dir, run.script, self._say, run.secrets)
+        return self._watch.states(state)
 
+    def stop(self) -> None:
+        """Ask every node to stop; SIGTERM is what an engine that goes down sends (docs/contract.md)."""
+        self._signal("SIGINT")
 
-def remove(sessions: Sequence[Session], run: str = "") -> Results[Removed]:
-    """Remove our containers of a run, or of all runs, running or not."""
+    def kill(self) -> None:
+        """SIGKILL to every node."""
+        self._signal("SIGKILL")
 
-    def one(session: Session) -> Removed:
-        removed = removed_of(session.run(commands.remove(run), timeout_s=_END_S).out)
-        if removed.containers:
-            audit.note(session, f"{run or 'all runs'}: removed {removed.containers}")
-        return removed
+    def clean(self) -> None:
+        """Remove the run's containers; run folders stay. Warns of each host where something may be left."""
+        for host, fault in nodes.remove(self.sessions, self._id).faults.items():
+            self._say(f"{host}: {fault.message}; clean up with: fab down --hosts {host} --run {self._id}")
+        for host in self.out_of_sight:
+            self._say(f"{host}: out of sight; once it is back: fab down --hosts {host} --run {self._id}")
 
-    return on_all(sessions, one)
+    def close(self) -> None:
+        """Follow no longer; the run is left alone."""
+        if self._watch:
+            self._watch.close()
 
-
-def hand_in(session: Session, run: str, secrets: Mapping[str, str]) -> bool:
-    """Hand secrets to a run's node that waits for them, without any: ask whether it does. Whether it waited.
-
-    Raises DeployError where it waits and did not take them.
-    """
-    command, said = commands.hand_in(container_name(run)), handed_in(secrets)
-    done = session.run(command, input=commands.line(said), check=False)
-    if said and done.code not in (commands.TAKEN, commands.NOBODY_WAITS):
-        words = (done.err.strip() or "others than these").splitlines()[-1]
-        raise DeployError(f"{session.host.name}: its node waits for its secrets, and did not take these: {words}")
-    return done.code != commands.NOBODY_WAITS
-
-
-def _start_one(session: Session, spec: HostSpec) -> None:
-    new = spec.fresh and spec.first
-    command = commands.start(spec.folder, spec.owner, spec.argv, spec.start, new)
-    done = session.run(command, input=spec.input, timeout_s=_START_S, check=False)
-    if done.code:
-        said = (done.err.strip() or "it said nothing").splitlines()
-        # Our own word, else Docker's; its last line may only be "See 'docker run --help'."
-        own = [line for line in said if line.startswith("error: ")]
-        cause = next((line for line in (*own, *said) if "rror" in line or "denied" in line), said[-1])
-        raise DeployError(
-            f"{session.host.name}: {spec.node} was not started: {cause}", "log in there and try: docker info"
-        )
-    audit.note(session, f"{run_of(spec)} started {spec.container}")
-
-
-def removed_of(said: str) -> Removed:
-    """Read the answer to `host_commands.remove`. Raises BadAnswer; others may label their containers as they like."""
-    rows, left = fields.rows(said), set[tuple[str, str]]()
-    count = default(digits(0, 1 << 20), 0)(rows.get("removed", [""])[0], "how many containers were removed")
-    for value in rows.get("left", ()):
-        with suppress(BadAnswer):
-            run, user = _LEFT(fields.document(value, "a container"), "a container")
-            left.add((run, user or "another user"))
-    return Removed(count, tuple(sorted(left)))
-
-
-def run_of(spec: HostSpec) -> str:
-    """The id of the run that a host's container belongs to."""
-    return spec.container.removeprefix("muster-")
+    def _signal(self, name: str) -> None:
+        for host, fault in nodes.signal(self.sessions, self._id, name).faults.items():
+            self._say(f"{host}: {name} did not reach it: {fault.message}")

@@ -1,59 +1,41 @@
-"""One `fab deploy`, whole: look, plan, push, start, then follow. Whatever ends it before the run has started, nothing
-of it is left on any host; from then on the run does not need us (hosts/attach.py).
+"""One `fab deploy`, whole: look, plan, start, follow.
+
+Until the run has started, any failure cleans up every host (run/launch.py). After that the run no longer needs this
+process (hosts/attach.py).
 """
 
 from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ..config.inventory import Cluster
 from ..core.errors import DONE, UsageError
-from ..core.names import RunId, asked_run
-from ..host import lock, run_user
-from ..host.facts import HostFacts
+from ..core.names import RunId, asked_run, node_of
+from ..host import run_user
 from ..image import push as transfer
-from ..image.credentials import Choice
 from ..report.console import Report
-from ..report.interrupts import Stopping
+from ..report.interrupts import Interrupts
 from ..run import alone, folders, record
-from ..ssh.session import Session, open_all
-from . import attach, backend, container, observe, plan, preflight, resume
+from ..run.launch import launch
+from ..ssh.session import open_all
+from . import attach, container, observe, plan, resume
 from . import options as deploy_options
 from . import push as deploy_push
-from .attach import Followed
-from .container import HostSpec, Work
+from .backend import RunHandle
+from .container import Work
+from .new_run import DeployRequest, NewRun
 from .options import Options
-from .preflight import Ground
-
-
-@dataclass(frozen=True)
-class _Order:
-    """What one deploy is to do: what was asked for, and what the hosts are. `facts` by host."""
-
-    cluster: Cluster
-    sessions: Sequence[Session]
-    facts: Mapping[str, HostFacts]
-    base: str
-    folder: Path | None
-    tag: str
-    work: Work
-    choice: Choice
-    force: bool
-
-    def specs(self, run_id: str, try_links: bool) -> tuple[HostSpec, ...]:
-        """What each host runs. Raises DeployError where hosts have no way to each other; try_links: and try it."""
-        return _specs(self, replace(self.work, run_id=run_id), try_links)
 
 
 def deploy(options: Options, report: Report) -> int:
     """Run as asked on all hosts; returns the exit code. Raises DeployError with every host that failed."""
-    with Stopping(report, "reading what is asked", "nothing was touched") as stopping:
+    with Interrupts(report, "reading what is asked", "nothing was touched") as interrupts:
         cluster = options.load()
         deploy_push.refuse_mixed(cluster)
         work, folder = _work(options, cluster), options.code(cluster)
@@ -62,10 +44,10 @@ def deploy(options: Options, report: Report) -> int:
         deploy_push.look_through(folder, "" if first.startswith("-") else first, choice, report)
         if folder:
             _warn_alone(folder, work.script, cluster, report)
-        stopping.at("connecting")
+        interrupts.at("connecting")
         with open_all(cluster.hosts) as opened:
             sessions = list(opened.all().values())
-            stopping.at("looking at the hosts")
+            interrupts.at("looking at the hosts")
             facts = observe.facts(sessions).all()
             observe.refuse_missing(sessions, cluster.job)
             base = deploy_push.base_of(options, cluster, facts, report)
@@ -74,23 +56,24 @@ def deploy(options: Options, report: Report) -> int:
             if resumed:
                 work = replace(work, arguments=(*resumed.arguments, *work.arguments), start=resumed.start)
             cluster, who = run_user.choose(cluster, sessions, facts, resumed.run if resumed else "")
-            order = _Order(cluster, sessions, facts, base, folder, tag, replace(work, image=tag), choice, options.force)
+            work = replace(work, image=tag)
+            request = DeployRequest(cluster, sessions, facts, base, folder, tag, work, choice, options.force)
             report.note(f"the run's processes are there {who}")
             report.data({"kind": "user", "text": who})
             if options.dry_run:
-                _foretell(order, report)
+                _foretell(request, report)
                 return DONE
-            there = record.folder_of(folders.RUNS, resumed.run) if resumed else None
+            resumed_dir = record.folder_of(folders.RUNS, resumed.run) if resumed else None
             again = {**resume.again(options), "foreign": ["arguments"] if resumed and resumed.foreign else []}
-            followed = _start(order, name, there, again, report, stopping)
-            run = followed.run_dir.name
+            backend = _start(request, name, resumed_dir, again, report, interrupts)
+            run = backend.run.run_dir.name
             report.note(f"{run} runs on {', '.join(facts)}")
-            report.data({"kind": "started", "run": run, "nodes": dict(followed.nodes)})
+            report.data({"kind": "started", "run": run, "nodes": dict(backend.run.nodes)})
             if options.detach:
                 report.note(f"fab attach --hosts {options.hosts or ','.join(facts)} --run {run} follows it")
                 report.line(run)
                 return DONE
-            return attach.to_the_end(followed, sessions, report, stopping)
+            return attach.to_the_end(backend, report, interrupts)
 
 
 def _warn_alone(folder: Path, script: Sequence[str], cluster: Cluster, report: Report) -> None:
@@ -105,79 +88,33 @@ def _warn_alone(folder: Path, script: Sequence[str], cluster: Cluster, report: R
 
 
 def _start(
-    order: _Order, name: str, there: Path | None, again: dict[str, Any], report: Report, stopping: Stopping
-) -> Followed:
-    """From the locks to the last node's start; when it returns, the run goes on and nothing is cut short any more.
+    request: DeployRequest,
+    name: str,
+    resumed: Path | None,
+    again: dict[str, Any],
+    report: Report,
+    interrupts: Interrupts,
+) -> NewRun:
+    """Start the run; when this returns it goes on, and nothing is cut short any more.
 
-    Locked first: of two deploys at the same moment the second is told who is at work, not what is in its way.
-    `there` is the folder of a run to go on with, `again` what its next resume has to say.
+    `resumed` is the folder of a run to go on with, `again` what its next resume has to say.
     """
-    others = {host: fact.containers for host, fact in order.facts.items()}
-    plan.refuse_foreign(name, others)
-    taken = frozenset[str]().union(*(fact.runs for fact in order.facts.values()))
-    run_dir, kept = there or _run_folder(name, order.work, taken), dict[str, bytes]()
-    try:
-        stopping.at("locking the hosts")
-        with lock.take(order.sessions, run_dir.name) as held:
-            stopping.at("trying the links between the hosts")
-            ground = Ground(order.cluster, order.sessions, order.facts)
-            seen = preflight.gate(ground, (order.tag, order.base), order.force, report)
-            stopping.at("planning")
-            specs = order.specs(run_dir.name, try_links=bool(seen["unseen"]))
-            script, said = bool(order.work.script), order.work.script or order.work.arguments
-            secrets = order.work.secrets
-            supply = (lambda: secrets) if secrets else None
-            nodes = {one.host: one.node for one in specs}
-            followed = Followed(run_dir, nodes, script, said, there is not None, supply)
-            kept = attach.open_record(followed, [host.destination for host in order.cluster.hosts], again)
-            record.write_json(run_dir / "preflight.json", seen)
-            stopping.at("pushing the image", deploy_push.LEFT_BY_A_PUSH)
-            proven = seen["ran"] == order.tag
-            deploy_push.bring(order.sessions, order.base, order.folder, order.tag, report, order.choice, proven)
-            if not (seen["ran"] or order.force):
-                # The first deploy of an image needs preflight most, and only now is there an image to look from.
-                stopping.at("trying the image", deploy_push.LEFT_BY_A_PUSH)
-                seen = preflight.gate(ground, (order.tag, order.base), order.force, report, brought=True)
-                record.write_json(run_dir / "preflight.json", seen)
-            held.refuse_lost()
-            if there:  # what an earlier start left
-                backend.remove(order.sessions, run_dir.name).all()
-            _start_nodes(order, specs, report, stopping)
-    except BaseException:
-        stopping.hold()
-        if kept or not there:  # a run that goes on is not touched before its record is
-            with suppress(OSError):
-                record.undo_start(run_dir, kept)
-        raise
-    return followed
+    work, hosts = request.work, request.cluster.hosts
+    plan.refuse_foreign(name, {host: fact.containers for host, fact in request.facts.items()})
+    taken = frozenset[str]().union(*(fact.runs for fact in request.facts.values()))
+    run_dir = resumed or _run_folder(name, work, taken)
+    names, secrets = {host.name: node_of(host.name) for host in hosts}, (lambda: work.secrets) if work.secrets else None
+    handle = RunHandle(run_dir, names, bool(work.script), work.script or work.arguments, resumed is not None, secrets)
+    backend = NewRun(request, handle, report, interrupts)
+    open_record = partial(attach.open_record, handle, [host.destination for host in hosts], again)
+    launch(backend, run_dir, handle.resumed, open_record, interrupts.hold)
+    return backend
 
 
-def _start_nodes(order: _Order, specs: Sequence[HostSpec], report: Report, stopping: Stopping) -> None:
-    stopping.at("starting the nodes", "what had started was taken back; nothing of the run is left on any host")
-    try:
-        backend.start(order.sessions, specs)
-        stopping.hold()
-    except BaseException:
-        stopping.hold()
-        _take_back(order.sessions, specs, report, stopping)
-        raise
-
-
-def _take_back(sessions: Sequence[Session], specs: Sequence[HostSpec], report: Report, stopping: Stopping) -> None:
-    report.note("taking back what was started")
-    faults = backend.undo(sessions, specs).faults
-    for host, fault in faults.items():
-        report.warn(f"{host}: {fault.message}")
-    if faults:
-        hosts, run = ",".join(faults), backend.run_of(specs[0])
-        stopping.left = f"something may be left on {hosts}: fab down --hosts {hosts} --run {run}"
-        report.warn(stopping.left)
-
-
-def _foretell(order: _Order, report: Report) -> None:
+def _foretell(request: DeployRequest, report: Report) -> None:
     """Print the plan: per host what would be done, why, and the command."""
-    specs = order.specs("RUN", try_links=not order.force)
-    pushes = transfer.foresee(order.sessions, order.base, order.folder, order.tag, order.choice).all()
+    specs = request.specs("RUN", try_links=not request.force)
+    pushes = transfer.foresee(request.sessions, request.base, request.folder, request.tag, request.choice).all()
     made = plan.steps(specs, {host: (sent.there, sent.why) for host, sent in pushes.items()})
     for step in made:
         report.data({"kind": "step", "host": step.host, "text": step.text, "reason": step.reason, "argv": step.argv})
@@ -185,28 +122,6 @@ def _foretell(order: _Order, report: Report) -> None:
         told = {"kind": "variables", "host": one.host, "environment": dict(one.environment)}
         report.data({**told, "secrets": sorted(one.secrets)})
     report.text("\n".join(plan.told(made, specs)))
-
-
-def _specs(order: _Order, work: Work, try_links: bool) -> tuple[HostSpec, ...]:
-    hosts, sessions = order.cluster.hosts, order.sessions
-    known = [order.facts[host.name] for host in hosts]
-    address = plan.choose_address(known, hosts[0].interface)
-    # The first host looks the other way: to a peer, or to itself when it is alone.
-    back = known[1].reached_at if len(known) > 1 and known[1].addresses else address
-    own = [found.address for found in known[1].addresses] if len(known) > 1 else []
-    peers = {host.name: address for host in hosts}
-    peers[hosts[0].name] = back if back in own or not own else own[0]
-    routes = observe.routes(sessions, peers).all()
-    ways = [routes[host.name] for host in hosts]
-    if ways[0].interface == "lo":
-        ways[0] = replace(ways[0], interface=next(a.interface for a in known[0].addresses if a.address == address))
-    port = plan.choose_port(known[0])
-    # Preflight knows better, but sees nothing where neither the image nor a Python is there yet.
-    if len(hosts) > 1 and try_links:
-        toward = {host.name: [address] for host in hosts} | {hosts[0].name: [way.source for way in ways[1:]]}
-        observe.refuse_unreached(sessions, toward, port)
-    meeting = container.meeting_of(hosts, address, port, ways)
-    return container.host_specs(hosts, known, order.cluster.job, work, meeting)
 
 
 def _work(options: Options, cluster: Cluster) -> Work:

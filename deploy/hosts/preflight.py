@@ -31,7 +31,7 @@ INSIDE, OUTSIDE = "in the image, with the run's options", "on the hosts themselv
 
 
 @dataclass(frozen=True)
-class Ground:
+class ReachedHosts:
     """The hosts as far as they could be reached: sessions, what their engines said, and who has no session at all."""
 
     cluster: Cluster
@@ -74,45 +74,47 @@ def preflight(cluster: Cluster, image: str, asked: Asked) -> tuple[Answers, Verd
         findings = tuple(_engine(host, fault) for host, fault in looked.faults.items())
         chosen = image or cluster.job.image or plan.choose_image(list(looked.values.values()))
         cluster, _ = run_user.choose(cluster, sessions, looked.values)
-        ground = Ground(cluster, sessions, looked.values, findings, faults)
-        seen = _there(ground, _names(chosen, cluster.job.folder))
-        return on_ground(replace(ground, findings=(*findings, *_differing(seen, ground))), seen, asked)
+        hosts = ReachedHosts(cluster, sessions, looked.values, findings, faults)
+        seen = _there(hosts, _names(chosen, cluster.job.folder))
+        return on_hosts(replace(hosts, findings=(*findings, *_differing(seen, hosts))), seen, asked)
 
 
-def on_ground(ground: Ground, seen: Seen, asked: Asked) -> tuple[Answers, Verdict]:
+def on_hosts(hosts: ReachedHosts, seen: Seen, asked: Asked) -> tuple[Answers, Verdict]:
     """The same where sessions are open and facts known, as in a deploy."""
     inside = seen.everywhere
-    want = _completed(asked.want, ground, inside)
+    want = _completed(asked.want, hosts, inside)
     asked.say("starting the probes")
-    found = probes.probes(ground.sessions, ground.facts, ground.cluster.job, seen.image if inside else "")
+    found = probes.probes(hosts.sessions, hosts.facts, hosts.cluster.job, seen.image if inside else "")
     try:
-        faults = {**(ground.faults or {}), **{host: _no_probe(fault) for host, fault in found.faults.items()}}
-        mounts = {one.host.name: container.mounts(one.host, ground.cluster.job) for one in ground.sessions if inside}
+        faults = {**(hosts.faults or {}), **{host: _no_probe(fault) for host, fault in found.faults.items()}}
+        mounts = {one.host.name: container.mounts(one.host, hosts.cluster.job) for one in hosts.sessions if inside}
         targets = {host: [mount.target for mount in every] for host, every in mounts.items()}
         answers = examine(list(found.values.values()), want, faults, asked.measure, asked.say, targets)
     finally:
         probes.close(found)
-    logs = {host: {**answers.control.get(host, {}), "kernel": facts.kernel} for host, facts in ground.facts.items()}
+    logs = {host: {**answers.control.get(host, {}), "kernel": facts.kernel} for host, facts in hosts.facts.items()}
     answers = replace(answers, control={**answers.control, **logs})
     old = software.too_old(answers) if inside else ()
-    findings = [*ground.findings, *_architectures(ground), *_homes(ground), *_mounts(answers, mounts), *old]
+    findings = [*hosts.findings, *_architectures(hosts), *_homes(hosts), *_mounts(answers, mounts), *old]
     verdict = judge(answers, findings)
     if asked.proof and inside and verdict.ok and len(answers.told) == len(answers.hosts):
         asked.say("a real all_reduce")
-        verdict = _prove(ground, seen.image, answers, findings)
+        verdict = _prove(hosts, seen.image, answers, findings)
     return answers, verdict
 
 
-def _prove(ground: Ground, image: str, answers: Answers, findings: Sequence[Finding]) -> Verdict:
-    job, program = ground.cluster.job, all_reduce.PROGRAM
-    found = probes.probes(ground.sessions, ground.facts, job, image, program)
+def _prove(hosts: ReachedHosts, image: str, answers: Answers, findings: Sequence[Finding]) -> Verdict:
+    job, program = hosts.cluster.job, all_reduce.PROGRAM
+    found = probes.probes(hosts.sessions, hosts.facts, job, image, program)
     try:
         return all_reduce.prove(list(found.all().values()), answers, findings)
     finally:
         probes.close(found)
 
 
-def gate(ground: Ground, images: Sequence[str], force: bool, report: Report, brought: bool = False) -> dict[str, Any]:
+def gate(
+    hosts: ReachedHosts, images: Sequence[str], force: bool, report: Report, brought: bool = False
+) -> dict[str, Any]:
     """Before a deploy touches anything, or once it has `brought` the image: the verdict, for the run's record.
 
     It looks from inside the first of `images` (the base is the last of them) that all hosts have; `ran` is that image,
@@ -120,12 +122,12 @@ def gate(ground: Ground, images: Sequence[str], force: bool, report: Report, bro
     Raises Refused for a fault, unless `force`.
     """
     with report.waiting("preflight") as say:
-        seen, asked = _there(ground, images), Asked(Want(backend="auto"), say=say)
-        answers, verdict = on_ground(ground, seen, asked)
+        seen, asked = _there(hosts, images), Asked(Want(backend="auto"), say=say)
+        answers, verdict = on_hosts(hosts, seen, asked)
         if seen.everywhere and not brought and any(found.cause in NO_CONTAINER for found in verdict.faults):
             # It may be what a push that was cut left there: the one to come will tell, and mend it.
             seen = replace(seen, everywhere=False)
-            answers, verdict = on_ground(ground, seen, asked)
+            answers, verdict = on_hosts(hosts, seen, asked)
     said = {**verdict.json(), "backend": answers.want.backend}
     found_wrong = [*verdict.faults, *verdict.unknown]
     faults = [found for found in found_wrong if found.cause != "no-python"]
@@ -137,8 +139,8 @@ def gate(ground: Ground, images: Sequence[str], force: bool, report: Report, bro
     for line in preflight_text.told(verdict, answers.want.backend):
         report.note(line)
     if not force:
-        hosts = ",".join(session.host.name for session in ground.sessions)
-        raise Refused(f"preflight: {faults[0].text}", f"{faults[0].fix}; then: fab preflight --hosts {hosts}")
+        names = ",".join(session.host.name for session in hosts.sessions)
+        raise Refused(f"preflight: {faults[0].text}", f"{faults[0].fix}; then: fab preflight --hosts {names}")
     for found in faults:
         report.warn(f"ignored, as --force asks: {found.text}")
     return {**said, "ran": "", "unseen": [], "ignored": [found.text for found in faults]}
@@ -150,30 +152,30 @@ def _names(image: str, folder: Path | None) -> list[str]:
     return [*pushed, image]
 
 
-def _there(ground: Ground, images: Sequence[str]) -> Seen:
+def _there(hosts: ReachedHosts, images: Sequence[str]) -> Seen:
     """The first of the images that all hosts have alike, else the last one, which is the base of the others.
 
     What an earlier push made of another base tells nothing of the image that is to run.
     """
     inspected = engine_images.inspect(images[-1])
     base = base_of(images[-1], inspected) if inspected else None
-    with_engine = [session for session in ground.sessions if session.host.name in ground.facts]
+    with_engine = [session for session in hosts.sessions if session.host.name in hosts.facts]
     for image in images:
         there = probes.images(with_engine, image)
         alike = len({(held.layers, held.mark) for held in there.values()}) == 1
         today = all(base is None or stands_on(base, held) for held in there.values())
-        everywhere = alike and today and set(there) == set(ground.facts)
+        everywhere = alike and today and set(there) == set(hosts.facts)
         if everywhere:
             break
     return Seen(image, there, everywhere)
 
 
-def _completed(want: Want, ground: Ground, inside: bool) -> Want:
+def _completed(want: Want, hosts: ReachedHosts, inside: bool) -> Want:
     """With the endpoint and the port a deploy would choose, and in words where the probe looks from."""
-    facts = [ground.facts[host.name] for host in ground.cluster.hosts if host.name in ground.facts]
-    if facts and not want.endpoint and facts[0] is ground.facts.get(ground.cluster.hosts[0].name):
+    facts = [hosts.facts[host.name] for host in hosts.cluster.hosts if host.name in hosts.facts]
+    if facts and not want.endpoint and facts[0] is hosts.facts.get(hosts.cluster.hosts[0].name):
         try:
-            address = plan.choose_address(facts, ground.cluster.hosts[0].interface)
+            address = plan.choose_address(facts, hosts.cluster.hosts[0].interface)
             want = replace(want, endpoint=address, port=plan.choose_port(facts[0]))
         except DeployError:
             pass  # the probes see the same, and say it with evidence
@@ -186,9 +188,9 @@ def _engine(host: str, fault: DeployError) -> Finding:
     return Finding(probes.engine_slug(fault), "hosts", (host,), words, (), "the run would not start there", fix)
 
 
-def _architectures(ground: Ground) -> Iterator[Finding]:
+def _architectures(hosts: ReachedHosts) -> Iterator[Finding]:
     """Hosts that no one image would run on."""
-    machines = {host: facts.architecture for host, facts in ground.facts.items()}
+    machines = {host: facts.architecture for host, facts in hosts.facts.items()}
     if len(set(machines.values())) > 1:
         odd = tuple(host for host, name in machines.items() if name != next(iter(machines.values())))
         text = f"the hosts are of different architectures: {', '.join(f'{h} {m}' for h, m in machines.items())}"
@@ -196,19 +198,19 @@ def _architectures(ground: Ground) -> Iterator[Finding]:
         yield Finding("architecture-differs", "software", odd, text, (), "`exec format error`", fix)
 
 
-def _differing(seen: Seen, ground: Ground) -> Iterator[Finding]:
+def _differing(seen: Seen, hosts: ReachedHosts) -> Iterator[Finding]:
     """Another image under the same name. No fault before a deploy, which brings the same image to all."""
     layers = {host: " ".join(held.layers) for host, held in seen.there.items()}
     if len(set(layers.values())) > 1:
         odd = odd_ones(layers)
         text = f"{seen.image} is not the same image everywhere: {', '.join(odd)} has other layers"
-        fix = f"fab push --hosts {','.join(host.name for host in ground.cluster.hosts)} brings the same to all"
+        fix = f"fab push --hosts {','.join(host.name for host in hosts.cluster.hosts)} brings the same to all"
         yield Finding("image-differs", "software", odd, text, (), "odd errors later", fix)
 
 
-def _homes(ground: Ground) -> Iterator[Finding]:
+def _homes(hosts: ReachedHosts) -> Iterator[Finding]:
     """Hosts on which a run could keep nothing."""
-    for host, facts in ground.facts.items():
+    for host, facts in hosts.facts.items():
         if not facts.home_writable:
             text, fix = (
                 f"{host}: {facts.home} cannot be written to",

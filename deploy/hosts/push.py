@@ -19,7 +19,7 @@ from ..image import code_layer
 from ..image import push as transfer
 from ..image.credentials import Choice
 from ..report.console import Report
-from ..report.interrupts import Stopping
+from ..report.interrupts import Interrupts
 from ..ssh.session import Session, open_all
 from . import observe, plan
 from . import options as deploy_options
@@ -30,7 +30,7 @@ LEFT_BY_A_PUSH = "nothing was started; what a host has whole of the image stays 
 
 def push(options: Options, report: Report) -> int:
     """Bring image and folder onto every host, start nothing. Raises DeployError with every host that failed."""
-    with Stopping(report, "connecting", "nothing was sent") as stopping:
+    with Interrupts(report, "connecting", "nothing was sent") as interrupts:
         cluster = options.load()
         refuse_mixed(cluster)
         folder, choice = options.code(cluster), deploy_options.choice_of(cluster)
@@ -43,9 +43,9 @@ def push(options: Options, report: Report) -> int:
                 foretell(sessions, base, folder, tag, report, choice)
                 return DONE
             with lock.take(sessions, "push"):
-                stopping.at("pushing the image", LEFT_BY_A_PUSH)
+                interrupts.at("pushing the image", LEFT_BY_A_PUSH)
                 bring(sessions, base, folder, tag, report, choice)
-                stopping.hold()
+                interrupts.hold()
         return DONE
 
 

@@ -11,9 +11,10 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 from ..core.errors import DeployError, UsageError
+from ..host import commands
 from ..host.commands import HAS_SECRETS, WAITS
 from ..ssh.session import Session
-from . import backend
+from .container import container_name, handed_in
 
 _AGAIN_S = 5.0
 
@@ -58,7 +59,7 @@ class Handover:
         told = ""
         while host in self._waiting and not self._closed.is_set():
             try:
-                if backend.hand_in(self._session_of(host), self._run, secrets()):
+                if hand_in(self._session_of(host), self._run, secrets()):
                     self._say(f"{host}: handed its secrets in")
                 break
             except UsageError as fault:
@@ -72,5 +73,18 @@ class Handover:
 
     def _refuse(self, host: str, lacking: UsageError) -> None:
         with suppress(DeployError):
-            if backend.hand_in(self._session_of(host), self._run, {}):
+            if hand_in(self._session_of(host), self._run, {}):
                 self._lacking.append(DeployError(f"{host} {WAITS}; {lacking.message}", f"{lacking.hint}; it waits"))
+
+
+def hand_in(session: Session, run: str, secrets: Mapping[str, str]) -> bool:
+    """Hand secrets to a run's node that waits for them, without any: ask whether it does. Whether it waited.
+
+    Raises DeployError where it waits and did not take them.
+    """
+    command, document = commands.hand_in(container_name(run)), handed_in(secrets)
+    done = session.run(command, input=commands.line(document), check=False)
+    if document and done.code not in (commands.TAKEN, commands.NOBODY_WAITS):
+        words = (done.err.strip() or "others than these").splitlines()[-1]
+        raise DeployError(f"{session.host.name}: its node waits for its secrets, and did not take these: {words}")
+    return done.code != commands.NOBODY_WAITS

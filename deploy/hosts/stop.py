@@ -17,14 +17,15 @@ from ..core.results import Results
 from ..host import commands
 from ..host.facts import Container
 from ..report.console import Report
-from ..report.interrupts import Detached, Stopping
+from ..report.interrupts import Detached, Interrupts
 from ..report.page import run as page
 from ..run import events, folders, outcome, record
 from ..run.events import Event
 from ..run.outcome import Result
 from ..run.progress import State
 from ..ssh.session import Session, on_all, open_all
-from . import backend, observe, plan, resume
+from . import nodes as host_nodes
+from . import observe, plan, resume
 from .options import Options
 
 # Writing a checkpoint may take a while; what takes longer than this is told, not killed.
@@ -42,7 +43,7 @@ def stop(options: Options, now: bool, report: Report) -> int:
     """
     asked = asked_run("--run", options.run)
     with (
-        Stopping(report, "looking for the run", "the run goes on") as stopping,
+        Interrupts(report, "looking for the run", "the run goes on") as interrupts,
         open_all(options.load().hosts) as opened,
     ):
         sessions = list(opened.values.values())
@@ -58,12 +59,12 @@ def stop(options: Options, now: bool, report: Report) -> int:
             report.warn(f"{host}: {fault.message}; it is not asked to stop")
         nodes = plan.runs_of(found.values)[run]
         members = [one for one in sessions if one.host.name in nodes]
-        stopping.hold()
-        ended = _end(run, members, now, report, stopping)
+        interrupts.hold()
+        ended = _end(run, members, now, report, interrupts)
         if ended is None:
             return DONE
         state = _state(nodes, ended)
-        result = _result(state, nodes, killed=now or stopping.requests() > 1)
+        result = _result(state, nodes, killed=now or interrupts.requests() > 1)
     result = _keep(run, result, state)
     report.note(f"{run}: {result.message or result.verdict}")
     if result.hint:
@@ -72,18 +73,20 @@ def stop(options: Options, now: bool, report: Report) -> int:
     return DONE
 
 
-def _end(run: RunId, members: Sequence[Session], now: bool, report: Report, stopping: Stopping) -> list[Event] | None:
+def _end(
+    run: RunId, members: Sequence[Session], now: bool, report: Report, interrupts: Interrupts
+) -> list[Event] | None:
     """End the run and take its containers away; what its ranks said last, None when the terminal went away before."""
     killed = now
     if not now:
-        stopping.ask()
-    backend.signal(members, run, "SIGKILL" if now else "SIGINT").all()
+        interrupts.ask()
+    host_nodes.signal(members, run, "SIGKILL" if now else "SIGINT").all()
     deadline = time.monotonic() + PATIENCE_S
     try:
         while going := _going(run, members):
-            if stopping.requests() > 1 and not killed:
+            if interrupts.requests() > 1 and not killed:
                 killed = True
-                backend.signal(members, run, "SIGKILL").all()
+                host_nodes.signal(members, run, "SIGKILL").all()
             if time.monotonic() > deadline:
                 raise DeployError(
                     f"{run}: still running {PATIENCE_S:.0f} s after the stop, on {', '.join(going)}",
@@ -96,7 +99,7 @@ def _end(run: RunId, members: Sequence[Session], now: bool, report: Report, stop
     follower_ends = time.monotonic() + _FOLLOWER_S
     while _containers(run, members) and time.monotonic() < follower_ends:
         time.sleep(_LOOK_EVERY_S)
-    backend.remove(members, run).all()
+    host_nodes.remove(members, run).all()
     return [event for words in said.values.values() for event in words]
 
 

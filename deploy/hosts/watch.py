@@ -1,4 +1,4 @@
-"""Follow a run on real hosts: one long command a host brings what is new into the local run folder, for watch.py.
+"""Watch a run on real hosts: one long command a host brings what is new into the local run folder.
 
 The run does not need us: it goes on when we end, and whoever attaches goes on from what the local folder holds. A
 connection that is lost is opened again. A host is lost only when the run itself misses it: that we do not reach it
@@ -21,7 +21,6 @@ from ..core.names import NodeName
 from ..host import commands
 from ..run.progress import State
 from ..ssh.session import Session, open_all
-from . import backend
 from . import secrets as deploy_secrets
 from .container import container_name
 from .mirror import Mirror
@@ -36,8 +35,8 @@ LOST_AFTER_S = 300.0
 BLAME_S = 12.0
 
 
-class HostsGround:
-    """The nodes of a run on real hosts, as watch.py wants them. `nodes` is by host's name; `say` narrates.
+class HostsWatch:
+    """The nodes of a run on real hosts, as run/follow.py wants them. `nodes` is by host's name; `say` narrates.
 
     `secrets`: as deploy_secrets.Handover has them.
     """
@@ -121,22 +120,10 @@ class HostsGround:
             return replace(seen, state="lost")
         return seen
 
-    def stop(self) -> None:
-        """Ask every node to stop; SIGTERM is what an engine that goes down sends (docs/contract.md)."""
-        self._signal("SIGINT")
-
-    def kill(self) -> None:
-        """SIGKILL to every node."""
-        self._signal("SIGKILL")
-
     def close(self) -> None:
         """Follow no longer; the run is left alone."""
         self._closed.set()
         self._handover.close()
-
-    def _signal(self, name: str) -> None:
-        for host, fault in backend.signal(self.sessions, self._run, name).faults.items():
-            self._say(f"{host}: {name} did not reach it: {fault.message}")
 
     def _follow(self, host: str) -> None:
         mirror = self._mirrors[host]

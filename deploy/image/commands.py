@@ -13,7 +13,7 @@ def agent(python: str, arguments: Sequence[str]) -> tuple[str, ...]:
 
 
 def build_image(script: str) -> tuple[str, ...]:
-    """The image of the local Docker ground."""
+    """The image of the compose backend."""
     return (script,)
 
 

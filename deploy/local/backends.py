@@ -1,4 +1,4 @@
-"""Perform a plan on either ground, behind one small face: start, look, stop, kill, collect logs. Decides nothing."""
+"""The backends of this machine: each performs a plan, and decides nothing."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Protocol
 
 from ..core.errors import DeployError, EngineLost
 from ..core.facts import NodeState
 from ..core.names import run_ids
 from ..engine import client
 from ..image import commands
-from ..run import own_files
+from ..run import folders, own_files, record
+from ..run.backend import Backend
 from ..run.environment import IMAGE_USER, RunSpec, memory_limit, mounted, mounts_file
 from ..run.outcome import may_restart
 from ..run.progress import State
-from . import processes
+from . import machine, plan, processes
 
 STOP_PATIENCE_S = 30.0
 LOOK_EVERY_S = 0.5
@@ -32,40 +32,22 @@ LOGS_EVERY_S = 2.0
 PLAIN_COMPOSE = "compose"
 
 
-class Ground(Protocol):
-    """Where nodes live. `states` may start a node again that died without a verdict."""
-
-    def start(self) -> None:
-        """Bring every node to life. Raises DeployError; then nothing is left running."""
-
-    def states(self, state: State) -> list[NodeState]:
-        """How each node stands. Raises EngineLost when the ground itself is gone."""
-
-    def stop(self) -> None:
-        """Ask every node to stop; returns at once."""
-
-    def kill(self) -> None:
-        """End every node and what it started; nothing of the run is left. Calling it again does nothing."""
-
-    def collect_logs(self) -> None:
-        """See that logs/<node>.log has all that each node's console said."""
-
-
-class ProcessGround:
+class ProcessBackend(Backend):
     """Nodes as `trainer.node.agent` processes of this machine."""
 
-    def __init__(self, spec: RunSpec, home: Path) -> None:
+    def __init__(self, spec: RunSpec) -> None:
         self._spec, self._stopping = spec, False
-        self._nodes = processes.LocalNodes(spec.run_dir, commands.agent(sys.executable, spec.arguments), home)
+        command = commands.agent(sys.executable, spec.arguments)
+        self._nodes = processes.LocalNodes(spec.run_dir, command, folders.RUNS.parent)
+
+    def check(self) -> None:
+        """Refuse a Python without torch."""
+        plan.check_processes(machine.machine())
 
     def start(self) -> None:
         """Start the master first: the others look for it."""
-        try:
-            for node in self._spec.nodes:
-                self._nodes.start(node, self._spec.run_dir / "logs" / f"{node.name}.log")
-        except DeployError:
-            self.kill()
-            raise
+        for node in self._spec.nodes:
+            self._nodes.start(node, self._spec.run_dir / "logs" / f"{node.name}.log")
 
     def states(self, state: State) -> list[NodeState]:
         """How each node stands; one that died without a verdict is started again (at most three times)."""
@@ -81,18 +63,27 @@ class ProcessGround:
         self._stopping = True
         self._nodes.end()
 
-    def collect_logs(self) -> None:
-        """Nothing to do: the processes write into their log files."""
+    def clean(self) -> None:
+        """As kill: processes leave nothing else, and write into their log files themselves."""
+        self.kill()
 
 
-class DockerGround:
+class ComposeBackend(Backend):
     """Nodes as containers of the compose services `master` and `worker`."""
 
-    def __init__(self, spec: RunSpec, home: Path) -> None:
-        self._spec, self._home = spec, home
+    def __init__(self, spec: RunSpec) -> None:
+        self._spec = spec
         self._seen: list[NodeState] = []
         self._looked, self._logged = 0.0, 0.0
         self._read: dict[str, int] = {}
+
+    def check(self) -> None:
+        """Bring the image up to date with the code. A first build takes minutes, and they are not the run's."""
+        prepare_image(folders.CHECKOUT)
+
+    def prepare(self) -> None:
+        """Let the image's user write into the run folder."""
+        record.give_to_image_user(self._spec.run_dir)
 
     def start(self) -> None:
         """Start all nodes. What the arguments name on this machine is mounted where the arguments say it is."""
@@ -109,7 +100,7 @@ class DockerGround:
         }
         # Not in the run folder: containers of other runs can write there, and this says what is mounted.
         with TemporaryDirectory(prefix="muster-") as scratch:
-            files = [self._home / "docker-compose.yml"]
+            files = [folders.CHECKOUT / "docker-compose.yml"]
             if paths:
                 files.append(Path(scratch) / "compose.paths.json")
                 files[-1].write_text(json.dumps(mounts_file(paths)))
@@ -131,6 +122,11 @@ class DockerGround:
         client.ask_to_stop(self._spec.run_id)
 
     def kill(self) -> None:
+        """SIGKILL to every node."""
+        with suppress(EngineLost):
+            client.kill(self._spec.run_id)
+
+    def clean(self) -> None:
         """Remove the run's containers and network."""
         with suppress(EngineLost):  # they died with it, or `make down` removes them when it is back
             client.down(self._spec.run_id)
@@ -147,6 +143,13 @@ class DockerGround:
             with own_files.open_to_append(self._spec.run_dir, f"logs/{node}.log") as file:
                 file.write(said[self._read.get(node, 0) :])
             self._read[node] = len(said)
+
+
+# What GROUND= names. A backend of this machine is its class, and one line here.
+BACKENDS: dict[str, Callable[[RunSpec], Backend]] = {
+    "docker": ComposeBackend,
+    "processes": ProcessBackend,
+}
 
 
 def prepare_image(home: Path) -> None:

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Literal
 
 from ..core.errors import DeployError, UsageError
 from ..core.facts import EngineFacts, MachineFacts
 
-GroundName = Literal["docker", "processes"]
 PORTS_TO_TRY = 100
 MOST_WORKERS = 255
 
 
 @dataclass(frozen=True)
-class GroundChoice:
-    """The ground, and why, as one line says it: `local processes (no Docker engine answers)`."""
+class BackendChoice:
+    """The backend, and why, as one line says it: `local processes (no Docker engine answers)`."""
 
-    name: GroundName
+    name: str
     why: str
 
 
@@ -30,18 +28,20 @@ class PortChoice:
     note: str = ""
 
 
-def choose_ground(asked: str, engine: EngineFacts) -> GroundChoice:
-    """Pick the ground for `auto`, or hold `docker` and `processes` against the facts."""
-    if asked == "processes":
-        return GroundChoice("processes", "local processes (asked for)")
+def choose_backend(asked: str, engine: EngineFacts, names: Collection[str]) -> BackendChoice:
+    """Pick the backend for `auto`, or hold the one of `names` that was asked for against the facts."""
+    if asked != "auto" and asked not in names:
+        raise UsageError(
+            f"GROUND={asked}: no such backend", f"use one of GROUND=auto, GROUND={', GROUND='.join(names)}"
+        )
     if asked not in ("auto", "docker"):
-        raise UsageError(f"GROUND={asked}: no such ground", "use GROUND=auto, GROUND=docker or GROUND=processes")
+        return BackendChoice(asked, f"local {asked} (asked for)")
     if engine.answers:
-        return GroundChoice("docker", f"Docker {engine.version.partition('+')[0]}".rstrip())
+        return BackendChoice("docker", f"Docker {engine.version.partition('+')[0]}".rstrip())
     reason = engine.reason or "no Docker engine answers"
     if asked == "docker":
         raise DeployError(f"GROUND=docker: {reason}", "start Docker, or train without it: `make up GROUND=processes`")
-    return GroundChoice("processes", f"local processes ({reason})")
+    return BackendChoice("processes", f"local processes ({reason})")
 
 
 def check_workers(text: str) -> int:

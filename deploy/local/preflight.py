@@ -17,8 +17,8 @@ from ..preflight.probe import all_reduce, text
 from ..preflight.probe.conversation import examine
 from ..run import environment as spec
 from ..run import folders
+from . import backends, plan, up
 from . import machine as observe
-from . import plan, up
 from .probe import LocalProbe
 
 ONE_HOST = "this-machine"
@@ -42,7 +42,7 @@ def preflight(
     say("looking at this machine")
     names = spec.node_names(plan.check_workers(workers or str(up.DEFAULT_WORKERS)))
     facts = EngineFacts(answers=False) if ground == "processes" else client.find_engine()
-    choice = plan.choose_ground(ground, facts)
+    choice = plan.choose_backend(ground, facts, backends.BACKENDS)
     with (_containers if choice.name == "docker" else _processes)(names, want.port) as place:
         where = f"as `make up` starts its nodes: {choice.why}"
         want = replace(want, endpoint=place.endpoint, port=place.port, where=where)

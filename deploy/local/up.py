@@ -7,29 +7,28 @@ it ended.
 from __future__ import annotations
 
 import shlex
-import signal
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from types import FrameType
-from typing import Any
 
 from ..core.errors import DeployError, EngineLost, UsageError
 from ..core.facts import EngineFacts
 from ..engine import client
 from ..report.console import Report
+from ..report.interrupts import Interrupts
 from ..report.page import run as page
-from ..run import environment, folders, follow, locks, record
-from ..run.folders import CHECKOUT, display_path
+from ..run import environment, folders, follow, launch, locks, record
+from ..run.backend import Backend
+from ..run.folders import display_path
 from ..run.outcome import Result
 from ..run.progress import State
 from . import backends, plan
 from . import machine as observe
 
 DEFAULT_WORKERS = 2
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @dataclass(frozen=True)
@@ -42,65 +41,44 @@ class Options:
     arguments: str = ""
 
 
-class Interrupts:
-    """Counts Ctrl-C (and SIGTERM, SIGHUP) instead of dying of it, while it is entered."""
-
-    def __init__(self, report: Report) -> None:
-        self.count, self._report = 0, report
-        self._before: dict[signal.Signals, Any] = {}
-
-    def __enter__(self) -> Interrupts:
-        self._before = {number: signal.signal(number, self._heard) for number in _SIGNALS}
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def _heard(self, number: int, _: FrameType | None) -> None:
-        self.count += 1
-        if number == signal.SIGHUP:  # the terminal is gone; writing to it would be an error in the middle of the stop
-            self._report.mute()
-
-
 def up(options: Options, report: Report) -> int:
     """Train as asked, to the end; returns the exit code. Raises DeployError for faults before the first node starts."""
     choice = record.choose(folders.RUNS, options.resume, _split(options.arguments))
     workers = plan.check_workers(options.workers or str(DEFAULT_WORKERS if choice.workers is None else choice.workers))
     asked = options.ground or "auto"
-    facts = EngineFacts(answers=False) if asked == "processes" else client.find_engine()
-    where = plan.choose_ground(asked, facts)
-    if where.name == "processes":
-        plan.check_processes(observe.machine())
-    else:
-        backends.prepare_image(CHECKOUT)
-    with ExitStack() as held, Interrupts(report) as interrupts:
-        taken = client.runs_there() if where.name == "docker" else frozenset()
+    facts = client.find_engine() if asked in ("auto", "docker") else EngineFacts(answers=False)
+    where = plan.choose_backend(asked, facts, backends.BACKENDS)
+    with (
+        Interrupts(report, "starting the run", "nothing of it is left", detaches=False) as interrupts,
+        ExitStack() as held,
+    ):
+        port = _choose_port(held, report) if where.name == "processes" else environment.MASTER_PORT
+        taken = client.runs_there() if facts.answers else frozenset()
         run_dir = choice.run_dir or record.make_folder(folders.RUNS, choice.arguments, time.time(), taken)
         _take(run_dir, held, facts.answers)
-        names = environment.node_names(workers)
-        kept = record.open_start(run_dir, choice, where.name, where.why, names, time.time())
-        if choice.run_dir:
-            report.note(f"going on in {display_path(run_dir)}, start {choice.start}")
-        port = _choose_port(held, report) if where.name == "processes" else environment.MASTER_PORT
         machine = observe.machine()
         run = environment.local_spec(
             run_dir, choice.start, workers, choice.arguments, port, machine.cores, machine.system
         )
-        ground = _ground(where.name, run)
-        held.callback(ground.kill)
+        if choice.run_dir:
+            report.note(f"going on in {display_path(run_dir)}, start {choice.start}")
+        backend = backends.BACKENDS[where.name](run)
+        held.callback(backend.clean)
         state = State(run.names)
         began = time.monotonic()
-        result = _train(run, ground, state, where.why, report, interrupts)
+        open_record = partial(record.open_start, run_dir, choice, where.name, where.why, run.names, time.time())
+        follower = follow.Follower(run_dir)
+        before = launch.launch(backend, run_dir, bool(choice.run_dir), open_record, interrupts.hold)
+        result = _follow(run, backend, follower, state, where.why, report, interrupts)
+        backend.clean()
         if result.verdict == "refused" and not state.ranks:
-            ground.kill()
-            record.undo_start(run_dir, kept)
+            record.undo_start(run_dir, before)
             raise DeployError(result.message, result.hint, result.code)
         return _tell(run_dir, result, state, time.monotonic() - began, report)
 
 
 def stop_all(report: Report) -> int:
-    """`make down`: end every run of this checkout, on either ground; returns how many things were running."""
+    """`make down`: end every run of this checkout, on any backend; returns how many things were running."""
     count = backends.stop_local_runs(folders.RUNS, report.note)
     if client.find_engine().answers:
         count += backends.stop_containers(folders.RUNS, report.note)
@@ -113,14 +91,18 @@ def list_all(report: Report) -> None:
     report.runs(record.listing(folders.RUNS, observe.runs_going_on(folders.RUNS, client.find_engine().answers)))
 
 
-def _train(
-    run: environment.RunSpec, ground: backends.Ground, state: State, why: str, report: Report, interrupts: Interrupts
+def _follow(
+    run: environment.RunSpec,
+    backend: Backend,
+    follower: follow.Follower,
+    state: State,
+    why: str,
+    report: Report,
+    interrupts: Interrupts,
 ) -> Result:
-    follower = follow.Follower(run.run_dir)
     try:
-        ground.start()
         with report.following(state, environment.recipe_name(run.arguments), why) as tell:
-            result = follow.follow(ground, follower, state, tell, _announced(interrupts, report))
+            result = follow.follow(backend, follower, state, tell, interrupts.requests)
     except EngineLost as fault:
         # Containers may have outlived their engine's pause: a resume beside them would be two runs in one folder.
         hint = "once Docker is back: `make down`, then `make up RESUME=latest`"
@@ -128,8 +110,7 @@ def _train(
     except DeployError as fault:
         result = Result("failed", fault.message, fault.hint)
     with suppress(DeployError):  # an engine that is gone takes its consoles along
-        ground.collect_logs()
-    ground.kill()
+        backend.collect_logs()
     return result
 
 
@@ -141,31 +122,6 @@ def _tell(run_dir: Path, result: Result, state: State, seconds: float, report: R
     path = page.write(run_dir)
     report.result(result, state, outcome, display_path(path), display_path(run_dir))
     return result.code
-
-
-def _announced(interrupts: Interrupts, report: Report) -> Callable[[], int]:
-    """How often the user asked to stop, saying what each Ctrl-C does the first time it is asked after it."""
-    said = 0
-
-    def requests() -> int:
-        nonlocal said
-        # A terminal that went away under make tells only make; we notice when we write to it.
-        now = interrupts.count or int(report.gone)
-        if now and not said:
-            report.warn("stopping: waiting for a checkpoint (Ctrl-C again kills)")
-        if now > 1 and said < 2:
-            report.warn("killing every node")
-        said = max(said, now)
-        return now
-
-    return requests
-
-
-def _ground(name: plan.GroundName, run: environment.RunSpec) -> backends.Ground:
-    if name == "processes":
-        return backends.ProcessGround(run, folders.RUNS.parent)
-    record.give_to_image_user(run.run_dir)
-    return backends.DockerGround(run, CHECKOUT)
 
 
 def _take(run_dir: Path, held: ExitStack, engine_answers: bool) -> None:

@@ -1,6 +1,6 @@
-"""Ctrl-C, SIGTERM and a terminal that goes away, from the first to the last moment of one command.
+"""The one handler of Ctrl-C, SIGTERM and a terminal that goes away, from the first to the last moment of a command.
 
-Before a run has started the first of them ends the command, once: what it made is taken back, and a second Ctrl-C does
+Until a run has started the first of them ends the command, once: what was made is taken back, and a second Ctrl-C does
 not cut that short. From `hold` on they are counted, and the follower of the run reads what was asked of it.
 """
 
@@ -19,17 +19,20 @@ class Detached(Exception):
     """The terminal is gone: the run goes on without us."""
 
 
-class Stopping:
-    """What was asked while it is entered. `doing` is where the command stands, `left` what a stop leaves behind."""
+class Interrupts:
+    """What was asked while it is entered. `doing` is where the command stands, `left` what a stop leaves behind.
 
-    def __init__(self, report: Report, doing: str = "", left: str = "") -> None:
-        self._report = report
+    `detaches`: the run goes on where the terminal goes away. Else that asks the run to stop, as a Ctrl-C does.
+    """
+
+    def __init__(self, report: Report, doing: str = "", left: str = "", detaches: bool = True) -> None:
+        self._report, self._detaches = report, detaches
         self.doing, self.left = doing, left
-        self._count, self._said, self._gone, self._raises = 0, 0, False, True
+        self._count, self._announced, self._gone, self._raises = 0, 0, False, True
         self._before: dict[signal.Signals, Any] = {}
 
-    def __enter__(self) -> Stopping:
-        self._before = {number: signal.signal(number, self._heard) for number in _SIGNALS}
+    def __enter__(self) -> Interrupts:
+        self._before = {number: signal.signal(number, self._handle) for number in _SIGNALS}
         return self
 
     def __exit__(self, kind: type[BaseException] | None, raised: BaseException | None, _: object) -> None:
@@ -39,7 +42,7 @@ class Stopping:
             raise KeyboardInterrupt(f"stopped while {self.doing}: {self.left}") from raised
 
     def at(self, doing: str, left: str = "") -> None:
-        """Where the command stands now, for the word that a stop ends with."""
+        """Where the command stands now, for the message that a stop ends with."""
         self.doing, self.left = doing, left or self.left
 
     def hold(self) -> None:
@@ -51,19 +54,22 @@ class Stopping:
         self._count += 1
 
     def requests(self) -> int:
-        """How often a stop was asked for since `hold`; says what each does. Raises Detached without a terminal."""
-        if self._gone or self._report.gone:
+        """How often a stop was asked for; warns of what each does. Raises Detached where the terminal is gone."""
+        gone = self._gone or self._report.gone
+        if gone and self._detaches:
             raise Detached
-        if self._count > self._said:
-            self._said = self._count
-            self._report.warn("killing every node" if self._count > 1 else "stopping on all hosts (Ctrl-C again kills)")
-        return self._count
+        count = max(self._count, int(gone))
+        if count > self._announced:
+            self._announced = count
+            first = "stopping on all hosts" if self._detaches else "stopping: waiting for a checkpoint"
+            self._report.warn("killing every node" if count > 1 else f"{first} (Ctrl-C again kills)")
+        return count
 
-    def _heard(self, number: int, _: FrameType | None) -> None:
+    def _handle(self, number: int, _: FrameType | None) -> None:
         if number == signal.SIGHUP:  # nobody reads on; writing would be an error in the middle of something
             self._gone = True
             self._report.mute()
-        else:
+        if number != signal.SIGHUP or not self._detaches:
             self._count += 1
         if self._raises:
             self._raises = False

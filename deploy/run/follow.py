@@ -8,12 +8,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Protocol
 
 from ..core.errors import BadAnswer
 from ..core.facts import NodeState
 from ..core.fields import document
 from . import events as told
+from .backend import Backend
 from .events import Event
 from .outcome import Result, all_ended, final, judge, killed, left_early, stopped
 from .progress import State
@@ -26,19 +26,6 @@ AFTER_VERDICT_S = 15.0
 AFTER_DONE_S = 60.0
 AFTER_JUDGEMENT_S = 3.0
 AFTER_STOP_S = 30.0
-
-
-class Ground(Protocol):
-    """What following needs of a ground."""
-
-    def states(self, state: State) -> list[NodeState]:
-        """How each node stands."""
-
-    def stop(self) -> None:
-        """Ask every node to stop; returns at once."""
-
-    def kill(self) -> None:
-        """End every node now."""
 
 
 class Follower:
@@ -112,7 +99,7 @@ class Follower:
 
 
 def follow(
-    ground: Ground,
+    backend: Backend,
     follower: Follower,
     state: State,
     tell: Callable[[list[Event]], None],
@@ -122,9 +109,9 @@ def follow(
 
     `tell` gets the new events after each look; `stop_requests` counts the user's Ctrl-C.
     """
-    watch = _Watch(ground, state, stop_requests)
+    watch = _Watch(backend, state, stop_requests)
     while True:
-        nodes = ground.states(state)
+        nodes = backend.states(state)
         # Told before the ends of nodes: a node that ended has said why.
         events = [*follower.read(), *_changes(nodes, state)]
         for event in events:
@@ -143,8 +130,8 @@ def follow(
 class _Watch:
     """The end of a run: first somebody says it is over, then the nodes get time to end, then they are killed."""
 
-    def __init__(self, ground: Ground, state: State, stop_requests: Callable[[], int]) -> None:
-        self._ground, self._state, self._stop_requests = ground, state, stop_requests
+    def __init__(self, backend: Backend, state: State, stop_requests: Callable[[], int]) -> None:
+        self._backend, self._state, self._stop_requests = backend, state, stop_requests
         self._started_at = time.time()
         self._result: Result | None = None
         self._stopping = False
@@ -155,14 +142,14 @@ class _Watch:
         requests = self._stop_requests()
         if requests and not self._stopping:
             self._stopping = True
-            self._ground.stop()
+            self._backend.stop()
             self._deadline = now + AFTER_STOP_S
         if self._result is None or (not self._result.from_ranks and self._state.verdicts):
             self._settle(judge(self._state, self._started_at, now), now)
         if all_ended(self._state) and (self._result or self._stopping):
             return self._final() or stopped(self._state)
         if requests > 1 or now >= self._deadline:
-            self._ground.kill()
+            self._backend.kill()
             return self._final() or killed(self._state, None if requests > 1 else AFTER_STOP_S)
         return None
 
@@ -182,7 +169,7 @@ class _Watch:
             patience = AFTER_VERDICT_S
         else:
             patience = AFTER_JUDGEMENT_S
-            self._ground.stop()
+            self._backend.stop()
         self._deadline = min(self._deadline, now + patience)
 
 

@@ -16,7 +16,7 @@ from .progress import State
 
 START_SPREAD_S = 25.0  # between the first node that is up and the last
 FIRST_NODE_S = 60.0  # from the start to the first node: Python and a cold disk
-# A node that ended is "exited" for an instant before its ground starts it again.
+# A node that ended is "exited" for an instant before its backend starts it again.
 EXIT_SETTLES_S = 2.0
 # Ranks watch their collectives themselves (the trainer's timeouts); this catches what stands still beyond that.
 SILENCE_BEFORE_STEPS_S = 600.0
@@ -127,7 +127,7 @@ def _folded(message: str, others: list[str]) -> str:
 
 
 def may_restart(node: NodeState, verdicts: list[Event], stopping: bool) -> bool:
-    """Whether a ground should start a node again: it died without anyone having said that the run is over."""
+    """Whether a backend should start a node again: it died without anyone having said that the run is over."""
     return not stopping and not verdicts and node.code is not None and (node.code < 0 or node.code == FAILED)
 
 

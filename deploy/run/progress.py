@@ -1,7 +1,7 @@
 """Where a run stands, as a value that grows by events. Pure: no clock, no files; watch.py brings the events.
 
 Events are the ranks' own (docs/contract.md) and those that watch.py makes of what else it sees:
-`node_up` (nodes/<node>.json), `node` (the ground's NodeState), `metrics` (metrics.jsonl), `verdict` (outcome/*.json),
+`node_up` (nodes/<node>.json), `node` (the backend's NodeState), `metrics` (metrics.jsonl), `verdict` (outcome/*.json),
 `left` (a rank ended with 0 while others go on), `unread` (lines that could not be read). All have been checked by
 events.py. A node's agent tells of each rank that it `began` and `ended`.
 """

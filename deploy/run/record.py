@@ -53,7 +53,7 @@ _OUTCOME = shaped(
         "seconds": optional(real()),
     },
 )
-# The ground of a run on real hosts, as its record names it.
+# The backend of a run on real hosts, as its record names it.
 HOSTS = "hosts"
 # Checkpoints, logs and arguments are for their owner: nobody else of this machine can look into a run folder, or list
 # the folders there are. The user of a container must be able to pass through to its own.
@@ -115,7 +115,7 @@ def make_folder(runs: Path, arguments: Sequence[str], now: float, taken: Collect
 
 
 def open_start(
-    run_dir: Path, choice: Choice, ground: str, why: str, names: Collection[str], now: float
+    run_dir: Path, choice: Choice, backend: str, why: str, names: Collection[str], now: float
 ) -> dict[str, bytes]:
     """Write this start into record.json, and take away what the start before left about its nodes.
 
@@ -135,11 +135,11 @@ def open_start(
             f"{run_dir}: {fault.filename} in it is in the way: {fault.strerror}", f"look at it: ls -l {run_dir}"
         ) from fault
     before = facts(run_dir)
-    start = {"t": now, "ground": ground, "nodes": list(names), "arguments": list(choice.arguments)}
+    start = {"t": now, "ground": backend, "nodes": list(names), "arguments": list(choice.arguments)}
     record = {
         "id": run_dir.name,
         "started": before.get("started", now),
-        "ground": ground,
+        "ground": backend,
         "why": why,
         "nodes": list(names),
         "workers": len(names) - 1,
@@ -222,8 +222,8 @@ def folder_of(runs: Path, run: RunId) -> Path:
     """
     folder = runs / run
     refuse_newer(folder)
-    ground = read_json(folder / "record.json").get("ground", HOSTS)
-    if ground != HOSTS or folder.is_symlink() or (folder.exists() and not folder.is_dir()):
+    backend = read_json(folder / "record.json").get("ground", HOSTS)
+    if backend != HOSTS or folder.is_symlink() or (folder.exists() and not folder.is_dir()):
         raise DeployError(
             f"{folder}: what is there has the name of a run on the hosts, and is none",
             f"move it aside: mv {folder} {folder}-here",

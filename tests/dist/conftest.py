@@ -79,22 +79,22 @@ class Nodes:
         self.run_dir = run_dir
         self.spec = local_spec(run_dir, start, workers, [*map(str, arguments)], free_port(), 2, "Linux")
         command = [sys.executable, "-m", "trainer.node.agent", *self.spec.arguments]
-        self.ground = processes.LocalNodes(run_dir, command, HOME)
+        self.nodes = processes.LocalNodes(run_dir, command, HOME)
 
     def start(self, *names):
         """Start the named nodes, or all, the last first: nothing may depend on the order."""
         for node in reversed(self.spec.nodes):
             if not names or node.name in names:
-                self.ground.start(node, self.run_dir / "logs" / f"{node.name}.log")
+                self.nodes.start(node, self.run_dir / "logs" / f"{node.name}.log")
         return self
 
     def codes(self):
         """Exit code by node, None while it runs; dead nodes are not brought back."""
-        return {state.node: state.code for state in self.ground.states(lambda _: False)}
+        return {state.node: state.code for state in self.nodes.states(lambda _: False)}
 
     def restarting_codes(self):
         """The same, but nodes that died are started again, as a supervisor does."""
-        states = self.ground.states(lambda state: state.code not in (0, 2, 75))
+        states = self.nodes.states(lambda state: state.code not in (0, 2, 75))
         return {state.node: state.code if state.state == "exited" else None for state in states}
 
     def pids(self, node):
@@ -104,7 +104,7 @@ class Nodes:
 
     def kill_everything(self):
         """kill -9 of every process of the run."""
-        self.ground.end()
+        self.nodes.end()
 
     def terminate(self, node):
         """SIGTERM to one node's agent, as `docker stop` gives it."""

@@ -9,6 +9,7 @@ import pytest
 
 from deploy.core.errors import UsageError
 from deploy.hosts import attach
+from deploy.hosts.backend import RunHandle
 from deploy.report.page import run as page
 from deploy.run import provenance, record
 from tests.hostile.server import container
@@ -147,8 +148,8 @@ def test_what_is_said_again_is_quoted(runs):
     """Names that the user gave, which a shell would take apart."""
     hosts, again = ["a", "b;touch owned"], {"cluster": "my cluster.toml;touch owned"}
     run_dir = runs / "R"
-    followed = attach.Followed(run_dir, {"a": "a"}, True, ["t.py", "$(touch owned)"])
-    attach.open_record(followed, hosts, again)
+    handle = RunHandle(run_dir, {"a": "a"}, True, ["t.py", "$(touch owned)"])
+    attach.open_record(handle, hosts, again)
     shown = re.search(r"Do it again</span><code>(.*?)</code>", page.write(run_dir).read_text())[1]
     typed = f"fab() {{ printf '%s|' \"$@\"; }}; {html.unescape(shown)}"
     said = subprocess.run(["sh", "-c", typed], cwd=runs, capture_output=True, text=True, check=True).stdout

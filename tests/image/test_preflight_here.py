@@ -25,7 +25,7 @@ def line(*options):
 
 
 @pytest.mark.parametrize(("ground", "names"), [("docker", ["master", "worker-1"]), ("processes", ["this-machine"])])
-def test_a_healthy_machine_is_green_and_proved_on_either_ground(image, ground, names):
+def test_a_healthy_machine_is_green_and_proved_on_either_backend(image, ground, names):
     done = subprocess.run(line(f"--ground={ground}"), cwd=HOME, capture_output=True, text=True, timeout=120)
     verdict = json.loads(done.stdout)
     assert (done.returncode, verdict["cause"], verdict["groups"]["proof"]) == (READY, "", "ok"), done.stderr

@@ -43,7 +43,7 @@ def test_every_name_of_ours_in_the_code_is_in_the_contract_and_the_other_way_rou
     assert promised == trainer | set(environment.MUSTER_NAMES)
 
 
-def test_both_grounds_give_a_node_what_the_contract_promises():
+def test_processes_and_compose_give_a_node_what_the_contract_promises():
     promised = first_cells(section("Environment a node gets"))
     node = environment.local_spec(Path("/runs/x"), 1, 2, [], 29500, 2, "Linux").nodes[0]
     assert {name for name in node.environment if name.startswith(("PET_", "MUSTER_"))} <= promised
@@ -53,8 +53,8 @@ def test_both_grounds_give_a_node_what_the_contract_promises():
         assert name in promised
         assert name in node.environment
         assert name in containers
-    for ground in (node.environment["PET_RDZV_CONF"], containers["PET_RDZV_CONF"]):
-        assert set(environment.RDZV_CONF.split(",")) < set(ground.split(","))
+    for conf in (node.environment["PET_RDZV_CONF"], containers["PET_RDZV_CONF"]):
+        assert set(environment.RDZV_CONF.split(",")) < set(conf.split(","))
     assert str(containers["PET_MAX_RESTARTS"]) == node.environment["PET_MAX_RESTARTS"]
     assert str(containers["PET_SHUTDOWN_TIMEOUT"]) == node.environment["PET_SHUTDOWN_TIMEOUT"]
 

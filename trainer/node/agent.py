@@ -7,7 +7,7 @@ once the ranks' verdict is known, and exits with that verdict's code. Standard l
 `python -m trainer.node.agent --script train.py ARGS` runs a user's script the same way, `--script -m pkg.train` a
 module.
 
-MUSTER_COMES_BACK=1 says that the ground starts this node again when it ends badly, as Docker's restart policy does on
+MUSTER_COMES_BACK=1 says that the backend starts this node again when it ends badly, as Docker's restart policy does on
 real hosts. A SIGTERM then means that the host goes down: the node leaves at once, to come back; SIGINT asks the run to
 stop. An end that is final is repeated, without torchrun, to whoever starts the node again.
 """

@@ -103,7 +103,7 @@ def _nodes(run: Run) -> list[str]:
 
 
 def again(record: Fields) -> str:
-    """What to type to do the run again on its ground; empty where the record does not say."""
+    """What to type to do the run again on its backend; empty where the record does not say."""
     given = record.get("arguments")
     if not isinstance(given, list):
         return ""

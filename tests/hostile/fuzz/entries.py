@@ -19,7 +19,7 @@ from deploy.host import facts, logs
 from deploy.host import gpus as gpu_facts
 from deploy.host import lock as host_lock
 from deploy.host import status as host_status
-from deploy.hosts import backend, bootstrap, bootstrap_run, mirror, resume, stop
+from deploy.hosts import bootstrap, bootstrap_run, mirror, nodes, resume, stop
 from deploy.hosts import container as deploy_spec
 from deploy.hosts import plan as deploy_plan
 from deploy.hosts.container import Work
@@ -185,7 +185,7 @@ def mirrored(said):
 @entry(samples.REMOVED)
 def removed(said):
     """`host_commands.remove`."""
-    _words([word for pair in backend.removed_of(said).left for word in pair])
+    _words([word for pair in nodes.removed_of(said).left for word in pair])
 
 
 @entry(samples.LOCK)

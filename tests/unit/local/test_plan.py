@@ -1,4 +1,4 @@
-"""Choices with their reasons: the ground, the port, and what is refused."""
+"""Choices with their reasons: the backend, the port, and what is refused."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import pytest
 
 from deploy.core.errors import FAILED, USAGE, DeployError
 from deploy.core.facts import EngineFacts, MachineFacts
-from deploy.local.plan import PORTS_TO_TRY, check_processes, check_workers, choose_ground, choose_port
+from deploy.local.backends import BACKENDS
+from deploy.local.plan import PORTS_TO_TRY, check_processes, check_workers, choose_backend, choose_port
 
 DOCKER = EngineFacts(answers=True, version="28.2.2", compose="2.26.1")
 NONE = EngineFacts(answers=False, reason="no Docker engine answers")
@@ -21,24 +22,24 @@ NONE = EngineFacts(answers=False, reason="no Docker engine answers")
         ("docker", DOCKER, "docker", "Docker 28.2.2"),
     ],
 )
-def test_the_ground_follows_what_was_asked_then_what_is_there(
+def test_the_backend_follows_what_was_asked_then_what_is_there(
     asked: str, engine: EngineFacts, name: str, why: str
 ) -> None:
-    choice = choose_ground(asked, engine)
+    choice = choose_backend(asked, engine, BACKENDS)
     assert (choice.name, choice.why) == (name, why)
 
 
-def test_a_forced_docker_ground_without_an_engine_fails_with_the_way_out() -> None:
+def test_docker_asked_for_without_an_engine_fails_with_the_way_out() -> None:
     with pytest.raises(DeployError, match="no Docker engine answers") as caught:
-        choose_ground("docker", NONE)
+        choose_backend("docker", NONE, BACKENDS)
     assert caught.value.code == FAILED
     assert "GROUND=processes" in caught.value.hint
 
 
 @pytest.mark.parametrize("nonsense", ["foo", "Docker", " "])
-def test_an_unknown_ground_is_wrong_usage(nonsense: str) -> None:
+def test_an_unknown_backend_is_wrong_usage(nonsense: str) -> None:
     with pytest.raises(DeployError, match="GROUND=") as caught:
-        choose_ground(nonsense, DOCKER)
+        choose_backend(nonsense, DOCKER, BACKENDS)
     assert caught.value.code == USAGE
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from deploy.core.facts import NodeState
+from deploy.run.backend import Backend
 from deploy.run.follow import Follower, _Watch
 from deploy.run.outcome import (
     FIRST_NODE_S,
@@ -107,7 +108,7 @@ def test_a_run_without_any_node_ends_too() -> None:
 
 def test_a_killed_node_is_named_with_rank_signal_and_step_before_those_that_missed_it() -> None:
     state = run_of(*training(), exited("master", 1), exited("worker-2", -9, t=11.5))
-    assert judge(state, 0.0, 11.6) is None, "a ground may be about to start it again"
+    assert judge(state, 0.0, 11.6) is None, "a backend may be about to start it again"
     result = judge(state, 0.0, 14.0)
     assert result is not None
     assert (result.verdict, result.node, result.rank, result.step) == ("failed", "worker-2", 2, 240)
@@ -248,11 +249,14 @@ def test_a_node_started_again_after_the_verdict_is_no_news() -> None:
     assert not [line for line in run_of(*training(), verdict("failed"), again).story if line.grave]
 
 
-class StoppedWithUs:
-    """A ground whose healthy node, when it is asked to stop, says that it was."""
+class StoppedWithUs(Backend):
+    """A backend whose healthy node, when it is asked to stop, says that it was."""
 
     def __init__(self, state: State) -> None:
         self.state, self.asked = state, 0
+
+    def start(self) -> None:
+        raise AssertionError("its nodes run")
 
     def states(self, state: State) -> list[NodeState]:
         return []
@@ -265,15 +269,18 @@ class StoppedWithUs:
     def kill(self) -> None:
         raise AssertionError("all have ended")
 
+    def clean(self) -> None:
+        raise AssertionError("nobody asked for it")
+
 
 def test_a_node_that_we_stop_for_anothers_fault_does_not_make_it_a_stop() -> None:
     state = State(NAMES[:2], script=True)
     for event in (*all_up()[:2], *began()[:2], ended(1, 1, error="ValueError: x"), exited("worker-1", 1, restarts=0)):
         state.apply({"t": 11.0, **event})
-    ground = StoppedWithUs(state)
-    watch = _Watch(ground, state, lambda: 0)
+    backend = StoppedWithUs(state)
+    watch = _Watch(backend, state, lambda: 0)
     result = watch.step(14.0)
-    assert ground.asked == 1
+    assert backend.asked == 1
     assert result is not None
     assert (result.verdict, result.node, result.rank) == ("failed", "worker-1", 1)
 

@@ -1,0 +1,180 @@
+"""A run starts whole or leaves nothing, on any backend: the order of `fab deploy` and `make up`, without either."""
+
+from __future__ import annotations
+
+import io
+import json
+from functools import partial
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from deploy.core.errors import DeployError, EngineLost
+from deploy.local import backends, up
+from deploy.report.console import Report
+from deploy.report.interrupts import Interrupts
+from deploy.run import environment, folders, follow, record
+from deploy.run.launch import launch
+from deploy.run.progress import State
+from tests.unit.memory_backend import MemoryBackend
+
+ORDER = ["lock", "check", "prepare", "start", "unlock"]
+# What each verb that does not end well is followed by.
+UNDONE = {
+    "lock": ["lock"],
+    "check": ["lock", "check", "unlock"],
+    "prepare": ["lock", "check", "prepare", "unlock"],
+    "start": ["lock", "check", "prepare", "start", "undo", "unlock"],
+}
+
+
+@pytest.fixture
+def report() -> Report:
+    return Report(out=Console(file=io.StringIO()), err=Console(file=io.StringIO()))
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> environment.RunSpec:
+    (tmp_path / "r1").mkdir()
+    return environment.local_spec(tmp_path / "r1", 1, 2, [], 29500, 2, "Linux")
+
+
+@pytest.fixture
+def backend(run: environment.RunSpec) -> MemoryBackend:
+    return MemoryBackend(run)
+
+
+def start(backend: MemoryBackend, report: Report, resumed: bool = False) -> dict[str, bytes]:
+    """Launch as deploy does: interrupted by the first Ctrl-C, until the nodes run."""
+    run = backend.run
+    choice = record.Choice(None, run.arguments)
+    opened = partial(record.open_start, run.run_dir, choice, "memory", "", run.names, 1.0)
+    with Interrupts(report) as interrupts:
+        return launch(backend, run.run_dir, resumed, opened, interrupts.hold)
+
+
+def test_a_start_locks_looks_brings_and_starts_in_this_order(backend: MemoryBackend, report: Report) -> None:
+    start(backend, report)
+    assert backend.verbs == ORDER
+    assert backend.running == list(backend.run.names)
+    assert record.facts(backend.run.run_dir)["nodes"] == list(backend.run.names)
+
+
+@pytest.mark.parametrize("verb", UNDONE)
+def test_a_failure_in_any_phase_leaves_nothing(backend: MemoryBackend, report: Report, verb: str) -> None:
+    backend.fails = verb
+    with pytest.raises(DeployError, match=f"{verb} failed"):
+        start(backend, report)
+    assert backend.verbs == UNDONE[verb]
+    assert not backend.running
+    assert not backend.run.run_dir.exists()
+
+
+@pytest.mark.parametrize("verb", UNDONE)
+def test_ctrl_c_in_any_phase_leaves_nothing(backend: MemoryBackend, report: Report, verb: str) -> None:
+    backend.ctrl_c = verb
+    with pytest.raises(KeyboardInterrupt):
+        start(backend, report)
+    assert backend.verbs == UNDONE[verb]
+    assert not backend.running
+    assert not backend.run.run_dir.exists()
+
+
+def test_where_one_node_cannot_start_the_others_are_taken_back(backend: MemoryBackend, report: Report) -> None:
+    backend.broken = "worker-2"
+    with pytest.raises(DeployError, match="worker-2"):
+        start(backend, report)
+    assert backend.verbs[-2:] == ["undo", "unlock"]
+    assert not backend.running
+    assert not backend.run.run_dir.exists()
+
+
+@pytest.mark.parametrize("verb", ["check", "start"])
+def test_a_resume_that_fails_leaves_the_run_as_it_was(backend: MemoryBackend, report: Report, verb: str) -> None:
+    start(backend, report)
+    record_before = (backend.run.run_dir / "record.json").read_bytes()
+    again = MemoryBackend(backend.run)
+    again.fails = verb
+    with pytest.raises(DeployError):
+        start(again, report, resumed=True)
+    assert (backend.run.run_dir / "record.json").read_bytes() == record_before
+
+
+def test_ctrl_c_after_the_start_asks_the_nodes_to_stop(backend: MemoryBackend, report: Report) -> None:
+    start(backend, report)
+    backend.verdict, backend.ctrl_c = "", "states"
+    state = State(backend.run.names)
+    with Interrupts(report) as interrupts:
+        interrupts.hold()
+        result = follow.follow(
+            backend, follow.Follower(backend.run.run_dir), state, lambda _: None, interrupts.requests
+        )
+    assert result.verdict == "stopped"
+    assert backend.verbs[-1] == "stop"
+    assert not backend.running
+
+
+def test_a_backend_that_vanishes_ends_the_following(backend: MemoryBackend, report: Report) -> None:
+    start(backend, report)
+    backend.vanishes = True
+    with pytest.raises(EngineLost):
+        follow.follow(backend, follow.Follower(backend.run.run_dir), State(backend.run.names), lambda _: None, int)
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[MemoryBackend]:
+    """`make up GROUND=memory`: a fourth backend is one line in the table. The backends that were made."""
+    made: list[MemoryBackend] = []
+
+    def make(run: environment.RunSpec) -> MemoryBackend:
+        made.append(MemoryBackend(run))
+        return made[-1]
+
+    monkeypatch.setitem(backends.BACKENDS, "memory", make)
+    monkeypatch.setattr(folders, "RUNS", tmp_path / "runs")
+    return made
+
+
+def outcome(tmp_path: Path) -> dict[str, object]:
+    (path,) = (tmp_path / "runs").glob("*-digits/outcome.json")
+    return dict(json.loads(path.read_text()))
+
+
+def test_make_up_runs_whole_on_a_fourth_backend(made: list[MemoryBackend], report: Report, tmp_path: Path) -> None:
+    assert up.up(up.Options(ground="memory"), report) == 0
+    (backend,) = made
+    assert backend.verbs[:5] == ORDER
+    assert backend.verbs[5:7] == ["collect_logs", "clean"]
+    assert outcome(tmp_path)["verdict"] == "done"
+    assert list((tmp_path / "runs").glob("*-digits/report.html"))
+
+
+@pytest.mark.parametrize("verb", UNDONE)
+def test_make_up_that_is_stopped_before_it_runs_leaves_no_folder(
+    made: list[MemoryBackend], report: Report, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    monkeypatch.setattr(MemoryBackend, "ctrl_c", verb)
+    with pytest.raises(KeyboardInterrupt, match="nothing of it is left"):
+        up.up(up.Options(ground="memory"), report)
+    assert made[0].verbs == [*UNDONE[verb], "clean"]
+    assert not [path for path in (tmp_path / "runs").iterdir() if path.is_dir()]
+
+
+def test_make_up_stops_with_a_checkpoint_at_ctrl_c(
+    made: list[MemoryBackend], report: Report, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(MemoryBackend, "ctrl_c", "states")
+    monkeypatch.setattr(MemoryBackend, "verdict", "")
+    assert up.up(up.Options(ground="memory"), report) == 75
+    assert "stop" in made[0].verbs
+    assert outcome(tmp_path)["verdict"] == "stopped"
+
+
+def test_make_up_records_that_its_backend_vanished(
+    made: list[MemoryBackend], report: Report, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(MemoryBackend, "vanishes", True)
+    assert up.up(up.Options(ground="memory"), report) == 1
+    assert made[0].verbs[-1] == "clean"
+    assert outcome(tmp_path)["message"] == "the memory is gone"
