@@ -12,7 +12,6 @@ from ..run.backend import Backend
 from ..run.progress import State
 from ..ssh.session import Session
 from . import nodes
-from .container import HostSpec
 from .watch import HostsWatch
 
 
@@ -32,12 +31,10 @@ class RunHandle:
 
 
 class HostsBackend(Backend):
-    """The nodes of one run on real hosts. Without `specs` another command has started them. `say` warns."""
+    """The nodes of one run on real hosts, as any command follows them; new_run.py starts them. `say` warns."""
 
-    def __init__(
-        self, sessions: Sequence[Session], run: RunHandle, say: Callable[[str], None], specs: Sequence[HostSpec] = ()
-    ) -> None:
-        self.run, self.specs = run, specs
+    def __init__(self, sessions: Sequence[Session], run: RunHandle, say: Callable[[str], None]) -> None:
+        self.run = run
         self._opened, self._say, self._id = sessions, say, run.run_dir.name
         self._watch: HostsWatch | None = None
 
@@ -52,14 +49,8 @@ class HostsBackend(Backend):
         return self._watch.out_of_sight if self._watch else ()
 
     def start(self) -> None:
-        """Start the first host's node, then all others. Raises HostsFailed with every host that failed."""
-        nodes.start(self._opened, self.specs)
-
-    def undo(self) -> None:
-        """Remove what this start made on any host, and nothing else; warn of hosts where that failed."""
-        for host, fault in nodes.undo(self._opened, self.specs).faults.items():
-            self._say(f"{host}: {fault.message}")
-            self._say(f"something may be left on {host}: fab down --hosts {host} --run {self._id}")
+        """Another command has started them."""
+        return
 
     def states(self, state: State) -> list[NodeState]:
         """How each node stands, as its host told last. Raises DeployError when no host was in sight for too long."""

@@ -22,7 +22,7 @@ from ..host import commands
 from ..host.facts import HostFacts, Route
 from ..host.run_folder import RUN_IN_CONTAINER
 from ..image.model import TRAINER_HOME
-from ..run import environment as spec
+from ..run import environment
 
 # Docker's own 64 MB is where data loaders die of a bus error.
 SHM_SHARE, SHM_LEAST = 2, 64 << 20
@@ -70,8 +70,8 @@ class Meeting:
 
 
 @dataclass(frozen=True)
-class HostSpec:
-    """One node on its host: `argv` makes the container, `environment` and `secrets` go there over standard input.
+class NodeContainer:
+    """The container of one node on its host. `argv` makes it; `environment` and `secrets` go there over standard input.
 
     `fresh`: its run folder is made by this start, not by an earlier one whose checkpoints are in it. `start`: the label
     by which what this start made is known; `first`: the others meet on it.
@@ -79,7 +79,8 @@ class HostSpec:
 
     host: str
     node: NodeName
-    container: str
+    run: str
+    image: str
     folder: str
     owner: str
     argv: tuple[str, ...]
@@ -88,6 +89,11 @@ class HostSpec:
     fresh: bool = True
     start: str = ""
     first: bool = False
+
+    @property
+    def name(self) -> str:
+        """The container's name."""
+        return container_name(self.run)
 
     @property
     def input(self) -> bytes:
@@ -112,9 +118,9 @@ def meeting_of(hosts: Sequence[Host], address: str, port: int, routes: Sequence[
     return Meeting(address, port, tuple(interfaces))
 
 
-def host_specs(
+def node_containers(
     hosts: Sequence[Host], facts: Sequence[HostFacts], job: Job, work: Work, meeting: Meeting
-) -> tuple[HostSpec, ...]:
+) -> tuple[NodeContainer, ...]:
     """One node a host, in their order; the first is host of the rendezvous.
 
     Raises UsageError for a variable of several lines and for two hosts with one node name.
@@ -150,11 +156,11 @@ def processes(host: Host, facts: HostFacts, job: Job) -> int:
     return max(1, host.gpus if isinstance(host.gpus, int) else len(host.gpus))
 
 
-def restarts(work: Work, environment: Mapping[str, str]) -> int:
+def restarts(work: Work, variables: Mapping[str, str]) -> int:
     """How often the engine starts a node again: a script of the user's, as often as they ask for it."""
     if not work.script:
         return RESTARTS
-    asked = environment.get("PET_MAX_RESTARTS", "0")
+    asked = variables.get("PET_MAX_RESTARTS", "0")
     return int(asked) if re.fullmatch(r"[0-9]{1,9}", asked) else 0
 
 
@@ -176,7 +182,12 @@ def container_options(host: Host, facts: HostFacts, job: Job) -> tuple[str, ...]
         *("--network", "host", "--init", "--no-healthcheck", "--user", _user(facts, job)),
         *("--security-opt", "no-new-privileges"),
         *("--shm-size", job.shm_size or f"{max(SHM_LEAST, facts.memory // SHM_SHARE)}b"),
-        *("--memory", job.memory or f"{spec.memory_limit(facts.memory)}b", "--pids-limit", str(job.pids or PIDS)),
+        *(
+            "--memory",
+            job.memory or f"{environment.memory_limit(facts.memory)}b",
+            "--pids-limit",
+            str(job.pids or PIDS),
+        ),
         *("--ulimit", f"nofile={files}:{files}"),
         *(("--ulimit", "memlock=-1:-1", "--device", "/dev/infiniband") if facts.rdma else ()),
         *gpu_options(host, facts),
@@ -214,7 +225,7 @@ def _one(
     job: Job,
     work: Work,
     meeting: Meeting,
-) -> HostSpec:
+) -> NodeContainer:
     folder = f"{facts.home}/.muster/runs/{work.run_id}"
     start = f"{work.token}-{place}"
     labels = {
@@ -229,17 +240,17 @@ def _one(
         "muster.command": " ".join(work.script or work.arguments)[:200],
         **({"muster.secrets": due} if (due := ",".join(sorted(work.secrets))) else {}),
     }
-    environment = {
+    variables = {
         **_variables(place, names, host, facts, job, work, meeting),
         **job.environment,
         **host.environment,
         **work.environment,
     }
-    if "PYTHONPATH" in environment:  # what the image says of it is gone then, and would be the agent
-        environment["PYTHONPATH"] = f"{TRAINER_HOME}:{environment['PYTHONPATH']}".rstrip(":")
-    again = restarts(work, environment)
-    environment |= {spec.COMES_BACK: "1"} if again else {}
-    environment |= {spec.SECRETS: due} if due else {}
+    if "PYTHONPATH" in variables:  # what the image says of it is gone then, and would be the agent
+        variables["PYTHONPATH"] = f"{TRAINER_HOME}:{variables['PYTHONPATH']}".rstrip(":")
+    again = restarts(work, variables)
+    variables |= {environment.COMES_BACK: "1"} if again else {}
+    variables |= {environment.SECRETS: due} if due else {}
     argv = (
         *("docker", "run", "--detach", "--pull", "never", "--name", container_name(work.run_id)),
         *(word for name, value in labels.items() for word in ("--label", f"{name}={value}")),
@@ -250,14 +261,15 @@ def _one(
         *("--env-file", commands.VARIABLES_FIRST, *python_of(work.image), *work.command),
     )
     owner = "" if facts.uid else _user(facts, job)
-    return HostSpec(
+    return NodeContainer(
         host.name,
         names[place],
-        container_name(work.run_id),
+        work.run_id,
+        work.image,
         folder,
         owner,
         argv,
-        environment,
+        variables,
         work.secrets,
         work.start == 1,
         start,
@@ -270,28 +282,16 @@ def _variables(
 ) -> dict[str, str]:
     """What docs/contract.md promises a node."""
     ranks = processes(host, facts, job)
-    interface = meeting.interfaces[place]
     address = f"[{meeting.address}]" if ":" in meeting.address else meeting.address
+    # The token: another user's rendezvous is not ours.
+    rendezvous = environment.Rendezvous(f"{address}:{meeting.port}", f"{work.run_id}-{work.start}-{work.token}")
+    node = environment.Placement(
+        names[place], place, len(names), ranks, meeting.interfaces[place], max(1, facts.cores // ranks)
+    )
+    # A script of the user's starts from its beginning each time: again only where they ask for it.
+    max_restarts = 0 if work.script else environment.MAX_RESTARTS
     return {
-        "PET_NNODES": str(len(names)),
-        "PET_NPROC_PER_NODE": str(ranks),
-        "PET_NODE_RANK": str(place),
-        "PET_RDZV_BACKEND": "c10d",
-        "PET_RDZV_ENDPOINT": f"{address}:{meeting.port}",
-        # Fresh for every start: a rendezvous that was closed once stays closed, and another user's is not ours.
-        "PET_RDZV_ID": f"{work.run_id}-{work.start}-{work.token}",
-        "PET_RDZV_CONF": f"is_host={int(place == 0)},{spec.RDZV_CONF}",
-        # A script of the user's starts from its beginning each time: again only where they ask for it.
-        "PET_MAX_RESTARTS": "0" if work.script else str(spec.MAX_RESTARTS),
-        "PET_MONITOR_INTERVAL": str(spec.MONITOR_INTERVAL_S),
-        "PET_SHUTDOWN_TIMEOUT": str(spec.SHUTDOWN_TIMEOUT_S),
-        "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
-        "GLOO_SOCKET_IFNAME": interface,
-        "NCCL_SOCKET_IFNAME": f"={interface}",
-        "OMP_NUM_THREADS": str(max(1, facts.cores // ranks)),
-        spec.RUN_ID: work.run_id,
-        spec.RUN_DIR: RUN_IN_CONTAINER,
-        spec.NODE: names[place],
-        spec.GO_ON: f"fab deploy --resume {work.run_id}",
-        **({spec.SEPARATE: "1"} if job.separate else {}),
+        **environment.node_environment(node, rendezvous, work.run_id, RUN_IN_CONTAINER, max_restarts),
+        environment.GO_ON: f"fab deploy --resume {work.run_id}",
+        **({environment.SEPARATE: "1"} if job.separate else {}),
     }

@@ -113,15 +113,15 @@ def _start(
 
 def _foretell(request: DeployRequest, report: Report) -> None:
     """Print the plan: per host what would be done, why, and the command."""
-    specs = request.specs("RUN", try_links=not request.force)
+    containers = request.containers("RUN", try_links=not request.force)
     pushes = transfer.foresee(request.sessions, request.base, request.folder, request.tag, request.choice).all()
-    made = plan.steps(specs, {host: (sent.there, sent.why) for host, sent in pushes.items()})
+    made = plan.steps(containers, {host: (sent.there, sent.why) for host, sent in pushes.items()})
     for step in made:
         report.data({"kind": "step", "host": step.host, "text": step.text, "reason": step.reason, "argv": step.argv})
-    for one in specs:
+    for one in containers:
         told = {"kind": "variables", "host": one.host, "environment": dict(one.environment)}
         report.data({**told, "secrets": sorted(one.secrets)})
-    report.text("\n".join(plan.told(made, specs)))
+    report.text("\n".join(plan.told(made, containers)))
 
 
 def _work(options: Options, cluster: Cluster) -> Work:

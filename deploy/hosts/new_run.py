@@ -22,7 +22,7 @@ from ..ssh.session import Session
 from . import container, nodes, observe, plan, preflight
 from . import push as image_push
 from .backend import HostsBackend, RunHandle
-from .container import HostSpec, Work
+from .container import NodeContainer, Work
 from .preflight import ReachedHosts
 
 _NOTHING_LEFT = "what had started was taken back; nothing of the run is left on any host"
@@ -42,9 +42,9 @@ class DeployRequest:
     choice: Choice
     force: bool
 
-    def specs(self, run_id: str, try_links: bool) -> tuple[HostSpec, ...]:
+    def containers(self, run_id: str, try_links: bool) -> tuple[NodeContainer, ...]:
         """What each host runs. Raises DeployError where hosts have no way to each other; try_links: and try it."""
-        return _specs(self, replace(self.work, run_id=run_id), try_links)
+        return _containers(self, replace(self.work, run_id=run_id), try_links)
 
 
 class NewRun(HostsBackend):
@@ -55,6 +55,7 @@ class NewRun(HostsBackend):
         self._request, self._report, self._interrupts = request, report, interrupts
         self._hosts = ReachedHosts(request.cluster, request.sessions, request.facts)
         self._preflight: dict[str, Any] = {}
+        self._containers: Sequence[NodeContainer] = ()
 
     @contextmanager
     def lock(self) -> Iterator[None]:
@@ -68,7 +69,7 @@ class NewRun(HostsBackend):
         self._interrupts.at("trying the links between the hosts")
         self._preflight = self._gate(brought=False)
         self._interrupts.at("planning")
-        self.specs = self._request.specs(self._id, try_links=bool(self._preflight["unseen"]))
+        self._containers = self._request.containers(self._id, try_links=bool(self._preflight["unseen"]))
 
     def prepare(self) -> None:
         """Push the image. Where it was nowhere before, preflight can look from inside it only now."""
@@ -89,12 +90,12 @@ class NewRun(HostsBackend):
     def start(self) -> None:
         """Start the first host's node, then all others. Raises HostsFailed with every host that failed."""
         self._interrupts.at("starting the nodes", _NOTHING_LEFT)
-        super().start()
+        nodes.start(self._request.sessions, self._containers)
 
     def undo(self) -> None:
         """Remove what this start made on any host, and nothing else; warn of hosts where that failed."""
         self._report.note("taking back what was started")
-        faults = nodes.undo(self._request.sessions, self.specs).faults
+        faults = nodes.undo(self._request.sessions, self._containers).faults
         for host, fault in faults.items():
             self._report.warn(f"{host}: {fault.message}")
         if faults:
@@ -107,7 +108,7 @@ class NewRun(HostsBackend):
         return preflight.gate(self._hosts, (request.tag, request.base), request.force, self._report, brought)
 
 
-def _specs(request: DeployRequest, work: Work, try_links: bool) -> tuple[HostSpec, ...]:
+def _containers(request: DeployRequest, work: Work, try_links: bool) -> tuple[NodeContainer, ...]:
     hosts, sessions = request.cluster.hosts, request.sessions
     known = [request.facts[host.name] for host in hosts]
     address = plan.choose_address(known, hosts[0].interface)
@@ -126,4 +127,4 @@ def _specs(request: DeployRequest, work: Work, try_links: bool) -> tuple[HostSpe
         toward = {host.name: [address] for host in hosts} | {hosts[0].name: [way.source for way in ways[1:]]}
         observe.refuse_unreached(sessions, toward, port)
     meeting = container.meeting_of(hosts, address, port, ways)
-    return container.host_specs(hosts, known, request.cluster.job, work, meeting)
+    return container.node_containers(hosts, known, request.cluster.job, work, meeting)

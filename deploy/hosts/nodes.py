@@ -12,7 +12,7 @@ from ..core.fields import default, digits, text
 from ..core.results import Results
 from ..host import audit, commands
 from ..ssh.session import Session, on_all
-from .container import HostSpec
+from .container import NodeContainer
 
 _START_S = 180.0
 _END_S = 90.0
@@ -26,27 +26,27 @@ class Removed(NamedTuple):
     left: tuple[tuple[str, str], ...]
 
 
-def start(sessions: Sequence[Session], specs: Sequence[HostSpec]) -> None:
+def start(sessions: Sequence[Session], containers: Sequence[NodeContainer]) -> None:
     """Start the first host's node, then all others at once; before that clear what an earlier start of the run left.
 
     Raises HostsFailed with every host that failed: `undo` then takes back what was started, also what still is.
     """
-    wanted = {one.host: one for one in specs}
-    if not specs[0].fresh:
-        on_all(sessions, lambda session: session.run(commands.clear(run_of(specs[0])))).all()
-    first = [session for session in sessions if session.host.name == specs[0].host]
-    others = [session for session in sessions if session.host.name != specs[0].host]
+    wanted = {one.host: one for one in containers}
+    if not containers[0].fresh:
+        on_all(sessions, lambda session: session.run(commands.clear(containers[0].run))).all()
+    first = [session for session in sessions if session.host.name == containers[0].host]
+    others = [session for session in sessions if session.host.name != containers[0].host]
     for group in (first, others):
         on_all(group, lambda session: _start_one(session, wanted[session.host.name])).all()
 
 
-def undo(sessions: Sequence[Session], specs: Sequence[HostSpec]) -> Results[str]:
+def undo(sessions: Sequence[Session], containers: Sequence[NodeContainer]) -> Results[str]:
     """Take away what a start that failed has made, and nothing else: the run folder too unless it was there before."""
-    wanted = {one.host: one for one in specs}
+    wanted = {one.host: one for one in containers}
 
     def one(session: Session) -> str:
-        spec = wanted[session.host.name]
-        return session.run(commands.undo(spec.start, spec.folder, spec.fresh), timeout_s=_END_S).out
+        container = wanted[session.host.name]
+        return session.run(commands.undo(container.start, container.folder, container.fresh), timeout_s=_END_S).out
 
     return on_all(sessions, one)
 
@@ -73,19 +73,19 @@ def remove(sessions: Sequence[Session], run: str = "") -> Results[Removed]:
     return on_all(sessions, one)
 
 
-def _start_one(session: Session, spec: HostSpec) -> None:
-    new = spec.fresh and spec.first
-    command = commands.start(spec.folder, spec.owner, spec.argv, spec.start, new)
-    done = session.run(command, input=spec.input, timeout_s=_START_S, check=False)
+def _start_one(session: Session, container: NodeContainer) -> None:
+    new = container.fresh and container.first
+    command = commands.start(container.folder, container.owner, container.argv, container.start, new)
+    done = session.run(command, input=container.input, timeout_s=_START_S, check=False)
     if done.code:
         said = (done.err.strip() or "it said nothing").splitlines()
         # Our own word, else Docker's; its last line may only be "See 'docker run --help'."
         own = [line for line in said if line.startswith("error: ")]
         cause = next((line for line in (*own, *said) if "rror" in line or "denied" in line), said[-1])
         raise DeployError(
-            f"{session.host.name}: {spec.node} was not started: {cause}", "log in there and try: docker info"
+            f"{session.host.name}: {container.node} was not started: {cause}", "log in there and try: docker info"
         )
-    audit.note(session, f"{run_of(spec)} started {spec.container}")
+    audit.note(session, f"{container.run} started {container.name}")
 
 
 def removed_of(said: str) -> Removed:
@@ -97,8 +97,3 @@ def removed_of(said: str) -> Removed:
             run, user = _LEFT(fields.document(value, "a container"), "a container")
             left.add((run, user or "another user"))
     return Removed(count, tuple(sorted(left)))
-
-
-def run_of(spec: HostSpec) -> str:
-    """The id of the run that a host's container belongs to."""
-    return spec.container.removeprefix("muster-")

@@ -1,4 +1,4 @@
-"""Decide where hosts meet, and what has to be done on each: facts and specs in, steps with their reasons out. Pure."""
+"""Decide where hosts meet and what has to be done on each: facts, containers in; steps with their reasons out. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..core.errors import DeployError
 from ..core.names import RunId
 from ..host.facts import Container, HostFacts
 from ..run.environment import MASTER_PORT
-from .container import HostSpec
+from .container import NodeContainer
 
 PORTS_TO_TRY = 100
 GPU_IMAGE, CPU_IMAGE = "muster-trainer:gpu", "muster-trainer:cpu"
@@ -70,20 +70,20 @@ def choose_image(facts: Sequence[HostFacts]) -> str:
     return GPU_IMAGE if any(host.gpus for host in facts) else CPU_IMAGE
 
 
-def steps(specs: Sequence[HostSpec], pushes: Mapping[str, tuple[bool, str]]) -> tuple[Step, ...]:
+def steps(containers: Sequence[NodeContainer], pushes: Mapping[str, tuple[bool, str]]) -> tuple[Step, ...]:
     """All pushes, then all starts, the first host first. `pushes`: per host whether the image is there, and why."""
     made = [
-        Step(one.host, f"push {image_of(one)}", pushes[one.host][1], ("docker", "load", "--quiet"))
-        for one in specs
+        Step(one.host, f"push {one.image}", pushes[one.host][1], ("docker", "load", "--quiet"))
+        for one in containers
         if one.host in pushes and not pushes[one.host][0]
     ]
-    for place, one in enumerate(specs):
-        reason = "first: the others meet on it" if place == 0 else f"meets {specs[0].node}"
-        made.append(Step(one.host, f"start {one.node} as {one.container}", reason, one.argv))
+    for place, one in enumerate(containers):
+        reason = "first: the others meet on it" if place == 0 else f"meets {containers[0].node}"
+        made.append(Step(one.host, f"start {one.node} as {one.name}", reason, one.argv))
     return tuple(made)
 
 
-def told(made: Sequence[Step], specs: Sequence[HostSpec]) -> list[str]:
+def told(made: Sequence[Step], containers: Sequence[NodeContainer]) -> list[str]:
     """The plan as `--dry-run` prints it: per step the host, what, why, the command; per host the variables."""
     if not made:
         return ["nothing to do"]
@@ -91,16 +91,11 @@ def told(made: Sequence[Step], specs: Sequence[HostSpec]) -> list[str]:
     for step in made:
         lines.append(f"{step.host}: {step.text} ({step.reason})")
         lines += [f"    {shlex.join(step.argv)}"] if step.argv else []
-    for one in specs:
+    for one in containers:
         lines.append(f"{one.host}: variables, by standard input")
         lines += [f"    {name}={value}" for name, value in sorted(one.environment.items())]
         lines += [f"    {name}=(secret)" for name in sorted(one.secrets)]
     return lines
-
-
-def image_of(one: HostSpec) -> str:
-    """The image that a spec's command names."""
-    return one.argv[one.argv.index("--entrypoint") + 2]
 
 
 def runs_of(containers: Mapping[str, Sequence[Container]]) -> dict[RunId, dict[str, Container]]:

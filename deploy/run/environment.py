@@ -1,4 +1,4 @@
-"""What each node of a local run shall be: names, arguments, environment. Pure.
+"""What each node of a run gets: its name and its variables, on any backend; and the nodes of this machine. Pure.
 
 The names below are the control side's half of docs/contract.md; tests/unit/test_contract.py holds them against the
 trainer's half.
@@ -37,6 +37,29 @@ _MEMORY_KEPT_SHARE, _MEMORY_KEPT_LEAST, _MEMORY_KEPT_MOST = 20, 1 << 30, 16 << 3
 
 
 @dataclass(frozen=True)
+class Rendezvous:
+    """Where the nodes of one start meet: `address:port`, and an id that no other start has.
+
+    A rendezvous that was closed once stays closed.
+    """
+
+    endpoint: str
+    id: str
+
+
+@dataclass(frozen=True)
+class Placement:
+    """One node's place among `nodes`: its name, its rank, its processes, and what each of them gets of the machine."""
+
+    name: str
+    rank: int
+    nodes: int
+    processes: int
+    interface: str
+    threads: int
+
+
+@dataclass(frozen=True)
 class NodeSpec:
     """One node: its name, its place, and the variables it gets beside the ones of this shell."""
 
@@ -66,35 +89,42 @@ def local_spec(
 ) -> RunSpec:
     """The nodes of one start on local processes, one rank each, meeting on `port` of the loopback interface."""
     names = node_names(workers)
-    interface = LOOPBACK.get(system, "lo")
-    shared = {
-        "PET_NNODES": str(len(names)),
-        "PET_NPROC_PER_NODE": "1",
+    rendezvous = Rendezvous(f"127.0.0.1:{port}", f"{run_dir.name}-{start}")
+    interface, threads = LOOPBACK.get(system, "lo"), max(1, cores // len(names))
+    nodes = []
+    for rank, name in enumerate(names):
+        placement = Placement(name, rank, len(names), 1, interface, threads)
+        variables = node_environment(placement, rendezvous, run_dir.name, str(run_dir))
+        nodes.append(NodeSpec(name, rank, {**variables, STOP_ON_EOF: "1"}))
+    return RunSpec(run_dir.name, run_dir, start, tuple(arguments), tuple(nodes))
+
+
+def node_environment(
+    node: Placement, rendezvous: Rendezvous, run_id: str, run_dir: str, max_restarts: int = MAX_RESTARTS
+) -> dict[str, str]:
+    """What docs/contract.md promises a node on every backend. `run_dir` is the run folder as the node sees it.
+
+    docker-compose.yml says the same for its nodes: tests/unit/test_contract.py holds the two equal.
+    """
+    return {
+        "PET_NNODES": str(node.nodes),
+        "PET_NPROC_PER_NODE": str(node.processes),
+        "PET_NODE_RANK": str(node.rank),
         "PET_RDZV_BACKEND": "c10d",
-        "PET_RDZV_ENDPOINT": f"127.0.0.1:{port}",
-        # Fresh for every start: a rendezvous that was closed once stays closed.
-        "PET_RDZV_ID": f"{run_dir.name}-{start}",
-        "PET_MAX_RESTARTS": str(MAX_RESTARTS),
+        "PET_RDZV_ENDPOINT": rendezvous.endpoint,
+        "PET_RDZV_ID": rendezvous.id,
+        "PET_RDZV_CONF": f"is_host={int(node.rank == 0)},{RDZV_CONF}",
+        "PET_MAX_RESTARTS": str(max_restarts),
         "PET_MONITOR_INTERVAL": str(MONITOR_INTERVAL_S),
         "PET_SHUTDOWN_TIMEOUT": str(SHUTDOWN_TIMEOUT_S),
         "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
-        "GLOO_SOCKET_IFNAME": interface,
-        "NCCL_SOCKET_IFNAME": f"={interface}",
-        "OMP_NUM_THREADS": str(max(1, cores // len(names))),
-        RUN_ID: run_dir.name,
-        RUN_DIR: str(run_dir),
-        STOP_ON_EOF: "1",
+        "GLOO_SOCKET_IFNAME": node.interface,
+        "NCCL_SOCKET_IFNAME": f"={node.interface}",
+        "OMP_NUM_THREADS": str(node.threads),
+        RUN_ID: run_id,
+        RUN_DIR: run_dir,
+        NODE: node.name,
     }
-    nodes = (
-        NodeSpec(
-            name,
-            place,
-            shared
-            | {"PET_NODE_RANK": str(place), "PET_RDZV_CONF": f"is_host={int(place == 0)},{RDZV_CONF}", NODE: name},
-        )
-        for place, name in enumerate(names)
-    )
-    return RunSpec(run_dir.name, run_dir, start, tuple(arguments), tuple(nodes))
 
 
 def memory_limit(total: int) -> int:

@@ -4,6 +4,7 @@ import ast
 import re
 from pathlib import Path
 
+import pytest
 import yaml
 
 from deploy.core import errors as control_errors
@@ -43,20 +44,40 @@ def test_every_name_of_ours_in_the_code_is_in_the_contract_and_the_other_way_rou
     assert promised == trainer | set(environment.MUSTER_NAMES)
 
 
-def test_processes_and_compose_give_a_node_what_the_contract_promises():
-    promised = first_cells(section("Environment a node gets"))
-    node = environment.local_spec(Path("/runs/x"), 1, 2, [], 29500, 2, "Linux").nodes[0]
-    assert {name for name in node.environment if name.startswith(("PET_", "MUSTER_"))} <= promised
+def resolved(text):
+    """A value of docker-compose.yml for a run r1, as compose resolves `${A:-x}`, `${A:+x}` and `${A}`."""
+    given = {"MUSTER_RUN_ID": "r1", "MUSTER_RDZV_ID": "r1-1", "COMPOSE_PROJECT_NAME": "muster"}
+    inner = re.compile(r"\$\{(\w+)(?::([-+])([^${}]*))?\}")
+
+    def value(match):
+        name, sign, other = match.groups()
+        return (other if given.get(name) else "") if sign == "+" else given.get(name) or other or ""
+
+    while inner.search(text):
+        text = inner.sub(value, text)
+    return text
+
+
+def promised_to(name, rank):
+    """What the one builder of the node environment gives a node of that run."""
+    node = environment.Placement(name, rank, 3, 1, "eth0", 1)
+    return environment.node_environment(node, environment.Rendezvous("master:29500", "r1-1"), "r1", "/muster/runs/r1")
+
+
+@pytest.mark.parametrize(("service", "rank"), [("master", 0), ("worker", 1)])
+def test_compose_gives_a_node_what_the_builder_gives_on_every_other_backend(service, rank):
     services = yaml.safe_load((HOME / "docker-compose.yml").read_text())["services"]
-    containers = services["master"]["environment"]
-    for name in ("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "OMP_NUM_THREADS"):
-        assert name in promised
-        assert name in node.environment
-        assert name in containers
-    for conf in (node.environment["PET_RDZV_CONF"], containers["PET_RDZV_CONF"]):
-        assert set(environment.RDZV_CONF.split(",")) < set(conf.split(","))
-    assert str(containers["PET_MAX_RESTARTS"]) == node.environment["PET_MAX_RESTARTS"]
-    assert str(containers["PET_SHUTDOWN_TIMEOUT"]) == node.environment["PET_SHUTDOWN_TIMEOUT"]
+    given = {name: resolved(value) for name, value in services[service]["environment"].items()}
+    by_script = {"PET_NNODES"} | ({"MUSTER_NODE", "PET_NODE_RANK"} if service == "worker" else set())
+    wanted = {name: value for name, value in promised_to(service, rank).items() if name not in by_script}
+    of_compose_alone = {"WORKERS": "2", "MUSTER_WORKER": "muster-worker-", "MUSTER_TORCHS_RENDEZVOUS": ""}
+    assert given == {**wanted, **of_compose_alone}
+    script = (HOME / "images/node.sh").read_text()
+    assert all(f"{name}=" in script for name in by_script - {"PET_NODE_RANK"})
+
+
+def test_the_builder_gives_what_the_contract_promises_and_nothing_else():
+    assert set(promised_to("master", 0)) <= first_cells(section("Environment a node gets"))
 
 
 def test_the_events_ranks_write_are_those_of_the_contract():

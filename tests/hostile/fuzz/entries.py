@@ -72,7 +72,7 @@ def look(said):
     meeting = deploy_spec.meeting_of([host], address, deploy_plan.choose_port(found), [facts.Route("eth0", address)])
     if not found.uid:  # a login as root: a number is chosen for the run before
         return
-    for one in deploy_spec.host_specs([host], [found], Job(), work, meeting):
+    for one in deploy_spec.node_containers([host], [found], Job(), work, meeting):
         host_commands.variable_lines(one.environment)
         _words(one.argv)
 

@@ -22,7 +22,7 @@ WORK = Work("r1", "muster-app:latest", ("train.py", "--lr", "3e-4"), secrets={"H
 def made(work=WORK, job=None, host=None, **facts):
     fact = dataclasses.replace(FACTS, **facts)
     hosts = [dataclasses.replace(one, **(host or {})) for one in from_flag("a,b").hosts]
-    return container.host_specs(hosts, (fact, fact), job or Job(), work, MEETING)
+    return container.node_containers(hosts, (fact, fact), job or Job(), work, MEETING)
 
 
 def test_the_whole_command_of_a_host():

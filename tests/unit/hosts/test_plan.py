@@ -5,9 +5,10 @@ import dataclasses
 import pytest
 
 from deploy.core.errors import DeployError
+from deploy.core.names import node_name
 from deploy.host.facts import Address, Container
 from deploy.hosts import plan as deploy_plan
-from deploy.hosts.container import HostSpec
+from deploy.hosts.container import NodeContainer
 from tests.hosts import FACTS
 
 
@@ -65,18 +66,19 @@ def test_the_run_that_is_meant():
 
 
 def test_the_plan_is_printed_step_by_step_without_secrets():
-    argv = ("docker", "run", "--label", "c=a b", "--entrypoint", "python", "app:latest", "-V")
-    specs = [
-        HostSpec(name, name, "muster-r1", "/r1", "", argv, {"PET_NNODES": "2"}, {"TOKEN": "hush"}) for name in "ab"
+    argv = ("docker", "run", "--label", "c=a b", "app:latest")
+    variables, secrets = {"PET_NNODES": "2"}, {"TOKEN": "hush"}
+    containers = [
+        NodeContainer(name, node_name(name), "r1", "app:latest", "/r1", "", argv, variables, secrets) for name in "ab"
     ]
-    plan = deploy_plan.steps(specs, {"a": (True, "already there"), "b": (False, "9 of 10 layers are there")})
-    assert deploy_plan.told(plan, specs) == [
+    plan = deploy_plan.steps(containers, {"a": (True, "already there"), "b": (False, "9 of 10 layers are there")})
+    assert deploy_plan.told(plan, containers) == [
         "b: push app:latest (9 of 10 layers are there)",
         "    docker load --quiet",
         "a: start a as muster-r1 (first: the others meet on it)",
-        "    docker run --label 'c=a b' --entrypoint python app:latest -V",
+        "    docker run --label 'c=a b' app:latest",
         "b: start b as muster-r1 (meets a)",
-        "    docker run --label 'c=a b' --entrypoint python app:latest -V",
+        "    docker run --label 'c=a b' app:latest",
         "a: variables, by standard input",
         "    PET_NNODES=2",
         "    TOKEN=(secret)",
