@@ -106,6 +106,13 @@ class ComposeBackend(Backend):
                 files[-1].write_text(json.dumps(mounts_file(paths)))
             client.up(self._spec.run_id, environment, len(self._spec.nodes) - 1, files)
 
+    def undo(self) -> None:
+        """Remove the containers that were made. Raises EngineLost: they may start once the engine is back."""
+        try:
+            client.down(self._spec.run_id)
+        except EngineLost as fault:
+            raise EngineLost(fault.message, "once Docker is back: `make down`") from fault
+
     def states(self, state: State) -> list[NodeState]:
         """How each container stands, asked twice a second. Docker's restart policy brings lost nodes back."""
         now = time.monotonic()

@@ -11,7 +11,6 @@ import time
 from collections.abc import Collection
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 from ..core.errors import DeployError, EngineLost, UsageError
@@ -65,16 +64,21 @@ def up(options: Options, report: Report) -> int:
         backend = backends.BACKENDS[where.name](run)
         held.callback(backend.clean)
         state = State(run.names)
-        began = time.monotonic()
-        open_record = partial(record.open_start, run_dir, choice, where.name, where.why, run.names, time.time())
         follower = follow.Follower(run_dir)
+        began = 0.0
+
+        def open_record() -> dict[str, bytes]:
+            nonlocal began  # what building the image took is not the run's
+            began = time.time()
+            return record.open_start(run_dir, choice, where.name, where.why, run.names, began)
+
         before = launch.launch(backend, run_dir, bool(choice.run_dir), open_record, interrupts.hold)
         result = _follow(run, backend, follower, state, where.why, report, interrupts)
         backend.clean()
         if result.verdict == "refused" and not state.ranks:
             record.undo_start(run_dir, before)
             raise DeployError(result.message, result.hint, result.code)
-        return _tell(run_dir, result, state, time.monotonic() - began, report)
+        return _tell(run_dir, result, state, time.time() - began, report)
 
 
 def stop_all(report: Report) -> int:

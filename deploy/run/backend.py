@@ -37,7 +37,7 @@ class Backend(Protocol):
         """Bring every node to life. Raises DeployError; `undo` then takes back what has started."""
 
     def undo(self) -> None:
-        """Take back what a start made that failed or was interrupted."""
+        """Take back what a failed or interrupted start made. Raises DeployError where something may be left."""
         self.clean()
 
     @abstractmethod

@@ -20,33 +20,32 @@ def launch(
     open_record: Callable[[], dict[str, bytes]],
     hold: Callable[[], None],
 ) -> dict[str, bytes]:
-    """Start every node of a run, or leave nothing of it. Raises DeployError, KeyboardInterrupt.
+    """Start every node of a run, or leave nothing of it: what failed or was interrupted is raised.
 
     `open_record` writes this start into the run folder; what it returns is returned, and unmakes it
     (record.undo_start). `hold` is called once nothing may be interrupted any more. `resumed`: the run folder holds
     earlier starts, and stays.
     """
-    before = dict[str, bytes]()
+    before, undone = dict[str, bytes](), True
     try:
         with backend.lock():
             backend.check()
             before = open_record()
             backend.prepare()
-            _start(backend, hold)
+            try:
+                backend.start()
+                hold()
+            except BaseException:
+                hold()
+                undone = False
+                backend.undo()
+                undone = True
+                raise
     except BaseException:
         hold()
-        if before or not resumed:  # a run that was only looked at has nothing to take back
+        # A run that was only looked at has no start to forget; one whose nodes may be left is found by its folder.
+        if undone and (before or not resumed):
             with suppress(OSError):
                 record.undo_start(run_dir, before)
         raise
     return before
-
-
-def _start(backend: Backend, hold: Callable[[], None]) -> None:
-    try:
-        backend.start()
-        hold()
-    except BaseException:
-        hold()
-        backend.undo()
-        raise

@@ -54,7 +54,7 @@ class MemoryBackend(Backend):
         self._do("start")
 
     def undo(self) -> None:
-        self.verbs.append("undo")
+        self._do("undo")
         self.running.clear()
 
     def states(self, state: State) -> list[NodeState]:

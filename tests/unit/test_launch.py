@@ -90,6 +90,13 @@ def test_where_one_node_cannot_start_the_others_are_taken_back(backend: MemoryBa
     assert not backend.run.run_dir.exists()
 
 
+def test_a_start_that_cannot_be_taken_back_stays_recorded(backend: MemoryBackend, report: Report) -> None:
+    backend.broken, backend.fails = "worker-2", "undo"
+    with pytest.raises(DeployError, match="undo failed"):
+        start(backend, report)
+    assert record.facts(backend.run.run_dir)["id"] == "r1", "`make down` finds what is left by this folder"
+
+
 @pytest.mark.parametrize("verb", ["check", "start"])
 def test_a_resume_that_fails_leaves_the_run_as_it_was(backend: MemoryBackend, report: Report, verb: str) -> None:
     start(backend, report)
