@@ -1,7 +1,7 @@
 """The one seam between a run and what its nodes live on: processes, compose services, containers on hosts.
 
 Everything above it (how a run is started, followed, ended and recorded) is the same for all. A new backend is a folder
-with one class that inherits from Backend; tests/unit/memory_backend.py is the smallest.
+with one class that inherits from Backend; tests/unit/run/memory_backend.py is the smallest.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from deploy.report.interrupts import Interrupts
 from deploy.run import environment, folders, follow, record
 from deploy.run.launch import launch
 from deploy.run.progress import State
-from tests.unit.memory_backend import MemoryBackend
+from tests.unit.run.memory_backend import MemoryBackend
 
 ORDER = ["lock", "check", "prepare", "start", "unlock"]
 # What each verb that does not end well is followed by.
