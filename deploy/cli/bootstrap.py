@@ -9,7 +9,7 @@ from fabric import Connection, task
 from ..core.errors import UsageError
 from ..hosts import bootstrap_run
 from ..hosts.options import Options
-from ..report.console import Report
+from ..report.console import Console
 from .runs import JSON, WHERE, end
 
 
@@ -23,11 +23,11 @@ def bootstrap(
     json: bool = False,
 ) -> None:
     """Install Docker (NVIDIA's toolkit too, for a GPU) on Debian and Ubuntu."""
-    report = Report(json)
+    console = Console(json)
 
     def work() -> int:
         if not yes and not dry_run and not sys.stdin.isatty():
             raise UsageError("there is nobody to ask whether to install", "--yes does without, --dry-run only shows")
-        return bootstrap_run.run(Options(hosts, cluster).load().hosts, None if yes else report.ask, dry_run, report)
+        return bootstrap_run.run(Options(hosts, cluster).load().hosts, None if yes else console.ask, dry_run, console)
 
-    end(context, report, work)
+    end(context, console, work)

@@ -20,7 +20,7 @@ from ..core.errors import DONE, FAILED, UsageError
 from ..core.printable import visible
 from ..explain.cause import DOCS, Explanation, judge
 from ..explain.read import CHUNK, Reading, read
-from ..report.console import Report
+from ..report.console import Console
 from ..run import folders, record
 from . import exit
 
@@ -62,25 +62,25 @@ def explain_task(context: Connection, what: str, json: bool = False, **more: str
 
     Ends with 0 where a cause is named, with 1 where none is known or nothing failed.
     """
-    report = Report(json)
-    raise Exit(code=exit.code_of(report, lambda: tell([what, *more.values()], report)))
+    console = Console(json)
+    raise Exit(code=exit.code_of(console, lambda: tell([what, *more.values()], console)))
 
 
-def tell(whats: Sequence[str], report: Report) -> int:
+def tell(whats: Sequence[str], console: Console) -> int:
     """Explain files, folders, runs or standard input. Raises UsageError where there is nothing to read."""
-    found = judge(readings_of(whats, report))
-    report.data({"kind": "explanation", **found.json()})
-    report.text("\n".join(lines_of(found)))
+    found = judge(readings_of(whats, console))
+    console.data({"kind": "explanation", **found.json()})
+    console.text("\n".join(lines_of(found)))
     return DONE if found.cause else FAILED
 
 
-def readings_of(whats: Sequence[str], report: Report) -> list[Reading]:
+def readings_of(whats: Sequence[str], console: Console) -> list[Reading]:
     """What each stream said, one after another. Raises UsageError where there is none, or one cannot be read."""
     sources = [source for what in whats for source in _sources(what)]
     names = _names(sources)
     total = sum(source.stat().st_size for source in sources if isinstance(source, Path))
     done = 0
-    with report.waiting("reading") as say:
+    with console.waiting("reading") as say:
 
         def heard(size: int) -> None:
             say(f"{(done + size) >> 20} of {total >> 20} MB" if total else f"{size >> 20} MB")

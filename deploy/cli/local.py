@@ -9,7 +9,7 @@ from invoke.exceptions import Exit
 
 from ..core.errors import DONE
 from ..local import up as launch
-from ..report.console import Report
+from ..report.console import Console
 from ..report.page import run as page
 from ..run import folders, record
 from . import exit, look
@@ -29,8 +29,8 @@ def up(
     context: Connection, workers: str = "", ground: str = "", resume: str = "", args: str = "", json: bool = False
 ) -> None:
     """Train on this machine: one master node and some workers."""
-    report = Report(json)
-    _end(report, lambda: launch.up(launch.Options(workers, ground, resume, args), report))
+    console = Console(json)
+    _end(console, lambda: launch.up(launch.Options(workers, ground, resume, args), console))
 
 
 @task(
@@ -43,15 +43,15 @@ def up(
 )  # type: ignore[untyped-decorator]
 def down(context: Connection, hosts: str = "", cluster: str = "", run: str = "", json: bool = False) -> None:
     """Stop every run of this checkout, or all that runs on some hosts, and clean up after it."""
-    report = Report(json)
+    console = Console(json)
 
     def work() -> int:
         if hosts or cluster:
-            return deploy_tasks.down_hosts(hosts, cluster, run, report)
-        launch.stop_all(report)
+            return deploy_tasks.down_hosts(hosts, cluster, run, console)
+        launch.stop_all(console)
         return DONE
 
-    _end(report, work)
+    _end(console, work)
 
 
 @task(
@@ -63,29 +63,29 @@ def down(context: Connection, hosts: str = "", cluster: str = "", run: str = "",
 )  # type: ignore[untyped-decorator]
 def runs(context: Connection, hosts: str = "", cluster: str = "", json: bool = False) -> None:
     """List the runs of this checkout, or those on some hosts, newest last."""
-    report = Report(json)
+    console = Console(json)
 
     def work() -> int:
         if hosts or cluster:
-            return look.runs_there(hosts, cluster, report)
-        launch.list_all(report)
+            return look.runs_there(hosts, cluster, console)
+        launch.list_all(console)
         return DONE
 
-    _end(report, work)
+    _end(console, work)
 
 
 @task(help={"run": "latest, an id or a path"})  # type: ignore[untyped-decorator]
 def report(context: Connection, run: str = "latest") -> None:
     """Build a run's report.html again."""
-    said = Report()
+    console = Console()
 
     def work() -> int:
         path = page.write(record.find(folders.RUNS, run))
-        said.line(folders.display_path(path))
+        console.line(folders.display_path(path))
         return DONE
 
-    _end(said, work)
+    _end(console, work)
 
 
-def _end(report: Report, work: Callable[[], int]) -> None:
-    raise Exit(code=exit.code_of(report, work))
+def _end(console: Console, work: Callable[[], int]) -> None:
+    raise Exit(code=exit.code_of(console, work))

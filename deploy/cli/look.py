@@ -8,22 +8,22 @@ from ..hosts import logs as deploy_logs
 from ..hosts import status as deploy_look
 from ..hosts.logs import Choice
 from ..hosts.options import Options
-from ..report.console import Report
+from ..report.console import Console
 from .runs import JSON, RUN, WHERE, end
 
 
 @task(help={**WHERE, **JSON, "run": "one run only"})  # type: ignore[untyped-decorator]
 def status(context: Connection, hosts: str = "", cluster: str = "", run: str = "", json: bool = False) -> None:
     """What runs on each host: state, step, rate, GPUs, last line."""
-    report = Report(json)
-    end(context, report, lambda: deploy_look.status(Options(hosts, cluster).load(), run, report))
+    console = Console(json)
+    end(context, console, lambda: deploy_look.status(Options(hosts, cluster).load(), run, console))
 
 
 @task(help={**WHERE, **JSON})  # type: ignore[untyped-decorator]
 def gpus(context: Connection, hosts: str = "", cluster: str = "", json: bool = False) -> None:
     """Who holds which GPU on each host: memory, process, user, container."""
-    report = Report(json)
-    end(context, report, lambda: deploy_look.gpus(Options(hosts, cluster).load(), report))
+    console = Console(json)
+    end(context, console, lambda: deploy_look.gpus(Options(hosts, cluster).load(), console))
 
 
 @task(
@@ -46,11 +46,11 @@ def logs(
     json: bool = False,
 ) -> None:
     """What a run's nodes say, in the order of time, host and rank in front."""
-    report = Report(json)
+    console = Console(json)
     choice = Choice(run, rank, since, follow)
-    end(context, report, lambda: deploy_logs.logs(Options(hosts, cluster).load(), choice, report))
+    end(context, console, lambda: deploy_logs.logs(Options(hosts, cluster).load(), choice, console))
 
 
-def runs_there(hosts: str, cluster: str, report: Report) -> int:
+def runs_there(hosts: str, cluster: str, console: Console) -> int:
     """`fab runs --hosts`: the runs that lie on hosts."""
-    return deploy_look.runs(Options(hosts, cluster).load(), report)
+    return deploy_look.runs(Options(hosts, cluster).load(), console)

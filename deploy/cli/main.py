@@ -17,7 +17,7 @@ from invoke.exceptions import Exit, ParseError
 from invoke.program import Program
 
 from ..core.errors import USAGE, UsageError
-from ..report.console import Report
+from ..report.console import Console
 from . import bootstrap, explain, local, look, preflight, runs
 
 # The name under which pip knows this; `muster` there is another project (docs/decisions/0021).
@@ -53,7 +53,7 @@ class _Program(Program):
 def end_quietly_when_nobody_reads() -> None:
     """Have `fab --list | head` end without a traceback: whoever read our output has what they wanted.
 
-    Only what invoke prints itself gets that far; in a run Report notices, and goes on without words.
+    Only what invoke prints itself gets that far; in a run Console notices it and goes on silently.
     """
     before = sys.excepthook
 
@@ -73,7 +73,7 @@ def main() -> None:
     try:
         words = with_script(sys.argv[1:])
     except UsageError as fault:
-        Report().error(fault)
+        Console().error(fault)
         sys.exit(fault.code)
     program = _Program(version=version(DISTRIBUTION), namespace=namespace, name="muster", binary="muster")
     program.run(["muster", *words])

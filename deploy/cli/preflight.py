@@ -16,7 +16,7 @@ from ..hosts.preflight import Asked
 from ..local import preflight as preflight_here
 from ..preflight import Want
 from ..report import preflight_text
-from ..report.console import Report
+from ..report.console import Console
 from ..report.interrupts import Interrupts
 from ..report.page import preflight as preflight_page
 from . import exit
@@ -65,7 +65,7 @@ def preflight(
     html: str = "",
 ) -> None:
     """Say whether training would start on these hosts; if not, the one cause and its fix."""
-    report = Report(json)
+    console = Console(json)
     files = {option: name for option, name in (("keep", keep), ("html", html)) if name}
 
     def work() -> int:
@@ -77,7 +77,7 @@ def preflight(
         if ground or workers:
             plain = "" if style == STYLES[0] else f"--style {style}"
             _refuse_both(hosts, cluster, image, endpoint, plain, "--bandwidth" if bandwidth else "")
-        with Interrupts(report, "looking", UNTOUCHED), report.waiting("preflight") as say:
+        with Interrupts(console, "looking", UNTOUCHED), console.waiting("preflight") as say:
             asked = Asked(want, not quick, bandwidth, say)
             if ground or workers:
                 answers, verdict = preflight_here.preflight(workers, ground or "auto", want, not quick, say)
@@ -85,20 +85,20 @@ def preflight(
                 answers, verdict = preflight_launch.preflight(inventory.load(hosts, cluster), image, asked)
         matrix = list(preflight_text.matrix(answers)) if nc else []
         backend_used = answers.want.backend
-        report.data({**verdict.json(), "backend": backend_used, **({"nc": matrix} if nc else {}), **files})
+        console.data({**verdict.json(), "backend": backend_used, **({"nc": matrix} if nc else {}), **files})
         for line in [*preflight_text.told(verdict, backend_used), *matrix, *preflight_text.heat(answers)]:
-            report.text(line)
+            console.text(line)
         if keep:
             _write("keep", keep, jsons.dumps(answers.json()))
         if html:
             _write("html", html, preflight_page.build(answers, verdict))
         for option, name in files.items():
-            report.text(f"{option:<8}{name}")
+            console.text(f"{option:<8}{name}")
         if not verdict.ok:
             return REFUSED
         return FAILED if strict and verdict.warnings else DONE
 
-    raise Exit(code=exit.code_of(report, work))
+    raise Exit(code=exit.code_of(console, work))
 
 
 def _refuse_both(*there: str) -> None:

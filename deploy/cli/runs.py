@@ -17,7 +17,7 @@ from ..hosts import fetch as deploy_home
 from ..hosts import push as deploy_push
 from ..hosts import stop as deploy_stop
 from ..hosts.options import Options
-from ..report.console import Report
+from ..report.console import Console
 from ..run import folders
 from ..ssh import session
 from . import exit
@@ -79,8 +79,8 @@ def deploy(
     options = replace(asked, environment=tuple(env or ()), secrets=tuple(secret or ()), processes=nproc)
     options = replace(options, mounts=tuple(mount or ()), resume=resume, force=force, dockerfile=dockerfile)
     options = replace(options, include=tuple(include or ()), separate=separate)
-    report = Report(json)
-    end(context, report, lambda: deploy_launch.deploy(options, report))
+    console = Console(json)
+    end(context, console, lambda: deploy_launch.deploy(options, console))
 
 
 @task(
@@ -111,8 +111,8 @@ def push(
     """Bring an image and a folder onto real hosts; start nothing."""
     options = Options(hosts, cluster, folder=folder, image=image, dry_run=dry_run, dockerfile=dockerfile)
     options = replace(options, secrets=tuple(secret or ()), include=tuple(include or ()))
-    report = Report(json)
-    end(context, report, lambda: deploy_push.push(options, report))
+    console = Console(json)
+    end(context, console, lambda: deploy_push.push(options, console))
 
 
 @task(iterable=["secret"], help={**RUN, **JSON, "secret": SECRET})  # type: ignore[untyped-decorator]
@@ -125,8 +125,8 @@ def attach(
     json: bool = False,
 ) -> None:
     """Follow a run that goes on, to its end; hand its secrets in again where it waits for them."""
-    report, options = Report(json), Options(hosts, cluster, run, secrets=tuple(secret or ()))
-    end(context, report, lambda: deploy_follow.attach(options, report))
+    console, options = Console(json), Options(hosts, cluster, run, secrets=tuple(secret or ()))
+    end(context, console, lambda: deploy_follow.attach(options, console))
 
 
 @task(help={**RUN, **JSON, "now": "kill it: no checkpoint"})  # type: ignore[untyped-decorator]
@@ -134,45 +134,45 @@ def stop(
     context: Connection, hosts: str = "", cluster: str = "", run: str = "", now: bool = False, json: bool = False
 ) -> None:
     """Stop a run on real hosts with a checkpoint, and say how it ended; Ctrl-C on the way kills it."""
-    report = Report(json)
-    end(context, report, lambda: deploy_stop.stop(Options(hosts, cluster, run), now, report))
+    console = Console(json)
+    end(context, console, lambda: deploy_stop.stop(Options(hosts, cluster, run), now, console))
 
 
 @task(help={**RUN, **JSON})  # type: ignore[untyped-decorator]
 def fetch(context: Connection, hosts: str = "", cluster: str = "", run: str = "", json: bool = False) -> None:
     """Bring a run's checkpoints, logs and metrics home, and build its report."""
-    report = Report(json)
+    console = Console(json)
 
     def work() -> int:
-        folder = deploy_home.fetch(Options(hosts, cluster).load(), run, report.warn)
-        report.line(folders.display_path(folder), {"kind": "fetched", "run": folder.name, "folder": str(folder)})
+        folder = deploy_home.fetch(Options(hosts, cluster).load(), run, console.warn)
+        console.line(folders.display_path(folder), {"kind": "fetched", "run": folder.name, "folder": str(folder)})
         return DONE
 
-    end(context, report, work)
+    end(context, console, work)
 
 
 @task(help={**WHERE, **JSON})  # type: ignore[untyped-decorator]
 def trust(context: Connection, hosts: str = "", cluster: str = "", json: bool = False) -> None:
     """Show the keys of hosts that are not known yet, and ask whether to trust them."""
-    report = Report(json)
+    console = Console(json)
 
     def ask(question: str) -> bool:
         if not sys.stdin.isatty():
             raise UsageError("there is nobody to ask whether to trust a host", "run `fab trust` on a terminal")
-        return report.ask(question)
+        return console.ask(question)
 
     def work() -> int:
-        for host, words in session.trust(Options(hosts, cluster).load().hosts, ask, report.note).all().items():
-            report.line(f"{host}  {words}", {"kind": "trust", "host": host, "said": words})
+        for host, words in session.trust(Options(hosts, cluster).load().hosts, ask, console.note).all().items():
+            console.line(f"{host}  {words}", {"kind": "trust", "host": host, "said": words})
         return DONE
 
-    end(context, report, work)
+    end(context, console, work)
 
 
 @task(help={**WHERE, **JSON, "yes": "do not ask, also where the lock's holder is alive"})  # type: ignore[untyped-decorator]
 def unlock(context: Connection, hosts: str = "", cluster: str = "", yes: bool = False, json: bool = False) -> None:
     """Take a deploy's lock off hosts. Asks first where the deploy that holds it is alive."""
-    report = Report(json)
+    console = Console(json)
 
     def work() -> int:
         with session.open_all(Options(hosts, cluster).load().hosts) as opened:
@@ -184,24 +184,24 @@ def unlock(context: Connection, hosts: str = "", cluster: str = "", yes: bool = 
                 raise UsageError(
                     f"the deploy that holds the lock is alive: {'; '.join(alive)}", "wait for its end, or say --yes"
                 )
-            if alive and not report.ask(f"the deploy that holds the lock is alive: {'; '.join(alive)}. Break it?"):
-                report.note("the locks stay")
+            if alive and not console.ask(f"the deploy that holds the lock is alive: {'; '.join(alive)}. Break it?"):
+                console.note("the locks stay")
                 return STOPPED
             taken = host_lock.break_lock(sessions.values(), held).all()
             for host in sessions:
                 words = f"was held by {taken[host]}" if host in taken else "was not locked"
-                report.line(f"{host}  {words}", {"kind": "unlocked", "host": host, "holder": taken.get(host, "")})
+                console.line(f"{host}  {words}", {"kind": "unlocked", "host": host, "holder": taken.get(host, "")})
         return DONE
 
-    end(context, report, work)
+    end(context, console, work)
 
 
-def down_hosts(hosts: str, cluster: str, run: str, report: Report) -> int:
+def down_hosts(hosts: str, cluster: str, run: str, console: Console) -> int:
     """`fab down --hosts`: remove the containers of all runs from these hosts."""
-    return deploy_follow.down(Options(hosts, cluster, run), report)
+    return deploy_follow.down(Options(hosts, cluster, run), console)
 
 
-def end(context: Connection, report: Report, work: Callable[[], int]) -> None:
+def end(context: Connection, console: Console, work: Callable[[], int]) -> None:
     """Do a task's work and end with its exit code. Raises invoke's Exit, always."""
 
     def one() -> int:
@@ -210,4 +210,4 @@ def end(context: Connection, report: Report, work: Callable[[], int]) -> None:
             raise UsageError("--hosts stands before the task's name", "write it behind: fab deploy --hosts a,b")
         return work()
 
-    raise Exit(code=exit.code_of(report, one))
+    raise Exit(code=exit.code_of(console, one))

@@ -20,7 +20,7 @@ from ..core.names import RunId, asked_run
 from ..core.results import all_faults
 from ..host import lock as host_lock
 from ..host.facts import Container
-from ..report.console import Report
+from ..report.console import Console
 from ..report.interrupts import Detached, Interrupts
 from ..report.page import run as page
 from ..run import environment, folders, follow, record
@@ -36,11 +36,11 @@ from .options import Options
 _GOES_ON = "the run goes on"
 
 
-def attach(options: Options, report: Report) -> int:
+def attach(options: Options, console: Console) -> int:
     """Follow a run that goes on, and hand its secrets to nodes that wait for them; returns its exit code."""
     cluster = options.load()
     with (
-        Interrupts(report, "looking for the run", _GOES_ON) as interrupts,
+        Interrupts(console, "looking for the run", _GOES_ON) as interrupts,
         _run_on_hosts(cluster, options.run) as found,
     ):
         sessions, run, nodes = found
@@ -59,13 +59,13 @@ def attach(options: Options, report: Report) -> int:
             open_record(run_handle, list(names), {"foreign": ["arguments", "script"]})
         lost = first.nodes - len(nodes)
         if lost:
-            report.warn(f"{run} has {first.nodes} nodes, {lost} of them not on these hosts")
+            console.warn(f"{run} has {first.nodes} nodes, {lost} of them not on these hosts")
         interrupts.hold()
         members = [session for session in sessions if session.host.name in names]
-        return to_the_end(HostsBackend(members, run_handle, report.warn), report, interrupts)
+        return to_the_end(HostsBackend(members, run_handle, console.warn), console, interrupts)
 
 
-def down(options: Options, report: Report) -> int:
+def down(options: Options, console: Console) -> int:
     """Remove the containers of all our runs (or of one) from the hosts, and locks of the dead; run folders stay.
 
     Runs of other users of the hosts are named, and left.
@@ -81,21 +81,21 @@ def down(options: Options, report: Report) -> int:
                 lock
             )
             there += [f"left {other}, which belongs to {user}" for other, user in gone.left]
-            report.note(f"{host}: {', '.join(there) or 'nothing was there'}")
+            console.note(f"{host}: {', '.join(there) or 'nothing was there'}")
             left = [{"run": other, "user": user} for other, user in gone.left]
-            report.data({"kind": "removed", "host": host, "containers": gone.containers, "lock": lock, "left": left})
+            console.data({"kind": "removed", "host": host, "containers": gone.containers, "lock": lock, "left": left})
         all_faults(opened, removed, swept)
         return DONE
 
 
-def to_the_end(backend: HostsBackend, report: Report, interrupts: Interrupts) -> int:
+def to_the_end(backend: HostsBackend, console: Console, interrupts: Interrupts) -> int:
     """Follow to the end, clean up there, write the outcome here. A terminal that goes away ends only the following."""
     run, began = backend.run, time.monotonic()
     run_dir, state = run.run_dir, State(tuple(run.nodes.values()), script=run.script)
     follower = follow.Follower(run_dir, from_start=not run.resumed)
     what = container.script_name(run.command) if run.script else environment.recipe_name(run.command)
     try:
-        with report.following(state, what, count(len(run.nodes), "host")) as tell:
+        with console.following(state, what, count(len(run.nodes), "host")) as tell:
             result = follow.follow(backend, follower, state, tell, interrupts.requests)
         backend.clean()
         lost = backend.out_of_sight
@@ -106,7 +106,7 @@ def to_the_end(backend: HostsBackend, report: Report, interrupts: Interrupts) ->
     result = resume.hinted(_named(result, run), run_dir, bool(state.checkpoint), lost)
     outcome = record.close(run_dir, result, state, time.monotonic() - began)
     path = page.write(run_dir)
-    report.result(result, state, outcome, folders.display_path(path), folders.display_path(run_dir))
+    console.result(result, state, outcome, folders.display_path(path), folders.display_path(run_dir))
     return result.code
 
 

@@ -10,7 +10,7 @@ from ..core.errors import DONE, FAILED, STOPPED, DeployError
 from ..core.facts import count
 from ..core.results import Results
 from ..host import audit
-from ..report.console import Report
+from ..report.console import Console
 from ..ssh.session import CommandFailed, Session, on_all, open_all
 from . import bootstrap
 from .bootstrap import Machine, Plan
@@ -18,7 +18,7 @@ from .bootstrap import Machine, Plan
 _STEP_S = 1800.0
 
 
-def run(hosts: Sequence[Host], ask: Callable[[str], bool] | None, dry_run: bool, report: Report) -> int:
+def run(hosts: Sequence[Host], ask: Callable[[str], bool] | None, dry_run: bool, console: Console) -> int:
     """Bring every host to where it can run containers. `ask` gets a question; None means yes.
 
     Returns 0 when all have what they need, 1 where something is left to their owners, 75 when the answer was no.
@@ -28,19 +28,19 @@ def run(hosts: Sequence[Host], ask: Callable[[str], bool] | None, dry_run: bool,
         sessions = list(opened.all().values())
         plans = {host: bootstrap.decide(machine) for host, machine in _look(sessions).all().items()}
         for host, plan in plans.items():
-            report.data({"host": host, "commands": [list(step.argv) for step in plan.steps], "by_hand": plan.by_hand})
+            console.data({"host": host, "commands": [list(step.argv) for step in plan.steps], "by_hand": plan.by_hand})
         for line in told(plans):
-            report.text(line)
+            console.text(line)
         wanted = [session for session in sessions if plans[session.host.name].steps]
         left = any(plan.by_hand for plan in plans.values())
         if dry_run or not wanted:
             return FAILED if left else DONE
         if ask and not ask(f"run these commands as root on {count(len(wanted), 'host')}?"):
-            report.note("nothing was done")
+            console.note("nothing was done")
             return STOPPED
-        on_all(wanted, lambda session: _perform(session, plans[session.host.name], report)).all()
+        on_all(wanted, lambda session: _perform(session, plans[session.host.name], console)).all()
         on_all(wanted, _prove).all()
-        report.note(f"an engine answers on {', '.join(session.host.name for session in sessions)}")
+        console.note(f"an engine answers on {', '.join(session.host.name for session in sessions)}")
         return FAILED if left else DONE
 
 
@@ -59,9 +59,9 @@ def _look(sessions: Sequence[Session]) -> Results[Machine]:
     return on_all(sessions, lambda session: bootstrap.parse(session.run(bootstrap.look()).out))
 
 
-def _perform(session: Session, plan: Plan, report: Report) -> None:
+def _perform(session: Session, plan: Plan, console: Console) -> None:
     for step in plan.steps:
-        report.note(f"{session.host.name}: {shlex.join(step.argv)}")
+        console.note(f"{session.host.name}: {shlex.join(step.argv)}")
         try:
             session.run(step.argv, timeout_s=_STEP_S)
         except CommandFailed as failed:

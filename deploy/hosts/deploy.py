@@ -19,7 +19,7 @@ from ..core.errors import DONE, UsageError
 from ..core.names import RunId, asked_run, node_of
 from ..host import run_user
 from ..image import push as transfer
-from ..report.console import Report
+from ..report.console import Console
 from ..report.interrupts import Interrupts
 from ..run import alone, folders, record
 from ..run.launch import launch
@@ -33,24 +33,24 @@ from .new_run import DeployRequest, NewRun
 from .options import Options
 
 
-def deploy(options: Options, report: Report) -> int:
+def deploy(options: Options, console: Console) -> int:
     """Run as asked on all hosts; returns the exit code. Raises DeployError with every host that failed."""
-    with Interrupts(report, "reading what is asked", "nothing was touched") as interrupts:
+    with Interrupts(console, "reading what is asked", "nothing was touched") as interrupts:
         cluster = options.load()
         deploy_push.refuse_mixed(cluster)
         work, folder = _work(options, cluster), options.code(cluster)
         name = asked_run("--name", options.name)
         first, choice = next(iter(work.script), "-"), deploy_options.choice_of(cluster)
-        deploy_push.look_through(folder, "" if first.startswith("-") else first, choice, report)
+        deploy_push.look_through(folder, "" if first.startswith("-") else first, choice, console)
         if folder:
-            _warn_alone(folder, work.script, cluster, report)
+            _warn_alone(folder, work.script, cluster, console)
         interrupts.at("connecting")
         with open_all(cluster.hosts) as opened:
             sessions = list(opened.all().values())
             interrupts.at("looking at the hosts")
             facts = observe.facts(sessions).all()
             observe.refuse_missing(sessions, cluster.job)
-            base = deploy_push.base_of(options, cluster, facts, report)
+            base = deploy_push.base_of(options, cluster, facts, console)
             tag = deploy_options.tag_of(base, folder)
             resumed = resume.choose(options.resume, sessions, facts) if options.resume else None
             if resumed:
@@ -58,25 +58,25 @@ def deploy(options: Options, report: Report) -> int:
             cluster, who = run_user.choose(cluster, sessions, facts, resumed.run if resumed else "")
             work = replace(work, image=tag)
             request = DeployRequest(cluster, sessions, facts, base, folder, tag, work, choice, options.force)
-            report.note(f"the run's processes are there {who}")
-            report.data({"kind": "user", "text": who})
+            console.note(f"the run's processes are there {who}")
+            console.data({"kind": "user", "text": who})
             if options.dry_run:
-                _foretell(request, report)
+                _foretell(request, console)
                 return DONE
             resumed_dir = record.folder_of(folders.RUNS, resumed.run) if resumed else None
             again = {**resume.again(options), "foreign": ["arguments"] if resumed and resumed.foreign else []}
-            backend = _start(request, name, resumed_dir, again, report, interrupts)
+            backend = _start(request, name, resumed_dir, again, console, interrupts)
             run = backend.run.run_dir.name
-            report.note(f"{run} runs on {', '.join(facts)}")
-            report.data({"kind": "started", "run": run, "nodes": dict(backend.run.nodes)})
+            console.note(f"{run} runs on {', '.join(facts)}")
+            console.data({"kind": "started", "run": run, "nodes": dict(backend.run.nodes)})
             if options.detach:
-                report.note(f"fab attach --hosts {options.hosts or ','.join(facts)} --run {run} follows it")
-                report.line(run)
+                console.note(f"fab attach --hosts {options.hosts or ','.join(facts)} --run {run} follows it")
+                console.line(run)
                 return DONE
-            return attach.to_the_end(backend, report, interrupts)
+            return attach.to_the_end(backend, console, interrupts)
 
 
-def _warn_alone(folder: Path, script: Sequence[str], cluster: Cluster, report: Report) -> None:
+def _warn_alone(folder: Path, script: Sequence[str], cluster: Cluster, console: Console) -> None:
     """Say which line of the script makes each host train alone, as far as the script alone shows it."""
     ranks = 2 if cluster.job.processes not in ("auto", 1) else 1  # more on a GPU host, perhaps: that is not known yet
     path = alone.file_of(folder, script)
@@ -84,7 +84,7 @@ def _warn_alone(folder: Path, script: Sequence[str], cluster: Cluster, report: R
         return
     for line, why in alone.signs(alone.read(path), len(cluster.hosts)):
         where = f"{path.relative_to(folder)}:{line}" if line else str(path.relative_to(folder))
-        report.warn(f"will probably train alone: {where}: {why}")
+        console.warn(f"will probably train alone: {where}: {why}")
 
 
 def _start(
@@ -92,7 +92,7 @@ def _start(
     name: str,
     resumed: Path | None,
     again: dict[str, Any],
-    report: Report,
+    console: Console,
     interrupts: Interrupts,
 ) -> NewRun:
     """Start the run; when this returns it goes on, and nothing is cut short any more.
@@ -105,23 +105,23 @@ def _start(
     run_dir = resumed or _run_folder(name, work, taken)
     names, secrets = {host.name: node_of(host.name) for host in hosts}, (lambda: work.secrets) if work.secrets else None
     handle = RunHandle(run_dir, names, bool(work.script), work.script or work.arguments, resumed is not None, secrets)
-    backend = NewRun(request, handle, report, interrupts)
+    backend = NewRun(request, handle, console, interrupts)
     open_record = partial(attach.open_record, handle, [host.destination for host in hosts], again)
     launch(backend, run_dir, handle.resumed, open_record, interrupts.hold)
     return backend
 
 
-def _foretell(request: DeployRequest, report: Report) -> None:
+def _foretell(request: DeployRequest, console: Console) -> None:
     """Print the plan: per host what would be done, why, and the command."""
     containers = request.containers("RUN", try_links=not request.force)
     pushes = transfer.foresee(request.sessions, request.base, request.folder, request.tag, request.choice).all()
     made = plan.steps(containers, {host: (sent.there, sent.why) for host, sent in pushes.items()})
     for step in made:
-        report.data({"kind": "step", "host": step.host, "text": step.text, "reason": step.reason, "argv": step.argv})
+        console.data({"kind": "step", "host": step.host, "text": step.text, "reason": step.reason, "argv": step.argv})
     for one in containers:
         told = {"kind": "variables", "host": one.host, "environment": dict(one.environment)}
-        report.data({**told, "secrets": sorted(one.secrets)})
-    report.text("\n".join(plan.told(made, containers)))
+        console.data({**told, "secrets": sorted(one.secrets)})
+    console.text("\n".join(plan.told(made, containers)))
 
 
 def _work(options: Options, cluster: Cluster) -> Work:

@@ -21,7 +21,7 @@ from ..core.printable import console_line
 from ..host import logs as host_logs
 from ..host import look_commands
 from ..host.logs import HostLogs
-from ..report.console import Report
+from ..report.console import Console
 from ..ssh.session import Session, on_all, open_all
 from .log_reader import Reader
 
@@ -39,7 +39,7 @@ class Choice:
     follow: bool = False
 
 
-def logs(cluster: Cluster, choice: Choice, report: Report) -> int:
+def logs(cluster: Cluster, choice: Choice, console: Console) -> int:
     """Print the lines. Returns 1 when a host was lost on the way; with --follow Ctrl-C is an end like any other.
 
     Raises DeployError with every host that does not answer, UsageError for a run or a rank that is not there.
@@ -53,17 +53,17 @@ def logs(cluster: Cluster, choice: Choice, report: Report) -> int:
         run = host_logs.choose_run(hosts, asked)
         readers, ranks = _readers(sessions, hosts, run, choice)
         merge = Merge([reader.host for reader in readers], _PATIENCE_S if choice.follow else None)
-        with _reading(readers, merge, report):
+        with _reading(readers, merge, console):
             try:
                 for block in merge.blocks():
-                    _tell(block, ranks, report)
-                    if report.gone:
+                    _tell(block, ranks, console)
+                    if console.gone:
                         return STOPPED
             except KeyboardInterrupt:
                 return DONE if choice.follow else STOPPED
     faults = [reader.fault for reader in readers if reader.fault]
     for fault in faults:
-        report.error(fault)
+        console.error(fault)
     return FAILED if faults else DONE
 
 
@@ -86,7 +86,7 @@ def _readers(
 
 
 @contextmanager
-def _reading(readers: Sequence[Reader], merge: Merge, report: Report) -> Iterator[None]:
+def _reading(readers: Sequence[Reader], merge: Merge, console: Console) -> Iterator[None]:
     closed = threading.Event()
 
     def others_go_on(asking: Reader) -> bool:
@@ -94,7 +94,10 @@ def _reading(readers: Sequence[Reader], merge: Merge, report: Report) -> Iterato
 
     for reader in readers:
         threading.Thread(
-            target=reader.read, args=(merge, others_go_on, report.warn, closed), daemon=True, name=f"logs-{reader.host}"
+            target=reader.read,
+            args=(merge, others_go_on, console.warn, closed),
+            daemon=True,
+            name=f"logs-{reader.host}",
         ).start()
     try:
         yield
@@ -103,9 +106,9 @@ def _reading(readers: Sequence[Reader], merge: Merge, report: Report) -> Iterato
         merge.close()
 
 
-def _tell(block: Sequence[Line], ranks: Mapping[str, str], report: Report) -> None:
-    if report.as_json:
+def _tell(block: Sequence[Line], ranks: Mapping[str, str], console: Console) -> None:
+    if console.as_json:
         rows = ({"t": one.stamp, "host": one.source, "rank": ranks[one.source], "line": one.text} for one in block)
-        report.values(rows)
+        console.values(rows)
         return
-    report.block([f"{one.source} [{ranks[one.source]}]  {console_line(one.text)}" for one in block])
+    console.block([f"{one.source} [{ranks[one.source]}]  {console_line(one.text)}" for one in block])

@@ -15,7 +15,7 @@ from ..config.inventory import Cluster
 from ..host import lock
 from ..host.facts import HostFacts
 from ..image.credentials import Choice
-from ..report.console import Report
+from ..report.console import Console
 from ..report.interrupts import Interrupts
 from ..run import record
 from ..ssh.session import Session
@@ -50,9 +50,9 @@ class DeployRequest:
 class NewRun(HostsBackend):
     """The nodes of a run that this command starts."""
 
-    def __init__(self, request: DeployRequest, run: RunHandle, report: Report, interrupts: Interrupts) -> None:
-        super().__init__(request.sessions, run, report.warn)
-        self._request, self._report, self._interrupts = request, report, interrupts
+    def __init__(self, request: DeployRequest, run: RunHandle, console: Console, interrupts: Interrupts) -> None:
+        super().__init__(request.sessions, run, console.warn)
+        self._request, self._console, self._interrupts = request, console, interrupts
         self._hosts = ReachedHosts(request.cluster, request.sessions, request.facts)
         self._preflight: dict[str, Any] = {}
         self._containers: Sequence[NodeContainer] = ()
@@ -78,7 +78,7 @@ class NewRun(HostsBackend):
         self._interrupts.at("pushing the image", image_push.LEFT_BY_A_PUSH)
         proven = self._preflight["ran"] == request.tag
         image_push.bring(
-            request.sessions, request.base, request.folder, request.tag, self._report, request.choice, proven
+            request.sessions, request.base, request.folder, request.tag, self._console, request.choice, proven
         )
         if not (self._preflight["ran"] or request.force):
             self._interrupts.at("trying the image", image_push.LEFT_BY_A_PUSH)
@@ -94,18 +94,18 @@ class NewRun(HostsBackend):
 
     def undo(self) -> None:
         """Remove what this start made on any host, and nothing else; warn of hosts where that failed."""
-        self._report.note("taking back what was started")
+        self._console.note("taking back what was started")
         faults = nodes.undo(self._request.sessions, self._containers).faults
         for host, fault in faults.items():
-            self._report.warn(f"{host}: {fault.message}")
+            self._console.warn(f"{host}: {fault.message}")
         if faults:
             hosts = ",".join(faults)
             self._interrupts.left = f"something may be left on {hosts}: fab down --hosts {hosts} --run {self._id}"
-            self._report.warn(self._interrupts.left)
+            self._console.warn(self._interrupts.left)
 
     def _gate(self, brought: bool) -> dict[str, Any]:
         request = self._request
-        return preflight.gate(self._hosts, (request.tag, request.base), request.force, self._report, brought)
+        return preflight.gate(self._hosts, (request.tag, request.base), request.force, self._console, brought)
 
 
 def _containers(request: DeployRequest, work: Work, try_links: bool) -> tuple[NodeContainer, ...]:

@@ -22,7 +22,7 @@ from ..preflight.findings import WARNING, odd_ones
 from ..preflight.probe import all_reduce
 from ..preflight.probe.conversation import examine
 from ..report import preflight_text
-from ..report.console import Report
+from ..report.console import Console
 from ..ssh.session import Session, open_all
 from . import container, observe, options, plan, probes
 
@@ -113,7 +113,7 @@ def _prove(hosts: ReachedHosts, image: str, answers: Answers, findings: Sequence
 
 
 def gate(
-    hosts: ReachedHosts, images: Sequence[str], force: bool, report: Report, brought: bool = False
+    hosts: ReachedHosts, images: Sequence[str], force: bool, console: Console, brought: bool = False
 ) -> dict[str, Any]:
     """Before a deploy touches anything, or once it has `brought` the image: the verdict, for the run's record.
 
@@ -121,7 +121,7 @@ def gate(
     where all of them could run it, `unseen` are hosts that could not be looked at before they have the image: no fault.
     Raises Refused for a fault, unless `force`.
     """
-    with report.waiting("preflight") as say:
+    with console.waiting("preflight") as say:
         seen, asked = _there(hosts, images), Asked(Want(backend="auto"), say=say)
         answers, verdict = on_hosts(hosts, seen, asked)
         if seen.everywhere and not brought and any(found.cause in NO_CONTAINER for found in verdict.faults):
@@ -133,16 +133,16 @@ def gate(
     faults = [found for found in found_wrong if found.cause != "no-python"]
     if not faults:
         for found in verdict.findings:
-            report.note(f"preflight: {found.text}")
+            console.note(f"preflight: {found.text}")
         unseen = [host for found in found_wrong for host in found.hosts]
         return {**said, "ran": seen.image if seen.everywhere else "", "unseen": unseen, "ignored": []}
     for line in preflight_text.told(verdict, answers.want.backend):
-        report.note(line)
+        console.note(line)
     if not force:
         names = ",".join(session.host.name for session in hosts.sessions)
         raise Refused(f"preflight: {faults[0].text}", f"{faults[0].fix}; then: fab preflight --hosts {names}")
     for found in faults:
-        report.warn(f"ignored, as --force asks: {found.text}")
+        console.warn(f"ignored, as --force asks: {found.text}")
     return {**said, "ran": "", "unseen": [], "ignored": [found.text for found in faults]}
 
 

@@ -18,7 +18,7 @@ from ..host.facts import HostFacts
 from ..image import code_layer
 from ..image import push as transfer
 from ..image.credentials import Choice
-from ..report.console import Report
+from ..report.console import Console
 from ..report.interrupts import Interrupts
 from ..ssh.session import Session, open_all
 from . import observe, plan
@@ -28,32 +28,32 @@ from .options import Options
 LEFT_BY_A_PUSH = "nothing was started; what a host has whole of the image stays for the next push"
 
 
-def push(options: Options, report: Report) -> int:
+def push(options: Options, console: Console) -> int:
     """Bring image and folder onto every host, start nothing. Raises DeployError with every host that failed."""
-    with Interrupts(report, "connecting", "nothing was sent") as interrupts:
+    with Interrupts(console, "connecting", "nothing was sent") as interrupts:
         cluster = options.load()
         refuse_mixed(cluster)
         folder, choice = options.code(cluster), deploy_options.choice_of(cluster)
-        look_through(folder, "", choice, report)
+        look_through(folder, "", choice, console)
         with open_all(cluster.hosts) as opened:
             sessions = list(opened.all().values())
-            base = base_of(options, cluster, observe.facts(sessions).all(), report)
+            base = base_of(options, cluster, observe.facts(sessions).all(), console)
             tag = deploy_options.tag_of(base, folder)
             if options.dry_run:
-                foretell(sessions, base, folder, tag, report, choice)
+                foretell(sessions, base, folder, tag, console, choice)
                 return DONE
             with lock.take(sessions, "push"):
                 interrupts.at("pushing the image", LEFT_BY_A_PUSH)
-                bring(sessions, base, folder, tag, report, choice)
+                bring(sessions, base, folder, tag, console, choice)
                 interrupts.hold()
         return DONE
 
 
-def look_through(folder: Path | None, script: str, choice: Choice, report: Report) -> None:
+def look_through(folder: Path | None, script: str, choice: Choice, console: Console) -> None:
     """Say which credentials of the folder stay here. Raises as code_layer.check does."""
     if folder and (left_out := code_layer.check(folder, script, choice)):
-        report.note(code_layer.told(left_out))
-        report.data({"kind": "not sent", "paths": [one.path for one in left_out]})
+        console.note(code_layer.told(left_out))
+        console.data({"kind": "not sent", "paths": [one.path for one in left_out]})
 
 
 def bring(
@@ -61,7 +61,7 @@ def bring(
     base: str,
     folder: Path | None,
     tag: str,
-    report: Report,
+    console: Console,
     choice: Choice,
     proven: bool = False,
 ) -> None:
@@ -69,26 +69,26 @@ def bring(
 
     Raises DeployError with every host that failed.
     """
-    with report.pushing([session.host.name for session in sessions]) as tell:
+    with console.pushing([session.host.name for session in sessions]) as tell:
         pushed = transfer.push(sessions, base, folder, tag, tell, proven=proven, choice=choice).all()
     for host, what in pushed.items():
         size = amount(what.sent_bytes) if what.sent_bytes else "nothing"
-        report.note(f"{host}: {size} sent ({what.why})")
-        report.data({"kind": "pushed", "host": host, "image": tag, "bytes": what.sent_bytes, "why": what.why})
+        console.note(f"{host}: {size} sent ({what.why})")
+        console.data({"kind": "pushed", "host": host, "image": tag, "bytes": what.sent_bytes, "why": what.why})
 
 
 def foretell(
-    sessions: Sequence[Session], base: str, folder: Path | None, tag: str, report: Report, choice: Choice
+    sessions: Sequence[Session], base: str, folder: Path | None, tag: str, console: Console, choice: Choice
 ) -> None:
     """Say what a push would send, and why; changes nothing."""
     for host, sending in transfer.foresee(sessions, base, folder, tag, choice).all().items():
         what = "nothing to send" if sending.there else f"{len(sending.layers)} layers to send"
-        report.line(f"{host}: {tag}: {what} ({sending.why})", {
+        console.line(f"{host}: {tag}: {what} ({sending.why})", {
             "kind": "would push", "host": host, "image": tag, "layers": list(sending.layers), "why": sending.why,
         })  # fmt: skip
 
 
-def base_of(options: Options, cluster: Cluster, facts: Mapping[str, HostFacts], report: Report) -> str:
+def base_of(options: Options, cluster: Cluster, facts: Mapping[str, HostFacts], console: Console) -> str:
     """The image named, or built from the Dockerfile named, or the one for the hosts' kind. `facts` by host.
 
     A dry run builds nothing, and says the command. Raises DeployError where there is no such image to look at then.
@@ -98,13 +98,13 @@ def base_of(options: Options, cluster: Cluster, facts: Mapping[str, HostFacts], 
         return options.image or cluster.job.image or plan.choose_image(list(facts.values()))
     if found := code_layer.build_context(dockerfile, deploy_options.choice_of(cluster)):
         names = ", ".join(one.path for one in found)
-        report.warn(f"{dockerfile}: what COPY takes along is in the image on all hosts; .dockerignore lacks: {names}")
+        console.warn(f"{dockerfile}: what COPY takes along is in the image on all hosts; .dockerignore lacks: {names}")
     tag = f"muster-{deploy_options.slug(dockerfile.resolve().parent.name)}-base:latest"
     if not options.dry_run:
-        report.note(f"building {tag} from {dockerfile}")
+        console.note(f"building {tag} from {dockerfile}")
         engine_images.build(dockerfile, tag)
     else:
-        report.note(f"would build first: {shlex.join(engine_images.build_command(dockerfile, tag))}")
+        console.note(f"would build first: {shlex.join(engine_images.build_command(dockerfile, tag))}")
         if engine_images.inspect(tag) is None:
             raise DeployError(
                 f"{dockerfile} was never built: what a push would send is not known yet", "build it first"

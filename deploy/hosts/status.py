@@ -17,14 +17,14 @@ from ..host import look_commands
 from ..host import status as host_status
 from ..host.status import HostStatus
 from ..report import tables
-from ..report.console import Report
+from ..report.console import Console
 from ..ssh.session import on_all, open_all
 
 T = TypeVar("T")
 _PATIENCE_S = 30.0
 
 
-def status(cluster: Cluster, run: str, report: Report) -> int:
+def status(cluster: Cluster, run: str, console: Console) -> int:
     """What runs on each host, how far and how fast it is; returns 1 when a host did not answer.
 
     Raises UsageError for a run that is on none of them.
@@ -32,35 +32,35 @@ def status(cluster: Cluster, run: str, report: Report) -> int:
     run = asked_run("--run", run)
     found = _ask(cluster, look_commands.status(), host_status.parse)
     _refuse_unknown(found, run)
-    if report.as_json:
-        report.values(tables.status_values(found.values, run))
+    if console.as_json:
+        console.values(tables.status_values(found.values, run))
     elif found.values:
-        report.table(tables.STATUS_HEAD, tables.status_rows(found.values, run))
-    return _tell_faults(found, report)
+        console.table(tables.STATUS_HEAD, tables.status_rows(found.values, run))
+    return _tell_faults(found, console)
 
 
-def gpus(cluster: Cluster, report: Report) -> int:
+def gpus(cluster: Cluster, console: Console) -> int:
     """Who holds which GPU on each host; returns 1 when a host did not answer or could not tell."""
     found = _ask(cluster, look_commands.holders(), lambda said: gpu_facts.parse(said.split("\n")))
-    if report.as_json:
-        report.values([{"host": host, **tables.gpu_value(value)} for host, value in found.values.items()])
+    if console.as_json:
+        console.values([{"host": host, **tables.gpu_value(value)} for host, value in found.values.items()])
     elif found.values:
-        report.table(tables.GPUS_HEAD, tables.gpu_rows(found.values))
+        console.table(tables.GPUS_HEAD, tables.gpu_rows(found.values))
     untold = any(value.fault for value in found.values.values())
-    return max(_tell_faults(found, report), FAILED if untold else DONE)
+    return max(_tell_faults(found, console), FAILED if untold else DONE)
 
 
-def runs(cluster: Cluster, report: Report) -> int:
+def runs(cluster: Cluster, console: Console) -> int:
     """The runs that have left something on the hosts; returns 1 when a host did not answer."""
     found = _ask(cluster, look_commands.runs(), host_status.parse_runs)
     rows = tables.run_rows(found.values)
-    if report.as_json:
-        report.values(tables.run_values(found.values))
+    if console.as_json:
+        console.values(tables.run_values(found.values))
     elif rows:
-        report.table(tables.RUNS_HEAD, rows)
+        console.table(tables.RUNS_HEAD, rows)
     elif found.values:
-        report.note("no runs there yet")
-    return _tell_faults(found, report)
+        console.note("no runs there yet")
+    return _tell_faults(found, console)
 
 
 def _ask(cluster: Cluster, command: Sequence[str], read: Callable[[str], T]) -> Results[T]:
@@ -79,11 +79,11 @@ def _refuse_unknown(found: Results[HostStatus], run: str) -> None:
         raise UsageError(f"{run} is not on these hosts: there are {', '.join(there) or 'none'}", "name one of those")
 
 
-def _tell_faults(found: Results[T], report: Report) -> int:
-    if report.as_json:
-        report.values(tables.fault_values(found.faults))
+def _tell_faults(found: Results[T], console: Console) -> int:
+    if console.as_json:
+        console.values(tables.fault_values(found.faults))
     elif found.faults:
-        report.table((), tables.fault_rows(found.faults))
+        console.table((), tables.fault_rows(found.faults))
         for hint in dict.fromkeys(fault.hint for fault in found.faults.values() if fault.hint):
-            report.hint(hint)
+            console.hint(hint)
     return FAILED if found.faults else DONE

@@ -16,7 +16,7 @@ from ..core.names import RunId, asked_run
 from ..core.results import Results
 from ..host import commands
 from ..host.facts import Container
-from ..report.console import Report
+from ..report.console import Console
 from ..report.interrupts import Detached, Interrupts
 from ..report.page import run as page
 from ..run import events, folders, outcome, record
@@ -35,7 +35,7 @@ _LOOK_EVERY_S = 0.3
 _FOLLOWER_S = 3.0
 
 
-def stop(options: Options, now: bool, report: Report) -> int:
+def stop(options: Options, now: bool, console: Console) -> int:
     """Stop the run that is meant; returns 0 once it has ended, however it did.
 
     Hosts that do not answer are told, and the others stopped. Raises DeployError when nodes still run after
@@ -43,7 +43,7 @@ def stop(options: Options, now: bool, report: Report) -> int:
     """
     asked = asked_run("--run", options.run)
     with (
-        Interrupts(report, "looking for the run", "the run goes on") as interrupts,
+        Interrupts(console, "looking for the run", "the run goes on") as interrupts,
         open_all(options.load().hosts) as opened,
     ):
         sessions = list(opened.values.values())
@@ -56,25 +56,25 @@ def stop(options: Options, now: bool, report: Report) -> int:
             plan.refuse_foreign(asked, found.values)
         run = plan.choose_run(plan.runs_of(found.values), asked)
         for host, fault in faults.items():
-            report.warn(f"{host}: {fault.message}; it is not asked to stop")
+            console.warn(f"{host}: {fault.message}; it is not asked to stop")
         nodes = plan.runs_of(found.values)[run]
         members = [one for one in sessions if one.host.name in nodes]
         interrupts.hold()
-        ended = _end(run, members, now, report, interrupts)
+        ended = _end(run, members, now, console, interrupts)
         if ended is None:
             return DONE
         state = _state(nodes, ended)
         result = _result(state, nodes, killed=now or interrupts.requests() > 1)
     result = _keep(run, result, state)
-    report.note(f"{run}: {result.message or result.verdict}")
+    console.note(f"{run}: {result.message or result.verdict}")
     if result.hint:
-        report.note(result.hint)
-    report.data({"kind": "ended", "run": run, "verdict": result.verdict, "message": result.message})
+        console.note(result.hint)
+    console.data({"kind": "ended", "run": run, "verdict": result.verdict, "message": result.message})
     return DONE
 
 
 def _end(
-    run: RunId, members: Sequence[Session], now: bool, report: Report, interrupts: Interrupts
+    run: RunId, members: Sequence[Session], now: bool, console: Console, interrupts: Interrupts
 ) -> list[Event] | None:
     """End the run and take its containers away; what its ranks said last, None when the terminal went away before."""
     killed = now

@@ -16,7 +16,7 @@ from pathlib import Path
 from ..core.errors import DeployError, EngineLost, UsageError
 from ..core.facts import EngineFacts
 from ..engine import client
-from ..report.console import Report
+from ..report.console import Console
 from ..report.interrupts import Interrupts
 from ..report.page import run as page
 from ..run import environment, folders, follow, launch, locks, record
@@ -40,7 +40,7 @@ class Options:
     arguments: str = ""
 
 
-def up(options: Options, report: Report) -> int:
+def up(options: Options, console: Console) -> int:
     """Train as asked, to the end; returns the exit code. Raises DeployError for faults before the first node starts."""
     choice = record.choose(folders.RUNS, options.resume, _split(options.arguments))
     workers = plan.check_workers(options.workers or str(DEFAULT_WORKERS if choice.workers is None else choice.workers))
@@ -48,10 +48,10 @@ def up(options: Options, report: Report) -> int:
     facts = client.find_engine() if asked in ("auto", "docker") else EngineFacts(answers=False)
     where = plan.choose_backend(asked, facts, backends.BACKENDS)
     with (
-        Interrupts(report, "starting the run", "nothing of it is left", detaches=False) as interrupts,
+        Interrupts(console, "starting the run", "nothing of it is left", detaches=False) as interrupts,
         ExitStack() as held,
     ):
-        port = _choose_port(held, report) if where.name == "processes" else environment.MASTER_PORT
+        port = _choose_port(held, console) if where.name == "processes" else environment.MASTER_PORT
         taken = client.runs_there() if facts.answers else frozenset()
         run_dir = choice.run_dir or record.make_folder(folders.RUNS, choice.arguments, time.time(), taken)
         _take(run_dir, held, facts.answers)
@@ -60,7 +60,7 @@ def up(options: Options, report: Report) -> int:
             run_dir, choice.start, workers, choice.arguments, port, machine.cores, machine.system
         )
         if choice.run_dir:
-            report.note(f"going on in {display_path(run_dir)}, start {choice.start}")
+            console.note(f"going on in {display_path(run_dir)}, start {choice.start}")
         backend = backends.BACKENDS[where.name](run)
         held.callback(backend.clean)
         state = State(run.names)
@@ -73,26 +73,26 @@ def up(options: Options, report: Report) -> int:
             return record.open_start(run_dir, choice, where.name, where.why, run.names, began)
 
         before = launch.launch(backend, run_dir, bool(choice.run_dir), open_record, interrupts.hold)
-        result = _follow(run, backend, follower, state, where.why, report, interrupts)
+        result = _follow(run, backend, follower, state, where.why, console, interrupts)
         backend.clean()
         if result.verdict == "refused" and not state.ranks:
             record.undo_start(run_dir, before)
             raise DeployError(result.message, result.hint, result.code)
-        return _tell(run_dir, result, state, time.time() - began, report)
+        return _tell(run_dir, result, state, time.time() - began, console)
 
 
-def stop_all(report: Report) -> int:
+def stop_all(console: Console) -> int:
     """`make down`: end every run of this checkout, on any backend; returns how many things were running."""
-    count = backends.stop_local_runs(folders.RUNS, report.note)
+    count = backends.stop_local_runs(folders.RUNS, console.note)
     if client.find_engine().answers:
-        count += backends.stop_containers(folders.RUNS, report.note)
-    report.note("nothing was running" if not count else "down: nothing of this checkout's runs is left running")
+        count += backends.stop_containers(folders.RUNS, console.note)
+    console.note("nothing was running" if not count else "down: nothing of this checkout's runs is left running")
     return count
 
 
-def list_all(report: Report) -> None:
+def list_all(console: Console) -> None:
     """`make runs`."""
-    report.runs(record.listing(folders.RUNS, observe.runs_going_on(folders.RUNS, client.find_engine().answers)))
+    console.runs(record.listing(folders.RUNS, observe.runs_going_on(folders.RUNS, client.find_engine().answers)))
 
 
 def _follow(
@@ -101,11 +101,11 @@ def _follow(
     follower: follow.Follower,
     state: State,
     why: str,
-    report: Report,
+    console: Console,
     interrupts: Interrupts,
 ) -> Result:
     try:
-        with report.following(state, environment.recipe_name(run.arguments), why) as tell:
+        with console.following(state, environment.recipe_name(run.arguments), why) as tell:
             result = follow.follow(backend, follower, state, tell, interrupts.requests)
     except EngineLost as fault:
         # Containers may have outlived their engine's pause: a resume beside them would be two runs in one folder.
@@ -118,13 +118,13 @@ def _follow(
     return result
 
 
-def _tell(run_dir: Path, result: Result, state: State, seconds: float, report: Report) -> int:
+def _tell(run_dir: Path, result: Result, state: State, seconds: float, console: Console) -> int:
     # A container calls the run folder /muster/runs/<id>; the reader should find what a message names.
     message = result.message.replace(f"{environment.RUNS_IN_CONTAINER}/{run_dir.name}", str(run_dir))
     result = replace(result, message=message.replace(str(run_dir), display_path(run_dir)))
     outcome = record.close(run_dir, result, state, seconds)
     path = page.write(run_dir)
-    report.result(result, state, outcome, display_path(path), display_path(run_dir))
+    console.result(result, state, outcome, display_path(path), display_path(run_dir))
     return result.code
 
 
@@ -141,7 +141,7 @@ def _take(run_dir: Path, held: ExitStack, engine_answers: bool) -> None:
     held.callback(taken.release)
 
 
-def _choose_port(held: ExitStack, report: Report) -> int:
+def _choose_port(held: ExitStack, console: Console) -> int:
     """A port nobody listens on and no other run is about to; held until this run ends."""
     taken: Collection[int] = observe.busy_ports(
         range(environment.MASTER_PORT, environment.MASTER_PORT + plan.PORTS_TO_TRY)
@@ -152,7 +152,7 @@ def _choose_port(held: ExitStack, report: Report) -> int:
         if claim:
             held.callback(claim.release)
             if choice.note:
-                report.note(choice.note)
+                console.note(choice.note)
             return choice.port
         taken = {*taken, choice.port}
 

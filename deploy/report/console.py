@@ -1,8 +1,8 @@
 """The only door to the terminal (rich): a live view where there is one, plain lines elsewhere, JSON lines for programs.
 
-Standard output is data (results, listings, JSON lines), standard error is narration. Words come from lines.py. Text of
+Standard output is data (results, listings, JSON lines), standard error is narration. Words come from text.py. Text of
 others is printed as text: never as markup, and with its control characters made visible (printable.py), whatever way it
-came here, because `_Console` checks every piece that is about to be written.
+came here, because `_VisibleConsole` checks every piece that is about to be written.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
-from rich.console import Console, ConsoleOptions, Group, RenderableType
+from rich.console import Console as RichConsole
+from rich.console import ConsoleOptions, Group, RenderableType
 from rich.live import Live
 from rich.segment import Segment
 from rich.style import Style
@@ -57,10 +58,10 @@ class Text(RichText):
         return self
 
 
-class Report:
+class Console:
     """Where a command speaks. `as_json`: every event and the result as one JSON object a line on standard output."""
 
-    def __init__(self, as_json: bool = False, out: Console | None = None, err: Console | None = None) -> None:
+    def __init__(self, as_json: bool = False, out: RichConsole | None = None, err: RichConsole | None = None) -> None:
         self._json = self.as_json = as_json
         self._out = out or _console(sys.stdout)
         self._err = err or _console(sys.stderr)
@@ -220,7 +221,7 @@ class Report:
         for event in events:
             self._data(event)
 
-    def _print(self, console: Console, text: RichText) -> None:
+    def _print(self, console: RichConsole, text: RichText) -> None:
         # Soft wrap: off a terminal rich would break paths at 80 columns.
         self._safely(lambda: console.print(text, soft_wrap=True, highlight=False))
 
@@ -248,7 +249,7 @@ def view(state: State, recipe: str, why: str, width: int, height: int) -> Render
 class _LiveView:
     """The view, redrawn in place on a terminal."""
 
-    def __init__(self, console: Console, state: State, recipe: str, why: str) -> None:
+    def __init__(self, console: RichConsole, state: State, recipe: str, why: str) -> None:
         self._console, self._state, self._recipe, self._why = console, state, recipe, why
         self._drawn = 0.0
         self._live = Live(
@@ -275,7 +276,7 @@ class _LiveView:
 class _PushView:
     """How far a push is on each host, redrawn in place; gone when it is over."""
 
-    def __init__(self, console: Console, transfers: Transfers) -> None:
+    def __init__(self, console: RichConsole, transfers: Transfers) -> None:
         self._console, self._transfers, self._drawn = console, transfers, 0.0
         self._lock = threading.Lock()
         self._live = Live(console=console, auto_refresh=False, transient=True, redirect_stdout=False)
@@ -300,7 +301,7 @@ class _PushView:
 class _Waiting:
     """One line: what goes on, the phase, the seconds. Not there before it takes long, and gone when it is over."""
 
-    def __init__(self, console: Console, what: str) -> None:
+    def __init__(self, console: RichConsole, what: str) -> None:
         self._what, self._phase, self._began = what, "", time.monotonic()
         self._live = Live(console=console, get_renderable=self._line, transient=True, redirect_stdout=False)
         self._timer = threading.Timer(_PATIENCE_S, self._live.start)
@@ -360,7 +361,7 @@ def _story_line(line: Happening) -> RichText:
     return Text.assemble(("  " + at + "  ", "quiet"), words, overflow="ellipsis", no_wrap=True)
 
 
-class _Console(Console):
+class _VisibleConsole(RichConsole):
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
         """What rich writes, with the control characters of others made visible. Its own are segments of control."""
         for segment in super().render(renderable, options):
@@ -371,5 +372,5 @@ class _Console(Console):
         raise BrokenPipeError
 
 
-def _console(file: Any) -> Console:
-    return _Console(file=file, theme=THEME, markup=False, emoji=False, highlight=False)
+def _console(file: Any) -> RichConsole:
+    return _VisibleConsole(file=file, theme=THEME, markup=False, emoji=False, highlight=False)

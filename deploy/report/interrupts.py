@@ -10,7 +10,7 @@ import signal
 from types import FrameType
 from typing import Any
 
-from .console import Report
+from .console import Console
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -25,8 +25,8 @@ class Interrupts:
     `detaches`: the run goes on where the terminal goes away. Else that asks the run to stop, as a Ctrl-C does.
     """
 
-    def __init__(self, report: Report, doing: str = "", left: str = "", detaches: bool = True) -> None:
-        self._report, self._detaches = report, detaches
+    def __init__(self, console: Console, doing: str = "", left: str = "", detaches: bool = True) -> None:
+        self._console, self._detaches = console, detaches
         self.doing, self.left = doing, left
         self._count, self._announced, self._gone, self._raises = 0, 0, False, True
         self._before: dict[signal.Signals, Any] = {}
@@ -55,20 +55,20 @@ class Interrupts:
 
     def requests(self) -> int:
         """How often a stop was asked for; warns of what each does. Raises Detached where the terminal is gone."""
-        gone = self._gone or self._report.gone
+        gone = self._gone or self._console.gone
         if gone and self._detaches:
             raise Detached
         count = max(self._count, int(gone))
         if count > self._announced:
             self._announced = count
             first = "stopping on all hosts" if self._detaches else "stopping: waiting for a checkpoint"
-            self._report.warn("killing every node" if count > 1 else f"{first} (Ctrl-C again kills)")
+            self._console.warn("killing every node" if count > 1 else f"{first} (Ctrl-C again kills)")
         return count
 
     def _handle(self, number: int, _: FrameType | None) -> None:
         if number == signal.SIGHUP:  # nobody reads on; writing would be an error in the middle of something
             self._gone = True
-            self._report.mute()
+            self._console.mute()
         if number != signal.SIGHUP or not self._detaches:
             self._count += 1
         if self._raises:

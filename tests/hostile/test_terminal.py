@@ -21,7 +21,7 @@ from deploy.core.errors import DeployError
 from deploy.core.facts import RunFacts
 from deploy.core.printable import console_line, one_line, visible
 from deploy.report import console, text
-from deploy.report.console import Report
+from deploy.report.console import Console
 from deploy.report.page import html
 from deploy.run.outcome import Result
 from deploy.run.progress import State
@@ -36,12 +36,12 @@ OBEYED = re.compile("\x1b]|\x1b\\[2J|\x07|\x9b|\u202e|\u2066|\r(?!\n|\x1b|$)")
 
 def reporter(terminal, as_json=False):
     out, err = (
-        console._Console(
+        console._VisibleConsole(
             file=io.StringIO(), theme=console.THEME, markup=False, emoji=False, width=300, force_terminal=terminal
         )
         for _ in range(2)
     )
-    return Report(as_json, out, err), out, err
+    return Console(as_json, out, err), out, err
 
 
 def hostile_state():

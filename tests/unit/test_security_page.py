@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from deploy.core.errors import DeployError
-from deploy.report.console import Report
+from deploy.report.console import Console
 
 HOME = Path(__file__).resolve().parents[2]
 
@@ -64,5 +64,5 @@ def test_the_control_side_has_nothing_to_speak_http_with():
 
 @pytest.mark.holds("text-is-text")
 def test_markup_in_a_hosts_words_is_not_interpreted(capsys):
-    Report().error(DeployError("gpu-a: [bold red]no[/bold red] such file [link=x]y[/link]"))
+    Console().error(DeployError("gpu-a: [bold red]no[/bold red] such file [link=x]y[/link]"))
     assert "[bold red]no[/bold red] such file [link=x]y[/link]" in capsys.readouterr().err

@@ -12,7 +12,7 @@ from deploy.explain.cause import explain, judge
 from deploy.explain.lines import time_of, undress
 from deploy.explain.read import CHUNK, read
 from deploy.explain.signs import SIGNS
-from deploy.report.console import Report
+from deploy.report.console import Console
 
 _FILE = Path(__file__).parent / "examples.txt"
 EXAMPLES = [tuple(block.split("\n", 1)) for block in f"\n{_FILE.read_text()}".split("\n=== ")[1:]]
@@ -231,7 +231,7 @@ def test_files_folders_runs_and_nothing(tmp_path, monkeypatch):
     (tmp_path / "run/attempt_0/1").mkdir(parents=True)
     (tmp_path / "run/attempt_0/1/stderr.log").write_text(OOM)
     (tmp_path / "b.out").write_text("Too many open files, an error")
-    report = Report()
+    report = Console()
     assert [reading.node for reading in explain_tasks.readings_of([str(tmp_path / "run")], report)] == ["stderr"]
     two = explain_tasks.readings_of([str(tmp_path / "b.out"), str(tmp_path / "run")], report)
     assert [reading.node for reading in two] == ["b", "stderr"]
@@ -246,7 +246,7 @@ def test_a_folder_with_a_link_or_a_pipe_is_read_without_them(tmp_path):
     (tmp_path / "a.log").write_text(OOM)
     (tmp_path / "b.log").symlink_to("/etc/passwd")
     os.mkfifo(tmp_path / "c.log")
-    assert [reading.node for reading in explain_tasks.readings_of([str(tmp_path)], Report())] == ["a"]
+    assert [reading.node for reading in explain_tasks.readings_of([str(tmp_path)], Console())] == ["a"]
 
 
 def test_control_characters_of_a_log_do_not_reach_the_terminal():

@@ -8,12 +8,12 @@ import sys
 from typing import Any
 
 import pytest
-from rich.console import Console
+from rich.console import Console as RichConsole
 
 from deploy.core.errors import DeployError
 from deploy.core.facts import RunFacts
 from deploy.report import text as lines
-from deploy.report.console import THEME, Report, view
+from deploy.report.console import THEME, Console, view
 from deploy.run.outcome import Result
 from deploy.run.progress import State
 
@@ -21,8 +21,8 @@ NAMES = ("master", "worker-1", "worker-2")
 WHY = "local processes (no Docker engine answers)"
 
 
-def console(terminal: bool = False, width: int = 120) -> Console:
-    return Console(
+def console(terminal: bool = False, width: int = 120) -> RichConsole:
+    return RichConsole(
         file=io.StringIO(),
         theme=THEME,
         markup=False,
@@ -33,13 +33,13 @@ def console(terminal: bool = False, width: int = 120) -> Console:
     )
 
 
-def text(of: Console) -> str:
+def text(of: RichConsole) -> str:
     return of.file.getvalue()
 
 
-def reporter(as_json: bool = False, terminal: bool = False) -> tuple[Report, Console, Console]:
+def reporter(as_json: bool = False, terminal: bool = False) -> tuple[Console, RichConsole, RichConsole]:
     out, err = console(), console(terminal)
-    return Report(as_json, out, err), out, err
+    return Console(as_json, out, err), out, err
 
 
 def training() -> State:
@@ -178,7 +178,7 @@ def test_a_reader_that_goes_away_silences_the_report_and_asks_for_the_end(monkey
             raise BrokenPipeError
 
     monkeypatch.setattr(sys, "stderr", Gone())
-    report = Report()
+    report = Console()
     state = State(NAMES)
     with report.following(state, "digits", WHY) as tell:
         tell([])

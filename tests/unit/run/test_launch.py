@@ -8,11 +8,11 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from rich.console import Console
+from rich.console import Console as RichConsole
 
 from deploy.core.errors import DeployError, EngineLost
 from deploy.local import backends, up
-from deploy.report.console import Report
+from deploy.report.console import Console
 from deploy.report.interrupts import Interrupts
 from deploy.run import environment, folders, follow, record
 from deploy.run.launch import launch
@@ -30,8 +30,8 @@ UNDONE = {
 
 
 @pytest.fixture
-def report() -> Report:
-    return Report(out=Console(file=io.StringIO()), err=Console(file=io.StringIO()))
+def report() -> Console:
+    return Console(out=RichConsole(file=io.StringIO()), err=RichConsole(file=io.StringIO()))
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def backend(run: environment.RunSpec) -> MemoryBackend:
     return MemoryBackend(run)
 
 
-def start(backend: MemoryBackend, report: Report, resumed: bool = False) -> dict[str, bytes]:
+def start(backend: MemoryBackend, report: Console, resumed: bool = False) -> dict[str, bytes]:
     """Launch as deploy does: interrupted by the first Ctrl-C, until the nodes run."""
     run = backend.run
     choice = record.Choice(None, run.arguments)
@@ -54,7 +54,7 @@ def start(backend: MemoryBackend, report: Report, resumed: bool = False) -> dict
         return launch(backend, run.run_dir, resumed, opened, interrupts.hold)
 
 
-def test_a_start_locks_looks_brings_and_starts_in_this_order(backend: MemoryBackend, report: Report) -> None:
+def test_a_start_locks_looks_brings_and_starts_in_this_order(backend: MemoryBackend, report: Console) -> None:
     start(backend, report)
     assert backend.verbs == ORDER
     assert backend.running == list(backend.run.names)
@@ -62,7 +62,7 @@ def test_a_start_locks_looks_brings_and_starts_in_this_order(backend: MemoryBack
 
 
 @pytest.mark.parametrize("verb", UNDONE)
-def test_a_failure_in_any_phase_leaves_nothing(backend: MemoryBackend, report: Report, verb: str) -> None:
+def test_a_failure_in_any_phase_leaves_nothing(backend: MemoryBackend, report: Console, verb: str) -> None:
     backend.fails = verb
     with pytest.raises(DeployError, match=f"{verb} failed"):
         start(backend, report)
@@ -72,7 +72,7 @@ def test_a_failure_in_any_phase_leaves_nothing(backend: MemoryBackend, report: R
 
 
 @pytest.mark.parametrize("verb", UNDONE)
-def test_ctrl_c_in_any_phase_leaves_nothing(backend: MemoryBackend, report: Report, verb: str) -> None:
+def test_ctrl_c_in_any_phase_leaves_nothing(backend: MemoryBackend, report: Console, verb: str) -> None:
     backend.ctrl_c = verb
     with pytest.raises(KeyboardInterrupt):
         start(backend, report)
@@ -81,7 +81,7 @@ def test_ctrl_c_in_any_phase_leaves_nothing(backend: MemoryBackend, report: Repo
     assert not backend.run.run_dir.exists()
 
 
-def test_where_one_node_cannot_start_the_others_are_taken_back(backend: MemoryBackend, report: Report) -> None:
+def test_where_one_node_cannot_start_the_others_are_taken_back(backend: MemoryBackend, report: Console) -> None:
     backend.broken = "worker-2"
     with pytest.raises(DeployError, match="worker-2"):
         start(backend, report)
@@ -90,7 +90,7 @@ def test_where_one_node_cannot_start_the_others_are_taken_back(backend: MemoryBa
     assert not backend.run.run_dir.exists()
 
 
-def test_a_start_that_cannot_be_taken_back_stays_recorded(backend: MemoryBackend, report: Report) -> None:
+def test_a_start_that_cannot_be_taken_back_stays_recorded(backend: MemoryBackend, report: Console) -> None:
     backend.broken, backend.fails = "worker-2", "undo"
     with pytest.raises(DeployError, match="undo failed"):
         start(backend, report)
@@ -98,7 +98,7 @@ def test_a_start_that_cannot_be_taken_back_stays_recorded(backend: MemoryBackend
 
 
 @pytest.mark.parametrize("verb", ["check", "start"])
-def test_a_resume_that_fails_leaves_the_run_as_it_was(backend: MemoryBackend, report: Report, verb: str) -> None:
+def test_a_resume_that_fails_leaves_the_run_as_it_was(backend: MemoryBackend, report: Console, verb: str) -> None:
     start(backend, report)
     record_before = (backend.run.run_dir / "record.json").read_bytes()
     again = MemoryBackend(backend.run)
@@ -108,7 +108,7 @@ def test_a_resume_that_fails_leaves_the_run_as_it_was(backend: MemoryBackend, re
     assert (backend.run.run_dir / "record.json").read_bytes() == record_before
 
 
-def test_ctrl_c_after_the_start_asks_the_nodes_to_stop(backend: MemoryBackend, report: Report) -> None:
+def test_ctrl_c_after_the_start_asks_the_nodes_to_stop(backend: MemoryBackend, report: Console) -> None:
     start(backend, report)
     backend.verdict, backend.ctrl_c = "", "states"
     state = State(backend.run.names)
@@ -122,7 +122,7 @@ def test_ctrl_c_after_the_start_asks_the_nodes_to_stop(backend: MemoryBackend, r
     assert not backend.running
 
 
-def test_a_backend_that_vanishes_ends_the_following(backend: MemoryBackend, report: Report) -> None:
+def test_a_backend_that_vanishes_ends_the_following(backend: MemoryBackend, report: Console) -> None:
     start(backend, report)
     backend.vanishes = True
     with pytest.raises(EngineLost):
@@ -148,7 +148,7 @@ def outcome(tmp_path: Path) -> dict[str, object]:
     return dict(json.loads(path.read_text()))
 
 
-def test_make_up_runs_whole_on_a_fourth_backend(made: list[MemoryBackend], report: Report, tmp_path: Path) -> None:
+def test_make_up_runs_whole_on_a_fourth_backend(made: list[MemoryBackend], report: Console, tmp_path: Path) -> None:
     assert up.up(up.Options(ground="memory"), report) == 0
     (backend,) = made
     assert backend.verbs[:5] == ORDER
@@ -159,7 +159,7 @@ def test_make_up_runs_whole_on_a_fourth_backend(made: list[MemoryBackend], repor
 
 @pytest.mark.parametrize("verb", UNDONE)
 def test_make_up_that_is_stopped_before_it_runs_leaves_no_folder(
-    made: list[MemoryBackend], report: Report, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str
+    made: list[MemoryBackend], report: Console, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str
 ) -> None:
     monkeypatch.setattr(MemoryBackend, "ctrl_c", verb)
     with pytest.raises(KeyboardInterrupt, match="nothing of it is left"):
@@ -169,7 +169,7 @@ def test_make_up_that_is_stopped_before_it_runs_leaves_no_folder(
 
 
 def test_make_up_stops_with_a_checkpoint_at_ctrl_c(
-    made: list[MemoryBackend], report: Report, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    made: list[MemoryBackend], report: Console, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(MemoryBackend, "ctrl_c", "states")
     monkeypatch.setattr(MemoryBackend, "verdict", "")
@@ -179,7 +179,7 @@ def test_make_up_stops_with_a_checkpoint_at_ctrl_c(
 
 
 def test_make_up_records_that_its_backend_vanished(
-    made: list[MemoryBackend], report: Report, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    made: list[MemoryBackend], report: Console, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(MemoryBackend, "vanishes", True)
     assert up.up(up.Options(ground="memory"), report) == 1
