@@ -64,7 +64,7 @@ def measure(quick: bool) -> dict[str, Any]:
 
 def _deploy(rack: racks.Rack, folder: Path) -> float:
     run = f"first-{uuid.uuid4().hex[:8]}"
-    words = ["--image", BASE, "--folder", str(folder), "--run", "train.py", "--name", run]
+    words = ["--image", BASE, "--folder", str(folder), "--script", "train.py", "--run", run]
     began = time.time()
     done = subprocess.run(
         [str(FAB), "deploy", "--hosts", ",".join(rack.names), *words], cwd=HOME, capture_output=True, text=True

@@ -83,7 +83,7 @@ def hit(
         return [f"{host} {line}" for host in names for line in left_on(containers[host], never)]
 
     before = look()
-    words = ("--image", BASE, "--folder", str(folder), "--name", run, "--args=--steps 100000 --checkpoint-every 10")
+    words = ("--image", BASE, "--folder", str(folder), "--run", run, "--args=--steps 100000 --checkpoint-every 10")
     try:
         with Held(dict(containers), phase) as held, (scratch / "said").open("w+") as said:
             fab = subprocess.Popen(_line("deploy", names, *words), cwd=HOME, stdout=said, stderr=subprocess.STDOUT)

@@ -222,8 +222,8 @@ def trial(hosts: Hosts, fault: Fault, folder: Path) -> tuple[str, float, str]:
     (folder / fault.file).write_text(fault.source)
     rows = "".join(f'[[hosts]]\nname = "{host}"\n' for host in HOSTS)
     (folder / "cluster.toml").write_text(f"[job]\n{fault.job}\n{rows}")
-    what = ("--run", "train.py") if fault.script else ("--args", ARGUMENTS)
-    line = [str(FAB), "deploy", "--cluster", str(folder / "cluster.toml"), "--name", run, "--image", BASE, *what]
+    what = ("--script", "train.py") if fault.script else ("--args", ARGUMENTS)
+    line = [str(FAB), "deploy", "--cluster", str(folder / "cluster.toml"), "--run", run, "--image", BASE, *what]
     if fault.before:
         fault.before(hosts, run)
     told = folder / "told"

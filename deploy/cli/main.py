@@ -80,9 +80,9 @@ def main() -> None:
 
 
 def with_script(words: Sequence[str]) -> list[str]:
-    """What stands after `--`, a script and its arguments, as the option --run of deploy.
+    """What stands after `--`, a script and its arguments, as the option --script of deploy.
 
-    Raises UsageError where that makes no sense: another task, --run beside it, nothing after it.
+    Raises UsageError where that makes no sense: another task, --script beside it, nothing after it.
     """
     if "--" not in words:
         return list(words)
@@ -90,11 +90,11 @@ def with_script(words: Sequence[str]) -> list[str]:
     options, script = list(words[:at]), list(words[at + 1 :])
     if options[:1] != ["deploy"]:
         raise UsageError("only deploy takes a script after --", _EXAMPLE)
-    if any(word == "--run" or word.startswith("--run=") for word in options):
-        raise UsageError("a script after -- and --run beside it", f"one of the two: {_EXAMPLE}")
+    if any(word == "--script" or word.startswith("--script=") for word in options):
+        raise UsageError("two scripts: one after --, one behind --script", f"give one of them: {_EXAMPLE}")
     if not script or script == ["-m"]:
         raise UsageError("no script after --", _EXAMPLE)
-    return [*options, f"--run={shlex.join(script)}"]
+    return [*options, f"--script={shlex.join(script)}"]
 
 
 def _refusing(parse: Callable[[], None]) -> None:

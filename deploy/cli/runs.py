@@ -14,13 +14,14 @@ from ..host import lock as host_lock
 from ..hosts import attach as deploy_follow
 from ..hosts import deploy as deploy_launch
 from ..hosts import fetch as deploy_home
+from ..hosts import options as deploy_options
 from ..hosts import push as deploy_push
 from ..hosts import stop as deploy_stop
 from ..hosts.options import Options
 from ..report.console import Console
 from ..run import folders
 from ..ssh import session
-from . import exit
+from . import exit, renamed
 
 WHERE = {"hosts": "user@a:port,b", "cluster": "a file as cluster.toml; default: the one of this folder"}
 RUN = {**WHERE, "run": "the run's id; not needed where only one goes on"}
@@ -34,9 +35,10 @@ JSON = {"json": "JSON lines on standard output"}
     help={
         **WHERE,
         **JSON,
-        "run": 'your script and its arguments, as for torchrun: --run "train.py --lr 3e-4"',
-        "args": "options of Muster's own trainer, when there is no --run",
-        "folder": "what to send along (default with --run: this folder)",
+        "run": "name the run: its id (default: the minute and the script's name)",
+        "script": 'your script and its arguments, as for torchrun: --script "train.py --lr 3e-4"',
+        "args": "options of Muster's own trainer, when there is no --script",
+        "folder": "the folder to send (default with --script: this folder)",
         "image": "the image it runs in (default: muster-trainer:cpu, or :gpu where there are GPUs)",
         "dockerfile": "or build it here first from this file, with the folder it lies in",
         "env": "a variable for the ranks, NAME=VALUE; several with commas, or the option again",
@@ -44,7 +46,7 @@ JSON = {"json": "JSON lines on standard output"}
         "include": INCLUDE,
         "mount": "a folder of the hosts for the ranks, /source:/target or /source:/target:ro; or the option again",
         "nproc": "processes a node: auto (as many as GPUs, or one) or a number",
-        "name": "the run's id (default: the minute and the script's name)",
+        "name": "refused: it is called --run now",
         "detach": "return when it has started",
         "dry-run": "print what would be done on each host, and do nothing",
         "force": "start although preflight refuses; what is ignored is said and recorded",
@@ -57,6 +59,7 @@ def deploy(
     hosts: str = "",
     cluster: str = "",
     run: str = "",
+    script: str = "",
     args: str = "",
     folder: str = "",
     image: str = "",
@@ -75,12 +78,19 @@ def deploy(
     json: bool = False,
 ) -> None:
     """Train on real hosts: push, start, follow to the end."""
-    asked = Options(hosts, cluster, run, args, folder, image, name, detach, dry_run)
+    asked = Options(hosts, cluster, run, script, args, folder, image, detach, dry_run)
     options = replace(asked, environment=tuple(env or ()), secrets=tuple(secret or ()), processes=nproc)
     options = replace(options, mounts=tuple(mount or ()), resume=resume, force=force, dockerfile=dockerfile)
     options = replace(options, include=tuple(include or ()), separate=separate)
     console = Console(json)
-    end(context, console, lambda: deploy_launch.deploy(options, console))
+
+    def work() -> int:
+        # The refusal repeats what was typed: not where a secret stands in it.
+        deploy_options.refuse_open_secrets(options, deploy_options.secrets_of(options.load()))
+        renamed.refuse(sys.argv[1:], run, script, name)
+        return deploy_launch.deploy(options, console)
+
+    end(context, console, work)
 
 
 @task(

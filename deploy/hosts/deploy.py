@@ -39,7 +39,7 @@ def deploy(options: Options, console: Console) -> int:
         cluster = options.load()
         deploy_push.refuse_mixed(cluster)
         work, folder = _work(options, cluster), options.code(cluster)
-        name = asked_run("--name", options.name)
+        name = asked_run("--run", options.run)
         first, choice = next(iter(work.script), "-"), deploy_options.choice_of(cluster)
         deploy_push.look_through(folder, "" if first.startswith("-") else first, choice, console)
         if folder:
@@ -128,9 +128,9 @@ def _work(options: Options, cluster: Cluster) -> Work:
     """What is to run; its image and its run are not known yet. Raises UsageError for what was asked wrongly."""
     hidden = deploy_options.secrets_of(cluster)
     deploy_options.refuse_open_secrets(options, hidden)
-    script = options.script()
-    if options.resume and (script or options.name):
-        what = "--run" if script else "--name"
+    script = options.script_words()
+    if options.resume and (script or options.run):
+        what = "--script" if script else "--run"
         raise UsageError(f"--resume goes on with a run of Muster's trainer: {what} makes no sense", "leave it out")
     arguments = () if script else options.trainer_arguments()
     environment = deploy_options.environment_of(options)
@@ -143,7 +143,7 @@ def _run_folder(name: str, work: Work, taken: frozenset[str]) -> Path:
     if name:
         folder = record.folder_of(folders.RUNS, RunId(name))
         if folder.exists() or name in taken:
-            raise UsageError(f"--name {name}: is there already", "a new one for each run")
+            raise UsageError(f"--run {name}: there is a run of this name already", "choose another name")
         folder.mkdir(record.OWNERS, parents=True)
         return folder
     said = ("--recipe", container.script_name(work.script)) if work.script else work.arguments

@@ -37,10 +37,10 @@ class Options:
     hosts: str = ""
     cluster: str = ""
     run: str = ""
+    script: str = ""
     arguments: str = ""
     folder: str = ""
     image: str = ""
-    name: str = ""
     detach: bool = False
     dry_run: bool = False
     force: bool = False
@@ -66,17 +66,17 @@ class Options:
         hosts = tuple(replace(host, mounts=_without(said, host.mounts)) for host in cluster.hosts)
         return Cluster(hosts, replace(job, mounts=(*_without(said, job.mounts), *mounts)))
 
-    def script(self) -> tuple[str, ...]:
-        """The words of --run. Raises UsageError for a quote that does not end, and for a secret's value among them."""
-        return _words("--run", self.run)
+    def script_words(self) -> tuple[str, ...]:
+        """The script and its arguments. Raises UsageError for a quote that does not end."""
+        return _words("--script", self.script)
 
     def trainer_arguments(self) -> tuple[str, ...]:
-        """The words of --args. Raises UsageError as `script` does."""
+        """The words of --args. Raises UsageError as `script_words` does."""
         return _words("--args", self.arguments)
 
     def code(self, cluster: Cluster) -> Path | None:
-        """The folder to send along. Raises UsageError where it does not hold the script of --run."""
-        script = self.script()
+        """The folder to send along. Raises UsageError where it does not hold the script."""
+        script = self.script_words()
         folder = Path(self.folder) if self.folder else cluster.job.folder or (Path() if script else None)
         first = script[0] if script else ""
         if folder and not os.path.isdir(folder):
@@ -84,7 +84,7 @@ class Options:
         if folder and first == "-m":
             _refuse_module(script[1] if len(script) > 1 else "", folder)
         elif folder and first and not first.startswith("-") and not (folder / first).is_file():
-            raise UsageError(f"--run {first}: no such file in {folder.resolve()}", "name it as seen from --folder")
+            raise UsageError(f"--script {first}: no such file in {folder.resolve()}", "name it as seen from --folder")
         return folder
 
     def _job(self, job: Job) -> Job:
@@ -161,7 +161,12 @@ def refuse_open_secrets(options: Options, secrets: Mapping[str, str]) -> None:
     shell has put in).
     """
     named = {name: value for name, value in os.environ.items() if _SECRET_NAME.search(name)}
-    shown = {"--run": options.run, "--args": options.arguments, "--env": "\n".join(options.environment)}
+    shown = {
+        "--script": options.script,
+        "--run": options.run,
+        "--args": options.arguments,
+        "--env": "\n".join(options.environment),
+    }
     for name, value in {**named, **secrets}.items():
         for option, text in shown.items():
             if len(value) >= _SECRET_LEAST and value in text:
@@ -214,7 +219,9 @@ def _refuse_module(name: str, folder: Path) -> None:
     named = all(part.isidentifier() for part in name.split("."))
     if not named or (not there and (os.path.isdir(top) or os.path.isfile(f"{top}.py"))):
         what = f"no such module in {folder.resolve()}" if name else "no module is named"
-        raise UsageError(f"--run -m {name}: {what}".replace("  ", " "), "-m pkg.train is the file pkg/train.py there")
+        raise UsageError(
+            f"--script -m {name}: {what}".replace("  ", " "), "-m pkg.train is the file pkg/train.py there"
+        )
 
 
 def _mount(text: str) -> Mount:

@@ -24,7 +24,7 @@ _LIGHTNING = ("lightning", "lightning.pytorch", "pytorch_lightning", "lightning.
 
 
 def file_of(folder: Path, script: Sequence[str]) -> Path | None:
-    """The file that `script`, the words of --run, starts; None where it is no Python file of the folder."""
+    """The file that `script`, the words of --script, starts; None where it is no Python file of the folder."""
     words = list(script)
     if words[:1] == ["-m"] and len(words) > 1:
         parts = words[1].split(".")

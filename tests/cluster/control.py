@@ -37,12 +37,12 @@ class Control:
 
     def start(self, *words):
         """`fab deploy` in the background, its narration thrown away."""
-        line = self.line("deploy", "--name", self.run, "--image", BASE, *words)
+        line = self.line("deploy", "--run", self.run, "--image", BASE, *words)
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         return subprocess.Popen(line, cwd=HOME, env=self.environment, **quiet)
 
     def deploy(self, *words, hosts=None):
-        return self.fab("deploy", "--name", self.run, "--image", BASE, *words, hosts=hosts)
+        return self.fab("deploy", "--run", self.run, "--image", BASE, *words, hosts=hosts)
 
     def containers(self):
         """Containers of our run on its hosts, running or not."""

@@ -15,7 +15,7 @@ from tests.cluster.control import BASE, FAB, HOME
 
 
 def test_a_users_own_script_runs_on_all_hosts_and_leaves_no_container(control):
-    done = control.deploy("--folder", "examples", "--run", "ddp.py --epochs 2")
+    done = control.deploy("--folder", "examples", "--script", "ddp.py --epochs 2")
     assert done.returncode == 0, done.stderr
     for rank, host in enumerate(control.hosts):
         assert f"rank {rank} of 2: epoch 2" in (control.dir / "logs" / f"{host}.log").read_text()
@@ -29,7 +29,7 @@ def test_a_module_of_a_package_runs_with_its_neighbours_and_is_known_to_attach(c
     package.mkdir()
     (package / "words.py").write_text("WORD = 'from the package'\n")
     (package / "train.py").write_text("import sys\nfrom pkg.words import WORD\nprint(WORD, sys.argv[1:], flush=True)\n")
-    done = control.deploy("--folder", str(tmp_path), "--run", "-m pkg.train --lr 3e-4", "--detach")
+    done = control.deploy("--folder", str(tmp_path), "--script", "-m pkg.train --lr 3e-4", "--detach")
     assert done.returncode == 0, done.stderr
     (control.dir / "record.json").unlink()  # as from another machine
     attached = control.fab("attach", "--run", control.run)
@@ -46,7 +46,7 @@ def test_a_push_that_reached_one_host_only_keeps_no_deploy_from_starting(control
         pushed = control.fab("push", "--image", BASE, "--folder", str(tmp_path), hosts=hosts)
         assert pushed.returncode == 0, pushed.stderr
     script.write_text("print('version 3', flush=True)\n")
-    done = control.deploy("--folder", str(tmp_path), "--run", "train.py")
+    done = control.deploy("--folder", str(tmp_path), "--script", "train.py")
     assert done.returncode == 0, done.stderr
     for host in control.hosts:
         assert "version 3" in (control.dir / "logs" / f"{host}.log").read_text()
@@ -71,7 +71,7 @@ def test_an_image_that_knows_nothing_of_muster_runs_a_users_script(control, imag
     without = "rm -r /muster; for name in $(which -a python); do rm $name; done; ! command -v python"
     name = image("USER root", f"RUN {without}", "ENV PYTHONPATH=/app")
     done = control.fab(
-        "deploy", "--name", control.run, "--image", name, "--folder", "examples", "--run", "ddp.py --epochs 1"
+        "deploy", "--run", control.run, "--image", name, "--folder", "examples", "--script", "ddp.py --epochs 1"
     )
     assert done.returncode == 0, done.stderr
     for rank, host in enumerate(control.hosts):
@@ -81,7 +81,7 @@ def test_an_image_that_knows_nothing_of_muster_runs_a_users_script(control, imag
 def test_a_new_image_is_looked_at_before_anything_starts_and_never_judged_by_an_older_one(control, image, tmp_path):
     name = image("ENV GLOO_SOCKET_IFNAME=eth9")
     (tmp_path / "train.py").write_text("print('it runs', flush=True)\n")
-    words = ("--name", control.run, "--image", name, "--folder", str(tmp_path), "--run", "train.py")
+    words = ("--run", control.run, "--image", name, "--folder", str(tmp_path), "--script", "train.py")
     for _ in range(2):  # as it comes, and as it lies there
         refused = control.fab("deploy", *words)
         assert refused.returncode == 3, refused.stderr
@@ -105,7 +105,7 @@ def test_a_name_whose_layers_never_came_keeps_no_deploy_from_starting(control, t
     named = b"".join(archive(image, [], {}, GZIP).read())
     container = control.rack.container(host)
     subprocess.run(["docker", "exec", "-i", container, "docker", "load"], input=named, capture_output=True, timeout=60)
-    done = control.deploy("--folder", str(folder), "--run", "train.py")
+    done = control.deploy("--folder", str(folder), "--script", "train.py")
     assert done.returncode == 0, done.stderr
     assert "it runs" in (control.dir / "logs" / f"{host}.log").read_text()
 
@@ -142,7 +142,7 @@ def test_a_killed_control_side_leaves_the_run_going_and_attach_sees_its_end(cont
 
 def test_a_failing_script_is_told_with_its_host_and_code(control, tmp_path):
     (tmp_path / "train.py").write_text("import os, sys\nsys.exit(3 if os.environ['RANK'] == '1' else 0)\n")
-    done = control.deploy("--folder", str(tmp_path), "--run", "train.py")
+    done = control.deploy("--folder", str(tmp_path), "--script", "train.py")
     assert done.returncode == 1
     assert control.hosts[1] in done.stderr
     assert "exitcode  : 3" in (control.dir / "logs" / f"{control.hosts[1]}.log").read_text()
@@ -178,7 +178,7 @@ def test_a_node_that_cannot_start_takes_the_others_back(control):
 
 
 def test_a_dry_run_prints_every_command_and_does_nothing(control):
-    done = control.fab("deploy", "--image", BASE, "--folder", "examples", "--run", "ddp.py", "--dry-run")
+    done = control.fab("deploy", "--image", BASE, "--folder", "examples", "--script", "ddp.py", "--dry-run")
     assert done.returncode == 0, done.stderr
     for host in control.hosts:
         assert f"{host}: start {host}" in done.stdout
@@ -194,7 +194,7 @@ except OSError: pathlib.Path("/out/seen").write_text(os.environ["RANK"])
 """
     (tmp_path / "train.py").write_text(script)
     mounts = ("--mount", "/tmp/mounted:/data:ro", "--mount", "/tmp/mounted:/out")
-    words = ("--folder", str(tmp_path), "--run", "train.py", *mounts)
+    words = ("--folder", str(tmp_path), "--script", "train.py", *mounts)
     missing = control.deploy(*words)
     assert missing.returncode == 1
     assert missing.stderr.count("there is no /tmp/mounted to mount") == 2
@@ -212,7 +212,7 @@ except OSError: pathlib.Path("/out/seen").write_text(os.environ["RANK"])
 
 
 def test_hosts_before_the_task_end_in_a_clear_word(control):
-    line = [FAB, "--hosts", ",".join(control.hosts), "deploy", "--name", control.run, "--args", "--steps 10"]
+    line = [FAB, "--hosts", ",".join(control.hosts), "deploy", "--run", control.run, "--args", "--steps 10"]
     done = subprocess.run(line, cwd=HOME, env=control.environment, capture_output=True, text=True, timeout=60)
     assert done.returncode == 2
     assert "fab deploy --hosts a,b" in done.stderr
@@ -237,7 +237,7 @@ def test_a_secret_reaches_the_ranks_and_is_nowhere_to_be_read(control, tmp_path)
     tables = "".join(f'[[hosts]]\nname = "{host}"\n' for host in control.hosts)
     (tmp_path / "cluster.toml").write_text(tables + '[job]\nsecrets = ["HUSH"]\n')
     control.environment["HUSH"] = "sesame-4711"
-    words = ("--cluster", str(tmp_path / "cluster.toml"), "--folder", str(tmp_path), "--run", "train.py", "--detach")
+    words = ("--cluster", str(tmp_path / "cluster.toml"), "--folder", str(tmp_path), "--script", "train.py", "--detach")
     done = control.deploy(*words)
     assert done.returncode == 0, done.stderr
     seen = "docker inspect muster-%s --format '{{json .Config.Labels}} {{json .Args}}'; grep -r . ~/.muster; ps ax"

@@ -34,7 +34,7 @@ def test_an_example_trains_on_two_hosts_as_one_and_its_model_comes_home(rack, im
 
     try:
         what = f"{script} --epochs 2 --save /muster/run/model.pt"
-        done = fab("deploy", "--name", run, "--image", image, "--folder", "examples", "--run", what)
+        done = fab("deploy", "--run", run, "--image", image, "--folder", "examples", "--script", what)
         assert done.returncode == 0, done.stderr
         said = [
             [line for line in (folder / "logs" / f"{host}.log").read_text().splitlines() if f"rank {rank} of 2" in line]

@@ -23,7 +23,7 @@ def test_a_script_after_the_dashes_trains_and_its_run_lies_in_the_users_folder(r
         return installed.run(str(muster), *words, cwd=mine, MUSTER_SSH_CONFIG=config)
 
     try:
-        words = ("--name", run, "--image", "muster-trainer:cpu", "--", "train.py", "--epochs", "2")
+        words = ("--run", run, "--image", "muster-trainer:cpu", "--", "train.py", "--epochs", "2")
         done = typed("deploy", *where, *words, "--save", "/muster/run/my model.pt")
         assert done.returncode == 0, done.stderr
         assert sorted(os.listdir(mine)) == ["runs", "train.py"]

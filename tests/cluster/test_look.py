@@ -98,7 +98,7 @@ def test_a_run_of_ours_shows_its_step_its_rate_and_its_last_line_on_every_host(c
 
 def test_a_script_of_the_users_shows_what_can_be_known(control, tmp_path):
     (tmp_path / "train.py").write_text("import time\nprint('loss 0.25', flush=True)\ntime.sleep(600)\n")
-    control.detach("--folder", str(tmp_path), "--run", "train.py")
+    control.detach("--folder", str(tmp_path), "--script", "train.py")
     waiting.until(lambda: all(row["said"] for row in control.ours().values()), "the last lines", 60)
     for row in control.ours().values():
         assert (row["word"], row["said"], row["command"]) == ("running", "loss 0.25", "train.py")
@@ -121,7 +121,7 @@ def test_a_host_that_does_not_answer_is_one_line_and_the_others_still_show(contr
 def test_logs_merges_the_hosts_in_the_order_of_time_and_follows_to_the_end(control, tmp_path):
     script = "import os, time\nfor n in range(5):\n    print('rank', os.environ['RANK'], 'line', n, flush=True)\n"
     (tmp_path / "train.py").write_text(script + "    time.sleep(0.5)\n")
-    control.detach("--folder", str(tmp_path), "--run", "train.py")
+    control.detach("--folder", str(tmp_path), "--script", "train.py")
     followed = control.fab("logs", "--run", control.run, "--follow", "--json")
     assert followed.returncode == 0, followed.stderr
     lines = [json.loads(line) for line in followed.stdout.splitlines()]
@@ -142,7 +142,7 @@ def test_logs_merges_the_hosts_in_the_order_of_time_and_follows_to_the_end(contr
 
 def test_following_ends_with_ctrl_c_and_leaves_the_run_and_no_process_there(control, tmp_path):
     (tmp_path / "train.py").write_text("import time\nprint('waiting', flush=True)\ntime.sleep(600)\n")
-    control.detach("--folder", str(tmp_path), "--run", "train.py")
+    control.detach("--folder", str(tmp_path), "--script", "train.py")
     out = (tmp_path / "out").open("w+")
     logs = subprocess.Popen(control.line("logs", "--follow"), cwd=HOME, env=control.environment, stdout=out)
     waiting.until(lambda: (tmp_path / "out").read_text().count("waiting") == 2, "both hosts' lines", 60)
@@ -157,7 +157,7 @@ def test_following_ends_with_ctrl_c_and_leaves_the_run_and_no_process_there(cont
 def test_gigabytes_pass_through_in_bounded_memory(control, tmp_path):
     script = f"line = 'x' * {WIDTH}\nfor number in range({LINES}):\n    print(number, line)\nprint('over')\n"
     (tmp_path / "train.py").write_text(script)
-    control.detach("--folder", str(tmp_path), "--run", "train.py")
+    control.detach("--folder", str(tmp_path), "--script", "train.py")
     with (tmp_path / "out").open("w") as out:
         logs = subprocess.Popen(
             control.line("logs", "--run", control.run, "--follow"), cwd=HOME, env=control.environment, stdout=out
@@ -186,7 +186,7 @@ def test_gigabytes_pass_through_in_bounded_memory(control, tmp_path):
 def test_what_the_engine_forgot_is_said_of_that_host_alone(control, tmp_path):
     script = "import os\nfor number in range(1500 if os.environ['RANK'] == '0' else 100): os.write(1, b'x\\n' * 2000)\n"
     (tmp_path / "train.py").write_text(script)
-    control.detach("--folder", str(tmp_path), "--run", "train.py")
+    control.detach("--folder", str(tmp_path), "--script", "train.py")
     waiting.until(control.ended, "the run to be over", 180)
     done = control.fab("logs", "--run", control.run)
     assert done.returncode == 0, done.stderr
@@ -199,7 +199,7 @@ def test_what_the_engine_forgot_is_said_of_that_host_alone(control, tmp_path):
 
 def test_who_holds_a_gpu_is_told_with_user_container_and_run(control, nvidia_smi, tmp_path):
     (tmp_path / "train.py").write_text("import time\nprint('up', flush=True)\ntime.sleep(600)\n")
-    control.detach("--folder", str(tmp_path), "--run", "train.py")
+    control.detach("--folder", str(tmp_path), "--script", "train.py")
     waiting.until(lambda: all(row["said"] for row in control.ours().values()), "the ranks", 60)
     first, second = control.hosts
     control.rack.root(first, "sh", "-c", "pgrep -f '[t]rain.py' | tail -n 1 >/tmp/holder")

@@ -22,7 +22,7 @@ class Run(Control):
 
     def begin(self, *words, **variables):
         """Start it, and wait until it has a checkpoint to go on from."""
-        line = self.line("deploy", "--name", self.run, "--image", BASE, "--args", FOREVER, *words)
+        line = self.line("deploy", "--run", self.run, "--image", BASE, "--args", FOREVER, *words)
         self.follow(line, **variables)
         waiting.until(lambda: self.saved() and self.step() > 10, "a checkpoint and the steps behind it", 180)
 
@@ -193,7 +193,7 @@ def test_a_failing_script_is_named_with_host_rank_code_and_last_lines(run, tmp_p
         "for step in range(100):\n    if step == 5 and dist.get_rank() == 1:\n"
         "        raise ValueError('bad sample 7')\n    dist.all_reduce(torch.zeros(1))\n"
     )
-    done = run.deploy("--folder", str(tmp_path), "--run", "train.py")
+    done = run.deploy("--folder", str(tmp_path), "--script", "train.py")
     assert done.returncode == 1
     first = next(line for line in done.stderr.splitlines() if line.startswith("error:"))
     assert first == f"error: {run.hosts[1]} (rank 1): train.py ended with code 1: ValueError: bad sample 7"

@@ -28,7 +28,7 @@ class User:
 
     def deploy(self, *words, hosts=None, script="train.py"):
         where = ["--hosts", ",".join(hosts or self.hosts), "--folder", str(self.folder), "--image", BASE]
-        line = [FAB, "deploy", *where, "--name", RUN, "--run", script, *words]
+        line = [FAB, "deploy", *where, "--run", RUN, "--script", script, *words]
         return subprocess.run(line, cwd=HOME, env=self.environment, capture_output=True, text=True, timeout=120)
 
     def is_clean(self):

@@ -40,7 +40,7 @@ class User:
         return subprocess.run(line, cwd=self.folder, env=environment, capture_output=True, text=True, timeout=300)
 
     def deploy(self, run, program=PROGRAM):
-        words = ("--name", run, "--image", IMAGE, "--detach", "--args", "--steps 1000000 --checkpoint-every 0")
+        words = ("--run", run, "--image", IMAGE, "--detach", "--args", "--steps 1000000 --checkpoint-every 0")
         return self.fab("deploy", *words, program=program)
 
 

@@ -114,7 +114,7 @@ def run(rack, tmp_path):
 @pytest.mark.holds("secret-source-stays")
 def test_a_detached_run_leaves_no_secret_while_it_goes_on_at_its_end_and_after(run):
     seen = run.watched()
-    deployed = run.fab("deploy", "--name", run.run, "--run", "train.py", "--detach")
+    deployed = run.fab("deploy", "--run", run.run, "--script", "train.py", "--detach")
     assert deployed.returncode == 0, deployed.stderr
     assert "not sent: .env (train.py names it), token.txt (the secret FILED is taken from it" in deployed.stderr
     assert run.found() == []
@@ -150,7 +150,7 @@ def test_a_container_that_is_killed_leaves_no_secret_and_neither_does_down(run):
 @pytest.mark.holds("secret-again")
 def test_a_host_that_reboots_waits_for_its_secrets_and_attach_hands_them_in(run):
     words = ("--args", "--steps 1000000 --checkpoint-every 20", "--detach")
-    assert run.fab("deploy", "--name", run.run, *words).returncode == 0
+    assert run.fab("deploy", "--run", run.run, *words).returncode == 0
     first = run.rack.container(run.hosts[0])
     trains = f"grep -q checkpoint ~/.muster/runs/{run.run}/ranks/rank-0.jsonl"
     waiting.until(lambda: run.rack.ssh(run.hosts[0], trains).returncode == 0, "a checkpoint", 90)

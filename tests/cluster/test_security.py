@@ -72,7 +72,7 @@ def run(rack):
     try:
         # No checkpoints meanwhile: files that come and go are none to search through.
         trained = "--steps 1000000 --checkpoint-every 0"
-        words = ("--name", made.id, "--image", IMAGE, "--secret", "HUSH", "--args", trained, "--detach")
+        words = ("--run", made.id, "--image", IMAGE, "--secret", "HUSH", "--args", trained, "--detach")
         made.deployed = made.fab("deploy", *words)
         if made.deployed.returncode == 0:
             ready = f"grep -q step ~/.muster/runs/{made.id}/ranks/rank-*.jsonl"
@@ -245,7 +245,7 @@ def test_a_host_that_is_not_known_or_has_changed_is_refused(run, tmp_path):
         config = run.rack.ssh_config.read_text()
         config = config.replace(str(run.rack.ssh_config.with_name("known_hosts")), str(tmp_path / "known"))
         (tmp_path / "config").write_text(config)
-        words = ("--name", f"{run.id}-no", "--image", IMAGE, "--args", "--steps 1")
+        words = ("--run", f"{run.id}-no", "--image", IMAGE, "--args", "--steps 1")
         done = run.fab("deploy", *words, MUSTER_SSH_CONFIG=str(tmp_path / "config"))
         assert done.returncode == 1
         assert word in done.stderr

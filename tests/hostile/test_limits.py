@@ -37,7 +37,7 @@ COMMANDS = (
     "fetch --run R",
     "attach --run R",
     "logs --run R",
-    "deploy --run train.py",
+    "deploy --script train.py",
     "deploy --resume R",
     "push --folder .",
     "preflight",

@@ -153,5 +153,5 @@ def test_what_is_said_again_is_quoted(runs):
     shown = re.search(r"Do it again</span><code>(.*?)</code>", page.write(run_dir).read_text())[1]
     typed = f"fab() {{ printf '%s|' \"$@\"; }}; {html.unescape(shown)}"
     said = subprocess.run(["sh", "-c", typed], cwd=runs, capture_output=True, text=True, check=True).stdout
-    assert said == "deploy|--cluster|my cluster.toml;touch owned|--run|t.py '$(touch owned)'|"
+    assert said == "deploy|--cluster|my cluster.toml;touch owned|--script|t.py '$(touch owned)'|"
     assert not (runs / "owned").exists()

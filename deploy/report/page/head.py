@@ -108,7 +108,7 @@ def again(record: Fields) -> str:
     if not isinstance(given, list):
         return ""
     if hosts := record.get("hosts"):
-        what = [] if not given else ["--run" if record.get("script") else "--args", shlex.join(map(str, given))]
+        what = [] if not given else ["--script" if record.get("script") else "--args", shlex.join(map(str, given))]
         return _deploy(record, hosts, what)
     workers = number(record.get("workers"))
     parts = [f"GROUND={shlex.quote(str(record['ground']))}"] if record.get("ground") else []

@@ -3,8 +3,10 @@
 import shlex
 
 import pytest
+from invoke.context import Context
+from invoke.exceptions import Exit
 
-from deploy.cli import main
+from deploy.cli import main, renamed, runs
 from deploy.core.errors import UsageError
 from deploy.report import text
 
@@ -14,21 +16,21 @@ def test_what_stands_after_the_dashes_is_the_script_whatever_it_looks_like():
     words = main.with_script(["deploy", "--hosts", "a,b", "--", *script])
     assert words[:3] == ["deploy", "--hosts", "a,b"]
     assert len(words) == 4
-    assert shlex.split(words[3].removeprefix("--run=")) == script
+    assert shlex.split(words[3].removeprefix("--script=")) == script
 
 
 def test_words_without_dashes_stay_as_they_are():
-    assert main.with_script(["deploy", "--hosts", "a", "--run", "x.py -v"]) == [
+    assert main.with_script(["deploy", "--hosts", "a", "--script", "x.py -v"]) == [
         "deploy",
         "--hosts",
         "a",
-        "--run",
+        "--script",
         "x.py -v",
     ]
 
 
 @pytest.mark.parametrize(
-    "words", ["status --hosts a -- train.py", "-- train.py", "deploy --hosts a --", "deploy --run x.py -- train.py"]
+    "words", ["status --hosts a -- train.py", "-- train.py", "deploy --hosts a --", "deploy --script x.py -- train.py"]
 )
 def test_a_script_where_none_makes_sense_is_refused(words):
     with pytest.raises(UsageError):
@@ -47,3 +49,45 @@ def test_hints_name_the_command_that_the_user_types():
     assert text.as_typed(hint, "fab") == hint
     typed = "`muster attach --hosts a`, then `muster up --resume=latest`; fabric and make image stay"
     assert text.as_typed(hint, "muster") == typed
+
+
+OLD = [
+    (["--run", "train.py --lr 3e-4"], "--script 'train.py --lr 3e-4'"),
+    (["--run=train.py", "--name=first"], "--script=train.py --run=first"),
+    (["--run", "-m pkg.train", "--name", "first"], "--script '-m pkg.train' --run first"),
+    (["--name", "first"], "--run first"),
+    (["--script", "train.py", "--name", "first"], "--script train.py --run first"),
+    (["--name", "first", "--", "train.py", "--name", "x"], "--run first -- train.py --name x"),
+]
+
+
+@pytest.mark.parametrize(("words", "now"), OLD)
+def test_options_of_before_are_refused_with_the_command_of_today(words, now):
+    with pytest.raises(UsageError) as refused:
+        renamed.refuse(["deploy", "--hosts", "a", *words], **_options(words))
+    assert refused.value.hint == f"fab deploy --hosts a {now}"
+
+
+@pytest.mark.parametrize("words", [[], ["--run", "first.try_2"], ["--run", "first", "--script", "train.py"]])
+def test_options_of_today_are_taken(words):
+    renamed.refuse(["deploy", *words], **_options(words))
+
+
+def test_the_refusal_of_an_old_option_does_not_repeat_a_secret(monkeypatch, capsys):
+    monkeypatch.setenv("HF_TOKEN", "sesame-4711")
+    with pytest.raises(Exit) as ended:
+        runs.deploy(Context(), hosts="a", run="train.py --token sesame-4711")
+    said = capsys.readouterr()
+    assert ended.value.code == 2
+    assert "--secret HF_TOKEN" in said.err
+    assert "sesame-4711" not in said.out + said.err
+
+
+def _options(words):
+    """The values of --run, --script and --name among the words of a command."""
+    options = iter(words[: words.index("--")] if "--" in words else words)
+    given = {"run": "", "script": "", "name": ""}
+    for option in options:
+        name, equals, value = option.partition("=")
+        given[name.removeprefix("--")] = value if equals else next(options)
+    return given

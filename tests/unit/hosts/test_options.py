@@ -86,7 +86,7 @@ def test_a_secret_that_cannot_be_had_is_named_and_never_shown(monkeypatch, given
     assert VALUE not in refused.value.message + refused.value.hint
 
 
-@pytest.mark.parametrize("option", ["run", "arguments", "environment"])
+@pytest.mark.parametrize("option", ["script", "run", "arguments", "environment"])
 @pytest.mark.parametrize("known", ["as a secret of the job", "by its name in this shell"])
 def test_a_secret_in_the_open_is_refused_and_not_repeated(monkeypatch, option, known):
     secrets = {"MINE": VALUE} if "job" in known else {}
@@ -101,7 +101,7 @@ def test_a_secret_in_the_open_is_refused_and_not_repeated(monkeypatch, option, k
 
 def test_an_ordinary_command_is_not_taken_for_a_secret(monkeypatch):
     monkeypatch.setenv("SSH_KEY_TOKEN", "1")
-    refuse_open_secrets(asked(run="train.py --lr 1", environment=("A=1",)), {})
+    refuse_open_secrets(asked(script="train.py --lr 1", environment=("A=1",)), {})
 
 
 @pytest.mark.parametrize(
@@ -156,26 +156,26 @@ def test_a_host_that_is_named_twice_among_400_is_named_alone():
 
 def test_the_script_must_be_in_the_folder(tmp_path):
     (tmp_path / "train.py").write_text("")
-    assert asked(run="train.py --lr 1", folder=str(tmp_path)).code(asked().load()) == tmp_path
+    assert asked(script="train.py --lr 1", folder=str(tmp_path)).code(asked().load()) == tmp_path
     with pytest.raises(UsageError, match=r"trian\.py"):
-        asked(run="trian.py", folder=str(tmp_path)).code(asked().load())
+        asked(script="trian.py", folder=str(tmp_path)).code(asked().load())
     with pytest.raises(UsageError, match="no such folder"):
-        asked(run="train.py", folder=str(tmp_path / "none")).code(asked().load())
+        asked(script="train.py", folder=str(tmp_path / "none")).code(asked().load())
     with pytest.raises(UsageError, match="no such folder"):
-        asked(run="train.py", folder="x" * 300).code(asked().load())
+        asked(script="train.py", folder="x" * 300).code(asked().load())
 
 
 @pytest.mark.parametrize("name", ["pkg.train", "pkg", "alone", "of_the_image.train"])
 def test_a_module_is_in_the_folder_or_the_images_own(tmp_path, name):
     modules(tmp_path)
-    assert asked(run=f"-m {name} --lr 1", folder=str(tmp_path)).code(asked().load()) == tmp_path
+    assert asked(script=f"-m {name} --lr 1", folder=str(tmp_path)).code(asked().load()) == tmp_path
 
 
 @pytest.mark.parametrize("name", ["pkg.trian", "pkg.train.more", "bare", "alone.more", "..", "/etc", ""])
 def test_a_module_that_is_not_in_its_package_is_refused(tmp_path, name):
     modules(tmp_path)
-    with pytest.raises(UsageError, match=rf"--run -m ?{name}: no "):
-        asked(run=f"-m {name}", folder=str(tmp_path)).code(asked().load())
+    with pytest.raises(UsageError, match=rf"--script -m ?{name}: no "):
+        asked(script=f"-m {name}", folder=str(tmp_path)).code(asked().load())
 
 
 @pytest.mark.parametrize(
@@ -187,8 +187,8 @@ def test_any_folder_name_gives_an_image_name(tmp_path, name, tag):
 
 
 def test_quotes_are_those_of_a_shell():
-    assert asked(run="train.py --name 'two words'").script() == ("train.py", "--name", "two words")
+    assert asked(script="train.py --name 'two words'").script_words() == ("train.py", "--name", "two words")
     with pytest.raises(UsageError, match="No closing quotation"):
-        asked(run="train.py 'oops").script()
+        asked(script="train.py 'oops").script_words()
     with pytest.raises(UsageError, match="no command line can hold"):
-        asked(run="train.py \udcff").script()
+        asked(script="train.py \udcff").script_words()
