@@ -1,19 +1,28 @@
-"""`fab bootstrap`: the task; what is done is decided in bootstrap.py and done in hosts/bootstrap_run.py."""
+"""`fab bootstrap`. hosts/bootstrap.py decides what a host needs, hosts/bootstrap_run.py does it."""
 
 from __future__ import annotations
 
 import sys
 
-from fabric import Connection, task
+from fabric import Connection
 
-from ..core.errors import UsageError
+from ..core.errors import DONE, FAILED, STOPPED, UsageError
 from ..hosts import bootstrap_run
 from ..hosts.options import Options
 from ..report.console import Console
-from .runs import JSON, WHERE, end
+from .command import HOSTS, JSON, command
+from .runs import end
 
 
-@task(help={**WHERE, **JSON, "yes": "do not ask", "dry-run": "print the commands, and do nothing"})  # type: ignore[untyped-decorator]
+@command(
+    example="fab bootstrap --hosts gpu-a,gpu-b --dry-run",
+    codes={
+        DONE: "every host can run containers",
+        FAILED: "a host failed, or needs something that its owner must do",
+        STOPPED: "the answer was no, or Ctrl-C",
+    },
+    help={**HOSTS, **JSON, "yes": "do not ask", "dry-run": "print the commands, and do nothing"},
+)
 def bootstrap(
     context: Connection,
     hosts: str = "",
@@ -22,12 +31,18 @@ def bootstrap(
     dry_run: bool = False,
     json: bool = False,
 ) -> None:
-    """Install Docker (NVIDIA's toolkit too, for a GPU) on Debian and Ubuntu."""
+    """Install Docker on Debian and Ubuntu hosts, with NVIDIA's toolkit for GPUs.
+
+    Shows every command first, and asks.
+    """
     console = Console(json)
 
     def work() -> int:
         if not yes and not dry_run and not sys.stdin.isatty():
-            raise UsageError("there is nobody to ask whether to install", "--yes does without, --dry-run only shows")
+            raise UsageError(
+                "no terminal to ask on whether to install",
+                "--yes installs without asking, --dry-run only shows the commands",
+            )
         return bootstrap_run.run(Options(hosts, cluster).load().hosts, None if yes else console.ask, dry_run, console)
 
     end(context, console, work)

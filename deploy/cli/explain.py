@@ -1,4 +1,4 @@
-"""`fab explain FILE...|FOLDER|-|RUN`: reads what a failed run said, ours or anybody's torchrun; says what it shows."""
+"""`fab explain FILE...|FOLDER|-|RUN`: read the output of a failed run, name its cause."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from inspect import Parameter, Signature
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from fabric import Connection, task
-from fabric.tasks import Task
+from fabric import Connection
 from invoke.exceptions import Exit
 from invoke.parser.argument import Argument
 
@@ -23,6 +22,7 @@ from ..explain.read import CHUNK, Reading, read
 from ..report.console import Console
 from ..run import folders, record
 from . import exit
+from .command import Command, command
 
 SHOWN, MOST_FILES = 240, 2000
 LOGS = ("logs/*.log", "*.log", "*.txt", "*.out", "*.err")
@@ -30,8 +30,8 @@ _SILENT = ": no error and no end in it, and nothing later than what the others s
 _STDIN, _HINT = "-", "name files, a folder of logs, a run (`fab runs`), or - for standard input"
 
 
-class _AnyNumber(Task):  # type: ignore[misc]
-    """A task of any number of files. invoke takes as many words as a task declares: declare as many as were typed."""
+class _AnyNumber(Command):
+    """Takes any number of files: it declares as many words as were typed, since invoke takes only declared words."""
 
     def argspec(self, body: Callable[..., Any]) -> Signature:
         """Without **more, which stands for the words after the first."""
@@ -48,19 +48,22 @@ class _AnyNumber(Task):  # type: ignore[misc]
         return [first, *(Argument(name=f"file-{n}", positional=True) for n in range(2, len(words) + 1)), *options]
 
 
-@task(
+@command(
+    example=("fab explain slurm-4711.out", "fab explain latest", "torchrun train.py 2>&1 | fab explain -"),
+    codes={DONE: "it names a cause", FAILED: "no known cause fits, or nothing failed"},
     klass=_AnyNumber,
     positional=["what"],
     help={
         "what": "files, a folder of logs, - for standard input, or a run: its id or latest",
-        "json": "one JSON object",
+        "json": "write one JSON object",
     },
     name="explain",
-)  # type: ignore[untyped-decorator]
+)
 def explain_task(context: Connection, what: str, json: bool = False, **more: str) -> None:
-    """Say which known cause the output of a failed run shows, or what to check. WHAT: files, a folder, - or a run.
+    """Name the cause of a failed run, from its output, or what to check.
 
-    Ends with 0 where a cause is named, with 1 where none is known or nothing failed.
+    WHAT is one or more files, a folder of logs, a run, or - for standard
+    input. The output may come from Muster or from any torchrun.
     """
     console = Console(json)
     raise Exit(code=exit.code_of(console, lambda: tell([what, *more.values()], console)))

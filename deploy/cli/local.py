@@ -4,45 +4,58 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from fabric import Connection, task
+from fabric import Connection
 from invoke.exceptions import Exit
 
-from ..core.errors import DONE
+from ..core.errors import DONE, FAILED, STOPPED, USAGE
 from ..local import up as launch
 from ..report.console import Console
 from ..report.page import run as page
 from ..run import folders, record
 from . import exit, look
 from . import runs as deploy_tasks
+from .command import command
 
 
-@task(
+@command(
+    example=("fab up --workers 3", 'fab up --args="--recipe text --data notes --steps 100"', "fab up --resume latest"),
+    codes={
+        DONE: "the run is done",
+        FAILED: "the run failed: the error names the rank",
+        USAGE: "an option or the run's input was refused: nothing was started",
+        STOPPED: "stopped by Ctrl-C, with a checkpoint",
+    },
     help={
-        "workers": "nodes beside the master (default 2; when resuming, as many as before)",
-        "ground": "auto, docker or processes",
-        "resume": "latest, a run folder, or a checkpoint",
-        "args": 'options of the trainer, in one string: --args="--recipe text --steps 100"',
-        "json": "events and the result as JSON lines on standard output",
-    }
-)  # type: ignore[untyped-decorator]
+        "workers": "nodes beside the master (default: 2; with --resume, as many as before)",
+        "ground": "auto, docker or processes (default: auto, which is docker where an engine answers)",
+        "resume": "continue a run: latest, a run folder, or a checkpoint (default: start a new run)",
+        "args": 'options of the trainer, in one string: --args="--recipe text --steps 100" (default: none)',
+        "json": "write events and the result as JSON lines to standard output",
+    },
+)
 def up(
     context: Connection, workers: str = "", ground: str = "", resume: str = "", args: str = "", json: bool = False
 ) -> None:
-    """Train on this machine: one master node and some workers."""
+    """Train on this machine: one master node and some workers.
+
+    In containers where a Docker engine answers, as plain processes elsewhere.
+    """
     console = Console(json)
     _end(console, lambda: launch.up(launch.Options(workers, ground, resume, args), console))
 
 
-@task(
+@command(
+    example=("fab down", "fab down --hosts gpu-a,gpu-b"),
+    codes={DONE: "nothing of the runs is left running"},
     help={
-        "hosts": "remove what runs left on these hosts instead: user@a:port,b",
-        "cluster": "the same for the hosts of a cluster.toml",
-        "run": "with hosts: one run only",
-        "json": "with hosts: one JSON object a host",
-    }
-)  # type: ignore[untyped-decorator]
+        "hosts": "clean up these hosts instead of this machine: user@a:port,b (default: this machine)",
+        "cluster": "clean up the hosts of this cluster.toml (default: this machine)",
+        "run": "with --hosts: this run only (default: all of yours)",
+        "json": "with --hosts: write one JSON object a host",
+    },
+)
 def down(context: Connection, hosts: str = "", cluster: str = "", run: str = "", json: bool = False) -> None:
-    """Stop every run of this checkout, or all that runs on some hosts, and clean up after it."""
+    """Stop every run of this checkout, or on some hosts, and clean up."""
     console = Console(json)
 
     def work() -> int:
@@ -54,13 +67,15 @@ def down(context: Connection, hosts: str = "", cluster: str = "", run: str = "",
     _end(console, work)
 
 
-@task(
+@command(
+    example=("fab runs", "fab runs --hosts gpu-a,gpu-b"),
+    codes={DONE: "listed", FAILED: "a host did not answer; the others are shown"},
     help={
-        "hosts": "those that lie on these hosts instead: user@a:port,b",
-        "cluster": "the same for the hosts of a cluster.toml",
-        "json": "one JSON object a run",
-    }
-)  # type: ignore[untyped-decorator]
+        "hosts": "list the runs on these hosts instead: user@a:port,b (default: this checkout's)",
+        "cluster": "list the runs on the hosts of this cluster.toml (default: this checkout's)",
+        "json": "write one JSON object a run",
+    },
+)
 def runs(context: Connection, hosts: str = "", cluster: str = "", json: bool = False) -> None:
     """List the runs of this checkout, or those on some hosts, newest last."""
     console = Console(json)
@@ -74,9 +89,13 @@ def runs(context: Connection, hosts: str = "", cluster: str = "", json: bool = F
     _end(console, work)
 
 
-@task(help={"run": "latest, an id or a path"})  # type: ignore[untyped-decorator]
+@command(
+    example="fab report --run latest",
+    codes={DONE: "the page is written; its path is on standard output"},
+    help={"run": "latest, an id or a path (default: latest)"},
+)
 def report(context: Connection, run: str = "latest") -> None:
-    """Build a run's report.html again."""
+    """Build report.html of a run again."""
     console = Console()
 
     def work() -> int:

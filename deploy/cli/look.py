@@ -2,39 +2,54 @@
 
 from __future__ import annotations
 
-from fabric import Connection, task
+from fabric import Connection
 
+from ..core.errors import DONE, FAILED
 from ..hosts import logs as deploy_logs
 from ..hosts import status as deploy_look
 from ..hosts.logs import Choice
 from ..hosts.options import Options
 from ..report.console import Console
-from .runs import JSON, RUN, WHERE, end
+from .command import HOSTS, JSON, RUN, command
+from .runs import end
 
 
-@task(help={**WHERE, **JSON, "run": "one run only"})  # type: ignore[untyped-decorator]
+@command(
+    example="fab status --hosts gpu-a,gpu-b",
+    codes={DONE: "every host answered", FAILED: "a host did not answer; the others are shown"},
+    help={**HOSTS, **JSON, "run": "show this run only (default: all runs)"},
+)
 def status(context: Connection, hosts: str = "", cluster: str = "", run: str = "", json: bool = False) -> None:
-    """What runs on each host: state, step, rate, GPUs, last line."""
+    """Show what runs on each host: state, step, rate, GPUs, last line."""
     console = Console(json)
     end(context, console, lambda: deploy_look.status(Options(hosts, cluster).load(), run, console))
 
 
-@task(help={**WHERE, **JSON})  # type: ignore[untyped-decorator]
+@command(
+    example="fab gpus --hosts gpu-a,gpu-b",
+    codes={DONE: "every host answered", FAILED: "a host did not answer, or its driver did not; the others are shown"},
+    help={**HOSTS, **JSON},
+)
 def gpus(context: Connection, hosts: str = "", cluster: str = "", json: bool = False) -> None:
-    """Who holds which GPU on each host: memory, process, user, container."""
+    """Show who holds which GPU on each host: memory, process, user, container."""
     console = Console(json)
     end(context, console, lambda: deploy_look.gpus(Options(hosts, cluster).load(), console))
 
 
-@task(
+@command(
+    example="fab logs --hosts gpu-a,gpu-b --follow",
+    codes={
+        DONE: "all lines are printed; with --follow, the run has ended, or Ctrl-C",
+        FAILED: "a host did not answer, or was lost on the way",
+    },
     help={
         **RUN,
         **JSON,
-        "rank": "one rank's lines: of its own log where it has one",
-        "follow": "go on until the run ends, or Ctrl-C",
-        "since": "only what is newer: 10m, or a time as 2026-11-21T03:00:00Z",
-    }
-)  # type: ignore[untyped-decorator]
+        "rank": "only this rank's lines, from its own log if it has one (default: all ranks)",
+        "follow": "continue until the run ends, or Ctrl-C",
+        "since": "only newer lines: 10m, or a time such as 2026-11-21T03:00:00Z (default: all)",
+    },
+)
 def logs(
     context: Connection,
     hosts: str = "",
@@ -45,7 +60,7 @@ def logs(
     since: str = "",
     json: bool = False,
 ) -> None:
-    """What a run's nodes say, in the order of time, host and rank in front."""
+    """Print what a run's nodes wrote, in the order of time, with host and rank."""
     console = Console(json)
     choice = Choice(run, rank, since, follow)
     end(context, console, lambda: deploy_logs.logs(Options(hosts, cluster).load(), choice, console))

@@ -6,11 +6,11 @@ import json as jsons
 import os
 from pathlib import Path
 
-from fabric import Connection, task
+from fabric import Connection
 from invoke.exceptions import Exit
 
 from ..config import inventory
-from ..core.errors import DONE, FAILED, REFUSED, DeployError, UsageError
+from ..core.errors import DONE, FAILED, REFUSED, USAGE, DeployError, UsageError
 from ..hosts import preflight as preflight_launch
 from ..hosts.preflight import Asked
 from ..local import preflight as preflight_here
@@ -20,31 +20,38 @@ from ..report.console import Console
 from ..report.interrupts import Interrupts
 from ..report.page import preflight as preflight_page
 from . import exit
+from .command import HOSTS, command
 
 STYLES, BACKENDS = ("muster", "torchrun"), ("auto", "gloo", "nccl")
 UNTOUCHED = "nothing was touched, and nothing is left of it anywhere"
 
 
-@task(
+@command(
+    example=("fab preflight --hosts gpu-a,gpu-b", "fab preflight --ground auto --workers 2"),
+    codes={
+        DONE: "ready: the nodes will find each other",
+        FAILED: "a file could not be written; with --strict, there are warnings",
+        USAGE: "an option was refused: no host was asked",
+        REFUSED: "training would not start: the output names the one cause and its fix",
+    },
     help={
-        "hosts": "user@a:port,b; the first one hosts the rendezvous",
-        "ground": "instead of hosts: what `make up` would stand on here: auto, docker or processes",
-        "workers": "with --ground: nodes beside the master (default 2)",
-        "cluster": "a file as cluster.toml; default: the one of this folder",
-        "image": "look from inside this image (default: what fab deploy would take)",
-        "style": "muster (as fab deploy starts a run) or torchrun (as you type it yourself)",
-        "endpoint": "where the nodes shall meet: an address or a name (default: as fab deploy chooses)",
+        **HOSTS,
+        "ground": "look at this machine, for `fab up`: auto, docker or processes (default: look at real hosts)",
+        "workers": "with --ground: nodes beside the master (default: 2)",
+        "image": "look from inside this image (default: the one fab deploy would take)",
+        "style": "muster (as fab deploy starts a run) or torchrun (as you type it yourself) (default: muster)",
+        "endpoint": "where the nodes meet: an address or a name (default: the one fab deploy chooses)",
         "port": "the rendezvous port (default: 29500, or the next free one)",
-        "backend": "whose choices to foresee, and to prove: gloo, nccl, or auto (nccl where hosts show GPUs)",
-        "nc": "also the matrix that `nc -vz` would give, from each host to each",
-        "bandwidth": "measure every pair, in rounds that do not disturb each other; show the matrix",
-        "quick": "no real all_reduce at the end",
-        "strict": "warnings end with code 1",
-        "json": "the verdict as one JSON object on standard output",
-        "keep": "write all answers to this file as well",
-        "html": "write a page of it to this file as well: the verdict, who reaches whom, what each host is",
-    }
-)  # type: ignore[untyped-decorator]
+        "backend": "foresee and prove with gloo, nccl, or auto: nccl where hosts show GPUs (default: auto)",
+        "nc": "also print what `nc -vz` would say, from each host to each",
+        "bandwidth": "measure the bandwidth of every pair, and print it",
+        "quick": "leave out the real all_reduce at the end",
+        "strict": "end with code 1 where there are warnings",
+        "json": "write the verdict as one JSON object to standard output",
+        "keep": "also write all answers to this file (default: none)",
+        "html": "also write a page to this file: the verdict, who reaches whom, each host (default: none)",
+    },
+)
 def preflight(
     context: Connection,
     hosts: str = "",
@@ -64,7 +71,7 @@ def preflight(
     keep: str = "",
     html: str = "",
 ) -> None:
-    """Say whether training would start on these hosts; if not, the one cause and its fix."""
+    """Say whether training would start; if not, name the one cause and its fix."""
     console = Console(json)
     files = {option: name for option, name in (("keep", keep), ("html", html)) if name}
 
@@ -102,13 +109,13 @@ def preflight(
 
 
 def _refuse_both(*there: str) -> None:
-    """Raise UsageError where a preflight of this machine is given what is for real hosts."""
+    """Raise UsageError where an option for real hosts stands beside --ground."""
     if said := next(filter(None, there), ""):
         raise UsageError(f"--ground is about this machine, and {said} about real hosts", "leave one of them out")
 
 
 def _want(style: str, endpoint: str, port: str, backend: str) -> Want:
-    """What was asked for. Raises UsageError for a word that is none of those there are."""
+    """The request that the options make. Raises UsageError for an unknown value."""
     if style not in STYLES or backend not in BACKENDS or not (port or "1").isdigit():
         words = f"--style {style} --backend {backend} --port {port}"
         raise UsageError(words, f"{'|'.join(STYLES)}, {'|'.join(BACKENDS)}, a number")

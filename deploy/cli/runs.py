@@ -6,10 +6,10 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from fabric import Connection, task
+from fabric import Connection
 from invoke.exceptions import Exit
 
-from ..core.errors import DONE, STOPPED, UsageError
+from ..core.errors import DONE, FAILED, REFUSED, STOPPED, USAGE, UsageError
 from ..host import lock as host_lock
 from ..hosts import attach as deploy_follow
 from ..hosts import deploy as deploy_launch
@@ -22,38 +22,47 @@ from ..report.console import Console
 from ..run import folders
 from ..ssh import session
 from . import exit, renamed
-
-WHERE = {"hosts": "user@a:port,b", "cluster": "a file as cluster.toml; default: the one of this folder"}
-RUN = {**WHERE, "run": "the run's id; not needed where only one goes on"}
-INCLUDE = "a file of the folder that is called like a credential, and is sent all the same; or the option again"
-SECRET = "a variable taken from this shell (NAME) or a file (NAME=FILE), never shown on a host"
-JSON = {"json": "JSON lines on standard output"}
+from .command import HOSTS, INCLUDE, JSON, RUN, SECRET, command
 
 
-@task(
+@command(
+    example=(
+        'fab deploy --hosts gpu-a,gpu-b --script "train.py --lr 3e-4"',
+        "fab deploy --hosts gpu-a,gpu-b --resume latest",
+    ),
+    codes={
+        DONE: "the run is done; with --detach, it has started",
+        FAILED: "the run failed, or a host did",
+        USAGE: "an option, a file or the run's input was refused: nothing was started",
+        REFUSED: "preflight found what keeps the nodes from training: nothing was started",
+        STOPPED: "stopped on request (Ctrl-C, fab stop); Muster's own trainer has written a checkpoint",
+    },
+    hidden=("name",),
     iterable=["env", "secret", "mount", "include"],
     help={
-        **WHERE,
+        **HOSTS,
         **JSON,
-        "run": "name the run: its id (default: the minute and the script's name)",
-        "script": 'your script and its arguments, as for torchrun: --script "train.py --lr 3e-4"',
-        "args": "options of Muster's own trainer, when there is no --script",
-        "folder": "the folder to send (default with --script: this folder)",
-        "image": "the image it runs in (default: muster-trainer:cpu, or :gpu where there are GPUs)",
-        "dockerfile": "or build it here first from this file, with the folder it lies in",
-        "env": "a variable for the ranks, NAME=VALUE; several with commas, or the option again",
+        "run": "the run's id (default: date, time and the script's name)",
+        "script": 'your script and its arguments, as for torchrun: "train.py --lr 3e-4", "-m pkg.train" '
+        "(default: Muster's own trainer)",
+        "args": "options of Muster's own trainer, where there is no --script (default: none)",
+        "folder": "the folder to send (default: this folder with --script, else none)",
+        "image": "the image to run in (default: muster-trainer:cpu, or :gpu where there are GPUs)",
+        "dockerfile": "build the image here first, from this file and the folder it lies in (default: none)",
+        "env": "a variable for the ranks: NAME=VALUE; several with commas, or repeated (default: none)",
         "secret": SECRET,
         "include": INCLUDE,
-        "mount": "a folder of the hosts for the ranks, /source:/target or /source:/target:ro; or the option again",
-        "nproc": "processes a node: auto (as many as GPUs, or one) or a number",
-        "name": "refused: it is called --run now",
-        "detach": "return when it has started",
-        "dry-run": "print what would be done on each host, and do nothing",
-        "force": "start although preflight refuses; what is ignored is said and recorded",
-        "separate": "each rank trains alone, on purpose: that they did is no failure",
-        "resume": "go on from the newest checkpoint: latest, or a run's id",
+        "mount": "a folder of the hosts for the ranks: /source:/target or /source:/target:ro; repeatable "
+        "(default: none)",
+        "nproc": "processes on each node: auto (as many as GPUs, or one) or a number (default: auto)",
+        "name": "refused: --run names the run",
+        "detach": "return once the run has started",
+        "dry-run": "print what each host would do, and do nothing",
+        "force": "start although preflight refuses; the run's record says what was ignored",
+        "separate": "let each rank train alone, on purpose: without this, ranks that do are a failure",
+        "resume": "continue from the newest checkpoint: latest, or a run's id (default: start a new run)",
     },
-)  # type: ignore[untyped-decorator]
+)
 def deploy(
     context: Connection,
     hosts: str = "",
@@ -77,7 +86,10 @@ def deploy(
     resume: str = "",
     json: bool = False,
 ) -> None:
-    """Train on real hosts: push, start, follow to the end."""
+    """Train on real hosts: preflight, push, start, follow to the end.
+
+    Close the terminal when you like: the run does not need this command.
+    """
     asked = Options(hosts, cluster, run, script, args, folder, image, detach, dry_run)
     options = replace(asked, environment=tuple(env or ()), secrets=tuple(secret or ()), processes=nproc)
     options = replace(options, mounts=tuple(mount or ()), resume=resume, force=force, dockerfile=dockerfile)
@@ -93,19 +105,21 @@ def deploy(
     end(context, console, work)
 
 
-@task(
+@command(
+    example="fab push --hosts gpu-a,gpu-b --folder examples",
+    codes={DONE: "every host has the image and the folder"},
     iterable=["secret", "include"],
     help={
-        **WHERE,
+        **HOSTS,
         **JSON,
-        "secret": "what is never sent: as for deploy",
+        "secret": "what must never be sent: as for deploy; repeatable (default: none)",
         "include": INCLUDE,
-        "folder": "what to send along (default: cluster.toml's, or none)",
-        "image": "the image (default: muster-trainer:cpu, or :gpu where there are GPUs)",
-        "dockerfile": "or build it here first from this file, with the folder it lies in",
+        "folder": "the folder to send (default: cluster.toml's, or none)",
+        "image": "the image to send (default: muster-trainer:cpu, or :gpu where there are GPUs)",
+        "dockerfile": "build the image here first, from this file and the folder it lies in (default: none)",
         "dry-run": "say what would be sent, and send nothing",
     },
-)  # type: ignore[untyped-decorator]
+)
 def push(
     context: Connection,
     hosts: str = "",
@@ -118,14 +132,23 @@ def push(
     dry_run: bool = False,
     json: bool = False,
 ) -> None:
-    """Bring an image and a folder onto real hosts; start nothing."""
+    """Send an image and a folder to real hosts. Starts nothing."""
     options = Options(hosts, cluster, folder=folder, image=image, dry_run=dry_run, dockerfile=dockerfile)
     options = replace(options, secrets=tuple(secret or ()), include=tuple(include or ()))
     console = Console(json)
     end(context, console, lambda: deploy_push.push(options, console))
 
 
-@task(iterable=["secret"], help={**RUN, **JSON, "secret": SECRET})  # type: ignore[untyped-decorator]
+@command(
+    example="fab attach --hosts gpu-a,gpu-b",
+    codes={
+        DONE: "the run is done",
+        FAILED: "the run failed, or a host did",
+        STOPPED: "stopped on request (Ctrl-C, fab stop); Muster's own trainer has written a checkpoint",
+    },
+    iterable=["secret"],
+    help={**RUN, **JSON, "secret": SECRET},
+)
 def attach(
     context: Connection,
     hosts: str = "",
@@ -134,23 +157,34 @@ def attach(
     secret: Sequence[str] | None = None,
     json: bool = False,
 ) -> None:
-    """Follow a run that goes on, to its end; hand its secrets in again where it waits for them."""
+    """Follow a run to its end. If nodes wait for secrets, hand them in again."""
     console, options = Console(json), Options(hosts, cluster, run, secrets=tuple(secret or ()))
     end(context, console, lambda: deploy_follow.attach(options, console))
 
 
-@task(help={**RUN, **JSON, "now": "kill it: no checkpoint"})  # type: ignore[untyped-decorator]
+@command(
+    example="fab stop --hosts gpu-a,gpu-b",
+    codes={DONE: "the run has ended, in whatever way"},
+    help={**RUN, **JSON, "now": "kill it at once, without a checkpoint"},
+)
 def stop(
     context: Connection, hosts: str = "", cluster: str = "", run: str = "", now: bool = False, json: bool = False
 ) -> None:
-    """Stop a run on real hosts with a checkpoint, and say how it ended; Ctrl-C on the way kills it."""
+    """Stop a run with a checkpoint, and say how it ended. Ctrl-C kills it."""
     console = Console(json)
     end(context, console, lambda: deploy_stop.stop(Options(hosts, cluster, run), now, console))
 
 
-@task(help={**RUN, **JSON})  # type: ignore[untyped-decorator]
+@command(
+    example="fab fetch --hosts gpu-a,gpu-b",
+    codes={
+        DONE: "the run's folder is here, from every host",
+        FAILED: "a host failed: the error names it; what the other hosts sent is here",
+    },
+    help={**HOSTS, **JSON, "run": "the run's id (default: the only run on these hosts)"},
+)
 def fetch(context: Connection, hosts: str = "", cluster: str = "", run: str = "", json: bool = False) -> None:
-    """Bring a run's checkpoints, logs and metrics home, and build its report."""
+    """Copy a run's checkpoints, logs and metrics here, and build its report."""
     console = Console(json)
 
     def work() -> int:
@@ -161,9 +195,16 @@ def fetch(context: Connection, hosts: str = "", cluster: str = "", run: str = ""
     end(context, console, work)
 
 
-@task(help={**WHERE, **JSON})  # type: ignore[untyped-decorator]
+@command(
+    example="fab trust --hosts gpu-a,gpu-b",
+    codes={
+        DONE: "every question was answered",
+        FAILED: "a host does not answer, or shows another key than the known one",
+    },
+    help={**HOSTS, **JSON},
+)
 def trust(context: Connection, hosts: str = "", cluster: str = "", json: bool = False) -> None:
-    """Show the keys of hosts that are not known yet, and ask whether to trust them."""
+    """Show the SSH keys of unknown hosts, and ask whether to trust them."""
     console = Console(json)
 
     def ask(question: str) -> bool:
@@ -179,9 +220,13 @@ def trust(context: Connection, hosts: str = "", cluster: str = "", json: bool = 
     end(context, console, work)
 
 
-@task(help={**WHERE, **JSON, "yes": "do not ask, also where the lock's holder is alive"})  # type: ignore[untyped-decorator]
+@command(
+    example="fab unlock --hosts gpu-a,gpu-b",
+    codes={DONE: "no host is locked", STOPPED: "the answer was no, or Ctrl-C: the locks stay"},
+    help={**HOSTS, **JSON, "yes": "do not ask, even where the deploy that holds the lock is alive"},
+)
 def unlock(context: Connection, hosts: str = "", cluster: str = "", yes: bool = False, json: bool = False) -> None:
-    """Take a deploy's lock off hosts. Asks first where the deploy that holds it is alive."""
+    """Remove a deploy's lock from hosts. Asks first where that deploy is alive."""
     console = Console(json)
 
     def work() -> int:

@@ -1,0 +1,92 @@
+"""`@command`: a fab task whose --help shows an example, the defaults and the exit codes, in one form for all.
+
+invoke prints a task's docstring above its options: `command` writes the example and the codes into it.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import textwrap
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fabric import task
+from fabric.tasks import Task
+from invoke.parser.argument import Argument
+
+from ..core.errors import DONE, FAILED, STOPPED, USAGE
+from ..report.text import as_typed
+
+# What a code means where the command says nothing of its own. Every command can end with each of these.
+MEANINGS = {
+    DONE: "done",
+    FAILED: "something failed: the error names it, and the host",
+    USAGE: "an option or a file was refused: nothing was changed",
+    STOPPED: "stopped by Ctrl-C",
+}
+_WIDTH = 76  # of 80 columns, less invoke's own indent
+
+# Options that several commands have.
+HOSTS = {
+    "hosts": "where: user@a:port,b (default: the hosts of cluster.toml)",
+    "cluster": "a file like cluster.toml (default: cluster.toml in this folder, if there is one)",
+}
+RUN = {**HOSTS, "run": "the run's id (default: the only run that is going on)"}
+JSON = {"json": "write JSON lines to standard output"}
+INCLUDE = "send this file of the folder although its name looks like a credential's; repeatable (default: none)"
+SECRET = (
+    "a variable from this shell (NAME) or from a file (NAME=FILE), never shown on a host; repeatable (default: none)"
+)
+
+
+class Command(Task):  # type: ignore[misc]
+    """A task whose help leaves out `hidden` options: those that are only there to be refused."""
+
+    hidden: Collection[str] = ()
+    help: dict[str, Any]
+
+    def get_arguments(self, ignore_unknown_help: bool | None = None) -> list[Argument]:
+        """The options of the command line; for --help only those a user may give."""
+        help = dict(self.help)
+        arguments: list[Argument] = super().get_arguments(ignore_unknown_help)
+        self.help = help  # invoke takes out what it has shown once
+        if not {"--help", "-h"} & set(sys.argv[1:]):
+            return arguments
+        return [argument for argument in arguments if argument.name not in self.hidden]
+
+
+def command(
+    example: str | Sequence[str],
+    codes: Mapping[int, str],
+    help: Mapping[str, str],
+    hidden: Collection[str] = (),
+    klass: type[Command] = Command,
+    **more: Any,
+) -> Callable[[Callable[..., None]], Command]:
+    """Make a function a task. `codes`: what its exit codes mean, as far as MEANINGS does not say it.
+
+    Options have no one-letter forms: invoke would give them out by the order of the parameters, so that a new option
+    would change what an old letter means.
+    """
+    examples = [example] if isinstance(example, str) else example
+
+    def made(body: Callable[..., None]) -> Command:
+        body.__doc__ = _doc(body.__doc__ or "", examples, {**MEANINGS, **codes})
+        made_task: Command = task(klass=klass, help=dict(help), auto_shortflags=False, **more)(body)
+        made_task.hidden = hidden
+        return made_task
+
+    return made
+
+
+def _doc(doc: str, examples: Sequence[str], codes: Mapping[int, str]) -> str:
+    """The docstring with the example and the exit codes below it, as the user types the commands."""
+    program = Path(sys.argv[0]).name
+    shown = [f"  {as_typed(example, program)}" for example in examples]
+    ends = [
+        textwrap.fill(meaning, _WIDTH, initial_indent=f"  {code:>2}  ", subsequent_indent=" " * 6)
+        for code, meaning in sorted(codes.items())
+    ]
+    return "\n".join([inspect.cleandoc(doc), "", "Example:", *shown, "", "Exit codes:", *ends])

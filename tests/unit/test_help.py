@@ -1,0 +1,63 @@
+"""What --help of every command shows: an example that can be typed, the defaults, and what the exit codes mean."""
+
+import inspect
+import shlex
+
+import pytest
+
+from deploy.cli import main
+from deploy.cli.command import MEANINGS
+
+TASKS = [pytest.param(task, id=name) for name, task in main.namespace.tasks.items()]
+
+
+def options_of(task):
+    return {argument.name.replace("_", "-"): argument for argument in task.get_arguments()}
+
+
+def examples_of(task):
+    return inspect.getdoc(task).partition("Example:\n")[2].partition("\n\n")[0].splitlines()
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_the_example_can_be_typed(task):
+    """Its options are options of the command."""
+    examples = examples_of(task)
+    assert examples
+    for example in examples:
+        words = shlex.split(example.rpartition("| ")[2].partition("2>&1")[0])
+        assert words[:2] == ["fab", task.name]
+        named = {word.removeprefix("--").partition("=")[0] for word in words if word.startswith("--")}
+        assert named <= set(options_of(task))
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_every_exit_code_that_a_command_can_end_with_has_a_meaning(task):
+    lines = inspect.getdoc(task).partition("Exit codes:\n")[2].splitlines()
+    codes = {int(words[0]): words[1:] for line in lines if (words := line.split())[0].isdigit()}
+    assert set(codes) >= set(MEANINGS)
+    assert all(codes.values())
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_every_option_that_takes_a_value_shows_its_default(task):
+    shown = [argument for name, argument in options_of(task).items() if name not in task.hidden]
+    taking = [argument for argument in shown if argument.kind is not bool and not argument.positional]
+    assert [argument.name for argument in taking if "default: " not in argument.help] == []
+    assert all(argument.help for argument in shown)
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_what_stands_above_the_options_fits_a_terminal_of_80_columns(task):
+    assert max(len(line) for line in inspect.getdoc(task).splitlines()) <= 77
+
+
+def test_options_have_no_letters_that_a_new_option_would_move():
+    assert [name for _, task in main.namespace.tasks.items() for name in options_of(task) if len(name) == 1] == []
+
+
+def test_an_option_that_is_only_refused_is_not_in_the_help(monkeypatch):
+    deploy = main.namespace.tasks["deploy"]
+    assert "name" in options_of(deploy)
+    monkeypatch.setattr("sys.argv", ["fab", "--help", "deploy"])
+    assert "name" not in options_of(deploy)
