@@ -1,1 +1,1 @@
-"""The tasks: options become one call, and its result an exit code. One file for each family of commands."""
+"""The commands of `fab` and `muster`: each turns options into one call, and its result into an exit code."""

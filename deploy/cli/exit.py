@@ -1,4 +1,4 @@
-"""How every fab task ends: its exit code, an expected fault told in two lines."""
+"""The end of every command: its exit code, and an expected fault as two lines (`error:`, `hint:`)."""
 
 from __future__ import annotations
 

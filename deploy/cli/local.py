@@ -1,4 +1,4 @@
-"""The fab tasks of this machine; those for real hosts are in cli/runs.py."""
+"""Commands for this machine: up, down, runs, report. cli/runs.py has those for real hosts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fab tasks that look at real hosts and change nothing there."""
+"""Commands that read from real hosts and change nothing: status, gpus, logs."""
 
 from __future__ import annotations
 

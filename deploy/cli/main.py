@@ -1,6 +1,6 @@
-"""The one list of tasks, under two names: `fab` in the checkout, `muster` where it is installed (`pip install .`).
+"""The list of commands, under two names: `fab` in the checkout, `muster` where it is installed (`pip install .`).
 
-The work is in the task modules; a new task is registered here.
+Each command is a function in another module of this package; register a new one here.
 """
 
 from __future__ import annotations

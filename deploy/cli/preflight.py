@@ -1,4 +1,4 @@
-"""`fab preflight`: the task, its table and its exit codes; the work is in hosts/preflight.py."""
+"""`fab preflight`: its options, output and exit codes. hosts/preflight.py does the work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Options of `fab deploy` that have another name now: --name became --run, and the script moved from --run to --script.
+"""Refuse the old options of `fab deploy`, and show the command with today's: --name is --run, --run is --script.
 
 Pure: words in, words out.
 """

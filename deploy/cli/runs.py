@@ -1,4 +1,4 @@
-"""The fab tasks that act on real hosts; cli/look.py has those that look. Faults become exit codes in cli/exit.py."""
+"""Commands that change something on real hosts: deploy, push, attach, stop, fetch, trust, unlock."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The hosts a command is for, and the job they are to run: from `--hosts a,b`, from cluster.toml, or from both.
+"""The hosts of a command and the job they run: from `--hosts a,b`, from cluster.toml, or from both.
 
-What stands here is what the user wrote. What the user's SSH settings make of it, session.py knows.
+These values are as the user wrote them. ssh/ applies the user's SSH settings to them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A TOML file as tables that are read strictly: whatever is wrong is refused with its key's path and its line.
+"""Strict reading of a TOML file: every error names the key's path and its line.
 
-inventory.py asks a table for the keys it knows; a key nobody asked for is unknown. The tables do not know what their
-keys mean.
+inventory.py asks a table for the keys it knows; all other keys are unknown. This module does not know what a key
+means.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a value in cluster.toml may be: a check returns it as we use it, or None where it will not do. Pure."""
+"""Checks for values in cluster.toml: each returns the value as the program uses it, or None. Pure."""
 
 from __future__ import annotations
 

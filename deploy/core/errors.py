@@ -1,4 +1,4 @@
-"""Faults a user can mend, with their hint and exit code. Anything else is a bug and shows its traceback."""
+"""Faults that a user can fix, with their hint and exit code. Anything else is a bug and shows its traceback."""
 
 from __future__ import annotations
 

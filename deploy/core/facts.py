@@ -1,7 +1,4 @@
-"""What is there, as plain values: this machine, its Docker engine, the nodes of a run.
-
-Filled in by the doors and by observe.py; read by plan.py, progress.py and ending.py. No I/O here.
-"""
+"""Plain values that describe this machine, its Docker engine and the nodes of a run. No I/O here."""
 
 from __future__ import annotations
 

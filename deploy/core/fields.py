@@ -1,7 +1,7 @@
-"""Readers of what hosts and containers say, field by field: a checked value, or BadAnswer with the field's name. Pure.
+"""Readers for the answers of hosts and containers: a checked value, or BadAnswer with the field's name. Pure.
 
-A reader takes a value and what it is called (`state.ExitCode`). Readers of lists and objects are made of readers of
-their parts, so that an answer is described once, beside the code that uses it, and nothing of it goes on unchecked.
+A reader takes a value and its name (`state.ExitCode`). Readers of lists and objects are built from readers of their
+parts: the code that uses an answer describes it in one place, and no part of it is used unchecked.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Lines of several hosts, each in the order of time, made into one stream in the order of time, in bounded memory.
+"""Merge lines of several hosts, each ordered by time, into one stream ordered by time, in bounded memory.
 
-Each host's lines are put in by a thread of its own, which waits while too much of them lies here; hosts/logs.py reads.
+One thread per host adds lines, and waits while too many of its lines are here; hosts/logs.py reads them.
 """
 
 from __future__ import annotations

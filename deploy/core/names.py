@@ -1,7 +1,7 @@
-"""Names that hosts, containers and files tell us, checked once, where their text is read: a type for each. Pure.
+"""Types for names that come from hosts, containers and files; each name is checked once, where its text is read. Pure.
 
-Whatever has one of these types may stand in a path, an argument or a label: it has no slash, no `..`, no blank and no
-control character, and it does not begin with a dash. Nothing else that a host says becomes part of a local path.
+A value of one of these types is safe in a path, an argument or a label: it has no slash, no `..`, no blank, no control
+character and no dash at its start. No other text from a host becomes part of a local path.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Text of others as a terminal may show it: what a terminal or a reader's eye would obey is written out instead.
+"""Make text from others safe to print: escape what a terminal would obey, or what would mislead a reader.
 
-Hosts, containers, log files and servers before login choose that text. An escape sequence in it could clear the screen,
-set the title or write the clipboard; a bidirectional override could show a path or a command backwards.
+Hosts, containers, log files and SSH servers choose that text. An escape sequence in it could clear the screen, set the
+title or write the clipboard; a bidirectional override could show a path or a command backwards.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""One value or one fault per host: what work on many hosts at once returns. Pure.
+"""One value or one fault per host: the result of work on many hosts at once. Pure.
 
-Nothing is thrown away: a caller shows all failing hosts at once (`all`), or goes on with the others (`values`).
+Nothing is lost: a caller reports all failing hosts at once (`all`), or continues with the others (`values`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Numbers as a reader wants them: short, aligned, with their unit. Pure.
+"""Format numbers for readers: short, aligned, with their unit. Pure.
 
-Place in the flow: figures from the run folder -> here -> the page's text. A no-break space stands before every unit.
+A no-break space separates a number from its unit.
 """
 
 from __future__ import annotations

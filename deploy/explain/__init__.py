@@ -1,1 +1,1 @@
-"""The cause of a failed run, read from anybody's logs. Pure but for the reading."""
+"""Find the cause of a failed run in its logs, Muster's or any other. Pure, except for reading the files."""

@@ -1,8 +1,8 @@
-"""`fab explain`: what the streams of a failed run said -> the cause they show, or what to look at next. Pure.
+"""`fab explain`: from the output of a failed run to its cause, or to what to check next. Pure.
 
-The earliest fatal sign is the cause: by time where the lines have times, else by place. torchrun's own account of the
-first failure says which rank to believe. Words of ranks that lost a peer, and warnings, name no cause while anything
-else does; where the same words have several causes they are all given; where there are no such words, it is not known.
+The earliest fatal sign is the cause: by time if the lines have times, else by place. torchrun's own report of the
+first failure says which rank to believe. Messages of ranks that lost a peer, and warnings, are a cause only if nothing
+else is. If the same words have several causes, all are given; if no known words are there, the cause is not known.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""A line of a log as its program wrote it: without colours and launchers' prefixes; who said it, and when. Pure.
+"""A log line as its program wrote it, without colours and launchers' prefixes; with its rank, host and time. Pure.
 
-Prefixes are layered (`worker-1  | [rank3]: ...`), so they are taken off one at a time, whoever put them there.
+Prefixes can be nested (`worker-1  | [rank3]: ...`), so they are removed one at a time.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""One pass over a log of any size: every sign in it, and how it ends. Bounded memory. Pure: bytes in, a Reading out.
+"""Read a log of any size once, in bounded memory: every sign in it and how it ends. Pure: bytes in, a Reading out.
 
-Most of a log is training. A chunk in which none of a few words stands is only counted; in the others, lines that repeat
-the same words with other numbers are looked at some times, and then no more. The start and the end are read whole.
+Most of a log is training output. A chunk without any of a few words is only counted. In the others, lines that differ
+only in their numbers are examined a few times and then skipped. The start and the end are read completely.
 """
 
 from __future__ import annotations

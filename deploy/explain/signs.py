@@ -1,8 +1,8 @@
-"""What a failed run's output may say, and what that shows: tables, one row for each sign. Pure.
+"""The signs of known causes in a failed run's output: tables, one row per sign. Pure.
 
-The texts are those of torch, gloo, NCCL, CUDA, Docker, Slurm and OpenSSH. To teach `fab explain` a new fault, add a row
-to one of the tables and an example to tests/unit/explain/examples.txt. The earliest sign counts; the order of rows
-decides between signs of one line. Patterns have no unbounded gaps: lines are untrusted, and matching must stay quick.
+The texts come from torch, gloo, NCCL, CUDA, Docker, Slurm and OpenSSH. To teach `fab explain` a new fault, add a row
+to a table and an example to tests/unit/explain/examples.txt. The earliest sign counts; within one line, the first row
+of the table wins. Patterns have no unbounded gaps: lines are untrusted, and matching must stay fast.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What GPUs, their driver and the libraries built for them say. Pure."""
+"""Signs in the output of GPUs, their driver and their libraries. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a sign is, and the ways to write one: a row of the tables in explain_signs_*.py. Pure."""
+"""The kinds of signs, and a function to write each: one row of the tables in signs_*.py. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the network, SSH, the container engine, the scheduler and the host itself say. Pure."""
+"""Signs in the output of the network, SSH, the container engine, the scheduler and the host. Pure."""
 
 from __future__ import annotations
 

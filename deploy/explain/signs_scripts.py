@@ -1,4 +1,4 @@
-"""What a script's own faults say, and what those say that lost a peer. Pure."""
+"""Signs of faults in the script itself, and of ranks that only lost a peer. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A node that did not reach a store of torch: the rendezvous itself, or the one that rank 0 opens after it. Pure."""
+"""Signs that a node did not reach a store of torch: the rendezvous, or the one that rank 0 opens after it. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Facts and probe answers in, one cause with its evidence and fix out. Pure; probe/conversation.py asks the hosts."""
+"""From facts and probe answers to one cause with its evidence and fix. Pure; probe/conversation.py asks the hosts."""
 
 from __future__ import annotations
 

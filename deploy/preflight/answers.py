@@ -1,4 +1,4 @@
-"""What the probes said, as it was said: facts of each host, who could talk to whom, whose clock is where. Pure."""
+"""The answers of the probes, unjudged: each host's facts, who reaches whom, how far clocks differ. Pure."""
 
 from __future__ import annotations
 

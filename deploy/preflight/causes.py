@@ -1,4 +1,4 @@
-"""Every cause there is, by its slug: each has an entry of that name in docs/troubleshooting.md. Pure."""
+"""The slugs of all causes. docs/troubleshooting.md has an entry for each. Pure."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""From answers to a verdict: every check is asked, what one finding explains is folded into it, one cause comes first.
+"""From answers to a verdict: run every check, fold findings into those that explain them, put one cause first.
 
-A check is a function `answers -> findings` in a short file; to add one, write it and put it into CHECKS. Their order
-is that of causes: what a host cannot be asked, it cannot be blamed for; a wrong name makes a wrong address, a
-wrong address looks like a firewall.
+A check is a function `answers -> findings` in checks/; to add one, write it and add it to CHECKS. Their order is the
+order of causes: a host that could not be asked is not blamed for its answers; a wrong name leads to a wrong address,
+and a wrong address looks like a firewall.
 """
 
 from __future__ import annotations

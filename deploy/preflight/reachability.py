@@ -1,6 +1,6 @@
-"""Who reaches whom, as a table of cells, and the fewest hosts that explain the bad ones. Pure.
+"""A table of who reaches whom, and the fewest hosts that explain its failed cells. Pure.
 
-A column is the host that is called, a row the one that calls, a single cell the link between the two.
+A column is the host that is called, a row the host that calls, a cell the link between the two.
 """
 
 from __future__ import annotations

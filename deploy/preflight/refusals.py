@@ -1,4 +1,4 @@
-"""Why a host could not be examined, from the words of SSH, of an engine, of `docker run`: which cause that is. Pure."""
+"""Why a host could not be examined: from the error text of SSH, the engine or `docker run` to a cause. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What training will ask of the hosts: how it is started, where its nodes meet, what carries the gradients. Pure."""
+"""How training will start: by whom, where its nodes meet, which backend carries the gradients. Pure."""
 
 from __future__ import annotations
 

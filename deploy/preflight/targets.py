@@ -1,4 +1,4 @@
-"""Who shall call whom, where, and what for: every connection torch will make, and some that tell causes apart. Pure."""
+"""Which host calls which, and where: every connection that torch will make, and some that tell causes apart. Pure."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Everything that a person reads: the terminal, texts, tables and pages."""
+"""Everything that a person reads: the terminal, text, tables and HTML pages."""

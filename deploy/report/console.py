@@ -1,8 +1,8 @@
-"""The only door to the terminal (rich): a live view where there is one, plain lines elsewhere, JSON lines for programs.
+"""The only module that writes to the terminal (rich): a live view there, plain lines elsewhere, JSON for programs.
 
-Standard output is data (results, listings, JSON lines), standard error is narration. Words come from text.py. Text of
-others is printed as text: never as markup, and with its control characters made visible (printable.py), whatever way it
-came here, because `_VisibleConsole` checks every piece that is about to be written.
+Standard output is data (results, listings, JSON lines), standard error is narration. text.py has the words. Text from
+others is never interpreted as markup, and its control characters are made visible (printable.py): `_VisibleConsole`
+checks every piece of text just before it is written.
 """
 
 from __future__ import annotations

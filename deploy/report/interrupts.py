@@ -1,7 +1,7 @@
-"""The one handler of Ctrl-C, SIGTERM and a terminal that goes away, from the first to the last moment of a command.
+"""Handle Ctrl-C, SIGTERM and a closed terminal, from the first to the last moment of one command.
 
-Until a run has started the first of them ends the command, once: what was made is taken back, and a second Ctrl-C does
-not cut that short. From `hold` on they are counted, and the follower of the run reads what was asked of it.
+Before a run has started, the first signal ends the command: it undoes what it made, and a second Ctrl-C does not
+interrupt that. After `hold`, signals are only counted, and the follower of the run reads the count.
 """
 
 from __future__ import annotations

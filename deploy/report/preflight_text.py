@@ -1,4 +1,4 @@
-"""A verdict in words: groups in one line, the one cause with evidence and fix, then what else there is. Pure."""
+"""A preflight's verdict as text: the groups in one line, the one cause with evidence and fix, then the rest. Pure."""
 
 from __future__ import annotations
 

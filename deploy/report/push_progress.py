@@ -1,4 +1,4 @@
-"""How far a push is on each host, as rows of words. Pure; report.py draws them."""
+"""The progress of a push on each host, as rows of text. Pure; console.py draws them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What hosts say of their runs and GPUs, as cells of a table and values for programs. Pure; report.py prints them."""
+"""Runs and GPUs of hosts, as table cells for people and as values for programs. Pure; console.py prints them."""
 
 from __future__ import annotations
 

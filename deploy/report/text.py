@@ -1,4 +1,4 @@
-"""What a run says, as plain text: numbers, sparkline, status lines. Pure; report.py adds colour and a place."""
+"""The output of a run as plain text: numbers, sparkline, status lines. Pure; console.py adds colour."""
 
 from __future__ import annotations
 

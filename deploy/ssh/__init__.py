@@ -1,1 +1,1 @@
-"""The only door to SSH."""
+"""The only package that uses SSH."""

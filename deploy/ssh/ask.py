@@ -1,7 +1,7 @@
-"""What OpenSSH itself makes of the user's SSH settings: `ssh -G`, one process a host, bounded in time and output.
+"""Ask OpenSSH what the user's SSH settings mean: `ssh -G`, one process per host, with limits on time and output.
 
-It evaluates Include, Match, CanonicalizeHostname and the rest as it does for `ssh`. That may run commands, those of the
-user's own `Match exec`: so no name comes here unchecked. A room of the door to SSH (session.py).
+OpenSSH evaluates Include, Match, CanonicalizeHostname and the rest. That may run commands, those of the user's own
+`Match exec`: every name must be checked before it comes here.
 """
 
 from __future__ import annotations

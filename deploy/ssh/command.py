@@ -1,7 +1,4 @@
-"""Run one command over an open connection: its input streamed in, its output as it comes, nobody else's noise.
-
-A room of the door to SSH (session.py).
-"""
+"""Run one command over an open connection: stream its input in and its output out, without noise from login scripts."""
 
 from __future__ import annotations
 

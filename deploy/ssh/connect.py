@@ -1,7 +1,4 @@
-"""Open one connection, strictly: known host keys only, our keys only, every failure named by its kind.
-
-A room of the door to SSH (session.py).
-"""
+"""Open one connection, strictly: known host keys only, the user's keys only; each failure has its kind."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What goes wrong on SSH, in words: each kind with its own message and the next command. Pure.
+"""SSH failures in words: each kind has its message and the next command. Pure.
 
-The door (session*.py) maps what its libraries raise to these kinds; everybody else reads `SshFault.kind`.
+This package maps the errors of its libraries to these kinds; everybody else reads `SshFault.kind`.
 """
 
 from __future__ import annotations

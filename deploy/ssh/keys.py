@@ -1,7 +1,7 @@
-"""The keys we log in with, in OpenSSH's order: certificates and the agent's, then files. Never a password.
+"""The keys to log in with, in OpenSSH's order: certificates and the agent's, then files. Never a password.
 
-A room of the door to SSH (session.py). A `Keys` is made for each connection; what it offered and why it left a key out
-is told when a server takes none.
+Each connection has its own `Keys`. If a server accepts none, the error says which were offered and why others were
+not.
 """
 
 from __future__ import annotations

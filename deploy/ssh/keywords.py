@@ -1,6 +1,6 @@
-"""The keywords of ssh_config(5): which ones Muster honours, which do not matter to it, what to do about the others.
+"""The keywords of ssh_config(5): which ones Muster honours, which do not matter to it, and what to do about the others.
 
-With the algorithms that paramiko has. docs/ssh.md says the same for users. A room of the door to SSH (session.py).
+Also the algorithms that paramiko has. docs/ssh.md says the same for users.
 """
 
 from __future__ import annotations

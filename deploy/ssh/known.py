@@ -1,7 +1,4 @@
-"""Whether a server's key is one we know: known_hosts files, revoked keys, markers, as OpenSSH's strict checking has it.
-
-A room of the door to SSH (session.py).
-"""
+"""Whether a server's key is known: known_hosts files, revoked keys and markers, as in OpenSSH's strict checking."""
 
 from __future__ import annotations
 

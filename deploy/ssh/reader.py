@@ -1,7 +1,7 @@
-"""The user's SSH settings where OpenSSH's client is not installed: what is read here means what it means for OpenSSH.
+"""Read the user's SSH settings where OpenSSH's client is not installed, with OpenSSH's meaning.
 
-Host and the plain kinds of Match, first value wins, Include outside of sections. Everything else is refused by name:
-a setting understood by half may open what the user meant to close. A room of the door to SSH (session.py).
+Host and the plain kinds of Match, first value wins, Include outside of sections. Everything else is refused by name: a
+setting that is half understood may open what the user meant to close.
 """
 
 from __future__ import annotations

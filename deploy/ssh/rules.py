@@ -1,7 +1,7 @@
-"""What each SSH setting means for Muster: honoured, of no matter, or refused by name. Pure: an answer in, a Way out.
+"""What each SSH setting means for Muster: honoured, irrelevant, or refused by name. Pure: an answer in, a Way out.
 
-docs/ssh.md says the same for users. A keyword that no rule knows is refused where it differs from OpenSSH's default: it
-may guard something. A room of the door to SSH (session.py).
+docs/ssh.md says the same for users. A keyword without a rule is refused if it differs from OpenSSH's default: it may
+protect something.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""The only door to SSH: a session is one host over one connection; `open_all` and `on_all` work on many at once.
+"""SSH sessions: a session is one host over one connection; `open_all` and `on_all` work on many at once.
 
-Its rooms: session_settings (the user's SSH settings; what they mean: session_ask, session_reader, session_rules,
-session_keywords, session_tokens, session_way), session_open (one connection, strictly: session_socket, session_known,
-session_keys), session_run (one command), session_stream (a talk with one), session_trust (host keys). On paramiko; no
-agent forwarding, passwords or prompts.
+The other packages use this module; the rest of ssh/ serves it. On paramiko, without agent forwarding, passwords or
+prompts. settings.py reads the user's SSH settings (ask, reader, rules, keywords, tokens, way), connect.py opens a
+connection (sockets, known, keys), command.py runs a command, stream.py talks with one, trust.py adds host keys.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The user's SSH settings, and the ways to hosts they make: OpenSSH is asked where it is installed.
-
-A room of the door to SSH (session.py).
-"""
+"""The user's SSH settings, as a Way to each host. Asks OpenSSH if it is installed."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The bytes' way to a server: a TCP connection, or a ProxyCommand's standard input and output.
-
-A room of the door to SSH (session.py).
-"""
+"""The transport of bytes to a server: a TCP connection, or a ProxyCommand's standard input and output."""
 
 from __future__ import annotations
 

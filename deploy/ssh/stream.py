@@ -1,4 +1,4 @@
-"""A talk with one command over an open connection, line by line both ways. A room of the door to SSH (session.py)."""
+"""Talk with one command over an open connection, line by line in both directions."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The tokens of ssh_config(5) that `ssh -G` leaves as they are: %h, %d, ~, ${VAR} in paths and commands.
-
-A room of the door to SSH (session.py).
-"""
+"""Expand the tokens of ssh_config(5) that `ssh -G` leaves as they are: %h, %d, ~, ${VAR} in paths and commands."""
 
 from __future__ import annotations
 

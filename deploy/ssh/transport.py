@@ -1,7 +1,4 @@
-"""paramiko's transport as we want it: what the settings allow and nothing else, no more memory than a host may have.
-
-A room of the door to SSH (session.py).
-"""
+"""paramiko's transport with Muster's limits: the algorithms that the settings allow, and bounded memory per host."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Host keys on purpose: show a host's keys, and write them down as known once a person said yes (`fab trust`).
-
-A room of the door to SSH (session.py). Nothing here replaces or removes a key.
-"""
+"""`fab trust`: show a host's keys and add them to known_hosts after a yes. Never replaces or removes a key."""
 
 from __future__ import annotations
 

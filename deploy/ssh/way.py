@@ -1,7 +1,4 @@
-"""One connection as the user's SSH settings have it: where to, through whom, as whom, with what. Frozen, no effects.
-
-A room of the door to SSH (session.py).
-"""
+"""One connection as the user's SSH settings describe it: address, jump hosts, user, keys. Frozen, no effects."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Every pair's rate without letting pairs disturb each other: the rounds, the rates, and who is slow. Pure.
+"""Measure every pair's rate without pairs disturbing each other: the rounds, the rates, and who is slow. Pure.
 
-Rounds by the circle method of tournaments: one host stays, the others move on by one; N - 1 rounds of N / 2 pairs (N
-rounds where N is odd, each with one host at rest).
+The rounds follow the circle method of tournaments: one host stays, the others move on by one; N - 1 rounds of N / 2
+pairs (N rounds if N is odd, each with one host at rest).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Network cards: loopback that is off, two cards of one hardware address. Pure."""
+"""Network cards: loopback is down, or two cards have one hardware address. Pure."""
 
 from __future__ import annotations
 

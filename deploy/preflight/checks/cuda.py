@@ -1,4 +1,4 @@
-"""Whether a driver, an image's torch and a GPU fit together, by NVIDIA's rules of compatibility. Pure."""
+"""Whether a driver, an image's torch and a GPU are compatible, by NVIDIA's rules. Pure."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""GPUs as nvidia-smi and the driver tell of them: there, shown to CUDA, fit for the image, healthy, free, alike. Pure.
+"""GPUs, by nvidia-smi and the driver: present, visible to CUDA, fit for the image, healthy, free, alike. Pure.
 
-Counts may differ from host to host: torchrun adds them up.
+The number may differ from host to host: torchrun adds them up.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Interfaces and addresses: whether what gloo or NCCL will pick exists, is one family, and is the host's own. Pure."""
+"""Interfaces and addresses: what gloo or NCCL will pick exists, is of one family, and is the host's own. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Links that work, badly: packets sent again, and rates far below any network meant for training. Pure."""
+"""Links that work badly: many retransmissions, or rates far below any network meant for training. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The proof that green means go: a real all_reduce where training will run, with a short deadline."""
+"""The final proof: a real all_reduce where training will run, with a short deadline."""
 
 from __future__ import annotations
 

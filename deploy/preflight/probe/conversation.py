@@ -1,4 +1,4 @@
-"""Ask all probes at once, phase after phase, and keep what they say; deploy/preflight/ makes sense of it."""
+"""Ask all probes at once, phase after phase, and return their answers. The rest of preflight/ judges them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The probe as text, the command that takes it in, and what a conversation with it looks like."""
+"""The probe as text, the command that starts it, and the form of a conversation with it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""One chart as markup: an inline SVG for the lines, and labels beside it that keep their size at any width.
+"""Draw one chart: an inline SVG for the lines, and labels beside it that keep their size at any width.
 
-Place in the flow: series -> `draw` -> a <figure>. The drawing stretches to its frame (its strokes do not), so the same
-page fits a wide screen and a phone. The points stand in the figure once more as JSON, for page.js to read out.
+Flow: series -> `draw` -> a <figure>. The drawing stretches to its frame (its strokes do not), so the same page fits a
+wide screen and a phone. The figure also contains the points as JSON, for page.js.
 """
 
 from __future__ import annotations

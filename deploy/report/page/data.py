@@ -1,6 +1,6 @@
-"""The run folder, read forgivingly: what is missing or torn becomes a note, never an error.
+"""Read a run folder for the page. Missing or torn files become a note, never an error.
 
-Place in the flow: runs/<id>/ (docs/contract.md) -> `load` -> Run -> the page's sections. Reads inside the folder only.
+Flow: runs/<id>/ (docs/contract.md) -> `load` -> Run -> the page's sections. Reads inside the folder only.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The head of the report: how the run ended, its figures, and the commands to do it again or go on.
+"""The head of the report: how the run ended, its figures, and the commands to repeat or resume it.
 
-Place in the flow: Run -> `summary` (pure values) -> `section` (markup).
+Flow: Run -> `summary` (pure values) -> `section` (markup).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Markup that is safe by construction: the report's pages are put together from these two names.
+"""Build markup that is safe by construction: every page is made with these two names.
 
-Place in the flow: words from a node -> `tag` -> the page. A plain `str` is text and is escaped; `Html` stays as it is.
+Flow: text from a node -> `tag` -> the page. A plain `str` is text and is escaped; `Html` stays as it is.
 """
 
 from __future__ import annotations

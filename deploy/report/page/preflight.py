@@ -1,6 +1,6 @@
-"""The page of a preflight: one HTML file, complete without a network or JavaScript. Pure.
+"""The page of a preflight: one HTML file that needs no network and no JavaScript. Pure.
 
-Place in the flow: (Answers, Verdict) -> head, findings, tables -> the file that --html names.
+Flow: (Answers, Verdict) -> head, findings, tables -> the file that --html names.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a preflight saw, as pictures: from each host to each, every pair's rate, and what each host is. Pure."""
+"""The tables of a preflight's page: each host to each, every pair's rate, and each host's facts. Pure."""
 
 from __future__ import annotations
 

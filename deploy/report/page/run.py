@@ -1,6 +1,6 @@
-"""The report of a run: one HTML page, complete without a network or JavaScript.
+"""The report of a run: one HTML page that needs no network and no JavaScript.
 
-Place in the flow: the run folder -> page_data.load -> head, charts, steps, timeline, tables -> report.html.
+Flow: the run folder -> data.load -> head, charts, steps, timeline, tables -> report.html.
 """
 
 from __future__ import annotations

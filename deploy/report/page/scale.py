@@ -1,6 +1,6 @@
-"""Axes and thinning: from values to round ticks, places between 0 and 1, and a bounded number of points. Pure.
+"""Axes and thinning: round ticks, positions between 0 and 1, and a bounded number of points. Pure.
 
-Place in the flow: series of the run -> here -> page_charts draws them.
+Flow: series of the run -> here -> charts.py draws them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What happened, in order: the events of all ranks told once each. Pure but for the markup at the end.
+"""The timeline: the events of all ranks in order, each told once. Pure, except for the markup at the end.
 
-Place in the flow: events -> entries (equal ones of several ranks merged) -> a list; routine ones are folded when many.
+Flow: events -> entries (equal ones of several ranks merged) -> a list; many routine entries are folded.
 """
 
 from __future__ import annotations
