@@ -142,7 +142,9 @@ def _in_folder(folder: Path, what: str) -> Sequence[Path]:
         files = [file for file in found if stat.S_ISREG(file.lstat().st_mode)]
         if files:
             return files[:MOST_FILES]
-    raise UsageError(f"{what}: no logs in {folder}", "name a file with the output, or a folder of *.log, one a node")
+    raise UsageError(
+        f"{what}: no logs in {folder}", "name a file with the output, or a folder with one *.log file per node"
+    )
 
 
 def _names(sources: Sequence[Path | None]) -> list[str]:

@@ -77,7 +77,7 @@ def preflight(
 
     def work() -> int:
         if getattr(context, "host", None):
-            raise UsageError("--hosts stands before the task's name", "write it behind: fab preflight --hosts a,b")
+            raise UsageError("--hosts must follow the task's name", "for example: fab preflight --hosts a,b")
         want = _want(style, endpoint, port, backend)
         for option, name in files.items():
             _refuse_unwritable(option, name)
@@ -111,14 +111,14 @@ def preflight(
 def _refuse_both(*there: str) -> None:
     """Raise UsageError where an option for real hosts stands beside --ground."""
     if said := next(filter(None, there), ""):
-        raise UsageError(f"--ground is about this machine, and {said} about real hosts", "leave one of them out")
+        raise UsageError(f"--ground is for this machine, {said} is for real hosts", "leave one of them out")
 
 
 def _want(style: str, endpoint: str, port: str, backend: str) -> Want:
     """The request that the options make. Raises UsageError for an unknown value."""
     if style not in STYLES or backend not in BACKENDS or not (port or "1").isdigit():
-        words = f"--style {style} --backend {backend} --port {port}"
-        raise UsageError(words, f"{'|'.join(STYLES)}, {'|'.join(BACKENDS)}, a number")
+        words = f"--style {style} --backend {backend} --port {port}: one of these is not valid"
+        raise UsageError(words, f"--style {'|'.join(STYLES)}, --backend {'|'.join(BACKENDS)}, --port NUMBER")
     return Want(style=style, endpoint=endpoint, port=int(port or 29500), backend=backend)  # type: ignore[arg-type]
 
 
@@ -129,7 +129,7 @@ def _refuse_unwritable(option: str, name: str) -> None:
     if not why and not os.access(path if path.exists() else path.parent, os.W_OK):
         why = "may not be written"
     if why:
-        raise UsageError(f"--{option} {name}: {why}", "name a file in a folder that is yours")
+        raise UsageError(f"--{option} {name}: {why}", "name a file in a folder that you may write to")
 
 
 def _write(option: str, name: str, text: str) -> None:
@@ -137,5 +137,5 @@ def _write(option: str, name: str, text: str) -> None:
         Path(name).write_text(text, "utf-8")
     except OSError as failed:
         raise DeployError(
-            f"--{option} {name}: {failed.strerror}", "the verdict above stands; name another file"
+            f"--{option} {name}: {failed.strerror}", "the verdict above is valid; name another file"
         ) from None

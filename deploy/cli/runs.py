@@ -209,7 +209,7 @@ def trust(context: Connection, hosts: str = "", cluster: str = "", json: bool = 
 
     def ask(question: str) -> bool:
         if not sys.stdin.isatty():
-            raise UsageError("there is nobody to ask whether to trust a host", "run `fab trust` on a terminal")
+            raise UsageError("no terminal to ask on whether to trust a host", "run `fab trust` on a terminal")
         return console.ask(question)
 
     def work() -> int:
@@ -237,7 +237,7 @@ def unlock(context: Connection, hosts: str = "", cluster: str = "", yes: bool = 
             alive = [] if yes else [f"{host}: {lock.shown}" for host, lock in held.items() if lock.alive]
             if alive and not sys.stdin.isatty():
                 raise UsageError(
-                    f"the deploy that holds the lock is alive: {'; '.join(alive)}", "wait for its end, or say --yes"
+                    f"the deploy that holds the lock is alive: {'; '.join(alive)}", "wait until it ends, or add --yes"
                 )
             if alive and not console.ask(f"the deploy that holds the lock is alive: {'; '.join(alive)}. Break it?"):
                 console.note("the locks stay")
@@ -262,7 +262,7 @@ def end(context: Connection, console: Console, work: Callable[[], int]) -> None:
     def one() -> int:
         # `fab --hosts a,b deploy` calls the task once for each host: N deploys where one was meant.
         if getattr(context, "host", None):
-            raise UsageError("--hosts stands before the task's name", "write it behind: fab deploy --hosts a,b")
+            raise UsageError("--hosts must follow the task's name", "for example: fab deploy --hosts a,b")
         return work()
 
     raise Exit(code=exit.code_of(console, one))

@@ -205,7 +205,7 @@ def _job(table: Table) -> Job:
     )
     table.done()
     if job.image and job.dockerfile:
-        table.refuse("an image is named as well", "keep one of image and dockerfile", "dockerfile")
+        table.refuse("there is an image too", "keep either image or dockerfile", "dockerfile")
     if job.dockerfile and not os.path.isfile(job.dockerfile):
         table.refuse(f"there is no file {job.dockerfile}", "", "dockerfile")
     if job.folder and not os.path.isdir(job.folder):

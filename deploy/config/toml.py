@@ -92,7 +92,7 @@ def read(path: Path) -> Table:
         text = path.read_bytes().decode()
         data = tomllib.loads(text)
     except RecursionError as fault:
-        raise UsageError(f"{path}: tables within tables without end", "each host is a table: [[hosts]]") from fault
+        raise UsageError(f"{path}: tables are nested too deeply", "each host is a table: [[hosts]]") from fault
     except OSError as fault:
         raise UsageError(f"{path}: cannot be read: {fault.strerror}") from fault
     except UnicodeDecodeError as fault:
@@ -101,7 +101,7 @@ def read(path: Path) -> Table:
         place = re.search(r" \(at (?:line (\d+), column (\d+)|end of document)\)$", str(fault))
         line = place[1] if place and place[1] else str(max(1, text.count("\n") + (not text.endswith("\n"))))
         message = str(fault)[: place.start()] if place else str(fault)
-        raise UsageError(f"{path}:{line}: not valid TOML: {message}", 'strings stand in quotes: name = "a"') from fault
+        raise UsageError(f"{path}:{line}: not valid TOML: {message}", 'write strings in quotes: name = "a"') from fault
     if not data:
         raise UsageError(f"{path}: empty", 'each host is a table: [[hosts]], then name = "a" below it')
     return Table(path, text, data)

@@ -36,7 +36,7 @@ def save(name: str) -> Iterator[bytes]:
                 yield chunk
             said = process.stderr.read().decode(errors="replace").strip()
             if process.wait():
-                raise DeployError(f"cannot read {name} from the local Docker engine: {said or 'it said nothing'}")
+                raise DeployError(f"cannot read {name} from the local Docker engine: {said or 'no message'}")
         finally:
             process.kill()  # does nothing to one that has ended
 
@@ -54,7 +54,9 @@ def build(dockerfile: Path, tag: str) -> None:
         raise DeployError(f"cannot build {dockerfile}: no docker here", "install Docker, or name an image") from fault
     if done.returncode:
         words = "\n".join(done.stderr.strip().splitlines()[-8:])
-        raise DeployError(f"cannot build {dockerfile}: {words or 'the builder said nothing'}", "mend it, then again")
+        raise DeployError(
+            f"cannot build {dockerfile}: {words or 'no message from the builder'}", "correct it and try again"
+        )
 
 
 def not_ignored(root: Path, patterns: Sequence[str]) -> Iterator[str]:

@@ -66,7 +66,7 @@ def _perform(session: Session, plan: Plan, console: Console) -> None:
             session.run(step.argv, timeout_s=_STEP_S)
         except CommandFailed as failed:
             audit.note(session, f"bootstrap failed: {shlex.join(step.argv)}")
-            raise DeployError(failed.message, "log in there and run it; it says more") from failed
+            raise DeployError(failed.message, "log in there and run it to see more") from failed
         audit.note(session, f"bootstrap: {shlex.join(step.argv)}")
 
 
@@ -76,6 +76,6 @@ def _prove(session: Session) -> None:
     if done.code:
         said = (done.err.strip() or "it said nothing").splitlines()[-1]
         raise DeployError(
-            f"{session.host.name}: all was installed, and yet no engine answers: {said}",
+            f"{session.host.name}: Docker is installed, but its engine does not answer: {said}",
             "log in there: journalctl -u docker, or /var/log/docker.log",
         )

@@ -90,8 +90,8 @@ def _rooms(sizes: Results[int], free: int) -> Results[int]:
     for host, size in sizes.values.items():
         if size > left:
             rooms[host] = DeployError(
-                f"{host}: its part needs up to {amount(size)}, and here is room for {amount(max(0, left))}",
-                f"make room, then: fab fetch --hosts {host}",
+                f"{host}: its part needs up to {amount(size)}, but only {amount(max(0, left))} are free here",
+                f"free some space, then: fab fetch --hosts {host}",
             )
         else:
             rooms[host], left = size, left - size
@@ -126,7 +126,7 @@ def _merge(brought: Results[_Part], run_dir: Path, warn: Callable[[str], None]) 
             warn(f"{host}: and {count(more, 'other')} not taken")
         if apart:
             where = folders.display_path(run_dir / "hosts" / node_of(host))
-            warn(f"{host}: {count(apart, 'file')} unlike another host's of that name: in {where}")
+            warn(f"{host}: {count(apart, 'file')} differ from another host's file of the same name: see {where}")
         faults[host] = part.fault
     return Results(faults)
 

@@ -30,7 +30,7 @@ def routes(sessions: Iterable[Session], peers: dict[str, str]) -> Results[Route]
         peer = peers[session.host.name]
         route = host_facts.parse_route(session.run(commands.routes([peer])).out.strip())
         if route is None:
-            raise DeployError(f"no route to {peer}", f"look there at: ip route get {peer}")
+            raise DeployError(f"no route to {peer}", f"run there: ip route get {peer}")
         return route
 
     return on_all(sessions, ask)
@@ -61,7 +61,7 @@ def refuse_missing(sessions: Iterable[Session], job: Job) -> None:
         sources = sorted({mount.source for mount in container.mounts(session.host, job)})
         told = session.run(commands.missing(sources)).out.split("\n")
         if lost := [path for path in sources if path in told]:
-            raise DeployError(f"there is no {', '.join(lost)} to mount", "make it there, or mount another folder")
+            raise DeployError(f"there is no {', '.join(lost)} to mount", "create it there, or mount another folder")
 
     on_all([session for session in sessions if container.mounts(session.host, job)], ask).all()
 

@@ -84,7 +84,9 @@ class Options:
         if folder and first == "-m":
             _refuse_module(script[1] if len(script) > 1 else "", folder)
         elif folder and first and not first.startswith("-") and not (folder / first).is_file():
-            raise UsageError(f"--script {first}: no such file in {folder.resolve()}", "name it as seen from --folder")
+            raise UsageError(
+                f"--script {first}: no such file in {folder.resolve()}", "give its path relative to --folder"
+            )
         return folder
 
     def _job(self, job: Job) -> Job:
@@ -95,7 +97,7 @@ class Options:
         separate = self.separate or job.separate
         dockerfile = Path(self.dockerfile) if self.dockerfile else job.dockerfile
         if self.dockerfile and (self.image or not Path(self.dockerfile).is_file()):
-            wrong = "an image is named as well" if self.image else "no such file"
+            wrong = "there is --image too" if self.image else "no such file"
             raise UsageError(f"--dockerfile {self.dockerfile}: {wrong}", "name a Dockerfile, or an image, not both")
         include = (*job.include, *(_inside(text) for text in self.include))
         return replace(
@@ -117,7 +119,7 @@ def environment_of(options: Options) -> dict[str, str]:
             raise UsageError(f"--env {name if equals else text}: not NAME=VALUE", "--env LOG_LEVEL=debug --env A=1,B=2")
         _refuse_ours(name, "--env")
         if values.scalar(value) is None:
-            raise UsageError(f"--env {name}: a variable of several lines cannot be passed on", "put it in a file")
+            raise UsageError(f"--env {name}: a variable cannot have several lines", "put it in a file")
         found[name] = value
     return found
 
@@ -128,7 +130,8 @@ def secrets_of(cluster: Cluster, due: Set[str] | None = None) -> dict[str, str]:
     found = {}
     if missing := sorted((due or set()) - {secret.name for secret in cluster.job.secrets}):
         raise UsageError(
-            f"secret {missing[0]}: not named here", f"with {missing[0]} in this shell: --secret {missing[0]}"
+            f"secret {missing[0]}: this command does not name it",
+            f"with {missing[0]} in this shell: --secret {missing[0]}",
         )
     for secret in (one for one in cluster.job.secrets if due is None or one.name in due):
         _refuse_ours(secret.name, "secret")
@@ -139,7 +142,7 @@ def secrets_of(cluster: Cluster, due: Set[str] | None = None) -> dict[str, str]:
             raise UsageError(f"secret {secret.name}: {where}", f"export {secret.name}=..., or name a file") from fault
         if not value or not values.is_text(value) or len(value.encode()) > _SECRET_MOST:
             what = "is no text, or more of it than a variable holds" if value else "is empty"
-            raise UsageError(f"secret {secret.name}: {what}", "give a file that large as a mount")
+            raise UsageError(f"secret {secret.name}: {what}", "mount a file that large")
         found[secret.name] = value
     return found
 
@@ -172,7 +175,7 @@ def refuse_open_secrets(options: Options, secrets: Mapping[str, str]) -> None:
             if len(value) >= _SECRET_LEAST and value in text:
                 raise UsageError(
                     f"{option} holds the value of {name}: everybody on the hosts could read it",
-                    f"leave it out and add --secret {name}: the script finds it in its environment",
+                    f"leave it out and add --secret {name}: the script then has it in its environment",
                 )
 
 
@@ -190,7 +193,7 @@ def tag_of(base: str, folder: Path | None) -> str:
 
 def _refuse_ours(name: str, where: str) -> None:
     if _OURS.fullmatch(name):
-        raise UsageError(f"{where} {name}: decided for each node by the plan", "see it with: fab deploy --dry-run")
+        raise UsageError(f"{where} {name}: Muster sets this for each node", "see it with: fab deploy --dry-run")
 
 
 def _secret(text: str) -> Secret:
@@ -200,7 +203,7 @@ def _secret(text: str) -> Secret:
     # What stands behind the = is not shown: it may be the secret itself.
     if equals and not os.path.isfile(os.path.expanduser(file)):
         raise UsageError(
-            f"--secret {name}=...: what stands behind the = is no file; a value never stands there",
+            f"--secret {name}=...: the text after = is not a file; never put a value there",
             f"export {name}=... in this shell, then: --secret {name}",
         )
     return Secret(name, Path(os.path.expanduser(file)) if equals else None)
@@ -209,7 +212,7 @@ def _secret(text: str) -> Secret:
 def _inside(text: str) -> str:
     if found := values.inside(text):
         return found
-    raise UsageError(f"--include {text}: not a path in the folder", "as seen from it: --include .env")
+    raise UsageError(f"--include {text}: not a path in the folder", "relative to the folder: --include .env")
 
 
 def _refuse_module(name: str, folder: Path) -> None:
@@ -237,7 +240,7 @@ def _without(targets: Set[str], mounts: Sequence[Mount]) -> tuple[Mount, ...]:
 def _processes(text: str) -> Literal["auto"] | int:
     found = values.processes(int(text) if re.fullmatch(r"[0-9]{1,4}", text) else text)
     if found is None:
-        raise UsageError(f"--nproc {text}: neither auto nor a number from 1 to 1024", "auto: as many as GPUs, or one")
+        raise UsageError(f"--nproc {text}: neither auto nor a number from 1 to 1024", "auto means one per GPU, or one")
     return found
 
 

@@ -41,7 +41,7 @@ def choose_address(facts: Sequence[HostFacts], interface: str | None = None) -> 
     ]
     if not own:
         where = f" on {interface}" if interface else ""
-        raise DeployError(f"no address{where} that its peers could reach it at", "look there at: ip addr")
+        raise DeployError(f"no address{where} that the other hosts could reach", "run there: ip addr")
     shared = [
         address
         for address in own
@@ -114,7 +114,7 @@ def refuse_foreign(run: str, containers: Mapping[str, Sequence[Container]]) -> N
         for container in found:
             if container.run == run and not container.ours:
                 what = f"{run}: a run of that name on {host} belongs to {container.user}"
-                raise DeployError(what, f"only {container.user} can touch that one")
+                raise DeployError(what, f"only {container.user} can stop or remove it")
 
 
 def choose_run(runs: Mapping[RunId, Mapping[str, Container]], asked: str) -> RunId:
@@ -128,4 +128,4 @@ def choose_run(runs: Mapping[RunId, Mapping[str, Container]], asked: str) -> Run
         return next(iter(runs))
     there = f"there are {', '.join(runs)}" if runs else "no run is there"
     what = f"{asked} is not on these hosts" if asked else "which run?"
-    raise DeployError(f"{what}: {there}", "name it: --run ID" if runs else "fab runs lists those brought home")
+    raise DeployError(f"{what}: {there}", "name it: --run ID" if runs else "fab runs lists the runs on this machine")

@@ -117,6 +117,6 @@ def refuse_mixed(cluster: Cluster) -> None:
     images = sorted({host.image for host in cluster.hosts if host.image})
     if images:
         raise UsageError(
-            f"cluster.toml: an image for one host alone ({', '.join(images)}): all nodes of a run have the same one",
-            "name one image for all hosts: [job] image",
+            f"cluster.toml: one host has its own image ({', '.join(images)}): every node runs the same image",
+            "set one image for all hosts: [job] image",
         )

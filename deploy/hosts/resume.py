@@ -65,7 +65,10 @@ def choose(wanted: str, sessions: Sequence[Session], facts: Mapping[str, HostFac
     run_dir = record.folder_of(folders.RUNS, run)
     there = record.own(run_dir)
     if record.facts(run_dir).get("script"):
-        raise UsageError(f"{run}: a script's own checkpoints are its own", "start it again: fab deploy --script ...")
+        raise UsageError(
+            f"{run}: Muster cannot resume a script: its checkpoints are the script's own",
+            "start it again: fab deploy --script ...",
+        )
     if "arguments" in there:
         return Resumed(run, tuple(there["arguments"]), len(there.get("starts", ())) + 1)
     # Started from another machine: what it was told stands beside its checkpoints.

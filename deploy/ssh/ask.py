@@ -59,7 +59,9 @@ class OpenSSH:
             keyword, _, value = line.partition(" ")
             found.setdefault(keyword.lower(), []).append(value)
         if code != 0 or not {"hostname", "user", "port"} <= found.keys():
-            raise UsageError(f"{name}: {self._source}: {words}", f"`ssh -G {name}` says the same; mend the settings")
+            raise UsageError(
+                f"{name}: {self._source}: {words}", f"`ssh -G {name}` shows the same error; correct the settings"
+            )
         return {keyword: tuple(lines) for keyword, lines in found.items()}
 
 
@@ -68,7 +70,9 @@ def check(place: Place) -> None:
     good = values.host(place.name) and (place.user is None or values.user(place.user))
     if not good or not all(map(values.destination, (place.jumps or "a").split(","))):
         shown = ", ".join(repr(word) for word in (place.name, place.user, place.jumps) if word is not None)
-        raise UsageError(f"{shown}: no name of a host, a user or a jump host", "letters, digits, dots and dashes only")
+        raise UsageError(
+            f"{shown}: not a valid name of a host, a user or a jump host", "letters, digits, dots and dashes only"
+        )
 
 
 def _run(line: list[str]) -> tuple[int | None, str, str]:

@@ -81,11 +81,11 @@ _WORDS: dict[Kind, tuple[str, str]] = {
         "wait a minute, or raise MaxStartups in its sshd_config; `ssh -v {target}` shows where it ends",
     ),
     "forbidden": (
-        "the jump host before {at} does not pass connections on ({detail})",
+        "the jump host before {at} does not forward connections ({detail})",
         "set `AllowTcpForwarding yes` in the jump host's sshd_config",
     ),
     "key-rejected": (
-        "{at} lets {user} in with none of our keys: {detail}",
+        "{at} accepts none of your keys for {user}: {detail}",
         "`ssh-copy-id -p {port} {user}@{address}`, or name the right key (IdentityFile, User) in ~/.ssh/config",
     ),
     "password-only": (
@@ -93,12 +93,12 @@ _WORDS: dict[Kind, tuple[str, str]] = {
         "set `PubkeyAuthentication yes` in its sshd_config, then `ssh-copy-id -p {port} {user}@{address}`",
     ),
     "second-factor": (
-        "{at} took {user}'s key and wants {detail} as well, which needs a person each time",
-        "let keys alone do for {user} there (AuthenticationMethods publickey), or reach it through a jump host",
+        "{at} accepts {user}'s key but also wants {detail}, which needs a person each time",
+        "let {user} log in there with a key alone (AuthenticationMethods publickey), or use a jump host",
     ),
-    "unknown-key": ("{at} shows a host key we do not know: {detail}", "`fab trust --hosts {target}` shows it and asks"),
+    "unknown-key": ("{at} shows an unknown host key: {detail}", "`fab trust --hosts {target}` shows it and asks"),
     "changed-key": (
-        "THE HOST KEY OF {at} HAS CHANGED: {detail}. Someone may stand in between, or it was installed anew",
+        "THE HOST KEY OF {at} HAS CHANGED: {detail}. Somebody may intercept it, or the host was reinstalled",
         "compare on its console: `ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub`; only if it is the same, "
         "`ssh-keygen -R '{known_as}'`, then `fab trust --hosts {target}`",
     ),
@@ -117,14 +117,14 @@ _WORDS: dict[Kind, tuple[str, str]] = {
         "it may still be running there; `ssh {target} uptime` shows whether the machine is busy",
     ),
     "flood": (
-        "it said {detail}; nothing more is read of it",
+        "it sent {detail}; Muster stopped reading",
         "log in and see what answers there: `ssh {target}`",
     ),
     "lost": (
         "the connection to {at} was lost{detail}",
-        "`ssh {target} uptime` shows whether it is back; what was started there in a container goes on",
+        "`ssh {target} uptime` shows whether it is back; containers that were started there keep running",
     ),
-    "protocol": ("{at} and we could not agree: {detail}", "`ssh -v {target}` shows what each side offers"),
+    "protocol": ("{at} and Muster have no method in common: {detail}", "`ssh -v {target}` shows what each side offers"),
 }
 
 

@@ -95,7 +95,7 @@ def _revoked(file: str, key: PKey) -> bool:
         data = Path(file).read_bytes()
     except OSError as failed:
         raise UsageError(
-            f"RevokedHostKeys {file}: {failed.strerror}", "`ls -l` it; until then nobody is let in"
+            f"RevokedHostKeys {file}: {failed.strerror}", "check it with `ls -l`; without it Muster trusts no host"
         ) from failed
     line = f"{key.get_name()} {key.get_base64()}\n"
     if not data.startswith(_REVOCATIONS):
@@ -112,7 +112,7 @@ def _revoked(file: str, key: PKey) -> bool:
         try:
             done = subprocess.run(asked, stdin=subprocess.DEVNULL, capture_output=True, timeout=_LONGEST_S, check=False)
         except subprocess.TimeoutExpired as slow:
-            raise UsageError(f"RevokedHostKeys {file}: ssh-keygen -Q takes too long", "make it anew") from slow
+            raise UsageError(f"RevokedHostKeys {file}: ssh-keygen -Q takes too long", "create it again") from slow
     return done.returncode != 0
 
 

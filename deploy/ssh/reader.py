@@ -94,11 +94,11 @@ class Reader:
 
 def _read(file: Path, folder: Path, strict: bool, depth: int = 0) -> Iterator[_Line]:
     if depth > _MOST_INCLUDES:
-        raise UsageError(f"{file}: includes itself", "take the circle of Include lines out")
+        raise UsageError(f"{file}: includes itself", "remove the circle of Include lines")
     with file.open(errors="replace", newline="\n") as text:
         status = os.fstat(text.fileno())
         if strict and (status.st_uid not in (0, os.getuid()) or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)):
-            raise UsageError(f"{file}: others may write it", f"`chmod go-w {file}`, and see who owns it")
+            raise UsageError(f"{file}: other users may write to it", f"`chmod go-w {file}`, and see who owns it")
         inside = False
         for number, raw in enumerate(text, 1):
             place = f"{file}:{number}"
@@ -125,7 +125,7 @@ def _line(raw: str, place: str) -> _Line | None:
     found = _LINE.fullmatch(text)
     # What Python takes for a blank or a line's end may be neither to OpenSSH.
     if not found or not text.replace("\t", " ").isprintable():
-        raise UsageError(f"{place}: {text!r} is no setting", "mend it, or install OpenSSH's client")
+        raise UsageError(f"{place}: {text!r} is not a setting", "correct it, or install OpenSSH's client")
     line = _Line(found[1].lower(), found[2], place)
     if line.keyword == "pubkeyacceptedkeytypes":
         line = line._replace(keyword="pubkeyacceptedalgorithms")
@@ -207,6 +207,6 @@ def _me() -> str:
 
 def _refuse(line: _Line, what: str) -> NoReturn:
     raise UsageError(
-        f"{line.place}: {what}: only OpenSSH's client can tell what this means, and there is none here",
+        f"{line.place}: {what}: only OpenSSH's client can evaluate this, and it is not installed",
         "install it (the package openssh-client), or name simpler settings: MUSTER_SSH_CONFIG=FILE",
     )

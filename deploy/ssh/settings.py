@@ -54,7 +54,7 @@ class Settings:
             todo = [hop for hop in dict.fromkeys(hops) if hop and hop not in answers]
             if not todo:
                 return answers
-        raise UsageError(f"{todo[0].name}: more than {_MOST_HOPS} jump hosts behind each other", "see ProxyJump")
+        raise UsageError(f"{todo[0].name}: more than {_MOST_HOPS} jump hosts in a row", "see ProxyJump")
 
 
 def load() -> Settings:
@@ -87,7 +87,7 @@ def _hop(place: Place, answer: Answer) -> Place | None:
     others, _, last = jumps.rpartition(",")
     found = values.destination(last)
     if found is None:
-        raise UsageError(f"{place.name}: its ProxyJump: {last!r} is no host", f"`ssh -G {place.name}` shows it")
+        raise UsageError(f"{place.name}: its ProxyJump: {last!r} is not a host", f"`ssh -G {place.name}` shows it")
     return Place(found.host, found.user, found.port, others or None)
 
 

@@ -37,7 +37,7 @@ class LineStream:
             self._channel.settimeout(TAKE_S)
             self._channel.sendall(data)
         except TimeoutError:
-            raise fault("slow", self._where, f"`{self._shown}` took no input for {TAKE_S:g} s") from None
+            raise fault("slow", self._where, f"`{self._shown}` accepted no input for {TAKE_S:g} s") from None
         except (SSHException, OSError, EOFError) as failed:
             raise self._over() from failed
 
@@ -77,7 +77,7 @@ class LineStream:
             del self._rest[: at + len(marker)]
 
     def _slow(self, wait_s: float) -> SshFault:
-        return fault("slow", self._where, f"`{self._shown}` said nothing for {wait_s:g} s")
+        return fault("slow", self._where, f"`{self._shown}` sent nothing for {wait_s:g} s")
 
     def _over(self) -> DeployError:
         """Why the command is over, in its own last words."""

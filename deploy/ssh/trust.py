@@ -69,7 +69,7 @@ def _add(way: Way, keys: Iterable[HostKey]) -> Path:
             if lines:
                 file.write(("\n" * (bool(text) and not text.endswith("\n")) + "".join(lines)).encode())
     except OSError as failed:
-        raise DeployError(f"{path}: cannot be written: {failed.strerror}", "see who owns it: `ls -l`") from failed
+        raise DeployError(f"{path}: cannot be written: {failed.strerror}", "check its owner with `ls -l`") from failed
     return path
 
 

@@ -21,7 +21,6 @@ import paramiko
 import pytest
 
 from deploy.cli import main
-from deploy.local import up
 from deploy.run import folders
 from tests.hostile.server import Answers, Greeting, Server
 
@@ -176,8 +175,7 @@ def hostile(tmp_path, monkeypatch, capsys):
             monkeypatch.setenv(name, value)
     monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
     monkeypatch.chdir(there.work)
-    for module in (folders, up):
-        monkeypatch.setattr(module, "RUNS", there.runs)
+    monkeypatch.setattr(folders, "RUNS", there.runs)
 
     def start(answers: Answers, banner: str = "", greeting: Greeting = b"", **others: Answers) -> Hostile:
         there.serve({"evil": answers, **others}, banner, greeting)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import tarfile
 import threading
 
@@ -196,7 +197,7 @@ def test_hosts_that_share_a_home_tell_the_same_and_others_keep_theirs_apart(host
     assert (there.runs / "R/a").exists()
     assert (there.runs / "R/A").exists()
     assert [path.name for path in (there.runs / "R/hosts").iterdir()] == ["second"]
-    assert "second: 1 file unlike another host's of that name: in runs/R/hosts/second" in done.err
+    assert re.search(r"second: 1 file .*runs/R/hosts/second", done.err)
 
 
 def test_a_real_run_comes_home_whole(hostile):

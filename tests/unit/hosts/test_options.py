@@ -48,7 +48,7 @@ def test_what_the_plan_decides_is_not_to_be_set(name):
 def test_nor_in_the_file(tmp_path, table):
     path = tmp_path / "cluster.toml"
     path.write_text(f"[[hosts]]\nname = 'a'\n{table}\nenvironment = {{ PET_NNODES = 3 }}\n")
-    with pytest.raises(UsageError, match="PET_NNODES: decided for each node"):
+    with pytest.raises(UsageError, match="PET_NNODES"):
         Options(cluster=str(path)).load()
 
 
