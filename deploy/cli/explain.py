@@ -34,12 +34,12 @@ class _AnyNumber(Command):
     """Takes any number of files: it declares as many words as were typed, since invoke takes only declared words."""
 
     def argspec(self, body: Callable[..., Any]) -> Signature:
-        """Without **more, which stands for the words after the first."""
+        """The signature without **more, which takes the words after the first."""
         sig: Signature = super().argspec(body)
         return sig.replace(parameters=[p for p in sig.parameters.values() if p.kind != Parameter.VAR_KEYWORD])
 
     def get_arguments(self, ignore_unknown_help: bool | None = None) -> list[Argument]:
-        """What the command line declares; nothing but options where it asks for help."""
+        """The arguments of the command line; for --help only the options."""
         first, *options = list[Argument](super().get_arguments(ignore_unknown_help))
         after = sys.argv[sys.argv.index("explain") + 1 :] if "explain" in sys.argv[1:] else []
         if any(word in ("--help", "-h") for word in after):
@@ -70,7 +70,7 @@ def explain_task(context: Connection, what: str, json: bool = False, **more: str
 
 
 def tell(whats: Sequence[str], console: Console) -> int:
-    """Explain files, folders, runs or standard input. Raises UsageError where there is nothing to read."""
+    """Explain files, folders, runs or standard input. Raises UsageError if there is nothing to read."""
     found = judge(readings_of(whats, console))
     console.data({"kind": "explanation", **found.json()})
     console.text("\n".join(lines_of(found)))
@@ -78,7 +78,7 @@ def tell(whats: Sequence[str], console: Console) -> int:
 
 
 def readings_of(whats: Sequence[str], console: Console) -> list[Reading]:
-    """What each stream said, one after another. Raises UsageError where there is none, or one cannot be read."""
+    """Read each stream, one after another. Raises UsageError if there is none, or one cannot be read."""
     sources = [source for what in whats for source in _sources(what)]
     names = _names(sources)
     total = sum(source.stat().st_size for source in sources if isinstance(source, Path))
@@ -97,7 +97,7 @@ def readings_of(whats: Sequence[str], console: Console) -> list[Reading]:
 
 
 def lines_of(found: Explanation) -> list[str]:
-    """As people read it; what the logs said with its control characters shown."""
+    """The explanation as lines for people, with control characters of the logs made visible."""
     whose = " (the script's own fault)" if found.script and found.cause != "script-error" else ""
     name = found.cause or ("none" if found.ended_well else "not known")
     lines = [f"cause     {name}: {visible(found.what)}{whose}"]
@@ -137,7 +137,7 @@ def _sources(what: str) -> list[Path | None]:
 
 
 def _in_folder(folder: Path, what: str) -> Sequence[Path]:
-    """The logs of a folder, of its folders where it has none itself. Plain files only: no link, no pipe."""
+    """The logs in a folder, or in its subfolders if it has none itself. Plain files only: no links, no pipes."""
     for found in (*(sorted(folder.glob(pattern)) for pattern in LOGS), sorted(folder.rglob("*.log"))):
         files = [file for file in found if stat.S_ISREG(file.lstat().st_mode)]
         if files:
@@ -148,7 +148,7 @@ def _in_folder(folder: Path, what: str) -> Sequence[Path]:
 
 
 def _names(sources: Sequence[Path | None]) -> list[str]:
-    """How each is called: by its stem where no other has the same, else by its path."""
+    """A name for each: its stem if that is unique, else its path."""
     stems = [source.stem if source else "stdin" for source in sources]
     return [
         str(source) if source and stems.count(stem) > 1 else stem for source, stem in zip(sources, stems, strict=True)

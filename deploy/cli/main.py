@@ -42,18 +42,18 @@ namespace = Collection(*_TASKS)
 
 class _Program(Program):
     def parse_core_args(self) -> None:
-        """What stands before the task's name. Wrong usage ends with 2 here as everywhere; invoke's own code is 1."""
+        """Parse the options before the task's name. Wrong usage ends with 2; invoke's own code would be 1."""
         _refusing(super().parse_core_args)
 
     def parse_tasks(self) -> None:
-        """The task and its options."""
+        """Parse the task and its options."""
         _refusing(super().parse_tasks)
 
 
 def end_quietly_when_nobody_reads() -> None:
-    """Have `fab --list | head` end without a traceback: whoever read our output has what they wanted.
+    """Let `fab --list | head` end without a traceback: the reader closed the pipe on purpose.
 
-    Only what invoke prints itself gets that far; in a run Console notices it and goes on silently.
+    This is for what invoke itself prints. In a run, Console notices the closed pipe and continues silently.
     """
     before = sys.excepthook
 
@@ -80,9 +80,9 @@ def main() -> None:
 
 
 def with_script(words: Sequence[str]) -> list[str]:
-    """What stands after `--`, a script and its arguments, as the option --script of deploy.
+    """Turn the words after `--`, a script and its arguments, into deploy's option --script.
 
-    Raises UsageError where that makes no sense: another task, --script beside it, nothing after it.
+    Raises UsageError for another task than deploy, for --script beside it, and if nothing follows.
     """
     if "--" not in words:
         return list(words)

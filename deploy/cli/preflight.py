@@ -123,7 +123,7 @@ def _want(style: str, endpoint: str, port: str, backend: str) -> Want:
 
 
 def _refuse_unwritable(option: str, name: str) -> None:
-    """Before anything is asked of a host. Raises UsageError where the file could not be written later."""
+    """Raise UsageError, before any host is asked, if the file could not be written later."""
     path = Path(name)
     why = "is a folder" if path.is_dir() else "" if path.parent.is_dir() else f"there is no folder {path.parent}"
     if not why and not os.access(path if path.exists() else path.parent, os.W_OK):

@@ -97,7 +97,7 @@ def deploy(
     console = Console(json)
 
     def work() -> int:
-        # The refusal repeats what was typed: not where a secret stands in it.
+        # The refusal repeats the command line: first refuse one that contains a secret.
         deploy_options.refuse_open_secrets(options, deploy_options.secrets_of(options.load()))
         renamed.refuse(sys.argv[1:], run, script, name)
         return deploy_launch.deploy(options, console)

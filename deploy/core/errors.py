@@ -39,7 +39,7 @@ class BadAnswer(DeployError):
 
 
 def _shortened(got: object, most: int = 60) -> str:
-    """A value in a few words. Control characters show as escapes; of a value with parts only its kind is told."""
+    """A value in a few words. Control characters show as escapes; a list or an object shows only its kind."""
     if isinstance(got, str):
         more = f"... ({len(got)} letters)" if len(got) > most else ""
         return repr(got[:most]) + more

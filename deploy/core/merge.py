@@ -46,7 +46,7 @@ class Merge:
         self._closed = False
 
     def put(self, line: Line) -> None:
-        """Take a line in; waits while enough of its source lies here. Once closed it takes nothing."""
+        """Add a line; waits while too many lines of its source are here. After `close` it adds nothing."""
         feed = self._feeds[line.source]
         with self._changed:
             while feed.size > MOST_WAITING and not self._closed:
@@ -62,13 +62,13 @@ class Merge:
                 self._changed.notify_all()
 
     def end(self, source: str) -> None:
-        """No more of this source."""
+        """This source has no more lines."""
         with self._changed:
             self._feeds[source].over = True
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Nobody reads any more: whoever waits to put something in goes on."""
+        """Nobody reads any more: let go of every thread that waits in `put`."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()

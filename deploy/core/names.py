@@ -23,7 +23,7 @@ T = TypeVar("T")
 LONGEST, LONGEST_CONTAINER, LONGEST_FILE = 100, 255, 255
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _ID = re.compile(r"[0-9a-f]{12,64}")
-# runs/latest is a link of ours to the newest run.
+# runs/latest is a link to the newest run.
 _RESERVED = ("latest",)
 _RULE = f"at most {LONGEST} letters, digits, . _ and -, a letter or digit first, no .."
 
@@ -37,7 +37,7 @@ def run_id(text: object, what: str = "a run's name") -> RunId:
 
 
 def run_ids(listed: Iterable[str]) -> frozenset[RunId]:
-    """Of the folders where runs are kept those that are runs; anything else was put there by somebody else."""
+    """The run ids among the names of a folder of runs. Other names were put there by somebody else."""
     found = set()
     for name in listed:
         with suppress(BadAnswer):

@@ -47,19 +47,19 @@ _LINES_BESIDE_NODES = 5 + _STORY_LINES
 
 
 class Text(RichText):
-    """Text whose control characters are visible. rich itself drops some of them, and passes on the others."""
+    """Text with visible control characters. rich itself drops some of them and prints the others."""
 
     def __init__(self, text: str = "", style: str | Style = "", **more: Any) -> None:
         super().__init__(visible(text), style, **more)
 
     def append(self, text: RichText | str, style: str | Style | None = None) -> Self:
-        """The same for what is put behind."""
+        """As rich's, with visible control characters."""
         super().append(visible(text) if isinstance(text, str) else text, style)
         return self
 
 
 class Console:
-    """Where a command speaks. `as_json`: every event and the result as one JSON object a line on standard output."""
+    """The output of one command. `as_json`: print every event and the result as one JSON object per line."""
 
     def __init__(self, as_json: bool = False, out: RichConsole | None = None, err: RichConsole | None = None) -> None:
         self._json = self.as_json = as_json
@@ -68,37 +68,37 @@ class Console:
         self.gone = False
 
     def note(self, text: str) -> None:
-        """Narrate: what is being done and takes a while, or what came out unexpectedly."""
+        """Narrate: a step that takes a while, or an unexpected result."""
         self._say(lines.as_typed(text, _PROGRAM), "quiet")
 
     def warn(self, text: str) -> None:
-        """Something the user asked for goes another way."""
+        """Warn: something will not go as the user asked."""
         self._say(text, "warn")
 
     def mute(self) -> None:
-        """Say nothing more: the terminal, or whoever read us, is gone. `gone` tells those who should stop then."""
+        """Print nothing more: the terminal or the reader of a pipe is gone. Sets `gone`, so that callers can stop."""
         self.gone = True
         self._out.file = self._err.file = open(os.devnull, "w")  # noqa: SIM115 (open until the process ends)
 
     def data(self, value: dict[str, Any]) -> None:
-        """What a program wants to know: a JSON line with --json, else nothing."""
+        """Print a JSON line with --json, else nothing."""
         if self._json:
             self._data(value)
 
     def text(self, text: str) -> None:
-        """What a person wants to read from standard output, nothing with --json."""
+        """Print text for people to standard output; nothing with --json."""
         if not self._json:
             self._print(self._out, Text(text))
 
     def line(self, text: str, value: dict[str, Any] | None = None) -> None:
-        """The same for both: `text`, or `value` with --json (nothing where it was told already)."""
+        """Print `text`, or `value` with --json (nothing if there is no value)."""
         self.text(text)
         if value:
             self.data(value)
 
     @contextmanager
     def pushing(self, hosts: Sequence[str]) -> Iterator[Callable[[str, int, int], None]]:
-        """Show a push while it goes on, on a terminal; yields `tell(host, sent, total)`, for any thread to call."""
+        """Show the progress of a push on a terminal; yields `tell(host, sent, total)`, which any thread may call."""
         if self._json or not self._err.is_terminal:
             yield lambda host, sent, total: None
             return
@@ -110,7 +110,7 @@ class Console:
 
     @contextmanager
     def waiting(self, what: str) -> Iterator[Callable[[str], None]]:
-        """Show on a terminal how far something is, once it takes long; yields `say(phase)`, for any thread to call."""
+        """Show the current phase on a terminal, after a while; yields `say(phase)`, which any thread may call."""
         if self._json or not self._err.is_terminal:
             yield lambda phase: None
             return
@@ -131,7 +131,7 @@ class Console:
 
     @contextmanager
     def following(self, state: State, recipe: str, why: str) -> Iterator[Callable[[list[Event]], None]]:
-        """Show a run while it goes on; yields the function that takes its new events."""
+        """Show a run while it lasts; yields the function that takes its new events."""
         if self._json:
             yield self._data_lines
         elif self._err.is_terminal:
@@ -192,11 +192,11 @@ class Console:
         self._safely(lambda: self._out.print(table))
 
     def block(self, rows: Sequence[str]) -> None:
-        """Many lines of data at once, as they are: there may be millions."""
+        """Print many lines of data at once, unchanged: there may be millions."""
         self._safely(lambda: print(visible("\n".join(rows)), file=self._out.file, flush=True))
 
     def hint(self, text: str) -> None:
-        """The next command, where there is no error of our own to show it with."""
+        """Print the next command without an error before it."""
         self._print(self._err, Text.assemble(("hint:", "hint"), f" {lines.as_typed(text, _PROGRAM)}"))
 
     def ask(self, question: str) -> bool:
@@ -211,7 +211,7 @@ class Console:
         self._safely(lambda: print(json.dumps(value), file=self._out.file, flush=True))
 
     def _safely(self, write: Callable[[], None]) -> None:
-        """Write; when nobody can read it any more, fall silent instead of failing in the middle of a run."""
+        """Write. If nobody can read it any more, become silent instead of failing in the middle of a run."""
         try:
             write()
         except OSError:
@@ -274,7 +274,7 @@ class _LiveView:
 
 
 class _PushView:
-    """How far a push is on each host, redrawn in place; gone when it is over."""
+    """The progress of a push on each host, redrawn in place; it disappears at the end."""
 
     def __init__(self, console: RichConsole, transfers: Transfers) -> None:
         self._console, self._transfers, self._drawn = console, transfers, 0.0
@@ -299,7 +299,7 @@ class _PushView:
 
 
 class _Waiting:
-    """One line: what goes on, the phase, the seconds. Not there before it takes long, and gone when it is over."""
+    """One line: the work, its phase, the seconds. It appears after a while and disappears at the end."""
 
     def __init__(self, console: RichConsole, what: str) -> None:
         self._what, self._phase, self._began = what, "", time.monotonic()
@@ -363,7 +363,7 @@ def _story_line(line: Happening) -> RichText:
 
 class _VisibleConsole(RichConsole):
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
-        """What rich writes, with the control characters of others made visible. Its own are segments of control."""
+        """rich's output with the control characters of others made visible. Its own come in control segments."""
         for segment in super().render(renderable, options):
             yield segment if segment.control else segment._replace(text=visible(segment.text))
 

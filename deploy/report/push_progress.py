@@ -28,7 +28,7 @@ class Transfers:
         self._hosts = {host: _Transfer() for host in hosts}
 
     def tell(self, host: str, sent: int, total: int, now: float) -> None:
-        """`sent` bytes of `total` have gone to the host. A second sending begins anew."""
+        """`sent` bytes of `total` have gone to the host. A second sending starts from zero."""
         one = self._hosts.get(host)
         if one is None:
             one = _Transfer()

@@ -45,7 +45,7 @@ class Link:
         self.proxy: subprocess.Popen[bytes] | None = None
 
     def abandon(self) -> None:
-        """Close at once, without a word to the other side: nothing of ours waits on it any longer."""
+        """Close at once without telling the other side: no caller waits for it any more."""
         transport, proxy = self.transport, self.proxy
         if transport:
             transport.active = False

@@ -17,7 +17,7 @@ from .rules import Rules
 from .way import Way
 
 _AT_ONCE = 8
-# Hops behind each other; more is a circle that names itself anew each time (ProxyJump x%h).
+# Hops in a row; more is a circle that makes a new name each time (ProxyJump x%h).
 _MOST_HOPS = 16
 
 

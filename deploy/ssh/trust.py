@@ -118,7 +118,7 @@ class _Shown(Exception):
 
 
 def _leave(key: PKey, peer: str | None) -> None:
-    """Go no further: no user and no key of ours is named to a server that is not known."""
+    """Stop here: an unknown server learns no user name and no key."""
     raise _Shown(key)
 
 
