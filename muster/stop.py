@@ -32,11 +32,11 @@ class Stop:
             signal.signal(number, self._ask)
         place = os.environ.get("LOCAL_RANK", "0") if local_rank is None else local_rank
         # The agent asks this process itself: a torchrun that is asked gives up on its ranks and on the other nodes.
-        if agent := os.environ.get("MUSTER_OUTCOME"):
+        if agent := os.environ.get("MUSTER_OUTCOME_DIR"):
             surely(partial(replace, Path(agent) / f"{place}.pid", str(os.getpid())), Path(agent))
 
     def _ask(self, number: int, *_: object) -> None:
-        if Path(os.environ.get("MUSTER_OUTCOME", ""), UNASKED).is_file():
+        if Path(os.environ.get("MUSTER_OUTCOME_DIR", ""), UNASKED).is_file():
             # Nobody asked this node to stop: torchrun ends its ranks to start them again, a peer having come or gone.
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)

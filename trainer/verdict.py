@@ -50,7 +50,7 @@ def done(rank: int, node: str, step: int) -> Verdict:
 
 def stopped(rank: int, node: str, step: int, message: str) -> Verdict:
     """Somebody asked for the end; a checkpoint was written."""
-    command = os.environ.get("MUSTER_GO_ON", "make up RESUME=latest")
+    command = os.environ.get("MUSTER_RESUME_COMMAND", "make up RESUME=latest")
     return Verdict("stopped", STOPPED, rank, node, step, message, f"`{command}` goes on from here")
 
 
@@ -107,10 +107,10 @@ def record(verdict: Verdict, folder: RankFolder, local_rank: int) -> None:
 def publish(verdict: Verdict, run_folder: Path | None, name: str, private: Path | None = None) -> bool:
     """Leave the verdict as `outcome/<name>.json` in the run folder, and in `private`, where this node's agent looks.
 
-    A rank's `private` is MUSTER_OUTCOME. Returns whether all of it was written: a disk may take no more.
+    A rank's `private` is MUSTER_OUTCOME_DIR. Returns whether all of it was written: a disk may take no more.
     """
     text = json.dumps(asdict(verdict))
-    if private is None and (named := os.environ.get("MUSTER_OUTCOME")):
+    if private is None and (named := os.environ.get("MUSTER_OUTCOME_DIR")):
         private = Path(named)
     places = [place for place in (private, run_folder / "outcome" if run_folder else None) if place]
     written = [surely(partial(replace, place / f"{name}.json", text), private) for place in places]

@@ -249,7 +249,7 @@ def _one(
     if "PYTHONPATH" in variables:  # what the image says of it is gone then, and would be the agent
         variables["PYTHONPATH"] = f"{TRAINER_HOME}:{variables['PYTHONPATH']}".rstrip(":")
     again = restarts(work, variables)
-    variables |= {environment.COMES_BACK: "1"} if again else {}
+    variables |= {environment.RESTARTED_BY_HOST: "1"} if again else {}
     variables |= {environment.SECRETS: due} if due else {}
     argv = (
         *("docker", "run", "--detach", "--pull", "never", "--name", container_name(work.run_id)),
@@ -292,6 +292,6 @@ def _variables(
     max_restarts = 0 if work.script else environment.MAX_RESTARTS
     return {
         **environment.node_environment(node, rendezvous, work.run_id, RUN_IN_CONTAINER, max_restarts),
-        environment.GO_ON: f"fab deploy --resume {work.run_id}",
+        environment.RESUME_COMMAND: f"fab deploy --resume {work.run_id}",
         **({environment.SEPARATE: "1"} if job.separate else {}),
     }

@@ -28,7 +28,7 @@ from .options import Options
 _ONCE = ("resume",)
 _CONFIG = table(text(100, "[a-z][a-z0-9_]*"), either(nothing, scalar))
 _CHECKPOINT, _STEP = re.compile(r"([0-9]{1,12}) (.+) (\S+)"), re.compile(r"step-([0-9]{1,12})")
-# The trainer's own hint (docs/contract.md, MUSTER_GO_ON) knows neither the hosts nor the options.
+# The trainer's own hint (docs/contract.md, MUSTER_RESUME_COMMAND) knows neither the hosts nor the options.
 _ITS_OWN = "goes on from here"
 
 

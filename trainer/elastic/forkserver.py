@@ -175,7 +175,7 @@ def _settle(question: Mapping[str, Any], server: int) -> None:
     os.environ.clear()
     os.environ.update(question["environment"])
     os.chdir(question["folder"])
-    if "MUSTER_OUTCOME" in os.environ and str(Path(sitecustomize.__file__).parent) in sys.path:
+    if "MUSTER_OUTCOME_DIR" in os.environ and str(Path(sitecustomize.__file__).parent) in sys.path:
         sitecustomize.watch()  # this process has started already
     # Of what draws without being told a seed, each process has its own; a GPU's generator has a fixed one.
     random.seed()

@@ -29,7 +29,7 @@ from ..node import meeting
 from . import rendezvous_state
 
 # Set to 1, torch's own rendezvous is used, whatever it opens.
-TORCHS_OWN = "MUSTER_TORCHS_RENDEZVOUS"
+TORCHS_OWN = "MUSTER_TORCH_RENDEZVOUS"
 _NOT_SHARED = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"
 _RANKS_STORE = "muster/ranks-store"
 _STORE_SECONDS = 300

@@ -7,8 +7,8 @@ once the ranks' verdict is known, and exits with that verdict's code. Standard l
 `python -m trainer.node.agent --script train.py ARGS` runs a user's script the same way, `--script -m pkg.train` a
 module.
 
-MUSTER_COMES_BACK=1 says that the backend starts this node again when it ends badly, as Docker's restart policy does on
-real hosts. A SIGTERM then means that the host goes down: the node leaves at once, to come back; SIGINT asks the run to
+MUSTER_RESTARTED_BY_HOST=1 says that the host starts this node again when it ends badly, as Docker's restart policy
+does. A SIGTERM then means that the host goes down: the node leaves at once, to come back; SIGINT asks the run to
 stop. An end that is final is repeated, without torchrun, to whoever starts the node again.
 """
 
@@ -122,8 +122,8 @@ class LastWords:
     """What this node ended with, kept in the run folder for a container that is started again. One start's only."""
 
     def __init__(self, folder: Path | None, name: str, environment: Mapping[str, str]) -> None:
-        comes_back = folder is not None and environment.get("MUSTER_COMES_BACK") == "1"
-        self._path = folder / "nodes" / f".{name}.last" if folder and comes_back else None
+        restarted_by_host = folder is not None and environment.get("MUSTER_RESTARTED_BY_HOST") == "1"
+        self._path = folder / "nodes" / f".{name}.last" if folder and restarted_by_host else None
         self._start = environment.get("PET_RDZV_ID", "")
 
     def code(self) -> int | None:
@@ -201,8 +201,8 @@ class Node:
     ) -> None:
         self._command, self.outcome, self.diary, self._relay = command, outcome, diary, relay
         environment = together.observed(environment) if relay else _trainer_first(environment)
-        self._environment = {**environment, "MUSTER_OUTCOME": str(outcome)}
-        self._comes_back = environment.get("MUSTER_COMES_BACK") == "1"
+        self._environment = {**environment, "MUSTER_OUTCOME_DIR": str(outcome)}
+        self._restarted_by_host = environment.get("MUSTER_RESTARTED_BY_HOST") == "1"
         restarts = environment.get("PET_MAX_RESTARTS", "")
         self._last_attempt = int(restarts) if restarts.isdecimal() else 0
         self._asked_at = float("inf")
@@ -237,7 +237,7 @@ class Node:
         return self._code(torchrun.returncode)
 
     def _ask(self, number: int, *_: Any) -> None:
-        if number == signal.SIGTERM and self._comes_back:
+        if number == signal.SIGTERM and self._restarted_by_host:
             self.leaves = True
         else:
             self._asked_at = min(self._asked_at, time.time())

@@ -43,8 +43,8 @@ class Life:
 
 
 def write_down(context: Any) -> None:
-    """Have torchrun's SubprocessContext, as it looks at its ranks, note in MUSTER_OUTCOME who began and who ended."""
-    look, outcome = getattr(context, "_poll", None), os.environ.get("MUSTER_OUTCOME")
+    """Make torchrun's SubprocessContext note in MUSTER_OUTCOME_DIR which ranks began and which ended."""
+    look, outcome = getattr(context, "_poll", None), os.environ.get("MUSTER_OUTCOME_DIR")
     if not look or not outcome:
         return
     path = Path(outcome) / _NAME

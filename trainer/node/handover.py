@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 TAKEN, NOBODY_WAITS, NOT_TAKEN = 0, 3, 4  # exit codes, docs/contract.md; 1 is Python's own
-NAMES = "MUSTER_SECRETS"
+NAMES = "MUSTER_SECRET_NAMES"
 # A memory file system in every container, new at every start.
 PIPE = Path("/dev/shm/muster-secrets")
 _MOST_BYTES = 4 << 20

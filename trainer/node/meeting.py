@@ -14,7 +14,7 @@ from collections.abc import Mapping, MutableMapping
 from muster.errors import Refused, TrainError
 
 # The descriptor's number, for torchrun alone: `claim` takes it out of what the ranks get.
-_HELD = "MUSTER_LISTENS"
+_HELD = "MUSTER_LISTEN_FD"
 _POLL_SECONDS = 0.1
 
 

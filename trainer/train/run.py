@@ -82,7 +82,7 @@ def run(config: Config, ranks: Ranks) -> int:
         if lost_peer(fault):
             words = str(fault).strip()
             console.always(f"rank {ranks.rank} ({ranks.node}): another rank went away: {words}")
-            if agent := os.environ.get("MUSTER_OUTCOME"):
+            if agent := os.environ.get("MUSTER_OUTCOME_DIR"):
                 surely(partial(replace, Path(agent) / f"{ranks.local_rank}.lost", words), Path(agent))
             # Everything is written. Python would take another second to take torch down, and torchrun waits for
             # that before it brings the ranks back.
@@ -97,7 +97,7 @@ def run(config: Config, ranks: Ranks) -> int:
         verdict.publish(found, Path(named) if named else None, f"{ranks.node}-{ranks.local_rank}")
     _tell(found, console)
     # Under an agent the verdict is told already; a bad exit code would only make torchrun start this rank again.
-    return 0 if os.environ.get("MUSTER_OUTCOME") else found.code
+    return 0 if os.environ.get("MUSTER_OUTCOME_DIR") else found.code
 
 
 def _train(config: Config, ranks: Ranks, group: Group, folder: RankFolder, console: Console) -> Verdict:

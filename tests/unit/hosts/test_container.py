@@ -63,8 +63,8 @@ def test_the_whole_environment_of_both_hosts():
         "MUSTER_RUN_ID": "r1",
         "MUSTER_RUN_DIR": "/muster/run",
         "MUSTER_NODE": "a",
-        "MUSTER_SECRETS": "HF_TOKEN",
-        "MUSTER_GO_ON": "fab deploy --resume r1",
+        "MUSTER_SECRET_NAMES": "HF_TOKEN",
+        "MUSTER_RESUME_COMMAND": "fab deploy --resume r1",
     }
     differ = {name: value for name, value in second.items() if first[name] != value}
     assert differ == {
@@ -96,7 +96,7 @@ def test_a_secret_is_handed_in_and_is_nowhere_else():
 def test_a_run_without_secrets_waits_for_none_and_may_leave_a_core():
     one = made(dataclasses.replace(WORK, secrets={}))[0]
     assert base64.b64decode(one.input.splitlines()[1]) == b""
-    assert "MUSTER_SECRETS" not in one.environment
+    assert "MUSTER_SECRET_NAMES" not in one.environment
     assert not {"core=0", "muster.secrets="} & set(one.argv)
 
 

@@ -1,8 +1,8 @@
 """Run by Python itself as it starts, in each process below a rank: notes who trained with whom.
 
 A script that trains alone on every host ends as well as one that trains with all. What tells them apart is noted in
-MUSTER_OUTCOME/together.jsonl: each process group that is formed, and that an optimizer stepped. The agent reads it at
-the end (trainer/node/together.py). Nothing of ours may be imported here: a script may have a module named `trainer`.
+MUSTER_OUTCOME_DIR/together.jsonl: each process group that is formed, and that an optimizer stepped. The agent reads it
+at the end (trainer/node/together.py). Nothing of ours may be imported here: a script may have a module named `trainer`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def watch() -> None:
 def _note(**fields: Any) -> None:
     place = {"rank": int(os.environ["RANK"]), "attempt": int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))}
     line = json.dumps({**place, **fields}) + "\n"
-    path = os.path.join(os.environ["MUSTER_OUTCOME"], _NAME)
+    path = os.path.join(os.environ["MUSTER_OUTCOME_DIR"], _NAME)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     try:
         os.write(descriptor, line.encode())
@@ -105,6 +105,6 @@ def _others() -> None:
 
 
 if __name__ == "sitecustomize":
-    if "MUSTER_OUTCOME" in os.environ and "RANK" in os.environ:
+    if "MUSTER_OUTCOME_DIR" in os.environ and "RANK" in os.environ:
         _try(watch)
     _others()

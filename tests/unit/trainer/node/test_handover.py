@@ -12,7 +12,7 @@ import pytest
 from lab import waiting
 from trainer.node import handover
 
-DUE = {"MUSTER_SECRETS": "KEY,TOKEN", "MUSTER_RUN_ID": "r1"}
+DUE = {"MUSTER_SECRET_NAMES": "KEY,TOKEN", "MUSTER_RUN_ID": "r1"}
 VALUES = {"KEY": "-----BEGIN\nlines\n-----END\n", "TOKEN": "sesame"}
 
 
@@ -77,7 +77,7 @@ def test_a_run_without_secrets_does_not_wait(tmp_path):
 
 def test_an_agent_that_waits_says_so_once_and_what_to_do(tmp_path):
     code = "import sys, pathlib; from trainer.node import handover; handover._QUIET_SECONDS = 0.1;"
-    code += "handover.take({'MUSTER_SECRETS': 'KEY', 'MUSTER_RUN_ID': 'r1'}, pathlib.Path(sys.argv[1]))"
+    code += "handover.take({'MUSTER_SECRET_NAMES': 'KEY', 'MUSTER_RUN_ID': 'r1'}, pathlib.Path(sys.argv[1]))"
     with subprocess.Popen([sys.executable, "-c", code, tmp_path / "pipe"], stdout=subprocess.PIPE, text=True) as waits:
         assert waits.stdout.readline() == "waits for its secrets (KEY): fab attach --hosts ... --run r1 hands them in\n"
         time.sleep(0.3)
