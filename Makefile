@@ -54,9 +54,10 @@ fuzz: $(VENV)/.ready-dev ## answers of hosts made wrong, for SECONDS=120, agains
 	@$(BIN)/python -m tests.hostile.fuzz --seconds "$(or $(SECONDS),120)" $${SEED:+--seed "$$SEED"} \
 		$${COUNT:+--count "$$COUNT"}
 
-check: $(VENV)/.ready-dev ## formatting, lint, types, the order of the packages, the size rules
+check: $(VENV)/.ready-dev ## formatting, lint, shellcheck, types, the order of the packages, the size rules
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
+	@$(BIN)/shellcheck $$(git ls-files '*.sh')
 	@$(BIN)/mypy
 	@$(BIN)/python -m pytest -q tests/unit/test_architecture.py
 

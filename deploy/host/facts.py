@@ -278,7 +278,7 @@ def parse_listening(rows: Sequence[str]) -> frozenset[int]:
 
 
 def containers(rows: Iterable[str], home: str) -> tuple[Container, ...]:
-    """Those of runs, from lines of `host_commands.CONTAINER_LINE`; `home` is that of the user we are there.
+    """Those of runs, from lines of `scripts/container_line.sh`; `home` is that of the user we are there.
 
     Raises BadAnswer for one of ours that cannot be read. Others may label theirs as they like.
     """
@@ -300,7 +300,7 @@ def is_ours(value: Mapping[str, Any], home: str) -> bool:
 
 
 def parse_container(row: str, home: str = "") -> Container:
-    """One line of `host_commands.CONTAINER_LINE`; `home` is that of the user we are there.
+    """One line of `scripts/container_line.sh`; `home` is that of the user we are there.
 
     Raises BadAnswer for what no engine says, and for bad names; UsageError for one of ours that a newer Muster started.
     """

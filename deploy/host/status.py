@@ -131,7 +131,7 @@ def rate(node: NodeStatus, batch: int | None) -> float | None:
 
 
 def _nodes(rows: Mapping[str, Sequence[str]]) -> list[NodeStatus]:
-    """Lines of `look_commands.NODE_LINE`: run, container, and the cells as JSON; none of it where a line was torn."""
+    """Lines of `scripts/each_container.sh`: run, container, and the cells as JSON; none of it where a line was torn."""
     lines = [line.split(" ", 2) for line in rows.get("node", ())]
     foreign = _by_run(rows.get("foreign", ()))
     found = []

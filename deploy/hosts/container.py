@@ -20,7 +20,6 @@ from ..core.formats import LABELS
 from ..core.names import NodeName, node_of
 from ..host import commands
 from ..host.facts import HostFacts, Route
-from ..host.run_folder import RUN_IN_CONTAINER
 from ..image.model import TRAINER_HOME
 from ..run import environment as spec
 
@@ -244,7 +243,7 @@ def _one(
         *("docker", "run", "--detach", "--pull", "never", "--name", container_name(work.run_id)),
         *(word for name, value in labels.items() for word in ("--label", f"{name}={value}")),
         *(("--restart", f"on-failure:{again}") if again else ()),
-        *("--stop-timeout", str(STOP_PATIENCE_S), *LOG_LIMITS, "--volume", f"{folder}:{RUN_IN_CONTAINER}"),
+        *("--stop-timeout", str(STOP_PATIENCE_S), *LOG_LIMITS, "--volume", f"{folder}:{commands.RUN_IN_CONTAINER}"),
         *container_options(host, facts, job),
         *(("--ulimit", "core=0") if due else ()),  # a core is a file, with the secrets in it
         *("--env-file", commands.VARIABLES_FIRST, *python_of(work.image), *work.command),
@@ -290,7 +289,7 @@ def _variables(
         "NCCL_SOCKET_IFNAME": f"={interface}",
         "OMP_NUM_THREADS": str(max(1, facts.cores // ranks)),
         spec.RUN_ID: work.run_id,
-        spec.RUN_DIR: RUN_IN_CONTAINER,
+        spec.RUN_DIR: commands.RUN_IN_CONTAINER,
         spec.NODE: names[place],
         spec.GO_ON: f"fab deploy --resume {work.run_id}",
         **({spec.SEPARATE: "1"} if job.separate else {}),

@@ -210,8 +210,8 @@ def wrapped(marker: str, argv: Sequence[str]) -> str:
 
 
 def shown(argv: Sequence[str], most: int = 80) -> str:
-    """A command for a message."""
-    text = shlex.join(argv)
+    """A command for a message: of a script, its name and what it gets."""
+    text = " ".join("..." if "\n" in word else shlex.quote(word) for word in argv)
     return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
