@@ -9,6 +9,8 @@ import signal
 from dataclasses import dataclass
 from typing import Literal
 
+from .errors import SIGNALLED
+
 
 @dataclass(frozen=True)
 class EngineFacts:
@@ -57,7 +59,7 @@ class RunFacts:
 
 def ended_how(code: int) -> str:
     """An exit code in words: `was killed by SIGKILL` for -9 (137 in containers), else `ended with code 1`."""
-    number = -code if code < 0 else code - 128 if code > 128 else 0
+    number = -code if code < 0 else code - SIGNALLED if code > SIGNALLED else 0
     try:
         return f"was killed by {signal.Signals(number).name}"
     except ValueError:

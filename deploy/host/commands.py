@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Mapping, Sequence
 
+from ..core.errors import NOBODY_WAITS
 from ..core.scripts import Scripts
 
 _SCRIPT = Scripts(__file__)
@@ -18,8 +19,7 @@ RUN_IN_CONTAINER = "/muster/run"
 _ENGINE_PATIENCE_S, SILENT = 15, "no answer"
 # Runs an image's Python, by whichever name it has there.
 PYTHON = _SCRIPT.text("python")
-# trainer/node/handover.py's exit codes, and what a node's console says.
-TAKEN, NOBODY_WAITS = 0, 3
+# What a node's console says.
 WAITS, HAS_SECRETS = "waits for its secrets", "has its secrets"
 _TAKEN_WITHIN_S = 90
 VARIABLES_FIRST, VARIABLES_ASIDE = "/dev/stdin", "/dev/fd/3"

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from ..core import fields
-from ..core.errors import BadAnswer
+from ..core.errors import FAILED, BadAnswer
 from ..core.fields import decimal, default, digits, optional, text
 from ..core.names import NodeName, RunId, node_name, run_id, run_ids
 from ..run import events
@@ -156,7 +156,7 @@ def _node(run: str, said: str) -> NodeStatus:
         command=command,
         state=state,
         uptime=uptime,
-        code=int(exited[1]) if exited else 1 if state == "dead" else None,
+        code=int(exited[1]) if exited else FAILED if state == "dead" else None,
         created=_created(created),
     )
 

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from ..core import fields
-from ..core.errors import BadAnswer, DeployError
+from ..core.errors import NOBODY_WAITS, TAKEN, BadAnswer, DeployError
 from ..core.fields import default, digits, text
 from ..core.results import Results
 from ..host import audit, commands
@@ -80,10 +80,10 @@ def hand_in(session: Session, run: str, secrets: Mapping[str, str]) -> bool:
     """
     command, said = commands.hand_in(container_name(run)), handed_in(secrets)
     done = session.run(command, input=commands.line(said), check=False)
-    if said and done.code not in (commands.TAKEN, commands.NOBODY_WAITS):
+    if said and done.code not in (TAKEN, NOBODY_WAITS):
         words = (done.err.strip() or "others than these").splitlines()[-1]
         raise DeployError(f"{session.host.name}: its node waits for its secrets, and did not take these: {words}")
-    return done.code != commands.NOBODY_WAITS
+    return done.code != NOBODY_WAITS
 
 
 def _start_one(session: Session, spec: HostSpec) -> None:

@@ -10,11 +10,12 @@ import json
 import re
 import secrets
 import shutil
+import signal
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from ..core.errors import BadAnswer
+from ..core.errors import SIGNALLED, BadAnswer
 from ..core.facts import NodeState, amount
 from ..core.fields import digits
 from ..core.names import NodeName, node_name
@@ -122,7 +123,10 @@ class Mirror:
         if self.away:
             return
         if text == "gone":
-            self.state, self.over = NodeState(self._node, "exited", 128 + 9, self.state.restarts), True
+            self.state, self.over = (
+                NodeState(self._node, "exited", SIGNALLED + signal.SIGKILL, self.state.restarts),
+                True,
+            )
             return
         seen = facts.parse_container(text)
         again = bool(self._life and seen.started and seen.started != self._life)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from ..core.errors import DeployError
+from ..core.errors import DONE, STOPPED, DeployError
 from ..core.facts import amount, ended_how
 from ..core.printable import console_line
 from ..host import status as host_status
@@ -100,7 +100,7 @@ def state_word(node: NodeStatus) -> str:
     """How a node stands, in a word: running, done, stopped, failed, ..."""
     if node.code is None:
         return WAITS if node.runs and node.said.startswith(WAITS) else node.state
-    by_code = {0: "done", 75: "stopped"}.get(node.code, "failed")
+    by_code = {DONE: "done", STOPPED: "stopped"}.get(node.code, "failed")
     return node.verdict if by_code == "failed" and node.verdict not in ("", "done") else by_code
 
 
