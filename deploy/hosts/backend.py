@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
-from ..core import fields
+from ..core import docker_faults, fields
 from ..core.errors import NOBODY_WAITS, TAKEN, BadAnswer, DeployError
 from ..core.fields import default, digits, text
 from ..core.results import Results
@@ -96,7 +96,7 @@ def _start_one(session: Session, spec: HostSpec) -> None:
         own = [line for line in said if line.startswith("error: ")]
         cause = next((line for line in (*own, *said) if "rror" in line or "denied" in line), said[-1])
         raise DeployError(
-            f"{session.host.name}: {spec.node} was not started: {cause}", "log in there and try: docker info"
+            f"{session.host.name}: {spec.node} was not started: {cause}", docker_faults.fault(done.err).hint
         )
     audit.note(session, f"{run_of(spec)} started {spec.container}")
 
