@@ -1,8 +1,9 @@
 """One deploy per host at a time: a lock folder on the host itself, which says who holds it and since when.
 
 `take` before anything is changed, `release` (or leaving the `with`) after. lock.py guards what is on this machine.
-A lock lives as long as a small script on the host, and that as long as our connection to it: Ctrl-C, kill -9 and a cut
-cable all let go. What can be left is told as stale, from the holder's silence, and broken on request.
+A small script on the host (scripts/lock.sh) keeps the lock as long as our connection lives: Ctrl-C and kill -9 let go
+at once, a cut cable and a laptop that sleeps after STALE_AFTER_S seconds. What can still be left (the host lost its
+power) is shown as stale, and taken off on request. docs/decisions/0022 says why it is not `flock` alone.
 """
 
 from __future__ import annotations
@@ -180,7 +181,7 @@ class _Hold:
         return self.taken and not self.thread.is_alive() and not self.over.is_set()
 
     def _keep(self) -> None:
-        argv = _SCRIPT("lock", "take", self._token)
+        argv = _SCRIPT("lock", "take", self._token, f"{STALE_AFTER_S:g}")
         try:
             self._said = self._session.run(argv, input=self._beats(), timeout_s=None, on_line=self._heard).out
         except DeployError as fault:
@@ -248,4 +249,4 @@ def _standing(answer: str) -> Standing | None:
 
 
 def _step(session: Session, what: str, token: str = "") -> str:
-    return session.run(_SCRIPT("lock", what, token)).out
+    return session.run(_SCRIPT("lock", what, token, f"{STALE_AFTER_S:g}")).out
