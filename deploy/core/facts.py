@@ -64,16 +64,3 @@ def ended_how(code: int) -> str:
         return f"was killed by {signal.Signals(number).name}"
     except ValueError:
         return f"ended with code {code}"
-
-
-def amount(size: float) -> str:
-    """Bytes in the unit that suits them: `1.2 GB`, `340 kB`."""
-    for unit, scale, form in (("GB", 1e9, ".1f"), ("MB", 1e6, ".1f" if size < 1e7 else ".0f")):
-        if size >= scale:
-            return f"{size / scale:{form}} {unit}"
-    return f"{size / 1e3:.0f} kB" if size >= 1e3 else f"{size:.0f} B"
-
-
-def count(number: int, noun: str) -> str:
-    """A number of things: `1 host`, `3 hosts`."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"

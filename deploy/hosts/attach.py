@@ -16,9 +16,9 @@ from typing import Any
 
 from ..config.inventory import Cluster
 from ..core.errors import DONE
-from ..core.facts import count
 from ..core.names import NodeName, RunId, asked_run
 from ..core.results import all_faults
+from ..core.text import several
 from ..host import lock as host_lock
 from ..host.facts import Container
 from ..report.console import Report
@@ -87,7 +87,7 @@ def down(options: Options, report: Report) -> int:
         removed = backend.remove(sessions, run)
         swept = host_lock.sweep(sessions)
         for host, gone in removed.values.items():
-            lock, containers = swept.values.get(host, ""), count(gone.containers, "container")
+            lock, containers = swept.values.get(host, ""), several(gone.containers, "container")
             there = [f"removed {containers}"] * bool(gone.containers) + [f"the lock of {lock}, which is gone"] * bool(
                 lock
             )
@@ -108,7 +108,7 @@ def to_the_end(followed: Followed, sessions: Sequence[Session], report: Report, 
     ground = deploy_watch.HostsGround(sessions, nodes, run_dir, followed.script, report.warn, secrets)
     what = container.script_name(followed.said) if followed.script else environment.recipe_name(followed.said)
     try:
-        with report.following(state, what, count(len(followed.nodes), "host")) as tell:
+        with report.following(state, what, several(len(followed.nodes), "host")) as tell:
             result = follow.follow(ground, follower, state, tell, stopping.requests)
         for host, fault in backend.remove(ground.sessions, run_dir.name).faults.items():
             report.warn(f"{host}: {fault.message}; clean up with: fab down --hosts {host} --run {run_dir.name}")
@@ -134,7 +134,7 @@ def open_record(followed: Followed, hosts: Sequence[str], again: Mapping[str, An
     choice = record.Choice(None, tuple(followed.said))
     run_dir, names = followed.run_dir, list(followed.nodes.values())
     run_dir.mkdir(record.OWNERS, parents=True, exist_ok=True)
-    kept = record.open_start(run_dir, choice, record.HOSTS, count(len(hosts), "host"), names, time.time())
+    kept = record.open_start(run_dir, choice, record.HOSTS, several(len(hosts), "host"), names, time.time())
     more = {"hosts": list(hosts), "script": followed.script, **again}
     record.write_record(run_dir, {**record.facts(run_dir), **more})
     return kept

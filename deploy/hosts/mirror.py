@@ -16,9 +16,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ..core.errors import SIGNALLED, BadAnswer
-from ..core.facts import NodeState, amount
+from ..core.facts import NodeState
 from ..core.fields import digits
 from ..core.names import NodeName, node_name
+from ..core.text import amount
 from ..host import facts, logs
 from ..run import events, own_files
 

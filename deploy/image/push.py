@@ -13,8 +13,8 @@ from pathlib import Path
 
 from ..core import docker_faults
 from ..core.errors import DeployError
-from ..core.facts import amount
 from ..core.results import Results
+from ..core.text import amount
 from ..engine import images
 from ..host import audit
 from ..ssh.session import Done, Session, on_all

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from paramiko import Channel, Transport
 from paramiko.ssh_exception import SSHException
 
-from ..core.facts import amount
+from ..core.text import amount
 from .faults import Where, fault
 
 # What a shell's start-up files print comes before the marker; what the command prints, after it. Not `exec`: a command
