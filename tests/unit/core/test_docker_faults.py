@@ -17,7 +17,7 @@ from deploy.image import push
 from deploy.preflight import refusals
 from deploy.ssh.session import Done
 
-DOCS = Path(__file__).resolve().parents[2] / "docs/troubleshooting.md"
+DOCS = Path(__file__).resolve().parents[3] / "docs/troubleshooting.md"
 DAEMON = "Error response from daemon: "
 TEXTS = {
     DAEMON + 'could not select device driver "" with capabilities: [[gpu]].': "gpu-runtime",

@@ -10,7 +10,7 @@ import pytest
 
 from deploy.core.scripts import Scripts
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 FILES = sorted((ROOT / "deploy").rglob("scripts/*.sh"))
 SHELLS = [shell for shell in (["dash"], ["bash", "--posix"], ["busybox", "ash"]) if shutil.which(shell[0])]
 
