@@ -60,9 +60,10 @@ quick: $(VENV)/.ready-dev ## formatting, lint, types, and the tests that need ne
 	@$(BIN)/mypy
 	@$(BIN)/python -m pytest --quick -q --tb=short -n 2 tests/unit tests/lab
 
-check: $(VENV)/.ready-dev ## formatting, lint, types, the order of the packages, the size rules
+check: $(VENV)/.ready-dev ## formatting, lint, shellcheck, types, the order of the packages, the size rules
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
+	@$(BIN)/shellcheck $$(git ls-files '*.sh')
 	@$(BIN)/mypy
 	@$(BIN)/python -m pytest -q tests/unit/test_architecture.py
 

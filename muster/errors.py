@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+# Exit codes of a node. docs/contract.md has them; what the control side makes of them: deploy/core/errors.py.
 DONE, FAILED, REFUSED, STOPPED = 0, 1, 2, 75
+# A shell and an engine add a signal's number to this.
+SIGNALLED = 128
+# Those of trainer/node/handover.py; 1 is Python's own.
+TAKEN, NOBODY_WAITS, NOT_TAKEN = 0, 3, 4
 
 
 class TrainError(Exception):

@@ -6,6 +6,8 @@ import signal
 from dataclasses import dataclass
 from typing import Literal
 
+from .errors import SIGNALLED
+
 
 @dataclass(frozen=True)
 class EngineFacts:
@@ -54,21 +56,8 @@ class RunFacts:
 
 def ended_how(code: int) -> str:
     """An exit code in words: `was killed by SIGKILL` for -9 (137 in containers), else `ended with code 1`."""
-    number = -code if code < 0 else code - 128 if code > 128 else 0
+    number = -code if code < 0 else code - SIGNALLED if code > SIGNALLED else 0
     try:
         return f"was killed by {signal.Signals(number).name}"
     except ValueError:
         return f"ended with code {code}"
-
-
-def amount(size: float) -> str:
-    """Bytes in the unit that suits them: `1.2 GB`, `340 kB`."""
-    for unit, scale, form in (("GB", 1e9, ".1f"), ("MB", 1e6, ".1f" if size < 1e7 else ".0f")):
-        if size >= scale:
-            return f"{size / scale:{form}} {unit}"
-    return f"{size / 1e3:.0f} kB" if size >= 1e3 else f"{size:.0f} B"
-
-
-def count(number: int, noun: str) -> str:
-    """A number of things: `1 host`, `3 hosts`."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"

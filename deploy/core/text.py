@@ -1,6 +1,6 @@
-"""Format numbers for readers: short, aligned, with their unit. Pure.
+"""Format numbers, sizes and times for readers: short, aligned, with their unit. Pure.
 
-A no-break space separates a number from its unit.
+Messages, the console and the tables format here; report/page/units.py builds on it.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from datetime import UTC, datetime
 
-GAP = "\u00a0"
 MINUTE, HOUR, DAY = 60, 3600, 86400
 
 
@@ -29,7 +28,7 @@ def count(value: float) -> str:
 
 def several(number: int, noun: str) -> str:
     """`1 node`, `3 nodes`."""
-    return f"{number:,}{GAP}{noun}{'' if number == 1 else 's'}"
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def percent(share: float) -> str:
@@ -37,27 +36,42 @@ def percent(share: float) -> str:
     value = share * 100
     if 99.9 < value < 100:
         value = 99.9
-    return f"{value:.1f}{GAP}%"
+    return f"{value:.1f} %"
 
 
 def milliseconds(value: float) -> str:
     """`0.4 ms`, `12.3 ms`, `1,204 ms`."""
-    return f"{value:,.0f}{GAP}ms" if value >= 1000 else f"{value:.1f}{GAP}ms"
+    return f"{value:,.0f} ms" if value >= 1000 else f"{value:.1f} ms"
 
 
-def size(number: float) -> str:
-    """Bytes in decimal units: `1.2 MB`."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if number < 999.5:
-            return f"{number:.0f}{GAP}{unit}" if unit == "B" else f"{number:.3g}{GAP}{unit}"
-        number /= 1000
-    return f"{number:,.2f}{GAP}TB"
+def amount(number: float) -> str:
+    """Bytes in decimal units: `340 kB`, `1.2 MB`, `312 MB`, `1.2 GB`."""
+    for unit, scale in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6)):
+        if number >= scale:
+            value = number / scale
+            return f"{value:.0f} {unit}" if unit == "MB" and value >= 10 else f"{value:,.1f} {unit}"
+    return f"{number / 1e3:.0f} kB" if number >= 1e3 else f"{number:.0f} B"
+
+
+def gpu_memory(mib: float) -> str:
+    """The memory of a GPU, from MiB as nvidia-smi has it: `79.6 GiB`."""
+    return f"{mib / 1024:.1f} GiB"
+
+
+def pace(sent: int, total: int, seconds: float) -> str:
+    """How a transfer goes: `312 MB of 450 MB, 24 MB/s, 6 s left`."""
+    said = f"{amount(sent)} of {amount(total)}"
+    if not sent or seconds <= 0:
+        return said
+    rate = sent / seconds
+    left = (total - sent) / rate
+    return f"{said}, {amount(rate)}/s" + (f", {left:.0f} s left" if sent < total else f", in {seconds:.1f} s")
 
 
 def duration(seconds: float) -> str:
     """`21.4 s`, `3 min 05 s`, `2 h 14 min`, `3 d 04 h`."""
     if seconds < MINUTE:
-        return f"{seconds:.1f}{GAP}s"
+        return f"{seconds:.1f} s"
     whole = round(seconds)
     for big, small, big_unit, small_unit in (
         (DAY, HOUR, "d", "h"),
@@ -65,18 +79,20 @@ def duration(seconds: float) -> str:
         (MINUTE, 1, "min", "s"),
     ):
         if whole >= big:
-            return f"{whole // big}{GAP}{big_unit} {whole % big // small:02d}{GAP}{small_unit}"
-    return f"{whole}{GAP}s"
+            return f"{whole // big} {big_unit} {whole % big // small:02d} {small_unit}"
+    return f"{whole} s"
 
 
-def clock(seconds: float) -> str:
-    """Time since the start, for a column: `0:07.3`, `12:40.0`, `3:07:12`, `2 d 3:07:12`; `-0:01.2` before it."""
-    sign, tenths = ("-" if seconds < -0.05 else ""), round(abs(seconds) * 10)
-    whole = tenths // 10
+def clock(seconds: float, tenths: bool = False) -> str:
+    """A time that passes: `0:07`, `12:30`, `3:07:12`, `2 d 3:07:12`; with tenths below an hour `0:07.3`, `-0:01.2`."""
+    if not tenths:
+        seconds = max(0.0, round(seconds))
+    sign, parts = ("-" if seconds < -0.05 else ""), round(abs(seconds) * 10)
+    whole = parts // 10
     if whole < HOUR:
-        return f"{sign}{whole // MINUTE}:{whole % MINUTE:02d}.{tenths % 10}"
+        return f"{sign}{whole // MINUTE}:{whole % MINUTE:02d}" + (f".{parts % 10}" if tenths else "")
     hours = f"{whole % DAY // HOUR}:{whole % HOUR // MINUTE:02d}:{whole % MINUTE:02d}"
-    return f"{sign}{whole // DAY}{GAP}d {hours}" if whole >= DAY else f"{sign}{hours}"
+    return f"{sign}{whole // DAY} d {hours}" if whole >= DAY else f"{sign}{hours}"
 
 
 def date(seconds: float) -> str:

@@ -18,6 +18,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from ..core import docker_faults
 from ..core.errors import DeployError, EngineLost
 from ..core.facts import EngineFacts, NodeState
 
@@ -26,6 +27,7 @@ _LOOK_S = 1.0  # an engine that takes longer to say its version is of no use
 _CALL_S = 20.0
 _UP_S = 120.0
 _NOT_NODES = {"folder"}
+_GO_ON = "{}; then `make up RESUME=latest`"
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,7 @@ class ContainerState:
 def find_engine() -> EngineFacts:
     """Ask the engine who it is. Answers within about two seconds, also when the socket accepts and says nothing."""
     if not shutil.which("docker"):
-        return EngineFacts(False, reason="Docker is not installed")
+        return EngineFacts(False, reason=docker_faults.named("docker-missing").what)
     try:
         client = _client(_LOOK_S)
         version = str(client.version()["Version"])
@@ -216,7 +218,8 @@ def _compose_version() -> str:
 def _why_silent(fault: BaseException) -> str:
     # The SDK wraps requests, which wraps urllib3, which wraps the error of the socket: only its name survives them all.
     if "PermissionError" in repr(fault):
-        return "permission denied on the Docker socket: add yourself to the docker group"
+        cause = docker_faults.named("docker-permission")
+        return f"{cause.what}: {cause.hint_here()}"
     if "timed out" in str(fault).lower():
         return f"the Docker engine did not answer within {_LOOK_S:.0f} s"
     return "no Docker engine answers"
@@ -225,10 +228,11 @@ def _why_silent(fault: BaseException) -> str:
 def _compose_fault(said: str) -> DeployError:
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     last = lines[-1] if lines else "it said nothing"
-    if "Cannot connect to the Docker daemon" in said:
-        return EngineLost("the Docker engine stopped answering", "start Docker again, then `make up RESUME=latest`")
-    if "No such image" in said or "not found locally" in said:
-        return DeployError(f"the image is missing: {last}", "build it: make image")
+    cause = docker_faults.read(said)
+    if cause and cause.name == "docker-down":
+        return EngineLost("the Docker engine stopped answering", _GO_ON.format(cause.hint_here()))
+    if cause and cause.name != "docker-refused":
+        return DeployError(f"{cause.what}: {last}", cause.hint_here())
     return DeployError(f"docker compose could not start the nodes: {last}", "clean up and try again: make down")
 
 
@@ -243,9 +247,8 @@ def _asking(what: str) -> Iterator[None]:
     except APIError as fault:
         raise DeployError(f"Docker refused to {what}: {fault.explanation or fault}") from fault
     except (DockerException, requests.RequestException) as fault:
-        raise EngineLost(
-            f"cannot {what}: {_why_silent(fault)}", "start Docker again, then `make up RESUME=latest`"
-        ) from fault
+        hint = _GO_ON.format(docker_faults.named("docker-down").hint_here())
+        raise EngineLost(f"cannot {what}: {_why_silent(fault)}", hint) from fault
 
 
 def _nodes(run_id: str) -> list[Any]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 
+from ..core import docker_faults
 from .signs_gpus import GPU
 from .signs_kinds import ALONE, KERNEL, PREFLIGHT, Sign, Weight
 from .signs_nodes import HOST, NETWORK
@@ -28,7 +29,9 @@ __all__ = [
     "Weight",
 ]
 
-SIGNS = (*NETWORK, *GPU, *HOST, *SCRIPT, *VICTIM)
+# What Docker says stands in core/docker_faults.py.
+_DOCKER = tuple(Sign(one.name, one.words, one.what, one.command) for one in docker_faults.CAUSES if one.in_logs)
+SIGNS = (*NETWORK, *_DOCKER, *GPU, *HOST, *SCRIPT, *VICTIM)
 
 # What a node says that does not reach a store of torch; deploy/explain/store.py tells which one, and why.
 STORE = re.compile(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..core import docker_faults
 from .signs_kinds import ALONE, BLOCKING, GPUS, KERNEL, NCCL_DEBUG, general, hint, script, sign
 
 GPU = (
@@ -36,11 +37,8 @@ GPU = (
     sign("gpu-xid", r"Xid \(?[^)]{0,40}\)?: (\d+)", "the driver reports Xid {0}", KERNEL, "gpu-faulty"),
     hint("gpu-faulty", r"PCIe Bus Error|AER: (?:Unc|C)orrect",
          "the bus of a GPU or a network card has errors", KERNEL),
-    sign("gpu-runtime", r"could not select device driver|unknown or invalid runtime name: nvidia|"
-         r"nvidia-container-cli: (?:initialization|detection) error|nvidia-container-runtime.{0,80}not found|"
-         r"Unknown runtime specified nvidia|nvidia-docker: command not found|"
-         r"unresolvable CDI devices", "Docker cannot hand GPUs to containers there",
-         "fab bootstrap --hosts ...", "gpu-driver"),
+    sign("gpu-runtime", r"nvidia-container-cli: (?:initialization|detection) error",
+         docker_faults.named("gpu-runtime").what, docker_faults.named("gpu-runtime").command, "gpu-driver"),
     sign("gpu-hidden", r"Failed to initialize NVML: Unknown Error",
          "the container lost its GPUs: systemd changed its device rules while it ran", "docker restart CONTAINER",
          "gpu-lost"),

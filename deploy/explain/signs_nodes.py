@@ -154,22 +154,14 @@ HOST = (
     sign("disk-faulty", r"Input/output error|Stale file handle|Read-only file system|Transport endpoint is not "
          r"connected",
          "a disk or a network file system failed", KERNEL, "disk-full"),
-    sign("docker-permission", r"permission denied while trying to connect to the [Dd]ocker (?:daemon|API)|"
-         r"dial unix /var/run/docker\.sock: connect: permission denied", "this user may not use Docker",
-         "sudo usermod -aG docker $USER"),
     sign("port-busy", r"port is already allocated", "another container has that port", "docker ps"),
-    sign("docker-down", r"Cannot connect to the Docker daemon|docker\.sock: connect: no such file",
-         "no Docker engine answers there", "systemctl status docker"),
     sign("command-missing", r"(\S{1,80}): (?:command )?not found$|exec: \\?\"(\S{1,80}?)\\?\": executable file not "
     "found",
          "the program {0} is not there", "which PROGRAM"),
     sign("file-permission", r"\[Errno 13\]|: Permission denied$|\[Errno 1\] Operation not permitted",
          "a file may not be read or written by the user of the run", "ls -ld FOLDER; id"),
-    sign("mount-missing", r"bind source path does not exist: (\S+)|error mounting|invalid mount config",
-         "a folder that the container should get is not on the host", "ls -ld FOLDER"),
-    sign("container-missing", r"No such image|pull access denied|manifest unknown|manifest for \S+ not found|"
+    sign("container-missing", r"pull access denied|manifest unknown|manifest for \S+ not found|"
          r"ImagePullBackOff|ErrImagePull", "the image is not there", "fab push --hosts ..."),
-    sign("architecture-differs", r"[Ee]xec format error", "the image is for another kind of processor", "uname -m"),
     sign("preempted", r"CANCELLED AT \S+ DUE TO (?:PREEMPTION|JOB REQUEUE|NODE FAIL\w*)|Node failure on|"
          r"this job is preempted|DUE TO PREEMPTION", "the scheduler took the job's hosts away", "sacct -X -j JOB"),
     sign("time-limit", r"DUE TO TIME LIMIT|exceeded (?:its |the )?(?:time|walltime) limit|DEADLINE_EXCEEDED.{0,20}job",

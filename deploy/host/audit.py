@@ -10,12 +10,10 @@ from contextlib import suppress
 
 from ..core.errors import DeployError
 from ..core.printable import one_line
+from ..core.scripts import Scripts
 from ..ssh.session import Session
 
-# Who logged in, and from where, is the host's own knowledge: its user, and the address that its SSH server saw.
-_APPEND = """umask 077; mkdir -p "$HOME/.muster" && read -r time rest &&
-printf '%s %s from %s: %s\\n' "$time" "$(id -un)" "${SSH_CONNECTION%% *}" "$rest" >> "$HOME/.muster/audit.log"
-"""
+_SCRIPT = Scripts(__file__)
 
 
 def note(session: Session, text: str) -> None:
@@ -27,7 +25,7 @@ def note(session: Session, text: str) -> None:
     user, control = who()
     line = " ".join(one_line(f"{time.strftime('%Y-%m-%dT%H:%M:%S%z')} {text} ({user}@{control})").split())
     with suppress(DeployError):
-        session.run(["sh", "-c", _APPEND], input=f"{line}\n".encode())
+        session.run(_SCRIPT("audit"), input=f"{line}\n".encode())
 
 
 def who() -> tuple[str, str]:

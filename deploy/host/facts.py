@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from ..config.values import VARIABLE
-from ..core import fields, formats
-from ..core.errors import BadAnswer, DeployError
+from ..core import docker_faults, fields, formats
+from ..core.docker_faults import DockerFault
+from ..core.errors import BadAnswer
 from ..core.fields import Reader, array, decimal, digits, flag, interface, record, table, text, whole
 from ..core.names import ContainerName, NodeName, RunId, container_name, node_name, run_id, run_ids
-from .commands import SILENT
 
 # What container engines and virtual machines add to a host: no peer is reached through them.
 _INNER = ("lo", "docker", "br-", "veth", "cni", "virbr", "flannel", "podman", "nerdctl")
@@ -43,7 +43,6 @@ _CONTAINER = record(
     {"folder": array(text(4096), 1)},
 )
 # As sh, bash and zsh say it. A context or a file may be "not found" as well.
-_NO_DOCKER = re.compile(r"docker: (command )?not found|command not found: docker")
 
 T = TypeVar("T")
 
@@ -208,17 +207,9 @@ def _kilobytes(found: int) -> int | None:
     return None if found < 0 else found * 1024
 
 
-def engine_fault(said: str) -> DeployError:
-    """Why a host has no engine that answers us, from the last words of its `docker version`."""
-    low = said.lower()
-    if "permission denied" in low:
-        return DeployError(
-            "permission denied on the Docker socket", "sudo usermod -aG docker $USER there, then log in anew"
-        )
-    if _NO_DOCKER.search(low) or not said:
-        return DeployError("Docker is not installed", "fab bootstrap --hosts ... installs it")
-    word = "restart" if SILENT in said else "start"
-    return DeployError(f"the Docker engine does not answer: {said}", f"{word} it there: sudo systemctl {word} docker")
+def engine_fault(said: str) -> DockerFault:
+    """Why a host has no engine that answers us, by the last words of its `docker version`; none at all: no Docker."""
+    return docker_faults.fault(said or "docker: not found", "docker-down")
 
 
 def parse_gpu(row: str) -> Gpu | None:
@@ -278,7 +269,7 @@ def parse_listening(rows: Sequence[str]) -> frozenset[int]:
 
 
 def containers(rows: Iterable[str], home: str) -> tuple[Container, ...]:
-    """Those of runs, from lines of `host_commands.CONTAINER_LINE`; `home` is that of the user we are there.
+    """Those of runs, from lines of `scripts/container_line.sh`; `home` is that of the user we are there.
 
     Raises BadAnswer for one of ours that cannot be read. Others may label theirs as they like.
     """
@@ -300,7 +291,7 @@ def is_ours(value: Mapping[str, Any], home: str) -> bool:
 
 
 def parse_container(row: str, home: str = "") -> Container:
-    """One line of `host_commands.CONTAINER_LINE`; `home` is that of the user we are there.
+    """One line of `scripts/container_line.sh`; `home` is that of the user we are there.
 
     Raises BadAnswer for what no engine says, and for bad names; UsageError for one of ours that a newer Muster started.
     """

@@ -1,8 +1,9 @@
 """One deploy per host at a time: a lock folder on the host itself, which says who holds it and since when.
 
 `take` before anything is changed, `release` (or leaving the `with`) after. lock.py guards what is on this machine.
-A lock lives as long as a small script on the host, and that as long as our connection to it: Ctrl-C, kill -9 and a cut
-cable all let go. What can be left is told as stale, from the holder's silence, and broken on request.
+A small script on the host (scripts/lock.sh) keeps the lock as long as our connection lives: Ctrl-C and kill -9 let go
+at once, a cut cable and a laptop that sleeps after STALE_AFTER_S seconds. What can still be left (the host lost its
+power) is shown as stale, and taken off on request. docs/decisions/0022 says why it is not `flock` alone.
 """
 
 from __future__ import annotations
@@ -18,47 +19,13 @@ from dataclasses import asdict, dataclass
 from ..core.errors import BadAnswer, DeployError
 from ..core.fields import decimal, document, real, record, text, whole
 from ..core.results import Results
+from ..core.scripts import Scripts
 from ..ssh.session import Session, on_all
 from . import audit
 
 BEAT_S, STALE_AFTER_S = 5.0, 60.0
 _POLL_S, _RELEASE_S, _ANSWER_S, _MOST_SAID = 0.5, 5.0, 60.0, 64 << 10
-
-# flock makes each step one step where the host has it, so that two who clear a dead lock cannot clear a fresh one;
-# mkdir alone decides where it has not. The folder bears the host's name, for homes that several hosts share.
-# Each line of input is a beat; the end of the input lets go.
-_SCRIPT = """
-umask 077; trap '' HUP PIPE; mkdir -p "$HOME/.muster" && cd "$HOME/.muster" || exit 1
-lock=lock-$(uname -n); do=$1; token=$2
-step() { if command -v flock >/dev/null; then exec 9>>"$lock.step" && flock -w 20 9 || exit 1; fi; }
-holds() { cat "$lock/token" 2>/dev/null; }
-dead() { [ -s "$lock/pid" ] && ! kill -0 "$(cat "$lock/pid")" 2>/dev/null; }
-beat() { date +%s > "$lock/beat"; }
-show() {
-  [ -d "$lock" ] || return 0
-  echo "$(($(date +%s) - $(cat "$lock/beat" 2>/dev/null || stat -c %Y "$lock")))"; holds || echo
-  cat "$lock/holder" 2>/dev/null
-}
-drop() { if [ -d "$lock" ] && { [ "$token" = any ] || [ "$(holds)" = "$token" ]; }; then rm -rf "$lock"; fi; }
-step
-case $do in
-show) show;;
-drop) drop;;
-sweep) if dead; then show; rm -rf "$lock"; fi;;
-take)
-  read -r holder || exit 1
-  if dead; then rm -rf "$lock"; fi
-  if mkdir "$lock" 2>/dev/null; then
-    if ! { echo $$ > "$lock/pid" && beat && echo "$holder" > "$lock/holder" && echo "$token" > "$lock/token"; }; then
-      rm -rf "$lock"; exit 1
-    fi
-    echo taken; exec 9>&-
-    while read -r _ && [ "$(holds)" = "$token" ]; do beat; done
-    step; drop
-  elif [ -d "$lock" ]; then show; else mkdir "$lock"; exit 1; fi;;
-esac
-exit 0
-"""
+_SCRIPT = Scripts(__file__)
 
 
 @dataclass(frozen=True)
@@ -214,7 +181,7 @@ class _Hold:
         return self.taken and not self.thread.is_alive() and not self.over.is_set()
 
     def _keep(self) -> None:
-        argv = ["sh", "-c", _SCRIPT, "lock", "take", self._token]
+        argv = _SCRIPT("lock", "take", self._token, f"{STALE_AFTER_S:g}")
         try:
             self._said = self._session.run(argv, input=self._beats(), timeout_s=None, on_line=self._heard).out
         except DeployError as fault:
@@ -282,4 +249,4 @@ def _standing(answer: str) -> Standing | None:
 
 
 def _step(session: Session, what: str, token: str = "") -> str:
-    return session.run(["sh", "-c", _SCRIPT, "lock", what, token]).out
+    return session.run(_SCRIPT("lock", what, token, f"{STALE_AFTER_S:g}")).out

@@ -14,32 +14,16 @@ from ..config.inventory import Cluster
 from ..core import fields
 from ..core.errors import DeployError, UsageError
 from ..core.fields import digits
+from ..core.scripts import Scripts
 from ..ssh.session import Session, on_all
 from .facts import HostFacts
-from .run_folder import READING
 
 # Given to nobody by systemd, useradd, its ranges of subordinate ids, or sssd. The second is for hosts that are
 # containers themselves, and have 65536 numbers in all.
 RANGES = (range(2_000_300_000, 2_147_000_000), range(60_600, 61_100))
 _TRIES = 5
 _NUMBER = digits(0, 1 << 32)
-# The number that earlier runs had here, whose this run's folder is, and how many numbers there are.
-_KNOWN = f"""
-{READING}
-echo "kept $(head -c 12 "$HOME/.muster/uid" 2>/dev/null)"
-[ -z "$1" ] || echo "owner $(enter "$1" && stat -c %u .)"
-echo "mapped $(awk '$1 + $3 > most {{most = $1 + $3}} END {{printf "%.0f", most}}' /proc/self/uid_map 2>/dev/null)"
-"""
-# A number with a + in front must not own anything either: one that runs had before does.
-_TAKEN = """
-for word; do
-    id=${word#+}
-    name=$(getent passwd "$id" || getent group "$id" || awk -F: -v id="$id" '$3 == id' /etc/passwd /etc/group)
-    [ "$word" = "$id" ] || [ -n "$name" ] ||
-        name=$(find /home /srv /data /mnt /tmp /var/tmp -maxdepth 1 -uid "$id" 2>/dev/null | head -n 1)
-    [ -z "$name" ] || echo "$id"
-done
-"""
+_SCRIPT = Scripts(__file__)
 
 
 class Known(NamedTuple):
@@ -93,19 +77,19 @@ def candidates(known: Sequence[Known], drawn: Callable[[range], int]) -> dict[in
 
 
 def parse_known(said: str) -> Known:
-    """Read the answer to `_KNOWN`; what is no number is 0."""
+    """Read the answer to `uid_known.sh`; what is no number is 0."""
     rows = fields.rows(said)
     return Known(*(fields.optional(_NUMBER)(rows.get(word, [""])[0].strip(), word) or 0 for word in Known._fields))
 
 
 def _free(roots: Sequence[Session], run: str) -> tuple[int, str]:
-    told = on_all(roots, lambda one: parse_known(one.run(("sh", "-c", _KNOWN, "known", run)).out)).all()
+    told = on_all(roots, lambda one: parse_known(one.run(_SCRIPT("uid-known", run)).out)).all()
     known = list(told.values())
     if owner := known[0].owner:
         return owner, "it owns the run's folder"
     tried = candidates(known, lambda numbers: numbers.start + secrets.randbelow(len(numbers)))
     words = [str(number) if any(number == one.kept for one in known) else f"+{number}" for number in tried]
-    taken = on_all(roots, lambda one: one.run(("sh", "-c", _TAKEN, "taken", *words)).out.split()).all()
+    taken = on_all(roots, lambda one: one.run(_SCRIPT("uid-taken", *words)).out.split()).all()
     for number, reason in tried.items():
         if not any(str(number) in said for said in taken.values()):
             return number, reason

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from ..core import fields
-from ..core.errors import BadAnswer
+from ..core.errors import FAILED, BadAnswer
 from ..core.fields import decimal, default, digits, optional, text
 from ..core.names import NodeName, RunId, node_name, run_id, run_ids
 from ..run import events
@@ -131,7 +131,7 @@ def rate(node: NodeStatus, batch: int | None) -> float | None:
 
 
 def _nodes(rows: Mapping[str, Sequence[str]]) -> list[NodeStatus]:
-    """Lines of `look_commands.NODE_LINE`: run, container, and the cells as JSON; none of it where a line was torn."""
+    """Lines of `scripts/each_container.sh`: run, container, and the cells as JSON; none of it where a line was torn."""
     lines = [line.split(" ", 2) for line in rows.get("node", ())]
     foreign = _by_run(rows.get("foreign", ()))
     found = []
@@ -156,7 +156,7 @@ def _node(run: str, said: str) -> NodeStatus:
         command=command,
         state=state,
         uptime=uptime,
-        code=int(exited[1]) if exited else 1 if state == "dead" else None,
+        code=int(exited[1]) if exited else FAILED if state == "dead" else None,
         created=_created(created),
     )
 

@@ -14,8 +14,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from ..core.errors import BadAnswer, DeployError
-from ..core.facts import amount
 from ..core.names import FileName, file_name
+from ..core.text import amount
 from ..run.own_files import open_folder
 
 BLOCK = tarfile.BLOCKSIZE

@@ -15,9 +15,9 @@ from typing import Any
 
 from ..config.inventory import Cluster
 from ..core.errors import DONE
-from ..core.facts import count
 from ..core.names import RunId, asked_run
 from ..core.results import all_faults
+from ..core.text import several
 from ..host import lock as host_lock
 from ..host.facts import Container
 from ..report.console import Console
@@ -76,7 +76,7 @@ def down(options: Options, console: Console) -> int:
         removed = host_nodes.remove(sessions, run)
         swept = host_lock.sweep(sessions)
         for host, gone in removed.values.items():
-            lock, containers = swept.values.get(host, ""), count(gone.containers, "container")
+            lock, containers = swept.values.get(host, ""), several(gone.containers, "container")
             there = [f"removed {containers}"] * bool(gone.containers) + [f"the lock of {lock}, which is gone"] * bool(
                 lock
             )
@@ -95,7 +95,7 @@ def to_the_end(backend: HostsBackend, console: Console, interrupts: Interrupts) 
     follower = follow.Follower(run_dir, from_start=not run.resumed)
     what = container.script_name(run.command) if run.script else environment.recipe_name(run.command)
     try:
-        with console.following(state, what, count(len(run.nodes), "host")) as tell:
+        with console.following(state, what, several(len(run.nodes), "host")) as tell:
             result = follow.follow(backend, follower, state, tell, interrupts.requests)
         backend.clean()
         lost = backend.out_of_sight
@@ -118,7 +118,7 @@ def open_record(run: RunHandle, hosts: Sequence[str], again: Mapping[str, Any]) 
     choice = record.Choice(None, tuple(run.command))
     run_dir, names = run.run_dir, list(run.nodes.values())
     run_dir.mkdir(record.OWNERS, parents=True, exist_ok=True)
-    kept = record.open_start(run_dir, choice, record.HOSTS, count(len(hosts), "host"), names, time.time())
+    kept = record.open_start(run_dir, choice, record.HOSTS, several(len(hosts), "host"), names, time.time())
     more = {"hosts": list(hosts), "script": run.script, **again}
     record.write_record(run_dir, {**record.facts(run_dir), **more})
     return kept

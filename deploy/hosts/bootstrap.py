@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..core.fields import default, digits, optional, text
+from ..core.scripts import Scripts
 
 _ENGINE = "docker.io"
 _TOOLKIT = "nvidia-container-toolkit"
@@ -16,25 +17,7 @@ _KNOWN = ("debian", "ubuntu")
 _WORD, _USER, _NUMBER = text(100, r"[\w .+~-]*"), text(100, r"[A-Za-z0-9_][\w.@\\-]*\$?|"), optional(digits(0, 10**6))
 # From Debian 13 on the client is a package of its own, which docker.io only recommends.
 _DEBIAN_WITH_CLIENT_APART = 13
-_LOOK = """PATH=$PATH:/usr/sbin:/sbin
-[ ! -r /etc/os-release ] || ( . /etc/os-release; echo "os ${ID:-}"; echo "release ${VERSION_ID:-}" )
-echo "uid $(id -u)"; echo "user $(id -un)"
-sudo=; if [ "$(id -u)" != 0 ] && sudo -n true 2>/dev/null; then echo sudo; sudo="sudo -n"; fi
-id -nG | tr ' ' '\\n' | grep -qx docker && echo member
-[ ! -d /run/systemd/system ] || echo systemd
-command -v dockerd >/dev/null && echo dockerd
-if command -v docker >/dev/null; then
-    echo client
-    if $sudo docker version >/dev/null 2>&1; then echo answers; echo "running $($sudo docker ps -q | wc -l)"; fi
-fi
-for device in /sys/bus/pci/devices/*; do
-    case "$(cat "$device/vendor" "$device/class" 2>/dev/null | tr -d '\\n')" in 0x10de0x03*) echo gpu;; esac
-done | head -n 1
-[ ! -e /proc/driver/nvidia/version ] || echo driver
-command -v nvidia-container-runtime-hook >/dev/null && echo toolkit
-apt-cache policy nvidia-container-toolkit 2>/dev/null | grep -q 'Candidate: [^(]' && echo toolkit-package
-exit 0
-"""
+_SCRIPT = Scripts(__file__)
 
 
 @dataclass(frozen=True)
@@ -76,17 +59,12 @@ class Plan:
 
 def look() -> tuple[str, ...]:
     """The command that asks a host; `parse` reads its answer."""
-    return ("sh", "-c", _LOOK)
+    return _SCRIPT("bootstrap-look")
 
 
 def wait() -> tuple[str, ...]:
     """The command that ends well once an engine answers root, within half a minute: not every start waits for that."""
-    script = """[ "$(id -u)" = 0 ] && sudo= || sudo="sudo -n"
-tries=0
-until $sudo docker version >/dev/null; do
-    tries=$((tries + 1)); [ $tries -lt 60 ] || exit 1; sleep 0.5
-done"""
-    return ("sh", "-c", script)
+    return _SCRIPT("bootstrap-wait")
 
 
 def parse(said: str) -> Machine:

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 
 from ..config.inventory import Host
 from ..core.errors import DONE, FAILED, STOPPED, DeployError
-from ..core.facts import count
 from ..core.results import Results
+from ..core.text import several
 from ..host import audit
 from ..report.console import Console
 from ..ssh.session import CommandFailed, Session, on_all, open_all
@@ -35,7 +35,7 @@ def run(hosts: Sequence[Host], ask: Callable[[str], bool] | None, dry_run: bool,
         left = any(plan.by_hand for plan in plans.values())
         if dry_run or not wanted:
             return FAILED if left else DONE
-        if ask and not ask(f"run these commands as root on {count(len(wanted), 'host')}?"):
+        if ask and not ask(f"run these commands as root on {several(len(wanted), 'host')}?"):
             console.note("nothing was done")
             return STOPPED
         on_all(wanted, lambda session: _perform(session, plans[session.host.name], console)).all()

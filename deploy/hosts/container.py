@@ -20,7 +20,6 @@ from ..core.formats import LABELS
 from ..core.names import NodeName, node_of
 from ..host import commands
 from ..host.facts import HostFacts, Route
-from ..host.run_folder import RUN_IN_CONTAINER
 from ..image.model import TRAINER_HOME
 from ..run import environment
 
@@ -255,7 +254,7 @@ def _one(
         *("docker", "run", "--detach", "--pull", "never", "--name", container_name(work.run_id)),
         *(word for name, value in labels.items() for word in ("--label", f"{name}={value}")),
         *(("--restart", f"on-failure:{again}") if again else ()),
-        *("--stop-timeout", str(STOP_PATIENCE_S), *LOG_LIMITS, "--volume", f"{folder}:{RUN_IN_CONTAINER}"),
+        *("--stop-timeout", str(STOP_PATIENCE_S), *LOG_LIMITS, "--volume", f"{folder}:{commands.RUN_IN_CONTAINER}"),
         *container_options(host, facts, job),
         *(("--ulimit", "core=0") if due else ()),  # a core is a file, with the secrets in it
         *("--env-file", commands.VARIABLES_FIRST, *python_of(work.image), *work.command),
@@ -291,7 +290,7 @@ def _variables(
     # A script of the user's starts from its beginning each time: again only where they ask for it.
     max_restarts = 0 if work.script else environment.MAX_RESTARTS
     return {
-        **environment.node_environment(node, rendezvous, work.run_id, RUN_IN_CONTAINER, max_restarts),
+        **environment.node_environment(node, rendezvous, work.run_id, commands.RUN_IN_CONTAINER, max_restarts),
         environment.RESUME_COMMAND: f"fab deploy --resume {work.run_id}",
         **({environment.SEPARATE: "1"} if job.separate else {}),
     }

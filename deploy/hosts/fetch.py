@@ -16,10 +16,10 @@ from typing import Any
 
 from ..config.inventory import Cluster
 from ..core.errors import DeployError
-from ..core.facts import amount, count
 from ..core.fields import digits
 from ..core.names import RunId, asked_run, node_of
 from ..core.results import Results
+from ..core.text import amount, several
 from ..host import commands, incoming
 from ..host.unpack import LeftOut, Unpacker
 from ..report.page import run as page
@@ -123,10 +123,10 @@ def _merge(brought: Results[_Part], run_dir: Path, warn: Callable[[str], None]) 
         for words in part.left_out.named:
             warn(f"{host}: not taken: {words}")
         if more := part.left_out.count - len(part.left_out.named):
-            warn(f"{host}: and {count(more, 'other')} not taken")
+            warn(f"{host}: and {several(more, 'other')} not taken")
         if apart:
             where = folders.display_path(run_dir / "hosts" / node_of(host))
-            warn(f"{host}: {count(apart, 'file')} differ from another host's file of the same name: see {where}")
+            warn(f"{host}: {several(apart, 'file')} differ from another host's file of the same name: see {where}")
         faults[host] = part.fault
     return Results(faults)
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 
-from ..core.errors import DeployError
+from ..core.errors import DONE, FINAL, DeployError
 from ..core.fields import digits
 from ..core.merge import Line, Merge
 from ..core.names import RunId
@@ -20,8 +20,6 @@ from ..host.logs import Heard
 from ..ssh.session import Session, SshFault, open_all
 
 _AGAIN_S = 2.0
-# A node that ended with one of these is not started again.
-_FINAL = (0, 2, 75)
 LOST_S = 300.0
 
 
@@ -104,8 +102,8 @@ class Reader:
         while not closed.is_set():
             done = self._session.run(look_commands.state(self._container), check=False)
             running, _, code = done.out.strip().partition(" ")
-            ended = 0 if done.code else digits(-(1 << 32), 1 << 32)(code, "the exit code")
-            if done.code or (running == "false" and (ended in _FINAL or not others_go_on(self))):
+            ended = DONE if done.code else digits(-(1 << 32), 1 << 32)(code, "the exit code")
+            if done.code or (running == "false" and (ended in FINAL or not others_go_on(self))):
                 return True
             if running == "true":
                 self.streams = True

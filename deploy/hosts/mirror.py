@@ -10,14 +10,16 @@ import json
 import re
 import secrets
 import shutil
+import signal
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from ..core.errors import BadAnswer
-from ..core.facts import NodeState, amount
+from ..core.errors import SIGNALLED, BadAnswer
+from ..core.facts import NodeState
 from ..core.fields import digits
 from ..core.names import NodeName, node_name
+from ..core.text import amount
 from ..host import facts, logs
 from ..run import events, own_files
 
@@ -122,7 +124,10 @@ class Mirror:
         if self.away:
             return
         if text == "gone":
-            self.state, self.over = NodeState(self._node, "exited", 128 + 9, self.state.restarts), True
+            self.state, self.over = (
+                NodeState(self._node, "exited", SIGNALLED + signal.SIGKILL, self.state.restarts),
+                True,
+            )
             return
         seen = facts.parse_container(text)
         again = bool(self._life and seen.started and seen.started != self._life)

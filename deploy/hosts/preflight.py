@@ -10,6 +10,7 @@ from typing import Any
 
 from ..config.inventory import Cluster
 from ..config.values import Mount
+from ..core.docker_faults import DockerFault
 from ..core.errors import DeployError, Refused
 from ..engine import images as engine_images
 from ..host import run_user
@@ -184,8 +185,11 @@ def _completed(want: Want, hosts: ReachedHosts, inside: bool) -> Want:
 
 def _engine(host: str, fault: DeployError) -> Finding:
     words = fault.message if fault.message.startswith(host) else f"{host}: {fault.message}"
-    fix = f"on {host}: {fault.hint}" if fault.hint else ""
-    return Finding(probes.engine_slug(fault), "hosts", (host,), words, (), "the run would not start there", fix)
+    if isinstance(fault, DockerFault):
+        cause, fix = fault.cause.name, fault.cause.hint(host)
+    else:
+        cause, fix = "docker-down", f"on {host}: {fault.hint}" if fault.hint else ""
+    return Finding(cause, "hosts", (host,), words, (), "the run would not start there", fix)
 
 
 def _architectures(hosts: ReachedHosts) -> Iterator[Finding]:

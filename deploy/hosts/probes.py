@@ -15,7 +15,6 @@ from ..core import fields
 from ..core.errors import DeployError
 from ..core.results import Results
 from ..host import commands as host_commands
-from ..host import facts as host_facts
 from ..host.facts import HostFacts
 from ..image import commands
 from ..image.push_plan import Held, parse_image
@@ -95,11 +94,3 @@ def close(found: Results[SessionProbe]) -> None:
     for probe in found.values.values():
         with suppress(DeployError):
             probe.close()
-
-
-def engine_slug(fault: DeployError) -> str:
-    """Which cause an engine that does not answer is."""
-    permission = host_facts.engine_fault("permission denied").message
-    missing = host_facts.engine_fault("").message
-    silent = "docker-silent" if host_commands.SILENT in fault.message else "docker-down"
-    return {permission: "docker-permission", missing: "docker-missing"}.get(fault.message, silent)

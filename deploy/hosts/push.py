@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ..config.inventory import Cluster
 from ..core.errors import DONE, DeployError, UsageError
-from ..core.facts import amount
+from ..core.text import amount
 from ..engine import images as engine_images
 from ..host import lock
 from ..host.facts import HostFacts

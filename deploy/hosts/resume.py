@@ -17,7 +17,6 @@ from ..core.fields import document, either, nothing, scalar, table, text
 from ..core.names import RunId, asked, run_id, run_ids
 from ..host import commands
 from ..host.facts import HostFacts
-from ..host.run_folder import RUN_IN_CONTAINER
 from ..run import folders, record
 from ..run.outcome import Result
 from ..ssh.session import Session, on_all
@@ -165,7 +164,7 @@ def placed(text: str, run: str, first: str, own: str = "") -> str:
 
     Checkpoints are on the `first` host, whoever tells of them; all else is on the teller's `own`.
     """
-    inside = rf"(?<![\w./-]){re.escape(RUN_IN_CONTAINER)}(?![\w-])(?P<kept>/checkpoints(?![\w-]))?"
+    inside = rf"(?<![\w./-]){re.escape(commands.RUN_IN_CONTAINER)}(?![\w-])(?P<kept>/checkpoints(?![\w-]))?"
 
     def there(found: re.Match[str]) -> str:
         host = first if found["kept"] else own or first

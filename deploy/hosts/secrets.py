@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 
-from ..core.errors import DeployError, UsageError
+from ..core.errors import NOBODY_WAITS, TAKEN, DeployError
 from ..host import commands
 from ..host.commands import HAS_SECRETS, WAITS
 from ..ssh.session import Session
@@ -84,7 +84,7 @@ def hand_in(session: Session, run: str, secrets: Mapping[str, str]) -> bool:
     """
     command, document = commands.hand_in(container_name(run)), handed_in(secrets)
     done = session.run(command, input=commands.line(document), check=False)
-    if document and done.code not in (commands.TAKEN, commands.NOBODY_WAITS):
+    if document and done.code not in (TAKEN, NOBODY_WAITS):
         words = (done.err.strip() or "others than these").splitlines()[-1]
         raise DeployError(f"{session.host.name}: its node waits for its secrets, and did not take these: {words}")
-    return done.code != commands.NOBODY_WAITS
+    return done.code != NOBODY_WAITS

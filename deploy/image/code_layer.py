@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from ..core.errors import DeployError, UsageError
-from ..core.facts import amount
+from ..core.text import amount
 from ..engine import images
 from ..run.folders import TRAINER
 from . import credentials

@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..core import docker_faults
 from ..core.errors import DeployError
-from ..core.facts import amount
 from ..core.results import Results
+from ..core.text import amount
 from ..engine import images
 from ..host import audit
 from ..ssh.session import Done, Session, on_all
@@ -31,7 +32,8 @@ _LOOK_S = 60.0
 _TRY_S = 120.0
 # An engine that pulls says nothing meanwhile; 10 GB at 2 MB/s take an hour and a half.
 _PULL_S = 4 * 3600.0
-_HOPELESS = ("no space left on device", "cannot connect to the docker daemon", "permission denied")
+# Sending more would not help.
+_HOPELESS = ("disk-full", "docker-down", "docker-permission")
 
 
 @dataclass(frozen=True)
@@ -99,7 +101,7 @@ def look(session: Session, image: Image, base: Base) -> Store:
     done = session.run(commands.look_at_images(names), timeout_s=_LOOK_S, check=False)
     # `docker info` ends with 0 also when no engine answered.
     if done.code or '"version":""' in done.out:
-        raise _engine_fault(done.err)
+        raise docker_faults.fault(done.err)
     return parse_store(done.out)
 
 
@@ -111,7 +113,7 @@ def _find_base(sessions: Sequence[Session], name: str, pull: bool) -> Results[Ba
     def ask(session: Session) -> Base:
         done = session.run(commands.inspect_image(name), timeout_s=_LOOK_S, check=False)
         if done.code and "no such image" not in done.err.lower():
-            raise _engine_fault(done.err)
+            raise docker_faults.fault(done.err)
         if done.code and pull:
             pulled = session.run(commands.pull_image(name), timeout_s=_PULL_S, check=False)
             if pulled.code:
@@ -122,7 +124,7 @@ def _find_base(sessions: Sequence[Session], name: str, pull: bool) -> Results[Ba
                 )
             done = session.run(commands.inspect_image(name), timeout_s=_LOOK_S, check=False)
         if done.code:
-            raise _engine_fault(done.err)
+            raise docker_faults.fault(done.err)
         return base_said(name, done.out)
 
     return on_all(sessions, ask)
@@ -240,8 +242,8 @@ def _fault(session: Session, image: Image, done: Done) -> str:
     What `docker load` says itself is no proof: engines from 27 on load and name an image whose layers they did not get.
     Such a one is removed. Raises DeployError where sending more would not help.
     """
-    if done.code and any(word in done.err.lower() for word in _HOPELESS):
-        raise _engine_fault(done.err)
+    if done.code and (cause := docker_faults.read(done.err)) and cause.name in _HOPELESS:
+        raise docker_faults.fault(done.err)
     shown = next(iter(done.out.splitlines()), "")
     if not shown:
         return f"the engine refuses it: {_last_line(done.err)}"
@@ -252,19 +254,6 @@ def _fault(session: Session, image: Image, done: Done) -> str:
         session.run(commands.remove_images([image.tag]), timeout_s=_TRY_S, check=False)
         return f"no container can be created from it: {_last_line(done.err)}"
     return ""
-
-
-def _engine_fault(said: str) -> DeployError:
-    low = said.lower()
-    if "no space left" in low:
-        return DeployError("the disk is full there", "see what could go: docker system df")
-    if "permission denied" in low:
-        return DeployError("permission denied on the Docker socket", "add that user to the docker group there")
-    if "not found" in low and "docker" in low:
-        return DeployError("Docker is not installed there", "fab bootstrap --hosts ... installs it")
-    if "cannot connect to the docker daemon" in low:
-        return DeployError("the Docker engine does not answer there", "start it there: systemctl start docker")
-    return DeployError(f"Docker there: {_last_line(said)}", "log in there and try: docker info")
 
 
 def _last_line(said: str) -> str:

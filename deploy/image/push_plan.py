@@ -13,8 +13,8 @@ from itertools import takewhile
 from typing import Any
 
 from ..core.errors import DeployError
-from ..core.facts import amount
 from ..core.fields import array, default, digits, record, table, text, words
+from ..core.text import amount
 from ..host.facts import json_object
 from .compression import GZIP, PLAIN, ZSTD, Codec
 from .model import DIGEST, MARK, TOP, Base, Image, run_image
@@ -161,16 +161,6 @@ def check_space(store: Store, sizes: Sequence[int]) -> None:
             f"not enough disk space in {store.root}: the image needs {amount(need)}, {amount(store.free)} are free",
             "see what could go there: docker system df",
         )
-
-
-def pace(sent: int, total: int, seconds: float) -> str:
-    """How a transfer goes: `312 MB of 450 MB, 24 MB/s, 6 s left`."""
-    said = f"{amount(sent)} of {amount(total)}"
-    if not sent or seconds <= 0:
-        return said
-    rate = sent / seconds
-    left = (total - sent) / rate
-    return f"{said}, {amount(rate)}/s" + (f", {left:.0f} s left" if sent < total else f", in {seconds:.1f} s")
 
 
 def _same(image: Image, held: Held) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator
 
-from ..core.facts import count
+from ..core.text import several
 from ..preflight.answers import Answers
 from ..preflight.checks import bandwidth
 from ..preflight.findings import DOCS, FAULT, UNKNOWN, WARNING, Finding, Verdict
@@ -17,7 +17,7 @@ INDENT = " " * 8
 
 def told(verdict: Verdict, backend: str) -> Iterator[str]:
     """The lines of a verdict; `backend`: whose choices were foreseen."""
-    hosts = count(len(verdict.hosts_examined), "host")
+    hosts = several(len(verdict.hosts_examined), "host")
     yield f"muster preflight   {hosts}   {verdict.seconds:.1f} s   {backend}   {verdict.where}"
     shown = (f"{group} {MARKS.get(level, level)}" for group, level in verdict.groups.items() if level)
     yield "  " + "  ".join(shown)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..core.facts import amount
-from ..image.push_plan import pace
+from ..core.text import amount, pace
 
 _TELLING = 64 << 10  # bytes; a rate from fewer is none
 

@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from ..core.errors import DeployError
-from ..core.facts import amount, ended_how
+from ..core.errors import DONE, STOPPED, DeployError
+from ..core.facts import ended_how
 from ..core.printable import console_line
+from ..core.text import amount, clock, gpu_memory
 from ..host import status as host_status
 from ..host.commands import WAITS
 from ..host.gpus import Gpus, GpuUse
 from ..host.status import HostRun, HostStatus, NodeStatus
-from .text import clock
 
 STATUS_HEAD = ("host", "run", "state", "step", "rate", "GPU", "last line")
 RUNS_HEAD = ("run", "state", "hosts", "checkpoint", "size", "last change")
@@ -100,7 +100,7 @@ def state_word(node: NodeStatus) -> str:
     """How a node stands, in a word: running, done, stopped, failed, ..."""
     if node.code is None:
         return WAITS if node.runs and node.said.startswith(WAITS) else node.state
-    by_code = {0: "done", 75: "stopped"}.get(node.code, "failed")
+    by_code = {DONE: "done", STOPPED: "stopped"}.get(node.code, "failed")
     return node.verdict if by_code == "failed" and node.verdict not in ("", "done") else by_code
 
 
@@ -140,7 +140,7 @@ def _held(gpu: GpuUse) -> list[tuple[int, str]]:
     for holder in gpu.holders:
         run = f" (run {holder.run})" if holder.run else ""
         parts = (
-            f"{holder.memory_mib / 1024:.1f} GiB" if holder.memory_mib is not None else "",
+            gpu_memory(holder.memory_mib) if holder.memory_mib is not None else "",
             f"pid {holder.pid}",
             holder.user,
             f"container {holder.container}{run}" if holder.container else "",
@@ -155,7 +155,7 @@ def _held(gpu: GpuUse) -> list[tuple[int, str]]:
 def _memory(gpu: GpuUse) -> str:
     if gpu.used_mib is None or gpu.total_mib is None:
         return ""
-    return f"{gpu.used_mib / 1024:.1f} of {gpu.total_mib / 1024:.1f} GiB"
+    return f"{gpu_memory(gpu.used_mib)} of {gpu_memory(gpu.total_mib)}"
 
 
 def _node_cells(node: NodeStatus, batch: int | None) -> Sequence[str]:

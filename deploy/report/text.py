@@ -7,7 +7,8 @@ import re
 from collections.abc import Sequence
 
 from ..core.errors import DeployError
-from ..core.facts import RunFacts, amount, count
+from ..core.facts import RunFacts
+from ..core.text import amount, clock, percent, several
 from ..run.environment import DEFAULT_RECIPE
 from ..run.outcome import Result
 from ..run.progress import RankView, State
@@ -29,17 +30,10 @@ def sparkline(values: Sequence[float], width: int) -> str:
     return "".join(_BARS[round((mean - low) * scale)] for mean in means)
 
 
-def clock(seconds: float) -> str:
-    """0:07, 12:30, 3:05:00."""
-    whole = max(0, round(seconds))
-    hours, minutes = whole // 3600, whole % 3600 // 60
-    return f"{hours}:{minutes:02d}:{whole % 60:02d}" if hours else f"{minutes}:{whole % 60:02d}"
-
-
 def headline(names: Sequence[str], state: State, recipe: str, why: str) -> list[str]:
     """Who trains what, where: `master + 2 workers`, `gloo`, `digits`, `local processes (...)`."""
     workers = len(names) - 1
-    crew = "master" if not workers else f"master + {count(workers, 'worker')}"
+    crew = "master" if not workers else f"master + {several(workers, 'worker')}"
     return [part for part in (crew, state.backend, recipe, why) if part]
 
 
@@ -94,7 +88,7 @@ def result_parts(result: Result, state: State, seconds: float, where: str) -> li
     values = state.evaluated.get("values", {})
     if result.verdict == "done" and "accuracy" in values:
         what = DEFAULT_RECIPE if state.plan.get("recipe") == DEFAULT_RECIPE else "samples"
-        parts.append(f"{100 * values['accuracy']:.1f} % of {state.evaluated.get('samples', 0):,} held-out {what}")
+        parts.append(f"{percent(values['accuracy'])} of {state.evaluated.get('samples', 0):,} held-out {what}")
     elif result.verdict == "done" and "loss" in values:
         parts.append(f"loss {_loss(values['loss'])} on {state.evaluated.get('samples', 0):,} held-out samples")
     elif result.verdict == "stopped":
@@ -128,7 +122,7 @@ def run_cells(row: RunFacts) -> list[str]:
     return [
         row.id,
         row.verdict,
-        f"{100 * row.accuracy:.1f} %" if row.accuracy is not None else "",
+        percent(row.accuracy) if row.accuracy is not None else "",
         f"step {row.step}" if row.step is not None else "",
         f"{row.seconds:.1f} s" if row.seconds is not None else "",
         amount(row.bytes),

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from ..core.errors import DONE
+
 NAMES_TOLD = 4
 
 
@@ -48,7 +50,7 @@ def blame(began: Mapping[int, str], ends: Sequence[End]) -> Blame | None:
     if not victims:
         return None
     first, lost = victims[0], _ranks(end.rank for end in victims)
-    left = [end for end in ends if end.code == 0 and end.t <= first.t]
+    left = [end for end in ends if end.code == DONE and end.t <= first.t]
     still = {rank: node for rank, node in began.items() if rank not in {end.rank for end in ends}}
     if left:
         early = min(left, key=lambda end: (end.t, end.rank))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..core.errors import DONE, FAILED, STOPPED, USAGE
+from ..core.errors import DONE, FAILED, SIGNALLED, STOPPED, USAGE
 from ..core.facts import NodeState, ended_how
 from .blame import NAMES_TOLD
 from .events import Event
@@ -166,7 +166,7 @@ def _rank_of_end(node: NodeState) -> tuple[bool, bool]:
 
 def _killed(node: NodeState) -> bool:
     """Whether the node itself was killed: engines tell a signal as 128 + its number."""
-    return node.code is not None and (node.code < 0 or node.code > 128)
+    return node.code is not None and (node.code < 0 or node.code > SIGNALLED)
 
 
 def left_early(state: State, now: float) -> list[int]:
@@ -176,7 +176,7 @@ def left_early(state: State, now: float) -> list[int]:
     return [
         end.rank
         for end in state.ends.values()
-        if end.code == 0 and now - end.t >= LEFT_AFTER_S and end.rank not in state.left
+        if end.code == DONE and now - end.t >= LEFT_AFTER_S and end.rank not in state.left
     ]
 
 

@@ -12,6 +12,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from ..core.facts import NodeState, ended_how
+from ..core.text import percent
 from .blame import Blame, End, blame
 from .events import Event
 
@@ -196,7 +197,7 @@ class State:
         values = event.get("values", {})
         said = [f"held-out {name} {value:.3g}" for name, value in values.items() if name != "accuracy"]
         if "accuracy" in values:
-            said.insert(0, f"held-out accuracy {100 * values['accuracy']:.1f} %")
+            said.insert(0, f"held-out accuracy {percent(values['accuracy'])}")
         self._tell(event, f"step {event.get('step')}: {', '.join(said)}")
         self._sign(event)
 

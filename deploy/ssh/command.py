@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from paramiko import Channel, Transport
 from paramiko.ssh_exception import SSHException
 
-from ..core.facts import amount
+from ..core.text import amount
 from .faults import Where, fault
 
 # What a shell's start-up files print comes before the marker; what the command prints, after it. Not `exec`: a command
@@ -207,8 +207,8 @@ def wrapped(marker: str, argv: Sequence[str]) -> str:
 
 
 def shown(argv: Sequence[str], most: int = 80) -> str:
-    """A command for a message."""
-    text = shlex.join(argv)
+    """A command for a message: of a script, its name and what it gets."""
+    text = " ".join("..." if "\n" in word else shlex.quote(word) for word in argv)
     return text if len(text) <= most else f"{text[: most - 3]}..."
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from paramiko import PKey, Transport
 from paramiko.auth_strategy import AuthFailure
+from paramiko.common import OPEN_FAILED_ADMINISTRATIVELY_PROHIBITED
 from paramiko.ssh_exception import BadAuthenticationType, ChannelException, SSHException
 
 from ..config.inventory import Host
@@ -175,7 +176,8 @@ def _classify(failed: Exception, late: bool) -> tuple[Kind, str]:
     if isinstance(failed, ConnectionRefusedError):
         return "refused", ""
     if isinstance(failed, ChannelException):
-        return ("forbidden", failed.text) if failed.code == 1 else ("refused", ", says the jump host before it")
+        forbidden = failed.code == OPEN_FAILED_ADMINISTRATIVELY_PROHIBITED
+        return ("forbidden", failed.text) if forbidden else ("refused", ", says the jump host before it")
     if isinstance(failed, OSError) and failed.errno in (errno.ENETUNREACH, errno.EHOSTUNREACH, errno.EADDRNOTAVAIL):
         return "unreachable", ""
     if ENDLESS in str(failed):

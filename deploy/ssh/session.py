@@ -21,6 +21,7 @@ from ..config.inventory import Host
 from ..core import fields
 from ..core.errors import DeployError
 from ..core.results import Results
+from ..core.scripts import Scripts
 from . import command, settings
 from .command import Terms
 from .connect import Link, Opener
@@ -45,12 +46,7 @@ T = TypeVar("T")
 S = TypeVar("S")
 CAP = 32
 _PATH = fields.text(4096, r"/[^\x00-\x1f\x7f]*")
-# The size is checked because a cut connection looks like the end of the input.
-_PUT = """
-umask 077; aside="$1.$2"; mkdir -p -- "$(dirname -- "$1")" && cat > "$aside" || { rm -f -- "$aside"; exit 1; }
-if [ "$(wc -c < "$aside")" -eq "$4" ] && chmod "$3" "$aside" && mv -f -- "$aside" "$1"; then exit 0; fi
-rm -f -- "$aside"; echo "$1: not all of it arrived" >&2; exit 1
-"""
+_SCRIPT = Scripts(__file__)
 
 
 class Done(NamedTuple):
@@ -83,7 +79,7 @@ class Session:
     @cached_property
     def home(self) -> str:
         """Our folder there, an absolute path. Raises SshFault where no POSIX shell answers, BadAnswer for none."""
-        return _PATH(self.run(["sh", "-c", 'echo "$HOME/.muster"']).out.rstrip("\n"), "the home there")
+        return _PATH(self.run(_SCRIPT("home")).out.rstrip("\n"), "the home there")
 
     def run(
         self,
@@ -120,7 +116,7 @@ class Session:
     def put(self, data: bytes, remote_path: str, mode: int = 0o600) -> None:
         """Write a file whole or not at all, with its folder if need be (0700). Raises CommandFailed, SshFault."""
         aside = f"{id(data):x}-{threading.get_ident():x}.part"
-        self.run(["sh", "-c", _PUT, "put", remote_path, aside, f"{mode:o}", str(len(data))], input=data)
+        self.run(_SCRIPT("put", remote_path, aside, f"{mode:o}", str(len(data))), input=data)
 
     def read(self, remote_path: str) -> bytes:
         """A file's bytes. Raises CommandFailed where it cannot be read, SshFault."""

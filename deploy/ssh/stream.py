@@ -11,8 +11,7 @@ from paramiko import Transport
 from paramiko.ssh_exception import SSHException
 
 from ..core.errors import DeployError
-from ..core.facts import amount
-from ..core.text import last_line
+from ..core.text import amount, last_line
 from . import command
 from .faults import SshFault, Where, fault
 

@@ -1,8 +1,8 @@
 """A hostile host: an SSH server on the loopback that answers each command as a test tells it to.
 
 `Server(answers)` gets a table from what is asked to an `Answer`, or to a function from `Asked` to one. A key is the
-name that a command's script bears (`take`, `follow`, `start`, ...: the word after `sh -c SCRIPT`), a name of MARKS, any
-text, more than a word, that stands in the command, or "" for all commands. The first key that fits counts. A command
+name that a command's script bears (`take-home`, `follow`, `start`, ...: the word after `sh -c SCRIPT`), any text, more
+than a word, that stands in the command, or "" for all commands. The first key that fits counts. A command
 that no key fits really runs, in a home of the server's own, with `bin` first on its PATH: there lies a `docker` without
 an engine, until a test writes its own.
 """
@@ -23,17 +23,6 @@ from pathlib import Path
 
 import paramiko
 
-# What the commands without a name of their own can be known by.
-MARKS = {
-    "home": 'echo "$HOME/.muster"',
-    "look": "MemTotal",
-    "checkpoints": "checkpoints/step-*/manifest.json",
-    "status": "runs | { gpus; cat; }",
-    "runs": 'echo "folder $run',
-    "gpus": "query-compute-apps",
-    "members": "rank-log",
-    "images": "docker info",
-}
 NO_ENGINE = "#!/bin/sh\necho 'Cannot connect to the Docker daemon. Is the docker daemon running?' >&2; exit 1\n"
 # An engine with one container at most, in the home of a host: `engine/line` is its line, `engine/console` its console.
 ENGINE = """#!/bin/sh
@@ -174,7 +163,7 @@ class Server:
 
     def _answer(self, asked: Asked) -> Answer | None:
         for key, answer in self.answers.items():
-            if key in asked.argv or ((not key.isidentifier() or key in MARKS) and MARKS.get(key, key) in asked.text):
+            if key in asked.argv or (not key.isidentifier() and key in asked.text):
                 made = answer(asked) if callable(answer) else answer
                 return Answer(made) if isinstance(made, bytes) else made
         return None

@@ -86,7 +86,7 @@ BROKEN = {
 
 
 def answers(sent, size=b"1000\t/x\n", run="R"):
-    return {"take": lambda asked: Answer(sent), "size": size, "look": look(runs=[run])}
+    return {"take-home": lambda asked: Answer(sent), "size-of": size, "look": look(runs=[run])}
 
 
 def fetched(there, hosts="evil"):
@@ -163,14 +163,14 @@ def test_a_host_that_announces_more_than_there_is_room_for_is_asked_for_nothing(
     done = fetched(there, "evil,good")
     assert done.code == 1
     assert "evil: its part needs up to" in done.err
-    assert not [asked for asked in there.servers["evil"].asked if "take" in asked.argv]
+    assert not [asked for asked in there.servers["evil"].asked if "take-home" in asked.argv]
     assert (there.runs / "R/logs/rank-0.log").exists()
 
 
 def test_an_archive_that_comes_byte_by_byte_ends(hostile, monkeypatch):
     monkeypatch.setattr(command, "SLOWEST_OVER_S", 0.5)
     over = threading.Event()
-    there = hostile({**answers(b""), "take": lambda asked: Answer(drip(b"x", 0.05, over))})
+    there = hostile({**answers(b""), "take-home": lambda asked: Answer(drip(b"x", 0.05, over))})
     done = fetched(there)
     over.set()
     assert done.code == 1

@@ -12,10 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from deploy.core.scripts import Scripts
 from deploy.host import commands, look_commands
-from deploy.host.run_folder import READING
 
 RUN = "r1"
+SCRIPTS = Scripts(commands.__file__)
 # `docker` as these scripts need it: one container of ours, in the state that the file `state` has.
 DOCKER = """#!/bin/sh
 here=$(dirname "$0")
@@ -133,7 +134,7 @@ def test_what_became_a_link_or_a_fifo_since_it_was_listed_is_not_read(any_host, 
     (run / "nodes").symlink_to("../../../project")
     os.mkfifo(run / "ranks/fifo")
     (run / "ranks/plain").write_text("plain")
-    read = f'{READING}\nread_at {RUN} "$1" 1 1000'
+    read = SCRIPTS.text("reading") + f'\nread_at {RUN} "$1" 1 1000'
     assert any_host.sh(("sh", "-c", read, "read", "ranks/plain"), shell).stdout == b"lain"
     assert any_host.sh(("sh", "-c", read, "read", path), shell).stdout == b""
 

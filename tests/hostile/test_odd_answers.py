@@ -76,7 +76,7 @@ def test_the_other_host_is_shown(hostile, task, key, odd, well) -> None:
 def test_a_command_that_needs_all_hosts_names_the_odd_one(hostile, words, key, odd, well) -> None:
     there = hostile({}, good={})
     for name, said in (("evil", odd), ("good", well)):
-        there.servers[name].answers = {key: at_home(said, there.servers[name]), "take": b""}
+        there.servers[name].answers = {key: at_home(said, there.servers[name]), "take-home": b""}
     done = there.task(*words, "--hosts", "evil,good")
     assert done.code, done.said
     assert "evil: " in done.err, done.said
@@ -89,7 +89,7 @@ def test_a_stop_goes_on_with_the_hosts_that_answer(hostile) -> None:
     there = hostile({}, good={})
     evil, good = there.servers["evil"], there.servers["good"]
     evil.answers = {"containers": at_home(CONTAINERS[0], evil)}
-    good.answers = {"containers": at_home(well, good), "signal": b"", "last": b"", "remove": b"removed 1\n"}
+    good.answers = {"containers": at_home(well, good), "signal": b"", "last-words": b"", "remove": b"removed 1\n"}
     done = there.task("stop", "--hosts", "evil,good", "--run", "r1")
     assert done.code == 0, done.said
     assert "evil: " in done.err

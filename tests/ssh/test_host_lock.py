@@ -175,6 +175,17 @@ def test_closing_the_connection_lets_go(server):
     until(lambda: not locks(one), "the lock to be let go", 20)
 
 
+def test_a_holder_that_stops_without_a_word_lets_go_and_learns_of_it(server, monkeypatch):
+    """Its process stands still while its connection stays: so does a cable that is cut, or a laptop that sleeps."""
+    monkeypatch.setattr(host_lock, "STALE_AFTER_S", 2.0)
+    one = server()
+    with opened(one) as sessions:
+        held = host_lock.take(sessions, "run-1")
+        monkeypatch.setattr(held._holds[0].over, "wait", lambda _: threading.Event().wait())
+        until(lambda: not locks(one), "the lock to be let go", 20)
+        assert until(lambda: held.lost, "the holder to notice", 20) == ["a"]
+
+
 def test_a_living_holder_keeps_saying_so(server, monkeypatch):
     monkeypatch.setattr(host_lock, "BEAT_S", 0.1)
     one = server()

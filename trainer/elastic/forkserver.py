@@ -25,6 +25,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from muster.errors import DONE, FAILED
+
 from .. import NAME
 from ..node.parent_death import die_with_parent
 from ..node.site import sitecustomize
@@ -206,8 +208,8 @@ def _run(words: list[str]) -> None:
         while trace and trace.tb_frame.f_code.co_filename in (__file__, runpy.__file__, "<frozen runpy>"):
             trace = trace.tb_next
         sys.excepthook(type(fault), fault.with_traceback(trace), trace)
-        sys.exit(1)
-    sys.exit(0)
+        sys.exit(FAILED)
+    sys.exit(DONE)
 
 
 def _holds_gpu() -> bool:

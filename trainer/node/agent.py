@@ -31,7 +31,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from muster.errors import DONE, FAILED, REFUSED, STOPPED, Refused, TrainError
+from muster.errors import DONE, FAILED, REFUSED, SIGNALLED, STOPPED, Refused, TrainError
 from muster.files import keep_ballast, replace, surely
 from muster.stop import UNASKED
 
@@ -310,7 +310,7 @@ class Node:
         codes = [found.code for found in self._verdicts()]
         self.judged = bool(codes)
         if self.leaves and not codes:
-            return 128 + signal.SIGTERM
+            return SIGNALLED + signal.SIGTERM
         if codes:
             return max(codes, key=lambda code: (code == REFUSED, code == FAILED, code == STOPPED))
         if self._asked and torchrun_code and not self._failed_before():

@@ -16,7 +16,8 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-TAKEN, NOBODY_WAITS, NOT_TAKEN = 0, 3, 4  # exit codes, docs/contract.md; 1 is Python's own
+from muster.errors import NOBODY_WAITS, NOT_TAKEN, TAKEN
+
 NAMES = "MUSTER_SECRET_NAMES"
 # A memory file system in every container, new at every start.
 PIPE = Path("/dev/shm/muster-secrets")

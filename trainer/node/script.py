@@ -99,7 +99,7 @@ def _write(to: int, data: bytes) -> None:
 def why_failed(said: Said, how: str, script: str, node: str, life: Life) -> Verdict:
     """The verdict on a script whose rank `life` failed first on this node: `how`, with these last words."""
     message = f"{script} {how}"
-    if said.error and life.code == 1:
+    if said.error and life.code == FAILED:
         message += f": {said.error}"[:LINE_MOST]
     shown = [f"    {line[:LINE_MOST]}" for line in said.words]
     hint = f"logs/{node}.log has all that it said"
@@ -127,7 +127,7 @@ def listen(console: str, life: Life, pids: Collection[int]) -> Said:
     bare = [_SPEAKER.sub("", line) for line in lines]
     errors = _chain(bare)
     told = [line for line in bare[-_ABORT_LINES:] if speaks_of_peers(line)]
-    if life.code == 1:
+    if life.code == FAILED:
         victim = bool(errors) and lost_a_peer(errors[0])
     else:  # NCCL's watchdog and an exception in gloo's own thread abort the process
         victim = life.code == -signal.SIGABRT and bool(told)

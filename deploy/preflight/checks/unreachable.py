@@ -21,5 +21,5 @@ def check(answers: Answers) -> Iterator[Finding]:
             (host,),
             said if said.startswith(host) else f"{host}: {said}",
             symptom="the run would not start there",
-            fix=hint or refusals.FIXES.get(slug, "").format(host=host),
+            fix=hint or refusals.fix(slug, host),
         )

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from ...core import text as words
+from . import units as words
 from .data import Fields, Run, number
 from .html import Html, join, tag
 

@@ -9,10 +9,10 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from ...core import text as words
 from ...preflight.answers import Answers
 from ...preflight.findings import DOCS, FAULT, UNKNOWN, WARNING, Finding, Verdict, listed
 from ..preflight_text import MARKS
+from . import units as words
 from .html import Html, document, join, tag
 from .preflight_tables import heat, machines, reach
 

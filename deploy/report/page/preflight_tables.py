@@ -6,11 +6,11 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ...core import text as words
 from ...preflight import reachability
 from ...preflight.answers import WORDS, Answers
 from ...preflight.checks import bandwidth
 from ...preflight.findings import listed
+from . import units as words
 from .html import Html, join, tag
 
 # With more hosts a cell is a square: its words stand in what shows on pointing at it, bad ones in a list below.

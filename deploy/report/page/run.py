@@ -11,10 +11,10 @@ from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
 
-from ...core import text as words
 from ...run import own_files, record
 from . import head, timeline
 from . import steps as page_steps
+from . import units as words
 from .charts import Chart, Series, draw
 from .data import Fields, Run, children, load, number
 from .html import Html, document, join, tag

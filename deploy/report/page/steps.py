@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from statistics import median
 
-from ...core import text as words
+from . import units as words
 from .charts import Chart, Series, draw
 from .data import StepTime
 from .html import Html, join, tag

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from statistics import median
 
-from ...core import text as words
+from . import units as words
 from .data import Event, Fields, number
 from .html import Html, join, tag
 
@@ -106,7 +106,7 @@ def _folded(group: list[Entry], begin: float) -> Html:
 
 
 def _time(entry: Entry, begin: float) -> Html:
-    return tag("time", words.clock(entry.t - begin), title=words.date(entry.t))
+    return tag("time", words.clock(entry.t - begin, tenths=True), title=words.date(entry.t))
 
 
 def _line(entry: Entry, begin: float) -> Html:

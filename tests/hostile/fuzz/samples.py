@@ -17,7 +17,7 @@ DAY = "2026-11-21T05:21:16.219120949Z"
 
 
 def container(node="a", place=0, status="running", code=0):
-    """What `docker inspect` says of a node, as host_commands.CONTAINER_LINE asks for it."""
+    """What `docker inspect` says of a node, as host/scripts/container_line.sh asks for it."""
     labels = {"muster.run": "r1", "muster.node": node, "muster.place": str(place), "muster.nodes": "3",
               "muster.port": "29500", "muster.command": "train.py --lr 3e-4"}  # fmt: skip
     state = {"Status": status, "ExitCode": code, "StartedAt": DAY}

@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 
 from deploy.core.errors import DeployError, UsageError
-from deploy.core.facts import amount
+from deploy.core.text import amount, pace
 from deploy.image.archive import archive
 from deploy.image.compression import GZIP, PLAIN, ZSTD, packed, unpacked
 from deploy.image.model import MARK, TOP, base_of, digest, full_name, run_image
@@ -20,7 +20,6 @@ from deploy.image.push_plan import (
     Store,
     check_space,
     codec_for,
-    pace,
     parse_store,
     plan_push,
     replaced,

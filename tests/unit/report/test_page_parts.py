@@ -6,9 +6,9 @@ import math
 
 import pytest
 
-from deploy.core import text
 from deploy.report.page import data as page_data
 from deploy.report.page import scale, steps
+from deploy.report.page import units as text
 
 
 def mean(rank, data, compute, wait):
@@ -82,13 +82,13 @@ def test_thinning_is_bounded_and_keeps_order_ends_and_extremes():
         (text.figure(0.08123), "0.0812"),
         (text.figure(5410), "5,410"),
         (text.figure(1.2e-7), "1.20e-07"),
-        (text.clock(7.31), "0:07.3"),
-        (text.clock(59.99), "1:00.0"),
+        (text.clock(7.31, tenths=True), "0:07.3"),
+        (text.clock(59.99, tenths=True), "1:00.0"),
         (text.clock(183_632), "2 d 3:00:32"),
         (text.duration(185), "3 min 05 s"),
         (text.duration(21.42), "21.4 s"),
         (text.duration(59.99), "60.0 s"),
-        (text.size(1_234_567), "1.23 MB"),
+        (text.size(1_234_567), "1.2 MB"),
         (text.size(999), "999 B"),
         (text.ranks([0, 1, 2, 5]), "ranks 0–2, 5"),
     ],

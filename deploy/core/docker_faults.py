@@ -1,0 +1,118 @@
+"""What Docker says when it refuses something: the cause, what that means, and the next command. Pure.
+
+This is the one place that reads Docker's error texts. engine/, host/, image/, hosts/, preflight/ and explain/ ask here:
+the same words have the same cause and the same hint everywhere.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from .errors import DeployError
+
+
+class Cause(NamedTuple):
+    """A cause, named as in docs/troubleshooting.md, and the words that show it.
+
+    fix: `{host}` is the host. here: the fix where it is another one on this machine. in_logs: no one but Docker says
+    these words, so that they mean the same in any log.
+    """
+
+    name: str
+    words: re.Pattern[str]
+    what: str
+    fix: str
+    here: str = ""
+    in_logs: bool = False
+
+    def hint(self, host: str = "") -> str:
+        """The next command, for a host; without its name, for whichever it is."""
+        return self.fix.format(host=host or ("that host" if self.fix.startswith("on {host}") else "..."))
+
+    @property
+    def command(self) -> str:
+        """The next command, wherever that is."""
+        return self.fix.removeprefix("on {host}: ").format(host="...")
+
+    def hint_here(self) -> str:
+        """The next command on this machine."""
+        return self.here or self.command
+
+
+class DockerFault(DeployError):
+    """Docker refused something on a host. `cause`: which one it is."""
+
+    def __init__(self, cause: Cause, message: str, hint: str) -> None:
+        super().__init__(message, hint)
+        self.cause = cause
+
+
+def _row(name: str, words: str, what: str, fix: str, here: str = "", in_logs: bool = False) -> Cause:
+    return Cause(name, re.compile(words, re.IGNORECASE), what, fix, here, in_logs)
+
+
+# The first that fits counts. No unbounded gaps: the words are a host's.
+CAUSES = (
+    _row("gpu-runtime",
+         r"could not select device driver|unresolvable CDI devices|unknown or invalid runtime|"
+         r"unknown runtime specified nvidia|nvidia-container-runtime.{0,80}not found|nvidia-docker: command not found",
+         "Docker cannot hand GPUs to containers there",
+         "fab bootstrap --hosts {host} (installs nvidia-container-toolkit and tells Docker of it)", in_logs=True),
+    _row("gpu-driver", r"nvml error|driver/library version mismatch|nvidia-container-cli",
+         "the GPU driver does not answer containers", "on {host}: nvidia-smi; reboot, or reload the driver's module"),
+    _row("disk-full", r"no space left on device", "the disk is full",
+         "on {host}: df -h /var/lib/docker; docker system df"),
+    _row("rdma-hidden", r"/dev/infiniband", "the RDMA devices are not there", "on {host}: sudo modprobe ib_uverbs"),
+    _row("memlock", r"setting rlimit.{0,80}(?:RLIMIT_MEMLOCK|type 8)", "the engine may not raise memlock",
+         "on {host}: systemctl edit docker, LimitMEMLOCK=infinity"),
+    _row("architecture-differs", r"exec format error|does not match the detected host platform",
+         "the image is for another kind of processor", "on {host}: uname -m (the image must be built for that)",
+         in_logs=True),
+    _row("image-without-python",
+         r"no python in this image|exec python failed|exec: .{1,2}sh.{1,2}: executable file not found",
+         "the image has no shell or no Python", "use an image with a shell, Python and torch in it"),
+    _row("no-python", r"python3?\b.{0,80}(?:not found|no such file)", "the host has no Python",
+         "fab push --hosts {host} (the probe then runs in the image), or install python3 there (3.8 or newer)"),
+    _row("open-files", r"too many open files", "the limit of open files is too low",
+         "docker run --ulimit nofile=1048576"),
+    _row("mount-missing", r"bind source path does not exist(?:: (\S{1,200}))?|error mounting|invalid mount config",
+         "a folder that the container should get is not there",
+         "on {host}: ls -ld FOLDER; make it, or mount another (--mount, or mounts in cluster.toml)", in_logs=True),
+    _row("image-missing", r"no such image|failed to extract layer|layer does not exist|"
+         r"image .{0,200}not found locally", "the image is missing",
+         "fab push --hosts {host}", "build it: make image", in_logs=True),
+    _row("memory-low", r"cannot allocate memory", "there is too little memory",
+         "on {host}: free -h; ps aux --sort -rss | head"),
+    _row("docker-silent", r"no answer within \d+ s", "the Docker engine does not answer",
+         "on {host}: sudo systemctl restart docker"),
+    _row("docker-missing", r"docker: (?:command )?not found|command not found: docker", "Docker is not installed",
+         "fab bootstrap --hosts {host}"),
+    _row("docker-down",
+         r"cannot connect to the docker daemon|docker\.sock: connect: (?:no such file|connection refused)",
+         "the Docker engine does not answer", "on {host}: sudo systemctl start docker", in_logs=True),
+    _row("docker-permission", r"permission denied.{0,80}docker (?:daemon|api)|docker\.sock: connect: permission denied",
+         "permission denied on the Docker socket", "on {host}: sudo usermod -aG docker $USER, then log in again",
+         in_logs=True),
+    _row("docker-refused", r"error response from daemon|OCI runtime", "Docker refuses",
+         "on {host}: docker info; journalctl -u docker | tail"),
+)  # fmt: skip
+_BY_NAME = {cause.name: cause for cause in CAUSES}
+
+
+def named(name: str) -> Cause:
+    """The cause of that name."""
+    return _BY_NAME[name]
+
+
+def read(said: str) -> Cause | None:
+    """The cause that Docker's words show."""
+    return next((cause for cause in CAUSES if cause.words.search(said)), None)
+
+
+def fault(said: str, otherwise: str = "docker-refused", host: str = "") -> DockerFault:
+    """Docker's words as a fault; `otherwise` is the cause where they show none."""
+    cause = read(said) or named(otherwise)
+    last = next((line.strip() for line in reversed(said.splitlines()) if line.strip()), "it said nothing")
+    quoted = cause.name in ("docker-down", "docker-silent", "docker-refused")
+    return DockerFault(cause, f"{cause.what}: {last}" if quoted else cause.what, cause.hint(host))

@@ -1,0 +1,35 @@
+"""The shell that hosts run. It lies in `.sh` files, in a folder `scripts` beside the module that sends it.
+
+A script says in its first comment which words it gets. It gets them as "$1", "$2", ...: no word of a user or of a host
+becomes shell text. A line `. ./NAME.sh` stands for that file: a host gets one text.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+
+_INCLUDE = re.compile(r"^\. \./(\w+)\.sh\n", re.MULTILINE)
+_COMMENT = re.compile(r"^ *#.*\n", re.MULTILINE)
+
+
+class Scripts:
+    """The scripts beside the module whose `__file__` this gets."""
+
+    def __init__(self, module: str) -> None:
+        self._folder = Path(module).with_name("scripts")
+
+    def __call__(self, name: str, *words: str) -> tuple[str, ...]:
+        """The command that runs the script `name` with these words, as an argument list."""
+        return ("sh", "-c", self.text(name), name, *words)
+
+    def text(self, name: str) -> str:
+        """A script as a host gets it: in one piece, without its comments."""
+        return _read(self._folder, name)
+
+
+@cache
+def _read(folder: Path, name: str) -> str:
+    text = (folder / f"{name.replace('-', '_')}.sh").read_text(encoding="utf-8")
+    return _INCLUDE.sub(lambda line: _read(folder, line[1]) + "\n", _COMMENT.sub("", text)).rstrip("\n")

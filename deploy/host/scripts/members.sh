@@ -1,0 +1,16 @@
+#!/bin/sh
+# members: each run's container with its place and its ranks, and the ranks' own logs.
+. ./each_container.sh
+node() {
+    [ -z "$user" ] || return
+    docker inspect --format '{{.State.Status}} {{index .Config.Labels "muster.place"}}
+{{range .Config.Env}}{{println .}}{{end}}' "$name" | {
+        read -r state place; ranks=$(sed -n 's/^PET_NPROC_PER_NODE=//p' | tail -n 1)
+        echo "member $run $name $state ${place:-0} ${ranks:-1}"
+    }
+}
+list | containers node
+[ -n "$runs" ] && cd -- "$runs" || exit 0
+for run in *; do
+    ! plain "$run" || (enter "$run" && files logs) | sed -nE "s,^(logs/rank-[0-9]+\.log) .*,rank-log $run/\1,p"
+done

@@ -1,0 +1,27 @@
+#!/bin/sh
+# status PATIENCE COLUMNS: every run's container with its last steps, verdicts and last lines, and the GPUs. nvidia-smi may take
+# a second: docker is asked meanwhile, its answer waits in the pipe.
+patience=$1 columns=$2
+. ./gpus_function.sh
+. ./each_container.sh
+steps() (
+    ranks=$(enter "$run" && files ranks); enter "$run/ranks" || exit
+    printf '%s\n' "$ranks" | while read -r path size _; do
+        case $path in ranks/rank-*.jsonl)
+            piece "${path#*/}" $((size > 8192 ? size - 8192 : 0)) 8192 | tail -n 10; echo ;;
+        esac
+    done | grep -a '"kind": "step"'
+    piece rank-0.jsonl 0 16384 | head -n 20 | grep -a '"kind": "plan"'
+)
+node() {
+    printf '%s\n' "node $run $name $cells"
+    if [ -n "$user" ]; then printf '%s\n' "foreign $run $user"
+    else steps | sed "s/^/event $run /"; verdicts; fi
+    docker logs --timestamps --tail 5 "$name" 2>&1 | tail -c 4000 | sed "s/^/said $run /"; echo
+}
+runs() {
+    all=$(list) || { echo "engine-said $(printf '%s' "$all" | tail -n 1)"; return; }
+    printf '%s\n' "$all" | containers node
+}
+echo "time $(date +%s)"
+runs | { gpus; cat; }

@@ -1,0 +1,10 @@
+#!/bin/sh
+# taken NUMBER...: those that are somebody's. A number with a + in front must not own anything either: one that runs had
+# before does.
+for word; do
+    id=${word#+}
+    name=$(getent passwd "$id" || getent group "$id" || awk -F: -v id="$id" '$3 == id' /etc/passwd /etc/group)
+    [ "$word" = "$id" ] || [ -n "$name" ] ||
+        name=$(find /home /srv /data /mnt /tmp /var/tmp -maxdepth 1 -uid "$id" 2>/dev/null | head -n 1)
+    [ -z "$name" ] || echo "$id"
+done

@@ -1,0 +1,9 @@
+#!/bin/sh
+# undo START FOLDER FRESH: removes what the start with that label made, and only that: its container, and its folder
+# where FRESH is not empty.
+rm -f -- "$2=$1.starting"
+containers=$(docker ps --all --quiet --no-trunc --filter "label=muster.start=$1") || exit
+[ -n "$containers" ] || exit 0
+# shellcheck disable=SC2086  # one word for each container
+docker rm --force --volumes $containers >/dev/null || exit
+[ -z "$3" ] || rm -rf -- "$2"

@@ -1,0 +1,7 @@
+#!/bin/sh
+# bootstrap-wait: ends well once an engine answers root, within half a minute: not every start waits for that.
+[ "$(id -u)" = 0 ] && sudo= || sudo="sudo -n"
+tries=0
+until $sudo docker version >/dev/null; do
+    tries=$((tries + 1)); [ $tries -lt 60 ] || exit 1; sleep 0.5
+done

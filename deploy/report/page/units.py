@@ -1,0 +1,25 @@
+"""Numbers for the page: those of core/text.py, with a no-break space before every unit. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ParamSpec
+
+from ...core import text
+from ...core.text import count, date, figure, ranks
+
+__all__ = ["GAP", "clock", "count", "date", "duration", "figure", "milliseconds", "percent", "ranks", "several", "size"]
+
+GAP = "\u00a0"
+P = ParamSpec("P")
+
+
+def _tight(write: Callable[P, str]) -> Callable[P, str]:
+    def tight(*values: P.args, **more: P.kwargs) -> str:
+        return write(*values, **more).replace(" ", GAP)
+
+    return tight
+
+
+clock, duration, milliseconds = _tight(text.clock), _tight(text.duration), _tight(text.milliseconds)
+percent, several, size = _tight(text.percent), _tight(text.several), _tight(text.amount)

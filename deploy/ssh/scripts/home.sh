@@ -1,0 +1,3 @@
+#!/bin/sh
+# home: our folder there.
+echo "$HOME/.muster"

@@ -1,0 +1,96 @@
+"""Docker's words mean the same through whichever door they are heard: one cause, one hint."""
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from deploy.core import docker_faults
+from deploy.core.docker_faults import CAUSES
+from deploy.core.errors import DeployError
+from deploy.engine import client
+from deploy.explain.signs import SIGNS
+from deploy.host import facts, status
+from deploy.hosts import observe
+from deploy.image import push
+from deploy.preflight import refusals
+from deploy.ssh.session import Done
+
+DOCS = Path(__file__).resolve().parents[3] / "docs/troubleshooting.md"
+DAEMON = "Error response from daemon: "
+TEXTS = {
+    DAEMON + 'could not select device driver "" with capabilities: [[gpu]].': "gpu-runtime",
+    DAEMON + "unknown or invalid runtime name: nvidia": "gpu-runtime",
+    "nvidia-container-cli: initialization error: nvml error: driver not loaded": "gpu-driver",
+    "write /var/lib/docker/tmp/x: no space left on device": "disk-full",
+    DAEMON + 'error gathering device information while adding custom device "/dev/infiniband"': "rdma-hidden",
+    "error setting rlimits for ready process: error setting rlimit type 8: operation not permitted": "memlock",
+    "exec /bin/sh: exec format error": "architecture-differs",
+    'OCI runtime create failed: exec: "sh": executable file not found in $PATH': "image-without-python",
+    DAEMON + "invalid mount config for type bind: bind source path does not exist: /data": "mount-missing",
+    "Error: No such image: muster:abc": "image-missing",
+    "failed to extract layer sha256:1: layer does not exist": "image-missing",
+    "no answer within 15 s": "docker-silent",
+    "sh: 8: docker: not found": "docker-missing",
+    "zsh: command not found: docker": "docker-missing",
+    "Cannot connect to the Docker daemon at unix:///var/run/docker.sock. Is it running?": "docker-down",
+    "permission denied while trying to connect to the Docker daemon socket at unix:///var/run/d": "docker-permission",
+    "permission denied while trying to connect to the docker API at unix:///var/run/docker.sock": "docker-permission",
+    DAEMON + "conflict: the name is in use": "docker-refused",
+}
+
+
+class Host:
+    """A host whose Docker ends everything with these words."""
+
+    host = SimpleNamespace(name="gpu-b")
+    home = "/home/u/.muster"
+
+    def __init__(self, said: str) -> None:
+        self._said = said
+
+    def run(self, argv, **more):
+        return Done(1, "", self._said)
+
+
+def fault(act) -> DeployError:
+    with pytest.raises(DeployError) as caught:
+        act()
+    return caught.value
+
+
+@pytest.mark.parametrize(("said", "name"), TEXTS.items())
+def test_the_same_words_give_the_same_hint_through_every_door(said, name):
+    hint = docker_faults.named(name).hint()
+    image, base = SimpleNamespace(tag="t"), SimpleNamespace(name="b", sources=())
+    doors = {
+        "a look at a host": lambda: facts.parse(f"home /home/u\nengine-said {said}", 0),
+        "status": lambda: status.parse(f"engine-said {said}\n"),
+        "containers": lambda: observe.containers([Host(said)]).all(),
+        "a push that looks": lambda: push.look(Host(said), image, base),
+    }
+    for door, act in doors.items():
+        assert fault(act).hint == hint, door
+    assert refusals.start(said) == name
+    assert refusals.fix(name, "gpu-b") == docker_faults.named(name).hint("gpu-b")
+
+
+@pytest.mark.parametrize(("said", "name"), TEXTS.items())
+def test_explain_knows_the_words_that_only_docker_says(said, name):
+    cause = docker_faults.named(name)
+    if cause.in_logs:
+        first = next(sign for sign in SIGNS if sign.pattern.search(said))
+        assert (first.cause, first.next) == (name, cause.command)
+
+
+@pytest.mark.parametrize(("said", "name"), TEXTS.items())
+def test_compose_on_this_machine_has_the_same_next_command(said, name):
+    hint = client._compose_fault(said).hint
+    assert hint.startswith("clean up" if name == "docker-refused" else docker_faults.named(name).hint_here())
+
+
+def test_every_cause_has_its_entry_and_its_place():
+    entries = set(DOCS.read_text().split("\n"))
+    assert not [cause.name for cause in CAUSES if f"### {cause.name}" not in entries]
+    assert not [json.dumps(cause.fix) for cause in CAUSES if "{" in cause.hint("x") + cause.hint_here()]

@@ -1,0 +1,49 @@
+"""Exit codes have names, and one home in each half."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from deploy.core import errors as deploy
+from muster import errors as trainer
+
+ROOT = Path(__file__).resolve().parents[2]
+HOMES = {"deploy/core/errors.py", "muster/errors.py"}
+# Sent to hosts as text of their own; what a shell says of a program that is not there.
+FOREIGN = {"deploy/preflight/probe/probe.py", "deploy/preflight/probe/facts.py", "deploy/ssh/command.py"}
+FILES = [path for half in ("deploy", "trainer", "muster") for path in sorted((ROOT / half).rglob("*.py"))]
+
+
+def _is_code(node: ast.expr) -> bool:
+    name = getattr(node, "attr", getattr(node, "id", ""))
+    return name in ("code", "exitcode", "returncode")
+
+
+def _numbers(node: ast.expr) -> list[int]:
+    """Numbers other than 0, which every program means the same by."""
+    values = (part.value for part in ast.walk(node) if isinstance(part, ast.Constant))
+    return [value for value in values if type(value) is int and value]
+
+
+def _literals(tree: ast.AST) -> list[int]:
+    """Numbers that a code is compared with, or that a process exits with."""
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Compare) and _is_code(node.left):
+            found += [number for right in node.comparators for number in _numbers(right)]
+        elif isinstance(node, ast.Call) and getattr(node.func, "attr", "") in ("exit", "_exit"):
+            found += [number for word in node.args if isinstance(word, ast.Constant) for number in _numbers(word)]
+    return found
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_no_module_has_an_exit_code_of_its_own(path: Path) -> None:
+    name = str(path.relative_to(ROOT))
+    assert name in HOMES | FOREIGN or not _literals(ast.parse(path.read_text()))
+
+
+def test_both_halves_mean_the_same() -> None:
+    shared = ("DONE", "FAILED", "STOPPED", "SIGNALLED", "TAKEN", "NOBODY_WAITS")
+    assert [getattr(deploy, name) for name in shared] == [getattr(trainer, name) for name in shared]
+    assert deploy.USAGE == trainer.REFUSED
