@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 
-from ..core.errors import NOBODY_WAITS, TAKEN, DeployError
+from ..core.errors import NOBODY_WAITS, TAKEN, DeployError, UsageError
 from ..host import commands
 from ..host.commands import HAS_SECRETS, WAITS
 from ..ssh.session import Session
