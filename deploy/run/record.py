@@ -163,6 +163,8 @@ def undo_start(run_dir: Path, kept: dict[str, bytes]) -> None:
         point_latest(max(others, key=_started))
     else:
         (run_dir.parent / "latest").unlink(missing_ok=True)
+        with suppress(OSError):  # it holds something else
+            run_dir.parent.rmdir()
 
 
 def give_to_image_user(run_dir: Path) -> None:
