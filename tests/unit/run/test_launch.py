@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from rich.console import Console as RichConsole
+import rich.console
 
 from deploy.core.errors import DeployError, EngineLost
 from deploy.local import backends, up
@@ -30,8 +30,8 @@ UNDONE = {
 
 
 @pytest.fixture
-def report() -> Console:
-    return Console(out=RichConsole(file=io.StringIO()), err=RichConsole(file=io.StringIO()))
+def console() -> Console:
+    return Console(out=rich.console.Console(file=io.StringIO()), err=rich.console.Console(file=io.StringIO()))
 
 
 @pytest.fixture
@@ -45,74 +45,74 @@ def backend(run: environment.RunSpec) -> MemoryBackend:
     return MemoryBackend(run)
 
 
-def start(backend: MemoryBackend, report: Console, resumed: bool = False) -> dict[str, bytes]:
+def start(backend: MemoryBackend, console: Console, resumed: bool = False) -> dict[str, bytes]:
     """Launch as deploy does: interrupted by the first Ctrl-C, until the nodes run."""
     run = backend.run
     choice = record.Choice(None, run.arguments)
     opened = partial(record.open_start, run.run_dir, choice, "memory", "", run.names, 1.0)
-    with Interrupts(report) as interrupts:
+    with Interrupts(console) as interrupts:
         return launch(backend, run.run_dir, resumed, opened, interrupts.hold)
 
 
-def test_a_start_locks_looks_brings_and_starts_in_this_order(backend: MemoryBackend, report: Console) -> None:
-    start(backend, report)
+def test_a_start_locks_looks_brings_and_starts_in_this_order(backend: MemoryBackend, console: Console) -> None:
+    start(backend, console)
     assert backend.verbs == ORDER
     assert backend.running == list(backend.run.names)
     assert record.facts(backend.run.run_dir)["nodes"] == list(backend.run.names)
 
 
 @pytest.mark.parametrize("verb", UNDONE)
-def test_a_failure_in_any_phase_leaves_nothing(backend: MemoryBackend, report: Console, verb: str) -> None:
+def test_a_failure_in_any_phase_leaves_nothing(backend: MemoryBackend, console: Console, verb: str) -> None:
     backend.fails = verb
     with pytest.raises(DeployError, match=f"{verb} failed"):
-        start(backend, report)
+        start(backend, console)
     assert backend.verbs == UNDONE[verb]
     assert not backend.running
     assert not backend.run.run_dir.exists()
 
 
 @pytest.mark.parametrize("verb", UNDONE)
-def test_ctrl_c_in_any_phase_leaves_nothing(backend: MemoryBackend, report: Console, verb: str) -> None:
+def test_ctrl_c_in_any_phase_leaves_nothing(backend: MemoryBackend, console: Console, verb: str) -> None:
     backend.ctrl_c = verb
     with pytest.raises(KeyboardInterrupt):
-        start(backend, report)
+        start(backend, console)
     assert backend.verbs == UNDONE[verb]
     assert not backend.running
     assert not backend.run.run_dir.exists()
 
 
-def test_where_one_node_cannot_start_the_others_are_taken_back(backend: MemoryBackend, report: Console) -> None:
+def test_where_one_node_cannot_start_the_others_are_taken_back(backend: MemoryBackend, console: Console) -> None:
     backend.broken = "worker-2"
     with pytest.raises(DeployError, match="worker-2"):
-        start(backend, report)
+        start(backend, console)
     assert backend.verbs[-2:] == ["undo", "unlock"]
     assert not backend.running
     assert not backend.run.run_dir.exists()
 
 
-def test_a_start_that_cannot_be_taken_back_stays_recorded(backend: MemoryBackend, report: Console) -> None:
+def test_a_start_that_cannot_be_taken_back_stays_recorded(backend: MemoryBackend, console: Console) -> None:
     backend.broken, backend.fails = "worker-2", "undo"
     with pytest.raises(DeployError, match="undo failed"):
-        start(backend, report)
+        start(backend, console)
     assert record.facts(backend.run.run_dir)["id"] == "r1", "`make down` finds what is left by this folder"
 
 
 @pytest.mark.parametrize("verb", ["check", "start"])
-def test_a_resume_that_fails_leaves_the_run_as_it_was(backend: MemoryBackend, report: Console, verb: str) -> None:
-    start(backend, report)
+def test_a_resume_that_fails_leaves_the_run_as_it_was(backend: MemoryBackend, console: Console, verb: str) -> None:
+    start(backend, console)
     record_before = (backend.run.run_dir / "record.json").read_bytes()
     again = MemoryBackend(backend.run)
     again.fails = verb
     with pytest.raises(DeployError):
-        start(again, report, resumed=True)
+        start(again, console, resumed=True)
     assert (backend.run.run_dir / "record.json").read_bytes() == record_before
 
 
-def test_ctrl_c_after_the_start_asks_the_nodes_to_stop(backend: MemoryBackend, report: Console) -> None:
-    start(backend, report)
+def test_ctrl_c_after_the_start_asks_the_nodes_to_stop(backend: MemoryBackend, console: Console) -> None:
+    start(backend, console)
     backend.verdict, backend.ctrl_c = "", "states"
     state = State(backend.run.names)
-    with Interrupts(report) as interrupts:
+    with Interrupts(console) as interrupts:
         interrupts.hold()
         result = follow.follow(
             backend, follow.Follower(backend.run.run_dir), state, lambda _: None, interrupts.requests
@@ -122,8 +122,8 @@ def test_ctrl_c_after_the_start_asks_the_nodes_to_stop(backend: MemoryBackend, r
     assert not backend.running
 
 
-def test_a_backend_that_vanishes_ends_the_following(backend: MemoryBackend, report: Console) -> None:
-    start(backend, report)
+def test_a_backend_that_vanishes_ends_the_following(backend: MemoryBackend, console: Console) -> None:
+    start(backend, console)
     backend.vanishes = True
     with pytest.raises(EngineLost):
         follow.follow(backend, follow.Follower(backend.run.run_dir), State(backend.run.names), lambda _: None, int)
@@ -148,8 +148,8 @@ def outcome(tmp_path: Path) -> dict[str, object]:
     return dict(json.loads(path.read_text()))
 
 
-def test_make_up_runs_whole_on_a_fourth_backend(made: list[MemoryBackend], report: Console, tmp_path: Path) -> None:
-    assert up.up(up.Options(ground="memory"), report) == 0
+def test_make_up_runs_whole_on_a_fourth_backend(made: list[MemoryBackend], console: Console, tmp_path: Path) -> None:
+    assert up.up(up.Options(ground="memory"), console) == 0
     (backend,) = made
     assert backend.verbs[:5] == ORDER
     assert backend.verbs[5:7] == ["collect_logs", "clean"]
@@ -159,29 +159,29 @@ def test_make_up_runs_whole_on_a_fourth_backend(made: list[MemoryBackend], repor
 
 @pytest.mark.parametrize("verb", UNDONE)
 def test_make_up_that_is_stopped_before_it_runs_leaves_no_folder(
-    made: list[MemoryBackend], report: Console, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str
+    made: list[MemoryBackend], console: Console, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str
 ) -> None:
     monkeypatch.setattr(MemoryBackend, "ctrl_c", verb)
     with pytest.raises(KeyboardInterrupt, match="nothing of it is left"):
-        up.up(up.Options(ground="memory"), report)
+        up.up(up.Options(ground="memory"), console)
     assert made[0].verbs == [*UNDONE[verb], "clean"]
     assert not (tmp_path / "runs").exists()
 
 
 def test_make_up_stops_with_a_checkpoint_at_ctrl_c(
-    made: list[MemoryBackend], report: Console, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    made: list[MemoryBackend], console: Console, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(MemoryBackend, "ctrl_c", "states")
     monkeypatch.setattr(MemoryBackend, "verdict", "")
-    assert up.up(up.Options(ground="memory"), report) == 75
+    assert up.up(up.Options(ground="memory"), console) == 75
     assert "stop" in made[0].verbs
     assert outcome(tmp_path)["verdict"] == "stopped"
 
 
 def test_make_up_records_that_its_backend_vanished(
-    made: list[MemoryBackend], report: Console, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    made: list[MemoryBackend], console: Console, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(MemoryBackend, "vanishes", True)
-    assert up.up(up.Options(ground="memory"), report) == 1
+    assert up.up(up.Options(ground="memory"), console) == 1
     assert made[0].verbs[-1] == "clean"
     assert outcome(tmp_path)["message"] == "the memory is gone"
