@@ -93,7 +93,7 @@ def said_by(hostile, *command, answers, **how):
 def test_the_fault_names_host_what_how_much_and_what_to_do(hostile, impatient):
     over = threading.Event()
     said = said_by(hostile, "status", answers={"": STREAMS["output without end"](over)})
-    assert re.search(r"evil +it said more than 1.0 MB to `sh -c", said)
+    assert re.search(r"evil +it sent more than 1.0 MB to `sh -c", said)
     assert "hint: log in and see what answers there: `ssh evil`" in said
 
 
@@ -101,7 +101,7 @@ def test_gigabytes_are_not_kept(hostile):
     there = hostile({"": lambda asked: Answer(flood(b"x" * 65536, 3400 << 20))}, second={"": Answer(look())})
     done = there.command("status", "--hosts", there.hosts)
     assert "second" in done.out
-    assert "it said more than 17 MB" in done.said
+    assert "it sent more than 17 MB" in done.said
     assert 20 < done.peak_mb < 200, done.peak_mb
     assert there.servers["evil"].sent < 100 << 20
 
@@ -132,7 +132,7 @@ def test_a_probe_that_takes_no_question_or_answers_without_end(hostile, impatien
     hosts = [Host("evil", "127.0.0.1", there.servers["evil"].port)]
     with session.open_all(hosts, ask_home=False) as opened:
         one = opened.all()["evil"]
-        with pytest.raises(session.SshFault, match="took no input for"):
+        with pytest.raises(session.SshFault, match="accepted no input for"):
             one.stream(["deaf"]).write(bytes(4 << 20))
         with pytest.raises(session.SshFault, match="in one line to `long`"):
             one.stream(["long"]).read_line(10)

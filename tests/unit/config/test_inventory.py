@@ -197,7 +197,7 @@ def test_the_flag_picks_from_the_file_of_this_folder_too(write, monkeypatch, tmp
         ("[[hosts]]\nname = 'a'\n[job]\nprocesses = 0", "cluster.toml:4: job.processes: 0 is not", ""),
         (
             "[[hosts]]\nname = 'a'\n[job]\nimage = 'a'\ndockerfile = 'b'",
-            "cluster.toml:5: job.dockerfile: an image is",
+            "cluster.toml:5: job.dockerfile: there is an image",
             "",
         ),
         ("[[hosts]]\nname = 'a'\n[job]\nfolder = 'nowhere'", "cluster.toml:4: job.folder: there is no folder", ""),
