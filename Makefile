@@ -14,7 +14,7 @@ export HOSTS WORKERS GROUND RESUME ARGS JSON TORCH_INDEX RUN SEED COUNT
 UP_OPTIONS = $${WORKERS:+"--workers=$$WORKERS"} $${GROUND:+"--ground=$$GROUND"} \
 	$${RESUME:+"--resume=$$RESUME"} $${ARGS:+"--args=$$ARGS"} $${JSON:+--json}
 
-.PHONY: help up preflight down runs report image test fuzz check bench bench-hosts bench-preflight clean rack rack-down
+.PHONY: help up preflight down runs report image test quick fuzz check bench bench-hosts bench-preflight clean rack rack-down
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -53,6 +53,12 @@ test: $(VENV)/.ready-dev ## all tests, with the list of those skipped
 fuzz: $(VENV)/.ready-dev ## answers of hosts made wrong, for SECONDS=120, against every parser of them; SEED=, COUNT= for each
 	@$(BIN)/python -m tests.hostile.fuzz --seconds "$(or $(SECONDS),120)" $${SEED:+--seed "$$SEED"} \
 		$${COUNT:+--count "$$COUNT"}
+
+quick: $(VENV)/.ready-dev ## formatting, lint, types, and the tests that need neither torch, Docker nor root (20 s)
+	@$(BIN)/ruff format --check --quiet .
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/mypy
+	@$(BIN)/python -m pytest --quick -q --tb=short -n 2 tests/unit tests/lab
 
 check: $(VENV)/.ready-dev ## formatting, lint, shellcheck, types, the order of the packages, the size rules
 	@$(BIN)/ruff format --check .

@@ -17,7 +17,9 @@ from __future__ import annotations
 import os
 import re
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -202,6 +204,12 @@ def _stand_in(said):
 
 def facts(said):
     """What the probe would say of such a host, beside its network."""
+    return deepcopy(_facts(tuple(said.items())))
+
+
+@cache
+def _facts(items):
+    said = dict(items)
     with _stand_in(said):
         found = {"gpus": probe_facts.gpus(), "rdma": probe_facts.rdma()}
     cuda, host = said["cuda"].split(), said["host"].split()

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 import tempfile
 from pathlib import Path
 
@@ -17,6 +18,38 @@ os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="muster-tests-")
 # A shell that runs the tests in the background has them ignore SIGINT, and programs they start inherit that: a Ctrl-C
 # sent to one would never arrive. With a handler here they start with SIGINT's default, as from a terminal.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+# Fixtures that skip where there is no Docker engine, or no root.
+_MACHINES = {"docker", "ground"}
+
+
+def pytest_addoption(parser):
+    """`make quick` asks for it."""
+    parser.addoption("--quick", action="store_true", help="only tests that need neither torch, Docker nor root")
+
+
+def pytest_configure(config):
+    """With --quick, torch is out of reach: what needs it cannot be taken along by mistake."""
+    if config.getoption("quick"):
+        sys.modules["torch"] = None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector):
+    """A file of tests that imports torch has none to collect with --quick."""
+    report = yield
+    if collector.config.getoption("quick") and report.failed and "import of torch halted" in str(report.longrepr):
+        report.outcome, report.longrepr, report.result = "passed", None, []
+    return report
+
+
+def pytest_collection_modifyitems(config, items):
+    """With --quick: without the tests that are marked to need torch, or whose fixtures need Docker or root."""
+    if config.getoption("quick"):
+        needy = [item for item in items if item.get_closest_marker("torch") or _MACHINES & set(item.fixturenames)]
+        config.hook.pytest_deselected(items=needy)
+        items[:] = [item for item in items if item not in needy]
 
 
 # What shares an engine's images or all cores runs in one process, in order; other files run beside it.

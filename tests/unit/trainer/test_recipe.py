@@ -66,6 +66,7 @@ def write(tmp_path, monkeypatch):
     return write_recipe
 
 
+@pytest.mark.torch
 def test_a_good_recipe_is_loaded_with_what_it_has(write):
     recipe = recipes.load(write(GOOD))
     assert (recipe.name, recipe.defaults, recipe.path) == ("my", {"steps": 7, "lr": 0.5}, Path("my.py").resolve())
@@ -75,6 +76,7 @@ def test_a_good_recipe_is_loaded_with_what_it_has(write):
     assert (len(training), len(held_out)) == (4, 2)
 
 
+@pytest.mark.torch
 @pytest.mark.parametrize("text", ALLOWED.values(), ids=ALLOWED)
 def test_what_can_be_called_is_not_refused(write, text):
     recipes.check(write(text))
@@ -137,6 +139,7 @@ def test_defaults_that_are_no_plain_dict_are_refused(write, value):
     assert "plain dict" in caught.value.hint
 
 
+@pytest.mark.torch
 @pytest.mark.parametrize("name", ["digits", "text"])
 def test_a_built_in_recipe_is_the_module_of_its_name(name):
     loaded = recipes.load(name)
@@ -158,6 +161,7 @@ def test_checking_needs_no_torch():
     assert done.stdout.strip() == "False"
 
 
+@pytest.mark.torch
 @pytest.mark.parametrize(
     ("line", "message"),
     [
@@ -173,16 +177,19 @@ def test_a_recipe_that_raises_on_import_is_blamed_by_its_line(write, line, messa
     assert caught.value.__cause__ is not None
 
 
+@pytest.mark.torch
 def test_a_name_that_is_no_function_is_refused_once_known(write):
     with pytest.raises(Refused, match=r"my\.py: loss: not a function, got int"):
         recipes.load(write(GOOD + "loss = 3\n"))
 
 
+@pytest.mark.torch
 def test_a_recipe_may_import_the_file_beside_it(write, tmp_path):
     (tmp_path / "neighbour_of_my.py").write_text(GOOD)
     assert callable(recipes.load(write("from neighbour_of_my import *\n")).loss)
 
 
+@pytest.mark.torch
 def test_a_function_that_raises_deep_in_torch_is_blamed_by_the_recipes_line(write):
     import torch
 
@@ -194,6 +201,7 @@ def test_a_function_that_raises_deep_in_torch_is_blamed_by_the_recipes_line(writ
     assert isinstance(caught.value.__cause__, RuntimeError)
 
 
+@pytest.mark.torch
 def test_what_a_recipe_refuses_itself_passes_as_it_is(write):
     text = "from muster.errors import Refused\n" + GOOD.replace(
         "    return TensorDataset", "    raise Refused('no', 'yes')#"
@@ -203,6 +211,7 @@ def test_what_a_recipe_refuses_itself_passes_as_it_is(write):
     assert (caught.value.message, caught.value.hint) == ("no", "yes")
 
 
+@pytest.mark.torch
 @pytest.mark.parametrize(
     ("changed", "into", "message"),
     [
@@ -227,6 +236,7 @@ def test_a_wrong_return_is_told(write, changed, into, message):
     assert f"my.py: {message}" in caught.value.message
 
 
+@pytest.mark.torch
 @pytest.mark.parametrize("returned", ["3", '{"a": model(batch).mean()}', '{"a": 0.5}'])
 def test_a_metric_that_is_not_one_value_a_sample_is_told(write, returned):
     import torch
@@ -256,6 +266,7 @@ os._exit(0)
 """
 
 
+@pytest.mark.torch
 def test_a_rank_that_vanishes_is_not_laid_at_the_recipes_door(write, tmp_path):
     write(GOOD.replace("return model(batch[0]).mean()", "torch.distributed.all_reduce(torch.ones(1))"))
     environment = os.environ | {"PYTHONPATH": str(ROOT), "GLOO_SOCKET_IFNAME": "lo"}
@@ -272,6 +283,7 @@ def test_a_rank_that_vanishes_is_not_laid_at_the_recipes_door(write, tmp_path):
     assert told[0].startswith("passed ")
 
 
+@pytest.mark.torch
 def test_an_error_of_torchs_own_communication_kind_passes(write):
     from torch import distributed
 

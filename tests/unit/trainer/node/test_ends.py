@@ -36,6 +36,7 @@ def ends(events):
     return {event["rank"]: event["code"] for event in events if event["kind"] == "ended"}
 
 
+@pytest.mark.torch
 def test_each_rank_is_told_with_its_end_and_those_that_torchrun_ends_are_not(tmp_path):
     code, verdict, events, _ = node(tmp_path, "if rank == 1: os.kill(os.getpid(), 11)\ntime.sleep(60)")
     assert code == 1
@@ -44,6 +45,7 @@ def test_each_rank_is_told_with_its_end_and_those_that_torchrun_ends_are_not(tmp
     assert {event["rank"] for event in events if event["kind"] == "began"} == {0, 1}
 
 
+@pytest.mark.torch
 def test_a_rank_that_leaves_with_0_is_told_while_the_other_goes_on(tmp_path):
     wait = "path = os.environ['MUSTER_RUN_DIR'] + '/ranks/rank-1.jsonl'\n"
     wait += "while rank == 0 and not (os.path.exists(path) and 'ended' in open(path).read()): time.sleep(0.05)"
@@ -51,6 +53,7 @@ def test_a_rank_that_leaves_with_0_is_told_while_the_other_goes_on(tmp_path):
     assert (code, verdict["verdict"], ends(events)) == (0, "done", {0: 0, 1: 0})
 
 
+@pytest.mark.torch
 def test_a_run_whose_rank_failed_before_it_was_asked_to_stop_has_failed(tmp_path):
     # The other rank takes its time to end, so that the request comes while torchrun waits for it.
     body = "if rank == 1: raise ValueError('bad sample 7')\n"
@@ -60,6 +63,7 @@ def test_a_run_whose_rank_failed_before_it_was_asked_to_stop_has_failed(tmp_path
     assert "ValueError: bad sample 7" in verdict["message"]
 
 
+@pytest.mark.torch
 def test_a_run_that_is_asked_first_is_stopped_whatever_its_ranks_then_do(tmp_path):
     body = "signal.signal(15, lambda *_: os._exit(3))\nprint('here', flush=True)\ntime.sleep(60)"
     code, verdict, _, _ = node(tmp_path, body, ranks=1, ask_after="here")

@@ -29,6 +29,7 @@ TELLS = {
 }
 
 
+@pytest.mark.torch
 @pytest.mark.parametrize("way", FAULTS)
 def test_the_rank_that_failed_is_named_with_its_code_and_last_lines(way, tmp_path):
     (tmp_path / "train.py").write_text(SCRIPT.format(fault=FAULTS[way]))

@@ -44,6 +44,7 @@ dist.destroy_process_group()
 """
 
 
+@pytest.mark.torch
 @pytest.mark.parametrize(
     ("body", "words"),
     [
@@ -59,6 +60,7 @@ def test_ranks_that_train_alone_have_failed(tmp_path, body, words):
     assert words in verdict["message"]
 
 
+@pytest.mark.torch
 @pytest.mark.parametrize(
     ("body", "more"),
     [(STEP + TOGETHER, {}), (STEP + "step()", {"MUSTER_SEPARATE": "1"}), ("print('no training')", {})],
