@@ -28,7 +28,7 @@ RC = """\
 parallel = true
 sigterm = true
 patch = _exit
-include = */deploy/*, */trainer/*
+include = */deploy/*, */trainer/*, */muster/*
 omit = */site-packages/*
 disable_warnings = no-data-collected, module-not-measured
 [paths]
@@ -38,6 +38,9 @@ deploy =
 trainer =
     {home}/trainer
     */trainer
+muster =
+    {home}/muster
+    */muster
 """
 HEAD = """\
 # Which tests hold which module
@@ -89,7 +92,7 @@ def shares() -> dict[str, dict[str, int]]:
     found: dict[str, dict[str, int]] = {}
     runs = {name: MEASURED / name / "lines.json" for name in FOLDERS}
     files = {name: json.loads(path.read_text())["files"] for name, path in runs.items() if path.exists()}
-    for path in sorted(path for half in ("deploy", "trainer") for path in (HOME / half).rglob("*.py")):
+    for path in sorted(path for half in ("deploy", "trainer", "muster") for path in (HOME / half).rglob("*.py")):
         module, lines = str(path.relative_to(HOME)), statements(path)
         if lines:
             executed = {name: lines & set(own.get(module, {}).get("executed_lines", ())) for name, own in files.items()}

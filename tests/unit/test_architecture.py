@@ -142,9 +142,7 @@ def test_imports_inside_a_package_are_relative(top: str) -> None:
 
 def test_unit_tests_lie_in_the_folder_of_the_package_they_hold() -> None:
     folders = {path.parent.name for path in (HOME / "tests/unit").glob("*/test_*.py")}
-    assert folders <= {*DEPLOY, "trainer"}
-    files = {path.stem for path in (HOME / "tests/unit").glob("test_*.py")}
-    assert files == {"test_architecture", "test_contract", "test_security_page"}, "these alone are about the whole"
+    assert folders <= {*DEPLOY, "trainer", "muster"}, "what is about several of them lies in tests/unit itself"
 
 
 def test_the_laboratory_imports_neither_tests_nor_benchmarks() -> None:
