@@ -57,7 +57,7 @@ class Checkout:
 
     def folders(self):
         """Run folders, oldest first."""
-        return sorted(path for path in self.runs.iterdir() if not path.is_symlink() and path.is_dir())
+        return sorted(path for path in self.runs.glob("*") if not path.is_symlink() and path.is_dir())
 
     def left(self):
         """Processes of any run of this checkout."""

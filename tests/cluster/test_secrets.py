@@ -136,7 +136,7 @@ def test_a_detached_run_leaves_no_secret_while_it_goes_on_at_its_end_and_after(r
 
 @pytest.mark.holds("secrets-nowhere")
 def test_a_container_that_is_killed_leaves_no_secret_and_neither_does_down(run):
-    deployed = run.fab("deploy", "--name", run.run, "--run", "train.py", "--detach")
+    deployed = run.fab("deploy", "--run", run.run, "--script", "train.py", "--detach")
     assert deployed.returncode == 0, deployed.stderr
     assert run.holders(), "the ranks have them"
     for host in run.hosts:

@@ -287,8 +287,8 @@ def test_a_host_without_docker_or_without_an_engine_says_so(base, folder, tmp_pa
     with pytest.raises(HostsFailed) as failed:
         transfer.push([gone, bare], base, folder, "muster-test:run", lambda *told: None)
     faults = failed.value.faults
-    assert faults["gone"].message == "the Docker engine does not answer there"
-    assert faults["bare"].message == "Docker is not installed there"
+    assert "the Docker engine does not answer" in faults["gone"].message
+    assert "Docker is not installed" in faults["bare"].message
 
 
 def test_images_that_a_user_made_stay_even_without_a_name_and_from_one_of_ours(push, there, folder):

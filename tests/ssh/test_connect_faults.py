@@ -124,7 +124,7 @@ def test_a_server_that_hangs_up_after_some_keys_is_told_so(client, server, refus
         (
             ("AuthenticationMethods publickey,password", "PasswordAuthentication yes"),
             "second-factor",
-            "password as well",
+            "also wants password",
         ),
     ],
 )
