@@ -3,7 +3,7 @@
 `take` before anything is changed, `release` (or leaving the `with`) after. lock.py guards what is on this machine.
 A small script on the host (scripts/lock.sh) keeps the lock as long as our connection lives: Ctrl-C and kill -9 let go
 at once, a cut cable and a laptop that sleeps after STALE_AFTER_S seconds. What can still be left (the host lost its
-power) is shown as stale, and taken off on request. docs/decisions/0022 says why it is not `flock` alone.
+power) is shown as stale, and taken off on request. docs/decisions/0024 says why it is not `flock` alone.
 """
 
 from __future__ import annotations

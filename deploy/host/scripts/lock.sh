@@ -1,7 +1,7 @@
 #!/bin/sh
 # lock DO TOKEN SILENCE: one deploy per host at a time. `take` reads the holder, a JSON line, and keeps the lock until its
 # input ends or is silent for SILENCE seconds: each line of it is a beat. `show` says who holds the lock, `drop` takes it off
-# where it has this token (or `any`), `sweep` where its keeper has died. docs/decisions/0022 says why it is done this way.
+# where it has this token (or `any`), `sweep` where its keeper has died. docs/decisions/0024 says why it is done this way.
 #
 # flock makes each step one step where the host has it, so that two who clear a dead lock cannot clear a fresh one; mkdir
 # alone decides where it has not. The folder bears the host's name, for homes that several hosts share.
