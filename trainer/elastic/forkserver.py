@@ -70,14 +70,17 @@ class Server:
         self._channel, self._asked = channel, 0
         self._environment = dict(os.environ)
 
-    def launch(self, command: Sequence[str], environment: Mapping[str, str]) -> Rank | None:
-        """Start `python -u WORDS` with `environment`; None where only a new process would be the same."""
+    def launch(self, command: Sequence[str], environment: Mapping[str, str], output: str = "") -> Rank | None:
+        """Start `python -u WORDS` with `environment`; None where only a new process would be the same.
+
+        `output`: a file, or a named pipe, for all that it prints; else that goes where torchrun's own goes.
+        """
         python, words = list(command[:2]), list(command[2:])
         # What has another name may be an archive; behind torchrun's --no-python it is no Python at all.
         plain = bool(words) and (words[0] == "-m" or words[0].endswith(".py"))
         if python != [sys.executable, "-u"] or not plain or self._came_too_late(environment):
             return None
-        said = self._ask(do="fork", words=words, environment=dict(environment), folder=str(Path.cwd()))
+        said = self._ask(do="fork", words=words, environment=dict(environment), folder=str(Path.cwd()), output=output)
         return Rank(self, said["pid"]) if said else None
 
     def code(self, pid: int) -> int | None:
@@ -177,6 +180,11 @@ def _settle(question: Mapping[str, Any], server: int) -> None:
     os.environ.clear()
     os.environ.update(question["environment"])
     os.chdir(question["folder"])
+    if question["output"]:
+        output = os.open(question["output"], os.O_WRONLY)
+        os.dup2(output, 1)
+        os.dup2(output, 2)
+        os.close(output)
     if "MUSTER_OUTCOME_DIR" in os.environ and str(Path(sitecustomize.__file__).parent) in sys.path:
         sitecustomize.watch()  # this process has started already
     # Of what draws without being told a seed, each process has its own; a GPU's generator has a fixed one.

@@ -25,7 +25,7 @@ from torch.distributed.elastic.rendezvous import RendezvousStateError, dynamic_r
 from muster.errors import TrainError
 
 from .. import NAME
-from ..node import ends, meeting, torch_names
+from ..node import ends, meeting, rank_pipe, torch_names
 from ..verdict import failed, publish
 from . import forkserver, rendezvous
 
@@ -44,9 +44,9 @@ def main() -> None:
             held.close()
         run.main()
         return
-    if server := forkserver.start(_TRAINER if sys.argv[1:3] == ["-m", NAME] else (), held):
-        with suppress(ImportError):  # an older torch may have it elsewhere
-            _fork_ranks(importlib.import_module(_HANDLER).SubprocessHandler, server)
+    server = forkserver.start(_TRAINER if sys.argv[1:3] == ["-m", NAME] else (), held)
+    with suppress(ImportError):  # an older torch may have it elsewhere
+        _start_ranks(importlib.import_module(_HANDLER).SubprocessHandler, server)
     _look_more_often(dynamic_rendezvous)
     ends.write_down(getattr(api, "SubprocessContext", None))
     try:
@@ -72,15 +72,24 @@ def _told(fault: Exception) -> int:
     return known.code
 
 
-def _fork_ranks(handler: Any, server: forkserver.Server) -> None:
-    """Have torchrun ask the server for its ranks. Where their output goes into files, they start as ever."""
+def _start_ranks(handler: Any, server: forkserver.Server | None) -> None:
+    """Have torchrun ask the server for its ranks, and give each the pipe that the agent reads, where there is one.
+
+    Where torchrun sends their output into files (--redirects, --tee), ranks start as ever.
+    """
     start: Callable[..., Any] | None = getattr(handler, "_popen", None)
     if not start:
         return
 
     def forked(self: Any, args: tuple[str, ...], env: dict[str, str]) -> Any:
-        plain = self._stdout is None and self._stderr is None
-        return (plain and server.launch(args, env)) or start(self, args, env)
+        if self._stdout is not None or self._stderr is not None:
+            return start(self, args, env)
+        pipe = rank_pipe.claim(env)
+        if server and (rank := server.launch(args, env, str(pipe or ""))):
+            return rank
+        if pipe:
+            self._stdout = self._stderr = pipe.open("wb", buffering=0)
+        return start(self, args, env)
 
     handler._popen = forked
 

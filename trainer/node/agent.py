@@ -25,7 +25,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -39,6 +39,7 @@ from .. import NAME, config
 from ..verdict import Verdict, done, failed, publish
 from . import handover, meeting, script, together
 from .diary import Diary
+from .output import Output
 from .parent_death import die_with_parent
 
 _POLL_SECONDS = 0.1
@@ -194,7 +195,7 @@ def torchrun_environment(environment: Mapping[str, str], name: str) -> dict[str,
 
 
 class Node:
-    """torchrun and its ranks on this node. `relay`: their consoles pass through here, so that `diary` hears them."""
+    """torchrun and its ranks on this node. `relay`: what they print passes through here, so that `diary` hears it."""
 
     def __init__(
         self, command: list[str], environment: dict[str, str], outcome: Path, diary: Diary, relay: bool = False
@@ -217,6 +218,7 @@ class Node:
             signal.signal(number, self._ask)
         with suppress(OSError):
             (self.outcome / UNASKED).touch()
+        output = Output(self.outcome, self.diary.run_folder, self._environment) if self._relay else None
         torchrun = subprocess.Popen(
             self._command,
             env=self._environment,
@@ -229,11 +231,13 @@ class Node:
             preexec_fn=lambda: die_with_parent(signal.SIGKILL),
         )
         meeting.let_go(self._environment)
-        consoles = script.Consoles(torchrun) if self._relay else None
-        self._watch(torchrun, consoles)
-        if consoles:
-            consoles.finish()
-        self.diary.keep(consoles.so_far if consoles else str)
+        if output:
+            output.follow(torchrun)
+        words = output.words if output else _no_words
+        self._watch(torchrun, words)
+        self.diary.keep(words)
+        if output:
+            output.finish()
         return self._code(torchrun.returncode)
 
     def _ask(self, number: int, *_: Any) -> None:
@@ -251,14 +255,14 @@ class Node:
         lives = self.diary.lives
         return self.diary.first_failure < self._asked_at and all(one.attempt >= self._last_attempt for one in lives)
 
-    def _watch(self, torchrun: subprocess.Popen[bytes], consoles: script.Consoles | None) -> None:
+    def _watch(self, torchrun: subprocess.Popen[bytes], words: Callable[[int], str]) -> None:
         kill_at, asked = float("inf"), False
         watch_input = os.environ.get("MUSTER_STOP_ON_EOF") == "1"
         while torchrun.poll() is None:
             if watch_input and _input_closed():
                 watch_input = False
                 self._ask(signal.SIGINT)
-            self.diary.keep(consoles.so_far if consoles else str)
+            self.diary.keep(words)
             now = time.monotonic()
             if self._asked:
                 kill_at = kill_at if asked else now + self._grace
@@ -326,6 +330,11 @@ def _trainer_first(environment: Mapping[str, str]) -> dict[str, str]:
         others = [path for path in environment.get("PYTHONPATH", "").split(os.pathsep) if path not in ("", home)]
         made["PYTHONPATH"] = os.pathsep.join([home, *others])
     return made
+
+
+def _no_words(local_rank: int) -> str:
+    """Ranks of the trainer say in their verdicts why they failed."""
+    return ""
 
 
 def _alive(pid: int) -> bool:

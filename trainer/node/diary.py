@@ -47,8 +47,8 @@ class Diary:
         own = [one for one in self._failures.values() if not one.said.victim]
         return min(own, key=lambda one: (one.life.ended, (one.life.code or 0) > 0, one.life.rank), default=None)
 
-    def keep(self, console: Callable[[], str]) -> None:
-        """Tell of what is new; `console` is what the node's ranks said so far, where that passes through the agent."""
+    def keep(self, words: Callable[[int], str]) -> None:
+        """Tell of what is new. `words` gives the last that a local rank printed, if the agent reads that."""
         for life in self._ends.read():
             about = {"attempt": life.attempt, "world": life.world, "pid": life.pid}
             if life.code is None:
@@ -58,20 +58,20 @@ class Diary:
                 continue
             oom = self._memory.killed() if life.code == -signal.SIGKILL else None
             how = ended_how(life.code, oom)
-            said = self._last_words(console, life) if life.failed else script.Said()
+            said = self._last_words(words, life) if life.failed else script.Said()
             if life.failed:
                 self._failures[life.local_rank] = Failure(life, said, how)
             if folder := self._folder(life.rank):
                 more = {"how": how, "victim": said.victim, "error": said.error[: script.LINE_MOST]}
                 folder.event("ended", **about, code=life.code, **more)
 
-    def _last_words(self, console: Callable[[], str], life: Life) -> script.Said:
+    def _last_words(self, words: Callable[[int], str], life: Life) -> script.Said:
         own = self._outcome / f"{life.local_rank}.lost"
         with suppress(OSError):  # a rank of ours that lost a peer says so itself
-            words = own.read_text()
+            lost = own.read_text()
             own.unlink()
-            return script.Said((), words, victim=True)
-        return script.listen(console(), life, {one.pid for one in self.lives})
+            return script.Said((), lost, victim=True)
+        return script.listen(words(life.local_rank), life, {one.pid for one in self.lives})
 
     def _folder(self, rank: int) -> RankFolder | None:
         """Where a rank's events are; None without a run folder, or where its disk takes no more."""

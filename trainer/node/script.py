@@ -1,4 +1,4 @@
-"""A script of the user's under torchrun: its words passed on as they come, and why it failed, in a verdict.
+"""A script of the user's under torchrun: why it failed, in a verdict.
 
 torchrun's own summary ends with `error_file: <N/A>` unless the script was written for it. What the user needs is what
 the rank that failed first said last. The agent (agent.py) starts and ends all this. Standard library only.
@@ -6,13 +6,9 @@ the rank that failed first said last. The agent (agent.py) starts and ends all t
 
 from __future__ import annotations
 
-import os
 import re
 import signal
-import subprocess
-import threading
 from collections.abc import Collection, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 
 from muster.errors import FAILED, STOPPED
@@ -21,17 +17,10 @@ from ..verdict import Verdict
 from .ends import Life
 from .peer_errors import lost_a_peer, speaks_of_peers
 
-_KEPT_BYTES = 64 * 1024
 _LAST_LINES = 12
 # An abort of NCCL's watchdog is followed by a stack of C++ frames.
 _ABORT_LINES = 80
 LINE_MOST = 300
-# The engine keeps the last 100 MB of a console and says nothing of the rest. So a line among what a script says tells
-# now and then how much it was so far (docs/contract.md): whoever reads along counts, and knows what is missing.
-_SAID, _SAID_EVERY = b"muster-said", 16 << 20
-_LINE_WEIGHT = 75
-# A process that a rank left behind may hold the console open for ever.
-_REST_SECONDS = 2.0
 
 _TORCHRUN = re.compile(r"[WEI]\d{4} \d\d:\d\d:\d\d\.\d+ .*torch/distributed/|\*{20,}$|Setting OMP_NUM_THREADS ")
 # The line in which torchrun says that a rank failed; what follows is about torchrun.
@@ -43,66 +32,13 @@ _LINKS = ("During handling of the above exception", "The above exception was the
 _ERROR = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit)(: .*)?$")
 
 
-class Consoles:
-    """Passes what a process prints on to our own output and error, and remembers the last of it."""
-
-    def __init__(self, process: subprocess.Popen[bytes]) -> None:
-        self._tail, self._lock = b"", threading.Lock()
-        self._said, self._due = 0, _SAID_EVERY
-        pipes = ((process.stdout, 1), (process.stderr, 2))
-        self._threads = [
-            threading.Thread(target=self._pass_on, args=(pipe.fileno(), to), daemon=True) for pipe, to in pipes if pipe
-        ]
-        for thread in self._threads:
-            thread.start()
-
-    def finish(self) -> None:
-        """Pass on the last that was said, once the process has ended."""
-        for thread in self._threads:
-            thread.join(_REST_SECONDS)
-
-    def so_far(self) -> str:
-        """The last 64 KB of what was said until now."""
-        with self._lock:
-            return self._tail.decode(errors="replace")
-
-    def _pass_on(self, source: int, to: int) -> None:
-        whole = False
-        while data := os.read(source, 1 << 16):
-            with self._lock:
-                self._tail = (self._tail + data)[-_KEPT_BYTES:]
-                data = self._counted(data)
-            _write(to, data)
-            whole = data.endswith(b"\n")
-        with self._lock:
-            last = b"%s %d\n" % (_SAID, self._said) if whole and self._due > _SAID_EVERY else b""
-        _write(to, last)
-
-    def _counted(self, data: bytes) -> bytes:
-        """`data`, behind its last whole line how much was said so far, where that is due."""
-        self._said += len(data) + _LINE_WEIGHT * data.count(b"\n")
-        if self._said < self._due or b"\n" not in data:
-            return data
-        self._due = self._said + _SAID_EVERY
-        head, _, rest = data.rpartition(b"\n")
-        return b"%s\n%s %d\n%s" % (head, _SAID, self._said - len(rest), rest)
-
-
-def _write(to: int, data: bytes) -> None:
-    """All of `data`. Where the console is on a full disk it is lost: the ranks must not wait for us for that."""
-    with suppress(OSError):
-        view = memoryview(data)
-        while view:
-            view = view[os.write(to, view) :]
-
-
 def why_failed(said: Said, how: str, script: str, node: str, life: Life) -> Verdict:
     """The verdict on a script whose rank `life` failed first on this node: `how`, with these last words."""
     message = f"{script} {how}"
     if said.error and life.code == FAILED:
         message += f": {said.error}"[:LINE_MOST]
     shown = [f"    {line[:LINE_MOST]}" for line in said.words]
-    hint = f"logs/{node}.log has all that it said"
+    hint = f"logs/rank-{life.rank}.log has all that it printed"
     return Verdict("failed", FAILED, life.rank, node, 0, "\n".join([message, *shown]), hint, life.ended)
 
 

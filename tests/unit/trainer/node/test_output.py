@@ -1,0 +1,110 @@
+"""What ranks print: whole in their logs, as lines on the console, whatever they print and however fast."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HOME = Path(__file__).resolve().parents[4]
+
+# One process plays torchrun: it starts each rank of argv[2:] as torchrun's process does, one after the other.
+NODE = """
+import os, pathlib, subprocess, sys
+from trainer.node import output, rank_pipe
+outcome, folder, scripts = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), sys.argv[3:]
+relay = output.Output(outcome, folder, {**os.environ, "PET_NPROC_PER_NODE": str(len(scripts))})
+torchrun = subprocess.Popen([sys.executable, "-c", "print('torchrun is here')"], stdout=subprocess.PIPE)
+relay.follow(torchrun)
+for place, script in enumerate(scripts):
+    ranks = {"MUSTER_OUTCOME_DIR": str(outcome), "LOCAL_RANK": str(place), "RANK": str(place + 4)}
+    pipe = rank_pipe.claim(ranks).open("wb", buffering=0)
+    process = subprocess.Popen([sys.executable, "-u", "-c", script], stdout=pipe, stderr=pipe)
+    pipe.close()
+    process.wait()
+    print(repr(relay.words(place)[-200:]), file=sys.stderr)
+torchrun.wait()
+relay.finish()
+"""
+
+
+@pytest.fixture
+def node(tmp_path):
+    """Runs ranks with these scripts; gives the console, the last words as the agent hears them, and the run folder."""
+
+    def run(*scripts, **environment):
+        outcome = tmp_path / "outcome"
+        outcome.mkdir()
+        line = [sys.executable, "-c", NODE, str(outcome), str(tmp_path / "run"), *scripts]
+        done = subprocess.run(
+            line, cwd=HOME, env={**os.environ, **environment}, capture_output=True, check=True, timeout=60
+        )
+        return done.stdout.decode(errors="replace"), done.stderr.decode(), tmp_path / "run"
+
+    return run
+
+
+def log(folder, rank):
+    return (folder / f"logs/rank-{rank}.log").read_bytes()
+
+
+def test_each_rank_has_its_log_and_its_name_on_a_console_that_ranks_share(node):
+    console, _, folder = node("print('one')", "import sys; print('two', file=sys.stderr)")
+    assert log(folder, 4) == b"one\n"
+    assert log(folder, 5) == b"two\n"
+    assert {"[rank4]: one", "[rank5]: two", "torchrun is here"} <= set(console.splitlines())
+
+
+def test_a_rank_alone_on_its_node_needs_no_name(node):
+    console, _, _ = node("print('alone')")
+    assert "alone" in console.splitlines()
+
+
+def test_the_agent_hears_a_rank_to_its_last_word(node):
+    _, heard, _ = node("print('x' * 300_000); raise SystemExit('the end')")
+    assert "the end" in heard
+
+
+def test_a_progress_bar_is_whole_in_the_log_and_one_line_on_the_console(node):
+    bar = "import time\nfor done in range(30): print(f'\\r{done} %', end='', flush=True); time.sleep(0.05)\nprint()"
+    console, _, folder = node(bar)
+    assert log(folder, 4).count(b"\r") == 30
+    lines = [line for line in console.split("\n") if "%" in line]
+    assert lines[-1] == "29 %"
+    assert 1 < len(lines) < 6
+    assert all(line.startswith("\r") for line in lines[:-1])
+
+
+def test_a_line_that_has_no_end_is_seen_while_it_stands(node):
+    console, _, _ = node("import time; print('Password: ', end='', flush=True); time.sleep(2)")
+    assert "\rPassword: " in console
+
+
+def test_a_flood_is_whole_in_the_log_and_what_the_console_leaves_out_is_counted(node):
+    piece = "f'{number:08d}' + 'x' * 91 + '\\n' + ('y' * 99 + '\\n') * 1000"
+    flood = f"import sys\nfor number in range(300): sys.stdout.write({piece})"
+    console, _, folder = node(flood)
+    assert len(log(folder, 4)) == 300 * 100 * 1001
+    shown = [line for line in console.splitlines() if line.startswith("muster: ")]
+    missing = sum(int(line.split()[1]) for line in shown)
+    lines = sum(line.endswith(("x" * 80, "y" * 80)) for line in console.splitlines())
+    assert shown
+    assert 300 * 1001 - 2 * len(shown) <= missing + lines <= 300 * 1001 + 2 * len(shown)  # a line may be cut in two
+
+
+def test_a_log_ends_at_its_limit_and_says_what_is_missing(node):
+    _, _, folder = node("print('first'); print('x' * 200_000); print('last')", MUSTER_LOG_LIMIT="1000")
+    text = log(folder, 4).decode()
+    assert text.startswith("first\n")
+    assert "199012 bytes are missing here" in text
+    assert text.endswith("last\n")
+    assert len(text) < 100_000
+
+
+@pytest.mark.parametrize(
+    "junk", ["bytes(range(256)) * 1000", "b'\\x1b]0;title\\x07\\x1b[2J' * 1000", "b'z' * 1_000_000"]
+)
+def test_binary_junk_and_a_line_without_an_end_come_through(node, junk):
+    _, _, folder = node(f"import sys; sys.stdout.buffer.write({junk}); sys.stdout.flush()")
+    assert log(folder, 4) == eval(junk)

@@ -1,0 +1,317 @@
+"""What a node prints: each rank's output whole in logs/rank-<r>.log, and all of it as lines on the node's console.
+
+Each rank writes into a pipe of its own (rank_pipe.py), so that its words are its own also where several ranks share a
+node. The log takes every byte, up to a limit. The console gets whole lines and no more than a reader far away can take:
+what does not fit is counted, and named. The agent (agent.py) starts and ends this. Standard library only.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import selectors
+import subprocess
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from . import rank_pipe
+
+# The log of one rank; MUSTER_LOG_LIMIT (bytes) says otherwise.
+LOG_MOST = 1 << 30
+_TAIL = 64 << 10
+_PIECE = 1 << 20
+# A line without an end is passed on in pieces of this size.
+_LINE_MOST = 16 << 10
+_QUEUE_MOST = 4 << 20
+_CONSOLE_RATE = 2 << 20  # bytes a second
+_MOVING_EVERY_S = 1.0
+# A process that a rank left behind may hold a pipe open for ever.
+_REST_SECONDS = 2.0
+# The engine keeps the last 100 MB of a console and says nothing of the rest. So every 16 MB a line tells how much the
+# node has printed so far (docs/contract.md): whoever reads along counts, and knows what is missing.
+_SAID, _SAID_EVERY = b"muster-said", 16 << 20
+_LINE_WEIGHT = 75
+
+
+class Output:
+    """The output of torchrun and of the ranks of one node. Make it before torchrun starts, then call `follow`."""
+
+    def __init__(self, outcome: Path, run_folder: Path | None, environment: Mapping[str, str]) -> None:
+        count = environment.get("PET_NPROC_PER_NODE", "1")
+        ranks = int(count) if count.isdecimal() else max(16, os.cpu_count() or 1)
+        limit = environment.get("MUSTER_LOG_LIMIT", "")
+        most = int(limit) if limit.isdecimal() else LOG_MOST
+        self._console = _Console()
+        self._lock, self._closed = threading.Lock(), False
+        self._selector = selectors.DefaultSelector()
+        self._torchrun = _Torchrun(self._console)
+        self._ranks = [_Rank(outcome, place, ranks > 1, run_folder, most, self._console) for place in range(ranks)]
+        for rank in self._ranks:
+            self._selector.register(rank.pipe, selectors.EVENT_READ, rank)
+        self._reader = threading.Thread(target=self._read, daemon=True, name="muster-output")
+
+    def follow(self, torchrun: subprocess.Popen[bytes]) -> None:
+        """Read from now on what torchrun itself prints, and its ranks."""
+        for pipe in (torchrun.stdout, torchrun.stderr):
+            if pipe:
+                os.set_blocking(pipe.fileno(), False)
+                self._selector.register(pipe.fileno(), selectors.EVENT_READ, self._torchrun)
+        self._reader.start()
+
+    def finish(self) -> None:
+        """Pass on what is left, once torchrun has ended."""
+        self._closed = True
+        self._reader.join(_REST_SECONDS)
+        self._console.finish()
+
+    def words(self, local_rank: int) -> str:
+        """The last 64 KB that a rank printed in its present life; torchrun's console where the rank has no pipe."""
+        rank = self._ranks[local_rank] if local_rank < len(self._ranks) else None
+        if rank is None or not rank.in_use:
+            return self.torchrun_words()
+        end = time.monotonic() + _REST_SECONDS
+        while rank_pipe.waiting(rank.pipe) and time.monotonic() < end:
+            time.sleep(0.01)
+        with self._lock:
+            return rank.tail.decode(errors="replace")
+
+    def torchrun_words(self) -> str:
+        """The last 64 KB of what torchrun itself printed, and of ranks without a pipe of their own."""
+        with self._lock:
+            return self._torchrun.tail.decode(errors="replace")
+
+    def _read(self) -> None:
+        while True:
+            closed = self._closed
+            ready = self._selector.select(0 if closed else _MOVING_EVERY_S / 2)
+            for key, _ in ready:
+                with self._lock:
+                    if not self._read_one(key.fd, key.data):
+                        self._selector.unregister(key.fd)
+            if closed and not ready:
+                break
+            if not closed:
+                for rank in self._ranks:
+                    rank.show_unfinished(time.monotonic())
+        for rank in self._ranks:
+            rank.close()
+
+    @staticmethod
+    def _read_one(descriptor: int, source: _Source) -> bool:
+        """Read once; whether there may be more."""
+        try:
+            data = os.read(descriptor, _PIECE)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        source.take(data)
+        return bool(data)
+
+
+class _Source:
+    """What one pipe brings: the last of it, and its lines for the console, each behind `mark`."""
+
+    def __init__(self, console: _Console) -> None:
+        self._console, self.tail = console, b""
+        self._mark = self._rest = b""
+        self._shown_at = 0.0
+        self._shown = b""
+
+    def take(self, data: bytes) -> None:
+        """New bytes, in any pieces."""
+        self.tail = (self.tail + data[-_TAIL:])[-_TAIL:]
+        if self._console.is_full():
+            head, end, rest = data.rpartition(b"\n")
+            self._console.skip(len(data), head.count(b"\n") + len(end))
+            self._rest = rest[-_LINE_MOST:] if end else (self._rest + rest)[-_LINE_MOST:]
+            return
+        *whole, self._rest = (self._rest + data).split(b"\n")
+        self._console.put([self._mark + _last_drawn(line) + b"\n" for line in whole])
+        if len(self._rest) > _LINE_MOST:
+            if b"\r" in self._rest:
+                self._rest = b"\r" + _last_drawn(self._rest)[-_LINE_MOST // 2 :]
+            else:
+                self._console.put([self._mark + self._rest + b"\n"])
+                self._rest = b""
+
+    def show_unfinished(self, now: float) -> None:
+        """Show a line that has no end yet, such as a progress bar: at most once a second, marked as one that moves."""
+        text = _last_drawn(self._rest)
+        if text in (b"", self._shown) or now - self._shown_at < _MOVING_EVERY_S:
+            return
+        self._shown, self._shown_at = text, now
+        self._rest = b"\r" + text if b"\r" in self._rest else self._rest
+        self._console.put([self._mark + b"\r" + text[:_LINE_MOST] + b"\n"])
+
+
+class _Torchrun(_Source):
+    """torchrun's own output, and that of ranks without a pipe: no log has it, so nothing of it may be left out."""
+
+    def take(self, data: bytes) -> None:
+        while self._console.is_full():
+            time.sleep(0.01)
+        super().take(data)
+        if not data and self._rest:
+            self._console.put([self._rest + b"\n"])
+
+
+class _Rank(_Source):
+    """One local rank's pipe, its log, and its lines. Another life of it may have another rank number."""
+
+    def __init__(
+        self, outcome: Path, local_rank: int, marked: bool, run_folder: Path | None, most: int, console: _Console
+    ) -> None:
+        super().__init__(console)
+        self._label, self._marked, self._folder, self._most = (
+            rank_pipe.label(outcome, local_rank),
+            marked,
+            run_folder,
+            most,
+        )
+        self.pipe = rank_pipe.make(outcome, local_rank)
+        self._life, self._looked = "", 0.0
+        self._log: io.FileIO | None = None
+        self._written = self._cut = 0
+
+    @property
+    def in_use(self) -> bool:
+        """Whether some rank was given the pipe."""
+        return self._label.exists()
+
+    def take(self, data: bytes) -> None:
+        self._look_for_a_new_life()
+        self._write(data)
+        super().take(data)
+
+    def _look_for_a_new_life(self) -> None:
+        now = time.monotonic()
+        if now - self._looked < 0.05 and self._life:
+            return
+        self._looked = now
+        with suppress(OSError):
+            life = self._label.read_text()
+            if life and life != self._life:
+                self.close()
+                self._life, rank = life, life.partition(" ")[0]
+                self._mark = b"[rank%d]: " % int(rank) if self._marked else b""
+                self._open(f"rank-{rank}.log")
+
+    def _open(self, name: str) -> None:
+        if self._folder:
+            with suppress(OSError):
+                path = self._folder / "logs" / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                # Unbuffered: what a rank printed last is there when the node is killed.
+                self._log = path.open("ab", buffering=0)
+                self._written = self._log.tell()
+
+    def _write(self, data: bytes) -> None:
+        room = max(0, self._most - self._written)
+        taken = 0
+        if self._log and room:
+            with suppress(OSError):  # a full disk: what was lost is counted
+                taken = self._log.write(data[:room]) or 0
+        self._written += taken
+        self._cut += len(data) - taken if self._log else 0
+
+    def close(self) -> None:
+        """Close the log of this life; the console gets the line that had no end."""
+        if self._rest:
+            self._console.put([self._mark + _last_drawn(self._rest) + b"\n"])
+        if self._log:
+            with suppress(OSError):
+                if self._cut:
+                    note = (
+                        b"\nmuster: %d bytes are missing here: the log has its limit, or the disk was full; the last:\n"
+                    )
+                    self._log.write(note % self._cut + self.tail)
+                self._log.close()
+        self.tail = self._rest = b""
+        self._log, self._written, self._cut = None, 0, 0
+
+
+class _Console:
+    """The node's own output, written by a thread: a reader that is slow, or a frozen engine, never holds up a rank."""
+
+    def __init__(self) -> None:
+        self._lines = deque[bytes]()
+        self._size = self._skipped = self._skipped_lines = 0
+        self._said, self._due = 0, _SAID_EVERY
+        self._change = threading.Condition()
+        self._closed = False
+        self._writer = threading.Thread(target=self._run, daemon=True, name="muster-console")
+        self._writer.start()
+
+    def is_full(self) -> bool:
+        """Whether no more is taken now."""
+        return self._size > _QUEUE_MOST
+
+    def skip(self, size: int, lines: int) -> None:
+        """Count what was not taken."""
+        self._skipped, self._skipped_lines = self._skipped + size, self._skipped_lines + lines
+
+    def put(self, lines: list[bytes]) -> None:
+        """Take whole lines."""
+        if not lines:
+            return
+        with self._change:
+            if self._skipped:
+                left_out = b"muster: %d lines (%d bytes) are not shown here; logs/rank-<r>.log has them\n"
+                lines = [left_out % (self._skipped_lines, self._skipped), *lines]
+                self._skipped = self._skipped_lines = 0
+            self._lines.extend(lines)
+            self._size += sum(map(len, lines))
+            self._change.notify()
+
+    def finish(self) -> None:
+        """Write what is left, for as long as somebody takes it."""
+        self.put([b""] if self._skipped else [])
+        with self._change:
+            self._closed = True
+            self._change.notify()
+        self._writer.join(_REST_SECONDS)
+
+    def _run(self) -> None:
+        while True:
+            with self._change:
+                while not self._lines and not self._closed:
+                    self._change.wait()
+                lines, self._size = b"".join(self._lines), 0
+                self._lines.clear()
+                closed = self._closed
+            for at in range(0, len(lines), _CONSOLE_RATE // 8):
+                piece = lines[at : at + _CONSOLE_RATE // 8]
+                self._write(piece)
+                if not self._closed:
+                    time.sleep(len(piece) / _CONSOLE_RATE)
+            if closed and not self._lines:
+                if self._due > _SAID_EVERY:
+                    self._write(b"%s %d\n" % (_SAID, self._said), count=False)
+                return
+
+    def _write(self, data: bytes, count: bool = True) -> None:
+        if count:
+            data = self._counted(data)
+        with suppress(OSError):  # where the console is on a full disk it is lost: nobody must wait for that
+            view = memoryview(data)
+            while view:
+                view = view[os.write(1, view) :]
+
+    def _counted(self, data: bytes) -> bytes:
+        """`data`; where that is due, behind its last whole line how much was said so far."""
+        self._said += len(data) + _LINE_WEIGHT * data.count(b"\n")
+        if self._said < self._due or b"\n" not in data:
+            return data
+        self._due = self._said + _SAID_EVERY
+        head, _, rest = data.rpartition(b"\n")
+        return b"%s\n%s %d\n%s" % (head, _SAID, self._said - len(rest), rest)
+
+
+def _last_drawn(line: bytes) -> bytes:
+    """What a terminal would show of a line that was drawn several times: a progress bar uses carriage returns."""
+    return next((text for text in reversed(line.split(b"\r")) if text.strip()), b"")
