@@ -9,7 +9,7 @@ from dataclasses import replace
 from fabric import Connection
 from invoke.exceptions import Exit
 
-from ..core.errors import DONE, FAILED, REFUSED, STOPPED, USAGE, UsageError
+from ..core.errors import DETACHED, DONE, FAILED, REFUSED, STOPPED, USAGE, UsageError
 from ..host import lock as host_lock
 from ..hosts import attach as deploy_follow
 from ..hosts import deploy as deploy_launch
@@ -22,7 +22,7 @@ from ..report.console import Console
 from ..run import folders
 from ..ssh import session
 from . import exit, renamed
-from .command import HOSTS, INCLUDE, JSON, RUN, SECRET, command
+from .command import HOSTS, INCLUDE, JSON, RUN, SECRET, SHOWN, command
 
 
 @command(
@@ -35,7 +35,8 @@ from .command import HOSTS, INCLUDE, JSON, RUN, SECRET, command
         FAILED: "the run failed, or a host did",
         USAGE: "an option, a file or the run's input was refused: nothing was started",
         REFUSED: "preflight found what keeps the nodes from training: nothing was started",
-        STOPPED: "stopped on request (Ctrl-C, fab stop); Muster's own trainer has written a checkpoint",
+        STOPPED: "stopped on request (fab stop); Muster's own trainer has written a checkpoint",
+        DETACHED: "left by Ctrl-C; the run goes on",
     },
     hidden=("name",),
     iterable=["env", "secret", "mount", "include"],
@@ -61,6 +62,7 @@ from .command import HOSTS, INCLUDE, JSON, RUN, SECRET, command
         "force": "start although preflight refuses; the run's record says what was ignored",
         "separate": "let each rank train alone, on purpose: without this, ranks that do are a failure",
         "resume": "continue from the newest checkpoint: latest, or a run's id (default: start a new run)",
+        "rank": SHOWN,
     },
 )
 def deploy(
@@ -84,16 +86,17 @@ def deploy(
     force: bool = False,
     separate: bool = False,
     resume: str = "",
+    rank: str = "",
     json: bool = False,
 ) -> None:
     """Train on real hosts: preflight, push, start, follow to the end.
 
-    Close the terminal when you like: the run does not need this command.
+    Ctrl-C leaves the run, which goes on; fab attach comes back to it.
     """
     asked = Options(hosts, cluster, run, script, args, folder, image, detach, dry_run)
     options = replace(asked, environment=tuple(env or ()), secrets=tuple(secret or ()), processes=nproc)
     options = replace(options, mounts=tuple(mount or ()), resume=resume, force=force, dockerfile=dockerfile)
-    options = replace(options, include=tuple(include or ()), separate=separate)
+    options = replace(options, include=tuple(include or ()), separate=separate, rank=rank)
     console = Console(json)
 
     def work() -> int:
@@ -144,10 +147,11 @@ def push(
     codes={
         DONE: "the run is done",
         FAILED: "the run failed, or a host did",
-        STOPPED: "stopped on request (Ctrl-C, fab stop); Muster's own trainer has written a checkpoint",
+        STOPPED: "stopped on request (fab stop); Muster's own trainer has written a checkpoint",
+        DETACHED: "left by Ctrl-C; the run goes on",
     },
     iterable=["secret"],
-    help={**RUN, **JSON, "secret": SECRET},
+    help={**RUN, **JSON, "secret": SECRET, "rank": SHOWN},
 )
 def attach(
     context: Connection,
@@ -155,10 +159,14 @@ def attach(
     cluster: str = "",
     run: str = "",
     secret: Sequence[str] | None = None,
+    rank: str = "",
     json: bool = False,
 ) -> None:
-    """Follow a run to its end. If nodes wait for secrets, hand them in again."""
-    console, options = Console(json), Options(hosts, cluster, run, secrets=tuple(secret or ()))
+    """Follow a run to its end, and show what it prints. Ctrl-C leaves it going on.
+
+    If nodes wait for their secrets, attach hands them in again.
+    """
+    console, options = Console(json), Options(hosts, cluster, run, secrets=tuple(secret or ()), rank=rank)
     end(context, console, lambda: deploy_follow.attach(options, console))
 
 

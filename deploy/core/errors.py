@@ -4,6 +4,8 @@ from __future__ import annotations
 
 # Exit codes of our commands and of a run's nodes. docs/contract.md has them, muster/errors.py those that a node has.
 DONE, FAILED, USAGE, REFUSED, STOPPED = 0, 1, 2, 3, 75
+# A command was left by Ctrl-C, and the run goes on.
+DETACHED = 130
 # A node that ended with one of these is not started again.
 FINAL = (DONE, USAGE, STOPPED)
 # A shell and an engine add a signal's number to this.

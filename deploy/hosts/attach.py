@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from ..config.inventory import Cluster
-from ..core.errors import DONE
+from ..core.errors import DETACHED, DONE
 from ..core.names import RunId, asked_run
 from ..core.results import all_faults
 from ..core.text import several
@@ -23,6 +23,7 @@ from ..host.facts import Container
 from ..report.console import Console
 from ..report.interrupts import Detached, Interrupts
 from ..report.page import run as page
+from ..report.script_lines import ShownRanks, shown_ranks
 from ..run import environment, folders, follow, record
 from ..run.outcome import Result
 from ..run.progress import State
@@ -38,7 +39,7 @@ _GOES_ON = "the run goes on"
 
 def attach(options: Options, console: Console) -> int:
     """Follow a run that goes on, and hand its secrets to nodes that wait for them; returns its exit code."""
-    cluster = options.load()
+    cluster, ranks = options.load(), shown_ranks(options.rank)
     with (
         Interrupts(console, "looking for the run", _GOES_ON) as interrupts,
         _run_on_hosts(cluster, options.run) as found,
@@ -62,7 +63,7 @@ def attach(options: Options, console: Console) -> int:
             console.warn(f"{run} has {first.nodes} nodes, {lost} of them not on these hosts")
         interrupts.hold()
         members = [session for session in sessions if session.host.name in names]
-        return to_the_end(HostsBackend(members, run_handle, console.warn), console, interrupts)
+        return to_the_end(HostsBackend(members, run_handle, console.warn), console, interrupts, ranks)
 
 
 def down(options: Options, console: Console) -> int:
@@ -88,19 +89,24 @@ def down(options: Options, console: Console) -> int:
         return DONE
 
 
-def to_the_end(backend: HostsBackend, console: Console, interrupts: Interrupts) -> int:
-    """Follow to the end, clean up there, write the outcome here. A terminal that goes away ends only the following."""
+def to_the_end(backend: HostsBackend, console: Console, interrupts: Interrupts, ranks: ShownRanks) -> int:
+    """Follow to the end, clean up there, write the outcome here. Ctrl-C and a closed terminal end only the following.
+
+    The view shows what `ranks` print.
+    """
     run, began = backend.run, time.monotonic()
     run_dir, state = run.run_dir, State(tuple(run.nodes.values()), script=run.script)
     follower = follow.Follower(run_dir, from_start=not run.resumed)
     what = container.script_name(run.command) if run.script else environment.recipe_name(run.command)
+    hosts = f"--hosts {','.join(run.nodes)} --run {run_dir.name}"
+    interrupts.leave_by_ctrl_c(f"fab attach {hosts}", f"fab stop {hosts}")
     try:
-        with console.following(state, what, several(len(run.nodes), "host")) as tell:
+        with console.following(state, what, several(len(run.nodes), "host"), ranks) as tell:
             result = follow.follow(backend, follower, state, tell, interrupts.requests)
         backend.clean()
         lost = backend.out_of_sight
     except Detached:
-        return DONE
+        return DETACHED
     finally:
         backend.close()
     result = resume.hinted(_named(result, run), run_dir, bool(state.checkpoint), lost)

@@ -9,6 +9,7 @@ from pathlib import Path
 from ..core.facts import NodeState
 from ..core.names import NodeName
 from ..run.backend import Backend
+from ..run.events import Event
 from ..run.progress import State
 from ..ssh.session import Session
 from . import nodes
@@ -58,6 +59,10 @@ class HostsBackend(Backend):
             run = self.run
             self._watch = HostsWatch(self._opened, run.nodes, run.run_dir, run.script, self._say, run.secrets)
         return self._watch.states(state)
+
+    def output(self, state: State) -> list[Event]:
+        """The lines of the nodes' consoles."""
+        return self._watch.lines.take(state.began) if self._watch else []
 
     def stop(self) -> None:
         """Ask every node to stop; SIGTERM is what an engine that goes down sends (docs/contract.md)."""

@@ -21,6 +21,7 @@ from ..host import run_user
 from ..image import push as transfer
 from ..report.console import Console
 from ..report.interrupts import Interrupts
+from ..report.script_lines import shown_ranks
 from ..run import alone, folders, record
 from ..run.launch import launch
 from ..ssh.session import open_all
@@ -36,7 +37,7 @@ from .options import Options
 def deploy(options: Options, console: Console) -> int:
     """Run as asked on all hosts; returns the exit code. Raises DeployError with every host that failed."""
     with Interrupts(console, "reading what is asked", "nothing was touched") as interrupts:
-        cluster = options.load()
+        cluster, ranks = options.load(), shown_ranks(options.rank)
         deploy_push.refuse_mixed(cluster)
         work, folder = _work(options, cluster), options.code(cluster)
         name = asked_run("--run", options.run)
@@ -73,7 +74,7 @@ def deploy(options: Options, console: Console) -> int:
                 console.note(f"fab attach --hosts {options.hosts or ','.join(facts)} --run {run} follows it")
                 console.line(run)
                 return DONE
-            return attach.to_the_end(backend, console, interrupts)
+            return attach.to_the_end(backend, console, interrupts, ranks)
 
 
 def _warn_alone(folder: Path, script: Sequence[str], cluster: Cluster, console: Console) -> None:

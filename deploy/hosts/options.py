@@ -52,6 +52,7 @@ class Options:
     dockerfile: str = ""
     include: tuple[str, ...] = ()
     separate: bool = False
+    rank: str = ""
 
     def load(self) -> Cluster:
         """The hosts and their job, flags before the file: --cluster, or this folder's cluster.toml.

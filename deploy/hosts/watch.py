@@ -19,6 +19,7 @@ from ..core.errors import FAILED, BadAnswer, DeployError
 from ..core.facts import NodeState
 from ..core.names import NodeName
 from ..host import commands
+from ..run.output import ConsoleLines
 from ..run.progress import State
 from ..ssh.session import Session, open_all
 from . import secrets as deploy_secrets
@@ -53,8 +54,9 @@ class HostsWatch:
         self._run, self._script, self._say = run_dir.name, script, say
         self._sessions = {session.host.name: session for session in sessions}
         self._handover = deploy_secrets.Handover(run_dir.name, secrets, self._sessions.__getitem__, say)
+        self.lines = ConsoleLines()
         self._mirrors = {
-            host: Mirror(run_dir, host, node, say, partial(self._handover.heard, host)) for host, node in nodes.items()
+            host: Mirror(run_dir, host, node, say, partial(self._hear, host, node)) for host, node in nodes.items()
         }
         self._lost_after_s = float(os.environ.get("MUSTER_LOST_AFTER_S", LOST_AFTER_S))
         self._step, self._moved = 0, time.monotonic()
@@ -95,6 +97,10 @@ class HostsWatch:
         if step != self._step:
             self._step, self._moved = step, time.monotonic()
         return [self._judged(mirror, mirrors, bool(state.verdicts)) for mirror in mirrors]
+
+    def _hear(self, host: str, node: str, words: str) -> None:
+        self._handover.heard(host, words)
+        self.lines.put(node, words)
 
     def _tell_silent(self) -> None:
         silent = {host for host, mirror in self._mirrors.items() if mirror.away and mirror.unseen_s() > UNSEEN_S}

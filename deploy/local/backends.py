@@ -21,7 +21,9 @@ from ..image import commands
 from ..run import folders, own_files, record
 from ..run.backend import Backend
 from ..run.environment import IMAGE_USER, RunSpec, memory_limit, mounted, mounts_file
+from ..run.events import Event
 from ..run.outcome import may_restart
+from ..run.output import RankLogs
 from ..run.progress import State
 from . import machine, plan, processes
 
@@ -37,6 +39,7 @@ class ProcessBackend(Backend):
 
     def __init__(self, spec: RunSpec) -> None:
         self._spec, self._stopping = spec, False
+        self._logs = RankLogs(spec.run_dir)
         command = commands.agent(sys.executable, spec.arguments)
         self._nodes = processes.LocalNodes(spec.run_dir, command, folders.RUNS.parent)
 
@@ -52,6 +55,10 @@ class ProcessBackend(Backend):
     def states(self, state: State) -> list[NodeState]:
         """How each node stands; one that died without a verdict is started again (at most three times)."""
         return self._nodes.states(lambda node: may_restart(node, state.verdicts, self._stopping))
+
+    def output(self, state: State) -> list[Event]:
+        """The ends of the ranks' logs: the run folder is on this machine."""
+        return self._logs.take(state.began)
 
     def stop(self) -> None:
         """SIGTERM to every agent."""
@@ -73,6 +80,7 @@ class ComposeBackend(Backend):
 
     def __init__(self, spec: RunSpec) -> None:
         self._spec = spec
+        self._logs = RankLogs(spec.run_dir)
         self._seen: list[NodeState] = []
         self._looked, self._logged = 0.0, 0.0
         self._read: dict[str, int] = {}
@@ -123,6 +131,10 @@ class ComposeBackend(Backend):
             self._logged = now
             self.collect_logs()
         return self._seen
+
+    def output(self, state: State) -> list[Event]:
+        """The ends of the ranks' logs: the run folder is on this machine."""
+        return self._logs.take(state.began)
 
     def stop(self) -> None:
         """SIGTERM to every node; its restart policy leaves it alone from then on."""

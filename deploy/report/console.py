@@ -34,6 +34,7 @@ from ..run.outcome import Result
 from ..run.progress import Happening, State
 from . import text as lines
 from .push_progress import Transfers
+from .script_lines import RANK_0, ScriptLines, ShownRanks
 
 THEME = Theme({"node": "bold", "ok": "bold green", "bad": "bold red", "warn": "yellow", "hint": "cyan", "quiet": "dim"})
 _VERDICT_STYLES = {"done": "ok", "stopped": "warn", "running": "hint"}
@@ -130,18 +131,38 @@ class Console:
             self._data({"kind": "error", "message": fault.message, "hint": fault.hint})
 
     @contextmanager
-    def following(self, state: State, recipe: str, why: str) -> Iterator[Callable[[list[Event]], None]]:
-        """Show a run while it lasts; yields the function that takes its new events."""
+    def following(
+        self, state: State, recipe: str, why: str, ranks: ShownRanks = RANK_0
+    ) -> Iterator[Callable[[list[Event]], None]]:
+        """Show a run while it lasts, and what `ranks` print; yields the function that takes its new events."""
         if self._json:
             yield self._data_lines
         elif self._err.is_terminal:
             live = _LiveView(self._err, state, recipe, why)
+            lines_of = ScriptLines(ranks)
+
+            def tell(events: list[Event]) -> None:
+                lines_of.take(events)
+                if self._out.is_terminal:
+                    self._safely(lambda: live.tell(lines_of.take_lines(), lines_of.moving))
+                else:
+                    self.block(lines_of.take_lines())
+                    self._safely(lambda: live.tell([], lines_of.moving))
+
             try:
-                yield lambda events: self._safely(live.tell)
+                yield tell
             finally:
                 self._safely(live.close)
         else:
-            yield _PlainView(self._say, state, recipe, why).tell
+            plain, lines_of = _PlainView(self._say, state, recipe, why), ScriptLines(ranks)
+
+            def tell_plainly(events: list[Event]) -> None:
+                lines_of.take(events)
+                if found := lines_of.take_lines():
+                    self.block(found)
+                plain.tell(events)
+
+            yield tell_plainly
 
     def result(self, result: Result, state: State, outcome: dict[str, Any], where: str, folder: str) -> None:
         """How a run ended, and where everything lies. `where` is the page, `folder` the run folder."""
@@ -199,6 +220,11 @@ class Console:
         """Print the next command without an error before it."""
         self._print(self._err, Text.assemble(("hint:", "hint"), f" {lines.as_typed(text, _PROGRAM)}"))
 
+    @property
+    def asks(self) -> bool:
+        """Whether a person sits at a terminal and can be asked."""
+        return self._err.is_terminal and sys.stdin.isatty() and not self._json
+
     def ask(self, question: str) -> bool:
         """Ask a person, on the terminal; anything but yes is no."""
         self._safely(lambda: self._err.print(Text(f"{question} [y/N] "), end="", soft_wrap=True))
@@ -226,8 +252,11 @@ class Console:
         self._safely(lambda: console.print(text, soft_wrap=True, highlight=False))
 
 
-def view(state: State, recipe: str, why: str, width: int, height: int) -> RenderableType:
-    """The live view of one moment, as something rich can print (docs make their picture of it)."""
+def view(state: State, recipe: str, why: str, width: int, height: int, moving: str = "") -> RenderableType:
+    """The live view of one moment, as something rich can print (docs make their picture of it).
+
+    `moving` is the line that a script draws again and again, such as its progress bar.
+    """
     head, *rest = lines.headline(state.names, state, recipe, why)
     title = Text.assemble(("muster up", "node"), "   ", head, "   ", ("   ".join(rest), "quiet"), overflow="ellipsis")
     room = max(3, height - _LINES_BESIDE_NODES)
@@ -243,6 +272,8 @@ def view(state: State, recipe: str, why: str, width: int, height: int) -> Render
     if metrics:
         parts.append(Text(f"  {metrics}", overflow="ellipsis", no_wrap=True))
     parts += [_story_line(line) for line in state.story[-_STORY_LINES:]]
+    if moving:
+        parts.append(Text(f"  {moving}", overflow="ellipsis", no_wrap=True))
     return Group(*parts)
 
 
@@ -251,15 +282,18 @@ class _LiveView:
 
     def __init__(self, console: RichConsole, state: State, recipe: str, why: str) -> None:
         self._console, self._state, self._recipe, self._why = console, state, recipe, why
-        self._drawn = 0.0
+        self._drawn, self._moving = 0.0, ""
         self._live = Live(
             self._view(), console=console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False
         )
         self._live.start(refresh=True)
 
-    def tell(self) -> None:
-        now = time.monotonic()
-        if now - self._drawn >= _REFRESH_S:
+    def tell(self, lines_above: Sequence[str] = (), moving: str = "") -> None:
+        """Draw the view again if that is due; first print what the script has printed, above it."""
+        now, self._moving = time.monotonic(), moving
+        for line in lines_above:
+            self._console.print(Text(line), soft_wrap=True, highlight=False)
+        if lines_above or now - self._drawn >= _REFRESH_S:
             self._drawn = now
             if not self._console.is_terminal:  # it was when we began; rich would draw nothing and say nothing
                 raise OSError("the terminal is gone")
@@ -270,7 +304,7 @@ class _LiveView:
         self._live.stop()
 
     def _view(self) -> RenderableType:
-        return view(self._state, self._recipe, self._why, *self._console.size)
+        return view(self._state, self._recipe, self._why, *self._console.size, self._moving)
 
 
 class _PushView:

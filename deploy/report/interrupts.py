@@ -1,22 +1,26 @@
 """Handle Ctrl-C, SIGTERM and a closed terminal, from the first to the last moment of one command.
 
 Before a run has started, the first signal ends the command: it undoes what it made, and a second Ctrl-C does not
-interrupt that. After `hold`, signals are only counted, and the follower of the run reads the count.
+interrupt that. After `hold`, signals are only counted, and the follower of the run reads the count. Then a run on this
+machine stops by Ctrl-C, and one on hosts is left: it goes on, and only a clear answer stops it.
 """
 
 from __future__ import annotations
 
 import signal
+import time
 from types import FrameType
 from typing import Any
 
 from .console import Console
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+# A second Ctrl-C within this time asks whether to stop the run.
+_AGAIN_S = 2.0
 
 
 class Detached(Exception):
-    """The terminal is gone: the run goes on without us."""
+    """The user left, or the terminal is gone: the run goes on without us."""
 
 
 class Interrupts:
@@ -29,6 +33,8 @@ class Interrupts:
         self._console, self._detaches = console, detaches
         self.doing, self.left = doing, left
         self._count, self._announced, self._gone, self._raises = 0, 0, False, True
+        self._come_back = self._stop = ""
+        self._left, self._leaves_at = 0, float("inf")
         self._before: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> Interrupts:
@@ -49,15 +55,21 @@ class Interrupts:
         """From now on nothing is cut short: what comes is counted."""
         self._raises = False
 
+    def leave_by_ctrl_c(self, come_back: str, stop: str) -> None:
+        """From now on Ctrl-C leaves the run, which goes on. `come_back` and `stop` are the commands that are named."""
+        self._come_back, self._stop = come_back, stop
+
     def ask(self) -> None:
         """As if Ctrl-C had come once: for a command whose purpose it is to stop."""
         self._count += 1
 
     def requests(self) -> int:
-        """How often a stop was asked for; warns of what each does. Raises Detached where the terminal is gone."""
+        """How often a stop was asked for; warns of what each does. Raises Detached where the user leaves the run."""
         gone = self._gone or self._console.gone
         if gone and self._detaches:
             raise Detached
+        if self._come_back:
+            self._leave()
         count = max(self._count, int(gone))
         if count > self._announced:
             self._announced = count
@@ -65,11 +77,39 @@ class Interrupts:
             self._console.warn("killing every node" if count > 1 else f"{first} (Ctrl-C again kills)")
         return count
 
+    def _leave(self) -> None:
+        """Raise Detached after a Ctrl-C, unless a second one soon after it is followed by a yes: then the run stops."""
+        if self._count > self._left:
+            first, self._left = not self._left, self._count
+            if first:
+                self._console.warn(f"the run goes on. To come back: {self._come_back}; to stop it: {self._stop}")
+                if not self._console.asks:
+                    raise Detached
+                self._console.warn(f"Ctrl-C again within {_AGAIN_S:.0f} s to stop the run on all hosts")
+            self._leaves_at = time.monotonic() + _AGAIN_S
+            if self._count > 1:
+                self._ask_to_stop()
+        if time.monotonic() > self._leaves_at:
+            raise Detached
+
+    def _ask_to_stop(self) -> None:
+        self._raises = True
+        try:
+            yes = self._console.ask("stop the run on all hosts?")
+        except KeyboardInterrupt:
+            yes = False
+        self._raises = False
+        if not yes:
+            raise Detached
+        self._count, self._come_back = 1, ""
+
     def _handle(self, number: int, _: FrameType | None) -> None:
         if number == signal.SIGHUP:  # nobody reads on; writing would be an error in the middle of something
             self._gone = True
             self._console.mute()
-        if number != signal.SIGHUP or not self._detaches:
+        if number == signal.SIGTERM and self._come_back:
+            self._gone = True
+        elif number != signal.SIGHUP or not self._detaches:
             self._count += 1
         if self._raises:
             self._raises = False

@@ -58,6 +58,9 @@ def node_word(name: str, state: State) -> str:
     node = state.nodes.get(name)
     if node and node.state == "exited":
         return "ended"
+    ranks = sorted(rank for rank, place in state.began.items() if place == name)
+    if state.script and ranks:
+        return f"runs rank {ranks[0]}" if len(ranks) == 1 else f"runs ranks {ranks[0]} to {ranks[-1]}"
     if name in state.up:
         return "up, waiting for the others" if len(state.up) < len(state.names) else "up, loading torch"
     return "starting"

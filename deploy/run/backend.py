@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
 from ..core.facts import NodeState
+from .events import Event
 from .progress import State
 
 
@@ -54,6 +55,10 @@ class Backend(Protocol):
     @abstractmethod
     def kill(self) -> None:
         """End every node now. What it said can still be read."""
+
+    def output(self, state: State) -> list[Event]:
+        """What the ranks have printed since the last call, for whoever watches (output.py)."""
+        return []
 
     def collect_logs(self) -> None:
         """See that logs/<node>.log has all that each node's console said."""

@@ -119,8 +119,7 @@ def follow(
         left = [{"kind": "left", "t": time.time(), "rank": rank} for rank in left_early(state, time.time())]
         for event in left:
             state.apply(event)
-        events += left
-        tell(events)
+        tell([*events, *left, *backend.output(state)])
         result = watch.step(time.time())
         if result is not None:
             return result

@@ -73,8 +73,13 @@ def clear(run_dir: Path, folder: str, ending: str = "") -> None:
 
 def read(path: Path) -> bytes:
     """All of a regular file; a link or a pipe is none."""
-    with os.fdopen(_opened(os.fspath(path), os.O_RDONLY, None), "rb") as file:
+    with open_to_read(path) as file:
         return file.read()
+
+
+def open_to_read(path: Path) -> BinaryIO:
+    """A regular file at its beginning. Raises OSError at a link or a pipe."""
+    return os.fdopen(_opened(os.fspath(path), os.O_RDONLY, None), "rb")
 
 
 def _opened(name: str, flags: int, folder: int | None) -> int:

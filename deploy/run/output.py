@@ -1,0 +1,125 @@
+"""What ranks print, as events of the kind `output`: from a node's console, or from the ranks' logs on this machine.
+
+This is for whoever watches, so a flood is cut here; the logs have every line. docs/contract.md has the marks that an
+agent puts in front of a line.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from . import own_files
+from .events import Event
+
+# Between two looks; nobody reads faster.
+MOST_LINES = 200
+# So much of a log is read in one look: what came before is in the log.
+_MOST_BYTES = 64 << 10
+_LINE_MOST = 16 << 10
+_MARK = re.compile(r"\[rank([0-9]{1,9})\]: ?")
+
+
+class ConsoleLines:
+    """Lines of consoles, kept until the next look. Any thread may put them."""
+
+    def __init__(self) -> None:
+        self._lines = deque[tuple[str, str]](maxlen=MOST_LINES)
+        self._put, self._lock = 0, threading.Lock()
+
+    def put(self, node: str, words: str) -> None:
+        """Take one line of a node's console."""
+        with self._lock:
+            self._lines.append((node, words))
+            self._put += 1
+
+    def take(self, began: Mapping[int, str]) -> list[Event]:
+        """The lines since the last call; `began` names the node of each rank. Lines of other nodes wait for theirs."""
+        ranks: dict[str, list[int]] = {}
+        for rank, node in began.items():
+            ranks.setdefault(node, []).append(rank)
+        with self._lock:
+            lines, missing = list(self._lines), self._put - len(self._lines)
+            self._lines.clear()
+            self._lines.extend(line for line in lines if line[0] not in ranks)
+            self._put = len(self._lines)
+        now = time.time()
+        return _left_out(missing, now) + [
+            _event(node, words, ranks[node], now) for node, words in lines if node in ranks
+        ]
+
+
+class RankLogs:
+    """The ends of logs/rank-<r>.log in a run folder on this machine, from where they stand now."""
+
+    def __init__(self, run_dir: Path) -> None:
+        self._dir = run_dir
+        self._offsets = {path.name: _size(path) for path in run_dir.glob("logs/rank-*.log")}
+        self._drawn = dict[str, str]()
+
+    def take(self, began: Mapping[int, str]) -> list[Event]:
+        """What came since the last call: whole lines, and a progress bar that is drawn again."""
+        found: list[Event] = []
+        for rank, node in sorted(began.items()):
+            path = self._dir / "logs" / f"rank-{rank}.log"
+            with suppress(OSError):
+                found += self._new(path, rank, node)
+        return found
+
+    def _new(self, path: Path, rank: int, node: str) -> list[Event]:
+        offset, size, now = self._offsets.get(path.name, 0), _size(path), time.time()
+        if size == offset:
+            return []
+        offset = 0 if size < offset else offset
+        start = max(offset, size - _MOST_BYTES)
+        with own_files.open_to_read(path) as file:
+            file.seek(start)
+            text = file.read(size - start).decode(errors="replace")
+        whole, end, rest = text.rpartition("\n")
+        if not end and len(rest) < _LINE_MOST:
+            self._offsets[path.name] = start
+            drawn = _last_drawn(rest)
+            moved = "\r" in rest and drawn != self._drawn.get(path.name)
+            self._drawn[path.name] = drawn
+            return [_event(node, f"\r{drawn}", [rank], now)] if moved else []
+        self._offsets[path.name] = size - len(rest.encode(errors="replace")) if end else size
+        lines = [_last_drawn(line) for line in (whole if end else rest).split("\n")]
+        if start > offset:  # nobody counted what stands before, and the first line begins somewhere
+            return [_left_out_event(None, now), *(_event(node, line, [rank], now) for line in lines[1:][-MOST_LINES:])]
+        return _left_out(len(lines[:-MOST_LINES]), now) + [
+            _event(node, line, [rank], now) for line in lines[-MOST_LINES:]
+        ]
+
+
+def _event(node: str, words: str, ranks: Sequence[int], now: float) -> Event:
+    """`ranks` are those of the node. The agent's mark says whose line it is; on a node with one rank it needs none."""
+    rank = ranks[0] if len(ranks) == 1 else None
+    mark = _MARK.match(words)
+    if mark and int(mark[1]) in ranks:
+        rank, words = int(mark[1]), words[mark.end() :]
+    moving = words.startswith("\r")
+    return {"kind": "output", "t": now, "node": node, "rank": rank, "line": words.strip("\r"), "moving": moving}
+
+
+def _left_out(count: int, now: float) -> list[Event]:
+    return [_left_out_event(count, now)] if count else []
+
+
+def _left_out_event(count: int | None, now: float) -> Event:
+    return {"kind": "output_left_out", "t": now, "lines": count}
+
+
+def _last_drawn(line: str) -> str:
+    return next((text for text in reversed(line.split("\r")) if text.strip()), "")
+
+
+def _size(path: Path) -> int:
+    with suppress(OSError):
+        return os.stat(path, follow_symlinks=False).st_size
+    return 0

@@ -1,0 +1,91 @@
+"""Whose words the lines of a console are, and what of a flood is shown to whoever watches."""
+
+from deploy.run.output import MOST_LINES, ConsoleLines, RankLogs
+
+
+def shown(events):
+    return [(event["rank"], event["line"], event["moving"]) for event in events if event["kind"] == "output"]
+
+
+def test_a_node_with_one_rank_speaks_for_it_and_one_with_several_marks_whose_line_it_is():
+    lines = ConsoleLines()
+    lines.put("a", "loss 3")
+    lines.put("b", "[rank2]: loss 4")
+    lines.put("b", "torchrun says")
+    began = {0: "a", 1: "b", 2: "b"}
+    assert shown(lines.take(began)) == [(0, "loss 3", False), (2, "loss 4", False), (None, "torchrun says", False)]
+
+
+def test_a_rank_cannot_speak_for_another():
+    lines = ConsoleLines()
+    lines.put("b", "[rank1]: [rank0]: I am rank 0")
+    lines.put("c", "[rank0]: I am rank 0")
+    said = shown(lines.take({0: "a", 1: "b", 2: "b", 3: "c"}))
+    assert [rank for rank, _, _ in said] == [1, 3]
+
+
+def test_lines_wait_until_the_ranks_of_their_node_are_known():
+    lines = ConsoleLines()
+    lines.put("a", "first")
+    assert lines.take({}) == []
+    assert shown(lines.take({0: "a"})) == [(0, "first", False)]
+    assert lines.take({0: "a"}) == []
+
+
+def test_a_flood_is_cut_and_the_cut_is_counted():
+    lines = ConsoleLines()
+    for number in range(1000):
+        lines.put("a", str(number))
+    cut, *rest = lines.take({0: "a"})
+    assert (cut["kind"], cut["lines"]) == ("output_left_out", 1000 - MOST_LINES)
+    assert shown(rest)[-1] == (0, "999", False)
+
+
+def test_a_line_that_moves_is_marked():
+    lines = ConsoleLines()
+    lines.put("a", "\r50 %")
+    assert shown(lines.take({0: "a"})) == [(0, "50 %", True)]
+
+
+def test_logs_on_this_machine_are_read_from_where_they_stood(tmp_path):
+    log = tmp_path / "run/logs/rank-0.log"
+    log.parent.mkdir(parents=True)
+    log.write_text("of an earlier start\n")
+    logs = RankLogs(tmp_path / "run")
+    assert logs.take({0: "master"}) == []
+    with log.open("a") as file:
+        file.write("one\ntwo\nhal")
+    assert shown(logs.take({0: "master"})) == [(0, "one", False), (0, "two", False)]
+    with log.open("a") as file:
+        file.write("f\n")
+    assert shown(logs.take({0: "master"})) == [(0, "half", False)]
+
+
+def test_a_progress_bar_in_a_log_moves(tmp_path):
+    log = tmp_path / "run/logs/rank-0.log"
+    log.parent.mkdir(parents=True)
+    logs = RankLogs(tmp_path / "run")
+    log.write_text("\r10 %\r20 %")
+    assert shown(logs.take({0: "master"})) == [(0, "20 %", True)]
+    assert logs.take({0: "master"}) == []
+    log.write_text("\r10 %\r20 %\r30 %\n")
+    assert shown(logs.take({0: "master"})) == [(0, "30 %", False)]
+
+
+def test_a_log_that_is_a_link_is_not_read(tmp_path):
+    (tmp_path / "secret").write_text("key\n")
+    (tmp_path / "run/logs").mkdir(parents=True)
+    logs = RankLogs(tmp_path / "run")
+    (tmp_path / "run/logs/rank-0.log").symlink_to(tmp_path / "secret")
+    assert logs.take({0: "master"}) == []
+
+
+def test_of_a_log_that_grows_faster_than_anybody_reads_the_end_is_shown(tmp_path):
+    log = tmp_path / "run/logs/rank-0.log"
+    log.parent.mkdir(parents=True)
+    logs = RankLogs(tmp_path / "run")
+    log.write_text("".join(f"{number:099d}\n" for number in range(10_000)))
+    cut, *rest = logs.take({0: "master"})
+    assert cut["kind"] == "output_left_out"
+    assert shown(rest)[-1][1].endswith("9999")
+    assert logs.take({0: "master"}) == []
