@@ -37,7 +37,7 @@ from muster.stop import UNASKED
 
 from .. import NAME, config
 from ..verdict import Verdict, done, failed, publish
-from . import handover, meeting, script, together
+from . import handover, meeting, script, together, work
 from .diary import Diary
 from .output import Output
 from .parent_death import die_with_parent
@@ -66,6 +66,10 @@ def main() -> int:
         last.leave(STOPPED)
         return STOPPED
     try:
+        is_script = arguments[:1] == ["--script"]
+        began = time.time()
+        if is_script and folder:
+            _enter_work(folder, name)
         command = torchrun_command(arguments)
         if folder:
             here = {"node": name, "pid": os.getpid(), "host": socket.gethostname(), "t": time.time()}
@@ -80,9 +84,11 @@ def main() -> int:
         return known.code
     with _private_folder(folder, name) as outcome:
         diary = Diary(folder, name, outcome)
-        node = Node(command, environment, outcome, diary, relay=arguments[:1] == ["--script"])
+        node = Node(command, environment, outcome, diary, relay=is_script)
         code = node.run()
-        silent = arguments[:1] == ["--script"] and not node.judged
+        if is_script and folder:
+            _tell_kept(folder, diary, began)
+        silent = is_script and not node.judged
         found = _verdict_on(arguments[1:], node, code, name) if silent else None
         if found and not publish(found, folder, f"{name}-agent", outcome):
             print(f"{found.verdict}: {found.message}\nerror: the disk of {folder} takes no more", file=sys.stderr)
@@ -90,6 +96,31 @@ def main() -> int:
         if found or node.judged or code in (DONE, STOPPED):
             last.leave(code)
     return code
+
+
+def _enter_work(folder: Path, node: str) -> None:
+    """Go to the run's work folder, with what was sent in it, and make its home ours; where nothing was sent, stay."""
+    sent = os.environ.get("MUSTER_SENT")
+    if not sent:
+        return
+    stay = work.prepare(folder, Path(sent))
+    if stay:
+        more = f" and {len(stay) - 5} more" if len(stay) > 5 else ""
+        print(f"{node}: the run has changed {', '.join(stay[:5])}{more}: these stay, and what was sent is not used")
+    os.environ["HOME"] = str(folder / work.HOME)
+    os.chdir(folder / work.WORK)
+
+
+def _tell_kept(folder: Path, diary: Diary, began: float) -> None:
+    """Tell how much the script has left; save what it wrote into an image's own folder."""
+    try:
+        if os.environ.get("MUSTER_SAVE_CHANGES") == "1" and Path.cwd() != Path("/"):
+            work.save_changes(folder, Path.cwd(), began)
+        left = work.kept(folder)
+    except OSError as fault:
+        print(f"{diary.node}: what the script has written could not be counted: {fault}", file=sys.stderr)
+        return
+    diary.tell_kept(left.files, left.bytes)
 
 
 def _verdict_on(arguments: Sequence[str], node: Node, code: int, name: str) -> Verdict | None:

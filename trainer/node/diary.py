@@ -65,6 +65,12 @@ class Diary:
                 more = {"how": how, "victim": said.victim, "error": said.error[: script.LINE_MOST]}
                 folder.event("ended", **about, code=life.code, **more)
 
+    def tell_kept(self, files: int, size: int) -> None:
+        """Tell how many files, and bytes, the node's script has left in its folder and its home."""
+        first = min((life.rank for life in self.lives), default=None)
+        if first is not None and (folder := self._folder(first)):
+            folder.event("kept", files=files, bytes=size)
+
     def _last_words(self, words: Callable[[int], str], life: Life) -> script.Said:
         own = self._outcome / f"{life.local_rank}.lost"
         with suppress(OSError):  # a rank of ours that lost a peer says so itself

@@ -1,0 +1,98 @@
+"""The folder a script works in: what was sent comes in, what the script wrote stays, and nothing is lost silently."""
+
+import pytest
+
+from trainer.node import work
+
+
+@pytest.fixture
+def run(tmp_path):
+    return tmp_path / "run"
+
+
+@pytest.fixture
+def sent(tmp_path):
+    folder = tmp_path / "sent"
+    (folder / "pkg").mkdir(parents=True)
+    (folder / "train.py").write_text("version 1")
+    (folder / "pkg/model.py").write_text("model 1")
+    return folder
+
+
+def test_what_was_sent_is_there_to_work_with(run, sent):
+    (sent / "latest").symlink_to("train.py")
+    assert work.prepare(run, sent) == []
+    assert (run / "work/pkg/model.py").read_text() == "model 1"
+    assert (run / "work/latest").readlink().name == "train.py"
+    assert work.kept(run) == work.Kept(0, 0)
+
+
+def test_a_later_start_replaces_what_was_sent_and_keeps_what_the_script_wrote(run, sent):
+    work.prepare(run, sent)
+    (run / "work/outputs").mkdir()
+    (run / "work/outputs/ckpt.pt").write_text("weights")
+    (sent / "train.py").write_text("version 2")
+    assert work.prepare(run, sent) == []
+    assert (run / "work/train.py").read_text() == "version 2"
+    assert (run / "work/outputs/ckpt.pt").read_text() == "weights"
+    assert work.kept(run) == work.Kept(1, 7)
+
+
+def test_a_file_that_was_sent_and_changed_by_the_script_stays_and_is_named(run, sent):
+    work.prepare(run, sent)
+    (run / "work/train.py").write_text("changed by the script")
+    assert work.prepare(run, sent) == ["train.py"]
+    (sent / "train.py").write_text("version 2")
+    assert work.prepare(run, sent) == ["train.py"]
+    assert (run / "work/train.py").read_text() == "changed by the script"
+
+
+def test_a_file_that_the_script_wrote_is_not_overwritten_by_a_sent_one_of_its_name(run, sent):
+    work.prepare(run, sent)
+    (run / "work/results.csv").write_text("mine")
+    (sent / "results.csv").write_text("yours")
+    assert work.prepare(run, sent) == ["results.csv"]
+    assert (run / "work/results.csv").read_text() == "mine"
+
+
+def test_a_file_that_is_sent_no_more_goes_unless_the_script_changed_it(run, sent):
+    work.prepare(run, sent)
+    (sent / "pkg/model.py").unlink()
+    assert work.prepare(run, sent) == []
+    assert not (run / "work/pkg/model.py").exists()
+    work.prepare(run, sent)
+    (run / "work/train.py").write_text("changed")
+    (sent / "train.py").unlink()
+    work.prepare(run, sent)
+    assert (run / "work/train.py").read_text() == "changed"
+
+
+def test_a_manifest_that_was_torn_loses_nothing(run, sent):
+    work.prepare(run, sent)
+    (run / "work/train.py").write_text("changed")
+    (run / "sent.json").write_text('{"train.py": ')
+    assert work.prepare(run, sent) == ["train.py"]
+    assert (run / "work/train.py").read_text() == "changed"
+
+
+def test_what_is_kept_counts_the_home_and_leaves_caches_out(run, sent):
+    work.prepare(run, sent)
+    (run / "home/.cache/hub").mkdir(parents=True)
+    (run / "home/.cache/hub/weights").write_text("x" * 100)
+    (run / "home/results.txt").write_text("123")
+    assert work.kept(run) == work.Kept(1, 3)
+
+
+def test_what_a_script_wrote_into_the_images_own_folder_is_saved(run, tmp_path):
+    import time
+
+    app = tmp_path / "app"
+    app.mkdir()
+    (app / "train.py").write_text("of the image")
+    time.sleep(0.02)  # the clock of the file system has a grain
+    began = time.time()
+    (app / "out").mkdir()
+    (app / "out/ckpt.pt").write_text("weights")
+    work.save_changes(run, app, began - 0.01)
+    assert (run / "work/out/ckpt.pt").read_text() == "weights"
+    assert not (run / "work/train.py").exists()

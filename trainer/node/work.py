@@ -1,0 +1,128 @@
+"""The folder that a script works in: below the run folder, so that what it writes outlives its container.
+
+At each start the sent folder is copied there. A file that was sent and is unchanged is replaced by what is sent now; a
+file that the script wrote or changed stays as it is, and is named where something else was sent in its place. A run's
+nodes on one machine share the folder, as ranks under one torchrun do. Standard library only.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from muster.files import replace
+
+WORK, HOME, _SENT, _LOCK = "work", "home", "sent.json", ".sent.lock"
+# What programs can make again is no result; it stays on the host.
+_CACHES = (".cache", ".triton", ".nv", ".config", "__pycache__")
+_LINK = "link:"
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What a script left in its folder and its home: how many files, and their bytes."""
+
+    files: int
+    bytes: int
+
+
+def prepare(run_folder: Path, sent: Path) -> list[str]:
+    """Bring `sent` into the run's work folder; returns the paths where the script's own file stays instead.
+
+    Raises OSError where the folder cannot be written.
+    """
+    work = run_folder / WORK
+    for folder in (work, run_folder / HOME):
+        folder.mkdir(parents=True, exist_ok=True)
+    with _alone(run_folder):
+        before = _manifest(run_folder)
+        now = {path: _digest(sent / path) for path in _files(sent)}
+        stay = []
+        for path, digest in now.items():
+            there = _digest(work / path)
+            if there == digest:
+                continue
+            if there and there != before.get(path):
+                stay.append(path)
+            else:
+                _copy(sent / path, work / path)
+        for path in before.keys() - now.keys():
+            if _digest(work / path) == before[path]:
+                (work / path).unlink()
+        replace(run_folder / _SENT, json.dumps(now))
+    return sorted(stay)
+
+
+def kept(run_folder: Path) -> Kept:
+    """What the script has written so far, caches left out."""
+    sent, sizes = _manifest(run_folder), list[int]()
+    for top in (WORK, HOME):
+        for path in _files(run_folder / top):
+            with suppress(OSError):
+                status = os.lstat(run_folder / top / path)
+                if top == HOME or path not in sent or _digest(run_folder / top / path) != sent[path]:
+                    sizes.append(status.st_size)
+    return Kept(len(sizes), sum(sizes))
+
+
+def save_changes(run_folder: Path, folder: Path, since: float) -> None:
+    """Copy what was written in an image's own `folder` since then into the work folder: the container will go."""
+    for path in _files(folder):
+        with suppress(OSError):
+            if os.lstat(folder / path).st_ctime > since:
+                _copy(folder / path, run_folder / WORK / path)
+
+
+def _files(folder: Path) -> Iterator[str]:
+    """Files and links below `folder`, by their paths in it; no caches."""
+    for place, folders, names in os.walk(folder):
+        inside = Path(place).relative_to(folder)
+        links = [name for name in folders if (Path(place) / name).is_symlink()]
+        folders[:] = sorted(name for name in folders if name not in _CACHES and name not in links)
+        for name in sorted(names + links):
+            path = Path(place) / name
+            if path.is_symlink() or path.is_file():
+                yield (inside / name).as_posix()
+
+
+def _copy(source: Path, goal: Path) -> None:
+    """Copy a file or a link, whole or not at all."""
+    goal.parent.mkdir(parents=True, exist_ok=True)
+    aside = goal.with_name(f".{goal.name[:200]}.muster")
+    aside.unlink(missing_ok=True)
+    shutil.copy2(source, aside, follow_symlinks=False)
+    os.replace(aside, goal)
+
+
+def _digest(path: Path) -> str:
+    """What a file holds, or where a link leads; nothing where there is neither."""
+    try:
+        if path.is_symlink():
+            return _LINK + os.readlink(path)
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError:
+        return ""
+
+
+def _manifest(run_folder: Path) -> Mapping[str, str]:
+    with suppress(OSError, ValueError):
+        found = json.loads((run_folder / _SENT).read_text())
+        if isinstance(found, dict):
+            return found
+    return {}
+
+
+@contextmanager
+def _alone(run_folder: Path) -> Iterator[None]:
+    """Keep the other nodes of this machine out meanwhile."""
+    with (run_folder / _LOCK).open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
