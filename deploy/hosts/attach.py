@@ -112,7 +112,9 @@ def to_the_end(backend: HostsBackend, console: Console, interrupts: Interrupts, 
     result = resume.hinted(_named(result, run), run_dir, bool(state.checkpoint), lost)
     outcome = record.close(run_dir, result, state, time.monotonic() - began)
     path = page.write(run_dir)
-    console.result(result, state, outcome, folders.display_path(path), folders.display_path(run_dir))
+    console.result(
+        result, state, outcome, folders.display_path(path), folders.display_path(run_dir), f"fab fetch {hosts}"
+    )
     return result.code
 
 

@@ -20,7 +20,7 @@ from ..core.formats import LABELS
 from ..core.names import NodeName, node_of
 from ..host import commands
 from ..host.facts import HostFacts, Route
-from ..image.model import TRAINER_HOME
+from ..image.model import TRAINER_HOME, WORKSPACE
 from ..run import environment
 
 # Docker's own 64 MB is where data loaders die of a bus error.
@@ -40,7 +40,8 @@ RESTARTS = 5
 class Work:
     """What is to run: `script` is what torchrun gets (`train.py --lr 3e-4`), or else `arguments` go to the trainer.
 
-    `start` counts from 1 and grows with each resume. `token`: no other start, of whomever, has it.
+    `start` counts from 1 and grows with each resume. `token`: no other start, of whomever, has it. `sent`: a folder
+    goes along; else a script stands in the image.
     """
 
     run_id: str
@@ -51,6 +52,7 @@ class Work:
     environment: Mapping[str, str] = field(default_factory=dict, hash=False)
     secrets: Mapping[str, str] = field(default_factory=dict, hash=False, repr=False)
     token: str = ""
+    sent: bool = False
 
     @property
     def command(self) -> tuple[str, ...]:
@@ -293,4 +295,10 @@ def _variables(
         **environment.node_environment(node, rendezvous, work.run_id, commands.RUN_IN_CONTAINER, max_restarts),
         environment.RESUME_COMMAND: f"fab deploy --resume {work.run_id}",
         **({environment.SEPARATE: "1"} if job.separate else {}),
+        **(_where_to_write(work) if work.script else {}),
     }
+
+
+def _where_to_write(work: Work) -> dict[str, str]:
+    """How the agent keeps what a script writes."""
+    return {environment.SENT: WORKSPACE} if work.sent else {environment.SAVE_CHANGES: "1"}

@@ -57,7 +57,7 @@ def deploy(options: Options, console: Console) -> int:
             if resumed:
                 work = replace(work, arguments=(*resumed.arguments, *work.arguments), start=resumed.start)
             cluster, who = run_user.choose(cluster, sessions, facts, resumed.run if resumed else "")
-            work = replace(work, image=tag)
+            work = replace(work, image=tag, sent=folder is not None)
             request = DeployRequest(cluster, sessions, facts, base, folder, tag, work, choice, options.force)
             console.note(f"the run's processes are there {who}")
             console.data({"kind": "user", "text": who})

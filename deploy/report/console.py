@@ -164,8 +164,13 @@ class Console:
 
             yield tell_plainly
 
-    def result(self, result: Result, state: State, outcome: dict[str, Any], where: str, folder: str) -> None:
-        """How a run ended, and where everything lies. `where` is the page, `folder` the run folder."""
+    def result(
+        self, result: Result, state: State, outcome: dict[str, Any], where: str, folder: str, fetch: str = ""
+    ) -> None:
+        """How a run ended, and where everything lies. `where` is the page, `folder` the run folder.
+
+        `fetch` is the command that brings home what the run left on its hosts.
+        """
         if self._json:
             self._data({"kind": "result", **outcome, "report": where, "folder": folder})
             return
@@ -174,7 +179,7 @@ class Console:
         head, *rest = lines.result_parts(result, state, outcome["seconds"], where)
         self._print(self._out, Text.assemble((head, _VERDICT_STYLES.get(head, "bad")), "  ", "   ".join(rest)))
         rate = f"{outcome['samples_per_s']:,.0f} samples/s   " if outcome.get("samples_per_s") else ""
-        self._print(self._out, Text(f"      {rate}checkpoints, metrics and logs in {folder}/", "quiet"))
+        self._print(self._out, Text(f"      {rate}{lines.left_line(state, folder, fetch)}", "quiet"))
         if result.hint and result.verdict not in ("failed", "refused"):
             self._print(self._err, Text.assemble(("hint:", "hint"), f" {result.hint}"))
 

@@ -101,6 +101,21 @@ def result_parts(result: Result, state: State, seconds: float, where: str) -> li
     return [*parts, f"{seconds:.1f} s", where]
 
 
+def left_line(state: State, folder: str, fetch: str) -> str:
+    """What the run has left, and where. `fetch`: the command that brings it home; empty where it is in `folder`."""
+    if not state.script:
+        return f"checkpoints, metrics and logs in {folder}/"
+    left = {node: kept for node, kept in state.kept.items() if kept[0]}
+    if not left:
+        wrote = "it wrote no files" if state.kept else f"what it wrote: {fetch or f'{folder}/work'}"
+        return f"logs in {folder}/; {wrote}"
+    if not fetch:
+        files, size = (max(numbers) for numbers in zip(*left.values(), strict=True))
+        return f"{several(files, 'file')}, {amount(size)} in {folder}/work; logs in {folder}/"
+    parts = [f"{several(files, 'file')}, {amount(size)} on {node}" for node, (files, size) in left.items()]
+    return f"{'; '.join(parts)}: {fetch}"
+
+
 def error_lines(fault: DeployError) -> list[str]:
     """`error: ...` and, when there is one, `hint: ...`. Further lines are set in: they hold words of others."""
     parts = [("error", fault.message), *([("hint", fault.hint)] if fault.hint else [])]

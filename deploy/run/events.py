@@ -60,6 +60,7 @@ _KINDS: Mapping[str, tuple[Mapping[str, Reader[Any]], Mapping[str, Reader[Any]]]
     "evaluated": ({"values": table(text(100), _measured, 100)}, {"step": _STEP, "samples": default(_STEP, 0)}),
     "stopping": ({}, {"step": _STEP, "message": said()}),
     "outcome": ({}, {}),
+    "kept": ({**_OF_RANK, "files": _STEP, "bytes": _STEP}, {}),
     "began": (_OF_RANK, {"attempt": _STEP, "world": _STEP, "pid": _STEP}),
     "ended": (
         {**_OF_RANK, "code": whole(-255, 255)},

@@ -46,7 +46,8 @@ class State:
     """A run as far as its events tell. `names` are the planned nodes by place; times `t` are unix seconds.
 
     A `script` of the user's tells nothing of steps and checkpoints. `began` and `ends` are of the present attempt: the
-    node of each rank, and how ranks ended; `left` are those of which was told that they left the others.
+    node of each rank, and how ranks ended; `left` are those of which was told that they left the others. `kept`:
+    how many files, and bytes, a script left on each node.
     """
 
     names: tuple[str, ...]
@@ -65,6 +66,7 @@ class State:
     began: dict[int, str] = field(default_factory=dict)
     ends: dict[int, End] = field(default_factory=dict)
     left: set[int] = field(default_factory=set)
+    kept: dict[str, tuple[int, int]] = field(default_factory=dict)
     explained: bool = False
     restarts: int = 0
     barren_restarts: int = 0
@@ -224,6 +226,9 @@ class State:
         if code < 0 and not end.victim:
             self.explained = True
             self._tell(event, f"{node} (rank {rank}) {how}{self._at_step()}", grave=True)
+
+    def _on_kept(self, event: Event) -> None:
+        self.kept[event["node"]] = (event["files"], event["bytes"])
 
     def _on_left(self, event: Event) -> None:
         rank = event["rank"]

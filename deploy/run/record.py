@@ -188,6 +188,11 @@ def close(run_dir: Path, result: Result, state: State, seconds: float) -> dict[s
         "values": values,
         "samples": state.evaluated.get("samples"),
         "restarts": state.restarts,
+        **(
+            {"kept": {node: {"files": files, "bytes": size} for node, (files, size) in state.kept.items()}}
+            if state.kept
+            else {}
+        ),
         **({"unread": state.unread} if state.unread else {}),
     }
     with own_files.open_to_append(run_dir, "timeline.jsonl") as file:
