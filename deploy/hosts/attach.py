@@ -21,9 +21,9 @@ from ..core.results import all_faults
 from ..core.text import several
 from ..host import lock as host_lock
 from ..host.facts import Container
+from ..report import ending
 from ..report.console import Console
 from ..report.interrupts import Detached, Interrupts
-from ..report.page import run as page
 from ..run import environment, folders, follow, record
 from ..run.outcome import Result
 from ..run.progress import State
@@ -63,7 +63,7 @@ def attach(options: Options, console: Console) -> int:
             console.warn(f"{run} has {first.nodes} nodes; {lost} of them are not on these hosts")
         interrupts.hold()
         members = [session for session in sessions if session.host.name in names]
-        return to_the_end(HostsBackend(members, run_handle, console.warn), console, interrupts)
+        return follow_until_done(HostsBackend(members, run_handle, console.warn), console, interrupts)
 
 
 def down(options: Options, console: Console) -> int:
@@ -90,7 +90,7 @@ def down(options: Options, console: Console) -> int:
         return DONE
 
 
-def to_the_end(backend: HostsBackend, console: Console, interrupts: Interrupts) -> int:
+def follow_until_done(backend: HostsBackend, console: Console, interrupts: Interrupts) -> int:
     """Follow the run to its end, remove its containers, write the outcome here.
 
     If the terminal closes, only the following ends; the run continues.
@@ -109,10 +109,7 @@ def to_the_end(backend: HostsBackend, console: Console, interrupts: Interrupts) 
     finally:
         backend.close()
     result = resume.with_resume_hint(_with_host_paths(result, run), run_dir, bool(state.checkpoint), lost)
-    outcome = record.close(run_dir, result, state, time.monotonic() - began)
-    path = page.write(run_dir)
-    console.result(result, state, outcome, folders.display_path(path), folders.display_path(run_dir))
-    return result.code
+    return ending.end(run_dir, result, state, time.monotonic() - began, console)
 
 
 def open_record(run: RunHandle, hosts: Sequence[str], resume_fields: Mapping[str, Any]) -> dict[str, bytes]:

@@ -76,7 +76,7 @@ def deploy(options: Options, console: Console) -> int:
                 console.note(f"follow it: fab attach --hosts {options.hosts or ','.join(facts)} --run {run}")
                 console.line(run)
                 return DONE
-            return attach.to_the_end(backend, console, interrupts)
+            return attach.follow_until_done(backend, console, interrupts)
 
 
 def _warn_alone(folder: Path, script: Sequence[str], cluster: Cluster, console: Console) -> None:
