@@ -12,7 +12,7 @@ from invoke.exceptions import Exit
 from ..config import inventory
 from ..core.errors import DONE, FAILED, REFUSED, USAGE, DeployError, UsageError
 from ..hosts import preflight as preflight_launch
-from ..hosts.preflight import Asked
+from ..hosts.preflight import PreflightOptions
 from ..local import preflight as preflight_here
 from ..preflight import Want
 from ..report import preflight_text
@@ -85,7 +85,7 @@ def preflight(
             plain = "" if style == STYLES[0] else f"--style {style}"
             _refuse_both(hosts, cluster, image, endpoint, plain, "--bandwidth" if bandwidth else "")
         with Interrupts(console, "looking", UNTOUCHED), console.waiting("preflight") as say:
-            asked = Asked(want, not quick, bandwidth, say)
+            asked = PreflightOptions(want, not quick, bandwidth, say)
             if ground or workers:
                 answers, verdict = preflight_here.preflight(workers, ground or "auto", want, not quick, say)
             else:

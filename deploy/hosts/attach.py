@@ -1,7 +1,8 @@
-"""A run that goes on on real hosts, from here: followed to its end, asked to stop, removed. hosts/deploy.py starts it.
+"""The client's side of a run that is running on real hosts: follow it to its end, ask it to stop, remove it.
 
-The run does not need us. What ends it is asked for: a Ctrl-C, a SIGTERM, `fab stop`. A terminal that goes away, or a
-kill -9 of this process, leaves it going, and `attach` finds it by its label.
+hosts/deploy.py starts the run. From then on the run does not need this process. Only a request ends it: Ctrl-C, SIGTERM
+or `fab stop`. If the terminal closes, or somebody kills this process with SIGKILL, the run continues, and `attach`
+finds it by its label.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from ..core.results import all_faults
 from ..core.text import several
 from ..host import lock as host_lock
 from ..host.facts import Container
+from ..report import ending
 from ..report.console import Console
 from ..report.interrupts import Detached, Interrupts
-from ..report.page import run as page
 from ..report.script_lines import ShownRanks, shown_ranks
 from ..run import environment, folders, follow, record
 from ..run.outcome import Result
@@ -34,65 +35,66 @@ from . import options as deploy_options
 from .backend import HostsBackend, RunHandle
 from .options import Options
 
-_GOES_ON = "the run goes on"
+_CONTINUES = "the run continues"
 
 
 def attach(options: Options, console: Console) -> int:
-    """Follow a run that goes on, and hand its secrets to nodes that wait for them; returns its exit code."""
+    """Follow a run, and give its secrets to nodes that wait for them. Returns its exit code."""
     cluster, ranks = options.load(), shown_ranks(options.rank)
     with (
-        Interrupts(console, "looking for the run", _GOES_ON) as interrupts,
-        _run_on_hosts(cluster, options.run) as found,
+        Interrupts(console, "looking for the run", _CONTINUES) as interrupts,
+        _run_on_hosts(cluster, options.run) as run_on_hosts,
     ):
-        sessions, run, nodes = found
+        sessions, run, nodes = run_on_hosts
         run_dir = record.folder_of(folders.RUNS, run)
         first = min(nodes.values(), key=lambda node: node.place)
-        record_there = record.facts(run_dir)
-        arguments = tuple(record_there.get("arguments") or first.command.split())
-        script = bool(record_there.get("script")) if record_there else first.script
+        known = record.facts(run_dir)
+        arguments = tuple(known.get("arguments") or first.command.split())
+        script = bool(known.get("script")) if known else first.script
         run_dir.mkdir(record.OWNERS, parents=True, exist_ok=True)
         names = {host: node.node for host, node in sorted(nodes.items(), key=lambda pair: pair[1].place)}
         due = frozenset(name for node in nodes.values() for name in node.secrets)
         secrets = partial(deploy_options.secrets_of, cluster, due) if due else None
         run_handle = RunHandle(run_dir, names, script, arguments, secrets=secrets)
-        if not record_there:
-            # What a host's label tells is shown, and never run.
+        if not known:
+            # These words come from a label on a host. We show them and never run them.
             open_record(run_handle, list(names), {"foreign": ["arguments", "script"]})
         lost = first.nodes - len(nodes)
         if lost:
-            console.warn(f"{run} has {first.nodes} nodes, {lost} of them not on these hosts")
+            console.warn(f"{run} has {first.nodes} nodes; {lost} of them are not on these hosts")
         interrupts.hold()
         members = [session for session in sessions if session.host.name in names]
-        return to_the_end(HostsBackend(members, run_handle, console.warn), console, interrupts, ranks)
+        return follow_until_done(HostsBackend(members, run_handle, console.warn), console, interrupts, ranks)
 
 
 def down(options: Options, console: Console) -> int:
-    """Remove the containers of all our runs (or of one) from the hosts, and locks of the dead; run folders stay.
+    """Remove the containers of all our runs (or of one) from the hosts, and the locks of dead deploys.
 
-    Runs of other users of the hosts are named, and left.
+    Run folders stay. Runs of other users of the hosts are named and left alone.
     """
     run = asked_run("--run", options.run)
     with open_all(options.load().hosts) as opened:
         sessions = list(opened.values.values())
         removed = host_nodes.remove(sessions, run)
         swept = host_lock.sweep(sessions)
-        for host, gone in removed.values.items():
-            lock, containers = swept.values.get(host, ""), several(gone.containers, "container")
-            there = [f"removed {containers}"] * bool(gone.containers) + [f"the lock of {lock}, which is gone"] * bool(
-                lock
+        for host, removal in removed.values.items():
+            lock, containers = swept.values.get(host, ""), several(removal.containers, "container")
+            parts = [f"removed {containers}"] if removal.containers else []
+            parts += [f"removed the lock of {lock}, whose process is dead"] if lock else []
+            parts += [f"left {other}, which belongs to {user}" for other, user in removal.left]
+            console.note(f"{host}: {', '.join(parts) or 'nothing to remove'}")
+            left = [{"run": other, "user": user} for other, user in removal.left]
+            console.data(
+                {"kind": "removed", "host": host, "containers": removal.containers, "lock": lock, "left": left}
             )
-            there += [f"left {other}, which belongs to {user}" for other, user in gone.left]
-            console.note(f"{host}: {', '.join(there) or 'nothing was there'}")
-            left = [{"run": other, "user": user} for other, user in gone.left]
-            console.data({"kind": "removed", "host": host, "containers": gone.containers, "lock": lock, "left": left})
         all_faults(opened, removed, swept)
         return DONE
 
 
-def to_the_end(backend: HostsBackend, console: Console, interrupts: Interrupts, ranks: ShownRanks) -> int:
-    """Follow to the end, clean up there, write the outcome here. Ctrl-C and a closed terminal end only the following.
+def follow_until_done(backend: HostsBackend, console: Console, interrupts: Interrupts, ranks: ShownRanks) -> int:
+    """Follow the run to its end, remove its containers, write the outcome here. The view shows what `ranks` print.
 
-    The view shows what `ranks` print.
+    Ctrl-C or a closed terminal end only the following; the run continues.
     """
     run, began = backend.run, time.monotonic()
     run_dir, state = run.run_dir, State(tuple(run.nodes.values()), script=run.script)
@@ -109,48 +111,49 @@ def to_the_end(backend: HostsBackend, console: Console, interrupts: Interrupts, 
         return DETACHED
     finally:
         backend.close()
-    result = resume.hinted(_named(result, run), run_dir, bool(state.checkpoint), lost)
-    outcome = record.close(run_dir, result, state, time.monotonic() - began)
-    path = page.write(run_dir)
-    console.result(
-        result, state, outcome, folders.display_path(path), folders.display_path(run_dir), f"fab fetch {hosts}"
-    )
-    return result.code
+    result = resume.with_resume_hint(_with_host_paths(result, run), run_dir, bool(state.checkpoint), lost)
+    return ending.end(run_dir, result, state, time.monotonic() - began, console, f"fab fetch {hosts}")
 
 
-def open_record(run: RunHandle, hosts: Sequence[str], again: Mapping[str, Any]) -> dict[str, bytes]:
-    """Write this start into the local run folder; `hosts` as the user may name them again, `again` what else to say.
+def open_record(run: RunHandle, hosts: Sequence[str], resume_fields: Mapping[str, Any]) -> dict[str, bytes]:
+    """Write this start into the local run folder.
 
-    Returns what record.undo_start needs.
+    `hosts`: the names a user can give to --hosts again. `resume_fields`: more fields for the record, as
+    resume.resume_fields makes them. Returns what record.undo_start needs.
     """
     choice = record.Choice(None, tuple(run.command))
     run_dir, names = run.run_dir, list(run.nodes.values())
     run_dir.mkdir(record.OWNERS, parents=True, exist_ok=True)
-    kept = record.open_start(run_dir, choice, record.HOSTS, several(len(hosts), "host"), names, time.time())
-    more = {"hosts": list(hosts), "script": run.script, **again}
+    earlier = record.open_start(run_dir, choice, record.HOSTS, several(len(hosts), "host"), names, time.time())
+    more = {"hosts": list(hosts), "script": run.script, **resume_fields}
     record.write_record(run_dir, {**record.facts(run_dir), **more})
-    return kept
+    return earlier
 
 
 @contextmanager
 def _run_on_hosts(cluster: Cluster, run: str) -> Iterator[tuple[list[Session], RunId, dict[str, Container]]]:
-    """Sessions to all hosts, the run that is meant, and its containers by host."""
-    asked = asked_run("--run", run)
+    """Sessions to all hosts, the chosen run, and its containers by host."""
+    wanted = asked_run("--run", run)
     with open_all(cluster.hosts) as opened:
         sessions = list(opened.all().values())
-        there = observe.containers(sessions).all()
-        runs = plan.runs_of(there)
-        if asked not in runs:
-            plan.refuse_foreign(asked, there)
-        found = plan.choose_run(runs, asked)
-        yield sessions, found, runs[found]
+        containers = observe.containers(sessions).all()
+        runs = plan.runs_of(containers)
+        if wanted not in runs:
+            plan.refuse_foreign(wanted, containers)
+        chosen = plan.choose_run(runs, wanted)
+        yield sessions, chosen, runs[chosen]
 
 
-def _named(result: Result, run: RunHandle) -> Result:
-    """With paths of the container told as they are on the hosts: checkpoints on the first, logs on the rank's own."""
+def _with_host_paths(result: Result, run: RunHandle) -> Result:
+    """The result with paths inside the container replaced by paths on hosts.
+
+    Checkpoints are on the first host; a rank's logs are on the rank's own host.
+    """
     here, first = folders.display_path(run.run_dir), next(iter(run.nodes))
-    own = next((host for host, node in run.nodes.items() if node == result.node), first)
-    hint, message = (resume.placed(text, run.run_dir.name, first, own) for text in (result.hint, result.message))
+    rank_host = next((host for host, node in run.nodes.items() if node == result.node), first)
+    hint, message = (
+        resume.with_host_paths(text, run.run_dir.name, first, rank_host) for text in (result.hint, result.message)
+    )
     if hint.startswith("logs/"):
         hint = f"{here}/{hint}"
     return replace(result, message=message, hint=hint)

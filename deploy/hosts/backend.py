@@ -18,9 +18,9 @@ from .watch import HostsWatch
 
 @dataclass(frozen=True)
 class RunHandle:
-    """A run on real hosts as it is known here. `nodes` by host; `command` is what was asked of it.
+    """What this process knows of a run on real hosts. `nodes` by host; `command`: the script, or the trainer's options.
 
-    `resumed`: earlier starts are in its folder. `secrets`: as secrets.Handover has them.
+    `resumed`: the run's folder holds earlier starts. `secrets`: as secrets.Handover takes them.
     """
 
     run_dir: Path
@@ -32,7 +32,10 @@ class RunHandle:
 
 
 class HostsBackend(Backend):
-    """The nodes of one run on real hosts, as any command follows them; new_run.py starts them. `say` warns."""
+    """The nodes of one run on real hosts. Every command follows them through this class; new_run.py starts them.
+
+    `say` prints a warning.
+    """
 
     def __init__(self, sessions: Sequence[Session], run: RunHandle, say: Callable[[str], None]) -> None:
         self.run = run
@@ -41,20 +44,20 @@ class HostsBackend(Backend):
 
     @property
     def sessions(self) -> Sequence[Session]:
-        """The sessions to hosts in sight, as they are now."""
+        """The current sessions to the hosts that answer."""
         return self._watch.sessions if self._watch else self._opened
 
     @property
     def out_of_sight(self) -> Sequence[str]:
-        """Hosts that say nothing, or whose engine does not."""
+        """Hosts that do not answer, or whose engine does not answer."""
         return self._watch.out_of_sight if self._watch else ()
 
     def start(self) -> None:
-        """Another command has started them."""
+        """Does nothing: another command has started the nodes."""
         return
 
     def states(self, state: State) -> list[NodeState]:
-        """How each node stands, as its host told last. Raises DeployError when no host was in sight for too long."""
+        """The state of each node, as its host last reported it. Raises DeployError if no host answers for too long."""
         if self._watch is None:
             run = self.run
             self._watch = HostsWatch(self._opened, run.nodes, run.run_dir, run.script, self._say, run.secrets)
@@ -65,22 +68,22 @@ class HostsBackend(Backend):
         return self._watch.lines.take(state.began) if self._watch else []
 
     def stop(self) -> None:
-        """Ask every node to stop; SIGTERM is what an engine that goes down sends (docs/contract.md)."""
+        """Ask every node to stop with SIGINT. An engine that shuts down sends SIGTERM (docs/contract.md)."""
         self._signal("SIGINT")
 
     def kill(self) -> None:
-        """SIGKILL to every node."""
+        """Send SIGKILL to every node."""
         self._signal("SIGKILL")
 
     def clean(self) -> None:
-        """Remove the run's containers; run folders stay. Warns of each host where something may be left."""
+        """Remove the run's containers; run folders stay. Warns about each host that may still have a container."""
         for host, fault in nodes.remove(self.sessions, self._id).faults.items():
             self._say(f"{host}: {fault.message}; clean up with: fab down --hosts {host} --run {self._id}")
         for host in self.out_of_sight:
-            self._say(f"{host}: out of sight; once it is back: fab down --hosts {host} --run {self._id}")
+            self._say(f"{host}: does not answer; when it is back: fab down --hosts {host} --run {self._id}")
 
     def close(self) -> None:
-        """Follow no longer; the run is left alone."""
+        """Stop following. The run continues."""
         if self._watch:
             self._watch.close()
 

@@ -1,7 +1,7 @@
-"""What a host lacks before it can run containers, and the commands that bring it. Pure.
+"""What a host lacks before it can run containers, and the commands that install it. Pure.
 
-Only what the distribution itself has is installed, by its own package manager; no package source is added. What cannot
-be done so is told to the user. hosts/bootstrap_run.py performs the plan.
+Bootstrap installs only packages of the host's own distribution, with its package manager. It adds no package source.
+What it cannot install this way, it leaves to the user. hosts/bootstrap_run.py performs the plan.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _SCRIPT = Scripts(__file__)
 
 @dataclass(frozen=True)
 class Machine:
-    """What bootstrap has to know of a host. `answers`: an engine does; `running`: containers on it."""
+    """What bootstrap must know of a host. `answers`: its Docker engine answers; `running`: how many containers run."""
 
     os: str
     release: str
@@ -43,7 +43,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class Step:
-    """One command as root, and why."""
+    """One command that runs as root, and the reason for it."""
 
     argv: tuple[str, ...]
     why: str
@@ -51,25 +51,25 @@ class Step:
 
 @dataclass(frozen=True)
 class Plan:
-    """What is done on a host, in order; `by_hand` is what its owner has to do. Neither: it has all it needs."""
+    """The steps for a host, in order; `by_hand` is what its owner must do. Both empty: the host has all it needs."""
 
     steps: tuple[Step, ...] = ()
     by_hand: tuple[str, ...] = ()
 
 
 def look() -> tuple[str, ...]:
-    """The command that asks a host; `parse` reads its answer."""
+    """The command that looks at a host; `parse` reads its answer."""
     return _SCRIPT("bootstrap-look")
 
 
 def wait() -> tuple[str, ...]:
-    """The command that ends well once an engine answers root, within half a minute: not every start waits for that."""
+    """The command that waits up to half a minute until an engine answers root: not every way to start one waits."""
     return _SCRIPT("bootstrap-wait")
 
 
-def parse(said: str) -> Machine:
-    """Read the answer: a word a line, some with a value. Raises BadAnswer."""
-    rows = {word: value for word, _, value in (line.partition(" ") for line in said.split("\n"))}
+def parse(answer: str) -> Machine:
+    """Read the answer: one word on each line, some followed by a value. Raises BadAnswer."""
+    rows = {word: value for word, _, value in (line.partition(" ") for line in answer.split("\n"))}
     return Machine(
         os=_WORD(rows.get("os", ""), "os"),
         release=_WORD(rows.get("release", ""), "release"),
@@ -90,25 +90,27 @@ def parse(said: str) -> Machine:
 
 
 def decide(machine: Machine) -> Plan:
-    """The plan for a host. Where it is none of ours to change, everything is left to its owner."""
+    """The plan for a host. Where bootstrap may not change the host, it leaves everything to the host's owner."""
     packages, by_hand = _packages(machine)
     steps = [_refresh(machine)] if packages else []
     steps += [_install(machine, packages)] if packages else []
     if _TOOLKIT in packages:
-        steps.append(_service(machine, "restart", "the engine looks for NVIDIA's toolkit when it starts"))
+        steps.append(_service(machine, "restart", "the engine looks for NVIDIA's toolkit only when it starts"))
     elif not machine.answers:
-        steps.append(_service(machine, "start", "the engine is to answer, also after a reboot"))
+        steps.append(_service(machine, "start", "start the engine now and after every reboot"))
     if not machine.root and not machine.member:
         words = ("usermod", "--append", "--groups", "docker", machine.user)
-        steps.append(_step(machine, words, f"{machine.user} may use the engine, which is as good as root there"))
+        steps.append(_step(machine, words, f"let {machine.user} use the engine; this is as powerful as root there"))
     if not steps:
         return Plan((), by_hand)
     if machine.os not in _KNOWN:
-        what = machine.os or "a system that does not say its name"
-        return Plan((), (f"it runs {what}; bootstrap knows Debian and Ubuntu: install Docker as its makers say",))
+        what = machine.os or "an unknown system"
+        return Plan((), (f"it runs {what}; bootstrap knows Debian and Ubuntu: install Docker as Docker's manual says",))
     if not machine.root and not machine.sudo:
-        told = "; ".join(" ".join(step.argv) for step in steps)
-        return Plan((), (f"{machine.user} is not root there, and sudo wants a password: as root run {told}", *by_hand))
+        commands = "; ".join(" ".join(step.argv) for step in steps)
+        return Plan(
+            (), (f"{machine.user} is not root there, and sudo needs a password: as root run {commands}", *by_hand)
+        )
     return Plan(tuple(steps), by_hand)
 
 
@@ -120,20 +122,20 @@ def _packages(machine: Machine) -> tuple[tuple[str, ...], tuple[str, ...]]:
     if not machine.client and _client_apart(machine):
         packages.append("docker-cli")
     if packages:
-        # docker.io only recommends it, and has no network without.
+        # docker.io only recommends iptables, but containers have no network without it.
         packages.append("iptables")
     if machine.gpu and not machine.driver:
-        by_hand.append("there is an NVIDIA GPU without its driver: install the driver as your distribution says")
+        by_hand.append("it has an NVIDIA GPU but no driver: install the driver as your distribution's manual says")
     if machine.gpu and not machine.toolkit:
         if not machine.toolkit_package:
             by_hand.append(
-                f"containers cannot use its NVIDIA GPU: there is no package {_TOOLKIT} in its package sources; "
-                "add NVIDIA's own as its installation guide of the container toolkit says, then bootstrap again"
+                f"containers cannot use its NVIDIA GPU: its package sources have no package {_TOOLKIT}; add NVIDIA's "
+                "own source as the installation guide of the container toolkit says, then run bootstrap again"
             )
         elif machine.running:
             by_hand.append(
-                f"{_TOOLKIT} is missing, and the engine must be started again after it: that would stop "
-                f"{machine.running} running containers; once they are done, bootstrap again"
+                f"{_TOOLKIT} is missing, and the engine must restart after its installation: that would stop "
+                f"{machine.running} running containers; when they have ended, run bootstrap again"
             )
         else:
             packages.append(_TOOLKIT)
@@ -143,18 +145,18 @@ def _packages(machine: Machine) -> tuple[tuple[str, ...], tuple[str, ...]]:
 def _client_apart(machine: Machine) -> bool:
     if machine.os != "debian":
         return False
-    # Testing and unstable say no number.
+    # Debian testing and unstable have no release number.
     release = _NUMBER(machine.release, "release")
     return release is None or release >= _DEBIAN_WITH_CLIENT_APART
 
 
 def _refresh(machine: Machine) -> Step:
-    return _step(machine, ("apt-get", "update", "-q"), "know today's packages")
+    return _step(machine, ("apt-get", "update", "-q"), "update the list of packages")
 
 
 def _install(machine: Machine, packages: tuple[str, ...]) -> Step:
     words = ("env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "install", "-qy", "--no-install-recommends", *packages)
-    return _step(machine, words, f"{', '.join(packages)} of its own distribution")
+    return _step(machine, words, f"install {', '.join(packages)} from the host's distribution")
 
 
 def _service(machine: Machine, what: str, why: str) -> Step:

@@ -1,4 +1,4 @@
-"""`fab bootstrap`, in order: look at every host, show each command, ask, do it, prove it, write it down there."""
+"""`fab bootstrap`: look at every host, show each command, ask, run it, write it to the host's audit log, prove it."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ _STEP_S = 1800.0
 
 
 def run(hosts: Sequence[Host], ask: Callable[[str], bool] | None, dry_run: bool, console: Console) -> int:
-    """Bring every host to where it can run containers. `ask` gets a question; None means yes.
+    """Make every host able to run containers. `ask` asks the user a question; None means yes.
 
-    Returns 0 when all have what they need, 1 where something is left to their owners, 75 when the answer was no.
-    Raises DeployError with every host that cannot be reached (then nothing was done) or whose command failed.
+    Returns 0 if all hosts have what they need, 1 if their owners must do something, 75 if the answer was no. Raises
+    DeployError with every host that cannot be reached (then nothing was changed) or whose command failed.
     """
     with open_all(hosts) as opened:
         sessions = list(opened.all().values())
         plans = {host: bootstrap.decide(machine) for host, machine in _look(sessions).all().items()}
         for host, plan in plans.items():
             console.data({"host": host, "commands": [list(step.argv) for step in plan.steps], "by_hand": plan.by_hand})
-        for line in told(plans):
+        for line in plan_lines(plans):
             console.text(line)
         wanted = [session for session in sessions if plans[session.host.name].steps]
         left = any(plan.by_hand for plan in plans.values())
@@ -44,8 +44,8 @@ def run(hosts: Sequence[Host], ask: Callable[[str], bool] | None, dry_run: bool,
         return FAILED if left else DONE
 
 
-def told(plans: dict[str, Plan]) -> list[str]:
-    """The plans as lines: each command as a shell takes it, why, and what is left to the host's owner."""
+def plan_lines(plans: dict[str, Plan]) -> list[str]:
+    """The plans as lines: each command as a shell takes it, its reason, and what the host's owner must do."""
     lines: list[str] = []
     for host, plan in plans.items():
         lines += [f"{host}: {shlex.join(step.argv)}    # {step.why}" for step in plan.steps]
@@ -66,16 +66,16 @@ def _perform(session: Session, plan: Plan, console: Console) -> None:
             session.run(step.argv, timeout_s=_STEP_S)
         except CommandFailed as failed:
             audit.note(session, f"bootstrap failed: {shlex.join(step.argv)}")
-            raise DeployError(failed.message, "log in there and run it to see more") from failed
+            raise DeployError(failed.message, "log in there and run the command to see more") from failed
         audit.note(session, f"bootstrap: {shlex.join(step.argv)}")
 
 
 def _prove(session: Session) -> None:
-    """Raises DeployError when no engine answers root there."""
+    """Raises DeployError if no engine answers root there."""
     done = session.run(bootstrap.wait(), check=False)
     if done.code:
-        said = (done.err.strip() or "it said nothing").splitlines()[-1]
+        last_line = (done.err.strip() or "no output").splitlines()[-1]
         raise DeployError(
-            f"{session.host.name}: Docker is installed, but its engine does not answer: {said}",
+            f"{session.host.name}: Docker is installed, but its engine does not answer: {last_line}",
             "log in there: journalctl -u docker, or /var/log/docker.log",
         )

@@ -1,7 +1,7 @@
-"""What each real host shall run: its container, the `docker run` that makes it, its variables. Pure.
+"""What each real host runs: its container, the `docker run` that makes it, its variables. Pure.
 
-The rules are those of docs/design.md ("prevent by construction"): the nodes meet at an IP literal that the first host
-has, one node is host of the rendezvous, and every node names the one interface that leads to its peers.
+The rules are those of docs/design.md ("prevent by construction"): the rendezvous endpoint is an IP literal of the first
+host, one node is the host of the rendezvous, and every node names the one interface that leads to its peers.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from ..host.facts import HostFacts, Route
 from ..image.model import TRAINER_HOME, WORKSPACE
 from ..run import environment
 
-# Docker's own 64 MB is where data loaders die of a bus error.
+# With Docker's default of 64 MB, data loaders die of a bus error.
 SHM_SHARE, SHM_LEAST = 2, 64 << 20
 OPEN_FILES = 1048576
 # Threads count as well: 8 ranks with 32 loader workers of 100 threads are 25,600. A fork bomb ends here.
 PIDS = 32768
 LOG_LIMITS = ("--log-driver", "json-file", "--log-opt", "max-size=50m", "--log-opt", "max-file=2")
-# A container needs time to let its ranks write a checkpoint when its engine stops it.
+# When its engine stops a container, its ranks need time to write a checkpoint.
 STOP_PATIENCE_S = 60
-# A node whose host rebooted, or whose peers did, is started again this often. One that waits for a host that boots
-# gives up after a minute each time.
+# The engine restarts a node this often, after its own host or a peer's host has rebooted. A node that waits for a host
+# to boot gives up after a minute each time.
 RESTARTS = 5
 
 
 @dataclass(frozen=True)
 class Work:
-    """What is to run: `script` is what torchrun gets (`train.py --lr 3e-4`), or else `arguments` go to the trainer.
+    """The work of a run: `script` goes to torchrun (`train.py --lr 3e-4`); without one, `arguments` go to the trainer.
 
-    `start` counts from 1 and grows with each resume. `token`: no other start, of whomever, has it. `sent`: a folder
-    goes along; else a script stands in the image.
+    `start` counts from 1 and grows with each resume. `token`: a random word that no other start has. `sent`: the image
+    holds a folder of the user's for the script to work in.
     """
 
     run_id: str
@@ -56,14 +56,14 @@ class Work:
 
     @property
     def command(self) -> tuple[str, ...]:
-        """What the container's Python gets. -P: a folder of the user's called `trainer` must not be taken for ours."""
+        """The arguments of the container's Python. -P keeps a user's folder called `trainer` from hiding ours."""
         rest = ("--script", *self.script) if self.script else self.arguments
         return ("-P", "-m", "trainer.node.agent", *rest)
 
 
 @dataclass(frozen=True)
 class Meeting:
-    """Where the nodes meet, and each host's interface to its peers, in the hosts' order."""
+    """The rendezvous: its address and port, and each host's interface to its peers, in the hosts' order."""
 
     address: str
     port: int
@@ -74,8 +74,8 @@ class Meeting:
 class NodeContainer:
     """The container of one node on its host. `argv` makes it; `environment` and `secrets` go there over standard input.
 
-    `fresh`: its run folder is made by this start, not by an earlier one whose checkpoints are in it. `start`: the label
-    by which what this start made is known; `first`: the others meet on it.
+    `fresh`: this start makes the run folder; no earlier start has left checkpoints in it. `start`: the label of
+    everything that this start makes. `first`: this node is the host of the rendezvous.
     """
 
     host: str
@@ -98,13 +98,13 @@ class NodeContainer:
 
     @property
     def input(self) -> bytes:
-        """What `host_commands.start` reads: the container's variables, and what is handed in once it runs."""
+        """What `host_commands.start` reads: the container's variables, then the secrets for the running node."""
         variables = commands.variable_lines(self.environment)
-        return commands.line(variables) + commands.line(handed_in(self.secrets))
+        return commands.line(variables) + commands.line(secrets_document(self.secrets))
 
 
-def handed_in(secrets: Mapping[str, str]) -> bytes:
-    """Secrets as the node's agent takes them (docs/contract.md); empty where there are none."""
+def secrets_document(secrets: Mapping[str, str]) -> bytes:
+    """Secrets as the node's agent takes them (docs/contract.md); empty if there are none."""
     return json.dumps(dict(secrets)).encode() if secrets else b""
 
 
@@ -114,7 +114,7 @@ def python_of(image: str) -> tuple[str, ...]:
 
 
 def meeting_of(hosts: Sequence[Host], address: str, port: int, routes: Sequence[Route]) -> Meeting:
-    """The meeting at `address`; an interface the user named goes before the route's."""
+    """The meeting at `address`; an interface that the user named overrides the route's."""
     interfaces = (host.interface or route.interface for host, route in zip(hosts, routes, strict=True))
     return Meeting(address, port, tuple(interfaces))
 
@@ -122,34 +122,39 @@ def meeting_of(hosts: Sequence[Host], address: str, port: int, routes: Sequence[
 def node_containers(
     hosts: Sequence[Host], facts: Sequence[HostFacts], job: Job, work: Work, meeting: Meeting
 ) -> tuple[NodeContainer, ...]:
-    """One node a host, in their order; the first is host of the rendezvous.
+    """One node for each host, in their order; the first is the host of the rendezvous.
 
-    Raises UsageError for a variable of several lines and for two hosts with one node name.
+    Raises UsageError for a variable of several lines and for two hosts with the same node name.
     """
     names = [node_of(host.name) for host in hosts]
     if len(set(names)) < len(names):
-        raise UsageError("two hosts would be nodes of one name", "give them names in cluster.toml")
+        raise UsageError("two hosts would have the same node name", "give them names in cluster.toml")
     for name, value in work.environment.items():
         if "\n" in value:
-            raise UsageError(f"{name}: a variable of several lines cannot be passed on", "put it in a file, mount that")
+            raise UsageError(f"{name}: a variable cannot have several lines", "put it in a file and mount the file")
     return tuple(
-        _one(place, names, host, fact, job, work, meeting)
-        for place, (host, fact) in enumerate(zip(hosts, facts, strict=True))
+        _node_container(index, names, host, fact, job, work, meeting)
+        for index, (host, fact) in enumerate(zip(hosts, facts, strict=True))
     )
 
 
 def script_name(words: Sequence[str]) -> str:
-    """What a script's command starts: train.py, or pkg.train behind -m."""
+    """The script of a command: train.py, or pkg.train after -m."""
     return next((word for word in words if not word.startswith("-")), "the script")
 
 
 def container_name(run_id: str) -> str:
-    """The container's name on every host: one node of a run a host."""
+    """The container's name on every host: a host has one node of a run."""
     return f"muster-{run_id}"
 
 
+def resume_command(run_id: str) -> str:
+    """The command that the trainer's hint names for a stopped run."""
+    return f"fab deploy --resume {run_id}"
+
+
 def processes(host: Host, facts: HostFacts, job: Job) -> int:
-    """How many ranks a host gets: as many as GPUs, or one."""
+    """How many ranks a host gets: one for each GPU, or one."""
     if job.processes != "auto":
         return job.processes
     if host.gpus == "auto":
@@ -158,26 +163,26 @@ def processes(host: Host, facts: HostFacts, job: Job) -> int:
 
 
 def restarts(work: Work, variables: Mapping[str, str]) -> int:
-    """How often the engine starts a node again: a script of the user's, as often as they ask for it."""
+    """How often the engine restarts a node. It restarts a user's script only as often as the user asks."""
     if not work.script:
         return RESTARTS
-    asked = variables.get("PET_MAX_RESTARTS", "0")
-    return int(asked) if re.fullmatch(r"[0-9]{1,9}", asked) else 0
+    setting = variables.get("PET_MAX_RESTARTS", "0")
+    return int(setting) if re.fullmatch(r"[0-9]{1,9}", setting) else 0
 
 
 def gpu_options(host: Host, facts: HostFacts) -> tuple[str, ...]:
-    """`docker run` options for the GPUs asked for; auto asks for what there is."""
+    """`docker run` options for the host's GPUs; `auto` takes all of them."""
     if host.gpus == "auto":
         return ("--gpus", "all") if facts.gpus else ()
     if isinstance(host.gpus, int):
         return ("--gpus", str(host.gpus)) if host.gpus else ()
-    # Docker reads a value with commas as CSV: the quotes are its own.
+    # Docker reads a value with commas as CSV, so it needs these quotes.
     return ("--gpus", f'"device={",".join(map(str, host.gpus))}"')
 
 
 def container_options(host: Host, facts: HostFacts, job: Job) -> tuple[str, ...]:
-    """`docker run` options that make a container what training gets: network, user, memory, limits, devices, mounts."""
-    # More than the engine's own limit it cannot grant where it may not raise that (in a container, say).
+    """`docker run` options for every container of a run: network, user, memory, limits, devices, mounts."""
+    # An engine that may not raise its own limit (in a container, say) cannot grant more than that limit.
     files = min(OPEN_FILES, facts.open_files or OPEN_FILES)
     return (
         *("--network", "host", "--init", "--no-healthcheck", "--user", _user(facts, job)),
@@ -197,7 +202,7 @@ def container_options(host: Host, facts: HostFacts, job: Job) -> tuple[str, ...]
 
 
 def mount_option(mount: Mount) -> str:
-    """A folder for `docker run --mount`, which reads CSV. Unlike --volume that makes no folder where there is none."""
+    """A folder for `docker run --mount`, which reads CSV. Unlike --volume, it never makes a missing folder."""
     text = io.StringIO()
     fields = ("type=bind", f"source={mount.source}", f"target={mount.target}", *["readonly"] * mount.read_only)
     csv.writer(text, lineterminator="").writerow(fields)
@@ -205,21 +210,21 @@ def mount_option(mount: Mount) -> str:
 
 
 def mounts(host: Host, job: Job) -> tuple[Mount, ...]:
-    """The job's and the host's: of two at one place the host's."""
+    """The mounts of job and host; if both mount the same target, the host's."""
     return tuple({mount.target: mount for mount in (*job.mounts, *host.mounts)}.values())
 
 
 def _user(facts: HostFacts, job: Job) -> str:
-    """The login's own number; where that is root, the one of host/run_user.py: no user of the host may have it."""
+    """The login's own uid; for root, the uid that host/run_user.py chose, which no user of the host has."""
     if facts.uid:
         return f"{facts.uid}:{facts.gid}"
     if job.user is None:
-        raise ValueError("a login as root, and no number was chosen for the run")
+        raise ValueError("the login is root, and no uid was chosen for the run")
     return f"{job.user}:{job.user}"
 
 
-def _one(
-    place: int,
+def _node_container(
+    index: int,
     names: Sequence[NodeName],
     host: Host,
     facts: HostFacts,
@@ -228,43 +233,43 @@ def _one(
     meeting: Meeting,
 ) -> NodeContainer:
     folder = f"{facts.home}/.muster/runs/{work.run_id}"
-    start = f"{work.token}-{place}"
+    start = f"{work.token}-{index}"
     labels = {
         "muster.format": str(LABELS),
         "muster.run": work.run_id,
         "muster.user": facts.user,
         "muster.start": start,
-        "muster.node": names[place],
-        "muster.place": str(place),
+        "muster.node": names[index],
+        "muster.place": str(index),
         "muster.nodes": str(len(names)),
         "muster.port": str(meeting.port),
         "muster.command": " ".join(work.script or work.arguments)[:200],
-        **({"muster.secrets": due} if (due := ",".join(sorted(work.secrets))) else {}),
+        **({"muster.secrets": secret_names} if (secret_names := ",".join(sorted(work.secrets))) else {}),
     }
     variables = {
-        **_variables(place, names, host, facts, job, work, meeting),
+        **_variables(index, names, host, facts, job, work, meeting),
         **job.environment,
         **host.environment,
         **work.environment,
     }
-    if "PYTHONPATH" in variables:  # what the image says of it is gone then, and would be the agent
+    if "PYTHONPATH" in variables:  # it would replace the image's own, which finds the agent
         variables["PYTHONPATH"] = f"{TRAINER_HOME}:{variables['PYTHONPATH']}".rstrip(":")
-    again = restarts(work, variables)
-    variables |= {environment.RESTARTED_BY_HOST: "1"} if again else {}
-    variables |= {environment.SECRETS: due} if due else {}
+    restart_count = restarts(work, variables)
+    variables |= {environment.RESTARTED_BY_HOST: "1"} if restart_count else {}
+    variables |= {environment.SECRETS: secret_names} if secret_names else {}
     argv = (
         *("docker", "run", "--detach", "--pull", "never", "--name", container_name(work.run_id)),
         *(word for name, value in labels.items() for word in ("--label", f"{name}={value}")),
-        *(("--restart", f"on-failure:{again}") if again else ()),
+        *(("--restart", f"on-failure:{restart_count}") if restart_count else ()),
         *("--stop-timeout", str(STOP_PATIENCE_S), *LOG_LIMITS, "--volume", f"{folder}:{commands.RUN_IN_CONTAINER}"),
         *container_options(host, facts, job),
-        *(("--ulimit", "core=0") if due else ()),  # a core is a file, with the secrets in it
+        *(("--ulimit", "core=0") if secret_names else ()),  # a core dump would write the secrets to a file
         *("--env-file", commands.VARIABLES_FIRST, *python_of(work.image), *work.command),
     )
     owner = "" if facts.uid else _user(facts, job)
     return NodeContainer(
         host.name,
-        names[place],
+        names[index],
         work.run_id,
         work.image,
         folder,
@@ -274,26 +279,26 @@ def _one(
         work.secrets,
         work.start == 1,
         start,
-        place == 0,
+        index == 0,
     )
 
 
 def _variables(
-    place: int, names: Sequence[NodeName], host: Host, facts: HostFacts, job: Job, work: Work, meeting: Meeting
+    index: int, names: Sequence[NodeName], host: Host, facts: HostFacts, job: Job, work: Work, meeting: Meeting
 ) -> dict[str, str]:
-    """What docs/contract.md promises a node."""
+    """The variables that docs/contract.md promises a node."""
     ranks = processes(host, facts, job)
     address = f"[{meeting.address}]" if ":" in meeting.address else meeting.address
-    # The token: another user's rendezvous is not ours.
+    # The token keeps our rendezvous apart from another user's.
     rendezvous = environment.Rendezvous(f"{address}:{meeting.port}", f"{work.run_id}-{work.start}-{work.token}")
     node = environment.Placement(
-        names[place], place, len(names), ranks, meeting.interfaces[place], max(1, facts.cores // ranks)
+        names[index], index, len(names), ranks, meeting.interfaces[index], max(1, facts.cores // ranks)
     )
-    # A script of the user's starts from its beginning each time: again only where they ask for it.
+    # A user's script starts from its beginning each time, so it restarts only if the user asks for that.
     max_restarts = 0 if work.script else environment.MAX_RESTARTS
     return {
         **environment.node_environment(node, rendezvous, work.run_id, commands.RUN_IN_CONTAINER, max_restarts),
-        environment.RESUME_COMMAND: f"fab deploy --resume {work.run_id}",
+        environment.RESUME_COMMAND: resume_command(work.run_id),
         **({environment.SEPARATE: "1"} if job.separate else {}),
         **(_where_to_write(work) if work.script else {}),
     }

@@ -35,8 +35,8 @@ from .options import Options
 
 
 def deploy(options: Options, console: Console) -> int:
-    """Run as asked on all hosts; returns the exit code. Raises DeployError with every host that failed."""
-    with Interrupts(console, "reading what is asked", "nothing was touched") as interrupts:
+    """Start the run on all hosts; returns the exit code. Raises DeployError with every host that failed."""
+    with Interrupts(console, "reading the options", "nothing was changed") as interrupts:
         cluster, ranks = options.load(), shown_ranks(options.rank)
         deploy_push.refuse_mixed(cluster)
         work, folder = _work(options, cluster), options.code(cluster)
@@ -53,33 +53,36 @@ def deploy(options: Options, console: Console) -> int:
             observe.refuse_missing(sessions, cluster.job)
             base = deploy_push.base_of(options, cluster, facts, console)
             tag = deploy_options.tag_of(base, folder)
-            resumed = resume.choose(options.resume, sessions, facts) if options.resume else None
-            if resumed:
-                work = replace(work, arguments=(*resumed.arguments, *work.arguments), start=resumed.start)
-            cluster, who = run_user.choose(cluster, sessions, facts, resumed.run if resumed else "")
+            resumption = resume.choose(options.resume, sessions, facts) if options.resume else None
+            if resumption:
+                work = replace(work, arguments=(*resumption.arguments, *work.arguments), start=resumption.start)
+            cluster, who = run_user.choose(cluster, sessions, facts, resumption.run if resumption else "")
             work = replace(work, image=tag, sent=folder is not None)
             request = DeployRequest(cluster, sessions, facts, base, folder, tag, work, choice, options.force)
-            console.note(f"the run's processes are there {who}")
+            console.note(f"the run's processes run {who}")
             console.data({"kind": "user", "text": who})
             if options.dry_run:
-                _foretell(request, console)
+                _dry_run(request, console)
                 return DONE
-            resumed_dir = record.folder_of(folders.RUNS, resumed.run) if resumed else None
-            again = {**resume.again(options), "foreign": ["arguments"] if resumed and resumed.foreign else []}
-            backend = _start(request, name, resumed_dir, again, console, interrupts)
+            resumed_dir = record.folder_of(folders.RUNS, resumption.run) if resumption else None
+            resume_fields = {
+                **resume.resume_fields(options),
+                "foreign": ["arguments"] if resumption and resumption.foreign else [],
+            }
+            backend = _start(request, name, resumed_dir, resume_fields, console, interrupts)
             run = backend.run.run_dir.name
             console.note(f"{run} runs on {', '.join(facts)}")
             console.data({"kind": "started", "run": run, "nodes": dict(backend.run.nodes)})
             if options.detach:
-                console.note(f"fab attach --hosts {options.hosts or ','.join(facts)} --run {run} follows it")
+                console.note(f"follow it: fab attach --hosts {options.hosts or ','.join(facts)} --run {run}")
                 console.line(run)
                 return DONE
-            return attach.to_the_end(backend, console, interrupts, ranks)
+            return attach.follow_until_done(backend, console, interrupts, ranks)
 
 
 def _warn_alone(folder: Path, script: Sequence[str], cluster: Cluster, console: Console) -> None:
-    """Say which line of the script makes each host train alone, as far as the script alone shows it."""
-    ranks = 2 if cluster.job.processes not in ("auto", 1) else 1  # more on a GPU host, perhaps: that is not known yet
+    """Warn about each line of the script that makes each host train alone."""
+    ranks = 2 if cluster.job.processes not in ("auto", 1) else 1  # a GPU host may have more: nobody has looked yet
     path = alone.file_of(folder, script)
     if path is None or cluster.job.separate or len(cluster.hosts) * ranks < 2:
         return
@@ -91,52 +94,54 @@ def _warn_alone(folder: Path, script: Sequence[str], cluster: Cluster, console: 
 def _start(
     request: DeployRequest,
     name: str,
-    resumed: Path | None,
-    again: dict[str, Any],
+    resumed_dir: Path | None,
+    resume_fields: dict[str, Any],
     console: Console,
     interrupts: Interrupts,
 ) -> NewRun:
-    """Start the run; when this returns it goes on, and nothing is cut short any more.
+    """Start the run. When this returns, the run is running, and nothing undoes it any more.
 
-    `resumed` is the folder of a run to go on with, `again` what its next resume has to say.
+    `resumed_dir`: the folder of the run to resume. `resume_fields`: what its record keeps for the next resume.
     """
     work, hosts = request.work, request.cluster.hosts
     plan.refuse_foreign(name, {host: fact.containers for host, fact in request.facts.items()})
     taken = frozenset[str]().union(*(fact.runs for fact in request.facts.values()))
-    run_dir = resumed or _run_folder(name, work, taken)
+    run_dir = resumed_dir or _run_folder(name, work, taken)
     names, secrets = {host.name: node_of(host.name) for host in hosts}, (lambda: work.secrets) if work.secrets else None
-    handle = RunHandle(run_dir, names, bool(work.script), work.script or work.arguments, resumed is not None, secrets)
+    handle = RunHandle(
+        run_dir, names, bool(work.script), work.script or work.arguments, resumed_dir is not None, secrets
+    )
     backend = NewRun(request, handle, console, interrupts)
-    open_record = partial(attach.open_record, handle, [host.destination for host in hosts], again)
+    open_record = partial(attach.open_record, handle, [host.destination for host in hosts], resume_fields)
     launch(backend, run_dir, handle.resumed, open_record, interrupts.hold)
     return backend
 
 
-def _foretell(request: DeployRequest, console: Console) -> None:
-    """Print the plan: per host what would be done, why, and the command."""
+def _dry_run(request: DeployRequest, console: Console) -> None:
+    """Print the plan: for each host the steps, the reasons and the commands."""
     containers = request.containers("RUN", try_links=not request.force)
     pushes = transfer.foresee(request.sessions, request.base, request.folder, request.tag, request.choice).all()
-    made = plan.steps(containers, {host: (sent.there, sent.why) for host, sent in pushes.items()})
-    for step in made:
+    steps = plan.steps(containers, {host: (sent.there, sent.why) for host, sent in pushes.items()})
+    for step in steps:
         console.data({"kind": "step", "host": step.host, "text": step.text, "reason": step.reason, "argv": step.argv})
-    for one in containers:
-        told = {"kind": "variables", "host": one.host, "environment": dict(one.environment)}
-        console.data({**told, "secrets": sorted(one.secrets)})
-    console.text("\n".join(plan.told(made, containers)))
+    for node in containers:
+        variables = {"kind": "variables", "host": node.host, "environment": dict(node.environment)}
+        console.data({**variables, "secrets": sorted(node.secrets)})
+    console.text("\n".join(plan.plan_lines(steps, containers)))
 
 
 def _work(options: Options, cluster: Cluster) -> Work:
-    """What is to run; its image and its run are not known yet. Raises UsageError for what was asked wrongly."""
+    """The work, without its image and its run id, which are chosen later. Raises UsageError for wrong options."""
     hidden = deploy_options.secrets_of(cluster)
     deploy_options.refuse_open_secrets(options, hidden)
     script = options.script_words()
     if options.resume and (script or options.run):
         what = "--script" if script else "--run"
-        raise UsageError(f"--resume goes on with a run of Muster's trainer: {what} makes no sense", "leave it out")
+        raise UsageError(f"--resume continues a run of Muster's trainer and cannot take {what}", f"leave out {what}")
     arguments = () if script else options.trainer_arguments()
     environment = deploy_options.environment_of(options)
     if twice := sorted(environment.keys() & hidden.keys()):
-        raise UsageError(f"--env {twice[0]}: it is a secret as well", "name it once")
+        raise UsageError(f"--env {twice[0]}: it is also a secret", "name it once")
     return Work("", "", script, arguments, environment=environment, secrets=hidden, token=secrets.token_hex(8))
 
 
@@ -144,8 +149,8 @@ def _run_folder(name: str, work: Work, taken: frozenset[str]) -> Path:
     if name:
         folder = record.folder_of(folders.RUNS, RunId(name))
         if folder.exists() or name in taken:
-            raise UsageError(f"--run {name}: there is a run of this name already", "choose another name")
+            raise UsageError(f"--run {name}: a run of this name exists already", "choose another name")
         folder.mkdir(record.OWNERS, parents=True)
         return folder
-    said = ("--recipe", container.script_name(work.script)) if work.script else work.arguments
-    return record.make_folder(folders.RUNS, said, time.time(), taken, secrets.token_hex(2))
+    words = ("--recipe", container.script_name(work.script)) if work.script else work.arguments
+    return record.make_folder(folders.RUNS, words, time.time(), taken, secrets.token_hex(2))

@@ -1,37 +1,41 @@
-"""`fab logs`: what the ranks of a run on real hosts say, as one stream in the order of time; nothing there is changed.
+"""`fab logs`: print the output of all ranks of a run on real hosts as one stream, in the order of time.
 
-A thread for each host reads its lines (log_reader.py) into core/merge.py, which holds it up while nobody reads them:
-gigabytes pass through in bounded memory. With --follow it goes on until the run ends. Of a node that says more than is
-read the engine forgets the oldest, which is told: it keeps the last 100 MB (container.LOG_LIMITS).
+One thread for each host reads its lines into core/merge.py (Reader). The merge blocks a thread while nobody takes its
+lines, so gigabytes pass through in bounded memory. With --follow the stream lasts until the run ends. An engine keeps
+the last 100 MB of a console (container.LOG_LIMITS); if it drops lines before they are read, a warning says so.
 """
 
 from __future__ import annotations
 
 import re
+import secrets
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 from ..config.inventory import Cluster
-from ..core.errors import DONE, FAILED, STOPPED, UsageError
+from ..core.errors import DONE, FAILED, FINAL, STOPPED, DeployError, UsageError
+from ..core.fields import digits
 from ..core.merge import Line, Merge
 from ..core.names import RunId, asked_run
 from ..core.printable import console_line
 from ..host import logs as host_logs
 from ..host import look_commands
-from ..host.logs import HostLogs
+from ..host.logs import Heard, HostLogs
 from ..report.console import Console
-from ..ssh.session import Session, on_all, open_all
-from .log_reader import Reader
+from ..ssh.session import Session, SshFault, on_all, open_all
 
-# With --follow a line waits so long for an earlier one of another host.
+# With --follow, a line waits this long for an earlier line of another host.
 _PATIENCE_S = 1.0
+# A lost host is tried again this often, for this long.
+_AGAIN_S, LOST_S = 2.0, 300.0
 
 
 @dataclass(frozen=True)
 class Choice:
-    """What is asked for: all consoles, or one rank's lines; from when on; whether to go on until the run ends."""
+    """The options of `fab logs`: the run, one rank or all consoles, the first time, and whether to follow the run."""
 
     run: str = ""
     rank: str = ""
@@ -40,17 +44,19 @@ class Choice:
 
 
 def logs(cluster: Cluster, choice: Choice, console: Console) -> int:
-    """Print the lines. Returns 1 when a host was lost on the way; with --follow Ctrl-C is an end like any other.
+    """Print the lines. Returns 1 if the connection to a host was lost. With --follow, Ctrl-C is a normal end.
 
-    Raises DeployError with every host that does not answer, UsageError for a run or a rank that is not there.
+    Raises DeployError with every host that does not answer, UsageError for a run or a rank that no host has.
     """
     if choice.rank and not re.fullmatch(r"[0-9]{1,9}", choice.rank):
-        raise UsageError(f"--rank {choice.rank}: not a number", "ranks count from 0")
-    asked = asked_run("--run", choice.run)
+        raise UsageError(f"--rank {choice.rank}: not a number", "ranks are numbered from 0")
+    wanted = asked_run("--run", choice.run)
     with open_all(cluster.hosts) as opened:
         sessions = opened.all()
-        hosts = on_all(sessions.values(), lambda one: host_logs.parse(one.run(look_commands.members()).out)).all()
-        run = host_logs.choose_run(hosts, asked)
+        hosts = on_all(
+            sessions.values(), lambda session: host_logs.parse(session.run(look_commands.members()).out)
+        ).all()
+        run = host_logs.choose_run(hosts, wanted)
         readers, ranks = _readers(sessions, hosts, run, choice)
         merge = Merge([reader.host for reader in readers], _PATIENCE_S if choice.follow else None)
         with _reading(readers, merge, console):
@@ -70,15 +76,17 @@ def logs(cluster: Cluster, choice: Choice, console: Console) -> int:
 def _readers(
     sessions: Mapping[str, Session], hosts: Mapping[str, HostLogs], run: RunId, choice: Choice
 ) -> tuple[list[Reader], dict[str, str]]:
-    """Who reads what, and the ranks that each host's lines are of."""
+    """The readers, and by host the ranks whose lines it has."""
     members = host_logs.members_of(hosts, run)
     if not choice.rank:
-        every = [Reader(sessions[host], one.container, choice.since, choice.follow) for host, one in members.items()]
-        return every, {host: host_logs.shown([own]) for host, own in host_logs.ranks_of(members).items()}
+        readers = [
+            Reader(sessions[host], member.container, choice.since, choice.follow) for host, member in members.items()
+        ]
+        return readers, {host: host_logs.shown([ranks]) for host, ranks in host_logs.ranks_of(members).items()}
     host, own_log = host_logs.host_of_rank(hosts, run, int(choice.rank))
     if own_log and choice.since:
         raise UsageError(
-            f"--since {choice.since}: the lines of a rank's own log have no times", "leave out --since, or --rank"
+            f"--since {choice.since}: the lines of a rank's own log have no times", "leave out --since or --rank"
         )
     container = members[host].container if host in members else ""
     log = (run, int(choice.rank)) if own_log else None
@@ -108,7 +116,109 @@ def _reading(readers: Sequence[Reader], merge: Merge, console: Console) -> Itera
 
 def _tell(block: Sequence[Line], ranks: Mapping[str, str], console: Console) -> None:
     if console.as_json:
-        rows = ({"t": one.stamp, "host": one.source, "rank": ranks[one.source], "line": one.text} for one in block)
+        rows = ({"t": line.stamp, "host": line.source, "rank": ranks[line.source], "line": line.text} for line in block)
         console.values(rows)
         return
-    console.block([f"{one.source} [{ranks[one.source]}]  {console_line(one.text)}" for one in block])
+    console.block([f"{line.source} [{ranks[line.source]}]  {console_line(line.text)}" for line in block])
+
+
+class Reader:
+    """Reads the container's console, or the rank's own log if `log` names a run and a rank.
+
+    `fault` says why the reading ended early. `streams` is false while the node does not run.
+    """
+
+    def __init__(
+        self, session: Session, container: str, since: str, follow: bool, log: tuple[RunId, int] | None = None
+    ) -> None:
+        self.host, self._session = session.host.name, session
+        self._container, self._since, self._follow, self._log = container, since, follow, log
+        self._last, self._read = "", 0
+        self.fault: DeployError | None = None
+        self.streams = True
+
+    def read(
+        self,
+        merge: Merge,
+        others_go_on: Callable[[Reader], bool],
+        say: Callable[[str], None],
+        closed: threading.Event,
+    ) -> None:
+        """Read all lines that exist; with `follow` read on until the run ends."""
+        console_count = Heard(lambda: say(host_logs.missed(self.host)), whole=not self._since)
+        with ExitStack() as opened:
+            try:
+                while not closed.is_set():
+                    try:
+                        self._once(merge, console_count)
+                        if not self._follow or self._over(others_go_on, closed):
+                            return
+                    except SshFault as lost:
+                        if not self._follow or closed.is_set():
+                            raise
+                        say(f"{lost.message.partition(' while ')[0]}: reconnecting")
+                        self._reopen(opened, closed)
+                    closed.wait(_AGAIN_S)
+            except DeployError as fault:
+                self.fault = None if closed.is_set() else fault
+            finally:
+                self.streams = False
+                merge.end(self.host)
+
+    def _once(self, merge: Merge, console_count: Heard) -> None:
+        mark = secrets.token_hex(8)
+        since = self._last or self._since
+        before, self._read, known = self._last, 0, self._read
+
+        def take(line: str) -> None:
+            if line == mark:
+                return
+            self._read += 1
+            if self._log:
+                if self._read > known:
+                    merge.put(Line(self.host, "", line))
+                return
+            stamp, words = host_logs.split(line)
+            self._last = stamp or self._last
+            # `since` repeats the lines of that very time. A line without a time is the engine's own.
+            if self._last > before and not console_count.is_count(words):
+                merge.put(Line(self.host, self._last, words))
+
+        if self._log:
+            command = look_commands.rank_log(*self._log, self._container if self._follow else "", mark)
+        else:
+            command = look_commands.console(self._container, since, mark if self._follow else "")
+        # A followed console may be silent for any time. A finished one must arrive at once.
+        moving = not self._follow
+        done = self._session.run(command, timeout_s=None, on_line=take, check=False, moving=moving)
+        last_line = (done.out.strip() or done.err.strip() or "no output").splitlines()[-1]
+        if done.code and not (self._follow and "No such container" in last_line):
+            raise DeployError(f"{self.host}: its log ended with code {done.code}: {last_line}")
+
+    def _over(self, others_go_on: Callable[[Reader], bool], closed: threading.Event) -> bool:
+        """Whether the node has ended for good: its container was removed, or its engine will not restart it."""
+        self.streams = False
+        while not closed.is_set():
+            done = self._session.run(look_commands.state(self._container), check=False)
+            running, _, code = done.out.strip().partition(" ")
+            ended = DONE if done.code else digits(-(1 << 32), 1 << 32)(code, "the exit code")
+            if done.code or (running == "false" and (ended in FINAL or not others_go_on(self))):
+                return True
+            if running == "true":
+                self.streams = True
+                return False
+            closed.wait(_AGAIN_S)
+        return True
+
+    def _reopen(self, opened: ExitStack, closed: threading.Event) -> None:
+        end = time.monotonic() + LOST_S
+        while not closed.wait(_AGAIN_S):
+            attempt = ExitStack()
+            result = attempt.enter_context(open_all([self._session.host]))
+            if result.values:
+                opened.callback(attempt.close)
+                (self._session,) = result.values.values()
+                return
+            attempt.close()
+            if time.monotonic() > end:
+                result.all()

@@ -1,6 +1,6 @@
-"""What a deploy does to its hosts until its nodes run: a HostsBackend that also locks, looks, pushes and starts.
+"""What a deploy does to its hosts until its nodes run: a HostsBackend that also locks, checks, pushes and starts.
 
-run/launch.py has the order of these verbs.
+run/launch.py has the order of these steps.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from .backend import HostsBackend, RunHandle
 from .container import NodeContainer, Work
 from .preflight import ReachedHosts
 
-_NOTHING_LEFT = "what had started was taken back; nothing of the run is left on any host"
+_NOTHING_LEFT = "the started nodes were removed; nothing of the run is left on any host"
 
 
 @dataclass(frozen=True)
 class DeployRequest:
-    """What one deploy is to do: what was asked for, and what the hosts are. `facts` by host."""
+    """What one deploy works with: what the user asked for, and what the hosts are. `facts` by host."""
 
     cluster: Cluster
     sessions: Sequence[Session]
@@ -43,7 +43,7 @@ class DeployRequest:
     force: bool
 
     def containers(self, run_id: str, try_links: bool) -> tuple[NodeContainer, ...]:
-        """What each host runs. Raises DeployError where hosts have no way to each other; try_links: and try it."""
+        """What each host runs. Raises DeployError if the hosts have no route to each other; try_links also tests it."""
         return _containers(self, replace(self.work, run_id=run_id), try_links)
 
 
@@ -59,20 +59,20 @@ class NewRun(HostsBackend):
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Of two deploys at the same moment the second is told who is at work, not what is in its way."""
+        """Hold the lock of every host. The lock comes first, so that a second deploy learns who is deploying."""
         self._interrupts.at("locking the hosts")
         with lock.take(self._request.sessions, self._id) as self._locks:
             yield
 
     def check(self) -> None:
-        """Preflight, from inside the image where all hosts have it; then plan the nodes."""
+        """Run the preflight, inside the image if all hosts have it; then plan the nodes."""
         self._interrupts.at("trying the links between the hosts")
-        self._preflight = self._gate(brought=False)
+        self._preflight = self._gate(after_push=False)
         self._interrupts.at("planning")
         self._containers = self._request.containers(self._id, try_links=bool(self._preflight["unseen"]))
 
     def prepare(self) -> None:
-        """Push the image. Where it was nowhere before, preflight can look from inside it only now."""
+        """Push the image. If the hosts lacked it, run the preflight again, now inside it."""
         request, run_dir = self._request, self.run.run_dir
         record.write_json(run_dir / "preflight.json", self._preflight)
         self._interrupts.at("pushing the image", image_push.LEFT_BY_A_PUSH)
@@ -82,7 +82,7 @@ class NewRun(HostsBackend):
         )
         if not (self._preflight["ran"] or request.force):
             self._interrupts.at("trying the image", image_push.LEFT_BY_A_PUSH)
-            record.write_json(run_dir / "preflight.json", self._gate(brought=True))
+            record.write_json(run_dir / "preflight.json", self._gate(after_push=True))
         self._locks.refuse_lost()
         if self.run.resumed:
             nodes.remove(request.sessions, self._id).all()
@@ -93,8 +93,8 @@ class NewRun(HostsBackend):
         nodes.start(self._request.sessions, self._containers)
 
     def undo(self) -> None:
-        """Remove what this start made on any host, and nothing else; warn of hosts where that failed."""
-        self._console.note("taking back what was started")
+        """Remove what this start made on any host, and nothing else; warn about hosts where that failed."""
+        self._console.note("removing what was started")
         faults = nodes.undo(self._request.sessions, self._containers).faults
         for host, fault in faults.items():
             self._console.warn(f"{host}: {fault.message}")
@@ -103,28 +103,28 @@ class NewRun(HostsBackend):
             self._interrupts.left = f"something may be left on {hosts}: fab down --hosts {hosts} --run {self._id}"
             self._console.warn(self._interrupts.left)
 
-    def _gate(self, brought: bool) -> dict[str, Any]:
+    def _gate(self, after_push: bool) -> dict[str, Any]:
         request = self._request
-        return preflight.gate(self._hosts, (request.tag, request.base), request.force, self._console, brought)
+        return preflight.gate(self._hosts, (request.tag, request.base), request.force, self._console, after_push)
 
 
 def _containers(request: DeployRequest, work: Work, try_links: bool) -> tuple[NodeContainer, ...]:
     hosts, sessions = request.cluster.hosts, request.sessions
-    known = [request.facts[host.name] for host in hosts]
-    address = plan.choose_address(known, hosts[0].interface)
-    # The first host looks the other way: to a peer, or to itself when it is alone.
-    back = known[1].reached_at if len(known) > 1 and known[1].addresses else address
-    own = [found.address for found in known[1].addresses] if len(known) > 1 else []
+    facts = [request.facts[host.name] for host in hosts]
+    address = plan.choose_address(facts, hosts[0].interface)
+    # The first host's route leads to a peer, or to itself if it is alone.
+    first_peer = facts[1].reached_at if len(facts) > 1 and facts[1].addresses else address
+    peer_addresses = [entry.address for entry in facts[1].addresses] if len(facts) > 1 else []
     peers = {host.name: address for host in hosts}
-    peers[hosts[0].name] = back if back in own or not own else own[0]
+    peers[hosts[0].name] = first_peer if first_peer in peer_addresses or not peer_addresses else peer_addresses[0]
     routes = observe.routes(sessions, peers).all()
-    ways = [routes[host.name] for host in hosts]
-    if ways[0].interface == "lo":
-        ways[0] = replace(ways[0], interface=next(a.interface for a in known[0].addresses if a.address == address))
-    port = plan.choose_port(known[0])
-    # Preflight knows better, but sees nothing where neither the image nor a Python is there yet.
+    used = [routes[host.name] for host in hosts]
+    if used[0].interface == "lo":
+        used[0] = replace(used[0], interface=next(a.interface for a in facts[0].addresses if a.address == address))
+    port = plan.choose_port(facts[0])
+    # Preflight tests this better, but it cannot run on hosts that have neither the image nor a Python.
     if len(hosts) > 1 and try_links:
-        toward = {host.name: [address] for host in hosts} | {hosts[0].name: [way.source for way in ways[1:]]}
+        toward = {host.name: [address] for host in hosts} | {hosts[0].name: [way.source for way in used[1:]]}
         observe.refuse_unreached(sessions, toward, port)
-    meeting = container.meeting_of(hosts, address, port, ways)
-    return container.node_containers(hosts, known, request.cluster.job, work, meeting)
+    meeting = container.meeting_of(hosts, address, port, used)
+    return container.node_containers(hosts, facts, request.cluster.job, work, meeting)

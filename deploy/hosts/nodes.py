@@ -1,4 +1,4 @@
-"""What is done to the nodes of a run on all hosts at once: start in order, undo, signal, remove. Decides nothing."""
+"""Start, undo, signal and remove the nodes of a run on all hosts. These functions decide nothing."""
 
 from __future__ import annotations
 
@@ -20,57 +20,57 @@ _LEFT = fields.row(text(1000), text(1000))
 
 
 class Removed(NamedTuple):
-    """How many containers of ours were removed; the runs of other users that were left, each with its user."""
+    """How many of our containers were removed, and other users' runs that were left, each with its user."""
 
     containers: int
     left: tuple[tuple[str, str], ...]
 
 
 def start(sessions: Sequence[Session], containers: Sequence[NodeContainer]) -> None:
-    """Start the first host's node, then all others at once; before that clear what an earlier start of the run left.
+    """Start the first host's node, then all others at once. Before that, clear what an earlier start of the run left.
 
-    Raises HostsFailed with every host that failed: `undo` then takes back what was started, also what still is.
+    Raises HostsFailed with every host that failed; `undo` then removes what was started, even a start still at work.
     """
-    wanted = {one.host: one for one in containers}
+    by_host = {container.host: container for container in containers}
     if not containers[0].fresh:
         on_all(sessions, lambda session: session.run(commands.clear(containers[0].run))).all()
     first = [session for session in sessions if session.host.name == containers[0].host]
     others = [session for session in sessions if session.host.name != containers[0].host]
     for group in (first, others):
-        on_all(group, lambda session: _start_one(session, wanted[session.host.name])).all()
+        on_all(group, lambda session: _start_one(session, by_host[session.host.name])).all()
 
 
 def undo(sessions: Sequence[Session], containers: Sequence[NodeContainer]) -> Results[str]:
-    """Take away what a start that failed has made, and nothing else: the run folder too unless it was there before."""
-    wanted = {one.host: one for one in containers}
+    """Remove what a failed start has made, and nothing else. A run folder that existed before stays."""
+    by_host = {undo_one.host: undo_one for undo_one in containers}
 
-    def one(session: Session) -> str:
-        container = wanted[session.host.name]
+    def undo_one(session: Session) -> str:
+        container = by_host[session.host.name]
         return session.run(commands.undo(container.start, container.folder, container.fresh), timeout_s=_END_S).out
 
-    return on_all(sessions, one)
+    return on_all(sessions, undo_one)
 
 
 def signal(sessions: Sequence[Session], run: str, name: str) -> Results[None]:
-    """Send every node of a run a signal (SIGINT asks it to stop); returns at once."""
+    """Send a signal to every node of a run (SIGINT asks it to stop). Does not wait for an effect."""
 
-    def one(session: Session) -> None:
+    def signal_one(session: Session) -> None:
         session.run(commands.signal(name, run))
         audit.note(session, f"{run} {name}")
 
-    return on_all(sessions, one)
+    return on_all(sessions, signal_one)
 
 
 def remove(sessions: Sequence[Session], run: str = "") -> Results[Removed]:
     """Remove our containers of a run, or of all runs, running or not."""
 
-    def one(session: Session) -> Removed:
+    def remove_one(session: Session) -> Removed:
         removed = removed_of(session.run(commands.remove(run), timeout_s=_END_S).out)
         if removed.containers:
             audit.note(session, f"{run or 'all runs'}: removed {removed.containers}")
         return removed
 
-    return on_all(sessions, one)
+    return on_all(sessions, remove_one)
 
 
 def _start_one(session: Session, container: NodeContainer) -> None:
@@ -78,19 +78,19 @@ def _start_one(session: Session, container: NodeContainer) -> None:
     command = commands.start(container.folder, container.owner, container.argv, container.start, new)
     done = session.run(command, input=container.input, timeout_s=_START_S, check=False)
     if done.code:
-        said = (done.err.strip() or "it said nothing").splitlines()
-        # Our own word, else Docker's; its last line may only be "See 'docker run --help'."
-        own = [line for line in said if line.startswith("error: ")]
-        cause = next((line for line in (*own, *said) if "rror" in line or "denied" in line), said[-1])
+        lines = (done.err.strip() or "no output").splitlines()
+        # Our own error comes first, then Docker's, whose last line may only be "See 'docker run --help'."
+        errors = [line for line in lines if line.startswith("error: ")]
+        cause = next((line for line in (*errors, *lines) if "rror" in line or "denied" in line), lines[-1])
         raise DeployError(
             f"{session.host.name}: {container.node} was not started: {cause}", "log in there and try: docker info"
         )
     audit.note(session, f"{container.run} started {container.name}")
 
 
-def removed_of(said: str) -> Removed:
-    """Read the answer to `host_commands.remove`. Raises BadAnswer; others may label their containers as they like."""
-    rows, left = fields.rows(said), set[tuple[str, str]]()
+def removed_of(answer: str) -> Removed:
+    """Read the answer to `host_commands.remove`. Raises BadAnswer, but not for odd labels of other users' ones."""
+    rows, left = fields.rows(answer), set[tuple[str, str]]()
     count = default(digits(0, 1 << 20), 0)(rows.get("removed", [""])[0], "how many containers were removed")
     for value in rows.get("left", ()):
         with suppress(BadAnswer):

@@ -1,4 +1,4 @@
-"""Look at hosts, change nothing: their facts in one round trip, the ways between them in a second."""
+"""Look at hosts and change nothing: one round trip asks for their facts, another for the routes between them."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _MOST_SAID = 500
 
 
 def facts(sessions: Iterable[Session]) -> Results[HostFacts]:
-    """What each host is. A host without an engine that answers is a fault."""
+    """The facts of each host. A host whose engine does not answer is a fault."""
     return on_all(sessions, lambda session: host_facts.parse(session.run(commands.look()).out, time.time()))
 
 
 def routes(sessions: Iterable[Session], peers: dict[str, str]) -> Results[Route]:
-    """Each host's way to its peer's address, `peers` by host's name. A host without one is a fault."""
+    """Each host's route to its peer's address, `peers` by host name. A host without a route is a fault."""
 
     def ask(session: Session) -> Route:
         peer = peers[session.host.name]
@@ -37,15 +37,17 @@ def routes(sessions: Iterable[Session], peers: dict[str, str]) -> Results[Route]
 
 
 def refuse_unreached(sessions: Iterable[Session], peers: Mapping[str, Sequence[str]], port: int) -> None:
-    """Try the port at each host's peers, `peers` by host's name: addresses. Raises HostsFailed with every host that
-    has peers it does not reach."""
+    """Connect from each host to the port of its peers; `peers` has their addresses by host name.
+
+    Raises HostsFailed with every host that cannot reach a peer.
+    """
 
     def ask(session: Session) -> None:
-        asked = peers[session.host.name]
-        told = [line.partition(" ") for line in session.run(commands.unreached(asked, port)).out.split("\n")]
-        if lost := [(peer, why[:_MOST_SAID]) for peer, _, why in told if peer in asked]:
-            first, why = lost[0]
-            more = f", nor {len(lost) - 1} others" if len(lost) > 1 else ""
+        addresses = peers[session.host.name]
+        rows = [line.partition(" ") for line in session.run(commands.unreached(addresses, port)).out.split("\n")]
+        if unreached := [(peer, why[:_MOST_SAID]) for peer, _, why in rows if peer in addresses]:
+            first, why = unreached[0]
+            more = f", nor {len(unreached) - 1} others" if len(unreached) > 1 else ""
             raise DeployError(
                 f"cannot reach {first}:{port} from here: {why}{more}",
                 f"allow TCP {port} and the ports above 1023 between the hosts (firewall, security group)",
@@ -55,26 +57,26 @@ def refuse_unreached(sessions: Iterable[Session], peers: Mapping[str, Sequence[s
 
 
 def refuse_missing(sessions: Iterable[Session], job: Job) -> None:
-    """Raise HostsFailed with every host that lacks a folder to be mounted. Asks nothing where none is."""
+    """Raise HostsFailed with every host that lacks a folder to mount. Asks no host that mounts nothing."""
 
     def ask(session: Session) -> None:
         sources = sorted({mount.source for mount in container.mounts(session.host, job)})
-        told = session.run(commands.missing(sources)).out.split("\n")
-        if lost := [path for path in sources if path in told]:
-            raise DeployError(f"there is no {', '.join(lost)} to mount", "create it there, or mount another folder")
+        missing = session.run(commands.missing(sources)).out.split("\n")
+        if absent := [path for path in sources if path in missing]:
+            raise DeployError(f"cannot mount {', '.join(absent)}: no such folder", "create it, or mount another folder")
 
     on_all([session for session in sessions if container.mounts(session.host, job)], ask).all()
 
 
 def containers(sessions: Iterable[Session], run: str = "") -> Results[tuple[Container, ...]]:
-    """The containers of one run on each host, or of all runs: ours and other users'."""
+    """The containers of one run, or of all runs, on each host: ours and other users'."""
 
     def ask(session: Session) -> tuple[Container, ...]:
         done = session.run(commands.containers(run), check=False)
         if done.code:
             raise host_facts.engine_fault((done.err.strip() or done.out.strip()).rpartition("\n")[2][:_MOST_SAID])
         rows = [line.removeprefix("container ") for line in done.out.split("\n") if line.startswith("container ")]
-        found = host_facts.containers(rows, posixpath.dirname(session.home))
-        return tuple(one for one in found if one.node)
+        of_runs = host_facts.containers(rows, posixpath.dirname(session.home))
+        return tuple(container for container in of_runs if container.node)
 
     return on_all(sessions, ask)

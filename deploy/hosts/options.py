@@ -1,6 +1,6 @@
-"""What the user asked of real hosts, read and checked: options as text in, words, paths and variables out.
+"""Read and check the options of the commands for real hosts: text in; words, paths and variables out.
 
-Flags go before cluster.toml. Nothing here touches a host; a secret's value is read here and shown nowhere.
+Flags override cluster.toml. Nothing here touches a host. Secrets' values are read here and never shown.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from ..config.values import Mount, Secret
 from ..core.errors import UsageError
 from ..image.credentials import Choice
 
-# A comma separates variables only where another NAME= follows: a value may hold commas.
+# A comma separates variables only if another NAME= follows: a value may hold commas.
 _NEXT = re.compile(r",(?=[A-Za-z_][A-Za-z0-9_]*=)")
-# What the plan itself decides for each node (docs/contract.md); anything else a user may set.
+# The variables that the plan sets for each node (docs/contract.md); a user may set any other.
 _OURS = re.compile(r"MUSTER_\w+|PET_(NNODES|NPROC_PER_NODE|NODE_RANK|RDZV_\w+|LOCAL_ADDR)")
 _SECRET_NAME = re.compile(r"TOKEN|SECRET|PASSW|API_?KEY|ACCESS_KEY|CREDENTIAL", re.IGNORECASE)
-_SECRET_MOST = 120 << 10  # bytes; Linux takes 128 KiB of one variable, its name included
-_SECRET_LEAST = 8  # letters; a shorter value stands in a command line by chance
+_SECRET_MOST = 120 << 10  # bytes; Linux allows 128 KiB for one variable with its name
+_SECRET_LEAST = 8  # letters; a shorter value can be in a command line by chance
 
 
 @dataclass(frozen=True)
 class Options:
-    """What the user asked for, as text; empty means not said."""
+    """What the user asked for, as text; empty means not given."""
 
     hosts: str = ""
     cluster: str = ""
@@ -55,20 +55,20 @@ class Options:
     rank: str = ""
 
     def load(self) -> Cluster:
-        """The hosts and their job, flags before the file: --cluster, or this folder's cluster.toml.
+        """The hosts and their job: flags override the file, which is --cluster or this folder's cluster.toml.
 
-        Raises UsageError for the first thing wrong in either.
+        Raises UsageError for the first fault in either.
         """
         cluster = inventory.load(self.hosts, self.cluster)
         for name in frozenset(cluster.job.environment).union(*(host.environment for host in cluster.hosts)):
             _refuse_ours(name, "cluster.toml: environment:")
         mounts = tuple(_mount(text) for text in self.mounts)
-        job, said = self._job(cluster.job), {mount.target for mount in mounts}
-        hosts = tuple(replace(host, mounts=_without(said, host.mounts)) for host in cluster.hosts)
-        return Cluster(hosts, replace(job, mounts=(*_without(said, job.mounts), *mounts)))
+        job, targets = self._job(cluster.job), {mount.target for mount in mounts}
+        hosts = tuple(replace(host, mounts=_without(targets, host.mounts)) for host in cluster.hosts)
+        return Cluster(hosts, replace(job, mounts=(*_without(targets, job.mounts), *mounts)))
 
     def script_words(self) -> tuple[str, ...]:
-        """The script and its arguments. Raises UsageError for a quote that does not end."""
+        """The script and its arguments. Raises UsageError for an unclosed quote."""
         return _words("--script", self.script)
 
     def trainer_arguments(self) -> tuple[str, ...]:
@@ -76,7 +76,7 @@ class Options:
         return _words("--args", self.arguments)
 
     def code(self, cluster: Cluster) -> Path | None:
-        """The folder to send along. Raises UsageError where it does not hold the script."""
+        """The folder to send to the hosts. Raises UsageError if it does not hold the script."""
         script = self.script_words()
         folder = Path(self.folder) if self.folder else cluster.job.folder or (Path() if script else None)
         first = script[0] if script else ""
@@ -92,18 +92,18 @@ class Options:
 
     def _job(self, job: Job) -> Job:
         secrets = tuple(_secret(text) for text in self.secrets)
-        named = {secret.name for secret in secrets}
-        kept = tuple(secret for secret in job.secrets if secret.name not in named)
+        names = {secret.name for secret in secrets}
+        others = tuple(secret for secret in job.secrets if secret.name not in names)
         processes = job.processes if not self.processes else _processes(self.processes)
         separate = self.separate or job.separate
         dockerfile = Path(self.dockerfile) if self.dockerfile else job.dockerfile
         if self.dockerfile and (self.image or not Path(self.dockerfile).is_file()):
-            wrong = "there is --image too" if self.image else "no such file"
+            wrong = "--image is given too" if self.image else "no such file"
             raise UsageError(f"--dockerfile {self.dockerfile}: {wrong}", "name a Dockerfile, or an image, not both")
         include = (*job.include, *(_inside(text) for text in self.include))
         return replace(
             job,
-            secrets=(*kept, *secrets),
+            secrets=(*others, *secrets),
             processes=processes,
             dockerfile=dockerfile,
             include=include,
@@ -112,8 +112,8 @@ class Options:
 
 
 def environment_of(options: Options) -> dict[str, str]:
-    """The variables of --env, each `NAME=VALUE`. Raises UsageError for what is none, and for names the plan decides."""
-    found = {}
+    """The variables of --env, each `NAME=VALUE`. Raises UsageError for other text and for names that the plan sets."""
+    environment = {}
     for text in (part for given in options.environment for part in _NEXT.split(given)):
         name, equals, value = text.partition("=")
         if not equals or not values.VARIABLE.fullmatch(name):
@@ -121,20 +121,23 @@ def environment_of(options: Options) -> dict[str, str]:
         _refuse_ours(name, "--env")
         if values.scalar(value) is None:
             raise UsageError(f"--env {name}: a variable cannot have several lines", "put it in a file")
-        found[name] = value
-    return found
+        environment[name] = value
+    return environment
 
 
 def secrets_of(cluster: Cluster, due: Set[str] | None = None) -> dict[str, str]:
-    """The values of the job's secrets; of those that are `due`. Raises UsageError by name, never by value, for those
-    that are nowhere, and for one that is due and was not asked for here: a host may say that anything is."""
-    found = {}
+    """The values of the job's secrets, or of those in `due`.
+
+    Raises UsageError, which names the secret and never its value, for a secret without a value here, and for a due one
+    that the user did not name: a host may ask for any variable.
+    """
+    secrets = {}
     if missing := sorted((due or set()) - {secret.name for secret in cluster.job.secrets}):
         raise UsageError(
             f"secret {missing[0]}: this command does not name it",
             f"with {missing[0]} in this shell: --secret {missing[0]}",
         )
-    for secret in (one for one in cluster.job.secrets if due is None or one.name in due):
+    for secret in (entry for entry in cluster.job.secrets if due is None or entry.name in due):
         _refuse_ours(secret.name, "secret")
         try:
             value = secret.file.read_text().strip() if secret.file else os.environ[secret.name]
@@ -142,14 +145,14 @@ def secrets_of(cluster: Cluster, due: Set[str] | None = None) -> dict[str, str]:
             where = f"cannot read {secret.file}" if secret.file else "not in this shell's environment"
             raise UsageError(f"secret {secret.name}: {where}", f"export {secret.name}=..., or name a file") from fault
         if not value or not values.is_text(value) or len(value.encode()) > _SECRET_MOST:
-            what = "is no text, or more of it than a variable holds" if value else "is empty"
+            what = "is not text, or is longer than a variable can be" if value else "is empty"
             raise UsageError(f"secret {secret.name}: {what}", "mount a file that large")
-        found[secret.name] = value
-    return found
+        secrets[secret.name] = value
+    return secrets
 
 
 def choice_of(cluster: Cluster) -> Choice:
-    """What of the folder may go along. A secret that cannot be had here is in no file here either."""
+    """Which files of the folder may be sent. A secret that has no value here cannot be in a file here either."""
     job, known = cluster.job, dict[str, str]()
     for secret in job.secrets:
         with suppress(UsageError):
@@ -159,20 +162,20 @@ def choice_of(cluster: Cluster) -> Choice:
 
 
 def refuse_open_secrets(options: Options, secrets: Mapping[str, str]) -> None:
-    """Raise UsageError where a secret's value stands in what everybody on a host can read: a command, a variable.
+    """Raise UsageError if a command or a variable, which everybody on a host can read, holds a secret's value.
 
-    Looked for are the job's secrets, and what of this shell's environment is called like one (a `$HF_TOKEN` that the
-    shell has put in).
+    We look for the job's secrets, and for every variable of this shell whose name sounds like a secret's (the shell may
+    have expanded `$HF_TOKEN`).
     """
-    named = {name: value for name, value in os.environ.items() if _SECRET_NAME.search(name)}
-    shown = {
+    suspects = {name: value for name, value in os.environ.items() if _SECRET_NAME.search(name)}
+    public = {
         "--script": options.script,
         "--run": options.run,
         "--args": options.arguments,
         "--env": "\n".join(options.environment),
     }
-    for name, value in {**named, **secrets}.items():
-        for option, text in shown.items():
+    for name, value in {**suspects, **secrets}.items():
+        for option, text in public.items():
             if len(value) >= _SECRET_LEAST and value in text:
                 raise UsageError(
                     f"{option} holds the value of {name}: everybody on the hosts could read it",
@@ -181,9 +184,9 @@ def refuse_open_secrets(options: Options, secrets: Mapping[str, str]) -> None:
 
 
 def slug(text: str) -> str:
-    """A name as images can have it: `My Folder` becomes `my-folder`."""
+    """The text as a valid image name: `My Folder` becomes `my-folder`."""
     name = "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in text.lower()).strip("-")
-    # An image's name may have 255 letters in all.
+    # An image name may have at most 255 letters.
     return "-".join(filter(None, name.split("-")))[:100].strip("-") or "run"
 
 
@@ -201,7 +204,7 @@ def _secret(text: str) -> Secret:
     name, equals, file = text.partition("=")
     if not values.VARIABLE.fullmatch(name):
         raise UsageError("--secret: not the name of a variable", "--secret NAME, or --secret NAME=FILE")
-    # What stands behind the = is not shown: it may be the secret itself.
+    # The text after = is not shown: it may be the secret itself.
     if equals and not os.path.isfile(os.path.expanduser(file)):
         raise UsageError(
             f"--secret {name}=...: the text after = is not a file; never put a value there",
@@ -211,17 +214,17 @@ def _secret(text: str) -> Secret:
 
 
 def _inside(text: str) -> str:
-    if found := values.inside(text):
-        return found
+    if path := values.inside(text):
+        return path
     raise UsageError(f"--include {text}: not a path in the folder", "relative to the folder: --include .env")
 
 
 def _refuse_module(name: str, folder: Path) -> None:
-    """A module whose package is not in the folder may be one of the image's own."""
+    """Raise UsageError for a module that cannot exist. A package that is not in the folder may be in the image."""
     path, top = str(folder / name.replace(".", "/")), folder / name.split(".")[0]
-    there = os.path.isfile(f"{path}.py") or os.path.isfile(f"{path}/__main__.py")
-    named = all(part.isidentifier() for part in name.split("."))
-    if not named or (not there and (os.path.isdir(top) or os.path.isfile(f"{top}.py"))):
+    exists = os.path.isfile(f"{path}.py") or os.path.isfile(f"{path}/__main__.py")
+    valid = all(part.isidentifier() for part in name.split("."))
+    if not valid or (not exists and (os.path.isdir(top) or os.path.isfile(f"{top}.py"))):
         what = f"no such module in {folder.resolve()}" if name else "no module is named"
         raise UsageError(
             f"--script -m {name}: {what}".replace("  ", " "), "-m pkg.train is the file pkg/train.py there"
@@ -229,8 +232,8 @@ def _refuse_module(name: str, folder: Path) -> None:
 
 
 def _mount(text: str) -> Mount:
-    if found := values.mount(text):
-        return found
+    if mount := values.mount(text):
+        return mount
     raise UsageError(f"--mount {text}: not {inventory.MOUNT}", "--mount /data:/data:ro, and --mount again for another")
 
 
@@ -239,16 +242,18 @@ def _without(targets: Set[str], mounts: Sequence[Mount]) -> tuple[Mount, ...]:
 
 
 def _processes(text: str) -> Literal["auto"] | int:
-    found = values.processes(int(text) if re.fullmatch(r"[0-9]{1,4}", text) else text)
-    if found is None:
-        raise UsageError(f"--nproc {text}: neither auto nor a number from 1 to 1024", "auto means one per GPU, or one")
-    return found
+    count = values.processes(int(text) if re.fullmatch(r"[0-9]{1,4}", text) else text)
+    if count is None:
+        raise UsageError(
+            f"--nproc {text}: neither auto nor a number from 1 to 1024", "auto: one rank for each GPU, or one rank"
+        )
+    return count
 
 
 def _words(option: str, text: str) -> tuple[str, ...]:
     try:
         if not values.is_text(text):
-            raise ValueError("a letter that no command line can hold")
+            raise ValueError("it has a letter that no command line can hold")
         return tuple(shlex.split(text))
     except ValueError as fault:
-        raise UsageError(f"{option} {text}: {fault}", "quote as in a shell") from fault
+        raise UsageError(f"{option} {text}: {fault}", "quote the words as in a shell") from fault

@@ -1,4 +1,4 @@
-"""Decide where hosts meet and what has to be done on each: facts, containers in; steps with their reasons out. Pure."""
+"""Choose the rendezvous address, port and image, and list the steps for each host with their reasons. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ GPU_IMAGE, CPU_IMAGE = "muster-trainer:gpu", "muster-trainer:cpu"
 
 @dataclass(frozen=True)
 class Step:
-    """One thing to do on a host, in words, why, and the command; `argv` is empty where it is no single command."""
+    """One step on a host: its text, its reason and its command; `argv` is empty if it is not one command."""
 
     host: str
     text: str
@@ -27,10 +27,10 @@ class Step:
 
 
 def choose_address(facts: Sequence[HostFacts], interface: str | None = None) -> str:
-    """The first host's address that its peers reach: in a network all of them share, if there is one.
+    """The first host's address for the rendezvous: one in a network that all hosts share, if there is such a network.
 
-    Else the one this machine reached it at by SSH, if it is its own; else its first. Addresses that several hosts have
-    (bridges of container engines) are nobody's. Raises DeployError when none is left.
+    If there is none: the address that SSH reached, if the host itself has it; if not, the host's first address. An
+    address that several hosts have (a bridge of a container engine) does not count. Raises DeployError if none is left.
     """
     master, *peers = facts
     foreign = {address.address for peer in peers for address in peer.addresses}
@@ -41,20 +41,20 @@ def choose_address(facts: Sequence[HostFacts], interface: str | None = None) -> 
     ]
     if not own:
         where = f" on {interface}" if interface else ""
-        raise DeployError(f"no address{where} that the other hosts could reach", "run there: ip addr")
+        raise DeployError(f"it has no address{where} that the other hosts could reach", "run there: ip addr")
     shared = [
         address
         for address in own
         if peers and all(any(address.shares_network(other) for other in peer.addresses) for peer in peers)
     ]
     reached = [address for address in own if address.address == master.reached_at]
-    # Reached by SSH and shared comes first of all: it is known to work.
+    # An address that is shared and was reached by SSH comes first: it is known to work.
     both = [address for address in reached if address in shared]
     return (both or shared or reached or own)[0].address
 
 
 def choose_port(master: HostFacts) -> int:
-    """A port nobody listens on there, and that no run has claimed. Raises DeployError when all are taken."""
+    """A port that nobody listens on there and that no run has claimed. Raises DeployError if all are taken."""
     taken = master.listening | {container.port for container in master.containers if container.code is None}
     for port in range(MASTER_PORT, MASTER_PORT + PORTS_TO_TRY):
         if port not in taken:
@@ -66,66 +66,67 @@ def choose_port(master: HostFacts) -> int:
 
 
 def choose_image(facts: Sequence[HostFacts]) -> str:
-    """The image of a run whose user named none: the one for GPUs where there are any."""
+    """The image of a run whose user named none: the GPU image if any host has a GPU."""
     return GPU_IMAGE if any(host.gpus for host in facts) else CPU_IMAGE
 
 
 def steps(containers: Sequence[NodeContainer], pushes: Mapping[str, tuple[bool, str]]) -> tuple[Step, ...]:
-    """All pushes, then all starts, the first host first. `pushes`: per host whether the image is there, and why."""
-    made = [
-        Step(one.host, f"push {one.image}", pushes[one.host][1], ("docker", "load", "--quiet"))
-        for one in containers
-        if one.host in pushes and not pushes[one.host][0]
+    """All pushes, then all starts, the first host first. `pushes`: by host, whether it has the image, and why."""
+    planned = [
+        Step(container.host, f"push {container.image}", pushes[container.host][1], ("docker", "load", "--quiet"))
+        for container in containers
+        if container.host in pushes and not pushes[container.host][0]
     ]
-    for place, one in enumerate(containers):
-        reason = "first: the others meet on it" if place == 0 else f"meets {containers[0].node}"
-        made.append(Step(one.host, f"start {one.node} as {one.name}", reason, one.argv))
-    return tuple(made)
+    for index, container in enumerate(containers):
+        reason = "first: the others meet on it" if index == 0 else f"meets {containers[0].node}"
+        planned.append(Step(container.host, f"start {container.node} as {container.name}", reason, container.argv))
+    return tuple(planned)
 
 
-def told(made: Sequence[Step], containers: Sequence[NodeContainer]) -> list[str]:
-    """The plan as `--dry-run` prints it: per step the host, what, why, the command; per host the variables."""
-    if not made:
+def plan_lines(steps: Sequence[Step], containers: Sequence[NodeContainer]) -> list[str]:
+    """The plan as `--dry-run` prints it: each step with its reason and command, then each host's variables."""
+    if not steps:
         return ["nothing to do"]
     lines = []
-    for step in made:
+    for step in steps:
         lines.append(f"{step.host}: {step.text} ({step.reason})")
         lines += [f"    {shlex.join(step.argv)}"] if step.argv else []
-    for one in containers:
-        lines.append(f"{one.host}: variables, by standard input")
-        lines += [f"    {name}={value}" for name, value in sorted(one.environment.items())]
-        lines += [f"    {name}=(secret)" for name in sorted(one.secrets)]
+    for container in containers:
+        lines.append(f"{container.host}: variables, by standard input")
+        lines += [f"    {name}={value}" for name, value in sorted(container.environment.items())]
+        lines += [f"    {name}=(secret)" for name in sorted(container.secrets)]
     return lines
 
 
 def runs_of(containers: Mapping[str, Sequence[Container]]) -> dict[RunId, dict[str, Container]]:
     """Our runs by id, each with its container by host."""
     runs: dict[RunId, dict[str, Container]] = {}
-    for host, found in containers.items():
-        for container in found:
+    for host, on_host in containers.items():
+        for container in on_host:
             if container.node and container.ours:
                 runs.setdefault(container.run, {})[host] = container
     return dict(sorted(runs.items()))
 
 
 def refuse_foreign(run: str, containers: Mapping[str, Sequence[Container]]) -> None:
-    """Raise DeployError where another user of a host's engine has a run of that id: no second one can be there."""
-    for host, found in containers.items():
-        for container in found:
+    """Raise DeployError if another user of a host's engine has a run of that id: a host can have only one."""
+    for host, on_host in containers.items():
+        for container in on_host:
             if container.run == run and not container.ours:
                 what = f"{run}: a run of that name on {host} belongs to {container.user}"
                 raise DeployError(what, f"only {container.user} can stop or remove it")
 
 
-def choose_run(runs: Mapping[RunId, Mapping[str, Container]], asked: str) -> RunId:
-    """The run that is meant: the one named, or the only one that goes on. Raises DeployError with those there are."""
-    if asked in runs:
-        return RunId(asked)
-    going = [run for run, nodes in runs.items() if any(node.code is None for node in nodes.values())]
-    if not asked and len(going) == 1:
-        return going[0]
-    if not asked and len(runs) == 1:
+def choose_run(runs: Mapping[RunId, Mapping[str, Container]], wanted: str) -> RunId:
+    """The run that was named, or the only one that is running, or the only one. Raises DeployError with all runs."""
+    if wanted in runs:
+        return RunId(wanted)
+    running = [run for run, nodes in runs.items() if any(node.code is None for node in nodes.values())]
+    if not wanted and len(running) == 1:
+        return running[0]
+    if not wanted and len(runs) == 1:
         return next(iter(runs))
-    there = f"there are {', '.join(runs)}" if runs else "no run is there"
-    what = f"{asked} is not on these hosts" if asked else "which run?"
-    raise DeployError(f"{what}: {there}", "name it: --run ID" if runs else "fab runs lists the runs on this machine")
+    available = f"they have {', '.join(runs)}" if runs else "they have no runs"
+    what = f"{wanted} is not on these hosts" if wanted else "which run?"
+    hint = "name the run: --run ID" if runs else "fab runs lists the runs on this machine"
+    raise DeployError(f"{what}: {available}", hint)

@@ -1,6 +1,6 @@
-"""The probe on real hosts: over SSH, in the image that training will use and with its container's options.
+"""Run the probe on real hosts over SSH, in the image that training will use, with its container's options.
 
-Where the image is not there yet, or no engine answers, the host's own Python takes it in, and the verdict says so.
+If a host lacks the image, or its engine does not answer, the host's own Python runs the probe, and the verdict says so.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LABEL = "muster.preflight=1"
 
 
 class SessionProbe:
-    """One probe over one SSH session; `argv` starts a Python there, `program` is sent to it, behind `first`."""
+    """One probe over one SSH session. `argv` starts a Python there; we send it `first`, then `program`."""
 
     def __init__(self, session: Session, argv: Sequence[str], program: bytes, first: bytes = b"") -> None:
         self.name = session.host.name
@@ -34,26 +34,26 @@ class SessionProbe:
         self._stream.write(first + program)
 
     def send(self, question: dict[str, Any]) -> None:
-        """Ask something. Raises DeployError when the probe is gone."""
+        """Send a question. Raises DeployError if the probe has ended."""
         self._stream.write(json.dumps(question).encode() + b"\n")
 
     def read(self, wait_s: float) -> dict[str, Any]:
-        """The next answer. Raises DeployError when none comes in time, or the probe ends; BadAnswer."""
-        return fields.json_object(self._stream.read_line(wait_s), "what the probe said")
+        """The next answer. Raises DeployError if none comes in time or the probe ends, BadAnswer for a bad one."""
+        return fields.json_object(self._stream.read_line(wait_s), "the probe's answer")
 
     def close(self) -> None:
-        """End the probe: its input ends."""
+        """End the probe by closing its input."""
         self._stream.close()
 
 
 def images(sessions: Sequence[Session], image: str) -> dict[str, Held]:
-    """What each host has under this name, by host; one that has no such image is left out."""
+    """The image of this name on each host, by host; hosts without it are left out."""
 
     def ask(session: Session) -> Held | None:
         done = session.run(commands.show_image(image), check=False)
         return None if done.code else parse_image(done.out)
 
-    # Docker 28 gives a name also to an image whose layers never came, and shows none for it.
+    # Docker 28 also names an image whose layers never arrived, and shows no layers for it.
     return {host: held for host, held in on_all(sessions, ask).values.items() if held and held.layers}
 
 
@@ -64,7 +64,7 @@ def probes(
     image: str,
     program: bytes | None = None,
 ) -> Results[SessionProbe]:
-    """The probe, or another program, on each host: in the image, or where `image` is empty by the host's python3."""
+    """Start the probe, or another program, on each host: in the image, or in the host's python3 if `image` is empty."""
     sent = program or text.text()
 
     def start(session: Session) -> SessionProbe:
@@ -79,9 +79,9 @@ def probes(
 
 
 def in_container(facts: HostFacts, session: Session, job: Job, image: str, label: str = LABEL) -> Sequence[str]:
-    """A command that runs the image's Python as training will run it, gone when it ends.
+    """A command that runs the image's Python as training will run it, in a container that is removed at its end.
 
-    Its standard input: the variables as host_commands.with_variables takes them, then what Python reads.
+    Its standard input: the variables as host_commands.with_variables takes them, then the input of Python.
     """
     options = container.container_options(session.host, facts, job)
     head = ("docker", "run", "--rm", "--interactive", "--pull", "never", "--label", label, "--log-driver", "none")
@@ -89,8 +89,8 @@ def in_container(facts: HostFacts, session: Session, job: Job, image: str, label
     return host_commands.with_variables([*head, *options, *variables, *container.python_of(image)])
 
 
-def close(found: Results[SessionProbe]) -> None:
+def close(probes: Results[SessionProbe]) -> None:
     """End all probes."""
-    for probe in found.values.values():
+    for probe in probes.values.values():
         with suppress(DeployError):
             probe.close()

@@ -1,6 +1,6 @@
-"""The image of a run onto hosts, told as it goes: `fab push`, and the push within `fab deploy`.
+"""Push a run's image onto hosts and show the progress: `fab push`, and the push within `fab deploy`.
 
-transfer.py moves it; here are the words, the lock, and what a user may name.
+image/push.py moves the bytes. This module has the messages, the lock, and the choice of the image.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from . import observe, plan
 from . import options as deploy_options
 from .options import Options
 
-LEFT_BY_A_PUSH = "nothing was started; what a host has whole of the image stays for the next push"
+LEFT_BY_A_PUSH = "nothing was started; complete layers stay on the hosts for the next push"
 
 
 def push(options: Options, console: Console) -> int:
-    """Bring image and folder onto every host, start nothing. Raises DeployError with every host that failed."""
+    """Push the image and the folder to every host; start nothing. Raises DeployError with every host that failed."""
     with Interrupts(console, "connecting", "nothing was sent") as interrupts:
         cluster = options.load()
         refuse_mixed(cluster)
@@ -50,10 +50,10 @@ def push(options: Options, console: Console) -> int:
 
 
 def look_through(folder: Path | None, script: str, choice: Choice, console: Console) -> None:
-    """Say which credentials of the folder stay here. Raises as code_layer.check does."""
+    """Say which credentials of the folder are not sent. Raises as code_layer.check does."""
     if folder and (left_out := code_layer.check(folder, script, choice)):
         console.note(code_layer.told(left_out))
-        console.data({"kind": "not sent", "paths": [one.path for one in left_out]})
+        console.data({"kind": "not sent", "paths": [credential.path for credential in left_out]})
 
 
 def bring(
@@ -65,7 +65,7 @@ def bring(
     choice: Choice,
     proven: bool = False,
 ) -> None:
-    """Push, show how far it is, and say what each host was sent. `choice`, `proven`: as in transfer.push.
+    """Push, show the progress, and say what each host was sent. `choice` and `proven` as in image/push.py.
 
     Raises DeployError with every host that failed.
     """
@@ -80,7 +80,7 @@ def bring(
 def foretell(
     sessions: Sequence[Session], base: str, folder: Path | None, tag: str, console: Console, choice: Choice
 ) -> None:
-    """Say what a push would send, and why; changes nothing."""
+    """Say what a push would send, and why. Changes nothing."""
     for host, sending in transfer.foresee(sessions, base, folder, tag, choice).all().items():
         what = "nothing to send" if sending.there else f"{len(sending.layers)} layers to send"
         console.line(f"{host}: {tag}: {what} ({sending.why})", {
@@ -89,16 +89,18 @@ def foretell(
 
 
 def base_of(options: Options, cluster: Cluster, facts: Mapping[str, HostFacts], console: Console) -> str:
-    """The image named, or built from the Dockerfile named, or the one for the hosts' kind. `facts` by host.
+    """The image that the user named, or built from the user's Dockerfile, or Muster's own. `facts` by host.
 
-    A dry run builds nothing, and says the command. Raises DeployError where there is no such image to look at then.
+    A dry run builds nothing and prints the build command. Raises DeployError if the image was never built then.
     """
     dockerfile = cluster.job.dockerfile
     if options.image or not dockerfile:
         return options.image or cluster.job.image or plan.choose_image(list(facts.values()))
-    if found := code_layer.build_context(dockerfile, deploy_options.choice_of(cluster)):
-        names = ", ".join(one.path for one in found)
-        console.warn(f"{dockerfile}: what COPY takes along is in the image on all hosts; .dockerignore lacks: {names}")
+    if credentials := code_layer.build_context(dockerfile, deploy_options.choice_of(cluster)):
+        names = ", ".join(credential.path for credential in credentials)
+        console.warn(
+            f"{dockerfile}: COPY may put credentials into the image on all hosts: {names} not in .dockerignore"
+        )
     tag = f"muster-{deploy_options.slug(dockerfile.resolve().parent.name)}-base:latest"
     if not options.dry_run:
         console.note(f"building {tag} from {dockerfile}")
@@ -106,17 +108,15 @@ def base_of(options: Options, cluster: Cluster, facts: Mapping[str, HostFacts], 
     else:
         console.note(f"would build first: {shlex.join(engine_images.build_command(dockerfile, tag))}")
         if engine_images.inspect(tag) is None:
-            raise DeployError(
-                f"{dockerfile} was never built: what a push would send is not known yet", "build it first"
-            )
+            raise DeployError(f"{dockerfile} was never built, so nobody knows what a push would send", "build it first")
     return tag
 
 
 def refuse_mixed(cluster: Cluster) -> None:
-    """Raise UsageError where hosts are to run different images: that all nodes run the same one is to be proved."""
+    """Raise UsageError if a host has its own image: Muster proves that all nodes run the same one."""
     images = sorted({host.image for host in cluster.hosts if host.image})
     if images:
         raise UsageError(
-            f"cluster.toml: one host has its own image ({', '.join(images)}): every node runs the same image",
+            f"[[hosts]].image is not supported ({', '.join(images)}): every node runs the same image",
             "set one image for all hosts: [job] image",
         )

@@ -1,6 +1,6 @@
-"""Go on from a run's newest checkpoint on real hosts: `fab deploy --resume latest|ID`, and the words that name it.
+"""Resume a run on real hosts from its newest checkpoint: `fab deploy --resume latest|ID`, and the hint that names it.
 
-Rank 0 reads and writes checkpoints, on the first host, in its run folder: a run can only go on where that folder is.
+Rank 0 reads and writes checkpoints in the run folder on the first host, so a run can only resume where that folder is.
 """
 
 from __future__ import annotations
@@ -21,19 +21,21 @@ from ..run import folders, record
 from ..run.outcome import Result
 from ..ssh.session import Session, on_all
 from . import plan
+from .container import resume_command
 from .options import Options
 
-# What the trainer was told for one start only.
+# Options of the trainer that belong to one start only.
 _ONCE = ("resume",)
 _CONFIG = table(text(100, "[a-z][a-z0-9_]*"), either(nothing, scalar))
 _CHECKPOINT, _STEP = re.compile(r"([0-9]{1,12}) (.+) (\S+)"), re.compile(r"step-([0-9]{1,12})")
-# The trainer's own hint (docs/contract.md, MUSTER_RESUME_COMMAND) knows neither the hosts nor the options.
-_ITS_OWN = "goes on from here"
 
 
 @dataclass(frozen=True)
-class Resumed:
-    """The run to go on with: its id, the trainer's arguments, and which start this is. `foreign`: a host told them."""
+class Resumption:
+    """The run to resume: its id, the trainer's arguments, and the number of this start.
+
+    `foreign`: the arguments come from a host, not from this machine's record.
+    """
 
     run: RunId
     arguments: tuple[str, ...]
@@ -42,43 +44,46 @@ class Resumed:
 
 
 @dataclass(frozen=True)
-class Kept:
-    """The newest checkpoint of a run on one host: its step, and when it was written, by the host's clock."""
+class Checkpoint:
+    """The newest checkpoint of a run on one host: its step, and the time of writing by the host's clock."""
 
     step: int
     t: int
 
 
-def choose(wanted: str, sessions: Sequence[Session], facts: Mapping[str, HostFacts]) -> Resumed:
+def choose(wanted: str, sessions: Sequence[Session], facts: Mapping[str, HostFacts]) -> Resumption:
     """The run that `latest` or an id names. `sessions` in the order of the hosts: the first one has rank 0.
 
-    Raises DeployError where it still goes on, has no checkpoint, or has it on another host than the first.
+    Raises DeployError if the run still runs, has no checkpoint, or has its newest on another host than the first.
     """
     if wanted != "latest":
         refuse_going(asked("--resume", wanted, run_id), facts)
-    found = on_all(sessions, _kept).all()
-    run = pick(wanted, found, frozenset[RunId]().union(*(one.runs for one in facts.values())))
+    checkpoints = on_all(sessions, _checkpoints).all()
+    run = pick(wanted, checkpoints, frozenset[RunId]().union(*(fact.runs for fact in facts.values())))
     refuse_going(run, facts)
     hosts = [session.host.name for session in sessions]
-    refuse_elsewhere(run, hosts, {host: kept[run] for host, kept in found.items() if run in kept})
+    refuse_elsewhere(run, hosts, {host: by_run[run] for host, by_run in checkpoints.items() if run in by_run})
     run_dir = record.folder_of(folders.RUNS, run)
-    there = record.own(run_dir)
+    own = record.own(run_dir)
     if record.facts(run_dir).get("script"):
         raise UsageError(
-            f"{run}: Muster cannot resume a script: its checkpoints are the script's own",
+            f"{run}: Muster cannot resume a script, because the script writes its own checkpoints",
             "start it again: fab deploy --script ...",
         )
-    if "arguments" in there:
-        return Resumed(run, tuple(there["arguments"]), len(there.get("starts", ())) + 1)
-    # Started from another machine: what it was told stands beside its checkpoints.
+    if "arguments" in own:
+        return Resumption(run, tuple(own["arguments"]), len(own.get("starts", ())) + 1)
+    # Another machine started it: the trainer's configuration lies beside its checkpoints.
     config = on_all(sessions[:1], lambda session: _config(session, run)).all()[hosts[0]]
-    newest = max(kept[run].t for kept in found.values() if run in kept)
-    return Resumed(run, arguments_of(config), newest, foreign=True)
+    newest = max(by_run[run].t for by_run in checkpoints.values() if run in by_run)
+    return Resumption(run, arguments_of(config), newest, foreign=True)
 
 
-def pick(wanted: str, found: Mapping[str, Mapping[RunId, Kept]], runs: frozenset[RunId]) -> RunId:
-    """The id of the run that is meant. `found`: by host, the newest checkpoint of each run; `runs`: all run folders."""
-    times = {run: kept.t for by_run in found.values() for run, kept in by_run.items()}
+def pick(wanted: str, checkpoints: Mapping[str, Mapping[RunId, Checkpoint]], runs: frozenset[RunId]) -> RunId:
+    """The id of the run that `wanted` names. `checkpoints`: by host, the newest of each run. `runs`: all run folders.
+
+    Raises DeployError if that run has no checkpoint here.
+    """
+    times = {run: checkpoint.t for by_run in checkpoints.values() for run, checkpoint in by_run.items()}
     if wanted == "latest":
         if not times:
             raise DeployError("--resume latest: no run on these hosts has a checkpoint", "fab deploy starts a new one")
@@ -87,33 +92,35 @@ def pick(wanted: str, found: Mapping[str, Mapping[RunId, Kept]], runs: frozenset
         return RunId(wanted)
     if wanted in runs:
         raise DeployError(f"--resume {wanted}: that run has no checkpoint yet", "start a new one without --resume")
-    there = f"there are {', '.join(sorted(times))}" if times else "no run there has one"
-    raise DeployError(f"--resume {wanted}: these hosts have no checkpoint of it; {there}", "name the hosts it ran on")
+    available = f"they have checkpoints of {', '.join(sorted(times))}" if times else "they have no checkpoint at all"
+    raise DeployError(
+        f"--resume {wanted}: these hosts have no checkpoint of it; {available}", "name the hosts that ran it"
+    )
 
 
 def refuse_going(run: str, facts: Mapping[str, HostFacts]) -> None:
-    """Raise DeployError where containers of the run still run: two runs in one folder would ruin it."""
+    """Raise DeployError if containers of the run still run: two starts in one run folder would ruin it."""
     plan.refuse_foreign(run, {host: fact.containers for host, fact in facts.items()})
-    there = {host: node for host, fact in facts.items() for node in fact.containers if node.run == run}
-    alive = [host for host, node in there.items() if node.code is None]
-    if alive:
+    nodes = {host: node for host, fact in facts.items() for node in fact.containers if node.run == run}
+    running = [host for host, node in nodes.items() if node.code is None]
+    if running:
         raise DeployError(
-            f"--resume {run}: it still runs on {', '.join(alive)}",
-            f"follow it: fab attach --hosts {','.join(there)} --run {run}",
+            f"--resume {run}: it still runs on {', '.join(running)}",
+            f"follow it: fab attach --hosts {','.join(nodes)} --run {run}",
         )
 
 
-def refuse_elsewhere(run: str, hosts: Sequence[str], kept: Mapping[str, Kept]) -> None:
-    """Raise DeployError where the first host does not have the run's newest checkpoint."""
-    best = max(kept.values(), key=lambda one: one.step)
-    having = [host for host in hosts if host in kept and kept[host].step == best.step]
-    if hosts[0] in having:
+def refuse_elsewhere(run: str, hosts: Sequence[str], checkpoints: Mapping[str, Checkpoint]) -> None:
+    """Raise DeployError if the first host does not have the run's newest checkpoint."""
+    best = max(checkpoints.values(), key=lambda checkpoint: checkpoint.step)
+    holders = [host for host in hosts if host in checkpoints and checkpoints[host].step == best.step]
+    if hosts[0] in holders:
         return
-    order = [having[0], *(host for host in hosts if host != having[0])]
+    order = [holders[0], *(host for host in hosts if host != holders[0])]
     raise DeployError(
-        f"--resume {run}: its newest checkpoint, of step {best.step}, is on {having[0]}; rank 0 looks for it on the "
-        f"first host, which is {hosts[0]}",
-        f"name {having[0]} first: fab deploy --hosts {','.join(order)} --resume {run}",
+        f"--resume {run}: its newest checkpoint (step {best.step}) is on {holders[0]}, but rank 0 would look for it on "
+        f"the first host, {hosts[0]}",
+        f"name {holders[0]} first: fab deploy --hosts {','.join(order)} --resume {run}",
     )
 
 
@@ -129,77 +136,79 @@ def arguments_of(config: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(words)
 
 
-def again(options: Options) -> dict[str, str]:
-    """What of a deploy has to be said again when the run is resumed, for record.json."""
+def resume_fields(options: Options) -> dict[str, str]:
+    """For record.json: the options of a deploy that its resume must repeat."""
     words = [("--folder", options.folder), ("--image", options.image), ("--nproc", options.processes)]
     several = {"--env": options.environment, "--secret": options.secrets, "--mount": options.mounts}
     several |= {"--include": options.include}
     words += [(option, text) for option, texts in several.items() for text in texts]
-    said = shlex.join(word for option, value in words if value for word in (option, value))
-    return {"again": said, "cluster": options.cluster}
+    repeated = shlex.join(word for option, value in words if value for word in (option, value))
+    return {"again": repeated, "cluster": options.cluster}
 
 
-def hinted(result: Result, run_dir: Path, saved: bool, lost: Sequence[str] = ()) -> Result:
-    """`result` with the command that goes on from its checkpoint, if `saved`; without the hosts that are `lost`."""
-    there = record.own(run_dir)
-    hosts = [str(host) for host in there.get("hosts", ())]
+def with_resume_hint(result: Result, run_dir: Path, saved: bool, lost: Sequence[str] = ()) -> Result:
+    """`result` with the command that resumes the run, if a checkpoint was `saved`; without the hosts in `lost`."""
+    own = record.own(run_dir)
+    hosts = [str(host) for host in own.get("hosts", ())]
     script = record.facts(run_dir).get("script")
+    # The trainer's own hint has the command of MUSTER_RESUME_COMMAND, which knows neither the hosts nor the options.
+    its_own = resume_command(run_dir.name) in result.hint
     if result.verdict not in ("stopped", "failed") or not saved or script or not hosts:
-        return replace(result, hint="") if _ITS_OWN in result.hint else result
-    left = [host for host in hosts if host not in lost]
-    more = f" {there['again']}" if there.get("again") else ""
-    if there.get("cluster") and not lost:
-        where = f"--cluster {shlex.quote(there['cluster'])}"
+        return replace(result, hint="") if its_own else result
+    reachable = [host for host in hosts if host not in lost]
+    more = f" {own['again']}" if own.get("again") else ""
+    if own.get("cluster") and not lost:
+        where = f"--cluster {shlex.quote(own['cluster'])}"
     else:
-        where = f"--hosts {shlex.quote(','.join(left if hosts[:1] == left[:1] else hosts))}"
+        where = f"--hosts {shlex.quote(','.join(reachable if hosts[:1] == reachable[:1] else hosts))}"
     command = f"fab deploy {where} --resume {run_dir.name}{more}"
-    if lost and hosts[:1] != left[:1]:
-        return replace(result, hint=f"its checkpoints are on {hosts[0]}: once that is back, {command}")
-    first = f"{result.hint}; " if result.hint and _ITS_OWN not in result.hint else ""
-    return replace(result, hint=f"{first}{command} goes on from its last checkpoint")
+    if lost and hosts[:1] != reachable[:1]:
+        return replace(result, hint=f"its checkpoints are on {hosts[0]}; when that host is back: {command}")
+    first = f"{result.hint}; " if result.hint and not its_own else ""
+    return replace(result, hint=f"{first}resume from its last checkpoint: {command}")
 
 
-def placed(text: str, run: str, first: str, own: str = "") -> str:
-    """A path in a node's container as it is found on the hosts. A longer path that only holds its letters stays.
+def with_host_paths(text: str, run: str, first: str, own: str = "") -> str:
+    """`text` with paths of the run folder in a container replaced by paths on hosts. Other paths stay.
 
-    Checkpoints are on the `first` host, whoever tells of them; all else is on the teller's `own`.
+    Checkpoints are on the `first` host, whichever rank names them; every other file is on the rank's host, `own`.
     """
     inside = rf"(?<![\w./-]){re.escape(commands.RUN_IN_CONTAINER)}(?![\w-])(?P<kept>/checkpoints(?![\w-]))?"
 
-    def there(found: re.Match[str]) -> str:
-        host = first if found["kept"] else own or first
-        return f"{host}:~/.muster/runs/{run}{found['kept'] or ''}"
+    def host_path(match: re.Match[str]) -> str:
+        host = first if match["kept"] else own or first
+        return f"{host}:~/.muster/runs/{run}{match['kept'] or ''}"
 
-    return re.sub(inside, there, text)
+    return re.sub(inside, host_path, text)
 
 
 def _config(session: Session, run: RunId) -> dict[str, Any]:
-    """The trainer's configuration as rank 0 wrote it there; nothing where it did not."""
+    """The trainer's configuration as rank 0 wrote it there; empty if it did not."""
     done = session.run(commands.document(run, "config.json"), check=False)
     return {} if done.code or not done.out else parse_config(done.out)
 
 
-def parse_config(said: str) -> dict[str, Any]:
-    """config.json as the trainer writes it. Raises BadAnswer."""
-    return _CONFIG(document(said, "config.json"), "config.json")
+def parse_config(answer: str) -> dict[str, Any]:
+    """Read config.json as the trainer writes it. Raises BadAnswer."""
+    return _CONFIG(document(answer, "config.json"), "config.json")
 
 
-def parse_checkpoints(said: str) -> dict[RunId, Kept]:
+def parse_checkpoints(answer: str) -> dict[RunId, Checkpoint]:
     """The newest checkpoint of each run, from the lines of `host_commands.checkpoints`.
 
-    Folders that are no run's, or no checkpoint's, are passed over. Raises BadAnswer for a line of another kind.
+    Other folders are skipped. Raises BadAnswer for a line of another form.
     """
-    kept: dict[RunId, Kept] = {}
-    for line in said.splitlines():
-        found = _CHECKPOINT.fullmatch(line)
-        if not found:
+    checkpoints: dict[RunId, Checkpoint] = {}
+    for line in answer.splitlines():
+        match = _CHECKPOINT.fullmatch(line)
+        if not match:
             raise BadAnswer("a checkpoint", "a time, a run and a step", line)
-        step = _STEP.fullmatch(found[3])
-        for run in run_ids([found[2]]):
-            if step and (run not in kept or int(step[1]) > kept[run].step):
-                kept[run] = Kept(int(step[1]), int(found[1]))
-    return kept
+        step = _STEP.fullmatch(match[3])
+        for run in run_ids([match[2]]):
+            if step and (run not in checkpoints or int(step[1]) > checkpoints[run].step):
+                checkpoints[run] = Checkpoint(int(step[1]), int(match[1]))
+    return checkpoints
 
 
-def _kept(session: Session) -> dict[RunId, Kept]:
+def _checkpoints(session: Session) -> dict[RunId, Checkpoint]:
     return parse_checkpoints(session.run(commands.checkpoints()).out)

@@ -1,6 +1,6 @@
-"""Look at real hosts, all at once and in one round trip each: `fab status`, `fab gpus`. Nothing there is changed.
+"""`fab status`, `fab gpus`, `fab runs --hosts`: ask all hosts at once, one round trip each. Changes nothing there.
 
-A host that does not answer is a line with its cause; the others are shown.
+A host that does not answer gets a line with the cause; the others are shown.
 """
 
 from __future__ import annotations
@@ -25,65 +25,65 @@ _PATIENCE_S = 30.0
 
 
 def status(cluster: Cluster, run: str, console: Console) -> int:
-    """What runs on each host, how far and how fast it is; returns 1 when a host did not answer.
+    """Show what runs on each host, its step and its rate. Returns 1 if a host did not answer.
 
-    Raises UsageError for a run that is on none of them.
+    Raises UsageError for a run that no host has.
     """
     run = asked_run("--run", run)
-    found = _ask(cluster, look_commands.status(), host_status.parse)
-    _refuse_unknown(found, run)
+    answers = _ask(cluster, look_commands.status(), host_status.parse)
+    _refuse_unknown(answers, run)
     if console.as_json:
-        console.values(tables.status_values(found.values, run))
-    elif found.values:
-        console.table(tables.STATUS_HEAD, tables.status_rows(found.values, run))
-    return _tell_faults(found, console)
+        console.values(tables.status_values(answers.values, run))
+    elif answers.values:
+        console.table(tables.STATUS_HEAD, tables.status_rows(answers.values, run))
+    return _show_faults(answers, console)
 
 
 def gpus(cluster: Cluster, console: Console) -> int:
-    """Who holds which GPU on each host; returns 1 when a host did not answer or could not tell."""
-    found = _ask(cluster, look_commands.holders(), lambda said: gpu_facts.parse(said.split("\n")))
+    """Show who holds which GPU on each host. Returns 1 if a host did not answer, or could not say."""
+    answers = _ask(cluster, look_commands.holders(), lambda answer: gpu_facts.parse(answer.split("\n")))
     if console.as_json:
-        console.values([{"host": host, **tables.gpu_value(value)} for host, value in found.values.items()])
-    elif found.values:
-        console.table(tables.GPUS_HEAD, tables.gpu_rows(found.values))
-    untold = any(value.fault for value in found.values.values())
-    return max(_tell_faults(found, console), FAILED if untold else DONE)
+        console.values([{"host": host, **tables.gpu_value(value)} for host, value in answers.values.items()])
+    elif answers.values:
+        console.table(tables.GPUS_HEAD, tables.gpu_rows(answers.values))
+    incomplete = any(value.fault for value in answers.values.values())
+    return max(_show_faults(answers, console), FAILED if incomplete else DONE)
 
 
 def runs(cluster: Cluster, console: Console) -> int:
-    """The runs that have left something on the hosts; returns 1 when a host did not answer."""
-    found = _ask(cluster, look_commands.runs(), host_status.parse_runs)
-    rows = tables.run_rows(found.values)
+    """List the runs that have a folder or a container on the hosts. Returns 1 if a host did not answer."""
+    answers = _ask(cluster, look_commands.runs(), host_status.parse_runs)
+    rows = tables.run_rows(answers.values)
     if console.as_json:
-        console.values(tables.run_values(found.values))
+        console.values(tables.run_values(answers.values))
     elif rows:
         console.table(tables.RUNS_HEAD, rows)
-    elif found.values:
+    elif answers.values:
         console.note("no runs there yet")
-    return _tell_faults(found, console)
+    return _show_faults(answers, console)
 
 
 def _ask(cluster: Cluster, command: Sequence[str], read: Callable[[str], T]) -> Results[T]:
-    """The answer of each host that was reached; the faults of all others."""
+    """The answer of each host that was reached, and the faults of all others."""
     with open_all(cluster.hosts, ask_home=False) as opened:
         sessions = list(opened.values.values())
-        told = on_all(sessions, lambda session: read(session.run(command, timeout_s=_PATIENCE_S).out))
-        answers: dict[str, T | DeployError] = {**opened.faults, **told.values, **told.faults}
+        replies = on_all(sessions, lambda session: read(session.run(command, timeout_s=_PATIENCE_S).out))
+        answers: dict[str, T | DeployError] = {**opened.faults, **replies.values, **replies.faults}
         return Results({host: answers[host] for host in opened})
 
 
-def _refuse_unknown(found: Results[HostStatus], run: str) -> None:
-    there = sorted({node.run for status in found.values.values() for node in status.nodes})
-    # A host that did not answer may have it.
-    if run and run not in there and not found.faults:
-        raise UsageError(f"{run} is not on these hosts: there are {', '.join(there) or 'none'}", "name one of those")
+def _refuse_unknown(answers: Results[HostStatus], run: str) -> None:
+    runs = sorted({node.run for status in answers.values.values() for node in status.nodes})
+    # A host that did not answer may have the run.
+    if run and run not in runs and not answers.faults:
+        raise UsageError(f"{run} is not on these hosts: they have {', '.join(runs) or 'no runs'}", "name one of those")
 
 
-def _tell_faults(found: Results[T], console: Console) -> int:
+def _show_faults(answers: Results[T], console: Console) -> int:
     if console.as_json:
-        console.values(tables.fault_values(found.faults))
-    elif found.faults:
-        console.table((), tables.fault_rows(found.faults))
-        for hint in dict.fromkeys(fault.hint for fault in found.faults.values() if fault.hint):
+        console.values(tables.fault_values(answers.faults))
+    elif answers.faults:
+        console.table((), tables.fault_rows(answers.faults))
+        for hint in dict.fromkeys(fault.hint for fault in answers.faults.values() if fault.hint):
             console.hint(hint)
-    return FAILED if found.faults else DONE
+    return FAILED if answers.faults else DONE

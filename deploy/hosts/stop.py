@@ -1,6 +1,6 @@
-"""`fab stop`: ask a run on real hosts to stop with a checkpoint, wait for its end and say how it ended; or kill it.
+"""`fab stop`: ask a run on real hosts to stop with a checkpoint, or kill it; wait for its end and say how it ended.
 
-Who follows the run elsewhere sees the same end and cleans up; where nobody does, it is done here.
+Another process may follow the run; it sees the same end and removes the containers. If none does, we remove them.
 """
 
 from __future__ import annotations
@@ -28,37 +28,37 @@ from . import nodes as host_nodes
 from . import observe, plan, resume
 from .options import Options
 
-# Writing a checkpoint may take a while; what takes longer than this is told, not killed.
+# Writing a checkpoint may take a while. After this time we report the nodes that still run, and do not kill them.
 PATIENCE_S = 120.0
 _LOOK_EVERY_S = 0.3
-# A follower removes the containers right after the end; only what it leaves is ours to remove.
+# A follower removes the containers right after the end. After this time we remove what is left.
 _FOLLOWER_S = 3.0
 
 
 def stop(options: Options, now: bool, console: Console) -> int:
-    """Stop the run that is meant; returns 0 once it has ended, however it did.
+    """Stop the chosen run. Returns 0 once it has ended, whatever its verdict.
 
-    Hosts that do not answer are told, and the others stopped. Raises DeployError when nodes still run after
-    PATIENCE_S, or when no host has the run.
+    Hosts that do not answer get a warning; the others are stopped. Raises DeployError if nodes still run after
+    PATIENCE_S, or if no host has the run.
     """
-    asked = asked_run("--run", options.run)
+    wanted = asked_run("--run", options.run)
     with (
-        Interrupts(console, "looking for the run", "the run goes on") as interrupts,
+        Interrupts(console, "looking for the run", "the run continues") as interrupts,
         open_all(options.load().hosts) as opened,
     ):
         sessions = list(opened.values.values())
-        found = observe.containers(sessions)
-        faults = {**opened.faults, **found.faults}
-        if not found.values:
+        containers = observe.containers(sessions)
+        faults = {**opened.faults, **containers.faults}
+        if not containers.values:
             opened.all()
-            found.all()
-        if asked not in plan.runs_of(found.values):
-            plan.refuse_foreign(asked, found.values)
-        run = plan.choose_run(plan.runs_of(found.values), asked)
+            containers.all()
+        if wanted not in plan.runs_of(containers.values):
+            plan.refuse_foreign(wanted, containers.values)
+        run = plan.choose_run(plan.runs_of(containers.values), wanted)
         for host, fault in faults.items():
-            console.warn(f"{host}: {fault.message}; it is not asked to stop")
-        nodes = plan.runs_of(found.values)[run]
-        members = [one for one in sessions if one.host.name in nodes]
+            console.warn(f"{host}: {fault.message}; its node was not asked to stop")
+        nodes = plan.runs_of(containers.values)[run]
+        members = [session for session in sessions if session.host.name in nodes]
         interrupts.hold()
         ended = _end(run, members, now, console, interrupts)
         if ended is None:
@@ -76,77 +76,77 @@ def stop(options: Options, now: bool, console: Console) -> int:
 def _end(
     run: RunId, members: Sequence[Session], now: bool, console: Console, interrupts: Interrupts
 ) -> list[Event] | None:
-    """End the run and take its containers away; what its ranks said last, None when the terminal went away before."""
+    """End the run and remove its containers. Returns its ranks' last events, or None if the terminal closed before."""
     killed = now
     if not now:
         interrupts.ask()
     host_nodes.signal(members, run, "SIGKILL" if now else "SIGINT").all()
     deadline = time.monotonic() + PATIENCE_S
     try:
-        while going := _going(run, members):
+        while running := _running(run, members):
             if interrupts.requests() > 1 and not killed:
                 killed = True
                 host_nodes.signal(members, run, "SIGKILL").all()
             if time.monotonic() > deadline:
                 raise DeployError(
-                    f"{run}: still running {PATIENCE_S:.0f} s after the stop, on {', '.join(going)}",
-                    f"fab stop --hosts {','.join(going)} --run {run} --now kills it",
+                    f"{run}: still running {PATIENCE_S:.0f} s after the stop on {', '.join(running)}",
+                    f"kill it: fab stop --hosts {','.join(running)} --run {run} --now",
                 )
             time.sleep(_LOOK_EVERY_S)
     except Detached:
         return None
-    said = on_all(members, lambda one: _last_words(one, run))
+    last_words = on_all(members, lambda session: _last_words(session, run))
     follower_ends = time.monotonic() + _FOLLOWER_S
     while _containers(run, members) and time.monotonic() < follower_ends:
         time.sleep(_LOOK_EVERY_S)
     host_nodes.remove(members, run).all()
-    return [event for words in said.values.values() for event in words]
+    return [event for words in last_words.values.values() for event in words]
 
 
-def _state(nodes: Mapping[str, Container], said: Sequence[Event]) -> State:
-    by_place = sorted(nodes.values(), key=lambda node: node.place)
-    state = State(tuple(node.node for node in by_place), script=by_place[0].script)
-    for event in said:
+def _state(nodes: Mapping[str, Container], last_words: Sequence[Event]) -> State:
+    in_order = sorted(nodes.values(), key=lambda node: node.place)
+    state = State(tuple(node.node for node in in_order), script=in_order[0].script)
+    for event in last_words:
         state.apply(event)
     return state
 
 
 def _result(state: State, nodes: Mapping[str, Container], killed: bool) -> Result:
-    """How the run ended; where no rank could say, what was reached, and the nodes that had ended before."""
+    """How the run ended. If no rank left a verdict: the step it reached, and the nodes that had ended earlier."""
     if state.verdicts:
         return outcome.final(state)
     result = outcome.killed(state) if killed else outcome.stopped(state)
-    gone = [f"; {host} {ended_how(node.code)} before that" for host, node in nodes.items() if node.code is not None]
-    return replace(result, message="".join([result.message, *gone]))
+    earlier = [f"; {host} {ended_how(node.code)} before that" for host, node in nodes.items() if node.code is not None]
+    return replace(result, message="".join([result.message, *earlier]))
 
 
 def _keep(run: RunId, result: Result, state: State) -> Result:
-    """Write the outcome where nobody who follows the run has; the result as it is told here."""
+    """Write the outcome, unless a follower of the run has. Returns the result with paths on hosts and a hint."""
     try:
         run_dir = record.folder_of(folders.RUNS, run)
-    except DeployError:  # followed elsewhere: what is called so here is another run
+    except DeployError:  # another machine follows it: the local folder of this name is another run's
         return result
-    there = record.facts(run_dir)
-    if not there:
+    facts = record.facts(run_dir)
+    if not facts:
         return result
-    if there.get("hosts"):
-        first = there["hosts"][0]
-        message, hint = (resume.placed(text, run, first) for text in (result.message, result.hint))
+    if facts.get("hosts"):
+        first = facts["hosts"][0]
+        message, hint = (resume.with_host_paths(text, run, first) for text in (result.message, result.hint))
         result = replace(result, message=message, hint=hint)
-    result = resume.hinted(result, run_dir, bool(state.checkpoint))
+    result = resume.with_resume_hint(result, run_dir, bool(state.checkpoint))
     if not (run_dir / "outcome.json").exists():
-        seconds = time.time() - float(there.get("starts", [{}])[-1].get("t", time.time()))
+        seconds = time.time() - float(facts.get("starts", [{}])[-1].get("t", time.time()))
         record.close(run_dir, result, state, seconds)
         page.write(run_dir)
     return result
 
 
 def _containers(run: RunId, members: Sequence[Session]) -> Mapping[str, Container]:
-    seen: Results[Any] = observe.containers(members)
-    return plan.runs_of(seen.all()).get(run, {})
+    answers: Results[Any] = observe.containers(members)
+    return plan.runs_of(answers.all()).get(run, {})
 
 
-def _going(run: RunId, members: Sequence[Session]) -> list[str]:
+def _running(run: RunId, members: Sequence[Session]) -> list[str]:
     return [host for host, node in _containers(run, members).items() if node.code is None]
 
 

@@ -16,9 +16,9 @@ from pathlib import Path
 from ..core.errors import DeployError, EngineLost, UsageError
 from ..core.facts import EngineFacts
 from ..engine import client
+from ..report import ending
 from ..report.console import Console
 from ..report.interrupts import Interrupts
-from ..report.page import run as page
 from ..run import environment, folders, follow, launch, locks, record
 from ..run.backend import Backend
 from ..run.folders import display_path
@@ -78,7 +78,7 @@ def up(options: Options, console: Console) -> int:
         if result.verdict == "refused" and not state.ranks:
             record.undo_start(run_dir, before)
             raise DeployError(result.message, result.hint, result.code)
-        return _tell(run_dir, result, state, time.time() - began, console)
+        return ending.end(run_dir, _with_local_paths(result, run_dir), state, time.time() - began, console)
 
 
 def stop_all(console: Console) -> int:
@@ -118,14 +118,10 @@ def _follow(
     return result
 
 
-def _tell(run_dir: Path, result: Result, state: State, seconds: float, console: Console) -> int:
-    # A container calls the run folder /muster/runs/<id>; the reader should find what a message names.
+def _with_local_paths(result: Result, run_dir: Path) -> Result:
+    """The result with a path that the reader can open: a container calls the run folder /muster/runs/<id>."""
     message = result.message.replace(f"{environment.RUNS_IN_CONTAINER}/{run_dir.name}", str(run_dir))
-    result = replace(result, message=message.replace(str(run_dir), display_path(run_dir)))
-    outcome = record.close(run_dir, result, state, seconds)
-    path = page.write(run_dir)
-    console.result(result, state, outcome, display_path(path), display_path(run_dir))
-    return result.code
+    return replace(result, message=message.replace(str(run_dir), display_path(run_dir)))
 
 
 def _take(run_dir: Path, held: ExitStack, engine_answers: bool) -> None:

@@ -11,7 +11,7 @@ HIT = [(phase, signal.SIGINT) for phase in PHASES] + [(phase, signal.SIGKILL) fo
 HIT += [
     (phase, number) for phase in PHASES if phase.held == "run --detach" for number in (signal.SIGTERM, signal.SIGHUP)
 ]
-SAID = dict.fromkeys(("connecting", "looking at the hosts", "trying the links"), "nothing was touched")
+SAID = dict.fromkeys(("connecting", "looking at the hosts", "trying the links"), "nothing was changed")
 PUSHING = ("looking at their images", "sending", "loaded", "proving")
 
 
@@ -35,5 +35,5 @@ def test_nothing_is_left_on_the_hosts(hosts, phase, number, tmp_path):
     if not phase.asked:
         assert trial.code == 75, trial.said
     if number != signal.SIGHUP and not phase.runs:
-        pushing = "nothing was started" if phase.name in PUSHING else "what had started was taken back"
+        pushing = "nothing was started" if phase.name in PUSHING else "the started nodes were removed"
         assert SAID.get(phase.name, pushing) in trial.said

@@ -84,7 +84,7 @@ def test_a_host_that_reboots_comes_back_and_the_run_goes_on(run):
     run.begin()
     run.docker("restart", run.hosts[1])
     run.goes_on()
-    run.says(f"{run.hosts[1]}: found again")
+    run.says(f"{run.hosts[1]}: connected again")
     run.stop()
 
 
@@ -117,7 +117,7 @@ def test_a_host_whose_links_are_cut_is_found_again_and_nothing_is_lost(run):
         run.rack.root(run.hosts[2], "iptables", "-D", *cut)
     before = run.step()
     waiting.until(lambda: run.step() > before + 5, "steps after the cut", 240)
-    run.says(f"{run.hosts[2]}: found again")
+    run.says(f"{run.hosts[2]}: connected again")
     run.stop()
 
 

@@ -89,10 +89,10 @@ def test_pieces_that_overlap_are_taken_once(told, tmp_path):
     assert not said
 
 
-@pytest.mark.parametrize("limit", ["MOST_KEPT", "LEAST_FREE", "MOST_FILES"])
+@pytest.mark.parametrize("limit", ["MOST_BYTES", "LEAST_FREE", "MOST_FILES"])
 def test_a_host_that_tells_without_end_fills_no_disk(told, tmp_path, monkeypatch, limit):
     made, said = told
-    monkeypatch.setattr(mirror, limit, {"MOST_KEPT": 100_000, "LEAST_FREE": 1 << 60, "MOST_FILES": 50}[limit])
+    monkeypatch.setattr(mirror, limit, {"MOST_BYTES": 100_000, "LEAST_FREE": 1 << 60, "MOST_FILES": 50}[limit])
     for number in range(500):
         line(made, "doc", "config.json", b"x" * 1000)
         line(made, "add", f"ranks/rank-{number}.jsonl", b"y" * 1000, "0")
@@ -106,7 +106,7 @@ def test_a_host_that_tells_without_end_fills_no_disk(told, tmp_path, monkeypatch
 
 
 def test_a_follower_that_is_flooded_says_so_and_ends_with_the_run(hostile, monkeypatch):
-    monkeypatch.setattr(mirror, "MOST_KEPT", 1 << 20)
+    monkeypatch.setattr(mirror, "MOST_BYTES", 1 << 20)
 
     def follow(asked):
         mark = asked.argv[asked.argv.index("follow") + 3]
@@ -134,6 +134,6 @@ def test_a_follower_that_is_flooded_says_so_and_ends_with_the_run(hostile, monke
     server.answers = {"follow": follow, "containers": f"{line}\n".encode(), "remove": b"1\n", "look": look()}
     done = there.task("attach", "--hosts", "evil", "--run", "R", within_s=60)
     assert done.code == 75, done.said
-    assert "evil: not all that it tells is kept" in done.said
+    assert "evil: not everything that it sends is kept" in done.said
     assert (there.runs / "R/logs/evil.log").stat().st_size <= 1 << 20
     assert there.harm("R") == []

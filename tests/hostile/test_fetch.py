@@ -120,7 +120,7 @@ def test_a_stream_that_is_no_archive_is_that_hosts_fault(hostile, broken):
     there = hostile(answers(BROKEN[broken]), good=answers(archive(member("logs/rank-1.log", b"fine\n"))))
     done = fetched(there, "evil,good")
     assert done.code == 1, done.said
-    assert "evil: its part of R did not arrive whole: " in done.err
+    assert "evil: its copy of R is incomplete: " in done.err
     assert (there.runs / "R/logs/rank-1.log").read_text() == "fine\n"
     if broken not in ("not an archive", "nothing"):
         assert (there.runs / "R/logs/rank-0.log").read_text() == "well\n"
@@ -174,7 +174,7 @@ def test_an_archive_that_comes_byte_by_byte_ends(hostile, monkeypatch):
     done = fetched(there)
     over.set()
     assert done.code == 1
-    assert "did not arrive whole" in done.err
+    assert "its copy of R is incomplete" in done.err
     assert "in 0.5 s" in done.err
 
 

@@ -14,7 +14,7 @@ from deploy.core.errors import BadAnswer, DeployError, UsageError
 from deploy.core.names import NodeName, RunId
 from deploy.host import facts, gpus, logs, status
 from deploy.hosts import resume
-from deploy.hosts.mirror import Mirror, told_path
+from deploy.hosts.mirror import Mirror, allowed_path
 from deploy.run import record
 
 HOME = Path(__file__).resolve().parents[2]
@@ -108,7 +108,7 @@ def test_folders_that_are_no_runs_are_passed_over() -> None:
     assert names.run_ids(["r1", "my backup", "-rf", "..", "latest", ".trash"]) == {"r1"}
     assert logs.parse("rank-log ../../.ssh/logs/rank-0.log\nrank-log r1/logs/rank-3.log").rank_logs == {("r1", 3)}
     said = "1700000000 r1 step-00000010\n1700000001 my run step-00000020\n1700000002 r1 step-final\n"
-    assert resume.parse_checkpoints(said) == {"r1": resume.Kept(10, 1700000000)}
+    assert resume.parse_checkpoints(said) == {"r1": resume.Checkpoint(10, 1700000000)}
     with pytest.raises(BadAnswer):
         resume.parse_checkpoints("yesterday r1 step-00000010")
     runs = status.parse_runs("folder .. 1700000000 4 \nfolder r1 1700000000 4 00000010\nfolder a b 1 1 1")
@@ -127,7 +127,7 @@ def test_what_a_host_brings_home_stays_in_the_run_folder(tmp_path) -> None:
         "record.json", "outcome.json", "timeline.jsonl", "report.html", "ranks/rank-x.jsonl", "ranks/../x.jsonl",
         "ranks/rank-\u0663.jsonl", "logs/a.log", "checkpoints/step-1/state.pt", "", ".", "nodes", "outcome/a.json",
     ):  # fmt: skip
-        assert told_path(path) is None, path
+        assert allowed_path(path) is None, path
         mirror.take(f"{mirror.mark} doc {path} {text} .")
         mirror.take(f"{mirror.mark} add {path} 0 {text} .")
     assert files(tmp_path) == before

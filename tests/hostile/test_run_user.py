@@ -144,9 +144,11 @@ def test_preflight_names_a_mount_that_the_number_may_not_read_or_write_and_its_f
     answers = Answers(Want(), ("a",), facts={"a": told})
     write, read = _mounts(answers, mounts)
     assert (write.level, read.level) == ("warning", "fault")
-    assert write.text == "a: /srv/my data cannot be written by uid 70001, which the run has there"
+    assert write.text.startswith("a: uid 70001")
+    assert "cannot write to /srv/my data" in write.text
     assert "sudo chown -R 70001 '/srv/my data'" in write.fix
-    assert read.text == "a: /x cannot be read by uid 70001, which the run has there"
+    assert read.text.startswith("a: uid 70001")
+    assert "cannot read /x" in read.text
 
 
 def test_a_probe_tries_each_mount_as_who_it_is(tmp_path):

@@ -229,7 +229,7 @@ def known(said):
 def bootstrapped(said):
     """What bootstrap asks, and its plan."""
     plan = bootstrap.decide(bootstrap.parse(said))
-    bootstrap_run.told({"a": plan})
+    bootstrap_run.plan_lines({"a": plan})
     for step in plan.steps:
         _words(step.argv)
 
@@ -271,7 +271,7 @@ def records(said):
     for row in record.listing(_FOLDER, ()):
         lines.run_cells(row)
         _json(row.__dict__)
-    resume.hinted(outcome.Result("stopped", "x"), run_dir, True)
+    resume.with_resume_hint(outcome.Result("stopped", "x"), run_dir, True)
     record.facts(run_dir)
     record.own(run_dir)
     record.folder_of(_FOLDER, names.run_id("r1"))
@@ -309,7 +309,7 @@ def faults(said):
 @entry("r1", "2026-11-21-0214-digits", "nodes/a.json", "outcome/a-0.json", "ranks/rank-0.jsonl")
 def named(said):
     """Names and paths."""
-    path = mirror.told_path(said)
+    path = mirror.allowed_path(said)
     assert path is None or not {"..", "/"} & set(path.parts)
     for check in (names.run_id, names.node_name, names.container_name, names.file_name, names.container_id):
         try:

@@ -21,7 +21,7 @@ from tests.hostile.fuzz import mutate
 CORPUS = Path(__file__).parent / "corpus"
 DEPLOY = str(Path(__file__).resolve().parents[3] / "deploy")
 SLOW_S, HANG_S, MOST_MB, MOST_SAMPLES = 1.0, 60, 200, 400
-MOST_KEPT, SMALL = 12, 3000
+MOST_BYTES, SMALL = 12, 3000
 TRACED = 50  # every so many inputs are traced: tracing takes its time
 
 
@@ -105,7 +105,7 @@ def rounds(entry, seed, count, keep=True, until=None, grow=False):
             if new:
                 known |= new
                 samples.append(data)
-                if grow and len(data) < SMALL and len(list((CORPUS / entry.name).glob("*"))) < MOST_KEPT:
+                if grow and len(data) < SMALL and len(list((CORPUS / entry.name).glob("*"))) < MOST_BYTES:
                     kept(entry, data)
     return found, done
 

@@ -32,7 +32,7 @@ def commands(machine):
 
 def test_a_host_that_has_all_is_left_alone():
     assert bootstrap.decide(READY) == bootstrap.Plan()
-    assert bootstrap_run.told({"a": bootstrap.Plan()}) == ["a: has all it needs"]
+    assert bootstrap_run.plan_lines({"a": bootstrap.Plan()}) == ["a: has all it needs"]
 
 
 def test_a_bare_host_gets_its_distributions_own_engine_and_may_use_it():

@@ -59,9 +59,9 @@ def test_the_run_that_is_meant():
     runs = deploy_plan.runs_of({"a": [going, ended], "b": [container("r1")]})
     assert deploy_plan.choose_run(runs, "") == "r1"
     assert deploy_plan.choose_run(runs, "r0") == "r0"
-    with pytest.raises(DeployError, match="r7 is not on these hosts: there are r0, r1"):
+    with pytest.raises(DeployError, match=r"r7.*r0, r1"):
         deploy_plan.choose_run(runs, "r7")
-    with pytest.raises(DeployError, match="no run is there"):
+    with pytest.raises(DeployError, match="no runs"):
         deploy_plan.choose_run({}, "")
 
 
@@ -72,7 +72,7 @@ def test_the_plan_is_printed_step_by_step_without_secrets():
         NodeContainer(name, node_name(name), "r1", "app:latest", "/r1", "", argv, variables, secrets) for name in "ab"
     ]
     plan = deploy_plan.steps(containers, {"a": (True, "already there"), "b": (False, "9 of 10 layers are there")})
-    assert deploy_plan.told(plan, containers) == [
+    assert deploy_plan.plan_lines(plan, containers) == [
         "b: push app:latest (9 of 10 layers are there)",
         "    docker load --quiet",
         "a: start a as muster-r1 (first: the others meet on it)",
@@ -86,4 +86,4 @@ def test_the_plan_is_printed_step_by_step_without_secrets():
         "    PET_NNODES=2",
         "    TOKEN=(secret)",
     ]
-    assert deploy_plan.told((), ()) == ["nothing to do"]
+    assert deploy_plan.plan_lines((), ()) == ["nothing to do"]

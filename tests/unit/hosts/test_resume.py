@@ -6,12 +6,20 @@ import pytest
 
 from deploy.core.errors import DeployError
 from deploy.hosts.options import Options
-from deploy.hosts.resume import Kept, again, arguments_of, hinted, pick, placed, refuse_elsewhere
+from deploy.hosts.resume import (
+    Checkpoint,
+    arguments_of,
+    pick,
+    refuse_elsewhere,
+    resume_fields,
+    with_host_paths,
+    with_resume_hint,
+)
 from deploy.run import record
 from deploy.run.outcome import Result
 from trainer import config
 
-FOUND = {"a": {"old": Kept(900, 10), "new": Kept(20, 50)}, "b": {"old": Kept(40, 5)}}
+FOUND = {"a": {"old": Checkpoint(900, 10), "new": Checkpoint(20, 50)}, "b": {"old": Checkpoint(40, 5)}}
 
 
 def test_latest_is_the_run_whose_checkpoint_was_written_last():
@@ -33,12 +41,12 @@ def test_a_run_without_a_checkpoint_is_refused(asked, found, words):
 
 
 def test_the_first_host_must_have_the_newest_checkpoint():
-    kept = {"b": Kept(40, 5), "c": Kept(60, 9)}
-    with pytest.raises(DeployError, match="on c; rank 0") as refused:
+    kept = {"b": Checkpoint(40, 5), "c": Checkpoint(60, 9)}
+    with pytest.raises(DeployError, match="is on c") as refused:
         refuse_elsewhere("r", ["a", "b", "c"], kept)
     assert "--hosts c,a,b --resume r" in refused.value.hint
     refuse_elsewhere("r", ["c", "a"], kept)
-    refuse_elsewhere("r", ["a", "c"], {"a": Kept(60, 9), "c": Kept(60, 9)})  # a home that hosts share
+    refuse_elsewhere("r", ["a", "c"], {"a": Checkpoint(60, 9), "c": Checkpoint(60, 9)})  # a home that hosts share
 
 
 def test_the_arguments_come_back_from_the_trainers_own_config(tmp_path):
@@ -51,30 +59,31 @@ def test_the_arguments_come_back_from_the_trainers_own_config(tmp_path):
 @pytest.mark.parametrize(
     ("options", "lost", "told"),
     [
-        (Options(), [], "fab deploy --hosts a,b,c --resume r goes on"),
-        (Options(image="my:1", environment=("A=x y",)), [], "--resume r --image my:1 --env 'A=x y' goes on"),
-        (Options(mounts=("/a:/b", "/c:/d:ro")), [], "--resume r --mount /a:/b --mount /c:/d:ro goes on"),
-        (Options(cluster="lab.toml"), [], "fab deploy --cluster lab.toml --resume r goes on"),
-        (Options(), ["b"], "fab deploy --hosts a,c --resume r goes on"),
-        (Options(), ["a"], "its checkpoints are on a: once that is back, fab deploy --hosts a,b,c --resume r"),
+        (Options(), [], "fab deploy --hosts a,b,c --resume r"),
+        (Options(image="my:1", environment=("A=x y",)), [], "--resume r --image my:1 --env 'A=x y'"),
+        (Options(mounts=("/a:/b", "/c:/d:ro")), [], "--resume r --mount /a:/b --mount /c:/d:ro"),
+        (Options(cluster="lab.toml"), [], "fab deploy --cluster lab.toml --resume r"),
+        (Options(), ["b"], "fab deploy --hosts a,c --resume r"),
+        (Options(), ["a"], "fab deploy --hosts a,b,c --resume r"),
     ],
 )
-def test_the_hint_names_the_command_that_goes_on(options, lost, told, tmp_path):
+def test_the_hint_names_the_command_that_resumes_the_run(options, lost, told, tmp_path):
     run_dir = tmp_path / "r"
     run_dir.mkdir()
-    record.write_record(run_dir, {"id": "r", "hosts": ["a", "b", "c"], "script": False, **again(options)})
-    result = hinted(Result("stopped", hint="`fab deploy --resume r` goes on from here"), run_dir, True, lost)
+    record.write_record(run_dir, {"id": "r", "hosts": ["a", "b", "c"], "script": False, **resume_fields(options)})
+    result = with_resume_hint(Result("stopped", hint="`fab deploy --resume r` goes on from here"), run_dir, True, lost)
     assert told in result.hint
-    assert "from here" not in result.hint
+    assert ("its checkpoints are on a" in result.hint) == ("a" in lost)
+    assert "`fab deploy --resume r`" not in result.hint
 
 
 def test_a_script_of_the_users_gets_no_such_hint(tmp_path):
     record.write_json(tmp_path / "record.json", {"hosts": ["a"], "script": True})
-    assert hinted(Result("stopped"), tmp_path, True).hint == ""
+    assert with_resume_hint(Result("stopped"), tmp_path, True).hint == ""
 
 
 def test_a_checkpoint_is_placed_on_the_first_host_and_a_log_on_its_ranks_own():
     hint = "the traceback is in /muster/run/logs/rank-1.log; last good checkpoint: /muster/run/checkpoints/step-9"
-    told = placed(hint, "r", "a", "b")
+    told = with_host_paths(hint, "r", "a", "b")
     assert "b:~/.muster/runs/r/logs/rank-1.log" in told
     assert "a:~/.muster/runs/r/checkpoints/step-9" in told

@@ -1,0 +1,23 @@
+"""The end of a run on any backend: write outcome.json and the page, and show the result. Returns the exit code."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ..run import record
+from ..run.folders import display_path
+from ..run.outcome import Result
+from ..run.progress import State
+from .console import Console
+from .page import run as page
+
+
+def end(run_dir: Path, result: Result, state: State, seconds: float, console: Console, fetch: str = "") -> int:
+    """Write how the run ended into its folder, and show it. `seconds` since its start; returns its exit code.
+
+    `fetch` is the command that brings home what the run left on hosts.
+    """
+    outcome = record.close(run_dir, result, state, seconds)
+    path = page.write(run_dir)
+    console.result(result, state, outcome, display_path(path), display_path(run_dir), fetch)
+    return result.code
