@@ -70,6 +70,8 @@ class Interrupts:
             raise Detached
         if self._come_back:
             self._leave()
+        if self._come_back:
+            return 0
         count = max(self._count, int(gone))
         if count > self._announced:
             self._announced = count

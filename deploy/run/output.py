@@ -23,6 +23,7 @@ MOST_LINES = 200
 # So much of a log is read in one look: what came before is in the log.
 _MOST_BYTES = 64 << 10
 _LINE_MOST = 16 << 10
+_TORCHRUN = "torchrun: "
 _MARK = re.compile(r"\[rank([0-9]{1,9})\]: ?")
 
 
@@ -98,8 +99,8 @@ class RankLogs:
 
 
 def _event(node: str, words: str, ranks: Sequence[int], now: float) -> Event:
-    """`ranks` are those of the node. The agent's mark says whose line it is; on a node with one rank it needs none."""
-    rank = ranks[0] if len(ranks) == 1 else None
+    """`ranks` are those of the node. The agent marks each line, but for those of a rank that is alone on its node."""
+    rank = ranks[0] if len(ranks) == 1 and not words.startswith(_TORCHRUN) else None
     mark = _MARK.match(words)
     if mark and int(mark[1]) in ranks:
         rank, words = int(mark[1]), words[mark.end() :]

@@ -14,7 +14,7 @@ import subprocess
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -48,7 +48,7 @@ class Output:
         self._console = _Console()
         self._lock, self._closed = threading.Lock(), False
         self._selector = selectors.DefaultSelector()
-        self._torchrun = _Torchrun(self._console)
+        self._torchrun = _Torchrun(self._console, lambda: any(rank.in_use for rank in self._ranks))
         self._ranks = [_Rank(outcome, place, ranks > 1, run_folder, most, self._console) for place in range(ranks)]
         for rank in self._ranks:
             self._selector.register(rank.pipe, selectors.EVENT_READ, rank)
@@ -152,12 +152,17 @@ class _Source:
 class _Torchrun(_Source):
     """torchrun's own output, and that of ranks without a pipe: no log has it, so nothing of it may be left out."""
 
+    def __init__(self, console: _Console, ranks_have_pipes: Callable[[], bool]) -> None:
+        super().__init__(console)
+        self._ranks_have_pipes = ranks_have_pipes
+
     def take(self, data: bytes) -> None:
+        self._mark = b"torchrun: " if self._ranks_have_pipes() else b""
         while self._console.is_full():
             time.sleep(0.01)
         super().take(data)
         if not data and self._rest:
-            self._console.put([self._rest + b"\n"])
+            self._console.put([self._mark + self._rest + b"\n"])
 
 
 class _Rank(_Source):

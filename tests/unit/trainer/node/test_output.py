@@ -53,7 +53,7 @@ def test_each_rank_has_its_log_and_its_name_on_a_console_that_ranks_share(node):
     console, _, folder = node("print('one')", "import sys; print('two', file=sys.stderr)")
     assert log(folder, 4) == b"one\n"
     assert log(folder, 5) == b"two\n"
-    assert {"[rank4]: one", "[rank5]: two", "torchrun is here"} <= set(console.splitlines())
+    assert {"[rank4]: one", "[rank5]: two", "torchrun: torchrun is here"} <= set(console.splitlines())
 
 
 def test_a_rank_alone_on_its_node_needs_no_name(node):
