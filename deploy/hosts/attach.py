@@ -111,7 +111,12 @@ def follow_until_done(backend: HostsBackend, console: Console, interrupts: Inter
         return DETACHED
     finally:
         backend.close()
-    result = resume.with_resume_hint(_with_host_paths(result, run), run_dir, bool(state.checkpoint), lost)
+    result = resume.with_resume_hint(
+        _with_host_paths(result, run),
+        run_dir,
+        bool(state.checkpoint or any(files for files, _ in state.kept.values())),
+        lost,
+    )
     return ending.end(run_dir, result, state, time.monotonic() - began, console, f"fab fetch {hosts}")
 
 

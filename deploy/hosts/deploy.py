@@ -37,6 +37,7 @@ from .options import Options
 def deploy(options: Options, console: Console) -> int:
     """Start the run on all hosts; returns the exit code. Raises DeployError with every host that failed."""
     with Interrupts(console, "reading the options", "nothing was changed") as interrupts:
+        options, script_run = resume.script_run(options)
         cluster, ranks = options.load(), shown_ranks(options.rank)
         deploy_push.refuse_mixed(cluster)
         work, folder = _work(options, cluster), options.code(cluster)
@@ -54,6 +55,8 @@ def deploy(options: Options, console: Console) -> int:
             base = deploy_push.base_of(options, cluster, facts, console)
             tag = deploy_options.tag_of(base, folder)
             resumption = resume.choose(options.resume, sessions, facts) if options.resume else None
+            if script_run:
+                resumption = resume.continue_script(script_run, facts, console.warn)
             if resumption:
                 work = replace(work, arguments=(*resumption.arguments, *work.arguments), start=resumption.start)
             cluster, who = run_user.choose(cluster, sessions, facts, resumption.run if resumption else "")

@@ -1,20 +1,21 @@
-"""Resume a run on real hosts from its newest checkpoint: `fab deploy --resume latest|ID`, and the hint that names it.
+"""Resume a run on real hosts: `fab deploy --resume latest|ID`, and the hint that names it.
 
-Rank 0 reads and writes checkpoints in the run folder on the first host, so a run can only resume where that folder is.
+A script continues with the files that it wrote on each host. Muster's trainer continues from its newest checkpoint:
+rank 0 reads and writes checkpoints in the run folder on the first host, so such a run can only resume where that is.
 """
 
 from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from ..core.errors import BadAnswer, DeployError, UsageError
 from ..core.fields import document, either, nothing, scalar, table, text
-from ..core.names import RunId, asked, run_id, run_ids
+from ..core.names import RunId, asked, asked_run, run_id, run_ids
 from ..host import commands
 from ..host.facts import HostFacts
 from ..run import folders, record
@@ -66,16 +67,47 @@ def choose(wanted: str, sessions: Sequence[Session], facts: Mapping[str, HostFac
     run_dir = record.folder_of(folders.RUNS, run)
     own = record.own(run_dir)
     if record.facts(run_dir).get("script"):
-        raise UsageError(
-            f"{run}: Muster cannot resume a script, because the script writes its own checkpoints",
-            "start it again: fab deploy --script ...",
-        )
+        raise UsageError(f"{run} runs a script", f'name both: fab deploy --resume {run} --script "..."')
     if "arguments" in own:
         return Resumption(run, tuple(own["arguments"]), len(own.get("starts", ())) + 1)
     # Another machine started it: the trainer's configuration lies beside its checkpoints.
     config = on_all(sessions[:1], lambda session: _config(session, run)).all()[hosts[0]]
     newest = max(by_run[run].t for by_run in checkpoints.values() if run in by_run)
     return Resumption(run, arguments_of(config), newest, foreign=True)
+
+
+def script_run(options: Options) -> tuple[Options, RunId | None]:
+    """The run of a script that --resume, or --run once more, continues, and `options` with its script; None otherwise.
+
+    The script finds its own checkpoints: it works in the same folder of each host.
+    """
+    if options.resume == "latest":
+        run_dir = record.newest(folders.RUNS, record.HOSTS)
+    elif options.resume:
+        run_dir = folders.RUNS / asked("--resume", options.resume, run_id)
+    else:
+        run_dir = folders.RUNS / asked_run("--run", options.run) if options.run and options.script else None
+    if run_dir is None:
+        return options, None
+    own = record.own(run_dir)
+    if own.get("script"):
+        script = options.script or shlex.join(own.get("arguments", ()))
+    elif options.resume not in ("", "latest") and options.script:
+        script = options.script  # another machine started it
+    else:
+        return options, None
+    if options.resume and options.run:
+        raise UsageError("--resume names a run, and so does --run", "leave out --run")
+    return replace(options, script=script, resume="", run=""), RunId(run_dir.name)
+
+
+def continue_script(run: RunId, facts: Mapping[str, HostFacts], warn: Callable[[str], None]) -> Resumption:
+    """The next start of a script's run. Raises DeployError if it still runs; warns where its folder is on no host."""
+    refuse_going(run, facts)
+    if not any(run in fact.runs for fact in facts.values()):
+        warn(f"{run}: these hosts have nothing of it; the script starts with what is sent")
+    starts = record.own(record.folder_of(folders.RUNS, run)).get("starts", ())
+    return Resumption(run, (), max(2, len(starts) + 1))
 
 
 def pick(wanted: str, checkpoints: Mapping[str, Mapping[RunId, Checkpoint]], runs: frozenset[RunId]) -> RunId:
@@ -147,13 +179,13 @@ def resume_fields(options: Options) -> dict[str, str]:
 
 
 def with_resume_hint(result: Result, run_dir: Path, saved: bool, lost: Sequence[str] = ()) -> Result:
-    """`result` with the command that resumes the run, if a checkpoint was `saved`; without the hosts in `lost`."""
+    """`result` with the command that resumes the run, if it `saved` something; without the hosts in `lost`."""
     own = record.own(run_dir)
     hosts = [str(host) for host in own.get("hosts", ())]
     script = record.facts(run_dir).get("script")
     # The trainer's own hint has the command of MUSTER_RESUME_COMMAND, which knows neither the hosts nor the options.
     its_own = resume_command(run_dir.name) in result.hint
-    if result.verdict not in ("stopped", "failed") or not saved or script or not hosts:
+    if result.verdict not in ("stopped", "failed") or not saved or not hosts:
         return replace(result, hint="") if its_own else result
     reachable = [host for host in hosts if host not in lost]
     more = f" {own['again']}" if own.get("again") else ""
@@ -162,6 +194,9 @@ def with_resume_hint(result: Result, run_dir: Path, saved: bool, lost: Sequence[
     else:
         where = f"--hosts {shlex.quote(','.join(reachable if hosts[:1] == reachable[:1] else hosts))}"
     command = f"fab deploy {where} --resume {run_dir.name}{more}"
+    if script:
+        first = f"{result.hint}; " if result.hint and not its_own else ""
+        return replace(result, hint=f"{first}continue with what it wrote: {command}")
     if lost and hosts[:1] != reachable[:1]:
         return replace(result, hint=f"its checkpoints are on {hosts[0]}; when that host is back: {command}")
     first = f"{result.hint}; " if result.hint and not its_own else ""

@@ -243,6 +243,12 @@ def refuse_newer(run_dir: Path) -> None:
     formats.refuse_newer(str(run_dir), facts(run_dir).get("format"), formats.RUN_FOLDER)
 
 
+def newest(runs: Path, backend: str) -> Path | None:
+    """The run that was started last on that backend, of those that this user recorded."""
+    found = [path for path in runs.glob("*") if not path.is_symlink() and own(path).get("ground") == backend]
+    return max(found, key=_started, default=None)
+
+
 def has_checkpoint(run_dir: Path) -> bool:
     """Whether a resume would find something (the trainer checks whether it is whole)."""
     return any(run_dir.glob("checkpoints/step-*/manifest.json"))
