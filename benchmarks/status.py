@@ -20,7 +20,7 @@ from typing import Any
 from benchmarks import nodes, sshd
 from benchmarks.figure import Row, alone, result, say, spread
 from benchmarks.venv import HOME
-from deploy.host import look_commands
+from deploy.host import commands
 
 HOSTS, MOST_RATIO = 16, 2.0
 _FABRIC = """
@@ -44,7 +44,7 @@ def measure(quick: bool) -> dict[str, Any]:
         environment = {**kept, "MUSTER_SSH_CONFIG": str(config), "PYTHONPYCACHEPREFIX": str(scratch / "compiled")}
         status = [Path(sys.executable).with_name("fab"), "status", "--hosts", ",".join(names)]
         plain = [sys.executable, "-c", _FABRIC, config]
-        question = look_commands.status()[-1]
+        question = commands.status()[-1]
         for repetition in range(repetitions + 1):
             found = [seconds(command, environment) for command in (status, [*plain, "true", *names])]
             found.append(seconds([*plain, question, *names], environment))

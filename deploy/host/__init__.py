@@ -1,1 +1,1 @@
-"""One remote host: the commands it is given, the readers that check its answers, its lock, its audit log."""
+"""One remote host: the commands that it runs for us, the readers that check its answers, its lock, its audit log."""

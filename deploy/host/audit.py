@@ -1,4 +1,4 @@
-"""What was done to a host and by whom: a line in ~/.muster/audit.log on that host, for those who share it."""
+"""The audit log of a host: who did what, a line each in ~/.muster/audit.log, for the people who share the host."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _SCRIPT = Scripts(__file__)
 
 
 def note(session: Session, text: str) -> None:
-    """Append `time user from address: text (user@control)` on the host; `text` is what was done, to which run.
+    """Append `time user from address: text (user@control)` on the host; `text` says what was done to which run.
 
-    The host says who logged in; what this machine calls its user stands behind, as a claim. A line that cannot be
-    written (a full disk, a cut connection) must not undo what it tells of: nothing is raised.
+    The host itself says who logged in; the user's name on this machine follows as a claim. Raises nothing: a line that
+    cannot be written (a full disk, a cut connection) must not undo the action that it reports.
     """
     user, control = who()
     line = " ".join(one_line(f"{time.strftime('%Y-%m-%dT%H:%M:%S%z')} {text} ({user}@{control})").split())
@@ -29,7 +29,7 @@ def note(session: Session, text: str) -> None:
 
 
 def who() -> tuple[str, str]:
-    """The user this process runs as, and this machine's name. No variable of the environment is asked."""
+    """The user of this process, and this machine's name. Environment variables have no say in it."""
     try:
         return pwd.getpwuid(os.getuid()).pw_name, socket.gethostname()
     except KeyError:

@@ -1,7 +1,7 @@
-"""What is asked of a host and done there, as argument lists: built here, quoted by the door to SSH.
+"""The commands that a host runs for us, as argument lists. ssh/ quotes them.
 
-They need a POSIX shell and the usual tools; each is one round trip. What host/facts.py reads is written here: a word,
-a blank, a value.
+Each command is one round trip and needs a POSIX shell and the usual tools; its text lies in scripts/. Most answers are
+lines of a word, a blank and a value, which facts.py, status.py, gpus.py and logs.py read.
 """
 
 from __future__ import annotations
@@ -10,91 +10,95 @@ import base64
 from collections.abc import Mapping, Sequence
 
 from ..core.errors import NOBODY_WAITS
+from ..core.names import RunId
 from ..core.scripts import Scripts
 
 _SCRIPT = Scripts(__file__)
-# Where a container sees its run's folder. Which folder of the host that is tells whose run it is.
+# A container sees its run's folder here. The folder's path on the host says whose run it is.
 RUN_IN_CONTAINER = "/muster/run"
-# The engine's patience: one that stands still would hold everybody. What is said for it then.
+# An engine that hangs must not block the command: after this time we report SILENT instead of its answer.
 _ENGINE_PATIENCE_S, SILENT = 15, "no answer"
-# Runs an image's Python, by whichever name it has there.
+# Runs an image's Python, whatever its name there.
 PYTHON = _SCRIPT.text("python")
-# What a node's console says.
+# A node's console says these.
 WAITS, HAS_SECRETS = "waits for its secrets", "has its secrets"
 _TAKEN_WITHIN_S = 90
 VARIABLES_FIRST, VARIABLES_ASIDE = "/dev/stdin", "/dev/fd/3"
-# Bytes of a document, and of a piece of what grows, so that no line is longer than ssh/command.py's LONGEST_LINE.
+# The most bytes of a document or of one piece of a growing file: no line may exceed ssh/command.py's LONGEST_LINE.
 PIECE = 256 << 10
-# Of what ranks say of their steps no more than the end is searched.
+# Only this much of the end of a rank's events is searched.
 _TAIL = 64 << 20
+# A driver that hangs takes nvidia-smi along. The name is the last column, because it may hold commas.
+_GPU_PATIENCE_S, _GPU_COLUMNS = 10, "index,uuid,memory.used,memory.total,utilization.gpu,name"
 
 
 def look() -> tuple[str, ...]:
-    """All that host_facts.parse reads. Changes nothing."""
+    """The host's facts, for facts.parse. Changes nothing."""
     return _SCRIPT("look", str(_ENGINE_PATIENCE_S), SILENT)
 
 
 def routes(peers: Sequence[str]) -> tuple[str, ...]:
-    """A line of `ip -j route get` for each peer, in their order; empty where there is no way."""
+    """A line of `ip -j route get` for each peer, in their order; empty if there is no route."""
     return _SCRIPT("routes", *peers)
 
 
 def unreached(peers: Sequence[str], port: int) -> tuple[str, ...]:
-    """A line `address why` for each peer whose port does not answer: a refusal is an answer. Nothing without bash."""
+    """A line `address why` for each peer whose port does not answer; a refusal is an answer. Empty without bash."""
     return _SCRIPT("unreached", str(port), *peers)
 
 
 def missing(paths: Sequence[str]) -> tuple[str, ...]:
-    """A line for each of the paths that is not there."""
+    """A line for each path that does not exist."""
     return _SCRIPT("missing", *paths)
 
 
 def start(folder: str, owner: str, command: Sequence[str], label: str, new: bool = False) -> tuple[str, ...]:
-    """Make the run folder, run `command`, which makes a container, and hand its secrets in.
+    """Make the run folder, run `command`, which makes a container, and give the container its secrets.
 
-    Standard input: two `line`s, the variables as VARIABLES_FIRST wants them, and the secrets (empty: there are none).
-    `label`: what the container it makes has as `muster.start`, and no other one; `new`: the folder must not be there.
+    Standard input: two `line`s, the variables for VARIABLES_FIRST, and the secrets (empty: there are none).
+    `label`: the value of the container's label `muster.start`, which no other container has. `new`: the folder must
+    not exist yet.
     """
     return _SCRIPT("start", folder, owner, label, "new" * new, PYTHON, str(_TAKEN_WITHIN_S), *command)
 
 
 def clear(run: str) -> tuple[str, ...]:
-    """Make a run's folder ready for its next start: what the last one said of its nodes goes."""
+    """Prepare a run's folder for its next start: remove what the last start wrote about its nodes."""
     return _SCRIPT("clear", run)
 
 
 def undo(label: str, folder: str, fresh: bool) -> tuple[str, ...]:
-    """Take back what the start with that label made, and only that: its container, and a folder that is `fresh`."""
+    """Remove what the start with that label made, and only that: its container, and its folder if it is `fresh`."""
     return _SCRIPT("undo", label, folder, "fresh" * fresh)
 
 
 def hand_in(container: str) -> tuple[str, ...]:
-    """Hand the secrets, a `line` on standard input, to a node that waits for them; an empty line asks whether it does.
+    """Give the secrets, a `line` on standard input, to a waiting node; an empty line only asks whether it waits.
 
-    Ends with TAKEN, with NOBODY_WAITS, or with another code where a node waits and has not taken them.
+    Ends with TAKEN, with NOBODY_WAITS, or with another code if a node waits but did not take them.
     """
     return _SCRIPT("hand-in", container, PYTHON, str(NOBODY_WAITS))
 
 
 def with_variables(command: Sequence[str]) -> tuple[str, ...]:
-    """Run a command that reads variables from VARIABLES_ASIDE; they are the first `line` of its standard input."""
+    """Run a command that reads variables from VARIABLES_ASIDE. Standard input begins with them, as one `line`."""
     return _SCRIPT("with-variables", *command)
 
 
 def line(data: bytes) -> bytes:
-    """`data` as a line of standard input."""
+    """`data` as one line of standard input, in base64."""
     return base64.b64encode(data) + b"\n"
 
 
 def variable_lines(variables: Mapping[str, str]) -> bytes:
-    """What `docker run --env-file` reads."""
+    """The variables as `docker run --env-file` reads them."""
     return "".join(f"{name}={value}\n" for name, value in sorted(variables.items())).encode()
 
 
 def follow(name: str, folder: str, mark: str, since: str, sizes: dict[str, int], every_s: float) -> tuple[str, ...]:
-    """Tell what changes in a node's container and run folder, to its end.
+    """Report what changes in a node's container and run folder, until the container ends.
 
-    `since`: the console from this time on, or all of it; `sizes`: bytes known of files that grow.
+    `since`: the console from this time on, or all of it; `sizes`: how many bytes of each growing file we have already.
     """
     known = [f"{size} {path}" for path, size in sorted(sizes.items())]
     return _SCRIPT("follow", name, folder, mark, since, str(PIECE), f"{every_s:g}", *known)
@@ -105,45 +109,80 @@ def containers(run: str = "") -> tuple[str, ...]:
     return _SCRIPT("containers", _label(run))
 
 
-def console(name: str, since: str = "") -> tuple[str, ...]:
-    """What a node's console said, each line with its time in front."""
-    since_words = ("--since", since) if since else ()
-    return ("docker", "logs", "--timestamps", *since_words, name)
-
-
 def signal(name: str, run: str) -> tuple[str, ...]:
-    """Send a signal to what runs of a run."""
+    """Send a signal to the running containers of a run."""
     return _SCRIPT("signal", name, run)
 
 
 def checkpoints() -> tuple[str, ...]:
-    """The checkpoints of all runs: a line each, `unix-time run step-00000100`."""
+    """The checkpoints of all runs, one line each: `unix-time run step-00000100`."""
     return _SCRIPT("checkpoints")
 
 
 def document(run: str, name: str) -> tuple[str, ...]:
-    """A file of a run's folder, its first 256 KiB; nothing where it is no plain file."""
+    """The first 256 KiB of a file in a run's folder; empty if it is not a plain file."""
     return _SCRIPT("document", run, name, str(PIECE))
 
 
 def last_words(folder: str) -> tuple[str, ...]:
-    """A JSON document a line: the verdicts that node and ranks left there, each rank's last step and checkpoint."""
+    """One JSON document on each line: the verdicts of node and ranks, each rank's last step and checkpoint."""
     return _SCRIPT("last-words", folder, str(PIECE), str(_TAIL))
 
 
 def remove(run: str = "") -> tuple[str, ...]:
-    """Remove our containers of a run, or of all: `removed N`, then `left ["run", "user"]` for each of another user."""
+    """Remove our containers of a run, or of all runs.
+
+    Answers `removed N`, then `left ["run", "user"]` for each container of another user.
+    """
     return _SCRIPT("remove", run)
 
 
 def take_home(folder: str) -> tuple[str, ...]:
-    """A run folder as a tar stream. Not compressed: what is written here had to be sent."""
+    """A run folder as a tar stream, not compressed: a host cannot make us write more bytes than it sends."""
     return _SCRIPT("take-home", folder)
 
 
 def size_of(folder: str) -> tuple[str, ...]:
-    """`KILOBYTES PATH` of a run folder: the sizes of its files, or the disk space they take where du knows no more."""
+    """`KILOBYTES PATH` of a run folder: the sizes of its files, or their disk space if du knows only that."""
     return _SCRIPT("size-of", folder)
+
+
+def status() -> tuple[str, ...]:
+    """For status.parse: each run's container, last steps, verdicts and last lines, and the GPUs."""
+    return _SCRIPT("status", str(_GPU_PATIENCE_S), _GPU_COLUMNS)
+
+
+def runs() -> tuple[str, ...]:
+    """For status.parse_runs: each run's folder, and the remaining containers."""
+    return _SCRIPT("runs")
+
+
+def gpus() -> tuple[str, ...]:
+    """For gpus.parse: the GPUs, and each process that computes on them with its user and container."""
+    return _SCRIPT("gpus", str(_GPU_PATIENCE_S), _GPU_COLUMNS)
+
+
+def members() -> tuple[str, ...]:
+    """For logs.parse: each run's container with its place and its ranks, and the ranks' own logs."""
+    return _SCRIPT("members")
+
+
+def state(container: str) -> tuple[str, ...]:
+    """Whether a container runs, and its exit code: `true 0`."""
+    return ("docker", "inspect", "--format", "{{.State.Running}} {{.State.ExitCode}}", container)
+
+
+def console(container: str, since: str, mark: str = "") -> tuple[str, ...]:
+    """A container's console, each line after its time. With a mark: follow it, and send the mark at times."""
+    words = ("--timestamps", *(("--since", since) if since else ()), container)
+    if not mark:
+        return _SCRIPT("console-now", *words)
+    return _SCRIPT("console", mark, "--follow", *words)
+
+
+def rank_log(run: RunId, rank: int, container: str, mark: str) -> tuple[str, ...]:
+    """A rank's own log. With a container: follow it until the container ends, and send the mark at times."""
+    return _SCRIPT("rank-log", run, f"rank-{rank}.log", container, mark)
 
 
 def _label(run: str) -> str:

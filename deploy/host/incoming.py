@@ -1,7 +1,7 @@
-"""What hosts send home, merged into a run's folder here: each host's part is whole in a folder of its own before.
+"""Merge the files that hosts sent into a run's folder here. Each host's part first arrives in a folder of its own.
 
-Hosts cannot touch what is ours in there, nor each other's files: where two send another file of one name, the first
-host's is taken, and the others' lie in `hosts/<host>/`.
+No host can replace a file that this machine keeps there, nor a file of another host: if two hosts send different files
+of the same name, we take the first host's, and put the others into `hosts/<host>/`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ..run.own_files import open_folder
 from .unpack import LeftOut
 from .unpack import Path as Parts
 
-# What this machine keeps in a run folder; `logs/<node>.log` as well, for the nodes it followed.
+# The files that this machine keeps in a run folder; for nodes that it followed, also `logs/<node>.log`.
 _OURS = {
     *("record.json", "outcome.json", "timeline.jsonl", "report.html", "preflight.json"),
     *(".lock", "hosts"),
@@ -30,7 +30,7 @@ _ASIDE = (".record.json.", ".outcome.json.", ".preflight.json.", ".report.", ".f
 
 
 def ours(parts: Parts, nodes: Collection[str]) -> str:
-    """Why a host's file of this name is not taken, or nothing. Compared as any file system may compare names."""
+    """Why a host's file of this name is not taken; empty if it is. Compares names as loosely as any file system."""
     first, last = _plain(parts[0]), _plain(parts[-1])
     if first in _OURS or first.startswith(_ASIDE):
         return "is kept by this machine"
@@ -41,7 +41,7 @@ def ours(parts: Parts, nodes: Collection[str]) -> str:
 
 @contextmanager
 def stage(run_dir: Path, host: str) -> Iterator[Path]:
-    """An empty folder for one host's part, gone at the end."""
+    """An empty folder for one host's part; it is removed at the end."""
     folder = run_dir / f".fetch-{os.getpid()}-{node_of(host)}"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(mode=0o700)
@@ -59,7 +59,7 @@ class Merge:
         self._taken: dict[tuple[str, ...], Path] = {}
 
     def take(self, host: str, staged: Path, left_out: LeftOut) -> int:
-        """Move a host's part in; returns how many of its files differ from those of another host."""
+        """Move a host's part in. Returns how many of its files differ from another host's file of the same name."""
         apart, others = 0, dict(self._taken)
         root = os.open(self._run_dir, os.O_RDONLY | os.O_DIRECTORY)
         try:
@@ -83,12 +83,12 @@ class Merge:
 
 
 def _move(path: Path, root: int, goal: Parts) -> None:
-    """Rename a file to its place. Raises OSError where a link or a folder is in the way."""
+    """Rename a file to `goal`. Raises OSError if a link or a folder has that name."""
     folder = open_folder(root, goal[:-1], 0o700)
     try:
         with suppress(FileNotFoundError):
             if stat.S_ISLNK(os.stat(goal[-1], dir_fd=folder, follow_symlinks=False).st_mode):
-                raise OSError(errno.EEXIST, "a link is there")
+                raise OSError(errno.EEXIST, "a link has this name")
         os.replace(path, goal[-1], dst_dir_fd=folder)
     finally:
         os.close(folder)

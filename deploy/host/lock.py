@@ -1,9 +1,10 @@
-"""One deploy per host at a time: a lock folder on the host itself, which says who holds it and since when.
+"""One deploy per host at a time: a lock folder on the host, which says who holds the lock and since when.
 
-`take` before anything is changed, `release` (or leaving the `with`) after. lock.py guards what is on this machine.
-A small script on the host (scripts/lock.sh) keeps the lock as long as our connection lives: Ctrl-C and kill -9 let go
-at once, a cut cable and a laptop that sleeps after STALE_AFTER_S seconds. What can still be left (the host lost its
-power) is shown as stale, and taken off on request. docs/decisions/0024 says why it is not `flock` alone.
+`take` the lock before any change; `release` it, or leave the `with`, afterwards. A small script on the host
+(scripts/lock.sh) keeps the lock as long as our connection lives. Ctrl-C and SIGKILL release it at once; a cut cable or
+a sleeping laptop releases it after STALE_AFTER_S seconds. A lock can stay only if the host loses power: the next deploy
+then calls it silent, and `fab unlock` removes it. docs/decisions/0024 says why it is not `flock` alone. run/locks.py
+has the locks of this machine.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ from ..ssh.session import Session, on_all
 from . import audit
 
 BEAT_S, STALE_AFTER_S = 5.0, 60.0
-_POLL_S, _RELEASE_S, _ANSWER_S, _MOST_SAID = 0.5, 5.0, 60.0, 64 << 10
+_POLL_S, _RELEASE_S, _ANSWER_S, _MOST_ANSWER = 0.5, 5.0, 60.0, 64 << 10
 _SCRIPT = Scripts(__file__)
 
 
 @dataclass(frozen=True)
 class Holder:
-    """Who holds a lock: `since` in unix seconds of the control machine."""
+    """The holder of a lock: `since` in unix seconds of the control machine."""
 
     user: str
     control: str
@@ -45,13 +46,13 @@ class Holder:
         return f"{self.user}@{self.control} (run {self.run}, process {self.pid}) since {since}"
 
 
-class Held:
-    """Locks that are held on some hosts, until `release` or the end of the `with`."""
+class HeldLocks:
+    """The locks that we hold on some hosts, until `release` or the end of the `with`."""
 
     def __init__(self, holds: list[_Hold]) -> None:
         self._holds = holds
 
-    def __enter__(self) -> Held:
+    def __enter__(self) -> HeldLocks:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -59,27 +60,26 @@ class Held:
 
     @property
     def lost(self) -> list[str]:
-        """Hosts whose lock is no longer ours: somebody broke it, or the connection is gone."""
+        """Hosts whose lock is no longer ours: somebody broke it, or the connection ended."""
         return [hold.host for hold in self._holds if hold.lost]
 
     def refuse_lost(self) -> None:
-        """Raise DeployError where a host's lock is no longer ours: another deploy may be at work there."""
+        """Raise DeployError if a host's lock is no longer ours: another deploy may be at work there."""
         if lost := ",".join(self.lost):
             raise DeployError(
-                f"{lost}: our lock was taken off while we worked", f"ask who did: fab status --hosts {lost}"
+                f"{lost}: somebody removed our lock while we worked", f"see what runs: fab status --hosts {lost}"
             )
 
     def release(self) -> None:
-        """Let go on every host; what somebody else holds by now is left alone. Calling it again does nothing."""
+        """Release the locks on all hosts. A lock that somebody else holds by now stays. A second call does nothing."""
         _release(self._holds)
 
 
-def take(sessions: Iterable[Session], run_id: str, wait_s: float = 0.0) -> Held:
-    """Lock all hosts or none, waiting up to `wait_s` seconds for others to let go.
+def take(sessions: Iterable[Session], run_id: str, wait_s: float = 0.0) -> HeldLocks:
+    """Lock all hosts or none, waiting up to `wait_s` seconds for others to release theirs.
 
-    One host after the other, by name: two deploys that want the same hosts meet at the first, so neither waits for the
-    other while holding what that one wants. Raises DeployError, which names the holder; then, and when it is
-    interrupted, nothing is left held.
+    It locks one host after the other, by name, so two deploys that want the same hosts meet at the first one and cannot
+    deadlock. Raises DeployError, which names the holder. After an error or an interruption it holds no lock.
     """
     deadline = time.monotonic() + wait_s
     holds: list[_Hold] = []
@@ -89,40 +89,40 @@ def take(sessions: Iterable[Session], run_id: str, wait_s: float = 0.0) -> Held:
     except BaseException:
         _release(holds)
         raise
-    return Held(holds)
+    return HeldLocks(holds)
 
 
 def look(sessions: Iterable[Session]) -> Results[Standing | None]:
-    """Who holds each host's lock; None where nobody does."""
+    """The state of each host's lock; None if nobody holds it."""
     return on_all(sessions, lambda session: _standing(_step(session, "show")))
 
 
-def break_lock(sessions: Iterable[Session], seen: Mapping[str, Standing]) -> Results[str]:
-    """Take the locks that were `seen` off their hosts; returns who held each.
+def break_lock(sessions: Iterable[Session], standings: Mapping[str, Standing]) -> Results[str]:
+    """Remove the locks in `standings` from their hosts; returns who held each.
 
-    By its token: a lock that was taken since we looked is not the one we were asked to break.
+    A lock is removed by its token: one that somebody has taken since we looked stays.
     """
 
-    def one(session: Session) -> str:
-        standing = seen[session.host.name]
+    def break_one(session: Session) -> str:
+        standing = standings[session.host.name]
         _step(session, "drop", standing.token or "any")
-        audit.note(session, f"took off the lock of {standing.shown}")
+        audit.note(session, f"removed the lock of {standing.shown}")
         return standing.shown
 
-    return on_all((session for session in sessions if session.host.name in seen), one)
+    return on_all((session for session in sessions if session.host.name in standings), break_one)
 
 
 def sweep(sessions: Iterable[Session]) -> Results[str]:
-    """Take off each host a lock whose keeper there has died (with the host's power, say); who held it, "" if none."""
+    """Remove each lock whose script on the host has died (with the host's power, say); who held it, "" for none."""
 
-    def one(session: Session) -> str:
+    def sweep_one(session: Session) -> str:
         standing = _standing(_step(session, "sweep"))
         if standing is None:
             return ""
-        audit.note(session, f"took off the lock of {standing.shown}, which is gone")
+        audit.note(session, f"removed the lock of {standing.shown}, whose process is dead")
         return standing.shown
 
-    return on_all(sessions, one)
+    return on_all(sessions, sweep_one)
 
 
 _HOLDER = record(
@@ -132,7 +132,7 @@ _HOLDER = record(
 
 @dataclass(frozen=True)
 class Standing:
-    """A lock as a host tells of it: seconds since its holder was heard, by the host's own clock."""
+    """A lock as its host reports it: seconds since its holder's last beat, by the host's clock."""
 
     age_s: float
     token: str
@@ -140,7 +140,7 @@ class Standing:
 
     @property
     def alive(self) -> bool:
-        """Whether its holder was heard a moment ago: a deploy that goes on."""
+        """Whether its holder has sent a beat lately: its deploy is still at work."""
         return self.age_s <= STALE_AFTER_S
 
     @property
@@ -150,7 +150,7 @@ class Standing:
 
 
 class _Hold:
-    """One host's lock: a thread that keeps the script there alive, and its word on whether we have the lock."""
+    """One host's lock: a thread that keeps the script there alive, and the script's answer."""
 
     def __init__(self, session: Session, run_id: str) -> None:
         user, control = audit.who()
@@ -158,32 +158,32 @@ class _Hold:
         self._holder = json.dumps(asdict(Holder(user, control, os.getpid(), run_id, time.time())))
         self._session, self._token = session, secrets.token_hex(16)
         self._answered, self.over = threading.Event(), threading.Event()
-        self._said, self._length = "", 0
+        self._reply, self._length = "", 0
         self._fault: DeployError | None = None
         self.thread = threading.Thread(target=self._keep, daemon=True, name=f"muster-lock-{self.host}")
         self.thread.start()
 
     def answer(self) -> Standing | None:
-        """None once the lock is ours, else who has it. Raises DeployError when the host could not be asked."""
+        """None if the lock is ours now, or its state if not. Raises DeployError if the host does not answer."""
         if not self._answered.wait(_ANSWER_S):
             self.over.set()
             raise DeployError(
-                f"{self.host}: its lock was not answered for within {_ANSWER_S:g} s",
-                f"look there at: ls -ld ~/.muster/lock-*; then fab unlock --hosts {self.host}",
+                f"{self.host}: no answer about its lock within {_ANSWER_S:g} s",
+                f"look there: ls -ld ~/.muster/lock-*; then: fab unlock --hosts {self.host}",
             )
         if self._fault:
             raise self._fault
-        return None if self.taken else _standing(self._said)
+        return None if self.taken else _standing(self._reply)
 
     @property
     def lost(self) -> bool:
-        """Whether it was ours, and ended without our word."""
+        """Whether we had the lock, and lost it without releasing it."""
         return self.taken and not self.thread.is_alive() and not self.over.is_set()
 
     def _keep(self) -> None:
         argv = _SCRIPT("lock", "take", self._token, f"{STALE_AFTER_S:g}")
         try:
-            self._said = self._session.run(argv, input=self._beats(), timeout_s=None, on_line=self._heard).out
+            self._reply = self._session.run(argv, input=self._beats(), timeout_s=None, on_line=self._on_line).out
         except DeployError as fault:
             self._fault = fault
         finally:
@@ -194,17 +194,17 @@ class _Hold:
         while not self.over.wait(BEAT_S):
             yield b"\n"
 
-    def _heard(self, line: str) -> None:
+    def _on_line(self, line: str) -> None:
         self._length += len(line) + 1
-        if self._length > _MOST_SAID:
-            raise DeployError(f"{self.host}: said more than {_MOST_SAID >> 10} KB when it was asked for its lock")
+        if self._length > _MOST_ANSWER:
+            raise DeployError(f"{self.host}: its answer about the lock is longer than {_MOST_ANSWER >> 10} KB")
         if line == "taken":
             self.taken = True
             self._answered.set()
 
 
 def _take_one(session: Session, run_id: str, deadline: float, holds: list[_Hold]) -> None:
-    """Add the host's lock to `holds`, from where an interrupted caller lets go of it."""
+    """Add the host's lock to `holds`, so that an interrupted caller can release it."""
     while True:
         holds.append(_Hold(session, run_id))
         standing = holds[-1].answer()
@@ -218,7 +218,7 @@ def _take_one(session: Session, run_id: str, deadline: float, holds: list[_Hold]
 
 
 def _release(holds: Iterable[_Hold]) -> None:
-    """End the scripts' input, each then lets go by itself; wait a little, so that who asks next finds them gone."""
+    """End the input of the scripts, which then release their locks. Wait a little, so that the next look sees that."""
     until = time.monotonic() + _RELEASE_S
     for hold in holds:
         hold.over.set()
@@ -229,21 +229,21 @@ def _release(holds: Iterable[_Hold]) -> None:
 def _refusal(host: str, standing: Standing) -> DeployError:
     unlock = f"`fab unlock --hosts {host}`"
     if not standing.alive:
-        stale = f"{host}: locked by {standing.shown}, not heard from for {standing.age_s:.0f} s"
-        return DeployError(stale, f"if that deploy is gone for certain: {unlock}")
+        stale = f"{host}: locked by {standing.shown}, silent for {standing.age_s:.0f} s"
+        return DeployError(stale, f"if that deploy has certainly ended: {unlock}")
     return DeployError(
-        f"{host}: locked by {standing.shown}", f"wait for its end; {unlock} only if it is gone for certain"
+        f"{host}: locked by {standing.shown}", f"wait for its end; {unlock} only if it has certainly ended"
     )
 
 
 def _standing(answer: str) -> Standing | None:
-    """What `show` answered: None where nobody holds the lock. Raises BadAnswer."""
+    """Read the answer to `show`: None if nobody holds the lock. Raises BadAnswer."""
     if not answer.strip():
         return None
-    age, token, told = (*answer.split("\n", 2), "", "")[:3]
+    age, token, holder_text = (*answer.split("\n", 2), "", "")[:3]
     try:
-        holder: Holder | None = Holder(**_HOLDER(document(told, "the lock's holder"), "the lock's holder"))
-    except BadAnswer:  # cut while it wrote, or none of ours
+        holder: Holder | None = Holder(**_HOLDER(document(holder_text, "the lock's holder"), "the lock's holder"))
+    except BadAnswer:  # its writer was interrupted, or was not Muster
         holder = None
     return Standing(decimal(-1e11, 1e11)(age, "the lock's age"), text(100, r"[!-~]*")(token, "its token"), holder)
 

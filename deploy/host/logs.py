@@ -1,4 +1,4 @@
-"""Whose logs lie on which host: the reader of `look_commands.members`, and who says what of a console. Pure."""
+"""Which host has which logs of a run: the reader of `commands.members`, and of the lines of a console. Pure."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from ..core.fields import digits, text
 from ..core.names import ContainerName, RunId, container_name, run_id
 
 STAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+Z ", re.ASCII)
-# What an agent says of its script's console now and then: how much it was so far (docs/contract.md).
-_SAID = re.compile(r"muster-said ([0-9]{1,18})")
+# A node's agent sometimes says how many bytes its console has had so far (docs/contract.md).
+_COUNT = re.compile(r"muster-said ([0-9]{1,18})")
 _LINE_WEIGHT = 75
-# Two streams come in another order than they were counted in; what an engine forgets at once is more.
+# Standard output and error may arrive in another order than the agent counted them. An engine drops more than this.
 _SLACK = 8 << 20
-# The engine keeps a longer line in pieces, and writes the time in front of each.
+# The engine splits a longer line into pieces, each after its time.
 _PIECE = 16 * 1024
 
 
@@ -33,56 +33,57 @@ class Member:
 
     @property
     def runs(self) -> bool:
-        """Whether more will be said."""
+        """Whether its console may get more lines."""
         return self.state in ("running", "paused", "restarting", "created")
 
 
 @dataclass(frozen=True)
 class HostLogs:
-    """What lies on one host: the runs' containers, and the ranks' own logs as (run, rank)."""
+    """The logs on one host: the runs' containers, and the ranks' own logs as (run, rank)."""
 
     members: tuple[Member, ...]
     rank_logs: frozenset[tuple[RunId, int]]
 
 
-class Heard:
-    """Counts what is read of a node's console, against what the node says that it was: `missed` is called, once, where
-    the engine forgot lines before they were read. `whole`: read from the console's beginning.
+class ConsoleCount:
+    """Compares the bytes that we read of a node's console with the count that the node's agent reports.
+
+    Calls `on_missed` once if the engine dropped lines before we read them. `whole`: we read from the console's start.
     """
 
-    def __init__(self, missed: Callable[[], object], whole: bool = True) -> None:
-        self._missed, self._told = missed, False
-        self._said, self._heard = 0, 0 if whole else None
+    def __init__(self, on_missed: Callable[[], object], whole: bool = True) -> None:
+        self._on_missed, self._warned = on_missed, False
+        self._total, self._read = 0, 0 if whole else None
 
     def is_count(self, words: str) -> bool:
-        """Take a line; whether it is none of the script's, but the count."""
-        found = _SAID.fullmatch(words)
-        if found is None:
-            if self._heard is not None:
-                self._heard += len(words if words.isascii() else words.encode(errors="replace")) + 1 + _LINE_WEIGHT
+        """Take a line of the console. True if it is the agent's count, not output of the script."""
+        match = _COUNT.fullmatch(words)
+        if match is None:
+            if self._read is not None:
+                self._read += len(words if words.isascii() else words.encode(errors="replace")) + 1 + _LINE_WEIGHT
             return False
-        said = int(found[1])
-        # A node that was started again counts anew.
-        since = said - (self._said if said >= self._said else 0)
-        if self._heard is not None and since - self._heard > _SLACK and not self._told:
-            self._told = True
-            self._missed()
-        self._said, self._heard = said, 0
+        total = int(match[1])
+        # A restarted node counts from 0 again.
+        announced = total - (self._total if total >= self._total else 0)
+        if self._read is not None and announced - self._read > _SLACK and not self._warned:
+            self._warned = True
+            self._on_missed()
+        self._total, self._read = total, 0
         return True
 
 
-def missed(host: str) -> str:
-    """What to tell of a host whose console was not read in time."""
-    return f"{host} said more than its engine keeps (100 MB): older lines are lost; what a script wrote itself is not"
+def missed_lines(host: str) -> str:
+    """The warning about a host whose console was not read in time."""
+    return f"{host}: its engine keeps 100 MB of the console and dropped older lines; files of the script are complete"
 
 
-def parse(said: str) -> HostLogs:
-    """Read the answer to `look_commands.members`; lines with other words are passed over.
+def parse(answer: str) -> HostLogs:
+    """Read the answer to `commands.members`; lines with other words are skipped.
 
-    Raises BadAnswer for a container whose names nothing may be called by.
+    Raises BadAnswer for an invalid container name or run id.
     """
     members, logs = [], set()
-    for line in said.split("\n"):
+    for line in answer.split("\n"):
         word, *cells = line.split(" ")
         if word == "member":
             if len(cells) != 5:
@@ -90,73 +91,72 @@ def parse(said: str) -> HostLogs:
             run, container = run_id(cells[0], "the label muster.run"), container_name(cells[1])
             place, ranks = digits(0, 1 << 20)(cells[3], "muster.place"), digits(1, 65536)(cells[4], "ranks")
             members.append(Member(run, container, text(20)(cells[2], "state"), place, ranks))
-        found = re.fullmatch(r"rank-log ([^/]+)/logs/rank-([0-9]{1,9})\.log", line)
-        with suppress(BadAnswer):  # a folder that is none of ours
-            if found:
-                logs.add((run_id(found[1]), int(found[2])))
+        match = re.fullmatch(r"rank-log ([^/]+)/logs/rank-([0-9]{1,9})\.log", line)
+        with suppress(BadAnswer):  # a folder that is not a run's
+            if match:
+                logs.add((run_id(match[1]), int(match[2])))
     return HostLogs(tuple(members), frozenset(logs))
 
 
-def choose_run(hosts: Mapping[str, HostLogs], asked: str) -> RunId:
-    """The run that is meant: the one named, or the only one that goes on, or the only one there is.
-
-    Raises UsageError with those there are.
-    """
+def choose_run(hosts: Mapping[str, HostLogs], wanted: str) -> RunId:
+    """The run that was named, or the only one that is running, or the only one. Raises UsageError with all runs."""
     members = [member for host in hosts.values() for member in host.members]
-    there = {member.run for member in members} | {run for host in hosts.values() for run, _ in host.rank_logs}
-    going = {member.run for member in members if member.runs}
-    if asked in there:
-        return RunId(asked)
-    for choice in (going, {member.run for member in members}, there):
-        if not asked and len(choice) == 1:
+    available = {member.run for member in members} | {run for host in hosts.values() for run, _ in host.rank_logs}
+    running = {member.run for member in members if member.runs}
+    if wanted in available:
+        return RunId(wanted)
+    for choice in (running, {member.run for member in members}, available):
+        if not wanted and len(choice) == 1:
             return next(iter(choice))
-    what = f"{asked} is not on these hosts" if asked else "which run?"
-    raise UsageError(f"{what}: there are {', '.join(sorted(there)) or 'none'}", "name it: --run ID")
+    what = f"{wanted} is not on these hosts" if wanted else "which run?"
+    raise UsageError(f"{what}: they have {', '.join(sorted(available)) or 'no runs'}", "name the run: --run ID")
 
 
 def members_of(hosts: Mapping[str, HostLogs], run: str) -> dict[str, Member]:
     """The run's container by host, in the order of the nodes."""
-    found = {host: member for host, logs in hosts.items() for member in logs.members if member.run == run}
-    return dict(sorted(found.items(), key=lambda pair: pair[1].place))
+    members = {host: member for host, logs in hosts.items() for member in logs.members if member.run == run}
+    return dict(sorted(members.items(), key=lambda pair: pair[1].place))
 
 
 def ranks_of(members: Mapping[str, Member]) -> dict[str, range]:
-    """The ranks on each host, as torchrun counts them, node by node. One that is not here has as many as the next."""
-    found, first, place = {}, 0, 0
+    """The ranks on each host, as torchrun numbers them, node by node. A missing node counts as many as the next one."""
+    ranks, first, place = {}, 0, 0
     for host, member in members.items():
         first += (member.place - place) * member.ranks
-        found[host] = range(first, first + member.ranks)
+        ranks[host] = range(first, first + member.ranks)
         first, place = first + member.ranks, member.place + 1
-    return found
+    return ranks
 
 
 def host_of_rank(hosts: Mapping[str, HostLogs], run: str, rank: int) -> tuple[str, bool]:
-    """Where a rank's lines are, and whether they are a log of its own; else they are that host's console.
+    """The host that has a rank's lines, and whether they are in the rank's own log or in the host's console.
 
-    Raises DeployError where there is neither, or where its console is that of other ranks as well.
+    Raises DeployError if no host has the rank, or if it shares its console with other ranks.
     """
     for host, logs in hosts.items():
         if (run, rank) in logs.rank_logs:
             return host, True
     ranks = ranks_of(members_of(hosts, run))
-    host = next((host for host, own in ranks.items() if rank in own), "")
+    host = next((host for host, of_host in ranks.items() if rank in of_host), "")
     if not host:
-        raise DeployError(f"{run}: no host here has rank {rank}", f"there are {shown(list(ranks.values())) or 'none'}")
+        raise DeployError(
+            f"{run}: no host here has rank {rank}", f"there are {rank_text(list(ranks.values())) or 'none'}"
+        )
     if len(ranks[host]) > 1:
-        others = shown([ranks[host]])
-        raise DeployError(f"{run}: ranks {others} share one console on {host}", f"without --rank it is shown: {host}")
+        others = rank_text([ranks[host]])
+        raise DeployError(f"{run}: ranks {others} share one console on {host}", "leave out --rank to see all of it")
     return host, False
 
 
-def shown(ranks: Sequence[range]) -> str:
+def rank_text(ranks: Sequence[range]) -> str:
     """Ranks for people: `0`, `8-15`."""
-    return ", ".join(str(own[0]) if len(own) == 1 else f"{own[0]}-{own[-1]}" for own in ranks)
+    return ", ".join(str(group[0]) if len(group) == 1 else f"{group[0]}-{group[-1]}" for group in ranks)
 
 
 def split(line: str) -> tuple[str, str]:
-    """A console's line as its time and its words. No time: it goes on with the line before."""
-    found = STAMP.match(line)
-    if not found:
+    """A console line as its time and its text. A line without a time continues the line before."""
+    match = STAMP.match(line)
+    if not match:
         return "", line
-    words = line[found.end() :]
-    return found[0].rstrip(), STAMP.sub("", words) if len(words) > _PIECE else words
+    words = line[match.end() :]
+    return match[0].rstrip(), STAMP.sub("", words) if len(words) > _PIECE else words

@@ -1,6 +1,6 @@
-"""Which number the processes of a run have: the login's own; for logins as root one that is nobody's on any host.
+"""Choose the uid of a run's processes: the login's own, or for a login as root, one that nobody has on any host.
 
-Numbers are compared, not names: by the kernel, and by NFS between machines. So it is one number on all hosts of a run.
+The kernel, and NFS between machines, compare uids and not names, so a run has one uid on all its hosts.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from ..core.scripts import Scripts
 from ..ssh.session import Session, on_all
 from .facts import HostFacts
 
-# Given to nobody by systemd, useradd, its ranges of subordinate ids, or sssd. The second is for hosts that are
-# containers themselves, and have 65536 numbers in all.
+# systemd, useradd with its subordinate ids, and sssd give these uids to nobody. The second range is for hosts that are
+# containers themselves, which have only 65536 uids.
 RANGES = (range(2_000_300_000, 2_147_000_000), range(60_600, 61_100))
 _TRIES = 5
 _NUMBER = digits(0, 1 << 32)
@@ -27,7 +27,7 @@ _SCRIPT = Scripts(__file__)
 
 
 class Known(NamedTuple):
-    """What a host where we are root says: the number that is kept there, the run folder's owner, how many there are."""
+    """The answer of a host where we are root: the uid of earlier runs, the run folder's owner, how many uids exist."""
 
     kept: int = 0
     owner: int = 0
@@ -37,67 +37,71 @@ class Known(NamedTuple):
 def choose(
     cluster: Cluster, sessions: Sequence[Session], facts: Mapping[str, HostFacts], run: str = ""
 ) -> tuple[Cluster, str]:
-    """`cluster` with the number that its run has (`job.user`), and in words which one and why. Changes nothing there.
+    """`cluster` with the run's uid (`job.user`), and a sentence that says which uid and why. Changes nothing there.
 
-    `run`: the run to go on with. Raises UsageError where `user` of cluster.toml cannot be, DeployError where
-    all numbers that were tried are somebody's.
+    `run`: the run to resume. Raises UsageError if `user` of cluster.toml is impossible, DeployError if somebody has
+    each uid that was tried.
     """
     roots = [session for session in sessions if session.host.name in facts and not facts[session.host.name].uid]
-    asked = cluster.job.user
+    wanted = cluster.job.user
     for host, fact in facts.items():
-        if fact.uid and asked not in (None, fact.uid):
+        if fact.uid and wanted not in (None, fact.uid):
             raise UsageError(
-                f"user = {asked}: on {host} you log in as {fact.user} ({fact.uid}), who cannot give files away",
+                f"user = {wanted}: on {host} you log in as {fact.user} ({fact.uid}), who cannot change a file's owner",
                 "leave out `user`, or log in as root there",
             )
     own = {host: fact for host, fact in facts.items() if fact.uid}
     words = [f"{number} on {', '.join(hosts)}" for number, hosts in _by_number(own).items()]
-    why = [f"as uid {' and '.join(words)}: who logs in there"] * bool(own)
+    why = [f"as uid {' and '.join(words)}: the user who logs in there"] * bool(own)
     if not roots:
         return cluster, "; ".join(why)
-    if asked is not None:
-        number, reason = asked, "cluster.toml says so (`user`)"
+    if wanted is not None:
+        number, reason = wanted, "cluster.toml says so (`user`)"
     else:
         number, reason = _free(roots, run)
-    why.append(f"as uid {number} on {', '.join(one.host.name for one in roots)}, where you log in as root: {reason}")
+    why.append(
+        f"as uid {number} on {', '.join(session.host.name for session in roots)}, where you log in as root: {reason}"
+    )
     return replace(cluster, job=replace(cluster.job, user=number)), "; ".join(why)
 
 
 def candidates(known: Sequence[Known], drawn: Callable[[range], int]) -> dict[int, str]:
-    """Numbers to try, in order, each with its reason: those kept on the hosts, in their order, then new ones."""
-    most = min([one.mapped for one in known if one.mapped], default=1 << 32)
+    """The uids to try, in order, each with its reason: those of earlier runs, in the hosts' order, then new ones."""
+    most = min([entry.mapped for entry in known if entry.mapped], default=1 << 32)
     usable = [numbers for numbers in RANGES if numbers.stop <= most]
     if not usable:
         raise DeployError(
-            "there is no number that is nobody's: these hosts have too few", "name one: `user` under [job]"
+            "these hosts have too few uids to find a free one", "name one: `user` under [job] of cluster.toml"
         )
-    kept = {one.kept: "earlier runs of root had it" for one in known if any(one.kept in numbers for numbers in usable)}
-    new = {drawn(usable[0]): "it is nobody's on these hosts, and kept for later runs" for _ in range(_TRIES)}
-    return {**kept, **{one: why for one, why in new.items() if one not in kept}}
+    earlier = {
+        entry.kept: "earlier runs of root had it" for entry in known if any(entry.kept in numbers for numbers in usable)
+    }
+    new = {drawn(usable[0]): "nobody has it on these hosts; later runs use it again" for _ in range(_TRIES)}
+    return {**earlier, **{number: why for number, why in new.items() if number not in earlier}}
 
 
-def parse_known(said: str) -> Known:
-    """Read the answer to `uid_known.sh`; what is no number is 0."""
-    rows = fields.rows(said)
+def parse_known(answer: str) -> Known:
+    """Read the answer to `uid_known.sh`; text that is not a number is 0."""
+    rows = fields.rows(answer)
     return Known(*(fields.optional(_NUMBER)(rows.get(word, [""])[0].strip(), word) or 0 for word in Known._fields))
 
 
 def _free(roots: Sequence[Session], run: str) -> tuple[int, str]:
-    told = on_all(roots, lambda one: parse_known(one.run(_SCRIPT("uid-known", run)).out)).all()
-    known = list(told.values())
+    answers = on_all(roots, lambda session: parse_known(session.run(_SCRIPT("uid-known", run)).out)).all()
+    known = list(answers.values())
     if owner := known[0].owner:
         return owner, "it owns the run's folder"
-    tried = candidates(known, lambda numbers: numbers.start + secrets.randbelow(len(numbers)))
-    words = [str(number) if any(number == one.kept for one in known) else f"+{number}" for number in tried]
-    taken = on_all(roots, lambda one: one.run(_SCRIPT("uid-taken", *words)).out.split()).all()
-    for number, reason in tried.items():
-        if not any(str(number) in said for said in taken.values()):
+    numbers = candidates(known, lambda numbers: numbers.start + secrets.randbelow(len(numbers)))
+    words = [str(number) if any(number == session.kept for session in known) else f"+{number}" for number in numbers]
+    taken = on_all(roots, lambda session: session.run(_SCRIPT("uid-taken", *words)).out.split()).all()
+    for number, reason in numbers.items():
+        if not any(str(number) in ids for ids in taken.values()):
             return number, reason
-    raise DeployError("the numbers that were tried are all somebody's", "name one: `user` under [job] of cluster.toml")
+    raise DeployError("somebody has each uid that was tried", "name one: `user` under [job] of cluster.toml")
 
 
 def _by_number(facts: Mapping[str, HostFacts]) -> dict[int, list[str]]:
-    found: dict[int, list[str]] = {}
+    hosts: dict[int, list[str]] = {}
     for host, fact in facts.items():
-        found.setdefault(fact.uid, []).append(host)
-    return found
+        hosts.setdefault(fact.uid, []).append(host)
+    return hosts

@@ -1,6 +1,6 @@
-"""What runs on a host and how far it is, as frozen values, and the reader of what the host says of it. Pure.
+"""The runs of a host and their progress, as frozen values, and the readers of the host's answers. Pure.
 
-hosts/status.py asks (`look_commands.status`); report/tables.py puts it in words.
+hosts/status.py asks (`commands.status`, `commands.runs`); report/tables.py makes the tables.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _WORD, _STEP = optional(text(20)), optional(digits())
 
 @dataclass(frozen=True)
 class NodeStatus:
-    """A run's node on one host. Numbers are None, texts empty, where the run does not say: a script of the user's.
+    """A run's node on one host. A number is None, a text empty, if the run does not report it; scripts report nothing.
 
     `state` and `uptime` ("Up 3 minutes") are the engine's words, `code` the exit code. `step` is that of the slowest
-    rank here, `step_ms` its mean, `step_age_s` how long ago it said so; `batch` (global) is known where rank 0 is.
-    `verdict` is the ranks' own. `said` is the console's last line, `said_age_s` how old it is. `user`: whose run it
-    is, where it is another user's.
+    rank here, `step_ms` its mean, `step_age_s` the age of its report; only rank 0's host knows `batch` (global).
+    `verdict` comes from the ranks. `said` is the console's last line, `said_age_s` its age. `user`: the owner, if the
+    run is another user's.
     """
 
     run: RunId
@@ -57,13 +57,13 @@ class NodeStatus:
 
     @property
     def runs(self) -> bool:
-        """Whether it goes on."""
+        """Whether the node is running."""
         return self.code is None and self.state in ("running", "paused", "restarting")
 
 
 @dataclass(frozen=True)
 class HostStatus:
-    """A host: its runs' nodes, those that go on first, and its GPUs."""
+    """A host: its nodes, the running ones first, and its GPUs."""
 
     nodes: tuple[NodeStatus, ...]
     gpus: Gpus
@@ -71,9 +71,9 @@ class HostStatus:
 
 @dataclass(frozen=True)
 class HostRun:
-    """A run as one host has it: its folder (`changed` in unix seconds, `bytes`), and its container where one is left.
+    """A run on one host: its folder (`changed` in unix seconds, `bytes`), and its container if it still exists.
 
-    `checkpoint` is the last step saved there.
+    `checkpoint` is the step of its last checkpoint there.
     """
 
     run: RunId
@@ -84,45 +84,45 @@ class HostRun:
     node: NodeStatus | None = None
 
 
-def parse_runs(said: str) -> tuple[HostRun, ...]:
-    """Read the answer to `look_commands.runs`. Folders that are no runs are passed over.
+def parse_runs(answer: str) -> tuple[HostRun, ...]:
+    """Read the answer to `commands.runs`. Folders that are not runs are skipped.
 
-    Raises BadAnswer for what the host's engine or tools do not say.
+    Raises BadAnswer for a line that no engine or tool writes.
     """
-    rows = fields.rows(said)
+    rows = fields.rows(answer)
     verdicts = _by_run(rows.get("verdict", ()))
-    found: dict[RunId, HostRun] = {}
+    runs: dict[RunId, HostRun] = {}
     for row in rows.get("folder", ()):
         cells = _FOLDER.fullmatch(row)
         if cells is None:
             raise BadAnswer("a run folder", "its name, time, size and last step", row)
         name, changed, kilobytes, last = cells.groups()
-        for run in run_ids([name]) if changed and kilobytes else ():  # else it was removed meanwhile
+        for run in run_ids([name]) if changed and kilobytes else ():  # without them, somebody has just removed it
             t, size = decimal(0, 1e11)(changed, "time"), digits(0, 1 << 50)(kilobytes, "size") * 1024
-            found[run] = HostRun(run, t, size, _STEP(last, ""), _verdict(verdicts.get(run, [])))
+            runs[run] = HostRun(run, t, size, _STEP(last, ""), _verdict(verdicts.get(run, [])))
     for node in _nodes(rows):
-        found[node.run] = replace(found.get(node.run, HostRun(node.run)), node=node)
-    return tuple(found[run] for run in sorted(found))
+        runs[node.run] = replace(runs.get(node.run, HostRun(node.run)), node=node)
+    return tuple(runs[run] for run in sorted(runs))
 
 
-def parse(said: str) -> HostStatus:
-    """Read the answer to `look_commands.status`.
+def parse(answer: str) -> HostStatus:
+    """Read the answer to `commands.status`.
 
-    Raises DeployError where the engine did not answer, BadAnswer for what the host's engine or tools do not say. What
-    ranks wrote is passed over where it cannot be read.
+    Raises DeployError if the engine did not answer, BadAnswer for a line that no engine or tool writes. Events of ranks
+    that cannot be read are skipped.
     """
-    rows = fields.rows(said)
+    rows = fields.rows(answer)
     if "engine-said" in rows:
         raise facts.engine_fault(rows["engine-said"][0])
     now = fields.default(decimal(0, 1e11), 0.0)(rows.get("time", [""])[0], "time")
-    told = {word: _by_run(rows.get(word, ())) for word in ("event", "verdict", "said")}
+    by_run = {word: _by_run(rows.get(word, ())) for word in ("event", "verdict", "said")}
     nodes = []
     for node in _nodes(rows):
-        node = _with_steps(node, told["event"].get(node.run, []), now)
-        node = replace(node, verdict=_verdict(told["verdict"].get(node.run, [])))
-        nodes.append(_with_last_line(node, told["said"].get(node.run, []), now))
+        node = _with_steps(node, by_run["event"].get(node.run, []), now)
+        node = replace(node, verdict=_verdict(by_run["verdict"].get(node.run, [])))
+        nodes.append(_with_last_line(node, by_run["said"].get(node.run, []), now))
     nodes.sort(key=lambda node: (not node.runs, -(node.created or 0), node.run))
-    return HostStatus(tuple(nodes), gpu_facts.parse(said.split("\n")))
+    return HostStatus(tuple(nodes), gpu_facts.parse(answer.split("\n")))
 
 
 def rate(node: NodeStatus, batch: int | None) -> float | None:
@@ -131,22 +131,22 @@ def rate(node: NodeStatus, batch: int | None) -> float | None:
 
 
 def _nodes(rows: Mapping[str, Sequence[str]]) -> list[NodeStatus]:
-    """Lines of `scripts/each_container.sh`: run, container, and the cells as JSON; none of it where a line was torn."""
+    """Read the lines of `scripts/each_container.sh`: run, container, and the cells as JSON. Torn lines are skipped."""
     lines = [line.split(" ", 2) for line in rows.get("node", ())]
     foreign = _by_run(rows.get("foreign", ()))
-    found = []
+    nodes = []
     for run, cells in ((words[0], words[2]) for words in lines if len(words) == 3):
         if run not in foreign:
-            found.append(_node(run, cells))
+            nodes.append(_node(run, cells))
             continue
-        with suppress(BadAnswer):  # others may label theirs as they like
+        with suppress(BadAnswer):  # other users may label theirs as they like
             user = fields.words(64)(fields.document(foreign[run][0], "a user"), "a user")
-            found.append(replace(_node(run, cells), user=user or "another user"))
-    return found
+            nodes.append(replace(_node(run, cells), user=user or "another user"))
+    return nodes
 
 
-def _node(run: str, said: str) -> NodeStatus:
-    cells = _CELLS(fields.document(said, "a container"), "a container")
+def _node(run: str, cells_text: str) -> NodeStatus:
+    cells = _CELLS(fields.document(cells_text, "a container"), "a container")
     state, uptime, created, name, place, command = cells
     exited = _EXITED.match(uptime)
     return NodeStatus(
@@ -162,10 +162,10 @@ def _node(run: str, said: str) -> NodeStatus:
 
 
 def _with_steps(node: NodeStatus, rows: Sequence[str], now: float) -> NodeStatus:
-    """With what the ranks' own events say; those that cannot be read are passed over."""
-    told = [event for row in rows if (event := _event(row, now))]
-    last = {event["rank"]: event for event in told if event["kind"] == "step"}
-    plan: Event = next((event for event in told if event["kind"] == "plan"), {})
+    """The node with its step and rate from the ranks' events; events that cannot be read are skipped."""
+    events_read = [event for row in rows if (event := _event(row, now))]
+    last = {event["rank"]: event for event in events_read if event["kind"] == "step"}
+    plan: Event = next((event for event in events_read if event["kind"] == "plan"), {})
     node = replace(node, batch=plan.get("batch"))
     if not last:
         return node
@@ -197,7 +197,7 @@ def _with_last_line(node: NodeStatus, rows: Sequence[str], now: float) -> NodeSt
 
 
 def parse_time(stamp: str) -> float | None:
-    """Unix seconds of an engine's `2026-11-21T05:21:16.219120949Z`; None for anything else."""
+    """Read an engine's `2026-11-21T05:21:16.219120949Z` as unix seconds; None for any other text."""
     try:
         return datetime.fromisoformat(stamp).timestamp() if stamp[10:11] == "T" and stamp.isascii() else None
     except (ValueError, OverflowError):
@@ -205,7 +205,7 @@ def parse_time(stamp: str) -> float | None:
 
 
 def _created(text: str) -> float | None:
-    """`2026-11-21 05:19:25 +0000 UTC` as docker ps writes it."""
+    """Read `2026-11-21 05:19:25 +0000 UTC`, as docker ps writes it."""
     try:
         return datetime.strptime(text[:25], "%Y-%m-%d %H:%M:%S %z").astimezone(UTC).timestamp()
     except (ValueError, OverflowError):
@@ -213,14 +213,14 @@ def _created(text: str) -> float | None:
 
 
 def _verdict(rows: Sequence[str]) -> str:
-    """The gravest of the ranks' verdicts."""
-    found = {_WORD(facts.json_object(row).get("verdict"), "") for row in rows}
-    return next((word for word in ("refused", "failed", "stopped", "done") if word in found), "")
+    """The worst of the ranks' verdicts."""
+    verdicts = {_WORD(facts.json_object(row).get("verdict"), "") for row in rows}
+    return next((word for word in ("refused", "failed", "stopped", "done") if word in verdicts), "")
 
 
 def _by_run(rows: Sequence[str]) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
+    by_run: dict[str, list[str]] = {}
     for row in rows:
         run, _, rest = row.partition(" ")
-        found.setdefault(run, []).append(rest)
-    return found
+        by_run.setdefault(run, []).append(rest)
+    return by_run

@@ -1,8 +1,8 @@
-"""A tar stream of a host, unpacked as it comes into a folder of its own: regular files and folders, and nothing else.
+"""Unpack a host's tar stream, while it arrives, into a folder of its own: regular files and folders only.
 
-What a host sends is not trusted: no link is made or followed, no name leads out, nothing is larger than was announced.
-A member that is not taken is named with its reason, and the rest goes on. A stream that is not whole is the host's
-fault. The stream is not compressed: what is written here had to be sent.
+We do not trust the stream: we make and follow no link, no name can lead out of the folder, and nothing may be larger
+than the host announced. A member that is not taken is named with the reason, and the others are unpacked. An incomplete
+stream is the host's fault. The stream is not compressed, so a host cannot make us write more bytes than it sends.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ..run.own_files import open_folder
 
 BLOCK = tarfile.BLOCKSIZE
 MOST_MEMBERS, DEEPEST, LONGEST_PATH = 200_000, 32, 4096
-# A member whose name does not fit into a header has it in one of its own.
+# A long name has a header of its own, of at most this size.
 _MOST_EXTRA = 64 << 10
 _FILES = (tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.CONTTYPE)
 _EXTRA = (tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK, tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE)
@@ -32,23 +32,23 @@ Path = tuple[FileName, ...]
 
 @dataclass
 class LeftOut:
-    """What was not taken: the first few by name with the reason, and how many in all."""
+    """The members that were not taken: how many, and the first few by name with the reason."""
 
     named: list[str] = field(default_factory=list)
     count: int = 0
 
     def add(self, name: str, why: str) -> None:
-        """One more."""
+        """Add a member."""
         self.count += 1
         if len(self.named) < _MOST_NAMED:
             self.named.append(f"{name[:200]!r} {why}")
 
 
 class Unpacker:
-    """Takes a stream piece by piece. `root`: descriptor of an empty folder; `room`: bytes that may come at most.
+    """Takes a stream piece by piece. `root`: descriptor of an empty folder; `room`: the most bytes that may come.
 
-    `refuse` says why a path is not to be taken, or nothing. `feed` and `end` raise DeployError where the stream is not
-    a whole archive or is larger than that, and where this machine's disk is full.
+    `refuse` says why a path is not taken; empty if it is. `feed` and `end` raise DeployError if the stream is not a
+    whole archive, is larger than `room`, or does not fit on this machine's disk.
     """
 
     def __init__(self, root: int, room: int, refuse: Callable[[Path], str]) -> None:
@@ -63,7 +63,7 @@ class Unpacker:
         self._next: dict[str, str] = {}
 
     def feed(self, data: bytes) -> None:
-        """More of the stream."""
+        """Take the next piece of the stream."""
         view = memoryview(data)
         while view and not self._over:
             if self._left:
@@ -86,13 +86,13 @@ class Unpacker:
                     self._header(block)
 
     def end(self) -> None:
-        """No more comes. Raises DeployError where the archive is not at its end."""
+        """End the stream. Raises DeployError if the archive is not complete."""
         self.close()
         if not self._over:
             raise DeployError("it ends in the middle")
 
     def close(self) -> None:
-        """Let go of the file that is being written. Calling it again does nothing."""
+        """Close the file that is being written. A second call does nothing."""
         if self._out is not None:
             os.close(self._out)
             self._out = None
@@ -104,7 +104,7 @@ class Unpacker:
         try:
             member = tarfile.TarInfo.frombuf(block, "utf-8", "surrogateescape")
         except tarfile.HeaderError as fault:
-            raise DeployError(f"it is no tar archive: {fault}") from fault
+            raise DeployError(f"it is not a tar archive: {fault}") from fault
         self._members += 1
         if self._members > MOST_MEMBERS:
             raise DeployError(f"it has more than {MOST_MEMBERS:,} files")
@@ -114,7 +114,7 @@ class Unpacker:
                 raise DeployError(f"a name in it is {size} bytes long")
             self._extra, self._extra_type = bytearray(), member.type
         elif member.type == tarfile.GNUTYPE_SPARSE:
-            raise DeployError("it has a file with holes, which was not asked for")
+            raise DeployError("it has a sparse file, which we did not ask for")
         else:
             size = self._begin(member)
         self._left, self._padding = size, -size % BLOCK
@@ -122,18 +122,18 @@ class Unpacker:
             self._finish()
 
     def _begin(self, member: tarfile.TarInfo) -> int:
-        """Open what the member is to be written to, if it is taken; returns how many bytes follow."""
-        told, self._next = self._next, {}
-        size = int(told["size"]) if told.get("size", "").isdecimal() else member.size
-        name = told.get("path", member.name)
+        """Open the member's file, if it is taken. Returns how many bytes follow."""
+        header, self._next = self._next, {}
+        size = int(header["size"]) if header.get("size", "").isdecimal() else member.size
+        name = header.get("path", member.name)
         if member.type in (tarfile.LNKTYPE, tarfile.SYMTYPE, tarfile.DIRTYPE):
             size = 0
         if not 0 <= size <= self._room:
             raise DeployError(f"{name[:200]!r} in it has {amount(size)}: it announced {amount(self._announced)} in all")
-        # A header counts too: a stream of empty files ends.
+        # Headers count too, so that a stream of empty files ends.
         self._room -= min(self._room, size + BLOCK)
         try:
-            self._open(member, name, sparse=any(key.startswith("GNU.sparse") for key in told))
+            self._open(member, name, sparse=any(key.startswith("GNU.sparse") for key in header))
         except BadAnswer as fault:
             self.left_out.add(name, f"({fault.message})")
         except OSError as fault:
@@ -150,7 +150,7 @@ class Unpacker:
         elif is_folder:
             os.close(open_folder(self._root, parts, 0o700))
         elif member.type not in _FILES or sparse:
-            self.left_out.add(name, f"is {_KINDS.get(member.type, 'no regular file')}")
+            self.left_out.add(name, f"is {_KINDS.get(member.type, 'not a regular file')}")
         else:
             folder = open_folder(self._root, parts[:-1], 0o700)
             try:
@@ -169,7 +169,7 @@ class Unpacker:
                 piece = piece[os.write(self._out, piece) :]
             except OSError as fault:
                 raise DeployError(
-                    f"it cannot be written here: {fault.strerror}", "make room, then fetch again"
+                    f"it cannot be written here: {fault.strerror}", "free some disk space, then: fab fetch"
                 ) from fault
 
     def _finish(self) -> None:
@@ -178,16 +178,15 @@ class Unpacker:
                 os.utime(self._out, (self._time, self._time))
             self.close()
         if self._extra is not None:
-            said, self._extra = bytes(self._extra), None
+            data, self._extra = bytes(self._extra), None
             if self._extra_type == tarfile.GNUTYPE_LONGNAME:
-                self._next["path"] = said.rstrip(b"\0").decode("utf-8", "surrogateescape")
+                self._next["path"] = data.rstrip(b"\0").decode("utf-8", "surrogateescape")
             elif self._extra_type in (tarfile.XHDTYPE, tarfile.SOLARIS_XHDTYPE):
-                self._next.update(_records(said))
+                self._next.update(_records(data))
 
 
 def parts_of(name: str) -> Path:
-    """A member's name as names of a folder each, none for the archive's root. Raises BadAnswer for any that leads
-    elsewhere or is too long."""
+    """A member's path as its parts; empty for the archive's root. Raises BadAnswer if it leads out or is too long."""
     if name.startswith("/") or len(name) > LONGEST_PATH:
         raise BadAnswer("a file's name", f"a path of at most {LONGEST_PATH} letters that does not begin with /", name)
     parts = tuple(file_name(part) for part in name.split("/") if part not in ("", "."))
@@ -197,14 +196,14 @@ def parts_of(name: str) -> Path:
 
 
 def _records(data: bytes) -> dict[str, str]:
-    """The records of a pax header: `LENGTH KEY=VALUE\\n`. Raises DeployError where they are none."""
-    found: dict[str, str] = {}
+    """Read the records of a pax header: `LENGTH KEY=VALUE\\n`. Raises DeployError for other text."""
+    records: dict[str, str] = {}
     while data:
         length, _, _ = data.partition(b" ")
         size = int(length) if length.isdigit() and len(length) < 6 else 0
         key, equals, value = data[len(length) + 1 : size - 1].partition(b"=")
         if not equals or size > len(data):
             raise DeployError("a header in it cannot be read")
-        found[key.decode("utf-8", "surrogateescape")] = value.decode("utf-8", "surrogateescape")
+        records[key.decode("utf-8", "surrogateescape")] = value.decode("utf-8", "surrogateescape")
         data = data[size:]
-    return found
+    return records

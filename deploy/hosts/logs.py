@@ -21,9 +21,9 @@ from ..core.fields import digits
 from ..core.merge import Line, Merge
 from ..core.names import RunId, asked_run
 from ..core.printable import console_line
+from ..host import commands
 from ..host import logs as host_logs
-from ..host import look_commands
-from ..host.logs import Heard, HostLogs
+from ..host.logs import ConsoleCount, HostLogs
 from ..report.console import Console
 from ..ssh.session import Session, SshFault, on_all, open_all
 
@@ -53,9 +53,7 @@ def logs(cluster: Cluster, choice: Choice, console: Console) -> int:
     wanted = asked_run("--run", choice.run)
     with open_all(cluster.hosts) as opened:
         sessions = opened.all()
-        hosts = on_all(
-            sessions.values(), lambda session: host_logs.parse(session.run(look_commands.members()).out)
-        ).all()
+        hosts = on_all(sessions.values(), lambda session: host_logs.parse(session.run(commands.members()).out)).all()
         run = host_logs.choose_run(hosts, wanted)
         readers, ranks = _readers(sessions, hosts, run, choice)
         merge = Merge([reader.host for reader in readers], _PATIENCE_S if choice.follow else None)
@@ -82,7 +80,7 @@ def _readers(
         readers = [
             Reader(sessions[host], member.container, choice.since, choice.follow) for host, member in members.items()
         ]
-        return readers, {host: host_logs.shown([ranks]) for host, ranks in host_logs.ranks_of(members).items()}
+        return readers, {host: host_logs.rank_text([ranks]) for host, ranks in host_logs.ranks_of(members).items()}
     host, own_log = host_logs.host_of_rank(hosts, run, int(choice.rank))
     if own_log and choice.since:
         raise UsageError(
@@ -145,7 +143,7 @@ class Reader:
         closed: threading.Event,
     ) -> None:
         """Read all lines that exist; with `follow` read on until the run ends."""
-        console_count = Heard(lambda: say(host_logs.missed(self.host)), whole=not self._since)
+        console_count = ConsoleCount(lambda: say(host_logs.missed_lines(self.host)), whole=not self._since)
         with ExitStack() as opened:
             try:
                 while not closed.is_set():
@@ -165,7 +163,7 @@ class Reader:
                 self.streams = False
                 merge.end(self.host)
 
-    def _once(self, merge: Merge, console_count: Heard) -> None:
+    def _once(self, merge: Merge, console_count: ConsoleCount) -> None:
         mark = secrets.token_hex(8)
         since = self._last or self._since
         before, self._read, known = self._last, 0, self._read
@@ -185,9 +183,9 @@ class Reader:
                 merge.put(Line(self.host, self._last, words))
 
         if self._log:
-            command = look_commands.rank_log(*self._log, self._container if self._follow else "", mark)
+            command = commands.rank_log(*self._log, self._container if self._follow else "", mark)
         else:
-            command = look_commands.console(self._container, since, mark if self._follow else "")
+            command = commands.console(self._container, since, mark if self._follow else "")
         # A followed console may be silent for any time. A finished one must arrive at once.
         moving = not self._follow
         done = self._session.run(command, timeout_s=None, on_line=take, check=False, moving=moving)
@@ -199,7 +197,7 @@ class Reader:
         """Whether the node has ended for good: its container was removed, or its engine will not restart it."""
         self.streams = False
         while not closed.is_set():
-            done = self._session.run(look_commands.state(self._container), check=False)
+            done = self._session.run(commands.state(self._container), check=False)
             running, _, code = done.out.strip().partition(" ")
             ended = DONE if done.code else digits(-(1 << 32), 1 << 32)(code, "the exit code")
             if done.code or (running == "false" and (ended in FINAL or not others_go_on(self))):

@@ -49,7 +49,7 @@ class Mirror:
     ) -> None:
         self._on_console_line = on_console_line
         self._dir, self._host, self._node, self._say = run_dir, host, node, say
-        self._count = logs.Heard(lambda: say(logs.missed(host)))
+        self._count = logs.ConsoleCount(lambda: say(logs.missed_lines(host)))
         self._warned, self._sizes, self._check_disk_at = set[str](), dict[str, int](), 0
         self._paths = set[str]()
         self.mark = secrets.token_hex(8)

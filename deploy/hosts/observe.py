@@ -15,7 +15,7 @@ from ..host.facts import Container, HostFacts, Route
 from ..ssh.session import Session, on_all
 from . import container
 
-_MOST_SAID = 500
+_MOST_TEXT = 500
 
 
 def facts(sessions: Iterable[Session]) -> Results[HostFacts]:
@@ -45,7 +45,7 @@ def refuse_unreached(sessions: Iterable[Session], peers: Mapping[str, Sequence[s
     def ask(session: Session) -> None:
         addresses = peers[session.host.name]
         rows = [line.partition(" ") for line in session.run(commands.unreached(addresses, port)).out.split("\n")]
-        if unreached := [(peer, why[:_MOST_SAID]) for peer, _, why in rows if peer in addresses]:
+        if unreached := [(peer, why[:_MOST_TEXT]) for peer, _, why in rows if peer in addresses]:
             first, why = unreached[0]
             more = f", nor {len(unreached) - 1} others" if len(unreached) > 1 else ""
             raise DeployError(
@@ -74,7 +74,7 @@ def containers(sessions: Iterable[Session], run: str = "") -> Results[tuple[Cont
     def ask(session: Session) -> tuple[Container, ...]:
         done = session.run(commands.containers(run), check=False)
         if done.code:
-            raise host_facts.engine_fault((done.err.strip() or done.out.strip()).rpartition("\n")[2][:_MOST_SAID])
+            raise host_facts.engine_fault((done.err.strip() or done.out.strip()).rpartition("\n")[2][:_MOST_TEXT])
         rows = [line.removeprefix("container ") for line in done.out.split("\n") if line.startswith("container ")]
         of_runs = host_facts.containers(rows, posixpath.dirname(session.home))
         return tuple(container for container in of_runs if container.node)

@@ -12,8 +12,8 @@ from ..config.inventory import Cluster
 from ..core.errors import DONE, FAILED, DeployError, UsageError
 from ..core.names import asked_run
 from ..core.results import Results
+from ..host import commands
 from ..host import gpus as gpu_facts
-from ..host import look_commands
 from ..host import status as host_status
 from ..host.status import HostStatus
 from ..report import tables
@@ -30,7 +30,7 @@ def status(cluster: Cluster, run: str, console: Console) -> int:
     Raises UsageError for a run that no host has.
     """
     run = asked_run("--run", run)
-    answers = _ask(cluster, look_commands.status(), host_status.parse)
+    answers = _ask(cluster, commands.status(), host_status.parse)
     _refuse_unknown(answers, run)
     if console.as_json:
         console.values(tables.status_values(answers.values, run))
@@ -41,7 +41,7 @@ def status(cluster: Cluster, run: str, console: Console) -> int:
 
 def gpus(cluster: Cluster, console: Console) -> int:
     """Show who holds which GPU on each host. Returns 1 if a host did not answer, or could not say."""
-    answers = _ask(cluster, look_commands.holders(), lambda answer: gpu_facts.parse(answer.split("\n")))
+    answers = _ask(cluster, commands.gpus(), lambda answer: gpu_facts.parse(answer.split("\n")))
     if console.as_json:
         console.values([{"host": host, **tables.gpu_value(value)} for host, value in answers.values.items()])
     elif answers.values:
@@ -52,7 +52,7 @@ def gpus(cluster: Cluster, console: Console) -> int:
 
 def runs(cluster: Cluster, console: Console) -> int:
     """List the runs that have a folder or a container on the hosts. Returns 1 if a host did not answer."""
-    answers = _ask(cluster, look_commands.runs(), host_status.parse_runs)
+    answers = _ask(cluster, commands.runs(), host_status.parse_runs)
     rows = tables.run_rows(answers.values)
     if console.as_json:
         console.values(tables.run_values(answers.values))

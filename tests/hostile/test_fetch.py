@@ -144,7 +144,7 @@ def test_a_link_that_lies_here_is_not_followed(hostile):
     assert done.code == 0, done.said
     assert sorted(there.harm("R")) == ["work/runs/R/important", "work/runs/R/ranks"]  # as they were: links
     assert "'ranks/x' cannot be written here" in done.err
-    assert "'important' cannot be written here: a link is there" in done.err
+    assert "'important' cannot be written here: a link has this name" in done.err
 
 
 def test_more_than_was_announced_ends_that_hosts_part(hostile, monkeypatch):

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from deploy.core.scripts import Scripts
-from deploy.host import commands, look_commands
+from deploy.host import commands
 
 RUN = "r1"
 SCRIPTS = Scripts(commands.__file__)
@@ -150,7 +150,7 @@ def test_fifos_sockets_folders_and_names_of_two_lines_stop_nothing(any_host):
     (run / "outcome/-rf.json").write_text("{}")
     (run / "ranks/rank-0.jsonl").write_text(json.dumps(EVENT) + "\n")
     assert json.loads(told(any_host)) == EVENT
-    for argv in (look_commands.runs(), look_commands.members(), commands.checkpoints()):
+    for argv in (commands.runs(), commands.members(), commands.checkpoints()):
         assert any_host.sh(argv).returncode == 0
     said = any_host.sh(commands.last_words(str(run))).stdout
     assert json.loads(said) == EVENT
@@ -188,17 +188,17 @@ def test_all_that_grows_is_told_whole_in_pieces_also_from_where_it_was(any_host)
 def test_a_ranks_log_is_no_way_to_read_the_users_files(any_host, link):
     (any_host.run / "logs").rmdir() if link == "logs" else None
     (any_host.run / link).symlink_to(any_host.home / ".ssh" / ("" if link == "logs" else "rank-0.log"))
-    done = any_host.sh(look_commands.rank_log(RUN, 0, "", "MARK"))
+    done = any_host.sh(commands.rank_log(RUN, 0, "", "MARK"))
     assert done.returncode == 1
     assert b"PRIVATE" not in done.stdout + done.stderr
-    assert b"rank-log" not in any_host.sh(look_commands.members()).stdout
+    assert b"rank-log" not in any_host.sh(commands.members()).stdout
 
 
 def test_a_ranks_log_is_read_whole_and_while_it_grows(any_host):
     any_host.set("state", "running")
     log = any_host.run / "logs/rank-0.log"
     log.write_text("first\n")
-    argv = look_commands.rank_log(RUN, 0, "c", "MARK")
+    argv = commands.rank_log(RUN, 0, "c", "MARK")
     paths = {"HOME": str(any_host.home), "PATH": f"{any_host.tools}:{os.environ['PATH']}"}
     with subprocess.Popen(argv, env=paths, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as reader:
         assert reader.stdout.readline() == b"first\n"
@@ -218,7 +218,7 @@ def test_status_and_runs_tell_nothing_that_a_link_leads_to(any_host):
     (mounted / "ranks").rmdir()
     (mounted / "ranks").symlink_to(any_host.home / "project")
     (mounted / "outcome/a.json").symlink_to(any_host.home / "project/data.json")
-    said = any_host.sh(look_commands.status()).stdout + any_host.sh(look_commands.runs()).stdout
+    said = any_host.sh(commands.status()).stdout + any_host.sh(commands.runs()).stdout
     assert f"node {RUN} c".encode() in said
     assert b"mine" not in said
 
@@ -228,7 +228,7 @@ def test_status_tells_steps_and_verdicts_of_plain_files(any_host):
     any_host.set("listed", listed + "\n")
     (any_host.run / "ranks/rank-0.jsonl").write_text(json.dumps(EVENT) + "\n")
     (any_host.run / "outcome/a.json").write_text('{"verdict":\n "done"}')
-    said = any_host.sh(look_commands.status()).stdout.decode().splitlines()
+    said = any_host.sh(commands.status()).stdout.decode().splitlines()
     assert f"event {RUN} {json.dumps(EVENT)}" in said
     assert f'verdict {RUN} {{"verdict":  "done"}}' in said
 
@@ -250,7 +250,7 @@ def test_a_runs_name_is_one_word_and_its_start_is_all_that_is_cancelled(host, ru
 def test_a_label_of_somebody_is_never_a_word_of_a_script(host, label):
     listed = "\t".join(["c", json.dumps(label), '"bob"', '"/home/bob/x"', '["running","Up","","a","0",""]'])
     host.set("listed", listed + "\n")
-    for argv in (look_commands.status(), look_commands.runs(), look_commands.members()):
+    for argv in (commands.status(), commands.runs(), commands.members()):
         done = host.sh(argv)
         assert b"node" not in done.stdout
         assert b"member" not in done.stdout

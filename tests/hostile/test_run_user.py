@@ -56,7 +56,7 @@ def test_root_gets_one_new_number_for_all_hosts_and_nothing_is_changed_there(tmp
     a, b = Machine(tmp_path, "a"), Machine(tmp_path, "b")
     number, why = chosen(a, b)
     assert any(number in numbers for numbers in RANGES)
-    assert f"as uid {number} on a, b, where you log in as root: it is nobody's on these hosts" in why
+    assert f"as uid {number} on a, b, where you log in as root: nobody has it" in why
     assert not (a.home / ".muster/uid").exists()
 
 
@@ -89,7 +89,7 @@ def test_numbers_of_local_users_are_never_drawn_and_all_taken_is_said(tmp_path):
         run_user.candidates([Known(mapped=1001)], lambda numbers: numbers.start)
     machine = Machine(tmp_path, "a")
     (machine.home / "tools/getent").write_text("#!/bin/sh\necho somebody\n")
-    with pytest.raises(DeployError, match="all somebody's"):
+    with pytest.raises(DeployError, match="each uid"):
         chosen(machine)
 
 
@@ -110,7 +110,7 @@ def test_cluster_toml_names_another_and_a_login_that_is_not_root_cannot_have_one
     assert chosen(a, job=Job(user=70001))[0] == 70001
     with pytest.raises(UsageError, match=r"on a you log in as u \(1001\)"):
         chosen(a, job=Job(user=70001), facts=FACTS)
-    assert chosen(a, facts=FACTS) == (None, "as uid 1001 on a: who logs in there")
+    assert chosen(a, facts=FACTS) == (None, "as uid 1001 on a: the user who logs in there")
     path = tmp_path / "cluster.toml"
     for wrong in ("0", "-1", "true", '"root"', str(1 << 31)):
         path.write_text(f'[[hosts]]\nname = "a"\n[job]\nuser = {wrong}\n')

@@ -153,7 +153,7 @@ def test_a_holder_that_falls_silent_is_told_as_stale_and_kept(server):
     with opened(one) as sessions, host_lock.take(sessions, "run-1"):
         belongs_to(one, control="laptop", user="alice")
         age(one, 100)
-        with pytest.raises(DeployError, match=r"locked by alice@laptop .*, not heard from for 10\d s") as caught:
+        with pytest.raises(DeployError, match=r"locked by alice@laptop .* 10\d s") as caught:
             host_lock.take(sessions, "run-2")
         assert "fab unlock --hosts a" in caught.value.hint
         assert locks(one) == ["a"]
@@ -206,7 +206,7 @@ def test_a_broken_lock_is_noticed_by_its_holder_and_not_dropped_for_the_next(ser
         broken = host_lock.break_lock(sessions, standing(sessions)).all()
         assert "(run run-1," in broken["a"]
         assert until(lambda: first.lost, "the holder to notice", 20) == ["a"]
-        with pytest.raises(DeployError, match="a: our lock was taken off"):
+        with pytest.raises(DeployError, match="a: .*our lock"):
             first.refuse_lost()
         with host_lock.take(sessions, "run-2"):
             first.release()
@@ -224,7 +224,7 @@ def test_the_host_keeps_who_broke_whose_lock(server):
             belongs_to(one, control="laptop", user="alice")
             host_lock.break_lock(sessions, standing(sessions)).all()
     (line,) = told.read_text().splitlines()
-    assert " took off the lock of alice@laptop (run run-1, process" in line
+    assert " removed the lock of alice@laptop (run run-1, process" in line
 
 
 @pytest.mark.holds("audit")

@@ -100,7 +100,7 @@ def route(said):
 
 @entry(samples.STATUS)
 def status(said):
-    """`look_commands.status`, as table and as JSON."""
+    """`commands.status`, as table and as JSON."""
     found = {"a": host_status.parse(said)}
     tables.status_rows(found)
     _json(tables.status_values(found))
@@ -108,7 +108,7 @@ def status(said):
 
 @entry(samples.RUNS)
 def runs(said):
-    """`look_commands.runs`."""
+    """`commands.runs`."""
     found = {"a": host_status.parse_runs(said), "b": host_status.parse_runs(samples.RUNS)}
     tables.run_rows(found)
     _json(tables.run_values(found))
@@ -116,7 +116,7 @@ def runs(said):
 
 @entry(samples.MEMBERS)
 def members(said):
-    """`look_commands.members`."""
+    """`commands.members`."""
     found = {"a": logs.parse(said)}
     run = logs.choose_run(found, "r1")
     logs.ranks_of(logs.members_of(found, run))
@@ -126,7 +126,7 @@ def members(said):
 @entry(samples.CONSOLE)
 def console(said):
     """A node's console."""
-    heard_of = logs.Heard(lambda: None)
+    heard_of = logs.ConsoleCount(lambda: None)
     for line in said.split("\n"):
         _, said_words = logs.split(line)
         heard_of.is_count(said_words)
@@ -134,7 +134,7 @@ def console(said):
 
 @entry(*samples.GPUS)
 def gpus(said):
-    """`look_commands.holders`."""
+    """`commands.gpus`."""
     found = {"a": gpu_facts.parse(said.split("\n"))}
     tables.gpu_rows(found)
     _json([tables.gpu_value(one) for one in found.values()])

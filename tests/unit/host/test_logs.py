@@ -42,7 +42,7 @@ def at_a_tenth(monkeypatch):
 def misses(lines, whole=True):
     """How often it is told that these lines are not all."""
     told = []
-    heard = host_logs.Heard(lambda: told.append(1), whole)
+    heard = host_logs.ConsoleCount(lambda: told.append(1), whole)
     own = [line for line in lines if not heard.is_count(line)]
     assert all(line.split()[0].isdigit() for line in own)
     return len(told)
@@ -70,7 +70,7 @@ def test_ranks_are_counted_node_by_node_in_their_places():
     hosts = {"b": host(1, 4), "a": host(0, 8), "c": host(2, 1)}
     members = host_logs.members_of(hosts, "r")
     assert list(members) == ["a", "b", "c"]
-    ranks = {name: host_logs.shown([own]) for name, own in host_logs.ranks_of(members).items()}
+    ranks = {name: host_logs.rank_text([own]) for name, own in host_logs.ranks_of(members).items()}
     assert ranks == {"a": "0-7", "b": "8-11", "c": "12"}
 
 
@@ -92,7 +92,7 @@ def test_the_run_that_goes_on_is_meant_when_none_is_named():
     hosts = {"a": host(0, 1, "old", "exited"), "b": host(0, 1, "new")}
     assert host_logs.choose_run(hosts, "") == "new"
     assert host_logs.choose_run(hosts, "old") == "old"
-    with pytest.raises(UsageError, match="there are new, old"):
+    with pytest.raises(UsageError, match="new, old"):
         host_logs.choose_run(hosts, "other")
     with pytest.raises(UsageError, match="which run"):
         host_logs.choose_run({"a": host(0, 1, "x"), "b": host(0, 1, "y")}, "")
