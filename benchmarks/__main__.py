@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import os
 import platform
 import subprocess
 import sys
@@ -91,12 +90,14 @@ def _machine() -> str:
     import psutil
     import torch
 
+    from benchmarks.nodes import cores
+
     memory = psutil.virtual_memory().total / 2**30
     commit = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"], cwd=venv.HOME, text=True, capture_output=True, check=False
     ).stdout.strip()
     return (
-        f"{os.cpu_count()} cores ({platform.machine()}), {memory:.0f} GiB of memory, "
+        f"{cores()} cores ({platform.machine()}), {memory:.0f} GiB of memory, "
         f"Python {platform.python_version()}, torch {torch.__version__}, commit {commit or 'unknown'}"
     )
 

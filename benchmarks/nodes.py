@@ -29,6 +29,11 @@ POLL_S = 0.005
 _OURS_ALONE = {"PET_RDZV_CONF", "PET_MONITOR_INTERVAL", "PET_SHUTDOWN_TIMEOUT", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"}
 
 
+def cores() -> int:
+    """The cores that this process may use: the machine may have more (taskset)."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 @contextmanager
 def scratch() -> Iterator[Path]:
     """A folder for the run folders of one benchmark."""
@@ -147,6 +152,6 @@ def _specs(folder: Path, workers: int, arguments: Sequence[str], start: int) -> 
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    nodes = local_spec(folder, start, workers, arguments, port, os.cpu_count() or 1, platform.system()).nodes
+    nodes = local_spec(folder, start, workers, arguments, port, cores(), platform.system()).nodes
     # Killed, an agent or a torchrun leaves its temporary folder behind: then it shall go with the run's.
     return tuple(replace(node, environment={**node.environment, "TMPDIR": str(folder / "logs")}) for node in nodes)

@@ -1,7 +1,7 @@
-"""What a training script may import: each part stands alone, and needs neither the trainer nor the control side.
+"""What a training script may import. Each module works alone, without the trainer and the control side.
 
 `muster.data`        data exactly once: a stream of samples whose position is one number
-`muster.checkpoint`  checkpoints that are verified, and survive a kill at any moment
+`muster.checkpoint`  verified checkpoints that survive a kill at any moment
 `muster.metrics`     metrics.jsonl and TensorBoard events
 `muster.stop`        SIGTERM and Ctrl-C as a request that the training loop reads
 `muster.files`       files that survive a kill and a full disk

@@ -1,8 +1,8 @@
-"""Exactly-once data: an endless stream of shuffled epochs, cut into global batches, each shared out among the ranks.
+"""Exactly-once data: an endless stream of shuffled epochs, cut into global batches that the ranks share.
 
-The position in the stream is one number, the samples all ranks have consumed together. It means the same at any
-world size, so a run can go on at another one and repeats nothing and misses nothing. A batch may straddle two epochs:
-nothing is dropped, nothing is padded, every step has the same number of samples.
+The position in the stream is one number: the samples that all ranks together have consumed. It is valid at any world
+size, so a run can continue at another world size and neither repeats nor misses a sample. A batch may contain the end
+of one epoch and the start of the next: nothing is dropped or padded, and every step has the same number of samples.
 """
 
 from __future__ import annotations
@@ -15,40 +15,40 @@ from torch.utils.data import DataLoader, Dataset, DistributedSampler, TensorData
 
 
 class StreamSampler(DistributedSampler[Any]):
-    """This rank's sample indices, endlessly from position `consumed` of the stream on: the batch sampler of a loader.
+    """A batch sampler for a loader: this rank's sample indices, endlessly, from position `consumed` of the stream.
 
-    It gives a list of dataset indices for each micro-batch: `pieces` of them, as equal as can be, are this rank's share
-    of a global batch. `size` (of the dataset), `batch` (over all ranks) and `consumed` count samples. `consumed` is
-    `batch` times the optimizer steps done: all that a checkpoint has to hold of the data.
+    It yields a list of dataset indices for each micro-batch. This rank's share of a global batch is `micro_batches`
+    lists of nearly equal length. `size` (of the dataset), `batch` (over all ranks) and `consumed` count samples.
+    `consumed` is `batch` times the number of optimizer steps: a checkpoint needs no other fact about the data.
 
-    The order of an epoch is DistributedSampler's own (a permutation seeded with seed + epoch); its padding to a
-    multiple of the world size, which repeats samples, is not used.
+    The order of an epoch is that of DistributedSampler, a permutation seeded with seed + epoch. This class does not use
+    its padding to a multiple of the world size, which repeats samples.
     """
 
     def __init__(
-        self, size: int, *, batch: int, world: int, rank: int, pieces: int = 1, seed: int = 0, consumed: int = 0
+        self, size: int, *, batch: int, world: int, rank: int, micro_batches: int = 1, seed: int = 0, consumed: int = 0
     ) -> None:
         super().__init__(range(size), num_replicas=world, rank=rank, shuffle=True, seed=seed)  # type: ignore[arg-type]
-        self.size, self.batch, self.pieces, self.consumed = size, batch, pieces, consumed
+        self.size, self.batch, self.micro_batches, self.consumed = size, batch, micro_batches, consumed
         self._order: tuple[int, torch.Tensor] | None = None
 
     def __iter__(self) -> Iterator[list[int]]:
         start = self.consumed
         while True:
-            for low, high in cuts(*share(self.batch, self.num_replicas, self.rank), self.pieces):
+            for low, high in cuts(*share(self.batch, self.num_replicas, self.rank), self.micro_batches):
                 yield self.indices(start + low, start + high)
             start += self.batch
 
     def indices(self, start: int, end: int) -> list[int]:
-        """Dataset indices at positions [start, end) of the stream."""
-        found: list[int] = []
+        """The dataset indices at positions [start, end) of the stream."""
+        indices: list[int] = []
         while start < end:
             epoch, offset = divmod(start, self.size)
             self.set_epoch(epoch)
-            taken = self._epoch_order()[offset : offset + end - start]
-            found += taken.tolist()
-            start += len(taken)
-        return found
+            in_epoch = self._epoch_order()[offset : offset + end - start]
+            indices += in_epoch.tolist()
+            start += len(in_epoch)
+        return indices
 
     def _epoch_order(self) -> torch.Tensor:
         if self._order is None or self._order[0] != self.epoch:
@@ -58,13 +58,13 @@ class StreamSampler(DistributedSampler[Any]):
 
 
 def share(batch: int, world: int, rank: int) -> tuple[int, int]:
-    """Bounds [low, high) of the samples of a global batch that `rank` takes; shares differ by one at most."""
+    """The bounds [low, high) of the samples of a global batch that `rank` takes. Shares differ by at most one."""
     return batch * rank // world, batch * (rank + 1) // world
 
 
-def cuts(low: int, high: int, pieces: int) -> list[tuple[int, int]]:
-    """[low, high) in `pieces` runs as equal as can be."""
-    return [(low + (high - low) * i // pieces, low + (high - low) * (i + 1) // pieces) for i in range(pieces)]
+def cuts(low: int, high: int, count: int) -> list[tuple[int, int]]:
+    """[low, high) in `count` ranges whose lengths differ by at most one."""
+    return [(low + (high - low) * i // count, low + (high - low) * (i + 1) // count) for i in range(count)]
 
 
 def batches(
@@ -77,16 +77,16 @@ def batches(
 ) -> Iterator[Any]:
     """Collated batches of `dataset` on the CPU, one for each list of `indices`.
 
-    `collate` makes a batch of a list of samples (None: torch's own), `workers` is the number of loader processes, `pin`
-    asks for pinned memory, from which copies to a GPU run beside the training.
+    `collate` makes a batch from a list of samples (None: torch's own), `workers` is the number of loader processes,
+    `pin` asks for pinned memory, so that copies to a GPU run while the GPU computes.
 
-    Tensors in memory are cut out directly: a DataLoader would take every sample out alone and stack them again.
-    The loader gets a generator of its own: it draws a number at its start, which would shift the rank's random state
-    of a resumed run against one that never stopped.
+    A TensorDataset is indexed with the whole list: a DataLoader would take each sample alone and stack them again.
+    The loader gets its own generator. It draws a number when it starts, which in a resumed run would change the rank's
+    random state.
     """
     if isinstance(dataset, TensorDataset) and collate is None:
-        for chosen in indices:
-            yield dataset[torch.tensor(chosen)]
+        for batch_indices in indices:
+            yield dataset[torch.tensor(batch_indices)]
         return
     loader = DataLoader(
         dataset,
@@ -100,7 +100,7 @@ def batches(
 
 
 def to_device(batch: Any, device: torch.device) -> Any:
-    """`batch` with every tensor in it on `device`; lists, tuples and dicts are followed."""
+    """`batch` with every tensor on `device`, also those inside lists, tuples and dicts."""
     if device.type == "cpu":
         return batch
     if isinstance(batch, torch.Tensor):

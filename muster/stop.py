@@ -4,7 +4,7 @@
     stop.listen()
     while not stop.asked: ...
 
-Ask the other ranks before a step is left out: a signal reaches each rank at its own time.
+A signal reaches each rank at a different time, so the ranks must agree on the last step before one of them stops.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from pathlib import Path
 
 from .files import replace, surely
 
-# In the agent's folder for its ranks, until somebody asks the node to stop: taking a file away needs no room on a disk.
+# The agent deletes this file in the folder for its ranks when somebody asks the node to stop. A deletion works also on
+# a full disk.
 UNASKED = "unasked"
 
 
@@ -27,24 +28,24 @@ class Stop:
         self.asked = False
 
     def listen(self, local_rank: int | None = None) -> None:
-        """From now on the signals ask instead of killing. `local_rank`: this process's on its node (LOCAL_RANK)."""
+        """Let SIGTERM and SIGINT set `asked` from now on. `local_rank` is LOCAL_RANK if it is None."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._ask)
-        place = os.environ.get("LOCAL_RANK", "0") if local_rank is None else local_rank
-        # The agent asks this process itself: a torchrun that is asked gives up on its ranks and on the other nodes.
+        number_on_node = os.environ.get("LOCAL_RANK", "0") if local_rank is None else local_rank
+        # The agent signals this process itself: a torchrun that gets a signal abandons its ranks and the other nodes.
         if agent := os.environ.get("MUSTER_OUTCOME_DIR"):
-            surely(partial(replace, Path(agent) / f"{place}.pid", str(os.getpid())), Path(agent))
+            surely(partial(replace, Path(agent) / f"{number_on_node}.pid", str(os.getpid())), Path(agent))
 
     def _ask(self, number: int, *_: object) -> None:
         if Path(os.environ.get("MUSTER_OUTCOME_DIR", ""), UNASKED).is_file():
-            # Nobody asked this node to stop: torchrun ends its ranks to start them again, a peer having come or gone.
+            # Nobody asked this node to stop: torchrun ends its ranks to start them again, because a node came or went.
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
             return
         self.asked = True
 
     @staticmethod
-    def deafen() -> None:
-        """Ignore the signals once the end is decided: one would turn a good exit into a death, which torchrun mends."""
+    def ignore_signals() -> None:
+        """Ignore the signals after the verdict: a signal would turn a good exit into a crash that torchrun restarts."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, signal.SIG_IGN)

@@ -18,14 +18,14 @@ from .verdict import failed, publish
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one rank; returns its exit code (docs/contract.md)."""
+    """Run one rank and return its exit code (docs/contract.md)."""
     try:
         config = parse(sys.argv[1:] if arguments is None else arguments)
         ranks = discover()
     except Refused as fault:
         return _refuse(fault)
     die_with_parent(signal.SIGKILL)
-    from .train.run import run  # imports torch: not before the arguments are known to be good
+    from .train.run import run  # this imports torch, so only after the arguments are checked
 
     return run(config, ranks)
 
@@ -33,8 +33,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _refuse(fault: Refused) -> int:
     rank = int(os.environ.get("RANK", "0"))
     node = os.environ.get("MUSTER_NODE") or socket.gethostname()
-    named = os.environ.get("MUSTER_RUN_DIR")
-    publish(failed(rank, node, 0, fault), Path(named) if named else None, f"{node}-{os.environ.get('LOCAL_RANK', '0')}")
+    run_dir = Path(path) if (path := os.environ.get("MUSTER_RUN_DIR")) else None
+    publish(failed(rank, node, 0, fault), run_dir, f"{node}-{os.environ.get('LOCAL_RANK', '0')}")
     if rank == 0:
         print(fault.report(), file=sys.stderr)
     return fault.code

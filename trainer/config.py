@@ -1,4 +1,4 @@
-"""The trainer's options: parsed and checked before torch is imported, so that a slip costs a tenth of a second."""
+"""The trainer's options, checked before torch is imported, so that a wrong option costs a tenth of a second."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from . import recipe
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Config:
-    """Everything that shapes a training run. Counts of samples are global (over all ranks) unless named otherwise."""
+    """All options of a training run. Counts of samples are global (over all ranks) unless the name says otherwise."""
 
     recipe: str = "digits"
     data: str | None = None
@@ -39,10 +39,6 @@ class Config:
     join_timeout: float = 300.0
     timeout: float = 60.0
 
-    def replace(self, **changes: Any) -> Config:
-        """This configuration with `changes`, checked again by the parser's rules only where they were parsed."""
-        return dataclasses.replace(self, **changes)
-
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
@@ -64,46 +60,56 @@ def _number(kind: type, low: float, high: float = math.inf) -> Callable[[str], A
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line; defaults are left out here, because a recipe may set its own."""
-    command = _Parser(prog="trainer", allow_abbrev=False, argument_default=argparse.SUPPRESS, description=__doc__)
+    """The command line. It sets no defaults, because a recipe may set its own."""
+    command = _Parser(
+        prog="trainer",
+        allow_abbrev=False,
+        argument_default=argparse.SUPPRESS,
+        description="Train a recipe on the ranks that torchrun started. A recipe may set other defaults.",
+        epilog="example: torchrun --nproc-per-node 2 -m trainer --recipe digits --steps 300. "
+        "Exit codes: 0 done, 1 failed, 2 refused, 75 stopped with a checkpoint.",
+    )
     what = command.add_argument_group("what to train")
-    what.add_argument("--recipe", metavar="NAME|FILE", help="digits, text, or a Python file of yours (docs/recipes.md)")
-    what.add_argument("--data", metavar="FOLDER", help="given to the recipe's datasets()")
-    what.add_argument("--steps", type=_number(int, 1), help="optimizer steps in all")
-    what.add_argument(
-        "--batch", type=_number(int, 1), help="samples a step, over all ranks; kept when their number changes"
-    )
-    what.add_argument(
-        "--micro-batch", type=_number(int, 0), help="most samples a rank takes at once; 0: its whole share"
-    )
-    what.add_argument("--seed", type=_number(int, 0, 2**31 - 1))
-    how = command.add_argument_group("how")
-    how.add_argument("--lr", type=_number(float, 0.0), help="peak learning rate")
-    how.add_argument("--warmup", type=_number(int, 0), help="steps of linear warm-up; cosine decay to 0 follows")
-    how.add_argument("--clip", type=_number(float, 0.0), help="largest gradient norm; 0: no clipping")
-    how.add_argument("--precision", choices=["fp32", "bf16", "fp16"])
-    how.add_argument("--compile", action="store_true", help="torch.compile the model")
-    how.add_argument("--backend", choices=["auto", "gloo", "nccl"], help="auto: nccl on GPUs, gloo on CPUs")
-    how.add_argument("--data-workers", type=_number(int, 0, 256), help="loader processes a rank")
-    keep = command.add_argument_group("what is kept")
-    keep.add_argument("--log-every", type=_number(int, 1), help="steps")
-    keep.add_argument("--eval-every", type=_number(int, 0), help="steps; 0: only at the end")
-    keep.add_argument("--checkpoint-every", type=_number(int, 0), help="steps; 0: only at the end")
-    keep.add_argument("--keep", type=_number(int, 1), help="newest checkpoints kept, besides the best")
-    keep.add_argument("--resume", metavar="PATH", help="start from a checkpoint or run folder of another run")
-    wait = command.add_argument_group("patience")
-    wait.add_argument("--join-timeout", type=_number(float, 1.0), help="seconds for the ranks to find each other")
-    wait.add_argument("--timeout", type=_number(float, 1.0), help="seconds a collective may take after the first step")
+    _add(what, "--recipe", "digits, text, or a Python file of yours (docs/recipes.md)", metavar="NAME|FILE")
+    _add(what, "--data", "the folder that the recipe's datasets() gets", metavar="FOLDER")
+    _add(what, "--steps", "total number of optimizer steps", type=_number(int, 1))
+    _add(what, "--batch", "samples in a step, over all ranks together", type=_number(int, 1))
+    _add(what, "--micro-batch", "most samples in one pass of a rank; 0: its whole share", type=_number(int, 0))
+    _add(what, "--seed", "seed of the weights and of the data order", type=_number(int, 0, 2**31 - 1))
+    how = command.add_argument_group("how to train")
+    _add(how, "--lr", "peak learning rate", type=_number(float, 0.0))
+    _add(how, "--warmup", "steps of linear warm-up, before a cosine decay to 0", type=_number(int, 0))
+    _add(how, "--clip", "largest gradient norm; 0: no clipping", type=_number(float, 0.0))
+    _add(how, "--precision", "of the forward pass", choices=["fp32", "bf16", "fp16"])
+    _add(how, "--compile", "compile the model with torch.compile", action="store_true")
+    _add(how, "--backend", "auto: nccl on GPUs, gloo on CPUs", choices=["auto", "gloo", "nccl"])
+    _add(how, "--data-workers", "loader processes for each rank", type=_number(int, 0, 256))
+    record = command.add_argument_group("what to record")
+    _add(record, "--log-every", "steps between metrics", type=_number(int, 1))
+    _add(record, "--eval-every", "steps between evaluations; 0: only at the end", type=_number(int, 0))
+    _add(record, "--checkpoint-every", "steps between checkpoints; 0: only at the end", type=_number(int, 0))
+    _add(record, "--keep", "number of newest checkpoints to keep, besides the best", type=_number(int, 1))
+    _add(record, "--resume", "start from a checkpoint or a run folder of another run", metavar="PATH")
+    timeouts = command.add_argument_group("timeouts")
+    _add(timeouts, "--join-timeout", "seconds for the ranks to find each other", type=_number(float, 1.0))
+    _add(timeouts, "--timeout", "seconds for a collective after the first step", type=_number(float, 1.0))
     return command
 
 
-def parse(arguments: Sequence[str]) -> Config:
-    """The configuration that `arguments` ask for: the command line over the recipe's DEFAULTS over ours.
+def _add(group: Any, option: str, text: str, **arguments: Any) -> None:
+    """Add `option` to `group`; its help is `text` and the default in Config."""
+    default = getattr(Config, option[2:].replace("-", "_"))
+    no_default = default is None or default is False
+    group.add_argument(option, help=text if no_default else f"{text} (default {default})", **arguments)
 
-    Imports no torch and runs no code of the recipe. Raises Refused, naming the option or the recipe's fault.
+
+def parse(arguments: Sequence[str]) -> Config:
+    """The configuration: the command line, then the recipe's DEFAULTS, then the defaults of Config.
+
+    This imports no torch and runs no code of the recipe. Raises Refused and names the option or the recipe's fault.
     """
-    given = vars(parser().parse_args(list(arguments)))
-    name = given.get("recipe", Config.recipe)
+    options = vars(parser().parse_args(list(arguments)))
+    name = options.get("recipe", Config.recipe)
     recipe.check(name)
     defaults = recipe.defaults(name)
     unknown = sorted(
@@ -111,20 +117,20 @@ def parse(arguments: Sequence[str]) -> Config:
     )
     if unknown:
         known = ", ".join(field.name for field in dataclasses.fields(Config) if field.name != "recipe")
-        raise Refused(f"{name}: DEFAULTS sets unknown option {', '.join(unknown)}", f"known are: {known}")
-    config = Config(**{**_reparsed(defaults, name), **given})
+        raise Refused(f"{name}: DEFAULTS sets unknown option {', '.join(unknown)}", f"the options are: {known}")
+    config = Config(**{**_check_defaults(defaults, name), **options})
     _check_together(config)
     return config
 
 
-def _reparsed(defaults: dict[str, Any], name: str) -> dict[str, Any]:
-    """A recipe's defaults through the command line's own checks, so that both are held to one rule."""
-    words: list[str] = []
+def _check_defaults(defaults: dict[str, Any], name: str) -> dict[str, Any]:
+    """The recipe's DEFAULTS, checked by the parser of the command line."""
+    arguments: list[str] = []
     for key, value in defaults.items():
         option = "--" + key.replace("_", "-")
-        words += ([option] if value else []) if isinstance(value, bool) else [f"{option}={value}"]
+        arguments += ([option] if value else []) if isinstance(value, bool) else [f"{option}={value}"]
     try:
-        return vars(parser().parse_args(words))
+        return vars(parser().parse_args(arguments))
     except Refused as fault:
         raise Refused(f"{name}: DEFAULTS: {fault.message}", fault.hint) from None
 
@@ -135,6 +141,6 @@ def _check_together(config: Config) -> None:
         if not folder.is_dir():
             raise Refused(f"--data: no such folder: {folder}", "give a folder that every node can read")
         if not any(folder.iterdir()):
-            raise Refused(f"--data: the folder is empty: {folder}", "put the training files there, or leave --data out")
+            raise Refused(f"--data: the folder is empty: {folder}", "put the training files there, or leave out --data")
     if config.resume is not None and not Path(config.resume).exists():
-        raise Refused(f"--resume: no such checkpoint: {config.resume}", "`make runs` lists what there is")
+        raise Refused(f"--resume: no such checkpoint: {config.resume}", "`make runs` lists the runs")

@@ -1,8 +1,8 @@
-"""What is trained: find, check, load and call a recipe, a plain Python file of functions (docs/recipes.md).
+"""Find, check, load and call a recipe: a plain Python file of functions that says what to train (docs/recipes.md).
 
-The agent uses `check` and `defaults`, which read the file without executing it and without torch, so that a bad one is
-refused in milliseconds, before ranks start. A rank uses `load` and calls the functions through what stands below it,
-so that a fault in the user's file is told as such: its line, not ours.
+The agent uses `check` and `defaults`, which read the file without executing it and without torch. So it refuses a bad
+recipe in milliseconds, before ranks start. A rank uses `load`, and calls the recipe's functions through `build_model`
+and the functions after it, so that an error in the user's file names a line of that file, not of Muster.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ GUIDE = f"a recipe has {', '.join(NEEDED.values())}; it may have {', '.join(OPTI
 
 @dataclass(frozen=True)
 class Recipe:
-    """A loaded recipe: its functions, None where an optional one is absent, and the trainer options it likes."""
+    """A loaded recipe: its functions (None for an optional one that is absent), and its defaults of trainer options."""
 
     name: str
     path: Path
@@ -50,42 +50,45 @@ class Recipe:
 
 
 def defaults(name_or_path: str) -> dict[str, Any]:
-    """The recipe's DEFAULTS, empty without them, read without executing it. Raises Refused unless a plain dict."""
+    """The recipe's DEFAULTS, read without executing it; empty if it has none. Raises Refused if not a plain dict."""
     path = find(name_or_path)
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for node in _top_level(_parse(path).body):
         if "DEFAULTS" not in _binds(node):
             continue
-        where = f"{_shown(path)}:{node.lineno}: DEFAULTS"
-        hint = 'write it out as a plain dict, such as DEFAULTS = {"steps": 500, "lr": 0.001}'
+        where = f"{_display(path)}:{node.lineno}: DEFAULTS"
+        hint = 'write it as a plain dict, such as DEFAULTS = {"steps": 500, "lr": 0.001}'
         try:
-            found = ast.literal_eval(getattr(node, "value", None) or node)
+            values = ast.literal_eval(getattr(node, "value", None) or node)
         except (ValueError, TypeError):
             raise Refused(f"{where}: cannot be read without running the recipe", hint) from None
-        if not isinstance(found, dict) or not all(isinstance(key, str) for key in found):
-            raise Refused(f"{where}: not a dict with names as keys, got {found!r}", hint)
-    return found
+        if not isinstance(values, dict) or not all(isinstance(key, str) for key in values):
+            raise Refused(f"{where}: not a dict with names as keys, got {values!r}", hint)
+    return values
 
 
 def check(name_or_path: str) -> None:
-    """Read the recipe without executing it. Raises Refused: no such file, not Python, or a function missing or odd."""
+    """Check the recipe without executing it.
+
+    Raises Refused if there is no such file, if it is not Python, or if a function is missing or has other parameters.
+    """
     path = find(name_or_path)
     nodes = list(_top_level(_parse(path).body))
     bound = {name: node for node in nodes for name in _binds(node)}
-    # What `from x import *` brings is known only once it runs: load() looks again.
+    # The names of `from x import *` are known only after it ran: load() checks again.
     missing = [name for name in NEEDED if name not in bound and "*" not in bound]
     if missing:
-        raise Refused(f"{_shown(path)}: lacks {' and '.join(missing)}", GUIDE)
+        raise Refused(f"{_display(path)}: lacks {' and '.join(missing)}", GUIDE)
     for name, signature in (NEEDED | OPTIONAL).items():
         node = bound.get(name)
         # A decorator may change what a function takes, and an assigned or imported name says nothing about it.
         if isinstance(node, ast.FunctionDef) and not node.decorator_list and not _takes(node, signature):
             got = f"def {name}({ast.unparse(node.args)})"
-            raise Refused(f"{_shown(path)}:{node.lineno}: {name}: called as {signature}, got {got}", GUIDE)
+            raise Refused(f"{_display(path)}:{node.lineno}: {name}: called as {signature}, got {got}", GUIDE)
 
 
 def find(name_or_path: str) -> Path:
-    """The recipe's file, absolute. Raises Refused for an unknown name or a path without a file."""
+    """The absolute path of the recipe's file. Raises Refused for an unknown name or a path without a file."""
     if name_or_path in BUILT_IN:
         return BUILT_IN[name_or_path]
     path = Path(name_or_path)
@@ -99,7 +102,7 @@ def find(name_or_path: str) -> Path:
 
 
 def load(name_or_path: str) -> Recipe:
-    """Check the recipe and execute its file. Raises Refused as `check` does, TrainError when it raises."""
+    """Check the recipe and execute its file. Raises Refused as `check` does, and TrainError if the file raises."""
     check(name_or_path)
     path = find(name_or_path)
     with _blame(path, "on import"):
@@ -108,12 +111,15 @@ def load(name_or_path: str) -> Recipe:
     functions = {name: getattr(module, name, None) for name in NEEDED | OPTIONAL}
     for name, function in functions.items():
         if not callable(function) and (name in NEEDED or function is not None):
-            raise Refused(f"{_shown(path)}: {name}: not a function, got {type(function).__name__}", GUIDE)
+            raise Refused(f"{_display(path)}: {name}: not a function, got {type(function).__name__}", GUIDE)
     return Recipe(name=path.stem, path=path, defaults=defaults(name_or_path), **functions)  # type: ignore[arg-type]
 
 
 def build_model(recipe: Recipe) -> nn.Module:
-    """The recipe's model, on the CPU. Raises TrainError naming the recipe when it raises or returns another thing."""
+    """The recipe's model, on the CPU. Raises TrainError, which names the recipe, if `model` fails or returns no model.
+
+    The functions below raise TrainError in the same way.
+    """
     from torch import nn
 
     with blame(recipe, "model"):
@@ -124,7 +130,7 @@ def build_model(recipe: Recipe) -> nn.Module:
 
 
 def build_datasets(recipe: Recipe, data: Path | None) -> tuple[Dataset[Any], Dataset[Any]]:
-    """The recipe's training and held-out sets, both map-style. Raises TrainError as `build_model` does."""
+    """The recipe's training set and held-out set, both map-style."""
     with blame(recipe, "datasets"):
         pair = recipe.datasets(data)
     if not isinstance(pair, (tuple, list)) or len(pair) != 2:
@@ -138,7 +144,7 @@ def build_datasets(recipe: Recipe, data: Path | None) -> tuple[Dataset[Any], Dat
 def take_batches(
     recipe: Recipe, dataset: Dataset[Any], indices: Iterable[list[int]], device: torch.device, workers: int = 0
 ) -> Iterator[Any]:
-    """Batches of `dataset` on the CPU, for `device`. Raises TrainError where the recipe's dataset or collate raises."""
+    """Batches of `dataset` on the CPU, ready to copy to `device`."""
     from muster.data import batches
 
     with blame(recipe, "taking a sample out of datasets()"):
@@ -146,7 +152,7 @@ def take_batches(
 
 
 def compute_loss(recipe: Recipe, model: nn.Module, batch: Any) -> Tensor:
-    """The batch's mean loss, shape (). Raises TrainError as `build_model` does; a lost peer's error passes."""
+    """The batch's mean loss, shape (). The error of a lost peer passes unchanged."""
     with blame(recipe, "loss"):
         loss = recipe.loss(model, batch)
     if getattr(loss, "shape", None) != ():
@@ -155,7 +161,7 @@ def compute_loss(recipe: Recipe, model: nn.Module, batch: Any) -> Tensor:
 
 
 def compute_metrics(recipe: Recipe, model: nn.Module, batch: Any) -> dict[str, Tensor]:
-    """Each metric's values, shape (batch,); empty without `metrics`. Raises TrainError as `build_model` does."""
+    """Each metric's values, shape (batch,); empty if the recipe has no `metrics`."""
     if recipe.metrics is None:
         return {}
     with blame(recipe, "metrics"):
@@ -170,13 +176,13 @@ def compute_metrics(recipe: Recipe, model: nn.Module, batch: Any) -> dict[str, T
 
 @contextmanager
 def blame(recipe: Recipe, function: str) -> Iterator[None]:
-    """Turn what `function` of the recipe raises into a TrainError with its line; let a lost peer's error pass."""
+    """Turn an exception of the recipe's `function` into a TrainError with its line; the error of a lost peer passes."""
     with _blame(recipe.path, function):
         yield
 
 
 @contextmanager
-def _blame(path: Path, doing: str) -> Iterator[None]:
+def _blame(path: Path, action: str) -> Iterator[None]:
     try:
         yield
     except TrainError:
@@ -185,17 +191,17 @@ def _blame(path: Path, doing: str) -> Iterator[None]:
         if lost_peer(error):
             raise
         lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
-        where = f"{_shown(path)}:{lines[-1]}" if lines else _shown(path)
+        where = f"{_display(path)}:{lines[-1]}" if lines else _display(path)
         hint = "correct the recipe; docs/recipes.md says what each function gets and returns"
         if isinstance(error, ModuleNotFoundError):
             hint = f"install {error.name} where the ranks run: in the image, or in this Python environment"
-        raise TrainError(f"{where}: {doing}: {type(error).__name__}: {error}", hint) from error
+        raise TrainError(f"{where}: {action}: {type(error).__name__}: {error}", hint) from error
 
 
 def _execute(path: Path) -> ModuleType:
-    """Run a user's file as a module, registered so that what it defines can be pickled."""
-    # A recipe may import the files beside it, and those of the current folder. Last on the path: its random.py must not
-    # replace Python's.
+    """Run a user's file as a module, registered so that pickle can find the classes it defines."""
+    # A recipe may import the files beside it and in the current folder. These come last on the path, so that a
+    # user's random.py does not replace Python's.
     sys.path += [folder for folder in dict.fromkeys((str(path.parent), str(Path.cwd()))) if folder not in sys.path]
     spec = importlib.util.spec_from_file_location(f"recipe_{path.stem}", path)
     assert spec is not None  # find() lets only .py files through
@@ -206,17 +212,17 @@ def _execute(path: Path) -> ModuleType:
 
 
 def _parse(path: Path) -> ast.Module:
-    """The file's syntax tree. Raises Refused with the line that is not Python."""
+    """The file's syntax tree. Raises Refused, with the line, if the file is not Python."""
     try:
         return ast.parse(path.read_bytes(), str(path))
     except SyntaxError as error:
-        raise Refused(f"{_shown(path)}:{error.lineno or 1}: not Python: {error.msg}", f"try: python {path}") from None
+        raise Refused(f"{_display(path)}:{error.lineno or 1}: not Python: {error.msg}", f"try: python {path}") from None
     except (OSError, ValueError) as error:  # ValueError: a zero byte
-        raise Refused(f"{_shown(path)}: cannot be read: {error}", "give --recipe a readable Python file") from None
+        raise Refused(f"{_display(path)}: cannot be read: {error}", "give --recipe a readable Python file") from None
 
 
 def _top_level(body: Iterable[ast.AST]) -> Iterator[ast.stmt]:
-    """Every statement that runs on import: those inside `if` and `try` too, those inside functions not."""
+    """Every statement that runs on import: also inside `if` and `try`, but not inside functions and classes."""
     for node in body:
         if isinstance(node, ast.stmt):
             yield node
@@ -239,16 +245,16 @@ def _binds(node: ast.stmt) -> set[str]:
 
 
 def _takes(node: ast.FunctionDef, signature: str) -> bool:
-    """Whether the function can be called with as many positional arguments as the signature has."""
-    given = len(ast.parse(signature, mode="eval").body.args)  # type: ignore[attr-defined]
+    """Whether a caller can call the function with as many positional arguments as the signature has."""
+    count = len(ast.parse(signature, mode="eval").body.args)  # type: ignore[attr-defined]
     arguments = node.args
     most = len(arguments.posonlyargs) + len(arguments.args)
-    named_only = any(default is None for default in arguments.kw_defaults)
-    return most - len(arguments.defaults) <= given and (given <= most or bool(arguments.vararg)) and not named_only
+    keyword_needed = any(default is None for default in arguments.kw_defaults)
+    return most - len(arguments.defaults) <= count and (count <= most or bool(arguments.vararg)) and not keyword_needed
 
 
 def _returned(recipe: Recipe, function: str, message: str) -> TrainError:
-    return TrainError(f"{_shown(recipe.path)}: {function}: {message}", GUIDE)
+    return TrainError(f"{_display(recipe.path)}: {function}: {message}", GUIDE)
 
 
 def _kind(value: Any) -> str:
@@ -256,5 +262,5 @@ def _kind(value: Any) -> str:
     return f"a {type(value).__name__}" + (f" of shape {tuple(shape)}" if shape is not None else "")
 
 
-def _shown(path: Path) -> str:
+def _display(path: Path) -> str:
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)

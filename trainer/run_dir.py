@@ -1,4 +1,4 @@
-"""The run folder as a rank writes it: its events and its output. Paths and line formats are in docs/contract.md."""
+"""What a rank writes to the run folder: its events and its output. docs/contract.md has the paths and formats."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from muster.files import Lines
 
 
 class RankFolder:
-    """What one rank writes below the run folder."""
+    """The files of one rank in the run folder."""
 
     def __init__(self, path: Path, rank: int, node: str) -> None:
         self.path, self.rank, self.node = path, rank, node
@@ -25,9 +25,10 @@ class RankFolder:
         self._events.add(**{"kind": kind, **fields, "rank": self.rank, "node": self.node})
 
     def take_output(self) -> int:
-        """Send this process's output, native code's included, to `logs/rank-<r>.log`; returns the console's descriptor.
+        """Redirect this process's output to `logs/rank-<r>.log` and return the console's descriptor.
 
-        At the level of file descriptors: what gloo or NCCL print while the process dies is kept too.
+        This redirects file descriptors, so the log also has the output of native code, for example of gloo or NCCL
+        while the process dies.
         """
         with suppress(OSError):
             sys.stdout.flush()
@@ -40,12 +41,12 @@ class RankFolder:
             for descriptor in (1, 2):
                 os.dup2(file, descriptor)
             os.close(file)
-        sys.stdout, sys.stderr = (_patient(descriptor) for descriptor in (1, 2))
+        sys.stdout, sys.stderr = (_open_tolerant(descriptor) for descriptor in (1, 2))
         return console
 
 
-class _Patient(io.RawIOBase):
-    """A descriptor on which nothing fails: print and tracebacks go there, also while an error is handled."""
+class _Tolerant(io.RawIOBase):
+    """A descriptor whose writes never fail: a full disk must not turn a print or a traceback into another error."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -62,6 +63,6 @@ class _Patient(io.RawIOBase):
         return len(data)
 
 
-def _patient(descriptor: int) -> io.TextIOWrapper:
-    buffer = io.BufferedWriter(_Patient(descriptor))
+def _open_tolerant(descriptor: int) -> io.TextIOWrapper:
+    buffer = io.BufferedWriter(_Tolerant(descriptor))
     return io.TextIOWrapper(buffer, encoding="utf-8", errors="backslashreplace", line_buffering=True)

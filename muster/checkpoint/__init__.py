@@ -1,13 +1,13 @@
-"""Checkpoints that survive a kill at any moment: copied, written behind the training, verified, found again."""
+"""Checkpoints that survive a kill at any moment: copy the state, write it in the background, verify it, find it."""
 
 from .snapshot import Snapshot
-from .store import Damaged, Found, load, locate, newest_usable, prune, verify, write
+from .store import Checkpoint, Damaged, load, locate, newest_usable, prune, verify, write
 from .writer import BackgroundWriter, Written
 
 __all__ = [
     "BackgroundWriter",
+    "Checkpoint",
     "Damaged",
-    "Found",
     "Snapshot",
     "Written",
     "load",

@@ -1,4 +1,4 @@
-"""The manifest of a checkpoint: what its state should be, so that store.py can tell if it still is."""
+"""The manifest of a checkpoint: the size and the hash of its state, with which store.py verifies the state."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from ..errors import CheckpointError, NewerFormat
 FORMAT = 1
 STATE, MANIFEST = "state.pt", "manifest.json"
 ACCEPTED = (
-    "give a step-XXXXXXXX folder that this trainer wrote, or a checkpoints folder or a run folder, "
-    "of which the newest usable checkpoint is taken"
+    "give a step-XXXXXXXX folder that this trainer wrote; or a checkpoints folder or a run folder, whose newest "
+    "usable checkpoint Muster takes"
 )
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """What is known of a checkpoint without opening its state: `created` in unix seconds, `bytes` of `state.pt`."""
+    """The facts of a checkpoint: `created` in unix seconds, `sha256` and `bytes` of `state.pt`."""
 
     step: int
     created: float
@@ -31,7 +31,7 @@ class Manifest:
     summary: dict[str, Any]
 
     def render(self) -> str:
-        """The manifest as the text of its file, the last field a checksum of all others."""
+        """The text of the manifest's file. Its last field is a checksum of all others."""
         facts: dict[str, Any] = {
             "format": FORMAT,
             "step": self.step,
@@ -45,17 +45,17 @@ class Manifest:
 
 
 def read_manifest(path: Path) -> Manifest:
-    """The manifest of the checkpoint folder `path`. Raises CheckpointError: absent, altered, or of another format."""
+    """The manifest of the checkpoint folder `path`. Raises CheckpointError if it is absent, altered, or too new."""
     if not path.is_dir():
-        what = "a plain file, not a checkpoint of this trainer" if path.exists() else "no such file or folder"
-        raise CheckpointError(f"{path}: {what}", ACCEPTED)
+        reason = "a plain file, not a checkpoint of this trainer" if path.exists() else "no such file or folder"
+        raise CheckpointError(f"{path}: {reason}", ACCEPTED)
     try:
         text = (path / MANIFEST).read_text("utf-8")
         facts = json.loads(text)
         if int(facts["format"]) > FORMAT:
             raise NewerFormat(
                 f"{path}: format {facts['format']}: a newer Muster wrote it, and this one reads up to format {FORMAT}",
-                "go on with the Muster that wrote it, or update this one (make image, where it lies in an image)",
+                "continue with the Muster that wrote it, or update this one (with `make image` if it is in an image)",
             )
         state = facts["files"][STATE]
         manifest = Manifest(
@@ -68,12 +68,12 @@ def read_manifest(path: Path) -> Manifest:
     except (ValueError, KeyError, TypeError) as error:
         raise CheckpointError(f"{path}: {MANIFEST} is damaged or not of this trainer", ACCEPTED) from error
     if manifest.render() != text:
-        raise CheckpointError(f"{path}: {MANIFEST} was altered: its checksum does not fit", ACCEPTED)
+        raise CheckpointError(f"{path}: {MANIFEST} was altered: its checksum does not match", ACCEPTED)
     return manifest
 
 
 def manifest_or_none(path: Path) -> Manifest | None:
-    """The manifest of the folder `path` if it has a good one."""
+    """The manifest of the folder `path`, or None if it has no good one."""
     with suppress(CheckpointError):
         return read_manifest(path)
     return None

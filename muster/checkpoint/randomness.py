@@ -1,4 +1,4 @@
-"""The random generators of a rank: seeded, taken down for a checkpoint, put back."""
+"""The random generators of a rank: seed them, save their state for a checkpoint, restore it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def seed_all(seed: int) -> None:
 def random_state(device: torch.device) -> dict[str, Any]:
     """This rank's random generators, as plain values and tensors."""
     version, words, gauss = random.getstate()
-    # A tensor: of 625 numbers one by one, pickling and reading back cost more than all else of a small checkpoint.
+    # As a tensor: to pickle and read 625 single numbers cost more time than the rest of a small checkpoint.
     python = (version, torch.tensor(words), gauss)
     state: dict[str, Any] = {"python": python, "torch": torch.get_rng_state()}
     if device.type == "cuda":
@@ -26,7 +26,7 @@ def random_state(device: torch.device) -> dict[str, Any]:
 
 
 def restore_random_state(state: dict[str, Any], device: torch.device) -> None:
-    """Put back what `random_state` took."""
+    """Restore a state that `random_state` returned."""
     version, words, gauss = state["python"]
     random.setstate((version, tuple(torch.as_tensor(words).tolist()), gauss))
     torch.set_rng_state(state["torch"])

@@ -1,7 +1,7 @@
-"""Copies the training state into CPU memory that is kept from one checkpoint to the next.
+"""Copies the training state into CPU memory, which it uses again for the next checkpoint.
 
-The step that is interrupted pays for a memory copy alone; writer.py turns the copy into a file while training
-goes on. Storages are copied, not tensors: tensors that share one (tied weights, views) share it in the copy too.
+Training stops only for this copy; writer.py writes the copy to a file while training continues. The copy is by storage,
+not by tensor: tensors that share a storage (tied weights, views) share it in the copy too.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ _Key = tuple[torch.device, int, int]
 
 
 class Snapshot:
-    """One reusable set of CPU buffers. What `take` returns is valid until the next `take`."""
+    """A reusable set of CPU buffers. The result of `take` is valid until the next `take`."""
 
     def __init__(self) -> None:
         self._layout: list[tuple[int, bool]] = []
         self._buffers: list[torch.Tensor] = []
 
     def take(self, state: dict[str, Any]) -> dict[str, Any]:
-        """A copy of `state` on the CPU, sharing nothing with it; gradients are not followed.
+        """A copy of `state` on the CPU that shares no memory with it, without gradients.
 
-        Raises TypeError for anything but dense tensors, dict, list, tuple and plain values: a checkpoint of it could
-        not be loaded with `weights_only=True`.
+        Raises TypeError for anything but dense tensors, dict, list, tuple and plain values, because
+        `torch.load(weights_only=True)` could not load it.
         """
         sources = _storages(state)
         layout = [(storage.nbytes(), storage.device.type == "cuda") for storage in sources.values()]
         if layout != self._layout:
-            self._layout, self._buffers = [], []  # let go of the old memory before asking for new
+            self._layout, self._buffers = [], []  # release the old memory before allocating new memory
             self._buffers = _allocate(layout)
             self._layout = layout
         copies = dict(zip(sources, self._buffers, strict=True))
@@ -48,9 +48,9 @@ class Snapshot:
 
 def _storages(state: dict[str, Any]) -> dict[_Key, torch.UntypedStorage]:
     """Each storage once, in the order in which `state` names them."""
-    found: dict[_Key, torch.UntypedStorage] = {}
-    _map(state, lambda tensor: found.setdefault(_key(tensor), tensor.untyped_storage()), "state")
-    return found
+    storages: dict[_Key, torch.UntypedStorage] = {}
+    _map(state, lambda tensor: storages.setdefault(_key(tensor), tensor.untyped_storage()), "state")
+    return storages
 
 
 def _key(tensor: torch.Tensor) -> _Key:
@@ -59,13 +59,13 @@ def _key(tensor: torch.Tensor) -> _Key:
 
 
 def _view(buffer: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
-    """The tensor that looks at `buffer` as `like` looks at its own storage."""
+    """A view of `buffer` with the type, offset, shape and strides of `like`."""
     empty = torch.empty(0, dtype=like.dtype)
     return empty.set_(buffer.untyped_storage(), like.storage_offset(), like.size(), like.stride())
 
 
 def _map(value: Any, each: Callable[[torch.Tensor], Any], where: str) -> Any:
-    """Rebuild `value` with every tensor replaced by `each` of it. Raises TypeError naming the place of a misfit."""
+    """A copy of `value` with `each(tensor)` for every tensor. Raises TypeError, which says where, for other types."""
     if isinstance(value, torch.Tensor):
         dense = value.detach()
         if type(dense) is not torch.Tensor or dense.layout is not torch.strided or dense.is_conj() or dense.is_neg():
@@ -79,8 +79,9 @@ def _map(value: Any, each: Callable[[torch.Tensor], Any], where: str) -> Any:
         copied = type(value)(
             (_plain_key(key, where), _map(item, each, f"{where}[{key!r}]")) for key, item in value.items()
         )
-        if hasattr(value, "_metadata"):  # a module's state_dict keeps the versions of its layers beside its items
-            copied._metadata = _map(value._metadata, each, f"{where}._metadata")
+        # A module's state_dict has an attribute with the versions of its layers.
+        for name, attribute in getattr(value, "__dict__", {}).items():
+            setattr(copied, name, _map(attribute, each, f"{where}.{name}"))
         return copied
     raise TypeError(f"{where}: a checkpoint cannot hold a {type(value).__name__}; turn it into plain values first")
 
@@ -92,7 +93,7 @@ def _plain_key(key: Any, where: str) -> Any:
 
 
 def _allocate(layout: list[tuple[int, bool]]) -> list[torch.Tensor]:
-    """A byte buffer for each (bytes, pinned). Pinned memory is what lets a GPU copy run without the CPU."""
+    """A byte buffer for each (bytes, pinned). A GPU can copy to pinned memory without the CPU."""
     starts, end = [], 0
     for size, pinned in layout:
         starts.append(end)
@@ -108,9 +109,9 @@ def _allocate(layout: list[tuple[int, bool]]) -> list[torch.Tensor]:
 
 
 def _huge_pages(size: int) -> mmap.mmap:
-    """Fresh memory, in huge pages where the kernel has them.
+    """New memory, in huge pages if the kernel has them.
 
-    The first touch of ordinary pages took 0.5 s for 300 MiB in a virtual machine, of huge pages 0.08 s.
+    In a virtual machine the first access to 300 MiB took 0.5 s with ordinary pages and 0.08 s with huge pages.
     """
     slab = mmap.mmap(-1, max(size, 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     if hasattr(mmap, "MADV_HUGEPAGE"):

@@ -1,9 +1,9 @@
-"""The checkpoint store: one folder a step, and no moment at which a kill leaves the run without a usable one.
+"""The checkpoint store: one folder for each step. A kill at any moment leaves the newest checkpoint usable.
 
 A checkpoint is `checkpoints/step-00000200/` with `state.pt` (torch.save) and `manifest.json`. torch.load accepts a
-flipped bit without a word, so the manifest holds the state's SHA-256, and a checksum of itself. A checkpoint is
-written aside, synced, read back from the disk and verified, and only then renamed to its place. Names that start with
-a dot are work in progress: `.new-` is half-written, `.del-` half-deleted, `.old-` the one being replaced.
+flipped bit without an error, so the manifest has the state's SHA-256 and a checksum of itself. `write` writes a
+checkpoint under a temporary name, syncs it, reads it back from the disk, verifies it, and only then renames it. Names
+that start with a dot are temporary: `.new-` is partly written, `.del-` partly deleted, `.old-` about to be replaced.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ import torch
 from ..errors import CheckpointError, NewerFormat, TrainError
 from .manifest import ACCEPTED, MANIFEST, STATE, Manifest, manifest_or_none, read_manifest
 
-_PLACE = re.compile(r"(?:\.old-)?(step-\d{8,})")
+_STEP_FOLDER = re.compile(r"(?:\.old-)?(step-\d{8,})")
 
 
 @dataclass(frozen=True)
-class Found:
-    """A checkpoint that was verified."""
+class Checkpoint:
+    """A checkpoint folder and its manifest."""
 
     path: Path
     manifest: Manifest
@@ -40,41 +40,41 @@ class Found:
 
 @dataclass(frozen=True)
 class Damaged:
-    """A checkpoint that was passed over, and why."""
+    """A checkpoint that is unusable, and the reason."""
 
     path: Path
     reason: str
 
 
 def write(folder: Path, step: int, state: dict[str, Any], *, metric: float | None, summary: dict[str, Any]) -> Path:
-    """Write `state` as the checkpoint of `step`, replacing one of the same step, and return its folder.
+    """Write `state` as the checkpoint of `step`, replace an existing one of that step, and return its folder.
 
-    `state` is a nested dict of tensors and plain values, `summary` plain facts that JSON can hold. One writer a folder.
-    Raises TrainError if the disk is full or fails; what was there before then still stands.
+    `state` is a nested dict of tensors and plain values, `summary` has plain values that JSON can hold. A folder has
+    one writer. Raises TrainError if the disk is full or fails; the earlier checkpoints are then intact.
     """
-    place = folder / f"step-{step:08d}"
-    aside = folder / f".new-{place.name}"
-    sink = _Sink()
+    target = folder / f"step-{step:08d}"
+    temporary = folder / f".new-{target.name}"
+    file = _HashingFile()
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        _tidy(folder)
-        aside.mkdir()
-        sink.save(state, aside / STATE)
-        manifest = Manifest(step, _now(folder), metric, sink.sha256.hexdigest(), sink.bytes, summary)
-        _write_synced(aside / MANIFEST, manifest.render())
-        _sync_folder(aside)
-        _prove(aside)
-        _publish(aside, place)
+        _clean_up(folder)
+        temporary.mkdir()
+        file.save(state, temporary / STATE)
+        manifest = Manifest(step, _now(folder), metric, file.sha256.hexdigest(), file.bytes, summary)
+        _write_synced(temporary / MANIFEST, manifest.render())
+        _sync_folder(temporary)
+        _read_back(temporary)
+        _rename_into_place(temporary, target)
     except OSError as error:
-        shutil.rmtree(aside, ignore_errors=True)  # before it is told how much is free
-        raise _not_written(folder, step, sink.bytes, error) from error
+        shutil.rmtree(temporary, ignore_errors=True)  # before `_write_error` measures the free space
+        raise _write_error(folder, step, file.bytes, error) from error
     finally:
-        shutil.rmtree(aside, ignore_errors=True)
-    return place
+        shutil.rmtree(temporary, ignore_errors=True)
+    return target
 
 
 def verify(path: Path) -> Manifest:
-    """Read all of the checkpoint folder `path` and return its manifest; CheckpointError says why it is unusable."""
+    """Read the whole checkpoint folder `path` and return its manifest. Raises CheckpointError if it is unusable."""
     with _verified(path) as (_, manifest):
         return manifest
 
@@ -82,48 +82,48 @@ def verify(path: Path) -> Manifest:
 def load(path: Path) -> tuple[dict[str, Any], Manifest]:
     """The state in the checkpoint folder `path`, on the CPU, and its manifest. Raises CheckpointError.
 
-    The file that was verified stays open and is the one decoded, so nothing can come between the two.
+    This decodes the open file that it verified, so nobody can replace the file in between.
     """
     with _verified(path) as (file, manifest):
         file.seek(0)
         try:
             state: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=True)
         except (RuntimeError, pickle.UnpicklingError, EOFError) as error:
-            reason = f"{path}: the file is whole, but torch {torch.__version__} cannot decode it: {error}"
+            reason = f"{path}: the file is intact, but torch {torch.__version__} cannot decode it: {error}"
             raise CheckpointError(reason, "load it with the torch version that wrote it") from error
         return state, manifest
 
 
 def locate(path: Path) -> tuple[Path, list[Damaged]]:
-    """The step folder meant by `path` (a step, checkpoints or run folder) and newer ones that were passed over.
+    """The step folder that `path` (a step, checkpoints or run folder) means, and newer checkpoints that are damaged.
 
-    A step folder given by name is returned unread: `load` verifies it. Raises CheckpointError if there is none.
+    If `path` is a step folder, this does not verify it; `load` does. Raises CheckpointError if there is none.
     """
-    if not path.is_dir() or (path / MANIFEST).exists() or _PLACE.fullmatch(path.name):
+    if not path.is_dir() or (path / MANIFEST).exists() or _STEP_FOLDER.fullmatch(path.name):
         read_manifest(path)
         return path, []
     folder = path / "checkpoints" if (path / "checkpoints").is_dir() else path
-    found, damaged = newest_usable(folder)
-    if found is None:
-        reasons = "".join(f"\n  {one.reason}" for one in damaged)
+    newest, damaged = newest_usable(folder)
+    if newest is None:
+        reasons = "".join(f"\n  {checkpoint.reason}" for checkpoint in damaged)
         raise CheckpointError(f"{path}: no usable checkpoint in it{':' if reasons else ''}{reasons}", ACCEPTED)
-    return found.path, damaged
+    return newest.path, damaged
 
 
-def newest_usable(folder: Path) -> tuple[Found | None, list[Damaged]]:
-    """The newest checkpoint in a checkpoints folder that verifies, and the damaged ones that are newer than it.
+def newest_usable(folder: Path) -> tuple[Checkpoint | None, list[Damaged]]:
+    """The newest intact checkpoint in a checkpoints folder, and the damaged ones that are newer.
 
-    Newest is the last written, not the highest step: a run may have gone back to an earlier step and on from there.
-    Raises NewerFormat where a newer Muster wrote it.
+    The newest is the one that was written last. It may not have the highest step, because a run can go back to an
+    earlier step and continue from there. Raises NewerFormat if a newer Muster wrote it.
     """
     return _first_usable(_newest_first(folder))
 
 
-def _first_usable(paths: list[Path]) -> tuple[Found | None, list[Damaged]]:
+def _first_usable(paths: list[Path]) -> tuple[Checkpoint | None, list[Damaged]]:
     damaged: list[Damaged] = []
     for path in paths:
         try:
-            return Found(path, verify(path)), damaged
+            return Checkpoint(path, verify(path)), damaged
         except NewerFormat:
             raise
         except CheckpointError as error:
@@ -131,35 +131,39 @@ def _first_usable(paths: list[Path]) -> tuple[Found | None, list[Damaged]]:
     return None, damaged
 
 
-def prune(folder: Path, keep_last: int, keep_best: bool, proven: Path | None = None) -> list[Path]:
+def prune(folder: Path, keep_last: int, keep_best: bool, verified: Path | None = None) -> list[Path]:
     """Delete all but the `keep_last` newest checkpoints and, if `keep_best`, the one with the highest metric.
 
-    Nothing is deleted unless the newest was read and verified just now (`proven`: by `write`), nor ever a folder
-    without a manifest of ours. A truncated checkpoint does not count among those to keep. Returns the folders that had
-    to go.
+    First this verifies the newest checkpoint, unless it is the one that `write` has just `verified`. If there is no
+    intact one, it deletes nothing. It never deletes a folder without a good manifest, and a truncated checkpoint does
+    not count among those to keep. Returns the folders to delete, of which some may remain if the disk fails.
     """
-    _tidy(folder)
+    _clean_up(folder)
     paths = _newest_first(folder)
-    ours = [Found(path, manifest) for path in paths if (manifest := manifest_or_none(path))]
-    newest = ours[0] if ours and ours[0].path == proven else _first_usable([one.path for one in ours])[0]
+    with_manifest = [Checkpoint(path, manifest) for path in paths if (manifest := manifest_or_none(path))]
+    if with_manifest and with_manifest[0].path == verified:
+        newest: Checkpoint | None = with_manifest[0]
+    else:
+        newest, _ = _first_usable([checkpoint.path for checkpoint in with_manifest])
     if newest is None:
         return []
-    whole = [one for one in ours if _size(one.path / STATE) == one.manifest.bytes]
-    kept = {newest.path, *(one.path for one in whole[:keep_last])}
-    if keep_best and (best := _best(whole)):
-        kept.add(best)
-    doomed = [one.path for one in ours if one.path not in kept and one.manifest.created < newest.manifest.created]
+    complete = [point for point in with_manifest if _size(point.path / STATE) == point.manifest.bytes]
+    keep = {newest.path, *(checkpoint.path for checkpoint in complete[:keep_last])}
+    if keep_best and (best := _best(complete)):
+        keep.add(best)
+    older = [point.path for point in with_manifest if point.manifest.created < newest.manifest.created]
+    doomed = [path for path in older if path not in keep]
     for path in doomed:
         with suppress(OSError):  # the next prune tries again
             _delete(path)
     return doomed
 
 
-class _Sink:
-    """A file for torch.save that hashes what passes through, and counts what it would have taken had the disk held it.
+class _HashingFile:
+    """A file for torch.save that hashes the data and counts its bytes, also those that a full disk did not take.
 
-    torch.save to a path kept the interpreter from other threads for 40-65 ms at a time on a 300 MiB tensor; to a
-    Python file for no longer than an idle thread does (about 10 ms), as hashing and writing let go of the GIL.
+    On a 300 MiB tensor, torch.save to a path blocked the interpreter's other threads for 40-65 ms at a time. With a
+    Python file it blocks them for about 10 ms, as an idle thread does, because hashing and writing release the GIL.
     """
 
     def __init__(self) -> None:
@@ -174,25 +178,25 @@ class _Sink:
             if self._error:
                 raise self._error
             os.fsync(self._file.fileno())
-            # What is read back to be verified shall come from the disk, not from memory.
+            # Drop it from memory, so that `_read_back` reads the disk.
             if hasattr(os, "posix_fadvise"):
                 os.posix_fadvise(self._file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
     def write(self, data: memoryview) -> int:
-        """Called by torch's C++ writer, which turns an OSError into a crash report: so it is kept for later."""
+        """torch's C++ writer calls this. It would turn an OSError into a crash report, so `save` raises it later."""
         self.bytes += len(data)
         try:
-            left = data
-            while left and not self._error:
-                done = self._file.write(left)
-                self.sha256.update(left[:done])
-                left = left[done:]
+            rest = data
+            while rest and not self._error:
+                count = self._file.write(rest)
+                self.sha256.update(rest[:count])
+                rest = rest[count:]
         except OSError as error:
             self._error = error
         return len(data)
 
     def flush(self) -> None:
-        """Nothing is held back; torch.save asks."""
+        """Do nothing: the file has no buffer. torch.save calls this."""
 
 
 @contextmanager
@@ -217,16 +221,16 @@ def _size(path: Path) -> int | None:
 
 
 def _newest_first(folder: Path) -> list[Path]:
-    """Every checkpoint in `folder`, the one being replaced standing in where its successor is not yet in place."""
-    places: dict[str, Path] = {}
+    """Every checkpoint in `folder`. An `.old-` folder counts if its replacement was not yet renamed into place."""
+    steps: dict[str, Path] = {}
     for path in folder.iterdir() if folder.is_dir() else ():
-        named = _PLACE.fullmatch(path.name)
-        if named and (path.name == named[1] or named[1] not in places):
-            places[named[1]] = path
-    return sorted(places.values(), key=_age, reverse=True)
+        match = _STEP_FOLDER.fullmatch(path.name)
+        if match and (path.name == match[1] or match[1] not in steps):
+            steps[match[1]] = path
+    return sorted(steps.values(), key=_creation, reverse=True)
 
 
-def _age(path: Path) -> tuple[float, str]:
+def _creation(path: Path) -> tuple[float, str]:
     manifest = manifest_or_none(path)
     if manifest:
         return manifest.created, path.name
@@ -236,46 +240,47 @@ def _age(path: Path) -> tuple[float, str]:
 
 
 def _now(folder: Path) -> float:
-    """The time, but never before the newest checkpoint's: rank 0 may have moved to a host whose clock is behind."""
+    """The time, but always after the newest checkpoint's: rank 0 may have moved to a host whose clock is behind."""
     earlier = (manifest.created for path in _newest_first(folder) if (manifest := manifest_or_none(path)))
     return max(time.time(), max(earlier, default=0.0) + 0.001)
 
 
-def _best(whole: list[Found]) -> Path | None:
-    scored = [(one.manifest.metric, one.manifest.created, one.path) for one in whole if one.manifest.metric is not None]
+def _best(checkpoints: list[Checkpoint]) -> Path | None:
+    manifests = [(checkpoint.manifest, checkpoint.path) for checkpoint in checkpoints]
+    scored = [(file.metric, file.created, path) for file, path in manifests if file.metric is not None]
     return max((score for score in scored if math.isfinite(score[0])), default=(0, 0, None))[2]
 
 
-def _prove(aside: Path) -> None:
-    """Read back what was written: the bytes, and that torch decodes them (mapped: the tensors are not read again)."""
+def _read_back(temporary: Path) -> None:
+    """Verify what is on the disk, and that torch can decode it (mapped, so it does not read the tensors again)."""
     try:
-        verify(aside)
+        verify(temporary)
     except CheckpointError as error:
-        raise TrainError(f"the disk does not give back what was written to it: {error.message}") from error
-    torch.load(aside / STATE, map_location="cpu", weights_only=True, mmap=True)
+        raise TrainError(f"the disk returned other data than Muster wrote: {error.message}") from error
+    torch.load(temporary / STATE, map_location="cpu", weights_only=True, mmap=True)
 
 
-def _publish(aside: Path, place: Path) -> None:
-    replaced = place.with_name(f".old-{place.name}")
-    if place.exists():
-        place.rename(replaced)
-    aside.rename(place)
-    _sync_folder(place.parent)
+def _rename_into_place(temporary: Path, target: Path) -> None:
+    replaced = target.with_name(f".old-{target.name}")
+    if target.exists():
+        target.rename(replaced)
+    temporary.rename(target)
+    _sync_folder(target.parent)
     shutil.rmtree(replaced, ignore_errors=True)
 
 
-def _tidy(folder: Path) -> None:
-    """Clear away what a killed writer left; if it was killed between two renames, put the old checkpoint back."""
+def _clean_up(folder: Path) -> None:
+    """Remove what a killed writer left. If it was killed between two renames, put the old checkpoint back."""
     for path in folder.glob(".*-step-*"):
-        place = path.with_name(path.name.partition("-")[2])
-        if path.name.startswith((".new-", ".del-")) or (path.name.startswith(".old-") and place.exists()):
+        target = path.with_name(path.name.partition("-")[2])
+        if path.name.startswith((".new-", ".del-")) or (path.name.startswith(".old-") and target.exists()):
             shutil.rmtree(path, ignore_errors=True)
         elif path.name.startswith(".old-"):
-            path.rename(place)
+            path.rename(target)
 
 
 def _delete(path: Path) -> None:
-    """Renamed first: a kill half-way through must not leave what looks like a damaged checkpoint."""
+    """Rename the folder, then remove it: a kill in between must not leave what looks like a damaged checkpoint."""
     doomed = path.with_name(f".del-{path.name}")
     path.rename(doomed)
     shutil.rmtree(doomed, ignore_errors=True)
@@ -289,20 +294,20 @@ def _write_synced(path: Path, text: str) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """A rename is on the disk only once the folder that holds the name is synced."""
-    opened = os.open(folder, os.O_RDONLY)
+    """Sync the folder: only then is a rename in it on the disk."""
+    descriptor = os.open(folder, os.O_RDONLY)
     try:
-        os.fsync(opened)
+        os.fsync(descriptor)
     finally:
-        os.close(opened)
+        os.close(descriptor)
 
 
-def _not_written(folder: Path, step: int, needed: int, error: OSError) -> TrainError:
+def _write_error(folder: Path, step: int, needed: int, error: OSError) -> TrainError:
     if error.errno not in (errno.ENOSPC, errno.EDQUOT):
         return TrainError(f"{folder}: the checkpoint of step {step} cannot be written: {error.strerror or error}")
     free = shutil.disk_usage(folder).free
     return TrainError(
         f"{folder}: the disk is full: the checkpoint of step {step} needs {needed / 1e6:,.1f} MB, "
         f"{free / 1e6:,.1f} MB are free",
-        "free some space or keep fewer checkpoints; earlier checkpoints stand",
+        "free some space or keep fewer checkpoints; the earlier checkpoints are intact",
     )

@@ -1,8 +1,8 @@
-"""Writes checkpoints while training goes on: the loop calls `submit`, one thread does the rest.
+"""Writes checkpoints while training continues: the loop calls `submit`, and a background thread does the rest.
 
-Two snapshots are held at most: one being written and one waiting (the second is allocated only once a checkpoint is
-due while another is being written). A third `submit` waits for the first write to end, and the wait counts as pause:
-a disk that cannot keep up slows the run down, but no checkpoint that was asked for is skipped.
+There are at most two snapshots: the thread writes one while the other waits. The second one gets its memory only when a
+checkpoint is due during a write. A third `submit` waits for the end of the first write, and the pause includes this
+wait: a slow disk slows down the run, but the writer skips no checkpoint.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .snapshot import Snapshot
 
 @dataclass(frozen=True)
 class Written:
-    """How a write ended: `path` and `bytes` of the new checkpoint, or the `error`; then the earlier ones stand."""
+    """The result of a write: `path` and `bytes` of the new checkpoint, or the `error`."""
 
     step: int
     pause_ms: float
@@ -38,27 +38,27 @@ class Written:
 
 
 class BackgroundWriter:
-    """The one writer of a checkpoints folder. `on_done` is called on its thread, once for each `submit`, in order."""
+    """The only writer of a checkpoints folder. Its thread calls `on_done` once for each `submit`, in order."""
 
     def __init__(self, folder: Path, keep_last: int, keep_best: bool, on_done: Callable[[Written], None]) -> None:
         self._folder, self._keep_last, self._keep_best, self._on_done = folder, keep_last, keep_best, on_done
         self._writes: list[Future[Written]] = []
-        # Last in, first out: the buffer that is already allocated is preferred.
+        # Last in, first out: so the loop takes a buffer that is already allocated.
         self._free: LifoQueue[Snapshot] = LifoQueue()
         for _ in range(2):
             self._free.put(Snapshot())
-        # The executor's thread is no daemon: at exit, also after an exception, Python lets it end what it has begun.
-        self._thread = ThreadPoolExecutor(1, "checkpoint", initializer=_give_way)
+        # The executor's thread is not a daemon: at exit, also after an exception, Python waits until it has finished.
+        self._thread = ThreadPoolExecutor(1, "checkpoint", initializer=_lower_priority)
 
     def submit(self, step: int, state: dict[str, Any], metric: float | None, summary: dict[str, Any]) -> float:
-        """Copy `state`, have it written as the checkpoint of `step`, and return the pause in milliseconds.
+        """Copy `state`, start to write it as the checkpoint of `step`, and return the pause in milliseconds.
 
-        A failed write (a full disk) is told to `on_done` and does not raise here. TypeError: see `Snapshot.take`.
+        If the write fails, for example on a full disk, `on_done` gets the error. Raises TypeError as `Snapshot.take`.
         """
         began = time.perf_counter()
         for write in self._writes:
             if write.done():
-                write.result()  # raises what no one expected, a bug in `on_done` say
+                write.result()  # raises an unexpected error, such as a bug in `on_done`
         del self._writes[:-2]
         snapshot = self._free.get()
         try:
@@ -71,11 +71,11 @@ class BackgroundWriter:
         return pause_ms
 
     def finish(self) -> None:
-        """Wait until everything submitted is written. Raises TrainError if the last write failed. No `submit` after."""
+        """Wait for all writes. Raises TrainError if the last one failed. Do not call `submit` after this."""
         self._thread.shutdown(wait=True)
-        ended = [write.result() for write in self._writes]
-        if ended and ended[-1].error:
-            raise ended[-1].error
+        results = [write.result() for write in self._writes]
+        if results and results[-1].error:
+            raise results[-1].error
 
     def _write(
         self,
@@ -98,12 +98,12 @@ class BackgroundWriter:
         written = Written(step, pause_ms, (time.perf_counter() - began) * 1e3, path, size, error)
         if path:
             with suppress(OSError):  # the next one tries again
-                store.prune(self._folder, self._keep_last, self._keep_best, proven=path)
+                store.prune(self._folder, self._keep_last, self._keep_best, verified=path)
         self._on_done(written)
         return written
 
 
-def _give_way() -> None:
-    """Let the training threads go first. On Linux a priority is a thread's own; elsewhere it would be the process's."""
+def _lower_priority() -> None:
+    """Let the training threads run first. Only Linux has priorities of threads; elsewhere this would slow training."""
     if sys.platform == "linux":
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 10)

@@ -1,6 +1,5 @@
-"""Convolutions lie channels-last where the model's own code goes along, on all ranks or on none."""
+"""A recipe chooses the memory layout of its model; training keeps it, and so do checkpoints."""
 
-import pytest
 import torch
 
 from muster.checkpoint import store
@@ -14,53 +13,49 @@ class Net(nn.Module):
 
     def forward(self, x):
         # Four values, twice: a picture of two colours and 2 x 2 pixels.
-        seen = self.norm(self.first(torch.cat([x, x], 1).view(-1, 2, 2, 2)))
-        return self.last(self.flat(seen))
-
-    def flat(self, seen):
-        return {flat}
+        x = self.norm(self.first(torch.cat([x, x], 1).view(-1, 2, 2, 2)))
+        return self.last(x.flatten(1))
 
 def model():
-    return Net()
+    return Net().to(memory_format=torch.{layout})
 """
-EASY, STUBBORN = "seen.flatten(1)", "seen.view(len(seen), -1)"
-STUBBORN_ON_ONE = f"{STUBBORN} if RANK == 1 else {EASY}"
+CONTIGUOUS, CHANNELS_LAST = (CONVOLUTION.format(layout=name) for name in ("contiguous_format", "channels_last"))
 
 
-def weights(run):
+def newest_state(run):
     """The convolution's weight in the newest checkpoint, its first moment, and the batch norm's count of batches."""
-    found, _ = store.newest_usable(run.run_dir / "checkpoints")
-    state, _ = store.load(found.path)
+    checkpoint, _ = store.newest_usable(run.run_dir / "checkpoints")
+    state, _ = store.load(checkpoint.path)
     names = list(state["model"])
     moments = state["optimizer"]["state"][names.index("first.weight")]
     return state["model"]["first.weight"], moments["exp_avg"], int(state["model"]["norm.num_batches_tracked"])
 
 
-@pytest.mark.parametrize(("flat", "last"), [(EASY, True), (STUBBORN, False), (STUBBORN_ON_ONE, False)])
-def test_a_model_whose_code_minds_is_left_as_it_is_on_all_ranks(torchrun, recipe_file, flat, last):
-    run = torchrun(2, "--recipe", recipe_file(CONVOLUTION.format(flat=flat)), "--steps", 3)
+def test_weights_and_moments_have_the_layout_that_the_recipe_chose(torchrun, recipe_file):
+    run = torchrun(2, "--recipe", recipe_file(CHANNELS_LAST), "--steps", 3)
     assert run.wait() == 0, run.output
-    weight, moment, batches = weights(run)
-    assert weight.is_contiguous(memory_format=torch.channels_last) == last
-    assert weight.is_contiguous() != last
+    weight, moment, batches = newest_state(run)
+    assert weight.is_contiguous(memory_format=torch.channels_last)
+    assert not weight.is_contiguous()
     assert moment.stride() == weight.stride()
-    assert batches == 3, "the rehearsals left traces in the model"
+    assert batches == 3, "the pass before the first step changed the model's buffers"
 
 
-def test_what_was_trained_in_one_layout_goes_on_the_same_in_the_other(torchrun, recipe_file):
+def test_a_run_in_one_layout_resumes_in_the_other_with_the_same_weights(torchrun, recipe_file):
     options = ("--batch", 16, "--warmup", 0, "--steps", 8, "--checkpoint-every", 4)
-    ends = {}
-    for flat in (STUBBORN, EASY):
-        recipe = recipe_file(CONVOLUTION.format(flat=flat))
-        if not ends:
-            whole = torchrun(1, "--recipe", recipe, *options, folder="whole")
-            assert whole.wait() == 0, whole.output
-        begun = whole.run_dir / "checkpoints/step-00000004"
-        run = torchrun(1, "--recipe", recipe, *options, "--resume", begun, folder=f"again-{len(ends)}")
+    whole = torchrun(1, "--recipe", recipe_file(CONTIGUOUS), *options, folder="whole")
+    assert whole.wait() == 0, whole.output
+    ends = []
+    for number, recipe in enumerate((CONTIGUOUS, CHANNELS_LAST)):
+        middle = whole.run_dir / "checkpoints/step-00000004"
+        run = torchrun(
+            1, "--recipe", recipe_file(recipe), *options, "--resume", middle, folder=f"resumed-{number}"
+        )
         assert run.wait() == 0, run.output
-        ends[flat] = weights(run)
-    assert ends[STUBBORN][0].is_contiguous()
-    assert ends[EASY][1].is_contiguous(memory_format=torch.channels_last)
-    for one, other in zip(ends[STUBBORN][:2], ends[EASY][:2], strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
-    assert torch.equal(weights(whole)[0], ends[STUBBORN][0])
+        ends.append(newest_state(run)[:2])
+    (weight, moment), (other_weight, other_moment) = ends
+    assert weight.is_contiguous()
+    assert other_moment.is_contiguous(memory_format=torch.channels_last)
+    torch.testing.assert_close(other_weight, weight, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(other_moment, moment, rtol=1e-4, atol=1e-6)
+    assert torch.equal(newest_state(whole)[0], weight)

@@ -56,7 +56,7 @@ def test_nothing_is_repeated_or_missed_across_a_change_of_world_size(torchrun, r
             for row in rows[1 : 1 + own]:  # the first is the pass that settles DDP's buckets; the last are evaluation
                 taken.update(row)
     expected = Counter(
-        StreamSampler(203, batch=24, pieces=1, world=1, rank=0, seed=0, consumed=0).indices(0, 24 * steps[after])
+        StreamSampler(203, batch=24, micro_batches=1, world=1, rank=0, seed=0, consumed=0).indices(0, 24 * steps[after])
     )
     assert taken == expected
     (resumed,) = events(tmp_path / "run-1", 0, "resumed")

@@ -105,7 +105,7 @@ def states(payload):
     state = pickle.dumps(dynamic_rendezvous._RendezvousState())
     yield from (payload, base64.b64encode(payload), state, b"", b"\xff", b"null", b"[]", b"{}", b"9" * 9999)
     yield from (b"[" * 100_000, b" " * (2 << 20), b'{"round": 1e999}')
-    good = json.loads(rendezvous_state.written(state))
+    good = json.loads(rendezvous_state.to_json(state))
     for name in good:
         for odd in (
             "x",
@@ -124,7 +124,7 @@ def test_whatever_lies_where_a_state_belongs_is_refused_in_words(payload):
     assert len(tried) > 60
     for stored in tried:
         with pytest.raises(RendezvousStateError, match="somebody else wrote"):
-            rendezvous_state.pickled(stored)
+            rendezvous_state.to_pickle(stored)
 
 
 def test_a_state_comes_back_as_it_was():
@@ -132,14 +132,14 @@ def test_a_state_comes_back_as_it_was():
     state.round, state.complete, state.deadline = 2, True, datetime.now(UTC)
     state.participants[node], state.last_heartbeats[node] = 4, datetime.now(UTC)
     state.wait_list.add(dynamic_rendezvous._NodeDesc("node-00001", 8, 0))
-    back = pickle.loads(rendezvous_state.pickled(rendezvous_state.written(pickle.dumps(state))))
+    back = pickle.loads(rendezvous_state.to_pickle(rendezvous_state.to_json(pickle.dumps(state))))
     assert vars(back) == vars(state)
 
 
 def test_nothing_is_unpickled_of_what_ranks_give_each_other(payload):
     with pytest.raises(pickle.UnpicklingError):
-        exchange._read(torch.frombuffer(bytearray(payload), dtype=torch.uint8))
-    for path in sorted((HOME / "trainer").glob("*.py")):
+        exchange._load(torch.frombuffer(bytearray(payload), dtype=torch.uint8))
+    for path in sorted((HOME / "trainer").rglob("*.py")):
         used = {node.attr for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Attribute)}
         assert not [name for name in used if name.endswith(("_object", "_object_list"))], path
 

@@ -1,8 +1,8 @@
-"""Ranks that need not import torch: a server that has it forks them, once torchrun's process has forked the server.
+"""Forks the ranks from a server process that has imported torch, so that they need not import it.
 
-Started the ordinary way each rank imports torch for itself, beside torchrun that did so already, and again at every
-restart. The server is forked before torchrun makes threads or looks for GPUs, and does neither. What it cannot
-start as faithfully as a new Python would, torchrun starts as it always did.
+Under torch's own torchrun every rank imports torch itself, and again at every restart. Here torchrun's process forks
+the server before it makes threads or looks for GPUs; the server itself does neither. If the server cannot start a rank
+exactly as a new Python would, torchrun starts that rank in its usual way.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from ..node.site import sitecustomize
 
 _POLL_SECONDS = 0.02
 _MOST_BYTES = 1 << 20
-# A library reads these when it is loaded: one that is other for the rank came too late.
+# Libraries read these variables when they are loaded. If a rank's value differs, a fork would be too late for it.
 _READ_ON_IMPORT = ("OMP_", "KMP_", "GOMP_", "MKL_", "LD_", "PYTHON")
 _OURS = {"muster", NAME.partition(".")[0]}
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Rank:
-    """A rank that the server forked, to torchrun what subprocess.Popen is."""
+    """A rank that the server forked, with the methods of subprocess.Popen that torchrun uses."""
 
     returncode: int | None = None
 
@@ -48,13 +48,13 @@ class Rank:
         self.pid, self._server = pid, server
 
     def poll(self) -> int | None:
-        """The exit code, a signal's number below zero; None while the rank runs."""
+        """The exit code, negative for a signal; None while the rank runs."""
         if self.returncode is None:
             self.returncode = self._server.code(self.pid)
         return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
-        """The exit code, once there is one. Raises subprocess.TimeoutExpired after `timeout` seconds."""
+        """Wait for the exit code. Raises subprocess.TimeoutExpired after `timeout` seconds."""
         end = time.monotonic() + (float("inf") if timeout is None else timeout)
         while (code := self.poll()) is None:
             if time.monotonic() > end:
@@ -64,75 +64,77 @@ class Rank:
 
 
 class Server:
-    """The server as torchrun's process sees it: one question, one answer."""
+    """The server's client in torchrun's process: it sends a question and receives an answer."""
 
     def __init__(self, channel: socket.socket) -> None:
-        self._channel, self._asked = channel, 0
+        self._channel, self._questions = channel, 0
         self._environment = dict(os.environ)
 
     def launch(self, command: Sequence[str], environment: Mapping[str, str], output: str = "") -> Rank | None:
-        """Start `python -u WORDS` with `environment`; None where only a new process would be the same.
+        """Start `python -u ARGUMENTS` with `environment`; None if only a new process can run it faithfully.
 
-        `output`: a file, or a named pipe, for all that it prints; else that goes where torchrun's own goes.
+        `output`: a file or a named pipe for all that the rank prints; without one it prints where torchrun does.
         """
-        python, words = list(command[:2]), list(command[2:])
-        # What has another name may be an archive; behind torchrun's --no-python it is no Python at all.
-        plain = bool(words) and (words[0] == "-m" or words[0].endswith(".py"))
-        if python != [sys.executable, "-u"] or not plain or self._came_too_late(environment):
+        python, arguments = list(command[:2]), list(command[2:])
+        # A file with another suffix may be an archive; after torchrun's --no-python it is no Python at all.
+        supported = bool(arguments) and (arguments[0] == "-m" or arguments[0].endswith(".py"))
+        if python != [sys.executable, "-u"] or not supported or self._needs_new_process(environment):
             return None
-        said = self._ask(do="fork", words=words, environment=dict(environment), folder=str(Path.cwd()), output=output)
-        return Rank(self, said["pid"]) if said else None
+        rank = {"arguments": arguments, "environment": dict(environment), "folder": str(Path.cwd()), "output": output}
+        answer = self._ask(do="fork", **rank)
+        return Rank(self, answer["pid"]) if answer else None
 
     def code(self, pid: int) -> int | None:
-        """A rank's exit code, None while it runs. A server that was killed has taken its ranks along."""
-        said = self._ask(do="poll", pid=pid)
-        return said["code"] if said else -signal.SIGKILL
+        """A rank's exit code, None while it runs. If the server was killed, its ranks died with it."""
+        answer = self._ask(do="poll", pid=pid)
+        return answer["code"] if answer else -signal.SIGKILL
 
-    def _came_too_late(self, environment: Mapping[str, str]) -> bool:
+    def _needs_new_process(self, environment: Mapping[str, str]) -> bool:
         names = (name for name in {*environment, *self._environment} if name.startswith(_READ_ON_IMPORT))
         return any(environment.get(name) != self._environment.get(name) for name in names)
 
     def _ask(self, **question: Any) -> dict[str, Any] | None:
-        self._asked += 1
-        with suppress(OSError):  # gone, or a question too long for it
-            self._channel.send(json.dumps({**question, "number": self._asked}).encode())
-            # An answer may be left over: torchrun's signal handler raises wherever it strikes.
+        self._questions += 1
+        with suppress(OSError):  # the server is gone, or the question is too long for the socket
+            self._channel.send(json.dumps({**question, "number": self._questions}).encode())
+            # torchrun's signal handler may raise between a question and its answer: skip the answers to earlier ones.
             while data := self._channel.recv(_MOST_BYTES):
-                if (said := json.loads(data))["number"] == self._asked:
-                    return dict(said)
+                if (answer := json.loads(data))["number"] == self._questions:
+                    return dict(answer)
         return None
 
 
-def start(modules: Sequence[str], held: socket.socket | None = None) -> Server | None:
-    """Fork the server, which imports `modules` and then waits to be asked; None where there can be none.
+def start(modules: Sequence[str], listener: socket.socket | None = None) -> Server | None:
+    """Fork the server, which imports `modules` and then waits for questions; None on a system without safe forks.
 
-    `held` stays with the caller alone. Returns in the caller's process alone: a rank ends in here, as a script does.
+    The server closes its copy of `listener`. This returns only in the caller's process: a rank that the server forks
+    runs its script in here and exits.
     """
-    if sys.platform != "linux":  # elsewhere the system's own libraries do not survive a fork
+    if sys.platform != "linux":  # on other systems their own libraries do not survive a fork
         return None
-    here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    client_end, server_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     gc.freeze()  # a collection would write to every page that server and ranks share
     torchrun = os.getpid()
     if os.fork():
-        there.close()
-        return Server(here)
-    here.close()
-    if held:
-        held.close()
+        server_end.close()
+        return Server(client_end)
+    client_end.close()
+    if listener:
+        listener.close()
     die_with_parent(signal.SIGKILL, torchrun)
-    for number in _SIGNALS:  # for torchrun, and for the ranks
+    for number in _SIGNALS:  # these signals are for torchrun and for the ranks
         signal.signal(number, signal.SIG_IGN)
     for name in modules:
         importlib.import_module(name)
-    words = [] if _holds_gpu() else _serve(there)
-    if not words:
+    arguments = [] if _has_gpu_open() else _serve(server_end)
+    if not arguments:
         os._exit(0)
-    _run(words)
+    _run(arguments)
     return None
 
 
 def _serve(channel: socket.socket) -> list[str]:
-    """Answer until torchrun ends: nothing is returned then. Returns a rank's words where this is the rank."""
+    """Answer questions until torchrun ends, then return []. In a forked rank, return that rank's arguments."""
     codes, server = dict[int, int | None](), os.getpid()
     while data := channel.recv(_MOST_BYTES):
         question = json.loads(data)
@@ -140,8 +142,8 @@ def _serve(channel: socket.socket) -> list[str]:
             pid = _fork()
             if not pid:
                 channel.close()
-                _settle(question, server)
-                return list(question["words"])
+                _prepare_rank(question, server)
+                return list(question["arguments"])
             codes[pid] = None
         else:
             pid = question["pid"]
@@ -151,7 +153,7 @@ def _serve(channel: socket.socket) -> list[str]:
 
 
 def _fork() -> int:
-    """Fork; in the parent, return once the child leads a session of its own: torchrun signals the whole of it."""
+    """Fork. The parent returns once the child leads its own session, because torchrun signals the whole session."""
     reading, writing = os.pipe()
     pid = os.fork()
     if pid:
@@ -172,8 +174,8 @@ def _code(pid: int, codes: dict[int, int | None]) -> int | None:
     return codes[pid]
 
 
-def _settle(question: Mapping[str, Any], server: int) -> None:
-    """Make this process what a new one would be, but that it ends with the server's."""
+def _prepare_rank(question: Mapping[str, Any], server: int) -> None:
+    """Give this process the state of a new one, except that it dies with the server."""
     die_with_parent(signal.SIGKILL, server)
     for number in _SIGNALS:
         signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
@@ -186,8 +188,8 @@ def _settle(question: Mapping[str, Any], server: int) -> None:
         os.dup2(output, 2)
         os.close(output)
     if "MUSTER_OUTCOME_DIR" in os.environ and str(Path(sitecustomize.__file__).parent) in sys.path:
-        sitecustomize.watch()  # this process has started already
-    # Of what draws without being told a seed, each process has its own; a GPU's generator has a fixed one.
+        sitecustomize.watch()  # Python imports sitecustomize only at its start, which this process has behind it
+    # In a new process each of these generators has a seed of its own; a GPU's generator has a fixed seed.
     random.seed()
     if numpy := sys.modules.get("numpy"):
         numpy.random.seed()
@@ -195,22 +197,22 @@ def _settle(question: Mapping[str, Any], server: int) -> None:
         torch.default_generator.seed()
 
 
-def _run(words: list[str]) -> None:
-    """As `python WORDS` does: a script, or a module behind -m. Raises SystemExit, as the end of it."""
-    module = words[0] == "-m"
-    sys.argv = words[1:] if module else words
+def _run(arguments: list[str]) -> None:
+    """Run a script, or a module after -m, as `python ARGUMENTS` does. Raises SystemExit when it ends."""
+    module = arguments[0] == "-m"
+    sys.argv = arguments[1:] if module else arguments
     if not os.environ.get("PYTHONSAFEPATH"):
-        sys.path.insert(0, str(Path.cwd() if module else Path(words[0]).resolve().parent))
-    if words[:2] != ["-m", NAME]:  # a user may have modules of these names
+        sys.path.insert(0, str(Path.cwd() if module else Path(arguments[0]).resolve().parent))
+    if arguments[:2] != ["-m", NAME]:  # a user may have modules with the names of Muster's packages
         for name in [name for name in sys.modules if name.partition(".")[0] in _OURS]:
             del sys.modules[name]
     try:
         if module:
-            runpy.run_module(words[1], run_name="__main__", alter_sys=True)
+            runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
         else:
             main = sys.modules["__main__"] = ModuleType("__main__")
-            main.__file__, main.__dict__["__builtins__"] = str(Path(words[0]).absolute()), builtins
-            exec(compile(Path(words[0]).read_bytes(), main.__file__, "exec"), main.__dict__)
+            main.__file__, main.__dict__["__builtins__"] = str(Path(arguments[0]).absolute()), builtins
+            exec(compile(Path(arguments[0]).read_bytes(), main.__file__, "exec"), main.__dict__)
     except Exception as fault:
         trace = fault.__traceback__
         while trace and trace.tb_frame.f_code.co_filename in (__file__, runpy.__file__, "<frozen runpy>"):
@@ -220,10 +222,10 @@ def _run(words: list[str]) -> None:
     sys.exit(DONE)
 
 
-def _holds_gpu() -> bool:
-    """Whether some import has opened a GPU: CUDA does not survive a fork."""
-    held = []
-    for one in Path("/proc/self/fd").iterdir():
+def _has_gpu_open() -> bool:
+    """Whether an import has opened a GPU: CUDA does not survive a fork."""
+    open_files = []
+    for descriptor in Path("/proc/self/fd").iterdir():
         with suppress(OSError):
-            held.append(str(one.readlink()))
-    return any(path.startswith("/dev/nvidia") for path in held)
+            open_files.append(str(descriptor.readlink()))
+    return any(path.startswith("/dev/nvidia") for path in open_files)

@@ -1,4 +1,4 @@
-"""The state of a rendezvous as it lies in the store: JSON, read field by field. torch would unpickle it."""
+"""The state of a rendezvous in the store, as JSON that is checked field by field. torch would unpickle it."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ _FIELDS = {
 }
 
 
-def known() -> bool:
-    """Whether this torch's rendezvous has the state that is written here."""
+def is_supported() -> bool:
+    """Whether the state of this torch's rendezvous has the fields that this module writes."""
     try:
         return vars(dynamic_rendezvous._RendezvousState()).keys() == _FIELDS and _node(["a", 1, 2]) is not None
     except (AttributeError, TypeError):
         return False
 
 
-def written(state: bytes) -> bytes:
-    """What goes into the store for the `state` that torch has just pickled in this process."""
+def to_json(state: bytes) -> bytes:
+    """The JSON for the store, from a `state` that torch has just pickled in this process."""
     fields = vars(pickle.loads(state))
     return json.dumps({name: _plain(value) for name, value in fields.items()}).encode()
 
 
-def pickled(stored: bytes) -> bytes:
-    """What torch unpickles for what lies in the store.
+def to_pickle(stored: bytes) -> bytes:
+    """The pickle that torch expects, from the JSON in the store.
 
-    Raises RendezvousStateError for anything but the state of a rendezvous: only a stranger writes that.
+    Raises RendezvousStateError for anything that is not the state of a rendezvous: only a stranger writes that.
     """
     try:
         if len(stored) > _MOST_BYTES:
@@ -42,26 +42,26 @@ def pickled(stored: bytes) -> bytes:
         vars(state).update(_fields(_typed(dict, json.loads(stored))))
     except (ValueError, TypeError, KeyError, RecursionError, OverflowError) as fault:
         raise RendezvousStateError(
-            "somebody else wrote into the rendezvous of this run: what lies there is no state of one "
-            f"({type(fault).__name__}), and was not used"
+            "somebody else wrote into the rendezvous of this run: the data there is not the state of a rendezvous "
+            f"({type(fault).__name__}), and Muster did not use it"
         ) from fault
     return pickle.dumps(state)
 
 
 def _plain(value: Any) -> Any:
-    """Sets as lists, dictionaries as lists of pairs: nodes are no keys in JSON."""
+    """`value` as JSON can hold it: a set becomes a list, a dictionary a list of pairs, since its keys are nodes."""
     if isinstance(value, dynamic_rendezvous._NodeDesc):
         return [value.addr, value.pid, value.local_id]
     if isinstance(value, datetime):
         return value.isoformat()
     if isinstance(value, dict):
-        return [[_plain(key), _plain(held)] for key, held in value.items()]
-    return [_plain(one) for one in value] if isinstance(value, set) else value
+        return [[_plain(key), _plain(item)] for key, item in value.items()]
+    return [_plain(item) for item in value] if isinstance(value, set) else value
 
 
 def _fields(read: dict[str, Any]) -> dict[str, Any]:
     if read.keys() != _FIELDS:
-        raise ValueError("other fields")
+        raise ValueError("unknown fields, or missing ones")
     return {
         "round": _typed(int, read["round"]),
         "complete": _typed(bool, read["complete"]),

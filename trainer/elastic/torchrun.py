@@ -1,9 +1,9 @@
-"""`python -m trainer.elastic.torchrun ARGS`: torchrun whose nodes meet sooner and whose ranks start at once.
+"""`python -m trainer.elastic.torchrun ARGS`: torchrun with short pauses, forked ranks and a rendezvous at one address.
 
-A node of torch's c10d rendezvous looks once a second whether the others are there, and every start and restart of a
-run waits for that look: 1.1 s on three nodes that start at once, 0.3 to 0.7 s with five looks. The pauses are no
-settings of torch's (seen to 2.13: two names in dynamic_rendezvous.py), nor is how ranks are started (here they are
-forked from a process that has torch, forkserver.py); where torch has other names, torchrun is as it is.
+A node of torch's c10d rendezvous checks once a second whether the other nodes have joined, and each start and restart
+of a run waits for that check: 1.1 s on three nodes that start together, 0.3 to 0.7 s with five checks a second. torch
+2.13 has no setting for these pauses, nor for the way it starts ranks (forkserver.py forks them). So this module patches
+private names of torch, which node/torch_names.py lists. If a torch has other names, that part of torchrun is unchanged.
 """
 
 from __future__ import annotations
@@ -30,52 +30,52 @@ from ..verdict import failed, publish
 from . import forkserver, rendezvous
 
 PAUSE_SECONDS = 0.2
-# What each rank of the trainer imports; DistributedDataParallel asks for the second when it is made.
+# What each rank of the trainer imports; DistributedDataParallel imports the second in its constructor.
 _TRAINER = (f"{NAME}.train.run", "torch._dynamo")
-_STRANGER = "nothing of it was run; who reaches a run's ports can end it: keep them inside a private network"
+_STRANGER = "Muster ran none of it; whoever reaches a run's ports can end the run: keep them inside a private network"
 _HANDLER = "torch.distributed.elastic.multiprocessing.subprocess_handler"
 
 
 def main() -> None:
-    """As torchrun's own, with its arguments from the command line."""
-    held = meeting.claim(os.environ)
+    """Run torchrun's own main function, with its arguments from the command line."""
+    listener = meeting.claim(os.environ)
     if torch_names.plain(os.environ):
-        if held:
-            held.close()
+        if listener:
+            listener.close()
         run.main()
         return
-    server = forkserver.start(_TRAINER if sys.argv[1:3] == ["-m", NAME] else (), held)
-    with suppress(ImportError):  # an older torch may have it elsewhere
+    server = forkserver.start(_TRAINER if sys.argv[1:3] == ["-m", NAME] else (), listener)
+    with suppress(ImportError):  # another torch may have this module elsewhere
         _start_ranks(importlib.import_module(_HANDLER).SubprocessHandler, server)
-    _look_more_often(dynamic_rendezvous)
+    _shorten_pauses(dynamic_rendezvous)
     ends.write_down(getattr(api, "SubprocessContext", None))
     try:
         if os.environ.get(rendezvous.TORCHS_OWN) == "1":
-            if held:
-                held.close()
+            if listener:
+                listener.close()
         else:
-            rendezvous.install(held)
+            rendezvous.install(listener)
         run.main()
     except (TrainError, RendezvousStateError) as fault:
-        sys.exit(_told(fault))
+        sys.exit(_report(fault))
 
 
-def _told(fault: Exception) -> int:
-    """Leave a verdict where the agent and the control side look for one; returns its exit code."""
+def _report(fault: Exception) -> int:
+    """Write a verdict for the agent and the control side, print the fault, and return its exit code."""
     known = fault if isinstance(fault, TrainError) else TrainError(str(fault), _STRANGER)
     node, folder = os.environ.get("MUSTER_NODE") or socket.gethostname(), os.environ.get("MUSTER_RUN_DIR")
-    place = re.fullmatch(r"node-(\d+)", os.environ.get("PET_LOCAL_ADDR", ""))  # the agent's label (agent.py)
+    label = re.fullmatch(r"node-(\d+)", os.environ.get("PET_LOCAL_ADDR", ""))  # agent.py sets this label
     ranks = os.environ.get("PET_NPROC_PER_NODE", "1")
-    rank = int(place[1]) * int(ranks if ranks.isdigit() else 1) if place else 0
+    rank = int(label[1]) * int(ranks if ranks.isdigit() else 1) if label else 0
     publish(failed(rank, node, 0, known), Path(folder) if folder else None, f"{node}-agent")
     print(known.report(), file=sys.stderr)
     return known.code
 
 
 def _start_ranks(handler: Any, server: forkserver.Server | None) -> None:
-    """Have torchrun ask the server for its ranks, and give each the pipe that the agent reads, where there is one.
+    """Make torchrun ask the server for its ranks, and give each rank the pipe that the agent reads, if there is one.
 
-    Where torchrun sends their output into files (--redirects, --tee), ranks start as ever.
+    torch itself starts a rank whose output goes to a file (--redirects, --tee).
     """
     start: Callable[..., Any] | None = getattr(handler, "_popen", None)
     if not start:
@@ -94,21 +94,23 @@ def _start_ranks(handler: Any, server: forkserver.Server | None) -> None:
     handler._popen = forked
 
 
-def _look_more_often(torchs: Any) -> None:
-    delay: Callable[[Any], None] | None = getattr(torchs, "_delay", None)
-    holder = getattr(torchs, "_BackendRendezvousStateHolder", None)
+def _shorten_pauses(module: Any) -> None:
+    delay: Callable[[Any], None] | None = getattr(module, "_delay", None)
+    holder = getattr(module, "_BackendRendezvousStateHolder", None)
     if not delay or not holder:
         return
     init = holder.__init__
 
-    def never_older(self: Any, backend: Any, settings: Any, cache_duration: float = PAUSE_SECONDS / 2) -> None:
+    def init_with_short_cache(
+        self: Any, backend: Any, settings: Any, cache_duration: float = PAUSE_SECONDS / 2
+    ) -> None:
         init(self, backend, settings, cache_duration)
 
-    def shorter(seconds: Any) -> None:
-        # One second is the pause between two looks; a range is what spreads the first ones.
+    def delay_shorter(seconds: Any) -> None:
+        # One second is the pause between two checks; a range spreads the first checks of the nodes.
         delay(PAUSE_SECONDS if seconds == 1 else seconds)
 
-    holder.__init__, torchs._delay = never_older, shorter
+    holder.__init__, module._delay = init_with_short_cache, delay_shorter
 
 
 if __name__ == "__main__":

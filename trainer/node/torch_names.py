@@ -23,7 +23,7 @@ NAMES = {
     f"{_ELASTIC}.rendezvous:rendezvous_handler_registry._registry": "a rendezvous at one address",
     "torch.distributed.distributed_c10d:_new_process_group_helper": "whether a script's ranks trained together",
     "torch.distributed.distributed_c10d:_set_pg_timeout": "a lost peer noticed soon",
-    "torch._C._distributed_c10d:TCPStore": "a rendezvous at one address",
+    "torch.distributed.rpc.api:_is_current_rpc_agent_set": "whether a script's ranks were together by RPC",
 }
 
 

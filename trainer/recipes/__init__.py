@@ -1,1 +1,1 @@
-"""The built-in recipes, each written as a user would write it; `trainer.recipe` loads them by name."""
+"""The built-in recipes, written as a user would write them. `trainer.recipe` loads them by name."""

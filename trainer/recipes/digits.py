@@ -1,7 +1,7 @@
-"""Recipe `digits`: tell 8x8 scans of handwritten digits apart, with a small convolutional net.
+"""Recipe `digits`: classify 8x8 scans of handwritten digits with a small convolutional net.
 
-The data ships with Muster (`digits.csv.gz`, see DIGITS.md), so this trains anywhere, without a network. The net has no
-dropout and no batch norm: its loss depends on the global batch alone, not on how many ranks share it.
+The data ships with Muster (`digits.csv.gz`, see DIGITS.md), so this trains without a network connection. The net has
+no dropout and no batch norm, so its loss depends on the global batch alone, not on the number of ranks that share it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ HELD_OUT_PER_CLASS = 36  # 360 of 1,797: one in five
 
 def model() -> nn.Module:
     """A net of 76,522 weights: images (batch, 1, 8, 8) of 0..1 in, class scores (batch, 10) out."""
-    return nn.Sequential(
+    net = nn.Sequential(
         nn.Conv2d(1, 32, 3, padding=1),
         nn.ReLU(),
         nn.Conv2d(32, 32, 3, padding=1),
@@ -34,6 +34,8 @@ def model() -> nn.Module:
         nn.ReLU(),
         nn.Linear(128, 10),
     )
+    # CPUs, and GPUs with bf16 or fp16, convolve faster in this layout (PyTorch: "Channels Last Memory Format").
+    return net.to(memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
 
 
 def datasets(data: Path | None) -> tuple[TensorDataset, TensorDataset]:
@@ -54,17 +56,17 @@ def loss(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
 
 
 def metrics(model: nn.Module, batch: tuple[Tensor, Tensor]) -> dict[str, Tensor]:
-    """`accuracy`: 1 for a digit told right, else 0; shape (batch,)."""
+    """`accuracy`: 1 for a right class, else 0; shape (batch,)."""
     images, classes = batch
     return {"accuracy": (model(images).argmax(1) == classes).float()}
 
 
 def _split(classes: list[int]) -> tuple[list[int], list[int]]:
-    """Indices to train on and to hold out: of each class the same number, drawn by a fixed seed."""
-    # Python promises random()'s sequence for a seed for all time, but not that of shuffle() or sample().
+    """The indices to train on and to hold out. A fixed seed draws the same number from each class to hold out."""
+    # Python guarantees the sequence of random() for a seed in every version, but not that of shuffle() or sample().
     draw = random.Random(0)
-    drawn = sorted((draw.random(), index) for index in range(len(classes)))
+    shuffled = sorted((draw.random(), index) for index in range(len(classes)))
     held_out: list[int] = []
     for label in range(10):
-        held_out += [index for _, index in drawn if classes[index] == label][:HELD_OUT_PER_CLASS]
+        held_out += [index for _, index in shuffled if classes[index] == label][:HELD_OUT_PER_CLASS]
     return sorted(set(range(len(classes))) - set(held_out)), sorted(held_out)

@@ -1,9 +1,9 @@
-"""Make `digits.csv.gz`, the data of the `digits` recipe, from its source. Run by hand; training never needs it.
+"""Make `digits.csv.gz`, the data of the `digits` recipe, from its source. You run this by hand; training never does.
 
     python trainer/recipes/make_digits.py                  # from scikit-learn's load_digits (pip install scikit-learn)
     python trainer/recipes/make_digits.py optdigits.tes    # from UCI's own file, archive.ics.uci.edu/dataset/80
 
-Either way the text is the same: one line a digit, 64 grey values of 0..16 row by row, then the class.
+Both commands make the same text: one line for each digit, with 64 grey values of 0..16 row by row, then the class.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ def from_scikit_learn() -> list[list[int]]:
 
 
 def from_uci(path: Path) -> list[list[int]]:
-    """The same rows from `optdigits.tes`. Raises OSError or ValueError for a file that is not it."""
+    """The same rows from `optdigits.tes`. Raises OSError or ValueError for another file."""
     return [[int(value) for value in line.split(",")] for line in path.read_text().split()]
 
 
 def main() -> None:
-    """Write the file beside this script, or stop with what differs."""
+    """Write the file beside this script, or exit with an error if the digits are not the expected ones."""
     rows = from_uci(Path(sys.argv[1])) if len(sys.argv) > 1 else from_scikit_learn()
     text = "".join(",".join(map(str, row)) + "\n" for row in rows).encode()
-    found = hashlib.sha256(text).hexdigest()
-    if found != SHA256:
-        sys.exit(f"error: not the expected digits: {len(rows)} rows, sha256 {found}, expected 1797 rows, {SHA256}")
-    # No name, no time, and GzipFile marks no system (gzip.compress does): the same zlib makes the same bytes anywhere.
+    digest = hashlib.sha256(text).hexdigest()
+    if digest != SHA256:
+        sys.exit(f"error: not the expected digits: {len(rows)} rows, sha256 {digest}, expected 1797 rows, {SHA256}")
+    # GzipFile, unlike gzip.compress, writes no name, time or system: the same zlib makes the same bytes on any machine.
     with TARGET.open("wb") as file, gzip.GzipFile("", "wb", compresslevel=9, fileobj=file, mtime=0) as packed:
         packed.write(text)
     print(f"{TARGET}: {len(rows)} digits, {TARGET.stat().st_size:,} bytes")

@@ -27,7 +27,7 @@ NOT_LIBRARY = frozenset({"site-packages", "dist-packages", "test", "tests", "idl
 
 
 class Block(nn.Module):
-    """Causal self-attention, then a two-layer net, each added to what came in. (batch, bytes, WIDTH) in and out."""
+    """Causal self-attention, then a two-layer net, each added to its input. (batch, bytes, WIDTH) in and out."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -39,10 +39,10 @@ class Block(nn.Module):
         query, key, value = (
             self.query_key_value(self.norm_attend(x)).unflatten(-1, (3, HEADS, -1)).permute(2, 0, 3, 1, 4)
         )
-        seen = F.scaled_dot_product_attention(query, key, value, is_causal=True)
-        x = x + self.mix(seen.transpose(1, 2).flatten(2))
-        thought: Tensor = self.think(self.norm_think(x))
-        return x + thought
+        attended = F.scaled_dot_product_attention(query, key, value, is_causal=True)
+        x = x + self.mix(attended.transpose(1, 2).flatten(2))
+        change: Tensor = self.think(self.norm_think(x))
+        return x + change
 
 
 class ByteTransformer(nn.Module):
@@ -53,7 +53,7 @@ class ByteTransformer(nn.Module):
         self.byte, self.place = nn.Embedding(256, WIDTH), nn.Embedding(WINDOW, WIDTH)
         self.blocks = nn.Sequential(*(Block() for _ in range(LAYERS)))
         self.norm = nn.LayerNorm(WIDTH)
-        # The byte embedding also reads the answer out; its usual N(0, 1) would start with scores far too large.
+        # The byte embedding is also the output layer; with torch's N(0, 1) the first scores would be far too large.
         for table in (self.byte, self.place):
             nn.init.normal_(table.weight, std=0.02)
 
@@ -63,7 +63,7 @@ class ByteTransformer(nn.Module):
 
 
 class Windows(Dataset[tuple[Tensor, Tensor]]):
-    """Text cut into pieces of WINDOW bytes. An item: the bytes (WINDOW,) and the byte after each (WINDOW,), int64."""
+    """Text in windows of WINDOW bytes. An item: the bytes (WINDOW,) and the byte after each (WINDOW,), int64."""
 
     def __init__(self, text: bytes) -> None:
         self.text = torch.frombuffer(bytearray(text), dtype=torch.uint8)
@@ -72,8 +72,8 @@ class Windows(Dataset[tuple[Tensor, Tensor]]):
         return (len(self.text) - 1) // WINDOW
 
     def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
-        piece = self.text[index * WINDOW : (index + 1) * WINDOW + 1].long()
-        return piece[:-1], piece[1:]
+        window = self.text[index * WINDOW : (index + 1) * WINDOW + 1].long()
+        return window[:-1], window[1:]
 
 
 def model() -> nn.Module:
@@ -82,12 +82,12 @@ def model() -> nn.Module:
 
 
 def datasets(data: Path | None) -> tuple[Windows, Windows]:
-    """All of the text but its last 5 %, and those. Raises Refused for a folder with no or too little text."""
+    """The first 95 % of the text, and the last 5 %. Raises Refused for a folder with too little text or none."""
     text = _read_stdlib() if data is None else _read_folder(data)
     held_out = len(text) // 20
     if held_out <= WINDOW:
         where = "the Python standard library" if data is None else data
-        hint = "give --data a folder with more text; files with a zero byte and hidden ones are passed over"
+        hint = "give --data a folder with more text; the recipe skips hidden files and files with a zero byte"
         raise Refused(f"recipe text: {where}: {len(text):,} bytes of text, needs {20 * (WINDOW + 1):,}", hint)
     return Windows(text[:-held_out]), Windows(text[-held_out:])
 
@@ -98,19 +98,19 @@ def loss(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
 
 
 def metrics(model: nn.Module, batch: tuple[Tensor, Tensor]) -> dict[str, Tensor]:
-    """For each window, shape (batch,): `bits_per_byte` (less is better) and the share of next bytes guessed right."""
+    """For each window, shape (batch,): `bits_per_byte` (lower is better) and `accuracy`, the share of right guesses."""
     scores, following = model(batch[0]), batch[1]
     bits = _cross_entropy(scores, following).mean(1) / math.log(2)
     return {"bits_per_byte": bits, "accuracy": (scores.argmax(-1) == following).float().mean(1)}
 
 
 def _cross_entropy(scores: Tensor, following: Tensor) -> Tensor:
-    """Nats for each byte, (batch, bytes) float32; summed in float32 under autocast too."""
+    """Nats for each byte, (batch, bytes); computed in float32 also under autocast."""
     return F.cross_entropy(scores.float().transpose(1, 2), following, reduction="none")
 
 
 def _read_stdlib() -> bytes:
-    """The first STDLIB_BYTES of the standard library's sources, empty where an image was stripped of them."""
+    """The first STDLIB_BYTES of the standard library's sources; empty in an image without these sources."""
     text = bytearray()
     for path in _files(Path(sysconfig.get_path("stdlib")), NOT_LIBRARY):
         if len(text) >= STDLIB_BYTES:
@@ -121,7 +121,7 @@ def _read_stdlib() -> bytes:
 
 
 def _read_folder(folder: Path) -> bytes:
-    """Every text file below the folder, one after the other. Raises Refused when there is no such folder."""
+    """The text of every text file below the folder. Raises Refused if there is no such folder."""
     if not folder.is_dir():
         got = "a file" if folder.exists() else "nothing"
         raise Refused(f"recipe text: --data {folder}: not a folder, got {got}", "give --data a folder of text files")
@@ -130,9 +130,9 @@ def _read_folder(folder: Path) -> bytes:
 
 
 def _files(root: Path, skipped: frozenset[str] = frozenset()) -> Iterator[Path]:
-    """Regular files below `root`, in the same order on every machine; hidden ones and `skipped` folders left out."""
-    for folder, inner, names in os.walk(root):
-        # Changing the list that os.walk gave is its way to be told where to go, and in which order.
-        inner[:] = sorted(name for name in inner if name[0] != "." and name not in skipped)
+    """Regular files below `root`, in the same order on every machine, without hidden ones and `skipped` folders."""
+    for folder, subfolders, names in os.walk(root):
+        # os.walk reads this list again to choose the next folders and their order.
+        subfolders[:] = sorted(name for name in subfolders if name[0] != "." and name not in skipped)
         paths = (Path(folder, name) for name in sorted(names) if name[0] != ".")
         yield from (path for path in paths if path.is_file())

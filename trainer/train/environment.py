@@ -1,4 +1,4 @@
-"""Who am I: the environment that torchrun gives every process, read once and checked."""
+"""This process's place in the run, read and checked from the variables that torchrun sets."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ class Ranks:
 
     @property
     def first(self) -> bool:
-        """Rank 0: the one that writes for all."""
+        """Whether this is rank 0, which writes for all ranks."""
         return self.rank == 0
 
 
 def discover(environment: Mapping[str, str] = os.environ) -> Ranks:
     """This process's place, from torchrun's variables.
 
-    Raises Refused when they are missing or nonsense, and when the world that came together is not the planned one:
-    a node that lost the others must not train alone and look like success.
+    Raises Refused if a variable is missing or invalid, and if the world size is not the planned one: a node that lost
+    the others must not train alone and look like success.
     """
     missing = [
         name for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT") if name not in environment
@@ -59,15 +59,16 @@ def _check_planned(place: Ranks, environment: Mapping[str, str]) -> None:
     nodes = environment.get("PET_NNODES", "")
     if not nodes.isdigit():  # unset, or an elastic range: no fixed plan
         return
-    came = _whole(environment, "GROUP_WORLD_SIZE", nodes)
-    if came != int(nodes):
+    joined = _whole(environment, "GROUP_WORLD_SIZE", nodes)
+    if joined != int(nodes):
         raise Refused(
-            f"{came} of {nodes} planned nodes came together: not training with fewer", "start the missing nodes"
+            f"{joined} of {nodes} planned nodes joined: Muster does not train with fewer", "start the missing nodes"
         )
     ranks = environment.get("PET_NPROC_PER_NODE", "")
     if ranks.isdigit() and int(nodes) * int(ranks) != place.world:
-        raise Refused(
-            f"the world has {place.world} ranks, planned were {nodes} nodes x {ranks}", "start every node alike"
+        raise Refused(  # `fab explain` recognises this sentence
+            f"the world has {place.world} ranks, planned were {nodes} nodes x {ranks}",
+            "start every node with the same PET_NPROC_PER_NODE",
         )
 
 
@@ -75,6 +76,6 @@ def _whole(environment: Mapping[str, str], name: str, default: str = "") -> int:
     text = environment.get(name, default)
     if not text.isdigit():
         raise Refused(
-            f"{name} must be a whole number, got {text!r}", "torchrun sets it; is something else setting it too?"
+            f"{name} must be a whole number, got {text!r}", "torchrun sets it; does something else set it too?"
         )
     return int(text)

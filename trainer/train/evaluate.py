@@ -1,4 +1,4 @@
-"""Evaluation over all ranks, every held-out sample counted exactly once."""
+"""Evaluation on all ranks; counts every held-out sample exactly once."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from .strategy import Strategy
 def evaluate(strategy: Strategy, held_out: Dataset[Any], rank: int) -> tuple[dict[str, float], int]:
     """Mean loss and metrics of the whole held-out set, the same on every rank, and the number of samples counted.
 
-    Ranks take every world-th sample, so their counts may differ; sums and counts are added up, nothing is padded.
-    The bare model is used: DDP's forward would wait for ranks that have one batch less.
+    Each rank takes every world-th sample, so the counts may differ; the ranks add up sums and counts and pad nothing.
+    This uses the bare model: DDP's forward would wait for ranks that have one batch less.
     """
     device, recipe = strategy.group.device, strategy.recipe
     size = len(held_out)  # type: ignore[arg-type]
     names, sums = ["loss"], torch.zeros(2, dtype=torch.float64)
     strategy.model.eval()
-    chosen = list(_in_batches(list(range(rank, size, strategy.world)), _batch_size(strategy)))
-    for indices, batch in zip(chosen, take_batches(recipe, held_out, chosen, device), strict=True):
+    mine = list(_in_batches(list(range(rank, size, strategy.world)), _batch_size(strategy)))
+    for indices, batch in zip(mine, take_batches(recipe, held_out, mine, device), strict=True):
         values = _values(strategy, to_device(batch, device))
         names = ["loss", *sorted(values.keys() - {"loss"})]
         row = torch.tensor([len(indices), *(values[name] * len(indices) for name in names)], dtype=torch.float64)
@@ -47,12 +47,11 @@ def _values(strategy: Strategy, batch: Any) -> dict[str, float]:
 def _add_up(names: list[str], sums: torch.Tensor) -> tuple[dict[str, float], int]:
     # A rank without a single held-out sample does not know the metrics' names: ranks exchange them with the sums.
     rows = exchange.broadcast(exchange.gather((names, sums.tolist())))
-    known = max((row_names for row_names, _ in rows), key=len)
-    counted = sum(row[0] for _, row in rows)
-    totals = {
-        n: sum(row[1 + i] for row_names, row in rows if len(row_names) == len(known)) for i, n in enumerate(known)
-    }
-    return {name: total / counted for name, total in totals.items()}, int(counted)
+    all_names = max((row_names for row_names, _ in rows), key=len)
+    samples = sum(row[0] for _, row in rows)
+    full_rows = [row for row_names, row in rows if len(row_names) == len(all_names)]
+    means = {name: sum(row[1 + i] for row in full_rows) / samples for i, name in enumerate(all_names)}
+    return means, int(samples)
 
 
 def _batch_size(strategy: Strategy) -> int:

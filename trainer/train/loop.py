@@ -1,4 +1,4 @@
-"""The training loop: restore, step, log, evaluate, checkpoint, stop. Reads top to bottom."""
+"""The training loop: restore, step, log, evaluate, checkpoint, stop."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from .strategy import Step, Strategy
 
 
 class Training:
-    """One run as one rank sees it. `say` puts a line on the console (rank 0); `stop_asked` tells of SIGTERM."""
+    """A run on one rank. `say` prints a line on rank 0's console; `stop_asked` is true after SIGTERM."""
 
     def __init__(
         self,
@@ -45,8 +45,8 @@ class Training:
         self.say, self.stop_asked = say, stop_asked
         self.train_set, self.held_out = data
         self.samples = check_sizes(config, ranks.world, *data)
-        self.sizes = self._sizes()
-        self.strategy = Strategy(config, recipe, group, ranks.world, self._piece())
+        self.micro_batch_sizes = self._micro_batch_sizes()
+        self.strategy = Strategy(config, recipe, group, ranks.world, self._any_micro_batch())
         self.position = Position()
         self.meter = Meter(folder, config.batch, self.samples, config.steps)
         self.writer = BackgroundWriter(folder.checkpoints, config.keep, True, self._written) if ranks.first else None
@@ -55,47 +55,46 @@ class Training:
         self.say_next = 0.0
 
     def run(self) -> Verdict:
-        """Train to the last step or to a request to stop. Raises TrainError for what a user can mend."""
+        """Train to the last step, or until somebody asks for a stop. Raises TrainError for a fault the user can fix."""
         config = self.config
         self.position = state.restore(self.strategy, config, self.ranks, self.folder, self.samples)
-        self._tell_plan()
+        self._report_plan()
         stream = self._stream()
         self.meter.resume()
         start = self.position.step
         while self.position.step < config.steps:
             lr = self.strategy.optimizer.param_groups[0]["lr"]
-            result = self.strategy.step(stream, self.sizes, self.stop_asked())
+            result = self.strategy.step(stream, self.micro_batch_sizes, self.stop_asked())
             if result.not_finite:
                 self._end_not_finite(result)
             self.position = Position(self.position.step + 1, self.position.consumed + config.batch)
             step = self.position.step
             if step == start + 1:
-                self.group.patience(config.timeout)
+                self.group.set_timeout(config.timeout)
             self.meter.add(result)
             last = step == config.steps
             if last or step == start + 1 or step % config.log_every == 0:
                 self._log(result, lr)
             if result.stop_asked and not last:
                 return self._stop()
-            self._keep(last)
+            self._evaluate_and_save(last)
         return self._finish()
 
     def close(self) -> None:
-        """Have everything on the disk that was to be written, however the run ended."""
-        with suppress(TrainError):  # told by the writer already
+        """Finish all writes, however the run ended."""
+        with suppress(TrainError):  # `_written` has reported it
             if self.writer:
                 self.writer.finish()
         self.meter.close()
 
-    def _sizes(self) -> list[int]:
-        """Samples in each of this rank's micro-batches of a step."""
+    def _micro_batch_sizes(self) -> list[int]:
+        """The number of samples in each of this rank's micro-batches of a step."""
         low, high = share(self.config.batch, self.ranks.world, self.ranks.rank)
-        pieces = math.ceil((high - low) / self.config.micro_batch) if self.config.micro_batch else 1
-        return [end - begin for begin, end in cuts(low, high, pieces)]
+        count = math.ceil((high - low) / self.config.micro_batch) if self.config.micro_batch else 1
+        return [end - begin for begin, end in cuts(low, high, count)]
 
-    def _piece(self) -> Any:
-        """A micro-batch to rehearse with."""
-        indices = [index % self.samples for index in range(self.sizes[-1])]
+    def _any_micro_batch(self) -> Any:
+        indices = [index % self.samples for index in range(self.micro_batch_sizes[-1])]
         return next(take_batches(self.recipe, self.train_set, [indices], self.group.device))
 
     def _stream(self) -> Iterator[Any]:
@@ -103,7 +102,7 @@ class Training:
         sampler = StreamSampler(
             self.samples,
             batch=config.batch,
-            pieces=len(self.sizes),
+            micro_batches=len(self.micro_batch_sizes),
             world=ranks.world,
             rank=ranks.rank,
             seed=config.seed,
@@ -111,7 +110,7 @@ class Training:
         )
         return take_batches(self.recipe, self.train_set, sampler, self.group.device, config.data_workers)
 
-    def _tell_plan(self) -> None:
+    def _report_plan(self) -> None:
         config, world = self.config, self.ranks.world
         if not self.ranks.first:
             return
@@ -134,11 +133,11 @@ class Training:
 
     def _log(self, result: Step, lr: float) -> None:
         self.meter.write(self.position.step, lr)
-        if time.monotonic() >= self.say_next:  # a person reads along here; metrics.jsonl has every line
+        if time.monotonic() >= self.say_next:  # a person reads this; metrics.jsonl has every line
             self.say(f"step {self.position.step}/{self.config.steps}   loss {result.loss:.4f}")
             self.say_next = time.monotonic() + 2.0
 
-    def _keep(self, last: bool) -> None:
+    def _evaluate_and_save(self, last: bool) -> None:
         step, config = self.position.step, self.config
         to_evaluate = last or (config.eval_every and step % config.eval_every == 0)
         to_save = last or (config.checkpoint_every and step % config.checkpoint_every == 0)
@@ -163,20 +162,22 @@ class Training:
         rngs = state.gather_random_states(self.strategy)
         if self.writer is None:
             return
-        whole = state.collect(self.strategy, self.position, self.config, self.samples, rngs)
+        run_state = state.collect(self.strategy, self.position, self.config, self.samples, rngs)
         summary = {
             "run": self.folder.path.name,
             "recipe": self.config.recipe,
             "world": self.ranks.world,
             "seed": self.config.seed,
         }
-        self.writer.submit(self.position.step, whole, metric, summary)
+        self.writer.submit(self.position.step, run_state, metric, summary)
 
     def _written(self, written: Written) -> None:
-        """Called by the writer thread when a checkpoint is on the disk, or could not be put there."""
+        """The writer thread calls this when a checkpoint is on the disk, or when its write failed."""
         if written.error:
             self.folder.event("checkpoint_failed", step=written.step, message=written.error.message)
-            self.say(f"checkpoint at step {written.step} failed, the one before it stands: {written.error.message}")
+            self.say(
+                f"checkpoint at step {written.step} failed, the previous checkpoint is intact: {written.error.message}"
+            )
             return
         self.last_good = str(written.path)
         self.folder.event(
@@ -189,16 +190,16 @@ class Training:
         )
 
     def _settle_checkpoints(self) -> tuple[str, str]:
-        """Wait for the last checkpoint; every rank gets (the newest good one, the fault of the last write)."""
-        self.group.patience(self.config.join_timeout)  # a big state may take longer to write than a step may take
+        """Wait for the last checkpoint. Every rank gets the newest good checkpoint and the error of the last write."""
+        self.group.set_timeout(self.config.join_timeout)  # a big state may take longer to write than a step may take
         fault = ""
         try:
             if self.writer:
                 self.writer.finish()
         except TrainError as error:
             fault = error.message
-        found: tuple[str, str] = exchange.broadcast((self.last_good, fault))
-        return found
+        good_and_fault: tuple[str, str] = exchange.broadcast((self.last_good, fault))
+        return good_and_fault
 
     def _finish(self) -> Verdict:
         if self.evaluated_at != self.position.step:  # resumed with no step left to do
@@ -207,7 +208,7 @@ class Training:
         if fault:
             raise TrainError(
                 f"trained to the end, but the last checkpoint is not on the disk: {fault}",
-                f"the newest good one: {last_good}",
+                f"the newest good checkpoint: {last_good}",
             )
         return done(self.ranks.rank, self.ranks.node, self.position.step)
 
@@ -219,7 +220,7 @@ class Training:
         if fault:
             raise TrainError(
                 f"stopped at step {self.position.step}, but its checkpoint failed: {fault}",
-                f"the newest good one: {last_good}",
+                f"the newest good checkpoint: {last_good}",
             )
         return stopped(
             self.ranks.rank,
@@ -230,20 +231,21 @@ class Training:
 
     def _end_not_finite(self, result: Step) -> None:
         mine = self.strategy.bad_loss
-        bad = exchange.broadcast(exchange.gather(None if mine is None else (mine, self.ranks.node)))
+        bad_losses = exchange.broadcast(exchange.gather(None if mine is None else (mine, self.ranks.node)))
         last_good, _ = self._settle_checkpoints()
         mean = (result.loss, self.ranks.node)  # every loss was finite, but not their sum
-        rank, (loss, node) = next(((i, one) for i, one in enumerate(bad) if one is not None), (self.ranks.rank, mean))
+        culprits = ((rank, bad) for rank, bad in enumerate(bad_losses) if bad is not None)
+        rank, (loss, node) = next(culprits, (self.ranks.rank, mean))
         raise TrainError(
             f"the loss is {loss} on rank {rank} ({node}) at step {self.position.step + 1}; no optimizer took that step",
-            f"lower --lr, raise --warmup, or look at that rank's data; last good checkpoint: {last_good}",
+            f"lower --lr, raise --warmup, or check that rank's data; last good checkpoint: {last_good}",
             culprit=(rank, node),
         )
 
 
 def check_sizes(config: Config, world: int, train_set: Dataset[Any], held_out: Dataset[Any]) -> int:
-    """The number of training samples. Raises Refused when they, or a batch, do not go round."""
-    samples, kept = len(train_set), len(held_out)  # type: ignore[arg-type]
+    """The number of training samples. Raises Refused if a rank would have no sample, or if no sample is held out."""
+    samples, samples_held_out = len(train_set), len(held_out)  # type: ignore[arg-type]
     if samples < world:
         raise Refused(
             f"{samples} training samples for {world} ranks: some would have none",
@@ -253,8 +255,8 @@ def check_sizes(config: Config, world: int, train_set: Dataset[Any], held_out: D
         raise Refused(
             f"--batch {config.batch} for {world} ranks: some would have no sample", f"--batch {world} or more"
         )
-    if kept < 1:
+    if samples_held_out < 1:
         raise Refused(
-            "the recipe's held-out set is empty: nothing would tell whether training works", "keep some samples back"
+            "the recipe's held-out set is empty: nothing would show whether training works", "hold out some samples"
         )
     return samples

@@ -1,4 +1,4 @@
-"""What a log interval came to: rank 0's metrics, and every rank's step times as events."""
+"""The averages of a log interval: rank 0's metrics, and every rank's step times as events."""
 
 from __future__ import annotations
 
@@ -11,46 +11,46 @@ from .strategy import Step
 
 
 class Meter:
-    """Gathers steps and writes one line a log interval."""
+    """Collects steps and writes one line for each log interval."""
 
     def __init__(self, folder: RankFolder, batch: int, samples: int, steps: int) -> None:
         self._folder, self._batch, self._samples, self._steps = folder, batch, samples, steps
         self._metrics = Metrics(folder.path) if folder.rank == 0 else None
         self._since = time.perf_counter()
-        self._taken: list[Step] = []
+        self._steps_since: list[Step] = []
 
     def resume(self) -> None:
-        """Start the clock of the next interval now (after an evaluation or a checkpoint)."""
+        """Start the time of the next interval now (after an evaluation or a checkpoint)."""
         self._since = time.perf_counter()
 
     def add(self, step: Step) -> None:
-        """Take one step into the interval."""
-        self._taken.append(step)
+        """Add one step to the interval."""
+        self._steps_since.append(step)
 
     def write(self, step: int, lr: float) -> None:
-        """Close the interval at `step` (1-based: steps done)."""
-        if not self._taken:
+        """Close the interval at `step`, the number of steps done, and write its averages."""
+        if not self._steps_since:
             return
-        now, taken = time.perf_counter(), self._taken
-        count, seconds = len(taken), now - self._since
-        self._since, self._taken = now, []
+        now, steps = time.perf_counter(), self._steps_since
+        count, seconds = len(steps), now - self._since
+        self._since, self._steps_since = now, []
         self._folder.event(
             "step",
             step=step,
             steps=self._steps,
             count=count,
-            data_ms=_mean([s.data_ms for s in taken]),
-            compute_ms=_mean([s.compute_ms for s in taken]),
-            wait_ms=_mean([s.wait_ms for s in taken]),
+            data_ms=_mean([s.data_ms for s in steps]),
+            compute_ms=_mean([s.compute_ms for s in steps]),
+            wait_ms=_mean([s.wait_ms for s in steps]),
             step_ms=round(seconds / count * 1e3, 3),
         )
         if self._metrics:
             self._metrics.add(
                 step,
                 epoch=round(step * self._batch / self._samples, 4),
-                loss=taken[-1].loss,
+                loss=steps[-1].loss,
                 lr=lr,
-                grad_norm=taken[-1].grad_norm,
+                grad_norm=steps[-1].grad_norm,
                 samples_per_s=round(count * self._batch / seconds, 1),
             )
 
@@ -61,7 +61,7 @@ class Meter:
             self._metrics.evaluated(step, values, samples)
 
     def close(self) -> None:
-        """Flush what TensorBoard still holds."""
+        """Write the events that TensorBoard's writer still holds."""
         if self._metrics:
             self._metrics.close()
 

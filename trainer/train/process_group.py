@@ -1,4 +1,4 @@
-"""The process group: which backend, which device, how long to wait, and a clean end on every way out."""
+"""The process group: its backend, its device, its timeout, and how it is closed."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from datetime import timedelta
 
 import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import PrefixStore, Store
-from torch.distributed.distributed_c10d import _set_pg_timeout
+from torch.distributed import PrefixStore, Store, distributed_c10d  # type: ignore[attr-defined]
 from torch.distributed.rendezvous import rendezvous
 
 from muster.errors import Refused
@@ -23,19 +22,21 @@ from .environment import Ranks
 
 @dataclass(frozen=True)
 class Group:
-    """What the rest of the trainer needs to know of the process group."""
+    """The joined process group as the rest of the trainer uses it."""
 
     backend: str
     device: torch.device
     store: Store
 
-    def patience(self, seconds: float) -> None:
-        """How long a collective may take from now on before it is an error."""
-        _set_pg_timeout(timedelta(seconds=seconds))
+    def set_timeout(self, seconds: float) -> None:
+        """Let a collective fail from now on if it takes longer than `seconds`."""
+        # A private name of torch (node/torch_names.py). Without it the long timeout of the start stays.
+        if change := getattr(distributed_c10d, "_set_pg_timeout", None):
+            change(timedelta(seconds=seconds))
 
 
 def choose_device(config: Config, ranks: Ranks) -> tuple[str, torch.device]:
-    """The backend and device of this rank. Raises Refused for a backend that this torch or this machine lacks."""
+    """The backend and device of this rank. Raises Refused if this torch or this machine lacks the backend."""
     gpus = torch.cuda.device_count()
     backend = config.backend if config.backend != "auto" else ("nccl" if gpus else "gloo")
     if backend == "gloo":
@@ -59,25 +60,25 @@ def choose_device(config: Config, ranks: Ranks) -> tuple[str, torch.device]:
 
 @contextmanager
 def joined(config: Config, ranks: Ranks) -> Iterator[Group]:
-    """Find the other ranks, and leave them properly whatever happens.
+    """Join the other ranks, and close the group at the end of the block, also after an error.
 
-    The long `join_timeout` holds until the trainer shortens it after the first step, so that slow starters are awaited
-    but a peer that dies later is noticed soon (the two-phase timeout of torchtitan). Raises TrainError when the
-    others are not found in time.
+    `join_timeout` holds until the trainer shortens it after the first step: the ranks wait for a slow starter, but
+    notice soon if a peer dies later (the two-phase timeout of torchtitan). Raises LostPeerError if the ranks do not
+    find each other in time.
     """
     backend, device = choose_device(config, ranks)
     if device.type == "cuda":
         torch.cuda.set_device(device)
-    patience = timedelta(seconds=config.join_timeout)
+    timeout = timedelta(seconds=config.join_timeout)
     try:
-        store, _, _ = next(rendezvous("env://", timeout=patience))
-        # CUDA runs keep gloo beside NCCL: verdicts and random states travel as CPU objects.
+        store, _, _ = next(rendezvous("env://", timeout=timeout))
+        # CUDA runs use gloo beside NCCL: verdicts and random states are CPU tensors.
         dist.init_process_group(
             "gloo" if backend == "gloo" else "cpu:gloo,cuda:nccl",
             store=PrefixStore("group", store),
             rank=ranks.rank,
             world_size=ranks.world,
-            timeout=patience,
+            timeout=timeout,
             device_id=device if backend == "nccl" else None,
         )
     except (dist.DistError, RuntimeError) as fault:
@@ -88,5 +89,5 @@ def joined(config: Config, ranks: Ranks) -> Iterator[Group]:
     try:
         yield Group(backend, device, PrefixStore("muster", store))
     finally:
-        with suppress(Exception):  # a group whose peer is gone may complain; it is closed all the same
+        with suppress(Exception):  # a group with a lost peer may raise; torch closes it all the same
             dist.destroy_process_group()

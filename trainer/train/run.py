@@ -1,4 +1,4 @@
-"""One rank's run between its arguments and its exit code: group, folder, data, training, verdict."""
+"""One rank's run, from its checked arguments to its exit code: group, folder, data, training, verdict."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
@@ -29,7 +29,7 @@ from ..config import Config
 from ..node import handover
 from ..node.peer_errors import lost_peer
 from ..run_dir import RankFolder
-from ..verdict import Court, Verdict
+from ..verdict import Verdict, VerdictStore
 from . import exchange
 from .environment import Ranks
 from .loop import Training
@@ -40,64 +40,68 @@ _FRUITLESS_STARTS = 5
 
 @dataclass
 class Console:
-    """Where a line for a person goes: the descriptor that was the console before the log took it over."""
+    """Prints lines for a person to the console, whose descriptor stays open after the output goes to the log."""
 
     rank: int
     descriptor: int = 2
 
     def say(self, line: str) -> None:
-        """One line from rank 0."""
+        """Print a line on rank 0 only."""
         if self.rank == 0:
-            self.always(line)
+            self.say_on_any_rank(line)
 
-    def always(self, line: str) -> None:
-        """One line from any rank: an error."""
-        with suppress(OSError):  # nobody reads on, or the disk takes no more
+    def say_on_any_rank(self, line: str) -> None:
+        """Print a line on every rank that calls this."""
+        with suppress(OSError):  # the reader is gone, or the disk is full
             os.write(self.descriptor, (line + "\n").encode(errors="replace"))
 
 
 def run(config: Config, ranks: Ranks) -> int:
-    """Join the others, train, and agree on how it ended. Returns the exit code of docs/contract.md.
+    """Join the other ranks, train, and agree on the verdict. Returns the exit code of docs/contract.md.
 
-    A crash of another rank, of which nobody knows the reason, ends this one with code 1 and no verdict: it may be
-    tried again. Everything else is final.
+    If another rank crashed and left no reason, this rank ends with code 1 and no verdict, so that torchrun may start
+    the ranks again. Every other end is final.
     """
     console = Console(ranks.rank)
     try:
         with joined(config, ranks) as group:
-            court = Court(group.store, ranks.rank, ranks.world)
+            verdicts = VerdictStore(group.store, ranks.rank, ranks.world)
             folder = _open_folder(config, ranks, group, console)
             try:
-                found = _train(config, ranks, group, folder, console)
+                end = _train(config, ranks, group, folder, console)
             except Exception as fault:
-                judged = _judge(fault, ranks, court, folder)
-                if judged is None:
+                verdict_of_fault = _judge(fault, ranks, verdicts, folder)
+                if verdict_of_fault is None:
                     raise
-                found = judged
-            Stop.deafen()
-            found = court.post(found)
-            verdict.record(found, folder, ranks.local_rank)
-        court.leave()
+                end = verdict_of_fault
+            Stop.ignore_signals()
+            end = verdicts.publish(end)
+            verdict.record(end, folder, ranks.local_rank)
+        verdicts.linger()
     except Exception as fault:
         if lost_peer(fault):
-            words = str(fault).strip()
-            console.always(f"rank {ranks.rank} ({ranks.node}): another rank went away: {words}")
-            if agent := os.environ.get("MUSTER_OUTCOME_DIR"):
-                surely(partial(replace, Path(agent) / f"{ranks.local_rank}.lost", words), Path(agent))
-            # Everything is written. Python would take another second to take torch down, and torchrun waits for
-            # that before it brings the ranks back.
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(FAILED)
+            _end_without_verdict(fault, ranks, console)
         known = fault if isinstance(fault, TrainError) else TrainError(f"{type(fault).__name__}: {fault}")
         if known is not fault:
-            console.always(traceback.format_exc())
-        found = verdict.failed(ranks.rank, ranks.node, 0, known)
-        named = os.environ.get("MUSTER_RUN_DIR")
-        verdict.publish(found, Path(named) if named else None, f"{ranks.node}-{ranks.local_rank}")
-    _tell(found, console)
-    # Under an agent the verdict is told already; a bad exit code would only make torchrun start this rank again.
-    return 0 if os.environ.get("MUSTER_OUTCOME_DIR") else found.code
+            console.say_on_any_rank(traceback.format_exc())
+        end = verdict.failed(ranks.rank, ranks.node, 0, known)
+        run_dir = os.environ.get("MUSTER_RUN_DIR")
+        verdict.publish(end, Path(run_dir) if run_dir else None, f"{ranks.node}-{ranks.local_rank}")
+    _print_end(end, console)
+    # An agent reads the verdict from its file; another exit code would only make torchrun start this rank again.
+    return 0 if os.environ.get("MUSTER_OUTCOME_DIR") else end.code
+
+
+def _end_without_verdict(fault: Exception, ranks: Ranks, console: Console) -> NoReturn:
+    words = str(fault).strip()
+    console.say_on_any_rank(f"rank {ranks.rank} ({ranks.node}): another rank went away: {words}")
+    if agent := os.environ.get("MUSTER_OUTCOME_DIR"):
+        surely(partial(replace, Path(agent) / f"{ranks.local_rank}.lost", words), Path(agent))
+    # All files are written. A normal exit spends another second in torch's teardown, and torchrun waits for it before
+    # it starts the ranks again.
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(FAILED)
 
 
 def _train(config: Config, ranks: Ranks, group: Group, folder: RankFolder, console: Console) -> Verdict:
@@ -124,9 +128,9 @@ def _train(config: Config, ranks: Ranks, group: Group, folder: RankFolder, conso
 
 
 def _open_folder(config: Config, ranks: Ranks, group: Group, console: Console) -> RankFolder:
-    """The run folder, the same on all ranks, named by rank 0 if need be; this rank prints into it from now on."""
-    named = os.environ.get("MUSTER_RUN_DIR") or (_new_folder(config) if ranks.first else "")
-    folder = RankFolder(Path(exchange.broadcast(named)), ranks.rank, ranks.node)
+    """The run folder, the same on all ranks; rank 0 names it if MUSTER_RUN_DIR does not. Redirects the output to it."""
+    path = os.environ.get("MUSTER_RUN_DIR") or (_new_folder(config) if ranks.first else "")
+    folder = RankFolder(Path(exchange.broadcast(path)), ranks.rank, ranks.node)
     console.descriptor = folder.take_output()
     if ranks.first:
         replace(folder.path / "config.json", json.dumps(asdict(config), indent=1))
@@ -143,11 +147,11 @@ def _new_folder(config: Config) -> str:
         except FileExistsError:
             continue
         return str(path)
-    raise TrainError(f"runs/{stem}: 999 folders of that name exist", "remove some")
+    raise TrainError(f"runs/{stem}: there are 999 folders with this name", "remove some of them")
 
 
 def _environment(group: Group) -> dict[str, Any]:
-    shown = os.environ.keys() - handover.names(os.environ)
+    no_secrets = os.environ.keys() - handover.names(os.environ)
     prefixes = ("PET_", "MUSTER_", "NCCL_", "GLOO_", "OMP_", "CUDA_", "TORCH_", "MASTER_", "WORLD_SIZE")
     return {
         "python": platform.python_version(),
@@ -158,31 +162,31 @@ def _environment(group: Group) -> dict[str, Any]:
         "host": socket.gethostname(),
         "cpus": os.cpu_count(),
         "threads": torch.get_num_threads(),
-        "variables": {name: os.environ[name] for name in sorted(shown) if name.startswith(prefixes)},
+        "variables": {name: os.environ[name] for name in sorted(no_secrets) if name.startswith(prefixes)},
     }
 
 
 def _count_starts(folder: RankFolder) -> int:
-    """How often this rank began before. Raises TrainError when the last starts did not bring a single step."""
+    """How often this rank started before. Raises TrainError if its last five starts did not complete a single step."""
     kinds = [line.get("kind") for line in read_lines(folder.path / "ranks" / f"rank-{folder.rank}.jsonl")]
     last_step = max((i for i, kind in enumerate(kinds) if kind == "step"), default=-1)
     fruitless = kinds[last_step + 1 :].count("started")
     if fruitless >= _FRUITLESS_STARTS:
         raise TrainError(
-            f"started {fruitless} times without a single step: giving up",
-            f"{folder.path}/logs has what each rank said last",
+            f"the ranks started {fruitless} times without a single step: Muster gives up",
+            f"{folder.path}/logs has the last output of each rank",
         )
     return kinds.count("started")
 
 
-def _judge(fault: Exception, ranks: Ranks, court: Court, folder: RankFolder) -> Verdict | None:
-    """What `fault` means for the run; None: another rank was lost and nobody said why."""
+def _judge(fault: Exception, ranks: Ranks, verdicts: VerdictStore, folder: RankFolder) -> Verdict | None:
+    """The verdict that `fault` means for the run; None if another rank was lost and published no reason."""
     if isinstance(fault, TrainError):
-        traceback.print_exc()  # into this rank's log; the console gets the sentence
+        traceback.print_exc()  # this goes to the rank's log; the console gets the message
         return verdict.failed(ranks.rank, ranks.node, _last_step(folder), fault)
     if lost_peer(fault):
         print(f"another rank went away: {fault}", file=sys.stderr)
-        return court.heard()
+        return verdicts.poll()
     traceback.print_exc()
     kind = type(fault).__name__
     hint = f"the traceback is in {folder.path}/logs/rank-{ranks.rank}.log"
@@ -196,11 +200,11 @@ def _last_step(folder: RankFolder) -> int:
     return max((int(line["step"]) for line in lines if line.get("kind") == "step"), default=0)
 
 
-def _tell(found: Verdict, console: Console) -> None:
-    if not found.message:
-        console.say(f"{found.verdict} at step {found.step}")
+def _print_end(end: Verdict, console: Console) -> None:
+    if not end.message:
+        console.say(f"{end.verdict} at step {end.step}")
         return
-    word = "stopped" if found.verdict == "stopped" else "error"
-    console.say(f"{word}: {found.node} (rank {found.rank}): {found.message}")
-    if found.hint:
-        console.say(f"hint: {found.hint}")
+    label = "stopped" if end.verdict == "stopped" else "error"
+    console.say(f"{label}: {end.node} (rank {end.rank}): {end.message}")
+    if end.hint:
+        console.say(f"hint: {end.hint}")

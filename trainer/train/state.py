@@ -1,4 +1,4 @@
-"""What a checkpoint holds, and how a run goes on from one, at the same or another world size."""
+"""What a checkpoint holds, and how a run continues from it at the same or another world size."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .strategy import Strategy
 
 @dataclasses.dataclass
 class Position:
-    """Where the run is: optimizer steps done, and samples consumed by all ranks together."""
+    """The run's progress: optimizer steps done, and samples that all ranks together have consumed."""
 
     step: int = 0
     consumed: int = 0
@@ -47,20 +47,20 @@ def gather_random_states(strategy: Strategy) -> list[Any]:
 
 
 def seed_rank(seed: int, step: int, rank: int) -> None:
-    """Random numbers of a rank that has none to go on from: its own, and others at every step it may start at."""
+    """Seed a rank that has no saved random state: differently for each rank and for each step it may start at."""
     seed_all((seed * 1_000_003 + step * 1009 + rank) % 2**31)
 
 
 def restore(strategy: Strategy, config: Config, ranks: Ranks, folder: RankFolder, samples: int) -> Position:
-    """Go on from the run folder's newest usable checkpoint, else from `config.resume`, else start anew.
+    """Continue from the run folder's newest usable checkpoint, else from `config.resume`, else from step 0.
 
-    Rank 0 reads, all receive. Raises CheckpointError for a checkpoint of another recipe, seed or data.
+    Rank 0 reads the checkpoint and broadcasts it. Raises CheckpointError if it has another recipe, seed or data.
     """
-    found = exchange.broadcast(_read(config, folder) if ranks.first else None)
-    if found is None:
+    checkpoint = exchange.broadcast(_read(config, folder) if ranks.first else None)
+    if checkpoint is None:
         seed_rank(config.seed, 0, ranks.rank)
         return Position()
-    path, state = found
+    path, state = checkpoint
     _check_same(path, state, config, samples)
     _apply(path, state, strategy)
     position = Position(**state["position"])
@@ -75,13 +75,13 @@ def restore(strategy: Strategy, config: Config, ranks: Ranks, folder: RankFolder
 
 
 def _read(config: Config, folder: RankFolder) -> tuple[str, dict[str, Any]] | None:
-    found, damaged = store.newest_usable(folder.checkpoints)
-    path = found.path if found else None
+    newest, damaged = store.newest_usable(folder.checkpoints)
+    path = newest.path if newest else None
     if path is None and config.resume is not None:
         path, more = store.locate(Path(config.resume))
         damaged = [*damaged, *more]
-    for one in damaged:
-        folder.event("checkpoint_damaged", path=str(one.path), message=one.reason)
+    for checkpoint in damaged:
+        folder.event("checkpoint_damaged", path=str(checkpoint.path), message=checkpoint.reason)
     if path is None:
         return None
     state, _ = store.load(path)
@@ -96,7 +96,8 @@ def _check_same(path: str, state: dict[str, Any], config: Config, samples: int) 
     then = state["config"]
     if then["recipe"] != config.recipe:
         raise CheckpointError(
-            f"{path}: made by recipe {then['recipe']}, this run is {config.recipe}", f"--recipe {then['recipe']}"
+            f"{path}: recipe {then['recipe']} wrote it, this run's recipe is {config.recipe}",
+            f"--recipe {then['recipe']}",
         )
     if then["seed"] != config.seed:
         raise CheckpointError(
@@ -105,8 +106,9 @@ def _check_same(path: str, state: dict[str, Any], config: Config, samples: int) 
         )
     if state["samples"] != samples:
         raise CheckpointError(
-            f"{path}: made with {state['samples']:,} training samples, now there are {samples:,}: its position is void",
-            "give it the same data, or start anew without --resume",
+            f"{path}: the run had {state['samples']:,} training samples then and has {samples:,} now, "
+            "so its position in the data is not valid",
+            "give it the same data, or start a new run without --resume",
         )
 
 
@@ -114,7 +116,7 @@ def _apply(path: str, state: dict[str, Any], strategy: Strategy) -> None:
     try:
         strategy.model.load_state_dict(state["model"])
         strategy.optimizer.load_state_dict(state["optimizer"])
-        _lay_out_alike(strategy.optimizer)
+        _match_layouts(strategy.optimizer)
         strategy.scheduler.load_state_dict(
             {**state["scheduler"], "lr_lambdas": [None] * len(strategy.scheduler.base_lrs)}
         )
@@ -122,29 +124,32 @@ def _apply(path: str, state: dict[str, Any], strategy: Strategy) -> None:
     except (RuntimeError, ValueError, KeyError, AttributeError) as fault:
         text = str(fault).strip().splitlines()
         raise CheckpointError(
-            f"{path}: does not fit this model: {' '.join(text[:2])}", "was the recipe changed since?"
+            f"{path}: does not fit this model: {' '.join(text[:2])}", "did the recipe change since?"
         ) from fault
 
 
-def _lay_out_alike(optimizer: torch.optim.Optimizer) -> None:
-    """Give moments the memory layout of their weights: a fused optimizer goes through both as they lie."""
-    for weight, kept in optimizer.state.items():
-        for name, value in kept.items():
+def _match_layouts(optimizer: torch.optim.Optimizer) -> None:
+    """Give moments the memory layout of their weights, which the recipe may have changed since the checkpoint.
+
+    A fused optimizer reads both in the order of their memory: with two layouts it would mix up the elements.
+    """
+    for weight, moments in optimizer.state.items():
+        for name, value in moments.items():
             if isinstance(value, torch.Tensor) and value.shape == weight.shape and value.stride() != weight.stride():
-                kept[name] = torch.empty_like(weight, dtype=value.dtype).copy_(value)
+                moments[name] = torch.empty_like(weight, dtype=value.dtype).copy_(value)
 
 
 def differences(state: dict[str, Any], config: Config, world: int) -> list[str]:
-    """What is not as it was when the checkpoint was written, one sentence each."""
-    then, said = state["config"], []
+    """What changed since the checkpoint was written, one sentence for each change."""
+    then, changes = state["config"], []
     if (before := len(state["rng"])) != world:
-        said.append(
+        changes.append(
             f"world size {before} -> {world}: the global batch stays {config.batch}, "
             f"a rank's share is now {config.batch / world:g} instead of {config.batch / before:g}"
         )
         if world > before:
-            said.append(f"ranks {before} to {world - 1} are new: their random numbers start from the seed and step")
+            changes.append(f"ranks {before} to {world - 1} are new: their random numbers start from the seed and step")
     for name, now in dataclasses.asdict(config).items():
         if name != "resume" and name in then and then[name] != now:
-            said.append(f"{name.replace('_', '-')} {then[name]} -> {now}")
-    return said
+            changes.append(f"{name.replace('_', '-')} {then[name]} -> {now}")
+    return changes

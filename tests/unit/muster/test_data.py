@@ -23,7 +23,7 @@ def take(world, steps, consumed=0, micro=0):
                 pieces,
                 iter(
                     StreamSampler(
-                        SIZE, batch=BATCH, pieces=pieces, world=world, rank=rank, seed=SEED, consumed=consumed
+                        SIZE, batch=BATCH, micro_batches=pieces, world=world, rank=rank, seed=SEED, consumed=consumed
                     )
                 ),
             )

@@ -43,7 +43,7 @@ class SameDisk:
 
 def test_words_on_a_full_disk_are_lost_and_raise_nothing(monkeypatch):
     full = os.open("/dev/full", os.O_WRONLY)
-    out = run_dir._patient(full)
+    out = run_dir._open_tolerant(full)
     try:
         raise OSError(errno.ENOSPC, "no space")
     except OSError:
@@ -54,7 +54,7 @@ def test_words_on_a_full_disk_are_lost_and_raise_nothing(monkeypatch):
     lines._file = full
     monkeypatch.setattr("sys.stderr", SameDisk())
     assert lines.add(kind="step")["kind"] == "step"
-    Console(0, full).always("error: the disk is full")
+    Console(0, full).say_on_any_rank("error: the disk is full")
 
 
 def test_a_verdict_is_written_on_a_full_disk(small_disk):

@@ -5,7 +5,6 @@ import os
 import subprocess
 import sys
 import threading
-import time
 
 import pytest
 
@@ -75,13 +74,28 @@ def test_a_run_without_secrets_does_not_wait(tmp_path):
     assert handover.take({}, tmp_path / "pipe") == {}
 
 
+WAITS = """
+import pathlib, sys
+from trainer.node import handover
+
+def read(*arguments):
+    reads.append(1)
+    if len(reads) == 10:  # many polls after the agent's line
+        pathlib.Path(sys.argv[2]).touch()
+    return original(*arguments)
+
+reads, original, handover._read, handover._QUIET_SECONDS = [], handover._read, read, 0.1
+handover.take({"MUSTER_SECRET_NAMES": "KEY", "MUSTER_RUN_ID": "r1"}, pathlib.Path(sys.argv[1]))
+"""
+
+
 def test_an_agent_that_waits_says_so_once_and_what_to_do(tmp_path):
-    code = "import sys, pathlib; from trainer.node import handover; handover._QUIET_SECONDS = 0.1;"
-    code += "handover.take({'MUSTER_SECRET_NAMES': 'KEY', 'MUSTER_RUN_ID': 'r1'}, pathlib.Path(sys.argv[1]))"
-    with subprocess.Popen([sys.executable, "-c", code, tmp_path / "pipe"], stdout=subprocess.PIPE, text=True) as waits:
+    pipe, waited_on = tmp_path / "pipe", tmp_path / "waited-on"
+    command = [sys.executable, "-c", WAITS, pipe, waited_on]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as waits:
         assert waits.stdout.readline() == "waits for its secrets (KEY): fab attach --hosts ... --run r1 hands them in\n"
-        time.sleep(0.3)
-        assert handover.give(said({"KEY": "v"}), 5, tmp_path / "pipe") == handover.TAKEN
+        waiting.until(waited_on.exists, "ten looks at the pipe")
+        assert handover.give(said({"KEY": "v"}), 5, pipe) == handover.TAKEN
         assert waits.stdout.read() == "has its secrets\n"
 
 

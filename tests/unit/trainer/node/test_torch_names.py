@@ -1,5 +1,8 @@
 """Private names of torch: a new torch that moves one is told by that name, and all of it can be switched off."""
 
+import ast
+from pathlib import Path
+
 import pytest
 
 from trainer.node import together, torch_names
@@ -20,3 +23,27 @@ def test_a_name_that_moved_is_told_with_what_is_lost(monkeypatch):
 def test_ranks_of_a_plain_torchrun_are_not_observed():
     assert "PYTHONPATH" in together.observed({})
     assert together.observed({torch_names.PLAIN: "1"}) == {torch_names.PLAIN: "1"}
+
+
+HOME = Path(__file__).parents[4]
+# Python's own.
+OF_PYTHON = {"_exit"}
+
+
+def private_names(tree):
+    """Private names that a module imports from others, and private attributes that it reads of what is not its own."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and not node.level:
+            yield from (node.module or "").split(".")
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.Attribute) and ast.unparse(node.value) not in ("self", "cls"):
+            yield node.attr
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) in ("getattr", "setattr"):
+            yield ast.literal_eval(node.args[1]) if isinstance(node.args[1], ast.Constant) else ""
+
+
+def test_no_module_uses_a_private_name_of_torch_that_is_not_in_the_table():
+    listed = {part for name in torch_names.NAMES for part in name.replace(":", ".").split(".")}
+    for path in sorted([*(HOME / "trainer").rglob("*.py"), *(HOME / "muster").rglob("*.py")]):
+        used = {name for name in private_names(ast.parse(path.read_text())) if name[:1] == "_" and name[:2] != "__"}
+        assert not used - listed - OF_PYTHON, path
