@@ -53,7 +53,11 @@ _KINDS: Mapping[str, tuple[Mapping[str, Reader[Any]], Mapping[str, Reader[Any]]]
     ),
     "plan": ({}, {"steps": _STEP, "recipe": said(200), "samples": _STEP, "batch": _STEP, "start_step": _STEP}),
     "resumed": ({"step": _STEP}, {"changes": array(said(), 1000), "path": said()}),
-    "step": ({"rank": _RANK, "step": _STEP}, {"steps": _STEP, "count": _STEP, **_TIMES}),
+    "step": (
+        {"rank": _RANK, "step": _STEP},
+        {"steps": _STEP, "count": _STEP, "skipped": _STEP, "backward_ms": _MS, **_TIMES},
+    ),
+    "unseen": ({"what": text(50)}, {"message": said()}),
     "checkpoint": ({"step": _STEP}, {"pause_ms": _MS, "write_ms": _MS, "bytes": _STEP, "path": said()}),
     "checkpoint_failed": ({}, {"step": _STEP, "message": said()}),
     "checkpoint_damaged": ({}, {"path": said(), "message": said()}),

@@ -1,8 +1,9 @@
-"""Run by Python itself as it starts, in each process below a rank: notes who trained with whom.
+"""Run by Python itself as it starts, in each process below a rank: notes who trained with whom, and has it watched.
 
 A script that trains alone on every host ends as well as one that trains with all. What tells them apart is noted in
 MUSTER_OUTCOME_DIR/together.jsonl: each process group that is formed, and that an optimizer stepped. The agent reads it
 at the end (trainer/node/together.py). Nothing of ours may be imported here: a script may have a module named `trainer`.
+What watches the script's numbers and stacks (trainer/watch/) is therefore loaded by its place, under another name.
 """
 
 from __future__ import annotations
@@ -17,16 +18,32 @@ from contextlib import suppress
 from types import ModuleType
 from typing import Any
 
-_NAME = "together.jsonl"
+_NAME, _WATCHER = "together.jsonl", "_muster_watch"
 _OTHER_MEANS = {"horovod.torch", "mpi4py.MPI", "byteps.torch", "hivemind", "ray"}
 
 
 def watch() -> None:
     """From now on, in this process and those that it forks, have torch note what it forms and steps."""
-    for name, patch in _PATCHES.items():
-        if name in sys.modules:
+    _try(_load_watcher)
+    for name, patches in _PATCHES.items():
+        for patch in patches if name in sys.modules else ():
             _try(patch, sys.modules[name])
     sys.meta_path.insert(0, _Finder())
+
+
+def _load_watcher() -> None:
+    """Have the script watched, unless its user has switched that off."""
+    if os.environ.get("MUSTER_OBSERVE") == "0":
+        return
+    folder = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "watch")
+    spec = importlib.util.spec_from_file_location(
+        _WATCHER, os.path.join(folder, "__init__.py"), submodule_search_locations=[folder]
+    )
+    if spec and spec.loader:
+        sys.modules[_WATCHER] = module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        for name, patch in importlib.import_module(f"{_WATCHER}.begin").begin().items():
+            _PATCHES.setdefault(name, []).append(patch)
 
 
 def _note(**fields: Any) -> None:
@@ -54,11 +71,14 @@ def _groups(module: ModuleType) -> None:
 
 
 def _steps(module: ModuleType) -> None:
-    def stepped(*_: Any) -> None:
-        handle.remove()
-        _try(_note, stepped=True, otherwise=_otherwise())
+    noted = list[bool]()
 
-    handle = module.register_optimizer_step_post_hook(stepped)
+    def stepped(*_: Any) -> None:
+        if not noted:  # the hook stays: to take it away here breaks torch's loop over all such hooks
+            noted.append(True)
+            _try(_note, stepped=True, otherwise=_otherwise())
+
+    module.register_optimizer_step_post_hook(stepped)
 
 
 def _otherwise() -> bool:
@@ -67,7 +87,10 @@ def _otherwise() -> bool:
     return bool(_OTHER_MEANS & sys.modules.keys()) or bool(rpc and rpc._is_current_rpc_agent_set())
 
 
-_PATCHES = {"torch.distributed.distributed_c10d": _groups, "torch.optim.optimizer": _steps}
+_PATCHES: dict[str, list[Callable[[ModuleType], None]]] = {
+    "torch.distributed.distributed_c10d": [_groups],
+    "torch.optim.optimizer": [_steps],
+}
 
 
 def _try(act: Callable[..., Any], *words: Any, **fields: Any) -> None:
@@ -88,7 +111,8 @@ class _Finder:
 
         def run_and_patch(module: ModuleType) -> None:
             run(module)
-            _try(_PATCHES[name], module)
+            for patch in _PATCHES[name]:
+                _try(patch, module)
 
         spec.loader.exec_module = run_and_patch  # type: ignore[method-assign]
         return spec

@@ -1,0 +1,130 @@
+"""What a rank's threads do is read from the looks of the watcher and of faulthandler, taken of real processes."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from lab.waiting import until
+from trainer.node import stacks
+
+SITE = os.path.join(os.getcwd(), "trainer", "node", "site")
+HURRY = """
+import sys, threading, time
+looks = sys.modules["_muster_watch.looks"]
+looks.SECONDS, looks._LOCKED_SECONDS, looks._ARM_EVERY = 0.1, 0.5, 1
+sys.modules["_muster_watch.watcher"].LOOK_SECONDS = 0.1
+"""
+
+
+@pytest.fixture
+def rank(tmp_path):
+    """Starts a Python as the first below a rank, with `body` from line 6 on; gives the file of its stacks."""
+    started = []
+
+    def start(body, **variables):
+        (tmp_path / "train.py").write_text(HURRY + body)
+        environment = {**os.environ, "MUSTER_OUTCOME_DIR": str(tmp_path), "RANK": "1", "LOCAL_RANK": "1"}
+        environment |= {"PYTHONPATH": SITE, "PYTHONSAFEPATH": "", **variables}
+        started.append(subprocess.Popen([sys.executable, "train.py"], cwd=tmp_path, env=environment))
+        return tmp_path / "1.stacks"
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait()
+
+
+def looks_of(path, enough=stacks.stuck):
+    return until(lambda: enough(found := stacks.read(path)) and found, "looks")
+
+
+def test_a_rank_that_sleeps_is_named_with_its_line(rank, tmp_path):
+    looks = looks_of(rank("def read():\n    time.sleep(60)\nread()\n"))
+    doing = stacks.doing(looks[-1])
+    assert (doing.what, doing.own) == ("script", stacks.Frame(str(tmp_path / "train.py"), 7, "read"))
+    assert len(looks) == 3
+    assert looks[-1].t > 0
+
+
+def test_a_rank_that_waits_for_another_thread_is_in_a_lock_at_its_own_line(rank, tmp_path):
+    body = "threading.Thread(target=time.sleep, args=(60,), daemon=True).start()\nthreading.Event().wait()\n"
+    looks = looks_of(rank(body))
+    doing = stacks.doing(looks[-1], tmp_path)
+    assert (doing.what, doing.own.line, len(looks[-1].threads)) == ("lock", 7, 2)
+
+
+def test_a_rank_that_works_on_is_not_stuck(rank):
+    path = rank("def count():\n    return sum(range(200))\nwhile True:\n    count()\n    [count() for _ in range(3)]\n")
+    calls = set()
+
+    def several(looks):
+        calls.update(stacks._from_own(look) for look in looks)
+        return len(calls) > 3
+
+    looks_of(path, several)
+
+
+def test_an_interpreter_that_is_locked_is_looked_at_from_outside(rank, tmp_path):
+    path = rank("import ctypes\ntime.sleep(1)\nctypes.PyDLL(None).sleep(60)\n")
+    looks = looks_of(path, lambda found: any(look.locked for look in found))
+    locked = looks[-1]
+    assert locked.pid == looks[0].pid
+    assert stacks.doing(locked).own == stacks.Frame(str(tmp_path / "train.py"), 8, "<module>")
+
+
+def test_a_script_that_uses_faulthandlers_thread_itself_keeps_it(rank, tmp_path):
+    body = "import faulthandler, ctypes\nfile = open('own', 'w')\nfaulthandler.dump_traceback_later(1, file=file)\n"
+    path = rank(body + "ctypes.PyDLL(None).sleep(60)\n")
+    until(lambda: "Timeout" in (tmp_path / "own").read_text() if (tmp_path / "own").exists() else False, "its own look")
+    assert not any(look.locked for look in stacks.read(path))
+
+
+def test_a_script_that_is_not_to_be_watched_is_not_looked_at(tmp_path):
+    environment = {**os.environ, "MUSTER_OUTCOME_DIR": str(tmp_path), "RANK": "1", "PYTHONPATH": SITE}
+    words = "import sys, faulthandler; assert '_muster_watch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", words], env={**environment, "MUSTER_OBSERVE": "0"}, check=True)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_file_that_grows_beyond_its_limit_begins_again(tmp_path):
+    path = tmp_path / "0.stacks"
+    path.write_text("x" * (stacks.MOST_BYTES + 1))
+    stacks.cut(path)
+    assert path.read_text() == ""
+
+
+@pytest.mark.parametrize(
+    "torn", ["", "x" * 999, "Look {", 'Look {"step": "many"}\n  File', "Timeout (0:00:10)!\nThread 0x"]
+)
+def test_a_torn_file_is_read_as_far_as_it_goes(torn):
+    assert all(stacks.doing(look).what == "script" for look in stacks.parse(torn))
+
+
+COLLECTIVE = """Look {"t": 9.5, "pid": 7, "step": 12, "doing": "backward", "since_s": 31.0, "main": "0x01"}
+Thread 0x02 (most recent call first):
+  File "/usr/lib/python3.11/threading.py", line 327 in wait
+Thread 0x01 (most recent call first):
+  File "/x/site-packages/torch/distributed/distributed_c10d.py", line 4000 in barrier
+  File "/x/site-packages/torch/distributed/c10d_logger.py", line 83 in wrapper
+  File "/home/me/train.py", line 88 in evaluate
+  File "/home/me/train.py", line 120 in <module>
+"""
+
+
+def test_a_rank_in_a_collective_is_in_it_at_the_scripts_line():
+    (look,) = stacks.parse(COLLECTIVE)
+    doing = stacks.doing(look)
+    assert (doing.what, doing.own, doing.inner.function) == (
+        "collective",
+        stacks.Frame("/home/me/train.py", 88, "evaluate"),
+        "barrier",
+    )
+    assert (look.step, look.since_s) == (12, 31.0)
+
+
+def test_a_step_between_two_looks_is_progress():
+    later = COLLECTIVE.replace('"step": 12', '"step": 13')
+    assert stacks.stuck(stacks.parse(COLLECTIVE * 3))
+    assert not stacks.stuck(stacks.parse(COLLECTIVE * 2 + later))

@@ -1,0 +1,189 @@
+"""Reads what a rank's threads were doing: the stacks that trainer/watch/looks.py and faulthandler leave in a file.
+
+`read` gives the last looks of a file, `doing` says in a look what the script's main thread is in, and where in the
+script itself. Standard library only.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sysconfig
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from muster import errors
+
+MOST_BYTES = 256 * 1024
+_LOOKS = 3
+_THREAD = re.compile(r"(?:Current thread|Thread) (0x[0-9a-f]+).*\(most recent call first\):")
+_FRAME = re.compile(r'  File "(.*)", line (\d+|\?\?\?) in (.*)')
+_WATCHER = "/trainer/watch/"
+_LIBRARIES = ("/site-packages/", "/dist-packages/")
+# By a frame's file what a thread in it does; the frame nearest to the script decides.
+_DOES = (
+    ("collective", ("torch/distributed/distributed_c10d.py", "torch/distributed/_functional_collectives.py")),
+    ("data", ("torch/utils/data/dataloader.py", "torch/utils/data/_utils/")),
+    ("backward", ("torch/autograd/", "trainer/watch/doors.py")),
+    ("lock", ("/threading.py", "/queue.py", "multiprocessing/")),
+)
+
+
+@dataclass(frozen=True)
+class Frame:
+    """One call of a stack; `line` 0: not known."""
+
+    file: str
+    line: int
+    function: str
+
+
+@dataclass(frozen=True)
+class Thread:
+    """A thread's calls, the most recent first."""
+
+    number: str
+    frames: tuple[Frame, ...]
+
+
+@dataclass(frozen=True)
+class Look:
+    """All threads at a moment. Of a `locked` interpreter neither the time nor the step is known: both are 0."""
+
+    threads: tuple[Thread, ...]
+    main: Thread | None = None
+    t: float = 0.0
+    pid: int = 0
+    step: int = 0
+    since_s: float = 0.0
+    seen: str = ""
+    locked: bool = False
+
+
+@dataclass(frozen=True)
+class Doing:
+    """What the main thread is in (`collective`, `data`, `backward`, `lock` or `script`), and the script's own line."""
+
+    what: str
+    own: Frame | None
+    inner: Frame | None
+
+
+def read(path: Path, most: int = _LOOKS) -> list[Look]:
+    """The last looks of a file, the oldest first; none where there is no file."""
+    with suppress(OSError):
+        return parse(path.read_text(errors="replace"))[-most:]
+    return []
+
+
+def cut(path: Path) -> None:
+    """Begin the file again where it is too long; its writer appends. A locked interpreter cannot do so itself."""
+    with suppress(OSError):
+        if path.stat().st_size > MOST_BYTES:
+            os.truncate(path, 0)
+
+
+def parse(text: str) -> list[Look]:
+    """All looks of a text. One that is cut at the front is left out; one that is being written may lack calls."""
+    blocks: list[tuple[dict[str, Any] | None, list[str]]] = []
+    for line in text.splitlines():
+        if line.startswith("Look {"):
+            blocks.append((_about(line.removeprefix("Look ")), []))
+        elif line.startswith("Timeout ("):
+            blocks.append((None, []))
+        elif blocks:
+            blocks[-1][1].append(line)
+    looks, main, pid = list[Look](), "", 0
+    for about, lines in blocks:
+        if about:
+            main, pid = str(about.get("main", "")), int(_number(about, "pid"))
+        looks.append(_look(about, _threads(lines), main, pid))
+    return looks
+
+
+def doing(look: Look, home: Path | None = None) -> Doing:
+    """What the main thread is in. `home`: the script's folder; else what is neither a library's nor ours is its own."""
+    frames = look.main.frames if look.main else ()
+    at = next((at for at, frame in enumerate(frames) if _is_own(frame, home)), None)
+    above = frames[:at] if at is not None else frames
+    what = next((name for frame in reversed(above) for name, files in _DOES if _in(frame, files)), "")
+    own = frames[at] if at is not None else next((frame for frame in frames if not _is_plumbing(frame)), None)
+    return Doing(what or look.seen or "script", own, frames[0] if frames else None)
+
+
+def stuck(looks: Sequence[Look], most: int = _LOOKS) -> bool:
+    """Whether the last looks are one: no step between them, and the main thread at the same call all the time.
+
+    Beyond the script's own line calls may differ: who waits in a loop of a library's is not always at one line of it.
+    """
+    last = looks[-most:]
+    if len(last) < most:
+        return False
+    steps = {(look.pid, look.step) for look in last if not look.locked}
+    return len(steps) <= 1 and len({_from_own(look) for look in last}) == 1
+
+
+def _from_own(look: Look) -> tuple[Frame, ...]:
+    frames = look.main.frames if look.main else ()
+    at = next((at for at, frame in enumerate(frames) if _is_own(frame, None)), 0)
+    return frames[at:]
+
+
+def _about(text: str) -> dict[str, Any]:
+    with suppress(ValueError):
+        found = json.loads(text)
+        return found if isinstance(found, dict) else {}
+    return {}
+
+
+def _number(about: dict[str, Any], name: str) -> float:
+    value = about.get(name)
+    return value if isinstance(value, (int, float)) else 0
+
+
+def _threads(lines: Sequence[str]) -> tuple[Thread, ...]:
+    found: list[tuple[str, list[Frame]]] = []
+    for line in lines:
+        if head := _THREAD.match(line):
+            found.append((head[1], []))
+        elif found and (call := _FRAME.match(line)):
+            found[-1][1].append(Frame(call[1], int(call[2]) if call[2].isdecimal() else 0, call[3]))
+    threads = [Thread(number, tuple(frames)) for number, frames in found]
+    return tuple(one for one in threads if one.frames and _WATCHER not in one.frames[0].file)
+
+
+def _look(about: dict[str, Any] | None, threads: tuple[Thread, ...], main: str, pid: int) -> Look:
+    # faulthandler writes the main thread last.
+    of_main = next((one for one in threads if one.number == main), threads[-1] if threads and not main else None)
+    if about is None:
+        return Look(threads, of_main, pid=pid, locked=True)
+    step, seen = int(_number(about, "step")), str(about.get("doing", ""))
+    return Look(threads, of_main, _number(about, "t"), pid, step, _number(about, "since_s"), seen)
+
+
+def _is_own(frame: Frame, home: Path | None) -> bool:
+    if any(name in frame.file for name in _LIBRARIES):
+        return False
+    return Path(frame.file).is_relative_to(home) if home else not _is_plumbing(frame)
+
+
+def _is_plumbing(frame: Frame) -> bool:
+    """Python's own files, torch's, and Muster's."""
+    if any(name in frame.file for name in _LIBRARIES):
+        return "-packages/torch/" in frame.file
+    return frame.file.startswith(("<", *_PLACES))
+
+
+def _in(frame: Frame, files: Sequence[str]) -> bool:
+    return any(name in frame.file for name in files)
+
+
+_PLACES = (
+    f"{sysconfig.get_path('stdlib')}/",
+    f"{Path(__file__).resolve().parents[1]}/",
+    f"{Path(errors.__file__).resolve().parent}/",
+)

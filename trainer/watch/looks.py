@@ -1,0 +1,85 @@
+"""What every thread of this process is doing, looked at every 2 s, in a file for the node's agent.
+
+A thread of ours looks, holding the interpreter as any thread does. faulthandler's own thread looks without: it is
+armed for the time that ours cannot run because other code holds the interpreter. It is not used before: while Python
+code runs, it reads frames that change under it, which ends the process (1 look in 300 at a busy interpreter).
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import json
+import os
+import sys
+import threading
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+SECONDS = 2.0
+_LOCKED_SECONDS = 10.0
+_ARM_EVERY = 2
+_MOST_BYTES, _MOST_THREADS, _MOST_FRAMES = 256 * 1024, 100, 100
+_OWN = os.path.dirname(os.path.abspath(__file__)) + os.sep
+
+_arm: Callable[..., Any] = faulthandler.dump_traceback_later
+_disarm: Callable[[], Any] = faulthandler.cancel_dump_traceback_later
+
+
+class Looks:
+    """The file of one process. `take` and `close` raise OSError."""
+
+    def __init__(self, path: str) -> None:
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        self._until_armed, self.taken_over = 0, False
+        _yield_to_others(self)
+
+    def take(self, about: dict[str, Any]) -> None:
+        """Look once. `about` goes into the look's first line."""
+        main = threading.main_thread().ident or 0
+        text = [f"Look {json.dumps({**about, 'main': f'0x{main:016x}'})}\n"]
+        for ident, frame in list(sys._current_frames().items())[:_MOST_THREADS]:
+            text += _thread(ident, frame)
+        if os.fstat(self._file).st_size > _MOST_BYTES:
+            os.ftruncate(self._file, 0)
+        os.write(self._file, "".join(text).encode(errors="replace"))
+
+    def arm(self) -> None:
+        """Have faulthandler look as well, should this not be called again in time."""
+        self._until_armed -= 1
+        if self._until_armed < 0 and not self.taken_over:
+            self._until_armed = _ARM_EVERY - 1
+            _arm(_LOCKED_SECONDS, repeat=True, file=self._file)
+
+    def close(self) -> None:
+        """No more looks."""
+        if not self.taken_over:
+            _disarm()
+
+
+def _thread(ident: int, frame: FrameType | None) -> list[str]:
+    """A thread as faulthandler writes it; nothing for the one that looks."""
+    if frame is None or frame.f_code.co_filename.startswith(_OWN):
+        return []
+    lines = [f"Thread 0x{ident:016x} (most recent call first):\n"]
+    for _ in range(_MOST_FRAMES):
+        code = frame.f_code
+        lines.append(f'  File "{code.co_filename}", line {frame.f_lineno} in {code.co_name}\n')
+        if not (frame := frame.f_back):
+            break
+    return lines
+
+
+def _yield_to_others(looks: Looks) -> None:
+    """faulthandler has one such thread: a script that asks for it has it, and keeps it."""
+
+    def later(*words: Any, **named: Any) -> Any:
+        looks.taken_over = True
+        return _arm(*words, **named)
+
+    def cancel() -> Any:
+        looks.taken_over = True
+        return _disarm()
+
+    faulthandler.dump_traceback_later = later
+    faulthandler.cancel_dump_traceback_later = cancel

@@ -1,0 +1,179 @@
+"""The loss that rank 0's optimizer stepped on: what `backward` began from since the last step, read late.
+
+Only some steps are looked at (a few a second). Of those the scalar is copied on its device; on a GPU the copy goes to
+pinned memory without waiting, and is read once it has come. No reference to the graph is held.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+from weakref import ref
+
+# They scale losses in ways of their own.
+_OTHER_SCALERS = ("deepspeed", "apex", "colossalai")
+_MOST_OPTIMIZERS = 8
+
+Root = tuple[Any, Any]  # a copy of the scalar, and of the scale it is to be divided by, or None
+
+
+class Losses:
+    """Takes roots of `backward` between two steps; `points` are those that have been read."""
+
+    def __init__(self) -> None:
+        self.points: list[dict[str, float]] = []
+        self.why_not = ""
+        self.failures = self.seen = 0
+        self._groups: list[list[Root]] = []
+        self._bad, self._mixed = "", False
+        self._optimizers: dict[int, Any] = {}
+        self._evaluations: dict[int, int] = {}
+        self._pending: dict[str, Any] | None = None
+        self._scaler: Any = None
+        self._scaled: set[int] = set()
+
+    def scaled(self, scaler: Any, outputs: Any) -> None:
+        """A GradScaler made these: what `backward` begins from next is theirs, or comes from them."""
+        self._scaler = scaler
+        many = outputs if isinstance(outputs, (list, tuple)) else (outputs,)
+        self._scaled.update(map(id, many))
+
+    def unscaled(self, passed_over: bool) -> None:
+        """A GradScaler stepped, or passed the step over: the gradients so far go into none then."""
+        self._scaled.clear()
+        if passed_over:
+            self._groups, self._bad, self._mixed = [], "", False
+
+    def root(self, torch: Any, tensors: Any, plain: bool) -> None:
+        """`backward` begins from `tensors`; not `plain`: with gradients or inputs named."""
+        self.settle(torch)
+        many = tuple(tensors) if isinstance(tensors, (list, tuple)) else (tensors,)
+        self._bad = self._bad or _unreadable(torch, many, plain)
+        if self._bad:
+            return
+        if self._groups:
+            known = [optimizer for one in self._optimizers.values() if (optimizer := one())]
+            have = [_has_gradients(optimizer) for optimizer in known[:_MOST_OPTIMIZERS]]
+            if have and not any(have):
+                self._groups.append([])
+            self._mixed = self._mixed or (any(have) and not all(have))
+        else:
+            self._groups = [[]]
+            for one in self._optimizers.values():
+                self._closures(one())
+        self._groups[-1] += [(one.detach().clone(), self._scale(one)) for one in many]
+
+    def _scale(self, root: Any) -> Any:
+        if not self._scaled:
+            return None
+        if id(root) in self._scaled:
+            self._scaled.discard(id(root))
+        else:
+            self._scaled.clear()
+        return self._scaler._scale.detach().clone()
+
+    def stepped(self, torch: Any, optimizer: Any, step: int, first: bool) -> None:
+        """An optimizer stepped; `first` of its round: what there is since the last one is this step's loss."""
+        groups, bad = self._groups, self._bad
+        self._groups, self._bad = [], ""
+        known = id(optimizer) in self._optimizers
+        if not known:
+            self._optimizers[id(optimizer)] = ref(optimizer)
+        evaluations = self._closures(optimizer)
+        if not first:
+            if self._mixed and not groups and self._pending and len(self._pending["roots"]) > 1:
+                self._pending = None  # two losses, then two steps: whose is whose?
+                self._fail("several losses and several optimizers step together: whose is whose cannot be told")
+            self._mixed = False
+            return
+        if bad:
+            self._fail(bad)
+        elif groups:
+            roots = _of_first(groups, evaluations) if evaluations else groups[-1]
+            if roots and (known or evaluations or len(roots) == 1):
+                self._pending = {"step": step, "lr": _rate(optimizer), "roots": roots}
+                self._send(torch)
+
+    def _closures(self, optimizer: Any) -> int:
+        """How often an LBFGS asked for the loss in this step; 0 for all others, which ask once."""
+        if type(optimizer).__name__ != "LBFGS":
+            return 0
+        state = optimizer.state[optimizer._params[0]]
+        before, now = self._evaluations.get(id(optimizer), 0), int(state.get("func_evals", 0))
+        self._evaluations[id(optimizer)] = now
+        return now - before
+
+    def _fail(self, why: str) -> None:
+        self.failures, self.why_not = self.failures + 1, why
+
+    def _send(self, torch: Any) -> None:
+        """On a GPU: start the copy to this side, and mark its end."""
+        pending = self._pending
+        if not pending or pending["roots"][0][0].device.type != "cuda":
+            return
+        flat = [one for pair in pending["roots"] for one in pair if one is not None]
+        device = flat[0].device
+        with torch.cuda.device(device):
+            there = torch.stack([one.reshape(()).to(device, torch.float64, non_blocking=True) for one in flat])
+            pending["here"] = torch.empty(len(flat), dtype=torch.float64, device="cpu", pin_memory=True)
+            pending["here"].copy_(there, non_blocking=True)
+            pending["come"] = torch.cuda.Event()
+            pending["come"].record()
+
+    def settle(self, torch: Any) -> None:
+        """Read what was copied, if that waits for nothing."""
+        pending = self._pending
+        if not pending:
+            return
+        if "come" in pending:
+            if torch.cuda.is_current_stream_capturing() or not pending["come"].query():
+                return
+            values = iter(pending["here"].tolist())
+        else:
+            values = (float(one) for pair in pending["roots"] for one in pair if one is not None)
+        self._pending = None
+        loss = sum(next(values) / (1.0 if scale is None else next(values)) for _, scale in pending["roots"])
+        self.seen += 1
+        self.points.append({"step": pending["step"], "loss": loss, **pending["lr"]})
+
+    @property
+    def waits(self) -> bool:
+        """Whether a copy is on its way: another is not begun."""
+        return self._pending is not None
+
+
+def _unreadable(torch: Any, many: tuple[Any, ...], plain: bool) -> str:
+    """Why these say no loss; empty where they do."""
+    if not plain:
+        return "backward is called with gradients or inputs of its own"
+    if other := next((name for name in _OTHER_SCALERS if name in sys.modules), ""):
+        return f"{other} scales losses by itself"
+    for one in many:
+        if type(one) is not torch.Tensor:
+            return f"backward begins from a {type(one).__name__}"
+        if one.numel() != 1 or one.is_complex():
+            return "backward begins from a tensor that is no single real number"
+        if one.device.type not in ("cpu", "cuda"):
+            return f"a loss on {one.device.type} is not read: that would wait for the device"
+    if torch._C._len_torch_dispatch_stack():
+        return "the script runs under a dispatch mode of torch"
+    if any(one.device.type == "cuda" for one in many) and torch.cuda.is_current_stream_capturing():
+        return "a CUDA graph replays the steps"
+    return ""
+
+
+def _has_gradients(optimizer: Any) -> bool:
+    return any(one.grad is not None for group in optimizer.param_groups for one in group["params"])
+
+
+def _of_first(groups: list[list[Root]], evaluations: int) -> list[Root]:
+    """What the first of so many evaluations began from; nothing where that cannot be told."""
+    if len(groups) >= evaluations:
+        return groups[-evaluations]
+    roots = groups[-1]
+    return roots[: len(roots) // evaluations] if len(groups) == 1 and len(roots) % evaluations == 0 else []
+
+
+def _rate(optimizer: Any) -> dict[str, float]:
+    rate = optimizer.param_groups[0].get("lr")
+    return {"lr": rate} if isinstance(rate, (int, float)) else {}

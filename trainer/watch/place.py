@@ -1,0 +1,59 @@
+"""Which rank this process is, and what it may write: each rank of an attempt is told of by one process."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from typing import Any
+
+_DISTRIBUTED = "torch.distributed"
+
+
+class Place:
+    """The rank as torchrun's variables name it; once it claims its files, as its process group does."""
+
+    def __init__(self) -> None:
+        env = os.environ
+        self.outcome, self.run = env["MUSTER_OUTCOME_DIR"], env.get("MUSTER_RUN_DIR", "")
+        self.rank, self.local = int(env["RANK"]), int(env.get("LOCAL_RANK", "0"))
+        self.attempt = int(env.get("TORCHELASTIC_RESTART_COUNT", "0"))
+        self.node = env.get("MUSTER_NODE", "")
+        self.pid = os.getpid()
+
+    def world(self) -> tuple[int, str]:
+        """How many ranks train together and by what backend, as torch says; takes this rank's number from there."""
+        torch = sys.modules.get(_DISTRIBUTED)
+        if torch and torch.is_available() and torch.is_initialized():
+            self.rank = int(torch.get_rank())
+            return int(torch.get_world_size()), str(torch.get_backend())
+        return int(os.environ.get("WORLD_SIZE", "1")), ""
+
+    def claim(self, what: str) -> bool:
+        """Whether this process is the first of its attempt to be `what`."""
+        path = os.path.join(self.outcome, f".{what}.{self.attempt}")
+        try:
+            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644))
+        except OSError:
+            return False
+        return True
+
+    def event(self, kind: str, **fields: Any) -> None:
+        """Append an event of this rank, as docs/contract.md has it. Raises OSError."""
+        line = {"t": round(time.time(), 3), "kind": kind, **fields, "rank": self.rank, "node": self.node}
+        append(os.path.join(self.run, "ranks", f"rank-{self.rank}.jsonl"), line)
+
+
+def append(path: str, line: dict[str, Any]) -> int:
+    """Append `line` to a file of JSON lines; returns the file's size then. Raises OSError.
+
+    Opened each time: a file that somebody moved or that a host was too full for is tried again.
+    """
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    try:
+        os.write(descriptor, (json.dumps(line) + "\n").encode())
+        return os.fstat(descriptor).st_size
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,92 @@
+"""How many steps a rank has done and where their time went: plain numbers, taken on the script's own thread.
+
+A step of the run is a round of its optimizers: it begins when one steps that has stepped in this round already. With
+one optimizer each step is a round; of a GAN's two the one that steps more often counts.
+"""
+
+from __future__ import annotations
+
+from time import perf_counter
+from typing import NamedTuple
+
+_MOST_ITERATORS = 64
+
+
+class Done(NamedTuple):
+    """All up to the end of a step: totals of seconds and of what was counted. `clock` is perf_counter's."""
+
+    step: int
+    clock: float
+    data: float
+    backward: float
+    wait: float
+    waits: int
+    away: float
+
+
+class Steps:
+    """Grows by what doors.py sees. `done` is replaced whole, so that another thread reads one moment of it."""
+
+    def __init__(self) -> None:
+        self.count = self.skipped = self.backwards = self.fetches = self.waits = 0
+        self.data = self.backward = self.wait = self.away = 0.0
+        self.done: Done | None = None
+        self.begun: Done | None = None
+        self._round: set[int] = set()
+        self._iterators: dict[int, list[float]] = {}
+
+    def begin(self) -> None:
+        """The first batch is asked for, or the first gradient: from now on time counts."""
+        self.begun = Done(0, perf_counter(), 0.0, 0.0, 0.0, 0, 0.0)
+
+    def stepped(self, optimizer: int) -> bool:
+        """An optimizer has stepped; returns whether that is a step of the run."""
+        if optimizer in self._round:
+            self._round = {optimizer}
+        else:
+            self._round.add(optimizer)
+            if len(self._round) > 1:
+                return False
+        self.count += 1
+        for entry in self._iterators.values():
+            self.data += entry[2]
+            entry[2] = 0.0
+        self.done = Done(self.count, perf_counter(), self.data, self.backward, self.wait, self.waits, self.away)
+        return True
+
+    def fetched(self, iterator: int, begin: float, end: float) -> None:
+        """A batch came from a DataLoader. It counts once a step follows: an evaluation's does not."""
+        self.fetches += 1
+        entry = self._iterators.get(iterator)
+        if entry:
+            entry[2] += end - begin
+            return
+        if len(self._iterators) >= _MOST_ITERATORS:  # of loops that were left early
+            self._iterators.clear()
+        self._iterators[iterator] = [self.count, begin, end - begin]
+
+    def exhausted(self, iterator: int) -> None:
+        """A DataLoader has no more. One that began and ended between two steps was an evaluation's: time away."""
+        born, begin, waited = self._iterators.pop(iterator, (-1, 0.0, 0.0))
+        if born == self.count:
+            self.away += perf_counter() - begin
+        else:
+            self.data += waited
+
+
+def between(before: Done, after: Done, usual_wait: float | None) -> dict[str, float]:
+    """Mean milliseconds a step from one to the other; `usual_wait` (ms) where no wait was measured meanwhile.
+
+    Waiting for other ranks is part of `backward`, and measured in some steps only. It is left out where none is known.
+    """
+    count = after.step - before.step
+    waits = after.waits - before.waits
+    step = max(0.0, after.clock - before.clock - (after.away - before.away)) / count * 1e3
+    data = min(step, (after.data - before.data) / count * 1e3)
+    backward = (after.backward - before.backward) / count * 1e3
+    found = {"data_ms": data, "compute_ms": step - data, "backward_ms": backward, "step_ms": step}
+    wait = (after.wait - before.wait) / waits * 1e3 if waits else usual_wait
+    if wait is not None:
+        found["wait_ms"] = min(wait, step - data)
+        found["compute_ms"] -= found["wait_ms"]
+    return {name: round(value, 3) for name, value in found.items()}

@@ -1,0 +1,304 @@
+"""The watcher of one process: what doors.py sees, brought to the run folder by a thread of its own.
+
+The script's thread only counts and copies; it writes no file, so that a slow disk holds nobody up. Of two processes
+that train as one rank the first is told of. A process that was forked begins as a new one.
+"""
+
+from __future__ import annotations
+
+import _thread
+import atexit
+import os
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from functools import wraps
+from time import perf_counter
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from . import waits
+from .looks import SECONDS as LOOK_SECONDS
+from .looks import Looks
+from .losses import Losses
+from .place import Place, append
+from .steps import Done, Steps, between
+
+_CLOSER_SECONDS = 0.25
+_FIRST_STEPS, _SLOW_STEP_SECONDS = 10, 0.01
+_PATIENCE_BACKWARDS, _PATIENCE_FAILURES, _PATIENCE_SECONDS = 20, 3, 10.0
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def _quiet(method: Callable[Concatenate[Watcher, P], R]) -> Any:
+    """A fault of the watcher ends the watching, not the script."""
+
+    @wraps(method)
+    def safe(self: Watcher, *words: P.args, **named: P.kwargs) -> R | None:
+        try:
+            return method(self, *words, **named)
+        except Exception as fault:
+            self.on, self.doing = False, ""
+            self.unseen("all", f"the watcher failed: {type(fault).__name__}: {fault}"[:200])
+            return None
+
+    return safe
+
+
+class Watcher:
+    """One for each process; `on` while it watches, `doing`: what the script is in, as far as that is seen."""
+
+    def __init__(self, place: Place, first: bool) -> None:
+        self._place, self.on, self.doing = place, bool(place.run), ""
+        self._fresh()
+        self._first = first
+        os.register_at_fork(after_in_child=self._forked)
+        atexit.register(self._end)
+        if first:
+            self._look(f"{place.local}.stacks")
+
+    def _fresh(self) -> None:
+        self.steps, self.losses, self.all_steps = Steps(), Losses(), 0
+        self._looks: Looks | None = None
+        self._claimed = self._armed = self._in_window = self._ends = False
+        self._armed_at = self._window_at = self._told_at = 0.0
+        self._usual_wait: float | None = 0.0
+        self._told: Done | None = None
+        self._started: dict[str, Any] | None = None
+        self._wait: waits.Wait | None = None
+        self._waits: list[waits.Wait] = []
+        self._unseen: dict[str, str] = {}
+        self._unseen_told: set[str] = set()
+        self._metrics_bytes = -1
+        self._main = _thread.get_ident()
+        self._wake, self._over = _thread.allocate_lock(), _thread.allocate_lock()
+        self._wake.acquire()
+
+    def _forked(self) -> None:
+        """In a child: it writes nothing unless it trains by itself, as a rank of its own."""
+        with suppress(Exception):
+            self.doing = ""
+            self._fresh()
+            self._first = False
+            self._place = Place()
+
+    # What doors.py sees, on the script's thread.
+
+    @_quiet
+    def backward_begins(self, tensors: Any, plain: bool) -> float:
+        """`backward` begins from `tensors`; returns when, for its end."""
+        now = perf_counter()
+        steps = self.steps
+        if not self._claimed:
+            self._begin(tensors)
+        steps.backwards += 1
+        if not self._in_window:
+            self._in_window = True
+            self._armed = now - self._armed_at >= _CLOSER_SECONDS or steps.count < _FIRST_STEPS
+            if self._armed:
+                self._armed_at = now
+            if self._armed or now - self._window_at >= _SLOW_STEP_SECONDS:
+                self._wait = waits.of(sys.modules["torch"])
+            self._window_at = now
+        if self._wait:
+            self._wait.begin(tensors)
+        if self._armed and self._place.rank == 0:
+            self.losses.root(sys.modules["torch"], tensors, plain)
+        elif self.losses.waits:
+            self.losses.settle(sys.modules["torch"])
+        self.doing = "backward"
+        return perf_counter()
+
+    @_quiet
+    def backward_ends(self, begin: float | None) -> None:
+        """It ended, well or not."""
+        if begin is None:
+            return
+        self.doing = ""
+        self.steps.backward += perf_counter() - begin
+        if self._wait:
+            self._wait.end()
+
+    @_quiet
+    def stepped(self, optimizer: Any) -> None:
+        """An optimizer of torch's stepped."""
+        if not self.on:
+            return
+        found = getattr(optimizer, "found_inf", None)  # a fused one is stepped by a GradScaler, whatever it found
+        if found is not None:
+            if found.device.type != "cpu":
+                self.unseen("skipped", "steps that a fused optimizer skips on the GPU are counted as steps")
+            elif float(found):
+                return
+        steps = self.steps
+        if not self._claimed:
+            self._begin(None)
+        self.all_steps += 1
+        if self._wait or self._waits:
+            self._take_waits()
+        first = steps.stepped(id(optimizer))
+        if self._armed and self._place.rank == 0:
+            self.losses.stepped(sys.modules["torch"], optimizer, steps.count, first)
+        self._armed = self._in_window = False
+
+    def _take_waits(self) -> None:
+        if self._wait and self._wait.known:
+            self._waits = [*self._waits[-_FIRST_STEPS:], self._wait]
+        self._wait = None
+        while self._waits and self._waits[0].come():
+            self.steps.waits += 1
+            self.steps.wait += self._waits.pop(0).seconds()
+
+    @_quiet
+    def scaled(self, scaler: Any, outputs: Any) -> None:
+        """A GradScaler scaled a loss, or several."""
+        self.losses.scaled(scaler, outputs)
+
+    @_quiet
+    def scaler_stepped(self, passed_over: bool) -> None:
+        """A GradScaler stepped an optimizer, or passed the step over."""
+        self.steps.skipped += passed_over
+        self.losses.unscaled(passed_over)
+        self._in_window = self._in_window and not passed_over
+
+    @_quiet
+    def fetched(self, iterator: Any, begin: float) -> None:
+        """A DataLoader gave a batch, asked for at `begin`. Without gradients it is an evaluation's."""
+        if _thread.get_ident() != self._main:
+            self.unseen("data", "a thread of the script's fetches batches: what the step waits for is not seen")
+        elif sys.modules["torch"].is_grad_enabled():
+            if not self.steps.begun:
+                self.steps.begin()
+            self.steps.fetched(id(iterator), begin, perf_counter())
+
+    @_quiet
+    def exhausted(self, iterator: Any) -> None:
+        """A DataLoader has no more."""
+        self.steps.exhausted(id(iterator))
+
+    def unseen(self, what: str, message: str) -> None:
+        """What cannot be told of this script, and why."""
+        self._unseen.setdefault(what, message)
+
+    def _begin(self, tensors: Any) -> None:
+        """The first gradient, or step: this process trains."""
+        if not self.steps.begun:
+            self.steps.begin()
+        place = self._place
+        self._claimed = True
+        world, backend = place.world()
+        if not place.claim(f"watch-{place.rank}"):
+            self.on = False
+            return
+        device = str(getattr(getattr(tensors, "device", None), "type", ""))
+        self._started = {"attempt": place.attempt, "pid": os.getpid(), "host": os.uname().nodename, "world": world}
+        self._started |= {"device": device, "backend": backend}
+        self._usual_wait = None if world > 1 else 0.0
+        if self._looks is None:
+            self._look(f"{place.local}.{os.getpid()}.stacks")
+        with suppress(RuntimeError):
+            self._wake.release()
+
+    # The thread.
+
+    def _look(self, name: str) -> None:
+        with suppress(OSError):
+            self._looks = Looks(os.path.join(self._place.outcome, name))
+        self._over.acquire()
+        _thread.start_new_thread(self._run, ())
+
+    def _run(self) -> None:
+        next_look = 0.0
+        over = self._over
+        try:
+            while not self._ends:
+                now = perf_counter()
+                if self._looks and now >= next_look:
+                    next_look = now + LOOK_SECONDS
+                    with suppress(OSError):
+                        self._looks.take(self._about())
+                        self._looks.arm()
+                if self._started:
+                    self._tell(now)
+                self._wake.acquire(timeout=_CLOSER_SECONDS if self._started else LOOK_SECONDS)
+        except Exception as fault:
+            self.unseen("all", f"the watcher failed: {type(fault).__name__}: {fault}"[:200])
+        finally:
+            over.release()
+
+    def _about(self) -> dict[str, Any]:
+        done = self.steps.done
+        about: dict[str, Any] = {"t": round(time.time(), 3), "pid": os.getpid(), "step": done.step if done else 0}
+        return {**about, "doing": self.doing, "since_s": round(perf_counter() - done.clock, 3) if done else None}
+
+    def _tell(self, now: float, last: bool = False) -> None:
+        """Write what is new: at most four times a second, less often in a long run."""
+        self._patience()
+        with suppress(OSError):
+            if self._started and not self._told:
+                self._place.event("started", **self._started)
+                self._told = self.steps.begun
+            for what, message in list(self._unseen.items()):
+                if what not in self._unseen_told:
+                    self._place.event("unseen", what=what, message=message)
+                    self._unseen_told.add(what)
+            if last or now - self._told_at >= _pause(now - self._told_first(now)):
+                self._told_at = now
+                self._tell_step()
+                self._tell_losses()
+
+    def _told_first(self, now: float) -> float:
+        return self.steps.begun.clock if self.steps.begun else now
+
+    def _tell_step(self) -> None:
+        done, told = self.steps.done, self._told
+        if not done or not told or done.step <= told.step:
+            return
+        times = between(told, done, self._usual_wait)
+        more = {"skipped": self.steps.skipped} if self.steps.skipped else {}
+        self._place.event("step", step=done.step, count=done.step - told.step, **times, **more)
+        self._told, self._usual_wait = done, times.get("wait_ms")
+
+    def _tell_losses(self) -> None:
+        points, self.losses.points = self.losses.points, []
+        path = os.path.join(self._place.run, "metrics.jsonl")
+        for point in points:
+            others = self._metrics_bytes >= 0 and os.path.getsize(path) > self._metrics_bytes
+            if others or "muster.metrics" in sys.modules:
+                self._metrics_bytes = 0
+                self.unseen("loss", "the script writes metrics.jsonl itself")
+                return
+            self._metrics_bytes = append(path, {"t": round(time.time(), 3), **point})
+
+    def _patience(self) -> None:
+        """What has not come by now does not come."""
+        steps, losses = self.steps, self.losses
+        if not losses.seen and losses.failures >= _PATIENCE_FAILURES:
+            self.unseen("loss", losses.why_not)
+        if steps.count >= _PATIENCE_BACKWARDS and not steps.fetches:
+            self.unseen("data", "no DataLoader of torch's gave a batch: waiting for data is part of the rest")
+        late = steps.begun and perf_counter() - steps.begun.clock > _PATIENCE_SECONDS
+        if late and not self.all_steps and steps.backwards >= _PATIENCE_BACKWARDS:
+            self.unseen("steps", "no optimizer of torch's has stepped")
+
+    def _end(self) -> None:
+        """Python ends: stop the thread, and tell the rest."""
+        with suppress(Exception):
+            self._ends = True
+            with suppress(RuntimeError):
+                self._wake.release()
+            self._over.acquire(timeout=1.0)
+            if self._looks:
+                self._looks.close()
+            if self._started:
+                self.losses.settle(sys.modules["torch"])
+                self._tell(perf_counter(), last=True)
+            elif self._first and not self._claimed and self.on and self._place.claim(f"watch-{self._place.rank}"):
+                why = "called backward or stepped an optimizer of it" if "torch" in sys.modules else "imported torch"
+                self._place.event("unseen", what="steps", message=f"no process of this rank {why}")
+
+
+def _pause(age: float) -> float:
+    """Seconds between two reports of a run that has trained for so long."""
+    return _CLOSER_SECONDS if age < 60 else 1.0 if age < 3600 else 2.0
