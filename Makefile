@@ -14,7 +14,7 @@ export HOSTS WORKERS GROUND RESUME ARGS JSON TORCH_INDEX RUN SEED COUNT
 UP_OPTIONS = $${WORKERS:+"--workers=$$WORKERS"} $${GROUND:+"--ground=$$GROUND"} \
 	$${RESUME:+"--resume=$$RESUME"} $${ARGS:+"--args=$$ARGS"} $${JSON:+--json}
 
-.PHONY: help up preflight down runs report image test quick fuzz check bench bench-hosts bench-preflight clean rack rack-down
+.PHONY: help up preflight down runs report image test quick fuzz check gpu-check bench bench-hosts bench-preflight clean rack rack-down
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -66,6 +66,10 @@ check: $(VENV)/.ready-dev ## formatting, lint, shellcheck, types, the order of t
 	@$(BIN)/shellcheck $$(git ls-files '*.sh')
 	@$(BIN)/mypy
 	@$(BIN)/python -m pytest -q tests/unit/test_architecture.py
+
+# With the Python that has the torch to be tried: nothing is installed, no .venv is made.
+gpu-check: ## what of Muster works on this machine's GPUs, with PYTHON=python3: docs/gpu-check.md
+	@$(PYTHON) -m gpu_check $$ARGS
 
 bench: $(VENV)/.ready-dev ## measure the figures of docs/benchmarks.md
 	@$(BIN)/python -m benchmarks

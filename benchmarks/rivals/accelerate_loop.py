@@ -16,12 +16,14 @@ def main() -> None:
     """Train for --steps on the ranks that torchrun started."""
     options = common.options()
     recipe = common.recipe(options.recipe)
+    on_gpu = common.device().type == "cuda"
     # Its scheduler would else take a step for every process.
-    accelerator = Accelerator(cpu=True, step_scheduler_with_optimizer=False)
+    accelerator = Accelerator(cpu=not on_gpu, step_scheduler_with_optimizer=False)
     set_seed(0)
     train_set, _ = recipe.datasets(None)
-    loader = DataLoader(train_set, batch_size=options.batch // accelerator.num_processes, shuffle=True, drop_last=True)
-    model = recipe.model()
+    share = options.batch // accelerator.num_processes
+    loader = DataLoader(train_set, batch_size=share, shuffle=True, drop_last=True, pin_memory=on_gpu)
+    model = common.model(options)
     optimizer = torch.optim.AdamW(model.parameters(), lr=options.lr, weight_decay=common.WEIGHT_DECAY, fused=True)
     scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, common.schedule(options.steps))
     model, optimizer, loader, scheduler = accelerator.prepare(model, optimizer, loader, scheduler)

@@ -17,12 +17,14 @@ def main() -> None:
     """Train for --steps on the ranks that torchrun started."""
     options = common.options()
     recipe = common.recipe(options.recipe)
-    dist.init_process_group("gloo")
+    device = common.device()
+    dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
     torch.manual_seed(0)
     train_set, _ = recipe.datasets(None)
     sampler: DistributedSampler[Any] = DistributedSampler(train_set)
-    loader = DataLoader(train_set, batch_size=options.batch // dist.get_world_size(), sampler=sampler, drop_last=True)
-    model = DistributedDataParallel(recipe.model())
+    share, pin = options.batch // dist.get_world_size(), device.type == "cuda"
+    loader = DataLoader(train_set, batch_size=share, sampler=sampler, drop_last=True, pin_memory=pin)
+    model = DistributedDataParallel(common.model(options).to(device))
     optimizer = torch.optim.AdamW(model.parameters(), lr=options.lr, weight_decay=common.WEIGHT_DECAY, fused=True)
     scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, common.schedule(options.steps))
     step = 0
@@ -30,7 +32,7 @@ def main() -> None:
         sampler.set_epoch(epoch)
         for batch in loader:
             optimizer.zero_grad()
-            loss = recipe.loss(model, batch)
+            loss = recipe.loss(model, [part.to(device, non_blocking=True) for part in batch])
             loss.backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), common.CLIP)
             optimizer.step()

@@ -75,7 +75,7 @@ def python_files(*folders: str) -> list[Path]:
 
 
 TOPS = ("muster", "deploy", "trainer")
-HALVES, ALL = python_files(*TOPS), python_files(*TOPS, "lab", "tests", "benchmarks", "examples")
+HALVES, ALL = python_files(*TOPS), python_files(*TOPS, "lab", "tests", "benchmarks", "examples", "gpu_check")
 
 
 def name(path: Path) -> str:

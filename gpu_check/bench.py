@@ -1,0 +1,105 @@
+"""What every check gets: the machine, a folder, and how runs are laid out on this machine's GPUs, or without one."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from .network import Place
+from .nodes import RECIPES, SCRIPTS, Run
+
+# From this version on NCCL itself lets ranks share a GPU, when it is asked to.
+_SHARES_GPU = (2, 30)
+MULTI_RANK = "NCCL_MULTI_RANK_GPU_ENABLE"
+# Ranks that share a GPU but are 'hosts' of their own must take sockets, as real hosts without InfiniBand do.
+_SOCKETS = {"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1", "NCCL_IB_DISABLE": "1", "NCCL_NET": "Socket"}
+
+
+@dataclass(frozen=True)
+class Bench:
+    """The machine as `look` saw it, a folder of the check's own, and one that checks share."""
+
+    machine: dict[str, Any]
+    folder: Path
+    shared: Path
+    say: Callable[[str], None] = field(default=print)
+
+    @property
+    def torch(self) -> dict[str, Any]:
+        """What torch said of itself."""
+        return dict(self.machine["torch"] or {})
+
+    @property
+    def gpus(self) -> int:
+        """How many GPUs there are."""
+        return len(self.torch.get("gpus", ()))
+
+    @property
+    def backend(self) -> str:
+        """nccl on GPUs, gloo without."""
+        return "nccl" if self.gpus else "gloo"
+
+    @property
+    def shares_gpu(self) -> bool:
+        """Whether NCCL lets ranks of one host share a GPU."""
+        return tuple(self.torch.get("nccl") or ()) >= _SHARES_GPU
+
+    def has(self, package: str) -> bool:
+        """Whether a package can be imported."""
+        return bool(self.machine["packages"].get(package))
+
+    def one_gpu(self) -> dict[str, str]:
+        """Variables with which a node sees the first GPU alone."""
+        if not self.gpus:
+            return {}
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0]
+        return {"CUDA_VISIBLE_DEVICES": visible or "0"}
+
+    def hosts(
+        self,
+        name: str,
+        arguments: Sequence[str],
+        places: Sequence[Place],
+        apart: bool = True,
+        variables: Mapping[str, str] | None = None,
+        **more: Any,
+    ) -> Run:
+        """A run of several 'hosts' that share the first GPU; `apart`: to NCCL they are hosts of their own."""
+        made = {**self.one_gpu(), **(variables or {})}
+        if self.gpus and apart:
+            made |= _SOCKETS
+
+        def own(number: int) -> dict[str, str]:
+            if not self.gpus:
+                return {}
+            log = str(self.folder / f"nccl-{name}-{number}.log")
+            debug = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET,ENV", "NCCL_DEBUG_FILE": log}
+            return {**debug, **({"NCCL_HOSTID": f"{name}-{number}"} if apart else {})}
+
+        return Run(self.folder / name, arguments, places, variables=made, own=own, **more)
+
+    def node(self, name: str, arguments: Sequence[str], variables: Mapping[str, str] | None = None, **more: Any) -> Run:
+        """A run of one node with one rank, on the first GPU."""
+        return Run(self.folder / name, arguments, variables={**self.one_gpu(), **(variables or {})}, **more)
+
+    def training(self, recipe: str, steps: int, *more: str) -> list[str]:
+        """The agent's arguments for the trainer with a recipe of ours."""
+        chosen = str(RECIPES / f"{recipe}.py")
+        return ["--recipe", chosen, "--steps", str(steps), "--eval-every", "0", "--log-every", "5", *more]
+
+    def script(self, name: str, *arguments: str) -> list[str]:
+        """The agent's arguments for a script of ours."""
+        return ["--script", str(SCRIPTS / f"{name}.py"), *arguments]
+
+
+def ask(command: Sequence[str], seconds: float = 20.0) -> str | None:
+    """What a command prints; None where it is missing, fails or takes too long."""
+    with suppress(OSError, subprocess.SubprocessError):
+        done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=True)
+        return done.stdout
+    return None

@@ -1,0 +1,38 @@
+"""A run is killed whole and goes on from its checkpoint: to the last bit as if nothing had happened."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+from ..bench import Bench
+from ..finding import Finding, judge
+from ..weights import alike
+from .kill import reached
+
+TITLE, LIMIT_S = "checkpoints of GPU state", 90
+STEPS, KEPT_EVERY, KILL_AFTER = 200, 20, 60
+PARTS = ("model", "optimizer", "scheduler", "scaler", "rng")
+_START_S, _END_S = 60.0, 60.0
+
+
+def run(bench: Bench) -> Iterator[Finding]:
+    """fp16, so that the GradScaler's state counts; with dropout, so that the GPU's random state does."""
+    arguments = bench.training("steady", STEPS, "--precision", "fp16", "--checkpoint-every", str(KEPT_EVERY))
+    exact = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
+    with bench.node("untouched", arguments, exact) as untouched:
+        with bench.node("resumed", arguments, exact) as killed:
+            killed.wait(lambda: reached(killed, KILL_AFTER), f"a checkpoint at step {KILL_AFTER}", _START_S)
+            bench.say("all of the run is killed")
+            killed.kill()
+        began = time.monotonic()
+        with bench.node("resumed", arguments, exact, start=2) as resumed:
+            resumed.finish(_END_S)
+        told = resumed.events(0, "resumed")
+        text = f"from step {told[0]['step']}, {time.monotonic() - began:.1f} s to its end" if told else "from step 0"
+        yield judge("goes on from the checkpoint", bool(told), text, f"from step >= {KILL_AFTER}")
+        untouched.finish(_END_S)
+        yield alike("weights, optimizer, scaler, random states", resumed, untouched, PARTS)
+        written = resumed.events(0, "checkpoint")
+        pause, write = (max(event[name] for event in written) for name in ("pause_ms", "write_ms"))
+        yield judge("what a checkpoint costs", True, f"pause <= {pause} ms, written in <= {write} ms", pause_ms=pause)

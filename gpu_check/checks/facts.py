@@ -1,0 +1,71 @@
+"""What this machine is: GPUs, driver, torch, NCCL, MIG; and what is missing here for a whole gpu-check."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from ..bench import Bench, ask
+from ..finding import Finding, judge, untried
+
+TITLE, LIMIT_S = "what this machine is", 30
+OLDEST_TORCH = (2, 8)
+BEFORE = "gpus-before.json"
+_NEEDED = {
+    "tensorboardX": "TensorBoard events of a run: a stand-in that writes nothing takes their place",
+    "pynvml": "NVML through nvidia-ml-py",
+    "lightning": "the trainer beside Lightning Fabric",
+    "accelerate": "the trainer beside Accelerate",
+}
+
+
+def run(bench: Bench) -> Iterator[Finding]:
+    """The facts, and a line for every package that is missing."""
+    machine, torch = bench.machine, bench.torch
+    yield judge("Python", True, f"{machine['python']}, {machine['cores']} cores, {machine['memory_gb']} GB")
+    cuda = f"CUDA {torch['cuda']}" if torch["cuda"] else f"ROCm {torch['hip']}" if torch["hip"] else "for CPUs"
+    good = release(torch["version"]) >= OLDEST_TORCH
+    yield judge("torch", good, f"{torch['version']}, {cuda}", ">= 2.8", version=torch["version"])
+    yield from _gpus(bench)
+    (bench.shared / BEFORE).write_text(json.dumps(gpu_use()))
+    for package, loss in _NEEDED.items():
+        if not bench.has(package) and (bench.gpus or package != "pynvml"):
+            yield untried(loss, f"{package} is not installed")
+
+
+def _gpus(bench: Bench) -> Iterator[Finding]:
+    if not bench.gpus:
+        yield untried("everything on GPUs", "torch sees no GPU: the same is tried on the CPU, with gloo")
+        return
+    for number, gpu in enumerate(bench.torch["gpus"]):
+        text = f"{gpu['name']}, {gpu['memory_gb']} GB, capability {gpu['capability']}"
+        yield judge(f"GPU {number}", True, text, **gpu)
+    nccl = bench.torch["nccl"]
+    yield judge("NCCL", bool(nccl), ".".join(map(str, nccl)) if nccl else "torch is built without", "there")
+    fields = ["driver_version", "mig.mode.current", "compute_mode", "ecc.mode.current"]
+    answer = ask(["nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader"])
+    if answer is None:
+        yield untried("driver and MIG", "nvidia-smi does not answer")
+        return
+    first = dict(zip(fields, map(str.strip, answer.splitlines()[0].split(",")), strict=False))
+    mode = first.get("compute_mode", "")
+    text = f"{first.get('driver_version')}, MIG {first.get('mig.mode.current')}, compute mode {mode}"
+    yield judge("driver", mode in ("Default", ""), text, "compute mode Default", **first)
+
+
+def gpu_use() -> dict[str, Any]:
+    """Who holds the GPUs by their process id, and how many MiB of them are in use; None where nvidia-smi is silent."""
+    apps = ask(["nvidia-smi", "--query-compute-apps=pid", "--format=csv,noheader"])
+    used = ask(["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"])
+    return {
+        "pids": None if apps is None else sorted(set(re.findall(r"\d+", apps))),
+        "used_mib": None if used is None else [int(number) for number in re.findall(r"\d+", used)],
+    }
+
+
+def release(version: str) -> tuple[int, int]:
+    """Major and minor of a torch version, such as 2.13.0+cu130."""
+    major, minor = version.split(".")[:2]
+    return int(major), int(minor)

@@ -1,0 +1,42 @@
+"""Ranks are forked from a process that has imported torch but no GPU: CUDA works in them, whatever the script does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+from ..bench import Bench
+from ..finding import Finding, judge, untried
+
+TITLE, LIMIT_S = "forked ranks with CUDA", 90
+_END_S = 80.0
+POISON = "Cannot re-initialize CUDA"
+# A script, and what it is about.
+SCRIPTS = {
+    "meet": "a plain script",
+    "early": "a script that touches the GPU on import",
+    "loading": "a DataLoader with workers and pinned memory",
+}
+
+
+def run(bench: Bench) -> Iterator[Finding]:
+    """Each script under an agent, all at once; then one under torch's own torchrun, which forks nothing."""
+    with ExitStack() as stack:
+        runs = {
+            name: stack.enter_context(bench.node(f"forked-{name}", bench.script(name, bench.backend)))
+            for name in SCRIPTS
+        }
+        plain = {"MUSTER_PLAIN_TORCHRUN": "1"}
+        started = stack.enter_context(bench.node("started", bench.script("meet", bench.backend), plain))
+        for name, one in runs.items():
+            one.finish(_END_S)
+            seen, poisoned = one.seen(), POISON in one.logs()
+            good = len(seen) == 1 and seen[0]["forked"] and not seen[0]["cuda_before"] and not poisoned
+            text = f"forked: {seen[0]['forked']}, on {seen[0]['device']}" if seen else "it left no word"
+            yield judge(SCRIPTS[name], good, f"{POISON}!" if poisoned else text, "forked: True, no CUDA before")
+        started.finish(_END_S)
+        seen = started.seen()
+        good = len(seen) == 1 and not seen[0]["forked"]
+        yield judge("the same with MUSTER_PLAIN_TORCHRUN=1", good, f"forked: {seen[0]['forked']}", "forked: False")
+    if not bench.gpus:
+        yield untried("CUDA in forked ranks", "no GPU")

@@ -1,0 +1,106 @@
+"""Several 'hosts' on one GPU meet through real agents, sum rightly, and use the interface that they were given.
+
+NCCL refuses two ranks of one host on one GPU. With an NCCL_HOSTID each, and sockets alone, it takes them for hosts of
+their own; from 2.30 on NCCL_MULTI_RANK_GPU_ENABLE=1 allows it openly (NCCL's init.cc, initTransportsRank).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+
+from .. import network
+from ..bench import MULTI_RANK, Bench
+from ..finding import Finding, judge, untried
+from ..network import Place
+from ..nodes import Run
+
+TITLE, LIMIT_S = "several hosts on one GPU", 100
+_MEET_S = 80.0
+REFUSAL = re.compile(r"Duplicate GPU detected|Multiple Ranks are using the same GPU")
+_USING = re.compile(r"(?:Bootstrap ?: |NET/\w+ ?: .*?)Using (?:\[\d+\])?([\w.@-]+):")
+
+
+def run(bench: Bench) -> Iterator[Finding]:
+    """Hosts apart, each in a network of its own where allowed; then ranks that share a GPU as one host."""
+    why = network.allowed()
+    if why:
+        yield untried("a network for each host", f"{why}; all hosts share the loopback interface")
+    for count in (2, 4) if bench.gpus else (3,):
+        bench.say(f"{count} hosts meet")
+        with ExitStack() as stack:
+            places: Sequence[Place] = (
+                [Place()] * count if why else stack.enter_context(network.hosts_apart(count)).places
+            )
+            yield from _meet(bench, stack, count, places)
+    if bench.gpus:
+        yield from _as_one_host(bench)
+    else:
+        yield untried("ranks that share a GPU as one host", "no GPU")
+
+
+def _meet(bench: Bench, stack: ExitStack, count: int, places: Sequence[Place]) -> Iterator[Finding]:
+    name = f"hosts-{count}"
+    hosts = stack.enter_context(bench.hosts(name, bench.script("meet", bench.backend), places))
+    hosts.finish(_MEET_S)
+    seen = hosts.seen()
+    backends, worlds = sorted({one["backend"] for one in seen}), sorted({one["world"] for one in seen})
+    right = len(seen) == count and all(one["right"] for one in seen) and worlds == [count]
+    yield judge(
+        f"{count} hosts: rendezvous, all_reduce",
+        right and backends == [bench.backend],
+        f"world {worlds}, {', '.join(backends)}, sums {'right' if right else 'WRONG'}",
+        f"world {count}, {bench.backend}",
+        ranks=seen,
+    )
+    yield _interface(bench, name, places, hosts)
+
+
+def _interface(bench: Bench, name: str, places: Sequence[Place], hosts: Run) -> Finding:
+    given = {place.interface for place in places}
+    strays = [
+        f"rank {one['rank']}: {address}"
+        for one, place in zip(hosts.seen(), places, strict=False)
+        for address in one["addresses"]
+        if address not in (place.address, "127.0.0.1")
+    ]
+    logs = [bench.folder / f"nccl-{name}-{number}.log" for number in range(len(places))]
+    used = {found for log in logs if log.exists() for found in interfaces(log.read_text(errors="replace"))}
+    own = all(place.address in one["addresses"] for one, place in zip(hosts.seen(), places, strict=False))
+    measured = "; ".join(filter(None, [", ".join(strays), f"NCCL: {', '.join(sorted(used))}" if used else ""]))
+    good = own and not strays and used <= given and (bool(used) or not bench.gpus)
+    return judge(
+        f"{len(places)} hosts: interface", good, measured or "its own addresses alone", ", ".join(sorted(given))
+    )
+
+
+def _as_one_host(bench: Bench) -> Iterator[Finding]:
+    """Two ranks on one GPU that are one host to NCCL: refused in words; from 2.30 on allowed where asked for."""
+    bench.say("2 ranks share a GPU as one host")
+    arguments, places = bench.script("meet", bench.backend), [Place(), Place()]
+    with ExitStack() as stack:
+        refused = stack.enter_context(bench.hosts("one-host", arguments, places, apart=False))
+        asked = {MULTI_RANK: "1"}
+        shared = (
+            stack.enter_context(bench.hosts("shared", arguments, places, apart=False, variables=asked))
+            if bench.shares_gpu
+            else None
+        )
+        refused.wait(lambda: None not in refused.codes(), "an end", _MEET_S)
+        words = REFUSAL.search(refused.logs())
+        good = bool(words) and 0 not in refused.codes()
+        text = words[0] if words else f"exit codes {refused.codes()}, and no such words"
+        yield judge("2 ranks on one GPU are refused in words", good, text, "NCCL's refusal in the log")
+        if shared is None:
+            yield untried(f"{MULTI_RANK}=1", "NCCL has it from 2.30 on")
+            return
+        shared.finish(_MEET_S)
+        seen = shared.seen()
+        good = len(seen) == 2 and all(one["right"] for one in seen)
+        yield judge(f"{MULTI_RANK}=1: all_reduce", good, f"{len(seen)} ranks", "2 ranks, sums right", ranks=seen)
+
+
+def interfaces(log: str) -> set[str]:
+    """The interfaces that NCCL says it uses, in its own log."""
+    return {found for line in log.splitlines() for found in _USING.findall(line)}

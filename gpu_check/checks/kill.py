@@ -1,0 +1,62 @@
+"""One of two ranks is killed with SIGKILL while they train: the run goes on, and ends with the right weights."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from ..bench import Bench
+from ..finding import Finding, judge
+from ..network import Place
+from ..nodes import Run
+from ..processes import alive
+from ..weights import alike
+
+TITLE, LIMIT_S = "a rank is killed with SIGKILL", 100
+STEPS, KEPT_EVERY, KILL_AFTER = 300, 20, 60
+_START_S, _END_S = 60.0, 80.0
+
+
+def run(bench: Bench) -> Iterator[Finding]:
+    """Two runs of two hosts side by side: one is left alone."""
+    arguments = bench.training("steady", STEPS, "--checkpoint-every", str(KEPT_EVERY), "--timeout", "10")
+    # Without it some of cuBLAS's results depend on the moment: weights would differ, and no restart be at fault.
+    exact = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
+    hosts = [Place(), Place()]
+    with (
+        bench.hosts("killed", arguments, hosts, variables=exact) as killed,
+        bench.hosts("untouched", arguments, hosts, variables=exact) as untouched,
+    ):
+        killed.wait(lambda: reached(killed, KILL_AFTER), f"a checkpoint at step {KILL_AFTER}", _START_S)
+        victim = int(killed.events(1, "started")[0]["pid"])
+        bench.say(f"rank 1 (process {victim}) is killed")
+        moment = time.time()
+        os.kill(victim, signal.SIGKILL)
+        back = killed.wait(lambda: later(killed, 0, "step", moment, 2), "training to go on", _START_S, restart=True)
+        seconds = back["t"] - moment
+        backend = killed.events(0, "started")[-1]["backend"]
+        yield judge(
+            "killed: training goes on", backend == bench.backend, f"{seconds:.1f} s later, {backend}", "within 60 s",
+            seconds=round(seconds, 2), backend=backend,
+        )  # fmt: skip
+        said = [f"rank {rank} {event['how']}" for rank in (0, 1) for event in killed.events(rank, "ended")[:1]]
+        yield judge("killed: who ended how is recorded", bool(said), "; ".join(said), "an `ended` event")
+        killed.finish(_END_S, restart=True)
+        untouched.finish(_END_S)
+        yield alike("killed: weights beside a run left alone", killed, untouched, ("model", "optimizer"))
+    yield judge("killed: the dead rank is gone", not alive(victim), f"process {victim}", "no such process")
+
+
+def reached(run: Run, step: int) -> bool:
+    """Whether rank 0 has written a checkpoint at this step or later."""
+    return any(event["step"] >= step for event in run.events(0, "checkpoint"))
+
+
+def later(run: Run, rank: int, kind: str, moment: float, attempts: int = 1) -> dict[str, Any] | None:
+    """A rank's first event of a kind since `moment`, once the rank has begun `attempts` times."""
+    starts = run.events(rank, "started")
+    since = max(moment, starts[-1]["t"]) if len(starts) >= attempts else float("inf")
+    return next((event for event in run.events(rank, kind) if event["t"] > since), None)

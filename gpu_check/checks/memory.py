@@ -1,0 +1,34 @@
+"""The memory that the trainer takes at its peak, beside a bare DDP loop with the same recipe."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..bench import Bench
+from ..finding import Finding, judge
+from ..nodes import RECIPES
+
+TITLE, LIMIT_S = "memory at its peak", 70
+STEPS = 30
+# More than bare torch, of the same and in MB: what metrics, checkpoints and the clock of a step hold.
+MOST_RATIO, MOST_MORE_MB = 1.1, 100.0
+_END_S = 60.0
+
+
+def run(bench: Bench) -> Iterator[Finding]:
+    """Both at once; on a GPU torch counts each process's own memory, else the kernel does."""
+    recipe = "wide" if bench.gpus else "told"
+    layout = [] if bench.gpus else ["--channels-last"]
+    theirs = ["--recipe", f"gpu_check.recipes.{recipe}", "--steps", str(STEPS), *layout]
+    ours = ["--recipe", str(RECIPES / f"{recipe}.py"), "--steps", str(STEPS), "--eval-every", "0"]
+    with (
+        bench.node("trainer", ours) as trainer,
+        bench.node("bare", theirs, module="benchmarks.rivals.bare") as bare,
+    ):
+        trainer.finish(_END_S)
+        bare.finish(_END_S)
+        mine, other = (run.seen()[0]["peak_mb"] for run in (trainer, bare))
+    good = mine <= other * MOST_RATIO + MOST_MORE_MB
+    measured = f"{mine:.0f} MB, bare torch {other:.0f} MB"
+    expected = f"<= {MOST_RATIO}x + {MOST_MORE_MB:.0f} MB"
+    yield judge("peak of the trainer", good, measured, expected, trainer_mb=mine, bare_mb=other)

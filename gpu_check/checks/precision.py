@@ -1,0 +1,66 @@
+"""The trainer in bf16, in fp16 and with torch.compile; convolutions lie channels-last where that is faster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+from ..bench import Bench
+from ..finding import NOT_MET, Finding, judge, untried
+from ..nodes import Late, Run
+
+TITLE, LIMIT_S = "AMP, channels-last, torch.compile", 120
+# fp16 on a CPU takes a second a step.
+STEPS_ON_GPU, STEPS_ON_CPU, WARMUP = 150, 30, 5
+MOST_LOSS_LEFT = 0.5
+_END_S = 110.0
+MODES = {
+    "fp32": ("float32", ("--precision", "fp32")),
+    "bf16": ("bfloat16", ("--precision", "bf16")),
+    "fp16": ("float16", ("--precision", "fp16")),
+    "compile": ("float32", ("--compile",)),
+}
+
+
+def run(bench: Bench) -> Iterator[Finding]:
+    """All modes at once, each a run of its own."""
+    lacking = compiler_lacking(bench)
+    arguments = bench.training("told", STEPS_ON_GPU if bench.gpus else STEPS_ON_CPU, "--warmup", str(WARMUP))
+    with ExitStack() as stack:
+        runs = {
+            mode: stack.enter_context(bench.node(mode, [*arguments, *options]))
+            for mode, (_, options) in MODES.items()
+            if mode != "compile" or not lacking
+        }
+        for mode, one in runs.items():
+            try:
+                one.finish(_END_S)
+            except Late as fault:
+                yield Finding(mode, NOT_MET, str(fault), words=fault.words)
+                continue
+            yield from _told(bench, mode, one)
+    if lacking:
+        yield untried("torch.compile", lacking)
+
+
+def compiler_lacking(bench: Bench) -> str:
+    """Why torch.compile cannot be tried; empty where it can."""
+    compilers = set(bench.machine["compilers"])
+    if not bench.gpus:
+        return "" if compilers & {"g++", "clang++"} else "no C++ compiler"
+    if not bench.torch["triton"]:
+        return "triton is not installed"
+    return "" if compilers & {"gcc", "cc", "clang++"} else "triton needs a C compiler"
+
+
+def _told(bench: Bench, mode: str, run: Run) -> Iterator[Finding]:
+    wanted, told, losses = MODES[mode][0], run.seen()[0], [line["loss"] for line in run.metrics()]
+    on, left = "cuda" if bench.gpus else "cpu", losses[-1] / losses[0]
+    good = told["types"] == [wanted] and told["device"].startswith(on) and left <= MOST_LOSS_LEFT
+    text = f"{', '.join(told['types'])} on {told['device']}, loss {losses[0]:.2f} to {losses[-1]:.2f}"
+    yield judge(mode, good, text, f"{wanted}, {MOST_LOSS_LEFT:.0%} of the loss at most", **told)
+    if mode != "compile":
+        last = not bench.gpus or mode != "fp32"
+        laid = "channels-last" if told["channels_last"] else "contiguous"
+        expected = "channels-last" if last else "contiguous"
+        yield judge(f"{mode}: layout of convolutions", told["channels_last"] == last, laid, expected)

@@ -1,0 +1,143 @@
+"""Several 'hosts' on this machine: each a network of its own, all plugged into one bridge, from which each can be cut.
+
+A network lives as long as the process that holds it, so that nothing is left of it however this process ends.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+
+from . import netlink
+
+INTERFACE, DECOY = "net0", "decoy0"
+_BRIDGE = "bridge0"
+_NEWNET = 0x40000000
+_HOLD = "import os, sys; os.write(1, b'.'); sys.stdin.read()"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a node runs: the address of its host, its interface, and the process that holds its network (0: none)."""
+
+    address: str = "127.0.0.1"
+    interface: str = "lo"
+    holder: int = 0
+
+    def enter(self) -> None:
+        """Move this process into the host's network."""
+        if self.holder:
+            _enter(self.holder)
+
+
+class Network:
+    """Hosts in networks of their own, within `hosts_apart`."""
+
+    def __init__(self, switch: int, places: Sequence[Place]) -> None:
+        self._switch, self.places = switch, places
+
+    def cut(self, host: int) -> None:
+        """Drop all that host `host` sends and is sent, without a word to anybody."""
+        _within(self._switch, lambda: netlink.plug(f"port{host}", ""))
+
+    def mend(self, host: int) -> None:
+        """Undo `cut`."""
+        _within(self._switch, lambda: netlink.plug(f"port{host}", _BRIDGE))
+
+
+@contextmanager
+def hosts_apart(count: int) -> Iterator[Network]:
+    """A network of `count` hosts. Each has a second interface that leads nowhere. Raises OSError where not allowed."""
+    with ExitStack() as stack:
+        switch = stack.enter_context(_held_network())
+        holders = [stack.enter_context(_held_network()) for _ in range(count)]
+        _within(switch, lambda: _lay(holders))
+        places = []
+        for number, holder in enumerate(holders):
+            address = f"10.77.0.{number + 1}"
+            _within(holder, lambda address=address, number=number: _settle(address, number))  # type: ignore[misc]
+            places.append(Place(address, INTERFACE, holder))
+        yield Network(switch, places)
+
+
+def _lay(holders: Sequence[int]) -> None:
+    netlink.add_bridge(_BRIDGE)
+    netlink.up(_BRIDGE)
+    for number, holder in enumerate(holders):
+        netlink.add_pair(f"port{number}", INTERFACE, holder)
+        netlink.plug(f"port{number}", _BRIDGE)
+        netlink.up(f"port{number}")
+
+
+def _settle(address: str, number: int) -> None:
+    netlink.up("lo")
+    netlink.up(INTERFACE)
+    netlink.add_address(INTERFACE, address, 24)
+    # Every host has the same address there: who takes this interface reaches nobody, as with Docker's bridge.
+    netlink.add_pair(DECOY, f"{DECOY}-end", os.getpid())
+    netlink.up(DECOY)
+    netlink.add_address(DECOY, "10.78.0.1", 24)
+
+
+@contextmanager
+def _held_network() -> Iterator[int]:
+    holder = subprocess.Popen(
+        [sys.executable, "-S", "-c", _HOLD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, preexec_fn=_new_network
+    )
+    assert holder.stdin
+    assert holder.stdout
+    try:
+        holder.stdout.read(1)  # it has moved
+        yield holder.pid
+    finally:
+        holder.stdin.close()
+        holder.stdout.close()
+        holder.kill()
+        holder.wait()
+
+
+def _libc(name: str, *arguments: int) -> None:
+    if getattr(ctypes.CDLL(None, use_errno=True), name)(*arguments):
+        number = ctypes.get_errno()
+        raise OSError(number, f"{name}: {os.strerror(number)}")
+
+
+def _new_network() -> None:
+    _libc("unshare", _NEWNET)
+
+
+def _enter(holder: int) -> None:
+    network = os.open(f"/proc/{holder}/ns/net", os.O_RDONLY)
+    try:
+        _libc("setns", network, _NEWNET)
+    finally:
+        os.close(network)
+
+
+def _within(holder: int, act: Callable[[], None]) -> None:
+    """Do `act` in that network, and come back."""
+    back = os.open("/proc/self/ns/net", os.O_RDONLY)
+    try:
+        _enter(holder)
+        try:
+            act()
+        finally:
+            _libc("setns", back, _NEWNET)
+    finally:
+        os.close(back)
+
+
+def allowed() -> str:
+    """Why networks of their own cannot be made here; empty where they can."""
+    if os.getuid() != 0:
+        return "only root may make network namespaces"
+    try:
+        with hosts_apart(1):
+            return ""
+    except (OSError, subprocess.SubprocessError) as fault:
+        return f"network namespaces: {fault}"

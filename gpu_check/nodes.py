@@ -1,0 +1,203 @@
+"""Nodes of a run on this machine: each is the real agent, as a process. Standard library only."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from deploy.run.environment import RUN_DIR, STOP_ON_EOF, Placement, Rendezvous, node_environment, node_names
+
+from . import processes
+from .network import Place
+
+HOME = Path(__file__).resolve().parents[1]
+SCRIPTS, RECIPES = Path(__file__).parent / "scripts", Path(__file__).parent / "recipes"
+_STANDINS = Path(__file__).parent / "standins"
+MOST_RESTARTS, RANK_RESTARTS = 3, 5
+FINAL = (0, 2, 75)
+_POLL_S = 0.05
+# What a shell inside another run would hand down: a node must hear only its own.
+_FOREIGN = ("PET_", "MUSTER_", "TORCHELASTIC_", "NCCL_", "GLOO_", "TORCH_NCCL_", "TORCH_FR_")
+_FOREIGN_NAMES = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT"}
+
+Variables = Mapping[str, str]
+
+
+class Run:
+    """The nodes of one start in `folder`, from entering to leaving the `with`.
+
+    `arguments` are the agent's; with `module` they are that module's, under torch's own torchrun. `places` has each
+    node's host, `variables` what each node gets beside its own, `own` what node i alone gets.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        arguments: Sequence[str],
+        places: Sequence[Place] = (Place(),),
+        ranks: int = 1,
+        start: int = 1,
+        variables: Variables | None = None,
+        own: Callable[[int], Variables] = lambda _: {},
+        module: str = "",
+    ) -> None:
+        self.folder, self._places = folder, places
+        starter = ["torch.distributed.run", "-m", module] if module else ["trainer.node.agent"]
+        self._command = [sys.executable, "-m", *starter, *arguments]
+        for part in ("nodes", "outcome", "ranks", "logs"):
+            (folder / part).mkdir(parents=True, exist_ok=True)
+        meeting = Rendezvous(f"{places[0].address}:{free_port()}", f"{folder.name}-{start}")
+        threads = max(1, min(4, (os.cpu_count() or 1) // (len(places) * ranks)))
+        self._environments: list[dict[str, str]] = []
+        self.names = node_names(len(places) - 1)
+        for number, place in enumerate(places):
+            placement = Placement(self.names[number], number, len(places), ranks, place.interface, threads)
+            made = node_environment(placement, meeting, folder.name, str(folder), RANK_RESTARTS)
+            self._environments.append({**made, STOP_ON_EOF: "1", **(variables or {}), **own(number)})
+        self._nodes: list[subprocess.Popen[bytes]] = []
+        self.restarts = 0
+
+    def __enter__(self) -> Run:
+        for number in reversed(range(len(self._places))):  # nothing may depend on the order
+            self._nodes.insert(0, self._start(number))
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.kill()
+
+    def _start(self, number: int) -> subprocess.Popen[bytes]:
+        with (self.folder / "logs" / f"{self.names[number]}.log").open("ab") as log:
+            return subprocess.Popen(
+                self._command,
+                env=environment(self._environments[number]),
+                cwd=HOME,
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                preexec_fn=self._places[number].enter,
+            )
+
+    def kill(self) -> None:
+        """Kill -9 of every process of the run."""
+        processes.end(RUN_DIR, str(self.folder))
+        for node in self._nodes:
+            node.wait()
+            if node.stdin:
+                node.stdin.close()
+
+    def pids(self) -> list[int]:
+        """Every living process of the run."""
+        return processes.labelled(RUN_DIR, str(self.folder))
+
+    def codes(self) -> list[int | None]:
+        """Each node's exit code, None while it runs."""
+        return [node.poll() for node in self._nodes]
+
+    def bring_back(self) -> None:
+        """Start again what ended badly, as a supervisor does."""
+        for number, code in enumerate(self.codes()):
+            if code is not None and code not in FINAL and self.restarts < MOST_RESTARTS:
+                self.restarts += 1
+                self._nodes[number] = self._start(number)
+
+    def wait(self, condition: Callable[[], Any], what: str, seconds: float, restart: bool = False) -> Any:
+        """The first true value of `condition`. Raises Late when there is none in time, or all nodes have ended."""
+        limit = time.monotonic() + seconds
+        while not (value := condition()):
+            over = None not in self.codes()
+            if restart:
+                self.bring_back()
+            if over and not restart and not condition():
+                raise Late(f"the run ended with {self.codes()} before {what}", self.last_words())
+            if time.monotonic() > limit:
+                raise Late(f"waited {seconds:.0f} s for {what}", self.last_words())
+            time.sleep(_POLL_S)
+        return value
+
+    def finish(self, seconds: float, restart: bool = False) -> None:
+        """Wait until every node has ended well. Raises Late."""
+        final = FINAL if restart else range(-256, 256)
+        self.wait(lambda: all(code in final for code in self.codes()), "its end", seconds, restart)
+        if any(self.codes()):
+            raise Late(f"exit codes {self.codes()}", self.last_words())
+
+    def events(self, rank: int, kind: str) -> list[dict[str, Any]]:
+        """Events of one kind that one rank wrote."""
+        return [line for line in lines(self.folder / "ranks" / f"rank-{rank}.jsonl") if line.get("kind") == kind]
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """The trainer's metrics, but for evaluations."""
+        return [line for line in lines(self.folder / "metrics.jsonl") if "loss" in line]
+
+    def seen(self) -> list[dict[str, Any]]:
+        """What each rank of a script of ours left in the run folder, by rank."""
+        return [json.loads(path.read_text()) for path in sorted(self.folder.glob("seen-*.json"))]
+
+    def logs(self) -> str:
+        """All that nodes and ranks said."""
+        return "\n".join(log.read_text(errors="replace") for log in sorted(self.folder.glob("logs/*.log")))
+
+    def last_words(self) -> str:
+        """The end of every log."""
+        logs = sorted(self.folder.glob("logs/*.log"))
+        return "\n".join(f"{log.name}: {log.read_text(errors='replace')[-1500:]}" for log in logs)
+
+
+class Late(Exception):
+    """What was awaited did not come. `words`: the end of the logs."""
+
+    def __init__(self, message: str, words: str) -> None:
+        super().__init__(message)
+        self.words = words
+
+
+def environment(more: Variables) -> dict[str, str]:
+    """This process's environment for a node: without anything of an outer run, with this checkout to import."""
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(_FOREIGN) and name not in _FOREIGN_NAMES
+    }
+    others = [path for path in kept.get("PYTHONPATH", "").split(os.pathsep) if path not in ("", str(HOME))]
+    if importlib.util.find_spec("tensorboardX") is None:
+        others.append(str(_STANDINS))
+    return {**kept, **more, "PYTHONPATH": os.pathsep.join([str(HOME), *others])}
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    """The JSON objects in a file, one a line; anything else in it, a torn line too, is passed over."""
+    found = []
+    for line in path.read_text(errors="replace").splitlines() if path.exists() else ():
+        if line.startswith("{"):
+            with suppress(ValueError):
+                found.append(json.loads(line))
+    return found
+
+
+def free_port() -> int:
+    """A port that nobody listens on just now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def suspend(pids: Sequence[int]) -> None:
+    """Stop processes for a while."""
+    processes.send(pids, signal.SIGSTOP)
+
+
+def resume(pids: Sequence[int]) -> None:
+    """Let them go on."""
+    processes.send(pids, signal.SIGCONT)

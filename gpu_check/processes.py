@@ -1,0 +1,50 @@
+"""Processes by a variable of their environment, which all that they start inherits. Linux alone, through /proc."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+# Carries the folder of the check for which a process runs.
+LABEL = "GPU_CHECK_FOLDER"
+_POLL_S = 0.02
+
+
+def labelled(name: str, value: str) -> list[int]:
+    """Ids of all other living processes whose environment began with `name=value`."""
+    wanted, found = f"{name}={value}".encode(), []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            environment = (folder / "environ").read_bytes()
+            if wanted in environment.split(b"\0") and int(folder.name) != os.getpid() and alive(int(folder.name)):
+                found.append(int(folder.name))
+    return found
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs; a zombie does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except (OSError, IndexError):
+        return False
+
+
+def send(pids: Iterable[int], number: signal.Signals) -> None:
+    """Send a signal to each process that still is there."""
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
+def end(name: str, value: str, patience_s: float = 10.0) -> int:
+    """Kill all labelled processes; returns how many still run after the patience."""
+    # Looked for again until none is found: one that was being forked meanwhile was not in the list.
+    limit = time.monotonic() + patience_s
+    while (found := labelled(name, value)) and time.monotonic() < limit:
+        send(found, signal.SIGKILL)
+        time.sleep(_POLL_S)
+    return len(found)

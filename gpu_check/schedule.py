@@ -1,0 +1,127 @@
+"""Runs the checks one after another, each in a process of its own and within its limit, and ends what they leave."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from . import processes
+from .child import FINDINGS, MACHINE
+from .finding import NOT_MET, Done, Finding, judge, untried
+from .nodes import HOME, lines
+
+_LOOK_S = 120.0
+_POLL_S = 0.1
+# Less than this is not worth a start.
+_LEAST_S = 10.0
+
+
+@dataclass
+class Schedule:
+    """The checks still to come. `folder` takes what they write, `seconds` is what all of them may take together."""
+
+    folder: Path
+    seconds: float
+    say: Callable[[str], None]
+    interrupted: bool = False
+
+    def __post_init__(self) -> None:
+        self._end = time.monotonic() + self.seconds
+
+    def look(self) -> dict[str, Any]:
+        """The machine's facts. Raises subprocess.SubprocessError where this Python's torch does not even start."""
+        command = [sys.executable, "-m", f"{__package__}.look"]
+        done = subprocess.run(command, cwd=HOME, capture_output=True, text=True, timeout=_LOOK_S, check=True)
+        machine: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        (self.folder / MACHINE).write_text(json.dumps(machine))
+        return machine
+
+    def run(self, names: Sequence[str]) -> list[Done]:
+        """Run these checks, in order; a Ctrl-C ends the present one, and what was found until then is returned."""
+        done: list[Done] = []
+        for number, name in enumerate(names, 1):
+            check, left = module(name), self._end - time.monotonic()
+            if left < min(_LEAST_S, check.LIMIT_S):
+                late = untried(check.TITLE, f"the {self.seconds:.0f} s for all checks were used up")
+                done.append(Done(name, check.TITLE, 0.0, (late,)))
+                continue
+            seconds = min(check.LIMIT_S, left)
+            self.say(f"[{number}/{len(names)}] {name}: {check.TITLE} (at most {seconds:.0f} s)")
+            done.append(self._one(name, check.TITLE, seconds))
+            for finding in done[-1].findings:
+                self.say(f"      {finding.state:<9} {finding.what}: {finding.measured}")
+            if self.interrupted:
+                break
+        return done
+
+    def _one(self, name: str, title: str, seconds: float) -> Done:
+        folder = self.folder / name
+        folder.mkdir()
+        began = time.monotonic()
+        child = subprocess.Popen(
+            [sys.executable, "-m", f"{__package__}.child", name, str(folder)],
+            cwd=HOME,
+            env={**os.environ, processes.LABEL: str(folder)},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            start_new_session=True,  # a Ctrl-C in the terminal is ours alone
+        )
+        ended, left = False, 0
+        try:
+            ended = self._follow(child, began + seconds)
+            left = len(processes.labelled(processes.LABEL, str(folder))) if ended else 0
+        except KeyboardInterrupt:
+            self.interrupted = True
+        finally:
+            survivors = processes.end(processes.LABEL, str(folder))
+            child.wait()
+            assert child.stdout
+            child.stdout.close()
+        found = [Finding(**line) for line in lines(folder / FINDINGS)]
+        if self.interrupted:
+            found.append(untried(f"the rest of {name}", "it was interrupted"))
+        elif not ended:
+            text = f"killed after its limit of {seconds:.0f} s"
+            found.append(Finding(f"{name} to its end", NOT_MET, text, words=_logs(folder)))
+        elif child.returncode:
+            found.append(judge(f"{name} to its end", False, f"its process ended with code {child.returncode}"))
+        if left or survivors:
+            text = f"{left} processes were left behind, {survivors} cannot be killed"
+            found.append(judge(f"nothing is left of {name}", False, text, "no process"))
+        return Done(name, title, round(time.monotonic() - began, 1), tuple(found))
+
+    def _follow(self, child: subprocess.Popen[bytes], end: float) -> bool:
+        """Pass on what the check says; whether it ended by itself in time."""
+        assert child.stdout
+        os.set_blocking(child.stdout.fileno(), False)
+        rest = b""
+        while time.monotonic() < end:
+            over = child.poll() is not None
+            rest += child.stdout.read() or b""
+            *whole, rest = rest.split(b"\n")
+            for line in whole:
+                self.say(f"      .. {line.decode(errors='replace')}")
+            if over:
+                return True
+            time.sleep(_POLL_S)
+        return False
+
+
+def module(name: str) -> ModuleType:
+    """A check. None of them imports torch when it is imported."""
+    return importlib.import_module(f"{__package__}.checks.{name}")
+
+
+def _logs(folder: Path) -> str:
+    """The end of what the nodes of a check's runs said."""
+    logs = sorted(folder.glob("*/logs/*.log"))
+    return "\n".join(f"{log.relative_to(folder)}: {log.read_text(errors='replace')[-1000:]}" for log in logs)

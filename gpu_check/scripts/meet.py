@@ -1,0 +1,51 @@
+"""A script as a user brings it: joins, sums, and leaves what it saw in the run folder. Argument: the backend."""
+
+import sys
+
+FORKED = "torch" in sys.modules  # a rank that is forked has it already
+
+import json  # noqa: E402
+import os  # noqa: E402
+from pathlib import Path  # noqa: E402
+
+import torch  # noqa: E402
+import torch.distributed as dist  # noqa: E402
+
+COUNT = 1 << 20
+
+
+def addresses() -> list[str]:
+    """This process's own ends of its connections, IPv4."""
+    mine = {os.readlink(path) for path in Path("/proc/self/fd").iterdir() if path.is_symlink()}
+    found = set()
+    for line in Path("/proc/self/net/tcp").read_text().splitlines()[1:]:
+        parts = line.split()
+        if parts[3] == "01" and f"socket:[{parts[9]}]" in mine:
+            raw = bytes.fromhex(parts[1].split(":")[0])
+            found.add(".".join(map(str, reversed(raw))))
+    return sorted(found)
+
+
+def main() -> None:
+    """Join, sum, and say so."""
+    backend, on_gpu = sys.argv[1], sys.argv[1] == "nccl"
+    before = torch.cuda.is_initialized()
+    device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if on_gpu else torch.device("cpu")
+    if on_gpu:
+        torch.cuda.set_device(device)
+    dist.init_process_group(backend, device_id=device if on_gpu else None)
+    rank, world = dist.get_rank(), dist.get_world_size()
+    values = torch.full((COUNT,), rank + 1.0, device=device)
+    dist.all_reduce(values)
+    right = bool((values == world * (world + 1) / 2).all())
+    dist.barrier()
+    seen = {
+        **{"rank": rank, "world": world, "backend": dist.get_backend(), "device": str(device), "right": right},
+        **{"forked": FORKED, "cuda_before": before, "addresses": addresses()},
+    }
+    Path(os.environ["MUSTER_RUN_DIR"], f"seen-{rank}.json").write_text(json.dumps(seen))
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,69 @@
+"""Contenders that train in turns: while one runs, the others are stopped (SIGSTOP), so that all share one machine's
+moods. What is compared are the medians of all turns."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from . import nodes
+from .nodes import Run
+
+TURN_S, LONGEST_TURN_S = 0.8, 6.0
+FIRST_STEP = 50
+_START_S, _POLL_S = 90.0, 0.05
+
+
+@dataclass
+class Contender:
+    """A run that goes on until its time is over; `lines` tells the time and step of each ten steps."""
+
+    run: Run
+    lines: Callable[[], list[dict[str, Any]]]
+    pids: Sequence[int] = ()
+
+    def ready(self) -> None:
+        """Wait until it is well under way, and stop it there for now."""
+        self.run.wait(lambda: (found := self.lines()) and found[-1]["step"] >= FIRST_STEP, "its first steps", _START_S)
+        self.pids = self.run.pids()
+        nodes.suspend(self.pids)
+
+    def turn(self) -> float | None:
+        """Let it train for a while; milliseconds a step, None where it got too little done."""
+        known, began = len(self.lines()), time.monotonic()
+        nodes.resume(self.pids)
+        time.sleep(TURN_S)
+        # The first line behind the pause ends an interval that began before it.
+        while len(inside := self.lines()[known:]) < 3 and time.monotonic() - began < LONGEST_TURN_S:
+            time.sleep(_POLL_S)
+        nodes.suspend(self.pids)
+        if len(inside) < 2:
+            return None
+        return float((inside[-1]["t"] - inside[0]["t"]) / (inside[-1]["step"] - inside[0]["step"]) * 1e3)
+
+
+def in_turns(contenders: Mapping[str, Contender], turns: int) -> dict[str, list[float]]:
+    """Milliseconds a step of every contender's turns, in a changing order; all start at the same time."""
+    for contender in contenders.values():
+        contender.ready()
+    taken: dict[str, list[float]] = {name: [] for name in contenders}
+    names = list(contenders)
+    for turn in range(turns):
+        first = turn % len(names)
+        for name in names[first:] + names[:first]:
+            if (milliseconds := contenders[name].turn()) is not None:
+                taken[name].append(milliseconds)
+    return taken
+
+
+def clearly_below(ratios: Sequence[float], limit: float) -> bool:
+    """Whether three of four ratios are below `limit`: where others use the cores a median may be so by chance."""
+    return statistics.quantiles(ratios, n=4)[2] < limit
+
+
+def spread(values: Sequence[float]) -> str:
+    """The median, and in brackets the least and the most, in milliseconds."""
+    return f"{statistics.median(values):.2f} ms ({min(values):.2f}-{max(values):.2f})"
