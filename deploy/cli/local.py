@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 
 from fabric import Connection
@@ -12,7 +13,7 @@ from ..local import up as launch
 from ..report.console import Console
 from ..report.page import run as page
 from ..run import folders, record
-from . import exit, look
+from . import exit, look, renamed
 from . import runs as deploy_tasks
 from .command import command
 
@@ -27,21 +28,34 @@ from .command import command
     },
     help={
         "workers": "nodes beside the master (default: 2; with --resume, as many as before)",
-        "ground": "auto, docker or processes (default: auto, which is docker where an engine answers)",
+        "backend": "auto, docker or processes (default: auto, which is docker where an engine answers)",
         "resume": "continue a run: latest, a run folder, or a checkpoint (default: start a new run)",
         "args": 'options of the trainer, in one string: --args="--recipe text --steps 100" (default: none)',
         "json": "write events and the result as JSON lines to standard output",
+        "ground": "refused: --backend says where the nodes run",
     },
+    hidden=("ground",),
 )
 def up(
-    context: Connection, workers: str = "", ground: str = "", resume: str = "", args: str = "", json: bool = False
+    context: Connection,
+    workers: str = "",
+    backend: str = "",
+    resume: str = "",
+    args: str = "",
+    json: bool = False,
+    ground: str = "",
 ) -> None:
     """Train on this machine: one master node and some workers.
 
     In containers where a Docker engine answers, as plain processes elsewhere.
     """
     console = Console(json)
-    _end(console, lambda: launch.up(launch.Options(workers, ground, resume, args), console))
+
+    def work() -> int:
+        renamed.refuse_ground(sys.argv[1:], ground)
+        return launch.up(launch.Options(workers, backend, resume, args), console)
+
+    _end(console, work)
 
 
 @command(

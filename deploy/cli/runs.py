@@ -99,7 +99,7 @@ def deploy(
     def work() -> int:
         # The refusal repeats the command line: first refuse one that contains a secret.
         deploy_options.refuse_open_secrets(options, deploy_options.secrets_of(options.load()))
-        renamed.refuse(sys.argv[1:], run, script, name)
+        renamed.refuse_names(sys.argv[1:], run, script, name)
         return deploy_launch.deploy(options, console)
 
     end(context, console, work)

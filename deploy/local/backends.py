@@ -152,7 +152,7 @@ class ComposeBackend(Backend):
             self._read[node] = len(said)
 
 
-# What GROUND= names. A backend of this machine is its class, and one line here.
+# What BACKEND= names. A backend of this machine is its class, and one line here.
 BACKENDS: dict[str, Callable[[RunSpec], Backend]] = {
     "docker": ComposeBackend,
     "processes": ProcessBackend,
@@ -165,11 +165,11 @@ def prepare_image(home: Path) -> None:
     if not script.is_file():
         raise DeployError(
             "containers on this machine are built from Muster's checkout, which this is not",
-            "there: `make image up`; from here: `make up GROUND=processes`, or real hosts: `fab deploy --hosts a,b`",
+            "there: `make image up`; from here: `make up BACKEND=processes`, or real hosts: `fab deploy --hosts a,b`",
         )
     if processes.run(commands.build_image(str(script)), home) != 0:
         raise DeployError(
-            "the image was not built", "its last lines stand above; without it: `make up GROUND=processes`"
+            "the image was not built", "its last lines stand above; without it: `make up BACKEND=processes`"
         )
 
 

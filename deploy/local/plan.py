@@ -32,7 +32,7 @@ def choose_backend(asked: str, engine: EngineFacts, names: Collection[str]) -> B
     """Pick the backend for `auto`, or hold the one of `names` that was asked for against the facts."""
     if asked != "auto" and asked not in names:
         raise UsageError(
-            f"GROUND={asked}: no such backend", f"use one of GROUND=auto, GROUND={', GROUND='.join(names)}"
+            f"BACKEND={asked}: no such backend", f"use one of BACKEND=auto, BACKEND={', BACKEND='.join(names)}"
         )
     if asked not in ("auto", "docker"):
         return BackendChoice(asked, f"local {asked} (asked for)")
@@ -40,7 +40,7 @@ def choose_backend(asked: str, engine: EngineFacts, names: Collection[str]) -> B
         return BackendChoice("docker", f"Docker {engine.version.partition('+')[0]}".rstrip())
     reason = engine.reason or "no Docker engine answers"
     if asked == "docker":
-        raise DeployError(f"GROUND=docker: {reason}", "start Docker, or train without it: `make up GROUND=processes`")
+        raise DeployError(f"BACKEND=docker: {reason}", "start Docker, or train without it: `make up BACKEND=processes`")
     return BackendChoice("processes", f"local processes ({reason})")
 
 

@@ -36,13 +36,13 @@ class Place:
 
 
 def preflight(
-    workers: str, ground: str, want: Want, proof: bool, say: Callable[[str], None]
+    workers: str, backend: str, want: Want, proof: bool, say: Callable[[str], None]
 ) -> tuple[Answers, Verdict]:
     """The answers of all nodes and the verdict on them. Raises DeployError where `make up` would not even begin."""
     say("looking at this machine")
     names = spec.node_names(plan.check_workers(workers or str(up.DEFAULT_WORKERS)))
-    facts = EngineFacts(answers=False) if ground == "processes" else client.find_engine()
-    choice = plan.choose_backend(ground, facts, backends.BACKENDS)
+    facts = EngineFacts(answers=False) if backend == "processes" else client.find_engine()
+    choice = plan.choose_backend(backend, facts, backends.BACKENDS)
     with (_containers if choice.name == "docker" else _processes)(names, want.port) as place:
         where = f"as `make up` starts its nodes: {choice.why}"
         want = replace(want, endpoint=place.endpoint, port=place.port, where=where)
@@ -65,7 +65,7 @@ def _containers(names: Sequence[str], port: int) -> Iterator[Place]:
     if not file.is_file():
         raise DeployError(
             "containers on this machine are built from Muster's checkout, which this is not",
-            "there: `make preflight`; from here: fab preflight --ground processes, or --hosts a,b",
+            "there: `make preflight`; from here: fab preflight --backend processes, or --hosts a,b",
         )
     service = compose.service(file, names[0], environment)
     image, more = str(service["image"]), compose.options(service)

@@ -35,7 +35,7 @@ class Options:
     """What the user asked for, as text; empty means not said."""
 
     workers: str = ""
-    ground: str = ""
+    backend: str = ""
     resume: str = ""
     arguments: str = ""
 
@@ -44,7 +44,7 @@ def up(options: Options, console: Console) -> int:
     """Train as asked, to the end; returns the exit code. Raises DeployError for faults before the first node starts."""
     choice = record.choose(folders.RUNS, options.resume, _split(options.arguments))
     workers = plan.check_workers(options.workers or str(DEFAULT_WORKERS if choice.workers is None else choice.workers))
-    asked = options.ground or "auto"
+    asked = options.backend or "auto"
     facts = client.find_engine() if asked in ("auto", "docker") else EngineFacts(answers=False)
     where = plan.choose_backend(asked, facts, backends.BACKENDS)
     with (

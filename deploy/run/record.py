@@ -7,7 +7,7 @@ import os
 import shutil
 import statistics
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -31,7 +31,7 @@ _FACTS = shaped(
         "format": optional(whole(0, 1_000_000)),
         "id": optional(text()),
         "started": optional(real(0.0, 1e11)),
-        "ground": optional(text(20)),
+        "backend": optional(text(20)),
         "why": optional(text()),
         "nodes": optional(array(node_name, 10_000)),
         "workers": optional(whole(0, 10_000)),
@@ -135,11 +135,11 @@ def open_start(
             f"{run_dir}: {fault.filename} in it is in the way: {fault.strerror}", f"look at it: ls -l {run_dir}"
         ) from fault
     before = facts(run_dir)
-    start = {"t": now, "ground": backend, "nodes": list(names), "arguments": list(choice.arguments)}
+    start = {"t": now, "backend": backend, "nodes": list(names), "arguments": list(choice.arguments)}
     record = {
         "id": run_dir.name,
         "started": before.get("started", now),
-        "ground": backend,
+        "backend": backend,
         "why": why,
         "nodes": list(names),
         "workers": len(names) - 1,
@@ -224,7 +224,7 @@ def folder_of(runs: Path, run: RunId) -> Path:
     """
     folder = runs / run
     refuse_newer(folder)
-    backend = read_json(folder / "record.json").get("ground", HOSTS)
+    backend = backend_of(read_json(folder / "record.json")) or HOSTS
     if backend != HOSTS or folder.is_symlink() or (folder.exists() and not folder.is_dir()):
         raise DeployError(
             f"{folder}: what is there has the name of a run on the hosts, and is none",
@@ -265,9 +265,16 @@ def read_json(path: Path) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
+def backend_of(record: Mapping[str, Any]) -> Any:
+    """The backend that a record names, None where it names none. Format 1 calls it `ground`."""
+    return record.get("backend", record.get("ground"))
+
+
 def facts(run_dir: Path) -> dict[str, Any]:
-    """What record.json says, as far as it can be read: a container of a local run may write there as well."""
-    return {name: one for name, one in _FACTS(read_json(run_dir / "record.json"), "").items() if one is not None}
+    """The fields of record.json that can be read: a container of a local run may write there as well."""
+    record = read_json(run_dir / "record.json")
+    fields = _FACTS({**record, "backend": backend_of(record)}, "")
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def write_record(run_dir: Path, value: dict[str, Any]) -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
+from ...run.record import backend_of
 from . import units as words
 from .data import Fields, Run, number
 from .html import Html, join, tag
@@ -111,7 +112,8 @@ def again(record: Fields) -> str:
         what = [] if not given else ["--script" if record.get("script") else "--args", shlex.join(map(str, given))]
         return _deploy(record, hosts, what)
     workers = number(record.get("workers"))
-    parts = [f"GROUND={shlex.quote(str(record['ground']))}"] if record.get("ground") else []
+    backend = backend_of(record)
+    parts = [f"BACKEND={shlex.quote(str(backend))}"] if backend else []
     parts += [] if workers is None else [f"WORKERS={workers:.0f}"]
     parts += [f"ARGS={shlex.quote(shlex.join(map(str, given)))}"] if given else []
     return " ".join(["make up", *parts])
@@ -181,9 +183,9 @@ def _figures(run: Run, told: Summary) -> Html:
 
 def _facts(run: Run, told: Summary) -> Html:
     plan: Fields = next((event.fields for event in reversed(run.events) if event.kind == "plan"), {})
-    ground, why = str(run.record.get("ground") or ""), str(run.record.get("why") or "")
+    backend, why = str(backend_of(run.record) or ""), str(run.record.get("why") or "")
     rows = [
-        ("Ground", why if ground in why else f"{ground}: {why}" if why else ground),
+        ("Backend", why if backend in why else f"{backend}: {why}" if why else backend),
         ("Recipe", run.config.get("recipe") or plan.get("recipe")),
         ("Nodes", ", ".join(told.nodes[:12]) + (f" and {len(told.nodes) - 12} more" if len(told.nodes) > 12 else "")),
         ("Started", words.date(told.start) if told.start else None),
