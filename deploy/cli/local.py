@@ -9,6 +9,7 @@ from fabric import Connection
 from invoke.exceptions import Exit
 
 from ..core.errors import DONE, FAILED, STOPPED, USAGE
+from ..core.program import FAB
 from ..local import up as launch
 from ..report.console import Console
 from ..report.page import run as page
@@ -19,7 +20,11 @@ from .command import command
 
 
 @command(
-    example=("fab up --workers 3", 'fab up --args="--recipe text --data notes --steps 100"', "fab up --resume latest"),
+    example=(
+        f"{FAB} up --workers 3",
+        f'{FAB} up --args="--recipe text --data notes --steps 100"',
+        f"{FAB} up --resume latest",
+    ),
     codes={
         DONE: "the run is done",
         FAILED: "the run failed: the error names the rank",
@@ -59,7 +64,7 @@ def up(
 
 
 @command(
-    example=("fab down", "fab down --hosts gpu-a,gpu-b"),
+    example=(f"{FAB} down", f"{FAB} down --hosts gpu-a,gpu-b"),
     codes={DONE: "nothing of the runs is left running"},
     help={
         "hosts": "clean up these hosts instead of this machine: user@a:port,b (default: this machine)",
@@ -82,7 +87,7 @@ def down(context: Connection, hosts: str = "", cluster: str = "", run: str = "",
 
 
 @command(
-    example=("fab runs", "fab runs --hosts gpu-a,gpu-b"),
+    example=(f"{FAB} runs", f"{FAB} runs --hosts gpu-a,gpu-b"),
     codes={DONE: "listed", FAILED: "a host did not answer; the others are shown"},
     help={
         "hosts": "list the runs on these hosts instead: user@a:port,b (default: this checkout's)",
@@ -104,7 +109,7 @@ def runs(context: Connection, hosts: str = "", cluster: str = "", json: bool = F
 
 
 @command(
-    example="fab report --run latest",
+    example=f"{FAB} report --run latest",
     codes={DONE: "the page is written; its path is on standard output"},
     help={"run": "latest, an id or a path (default: latest)"},
 )

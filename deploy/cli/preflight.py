@@ -12,6 +12,7 @@ from invoke.exceptions import Exit
 
 from ..config import inventory
 from ..core.errors import DONE, FAILED, REFUSED, USAGE, DeployError, UsageError
+from ..core.program import FAB
 from ..hosts import preflight as preflight_launch
 from ..hosts.preflight import Asked
 from ..local import preflight as preflight_here
@@ -28,7 +29,7 @@ UNTOUCHED = "nothing was touched, and nothing is left of it anywhere"
 
 
 @command(
-    example=("fab preflight --hosts gpu-a,gpu-b", "fab preflight --backend auto --workers 2"),
+    example=(f"{FAB} preflight --hosts gpu-a,gpu-b", f"{FAB} preflight --backend auto --workers 2"),
     codes={
         DONE: "ready: the nodes will find each other",
         FAILED: "a file could not be written; with --strict, there are warnings",
@@ -37,11 +38,11 @@ UNTOUCHED = "nothing was touched, and nothing is left of it anywhere"
     },
     help={
         **HOSTS,
-        "backend": "look at this machine, for `fab up`: auto, docker or processes (default: look at real hosts)",
+        "backend": f"look at this machine, for `{FAB} up`: auto, docker or processes (default: look at real hosts)",
         "workers": "with --backend: nodes beside the master (default: 2)",
-        "image": "look from inside this image (default: the one fab deploy would take)",
-        "style": "muster (as fab deploy starts a run) or torchrun (as you type it yourself) (default: muster)",
-        "endpoint": "where the nodes meet: an address or a name (default: the one fab deploy chooses)",
+        "image": f"look from inside this image (default: the one {FAB} deploy would take)",
+        "style": f"muster (as {FAB} deploy starts a run) or torchrun (as you type it yourself) (default: muster)",
+        "endpoint": f"where the nodes meet: an address or a name (default: the one {FAB} deploy chooses)",
         "port": "the rendezvous port (default: 29500, or the next free one)",
         "collectives": "foresee and prove with gloo, nccl, or auto: nccl where hosts show GPUs (default: auto)",
         "nc": "also print what `nc -vz` would say, from each host to each",
@@ -81,7 +82,7 @@ def preflight(
 
     def work() -> int:
         if getattr(context, "host", None):
-            raise UsageError("--hosts must follow the task's name", "for example: fab preflight --hosts a,b")
+            raise UsageError("--hosts must follow the task's name", f"for example: {FAB} preflight --hosts a,b")
         renamed.refuse_ground(sys.argv[1:], ground, backend)
         want = _want(style, endpoint, port, collectives)
         for option, name in files.items():

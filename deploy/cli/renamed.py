@@ -11,6 +11,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 
 from ..core.errors import UsageError
+from ..core.program import FAB
 
 # What can only be a script and its arguments: a blank, a path, a Python file. A run's id has no blank and no slash.
 _SCRIPT = re.compile(r"-m\b|.*[\s/]|.*\.py$", re.DOTALL)
@@ -44,4 +45,4 @@ def _today(typed: Sequence[str], names: Mapping[str, str]) -> str:
     end = typed.index("--") if "--" in typed else len(typed)
     options = [word.partition("=") for word in typed[:end]]
     words = ["".join((names.get(name, name), *rest)) for name, *rest in options] + list(typed[end:])
-    return f"fab {shlex.join(words)}"
+    return f"{FAB} {shlex.join(words)}"

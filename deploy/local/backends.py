@@ -16,6 +16,7 @@ from tempfile import TemporaryDirectory
 from ..core.errors import DeployError, EngineLost
 from ..core.facts import NodeState
 from ..core.names import run_ids
+from ..core.program import FAB, MAKE, option
 from ..engine import client
 from ..image import commands
 from ..run import folders, own_files, record
@@ -111,7 +112,7 @@ class ComposeBackend(Backend):
         try:
             client.down(self._spec.run_id)
         except EngineLost as fault:
-            raise EngineLost(fault.message, "once Docker is back: `make down`") from fault
+            raise EngineLost(fault.message, f"once Docker is back: `{MAKE} down`") from fault
 
     def states(self, state: State) -> list[NodeState]:
         """How each container stands, asked twice a second. Docker's restart policy brings lost nodes back."""
@@ -165,11 +166,13 @@ def prepare_image(home: Path) -> None:
     if not script.is_file():
         raise DeployError(
             "containers on this machine are built from Muster's checkout, which this is not",
-            "there: `make image up`; from here: `make up BACKEND=processes`, or real hosts: `fab deploy --hosts a,b`",
+            f"there: `make image up`; from here: `{MAKE} up {option('BACKEND', 'processes')}`, "
+            f"or real hosts: `{FAB} deploy --hosts a,b`",
         )
     if processes.run(commands.build_image(str(script)), home) != 0:
         raise DeployError(
-            "the image was not built", "its last lines stand above; without it: `make up BACKEND=processes`"
+            "the image was not built",
+            f"its last lines stand above; without it: `{MAKE} up {option('BACKEND', 'processes')}`",
         )
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from ..core.errors import DeployError, EngineLost, UsageError
 from ..core.facts import EngineFacts
+from ..core.program import MAKE, option
 from ..engine import client
 from ..report.console import Console
 from ..report.interrupts import Interrupts
@@ -109,7 +110,7 @@ def _follow(
             result = follow.follow(backend, follower, state, tell, interrupts.requests)
     except EngineLost as fault:
         # Containers may have outlived their engine's pause: a resume beside them would be two runs in one folder.
-        hint = "once Docker is back: `make down`, then `make up RESUME=latest`"
+        hint = f"once Docker is back: `{MAKE} down`, then `{MAKE} up {option('RESUME', 'latest')}`"
         result = Result("failed", fault.message, hint, step=state.step)
     except DeployError as fault:
         result = Result("failed", fault.message, fault.hint)
@@ -136,7 +137,7 @@ def _take(run_dir: Path, held: ExitStack, engine_answers: bool) -> None:
             taken.release()
         raise DeployError(
             f"{run_dir.name} is still going on",
-            f"wait for its end, or `make down` first; then `make up RESUME={display_path(run_dir)}`",
+            f"wait for its end, or `{MAKE} down` first; then `{MAKE} up {option('RESUME', display_path(run_dir))}`",
         )
     held.callback(taken.release)
 
@@ -161,5 +162,5 @@ def _split(arguments: str) -> list[str]:
     try:
         return shlex.split(arguments)
     except ValueError as fault:
-        hint = 'quote as in a shell: ARGS="--recipe text --steps 100"'
-        raise UsageError(f"ARGS={arguments}: {fault}", hint) from fault
+        example = option("ARGS", '"--recipe text --steps 100"')
+        raise UsageError(f"{option('ARGS', arguments)}: {fault}", f"quote as in a shell: {example}") from fault

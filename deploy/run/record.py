@@ -19,6 +19,7 @@ from ..core.facts import RunFacts
 from ..core.fields import MOST_DOCUMENT, array, digits, document, flag, optional, real, text, tree, whole
 from ..core.fields import record as shaped
 from ..core.names import RunId, asked, node_name, run_id
+from ..core.program import MAKE, option
 from . import own_files, provenance
 from .environment import IMAGE_USER, recipe_name
 from .outcome import Result
@@ -80,11 +81,15 @@ def choose(runs: Path, resume: str, arguments: Sequence[str]) -> Choice:
         return _continued(_newest_with_checkpoint(runs), arguments)
     path = Path(resume).expanduser().resolve()
     if not path.is_dir():
-        raise UsageError(f"RESUME={resume}: no such folder", "`make runs` lists the runs of this checkout")
+        raise UsageError(
+            f"{option('RESUME', resume)}: no such folder", f"`{MAKE} runs` lists the runs of this checkout"
+        )
     if path.parent == runs.resolve():
         refuse_newer(path)
         if not has_checkpoint(path):
-            raise UsageError(f"RESUME={resume}: no checkpoint in that run yet", "`make up` starts a new one")
+            raise UsageError(
+                f"{option('RESUME', resume)}: no checkpoint in that run yet", f"`{MAKE} up` starts a new one"
+            )
         return _continued(path, arguments)
     return Choice(None, (*arguments, "--resume", str(path)))
 
@@ -213,7 +218,7 @@ def find(runs: Path, name: str) -> Path:
     if name and path.is_dir():
         refuse_newer(path)
         return path.resolve()
-    raise UsageError(f"RUN={name}: no such run", "`make runs` lists them")
+    raise UsageError(f"{option('RUN', name)}: no such run", f"`{MAKE} runs` lists them")
 
 
 def folder_of(runs: Path, run: RunId) -> Path:
@@ -300,7 +305,7 @@ def _continued(run_dir: Path, arguments: Sequence[str]) -> Choice:
     if "arguments" not in record:
         raise UsageError(
             f"{run_dir}: this machine has not recorded what it was told, and what others recorded is not run",
-            f"say it yourself: make up ARGS='...' RESUME={run_dir}/checkpoints",
+            f"give them yourself: {MAKE} up {option('ARGS', '...')} {option('RESUME', run_dir / 'checkpoints')}",
         )
     # Given later, an option overrides the recorded one.
     merged = (*record["arguments"], *arguments)
@@ -310,7 +315,9 @@ def _continued(run_dir: Path, arguments: Sequence[str]) -> Choice:
 def _newest_with_checkpoint(runs: Path) -> Path:
     folders = [path for path in runs.glob("*") if path.is_dir() and not path.is_symlink() and has_checkpoint(path)]
     if not folders:
-        raise UsageError(f"RESUME=latest: no run in {runs} has a checkpoint", "`make up` starts a new one")
+        raise UsageError(
+            f"{option('RESUME', 'latest')}: no run in {runs} has a checkpoint", f"`{MAKE} up` starts a new one"
+        )
     return max([path for path in folders if "arguments" in own(path)] or folders, key=_started)
 
 

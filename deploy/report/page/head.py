@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
+from ...core.program import FAB, MAKE, option
 from ...run.record import backend_of
 from . import units as words
 from .data import Fields, Run, number
@@ -112,16 +113,16 @@ def again(record: Fields) -> str:
         return _deploy(record, hosts, what)
     workers = number(record.get("workers"))
     backend = backend_of(record)
-    parts = [f"BACKEND={shlex.quote(str(backend))}"] if backend else []
-    parts += [] if workers is None else [f"WORKERS={workers:.0f}"]
-    parts += [f"ARGS={shlex.quote(shlex.join(map(str, given)))}"] if given else []
-    return " ".join(["make up", *parts])
+    parts = [option("BACKEND", shlex.quote(str(backend)))] if backend else []
+    parts += [] if workers is None else [option("WORKERS", f"{workers:.0f}")]
+    parts += [option("ARGS", shlex.quote(shlex.join(map(str, given))))] if given else []
+    return " ".join([f"{MAKE} up", *parts])
 
 
 def _deploy(record: Fields, hosts: list[Any], words: list[str]) -> str:
     """`fab deploy` to where the run was; `again` is what had been said beside it, quoted already."""
     named = ["--cluster", str(record["cluster"])] if record.get("cluster") else ["--hosts", ",".join(map(str, hosts))]
-    return " ".join(filter(None, [shlex.join(["fab", "deploy", *named, *words]), str(record.get("again") or "")]))
+    return " ".join(filter(None, [shlex.join([FAB, "deploy", *named, *words]), str(record.get("again") or "")]))
 
 
 def onward(run: Run, verdict: str) -> str:
@@ -130,7 +131,7 @@ def onward(run: Run, verdict: str) -> str:
         return ""
     if hosts := run.own.get("hosts"):
         return _deploy(run.own, hosts, ["--resume", run.folder.name])
-    return f"make up RESUME={shlex.quote(f'runs/{run.folder.name}')}"
+    return f"{MAKE} up {option('RESUME', shlex.quote(f'runs/{run.folder.name}'))}"
 
 
 def figures(run: Run, end: Summary) -> list[tuple[str, str]]:
