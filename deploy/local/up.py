@@ -52,17 +52,18 @@ def up(options: Options, console: Console) -> int:
         Interrupts(console, "starting the run", "nothing of it is left", detaches=False) as interrupts,
         ExitStack() as held,
     ):
-        port = _choose_port(held, console) if where.name == "processes" else environment.MASTER_PORT
+        backend_class = backends.BACKENDS[where.name]
+        port = _choose_port(held, console) if backend_class.meets_on_machine else environment.MASTER_PORT
         taken = client.runs_there() if facts.answers else frozenset()
         run_dir = choice.run_dir or record.make_folder(folders.RUNS, choice.arguments, time.time(), taken)
-        _take(run_dir, held, facts.answers)
+        _take(run_dir, held, facts)
         machine = observe.machine()
         run = environment.local_spec(
             run_dir, choice.start, workers, choice.arguments, port, machine.cores, machine.system
         )
         if choice.run_dir:
             console.note(f"going on in {display_path(run_dir)}, start {choice.start}")
-        backend = backends.BACKENDS[where.name](run)
+        backend = backend_class(run)
         held.callback(backend.clean)
         state = State(run.names)
         follower = follow.Follower(run_dir)
@@ -83,17 +84,19 @@ def up(options: Options, console: Console) -> int:
 
 
 def stop_all(console: Console) -> int:
-    """`make down`: end every run of this checkout, on any backend; returns how many things were running."""
-    count = backends.stop_local_runs(folders.RUNS, console.note)
-    if client.find_engine().answers:
-        count += backends.stop_containers(folders.RUNS, console.note)
+    """`make down`: end every run of this checkout, on any backend; returns how many runs there were."""
+    engine, count = client.find_engine(), 0
+    for backend in backends.BACKENDS.values():
+        for run_id in sorted(backend.running(folders.RUNS, engine)):
+            backend.end(folders.RUNS / run_id, console.note)
+            count += 1
     console.note("nothing was running" if not count else "down: nothing of this checkout's runs is left running")
     return count
 
 
 def list_all(console: Console) -> None:
     """`make runs`."""
-    console.runs(record.listing(folders.RUNS, observe.runs_going_on(folders.RUNS, client.find_engine().answers)))
+    console.runs(record.listing(folders.RUNS, backends.running(folders.RUNS, client.find_engine())))
 
 
 def _follow(
@@ -129,10 +132,10 @@ def _tell(run_dir: Path, result: Result, state: State, seconds: float, console: 
     return result.code
 
 
-def _take(run_dir: Path, held: ExitStack, engine_answers: bool) -> None:
+def _take(run_dir: Path, held: ExitStack, engine: EngineFacts) -> None:
     """Hold the run's lock, or refuse by name: two commands must not drive one run."""
     taken = locks.hold_run(run_dir)
-    if taken is None or run_dir.name in observe.runs_going_on(folders.RUNS, engine_answers):
+    if taken is None or run_dir.name in backends.running(folders.RUNS, engine):
         if taken:
             taken.release()
         raise DeployError(

@@ -134,11 +134,12 @@ def made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[MemoryBackend]
     """`make up BACKEND=memory`: a fourth backend is one line in the table. The backends that were made."""
     made: list[MemoryBackend] = []
 
-    def make(run: environment.RunSpec) -> MemoryBackend:
-        made.append(MemoryBackend(run))
-        return made[-1]
+    class LocalMemory(MemoryBackend, backends.LocalBackend):
+        def __init__(self, run: environment.RunSpec) -> None:
+            super().__init__(run)
+            made.append(self)
 
-    monkeypatch.setitem(backends.BACKENDS, "memory", make)
+    monkeypatch.setitem(backends.BACKENDS, "memory", LocalMemory)
     monkeypatch.setattr(folders, "RUNS", tmp_path / "runs")
     return made
 
