@@ -9,9 +9,13 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 RUN ?= latest
 # Through the environment, so that quotes in ARGS reach fab as they are.
-export HOSTS WORKERS GROUND RESUME ARGS JSON TORCH_INDEX RUN SEED COUNT
+export HOSTS WORKERS BACKEND RESUME ARGS JSON TORCH_INDEX RUN SEED COUNT
 
-UP_OPTIONS = $${WORKERS:+"--workers=$$WORKERS"} $${GROUND:+"--ground=$$GROUND"} \
+ifeq ($(origin GROUND),command line)
+$(error GROUND=$(GROUND) is called BACKEND=$(GROUND) now)
+endif
+
+UP_OPTIONS = $${WORKERS:+"--workers=$$WORKERS"} $${BACKEND:+"--backend=$$BACKEND"} \
 	$${RESUME:+"--resume=$$RESUME"} $${ARGS:+"--args=$$ARGS"} $${JSON:+--json}
 
 .PHONY: help up preflight down runs report image test quick fuzz check gpu-check bench bench-hosts bench-preflight clean rack rack-down
@@ -19,9 +23,9 @@ UP_OPTIONS = $${WORKERS:+"--workers=$$WORKERS"} $${GROUND:+"--ground=$$GROUND"} 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 	@echo
-	@echo '  make up    WORKERS=2   GROUND=auto|docker|processes   RESUME=latest|PATH   JSON=1'
+	@echo '  make up    WORKERS=2   BACKEND=auto|docker|processes   RESUME=latest|PATH   JSON=1'
 	@echo '             ARGS="--recipe text --steps 100"'
-	@echo '  make preflight          for `make up`, with its WORKERS and GROUND; HOSTS=a,b: for fab deploy there'
+	@echo '  make preflight          for `make up`, with its WORKERS and BACKEND; HOSTS=a,b: for fab deploy there'
 	@echo '  make rack  NODES=3     STORE=classic|containerd|mixed         JUMP=1 (the last host only through the first)'
 	@echo '             DEBIAN=trixie|forky (their Docker: 26.1 or 28.5)'
 	@echo '  TORCH_INDEX=URL   an extra package index with the CPU builds of torch, for the first install'
@@ -31,7 +35,7 @@ up: $(VENV)/.ready ## train on this machine: master and workers, in containers o
 
 preflight: $(VENV)/.ready ## would training start here, or on HOSTS=a,b? if not: the cause, and its fix
 	@if [ -n "$$HOSTS" ]; then $(BIN)/fab preflight "--hosts=$$HOSTS" $${JSON:+--json}; \
-		else $(BIN)/fab preflight "--ground=$${GROUND:-auto}" $${WORKERS:+"--workers=$$WORKERS"} $${JSON:+--json}; fi
+		else $(BIN)/fab preflight "--backend=$${BACKEND:-auto}" $${WORKERS:+"--workers=$$WORKERS"} $${JSON:+--json}; fi
 
 down: $(VENV)/.ready ## stop every run of this checkout and clean up
 	@$(BIN)/fab down

@@ -22,33 +22,33 @@ SEEDS = {"processes": 3, "docker": 2}
 def measure(quick: bool) -> dict[str, Any]:
     """The worst of the seeds counts."""
     rows = []
-    for ground in SEEDS:
-        if ground == "docker" and not find_engine().answers:
+    for backend in SEEDS:
+        if backend == "docker" and not find_engine().answers:
             rows.append(Row("accuracy and time of make up, docker", "not measured: no engine answers"))
             continue
-        if ground == "docker":
+        if backend == "docker":
             subprocess.run(["make", "--silent", "image"], cwd=HOME, check=True, capture_output=True)
-        rows += _rows(ground, [_made(ground, seed) for seed in range(1 if quick else SEEDS[ground])])
+        rows += _rows(backend, [_made(backend, seed) for seed in range(1 if quick else SEEDS[backend])])
     return result(rows, ["another seed each time; median (least-most)"])
 
 
-def _made(ground: str, seed: int) -> Made:
-    made = make_up(ground, f"--seed {seed}")
-    say(f"make up, {ground}, seed {seed}: {made.accuracy:.2%} in {made.seconds:.1f} s")
+def _made(backend: str, seed: int) -> Made:
+    made = make_up(backend, f"--seed {seed}")
+    say(f"make up, {backend}, seed {seed}: {made.accuracy:.2%} in {made.seconds:.1f} s")
     return made
 
 
-def _rows(ground: str, made: list[Made]) -> list[Row]:
+def _rows(backend: str, made: list[Made]) -> list[Row]:
     accuracies, seconds = [one.accuracy * 100 for one in made], [one.seconds for one in made]
     return [
         Row(
-            f"held-out accuracy, {ground}",
+            f"held-out accuracy, {backend}",
             f"{spread(accuracies)} %",
             target=f">= {LEAST:.0%}",
             met=min(accuracies) >= LEAST * 100,
         ),
         Row(
-            f"make up to its end, {ground}",
+            f"make up to its end, {backend}",
             f"{spread(seconds, '.1f')} s",
             target=f"<= {LIMIT_S:.0f} s",
             met=max(seconds) <= LIMIT_S,

@@ -27,9 +27,9 @@ class Made:
     accuracy: float
 
 
-def make_up(ground: str, arguments: str) -> Made:
+def make_up(backend: str, arguments: str) -> Made:
     """Run `make up` to its end. Raises RuntimeError with what it said when that is not a good one."""
-    command = ["make", "up", f"VENV={VENV.name}", f"GROUND={ground}", f"ARGS={arguments}", "JSON=1"]
+    command = ["make", "up", f"VENV={VENV.name}", f"BACKEND={backend}", f"ARGS={arguments}", "JSON=1"]
     latest = LATEST.readlink() if LATEST.is_symlink() else None
     began = time.time()
     process = subprocess.Popen(

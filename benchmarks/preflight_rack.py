@@ -41,13 +41,13 @@ PAGE, KEPT = HOME / "docs/preflight-score.md", HOME / "lab/rack_score.json"
 def trial(kind, rack, count):
     """One fault on so many hosts of the rack, as a dict of what was right to say and what was said."""
     with tempfile.TemporaryDirectory() as folder:
-        ground = rack_faults.Ground(rack, rack.hosts[:count], folder)
-        host = ground.hosts[kind.place(count)]
-        with kind.on_host(ground, host) as words:
+        cluster = rack_faults.FaultyHosts(rack, rack.hosts[:count], folder)
+        host = cluster.hosts[kind.place(count)]
+        with kind.on_host(cluster, host) as words:
             began = time.monotonic()
-            _, verdict = ground.preflight(*words)
+            _, verdict = cluster.preflight(*words)
             seconds = round(time.monotonic() - began, 1)
-    hosts = ground.hosts if kind.on == "all" else [host]
+    hosts = cluster.hosts if kind.on == "all" else [host]
     right = rack_faults.is_right(kind, verdict)
     return {
         "name": kind.words, "count": count, "expected": kind.cause, "where": ", ".join(hosts) if kind.cause else "",
@@ -62,13 +62,13 @@ def of_pairs(rack):
     for names in PAIRS:
         kinds = [rack_faults.TROUBLES[name] for name in names]
         with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-            ground = rack_faults.Ground(rack, rack.hosts, folder)
+            cluster = rack_faults.FaultyHosts(rack, rack.hosts, folder)
             # The first one may have to be on the first host.
-            hosts = ground.hosts if kinds[0].on == "first" else ground.hosts[1:]
+            hosts = cluster.hosts if kinds[0].on == "first" else cluster.hosts[1:]
             for kind, host in zip(kinds, hosts, strict=False):
-                stack.enter_context(kind.on_host(ground, host))
+                stack.enter_context(kind.on_host(cluster, host))
             began = time.monotonic()
-            _, verdict = ground.preflight()
+            _, verdict = cluster.preflight()
             seconds = round(time.monotonic() - began, 1)
         faults = {one["cause"]: ", ".join(one["hosts"]) for one in verdict["findings"] if one["level"] != "warning"}
         wanted = {kind.cause: host for kind, host in zip(kinds, hosts, strict=False)}

@@ -44,7 +44,7 @@ choose_cpu_base() {
     echo "$debian_base"
 }
 
-docker info >/dev/null 2>&1 || fail "no Docker engine answers" "start Docker, or train without it: make up GROUND=processes"
+docker info >/dev/null 2>&1 || fail "no Docker engine answers" "start Docker, or train without it: make up BACKEND=processes"
 docker buildx version >/dev/null 2>&1 || fail "docker buildx is missing" "install your distribution's docker-buildx package"
 
 arguments=()

@@ -1,8 +1,8 @@
 """Faults of SSH, Docker engines and images on a rack: each breaks a host for a while, and says what is to be named.
 
     @trouble("docker-down")
-    def engine_is_stopped(ground, host):
-        ground.root(host, "pkill", "-x", "dockerd")
+    def engine_is_stopped(cluster, host):
+        cluster.root(host, "pkill", "-x", "dockerd")
         yield
         ...mend it
 
@@ -41,9 +41,9 @@ class Trouble:
     also: tuple[str, ...] = ()
 
     @contextmanager
-    def on_host(self, ground, host):
+    def on_host(self, cluster, host):
         """The host broken; mended whatever happens meanwhile."""
-        steps = self.inject(ground, host)
+        steps = self.inject(cluster, host)
         words = next(steps)
         try:
             yield words or ()
@@ -73,15 +73,15 @@ def trouble(cause, **how):
 def _by_commands(name, cause, breaks, mends, **how):
     """Puts a fault into TROUBLES that two shell scripts make and mend, as root on the host."""
 
-    def inject(ground, host):
-        ground.root(host, "sh", "-ec", breaks)
+    def inject(cluster, host):
+        cluster.root(host, "sh", "-ec", breaks)
         yield
-        ground.root(host, "sh", "-ec", mends)
+        cluster.root(host, "sh", "-ec", mends)
 
     TROUBLES[name] = Trouble(name, cause, inject, **how)
 
 
-class Ground:
+class FaultyHosts:
     """Hosts of a rack, and SSH settings of our own for them. `rack` has `ssh_config` and `container(host)`."""
 
     def __init__(self, rack, hosts, folder):
@@ -221,104 +221,104 @@ _by_commands(
 
 
 @trouble("ssh-refused")
-def sshd_is_down(ground, host):
-    ground.root(host, "pkill", "-x", "sshd")
+def sshd_is_down(cluster, host):
+    cluster.root(host, "pkill", "-x", "sshd")
     yield
-    ground.start(host, "/usr/sbin/sshd", "-D", "-e")
+    cluster.start(host, "/usr/sbin/sshd", "-D", "-e")
 
 
 @trouble("ssh-refused")
-def ssh_port_is_another(ground, host):
-    ground.setting(host, "Port", 2222)
+def ssh_port_is_another(cluster, host):
+    cluster.setting(host, "Port", 2222)
     yield
 
 
 @trouble("ssh-name")
-def name_does_not_resolve(ground, host):
-    ground.setting(host, "HostName", "no-such-host.invalid")
+def name_does_not_resolve(cluster, host):
+    cluster.setting(host, "HostName", "no-such-host.invalid")
     yield
 
 
 @trouble("ssh-timeout")
-def address_of_nobody(ground, host):
-    ground.setting(host, "HostName", ground.address(host).rpartition(".")[0] + ".250")
+def address_of_nobody(cluster, host):
+    cluster.setting(host, "HostName", cluster.address(host).rpartition(".")[0] + ".250")
     yield
 
 
 @trouble("ssh-host-key-changed")
-def host_key_has_changed(ground, host):
-    other = next(name for name in ground.hosts if name != host)
-    lines = [line.split(maxsplit=1) for line in ground.known.read_text().splitlines()]
+def host_key_has_changed(cluster, host):
+    other = next(name for name in cluster.hosts if name != host)
+    lines = [line.split(maxsplit=1) for line in cluster.known.read_text().splitlines()]
     keys = [key for names, key in lines if names.startswith(f"{other},")]
     kept = [f"{names} {key}" for names, key in lines if not names.startswith(f"{host},")]
-    ground.known.write_text("\n".join([*kept, *(f"{host},{ground.address(host)} {key}" for key in keys), ""]))
+    cluster.known.write_text("\n".join([*kept, *(f"{host},{cluster.address(host)} {key}" for key in keys), ""]))
     yield
 
 
 @trouble("ssh-host-key-unknown")
-def host_key_is_not_known(ground, host):
-    lines = ground.known.read_text().splitlines(keepends=True)
-    ground.known.write_text("".join(line for line in lines if not line.startswith(f"{host},")))
+def host_key_is_not_known(cluster, host):
+    lines = cluster.known.read_text().splitlines(keepends=True)
+    cluster.known.write_text("".join(line for line in lines if not line.startswith(f"{host},")))
     yield
 
 
 @trouble("ssh-key")
-def user_is_not_there(ground, host):
-    ground.setting(host, "User", "alice")
+def user_is_not_there(cluster, host):
+    cluster.setting(host, "User", "alice")
     yield
 
 
 @trouble("docker-down")
-def engine_is_stopped(ground, host):
-    ground.root(host, "sh", "-c", "pkill -x dockerd; while pgrep -x dockerd >/dev/null; do sleep 0.1; done")
+def engine_is_stopped(cluster, host):
+    cluster.root(host, "sh", "-c", "pkill -x dockerd; while pgrep -x dockerd >/dev/null; do sleep 0.1; done")
     yield
-    ground.start(host, "dockerd")
-    until(lambda: _answers(ground, host), "the engine")
+    cluster.start(host, "dockerd")
+    until(lambda: _answers(cluster, host), "the engine")
 
 
-def _answers(ground, host):
-    line = ["docker", "exec", ground.rack.container(host), "docker", "version"]
+def _answers(cluster, host):
+    line = ["docker", "exec", cluster.rack.container(host), "docker", "version"]
     return subprocess.run(line, capture_output=True, timeout=20).returncode == 0
 
 
 @trouble("image-without-python", on="all")
-def image_has_no_python(ground, host):
-    for one in ground.hosts:
-        ground.root(one, "docker", "tag", IMAGE, KEPT)
-        ground.root(
+def image_has_no_python(cluster, host):
+    for one in cluster.hosts:
+        cluster.root(one, "docker", "tag", IMAGE, KEPT)
+        cluster.root(
             one, "sh", "-c", f"mkdir -p /tmp/empty; tar -c --mtime=@0 -C /tmp/empty . | docker import - {IMAGE}"
         )
     yield
-    for one in ground.hosts:
-        ground.root(one, "sh", "-c", f"docker rmi {IMAGE}; docker tag {KEPT} {IMAGE}; docker rmi {KEPT}")
+    for one in cluster.hosts:
+        cluster.root(one, "sh", "-c", f"docker rmi {IMAGE}; docker tag {KEPT} {IMAGE}; docker rmi {KEPT}")
 
 
 @trouble("port-busy", on="first")
-def another_run_holds_the_port(ground, host):
+def another_run_holds_the_port(cluster, host):
     listen = f"import socket, time; s = socket.create_server(('', {PORT})); time.sleep(300)"
-    ground.start(host, "python3", "-c", listen)
-    until(lambda: f":{PORT:04X}" in ground.root(host, "cat", "/proc/net/tcp"), "the listener")
-    yield "--style", "torchrun", "--endpoint", ground.address(host), "--port", str(PORT)
-    ground.root(host, "pkill", "-f", "socket.create_server")
+    cluster.start(host, "python3", "-c", listen)
+    until(lambda: f":{PORT:04X}" in cluster.root(host, "cat", "/proc/net/tcp"), "the listener")
+    yield "--style", "torchrun", "--endpoint", cluster.address(host), "--port", str(PORT)
+    cluster.root(host, "pkill", "-f", "socket.create_server")
 
 
 @trouble("name-loopback", on="first")
-def debians_own_name(ground, host):
-    before = ground.root(host, "cat", "/etc/hosts")
-    name = ground.root(host, "hostname")
-    ground.root(host, "sh", "-c", f"echo '127.0.0.1 localhost\n127.0.1.1 {name}' >/etc/hosts")
-    yield "--style", "torchrun", "--endpoint", ground.address(host), "--port", str(PORT)
-    ground.root(host, "sh", "-c", 'echo "$1" >/etc/hosts', "hosts", before)
+def debians_own_name(cluster, host):
+    before = cluster.root(host, "cat", "/etc/hosts")
+    name = cluster.root(host, "hostname")
+    cluster.root(host, "sh", "-c", f"echo '127.0.0.1 localhost\n127.0.1.1 {name}' >/etc/hosts")
+    yield "--style", "torchrun", "--endpoint", cluster.address(host), "--port", str(PORT)
+    cluster.root(host, "sh", "-c", 'echo "$1" >/etc/hosts', "hosts", before)
 
 
 @trouble("shm-small", on="all")
-def little_shared_memory_asked_for(ground, host):
-    path = ground.folder / "cluster.toml"
-    hosts = "".join(f'[[hosts]]\nname = "{name}"\n' for name in ground.hosts)
+def little_shared_memory_asked_for(cluster, host):
+    path = cluster.folder / "cluster.toml"
+    hosts = "".join(f'[[hosts]]\nname = "{name}"\n' for name in cluster.hosts)
     path.write_text(f'[job]\nshm_size = "1m"\n{hosts}')
     yield "--cluster", str(path)
 
 
 @trouble("")
-def nothing_is_wrong(ground, host):
+def nothing_is_wrong(cluster, host):
     yield

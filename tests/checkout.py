@@ -37,11 +37,11 @@ class Checkout:
                 shutil.copy(HOME / name, home)
         self.runs.mkdir()
 
-    def start(self, *options, ground="processes"):
+    def start(self, *options, backend="processes"):
         """`fab up` in the background."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("PET_", "MUSTER_"))}
         return subprocess.Popen(
-            [FAB, "up", f"--ground={ground}", *options],
+            [FAB, "up", f"--backend={backend}", *options],
             cwd=self.home,
             env={**kept, "PYTHONPATH": str(self.home)},
             stdout=subprocess.PIPE,
@@ -49,9 +49,9 @@ class Checkout:
             text=True,
         )
 
-    def up(self, *options, ground="processes"):
+    def up(self, *options, backend="processes"):
         """`fab up` to its end: exit code, standard output, standard error."""
-        started = self.start(*options, ground=ground)
+        started = self.start(*options, backend=backend)
         out, err = started.communicate(timeout=150)
         return started.returncode, out, err
 

@@ -21,7 +21,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 # Fixtures that skip where there is no Docker engine, or no root.
-_MACHINES = {"docker", "ground"}
+_MACHINES = {"docker", "laboratory"}
 
 
 def pytest_addoption(parser):

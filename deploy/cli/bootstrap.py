@@ -7,6 +7,7 @@ import sys
 from fabric import Connection
 
 from ..core.errors import DONE, FAILED, STOPPED, UsageError
+from ..core.program import FAB
 from ..hosts import bootstrap_run
 from ..hosts.options import Options
 from ..report.console import Console
@@ -15,7 +16,7 @@ from .runs import end
 
 
 @command(
-    example="fab bootstrap --hosts gpu-a,gpu-b --dry-run",
+    example=f"{FAB} bootstrap --hosts gpu-a,gpu-b --dry-run",
     codes={
         DONE: "every host can run containers",
         FAILED: "a host failed, or needs something that its owner must do",

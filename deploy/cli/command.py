@@ -9,7 +9,6 @@ import inspect
 import sys
 import textwrap
 from collections.abc import Callable, Collection, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from fabric import task
@@ -17,7 +16,6 @@ from fabric.tasks import Task
 from invoke.parser.argument import Argument
 
 from ..core.errors import DONE, FAILED, STOPPED, USAGE
-from ..report.text import as_typed
 
 # What a code means where the command says nothing of its own. Every command can end with each of these.
 MEANINGS = {
@@ -83,9 +81,8 @@ def command(
 
 
 def _doc(doc: str, examples: Sequence[str], codes: Mapping[int, str]) -> str:
-    """The docstring with the example and the exit codes below it, as the user types the commands."""
-    program = Path(sys.argv[0]).name
-    shown = [f"  {as_typed(example, program)}" for example in examples]
+    """The docstring with the example and the exit codes below it."""
+    shown = [f"  {example}" for example in examples]
     ends = [
         textwrap.fill(meaning, _WIDTH, initial_indent=f"  {code:>2}  ", subsequent_indent=" " * 6)
         for code, meaning in sorted(codes.items())

@@ -17,6 +17,7 @@ from invoke.parser.argument import Argument
 
 from ..core.errors import DONE, FAILED, UsageError
 from ..core.printable import visible
+from ..core.program import FAB
 from ..explain.cause import DOCS, Explanation, judge
 from ..explain.read import CHUNK, Reading, read
 from ..report.console import Console
@@ -27,7 +28,7 @@ from .command import Command, command
 SHOWN, MOST_FILES = 240, 2000
 LOGS = ("logs/*.log", "*.log", "*.txt", "*.out", "*.err")
 _SILENT = ": no error and no end in it, and nothing later than what the others say"
-_STDIN, _HINT = "-", "name files, a folder of logs, a run (`fab runs`), or - for standard input"
+_STDIN, _HINT = "-", f"name files, a folder of logs, a run (`{FAB} runs`), or - for standard input"
 
 
 class _AnyNumber(Command):
@@ -49,7 +50,7 @@ class _AnyNumber(Command):
 
 
 @command(
-    example=("fab explain slurm-4711.out", "fab explain latest", "torchrun train.py 2>&1 | fab explain -"),
+    example=(f"{FAB} explain slurm-4711.out", f"{FAB} explain latest", f"torchrun train.py 2>&1 | {FAB} explain -"),
     codes={DONE: "it names a cause", FAILED: "no known cause fits, or nothing failed"},
     klass=_AnyNumber,
     positional=["what"],

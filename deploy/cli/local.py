@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 
 from fabric import Connection
 from invoke.exceptions import Exit
 
 from ..core.errors import DONE, FAILED, STOPPED, USAGE
+from ..core.program import FAB
 from ..local import up as launch
 from ..report.console import Console
 from ..report.page import run as page
 from ..run import folders, record
-from . import exit, look
+from . import exit, look, renamed
 from . import runs as deploy_tasks
 from .command import command
 
 
 @command(
-    example=("fab up --workers 3", 'fab up --args="--recipe text --data notes --steps 100"', "fab up --resume latest"),
+    example=(
+        f"{FAB} up --workers 3",
+        f'{FAB} up --args="--recipe text --data notes --steps 100"',
+        f"{FAB} up --resume latest",
+    ),
     codes={
         DONE: "the run is done",
         FAILED: "the run failed: the error names the rank",
@@ -27,25 +33,38 @@ from .command import command
     },
     help={
         "workers": "nodes beside the master (default: 2; with --resume, as many as before)",
-        "ground": "auto, docker or processes (default: auto, which is docker where an engine answers)",
+        "backend": "auto, docker or processes (default: auto, which is docker where an engine answers)",
         "resume": "continue a run: latest, a run folder, or a checkpoint (default: start a new run)",
         "args": 'options of the trainer, in one string: --args="--recipe text --steps 100" (default: none)',
         "json": "write events and the result as JSON lines to standard output",
+        "ground": "refused: --backend says where the nodes run",
     },
+    hidden=("ground",),
 )
 def up(
-    context: Connection, workers: str = "", ground: str = "", resume: str = "", args: str = "", json: bool = False
+    context: Connection,
+    workers: str = "",
+    backend: str = "",
+    resume: str = "",
+    args: str = "",
+    json: bool = False,
+    ground: str = "",
 ) -> None:
     """Train on this machine: one master node and some workers.
 
     In containers where a Docker engine answers, as plain processes elsewhere.
     """
     console = Console(json)
-    _end(console, lambda: launch.up(launch.Options(workers, ground, resume, args), console))
+
+    def work() -> int:
+        renamed.refuse_ground(sys.argv[1:], ground)
+        return launch.up(launch.Options(workers, backend, resume, args), console)
+
+    _end(console, work)
 
 
 @command(
-    example=("fab down", "fab down --hosts gpu-a,gpu-b"),
+    example=(f"{FAB} down", f"{FAB} down --hosts gpu-a,gpu-b"),
     codes={DONE: "nothing of the runs is left running"},
     help={
         "hosts": "clean up these hosts instead of this machine: user@a:port,b (default: this machine)",
@@ -68,7 +87,7 @@ def down(context: Connection, hosts: str = "", cluster: str = "", run: str = "",
 
 
 @command(
-    example=("fab runs", "fab runs --hosts gpu-a,gpu-b"),
+    example=(f"{FAB} runs", f"{FAB} runs --hosts gpu-a,gpu-b"),
     codes={DONE: "listed", FAILED: "a host did not answer; the others are shown"},
     help={
         "hosts": "list the runs on these hosts instead: user@a:port,b (default: this checkout's)",
@@ -90,7 +109,7 @@ def runs(context: Connection, hosts: str = "", cluster: str = "", json: bool = F
 
 
 @command(
-    example="fab report --run latest",
+    example=f"{FAB} report --run latest",
     codes={DONE: "the page is written; its path is on standard output"},
     help={"run": "latest, an id or a path (default: latest)"},
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from fabric import Connection
 
 from ..core.errors import DONE, FAILED
+from ..core.program import FAB
 from ..hosts import logs as deploy_logs
 from ..hosts import status as deploy_look
 from ..hosts.logs import Choice
@@ -15,7 +16,7 @@ from .runs import end
 
 
 @command(
-    example="fab status --hosts gpu-a,gpu-b",
+    example=f"{FAB} status --hosts gpu-a,gpu-b",
     codes={DONE: "every host answered", FAILED: "a host did not answer; the others are shown"},
     help={**HOSTS, **JSON, "run": "show this run only (default: all runs)"},
 )
@@ -26,7 +27,7 @@ def status(context: Connection, hosts: str = "", cluster: str = "", run: str = "
 
 
 @command(
-    example="fab gpus --hosts gpu-a,gpu-b",
+    example=f"{FAB} gpus --hosts gpu-a,gpu-b",
     codes={DONE: "every host answered", FAILED: "a host did not answer, or its driver did not; the others are shown"},
     help={**HOSTS, **JSON},
 )
@@ -37,7 +38,7 @@ def gpus(context: Connection, hosts: str = "", cluster: str = "", json: bool = F
 
 
 @command(
-    example="fab logs --hosts gpu-a,gpu-b --follow",
+    example=f"{FAB} logs --hosts gpu-a,gpu-b --follow",
     codes={
         DONE: "all lines are printed; with --follow, the run has ended, or Ctrl-C",
         FAILED: "a host did not answer, or was lost on the way",

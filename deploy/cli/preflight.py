@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json as jsons
 import os
+import sys
 from pathlib import Path
 
 from fabric import Connection
@@ -11,6 +12,7 @@ from invoke.exceptions import Exit
 
 from ..config import inventory
 from ..core.errors import DONE, FAILED, REFUSED, USAGE, DeployError, UsageError
+from ..core.program import FAB
 from ..hosts import preflight as preflight_launch
 from ..hosts.preflight import PreflightOptions
 from ..local import preflight as preflight_here
@@ -19,15 +21,15 @@ from ..report import preflight_text
 from ..report.console import Console
 from ..report.interrupts import Interrupts
 from ..report.page import preflight as preflight_page
-from . import exit
+from . import exit, renamed
 from .command import HOSTS, command
 
-STYLES, BACKENDS = ("muster", "torchrun"), ("auto", "gloo", "nccl")
+STYLES, COLLECTIVES = ("muster", "torchrun"), ("auto", "gloo", "nccl")
 UNTOUCHED = "nothing was touched, and nothing is left of it anywhere"
 
 
 @command(
-    example=("fab preflight --hosts gpu-a,gpu-b", "fab preflight --ground auto --workers 2"),
+    example=(f"{FAB} preflight --hosts gpu-a,gpu-b", f"{FAB} preflight --backend auto --workers 2"),
     codes={
         DONE: "ready: the nodes will find each other",
         FAILED: "a file could not be written; with --strict, there are warnings",
@@ -36,13 +38,13 @@ UNTOUCHED = "nothing was touched, and nothing is left of it anywhere"
     },
     help={
         **HOSTS,
-        "ground": "look at this machine, for `fab up`: auto, docker or processes (default: look at real hosts)",
-        "workers": "with --ground: nodes beside the master (default: 2)",
-        "image": "look from inside this image (default: the one fab deploy would take)",
-        "style": "muster (as fab deploy starts a run) or torchrun (as you type it yourself) (default: muster)",
-        "endpoint": "where the nodes meet: an address or a name (default: the one fab deploy chooses)",
+        "backend": f"look at this machine, for `{FAB} up`: auto, docker or processes (default: look at real hosts)",
+        "workers": "with --backend: nodes beside the master (default: 2)",
+        "image": f"look from inside this image (default: the one {FAB} deploy would take)",
+        "style": f"muster (as {FAB} deploy starts a run) or torchrun (as you type it yourself) (default: muster)",
+        "endpoint": f"where the nodes meet: an address or a name (default: the one {FAB} deploy chooses)",
         "port": "the rendezvous port (default: 29500, or the next free one)",
-        "backend": "foresee and prove with gloo, nccl, or auto: nccl where hosts show GPUs (default: auto)",
+        "collectives": "foresee and prove with gloo, nccl, or auto: nccl where hosts show GPUs (default: auto)",
         "nc": "also print what `nc -vz` would say, from each host to each",
         "bandwidth": "measure the bandwidth of every pair, and print it",
         "quick": "leave out the real all_reduce at the end",
@@ -50,19 +52,21 @@ UNTOUCHED = "nothing was touched, and nothing is left of it anywhere"
         "json": "write the verdict as one JSON object to standard output",
         "keep": "also write all answers to this file (default: none)",
         "html": "also write a page to this file: the verdict, who reaches whom, each host (default: none)",
+        "ground": "refused: --backend says where the nodes run",
     },
+    hidden=("ground",),
 )
 def preflight(
     context: Connection,
     hosts: str = "",
-    ground: str = "",
+    backend: str = "",
     workers: str = "",
     cluster: str = "",
     image: str = "",
     style: str = "muster",
     endpoint: str = "",
     port: str = "",
-    backend: str = "auto",
+    collectives: str = "auto",
     nc: bool = False,
     bandwidth: bool = False,
     quick: bool = False,
@@ -70,6 +74,7 @@ def preflight(
     json: bool = False,
     keep: str = "",
     html: str = "",
+    ground: str = "",
 ) -> None:
     """Say whether training would start; if not, name the one cause and its fix."""
     console = Console(json)
@@ -77,17 +82,18 @@ def preflight(
 
     def work() -> int:
         if getattr(context, "host", None):
-            raise UsageError("--hosts must follow the task's name", "for example: fab preflight --hosts a,b")
-        want = _want(style, endpoint, port, backend)
+            raise UsageError("--hosts must follow the task's name", f"for example: {FAB} preflight --hosts a,b")
+        renamed.refuse_ground(sys.argv[1:], ground, backend)
+        want = _want(style, endpoint, port, collectives)
         for option, name in files.items():
             _refuse_unwritable(option, name)
-        if ground or workers:
+        if backend or workers:
             plain = "" if style == STYLES[0] else f"--style {style}"
             _refuse_both(hosts, cluster, image, endpoint, plain, "--bandwidth" if bandwidth else "")
         with Interrupts(console, "looking", UNTOUCHED), console.waiting("preflight") as say:
             asked = PreflightOptions(want, not quick, bandwidth, say)
-            if ground or workers:
-                answers, verdict = preflight_here.preflight(workers, ground or "auto", want, not quick, say)
+            if backend or workers:
+                answers, verdict = preflight_here.preflight(workers, backend or "auto", want, not quick, say)
             else:
                 answers, verdict = preflight_launch.preflight(inventory.load(hosts, cluster), image, asked)
         matrix = list(preflight_text.matrix(answers)) if nc else []
@@ -109,17 +115,17 @@ def preflight(
 
 
 def _refuse_both(*there: str) -> None:
-    """Raise UsageError where an option for real hosts stands beside --ground."""
+    """Raise UsageError where an option for real hosts stands beside --backend."""
     if said := next(filter(None, there), ""):
-        raise UsageError(f"--ground is for this machine, {said} is for real hosts", "leave one of them out")
+        raise UsageError(f"--backend is for this machine, {said} is for real hosts", "leave one of them out")
 
 
-def _want(style: str, endpoint: str, port: str, backend: str) -> Want:
+def _want(style: str, endpoint: str, port: str, collectives: str) -> Want:
     """The request that the options make. Raises UsageError for an unknown value."""
-    if style not in STYLES or backend not in BACKENDS or not (port or "1").isdigit():
-        words = f"--style {style} --backend {backend} --port {port}: one of these is not valid"
-        raise UsageError(words, f"--style {'|'.join(STYLES)}, --backend {'|'.join(BACKENDS)}, --port NUMBER")
-    return Want(style=style, endpoint=endpoint, port=int(port or 29500), backend=backend)  # type: ignore[arg-type]
+    if style not in STYLES or collectives not in COLLECTIVES or not (port or "1").isdigit():
+        words = f"--style {style} --collectives {collectives} --port {port}: one of these is not valid"
+        raise UsageError(words, f"--style {'|'.join(STYLES)}, --collectives {'|'.join(COLLECTIVES)}, --port NUMBER")
+    return Want(style=style, endpoint=endpoint, port=int(port or 29500), backend=collectives)  # type: ignore[arg-type]
 
 
 def _refuse_unwritable(option: str, name: str) -> None:

@@ -10,6 +10,7 @@ from fabric import Connection
 from invoke.exceptions import Exit
 
 from ..core.errors import DETACHED, DONE, FAILED, REFUSED, STOPPED, USAGE, UsageError
+from ..core.program import FAB
 from ..host import lock as host_lock
 from ..hosts import attach as deploy_follow
 from ..hosts import deploy as deploy_launch
@@ -27,15 +28,15 @@ from .command import HOSTS, INCLUDE, JSON, RUN, SECRET, SHOWN, command
 
 @command(
     example=(
-        'fab deploy --hosts gpu-a,gpu-b --script "train.py --lr 3e-4"',
-        "fab deploy --hosts gpu-a,gpu-b --resume latest",
+        f'{FAB} deploy --hosts gpu-a,gpu-b --script "train.py --lr 3e-4"',
+        f"{FAB} deploy --hosts gpu-a,gpu-b --resume latest",
     ),
     codes={
         DONE: "the run is done; with --detach, it has started",
         FAILED: "the run failed, or a host did",
         USAGE: "an option, a file or the run's input was refused: nothing was started",
         REFUSED: "preflight found what keeps the nodes from training: nothing was started",
-        STOPPED: "stopped on request (fab stop); Muster's own trainer has written a checkpoint",
+        STOPPED: f"stopped on request ({FAB} stop); Muster's own trainer has written a checkpoint",
         DETACHED: "left by Ctrl-C; the run goes on",
     },
     hidden=("name",),
@@ -102,14 +103,14 @@ def deploy(
     def work() -> int:
         # The refusal repeats the command line: first refuse one that contains a secret.
         deploy_options.refuse_open_secrets(options, deploy_options.secrets_of(options.load()))
-        renamed.refuse(sys.argv[1:], run, script, name)
+        renamed.refuse_names(sys.argv[1:], run, script, name)
         return deploy_launch.deploy(options, console)
 
     end(context, console, work)
 
 
 @command(
-    example="fab push --hosts gpu-a,gpu-b --folder examples",
+    example=f"{FAB} push --hosts gpu-a,gpu-b --folder examples",
     codes={DONE: "every host has the image and the folder"},
     iterable=["secret", "include"],
     help={
@@ -143,11 +144,11 @@ def push(
 
 
 @command(
-    example="fab attach --hosts gpu-a,gpu-b",
+    example=f"{FAB} attach --hosts gpu-a,gpu-b",
     codes={
         DONE: "the run is done",
         FAILED: "the run failed, or a host did",
-        STOPPED: "stopped on request (fab stop); Muster's own trainer has written a checkpoint",
+        STOPPED: f"stopped on request ({FAB} stop); Muster's own trainer has written a checkpoint",
         DETACHED: "left by Ctrl-C; the run goes on",
     },
     iterable=["secret"],
@@ -171,7 +172,7 @@ def attach(
 
 
 @command(
-    example="fab stop --hosts gpu-a,gpu-b",
+    example=f"{FAB} stop --hosts gpu-a,gpu-b",
     codes={DONE: "the run has ended, in whatever way"},
     help={**RUN, **JSON, "now": "kill it at once, without a checkpoint"},
 )
@@ -184,7 +185,7 @@ def stop(
 
 
 @command(
-    example="fab fetch --hosts gpu-a,gpu-b",
+    example=f"{FAB} fetch --hosts gpu-a,gpu-b",
     codes={
         DONE: "the run's folder is here, from every host",
         FAILED: "a host failed: the error names it; what the other hosts sent is here",
@@ -204,7 +205,7 @@ def fetch(context: Connection, hosts: str = "", cluster: str = "", run: str = ""
 
 
 @command(
-    example="fab trust --hosts gpu-a,gpu-b",
+    example=f"{FAB} trust --hosts gpu-a,gpu-b",
     codes={
         DONE: "every question was answered",
         FAILED: "a host does not answer, or shows another key than the known one",
@@ -217,7 +218,7 @@ def trust(context: Connection, hosts: str = "", cluster: str = "", json: bool = 
 
     def ask(question: str) -> bool:
         if not sys.stdin.isatty():
-            raise UsageError("no terminal to ask on whether to trust a host", "run `fab trust` on a terminal")
+            raise UsageError("no terminal to ask on whether to trust a host", f"run `{FAB} trust` on a terminal")
         return console.ask(question)
 
     def work() -> int:
@@ -229,7 +230,7 @@ def trust(context: Connection, hosts: str = "", cluster: str = "", json: bool = 
 
 
 @command(
-    example="fab unlock --hosts gpu-a,gpu-b",
+    example=f"{FAB} unlock --hosts gpu-a,gpu-b",
     codes={DONE: "no host is locked", STOPPED: "the answer was no, or Ctrl-C: the locks stay"},
     help={**HOSTS, **JSON, "yes": "do not ask, even where the deploy that holds the lock is alive"},
 )
@@ -270,7 +271,7 @@ def end(context: Connection, console: Console, work: Callable[[], int]) -> None:
     def one() -> int:
         # `fab --hosts a,b deploy` calls the task once for each host: N deploys where one was meant.
         if getattr(context, "host", None):
-            raise UsageError("--hosts must follow the task's name", "for example: fab deploy --hosts a,b")
+            raise UsageError("--hosts must follow the task's name", f"for example: {FAB} deploy --hosts a,b")
         return work()
 
     raise Exit(code=exit.code_of(console, one))

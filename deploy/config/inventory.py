@@ -110,7 +110,7 @@ def from_flag(flag: str) -> Cluster:
 
 
 def from_file(path: Path) -> Cluster:
-    """All that cluster.toml says. Raises UsageError with the key's path and line for the first thing wrong in it."""
+    """All that cluster.toml says. Raises UsageError, with the key's path, for the first thing wrong in it."""
     top = toml.read(path)
     number = top.get("format", CLUSTER_FILE, values.whole(1, 1_000_000), "the number of the file's format")
     refuse_newer(str(path), number, CLUSTER_FILE)

@@ -10,6 +10,7 @@ import re
 from typing import NamedTuple
 
 from .errors import DeployError
+from .program import FAB
 
 
 class Cause(NamedTuple):
@@ -58,7 +59,7 @@ CAUSES = (
          r"could not select device driver|unresolvable CDI devices|unknown or invalid runtime|"
          r"unknown runtime specified nvidia|nvidia-container-runtime.{0,80}not found|nvidia-docker: command not found",
          "Docker cannot hand GPUs to containers there",
-         "fab bootstrap --hosts {host} (installs nvidia-container-toolkit and tells Docker of it)", in_logs=True),
+         f"{FAB} bootstrap --hosts {{host}} (installs nvidia-container-toolkit and tells Docker of it)", in_logs=True),
     _row("gpu-driver", r"nvml error|driver/library version mismatch|nvidia-container-cli",
          "the GPU driver does not answer containers", "on {host}: nvidia-smi; reboot, or reload the driver's module"),
     _row("disk-full", r"no space left on device", "the disk is full",
@@ -73,7 +74,7 @@ CAUSES = (
          r"no python in this image|exec python failed|exec: .{1,2}sh.{1,2}: executable file not found",
          "the image has no shell or no Python", "use an image with a shell, Python and torch in it"),
     _row("no-python", r"python3?\b.{0,80}(?:not found|no such file)", "the host has no Python",
-         "fab push --hosts {host} (the probe then runs in the image), or install python3 there (3.8 or newer)"),
+         f"{FAB} push --hosts {{host}} (the probe then runs in the image), or install python3 there (3.8 or newer)"),
     _row("open-files", r"too many open files", "the limit of open files is too low",
          "docker run --ulimit nofile=1048576"),
     _row("mount-missing", r"bind source path does not exist(?:: (\S{1,200}))?|error mounting|invalid mount config",
@@ -81,13 +82,13 @@ CAUSES = (
          "on {host}: ls -ld FOLDER; make it, or mount another (--mount, or mounts in cluster.toml)", in_logs=True),
     _row("image-missing", r"no such image|failed to extract layer|layer does not exist|"
          r"image .{0,200}not found locally", "the image is missing",
-         "fab push --hosts {host}", "build it: make image", in_logs=True),
+         f"{FAB} push --hosts {{host}}", "build it: make image", in_logs=True),
     _row("memory-low", r"cannot allocate memory", "there is too little memory",
          "on {host}: free -h; ps aux --sort -rss | head"),
     _row("docker-silent", r"no answer within \d+ s", "the Docker engine does not answer",
          "on {host}: sudo systemctl restart docker"),
     _row("docker-missing", r"docker: (?:command )?not found|command not found: docker", "Docker is not installed",
-         "fab bootstrap --hosts {host}"),
+         f"{FAB} bootstrap --hosts {{host}}"),
     _row("docker-down",
          r"cannot connect to the docker daemon|docker\.sock: connect: (?:no such file|connection refused)",
          "the Docker engine does not answer", "on {host}: sudo systemctl start docker", in_logs=True),

@@ -6,7 +6,8 @@ from .errors import UsageError
 
 # Of the run folder with all files in it but checkpoints, of the labels of containers on hosts, and of cluster.toml. A
 # number is raised where a reader of today would misread what is written then; tests/golden/ keeps a folder of each.
-RUN_FOLDER, LABELS, CLUSTER_FILE = 1, 1, 1
+# Run folders of format 1 name the run's backend `ground` in their record (run/record.py).
+RUN_FOLDER, LABELS, CLUSTER_FILE = 2, 1, 1
 _UPDATE = "update Muster here: `git pull` in its checkout, or `pip install --upgrade` from it"
 
 

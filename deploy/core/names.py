@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import NewType, TypeVar
 
 from .errors import BadAnswer, UsageError
+from .program import FAB, MAKE
 
 RunId = NewType("RunId", str)
 NodeName = NewType("NodeName", str)
@@ -81,7 +82,7 @@ def asked(option: str, text: str, check: Callable[[object, str], T]) -> T:
     try:
         return check(text, option)
     except BadAnswer as fault:
-        raise UsageError(fault.message, "the names there are: fab runs --hosts ..., or make runs") from fault
+        raise UsageError(fault.message, f"the names there are: {FAB} runs --hosts ..., or {MAKE} runs") from fault
 
 
 def asked_run(option: str, text: str) -> str:

@@ -21,13 +21,14 @@ from typing import Any
 from ..core import docker_faults
 from ..core.errors import DeployError, EngineLost
 from ..core.facts import EngineFacts, NodeState
+from ..core.program import MAKE, option
 
 LABEL = "muster.run"
 _LOOK_S = 1.0  # an engine that takes longer to say its version is of no use
 _CALL_S = 20.0
 _UP_S = 120.0
 _NOT_NODES = {"folder"}
-_GO_ON = "{}; then `make up RESUME=latest`"
+_GO_ON = f"{{}}; then `{MAKE} up {option('RESUME', 'latest')}`"
 
 
 @dataclass(frozen=True)
@@ -233,7 +234,7 @@ def _compose_fault(said: str) -> DeployError:
         return EngineLost("the Docker engine stopped answering", _GO_ON.format(cause.hint_here()))
     if cause and cause.name != "docker-refused":
         return DeployError(f"{cause.what}: {last}", cause.hint_here())
-    return DeployError(f"docker compose could not start the nodes: {last}", "clean up and try again: make down")
+    return DeployError(f"docker compose could not start the nodes: {last}", f"clean up and try again: {MAKE} down")
 
 
 @contextmanager

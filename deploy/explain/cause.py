@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from ..core.program import FAB
 from . import store as explain_store
 from .read import Hit, Line, Reading, Root, read
 from .signs import ALONE, KERNEL, PREFLIGHT, Sign, Weight
@@ -81,7 +82,7 @@ def judge(readings: Sequence[Reading]) -> Explanation:
     victims = sum(reading.victims for reading in readings)
     said_much = [reading for reading in readings if reading.number]
     if not fatal and said_much and all(reading.ended_well for reading in said_much):
-        return Explanation("", "it ended well: nothing in it failed", ended_well=True, next="fab fetch --hosts ...")
+        return Explanation("", "it ended well: nothing in it failed", ended_well=True, next=f"{FAB} fetch --hosts ...")
     store = explain_store.explained(readings)
     found = _chosen(fatal, root)
     if store and (found is None or found.weight < Weight.CAUSE or found.sign is None):
@@ -187,10 +188,10 @@ def _of_little(
     if victims:
         where = f"{', '.join(silent)} went silent before: look there" if silent else "its own output is needed"
         what = f"these are words of nodes that lost a peer, not of the one that failed; {where}"
-        return Explanation("", what, evidence=tuple(victims), next=KERNEL if silent else "fab logs --hosts ...")
+        return Explanation("", what, evidence=tuple(victims), next=KERNEL if silent else f"{FAB} logs --hosts ...")
     if root is not None:
         what = f"{_first(None, root)} failed first; its own error is not in this output"
-        return Explanation("", what, next="fab logs --hosts ... --rank N")
+        return Explanation("", what, next=f"{FAB} logs --hosts ... --rank N")
     return _of_nothing(readings)
 
 
@@ -202,9 +203,9 @@ def _of_nothing(readings: Sequence[Reading]) -> Explanation:
         what = "no cause known to Muster is in it; the last error is shown"
         if any(reading.badly for reading in readings):
             what = "a process failed, and its own error is not in this output"
-        return Explanation("", what, evidence=tuple(errors[:2]), next="fab logs --hosts ...")
+        return Explanation("", what, evidence=tuple(errors[:2]), next=f"{FAB} logs --hosts ...")
     if not lasts:
-        return Explanation("", "nothing is in it: the output is empty", next="fab logs --hosts ...")
+        return Explanation("", "nothing is in it: the output is empty", next=f"{FAB} logs --hosts ...")
     what = "no error in it: nodes that wait for each other say nothing until a timeout"
     return Explanation("", what, evidence=tuple(lasts[:1]))
 

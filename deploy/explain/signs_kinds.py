@@ -6,8 +6,10 @@ import re
 from dataclasses import dataclass
 from enum import IntEnum
 
-PREFLIGHT = "fab preflight --hosts ..."
-GPUS = "fab gpus --hosts ..."
+from ..core.program import FAB
+
+PREFLIGHT = f"{FAB} preflight --hosts ..."
+GPUS = f"{FAB} gpus --hosts ..."
 ALONE = "torchrun --nproc-per-node 1 SCRIPT"
 KERNEL = "dmesg -T | tail -50"
 NCCL_DEBUG = "NCCL_DEBUG=INFO torchrun ..."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..core.program import FAB
 from .signs_kinds import KERNEL, NCCL_DEBUG, PREFLIGHT, general, hint, sign
 
 _NCCL_TO = r"Connect(?: to)? ([\w.:%-]+)<\d+>"
@@ -116,7 +117,7 @@ NETWORK = (
     sign("ssh-host-key-changed", r"REMOTE HOST IDENTIFICATION HAS CHANGED", "a host's SSH key is another than before",
          "ssh-keygen -F HOST"),
     sign("ssh-host-key-unknown", r"Host key verification failed", "a host's SSH key is not known here",
-         "fab trust --hosts HOST", "ssh-host-key-changed"),
+         f"{FAB} trust --hosts HOST", "ssh-host-key-changed"),
     sign("ssh-key", r"Permission denied \((?:publickey|password|gssapi|keyboard)", "a host refuses our SSH keys",
          "ssh -v HOST true"),
     sign("ssh-key", r"'ssh .{0,120}' returned non-zero exit status 255",
@@ -161,7 +162,7 @@ HOST = (
     sign("file-permission", r"\[Errno 13\]|: Permission denied$|\[Errno 1\] Operation not permitted",
          "a file may not be read or written by the user of the run", "ls -ld FOLDER; id"),
     sign("container-missing", r"pull access denied|manifest unknown|manifest for \S+ not found|"
-         r"ImagePullBackOff|ErrImagePull", "the image is not there", "fab push --hosts ..."),
+         r"ImagePullBackOff|ErrImagePull", "the image is not there", f"{FAB} push --hosts ..."),
     sign("preempted", r"CANCELLED AT \S+ DUE TO (?:PREEMPTION|JOB REQUEUE|NODE FAIL\w*)|Node failure on|"
          r"this job is preempted|DUE TO PREEMPTION", "the scheduler took the job's hosts away", "sacct -X -j JOB"),
     sign("time-limit", r"DUE TO TIME LIMIT|exceeded (?:its |the )?(?:time|walltime) limit|DEADLINE_EXCEEDED.{0,20}job",
@@ -185,7 +186,7 @@ HOST = (
          r"File size limit exceeded|Signal (?:25|24) \(SIGX|exitcode\s*: -2[45]\b",
          "a limit of the host or the container ended a process", "ulimit -a"),
     sign("ssh-hangup", r"got signal: 1\b|closing signal SIGHUP|Received 1 death signal|[Ss]ignal 1 \(SIGHUP\)",
-         "the terminal or SSH session ended and took the run with it", "fab deploy --detach"),
+         "the terminal or SSH session ended and took the run with it", f"{FAB} deploy --detach"),
     general("stopped", r"got signal: (?:2|15)\b|Received (?:2|15) death signal|closing signal SIGINT|"
             r"KeyboardInterrupt",
             "somebody, or a scheduler, asked the run to stop", "last -20; sacct"),

@@ -8,14 +8,16 @@ import shlex
 import signal
 import sys
 import time
+from abc import abstractmethod
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from ..core.errors import DeployError, EngineLost
-from ..core.facts import NodeState
+from ..core.facts import EngineFacts, NodeState
 from ..core.names import run_ids
+from ..core.program import FAB, MAKE, option
 from ..engine import client
 from ..image import commands
 from ..run import folders, own_files, record
@@ -34,8 +36,30 @@ LOGS_EVERY_S = 2.0
 PLAIN_COMPOSE = "compose"
 
 
-class ProcessBackend(Backend):
+class LocalBackend(Backend):
+    """A backend of this machine. Other commands than the one that started a run find it here, and end it."""
+
+    # Whether the nodes meet on a port of this machine, which has to be free.
+    meets_on_machine = False
+
+    @abstractmethod
+    def __init__(self, spec: RunSpec) -> None:
+        """The nodes of one start of a run."""
+
+    @classmethod
+    def running(cls, runs: Path, engine: EngineFacts) -> frozenset[str]:
+        """Ids of the runs of the folder `runs` that have nodes on this backend."""
+        return frozenset()
+
+    @classmethod
+    def end(cls, run_dir: Path, say: Callable[[str], None]) -> None:
+        """Stop the nodes of a run, kill those that do not stop in time, and remove what the run left on the machine."""
+
+
+class ProcessBackend(LocalBackend):
     """Nodes as `trainer.node.agent` processes of this machine."""
+
+    meets_on_machine = True
 
     def __init__(self, spec: RunSpec) -> None:
         self._spec, self._stopping = spec, False
@@ -74,8 +98,21 @@ class ProcessBackend(Backend):
         """As kill: processes leave nothing else, and write into their log files themselves."""
         self.kill()
 
+    @classmethod
+    def running(cls, runs: Path, engine: EngineFacts) -> frozenset[str]:
+        """Runs with a live process. Those of another checkout have another folder."""
+        return frozenset(processes.runs_alive(runs))
 
-class ComposeBackend(Backend):
+    @classmethod
+    def end(cls, run_dir: Path, say: Callable[[str], None]) -> None:
+        """SIGTERM to the agents, SIGKILL after a while."""
+        members = processes.labelled(run_dir)
+        say(f"stopping {run_dir.name}: {len(members)} processes")
+        if not processes.stop(members, STOP_PATIENCE_S):
+            say(f"{run_dir.name}: killed what had not stopped after {STOP_PATIENCE_S:.0f} s")
+
+
+class ComposeBackend(LocalBackend):
     """Nodes as containers of the compose services `master` and `worker`."""
 
     def __init__(self, spec: RunSpec) -> None:
@@ -119,7 +156,7 @@ class ComposeBackend(Backend):
         try:
             client.down(self._spec.run_id)
         except EngineLost as fault:
-            raise EngineLost(fault.message, "once Docker is back: `make down`") from fault
+            raise EngineLost(fault.message, f"once Docker is back: `{MAKE} down`") from fault
 
     def states(self, state: State) -> list[NodeState]:
         """How each container stands, asked twice a second. Docker's restart policy brings lost nodes back."""
@@ -154,21 +191,42 @@ class ComposeBackend(Backend):
         """Append what each console said since the last time: a resumed run's logs keep what its earlier starts said."""
         for node in self._spec.names:
             try:
-                said = b"".join(client.logs(self._spec.run_id, node))
+                console = b"".join(client.logs(self._spec.run_id, node))
             except EngineLost:
                 raise
-            except DeployError:  # its container is not there yet
+            except DeployError:  # it has no container yet
                 continue
             with own_files.open_to_append(self._spec.run_dir, f"logs/{node}.log") as file:
-                file.write(said[self._read.get(node, 0) :])
-            self._read[node] = len(said)
+                file.write(console[self._read.get(node, 0) :])
+            self._read[node] = len(console)
+
+    @classmethod
+    def running(cls, runs: Path, engine: EngineFacts) -> frozenset[str]:
+        """Runs with a container, and a plain `docker compose up`. Runs of other checkouts use the same engine."""
+        if not engine.answers:
+            return frozenset()
+        on_engine = client.runs_there()
+        return (run_ids(on_engine) & {path.name for path in runs.glob("*")}) | ({PLAIN_COMPOSE} & on_engine)
+
+    @classmethod
+    def end(cls, run_dir: Path, say: Callable[[str], None]) -> None:
+        """Stop the containers, and remove them and their network."""
+        say(f"stopping {run_dir.name}: its containers")
+        client.stop(run_dir.name, STOP_PATIENCE_S)
+        client.down(run_dir.name)
 
 
-# What GROUND= names. A backend of this machine is its class, and one line here.
-BACKENDS: dict[str, Callable[[RunSpec], Backend]] = {
-    "docker": ComposeBackend,
+# What BACKEND= names. A backend of this machine is its class, and one line here. `make down` ends their runs in this
+# order: an engine that fails in the middle keeps no process alive.
+BACKENDS: dict[str, type[LocalBackend]] = {
     "processes": ProcessBackend,
+    "docker": ComposeBackend,
 }
+
+
+def running(runs: Path, engine: EngineFacts) -> frozenset[str]:
+    """Ids of the runs of the folder `runs` that have nodes on any backend."""
+    return frozenset().union(*(backend.running(runs, engine) for backend in BACKENDS.values()))
 
 
 def prepare_image(home: Path) -> None:
@@ -177,30 +235,11 @@ def prepare_image(home: Path) -> None:
     if not script.is_file():
         raise DeployError(
             "containers on this machine are built from Muster's checkout, which this is not",
-            "there: `make image up`; from here: `make up GROUND=processes`, or real hosts: `fab deploy --hosts a,b`",
+            f"there: `make image up`; from here: `{MAKE} up {option('BACKEND', 'processes')}`, "
+            f"or real hosts: `{FAB} deploy --hosts a,b`",
         )
     if processes.run(commands.build_image(str(script)), home) != 0:
         raise DeployError(
-            "the image was not built", "its last lines stand above; without it: `make up GROUND=processes`"
+            "the image was not built",
+            f"its last lines stand above; without it: `{MAKE} up {option('BACKEND', 'processes')}`",
         )
-
-
-def stop_containers(runs: Path, say: Callable[[str], None]) -> int:
-    """End the containers of the runs in `runs`, and those of a plain `docker compose up`; returns how many runs."""
-    there = client.runs_there()
-    ours = sorted((run_ids(there) & {path.name for path in runs.glob("*")}) | ({PLAIN_COMPOSE} & there))
-    for run_id in ours:
-        say(f"stopping {run_id}: its containers")
-        client.stop(run_id, STOP_PATIENCE_S)
-        client.down(run_id)
-    return len(ours)
-
-
-def stop_local_runs(runs: Path, say: Callable[[str], None]) -> int:
-    """End every local process of the runs in `runs`; returns how many runs there were."""
-    alive = processes.runs_alive(runs)
-    for run_id, members in sorted(alive.items()):
-        say(f"stopping {run_id}: {len(members)} processes")
-        if not processes.stop(members, STOP_PATIENCE_S):
-            say(f"{run_id}: killed what had not stopped after {STOP_PATIENCE_S:.0f} s")
-    return len(alive)

@@ -8,11 +8,8 @@ import platform
 import socket
 import sys
 from collections.abc import Iterable
-from pathlib import Path
 
 from ..core.facts import MachineFacts
-from ..engine import client
-from . import processes
 
 
 def machine() -> MachineFacts:
@@ -28,12 +25,6 @@ def machine() -> MachineFacts:
 def busy_ports(candidates: Iterable[int]) -> frozenset[int]:
     """Those candidates that somebody listens on, on any address of this machine."""
     return frozenset(port for port in candidates if not _free(port))
-
-
-def runs_going_on(runs: Path, engine_answers: bool) -> frozenset[str]:
-    """Ids of the runs in `runs` that still have processes or containers."""
-    containers = client.runs_there() if engine_answers else frozenset()
-    return frozenset(processes.runs_alive(runs)) | containers
 
 
 def _cores() -> int:

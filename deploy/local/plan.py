@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ..core.errors import DeployError, UsageError
 from ..core.facts import EngineFacts, MachineFacts
+from ..core.program import MAKE, option
 
 PORTS_TO_TRY = 100
 MOST_WORKERS = 255
@@ -32,7 +33,8 @@ def choose_backend(asked: str, engine: EngineFacts, names: Collection[str]) -> B
     """Pick the backend for `auto`, or hold the one of `names` that was asked for against the facts."""
     if asked != "auto" and asked not in names:
         raise UsageError(
-            f"GROUND={asked}: no such backend", f"use one of GROUND=auto, GROUND={', GROUND='.join(names)}"
+            f"{option('BACKEND', asked)}: no such backend",
+            f"use one of {', '.join(option('BACKEND', name) for name in ('auto', *names))}",
         )
     if asked not in ("auto", "docker"):
         return BackendChoice(asked, f"local {asked} (asked for)")
@@ -40,14 +42,20 @@ def choose_backend(asked: str, engine: EngineFacts, names: Collection[str]) -> B
         return BackendChoice("docker", f"Docker {engine.version.partition('+')[0]}".rstrip())
     reason = engine.reason or "no Docker engine answers"
     if asked == "docker":
-        raise DeployError(f"GROUND=docker: {reason}", "start Docker, or train without it: `make up GROUND=processes`")
+        raise DeployError(
+            f"{option('BACKEND', 'docker')}: {reason}",
+            f"start Docker, or train without it: `{MAKE} up {option('BACKEND', 'processes')}`",
+        )
     return BackendChoice("processes", f"local processes ({reason})")
 
 
 def check_workers(text: str) -> int:
     """WORKERS as a number: the nodes beside the master."""
     if not text.isascii() or not text.isdigit() or int(text) > MOST_WORKERS:
-        raise UsageError(f"WORKERS={text}: not a number from 0 to {MOST_WORKERS}", "`make up WORKERS=2` is the default")
+        raise UsageError(
+            f"{option('WORKERS', text)}: not a number from 0 to {MOST_WORKERS}",
+            f"`{MAKE} up {option('WORKERS', 2)}` is the default",
+        )
     return int(text)
 
 
@@ -67,5 +75,5 @@ def choose_port(wanted: int, busy: Collection[int]) -> PortChoice:
             return PortChoice(port, "" if port == wanted else f"port {wanted} is in use: the nodes meet on {port}")
     raise DeployError(
         f"this machine: ports {wanted} to {wanted + PORTS_TO_TRY - 1} are all in use",
-        "`make down` stops the runs of this checkout",
+        f"`{MAKE} down` stops the runs of this checkout",
     )

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from ..core.errors import DeployError, Refused
 from ..core.facts import EngineFacts
+from ..core.program import FAB, MAKE
 from ..engine import client, compose
 from ..preflight import Answers, Verdict, Want, judge
 from ..preflight.probe import all_reduce, text
@@ -36,15 +37,15 @@ class Place:
 
 
 def preflight(
-    workers: str, ground: str, want: Want, proof: bool, say: Callable[[str], None]
+    workers: str, backend: str, want: Want, proof: bool, say: Callable[[str], None]
 ) -> tuple[Answers, Verdict]:
     """The answers of all nodes and the verdict on them. Raises DeployError where `make up` would not even begin."""
     say("looking at this machine")
     names = spec.node_names(plan.check_workers(workers or str(up.DEFAULT_WORKERS)))
-    facts = EngineFacts(answers=False) if ground == "processes" else client.find_engine()
-    choice = plan.choose_backend(ground, facts, backends.BACKENDS)
+    facts = EngineFacts(answers=False) if backend == "processes" else client.find_engine()
+    choice = plan.choose_backend(backend, facts, backends.BACKENDS)
     with (_containers if choice.name == "docker" else _processes)(names, want.port) as place:
-        where = f"as `make up` starts its nodes: {choice.why}"
+        where = f"as `{MAKE} up` starts its nodes: {choice.why}"
         want = replace(want, endpoint=place.endpoint, port=place.port, where=where)
         with _started(place.look, text.text()) as probes:
             answers = examine(probes, want, say=say)
@@ -65,7 +66,7 @@ def _containers(names: Sequence[str], port: int) -> Iterator[Place]:
     if not file.is_file():
         raise DeployError(
             "containers on this machine are built from Muster's checkout, which this is not",
-            "there: `make preflight`; from here: fab preflight --ground processes, or --hosts a,b",
+            f"there: `make preflight`; from here: {FAB} preflight --backend processes, or --hosts a,b",
         )
     service = compose.service(file, names[0], environment)
     image, more = str(service["image"]), compose.options(service)
@@ -83,7 +84,7 @@ def _processes(names: Sequence[str], port: int) -> Iterator[Place]:
     plan.check_processes(machine)
     if machine.system != "Linux":
         raise DeployError(
-            "preflight looks at a machine as Linux shows it", "make up tells what is wrong here, if it is"
+            "preflight looks at a machine as Linux shows it", f"{MAKE} up tells what is wrong here, if it is"
         )
     chosen = plan.choose_port(port, observe.busy_ports(range(port, port + plan.PORTS_TO_TRY)))
     name = spec.LOOPBACK[machine.system]

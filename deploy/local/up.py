@@ -15,6 +15,7 @@ from pathlib import Path
 
 from ..core.errors import DeployError, EngineLost, UsageError
 from ..core.facts import EngineFacts
+from ..core.program import MAKE, option
 from ..engine import client
 from ..report import ending
 from ..report.console import Console
@@ -35,7 +36,7 @@ class Options:
     """What the user asked for, as text; empty means not said."""
 
     workers: str = ""
-    ground: str = ""
+    backend: str = ""
     resume: str = ""
     arguments: str = ""
 
@@ -44,24 +45,25 @@ def up(options: Options, console: Console) -> int:
     """Train as asked, to the end; returns the exit code. Raises DeployError for faults before the first node starts."""
     choice = record.choose(folders.RUNS, options.resume, _split(options.arguments))
     workers = plan.check_workers(options.workers or str(DEFAULT_WORKERS if choice.workers is None else choice.workers))
-    asked = options.ground or "auto"
+    asked = options.backend or "auto"
     facts = client.find_engine() if asked in ("auto", "docker") else EngineFacts(answers=False)
     where = plan.choose_backend(asked, facts, backends.BACKENDS)
     with (
         Interrupts(console, "starting the run", "nothing of it is left", detaches=False) as interrupts,
         ExitStack() as held,
     ):
-        port = _choose_port(held, console) if where.name == "processes" else environment.MASTER_PORT
+        backend_class = backends.BACKENDS[where.name]
+        port = _choose_port(held, console) if backend_class.meets_on_machine else environment.MASTER_PORT
         taken = client.runs_there() if facts.answers else frozenset()
         run_dir = choice.run_dir or record.make_folder(folders.RUNS, choice.arguments, time.time(), taken)
-        _take(run_dir, held, facts.answers)
+        _take(run_dir, held, facts)
         machine = observe.machine()
         run = environment.local_spec(
             run_dir, choice.start, workers, choice.arguments, port, machine.cores, machine.system
         )
         if choice.run_dir:
             console.note(f"going on in {display_path(run_dir)}, start {choice.start}")
-        backend = backends.BACKENDS[where.name](run)
+        backend = backend_class(run)
         held.callback(backend.clean)
         state = State(run.names)
         follower = follow.Follower(run_dir)
@@ -82,17 +84,19 @@ def up(options: Options, console: Console) -> int:
 
 
 def stop_all(console: Console) -> int:
-    """`make down`: end every run of this checkout, on any backend; returns how many things were running."""
-    count = backends.stop_local_runs(folders.RUNS, console.note)
-    if client.find_engine().answers:
-        count += backends.stop_containers(folders.RUNS, console.note)
+    """`make down`: end every run of this checkout, on any backend; returns how many runs there were."""
+    engine, count = client.find_engine(), 0
+    for backend in backends.BACKENDS.values():
+        for run_id in sorted(backend.running(folders.RUNS, engine)):
+            backend.end(folders.RUNS / run_id, console.note)
+            count += 1
     console.note("nothing was running" if not count else "down: nothing of this checkout's runs is left running")
     return count
 
 
 def list_all(console: Console) -> None:
     """`make runs`."""
-    console.runs(record.listing(folders.RUNS, observe.runs_going_on(folders.RUNS, client.find_engine().answers)))
+    console.runs(record.listing(folders.RUNS, backends.running(folders.RUNS, client.find_engine())))
 
 
 def _follow(
@@ -109,7 +113,7 @@ def _follow(
             result = follow.follow(backend, follower, state, tell, interrupts.requests)
     except EngineLost as fault:
         # Containers may have outlived their engine's pause: a resume beside them would be two runs in one folder.
-        hint = "once Docker is back: `make down`, then `make up RESUME=latest`"
+        hint = f"once Docker is back: `{MAKE} down`, then `{MAKE} up {option('RESUME', 'latest')}`"
         result = Result("failed", fault.message, hint, step=state.step)
     except DeployError as fault:
         result = Result("failed", fault.message, fault.hint)
@@ -124,15 +128,15 @@ def _with_local_paths(result: Result, run_dir: Path) -> Result:
     return replace(result, message=message.replace(str(run_dir), display_path(run_dir)))
 
 
-def _take(run_dir: Path, held: ExitStack, engine_answers: bool) -> None:
+def _take(run_dir: Path, held: ExitStack, engine: EngineFacts) -> None:
     """Hold the run's lock, or refuse by name: two commands must not drive one run."""
     taken = locks.hold_run(run_dir)
-    if taken is None or run_dir.name in observe.runs_going_on(folders.RUNS, engine_answers):
+    if taken is None or run_dir.name in backends.running(folders.RUNS, engine):
         if taken:
             taken.release()
         raise DeployError(
             f"{run_dir.name} is still going on",
-            f"wait for its end, or `make down` first; then `make up RESUME={display_path(run_dir)}`",
+            f"wait for its end, or `{MAKE} down` first; then `{MAKE} up {option('RESUME', display_path(run_dir))}`",
         )
     held.callback(taken.release)
 
@@ -157,5 +161,5 @@ def _split(arguments: str) -> list[str]:
     try:
         return shlex.split(arguments)
     except ValueError as fault:
-        hint = 'quote as in a shell: ARGS="--recipe text --steps 100"'
-        raise UsageError(f"ARGS={arguments}: {fault}", hint) from fault
+        example = option("ARGS", '"--recipe text --steps 100"')
+        raise UsageError(f"{option('ARGS', arguments)}: {fault}", f"quote as in a shell: {example}") from fault

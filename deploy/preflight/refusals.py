@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from ..core import docker_faults
+from ..core.program import FAB
 from ..ssh.faults import Kind
 
 SSH: dict[Kind, str] = {
@@ -39,7 +40,7 @@ def start(words: str) -> str:
 def fix(cause: str, host: str) -> str:
     """The next command; nothing for a cause that is none of an engine's or a probe's."""
     if cause == "probe-died":
-        return "fab preflight again; if it stays, look there at: dmesg | tail"
+        return f"{FAB} preflight again; if it stays, look there at: dmesg | tail"
     known = next((one for one in docker_faults.CAUSES if one.name == cause), None)
     return known.hint(host) if known else ""
 

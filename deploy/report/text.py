@@ -132,7 +132,7 @@ def as_typed(text: str, program: str) -> str:
     if program != "muster":
         return text
     text = re.sub(r"\bfab (?=[a-z])|\bmake (?=(?:up|down|runs|report)\b)", "muster ", text)
-    return re.sub(r"\b(RESUME|WORKERS|GROUND|RUN)=", lambda found: f"--{found[1].lower()}=", text)
+    return re.sub(r"\b(RESUME|WORKERS|BACKEND|RUN)=", lambda found: f"--{found[1].lower()}=", text)
 
 
 def run_cells(row: RunFacts) -> list[str]:

@@ -7,7 +7,7 @@ import os
 import shutil
 import statistics
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -19,6 +19,7 @@ from ..core.facts import RunFacts
 from ..core.fields import MOST_DOCUMENT, array, digits, document, flag, optional, real, text, tree, whole
 from ..core.fields import record as shaped
 from ..core.names import RunId, asked, node_name, run_id
+from ..core.program import MAKE, option
 from . import own_files, provenance
 from .environment import IMAGE_USER, recipe_name
 from .outcome import Result
@@ -31,7 +32,7 @@ _FACTS = shaped(
         "format": optional(whole(0, 1_000_000)),
         "id": optional(text()),
         "started": optional(real(0.0, 1e11)),
-        "ground": optional(text(20)),
+        "backend": optional(text(20)),
         "why": optional(text()),
         "nodes": optional(array(node_name, 10_000)),
         "workers": optional(whole(0, 10_000)),
@@ -80,11 +81,15 @@ def choose(runs: Path, resume: str, arguments: Sequence[str]) -> Choice:
         return _continued(_newest_with_checkpoint(runs), arguments)
     path = Path(resume).expanduser().resolve()
     if not path.is_dir():
-        raise UsageError(f"RESUME={resume}: no such folder", "`make runs` lists the runs of this checkout")
+        raise UsageError(
+            f"{option('RESUME', resume)}: no such folder", f"`{MAKE} runs` lists the runs of this checkout"
+        )
     if path.parent == runs.resolve():
         refuse_newer(path)
         if not has_checkpoint(path):
-            raise UsageError(f"RESUME={resume}: no checkpoint in that run yet", "`make up` starts a new one")
+            raise UsageError(
+                f"{option('RESUME', resume)}: no checkpoint in that run yet", f"`{MAKE} up` starts a new one"
+            )
         return _continued(path, arguments)
     return Choice(None, (*arguments, "--resume", str(path)))
 
@@ -135,11 +140,11 @@ def open_start(
             f"{run_dir}: {fault.filename} in it is in the way: {fault.strerror}", f"look at it: ls -l {run_dir}"
         ) from fault
     before = facts(run_dir)
-    start = {"t": now, "ground": backend, "nodes": list(names), "arguments": list(choice.arguments)}
+    start = {"t": now, "backend": backend, "nodes": list(names), "arguments": list(choice.arguments)}
     record = {
         "id": run_dir.name,
         "started": before.get("started", now),
-        "ground": backend,
+        "backend": backend,
         "why": why,
         "nodes": list(names),
         "workers": len(names) - 1,
@@ -218,7 +223,7 @@ def find(runs: Path, name: str) -> Path:
     if name and path.is_dir():
         refuse_newer(path)
         return path.resolve()
-    raise UsageError(f"RUN={name}: no such run", "`make runs` lists them")
+    raise UsageError(f"{option('RUN', name)}: no such run", f"`{MAKE} runs` lists them")
 
 
 def folder_of(runs: Path, run: RunId) -> Path:
@@ -229,7 +234,7 @@ def folder_of(runs: Path, run: RunId) -> Path:
     """
     folder = runs / run
     refuse_newer(folder)
-    backend = read_json(folder / "record.json").get("ground", HOSTS)
+    backend = backend_of(read_json(folder / "record.json")) or HOSTS
     if backend != HOSTS or folder.is_symlink() or (folder.exists() and not folder.is_dir()):
         raise DeployError(
             f"{folder}: what is there has the name of a run on the hosts, and is none",
@@ -276,9 +281,16 @@ def read_json(path: Path) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
+def backend_of(record: Mapping[str, Any]) -> Any:
+    """The backend that a record names, None where it names none. Format 1 calls it `ground`."""
+    return record.get("backend", record.get("ground"))
+
+
 def facts(run_dir: Path) -> dict[str, Any]:
-    """What record.json says, as far as it can be read: a container of a local run may write there as well."""
-    return {name: one for name, one in _FACTS(read_json(run_dir / "record.json"), "").items() if one is not None}
+    """The fields of record.json that can be read: a container of a local run may write there as well."""
+    record = read_json(run_dir / "record.json")
+    fields = _FACTS({**record, "backend": backend_of(record)}, "")
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def write_record(run_dir: Path, value: dict[str, Any]) -> None:
@@ -304,7 +316,7 @@ def _continued(run_dir: Path, arguments: Sequence[str]) -> Choice:
     if "arguments" not in record:
         raise UsageError(
             f"{run_dir}: this machine has not recorded what it was told, and what others recorded is not run",
-            f"say it yourself: make up ARGS='...' RESUME={run_dir}/checkpoints",
+            f"give them yourself: {MAKE} up {option('ARGS', '...')} {option('RESUME', run_dir / 'checkpoints')}",
         )
     # Given later, an option overrides the recorded one.
     merged = (*record["arguments"], *arguments)
@@ -314,7 +326,9 @@ def _continued(run_dir: Path, arguments: Sequence[str]) -> Choice:
 def _newest_with_checkpoint(runs: Path) -> Path:
     folders = [path for path in runs.glob("*") if path.is_dir() and not path.is_symlink() and has_checkpoint(path)]
     if not folders:
-        raise UsageError(f"RESUME=latest: no run in {runs} has a checkpoint", "`make up` starts a new one")
+        raise UsageError(
+            f"{option('RESUME', 'latest')}: no run in {runs} has a checkpoint", f"`{MAKE} up` starts a new one"
+        )
     return max([path for path in folders if "arguments" in own(path)] or folders, key=_started)
 
 

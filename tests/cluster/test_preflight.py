@@ -145,21 +145,21 @@ def test_a_kill_of_the_control_side_leaves_no_probe(dropping):
 
 
 def test_independent_faults_of_two_hosts_are_each_named(rack, tmp_path):
-    ground = rack_faults.Ground(rack, rack.hosts[:3], tmp_path)
-    second, third = ground.hosts[1:]
+    cluster = rack_faults.FaultyHosts(rack, rack.hosts[:3], tmp_path)
+    second, third = cluster.hosts[1:]
     with (
-        rack_faults.TROUBLES["host_key_is_not_known"].on_host(ground, second),
-        rack_faults.TROUBLES["user_is_not_in_the_docker_group"].on_host(ground, third),
+        rack_faults.TROUBLES["host_key_is_not_known"].on_host(cluster, second),
+        rack_faults.TROUBLES["user_is_not_in_the_docker_group"].on_host(cluster, third),
     ):
-        code, verdict = ground.preflight()
+        code, verdict = cluster.preflight()
     named = {found["cause"]: found["hosts"] for found in verdict["findings"] if found["level"] == "fault"}
     assert (code, named) == (REFUSED, {"ssh-host-key-unknown": [second], "docker-permission": [third]})
     assert all(found["fix"] for found in verdict["findings"])
 
 
 def test_an_engine_that_is_away_is_no_other_software_of_the_others(rack, tmp_path):
-    ground = rack_faults.Ground(rack, rack.hosts[:2], tmp_path)
-    with rack_faults.TROUBLES["docker_is_not_installed"].on_host(ground, ground.hosts[1]):
-        code, verdict = ground.preflight()
-    assert (code, verdict["cause"], verdict["hosts"]) == (REFUSED, "docker-missing", ground.hosts[1:])
+    cluster = rack_faults.FaultyHosts(rack, rack.hosts[:2], tmp_path)
+    with rack_faults.TROUBLES["docker_is_not_installed"].on_host(cluster, cluster.hosts[1]):
+        code, verdict = cluster.preflight()
+    assert (code, verdict["cause"], verdict["hosts"]) == (REFUSED, "docker-missing", cluster.hosts[1:])
     assert [found["cause"] for found in verdict["findings"] if found["level"] == "fault"] == ["docker-missing"]

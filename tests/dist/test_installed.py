@@ -32,7 +32,7 @@ def typed(muster, folder, *words):
 
 
 def test_up_trains_in_the_users_folder(muster, folder):
-    typed(muster, folder, "up", "--ground=processes", "--workers=1", "--args=--steps 5")
+    typed(muster, folder, "up", "--backend=processes", "--workers=1", "--args=--steps 5")
     run = (folder / "runs/latest").resolve()
     assert run.parent == folder / "runs"
     for rank in (0, 1):
@@ -44,11 +44,11 @@ def test_up_trains_in_the_users_folder(muster, folder):
 def test_a_recipe_of_the_users_folder_imports_what_lies_beside_it(muster, folder, recipe_file):
     (folder / "width.py").write_text("OF = 4\n")
     recipe_file("import width\nassert width.OF == 4")
-    typed(muster, folder, "up", "--ground=processes", "--workers=1", "--args=--recipe mine.py --steps 2")
+    typed(muster, folder, "up", "--backend=processes", "--workers=1", "--args=--recipe mine.py --steps 2")
 
 
 def test_preflight_looks_at_this_machine(muster, folder):
-    assert "ready" in typed(muster, folder, "preflight", "--ground=processes", "--workers=1").stdout
+    assert "ready" in typed(muster, folder, "preflight", "--backend=processes", "--workers=1").stdout
 
 
 def test_explain_reads_a_log(muster, folder):

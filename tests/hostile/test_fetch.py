@@ -91,11 +91,11 @@ def answers(sent, size=b"1000\t/x\n", run="R"):
 
 def fetched(there, hosts="evil"):
     (there.runs / "R").mkdir(exist_ok=True)
-    (there.runs / "R/record.json").write_text(json.dumps({"ground": "hosts", "nodes": ["evil"], "arguments": []}))
+    (there.runs / "R/record.json").write_text(json.dumps({"backend": "hosts", "nodes": ["evil"], "arguments": []}))
     (there.runs / "R/logs").mkdir(exist_ok=True)
     (there.runs / "R/logs/evil.log").write_text("mine\n")
     done = there.task("fetch", "--hosts", hosts, "--run", "R", within_s=30)
-    assert json.loads((there.runs / "R/record.json").read_text())["ground"] == "hosts"
+    assert json.loads((there.runs / "R/record.json").read_text())["backend"] == "hosts"
     assert (there.runs / "R/logs/evil.log").read_text() == "mine\n"
     assert not list((there.runs / "R").glob(".fetch-*"))
     assert there.harm("R") == []

@@ -137,9 +137,9 @@ def test_what_a_host_brings_home_stays_in_the_run_folder(tmp_path) -> None:
 
 def test_a_host_never_names_a_run_of_this_machine(tmp_path) -> None:
     (tmp_path / "mine").mkdir()
-    record.write_json(tmp_path / "mine" / "record.json", {"ground": "processes"})
+    record.write_json(tmp_path / "mine" / "record.json", {"backend": "processes"})
     (tmp_path / "theirs").mkdir()
-    record.write_json(tmp_path / "theirs" / "record.json", {"ground": record.HOSTS})
+    record.write_json(tmp_path / "theirs" / "record.json", {"backend": record.HOSTS})
     (tmp_path / "link").symlink_to("mine")
     (tmp_path / "file").write_text("")
     for name in ("mine", "link", "file"):

@@ -113,7 +113,7 @@ def test_a_fetched_folder_is_never_run_from(hostile):
     assert there.task("fetch", "--hosts", "evil", "--run", "R").code == 0
     page = (there.runs / "R/report.html").read_text()
     assert "touch owned" not in page
-    done = there.task("up", "--ground", "processes", "--resume", "latest")
+    done = there.task("up", "--backend", "processes", "--resume", "latest")
     assert done.code == 2, done.said
     assert "this machine has not recorded what it was told" in done.said
     assert there.harm("R") == []

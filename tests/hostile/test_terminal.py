@@ -22,7 +22,7 @@ from deploy.core.facts import RunFacts
 from deploy.core.printable import console_line, one_line, visible
 from deploy.report import console, text
 from deploy.report.console import Console
-from deploy.report.page import html
+from deploy.report.page import render
 from deploy.run.outcome import Result
 from deploy.run.progress import State
 
@@ -127,7 +127,19 @@ def test_a_console_reads_as_on_its_own_terminal():
 
 
 def test_a_page_shows_a_name_that_reads_backwards_as_what_it_is():
-    assert html.tag("p", "\u202egnp.sh") == r"<p>\u202egnp.sh</p>"
+    paragraph = render.environment().from_string('<p title="{{ name }}">{{ name }}</p>')
+    assert paragraph.render(name="\u202egnp.sh") == r'<p title="\u202egnp.sh">\u202egnp.sh</p>'
+
+
+def test_only_our_own_style_and_script_are_written_into_a_page_as_they_are():
+    """All else that templates write is escaped: none switches that off."""
+    unescaped = [
+        (template.name, expression)
+        for template in render.TEMPLATES.glob("*.html")
+        for expression in re.findall(r"{[{%][^}]*\b(?:safe|autoescape|Markup)\b[^}]*[%}]}", template.read_text())
+    ]
+    assert unescaped == [("page.html", "{{ style|safe }}"), ("page.html", "{{ script|safe }}")]
+    assert render.environment().autoescape is True
 
 
 @pytest.fixture

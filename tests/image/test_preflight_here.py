@@ -24,9 +24,9 @@ def line(*options):
     return [FAB, "preflight", "--workers=1", "--json", *options]
 
 
-@pytest.mark.parametrize(("ground", "names"), [("docker", ["master", "worker-1"]), ("processes", ["this-machine"])])
-def test_a_healthy_machine_is_green_and_proved_on_either_backend(image, ground, names):
-    done = subprocess.run(line(f"--ground={ground}"), cwd=HOME, capture_output=True, text=True, timeout=120)
+@pytest.mark.parametrize(("backend", "names"), [("docker", ["master", "worker-1"]), ("processes", ["this-machine"])])
+def test_a_healthy_machine_is_green_and_proved_on_either_backend(image, backend, names):
+    done = subprocess.run(line(f"--backend={backend}"), cwd=HOME, capture_output=True, text=True, timeout=120)
     verdict = json.loads(done.stdout)
     assert (done.returncode, verdict["cause"], verdict["groups"]["proof"]) == (READY, "", "ok"), done.stderr
     assert verdict["examined"] == names
@@ -34,7 +34,7 @@ def test_a_healthy_machine_is_green_and_proved_on_either_backend(image, ground, 
 
 
 def test_a_limit_of_this_shell_is_told_where_processes_would_run():
-    shell = ["sh", "-c", 'ulimit -n 120 && exec "$@"', "sh", *line("--ground=processes", "--quick", "--strict")]
+    shell = ["sh", "-c", 'ulimit -n 120 && exec "$@"', "sh", *line("--backend=processes", "--quick", "--strict")]
     done = subprocess.run(shell, cwd=HOME, capture_output=True, text=True, timeout=60)
     found = [finding["cause"] for finding in json.loads(done.stdout)["findings"]]
     assert (done.returncode, found) == (WARNED, ["open-files"]), done.stderr
@@ -42,7 +42,7 @@ def test_a_limit_of_this_shell_is_told_where_processes_would_run():
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_whatever_ends_it_leaves_neither_container_nor_network(image, number):
-    started = subprocess.Popen(line("--ground=docker"), cwd=HOME, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    started = subprocess.Popen(line("--backend=docker"), cwd=HOME, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     until(lambda: len(left()) > 1, "a network and a container")
     started.send_signal(number)
     _, said = started.communicate(timeout=30)

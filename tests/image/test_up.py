@@ -56,7 +56,7 @@ def listens(container):
 
 
 def test_containers_train_to_the_end_with_rank_0_on_the_master(checkout):
-    code, _, err = checkout.up("--args=--steps 60", ground="docker")
+    code, _, err = checkout.up("--args=--steps 60", backend="docker")
     assert code == 0, err
     (folder,) = checkout.folders()
     places = {rank: events(folder, rank, "started")[0]["node"] for rank in range(3)}
@@ -69,14 +69,14 @@ def test_containers_train_to_the_end_with_rank_0_on_the_master(checkout):
 
 
 def test_ctrl_c_stops_containers_with_a_checkpoint_and_resume_goes_on_with_more_nodes(checkout):
-    run = checkout.start("--workers=1", f"--args={LONG}", ground="docker")
+    run = checkout.start("--workers=1", f"--args={LONG}", backend="docker")
     folder = checkout.training(step=40)
     run.send_signal(signal.SIGINT)
     _, err = run.communicate(timeout=60)
     assert run.returncode == 75, err
     assert nothing_left(folder.name)
     at = store.newest_usable(folder / "checkpoints")[0].manifest.step
-    code, _, err = checkout.up("--workers=2", "--resume=latest", f"--args=--steps {at + 20}", ground="docker")
+    code, _, err = checkout.up("--workers=2", "--resume=latest", f"--args=--steps {at + 20}", backend="docker")
     assert code == 0, err
     resumed = events(folder, 0, "resumed")[-1]
     assert resumed["step"] == at
@@ -86,7 +86,7 @@ def test_ctrl_c_stops_containers_with_a_checkpoint_and_resume_goes_on_with_more_
 
 @pytest.mark.parametrize("service", ["worker", "master"])
 def test_a_killed_container_comes_back_and_the_run_ends_well(checkout, service):
-    run = checkout.start("--workers=1", "--args=--steps 800 --checkpoint-every 20 --eval-every 0", ground="docker")
+    run = checkout.start("--workers=1", "--args=--steps 800 --checkpoint-every 20 --eval-every 0", backend="docker")
     folder = checkout.training(step=40)
     # The whole node at once, as a crash does it; the engine was not asked to stop it, so it starts it again.
     pid = docker("inspect", "--format", "{{.State.Pid}}", node(folder.name, service))[0]
@@ -101,7 +101,7 @@ def test_a_killed_container_comes_back_and_the_run_ends_well(checkout, service):
 
 @pytest.mark.holds("meeting-address-alone")
 def test_when_the_control_side_is_killed_down_cleans_up(checkout):
-    run = checkout.start("--workers=1", f"--args={LONG}", ground="docker")
+    run = checkout.start("--workers=1", f"--args={LONG}", backend="docker")
     folder = checkout.training()
     found = [listens(one) for one in containers(folder.name, "--filter", "status=running")]
     assert len(found) == 2
@@ -126,5 +126,5 @@ def test_a_recipe_of_the_users_own_trains_in_containers(checkout):
         "    return TensorDataset(x, x.sum(1, keepdim=True)), TensorDataset(x, x.sum(1, keepdim=True))\n"
         "def loss(model, batch): return (model(batch[0]) - batch[1]).square().mean()\n"
     )
-    code, _, err = checkout.up("--workers=1", "--args=--recipe mine.py --steps 20 --batch 8", ground="docker")
+    code, _, err = checkout.up("--workers=1", "--args=--recipe mine.py --steps 20 --batch 8", backend="docker")
     assert code == 0, err

@@ -56,14 +56,14 @@ def test_what_a_host_gets_of_the_trainer_is_the_same_from_the_wheel_as_from_the_
 
 def test_runs_lie_in_the_users_own_folder(installed, tmp_path):
     (tmp_path / "runs" / "mine").mkdir(parents=True)
-    (tmp_path / "runs" / "mine" / "record.json").write_text('{"id": "mine", "ground": "hosts", "nodes": ["a"]}')
+    (tmp_path / "runs" / "mine" / "record.json").write_text('{"id": "mine", "backend": "hosts", "nodes": ["a"]}')
     done = run(str(installed[0]), "runs", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "mine" in done.stdout
 
 
 def test_what_only_the_checkout_has_is_said_in_words(installed, tmp_path):
-    done = run(str(installed[0]), "up", "--ground", "processes", cwd=tmp_path)
+    done = run(str(installed[0]), "up", "--backend", "processes", cwd=tmp_path)
     assert done.returncode == 1
     assert "cannot import torch" in done.stderr
     assert "Traceback" not in done.stderr

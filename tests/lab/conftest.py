@@ -6,7 +6,7 @@ from lab import network
 
 
 @pytest.fixture(scope="session")
-def ground():
+def laboratory():
     """Skips where there can be no laboratory."""
     reason = network.missing()
     if reason:

@@ -19,7 +19,7 @@ QUICK = ("rendezvous_port_dropped", "only_the_rendezvous_port_open_rejecting", "
 
 
 @pytest.mark.parametrize("name", QUICK)
-def test_preflight_names_the_cause_and_the_host(ground, name):
+def test_preflight_names_the_cause_and_the_host(laboratory, name):
     case = fault.case(fault.catalogue()[name], 3)
     with fault.laboratory(case) as lab:
         expected = fault.inject(case, lab)
@@ -29,7 +29,7 @@ def test_preflight_names_the_cause_and_the_host(ground, name):
 
 
 @pytest.mark.parametrize("peculiar", [healthy.nothing, healthy.docker_and_bridges, healthy.ping_blocked])
-def test_a_healthy_cluster_raises_no_alarm(ground, peculiar):
+def test_a_healthy_cluster_raises_no_alarm(laboratory, peculiar):
     cluster = healthy.Healthy(4, "46", peculiar, fault.MUSTER)
     with network.Lab(cluster.count, cluster.families) as lab:
         peculiar(lab)
@@ -38,7 +38,7 @@ def test_a_healthy_cluster_raises_no_alarm(ground, peculiar):
     assert verdict.hosts_examined == tuple(host.name for host in lab.hosts)
 
 
-def test_real_torchrun_trains_in_the_laboratory_and_fails_where_a_port_is_refused(ground, tmp_path):
+def test_real_torchrun_trains_in_the_laboratory_and_fails_where_a_port_is_refused(laboratory, tmp_path):
     broken = fault.catalogue()["interface_named_that_is_not_there"]
     with network.Lab(2) as lab:
         assert job.run(lab, broken, tmp_path / "well", deadline_s=100).outcome == job.FINE
@@ -48,7 +48,7 @@ def test_real_torchrun_trains_in_the_laboratory_and_fails_where_a_port_is_refuse
     assert any("eth9" in text for text in failed.texts.values())
 
 
-def test_a_laboratory_leaves_nothing_and_touches_nothing_of_the_machines(ground):
+def test_a_laboratory_leaves_nothing_and_touches_nothing_of_the_machines(laboratory):
     before = state_of_the_machine()
     with network.Lab(2, "46") as lab:
         mark = lab.mark
@@ -62,7 +62,7 @@ def test_a_laboratory_leaves_nothing_and_touches_nothing_of_the_machines(ground)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=["ctrl-c", "kill -9"])
-def test_what_a_stopped_laboratory_leaves_is_gone_with_the_next_one(ground, number):
+def test_what_a_stopped_laboratory_leaves_is_gone_with_the_next_one(laboratory, number):
     script = "import time\nfrom lab.network import Lab\nwith Lab(2) as lab:\n"
     script += "    print(lab.mark, flush=True)\n    time.sleep(99)"
     process = subprocess.Popen([sys.executable, "-c", script], cwd=HOME, stdout=subprocess.PIPE, text=True,

@@ -30,7 +30,7 @@ def keygen(*words):
     subprocess.run(["ssh-keygen", "-q", *map(str, words)], check=True, stdout=subprocess.DEVNULL)
 
 
-class Ground:
+class Setup:
     """A server, two jump hosts, keys of all sorts, an agent; and a folder for each construct."""
 
     def __init__(self, folder):
@@ -141,31 +141,31 @@ class Ground:
 
 
 @pytest.fixture(scope="module")
-def ground(sshd, tmp_path_factory):
-    """One ground for all."""
+def setup(sshd, tmp_path_factory):
+    """The servers and keys, made once for all."""
     assert SSHD
     if not shutil.which("ssh"):
         pytest.skip("no OpenSSH client here")
-    made = Ground(tmp_path_factory.mktemp("like"))
+    made = Setup(tmp_path_factory.mktemp("like"))
     yield made
     made.close()
 
 
 @pytest.fixture(scope="module")
-def rival(ground):
+def rival(setup):
     """What OpenSSH's client made of each construct, by name; asked for all of them side by side."""
     with ThreadPoolExecutor(8) as pool:
-        return dict(zip([one.name for one in ALL], pool.map(ground.openssh, ALL), strict=True))
+        return dict(zip([one.name for one in ALL], pool.map(setup.openssh, ALL), strict=True))
 
 
 @pytest.fixture
-def ours(ground, monkeypatch):
+def ours(setup, monkeypatch):
     """ours(construct) -> who got in, or the fault."""
 
     def ask(construct):
-        folder = ground.place(construct)
+        folder = setup.place(construct)
         monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
-        for name, value in ground.environment(construct).items():
+        for name, value in setup.environment(construct).items():
             monkeypatch.setenv(name, value)
         monkeypatch.setenv("MUSTER_SSH_CONFIG", str(folder / "config"))
         monkeypatch.setattr("deploy.ssh.connect.TRIES", 2)

@@ -10,7 +10,7 @@ import torch
 
 from deploy.config import inventory
 from deploy.core import formats
-from deploy.core.errors import UsageError
+from deploy.core.errors import DeployError, UsageError
 from deploy.host import facts
 from deploy.image import model
 from deploy.report.page import run as page
@@ -23,20 +23,23 @@ HOME = Path(__file__).resolve().parents[2]
 GOLDEN = HOME / "tests/golden"
 
 
-@pytest.fixture
-def run(tmp_path):
-    """A copy of the run folder that format 1 left."""
-    return Path(shutil.copytree(GOLDEN / "run-v1", tmp_path / "runs/2026-11-22-0454-line"))
+@pytest.fixture(params=["run-v1", "run-v2"])
+def run(request, tmp_path):
+    """A copy of the run folder that a format left."""
+    return Path(shutil.copytree(GOLDEN / request.param, tmp_path / "runs/2026-11-22-0454-line"))
 
 
 def lines(path):
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def test_a_run_folder_of_format_1_is_read_whole(run):
+def test_a_run_folder_of_every_format_is_read_whole(run):
     (listed,) = record.listing(run.parent, ())
     assert (listed.verdict, listed.step, listed.accuracy) == ("done", 6, 1.0)
-    assert record.facts(run)["arguments"] == ["--recipe", "tests/golden/line.py"]
+    known = record.facts(run)
+    assert (known["backend"], known["arguments"]) == ("processes", ["--recipe", "tests/golden/line.py"])
+    with pytest.raises(DeployError, match="the name of a run on the hosts"):
+        record.folder_of(run.parent, run.name)
     for rank in (0, 1):
         for line in lines(run / f"ranks/rank-{rank}.jsonl"):
             assert events.of_rank(line, 0.0)["t"] == line["t"]

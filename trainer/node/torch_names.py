@@ -23,7 +23,15 @@ NAMES = {
     f"{_ELASTIC}.rendezvous:rendezvous_handler_registry._registry": "a rendezvous at one address",
     "torch.distributed.distributed_c10d:_new_process_group_helper": "whether a script's ranks trained together",
     "torch.distributed.distributed_c10d:_set_pg_timeout": "a lost peer noticed soon",
+    "torch.utils.data.dataloader:_BaseDataLoaderIter.__next__": "how long a script waits for data",
+    "torch._dynamo.trace_rules:_recompile_re": "torch.compile passes over what watches a script",
+    "torch._C:_len_torch_dispatch_stack": "a script's loss under a dispatch mode is not misread",
     "torch.distributed.rpc.api:_is_current_rpc_agent_set": "whether a script's ranks were together by RPC",
+}
+# Read of objects that a script makes; the tests that compare what is seen with what a script knows fail without them.
+OF_OBJECTS = {
+    "_scale": "the scale of a GradScaler, which a script's loss is divided by",
+    "_params": "the parameters of an LBFGS, whose state counts its evaluations",
 }
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from ...core.program import FAB
 from ..answers import Answers
 from ..findings import FAULT, UNKNOWN, WARNING, Finding, listed, odd_ones
 from ..probe.facts import GPU_FIELDS
@@ -166,7 +167,7 @@ def _busy(host: str, gpu: Gpu) -> Iterator[Finding]:
     elif used > BUSY_MIB:
         full = alone or total - used < FREE_MIB
         why = "is another's alone (Exclusive_Process)" if alone else f"has {used} of {total} MiB in use"
-        fix = f"fab gpus --hosts {host} shows by whom"
+        fix = f"{FAB} gpus --hosts {host} shows by whom"
         symptom = "`devices are busy or unavailable`" if alone else "CUDA out of memory at the start"
         level = FAULT if full else WARNING
         yield Finding("gpu-busy", "gpus", (host,), f"{host}: GPU {gpu['index']} {why}", (), symptom, fix, level)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
+from ...core.program import FAB
 from ..answers import Answers
 from ..findings import WARNING, Finding, listed, odd_ones
 
@@ -82,7 +83,7 @@ def _differing(cause: str, seen: Mapping[str, str], grave: bool, what: str) -> F
     text = f"{what}: {theirs}" + (f", the others {common or 'none'}" if len(odd) < len(seen) else "")
     symptom = "`Mismatched NCCL version detected`, errors of pickle, or silent differences"
     fix = (
-        "fab push: the same image on all hosts"
+        f"{FAB} push: the same image on all hosts"
         if cause != "settings-differ"
         else "set it alike on all hosts, or nowhere"
     )

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from ...core.errors import DeployError
+from ...core.program import FAB
 from .. import Answers, Finding, Verdict, heard, judge
 from .text import ProbeStream
 
@@ -82,5 +83,5 @@ def _findings(outcomes: dict[str, dict[str, Any]], backend: str) -> list[Finding
         return []
     evidence = tuple(f"{host}: {said.get('error') or 'a wrong sum'}" for host, said in bad.items())
     text = f"a real all_reduce ({backend}, 4 MB) failed, though every check passed"
-    fix = "fab preflight --keep FILE keeps all answers; please report them with the evidence"
+    fix = f"{FAB} preflight --keep FILE keeps all answers; please report them with the evidence"
     return [Finding("proof-failed", "proof", tuple(bad), text, evidence, "training would fail the same way", fix)]

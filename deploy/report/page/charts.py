@@ -1,17 +1,20 @@
-"""Draw one chart: an inline SVG for the lines, and labels beside it that keep their size at any width.
+"""Turn series into the values of one chart: paths of an inline SVG, ticks, and labels beside it. Pure.
 
-Flow: series -> `draw` -> a <figure>. The drawing stretches to its frame (its strokes do not), so the same page fits a
-wide screen and a phone. The figure also contains the points as JSON, for page.js.
+Flow: series -> `draw` -> templates/chart.html. The drawing stretches to its frame (its strokes do not), so the same
+page fits a wide screen and a phone. A chart also has its points as JSON, for page.js.
 """
 
 from __future__ import annotations
 
 import json
+import math
+from bisect import bisect_left
 from dataclasses import dataclass, field
+from itertools import accumulate, pairwise
+from operator import itemgetter
 
-from .html import Html, join, tag
-from .scale import Axis, Point, linear_axis, log_axis, thin
-
+Point = tuple[float, float]
+COLUMNS = 250
 SIDE = 1000
 LOG_FROM = 40
 LABELLED_MARKS = 4
@@ -49,45 +52,71 @@ class Chart:
     legend: bool = True
 
 
-def draw(chart: Chart) -> Html:
-    """The figure of a chart; one that says so where no series has a point."""
+@dataclass(frozen=True)
+class Shape:
+    """One path of the SVG, and its class in page.css."""
+
+    path: str
+    style: str
+
+
+@dataclass(frozen=True)
+class Mark:
+    """An upright dashed line; the label is empty where there is no room."""
+
+    position: str
+    style: str
+    label: str
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """What chart.html writes. Without shapes it says that nothing was recorded. Positions are CSS lengths."""
+
+    title: str
+    unit: str
+    size: str
+    keys: list[Series]
+    shapes: list[Shape] = field(default_factory=list)
+    summary: str = ""
+    rules: list[str] = field(default_factory=list)
+    x_labels: list[tuple[str, str]] = field(default_factory=list)
+    y_labels: list[tuple[str, str]] = field(default_factory=list)
+    marks: list[Mark] = field(default_factory=list)
+    range: str = ""
+    readout: str = ""
+    readout_unit: str = ""
+    side: int = SIDE
+
+
+def draw(chart: Chart) -> Drawing:
+    """The drawing of a chart; one without shapes where no series has a point."""
     series = [
         Series(s.name, [(x, y * chart.scale) for x, y in thin(s.points)], s.style) for s in chart.series if s.points
     ]
+    unit = chart.note or chart.unit
     if not series:
-        return tag(
-            "figure",
-            _caption(chart, []),
-            tag("p", "Nothing was recorded.", class_="none"),
-            class_=f"chart {chart.size}",
-        )
+        return Drawing(chart.title, unit, chart.size, [])
     xs = [x for s in series for x, _ in s.points]
     first, last = chart.steps or (min(xs), max(xs))
     x_axis = linear_axis(first, last, 4 if chart.size == "small" else 8, widen=False)
-    drawn = _stack(series) if chart.stacked else [(s, None) for s in series]
-    y_axis = _y_axis(chart, [y for s, _ in drawn for _, y in s.points])
-    shapes = [_shape(s, base, x_axis, y_axis) for s, base in drawn]
-    picture = tag(
-        "svg",
-        tag("title", _summary(chart, series)),
-        *[_rule(y_axis.at(tick)) for tick in y_axis.ticks],
-        *shapes,
-        viewBox=f"0 0 {SIDE} {SIDE}",
-        preserveAspectRatio="none",
-        role="img",
+    layers = _stack(series) if chart.stacked else [(s, None) for s in series]
+    y_axis = _y_axis(chart, [y for s, _ in layers for _, y in s.points])
+    return Drawing(
+        chart.title,
+        unit,
+        chart.size,
+        series if chart.legend and len(series) > 1 else [],
+        [shape for s, base in layers for shape in _shapes(s, base, x_axis, y_axis)],
+        _summary(chart, series),
+        [f"{SIDE - y_axis.at(tick) * SIDE:.1f}" for tick in y_axis.ticks],
+        _labels(x_axis),
+        _labels(y_axis),
+        _marks(chart.marks, x_axis, chart.size == "large"),
+        f"{x_axis.low:.10g},{x_axis.high:.10g}",
+        _readout(series),
+        chart.unit,
     )
-    plot = tag(
-        "div",
-        picture,
-        *_tick_labels(x_axis, y_axis),
-        tag("span", "step", class_="axis"),
-        *_marks(chart.marks, x_axis, chart.size == "large"),
-        class_="plot",
-        data_x=f"{x_axis.low:.10g},{x_axis.high:.10g}",
-        data_unit=chart.unit,
-        data_series=_readout(series),
-    )
-    return tag("figure", _caption(chart, series), plot, class_=f"chart {chart.size}")
 
 
 def _y_axis(chart: Chart, values: list[float]) -> Axis:
@@ -106,62 +135,39 @@ def _stack(series: list[Series]) -> list[tuple[Series, list[Point] | None]]:
     """Each series on the one before it, as areas. All have the same x."""
     base = [(x, 0.0) for x, _ in series[0].points]
     layers: list[tuple[Series, list[Point] | None]] = []
-    for one in series:
-        upper = [(x, y + below) for (x, y), (_, below) in zip(one.points, base, strict=True)]
-        layers.append((Series(one.name, upper, one.style), base))
+    for layer in series:
+        upper = [(x, y + below) for (x, y), (_, below) in zip(layer.points, base, strict=True)]
+        layers.append((Series(layer.name, upper, layer.style), base))
         base = upper
     return layers
 
 
-def _place(points: list[Point], x_axis: Axis, y_axis: Axis) -> list[str]:
+def _coordinates(points: list[Point], x_axis: Axis, y_axis: Axis) -> list[str]:
     return [f"{x_axis.at(x) * SIDE:.1f} {SIDE - y_axis.at(y) * SIDE:.1f}" for x, y in points]
 
 
-def _shape(series: Series, base: list[Point] | None, x_axis: Axis, y_axis: Axis) -> Html:
-    places = _place(series.points, x_axis, y_axis)
+def _shapes(series: Series, base: list[Point] | None, x_axis: Axis, y_axis: Axis) -> list[Shape]:
+    """A series as one path; dots as two, with the thread between them first."""
+    corners = _coordinates(series.points, x_axis, y_axis)
     if base is not None:
-        places += reversed(_place(base, x_axis, y_axis))
+        corners += reversed(_coordinates(base, x_axis, y_axis))
+    line = "M" + "L".join(corners)
     if series.style == "dots" or len(series.points) == 1:
         many = " many" if len(series.points) > CROWDED else ""
-        joined = tag("path", d="M" + "L".join(places), class_="thread")
         # A line of no length with round ends is a dot that no stretching makes oval.
-        return join([joined, tag("path", d="".join(f"M{place}h.01" for place in places), class_=f"dots{many}")])
-    closed = "Z" if base is not None else ""
-    return tag("path", d="M" + "L".join(places) + closed, class_=series.style)
+        dots = "".join(f"M{corner}h.01" for corner in corners)
+        return [Shape(line, "thread"), Shape(dots, f"dots{many}")]
+    return [Shape(line + ("Z" if base is not None else ""), series.style)]
 
 
-def _rule(height: float) -> Html:
-    y = f"{SIDE - height * SIDE:.1f}"
-    return tag("path", d=f"M0 {y}H{SIDE}", class_="rule")
+def _labels(axis: Axis) -> list[tuple[str, str]]:
+    return [(label, f"{axis.at(tick):.2%}") for tick, label in zip(axis.ticks, axis.labels, strict=True)]
 
 
-def _tick_labels(x_axis: Axis, y_axis: Axis) -> list[Html]:
-    marks = [
-        tag("span", label, class_="y", style=f"bottom:{y_axis.at(tick):.2%}")
-        for tick, label in zip(y_axis.ticks, y_axis.labels, strict=True)
-    ]
-    return marks + [
-        tag("span", label, class_="x", style=f"left:{x_axis.at(tick):.2%}")
-        for tick, label in zip(x_axis.ticks, x_axis.labels, strict=True)
-    ]
-
-
-def _marks(marks: list[tuple[float, str]], x_axis: Axis, labelled: bool) -> list[Html]:
-    """Upright dashed lines; where there is room, labelled while there are few."""
-    drawn = []
-    for x, label in marks:
-        place = x_axis.at(x)
-        side = "mark" if place < 0.75 else "mark left"
-        text = tag("span", label) if labelled and len(marks) <= LABELLED_MARKS else Html("")
-        drawn.append(tag("span", text, class_=side, style=f"left:{place:.2%}"))
-    return drawn
-
-
-def _caption(chart: Chart, series: list[Series]) -> Html:
-    legend = chart.legend and len(series) > 1
-    keys = [tag("span", tag("i", class_=f"key {s.style}"), s.name) for s in series] if legend else []
-    unit = tag("span", chart.note or chart.unit, class_="unit")
-    return tag("figcaption", tag("b", chart.title), unit, tag("span", *keys, class_="keys"), tag("output"))
+def _marks(marks: list[tuple[float, str]], x_axis: Axis, labelled: bool) -> list[Mark]:
+    """Upright lines; where there is room, labelled while there are few."""
+    positions = [(x_axis.at(x), label if labelled and len(marks) <= LABELLED_MARKS else "") for x, label in marks]
+    return [Mark(f"{at:.2%}", "mark" if at < 0.75 else "mark left", label) for at, label in positions]
 
 
 def _summary(chart: Chart, series: list[Series]) -> str:
@@ -172,11 +178,109 @@ def _summary(chart: Chart, series: list[Series]) -> str:
 
 
 def _readout(series: list[Series]) -> str:
-    told = [s for s in series if s.style != "mean"]
-    rows = [{"name": s.name, "points": [[_short(x), _short(y)] for x, y in s.points]} for s in told]
+    rows = [
+        {"name": s.name, "points": [[_short(x), _short(y)] for x, y in s.points]} for s in series if s.style != "mean"
+    ]
     return json.dumps(rows, separators=(",", ":"))
 
 
 def _short(value: float) -> float | int:
     rounded = float(f"{value:.7g}")
     return int(rounded) if rounded.is_integer() and abs(rounded) < 1e15 else float(f"{value:.4g}")
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A range with its ticks and their labels; `at` places a value, 0 at `low` and 1 at `high`."""
+
+    low: float
+    high: float
+    ticks: list[float]
+    labels: list[str]
+    log: bool = False
+
+    def at(self, value: float) -> float:
+        """Where a value lies on the axis; values outside the range are held at its ends."""
+        if self.log:
+            low, high = math.log(self.low), math.log(self.high)
+            return min(1.0, max(0.0, (math.log(max(value, self.low)) - low) / (high - low)))
+        return min(1.0, max(0.0, (value - self.low) / (self.high - self.low)))
+
+
+def nice_step(span: float, wanted: int) -> float:
+    """A step of 1, 2 or 5 times a power of ten that cuts `span` into about `wanted` parts.
+
+    Source: P. Heckbert, "Nice numbers for graph labels", Graphics Gems, 1990.
+    """
+    raw = span / max(1, wanted)
+    power = 10.0 ** math.floor(math.log10(raw))
+    return next(factor * power for factor in (1.0, 2.0, 5.0, 10.0) if factor * power >= raw * 0.999)
+
+
+def linear_axis(low: float, high: float, wanted: int = 5, widen: bool = True) -> Axis:
+    """An axis that holds low..high; `widen` moves its ends to round ticks, else only the ticks inside are kept."""
+    if high - low <= 1e-9 * max(abs(low), abs(high)):
+        room = abs(high) * 0.1 or 1.0
+        low, high = low - (room if low else 0.0), high + room
+    step = nice_step(high - low, wanted)
+    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+    if not widen:
+        first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+    ticks = [index * step for index in range(first, last + 1)]
+    ends = (ticks[0], ticks[-1]) if widen else (low, high)
+    return Axis(*ends, ticks, tick_labels(ticks, step))
+
+
+def log_axis(low: float, high: float) -> Axis:
+    """A logarithmic axis for positive values; ticks at 1, 2, 5 times powers of ten, fewer for many decades."""
+    decades = math.log10(high / low)
+    factors = (1, 2, 5) if decades < 2 else (1, 3) if decades < 3.5 else (1,)
+    powers = range(math.floor(math.log10(low)) - 1, math.ceil(math.log10(high)) + 2)
+    every = max(1, math.ceil(decades / 6)) if factors == (1,) else 1
+    marks = [factor * 10.0**power for power in powers if power % every == 0 for factor in factors]
+    inside = [mark for mark in marks if low <= mark * 1.0001 and mark <= high * 1.0001]
+    return Axis(low / 1.06, high * 1.06, inside, [_plain(mark) for mark in inside], log=True)
+
+
+def tick_labels(ticks: list[float], step: float) -> list[str]:
+    """Labels with the same number of decimals each; powers of ten where decimals would grow long."""
+    largest = max((abs(tick) for tick in ticks), default=0.0)
+    if largest and (largest < 1e-3 or largest >= 1e7):
+        return ["0" if abs(tick) < step / 2 else _plain(float(f"{tick:.6g}")) for tick in ticks]
+    decimals = max(0, -math.floor(math.log10(step) + 1e-9))
+    return [f"{tick if abs(tick) > step / 2 else 0.0:,.{decimals}f}" for tick in ticks]
+
+
+def _plain(value: float) -> str:
+    if 1e-3 <= value < 1e6:
+        return f"{value:,.10g}"
+    mantissa, exponent = f"{value:.2e}".split("e")
+    return f"{mantissa.rstrip('0').rstrip('.')}e{int(exponent)}"
+
+
+def thin(points: list[Point], columns: int = COLUMNS) -> list[Point]:
+    """At most 4 points a column: the first, lowest, highest and last of each, so that no spike is lost.
+
+    Points come in x order. Source: U. Jugel et al., "M4: a visualization-oriented time series data aggregation",
+    VLDB 2014.
+    """
+    if len(points) <= 4 * columns:
+        return points
+    left, span = points[0][0], points[-1][0] - points[0][0]
+    xs = [x for x, _ in points]
+    cuts = [0, *(bisect_left(xs, left + span * column / columns) for column in range(1, columns)), len(points)]
+    points_left: list[Point] = []
+    for first, end in pairwise(cuts):
+        cell = points[first:end]
+        if cell:
+            points_left += sorted({cell[0], min(cell, key=itemgetter(1)), max(cell, key=itemgetter(1)), cell[-1]})
+    return points_left
+
+
+def running_mean(points: list[Point], window: int) -> list[Point]:
+    """The mean of a point and those up to `window // 2` to either side of it, at a bounded number of points."""
+    half, every = window // 2, max(1, len(points) // (4 * COLUMNS))
+    sums = [0.0, *accumulate(y for _, y in points)]
+    centres = [*range(0, len(points) - 1, every), len(points) - 1]
+    spans = [(i, max(0, i - half), min(len(points), i + half + 1)) for i in centres]
+    return [(points[i][0], (sums[end] - sums[first]) / (end - first)) for i, first, end in spans]

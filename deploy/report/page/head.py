@@ -1,6 +1,6 @@
 """The head of the report: how the run ended, its figures, and the commands to repeat or resume it.
 
-Flow: Run -> `summary` (pure values) -> `section` (markup).
+Flow: Run -> `summary` -> figures, facts, commands -> templates/run.html. Pure.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
+from ...core.program import FAB, MAKE, option
+from ...run.record import backend_of
 from . import units as words
 from .data import Fields, Run, number
-from .html import Html, join, tag
 
 SEVERITY = ("failed", "refused", "stopped", "done")
 SYMBOLS = {"done": "✓", "stopped": "■", "failed": "✕", "refused": "✕"}
@@ -38,7 +39,7 @@ class Summary:
 
 def summary(run: Run) -> Summary:
     """The run's end as outcome.json says it; without that, as the ranks' events and the metrics let it be known."""
-    end = run.outcome if run.outcome.get("verdict") else _told_by_ranks(run)
+    end = run.outcome if run.outcome.get("verdict") else _end_by_ranks(run)
     last: Fields = run.evaluations[-1] if run.evaluations else {}
     values = last.get("values", {})
     losses, speeds = _finite(run.metrics, "loss"), _finite(run.metrics, "samples_per_s")
@@ -64,10 +65,10 @@ def _finite(rows: list[Fields], name: str) -> list[float]:
 
 
 def _first(*values: object) -> float | None:
-    return next((found for value in values if (found := number(value)) is not None), None)
+    return next((real for value in values if (real := number(value)) is not None), None)
 
 
-def _told_by_ranks(run: Run) -> Fields:
+def _end_by_ranks(run: Run) -> Fields:
     """The gravest verdict the ranks left after they last started; empty when they left none."""
     began = max((event.t for event in run.events if event.kind == "started"), default=0.0)
     ends = [event.fields for event in run.events if event.kind == "outcome" and event.t >= began]
@@ -91,8 +92,8 @@ def _spent(run: Run, start: float | None) -> float | None:
 
 
 def _start(run: Run) -> float | None:
-    told = number(run.record.get("started"))
-    return told or min((event.t for event in run.events if event.t), default=None)
+    recorded = number(run.record.get("started"))
+    return recorded or min((event.t for event in run.events if event.t), default=None)
 
 
 def _nodes(run: Run) -> list[str]:
@@ -111,16 +112,17 @@ def again(record: Fields) -> str:
         what = [] if not given else ["--script" if record.get("script") else "--args", shlex.join(map(str, given))]
         return _deploy(record, hosts, what)
     workers = number(record.get("workers"))
-    parts = [f"GROUND={shlex.quote(str(record['ground']))}"] if record.get("ground") else []
-    parts += [] if workers is None else [f"WORKERS={workers:.0f}"]
-    parts += [f"ARGS={shlex.quote(shlex.join(map(str, given)))}"] if given else []
-    return " ".join(["make up", *parts])
+    backend = backend_of(record)
+    parts = [option("BACKEND", shlex.quote(str(backend)))] if backend else []
+    parts += [] if workers is None else [option("WORKERS", f"{workers:.0f}")]
+    parts += [option("ARGS", shlex.quote(shlex.join(map(str, given))))] if given else []
+    return " ".join([f"{MAKE} up", *parts])
 
 
 def _deploy(record: Fields, hosts: list[Any], words: list[str]) -> str:
     """`fab deploy` to where the run was; `again` is what had been said beside it, quoted already."""
     named = ["--cluster", str(record["cluster"])] if record.get("cluster") else ["--hosts", ",".join(map(str, hosts))]
-    return " ".join(filter(None, [shlex.join(["fab", "deploy", *named, *words]), str(record.get("again") or "")]))
+    return " ".join(filter(None, [shlex.join([FAB, "deploy", *named, *words]), str(record.get("again") or "")]))
 
 
 def onward(run: Run, verdict: str) -> str:
@@ -129,70 +131,40 @@ def onward(run: Run, verdict: str) -> str:
         return ""
     if hosts := run.own.get("hosts"):
         return _deploy(run.own, hosts, ["--resume", run.folder.name])
-    return f"make up RESUME={shlex.quote(f'runs/{run.folder.name}')}"
+    return f"{MAKE} up {option('RESUME', shlex.quote(f'runs/{run.folder.name}'))}"
 
 
-def section(run: Run, told: Summary) -> Html:
-    """The head as markup, from the verdict to the command."""
-    name = str(run.record.get("id") or run.folder.name)
-    word = told.verdict or "no outcome"
-    grave = told.verdict if told.verdict in SYMBOLS else "unknown"
-    symbol = tag("span", SYMBOLS.get(told.verdict, "…"), aria_hidden="true")
-    parts = [
-        tag("p", "Muster run", class_="eyebrow"),
-        tag("h1", name),
-        tag("p", symbol, " ", word[:1].upper() + word[1:], class_=f"verdict {grave}"),
-        _trouble(told),
-        _figures(run, told),
-        _facts(run, told),
-        _commands(run, told.verdict),
-    ]
-    return tag("header", *parts)
-
-
-def _trouble(told: Summary) -> Html:
-    if not told.verdict:
-        text = "No outcome was recorded: the run is still going on, or its control side was cut off."
-        return tag("div", tag("p", text), class_="trouble")
-    if told.verdict == "done" or not (told.message or told.hint):
-        return Html("")
-    where = tag("b", f"{told.culprit}: ") if told.culprit else Html("")
-    hint = tag("p", tag("span", "hint "), told.hint, class_="hint") if told.hint else Html("")
-    return tag("div", tag("p", where, told.message), hint, class_="trouble")
-
-
-def _figures(run: Run, told: Summary) -> Html:
-    on = "" if told.samples is None else f" of {words.count(told.samples)} samples"
+def figures(run: Run, end: Summary) -> list[tuple[str, str]]:
+    """The large numbers of the page that the run has, each with what it is."""
+    on = "" if end.samples is None else f" of {words.count(end.samples)} samples"
     starts = run.record.get("starts")
     times = len(starts) if isinstance(starts, list) and run.outcome else 1
     took = f"in the last of {times} starts" if times > 1 else "from start to end"
-    loss_name = "held-out loss" if told.held_out else "training loss"
+    loss_name = "held-out loss" if end.held_out else "training loss"
     rows = [
-        (None if told.accuracy is None else words.percent(told.accuracy), "held-out accuracy" + on),
-        (None if told.loss is None else words.figure(told.loss), loss_name),
-        (None if told.seconds is None else words.duration(told.seconds), took),
-        (None if told.speed is None else words.count(told.speed), "samples per second"),
-        (str(len(told.nodes)) if told.nodes else None, "node" if len(told.nodes) == 1 else "nodes"),
+        (None if end.accuracy is None else words.percent(end.accuracy), "held-out accuracy" + on),
+        (None if end.loss is None else words.figure(end.loss), loss_name),
+        (None if end.seconds is None else words.duration(end.seconds), took),
+        (None if end.speed is None else words.count(end.speed), "samples per second"),
+        (str(len(end.nodes)) if end.nodes else None, "node" if len(end.nodes) == 1 else "nodes"),
     ]
-    return tag(
-        "dl", *[tag("div", tag("dt", name), tag("dd", value)) for value, name in rows if value], class_="figures"
-    )
+    return [(value, name) for value, name in rows if value]
 
 
-def _facts(run: Run, told: Summary) -> Html:
+def facts(run: Run, end: Summary) -> list[tuple[str, str]]:
+    """Where and what was run: name and value."""
     plan: Fields = next((event.fields for event in reversed(run.events) if event.kind == "plan"), {})
-    ground, why = str(run.record.get("ground") or ""), str(run.record.get("why") or "")
+    backend, why = str(backend_of(run.record) or ""), str(run.record.get("why") or "")
     rows = [
-        ("Ground", why if ground in why else f"{ground}: {why}" if why else ground),
+        ("Backend", why if backend in why else f"{backend}: {why}" if why else backend),
         ("Recipe", run.config.get("recipe") or plan.get("recipe")),
-        ("Nodes", ", ".join(told.nodes[:12]) + (f" and {len(told.nodes) - 12} more" if len(told.nodes) > 12 else "")),
-        ("Started", words.date(told.start) if told.start else None),
+        ("Nodes", ", ".join(end.nodes[:12]) + (f" and {len(end.nodes) - 12} more" if len(end.nodes) > 12 else "")),
+        ("Started", words.date(end.start) if end.start else None),
     ]
-    return tag(
-        "dl", *[tag("div", tag("dt", name), tag("dd", str(value))) for name, value in rows if value], class_="facts"
-    )
+    return [(name, str(value)) for name, value in rows if value]
 
 
-def _commands(run: Run, verdict: str) -> Html:
+def commands(run: Run, verdict: str) -> list[tuple[str, str]]:
+    """What the user may type next: what for, and the command."""
     rows = [("Go on from here", onward(run, verdict)), ("Do it again", again(run.own))]
-    return join([tag("p", tag("span", name), tag("code", text), class_="command") for name, text in rows if text])
+    return [(name, command) for name, command in rows if command]

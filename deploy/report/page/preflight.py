@@ -1,103 +1,196 @@
 """The page of a preflight: one HTML file that needs no network and no JavaScript. Pure.
 
-Flow: (Answers, Verdict) -> head, findings, tables -> the file that --html names.
+Flow: (Answers, Verdict) -> head, findings, grids of all pairs, facts of each host -> templates/preflight.html.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from pathlib import Path
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
-from ...preflight.answers import Answers
+from ...preflight import reachability
+from ...preflight.answers import WORDS, Answers
+from ...preflight.checks import bandwidth
 from ...preflight.findings import DOCS, FAULT, UNKNOWN, WARNING, Finding, Verdict, listed
 from ..preflight_text import MARKS
+from . import render
 from . import units as words
-from .html import Html, document, join, tag
-from .preflight_tables import heat, machines, reach
 
-HERE = Path(__file__).parent
 # `on gpu-b: sudo ufw allow ...   (or the same elsewhere)`; several hosts with a command each stay one text.
 ONE_COMMAND = re.compile(r"(on [^:]+): ((?:(?!; on ).)+?)(?: {3}\((.+)\))?")
 CLASSES = {"ok": "ok", FAULT: "fault", WARNING: "warning", UNKNOWN: "unknown"}
+COLUMNS = ("Host", "Interface", "Address", "Chosen by", "Clock", "torch", "Python", "GPUs", "Machine", "Kernel")
+# With more hosts a cell is a square: its words are in its title, and those of bad ones in a list below.
+WORDED, LINES = 16, 20
+Pair = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A pair of hosts in a grid; `slow` is how strong its colour is, from 0 to 1."""
+
+    text: str
+    style: str
+    title: str
+    slow: str = ""
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Each host to each: rows by the host that calls, None where a host would call itself."""
+
+    hosts: Sequence[str]
+    rows: list[tuple[str, list[Cell | None]]]
+    small: bool
+    note: str
+    below: Sequence[str] = ()
 
 
 def build(answers: Answers, verdict: Verdict) -> str:
     """The whole page."""
-    body = [
-        _head(answers, verdict),
-        *(_finding(found, first=not number) for number, found in enumerate([*verdict.faults, *verdict.unknown])),
-        _warnings(verdict.warnings),
-        _section("Who reaches whom", reach(answers, bool(verdict.faults))),
-        _section("How fast", heat(answers)),
-        _section("The hosts", machines(answers)),
-    ]
-    style = "".join((HERE / name).read_text("utf-8") for name in ("page.css", "preflight.css"))
-    return document(f"preflight of {listed(answers.hosts)}", body, style)
-
-
-def _head(answers: Answers, verdict: Verdict) -> Html:
-    cause = verdict.first
-    word = "Ready" if not cause else "Not ready" if verdict.faults else "Could not tell"
-    mark = MARKS["ok" if not cause else cause.level]
-    state = "done" if not cause else "failed" if verdict.faults else "unknown"
-    told = cause.text if cause else "The nodes will find each other" + (", with warnings." if verdict.warnings else ".")
     endpoint = f"[{answers.plan.endpoint}]" if ":" in answers.plan.endpoint else answers.plan.endpoint
-    facts = {
-        "Meets at": f"{endpoint or answers.want.endpoint}:{answers.want.port} ({answers.meeting})",
-        "Backend": answers.want.backend,
-        "Looked": verdict.where,
-        "Took": words.duration(verdict.seconds),
-    }
-    return tag(
-        "header",
-        tag("p", "Muster preflight", class_="eyebrow"),
-        tag("h1", listed(answers.hosts)),
-        tag("p", tag("span", mark, aria_hidden="true"), f" {word}", class_=f"verdict {state}"),
-        tag("p", told, class_="trouble" if cause else "finding"),
-        tag("ul", *map(_group, verdict.groups.items()), class_="groups"),
-        tag("dl", *(tag("div", tag("dt", name), tag("dd", value)) for name, value in facts.items()), class_="facts"),
+    return render.page(
+        "preflight.html",
+        f"preflight of {listed(answers.hosts)}",
+        ["page.css", "preflight.css"],
+        hosts=listed(answers.hosts),
+        head=_head(verdict),
+        groups=[(name, level, MARKS[level], CLASSES[level]) for name, level in verdict.groups.items() if level],
+        facts={
+            "Meets at": f"{endpoint or answers.want.endpoint}:{answers.want.port} ({answers.meeting})",
+            "Backend": answers.want.backend,
+            "Looked": verdict.where,
+            "Took": words.duration(verdict.seconds),
+        },
+        findings=[_finding(finding) for finding in (*verdict.faults, *verdict.unknown)],
+        warnings=verdict.warnings,
+        reach=reach(answers, bool(verdict.faults)),
+        rates=heat(answers),
+        columns=COLUMNS,
+        machines=[_machine(answers, host) for host in answers.hosts],
     )
 
 
-def _group(row: tuple[str, str]) -> Html:
-    """One group of checks and how it came out; what was not asked is no check."""
-    name, level = row
-    if not level:
-        return Html("")
-    return tag("li", tag("b", MARKS[level], title=level), f" {name}", class_=CLASSES[level])
+def _head(verdict: Verdict) -> dict[str, str]:
+    """The verdict in a word and a sentence, with its mark and classes of page.css."""
+    cause = verdict.first
+    if not cause:
+        text = "The nodes will find each other" + (", with warnings." if verdict.warnings else ".")
+        return {"word": "Ready", "mark": MARKS["ok"], "state": "done", "text": text, "style": "finding"}
+    word, state = ("Not ready", "failed") if verdict.faults else ("Could not tell", "unknown")
+    return {"word": word, "mark": MARKS[cause.level], "state": state, "text": cause.text, "style": "trouble"}
 
 
-def _finding(found: Finding, first: bool) -> Html:
-    """Why it is said and what to do; the head has said the first one."""
-    unsure = tag("b", "Could not tell: ") if found.level == UNKNOWN else Html("")
-    text = Html("") if first else tag("p", unsure, found.text, class_="finding")
-    rows = {"Evidence": found.evidence, "Would show as": (found.symptom,), "So also": found.follows}
-    said = (tag("div", tag("dt", name), tag("dd", _lines(value))) for name, value in rows.items() if any(value))
-    content = join([text, tag("dl", *said, class_="facts"), *_fix(found)])
-    return _section("Why, and the fix" if first else "Also", content, "cause")
+def _finding(finding: Finding) -> dict[str, Any]:
+    """Why it is so and what to do: the command to copy apart from the host to type it on, and where to read more."""
+    known = ONE_COMMAND.fullmatch(finding.fix)
+    where, command, note = known.groups("") if known else ("", finding.fix, "")
+    rows = {"Evidence": finding.evidence, "Would show as": (finding.symptom,), "So also": finding.follows}
+    return {
+        "text": finding.text,
+        "unsure": finding.level == UNKNOWN,
+        "rows": [(name, list(filter(None, lines))) for name, lines in rows.items() if any(lines)],
+        **{"where": where, "command": command, "note": note, "more": f"{DOCS}#{finding.cause}"},
+    }
 
 
-def _fix(found: Finding) -> Iterable[Html]:
-    """The fix as text to copy, the command apart from where to type it; and where more is told."""
-    if found.fix:
-        known = ONE_COMMAND.fullmatch(found.fix)
-        where, command, note = known.groups("") if known else ("", found.fix, "")
-        yield tag("p", tag("span", f"Fix {where}"), tag("code", command), class_="command")
-        if note:
-            yield tag("p", tag("span"), tag("span", note), class_="command")
-    yield tag("p", tag("span", "More"), tag("code", f"{DOCS}#{found.cause}"), class_="command")
+def reach(answers: Answers, faulty: bool) -> Grid | None:
+    """Rows call, columns are called; None where nothing was tried. `faulty`: a fault keeps training from starting."""
+    known, port = reachability.table(answers), answers.want.port
+    if not known:
+        return None
+    small, bad = len(answers.told) > WORDED, "fault" if faulty else "warning"
+    failed = {pair: text for pair, cell in known.items() if (text := _trouble(cell, port))}
+    fastest = dict[Pair, float]()
+    for link in answers.links:
+        if link.ok and "data" in link.kinds:
+            pair = link.source, link.target
+            fastest[pair] = min(link.ms, fastest.get(pair, link.ms))
+
+    def cell(pair: Pair) -> Cell:
+        state = bad if pair in failed else "ok" if known[pair].tried else "unknown"
+        ok = words.milliseconds(fastest[pair]) if pair in fastest else "ok" if known[pair].tried else "?"
+        text = failed.get(pair, ok)
+        short = {bad: "✗", "ok": ""}.get(state, "?") if small else text
+        return Cell(short, state, f"{pair[0]} → {pair[1]}: {text}")
+
+    note = f"Rows call, columns are called, at port {port} and the data ports; ms of the fastest data port."
+    return Grid(answers.told, _rows(answers.told, cell), small, note, _in_words(failed) if small else ())
 
 
-def _lines(values: Iterable[str]) -> Html:
-    return join([tag("p", value) for value in values if value])
+def heat(answers: Answers) -> Grid | None:
+    """Every pair's rate, the stronger in colour the slower against the median; None where none was measured."""
+    rates = bandwidth.rates(answers)
+    if not rates:
+        return None
+    middle, small = statistics.median(rates.values()), len(answers.told) > WORDED
+
+    def cell(pair: Pair) -> Cell:
+        rate = rates.get(pair)
+        if rate is None:
+            return Cell("?", "unknown", f"{pair[0]} → {pair[1]}: not measured")
+        slow = f"{max(0.0, min(1.0, 1 - rate / middle)) if middle else 0:.2f}"
+        text = words.figure(rate)
+        return Cell("" if small else text, "rate", f"{pair[0]} → {pair[1]}: {text} Mbit/s", slow)
+
+    note = f"Mbit/s of one TCP connection, row to column, each pair on its own; the median is {words.figure(middle)}."
+    return Grid(answers.told, _rows(answers.told, cell), small, f"{note} The stronger the colour, the slower.")
 
 
-def _warnings(found: list[Finding]) -> Html:
-    rows = [tag("li", one.text, *([tag("code", one.fix)] if one.fix else [])) for one in found]
-    return _section("Warnings", tag("ul", *rows, class_="warnings") if rows else Html(""))
+def _machine(answers: Answers, host: str) -> tuple[str, str, Sequence[str]]:
+    """A host's name, why there are no facts of it, and the facts below COLUMNS."""
+    if host not in answers.facts:
+        _, fault = answers.faults.get(host, ("", "it gave no facts"))
+        return host, fault, ()
+    facts, pick = answers.facts[host], answers.plan.data[host]
+    software, resources = facts.get("software", {}), facts.get("resources", {})
+    ahead, unsure = answers.clocks.get(host, (None, 0.0))
+    clock = "?" if ahead is None else f"{1e3 * ahead:+,.1f} ± {1e3 * unsure:,.1f}{words.GAP}ms"
+    own = facts.get("interfaces", {}).get(pick.interface, {})
+    interface = f"{pick.interface} (MTU {own['mtu']})" if own else pick.interface or "?"
+    memory = resources.get("memory", {}).get("MemTotal")
+    values = (
+        interface,
+        pick.address or "?",
+        pick.how,
+        clock,
+        software.get("torch", "not there"),
+        software.get("python", "?"),
+        _gpus(facts.get("gpus") or {}),
+        ", ".join([words.several(resources.get("cores", 0), "core"), *([words.size(memory)] if memory else [])]),
+        str(facts.get("kernel", "?")),
+    )
+    return host, "", values
 
 
-def _section(title: str, content: Html, kind: str | None = None) -> Html:
-    """A section, or nothing where there is nothing to tell."""
-    return tag("section", tag("h2", title), content, class_=kind) if content else Html("")
+def _gpus(answer: Mapping[str, Any]) -> str:
+    names = [row[1] for row in answer.get("rows", ()) if len(row) > 1]
+    return ", ".join(f"{names.count(name)} × {name}" for name in dict.fromkeys(names)) or "none"
+
+
+def _trouble(cell: reachability.Cell, port: int) -> str:
+    """What did not get through, in words; empty where all did."""
+    tried = {str(port): cell.meet or cell.hint, "data ports": cell.data}
+    bad = {name: outcome for name, outcome in tried.items() if outcome not in ("", "ok")}
+    if len(bad) == 2 and len(set(bad.values())) == 1:
+        return WORDS.get(cell.data, cell.data)
+    return ", ".join(f"{name}: {WORDS.get(outcome, outcome)}" for name, outcome in bad.items())
+
+
+def _in_words(failed: Mapping[Pair, str]) -> list[str]:
+    """Pairs and their trouble in few lines: by who calls, or by who is called, whichever are fewer."""
+    by_source, by_target = dict[Pair, list[str]](), dict[Pair, list[str]]()
+    for (source, target), trouble in failed.items():
+        by_source.setdefault((source, trouble), []).append(target)
+        by_target.setdefault((target, trouble), []).append(source)
+    rows = [f"{listed(sources)} → {target}: {trouble}" for (target, trouble), sources in by_target.items()]
+    if len(by_source) < len(by_target):
+        rows = [f"{source} → {listed(targets)}: {trouble}" for (source, trouble), targets in by_source.items()]
+    return rows if len(rows) <= LINES else [*rows[: LINES - 1], f"and {len(rows) - LINES + 1:,} lines more"]
+
+
+def _rows(hosts: Sequence[str], cell: Callable[[Pair], Cell]) -> list[tuple[str, list[Cell | None]]]:
+    return [(row, [None if row == column else cell((row, column)) for column in hosts]) for row in hosts]

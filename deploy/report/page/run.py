@@ -1,27 +1,25 @@
 """The report of a run: one HTML page that needs no network and no JavaScript.
 
-Flow: the run folder -> data.load -> head, charts, steps, timeline, tables -> report.html.
+Flow: the run folder -> data.load -> head, charts, steps, timeline, tables -> templates/run.html -> report.html.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 from ...run import own_files, record
-from . import head, timeline
-from . import steps as page_steps
+from . import head, render, steps, timeline
 from . import units as words
-from .charts import Chart, Series, draw
+from .charts import Chart, Drawing, Point, Series, draw, running_mean
 from .data import Fields, Run, children, load, number
-from .html import Html, document, join, tag
-from .scale import Point, running_mean
 
-HERE = Path(__file__).parent
 ROWS = 200
+NOTES = 12
 LONGEST = 400
 METRIC_CHARTS = 6
 MARKS = 50
@@ -38,36 +36,53 @@ LISTED = (
 )
 
 
+@dataclass(frozen=True)
+class Rows:
+    """As many rows of a table or list as the page shows."""
+
+    shown: list[Any]
+    left_out: int
+
+
+@dataclass(frozen=True)
+class File:
+    """A file or folder of the run: what it is called, its link, and how much is behind it."""
+
+    name: str
+    link: str
+    size: str
+
+
 def build(run_dir: Path, own: Fields | None = None) -> str:
     """The page for a run folder. Never raises for what is missing, partial or torn there: the page says it instead.
 
     `own`: what this machine itself recorded of the run; the commands on the page are made of that alone.
     """
     run = load(run_dir, own)
-    told = head.summary(run)
-    body = [
-        head.section(run, told),
-        _notes(run.notes),
-        _section("Training", _charts(run)),
-        _section("Where each step’s time went", page_steps.section(run.times, run.nodes)),
-        _section("What happened", timeline.section(run.events, told.start)),
-        _section("Configuration", _table(run.config, "config.json")),
-        _section("Environment", _table(run.environment, "environment.json")),
-        _section("Files", _files(run_dir)),
-    ]
-    title = str(run.record.get("id") or run_dir.name)
-    return document(title, body, (HERE / "page.css").read_text("utf-8"), (HERE / "page.js").read_text("utf-8"))
-
-
-def _section(title: str, content: Html) -> Html:
-    return tag("section", tag("h2", title), content)
-
-
-def _notes(notes: list[str]) -> Html:
-    if not notes:
-        return Html("")
-    shown = notes[:12] + ([f"and {len(notes) - 12} more"] if len(notes) > 12 else [])
-    return tag("aside", tag("b", "Incomplete: "), "; ".join(shown), class_="notes")
+    end = head.summary(run)
+    word = end.verdict or "no outcome"
+    loss, *measures = _charts(run)
+    return render.page(
+        "run.html",
+        str(run.record.get("id") or run_dir.name),
+        ["page.css"],
+        "page.js",
+        end=end,
+        word=word[:1].upper() + word[1:],
+        symbol=head.SYMBOLS.get(end.verdict, "…"),
+        state=end.verdict if end.verdict in head.SYMBOLS else "unknown",
+        figures=head.figures(run, end),
+        facts=head.facts(run, end),
+        commands=head.commands(run, end.verdict),
+        notes=run.notes[:NOTES] + ([f"and {len(run.notes) - NOTES} more"] if len(run.notes) > NOTES else []),
+        loss=loss,
+        measures=measures,
+        steps=steps.section(run.times, run.nodes),
+        events=timeline.section(run.events, end.start),
+        configuration=_tables(run.config),
+        environment=_tables(run.environment),
+        files=_files(run_dir),
+    )
 
 
 def _column(rows: list[Fields], name: str) -> list[Point]:
@@ -79,8 +94,8 @@ def _held_out(run: Run, name: str) -> list[Point]:
     return [(row["step"], row["values"][name]) for row in run.evaluations if name in row["values"]]
 
 
-def _charts(run: Run) -> Html:
-    """The loss, large, and below it the held-out measures, learning rate and throughput, over the same steps."""
+def _charts(run: Run) -> list[Drawing]:
+    """The loss, large, then the held-out measures, learning rate and throughput, over the same steps."""
     names = list(dict.fromkeys(name for row in run.evaluations for name in row["values"] if name != "loss"))
     names.sort(key=lambda name: name != "accuracy")
     charts = [_measure(name, _held_out(run, name)) for name in names[:METRIC_CHARTS]]
@@ -90,8 +105,7 @@ def _charts(run: Run) -> Html:
     charts.append(Chart("Throughput", "samples/s", speed, note=note, zero=True, legend=False))
     loss = [*_smoothed("training", _column(run.metrics, "loss")), Series("held-out", _held_out(run, "loss"), "dots")]
     main = Chart("Loss", "", loss, note="mean over the global batch", log=True, size="large")
-    large, *small = _aligned([main, *charts], run)
-    return join([draw(large), tag("div", *map(draw, small), class_="trio")])
+    return [draw(chart) for chart in _aligned([main, *charts], run)]
 
 
 def _measure(name: str, points: list[Point]) -> Chart:
@@ -106,8 +120,8 @@ def _aligned(charts: list[Chart], run: Run) -> list[Chart]:
     if not xs:
         return charts
     low, high = min(xs), max(xs)
-    steps = {number(event.fields.get("step")) for event in run.events if event.kind == "resumed"}
-    marks = [(step, "resumed") for step in sorted(step for step in steps if step is not None) if low <= step <= high]
+    resumed = {number(event.fields.get("step")) for event in run.events if event.kind == "resumed"}
+    marks = [(step, "resumed") for step in sorted(step for step in resumed if step is not None) if low <= step <= high]
     return [replace(chart, marks=marks[-MARKS:], steps=(low, high)) for chart in charts]
 
 
@@ -119,22 +133,16 @@ def _smoothed(name: str, points: list[Point]) -> list[Series]:
     return [Series(name, points, "faint"), Series("running mean", mean, "mean")]
 
 
-def _table(fields: Fields, source: str) -> Html:
-    """Plain values first, then each nested object under its own name."""
-    if not fields:
-        return tag("p", f"{source} is missing or empty.", class_="none")
+def _tables(fields: Fields) -> list[tuple[str | None, Rows]]:
+    """Plain values first, without a name; then each nested object under its own name."""
     nested = {key: value for key, value in fields.items() if isinstance(value, dict) and value}
     plain = {key: value for key, value in fields.items() if key not in nested}
-    parts = [_rows(plain, source)] if plain else []
-    for key, value in nested.items():
-        parts += [tag("h3", key), _rows(value, source)]
-    return join(parts)
+    parts: list[tuple[str | None, Rows]] = [(None, _rows(plain))] if plain else []
+    return [*parts, *((key, _rows(value)) for key, value in nested.items())]
 
 
-def _rows(fields: Fields, source: str) -> Html:
-    cells = [tag("tr", tag("th", key, scope="row"), tag("td", _value(fields[key]))) for key in list(fields)[:ROWS]]
-    more = tag("p", f"{len(fields) - ROWS} more are in {source}", class_="aside") if len(fields) > ROWS else Html("")
-    return join([tag("div", tag("table", tag("tbody", *cells)), class_="columns"), more])
+def _rows(fields: Fields) -> Rows:
+    return Rows([(key, _value(fields[key])) for key in list(fields)[:ROWS]], max(0, len(fields) - ROWS))
 
 
 def _value(value: object) -> str:
@@ -143,15 +151,12 @@ def _value(value: object) -> str:
     return text if len(text) <= LONGEST else text[:LONGEST] + "…"
 
 
-def _files(folder: Path) -> Html:
+def _files(folder: Path) -> Rows:
     logs = _names(folder / "logs", lambda path: path.suffix == ".log")
     ranks = _names(folder / "ranks", lambda path: path.suffix == ".jsonl")
     wanted = [*LISTED, *(f"logs/{name}" for name in logs), *(f"ranks/{name}" for name in ranks)]
-    rows = [row for name in wanted if (row := _file(folder, name))]
-    if not rows:
-        return tag("p", "The folder is empty.", class_="none")
-    more = tag("p", f"{len(rows) - ROWS} more are in the folder", class_="aside") if len(rows) > ROWS else Html("")
-    return join([tag("ul", *rows[:ROWS], class_="files"), more])
+    files = [file for name in wanted if (file := _file(folder, name))]
+    return Rows(files[:ROWS], max(0, len(files) - ROWS))
 
 
 def _names(folder: Path, wanted: Callable[[Path], bool]) -> list[str]:
@@ -159,8 +164,8 @@ def _names(folder: Path, wanted: Callable[[Path], bool]) -> list[str]:
     return sorted((path.name for path in children(folder) if wanted(path)), key=lambda name: (len(name), name))
 
 
-def _file(folder: Path, name: str) -> Html | None:
-    """A link with what is behind it; None for what is not there (a run that goes on removes old checkpoints)."""
+def _file(folder: Path, name: str) -> File | None:
+    """One file for the list; None where there is none (a run that goes on removes old checkpoints)."""
     path = folder / name
     try:
         size = path.stat().st_size
@@ -168,7 +173,7 @@ def _file(folder: Path, name: str) -> Html | None:
         return None
     inside = len(_names(path, lambda child: not child.name.startswith(".")))
     note = words.several(inside, "item") if path.is_dir() else words.size(size)
-    return tag("li", tag("a", name, href=quote(name, errors="replace")), tag("span", note))
+    return File(name, quote(name, errors="replace"), note)
 
 
 def write(run_dir: Path) -> Path:

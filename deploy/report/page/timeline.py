@@ -1,6 +1,6 @@
-"""The timeline: the events of all ranks in order, each told once. Pure, except for the markup at the end.
+"""The timeline: the events of all ranks in order, each told once. Pure.
 
-Flow: events -> entries (equal ones of several ranks merged) -> a list; many routine entries are folded.
+Flow: events -> entries (equal ones of several ranks merged) -> lines (many routine entries folded) -> timeline.html.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from statistics import median
 
 from . import units as words
 from .data import Event, Fields, number
-from .html import Html, join, tag
 
 TOGETHER_S = 30
 ROUTINE = ("checkpoint", "evaluated")
@@ -32,17 +31,30 @@ class Entry:
     pauses: list[float] = field(default_factory=list)
 
 
+@dataclass(frozen=True)
+class Line:
+    """What timeline.html writes as one item; `lines` are folded into it. Without a title it tells of an omission."""
+
+    clock: str
+    date: str = ""
+    title: str = ""
+    detail: str = ""
+    style: str = ""
+    lines: tuple[Line, ...] = ()
+
+
 def entries(events: list[Event]) -> list[Entry]:
     """The events as lines in time order; the same line from several ranks within half a minute is one line."""
-    told: list[Entry] = []
+    listed: list[Entry] = []
     latest: dict[tuple[str, str, str], Entry] = {}
     began = False
     for event in events:
         sentence = SENTENCES.get(event.kind)
         if sentence is None:
             continue
-        if event.kind == "node" and told and told[-1].sort == "node" and event.t - told[-1].t <= TOGETHER_S:
-            told[-1].title, told[-1].detail = "Nodes up", f"{told[-1].detail}, {_node(event.fields)[1]}"
+        last = listed[-1] if listed else None
+        if event.kind == "node" and last and last.sort == "node" and event.t - last.t <= TOGETHER_S:
+            last.title, last.detail = "Nodes up", f"{last.detail}, {_node(event.fields)[1]}"
             continue
         title, detail, level = sentence(event.fields)
         if event.kind == "started" and title == "Started" and began:
@@ -56,31 +68,32 @@ def entries(events: list[Event]) -> list[Entry]:
         entry = Entry(event.t, event.kind, title, detail, level, pauses=[] if pause is None else [pause])
         entry.ranks = [] if event.rank is None else [event.rank]
         latest[key] = entry
-        told.append(entry)
+        listed.append(entry)
         began = began or event.kind in ("plan", "outcome")
-    return told
+    return listed
 
 
-def section(events: list[Event], start: float | None) -> Html:
-    """The timeline as a list, times relative to `start` (unix seconds; the first event's when None)."""
-    told = entries(events)
-    if not told:
-        return tag("p", "No events were recorded.", class_="none")
-    begin = told[0].t if start is None else start
-    fold = sum(entry.sort == "checkpoint" for entry in told) > FOLD_FROM
-    groups = _grouped(told) if fold else [[entry] for entry in told]
-    lines = [_folded(group, begin) if len(group) > 2 else join([_line(e, begin) for e in group]) for group in groups]
+def section(events: list[Event], start: float | None) -> list[Line]:
+    """The lines of templates/timeline.html, times relative to `start` (unix seconds; the first event's when None)."""
+    listed = entries(events)
+    if not listed:
+        return []
+    begin = listed[0].t if start is None else start
+    fold = sum(entry.sort == "checkpoint" for entry in listed) > FOLD_FROM
+    groups = _grouped(listed) if fold else [[entry] for entry in listed]
+    lines: list[Line] = []
+    for group in groups:
+        lines += [_folded(group, begin)] if len(group) > 2 else [_line(entry, begin) for entry in group]
     if len(lines) > SHOWN:
-        left = tag("li", tag("time", "…"), tag("p", f"{len(lines) - SHOWN} more entries are in ranks/*.jsonl"))
-        lines = [*lines[: SHOWN // 2], left, *lines[-SHOWN // 2 :]]
-    note = "Times are minutes and seconds since the start, by each node’s own clock."
-    return join([tag("ol", *lines, class_="timeline"), tag("p", note, class_="aside")])
+        omission = Line("…", detail=f"{len(lines) - SHOWN} more entries are in ranks/*.jsonl")
+        lines = [*lines[: SHOWN // 2], omission, *lines[-SHOWN // 2 :]]
+    return lines
 
 
-def _grouped(told: list[Entry]) -> list[list[Entry]]:
+def _grouped(listed: list[Entry]) -> list[list[Entry]]:
     """Routine entries that follow each other, together; every other entry alone."""
     groups: list[list[Entry]] = []
-    for entry in told:
+    for entry in listed:
         if groups and entry.sort in ROUTINE and groups[-1][-1].sort in ROUTINE:
             groups[-1].append(entry)
         else:
@@ -88,7 +101,7 @@ def _grouped(told: list[Entry]) -> list[list[Entry]]:
     return groups
 
 
-def _folded(group: list[Entry], begin: float) -> Html:
+def _folded(group: list[Entry], begin: float) -> Line:
     saved = [entry for entry in group if entry.sort == "checkpoint"]
     parts = [words.several(len(saved), "checkpoint")] if saved else []
     parts += [words.several(len(group) - len(saved), "evaluation")] if len(group) > len(saved) else []
@@ -100,25 +113,23 @@ def _folded(group: list[Entry], begin: float) -> Html:
     )
     inside = [_line(entry, begin) for entry in group[:SHOWN]]
     if len(group) > SHOWN:
-        inside.append(tag("li", tag("time", "…"), tag("p", f"{len(group) - SHOWN} more are in ranks/rank-0.jsonl")))
-    summary = tag("summary", tag("b", " and ".join(parts)), cost)
-    return tag("li", _time(group[0], begin), tag("details", summary, tag("ol", *inside)), class_="routine")
+        inside.append(Line("…", detail=f"{len(group) - SHOWN} more are in ranks/rank-0.jsonl"))
+    return Line(*_time(group[0], begin), " and ".join(parts), cost, "routine", tuple(inside))
 
 
-def _time(entry: Entry, begin: float) -> Html:
-    return tag("time", words.clock(entry.t - begin, tenths=True), title=words.date(entry.t))
+def _time(entry: Entry, begin: float) -> tuple[str, str]:
+    return words.clock(entry.t - begin, tenths=True), words.date(entry.t)
 
 
-def _line(entry: Entry, begin: float) -> Html:
+def _line(entry: Entry, begin: float) -> Line:
     who = f"{words.ranks(entry.ranks)} · " if entry.sort in ("started", "stopping", "outcome") and entry.ranks else ""
-    detail = tag("span", f" {who}{entry.detail}" if who or entry.detail else "")
-    return tag("li", _time(entry, begin), tag("p", tag("b", entry.title), detail), class_=entry.level or entry.sort)
+    return Line(*_time(entry, begin), entry.title, f"{who}{entry.detail}", entry.level or entry.sort)
 
 
 Sentence = tuple[str, str, str]
 
 
-def _said(fields: Fields, name: str) -> str:
+def _text(fields: Fields, name: str) -> str:
     value = fields.get(name)
     return "" if value is None else str(value)
 
@@ -130,12 +141,12 @@ def _step(fields: Fields) -> str:
 
 def _measures(fields: Fields, names: tuple[tuple[str, str, Callable[[float], str]], ...]) -> str:
     """`pause 3.1 ms · 2.4 MB`: those of the named fields that hold numbers."""
-    found = [(text, show(value)) for name, text, show in names if (value := number(fields.get(name))) is not None]
-    return " · ".join(f"{text} {value}".strip() for text, value in found)
+    shown = [(text, show(value)) for name, text, show in names if (value := number(fields.get(name))) is not None]
+    return " · ".join(f"{text} {value}".strip() for text, value in shown)
 
 
 def _node(fields: Fields) -> Sentence:
-    node, host = _said(fields, "node"), _said(fields, "host")
+    node, host = _text(fields, "node"), _text(fields, "host")
     return "Node up", f"{node} on {host}" if host else node, ""
 
 
@@ -144,8 +155,8 @@ def _started(fields: Fields) -> Sentence:
     world = number(fields.get("world"))
     parts = [
         "" if world is None else f"world size {words.count(world)}",
-        _said(fields, "backend"),
-        _said(fields, "device"),
+        _text(fields, "backend"),
+        _text(fields, "device"),
     ]
     title = "Started" if attempt < 1 else f"Restarted, attempt {words.count(attempt)}"
     return title, " · ".join(part for part in parts if part), "warn" if attempt >= 1 else ""
@@ -158,14 +169,18 @@ def _plan(fields: Fields) -> Sentence:
         ("batch", "global batch", words.count),
         ("samples", "training samples", words.count),
     )
-    parts = [_said(fields, "recipe"), _measures(fields, numbers), _said(fields, "precision")]
+    parts = [_text(fields, "recipe"), _measures(fields, numbers), _text(fields, "precision")]
     return "Plan", " · ".join(part for part in parts if part), ""
 
 
 def _resumed(fields: Fields) -> Sentence:
     changes = fields.get("changes")
-    said = "; ".join(map(str, changes)) if isinstance(changes, list) else ""
-    return f"Resumed at {_step(fields)}", ": ".join(part for part in (_said(fields, "path"), said) if part), "mark-it"
+    sentences = "; ".join(map(str, changes)) if isinstance(changes, list) else ""
+    return (
+        f"Resumed at {_step(fields)}",
+        ": ".join(part for part in (_text(fields, "path"), sentences) if part),
+        "mark-it",
+    )
 
 
 def _checkpoint(fields: Fields) -> Sentence:
@@ -190,8 +205,8 @@ def _evaluated(fields: Fields) -> Sentence:
 
 
 def _outcome(fields: Fields) -> Sentence:
-    end = _said(fields, "verdict") or "ended"
-    parts = (_step(fields), _said(fields, "message"))
+    end = _text(fields, "verdict") or "ended"
+    parts = (_step(fields), _text(fields, "message"))
     return (
         end[:1].upper() + end[1:],
         ": ".join(part for part in parts if part),
@@ -205,10 +220,10 @@ SENTENCES: dict[str, Callable[[Fields], Sentence]] = {
     "plan": _plan,
     "resumed": _resumed,
     "checkpoint": _checkpoint,
-    "checkpoint_failed": lambda f: (f"Checkpoint failed at {_step(f)}", _said(f, "message"), "bad"),
-    "checkpoint_damaged": lambda f: (f"Checkpoint damaged {_said(f, 'path')}".strip(), _said(f, "message"), "bad"),
+    "checkpoint_failed": lambda f: (f"Checkpoint failed at {_step(f)}", _text(f, "message"), "bad"),
+    "checkpoint_damaged": lambda f: (f"Checkpoint damaged {_text(f, 'path')}".strip(), _text(f, "message"), "bad"),
     "evaluated": _evaluated,
-    "stopping": lambda f: (f"Stopping at {_step(f)}", _said(f, "message"), "warn"),
+    "stopping": lambda f: (f"Stopping at {_step(f)}", _text(f, "message"), "warn"),
     "outcome": _outcome,
-    "told": lambda f: (_said(f, "text"), "", "warn" if f.get("grave") is True else ""),
+    "told": lambda f: (_text(f, "text"), "", "warn" if f.get("grave") is True else ""),
 }

@@ -117,7 +117,7 @@ BOOTSTRAP = (
     "os debian\nrelease 12\nuid 1000\nuser ops\nsudo\nsystemd\nclient\nanswers\nrunning 2\ngpu\ntoolkit-package",
     "os ubuntu\nrelease 24.04\nuid 0\nuser root\nmember\nsystemd",
 )
-RECORD = json.dumps({"id": "r1", "started": 1795238000.0, "ground": "hosts", "why": "3 hosts", "nodes": ["a", "b"],
+RECORD = json.dumps({"id": "r1", "started": 1795238000.0, "backend": "hosts", "why": "3 hosts", "nodes": ["a", "b"],
                      "workers": 1, "arguments": ["--steps", "3"], "hosts": ["ops@a", "b"], "script": False,
                      "again": "--folder x", "cluster": "", "starts": [{"t": 1795238000.0}]})  # fmt: skip
 OUTCOME = json.dumps({"t": 1795238500.0, "verdict": "done", "code": 0, "node": "", "rank": None, "step": 600,

@@ -64,13 +64,32 @@ OLD = [
 @pytest.mark.parametrize(("words", "now"), OLD)
 def test_options_of_before_are_refused_with_the_command_of_today(words, now):
     with pytest.raises(UsageError) as refused:
-        renamed.refuse(["deploy", "--hosts", "a", *words], **_options(words))
+        renamed.refuse_names(["deploy", "--hosts", "a", *words], **_options(words))
     assert refused.value.hint == f"fab deploy --hosts a {now}"
+
+
+@pytest.mark.parametrize(
+    ("words", "ground", "backend", "now"),
+    [
+        ("up --ground=docker --workers 1", "docker", "", "up --backend=docker --workers 1"),
+        ("preflight --ground docker --backend gloo", "docker", "gloo", "preflight --backend docker --collectives gloo"),
+        ("preflight --hosts a,b --backend nccl", "", "nccl", "preflight --hosts a,b --collectives nccl"),
+    ],
+)
+def test_the_ground_of_before_is_refused_with_the_backend_of_today(words, ground, backend, now):
+    with pytest.raises(UsageError) as refused:
+        renamed.refuse_ground(words.split(), ground, backend)
+    assert refused.value.hint == f"fab {now}"
+
+
+@pytest.mark.parametrize("backend", ["", "auto", "docker", "processes"])
+def test_a_backend_of_today_is_taken(backend):
+    renamed.refuse_ground(["preflight", "--backend", backend], "", backend)
 
 
 @pytest.mark.parametrize("words", [[], ["--run", "first.try_2"], ["--run", "first", "--script", "train.py"]])
 def test_options_of_today_are_taken(words):
-    renamed.refuse(["deploy", *words], **_options(words))
+    renamed.refuse_names(["deploy", *words], **_options(words))
 
 
 def test_the_refusal_of_an_old_option_does_not_repeat_a_secret(monkeypatch, capsys):

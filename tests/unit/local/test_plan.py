@@ -33,12 +33,12 @@ def test_docker_asked_for_without_an_engine_fails_with_the_way_out() -> None:
     with pytest.raises(DeployError, match="no Docker engine answers") as caught:
         choose_backend("docker", NONE, BACKENDS)
     assert caught.value.code == FAILED
-    assert "GROUND=processes" in caught.value.hint
+    assert "BACKEND=processes" in caught.value.hint
 
 
 @pytest.mark.parametrize("nonsense", ["foo", "Docker", " "])
 def test_an_unknown_backend_is_wrong_usage(nonsense: str) -> None:
-    with pytest.raises(DeployError, match="GROUND=") as caught:
+    with pytest.raises(DeployError, match="BACKEND=") as caught:
         choose_backend(nonsense, DOCKER, BACKENDS)
     assert caught.value.code == USAGE
 

@@ -76,7 +76,7 @@ def write_lines(path, rows):
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
-RECORD = {"id": "2026-05-28-2026-digits", "ground": "processes", "why": "local processes (no Docker engine answers)"}
+RECORD = {"id": "2026-05-28-2026-digits", "backend": "processes", "why": "local processes (no Docker engine answers)"}
 CONFIG = {"recipe": "digits", "steps": 600, "batch": 96, "lr": 3e-3, "precision": "fp32", "checkpoint_every": 100}
 ENVIRONMENT = {"python": "3.11.2", "torch": "2.13.0+cpu", "cpus": 2, "variables": {"OMP_NUM_THREADS": "1"}}
 END = {"verdict": "done", "code": 0, "seconds": 29.8, "samples_per_s": 3187.0, "accuracy": 0.9889}
@@ -176,7 +176,7 @@ def series_of(shown, name):
         ("from start to end", "29.8 s"),
         ("samples per second", "3,187"),
         ("nodes", "3"),
-        ("Ground", "local processes (no Docker engine answers)"),
+        ("Backend", "local processes (no Docker engine answers)"),
         ("Recipe", "digits"),
         ("Started", "2026-05-28 20:26:40 UTC"),
         ("torch", "2.13.0+cpu"),
@@ -190,7 +190,7 @@ def test_head_and_tables_tell_the_folders_values(shown, name, value):
 
 def test_verdict_and_the_command_to_do_it_again(shown):
     assert "✓ Done" in shown.text
-    assert "Do it again make up GROUND=processes WORKERS=2 ARGS='--recipe digits --steps 600'" in shown.text
+    assert "Do it again make up BACKEND=processes WORKERS=2 ARGS='--recipe digits --steps 600'" in shown.text
     assert "Go on from here" not in shown.text
 
 
@@ -203,7 +203,7 @@ def test_verdict_and_the_command_to_do_it_again(shown):
     ],
 )
 def test_a_run_on_hosts_is_done_again_there(more, command):
-    record = {"ground": "hosts", "hosts": ["a", "u@b:2222"], "arguments": ["--steps", "600"], "script": False}
+    record = {"backend": "hosts", "hosts": ["a", "u@b:2222"], "arguments": ["--steps", "600"], "script": False}
     assert head.again({**record, **more}) == command
 
 
@@ -262,7 +262,7 @@ def test_text_from_a_node_stays_text(tmp_path):
     sample(tmp_path)
     write(
         tmp_path / "record.json",
-        {"id": HOSTILE, "ground": HOSTILE, "why": HOSTILE, "nodes": [HOSTILE], "arguments": [HOSTILE]},
+        {"id": HOSTILE, "backend": HOSTILE, "why": HOSTILE, "nodes": [HOSTILE], "arguments": [HOSTILE]},
     )
     write(tmp_path / "config.json", {HOSTILE: HOSTILE, "recipe": HOSTILE})
     write(tmp_path / "outcome.json", {"verdict": HOSTILE, "message": HOSTILE, "hint": HOSTILE, "node": HOSTILE})
@@ -403,7 +403,7 @@ def test_a_long_run_stays_small_and_quick(tmp_path):
 def test_many_checkpoints_are_folded_and_the_rest_is_not():
     events = [page_data.Event(START + i, "checkpoint", 0, "m", {"step": i, "pause_ms": 3 + i % 2}) for i in range(40)]
     stop = page_data.Event(START + 50, "stopping", 0, "m", {"step": 40, "message": "SIGTERM"})
-    shown = Page(timeline.section([*events, stop], START))
-    assert "40 checkpoints: pause 3.5 ms median, 4.0 ms longest" in shown.text
-    assert [name for name, _ in shown.tags].count("details") == 1
-    assert "Stopping at step 40" in shown.text
+    folded, after = timeline.section([*events, stop], START)
+    assert plain(folded.title + folded.detail) == "40 checkpoints: pause 3.5 ms median, 4.0 ms longest"
+    assert len(folded.lines) == 40
+    assert (after.title, after.lines) == ("Stopping at step 40", ())

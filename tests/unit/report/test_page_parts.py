@@ -6,8 +6,8 @@ import math
 
 import pytest
 
+from deploy.report.page import charts, steps
 from deploy.report.page import data as page_data
-from deploy.report.page import scale, steps
 from deploy.report.page import units as text
 
 
@@ -47,7 +47,7 @@ def test_means_weigh_lines_by_the_steps_they_cover():
     ("low", "high"), [(0, 600), (0.003, 0.004), (-3, 8e6), (5, 5), (0, 0), (1e-12, 3e-12), (1e15, 2e15)]
 )
 def test_axis_ticks_are_round_and_hold_the_range(low, high):
-    axis = scale.linear_axis(low, high)
+    axis = charts.linear_axis(low, high)
     assert axis.low <= low
     assert high <= axis.high
     assert 2 <= len(axis.ticks) <= 12
@@ -58,7 +58,7 @@ def test_axis_ticks_are_round_and_hold_the_range(low, high):
 
 @pytest.mark.parametrize(("low", "high"), [(0.02, 2.3), (1e-9, 1e9), (0.5, 40), (1e-3, 5e4)])
 def test_log_axis_has_a_few_ticks_inside(low, high):
-    axis = scale.log_axis(low, high)
+    axis = charts.log_axis(low, high)
     assert 2 <= len(axis.ticks) <= 10
     assert all(axis.low <= tick <= axis.high for tick in axis.ticks)
 
@@ -66,7 +66,7 @@ def test_log_axis_has_a_few_ticks_inside(low, high):
 def test_thinning_is_bounded_and_keeps_order_ends_and_extremes():
     points = [(float(i), math.sin(i)) for i in range(100_000)]
     points[31_234] = (31_234.0, -50.0)
-    kept = scale.thin(points, columns=100)
+    kept = charts.thin(points, columns=100)
     assert len(kept) <= 400
     assert kept == sorted(kept)
     assert set(kept) <= set(points)

@@ -131,14 +131,15 @@ def test_a_backend_that_vanishes_ends_the_following(backend: MemoryBackend, cons
 
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[MemoryBackend]:
-    """`make up GROUND=memory`: a fourth backend is one line in the table. The backends that were made."""
+    """`make up BACKEND=memory`: a fourth backend is one line in the table. The backends that were made."""
     made: list[MemoryBackend] = []
 
-    def make(run: environment.RunSpec) -> MemoryBackend:
-        made.append(MemoryBackend(run))
-        return made[-1]
+    class LocalMemory(MemoryBackend, backends.LocalBackend):
+        def __init__(self, run: environment.RunSpec) -> None:
+            super().__init__(run)
+            made.append(self)
 
-    monkeypatch.setitem(backends.BACKENDS, "memory", make)
+    monkeypatch.setitem(backends.BACKENDS, "memory", LocalMemory)
     monkeypatch.setattr(folders, "RUNS", tmp_path / "runs")
     return made
 
@@ -149,7 +150,7 @@ def outcome(tmp_path: Path) -> dict[str, object]:
 
 
 def test_make_up_runs_whole_on_a_fourth_backend(made: list[MemoryBackend], console: Console, tmp_path: Path) -> None:
-    assert up.up(up.Options(ground="memory"), console) == 0
+    assert up.up(up.Options(backend="memory"), console) == 0
     (backend,) = made
     assert backend.verbs[:5] == ORDER
     assert backend.verbs[5:7] == ["collect_logs", "clean"]
@@ -163,7 +164,7 @@ def test_make_up_that_is_stopped_before_it_runs_leaves_no_folder(
 ) -> None:
     monkeypatch.setattr(MemoryBackend, "ctrl_c", verb)
     with pytest.raises(KeyboardInterrupt, match="nothing of it is left"):
-        up.up(up.Options(ground="memory"), console)
+        up.up(up.Options(backend="memory"), console)
     assert made[0].verbs == [*UNDONE[verb], "clean"]
     assert not (tmp_path / "runs").exists()
 
@@ -173,7 +174,7 @@ def test_make_up_stops_with_a_checkpoint_at_ctrl_c(
 ) -> None:
     monkeypatch.setattr(MemoryBackend, "ctrl_c", "states")
     monkeypatch.setattr(MemoryBackend, "verdict", "")
-    assert up.up(up.Options(ground="memory"), console) == 75
+    assert up.up(up.Options(backend="memory"), console) == 75
     assert "stop" in made[0].verbs
     assert outcome(tmp_path)["verdict"] == "stopped"
 
@@ -182,6 +183,6 @@ def test_make_up_records_that_its_backend_vanished(
     made: list[MemoryBackend], console: Console, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(MemoryBackend, "vanishes", True)
-    assert up.up(up.Options(ground="memory"), console) == 1
+    assert up.up(up.Options(backend="memory"), console) == 1
     assert made[0].verbs[-1] == "clean"
     assert outcome(tmp_path)["message"] == "the memory is gone"

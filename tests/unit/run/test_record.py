@@ -106,7 +106,7 @@ def test_a_resume_keeps_the_record_and_takes_old_verdicts_away(tmp_path: Path) -
     record.open_start(run_dir, record.Choice(run_dir, ()), "docker", "Docker", ["master"], NOON + 500)
     kept = json.loads((run_dir / "record.json").read_text())
     assert kept["started"] == NOON
-    assert [start["ground"] for start in kept["starts"]] == ["processes", "docker"]
+    assert [start["backend"] for start in kept["starts"]] == ["processes", "docker"]
     assert not list(run_dir.glob("outcome/*")) + list(run_dir.glob("nodes/*"))
     assert not (run_dir / "outcome.json").exists()
 

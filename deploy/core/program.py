@@ -1,0 +1,17 @@
+"""How the user calls this program, decided once at its start: messages name commands with these words.
+
+`fab` and `make` belong to the checkout; pip installs `muster`, which takes options where make takes variables.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+INSTALLED = Path(sys.argv[0]).name == "muster"
+FAB, MAKE = ("muster", "muster") if INSTALLED else ("fab", "make")
+
+
+def option(name: str, value: object) -> str:
+    """`RESUME=latest` as make takes it, `--resume=latest` as muster does."""
+    return f"--{name.lower()}={value}" if INSTALLED else f"{name}={value}"

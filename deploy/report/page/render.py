@@ -1,0 +1,56 @@
+"""Fill a template of templates/ with values: Jinja2 escapes each of them, and control characters become visible."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...core.printable import visible
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+TEMPLATES = Path(__file__).parent / "templates"
+
+
+def page(template: str, title: str, styles: Sequence[str], script: str = "", **values: Any) -> str:
+    """A whole page that needs nothing beside itself; no browser lets it load or run anything else.
+
+    `styles` and `script` are files beside the template.
+    """
+    code = _read(script) if script else ""
+    proof = base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()
+    allowed = "style-src 'unsafe-inline'" + (f"; script-src 'sha256-{proof}'" if script else "")
+    policy = f"default-src 'none'; {allowed}; base-uri 'none'; form-action 'none'"
+    style = "".join(map(_read, styles))
+    markup = environment().get_template(template).render(values, title=title, policy=policy, style=style, script=code)
+    # Plain ASCII: right whatever encoding the file is written in, and half a surrogate pair from a node cannot stop it.
+    return markup.encode("ascii", "xmlcharrefreplace").decode()
+
+
+@cache
+def environment() -> Environment:
+    """Where the templates are. Commands that write no page do not wait for the import of Jinja2."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    return Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=_visible,
+    )
+
+
+def _visible(value: object) -> object:
+    """Text with visible control characters, before it is escaped. Markup of a template stays as it is."""
+    return value if hasattr(value, "__html__") else visible(str(value))
+
+
+def _read(name: str) -> str:
+    return (TEMPLATES / name).read_text("utf-8")
