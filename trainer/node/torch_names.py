@@ -25,6 +25,7 @@ NAMES = {
     "torch.distributed.distributed_c10d:_set_pg_timeout": "a lost peer noticed soon",
     "torch.utils.data.dataloader:_BaseDataLoaderIter.__next__": "how long a script waits for data",
     "torch._dynamo.trace_rules:_recompile_re": "torch.compile passes over what watches a script",
+    "torch.autograd:Variable._execution_engine": "a wait in the middle of backward",
     "torch._C:_len_torch_dispatch_stack": "a script's loss under a dispatch mode is not misread",
     "torch.distributed.rpc.api:_is_current_rpc_agent_set": "whether a script's ranks were together by RPC",
 }
