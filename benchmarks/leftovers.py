@@ -1,4 +1,4 @@
-"""Ctrl-C, or kill -9, of `fab deploy` in each of its phases: what is left on the hosts?
+"""Ctrl-C, or kill -9, of `fab deploy`, and of the `fab stop` that ends its run, in each phase: what is left on hosts?
 
     python -m benchmarks.leftovers [--quick]
 
@@ -86,19 +86,28 @@ def hit(
     words = ("--image", BASE, "--folder", str(folder), "--run", run, "--args=--steps 100000 --checkpoint-every 10")
     try:
         with Held(dict(containers), phase) as held, (scratch / "said").open("w+") as said:
-            fab = subprocess.Popen(_line("deploy", names, *words), cwd=HOME, stdout=said, stderr=subprocess.STDOUT)
+            out = {"cwd": HOME, "stdout": said, "stderr": subprocess.STDOUT}
+            commands = [subprocess.Popen(_line("deploy", names, *words), **out)]
             try:
                 try:
-                    _reach(fab, phase, held, run_dir)
+                    if phase.runs:
+                        _until(lambda: b'"step"' in _read(run_dir / "ranks" / "rank-0.jsonl"), "steps", commands[0])
+                    if phase.asked:
+                        commands.append(subprocess.Popen(_line("stop", names, "--run", run), **out))
+                    if not phase.runs or phase.held:
+                        _until(held.reached, phase.name, commands[-1])
                 except AssertionError as why:
                     raise AssertionError(f"{why}; fab said:\n{Path(said.name).read_text()}") from None
-                code = _end(fab, phase, number, held)
+                code = _end(commands[-1], number, held)
+                if not phase.held:
+                    held.let_go()
+                if number == signal.SIGKILL:
+                    _fab("down", names)
+                elif phase.runs and not phase.asked:  # the run continues without us: this is how it ends
+                    _fab("stop", names, "--run", run)
             finally:
-                fab.kill()
-            if not phase.held:
-                held.let_go()
-            if number == signal.SIGKILL:
-                _fab("down", names)
+                for command in commands:
+                    command.kill()
             held.let_go()
             left = settled(look, before)
             said.seek(0)
@@ -111,16 +120,7 @@ def hit(
         shutil.rmtree(run_dir, ignore_errors=True)
 
 
-def _reach(fab: subprocess.Popen[bytes], phase: Phase, held: Held, run_dir: Path) -> None:
-    if phase.runs:
-        _until(lambda: b'"step"' in _read(run_dir / "ranks" / "rank-0.jsonl"), "steps to come home", fab)
-    if phase.asked:
-        fab.send_signal(signal.SIGINT)
-    if not phase.runs or phase.held:
-        _until(held.reached, phase.name, fab)
-
-
-def _end(fab: subprocess.Popen[bytes], phase: Phase, number: signal.Signals, held: Held) -> int:
+def _end(fab: subprocess.Popen[bytes], number: signal.Signals, held: Held) -> int:
     """fab's exit code. What waits on the hosts goes on only once fab has ended, or waits for it."""
     fab.send_signal(number)
     with suppress(subprocess.TimeoutExpired):

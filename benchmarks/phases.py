@@ -45,7 +45,7 @@ for run; do [ ! -e "/home/muster/.muster/runs/$run" ] || echo "file of $run, whi
 class Phase:
     """A moment: `held` is how the docker command begins that waits, on hosts `on` (all when empty).
 
-    `when` before or after it is done; `asked` says that a Ctrl-C leads there; `runs` that all nodes have started,
+    `when` before or after it is done; `asked` says that `fab stop` leads there; `runs` that all nodes have started,
     `some` that some have.
     """
 

@@ -23,13 +23,14 @@ _PIECE = 16 * 1024
 
 @dataclass(frozen=True)
 class Member:
-    """A run's container on a host: its place among the nodes and how many ranks it has."""
+    """A run's container on a host: its place among the nodes, how many ranks it has, and whether they run a script."""
 
     run: RunId
     container: ContainerName
     state: str
     place: int
     ranks: int
+    script: bool = False
 
     @property
     def runs(self) -> bool:
@@ -86,8 +87,8 @@ def parse(answer: str) -> HostLogs:
     for line in answer.split("\n"):
         word, *cells = line.split(" ")
         if word == "member":
-            if len(cells) != 5:
-                raise BadAnswer("a run's container", "its run, name, state, place and ranks", " ".join(cells))
+            if len(cells) != 6:
+                raise BadAnswer("a run's container", "its run, name, state, place, ranks and kind", " ".join(cells))
             run, container = run_id(cells[0], "the label muster.run"), container_name(cells[1])
             place, ranks = digits(0, 1 << 20)(cells[3], "muster.place"), digits(1, 65536)(cells[4], "ranks")
             members.append(Member(run, container, text(20)(cells[2], "state"), place, ranks))

@@ -82,6 +82,8 @@ def _readers(
         ]
         return readers, {host: host_logs.rank_text([ranks]) for host, ranks in host_logs.ranks_of(members).items()}
     host, own_log = host_logs.host_of_rank(hosts, run, int(choice.rank))
+    if own_log and choice.since and host in members and members[host].script and members[host].ranks == 1:
+        own_log = False  # the console has the same lines, with their times
     if own_log and choice.since:
         raise UsageError(
             f"--since {choice.since}: the lines of a rank's own log have no times", "leave out --since or --rank"

@@ -47,8 +47,8 @@ class Run(Control):
         waiting.until(lambda: words in self.told.read_text(), f"the words {words!r}", seconds)
 
     def stop(self):
-        """Ctrl-C ends it everywhere, with a checkpoint, and leaves nothing."""
-        self.fab_deploy.send_signal(signal.SIGINT)
+        """`fab stop` ends it everywhere, with a checkpoint, and leaves nothing."""
+        assert self.fab("stop", "--run", self.run).returncode == 0
         assert self.fab_deploy.wait(90) == 75
         waiting.until(lambda: not self.traces(), "the hosts to be clean")
 
@@ -137,7 +137,7 @@ def test_a_host_that_stays_away_is_named_and_the_others_go_on_without_it(run):
         waiting.until(lambda: not alone.traces(), "the others to be clean")
         run.follow(run.line("deploy", "--resume", run.run, "--image", BASE, hosts=left))
         run.goes_on()
-        run.fab_deploy.send_signal(signal.SIGINT)
+        assert run.fab("stop", "--run", run.run, hosts=left).returncode == 0
         assert run.fab_deploy.wait(90) == 75
     finally:
         run.docker("start", gone)

@@ -170,7 +170,7 @@ def test_a_host_that_reboots_waits_for_its_secrets_and_attach_hands_them_in(run)
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     following = subprocess.Popen(run.line("attach", "--run", run.run), cwd=HOME, env=run.environment, **quiet)
     waiting.until(lambda: waiting.events(run.dir, 0, "resumed"), "the run to go on", 120)
-    following.send_signal(signal.SIGINT)
+    assert run.fab("stop", "--run", run.run).returncode == 0
     assert following.wait(90) == 75
     assert run.found() == run.holders() == []
     assert run.traces() == []

@@ -1,12 +1,14 @@
 #!/bin/sh
-# members: each run's container with its place and its ranks, and the ranks' own logs.
+# members: each run's container with its place, its ranks and whether they run a script, and the ranks' own logs.
 . ./each_container.sh
 node() {
     [ -z "$user" ] || return
     docker inspect --format '{{.State.Status}} {{index .Config.Labels "muster.place"}}
 {{range .Config.Env}}{{println .}}{{end}}' "$name" | {
-        read -r state place; ranks=$(sed -n 's/^PET_NPROC_PER_NODE=//p' | tail -n 1)
-        echo "member $run $name $state ${place:-0} ${ranks:-1}"
+        read -r state place; variables=$(cat); what=trainer
+        ranks=$(echo "$variables" | sed -n 's/^PET_NPROC_PER_NODE=//p' | tail -n 1)
+        case $variables in *MUSTER_SENT=* | *MUSTER_SAVE_CHANGES=*) what=script ;; esac
+        echo "member $run $name $state ${place:-0} ${ranks:-1} $what"
     }
 }
 list | containers node

@@ -93,7 +93,7 @@ verdict r1 {VERDICT}
 said r2 {DAY} loss 0.1\r 20%
 """ + GPUS[0]
 RUNS = f"node r1 muster-r1 {CELLS}\nfolder r1 1795238476 20480 00003146\nverdict r1 {VERDICT}\nfolder r2 1795238476 4 "
-MEMBERS = "member r1 muster-r1 running 0 8\nmember r0 muster-r0 exited 1 1\nrank-log r1/logs/rank-11.log"
+MEMBERS = "member r1 muster-r1 running 0 8 script\nmember r0 muster-r0 exited 1 1 trainer\nrank-log r1/logs/rank-11.log"
 CONSOLE = (
     f"{DAY} epoch 1\n{DAY} muster-said 123456\n{DAY} failed (exitcode: -9) local_rank: 0 (pid: 4711) of fn\nno time"
 )

@@ -62,7 +62,10 @@ def test_lines_that_are_missing_in_front_or_between_are_told_once(console, first
 
 
 def host(place, ranks, run="r", state="running", logs=()):
-    said = [f"member {run} muster-{run} {state} {place} {ranks}", *(f"rank-log {run}/logs/rank-{n}.log" for n in logs)]
+    said = [
+        f"member {run} muster-{run} {state} {place} {ranks} script",
+        *(f"rank-log {run}/logs/rank-{n}.log" for n in logs),
+    ]
     return host_logs.parse("\n".join(said))
 
 
