@@ -13,9 +13,9 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from .checks import ORDER
+from .checks import ORDER, module
 from .finding import NOT_MET, Done, as_json, counts, exit_code, summary
-from .schedule import Schedule, module
+from .schedule import Schedule
 from .table import show
 
 SECONDS = 460.0

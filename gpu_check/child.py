@@ -5,7 +5,6 @@ Its findings go into FOLDER/findings.jsonl as they come: those of a check that i
 
 from __future__ import annotations
 
-import importlib
 import json
 import signal
 import sys
@@ -17,6 +16,7 @@ from pathlib import Path
 from trainer.node.parent_death import die_with_parent
 
 from .bench import Bench
+from .checks import module
 from .finding import NOT_MET, Finding
 from .nodes import Late
 
@@ -38,7 +38,7 @@ def main(name: str, folder: Path) -> None:
 
         began = time.monotonic()
         try:
-            for finding in importlib.import_module(f"{__package__}.checks.{name}").run(bench):
+            for finding in module(name).run(bench):
                 write(finding)
         except Late as fault:
             write(Finding(f"{name} to its end", NOT_MET, str(fault), words=fault.words))

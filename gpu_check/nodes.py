@@ -58,7 +58,7 @@ class Run:
         for part in ("nodes", "outcome", "ranks", "logs"):
             (folder / part).mkdir(parents=True, exist_ok=True)
         meeting = Rendezvous(f"{places[0].address}:{free_port()}", f"{folder.name}-{start}")
-        threads = max(1, min(4, (os.cpu_count() or 1) // (len(places) * ranks)))
+        threads = max(1, min(4, len(os.sched_getaffinity(0)) // (len(places) * ranks)))
         self._environments: list[dict[str, str]] = []
         self.names = node_names(len(places) - 1)
         for number, place in enumerate(places):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import subprocess
@@ -11,10 +10,10 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from . import processes
+from .checks import module
 from .child import FINDINGS, MACHINE
 from .finding import NOT_MET, Done, Finding, judge, untried
 from .nodes import HOME, lines
@@ -114,11 +113,6 @@ class Schedule:
                 return True
             time.sleep(_POLL_S)
         return False
-
-
-def module(name: str) -> ModuleType:
-    """A check. None of them imports torch when it is imported."""
-    return importlib.import_module(f"{__package__}.checks.{name}")
 
 
 def _logs(folder: Path) -> str:

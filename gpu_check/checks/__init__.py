@@ -1,5 +1,10 @@
 """The checks, one a file: TITLE, LIMIT_S (the most seconds it may take), and run(bench), which yields findings."""
 
+from __future__ import annotations
+
+import importlib
+from types import ModuleType
+
 ORDER = (
     "facts",
     "hosts",
@@ -15,3 +20,8 @@ ORDER = (
     "telemetry",
     "orphans",
 )
+
+
+def module(name: str) -> ModuleType:
+    """A check by its name, or a module by its dotted one. No check imports torch when it is imported."""
+    return importlib.import_module(name if "." in name else f"{__name__}.{name}")

@@ -11,7 +11,7 @@ from ..weights import alike
 from .kill import reached
 
 TITLE, LIMIT_S = "checkpoints of GPU state", 90
-STEPS, KEPT_EVERY, KILL_AFTER = 200, 20, 60
+STEPS, KEPT_EVERY, KILL_AFTER = 120, 10, 40
 PARTS = ("model", "optimizer", "scheduler", "scaler", "rng")
 _START_S, _END_S = 60.0, 60.0
 

@@ -19,7 +19,8 @@ from ..nodes import Run
 TITLE, LIMIT_S = "several hosts on one GPU", 100
 _MEET_S = 80.0
 REFUSAL = re.compile(r"Duplicate GPU detected|Multiple Ranks are using the same GPU")
-_USING = re.compile(r"(?:Bootstrap ?: |NET/\w+ ?: .*?)Using (?:\[\d+\])?([\w.@-]+):")
+_USING = re.compile(r"(?:Bootstrap|NET/\w+) ?: .*?Using (.*)")
+_INTERFACE = re.compile(r"([\w.@-]+):[\da-fA-F.:]+<\d+>")
 
 
 def run(bench: Bench) -> Iterator[Finding]:
@@ -103,4 +104,4 @@ def _as_one_host(bench: Bench) -> Iterator[Finding]:
 
 def interfaces(log: str) -> set[str]:
     """The interfaces that NCCL says it uses, in its own log."""
-    return {found for line in log.splitlines() for found in _USING.findall(line)}
+    return {name for listed in _USING.findall(log) for name in _INTERFACE.findall(listed)}

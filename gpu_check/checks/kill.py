@@ -16,7 +16,7 @@ from ..processes import alive
 from ..weights import alike
 
 TITLE, LIMIT_S = "a rank is killed with SIGKILL", 100
-STEPS, KEPT_EVERY, KILL_AFTER = 300, 20, 60
+STEPS, KEPT_EVERY, KILL_AFTER = 150, 10, 40
 _START_S, _END_S = 60.0, 80.0
 
 

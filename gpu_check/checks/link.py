@@ -42,10 +42,10 @@ def run(bench: Bench) -> Iterator[Finding]:
 
 
 def _training(bench: Bench, name: str, places: Sequence[Place]) -> Run:
-    keep = ("--checkpoint-every", "20", "--timeout", str(TIMEOUT_S))
-    return bench.hosts(
-        name, bench.training("steady", _ENDLESS, *keep), places, variables=recorder(bench.folder / f"{name}-dump-")
-    )
+    arguments = bench.training("steady", _ENDLESS, "--checkpoint-every", "20", "--timeout", str(TIMEOUT_S))
+    # A rank that is stopped does not hear that it is to end: torchrun would wait for the whole of its usual patience.
+    more = {"PET_SHUTDOWN_TIMEOUT": "5", **recorder(bench.folder / f"{name}-dump-")}
+    return bench.hosts(name, arguments, places, variables=more)
 
 
 def recorder(prefix: Path) -> dict[str, str]:

@@ -1,0 +1,128 @@
+"""gpu-check on a machine without a GPU: the same paths with gloo, and what it promises of itself."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from gpu_check import network, processes
+from gpu_check.finding import MET, NOT_MET, NOT_TRIED
+from gpu_check.schedule import Schedule
+from lab.waiting import alive, until
+from tests.dist.conftest import HOME
+
+HANGS = "tests.dist.gpu_check_that_hangs"
+
+
+def started(path, *options, **variables):
+    """`python -m gpu_check`, without a GPU."""
+    command = [sys.executable, "-m", "gpu_check", "--json", str(path), *options]
+    hidden = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "TMPDIR": str(path.parent), **variables}
+    return subprocess.Popen(
+        command, cwd=HOME, env=hidden, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+
+
+def test_without_a_gpu_the_same_checks_run_on_the_cpu_and_find_what_is_so(tmp_path):
+    file = tmp_path / "gpu-check.json"
+    only = "facts,hosts,kill,forked,checkpoint,memory,several,telemetry,orphans"
+    run = started(file, "--only", only, "--seconds", "300")
+    out, err = run.communicate(timeout=300)
+    assert run.returncode == 0, out + err
+    told = json.loads(file.read_text())
+    states = {finding["what"]: finding for check in told["checks"] for finding in check["findings"]}
+    assert not [what for what, finding in states.items() if finding["state"] == NOT_MET]
+    for what in (
+        "3 hosts: rendezvous, all_reduce",
+        "3 hosts: interface",
+        "killed: training goes on",
+        "killed: weights beside a run left alone",
+        "a DataLoader with workers and pinned memory",
+        "weights, optimizer, scaler, random states",
+        "2 ranks: all_reduce",
+        "processes of the checks",
+    ):
+        assert states[what]["state"] == MET
+    assert states["everything on GPUs"]["state"] == NOT_TRIED
+    ranks = states["3 hosts: rendezvous, all_reduce"]["values"]["ranks"]
+    assert [(rank["rank"], rank["world"], rank["backend"]) for rank in ranks] == [(n, 3, "gloo") for n in range(3)]
+    assert states["killed: training goes on"]["values"]["seconds"] > 0
+    assert list(tmp_path.iterdir()) == [file], "what was met leaves nothing but its JSON"
+    assert "left out: link" in out
+    for check in told["checks"]:
+        assert f"] {check['check']}: {check['title']}" in err, "each check says that it runs"
+
+
+def test_a_check_that_hangs_is_killed_whole_and_the_next_goes_on(tmp_path):
+    (tmp_path / "machine.json").write_text(json.dumps({"torch": {"gpus": []}, "packages": {}}))
+    hung, after = Schedule(tmp_path, 60.0, lambda _: None).run([HANGS, "orphans"])
+    begun, late = hung.findings
+    assert (begun.state, late.state) == (MET, NOT_MET)
+    assert "killed after its limit" in late.measured
+    assert not alive(int(begun.measured))
+    assert not alive(begun.values["own"])
+    assert [finding.state for finding in after.findings] == [MET, NOT_TRIED]
+
+
+def test_what_does_not_fit_into_the_time_is_named_and_not_started(tmp_path):
+    (late,) = Schedule(tmp_path, 0.0, lambda _: None).run(["hosts"])
+    assert [finding.state for finding in late.findings] == [NOT_TRIED]
+    assert not (tmp_path / "hosts").exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_ends_all_that_was_started_and_tells_what_was_found(tmp_path, number):
+    file = tmp_path / "gpu-check.json"
+    run = started(file, "--only", "facts,kill")
+    [folder] = until(lambda: [*tmp_path.glob("gpu-check-*/kill/killed/ranks")], "the ranks' folder", 60)
+    label = str(folder.parents[1])
+    until(lambda: len(processes.labelled(processes.LABEL, label)) > 4, "agents and ranks", 60)
+    os.kill(run.pid, number)
+    out, _ = run.communicate(timeout=30)
+    assert run.returncode == 130
+    assert not processes.labelled(processes.LABEL, label)
+    assert "it was interrupted" in out
+    assert [check["check"] for check in json.loads(file.read_text())["checks"]] == ["facts", "kill"]
+
+
+def test_a_python_without_torch_is_told_so(tmp_path):
+    file = tmp_path / "gpu-check.json"
+    hidden = tmp_path / "torch.py"
+    hidden.write_text("raise ImportError('libcudart is missing')")
+    run = started(file, PYTHONPATH=str(tmp_path))
+    _, err = run.communicate(timeout=60)
+    assert run.returncode == 2
+    assert "libcudart is missing" in err
+    assert not file.exists()
+
+
+def test_a_cut_link_drops_all_without_a_word_until_it_is_mended():
+    if network.allowed():
+        pytest.skip(network.allowed())
+    with network.hosts_apart(2) as net:
+        one, other = net.places
+        answer = f"import socket; s = socket.create_server(('{other.address}', 9), backlog=9); print(1, flush=True)"
+        server = subprocess.Popen(
+            [sys.executable, "-c", f"{answer}; s.accept(); s.accept()"], preexec_fn=other.enter, stdout=subprocess.PIPE
+        )
+
+        def reaches():
+            ask = f"import socket; socket.create_connection(('{other.address}', 9), 1.5)"
+            return subprocess.run([sys.executable, "-c", ask], preexec_fn=one.enter, capture_output=True).returncode == 0
+
+        try:
+            server.stdout.readline()
+            assert reaches()
+            net.cut(1)
+            assert not reaches()
+            net.mend(1)
+            assert reaches()
+        finally:
+            server.kill()
+            server.communicate()
+    with pytest.raises(OSError, match=r"."):
+        socket.if_nametoindex("net0")  # nothing of it was in our own network

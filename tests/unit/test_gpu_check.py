@@ -1,0 +1,153 @@
+"""What gpu-check decides without a GPU: findings and their table, NCCL's and nvidia-smi's words."""
+
+import json
+
+import pytest
+
+from gpu_check import finding, turns
+from gpu_check.__main__ import main
+from gpu_check.bench import Bench
+from gpu_check.checks import ORDER, facts, hosts, module, orphans, precision, telemetry
+from gpu_check.finding import MET, NOT_MET, NOT_TRIED, Done, Finding, judge, untried
+
+
+def done(*findings):
+    """A check with these findings."""
+    return Done("hosts", "several hosts", 1.0, findings)
+
+
+GOOD, BAD, LEFT = judge("sum", True, "6", "6"), judge("link", False, "never", "<= 36 s"), untried("NVML", "no GPU")
+
+
+@pytest.mark.parametrize(
+    ("findings", "code"), [((GOOD,), 0), ((GOOD, LEFT), 0), ((GOOD, BAD), 1), ((BAD, LEFT), 1), ((), 0)]
+)
+def test_only_what_was_not_met_makes_the_exit_code_1(findings, code):
+    assert finding.exit_code([done(*findings)]) == code
+
+
+def test_the_table_names_what_was_not_tried_and_why():
+    lines = finding.table([done(GOOD, BAD, LEFT)]).splitlines()
+    assert [line.split()[-1] for line in lines[1:]] == ["met", "met", "tried"]
+    assert [line.split()[0] for line in lines[1:]] == ["hosts", "link", "NVML"]
+    assert "NOT met" in lines[2]
+    assert "no GPU" in lines[3]
+
+
+def test_a_long_cell_goes_on_below_itself_and_no_line_is_cut():
+    words = " ".join(f"word{number}" for number in range(60))
+    text = finding.table([done(judge("long", True, words, words))])
+    assert [word for word in words.split() if word not in text] == []
+    assert max(map(len, text.splitlines())) < 140
+
+
+def test_json_has_every_finding_with_its_values():
+    told = finding.as_json([done(judge("rate", True, "3 GB/s", "", bus_gb_s=3.0), BAD)], {"cores": 2}, 4.0)
+    assert json.loads(json.dumps(told))["counts"] == {MET: 1, NOT_MET: 1, NOT_TRIED: 0}
+    assert told["checks"][0]["findings"][0]["values"] == {"bus_gb_s": 3.0}
+    assert Finding(**told["checks"][0]["findings"][1]) == BAD
+
+
+def test_every_check_says_what_it_is_and_how_long_it_may_take():
+    for name in ORDER:
+        check = module(name)
+        assert check.TITLE
+        assert 0 < check.LIMIT_S < 480
+
+
+@pytest.mark.parametrize(
+    ("log", "used"),
+    [
+        ("gpu:7:7 [0] NCCL INFO Bootstrap: Using net0:10.77.0.1<0>", {"net0"}),
+        ("gpu:7:7 [0] NCCL INFO Bootstrap : Using eth0:10.0.0.5<0>", {"eth0"}),
+        ("gpu:7:9 [0] NCCL INFO NET/Socket : Using [0]net0:10.77.0.1<0> [1]decoy0:10.78.0.1<0>", {"net0"}),
+        ("gpu:7:9 [0] NCCL INFO NET/IB : No device found.", set()),
+        ("gpu:7:9 [0] NCCL INFO Using network Socket", set()),
+    ],
+)
+def test_the_interface_is_read_from_nccls_own_log(log, used):
+    assert hosts.interfaces(log) >= used
+    assert bool(hosts.interfaces(log)) == bool(used)
+
+
+def test_a_second_interface_that_nccl_uses_is_seen():
+    log = "x [0] NCCL INFO NET/Socket : Using [0]net0:10.77.0.1<0> [1]decoy0:10.78.0.1<0>"
+    assert hosts.interfaces(log) == {"net0", "decoy0"}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "NCCL WARN Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 2000",
+        "NCCL WARN Multiple Ranks are using the same GPU/Partition. Set NCCL_MULTI_RANK_GPU_ENABLE=1 to enable",
+    ],
+)
+def test_nccls_refusal_of_a_shared_gpu_is_known_before_and_since_2_30(words):
+    assert hosts.REFUSAL.search(words)
+
+
+def test_what_nvidia_smi_does_not_know_is_left_out_and_not_met():
+    known = telemetry.values("37, 1024, 310.5, 41, 1980, 2619\n")
+    assert known == dict(zip(telemetry.FIELDS, (37.0, 1024.0, 310.5, 41.0, 1980.0, 2619.0), strict=True))
+    assert telemetry.answered("nvidia-smi", known).state == MET
+    partial = telemetry.values("37, 1024, [N/A], 41, 1980, 2619\n")
+    assert "power.draw" not in partial
+    assert telemetry.answered("nvidia-smi", partial).state == NOT_MET
+    assert telemetry.answered("nvidia-smi", telemetry.values("0, 1, 2, 3, 4, 5")).state == NOT_MET
+    assert telemetry.values("") == {}
+
+
+def test_what_stays_on_a_gpu_is_named():
+    before = {"pids": ["12"], "used_mib": [500, 3]}
+    assert orphans.changes(before, {"pids": ["12"], "used_mib": [510, 3]}) == []
+    assert orphans.changes(before, {"pids": ["12", "99"], "used_mib": [900, 3]}) == [
+        "new processes 99",
+        "GPU 0 holds 400 MiB more",
+    ]
+    assert orphans.changes({"pids": None, "used_mib": None}, before) == ["new processes 12"]
+
+
+@pytest.mark.parametrize(
+    ("version", "good"), [("2.8.0", True), ("2.13.0+cu130", True), ("2.7.1", False), ("3.0.0a0+git1", True)]
+)
+def test_torch_from_2_8_on_is_new_enough(version, good):
+    assert (facts.release(version) >= facts.OLDEST_TORCH) == good
+
+
+def test_a_ratio_is_too_low_only_where_most_turns_say_so():
+    assert turns.clearly_below([0.8, 0.82, 0.81, 0.85], 0.95)
+    assert not turns.clearly_below([0.8, 0.99, 1.0, 1.02], 0.95)
+
+
+def bench(tmp_path, gpus=0, nccl=None, compilers=(), triton=False):
+    """A machine with so many GPUs."""
+    torch = {"gpus": [{}] * gpus, "nccl": nccl, "triton": triton}
+    return Bench({"torch": torch, "compilers": list(compilers), "packages": {}}, tmp_path, tmp_path)
+
+
+def test_a_node_sees_one_gpu_and_it_is_the_first_of_those_we_may_use(tmp_path, monkeypatch):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert bench(tmp_path).one_gpu() == {}
+    assert bench(tmp_path, 2).one_gpu() == {"CUDA_VISIBLE_DEVICES": "0"}
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,1")
+    assert bench(tmp_path, 2).one_gpu() == {"CUDA_VISIBLE_DEVICES": "3"}
+
+
+@pytest.mark.parametrize(("nccl", "shares"), [([2, 29, 7], False), ([2, 30, 1], True), (None, False)])
+def test_nccl_lets_ranks_share_a_gpu_from_2_30_on(tmp_path, nccl, shares):
+    assert bench(tmp_path, 1, nccl).shares_gpu == shares
+
+
+def test_torch_compile_needs_a_compiler_and_on_gpus_triton(tmp_path):
+    assert precision.compiler_lacking(bench(tmp_path))
+    assert not precision.compiler_lacking(bench(tmp_path, compilers=["g++"]))
+    assert "triton" in precision.compiler_lacking(bench(tmp_path, 1, compilers=["g++", "gcc"]))
+    assert not precision.compiler_lacking(bench(tmp_path, 1, compilers=["gcc"], triton=True))
+
+
+def test_an_unknown_check_is_refused_with_those_there_are(capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["--only", "hots"])
+    assert ended.value.code == 2
+    assert "hots" in (told := capsys.readouterr().err)
+    assert "hosts" in told
