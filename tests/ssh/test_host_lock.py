@@ -206,7 +206,7 @@ def test_a_broken_lock_is_noticed_by_its_holder_and_not_dropped_for_the_next(ser
         broken = host_lock.break_lock(sessions, standing(sessions)).all()
         assert "(run run-1," in broken["a"]
         assert until(lambda: first.lost, "the holder to notice", 20) == ["a"]
-        with pytest.raises(DeployError, match="a: .*our lock"):
+        with pytest.raises(DeployError, match=r"a: .*our lock"):
             first.refuse_lost()
         with host_lock.take(sessions, "run-2"):
             first.release()
