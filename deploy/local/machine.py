@@ -1,4 +1,4 @@
-"""Look at this machine, change nothing. Answers are facts; plan.py decides."""
+"""Look at this machine and change nothing. plan.py decides by these facts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..core.facts import MachineFacts
 
 
 def machine() -> MachineFacts:
-    """This machine as local processes would find it. Looks for torch without importing it (2 s)."""
+    """The facts of this machine for local processes. Finds torch without importing it, which would take 2 s."""
     return MachineFacts(
         cores=_cores(),
         system=platform.system(),
@@ -23,7 +23,7 @@ def machine() -> MachineFacts:
 
 
 def busy_ports(candidates: Iterable[int]) -> frozenset[int]:
-    """Those candidates that somebody listens on, on any address of this machine."""
+    """The candidates that somebody listens on, at any address of this machine."""
     return frozenset(port for port in candidates if not _free(port))
 
 
@@ -36,7 +36,7 @@ def _cores() -> int:
 
 def _free(port: int) -> bool:
     with socket.socket(socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET) as probe:
-        # As torch's store does: an address still in TIME_WAIT from the run before is no obstacle.
+        # As torch's store does: an address in TIME_WAIT from an earlier run is free.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if probe.family == socket.AF_INET6:
             probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)

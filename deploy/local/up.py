@@ -1,7 +1,6 @@
-"""One `up`, whole: look, plan, start, follow, record. Each step is somebody else's; this is their order.
+"""One whole `make up`: look, plan, start, follow, record. Other modules have the steps; this one has their order.
 
-Whatever happens on the way, the way out is the same: nothing of the run is left running, and its folder says how
-it ended.
+Whatever happens, it ends the same way: nothing of the run is left running, and the run folder says how it ended.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ DEFAULT_WORKERS = 2
 
 @dataclass(frozen=True)
 class Options:
-    """What the user asked for, as text; empty means not said."""
+    """What the user asked for, as text; empty means not given."""
 
     workers: str = ""
     backend: str = ""
@@ -42,17 +41,17 @@ class Options:
 
 
 def up(options: Options, console: Console) -> int:
-    """Train as asked, to the end; returns the exit code. Raises DeployError for faults before the first node starts."""
+    """Train to the end; returns the exit code. Raises DeployError for faults before the first node starts."""
     choice = record.choose(folders.RUNS, options.resume, _split(options.arguments))
     workers = plan.check_workers(options.workers or str(DEFAULT_WORKERS if choice.workers is None else choice.workers))
-    asked = options.backend or "auto"
-    facts = client.find_engine() if asked in ("auto", "docker") else EngineFacts(answers=False)
-    where = plan.choose_backend(asked, facts, backends.BACKENDS)
+    wanted = options.backend or "auto"
+    facts = client.find_engine() if wanted in ("auto", "docker") else EngineFacts(answers=False)
+    choice_of_backend = plan.choose_backend(wanted, facts, backends.BACKENDS)
     with (
         Interrupts(console, "starting the run", "nothing of it is left", detaches=False) as interrupts,
         ExitStack() as held,
     ):
-        backend_class = backends.BACKENDS[where.name]
+        backend_class = backends.BACKENDS[choice_of_backend.name]
         port = _choose_port(held, console) if backend_class.meets_on_machine else environment.MASTER_PORT
         taken = client.runs_there() if facts.answers else frozenset()
         run_dir = choice.run_dir or record.make_folder(folders.RUNS, choice.arguments, time.time(), taken)
@@ -62,7 +61,7 @@ def up(options: Options, console: Console) -> int:
             run_dir, choice.start, workers, choice.arguments, port, machine.cores, machine.system
         )
         if choice.run_dir:
-            console.note(f"going on in {display_path(run_dir)}, start {choice.start}")
+            console.note(f"resuming in {display_path(run_dir)}, start {choice.start}")
         backend = backend_class(run)
         held.callback(backend.clean)
         state = State(run.names)
@@ -70,12 +69,12 @@ def up(options: Options, console: Console) -> int:
         began = 0.0
 
         def open_record() -> dict[str, bytes]:
-            nonlocal began  # what building the image took is not the run's
+            nonlocal began  # the time for building the image does not count
             began = time.time()
-            return record.open_start(run_dir, choice, where.name, where.why, run.names, began)
+            return record.open_start(run_dir, choice, choice_of_backend.name, choice_of_backend.why, run.names, began)
 
         before = launch.launch(backend, run_dir, bool(choice.run_dir), open_record, interrupts.hold)
-        result = _follow(run, backend, follower, state, where.why, console, interrupts)
+        result = _follow(run, backend, follower, state, choice_of_backend.why, console, interrupts)
         backend.clean()
         if result.verdict == "refused" and not state.ranks:
             record.undo_start(run_dir, before)
@@ -84,7 +83,7 @@ def up(options: Options, console: Console) -> int:
 
 
 def stop_all(console: Console) -> int:
-    """`make down`: end every run of this checkout, on any backend; returns how many runs there were."""
+    """`make down`: end every run of this checkout, on any backend. Returns how many runs there were."""
     engine, count = client.find_engine(), 0
     for backend in backends.BACKENDS.values():
         for run_id in sorted(backend.running(folders.RUNS, engine)):
@@ -112,12 +111,12 @@ def _follow(
         with console.following(state, environment.recipe_name(run.arguments), why) as tell:
             result = follow.follow(backend, follower, state, tell, interrupts.requests)
     except EngineLost as fault:
-        # Containers may have outlived their engine's pause: a resume beside them would be two runs in one folder.
+        # Containers may survive a pause of their engine. A resume beside them would be two starts in one run folder.
         hint = f"once Docker is back: `{MAKE} down`, then `{MAKE} up {option('RESUME', 'latest')}`"
         result = Result("failed", fault.message, hint, step=state.step)
     except DeployError as fault:
         result = Result("failed", fault.message, fault.hint)
-    with suppress(DeployError):  # an engine that is gone takes its consoles along
+    with suppress(DeployError):  # without an engine there are no consoles
         backend.collect_logs()
     return result
 
@@ -129,20 +128,20 @@ def _with_local_paths(result: Result, run_dir: Path) -> Result:
 
 
 def _take(run_dir: Path, held: ExitStack, engine: EngineFacts) -> None:
-    """Hold the run's lock, or refuse by name: two commands must not drive one run."""
+    """Take the run's lock, or raise DeployError: two commands must not drive one run."""
     taken = locks.hold_run(run_dir)
     if taken is None or run_dir.name in backends.running(folders.RUNS, engine):
         if taken:
             taken.release()
         raise DeployError(
-            f"{run_dir.name} is still going on",
+            f"{run_dir.name} is still running",
             f"wait for its end, or `{MAKE} down` first; then `{MAKE} up {option('RESUME', display_path(run_dir))}`",
         )
     held.callback(taken.release)
 
 
 def _choose_port(held: ExitStack, console: Console) -> int:
-    """A port nobody listens on and no other run is about to; held until this run ends."""
+    """A port that nobody listens on and no other run has claimed; this run holds it until its end."""
     taken: Collection[int] = observe.busy_ports(
         range(environment.MASTER_PORT, environment.MASTER_PORT + plan.PORTS_TO_TRY)
     )
@@ -162,4 +161,6 @@ def _split(arguments: str) -> list[str]:
         return shlex.split(arguments)
     except ValueError as fault:
         example = option("ARGS", '"--recipe text --steps 100"')
-        raise UsageError(f"{option('ARGS', arguments)}: {fault}", f"quote as in a shell: {example}") from fault
+        raise UsageError(
+            f"{option('ARGS', arguments)}: {fault}", f"quote the words as in a shell: {example}"
+        ) from fault
