@@ -13,7 +13,7 @@ from ..nodes import RECIPES, lines
 from ..turns import Contender, clearly_below, in_turns, spread
 
 TITLE, LIMIT_S = "the trainer beside bare torch", 150
-TURNS, LEAST_RATIO = 8, 0.95
+TURNS, LEAST_RATIO = 6, 0.95
 OURS = "Muster"
 # By the package that each needs: its name and its module.
 RIVALS = {
