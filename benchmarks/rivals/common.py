@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import importlib
 import json
 import math
 import time
 from collections.abc import Callable
-from types import ModuleType
+
+from trainer.recipe import Recipe, load
 
 CLIP, WEIGHT_DECAY, WARMUP = 1.0, 0.01, 50
 
@@ -21,14 +21,14 @@ def options() -> argparse.Namespace:
     command.add_argument("--log-every", type=int, default=10)
     command.add_argument("--folder", default="", help="where the loop leaves its snapshot")
     chosen = command.parse_args()
-    defaults = recipe(chosen.recipe).DEFAULTS
+    defaults = recipe(chosen.recipe).defaults
     chosen.batch, chosen.lr = defaults["batch"], defaults["lr"]
     return chosen
 
 
-def recipe(name: str) -> ModuleType:
-    """The recipe's module: its model, data and loss are the ones Muster trains."""
-    return importlib.import_module(f"trainer.recipes.{name}")
+def recipe(name_or_path: str) -> Recipe:
+    """The recipe that Muster trains: its model, data and loss."""
+    return load(name_or_path)
 
 
 def schedule(steps: int) -> Callable[[int], float]:
