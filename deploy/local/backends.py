@@ -22,12 +22,12 @@ from ..engine import client
 from ..image import commands
 from ..run import folders, own_files, record
 from ..run.backend import Backend
-from ..run.environment import IMAGE_USER, RunSpec, memory_limit, mounted, mounts_file
+from ..run.environment import IMAGE_USER, RUNS_IN_CONTAINER, RunSpec, Script, memory_limit, mounted, mounts_file
 from ..run.events import Event
 from ..run.outcome import may_restart
 from ..run.output import RankLogs
 from ..run.progress import State
-from . import machine, plan, processes
+from . import machine, plan, processes, script
 
 STOP_PATIENCE_S = 30.0
 LOOK_EVERY_S = 0.5
@@ -47,6 +47,11 @@ class LocalBackend(Backend):
         """The nodes of one start of a run."""
 
     @classmethod
+    def script(cls, run_dir: Path, gpus: int, nodes: int) -> Script:
+        """How a script of the user's runs here; local/script.py has brought its folder into the run folder."""
+        return Script(str(script.sent(run_dir)), gpus, nodes)
+
+    @classmethod
     def running(cls, runs: Path, engine: EngineFacts) -> frozenset[str]:
         """Ids of the runs of the folder `runs` that have nodes on this backend."""
         return frozenset()
@@ -64,12 +69,14 @@ class ProcessBackend(LocalBackend):
     def __init__(self, spec: RunSpec) -> None:
         self._spec, self._stopping = spec, False
         self._logs = RankLogs(spec.run_dir)
-        command = commands.agent(sys.executable, spec.arguments)
+        python = script.python() if spec.script else sys.executable
+        command = commands.agent(python, spec.arguments)
         self._nodes = processes.LocalNodes(spec.run_dir, command, folders.RUNS.parent)
 
     def check(self) -> None:
         """Refuse a Python without torch."""
-        plan.check_processes(machine.machine())
+        if not self._spec.script or script.python() == sys.executable:
+            plan.check_processes(machine.machine())
 
     def start(self) -> None:
         """Start the master first: the others connect to it."""
@@ -78,6 +85,8 @@ class ProcessBackend(LocalBackend):
 
     def states(self, state: State) -> list[NodeState]:
         """The state of each node. A node that died without a verdict is restarted, at most three times."""
+        if self._spec.script:  # it would start from its beginning
+            return self._nodes.states(lambda node: False)
         return self._nodes.states(lambda node: may_restart(node, state.verdicts, self._stopping))
 
     def output(self, state: State) -> list[Event]:
@@ -122,6 +131,11 @@ class ComposeBackend(LocalBackend):
         self._looked_at, self._logged_at = 0.0, 0.0
         self._read: dict[str, int] = {}
 
+    @classmethod
+    def script(cls, run_dir: Path, gpus: int, nodes: int) -> Script:
+        """As containers see the run folder. Their image has torch for the CPU."""
+        return Script(f"{RUNS_IN_CONTAINER}/{run_dir.name}/{script.sent(run_dir).relative_to(run_dir)}")
+
     def check(self) -> None:
         """Bring the image up to date with the code. A first build takes minutes, which do not count as the run's."""
         prepare_image(folders.CHECKOUT)
@@ -132,11 +146,16 @@ class ComposeBackend(LocalBackend):
 
     def start(self) -> None:
         """Start all nodes. Paths in the arguments are mounted at the same paths in every node."""
-        arguments, paths = mounted(self._spec.arguments, Path.cwd())
+        # A script's own files are in the folder that was sent; what else it names is a path of this machine.
+        here = Path("/") / "nowhere" if self._spec.script else Path.cwd()
+        arguments, paths = mounted(self._spec.arguments, here)
         shared = self._spec.nodes[0].environment
         environment = {
             "MUSTER_ARGS": shlex.join(arguments),
             "MUSTER_RDZV_ID": shared["PET_RDZV_ID"],
+            "MUSTER_SENT": self._spec.script.sent if self._spec.script else "",
+            "MUSTER_MAX_RESTARTS": shared["PET_MAX_RESTARTS"],
+            "MUSTER_RESTART": "no" if self._spec.script else "",
             "OMP_NUM_THREADS": shared["OMP_NUM_THREADS"],
             # Each node may use all the memory that a single one could; the user's own setting overrides this.
             "MUSTER_MEMORY": os.environ.get("MUSTER_MEMORY") or str(memory_limit(client.memory())),

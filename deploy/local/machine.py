@@ -6,6 +6,7 @@ import importlib.util
 import os
 import platform
 import socket
+import subprocess
 import sys
 from collections.abc import Iterable
 
@@ -20,6 +21,15 @@ def machine() -> MachineFacts:
         torch=importlib.util.find_spec("torch") is not None,
         python=sys.executable,
     )
+
+
+def gpus() -> int:
+    """How many NVIDIA GPUs this machine has, as its driver says; 0 if it has no driver."""
+    try:
+        done = subprocess.run(["nvidia-smi", "--list-gpus"], capture_output=True, text=True, timeout=20, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return 0
+    return 0 if done.returncode else sum(line.startswith("GPU ") for line in done.stdout.splitlines())
 
 
 def busy_ports(candidates: Iterable[int]) -> frozenset[int]:

@@ -49,6 +49,13 @@ def choose_backend(wanted: str, engine: EngineFacts, names: Collection[str]) -> 
     return BackendChoice("processes", f"local processes ({reason})")
 
 
+def on_gpus(gpus: int, nodes: int) -> BackendChoice:
+    """Processes that use this machine's GPUs: one rank a GPU, shared out among several nodes; with too few, none."""
+    if gpus < nodes:
+        return BackendChoice("processes", f"local processes on the CPU ({nodes} nodes cannot share {gpus} GPUs)")
+    return BackendChoice("processes", f"local processes, {gpus // nodes * nodes} of {gpus} GPUs")
+
+
 def check_workers(text: str) -> int:
     """WORKERS as a number: the nodes beside the master."""
     if not text.isascii() or not text.isdigit() or int(text) > MOST_WORKERS:

@@ -79,14 +79,35 @@ class NodeSpec:
 
 
 @dataclass(frozen=True)
+class Script:
+    """How a script of the user's runs on this machine: the folder that was sent, and the GPUs that its nodes share."""
+
+    sent: str
+    gpus: int = 0
+    nodes: int = 1
+
+    @property
+    def ranks(self) -> int:
+        """Ranks of each node: one for each of its GPUs, or one on the CPU."""
+        return max(1, self.gpus // self.nodes)
+
+    def variables(self, node: int, nodes: int) -> dict[str, str]:
+        """What a node gets beside what every node gets. Two ranks never meet on one GPU: with too few, none has one."""
+        own = range(node * self.ranks, (node + 1) * self.ranks) if self.gpus >= nodes else range(0)
+        shared = {"CUDA_VISIBLE_DEVICES": ",".join(map(str, own))} if self.gpus and nodes > 1 else {}
+        return {SENT: self.sent, **shared}
+
+
+@dataclass(frozen=True)
 class RunSpec:
-    """One start of a run: `start` counts from 1 and grows with each resume."""
+    """One start of a run: `start` counts from 1 and grows with each resume. `script`: of the user's, if it is one."""
 
     run_id: str
     run_dir: Path
     start: int
     arguments: tuple[str, ...]
     nodes: tuple[NodeSpec, ...]
+    script: Script | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -95,18 +116,32 @@ class RunSpec:
 
 
 def local_spec(
-    run_dir: Path, start: int, workers: int, arguments: Sequence[str], port: int, cores: int, system: str
+    run_dir: Path,
+    start: int,
+    workers: int,
+    arguments: Sequence[str],
+    port: int,
+    cores: int,
+    system: str,
+    script: Script | None = None,
 ) -> RunSpec:
-    """The nodes of one start on local processes, one rank each, meeting on `port` of the loopback interface."""
+    """The nodes of one start on local processes, meeting on `port` of the loopback interface.
+
+    A node of the trainer has one rank. `script`: `arguments` are a script of the user's.
+    """
     names = node_names(workers)
     rendezvous = Rendezvous(f"127.0.0.1:{port}", f"{run_dir.name}-{start}")
     interface, threads = LOOPBACK.get(system, "lo"), max(1, cores // len(names))
     nodes = []
+    ranks = script.ranks if script else 1
     for rank, name in enumerate(names):
-        placement = Placement(name, rank, len(names), 1, interface, threads)
-        variables = node_environment(placement, rendezvous, run_dir.name, str(run_dir))
-        nodes.append(NodeSpec(name, rank, {**variables, STOP_ON_EOF: "1"}))
-    return RunSpec(run_dir.name, run_dir, start, tuple(arguments), tuple(nodes))
+        placement = Placement(name, rank, len(names), ranks, interface, max(1, threads // ranks))
+        restarts = 0 if script else MAX_RESTARTS
+        variables = node_environment(placement, rendezvous, run_dir.name, str(run_dir), restarts)
+        variables |= {STOP_ON_EOF: "1"} | (script.variables(rank, len(names)) if script else {})
+        nodes.append(NodeSpec(name, rank, variables))
+    words = ("--script", *arguments) if script else arguments
+    return RunSpec(run_dir.name, run_dir, start, tuple(words), tuple(nodes), script)
 
 
 def node_environment(
@@ -149,6 +184,11 @@ def memory_limit(total: int) -> int:
 def node_names(workers: int) -> tuple[str, ...]:
     """`master`, `worker-1`, ... by place in the run."""
     return ("master", *(f"worker-{number}" for number in range(1, workers + 1)))
+
+
+def script_name(words: Sequence[str]) -> str:
+    """The script that a command starts: train.py, or pkg.train after -m."""
+    return next((word for word in words if not word.startswith("-")), "the script")
 
 
 def recipe_name(arguments: Sequence[str]) -> str:

@@ -9,7 +9,7 @@ import statistics
 import time
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -65,18 +65,25 @@ _OPENED_BY_COMPOSE = 0o1777
 
 @dataclass(frozen=True)
 class Choice:
-    """What to run: with `run_dir`, resume in that folder; without it, `arguments` start a new run."""
+    """What to run: with `run_dir`, resume in that folder; without it, `arguments` start a new run.
+
+    `script`: the arguments are a script of the user's and its own, not the trainer's.
+    """
 
     run_dir: Path | None
     arguments: tuple[str, ...]
     workers: int | None = None
     start: int = 1
+    script: bool = False
 
 
-def choose(runs: Path, resume: str, arguments: Sequence[str]) -> Choice:
-    """What RESUME names: nothing, `latest`, a run folder of this checkout, or another checkpoint."""
+def choose(runs: Path, resume: str, arguments: Sequence[str], script: Sequence[str] = ()) -> Choice:
+    """What RESUME names: nothing, `latest`, a run folder of this checkout, or another checkpoint.
+
+    `script`: the words of the user's script; a run of one continues with what it wrote, and needs no checkpoint.
+    """
     if not resume:
-        return Choice(None, tuple(arguments))
+        return Choice(None, tuple(script or arguments), script=bool(script))
     if resume == "latest":
         return _continued(_newest_with_checkpoint(runs), arguments)
     path = Path(resume).expanduser().resolve()
@@ -86,6 +93,10 @@ def choose(runs: Path, resume: str, arguments: Sequence[str]) -> Choice:
         )
     if path.parent == runs.resolve():
         refuse_newer(path)
+        if own(path).get("script"):
+            return replace(_continued(path, ()), arguments=tuple(script) or own(path)["arguments"], script=True)
+        if script:
+            raise UsageError(f"{path.name}: no run of a script of yours", "leave out --script")
         if not has_checkpoint(path):
             raise UsageError(
                 f"{option('RESUME', resume)}: no checkpoint in that run yet", f"`{MAKE} up` starts a new one"
@@ -149,6 +160,7 @@ def open_start(
         "nodes": list(names),
         "workers": len(names) - 1,
         "arguments": list(choice.arguments),
+        "script": choice.script,
         "starts": [*before.get("starts", []), start],
     }
     write_record(run_dir, record)
@@ -250,7 +262,7 @@ def refuse_newer(run_dir: Path) -> None:
 
 def newest(runs: Path, backend: str) -> Path | None:
     """The run that was started last on that backend, of those that this user recorded."""
-    found = [path for path in runs.glob("*") if not path.is_symlink() and own(path).get("ground") == backend]
+    found = [path for path in runs.glob("*") if not path.is_symlink() and own(path).get("backend") == backend]
     return max(found, key=_started, default=None)
 
 

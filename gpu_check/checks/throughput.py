@@ -48,10 +48,8 @@ def _ours(bench: Bench, stack: ExitStack, recipe: str) -> Contender:
 
 
 def _rival(bench: Bench, stack: ExitStack, recipe: str, module: str) -> Contender:
-    chosen = recipe if recipe == "digits" else f"gpu_check.recipes.{recipe}"
-    # The trainer lays convolutions out so on CPUs, and on GPUs in half precision.
-    layout = [] if bench.gpus else ["--channels-last"]
-    arguments = ["--recipe", chosen, *_FOREVER, *layout]
+    chosen = recipe if recipe == "digits" else str(RECIPES / f"{recipe}.py")
+    arguments = ["--recipe", chosen, *_FOREVER]
     one = stack.enter_context(bench.node(f"{recipe}-{module}", arguments, module=f"benchmarks.rivals.{module}"))
 
     def told() -> list[dict[str, Any]]:
