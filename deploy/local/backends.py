@@ -154,6 +154,7 @@ class ComposeBackend(LocalBackend):
             "MUSTER_ARGS": shlex.join(arguments),
             "MUSTER_RDZV_ID": shared["PET_RDZV_ID"],
             "MUSTER_SENT": self._spec.script.sent if self._spec.script else "",
+            "MUSTER_RUNS": str(folders.RUNS),
             "MUSTER_MAX_RESTARTS": shared["PET_MAX_RESTARTS"],
             "MUSTER_RESTART": "no" if self._spec.script else "",
             "OMP_NUM_THREADS": shared["OMP_NUM_THREADS"],

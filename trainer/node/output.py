@@ -120,7 +120,8 @@ class _Source:
         self._console, self.tail = console, b""
         self._mark = self._rest = b""
         self._shown_at = 0.0
-        self._shown = b""
+        self._shown = self._seen = b""
+        self._seen_at = 0.0
 
     def take(self, data: bytes) -> None:
         """New bytes, in any pieces."""
@@ -141,11 +142,15 @@ class _Source:
 
     def show_unfinished(self, now: float) -> None:
         """Show a line that has no end yet, such as a progress bar: at most once a second, marked as one that moves."""
-        text = _last_drawn(self._rest)
-        if text in (b"", self._shown) or now - self._shown_at < _MOVING_EVERY_S:
+        text, draws = _last_drawn(self._rest), b"\r" in self._rest
+        if self._rest != self._seen:
+            self._seen, self._seen_at = self._rest, now
+        # What is not drawn again may only be waiting for its end: print writes that by itself.
+        stands = draws or now - self._seen_at >= _MOVING_EVERY_S
+        if text in (b"", self._shown) or not stands or now - self._shown_at < _MOVING_EVERY_S:
             return
         self._shown, self._shown_at = text, now
-        self._rest = b"\r" + text if b"\r" in self._rest else self._rest
+        self._rest = b"\r" + text if draws else self._rest
         self._console.put([self._mark + b"\r" + text[:_LINE_MOST] + b"\n"])
 
 

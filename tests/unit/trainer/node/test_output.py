@@ -77,7 +77,7 @@ def test_a_progress_bar_is_whole_in_the_log_and_one_line_on_the_console(node):
 
 
 def test_a_line_that_has_no_end_is_seen_while_it_stands(node):
-    console, _, _ = node("import time; print('Password: ', end='', flush=True); time.sleep(2)")
+    console, _, _ = node("import time; print('Password: ', end='', flush=True); time.sleep(4)")
     assert "\rPassword: " in console
 
 
