@@ -1,0 +1,110 @@
+"""`fab up --script`: a user's script on this machine, as processes: followed, kept, continued."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lab import waiting
+
+pytestmark = pytest.mark.torch
+HOME = Path(__file__).resolve().parents[2]
+FAB = Path(sys.executable).with_name("fab")
+SCRIPT = """
+import os, sys, time, torch
+done = int(open("outputs/step").read()) if os.path.exists("outputs/step") else 0
+print("begins at", done, flush=True)
+os.makedirs("outputs", exist_ok=True)
+open(os.path.expanduser("~/of-home"), "w").write("home")
+for step in range(done, int(sys.argv[1])):
+    open("outputs/step", "w").write(str(step + 1))
+    print("step", step, flush=True)
+    time.sleep(float(sys.argv[2]))
+print("rank", os.environ["RANK"], "of", os.environ["WORLD_SIZE"])
+"""
+
+
+@pytest.fixture
+def project(tmp_path):
+    """A folder with a script and a module named like one of ours, and `fab up` in it."""
+    (tmp_path / "train.py").write_text("import trainer\n" + SCRIPT)
+    (tmp_path / "trainer.py").write_text("print('a module of the user')\n")
+    environment = {**os.environ, "PYTHONPATH": str(HOME)}
+
+    def command(*words):
+        return [str(FAB), "--search-root", str(HOME), "up", "--backend", "processes", *words]
+
+    def up(*words):
+        return subprocess.run(
+            command(*words), cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=180
+        )
+
+    up.folder, up.runs = tmp_path, tmp_path / "runs"
+    up.start = lambda *words: subprocess.Popen(
+        command(*words), cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    return up
+
+
+def test_a_script_is_followed_and_what_it_wrote_is_kept_and_named(project):
+    done = project("--script", "train.py 3 0", "--run", "first")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[:3] == ["a module of the user", "begins at 0", "step 0"]
+    assert "rank 0 of 1" in done.stdout
+    assert "2 files" in done.stdout
+    assert (project.runs / "first/work/outputs/step").read_text() == "3"
+    assert (project.runs / "first/home/of-home").read_text() == "home"
+    assert "begins at 0" in (project.runs / "first/logs/rank-0.log").read_text()
+    assert json.loads((project.runs / "first/outcome.json").read_text())["kept"]["master"]["files"] == 2
+    assert not (project.folder / "outputs").exists()
+
+
+def test_a_run_of_a_script_continues_with_what_it_wrote_and_with_todays_code(project):
+    project("--script", "train.py 2 0", "--run", "again")
+    (project.folder / "train.py").write_text((project.folder / "train.py").read_text() + "print('new code')\n")
+    done = project("--resume", "again", "--script", "train.py 4 0")
+    assert done.returncode == 0, done.stderr
+    assert "begins at 2" in done.stdout
+    assert "new code" in done.stdout
+    repeated = project("--resume", "again")  # the script as it was recorded
+    assert "begins at 4" in repeated.stdout
+
+
+def test_several_nodes_of_a_script_train_on_one_machine(project):
+    (project.folder / "train.py").write_text(
+        "import torch.distributed as dist\ndist.init_process_group('gloo')\n"
+        "print('rank', dist.get_rank(), 'of', dist.get_world_size())\ndist.destroy_process_group()\n"
+    )
+    done = project("--script", "train.py", "--workers", "1", "--run", "two", "--rank", "all")
+    assert done.returncode == 0, done.stderr
+    assert {"rank 0  rank 0 of 2", "rank 1  rank 1 of 2"} <= set(done.stdout.splitlines())
+
+
+def test_ctrl_c_stops_it_and_says_how_to_continue(project):
+    up = project.start("--script", "train.py 1000 0.1", "--run", "stopped")
+    waiting.until(lambda: (project.runs / "stopped/work/outputs/step").exists(), "the script to write", 60)
+    up.send_signal(signal.SIGINT)
+    words, _ = up.communicate(timeout=60)
+    assert up.returncode == 75, words
+    assert (project.runs / "stopped/work/outputs/step").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--script", "no.py"), "no such file"),
+        (("--script", "train.py", "--args", "--steps 1"), "--args"),
+        (("--script", "train.py 'x"), "quotation"),
+        (("--script", "train.py", "--folder", "nowhere"), "no such folder"),
+        (("--script", "train.py", "--rank", "x"), "not a number"),
+    ],
+)
+def test_what_is_wrong_is_refused_before_anything_starts(project, words, told):
+    done = project(*words)
+    assert done.returncode == 2
+    assert told in done.stderr
+    assert not list(project.runs.glob("*"))
