@@ -51,7 +51,7 @@ class Torchrun:
         return (self.run_dir / "logs" / f"rank-{rank}.log").read_text()
 
 
-@pytest.fixture()
+@pytest.fixture
 def torchrun(tmp_path):
     """Starts torchruns; kills what a failed test left of them."""
     started = []
@@ -111,7 +111,7 @@ class Nodes:
         os.kill(self.pids(node)[0], signal.SIGTERM)
 
 
-@pytest.fixture()
+@pytest.fixture
 def nodes(tmp_path):
     """Makes Nodes; nothing of them is left when the test ends."""
     made = []
@@ -126,7 +126,7 @@ def nodes(tmp_path):
         one.kill_everything()
 
 
-@pytest.fixture()
+@pytest.fixture
 def recipe_file(tmp_path):
     """Writes a recipe: a linear model on 203 numbered samples, with what the test changes in it."""
 

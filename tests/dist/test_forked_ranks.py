@@ -1,4 +1,4 @@
-"""Ranks forked by trainer/elastic/forkserver.py against ranks that torchrun starts itself: a script must not tell the difference."""
+"""Ranks that the fork server starts and ranks that torchrun starts itself: a script must not tell the difference."""
 
 import json
 import os
@@ -10,8 +10,8 @@ import psutil
 import pytest
 
 from lab.ports import free_port
-from tests.dist.conftest import HOME, environment
 from lab.waiting import alive, until
+from tests.dist.conftest import HOME, environment
 
 LOOKS = """
 import json, os, random, signal, sys
@@ -109,7 +109,7 @@ def test_a_script_that_fails_fails_the_same_way(tmp_path, ends):
         _, err, code = Started(module, ["train.py"], tmp_path).ended()
         lines = err.splitlines()
         own = next(at for at, line in enumerate(lines) if "failed (exitcode" in line)
-        return lines[:own], [line.split() for line in lines if "exitcode  :" in line][0][:3], code
+        return lines[:own], next(line.split() for line in lines if "exitcode  :" in line)[:3], code
 
     assert told(OURS) == told(TORCHS)
 
@@ -141,7 +141,7 @@ def _ranks(folder, attempt, count):
     )
 
 
-@pytest.fixture()
+@pytest.fixture
 def waiting(tmp_path):
     """Torchrun of ours with two ranks that wait for ever at first, and end at once when started again."""
     (tmp_path / "train.py").write_text(WAITS)

@@ -19,7 +19,7 @@ def test_a_disk_that_fills_up_is_named_and_no_host_is_blamed_for_memory(nodes, t
         options = ("--steps", 400, "--checkpoint-every", 20, "--eval-every", 0, "--log-every", 1, "--keep", 1)
         run = nodes(1, *options).start()
         until(lambda: events(disk, 0, "checkpoint"), "a checkpoint")
-        with (disk / "filler").open("wb", buffering=0) as file, pytest.raises(OSError, match="No space"):
+        with (disk / "filler").open("wb", buffering=0) as file, pytest.raises(OSError, match="No space"):  # noqa: PT012
             while True:
                 file.write(bytes(4096))
         until(lambda: None not in run.codes().values(), "all nodes to end", 90)

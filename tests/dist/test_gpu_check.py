@@ -112,7 +112,9 @@ def test_a_cut_link_drops_all_without_a_word_until_it_is_mended():
 
         def reaches():
             ask = f"import socket; socket.create_connection(('{other.address}', 9), 1.5)"
-            return subprocess.run([sys.executable, "-c", ask], preexec_fn=one.enter, capture_output=True).returncode == 0
+            return (
+                subprocess.run([sys.executable, "-c", ask], preexec_fn=one.enter, capture_output=True).returncode == 0
+            )
 
         try:
             server.stdout.readline()

@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests import installed
 from lab.waiting import events
+from tests import installed
 
 NAMES = ("deploy", "trainer", "muster", "torch", "random")
 

@@ -48,9 +48,7 @@ def test_a_run_in_one_layout_resumes_in_the_other_with_the_same_weights(torchrun
     ends = []
     for number, recipe in enumerate((CONTIGUOUS, CHANNELS_LAST)):
         middle = whole.run_dir / "checkpoints/step-00000004"
-        run = torchrun(
-            1, "--recipe", recipe_file(recipe), *options, "--resume", middle, folder=f"resumed-{number}"
-        )
+        run = torchrun(1, "--recipe", recipe_file(recipe), *options, "--resume", middle, folder=f"resumed-{number}")
         assert run.wait() == 0, run.output
         ends.append(newest_state(run)[:2])
     (weight, moment), (other_weight, other_moment) = ends

@@ -8,8 +8,8 @@ import psutil
 import pytest
 
 from lab.ports import free_port
-from tests.dist.conftest import HOME, environment
 from lab.waiting import until
+from tests.dist.conftest import HOME, environment
 
 # Trains once, loses its last rank if it is to be lost, trains again, and stays until it has been looked at.
 TRAIN = """
@@ -73,7 +73,7 @@ class Agents:
         return [agent.wait(60) for agent in self.agents]
 
 
-@pytest.fixture()
+@pytest.fixture
 def agents(tmp_path):
     """Makes Agents; nothing of them is left when the test ends."""
     made = []
