@@ -1,12 +1,14 @@
 """Where the watcher looks into torch: the functions of its modules that are wrapped as a script imports them.
 
-Each wrapper does what the function did, whatever becomes of the watcher: its methods never raise.
+Each wrapper does what the function did, whatever becomes of the watcher, whose methods never raise. What it does at
+every step is kept to a few microseconds; the rest waits for the steps that get a closer look.
 """
 
 from __future__ import annotations
 
 import functools
 import os
+from _thread import get_ident
 from collections.abc import Callable
 from time import perf_counter
 from types import ModuleType
@@ -27,29 +29,45 @@ def patches(watcher: Watcher) -> dict[str, Callable[[ModuleType], None]]:
 
 
 def _backward(watcher: Watcher, module: ModuleType) -> None:
-    real = module.backward
+    real, steps = module.backward, watcher.steps
 
     @functools.wraps(real)
     def backward(tensors: Any, grad_tensors: Any = None, *more: Any, **others: Any) -> Any:
         # A checkpoint inside calls it again, maybe on another thread: that is part of this one.
-        if watcher.doing == "backward" or not watcher.on:
+        if steps.doing or steps.off:
             return real(tensors, grad_tensors, *more, **others)
-        plain = grad_tensors is None and not more[3:] and others.get("inputs") is None
-        begin = watcher.backward_begins(tensors, plain)
+        begin = perf_counter()
+        if begin >= steps.due:
+            plain = grad_tensors is None and not more[3:] and others.get("inputs") is None
+            watcher.backward_begins(tensors, plain, begin)
+            begin = perf_counter()
+        steps.doing = "backward"
         try:
             return real(tensors, grad_tensors, *more, **others)
         finally:
-            watcher.backward_ends(begin)
+            steps.doing = ""
+            steps.backwards += 1
+            steps.backward += perf_counter() - begin
+            if steps.attended:
+                watcher.backward_ends()
 
     module.backward = backward  # type: ignore[attr-defined]
 
 
 def _step(watcher: Watcher, module: ModuleType) -> None:
-    module.register_optimizer_step_post_hook(lambda optimizer, *_: watcher.stepped(optimizer))
+    steps = watcher.steps
+
+    def stepped(optimizer: Any, *_: Any) -> None:
+        if steps.attended or not watcher.trains:
+            watcher.stepped(optimizer)
+        elif not steps.off:
+            steps.stepped(id(optimizer))
+
+    module.register_optimizer_step_post_hook(stepped)
 
 
 def _scaler(watcher: Watcher, module: ModuleType) -> None:
-    scaler = module.GradScaler
+    scaler, steps = module.GradScaler, watcher.steps
     scale, step = scaler.scale, scaler.step
 
     @functools.wraps(scale)
@@ -60,33 +78,37 @@ def _scaler(watcher: Watcher, module: ModuleType) -> None:
         return scaled
 
     @functools.wraps(step)
-    def stepping(self: Any, *words: Any, **named: Any) -> Any:
-        before = watcher.all_steps
-        done = step(self, *words, **named)
-        watcher.scaler_stepped(watcher.all_steps == before)
+    def stepping(self: Any, optimizer: Any, *words: Any, **named: Any) -> Any:
+        before = steps.all
+        done = step(self, optimizer, *words, **named)
+        watcher.scaler_stepped(optimizer, steps.all == before)
         return done
 
     scaler.scale, scaler.step = scaling, stepping
 
 
 def _data(watcher: Watcher, module: ModuleType) -> None:
-    iterator = module._BaseDataLoaderIter
-    real = iterator.__next__
+    iterator, steps = module._BaseDataLoaderIter, watcher.steps
+    real, with_gradients = iterator.__next__, module.torch.is_grad_enabled
 
     @functools.wraps(real)
     def following(self: Any) -> Any:
-        if watcher.doing or not watcher.on:
+        if steps.doing or steps.off:
+            return real(self)
+        if get_ident() != steps.main:
+            steps.foreign += 1
             return real(self)
         begin = perf_counter()
-        watcher.doing = "data"
+        steps.doing = "data"
         try:
             batch = real(self)
         except StopIteration:
-            watcher.exhausted(self)
+            steps.exhausted(id(self))
             raise
         finally:
-            watcher.doing = ""
-        watcher.fetched(self, begin)
+            steps.doing = ""
+        if with_gradients():  # without, it is an evaluation's
+            steps.fetched(id(self), begin)
         return batch
 
     iterator.__next__ = following

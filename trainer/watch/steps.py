@@ -6,10 +6,13 @@ one optimizer each step is a round; of a GAN's two the one that steps more often
 
 from __future__ import annotations
 
+import _thread
 from time import perf_counter
 from typing import NamedTuple
 
 _MOST_ITERATORS = 64
+# A step that takes so long has time for a closer look at the next one.
+_SLOW_SECONDS = 0.01
 
 
 class Done(NamedTuple):
@@ -25,14 +28,24 @@ class Done(NamedTuple):
 
 
 class Steps:
-    """Grows by what doors.py sees. `done` is replaced whole, so that another thread reads one moment of it."""
+    """Grows by what doors.py sees, at a microsecond each. `done` is replaced whole, for another thread to read.
+
+    `doing`: what the script is in, as far as that is seen. `off`: nothing is counted. From `due` on, `backward` asks
+    whether this step gets a closer look; from `closer_at` on it does. `attended`: it does. `at_step`: how often
+    `backward` had been called at the last step.
+    """
 
     def __init__(self) -> None:
-        self.count = self.skipped = self.backwards = self.fetches = self.waits = 0
+        self.off = self.attended = False
+        self.doing = ""
+        self.due = self.closer_at = self._last = 0.0
+        self.at_step = 0
+        self.main = _thread.get_ident()
+        self.count = self.all = self.skipped = self.backwards = self.fetches = self.foreign = self.waits = 0
         self.data = self.backward = self.wait = self.away = 0.0
-        self.done: Done | None = None
         self.begun: Done | None = None
-        self._round: set[int] = set()
+        self.done: tuple[int, float, float, float, float, int, float] | None = None
+        self._round, self._sole = set[int](), 0
         self._iterators: dict[int, list[float]] = {}
 
     def begin(self) -> None:
@@ -41,29 +54,39 @@ class Steps:
 
     def stepped(self, optimizer: int) -> bool:
         """An optimizer has stepped; returns whether that is a step of the run."""
-        if optimizer in self._round:
-            self._round = {optimizer}
-        else:
-            self._round.add(optimizer)
-            if len(self._round) > 1:
+        self.all += 1
+        self.at_step = self.backwards
+        if optimizer != self._sole:
+            if optimizer in self._round:
+                self._round = {optimizer}
+            else:
+                self._round.add(optimizer)
+            self._sole = optimizer if len(self._round) == 1 else 0
+            if not self._sole:
                 return False
         self.count += 1
         for entry in self._iterators.values():
             self.data += entry[2]
             entry[2] = 0.0
-        self.done = Done(self.count, perf_counter(), self.data, self.backward, self.wait, self.waits, self.away)
+        now = perf_counter()
+        self.due = self.closer_at if now - self._last < _SLOW_SECONDS else 0.0
+        self._last = now
+        self.done = (self.count, now, self.data, self.backward, self.wait, self.waits, self.away)
         return True
 
-    def fetched(self, iterator: int, begin: float, end: float) -> None:
+    def fetched(self, iterator: int, begin: float) -> None:
         """A batch came from a DataLoader. It counts once a step follows: an evaluation's does not."""
         self.fetches += 1
+        now = perf_counter()
         entry = self._iterators.get(iterator)
         if entry:
-            entry[2] += end - begin
+            entry[2] += now - begin
             return
+        if not self.begun:
+            self.begin()
         if len(self._iterators) >= _MOST_ITERATORS:  # of loops that were left early
             self._iterators.clear()
-        self._iterators[iterator] = [self.count, begin, end - begin]
+        self._iterators[iterator] = [self.count, begin, now - begin]
 
     def exhausted(self, iterator: int) -> None:
         """A DataLoader has no more. One that began and ended between two steps was an evaluation's: time away."""

@@ -25,7 +25,8 @@ from .place import Place, append
 from .steps import Done, Steps, between
 
 _CLOSER_SECONDS = 0.25
-_FIRST_STEPS, _SLOW_STEP_SECONDS = 10, 0.01
+_FIRST_STEPS = 10
+_NO_WAIT: float | None = 0.0
 _PATIENCE_BACKWARDS, _PATIENCE_FAILURES, _PATIENCE_SECONDS = 20, 3, 10.0
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -39,7 +40,7 @@ def _quiet(method: Callable[Concatenate[Watcher, P], R]) -> Any:
         try:
             return method(self, *words, **named)
         except Exception as fault:
-            self.on, self.doing = False, ""
+            self.steps.off = True
             self.unseen("all", f"the watcher failed: {type(fault).__name__}: {fault}"[:200])
             return None
 
@@ -47,10 +48,10 @@ def _quiet(method: Callable[Concatenate[Watcher, P], R]) -> Any:
 
 
 class Watcher:
-    """One for each process; `on` while it watches, `doing`: what the script is in, as far as that is seen."""
+    """One for each process. `trains`: its script has called `backward`, or stepped."""
 
     def __init__(self, place: Place, first: bool) -> None:
-        self._place, self.on, self.doing = place, bool(place.run), ""
+        self._place, self.steps = place, Steps()
         self._fresh()
         self._first = first
         os.register_at_fork(after_in_child=self._forked)
@@ -59,88 +60,77 @@ class Watcher:
             self._look(f"{place.local}.stacks")
 
     def _fresh(self) -> None:
-        self.steps, self.losses, self.all_steps = Steps(), Losses(), 0
+        self.steps.__init__()  # type: ignore[misc]  # doors.py holds this very object
+        self.steps.off = not self._place.run
+        self.losses = Losses()
+        self.trains = self._armed = self._ends = False
         self._looks: Looks | None = None
-        self._claimed = self._armed = self._in_window = self._ends = False
-        self._armed_at = self._window_at = self._told_at = 0.0
-        self._usual_wait: float | None = 0.0
         self._told: Done | None = None
+        self._told_at, self._usual_wait = 0.0, _NO_WAIT
         self._started: dict[str, Any] | None = None
         self._wait: waits.Wait | None = None
         self._waits: list[waits.Wait] = []
         self._unseen: dict[str, str] = {}
         self._unseen_told: set[str] = set()
         self._metrics_bytes = -1
-        self._main = _thread.get_ident()
         self._wake, self._over = _thread.allocate_lock(), _thread.allocate_lock()
         self._wake.acquire()
 
     def _forked(self) -> None:
         """In a child: it writes nothing unless it trains by itself, as a rank of its own."""
         with suppress(Exception):
-            self.doing = ""
+            self._place, self._first = Place(), False
             self._fresh()
-            self._first = False
-            self._place = Place()
 
     # What doors.py sees, on the script's thread.
 
     @_quiet
-    def backward_begins(self, tensors: Any, plain: bool) -> float:
-        """`backward` begins from `tensors`; returns when, for its end."""
-        now = perf_counter()
-        steps = self.steps
-        if not self._claimed:
+    def backward_begins(self, tensors: Any, plain: bool, now: float) -> None:
+        """`backward` begins from `tensors`; not `plain`: with gradients or inputs named."""
+        steps, torch = self.steps, sys.modules["torch"]
+        if not self.trains:
             self._begin(tensors)
-        steps.backwards += 1
-        if not self._in_window:
-            self._in_window = True
-            self._armed = now - self._armed_at >= _CLOSER_SECONDS or steps.count < _FIRST_STEPS
+        if steps.backwards == steps.at_step:  # the first since the last step
+            self._armed = now >= steps.closer_at or steps.count < _FIRST_STEPS
             if self._armed:
-                self._armed_at = now
-            if self._armed or now - self._window_at >= _SLOW_STEP_SECONDS:
-                self._wait = waits.of(sys.modules["torch"])
-            self._window_at = now
+                steps.closer_at = now + _CLOSER_SECONDS
+            self._wait = waits.of(torch)
+            steps.attended = self._armed or self._wait is not None
         if self._wait:
             self._wait.begin(tensors)
         if self._armed and self._place.rank == 0:
-            self.losses.root(sys.modules["torch"], tensors, plain)
+            self.losses.root(torch, tensors, plain)
         elif self.losses.waits:
-            self.losses.settle(sys.modules["torch"])
-        self.doing = "backward"
-        return perf_counter()
+            self.losses.settle(torch)
+        steps.due = 0.0 if steps.attended else float("inf")
 
     @_quiet
-    def backward_ends(self, begin: float | None) -> None:
+    def backward_ends(self) -> None:
         """It ended, well or not."""
-        if begin is None:
-            return
-        self.doing = ""
-        self.steps.backward += perf_counter() - begin
         if self._wait:
             self._wait.end()
 
     @_quiet
     def stepped(self, optimizer: Any) -> None:
-        """An optimizer of torch's stepped."""
-        if not self.on:
-            return
-        found = getattr(optimizer, "found_inf", None)  # a fused one is stepped by a GradScaler, whatever it found
-        if found is not None:
-            if found.device.type != "cpu":
-                self.unseen("skipped", "steps that a fused optimizer skips on the GPU are counted as steps")
-            elif float(found):
-                return
+        """An optimizer of torch's stepped, and gets a closer look."""
         steps = self.steps
-        if not self._claimed:
+        if steps.off:
+            return
+        if not self.trains:
             self._begin(None)
-        self.all_steps += 1
         if self._wait or self._waits:
             self._take_waits()
         first = steps.stepped(id(optimizer))
         if self._armed and self._place.rank == 0:
             self.losses.stepped(sys.modules["torch"], optimizer, steps.count, first)
-        self._armed = self._in_window = False
+        self._close(first)
+
+    def _close(self, first: bool) -> None:
+        """The next `backward` is of another step."""
+        self._armed = self.steps.attended = False
+        self.steps.at_step = self.steps.backwards
+        if self.losses.waits or not first:
+            self.steps.due = 0.0
 
     def _take_waits(self) -> None:
         if self._wait and self._wait.known:
@@ -156,26 +146,15 @@ class Watcher:
         self.losses.scaled(scaler, outputs)
 
     @_quiet
-    def scaler_stepped(self, passed_over: bool) -> None:
+    def scaler_stepped(self, optimizer: Any, passed_over: bool) -> None:
         """A GradScaler stepped an optimizer, or passed the step over."""
+        if getattr(optimizer, "_step_supports_amp_scaling", False):
+            self.unseen("skipped", "a fused optimizer skips steps by itself: they are counted as steps")
         self.steps.skipped += passed_over
         self.losses.unscaled(passed_over)
-        self._in_window = self._in_window and not passed_over
-
-    @_quiet
-    def fetched(self, iterator: Any, begin: float) -> None:
-        """A DataLoader gave a batch, asked for at `begin`. Without gradients it is an evaluation's."""
-        if _thread.get_ident() != self._main:
-            self.unseen("data", "a thread of the script's fetches batches: what the step waits for is not seen")
-        elif sys.modules["torch"].is_grad_enabled():
-            if not self.steps.begun:
-                self.steps.begin()
-            self.steps.fetched(id(iterator), begin, perf_counter())
-
-    @_quiet
-    def exhausted(self, iterator: Any) -> None:
-        """A DataLoader has no more."""
-        self.steps.exhausted(id(iterator))
+        if passed_over:
+            self._wait = None
+            self._close(False)
 
     def unseen(self, what: str, message: str) -> None:
         """What cannot be told of this script, and why."""
@@ -185,18 +164,17 @@ class Watcher:
         """The first gradient, or step: this process trains."""
         if not self.steps.begun:
             self.steps.begin()
-        place = self._place
-        self._claimed = True
+        self.trains, place = True, self._place
         world, backend = place.world()
         if not place.claim(f"watch-{place.rank}"):
-            self.on = False
+            self.steps.off = True
             return
         device = str(getattr(getattr(tensors, "device", None), "type", ""))
-        self._started = {"attempt": place.attempt, "pid": os.getpid(), "host": os.uname().nodename, "world": world}
-        self._started |= {"device": device, "backend": backend}
-        self._usual_wait = None if world > 1 else 0.0
+        self._usual_wait = None if world > 1 else _NO_WAIT
         if self._looks is None:
             self._look(f"{place.local}.{os.getpid()}.stacks")
+        started = {"attempt": place.attempt, "pid": os.getpid(), "host": os.uname().nodename, "world": world}
+        self._started = {**started, "device": device, "backend": backend}
         with suppress(RuntimeError):
             self._wake.release()
 
@@ -228,9 +206,9 @@ class Watcher:
             over.release()
 
     def _about(self) -> dict[str, Any]:
-        done = self.steps.done
-        about: dict[str, Any] = {"t": round(time.time(), 3), "pid": os.getpid(), "step": done.step if done else 0}
-        return {**about, "doing": self.doing, "since_s": round(perf_counter() - done.clock, 3) if done else None}
+        step, clock = self.steps.done[:2] if self.steps.done else (0, 0.0)
+        about: dict[str, Any] = {"t": round(time.time(), 3), "pid": os.getpid(), "step": step}
+        return {**about, "doing": self.steps.doing, "since_s": round(perf_counter() - clock, 3) if clock else None}
 
     def _tell(self, now: float, last: bool = False) -> None:
         """Write what is new: at most four times a second, less often in a long run."""
@@ -243,16 +221,15 @@ class Watcher:
                 if what not in self._unseen_told:
                     self._place.event("unseen", what=what, message=message)
                     self._unseen_told.add(what)
-            if last or now - self._told_at >= _pause(now - self._told_first(now)):
+            begun = self.steps.begun
+            if last or now - self._told_at >= _pause(now - begun.clock if begun else 0.0):
                 self._told_at = now
                 self._tell_step()
                 self._tell_losses()
 
-    def _told_first(self, now: float) -> float:
-        return self.steps.begun.clock if self.steps.begun else now
-
     def _tell_step(self) -> None:
-        done, told = self.steps.done, self._told
+        told = self._told
+        done = Done(*self.steps.done) if self.steps.done else told
         if not done or not told or done.step <= told.step:
             return
         times = between(told, done, self._usual_wait)
@@ -276,10 +253,12 @@ class Watcher:
         steps, losses = self.steps, self.losses
         if not losses.seen and losses.failures >= _PATIENCE_FAILURES:
             self.unseen("loss", losses.why_not)
-        if steps.count >= _PATIENCE_BACKWARDS and not steps.fetches:
+        if steps.foreign:
+            self.unseen("data", "a thread of the script's fetches batches: what a step waits for is not seen")
+        elif steps.count >= _PATIENCE_BACKWARDS and not steps.fetches:
             self.unseen("data", "no DataLoader of torch's gave a batch: waiting for data is part of the rest")
         late = steps.begun and perf_counter() - steps.begun.clock > _PATIENCE_SECONDS
-        if late and not self.all_steps and steps.backwards >= _PATIENCE_BACKWARDS:
+        if late and not steps.all and steps.backwards >= _PATIENCE_BACKWARDS:
             self.unseen("steps", "no optimizer of torch's has stepped")
 
     def _end(self) -> None:
@@ -294,7 +273,12 @@ class Watcher:
             if self._started:
                 self.losses.settle(sys.modules["torch"])
                 self._tell(perf_counter(), last=True)
-            elif self._first and not self._claimed and self.on and self._place.claim(f"watch-{self._place.rank}"):
+            elif (
+                self._first
+                and not self.trains
+                and not self.steps.off
+                and self._place.claim(f"watch-{self._place.rank}")
+            ):
                 why = "called backward or stepped an optimizer of it" if "torch" in sys.modules else "imported torch"
                 self._place.event("unseen", what="steps", message=f"no process of this rank {why}")
 
