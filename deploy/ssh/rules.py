@@ -25,21 +25,21 @@ class Rules:
     def __init__(self, defaults: Answer) -> None:
         self._defaults = defaults
         # Newer versions of ssh print these paths expanded.
-        self._expanded = self.one(defaults, "userknownhostsfile", "").startswith("/")
+        self._expanded = self.value(defaults, "userknownhostsfile", "").startswith("/")
 
     def way(self, place: Place, answer: Answer, before: Way | None) -> Way:
         """The way to a place. Raises UsageError for a setting that cannot be honoured."""
         self._refuse(place, answer)
         host, user, port = answer["hostname"][0], answer["user"][0], int(answer["port"][0])
-        alias = self.one(answer, "hostkeyalias") or None
+        alias = self.value(answer, "hostkeyalias") or None
         server = tokens.of_server(place.name, host, port, user)
         try:
-            proxy = tokens.expand(self.one(answer, "proxycommand"), server) or None
+            proxy = tokens.expand(self.value(answer, "proxycommand"), server) or None
             login = self._login(place, answer, tokens.of_path(server, alias))
             trust = self._trust(place, answer, trust_names(alias, host, port), tokens.of_path(server, alias))
         except ValueError as fault:
             raise UsageError(f"{place.name}: its SSH settings: {fault}", f"`ssh -G {place.name}` shows them") from fault
-        timeout = self.one(answer, "connecttimeout")
+        timeout = self.value(answer, "connecttimeout")
         return Way(
             name=place.name,
             host=host,
@@ -47,8 +47,8 @@ class Rules:
             user=user,
             before=before,
             proxy=proxy,
-            family={"inet": 4, "inet6": 6}.get(self.one(answer, "addressfamily"), 0),
-            bind=self.one(answer, "bindaddress") or None,
+            family={"inet": 4, "inet6": 6}.get(self.value(answer, "addressfamily"), 0),
+            bind=self.value(answer, "bindaddress") or None,
             timeout_s=float(timeout) if timeout.isdecimal() and int(timeout) else CONNECT_TIMEOUT_S,
             algorithms=self._algorithms(place, answer),
             login=login,
@@ -58,7 +58,7 @@ class Rules:
     @staticmethod
     def jumps(place: Place, answer: Answer) -> str | None:
         """The jump hosts before a place, as ProxyJump writes them. Raises UsageError."""
-        jumps = Rules.one(answer, "proxyjump")
+        jumps = Rules.value(answer, "proxyjump")
         tokens_here = tokens.of_server(place.name, answer["hostname"][0], int(answer["port"][0]), answer["user"][0])
         try:
             return tokens.expand(jumps, tokens_here) or None
@@ -66,7 +66,7 @@ class Rules:
             raise UsageError(f"{place.name}: its ProxyJump: {fault}", f"`ssh -G {place.name}` shows it") from fault
 
     @staticmethod
-    def one(answer: Answer, keyword: str, missing: str = "") -> str:
+    def value(answer: Answer, keyword: str, missing: str = "") -> str:
         """A setting's value; `missing` if it has none."""
         value = answer.get(keyword, (missing,))[0]
         return missing if value == "none" else value
@@ -76,16 +76,16 @@ class Rules:
             known = keyword in HONOURED or keyword in NO_MATTER
             if not known and lines != self._defaults.get(keyword) and lines != ("none",):
                 refuse(place, keyword, " ".join(lines))
-        if self.one(answer, "pubkeyauthentication") in ("no", "false"):
+        if self.value(answer, "pubkeyauthentication") in ("no", "false"):
             refuse(place, "pubkeyauthentication", "no")
         preferred = answer.get("preferredauthentications")
         if preferred and "publickey" not in preferred[0].split(","):
             refuse(place, "preferredauthentications", preferred[0])
-        if self.one(answer, "proxycommand") and self.one(answer, "proxyusefdpass") == "yes":
+        if self.value(answer, "proxycommand") and self.value(answer, "proxyusefdpass") == "yes":
             refuse(place, "proxyusefdpass", "yes")
         forwards = any(answer.get(f"{kind}forward") for kind in ("local", "remote", "dynamic"))
-        opens = forwards and self.one(answer, "clearallforwardings") != "yes"
-        if opens and self.one(answer, "exitonforwardfailure") == "yes":
+        opens = forwards and self.value(answer, "clearallforwardings") != "yes"
+        if opens and self.value(answer, "exitonforwardfailure") == "yes":
             refuse(place, "exitonforwardfailure", "yes")
 
     def _algorithms(self, place: Place, answer: Answer) -> Algorithms:
@@ -94,7 +94,7 @@ class Rules:
 
     def _agreed(self, place: Place, answer: Answer, keyword: str) -> tuple[str, ...]:
         """The algorithms that the settings allow and paramiko has: in our order, or in the user's own."""
-        setting = self.one(answer, keyword)
+        setting = self.value(answer, keyword)
         allowed = list(dict.fromkeys(SAME.get(name, name) for name in setting.split(",")))
         both = tuple(name for name in allowed if name in OURS[keyword])
         if not both:
@@ -109,22 +109,22 @@ class Rules:
 
         `ssh -G` shows `-x` and `+x` as the whole list: most of OpenSSH's own in its order, then what was added.
         """
-        usual = self.one(self._defaults, "hostkeyalgorithms").split(",")
-        names = self.one(answer, "hostkeyalgorithms").split(",")
+        usual = self.value(self._defaults, "hostkeyalgorithms").split(",")
+        names = self.value(answer, "hostkeyalgorithms").split(",")
         usual_names = [name for name in names if name in usual]
         return usual_names == [name for name in usual if name in names] and 2 * len(usual_names) > len(usual)
 
     def _login(self, place: Place, answer: Answer, named: Mapping[str, str]) -> Login:
         files = [line for line in answer.get("identityfile", ()) if line != "none"]
-        accepted = self.one(answer, "pubkeyacceptedalgorithms")
+        accepted = self.value(answer, "pubkeyacceptedalgorithms")
         certificates = [line for line in answer.get("certificatefile", ()) if line != "none"]
         return Login(
             files=tuple(tokens.path(line, named) for line in files),
             certificates=tuple(tokens.path(line, named) for line in certificates),
             agent=self._agent(answer, named),
-            only_files=self.one(answer, "identitiesonly") == "yes",
+            only_files=self.value(answer, "identitiesonly") == "yes",
             named=answer.get("identityfile") != self._defaults.get("identityfile"),
-            accepted=tuple((accepted or self.one(answer, "pubkeyacceptedkeytypes")).split(",")),
+            accepted=tuple((accepted or self.value(answer, "pubkeyacceptedkeytypes")).split(",")),
             least_rsa=self._least_rsa(answer),
         )
 
@@ -145,8 +145,8 @@ class Rules:
             user_files=users if self._expanded else tuple(tokens.path(file, named) for file in users),
             system_files=self._files(place, answer, "globalknownhostsfile"),
             revoked=self._revoked(place, answer),
-            hashed=self.one(answer, "hashknownhosts") == "yes",
-            check_ip=self.one(answer, "checkhostip") == "yes",
+            hashed=self.value(answer, "hashknownhosts") == "yes",
+            check_ip=self.value(answer, "checkhostip") == "yes",
             least_rsa=self._least_rsa(answer),
         )
 
@@ -163,13 +163,13 @@ class Rules:
         return tuple(words)
 
     def _revoked(self, place: Place, answer: Answer) -> str | None:
-        file = self.one(answer, "revokedhostkeys")
+        file = self.value(answer, "revokedhostkeys")
         if file and not os.access(file, os.R_OK):
             refuse(place, "revokedhostkeys", f"{file}, which cannot be read")
         return file or None
 
     def _least_rsa(self, answer: Answer) -> int:
-        bits = self.one(answer, "requiredrsasize") or self.one(answer, "rsaminsize")
+        bits = self.value(answer, "requiredrsasize") or self.value(answer, "rsaminsize")
         return max(1024, int(bits)) if bits.isdecimal() else 1024
 
 

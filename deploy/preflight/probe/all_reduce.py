@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from ...core.errors import DeployError
-from .. import Answers, Finding, Verdict, heard, judge
+from .. import Answers, Finding, Verdict, judge, probe_answers
 from .text import ProbeStream
 
 WAIT_S, LIMIT_S = 30, 90
@@ -55,7 +55,7 @@ def prove(shells: Sequence[ProbeStream], answers: Answers, findings: Sequence[Fi
     for shell in shells:
         try:
             if shell.name not in outcomes:
-                outcomes[shell.name] = heard.read("proof", shell.read(LIMIT_S))
+                outcomes[shell.name] = probe_answers.read("proof", shell.read(LIMIT_S))
         except DeployError as failed:
             outcomes[shell.name] = {"error": failed.message}
     verdict = judge(answers, [*findings, *_findings(outcomes, answers.want.backend)])

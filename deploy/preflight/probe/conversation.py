@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from ...core.errors import DeployError
-from .. import heard, prediction, targets
+from .. import prediction, probe_answers, targets
 from ..answers import Answers, Link
 from ..checks import bandwidth, link_quality
 from ..request import TORCHRUN, Want
@@ -178,7 +178,7 @@ class _Talk:
                     self.say(f"{what['do']} {len(found)} of {len(hosts)}")
                 self.shells[host].send(what)
                 if wait_s:
-                    answer = heard.read(what["do"], self.shells[host].read(wait_s))
+                    answer = probe_answers.read(what["do"], self.shells[host].read(wait_s))
                     self.times[host] = (asked, time.time())
                     found[host] = answer
                     self.say(f"{what['do']} {len(found)} of {len(hosts)}")
