@@ -167,13 +167,13 @@ def _presence(hosts: ReachedHosts, images: Sequence[str]) -> ImagePresence:
     base = base_of(images[-1], inspected) if inspected else None
     with_engine = [session for session in hosts.sessions if session.host.name in hosts.facts]
     for image in images:
-        held = probes.images(with_engine, image)
-        identical = len({(held.layers, held.mark) for held in held.values()}) == 1
-        on_base = all(base is None or stands_on(base, held) for held in held.values())
-        everywhere = identical and on_base and set(held) == set(hosts.facts)
+        by_host = probes.images(with_engine, image)
+        identical = len({(held.layers, held.mark) for held in by_host.values()}) == 1
+        on_base = all(base is None or stands_on(base, held) for held in by_host.values())
+        everywhere = identical and on_base and set(by_host) == set(hosts.facts)
         if everywhere:
             break
-    return ImagePresence(image, held, everywhere)
+    return ImagePresence(image, by_host, everywhere)
 
 
 def _completed(want: Want, hosts: ReachedHosts, inside: bool) -> Want:
