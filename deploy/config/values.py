@@ -75,7 +75,7 @@ def destination(text: str) -> Destination | None:
 
 
 def whole(least: int, most: int) -> Callable[[Any], int | None]:
-    """A whole number within bounds; true and false are none."""
+    """A whole number within bounds; not true or false."""
     return lambda value: value if type(value) is int and least <= value <= most else None
 
 
@@ -122,7 +122,7 @@ def inside(value: Any) -> str | None:
 
 
 def path_from(folder: Path) -> Callable[[Any], Path | None]:
-    """A path, a relative one seen from `folder`; `~` is a home where there is such a user."""
+    """A path; a relative path starts at `folder`, and `~` is the home of a user that exists."""
     return lambda value: folder / os.path.expanduser(value) if isinstance(value, str) and value else None
 
 

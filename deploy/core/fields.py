@@ -128,7 +128,7 @@ def words(most: int = MOST_WORDS) -> Reader[str]:
 
 
 def address(value: object, what: str) -> str:
-    """An IP address, with the interface behind a % where it is link-local. A host's name is none."""
+    """An IP address, with the interface behind a % where it is link-local. Not a host's name."""
     if isinstance(value, str) and len(value) <= 80:
         plain, percent, scope = value.partition("%")
         try:
@@ -182,9 +182,9 @@ def table(key: Reader[str], item: Reader[T], most: int = 1000) -> Reader[dict[st
 def record(
     must: Mapping[str, Reader[Any]], may: Mapping[str, Reader[Any]] | None = None, others: Reader[Any] | None = None
 ) -> Reader[dict[str, Any]]:
-    """An object with fields of these names; what it `may` have and has not, is left out.
+    """An object with fields of these names; a field that it `may` have and lacks is left out.
 
-    Other fields are dropped; with `others` they are kept where they pass it (at most 100).
+    Other fields are dropped; with `others`, at most 100 that pass it stay.
     """
     known = {**must, **(may or {})}
 
@@ -219,7 +219,7 @@ def either(*readers: Reader[Any]) -> Reader[Any]:
 
 
 def optional(reader: Reader[T]) -> Callable[[object, str], T | None]:
-    """None for what cannot be read: of a script's own files, which may hold anything."""
+    """The same, and None for what cannot be read: a script's own files may hold anything."""
 
     def read(value: object, what: str = "") -> T | None:
         try:

@@ -198,7 +198,7 @@ def _of_little(
 
 
 def _of_nothing(readings: Sequence[Reading]) -> Explanation:
-    """No sign at all: what is said instead, with the last line that looks like an error."""
+    """The explanation without any sign, with the last line that looks like an error."""
     errors = [reading.last_error for reading in readings if reading.last_error]
     lasts = [reading.last for reading in readings if reading.last]
     if errors:

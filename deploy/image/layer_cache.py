@@ -128,9 +128,9 @@ class LayerCache:
 
     def _prune(self, spared: Collection[Path]) -> None:
         endings = {f".{name}" for name in CODECS}
-        kept = [(path.stat(), path) for path in self._folder.iterdir() if path.suffix in endings]
+        files = [(path.stat(), path) for path in self._folder.iterdir() if path.suffix in endings]
         room = self._most
-        for status, path in sorted(kept, key=lambda entry: -entry[0].st_mtime):
+        for status, path in sorted(files, key=lambda entry: -entry[0].st_mtime):
             room -= 0 if path in spared else status.st_size
             if room < 0 and path not in spared:
                 path.unlink()
@@ -180,7 +180,7 @@ def _file(path: Path) -> Iterator[bytes]:
         with path.open("rb") as file:
             yield from _chunks(file)
     except OSError as fault:
-        raise DeployError(f"cannot read {path}: {fault.strerror}", "push again: it will be made anew") from fault
+        raise DeployError(f"cannot read {path}: {fault.strerror}", "push again: Muster makes it again") from fault
 
 
 def _chunks(file: IO[bytes]) -> Iterator[bytes]:

@@ -17,7 +17,7 @@ from ..core.errors import UsageError
 from ..core.fields import array, default, document, either, nothing, record, table, text, tree, whole
 
 WORKSPACE = "/workspace"
-# Where Muster's own image has the trainer package; in other images it goes along with the user's folder.
+# Where Muster's own image has the trainer package; for other images it is sent with the user's folder.
 TRAINER_HOME = "/muster"
 # How the control side and the trainer speak with each other: docs/contract.md. The Dockerfile labels the image with it.
 CONTRACT, CONTRACT_LABEL = 2, "muster.contract"

@@ -68,9 +68,8 @@ def push(
     """Bring `base` with `folder` on top onto every host, named `tag`; per host what it took, or its fault.
 
     `tell(host, sent, total)` is called from several threads with bytes so far, also for `HERE` while the base is read
-    from the local engine. A push that was cut leaves nothing; the next one begins anew. proven: what the hosts have
-    under this name has just run there; where it is the image, it is not proved once more.
-    choice: what of the folder goes along.
+    from the local engine. A push that was cut leaves nothing; the next one starts from zero. proven: an image of this
+    name has just run on the hosts; if it is this image, it is not tried again. choice: which files to send.
     Raises UsageError for a bad folder or name, DeployError when nobody has the base, and HostsFailed, before anything
     is sent to any host, with every host that cannot take it.
     """
@@ -138,7 +137,7 @@ def _where_from(name: str) -> str:
 
 
 def _agreed(bases: Results[Base]) -> Base:
-    """The base that is pushed: the first found. Raises when there is none, or its trainer is of another Muster."""
+    """The base image: the first name that exists. Raises if none does, or if its trainer is of another Muster."""
     for base in bases.values.values():
         refuse_other_trainer(base)
         return base

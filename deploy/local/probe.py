@@ -81,12 +81,12 @@ class LocalProbe:
             raise self._gone() from None
 
     def _gone(self) -> DeployError:
-        said = b""
+        stderr = b""
         if self._process.stderr:
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(1.0)
-            said = self._process.stderr.read(LAST_WORDS) if self._process.poll() is not None else b""
-        words = last_line(said)
+            stderr = self._process.stderr.read(LAST_WORDS) if self._process.poll() is not None else b""
+        words = last_line(stderr)
         return DeployError(f"{self.name}: the probe ended with code {self._process.poll()}: {words}")
 
     def __enter__(self) -> LocalProbe:

@@ -61,9 +61,9 @@ class LocalNodes:
 
     def end(self) -> None:
         """Kill every process of the run, then collect our children."""
-        # Again until none is found: one that was being forked while we looked was not in the list.
-        while found := labelled(self._run_dir):
-            kill(found)
+        # A process that was being forked while we looked is not in the list: look again until it is empty.
+        while alive := labelled(self._run_dir):
+            kill(alive)
         for node in self._nodes.values():
             node.process.wait()
             if node.process.stdin:

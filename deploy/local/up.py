@@ -1,7 +1,6 @@
-"""One `up`, whole: look, plan, start, follow, record. Each step is somebody else's; this is their order.
+"""One `up`, whole: look, plan, start, follow, record. Other modules do each step; this one has their order.
 
-Whatever happens on the way, the way out is the same: nothing of the run is left running, and its folder says how
-it ended.
+However it ends, no process or container of the run is left, and its folder says how it ended.
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ def up(options: Options, console: Console) -> int:
             run_dir, choice.start, workers, choice.arguments, port, machine.cores, machine.system
         )
         if choice.run_dir:
-            console.note(f"going on in {display_path(run_dir)}, start {choice.start}")
+            console.note(f"continuing {display_path(run_dir)}, start {choice.start}")
         backend = backend_class(run)
         held.callback(backend.clean)
         state = State(run.names)
@@ -117,7 +116,7 @@ def _follow(
         result = Result("failed", fault.message, hint, step=state.step)
     except DeployError as fault:
         result = Result("failed", fault.message, fault.hint)
-    with suppress(DeployError):  # an engine that is gone takes its consoles along
+    with suppress(DeployError):  # an engine that is gone shows no console
         backend.collect_logs()
     return result
 
@@ -129,7 +128,7 @@ def _with_local_paths(result: Result, run_dir: Path) -> Result:
 
 
 def _take(run_dir: Path, held: ExitStack, engine: EngineFacts) -> None:
-    """Hold the run's lock, or refuse by name: two commands must not drive one run."""
+    """Hold the run's lock. Raises DeployError, with the run's name, if another command drives it."""
     taken = locks.hold_run(run_dir)
     if taken is None or run_dir.name in backends.running(folders.RUNS, engine):
         if taken:
@@ -142,7 +141,7 @@ def _take(run_dir: Path, held: ExitStack, engine: EngineFacts) -> None:
 
 
 def _choose_port(held: ExitStack, console: Console) -> int:
-    """A port nobody listens on and no other run is about to; held until this run ends."""
+    """Choose a port that is free and that no other run has chosen; hold it until this run ends."""
     taken: Collection[int] = observe.busy_ports(
         range(environment.MASTER_PORT, environment.MASTER_PORT + plan.PORTS_TO_TRY)
     )

@@ -159,8 +159,8 @@ class Console:
 
             def tell_plainly(events: list[Event]) -> None:
                 lines_of.take(events)
-                if found := lines_of.take_lines():
-                    self.block(found)
+                if script_lines := lines_of.take_lines():
+                    self.block(script_lines)
                 plain.tell(events)
 
             yield tell_plainly

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ..core.text import amount, pace
 
-_TELLING = 64 << 10  # bytes; a rate from fewer is none
+_TELLING = 64 << 10  # bytes; fewer give no rate
 
 
 @dataclass

@@ -65,7 +65,7 @@ _OPENED_BY_COMPOSE = 0o1777
 
 @dataclass(frozen=True)
 class Choice:
-    """What to run: `run_dir` set means going on in that folder, else `arguments` start a new one."""
+    """What to run: in the folder `run_dir` of an earlier start, or, without it, in a new folder."""
 
     run_dir: Path | None
     arguments: tuple[str, ...]
@@ -74,7 +74,7 @@ class Choice:
 
 
 def choose(runs: Path, resume: str, arguments: Sequence[str]) -> Choice:
-    """What RESUME asks for: nothing, `latest`, a run folder of ours, or somebody else's checkpoint."""
+    """What to run for RESUME: empty (a new run), `latest`, a folder in `runs`, or a checkpoint from elsewhere."""
     if not resume:
         return Choice(None, tuple(arguments))
     if resume == "latest":
@@ -122,11 +122,11 @@ def make_folder(runs: Path, arguments: Sequence[str], now: float, taken: Collect
 def open_start(
     run_dir: Path, choice: Choice, backend: str, why: str, names: Collection[str], now: float
 ) -> dict[str, bytes]:
-    """Write this start into record.json, and take away what the start before left about its nodes.
+    """Write this start into record.json, and remove what the start before left about its nodes.
 
-    Returns what `undo_start` needs to make it unsaid.
+    Returns what `undo_start` needs to take this start back.
     """
-    kept = {
+    files_before = {
         path.name: path.read_bytes() for path in (run_dir / "record.json", run_dir / "outcome.json") if path.exists()
     }
     with suppress(PermissionError):  # of an earlier start as root, it belongs to the image's user
@@ -153,13 +153,13 @@ def open_start(
     }
     write_record(run_dir, record)
     point_latest(run_dir)
-    return kept
+    return files_before
 
 
-def undo_start(run_dir: Path, kept: dict[str, bytes]) -> None:
-    """Forget a start that was refused before any rank began: a new folder goes, one gone on in is as it was."""
-    if kept:
-        for name, content in kept.items():
+def undo_start(run_dir: Path, files_before: dict[str, bytes]) -> None:
+    """Take back a start that was refused before any rank began: remove a new folder, restore an old one's files."""
+    if files_before:
+        for name, content in files_before.items():
             own_files.write(run_dir, name, content)
         return
     shutil.rmtree(run_dir)
@@ -237,7 +237,7 @@ def folder_of(runs: Path, run: RunId) -> Path:
     backend = backend_of(read_json(folder / "record.json")) or HOSTS
     if backend != HOSTS or folder.is_symlink() or (folder.exists() and not folder.is_dir()):
         raise DeployError(
-            f"{folder}: what is there has the name of a run on the hosts, and is none",
+            f"{folder}: it has the name of a run on the hosts, and is no run of theirs",
             f"move it aside: mv {folder} {folder}-here",
         )
     return folder
@@ -250,8 +250,8 @@ def refuse_newer(run_dir: Path) -> None:
 
 def newest(runs: Path, backend: str) -> Path | None:
     """The run that was started last on that backend, of those that this user recorded."""
-    found = [path for path in runs.glob("*") if not path.is_symlink() and own(path).get("ground") == backend]
-    return max(found, key=_started, default=None)
+    candidates = [path for path in runs.glob("*") if not path.is_symlink() and backend_of(own(path)) == backend]
+    return max(candidates, key=_started, default=None)
 
 
 def has_checkpoint(run_dir: Path) -> bool:
@@ -273,7 +273,7 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The document at `path`; {} when there is none or it is no JSON object."""
+    """The JSON object at `path`; {} if there is none."""
     try:
         value = document(own_files.read(path), path.name) if path.stat().st_size <= MOST_DOCUMENT else None
     except (OSError, BadAnswer):
@@ -303,8 +303,8 @@ def own(run_dir: Path) -> dict[str, Any]:
 
     Nothing where somebody else wrote it, or changed it: a container, a host, another machine.
     """
-    there = read_json(run_dir / "record.json")
-    if not provenance.is_ours(there) or there.get("id") != run_dir.name:
+    written = read_json(run_dir / "record.json")
+    if not provenance.is_ours(written) or written.get("id") != run_dir.name:
         return {}
     known = facts(run_dir)
     return {name: value for name, value in known.items() if name not in (*known.get("foreign", ()), "foreign")}
@@ -343,7 +343,7 @@ def _listed(run_dir: Path, going_on: Collection[str]) -> RunFacts:
     if (facts(run_dir).get("format") or 0) > formats.RUN_FOLDER:
         verdict = "of a newer Muster"
     names = (path.name.removeprefix("step-") for path in run_dir.glob("checkpoints/step-*"))
-    steps = [found for name in names if (found := optional(digits())(name, "")) is not None]
+    steps = [number for name in names if (number := optional(digits())(name, "")) is not None]
     step = outcome.get("step") or max(steps, default=None)
     return RunFacts(run_dir.name, verdict, outcome.get("accuracy"), step, outcome.get("seconds"), _bytes(run_dir))
 

@@ -69,7 +69,7 @@ def number(value: object) -> float | None:
 
 
 def load(folder: Path, own: Fields | None = None) -> Run:
-    """Read what is there of a run folder. Raises nothing for what is missing, partial or torn; `notes` says it.
+    """Read a run folder. Raises nothing for files that are missing, partial or torn; `notes` names them.
 
     `own`: as page.build has it.
     """
@@ -225,7 +225,7 @@ def _control(folder: Path, notes: list[str]) -> list[Event]:
 
 
 def children(folder: Path) -> list[Path]:
-    """What lies in a folder, by name; nothing where it is none or cannot be read."""
+    """The paths in a folder, by name; empty if it is no folder or cannot be read."""
     try:
         return sorted(folder.iterdir())
     except OSError:
