@@ -58,7 +58,8 @@ class Bench:
         if not self.gpus:
             return {}
         visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0]
-        return {"CUDA_VISIBLE_DEVICES": visible or "0"}
+        # By the bus, as nvidia-smi counts: else CUDA counts the fastest first.
+        return {"CUDA_VISIBLE_DEVICES": visible or "0", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
 
     def hosts(
         self,

@@ -139,5 +139,7 @@ def allowed() -> str:
     try:
         with hosts_apart(1):
             return ""
-    except (OSError, subprocess.SubprocessError) as fault:
-        return f"network namespaces: {fault}"
+    except subprocess.SubprocessError:
+        return "the kernel refuses network namespaces"
+    except OSError as fault:
+        return f"network namespaces cannot be laid: {fault}"

@@ -57,13 +57,15 @@ class Run:
         self._command = [sys.executable, "-m", *starter, *arguments]
         for part in ("nodes", "outcome", "ranks", "logs"):
             (folder / part).mkdir(parents=True, exist_ok=True)
+        # As everywhere: a script is not started again by itself.
+        restarts = 0 if module or arguments[:1] == ["--script"] else RANK_RESTARTS
         meeting = Rendezvous(f"{places[0].address}:{free_port()}", f"{folder.name}-{start}")
         threads = max(1, min(4, len(os.sched_getaffinity(0)) // (len(places) * ranks)))
         self._environments: list[dict[str, str]] = []
         self.names = node_names(len(places) - 1)
         for number, place in enumerate(places):
             placement = Placement(self.names[number], number, len(places), ranks, place.interface, threads)
-            made = node_environment(placement, meeting, folder.name, str(folder), RANK_RESTARTS)
+            made = node_environment(placement, meeting, folder.name, str(folder), restarts)
             self._environments.append({**made, STOP_ON_EOF: "1", **(variables or {}), **own(number)})
         self._nodes: list[subprocess.Popen[bytes]] = []
         self.restarts = 0
@@ -144,6 +146,11 @@ class Run:
     def seen(self) -> list[dict[str, Any]]:
         """What each rank of a script of ours left in the run folder, by rank."""
         return [json.loads(path.read_text()) for path in sorted(self.folder.glob("seen-*.json"))]
+
+    def rank_log(self, rank: int) -> str:
+        """What a rank of the trainer said."""
+        log = self.folder / "logs" / f"rank-{rank}.log"
+        return log.read_text(errors="replace") if log.exists() else ""
 
     def logs(self) -> str:
         """All that nodes and ranks said."""

@@ -20,8 +20,8 @@ from .nodes import HOME, lines
 
 _LOOK_S = 120.0
 _POLL_S = 0.1
-# Less than this is not worth a start.
-_LEAST_S = 10.0
+# Less than this is not worth a start. Of each check still to come so much is left to it.
+_LEAST_S, _RESERVED_S = 10.0, 5.0
 
 
 @dataclass
@@ -48,7 +48,8 @@ class Schedule:
         """Run these checks, in order; a Ctrl-C ends the present one, and what was found until then is returned."""
         done: list[Done] = []
         for number, name in enumerate(names, 1):
-            check, left = module(name), self._end - time.monotonic()
+            check = module(name)
+            left = self._end - time.monotonic() - _RESERVED_S * (len(names) - number)
             if left < min(_LEAST_S, check.LIMIT_S):
                 late = untried(check.TITLE, f"the {self.seconds:.0f} s for all checks were used up")
                 done.append(Done(name, check.TITLE, 0.0, (late,)))

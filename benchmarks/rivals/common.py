@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import importlib
 import json
 import math
 import os
 import time
 from collections.abc import Callable
-from types import ModuleType
 
 import torch
+
+from trainer.recipe import Recipe, load
 
 CLIP, WEIGHT_DECAY, WARMUP = 1.0, 0.01, 50
 
@@ -22,17 +22,16 @@ def options() -> argparse.Namespace:
     command.add_argument("--recipe", default="digits")
     command.add_argument("--steps", type=int, required=True)
     command.add_argument("--log-every", type=int, default=10)
-    command.add_argument("--channels-last", action="store_true", help="lay convolutions out as the trainer does")
     command.add_argument("--folder", default="", help="where the loop leaves its snapshot")
     chosen = command.parse_args()
-    defaults = recipe(chosen.recipe).DEFAULTS
+    defaults = recipe(chosen.recipe).defaults
     chosen.batch, chosen.lr = defaults["batch"], defaults["lr"]
     return chosen
 
 
-def recipe(name: str) -> ModuleType:
-    """The recipe's module, built-in or by its dotted name: its model, data and loss are the ones Muster trains."""
-    return importlib.import_module(name if "." in name else f"trainer.recipes.{name}")
+def recipe(name_or_path: str) -> Recipe:
+    """The recipe that Muster trains: its model, data and loss."""
+    return load(name_or_path)
 
 
 def device() -> torch.device:
@@ -45,9 +44,8 @@ def device() -> torch.device:
 
 
 def model(options: argparse.Namespace) -> torch.nn.Module:
-    """The recipe's model, laid out as `options` say, on the CPU."""
-    made: torch.nn.Module = recipe(options.recipe).model()
-    return made.to(memory_format=torch.channels_last) if options.channels_last else made
+    """The recipe's model, on the CPU; model() also decides how the weights are laid out."""
+    return recipe(options.recipe).model()
 
 
 def schedule(steps: int) -> Callable[[int], float]:

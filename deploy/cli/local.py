@@ -16,11 +16,12 @@ from ..report.page import run as page
 from ..run import folders, record
 from . import exit, look, renamed
 from . import runs as deploy_tasks
-from .command import command
+from .command import SHOWN, command
 
 
 @command(
     example=(
+        f'{FAB} up --script "train.py --epochs 2"',
         f"{FAB} up --workers 3",
         f'{FAB} up --args="--recipe text --data notes --steps 100"',
         f"{FAB} up --resume latest",
@@ -32,10 +33,16 @@ from .command import command
         STOPPED: "stopped by Ctrl-C, with a checkpoint",
     },
     help={
-        "workers": "nodes beside the master (default: 2; with --resume, as many as before)",
-        "backend": "auto, docker or processes (default: auto, which is docker where an engine answers)",
-        "resume": "continue a run: latest, a run folder, or a checkpoint (default: start a new run)",
+        "script": 'your script and its arguments, as for torchrun: "train.py --lr 3e-4", "-m pkg.train" '
+        "(default: Muster's own trainer)",
+        "folder": "the folder that holds your script (default: this folder with --script)",
+        "run": "the run's id (default: date, time and the script's name)",
+        "workers": "nodes beside the master (default: 0 with --script, else 2; with --resume, as many as before)",
+        "backend": "auto, docker or processes (default: auto: processes for a script where there are GPUs, docker "
+        "where an engine answers)",
+        "resume": "continue a run: latest, a run's id or folder, or a checkpoint (default: start a new run)",
         "args": 'options of the trainer, in one string: --args="--recipe text --steps 100" (default: none)',
+        "rank": SHOWN,
         "json": "write events and the result as JSON lines to standard output",
         "ground": "refused: --backend says where the nodes run",
     },
@@ -47,10 +54,14 @@ def up(
     backend: str = "",
     resume: str = "",
     args: str = "",
+    script: str = "",
+    folder: str = "",
+    run: str = "",
+    rank: str = "",
     json: bool = False,
     ground: str = "",
 ) -> None:
-    """Train on this machine: one master node and some workers.
+    """Train on this machine: your script, or Muster's own trainer.
 
     In containers where a Docker engine answers, as plain processes elsewhere.
     """
@@ -58,7 +69,7 @@ def up(
 
     def work() -> int:
         renamed.refuse_ground(sys.argv[1:], ground)
-        return launch.up(launch.Options(workers, backend, resume, args), console)
+        return launch.up(launch.Options(workers, backend, resume, args, script, folder, run, rank), console)
 
     _end(console, work)
 

@@ -24,7 +24,7 @@ from ..core.facts import EngineFacts, NodeState
 from ..core.program import MAKE, option
 
 LABEL = "muster.run"
-_LOOK_S = 1.0  # an engine that takes longer to say its version is of no use
+_LOOK_S = 1.0  # an engine that takes longer to report its version is useless
 _CALL_S = 20.0
 _UP_S = 120.0
 _NOT_NODES = {"folder"}
@@ -33,7 +33,7 @@ _GO_ON = f"{{}}; then `{MAKE} up {option('RESUME', 'latest')}`"
 
 @dataclass(frozen=True)
 class ContainerState:
-    """One node's container. `status` is Docker's word; `exit_code` is None while it runs, and else of its last life."""
+    """One node's container. `status` is Docker's word; `exit_code` is that of its last end, None while it runs."""
 
     node: str
     container: str
@@ -46,7 +46,7 @@ class ContainerState:
     restarts: int
 
     def as_node(self) -> NodeState:
-        """The same in the words that all backends share."""
+        """The state in the form that all backends share."""
         if self.status in ("running", "paused", "removing"):
             return NodeState(self.node, "running", None, self.restarts)
         if self.status in ("exited", "dead"):
@@ -55,7 +55,7 @@ class ContainerState:
 
 
 def find_engine() -> EngineFacts:
-    """Ask the engine who it is. Answers within about two seconds, also when the socket accepts and says nothing."""
+    """Ask the engine for its version. Returns within about two seconds, even if the engine never answers."""
     if not shutil.which("docker"):
         return EngineFacts(False, reason=docker_faults.named("docker-missing").what)
     try:
@@ -76,7 +76,7 @@ def memory() -> int:
 
 
 def image_id(tag: str) -> str:
-    """The id of a local image (`sha256:...`), or an empty string when there is none of that name."""
+    """The id of a local image (`sha256:...`); empty if there is no image of that name."""
     from docker.errors import ImageNotFound
 
     with _asking("look for an image"):
@@ -92,19 +92,19 @@ def image_exists(tag: str) -> bool:
 
 
 def project_name(run_id: str) -> str:
-    """What compose calls a run: lower case, digits, `-` and `_` only."""
+    """The compose project of a run: only lower case letters, digits, `-` and `_`."""
     return "muster-" + re.sub(r"[^a-z0-9_-]", "-", run_id.lower())
 
 
 def up(run_id: str, environment: Mapping[str, str], workers: int, files: Sequence[Path]) -> None:
-    """Create and start the nodes of a run in the background, from images that are there already.
+    """Create and start the nodes of a run in the background, from existing images.
 
-    `environment` is what the compose files ask for (MUSTER_ARGS, MUSTER_UID, ...). Raises DeployError, EngineLost.
+    `environment`: the variables of the compose files (MUSTER_ARGS, MUSTER_UID, ...). Raises DeployError, EngineLost.
     """
     command = ["docker", "compose", "--project-name", project_name(run_id), "--progress", "quiet"]
     for file in files:
         command += ["--file", str(file)]
-    # The one-shot service that prepares runs/ is for plain `docker compose up`: here the folder is ready.
+    # Only a plain `docker compose up` needs the service that prepares runs/: our run folder exists.
     command += ["up", "--detach", "--no-build", "--no-deps", "--pull", "never", "master"]
     command += ["worker"] if workers else []
     given = {**os.environ, **environment, "WORKERS": str(workers), "MUSTER_RUN_ID": run_id}
@@ -121,12 +121,12 @@ def up(run_id: str, environment: Mapping[str, str], workers: int, files: Sequenc
 def states(run_id: str) -> list[ContainerState]:
     """Every node's container of a run, by node name (`master` first, `worker-2` before `worker-10`)."""
     with _asking("look at the nodes"):
-        found = [_state(container) for container in _nodes(run_id)]
-    return sorted(found, key=lambda state: (len(state.node), state.node))
+        states = [_state(container) for container in _nodes(run_id)]
+    return sorted(states, key=lambda state: (len(state.node), state.node))
 
 
 def logs(run_id: str, node: str) -> Iterator[bytes]:
-    """What a node's console said so far, in pieces. Raises DeployError when the run has no such node."""
+    """A node's console so far, in pieces. Raises DeployError if the run has no such node."""
     with _asking("read a node's console"):
         for container in _nodes(run_id):
             if _node_name(container) == node:
@@ -136,7 +136,7 @@ def logs(run_id: str, node: str) -> Iterator[bytes]:
 
 
 def save_logs(run_id: str, folder: Path) -> None:
-    """Write every node's console to `folder`/<node>.log, whole, in place of what stood there."""
+    """Write every node's whole console to `folder`/<node>.log, replacing the file."""
     folder.mkdir(parents=True, exist_ok=True)
     for state in states(run_id):
         aside = folder / f".{state.node}.log"
@@ -146,12 +146,12 @@ def save_logs(run_id: str, folder: Path) -> None:
 
 
 def ask_to_stop(run_id: str) -> None:
-    """Send every running node SIGTERM; returns at once. A node asked to stop is not restarted by its policy."""
+    """Send SIGTERM to every running node; does not wait. Docker's restart policy leaves a stopped node alone."""
     _signal(run_id, "SIGTERM")
 
 
 def kill(run_id: str) -> None:
-    """End every node now; their containers stay, to be read, until `down`."""
+    """End every node now. Their containers stay until `down`, so that their consoles can be read."""
     _signal(run_id, "SIGKILL")
 
 
@@ -179,8 +179,8 @@ def down_all() -> int:
 def runs_there() -> frozenset[str]:
     """Ids of the runs that have a container on this engine, running or not."""
     with _asking("look for runs"):
-        found = _client().containers.list(all=True, filters={"label": LABEL}, ignore_removed=True)
-        return frozenset(str(container.labels[LABEL]) for container in found)
+        containers = _client().containers.list(all=True, filters={"label": LABEL}, ignore_removed=True)
+        return frozenset(str(container.labels[LABEL]) for container in containers)
 
 
 def _client(timeout: float = _CALL_S) -> Any:
@@ -189,11 +189,11 @@ def _client(timeout: float = _CALL_S) -> Any:
 
 @cache
 def _connected(host: str, timeout: float) -> Any:
-    """A client for `host`, else for the `docker` command's current context (Docker Desktop, rootless).
+    """A client for `host`, or for the `docker` command's current context (Docker Desktop, rootless).
 
-    Kept: a run is looked at ten times a second. What it raises is not kept, so an engine that comes later is found.
+    Cached, because a run asks ten times a second. An exception is not cached, so a later call finds a later engine.
     """
-    # Imported here: a machine without Docker need not pay 0.2 s for it.
+    # Imported here, because it takes 0.2 s that a machine without Docker need not pay.
     import docker
 
     if host:
@@ -217,7 +217,7 @@ def _compose_version() -> str:
 
 
 def _why_silent(fault: BaseException) -> str:
-    # The SDK wraps requests, which wraps urllib3, which wraps the error of the socket: only its name survives them all.
+    # The SDK wraps requests, which wraps urllib3, which wraps the socket's error: only its name survives.
     if "PermissionError" in repr(fault):
         cause = docker_faults.named("docker-permission")
         return f"{cause.what}: {cause.hint_here()}"
@@ -226,10 +226,10 @@ def _why_silent(fault: BaseException) -> str:
     return "no Docker engine answers"
 
 
-def _compose_fault(said: str) -> DeployError:
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
-    last = lines[-1] if lines else "it said nothing"
-    cause = docker_faults.read(said)
+def _compose_fault(stderr: str) -> DeployError:
+    lines = [line.strip() for line in stderr.splitlines() if line.strip()]
+    last = lines[-1] if lines else "no output"
+    cause = docker_faults.read(stderr)
     if cause and cause.name == "docker-down":
         return EngineLost("the Docker engine stopped answering", _GO_ON.format(cause.hint_here()))
     if cause and cause.name != "docker-refused":
@@ -239,7 +239,7 @@ def _compose_fault(said: str) -> DeployError:
 
 @contextmanager
 def _asking(what: str) -> Iterator[None]:
-    """Turn the SDK's faults into ours: the engine is gone, or it refused."""
+    """Turn the SDK's faults into ours: EngineLost if the engine does not answer, DeployError if it refused."""
     import requests
     from docker.errors import APIError, DockerException
 
@@ -253,8 +253,10 @@ def _asking(what: str) -> Iterator[None]:
 
 
 def _nodes(run_id: str) -> list[Any]:
-    found = _client().containers.list(all=True, filters={"label": f"{LABEL}={run_id}"}, ignore_removed=True)
-    return [container for container in found if container.labels.get("com.docker.compose.service") not in _NOT_NODES]
+    containers = _client().containers.list(all=True, filters={"label": f"{LABEL}={run_id}"}, ignore_removed=True)
+    return [
+        container for container in containers if container.labels.get("com.docker.compose.service") not in _NOT_NODES
+    ]
 
 
 def _node_name(container: Any) -> str:
@@ -295,7 +297,7 @@ def _remove(label: str) -> int:
 
 
 def _each(things: Sequence[Any], act: Callable[[Any], object]) -> None:
-    """Act on all at once; what has gone by itself in the meantime (404) or has ended already (409) is as wanted."""
+    """Act on all at once. A thing that was removed meanwhile (404) or has ended already (409) is no fault."""
     from docker.errors import APIError
 
     def attempt(thing: Any) -> None:

@@ -1,4 +1,4 @@
-"""A rehearsal of docker-compose.yml: its nodes' options for `docker run`, and a network that goes with its maker."""
+"""Imitate docker-compose.yml for a preflight: its nodes' options for `docker run`, and a temporary network."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from ..core.errors import DeployError
 
 LABEL = "muster.preflight=1"
 _WAIT_S = 30.0
-# It outlives us, whatever ends us: the end of its input tells it, and it takes the network away once that is empty.
+# This process outlives ours. When its input ends, however we ended, it removes the network as soon as that is empty.
 _KEEPER = 'read -r _; n=0; until docker network rm "$0" || [ $n -gt 50 ]; do n=$((n + 1)); sleep 0.2; done'
 
 
 def service(file: Path, name: str, environment: Mapping[str, str]) -> dict[str, Any]:
     """A service as compose resolves it. Raises DeployError."""
-    said = _run(["docker", "compose", "--file", str(file), "config", "--format", "json"], environment)
-    return dict(json.loads(said)["services"][name])
+    document = _run(["docker", "compose", "--file", str(file), "config", "--format", "json"], environment)
+    return dict(json.loads(document)["services"][name])
 
 
 def options(service: Mapping[str, Any]) -> list[str]:
-    """What `docker run` needs for a container with a service's user, limits, rights and variables."""
+    """The `docker run` options that give a container a service's user, limits, rights and variables."""
     limits = (f"--ulimit={name}={value}" for name, value in service.get("ulimits", {}).items())
     rights = (f"--security-opt={value}" for value in service.get("security_opt", ()))
     dropped = (f"--cap-drop={name}" for name in service.get("cap_drop", ()))
@@ -36,7 +36,7 @@ def options(service: Mapping[str, Any]) -> list[str]:
 
 
 def in_container(network: str, node: str, image: str, more: list[str]) -> list[str]:
-    """A command that runs an image's Python as a node of that network, on its standard input; gone when it ends."""
+    """A command that runs an image's Python as a node of that network, in a container that is removed at its end."""
     head = ["docker", "run", "--rm", "--interactive", "--pull=never", f"--label={LABEL}", "--log-driver=none"]
     return [
         *head,
@@ -51,7 +51,7 @@ def in_container(network: str, node: str, image: str, more: list[str]) -> list[s
 
 @contextmanager
 def network(name: str) -> Iterator[str]:
-    """A network of its own, for a while. Raises DeployError where the engine makes none."""
+    """A temporary network. Raises DeployError if the engine cannot make it."""
     null = subprocess.DEVNULL
     command = ["sh", "-c", _KEEPER, name]
     keeper = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=null, stderr=null, start_new_session=True)
@@ -71,6 +71,6 @@ def _run(command: list[str], environment: Mapping[str, str]) -> str:
     except (OSError, subprocess.TimeoutExpired) as failed:
         raise DeployError(f"cannot run {' '.join(command[:3])}: {failed}", "docker version") from None
     if done.returncode:
-        said = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
-        raise DeployError(f"{' '.join(command[:3])}: {said}", "docker version")
+        last_line = (done.stderr.strip().splitlines() or ["no output"])[-1]
+        raise DeployError(f"{' '.join(command[:3])}: {last_line}", "docker version")
     return done.stdout

@@ -1,5 +1,4 @@
-"""The part of the door to Docker that knows images: to look at one of this machine, to read it whole, and Docker's own
-rules for what a folder's `.dockerignore` leaves out."""
+"""Images of the local Docker engine: inspect, save and build them, and Docker's own rules for `.dockerignore`."""
 
 from __future__ import annotations
 
@@ -16,38 +15,38 @@ _CHUNK = 1 << 20
 
 
 def inspect(name: str) -> dict[str, Any] | None:
-    """What the local engine says of an image; None when there is no such image, or no engine."""
+    """The local engine's `inspect` of an image; None if there is no such image, or no engine."""
     command = ["docker", "image", "inspect", name]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_LOOK_S, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return None
-    found = json.loads(done.stdout or "[]") if done.returncode == 0 else []
-    return dict(found[0]) if found else None
+    images = json.loads(done.stdout or "[]") if done.returncode == 0 else []
+    return dict(images[0]) if images else None
 
 
 def save(name: str) -> Iterator[bytes]:
-    """A local image as the archive of `docker save`, in chunks. Raises DeployError when it ends before its end."""
+    """A local image as the archive of `docker save`, in chunks. Raises DeployError if the archive is incomplete."""
     with subprocess.Popen(["docker", "save", name], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         try:
             while chunk := process.stdout.read(_CHUNK):
                 yield chunk
-            said = process.stderr.read().decode(errors="replace").strip()
+            stderr = process.stderr.read().decode(errors="replace").strip()
             if process.wait():
-                raise DeployError(f"cannot read {name} from the local Docker engine: {said or 'no message'}")
+                raise DeployError(f"cannot read {name} from the local Docker engine: {stderr or 'no message'}")
         finally:
-            process.kill()  # does nothing to one that has ended
+            process.kill()  # does nothing if it has ended
 
 
 def build_command(dockerfile: Path, tag: str) -> list[str]:
-    """The command that builds `dockerfile`, with the folder it lies in, and names the image `tag`."""
+    """The command that builds `dockerfile`, with its folder as the context, and names the image `tag`."""
     return ["docker", "build", "--quiet", "--file", str(dockerfile), "--tag", tag, str(dockerfile.resolve().parent)]
 
 
 def build(dockerfile: Path, tag: str) -> None:
-    """Build an image here. Raises DeployError with the builder's last words."""
+    """Build an image here. Raises DeployError with the builder's last lines."""
     try:
         done = subprocess.run(build_command(dockerfile, tag), capture_output=True, text=True, check=False)
     except OSError as fault:
@@ -60,7 +59,7 @@ def build(dockerfile: Path, tag: str) -> None:
 
 
 def not_ignored(root: Path, patterns: Sequence[str]) -> Iterator[str]:
-    """Paths below `root` that `.dockerignore` lines leave in: files and folders, relative, in no order."""
+    """The paths below `root` that `.dockerignore` lines do not exclude: files and folders, relative, unordered."""
     # Imported here: only a push needs it.
     from docker.utils.build import walk
 

@@ -29,8 +29,8 @@ from ..run import environment, folders, follow, record
 from ..run.outcome import Result
 from ..run.progress import State
 from ..ssh.session import Session, open_all
-from . import container, observe, plan, resume
 from . import nodes as host_nodes
+from . import observe, plan, resume
 from . import options as deploy_options
 from .backend import HostsBackend, RunHandle
 from .options import Options
@@ -99,7 +99,7 @@ def follow_until_done(backend: HostsBackend, console: Console, interrupts: Inter
     run, began = backend.run, time.monotonic()
     run_dir, state = run.run_dir, State(tuple(run.nodes.values()), script=run.script)
     follower = follow.Follower(run_dir, from_start=not run.resumed)
-    what = container.script_name(run.command) if run.script else environment.recipe_name(run.command)
+    what = environment.script_name(run.command) if run.script else environment.recipe_name(run.command)
     hosts = f"--hosts {','.join(run.nodes)} --run {run_dir.name}"
     interrupts.leave_by_ctrl_c(f"fab attach {hosts}", f"fab stop {hosts}")
     try:

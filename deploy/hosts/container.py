@@ -138,11 +138,6 @@ def node_containers(
     )
 
 
-def script_name(words: Sequence[str]) -> str:
-    """The script of a command: train.py, or pkg.train after -m."""
-    return next((word for word in words if not word.startswith("-")), "the script")
-
-
 def container_name(run_id: str) -> str:
     """The container's name on every host: a host has one node of a run."""
     return f"muster-{run_id}"

@@ -22,10 +22,10 @@ from ..image import push as transfer
 from ..report.console import Console
 from ..report.interrupts import Interrupts
 from ..report.script_lines import shown_ranks
-from ..run import alone, folders, record
+from ..run import alone, environment, folders, record
 from ..run.launch import launch
 from ..ssh.session import open_all
-from . import attach, container, observe, plan, resume
+from . import attach, observe, plan, resume
 from . import options as deploy_options
 from . import push as deploy_push
 from .backend import RunHandle
@@ -142,10 +142,10 @@ def _work(options: Options, cluster: Cluster) -> Work:
         what = "--script" if script else "--run"
         raise UsageError(f"--resume continues a run of Muster's trainer and cannot take {what}", f"leave out {what}")
     arguments = () if script else options.trainer_arguments()
-    environment = deploy_options.environment_of(options)
-    if twice := sorted(environment.keys() & hidden.keys()):
+    variables = deploy_options.environment_of(options)
+    if twice := sorted(variables.keys() & hidden.keys()):
         raise UsageError(f"--env {twice[0]}: it is also a secret", "name it once")
-    return Work("", "", script, arguments, environment=environment, secrets=hidden, token=secrets.token_hex(8))
+    return Work("", "", script, arguments, environment=variables, secrets=hidden, token=secrets.token_hex(8))
 
 
 def _run_folder(name: str, work: Work, taken: frozenset[str]) -> Path:
@@ -155,5 +155,5 @@ def _run_folder(name: str, work: Work, taken: frozenset[str]) -> Path:
             raise UsageError(f"--run {name}: a run of this name exists already", "choose another name")
         folder.mkdir(record.OWNERS, parents=True)
         return folder
-    words = ("--recipe", container.script_name(work.script)) if work.script else work.arguments
+    words = ("--recipe", environment.script_name(work.script)) if work.script else work.arguments
     return record.make_folder(folders.RUNS, words, time.time(), taken, secrets.token_hex(2))

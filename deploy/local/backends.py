@@ -1,4 +1,4 @@
-"""The backends of this machine: each performs a plan, and decides nothing."""
+"""The backends of this machine: local processes, and compose services. They decide nothing."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from ..engine import client
 from ..image import commands
 from ..run import folders, own_files, record
 from ..run.backend import Backend
-from ..run.environment import IMAGE_USER, RunSpec, memory_limit, mounted, mounts_file
+from ..run.environment import IMAGE_USER, RUNS_IN_CONTAINER, RunSpec, Script, memory_limit, mounted, mounts_file
 from ..run.events import Event
 from ..run.outcome import may_restart
 from ..run.output import RankLogs
 from ..run.progress import State
-from . import machine, plan, processes
+from . import machine, plan, processes, script
 
 STOP_PATIENCE_S = 30.0
 LOOK_EVERY_S = 0.5
 LOGS_EVERY_S = 2.0
-# The run id docker-compose.yml falls back to when nobody gives one.
+# docker-compose.yml uses this run id if nobody gives one.
 PLAIN_COMPOSE = "compose"
 
 
@@ -45,6 +45,11 @@ class LocalBackend(Backend):
     @abstractmethod
     def __init__(self, spec: RunSpec) -> None:
         """The nodes of one start of a run."""
+
+    @classmethod
+    def script(cls, run_dir: Path, gpus: int, nodes: int) -> Script:
+        """How a script of the user's runs here; local/script.py has brought its folder into the run folder."""
+        return Script(str(script.sent(run_dir)), gpus, nodes)
 
     @classmethod
     def running(cls, runs: Path, engine: EngineFacts) -> frozenset[str]:
@@ -64,20 +69,24 @@ class ProcessBackend(LocalBackend):
     def __init__(self, spec: RunSpec) -> None:
         self._spec, self._stopping = spec, False
         self._logs = RankLogs(spec.run_dir)
-        command = commands.agent(sys.executable, spec.arguments)
+        python = script.python() if spec.script else sys.executable
+        command = commands.agent(python, spec.arguments)
         self._nodes = processes.LocalNodes(spec.run_dir, command, folders.RUNS.parent)
 
     def check(self) -> None:
         """Refuse a Python without torch."""
-        plan.check_processes(machine.machine())
+        if not self._spec.script or script.python() == sys.executable:
+            plan.check_processes(machine.machine())
 
     def start(self) -> None:
-        """Start the master first: the others look for it."""
+        """Start the master first: the others connect to it."""
         for node in self._spec.nodes:
             self._nodes.start(node, self._spec.run_dir / "logs" / f"{node.name}.log")
 
     def states(self, state: State) -> list[NodeState]:
-        """How each node stands; one that died without a verdict is started again (at most three times)."""
+        """The state of each node. A node that died without a verdict is restarted, at most three times."""
+        if self._spec.script:  # it would start from its beginning
+            return self._nodes.states(lambda node: False)
         return self._nodes.states(lambda node: may_restart(node, state.verdicts, self._stopping))
 
     def output(self, state: State) -> list[Event]:
@@ -85,17 +94,17 @@ class ProcessBackend(LocalBackend):
         return self._logs.take(state.began)
 
     def stop(self) -> None:
-        """SIGTERM to every agent."""
+        """Send SIGTERM to every agent."""
         self._stopping = True
         self._nodes.signal_all(signal.SIGTERM)
 
     def kill(self) -> None:
-        """SIGKILL to every process that carries the run's label."""
+        """Send SIGKILL to every process of the run."""
         self._stopping = True
         self._nodes.end()
 
     def clean(self) -> None:
-        """As kill: processes leave nothing else, and write into their log files themselves."""
+        """Kill the processes, which leave nothing else behind; they write their log files themselves."""
         self.kill()
 
     @classmethod
@@ -118,12 +127,17 @@ class ComposeBackend(LocalBackend):
     def __init__(self, spec: RunSpec) -> None:
         self._spec = spec
         self._logs = RankLogs(spec.run_dir)
-        self._seen: list[NodeState] = []
-        self._looked, self._logged = 0.0, 0.0
+        self._states: list[NodeState] = []
+        self._looked_at, self._logged_at = 0.0, 0.0
         self._read: dict[str, int] = {}
 
+    @classmethod
+    def script(cls, run_dir: Path, gpus: int, nodes: int) -> Script:
+        """As containers see the run folder. Their image has torch for the CPU."""
+        return Script(f"{RUNS_IN_CONTAINER}/{run_dir.name}/{script.sent(run_dir).relative_to(run_dir)}")
+
     def check(self) -> None:
-        """Bring the image up to date with the code. A first build takes minutes, and they are not the run's."""
+        """Bring the image up to date with the code. A first build takes minutes, which do not count as the run's."""
         prepare_image(folders.CHECKOUT)
 
     def prepare(self) -> None:
@@ -131,19 +145,24 @@ class ComposeBackend(LocalBackend):
         record.give_to_image_user(self._spec.run_dir)
 
     def start(self) -> None:
-        """Start all nodes. What the arguments name on this machine is mounted where the arguments say it is."""
-        arguments, paths = mounted(self._spec.arguments, Path.cwd())
+        """Start all nodes. Paths in the arguments are mounted at the same paths in every node."""
+        # A script's own files are in the folder that was sent; what else it names is a path of this machine.
+        here = Path("/") / "nowhere" if self._spec.script else Path.cwd()
+        arguments, paths = mounted(self._spec.arguments, here)
         shared = self._spec.nodes[0].environment
         environment = {
             "MUSTER_ARGS": shlex.join(arguments),
             "MUSTER_RDZV_ID": shared["PET_RDZV_ID"],
+            "MUSTER_SENT": self._spec.script.sent if self._spec.script else "",
+            "MUSTER_MAX_RESTARTS": shared["PET_MAX_RESTARTS"],
+            "MUSTER_RESTART": "no" if self._spec.script else "",
             "OMP_NUM_THREADS": shared["OMP_NUM_THREADS"],
-            # Each node may use what the machine can give to one; the user's own word goes first.
+            # Each node may use all the memory that a single one could; the user's own setting overrides this.
             "MUSTER_MEMORY": os.environ.get("MUSTER_MEMORY") or str(memory_limit(client.memory())),
             "MUSTER_UID": str(os.getuid() or IMAGE_USER),
             "MUSTER_GID": str(os.getgid() if os.getuid() else IMAGE_USER),
         }
-        # Not in the run folder: containers of other runs can write there, and this says what is mounted.
+        # Not in the run folder, where containers of other runs can write: this file says what is mounted.
         with TemporaryDirectory(prefix="muster-") as scratch:
             files = [folders.CHECKOUT / "docker-compose.yml"]
             if paths:
@@ -152,49 +171,49 @@ class ComposeBackend(LocalBackend):
             client.up(self._spec.run_id, environment, len(self._spec.nodes) - 1, files)
 
     def undo(self) -> None:
-        """Remove the containers that were made. Raises EngineLost: they may start once the engine is back."""
+        """Remove the containers that were made. Raises EngineLost: they may start when the engine is back."""
         try:
             client.down(self._spec.run_id)
         except EngineLost as fault:
             raise EngineLost(fault.message, f"once Docker is back: `{MAKE} down`") from fault
 
     def states(self, state: State) -> list[NodeState]:
-        """How each container stands, asked twice a second. Docker's restart policy brings lost nodes back."""
+        """The state of each container, asked twice a second. Docker's restart policy restarts lost nodes."""
         now = time.monotonic()
-        if now - self._looked >= LOOK_EVERY_S:
-            self._looked = now
-            self._seen = [container.as_node() for container in client.states(self._spec.run_id)]
-        if now - self._logged >= LOGS_EVERY_S:
-            self._logged = now
+        if now - self._looked_at >= LOOK_EVERY_S:
+            self._looked_at = now
+            self._states = [container.as_node() for container in client.states(self._spec.run_id)]
+        if now - self._logged_at >= LOGS_EVERY_S:
+            self._logged_at = now
             self.collect_logs()
-        return self._seen
+        return self._states
 
     def output(self, state: State) -> list[Event]:
         """The ends of the ranks' logs: the run folder is on this machine."""
         return self._logs.take(state.began)
 
     def stop(self) -> None:
-        """SIGTERM to every node; its restart policy leaves it alone from then on."""
+        """Send SIGTERM to every node; after that, Docker's restart policy leaves it alone."""
         client.ask_to_stop(self._spec.run_id)
 
     def kill(self) -> None:
-        """SIGKILL to every node."""
+        """Send SIGKILL to every node."""
         with suppress(EngineLost):
             client.kill(self._spec.run_id)
 
     def clean(self) -> None:
         """Remove the run's containers and network."""
-        with suppress(EngineLost):  # they died with it, or `make down` removes them when it is back
+        with suppress(EngineLost):  # the containers died with the engine, or `make down` removes them later
             client.down(self._spec.run_id)
 
     def collect_logs(self) -> None:
-        """Append what each console said since the last time: a resumed run's logs keep what its earlier starts said."""
+        """Append the new output of each console to its log, which keeps the output of earlier starts."""
         for node in self._spec.names:
             try:
                 console = b"".join(client.logs(self._spec.run_id, node))
             except EngineLost:
                 raise
-            except DeployError:  # it has no container yet
+            except DeployError:  # its container does not exist yet
                 continue
             with own_files.open_to_append(self._spec.run_dir, f"logs/{node}.log") as file:
                 file.write(console[self._read.get(node, 0) :])
@@ -230,16 +249,16 @@ def running(runs: Path, engine: EngineFacts) -> frozenset[str]:
 
 
 def prepare_image(home: Path) -> None:
-    """Bring the image up to date with the code; says something only when that takes a while. Raises DeployError."""
+    """Bring the image up to date with the code; prints something only if that takes a while. Raises DeployError."""
     script = home / "images/build.sh"
     if not script.is_file():
         raise DeployError(
-            "containers on this machine are built from Muster's checkout, which this is not",
+            "this is not Muster's checkout, and only a checkout can build the image for containers on this machine",
             f"there: `make image up`; from here: `{MAKE} up {option('BACKEND', 'processes')}`, "
             f"or real hosts: `{FAB} deploy --hosts a,b`",
         )
     if processes.run(commands.build_image(str(script)), home) != 0:
         raise DeployError(
             "the image was not built",
-            f"its last lines stand above; without it: `{MAKE} up {option('BACKEND', 'processes')}`",
+            f"see the lines above; to train without it: `{MAKE} up {option('BACKEND', 'processes')}`",
         )

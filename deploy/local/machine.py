@@ -1,4 +1,4 @@
-"""Look at this machine, change nothing. Answers are facts; plan.py decides."""
+"""Look at this machine and change nothing. plan.py decides by these facts."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import importlib.util
 import os
 import platform
 import socket
+import subprocess
 import sys
 from collections.abc import Iterable
 
@@ -13,7 +14,7 @@ from ..core.facts import MachineFacts
 
 
 def machine() -> MachineFacts:
-    """This machine as local processes would find it. Looks for torch without importing it (2 s)."""
+    """The facts of this machine for local processes. Finds torch without importing it, which would take 2 s."""
     return MachineFacts(
         cores=_cores(),
         system=platform.system(),
@@ -22,8 +23,17 @@ def machine() -> MachineFacts:
     )
 
 
+def gpus() -> int:
+    """How many NVIDIA GPUs this machine has, as its driver says; 0 if it has no driver."""
+    try:
+        done = subprocess.run(["nvidia-smi", "--list-gpus"], capture_output=True, text=True, timeout=20, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return 0
+    return 0 if done.returncode else sum(line.startswith("GPU ") for line in done.stdout.splitlines())
+
+
 def busy_ports(candidates: Iterable[int]) -> frozenset[int]:
-    """Those candidates that somebody listens on, on any address of this machine."""
+    """The candidates that somebody listens on, at any address of this machine."""
     return frozenset(port for port in candidates if not _free(port))
 
 
@@ -36,7 +46,7 @@ def _cores() -> int:
 
 def _free(port: int) -> bool:
     with socket.socket(socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET) as probe:
-        # As torch's store does: an address still in TIME_WAIT from the run before is no obstacle.
+        # As torch's store does: an address in TIME_WAIT from an earlier run is free.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if probe.family == socket.AF_INET6:
             probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)

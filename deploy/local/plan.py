@@ -1,4 +1,4 @@
-"""Decide where a run stands and how its nodes meet: facts in, choices with their reasons out. Pure."""
+"""Choose the backend and the rendezvous port: facts in, choices with their reasons out. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MOST_WORKERS = 255
 
 @dataclass(frozen=True)
 class BackendChoice:
-    """The backend, and why, as one line says it: `local processes (no Docker engine answers)`."""
+    """The backend, and one line that says why: `local processes (no Docker engine answers)`."""
 
     name: str
     why: str
@@ -23,30 +23,37 @@ class BackendChoice:
 
 @dataclass(frozen=True)
 class PortChoice:
-    """The port to meet on; `note` is set when it is not the wanted one."""
+    """The rendezvous port; `note` is set if it is not the wanted one."""
 
     port: int
     note: str = ""
 
 
-def choose_backend(asked: str, engine: EngineFacts, names: Collection[str]) -> BackendChoice:
-    """Pick the backend for `auto`, or hold the one of `names` that was asked for against the facts."""
-    if asked != "auto" and asked not in names:
+def choose_backend(wanted: str, engine: EngineFacts, names: Collection[str]) -> BackendChoice:
+    """Choose the backend for `auto`, or check the wanted one of `names` against the facts."""
+    if wanted != "auto" and wanted not in names:
         raise UsageError(
-            f"{option('BACKEND', asked)}: no such backend",
+            f"{option('BACKEND', wanted)}: no such backend",
             f"use one of {', '.join(option('BACKEND', name) for name in ('auto', *names))}",
         )
-    if asked not in ("auto", "docker"):
-        return BackendChoice(asked, f"local {asked} (asked for)")
+    if wanted not in ("auto", "docker"):
+        return BackendChoice(wanted, f"local {wanted} (asked for)")
     if engine.answers:
         return BackendChoice("docker", f"Docker {engine.version.partition('+')[0]}".rstrip())
     reason = engine.reason or "no Docker engine answers"
-    if asked == "docker":
+    if wanted == "docker":
         raise DeployError(
             f"{option('BACKEND', 'docker')}: {reason}",
             f"start Docker, or train without it: `{MAKE} up {option('BACKEND', 'processes')}`",
         )
     return BackendChoice("processes", f"local processes ({reason})")
+
+
+def on_gpus(gpus: int, nodes: int) -> BackendChoice:
+    """Processes that use this machine's GPUs: one rank a GPU, shared out among several nodes; with too few, none."""
+    if gpus < nodes:
+        return BackendChoice("processes", f"local processes on the CPU ({nodes} nodes cannot share {gpus} GPUs)")
+    return BackendChoice("processes", f"local processes, {gpus // nodes * nodes} of {gpus} GPUs")
 
 
 def check_workers(text: str) -> int:
@@ -60,10 +67,10 @@ def check_workers(text: str) -> int:
 
 
 def check_processes(machine: MachineFacts) -> None:
-    """Refuse local processes without torch: every node would die at its first line."""
+    """Raise DeployError if Python has no torch: every node would die at its first line."""
     if not machine.torch:
         raise DeployError(
-            f"this machine: {machine.python} cannot import torch, and local processes train with it",
+            f"this machine: {machine.python} cannot import torch, which local processes need",
             "in Muster's checkout `make clean up` installs it; elsewhere: pip install '.[trainer]' there",
         )
 

@@ -1,4 +1,4 @@
-"""One preflight for `make up` on this machine: its nodes' containers where an engine answers, else its processes."""
+"""The preflight of `make up` on this machine: for containers if an engine answers, for processes if not."""
 
 from __future__ import annotations
 
@@ -27,8 +27,7 @@ ONE_HOST = "this-machine"
 
 @dataclass(frozen=True)
 class Place:
-    """Where nodes would stand: commands that start a Python there by name, to look from and for the nodes themselves;
-    what they meet at."""
+    """Where the nodes would run. By name, commands that start a Python there: `look` for probes, `nodes` as a node."""
 
     look: Mapping[str, Sequence[str]]
     nodes: Mapping[str, Sequence[str]]
@@ -39,7 +38,7 @@ class Place:
 def preflight(
     workers: str, backend: str, want: Want, proof: bool, say: Callable[[str], None]
 ) -> tuple[Answers, Verdict]:
-    """The answers of all nodes and the verdict on them. Raises DeployError where `make up` would not even begin."""
+    """The answers of all nodes, and the verdict on them. Raises DeployError if `make up` would not even begin."""
     say("looking at this machine")
     names = spec.node_names(plan.check_workers(workers or str(up.DEFAULT_WORKERS)))
     facts = EngineFacts(answers=False) if backend == "processes" else client.find_engine()
@@ -59,19 +58,19 @@ def preflight(
 
 @contextmanager
 def _containers(names: Sequence[str], port: int) -> Iterator[Place]:
-    """The nodes as compose would make them, on a network of their own: each is a host to the others."""
+    """The nodes as compose would make them, on a temporary network: each one is a host to the others."""
     user, group = (os.getuid(), os.getgid()) if os.getuid() else (spec.IMAGE_USER, spec.IMAGE_USER)
     environment = {"MUSTER_UID": str(user), "MUSTER_GID": str(group), "WORKERS": str(len(names) - 1)}
     file = folders.CHECKOUT / "docker-compose.yml"
     if not file.is_file():
         raise DeployError(
-            "containers on this machine are built from Muster's checkout, which this is not",
+            "this is not Muster's checkout, and only a checkout can build the image for containers on this machine",
             f"there: `make preflight`; from here: {FAB} preflight --backend processes, or --hosts a,b",
         )
     service = compose.service(file, names[0], environment)
     image, more = str(service["image"]), compose.options(service)
     if not client.image_exists(image):
-        raise Refused(f"{image} is not there yet: there is nothing to look from", "make image preflight")
+        raise Refused(f"there is no image {image} yet, and preflight runs inside it", "make image preflight")
     with compose.network(f"muster-preflight-{secrets.token_hex(4)}") as network:
         nodes = {name: compose.in_container(network, name, image, more) for name in names}
         yield Place(nodes, nodes, names[0], port)
@@ -79,13 +78,11 @@ def _containers(names: Sequence[str], port: int) -> Iterator[Place]:
 
 @contextmanager
 def _processes(names: Sequence[str], port: int) -> Iterator[Place]:
-    """The nodes as processes: this machine is looked at once, they share all it has."""
+    """The nodes as processes. One probe looks at this machine, which all of them share."""
     machine = observe.machine()
     plan.check_processes(machine)
     if machine.system != "Linux":
-        raise DeployError(
-            "preflight looks at a machine as Linux shows it", f"{MAKE} up tells what is wrong here, if it is"
-        )
+        raise DeployError("preflight needs Linux", f"run `{MAKE} up`: it reports what is wrong here")
     chosen = plan.choose_port(port, observe.busy_ports(range(port, port + plan.PORTS_TO_TRY)))
     name = spec.LOOPBACK[machine.system]
     python = ["env", f"GLOO_SOCKET_IFNAME={name}", f"NCCL_SOCKET_IFNAME=={name}", sys.executable, "-P"]

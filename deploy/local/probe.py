@@ -1,4 +1,4 @@
-"""A probe as a process of this machine, in whatever namespace its command enters: a door to local processes."""
+"""Run a probe as a process of this machine, in the namespace that its command enters."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LAST_WORDS = 2000
 
 
 class LocalProbe:
-    """`argv` starts a Python (`["ip", "netns", "exec", "a", "python3"]`); the probe, or `program`, is sent to it."""
+    """One probe. `argv` starts a Python (`["ip", "netns", "exec", "a", "python3"]`), then reads the probe."""
 
     def __init__(
         self, name: str, argv: Sequence[str], env: Mapping[str, str] | None = None, program: bytes | None = None
@@ -38,11 +38,11 @@ class LocalProbe:
         self._write(program)
 
     def send(self, question: dict[str, Any]) -> None:
-        """Ask something. Raises DeployError when the probe is gone."""
+        """Send a question. Raises DeployError if the probe has ended."""
         self._write(json.dumps(question).encode() + b"\n")
 
     def read(self, wait_s: float) -> dict[str, Any]:
-        """The next answer. Raises DeployError when none comes in `wait_s` seconds, or the probe ends."""
+        """The next answer. Raises DeployError if none comes in `wait_s` seconds, or the probe ends."""
         out, end = self._process.stdout, time.monotonic() + wait_s
         assert out is not None
         with selectors.DefaultSelector() as ready:
@@ -53,13 +53,13 @@ class LocalProbe:
                     raise DeployError(f"{self.name}: the probe did not answer within {wait_s:g} s")
                 piece = out.read1(1 << 20)  # type: ignore[attr-defined]
                 if not piece:
-                    raise self._gone()
+                    raise self._end_fault()
                 self._rest += piece
         line, _, self._rest = self._rest.partition(b"\n")
-        return fields.json_object(line, "what the probe said")
+        return fields.json_object(line, "the probe's answer")
 
     def close(self) -> None:
-        """End the probe: by the end of its input, or else by force."""
+        """End the probe by closing its input; kill it if that does not help."""
         if self._process.stdin and not self._process.stdin.closed:
             with suppress(OSError):
                 self._process.stdin.close()
@@ -78,9 +78,9 @@ class LocalProbe:
             self._process.stdin.write(data)
             self._process.stdin.flush()
         except OSError:
-            raise self._gone() from None
+            raise self._end_fault() from None
 
-    def _gone(self) -> DeployError:
+    def _end_fault(self) -> DeployError:
         stderr = b""
         if self._process.stderr:
             with suppress(subprocess.TimeoutExpired):

@@ -1,8 +1,8 @@
 """The only door to local processes (subprocess and psutil): start nodes, watch them, restart them, end them whole.
 
-A process belongs to a run when its environment carries that run's folder in MUSTER_RUN_DIR: the variable is the label,
-as `muster.run` is on containers. Every child inherits it, so nothing a node started can hide. (MUSTER_RUN_ID would not
-do: two checkouts can start runs of one name in one minute.)
+A process belongs to a run if MUSTER_RUN_DIR in its environment is that run's folder: the variable is the label, as
+`muster.run` is on containers. Every child inherits it, so no process of a node can hide. (MUSTER_RUN_ID is not enough:
+two checkouts can start runs of the same name in the same minute.)
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ..run.environment import NODE, PLAIN_TORCHRUN, RUN_DIR, TORCH_RENDEZVOUS, N
 from ..run.folders import with_trainer
 
 MOST_RESTARTS = 3
-# What a shell inside another run or torchrun would hand down: a node must hear only its own spec.
+# A shell inside another run or torchrun has these variables; a node must get only its own.
 _FOREIGN = ("PET_", "MUSTER_", "TORCHELASTIC_")
 _FOREIGN_NAMES = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT"}
 
@@ -39,18 +39,18 @@ class _Node:
 
 
 class LocalNodes:
-    """The nodes of one run as processes, each in a session of its own, its standard input held open by us."""
+    """The nodes of one run as processes. Each has its own session, and we hold its standard input open."""
 
     def __init__(self, run_dir: Path, command: Iterable[str], home: Path) -> None:
         self._run_dir, self._command, self._home = run_dir, tuple(command), home
         self._nodes: dict[str, _Node] = {}
 
     def start(self, spec: NodeSpec, log: Path) -> None:
-        """Start one node; what it says is appended to `log`."""
+        """Start one node; its output is appended to `log`."""
         self._nodes[spec.name] = _Node(spec, log, self._spawn(spec, log))
 
     def states(self, may_restart: Callable[[NodeState], bool]) -> list[NodeState]:
-        """Where each node stands. One that ended is started again when `may_restart` says so, at most three times."""
+        """The state of each node. A node that ended is restarted if `may_restart` agrees, at most three times."""
         return [self._state(node, may_restart) for node in self._nodes.values()]
 
     def signal_all(self, number: signal.Signals) -> None:
@@ -61,9 +61,9 @@ class LocalNodes:
 
     def end(self) -> None:
         """Kill every process of the run, then collect our children."""
-        # A process that was being forked while we looked is not in the list: look again until it is empty.
-        while alive := labelled(self._run_dir):
-            kill(alive)
+        # Repeat until none is left: a process that was being forked while we looked was not in the list.
+        while members := labelled(self._run_dir):
+            kill(members)
         for node in self._nodes.values():
             node.process.wait()
             if node.process.stdin:
@@ -73,10 +73,10 @@ class LocalNodes:
         code = node.process.poll()
         if code is None:
             return NodeState(node.spec.name, "running", None, node.restarts)
-        seen = NodeState(node.spec.name, "exited", code, node.restarts)
-        if node.restarts >= MOST_RESTARTS or not may_restart(seen):
-            return seen
-        # Killed, an agent leaves its ranks behind; they would hold the card and confuse the next rendezvous.
+        state = NodeState(node.spec.name, "exited", code, node.restarts)
+        if node.restarts >= MOST_RESTARTS or not may_restart(state):
+            return state
+        # A killed agent leaves its ranks behind; they would hold the GPU and disturb the next rendezvous.
         kill(labelled(self._run_dir, node.spec.name))
         if node.process.stdin:
             node.process.stdin.close()
@@ -115,7 +115,7 @@ def labelled(run_dir: Path, node: str = "") -> list[psutil.Process]:
 
 
 def runs_alive(runs: Path) -> dict[str, list[psutil.Process]]:
-    """Live processes by run, of the runs whose folder lies in `runs`: those of another checkout are not ours."""
+    """Live processes by run, for runs whose folder is in `runs`: runs of another checkout are not ours."""
     alive: dict[str, list[psutil.Process]] = {}
     for process, environment in _muster_processes():
         folder = environment.get(RUN_DIR, "")
@@ -125,7 +125,7 @@ def runs_alive(runs: Path) -> dict[str, list[psutil.Process]]:
 
 
 def agents(processes: Iterable[psutil.Process]) -> list[psutil.Process]:
-    """Those whose parent is not among them: asked to stop, they pass it on."""
+    """The processes whose parent is not among them: these pass a stop on to the others."""
     members = list(processes)
     numbers = {process.pid for process in members}
     heads = []
@@ -137,7 +137,7 @@ def agents(processes: Iterable[psutil.Process]) -> list[psutil.Process]:
 
 
 def stop(processes: list[psutil.Process], patience_s: float) -> bool:
-    """SIGTERM to the agents, SIGKILL to what is left after the patience; True when nothing had to be killed."""
+    """Send SIGTERM to the agents, and SIGKILL to processes left after `patience_s`. True if none had to be killed."""
     for process in agents(processes):
         with suppress(psutil.Error):
             process.terminate()
@@ -147,7 +147,7 @@ def stop(processes: list[psutil.Process], patience_s: float) -> bool:
 
 
 def kill(processes: Iterable[psutil.Process]) -> None:
-    """SIGKILL, then wait until none of them runs."""
+    """Send SIGKILL, then wait until none of them runs."""
     doomed = list(processes)
     for process in doomed:
         with suppress(psutil.Error):
@@ -156,7 +156,7 @@ def kill(processes: Iterable[psutil.Process]) -> None:
 
 
 def _await_end(processes: Iterable[psutil.Process], patience_s: float) -> list[psutil.Process]:
-    """Those that still run after the patience. A zombie does not run: it waits for its parent to collect it."""
+    """The processes that still run after `patience_s`. A zombie does not run: it waits for its parent."""
     end = time.monotonic() + patience_s
     while (left := [process for process in processes if _runs(process)]) and time.monotonic() < end:
         time.sleep(0.01)
@@ -171,7 +171,7 @@ def _runs(process: psutil.Process) -> bool:
 
 
 def run(command: Iterable[str], home: Path) -> int:
-    """Run a command in front of the user, its output theirs; returns its exit code."""
+    """Run a command whose output the user sees; returns its exit code."""
     return subprocess.run(list(command), cwd=home, check=False).returncode
 
 

@@ -1,6 +1,6 @@
-"""One `up`, whole: look, plan, start, follow, record. Other modules do each step; this one has their order.
+"""One whole `make up`: look, plan, start, follow, record. Other modules have the steps; this one has their order.
 
-However it ends, no process or container of the run is left, and its folder says how it ended.
+Whatever happens, it ends the same way: nothing of the run is left running, and the run folder says how it ended.
 """
 
 from __future__ import annotations
@@ -14,17 +14,19 @@ from pathlib import Path
 
 from ..core.errors import DeployError, EngineLost, UsageError
 from ..core.facts import EngineFacts
+from ..core.names import asked_run
 from ..core.program import MAKE, option
 from ..engine import client
 from ..report import ending
 from ..report.console import Console
 from ..report.interrupts import Interrupts
+from ..report.script_lines import ShownRanks, shown_ranks
 from ..run import environment, folders, follow, launch, locks, record
 from ..run.backend import Backend
 from ..run.folders import display_path
 from ..run.outcome import Result
 from ..run.progress import State
-from . import backends, plan
+from . import backends, plan, script
 from . import machine as observe
 
 DEFAULT_WORKERS = 2
@@ -32,49 +34,62 @@ DEFAULT_WORKERS = 2
 
 @dataclass(frozen=True)
 class Options:
-    """What the user asked for, as text; empty means not said."""
+    """What the user asked for, as text; empty means not given."""
 
     workers: str = ""
     backend: str = ""
     resume: str = ""
     arguments: str = ""
+    script: str = ""
+    folder: str = ""
+    run: str = ""
+    rank: str = ""
 
 
 def up(options: Options, console: Console) -> int:
-    """Train as asked, to the end; returns the exit code. Raises DeployError for faults before the first node starts."""
-    choice = record.choose(folders.RUNS, options.resume, _split(options.arguments))
-    workers = plan.check_workers(options.workers or str(DEFAULT_WORKERS if choice.workers is None else choice.workers))
-    asked = options.backend or "auto"
-    facts = client.find_engine() if asked in ("auto", "docker") else EngineFacts(answers=False)
-    where = plan.choose_backend(asked, facts, backends.BACKENDS)
+    """Train to the end; returns the exit code. Raises DeployError for faults before the first node starts."""
+    choice, ranks = _choice(options), shown_ranks(options.rank)
+    # A script of the user's knows nothing of several nodes unless it is asked to run on them.
+    usual = choice.workers if choice.workers is not None else 0 if choice.script else DEFAULT_WORKERS
+    workers = plan.check_workers(options.workers or str(usual))
+    folder = script.check(options.folder, choice.arguments, console) if choice.script else None
+    gpus = observe.gpus() if folder else 0
+    wanted = options.backend or ("processes" if gpus else "auto")
+    facts = client.find_engine() if wanted in ("auto", "docker") else EngineFacts(answers=False)
+    choice_of_backend = plan.choose_backend(wanted, facts, backends.BACKENDS)
+    if gpus and not options.backend:
+        choice_of_backend = plan.on_gpus(gpus, 1 + workers)
     with (
         Interrupts(console, "starting the run", "nothing of it is left", detaches=False) as interrupts,
         ExitStack() as held,
     ):
-        backend_class = backends.BACKENDS[where.name]
+        backend_class = backends.BACKENDS[choice_of_backend.name]
         port = _choose_port(held, console) if backend_class.meets_on_machine else environment.MASTER_PORT
         taken = client.runs_there() if facts.answers else frozenset()
-        run_dir = choice.run_dir or record.make_folder(folders.RUNS, choice.arguments, time.time(), taken)
+        run_dir = choice.run_dir or _new_folder(options.run, choice, taken)
         _take(run_dir, held, facts)
         machine = observe.machine()
+        if folder:
+            script.bring(folder, run_dir)
+        own = backend_class.script(run_dir, gpus, 1 + workers) if folder else None
         run = environment.local_spec(
-            run_dir, choice.start, workers, choice.arguments, port, machine.cores, machine.system
+            run_dir, choice.start, workers, choice.arguments, port, machine.cores, machine.system, own
         )
         if choice.run_dir:
-            console.note(f"continuing {display_path(run_dir)}, start {choice.start}")
+            console.note(f"resuming in {display_path(run_dir)}, start {choice.start}")
         backend = backend_class(run)
         held.callback(backend.clean)
-        state = State(run.names)
+        state = State(run.names, script=choice.script)
         follower = follow.Follower(run_dir)
         began = 0.0
 
         def open_record() -> dict[str, bytes]:
-            nonlocal began  # what building the image took is not the run's
+            nonlocal began  # the time for building the image does not count
             began = time.time()
-            return record.open_start(run_dir, choice, where.name, where.why, run.names, began)
+            return record.open_start(run_dir, choice, choice_of_backend.name, choice_of_backend.why, run.names, began)
 
         before = launch.launch(backend, run_dir, bool(choice.run_dir), open_record, interrupts.hold)
-        result = _follow(run, backend, follower, state, where.why, console, interrupts)
+        result = _follow(run, backend, follower, state, choice_of_backend.why, console, interrupts, ranks)
         backend.clean()
         if result.verdict == "refused" and not state.ranks:
             record.undo_start(run_dir, before)
@@ -82,8 +97,32 @@ def up(options: Options, console: Console) -> int:
         return ending.end(run_dir, _with_local_paths(result, run_dir), state, time.time() - began, console)
 
 
+def _choice(options: Options) -> record.Choice:
+    """What to run. --run names a new run, or one of a script that continues."""
+    words, resume = script.words(options.script), options.resume
+    if options.script and options.arguments:
+        raise UsageError("--args are options of Muster's own trainer", "put the script's options behind it in --script")
+    name = asked_run("--run", options.run)
+    if name and (folders.RUNS / name).exists():
+        if resume or not options.script:
+            raise UsageError(f"--run {name}: a run of this name exists already", f"continue it: --resume {name}")
+        resume = name
+    if resume and "/" not in resume and resume != "latest" and (folders.RUNS / resume).is_dir():
+        resume = str(folders.RUNS / resume)
+    return record.choose(folders.RUNS, resume, _split(options.arguments), words)
+
+
+def _new_folder(name: str, choice: record.Choice, taken: Collection[str]) -> Path:
+    if not name:
+        words = ("--recipe", environment.script_name(choice.arguments)) if choice.script else choice.arguments
+        return record.make_folder(folders.RUNS, words, time.time(), taken)
+    folder = folders.RUNS / name
+    folder.mkdir(record.OWNERS, parents=True)
+    return folder
+
+
 def stop_all(console: Console) -> int:
-    """`make down`: end every run of this checkout, on any backend; returns how many runs there were."""
+    """`make down`: end every run of this checkout, on any backend. Returns how many runs there were."""
     engine, count = client.find_engine(), 0
     for backend in backends.BACKENDS.values():
         for run_id in sorted(backend.running(folders.RUNS, engine)):
@@ -106,17 +145,19 @@ def _follow(
     why: str,
     console: Console,
     interrupts: Interrupts,
+    ranks: ShownRanks,
 ) -> Result:
+    what = environment.script_name(run.arguments[1:]) if run.script else environment.recipe_name(run.arguments)
     try:
-        with console.following(state, environment.recipe_name(run.arguments), why) as tell:
+        with console.following(state, what, why, ranks) as tell:
             result = follow.follow(backend, follower, state, tell, interrupts.requests)
     except EngineLost as fault:
-        # Containers may have outlived their engine's pause: a resume beside them would be two runs in one folder.
+        # Containers may survive a pause of their engine. A resume beside them would be two starts in one run folder.
         hint = f"once Docker is back: `{MAKE} down`, then `{MAKE} up {option('RESUME', 'latest')}`"
         result = Result("failed", fault.message, hint, step=state.step)
     except DeployError as fault:
         result = Result("failed", fault.message, fault.hint)
-    with suppress(DeployError):  # an engine that is gone shows no console
+    with suppress(DeployError):  # without an engine there are no consoles
         backend.collect_logs()
     return result
 
@@ -128,20 +169,20 @@ def _with_local_paths(result: Result, run_dir: Path) -> Result:
 
 
 def _take(run_dir: Path, held: ExitStack, engine: EngineFacts) -> None:
-    """Hold the run's lock. Raises DeployError, with the run's name, if another command drives it."""
+    """Take the run's lock, or raise DeployError: two commands must not drive one run."""
     taken = locks.hold_run(run_dir)
     if taken is None or run_dir.name in backends.running(folders.RUNS, engine):
         if taken:
             taken.release()
         raise DeployError(
-            f"{run_dir.name} is still going on",
+            f"{run_dir.name} is still running",
             f"wait for its end, or `{MAKE} down` first; then `{MAKE} up {option('RESUME', display_path(run_dir))}`",
         )
     held.callback(taken.release)
 
 
 def _choose_port(held: ExitStack, console: Console) -> int:
-    """Choose a port that is free and that no other run has chosen; hold it until this run ends."""
+    """A port that nobody listens on and no other run has claimed; this run holds it until its end."""
     taken: Collection[int] = observe.busy_ports(
         range(environment.MASTER_PORT, environment.MASTER_PORT + plan.PORTS_TO_TRY)
     )
@@ -161,4 +202,6 @@ def _split(arguments: str) -> list[str]:
         return shlex.split(arguments)
     except ValueError as fault:
         example = option("ARGS", '"--recipe text --steps 100"')
-        raise UsageError(f"{option('ARGS', arguments)}: {fault}", f"quote as in a shell: {example}") from fault
+        raise UsageError(
+            f"{option('ARGS', arguments)}: {fault}", f"quote the words as in a shell: {example}"
+        ) from fault

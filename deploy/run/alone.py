@@ -1,6 +1,6 @@
-"""Which lines of a script make each host, or each rank, train alone. Its syntax tree is read; nothing is imported.
+"""Find the lines of a script that make each host, or each rank, train alone. Reads its syntax tree, imports nothing.
 
-These are guesses, to be told as such before a push: a script that trains alone ends as well as one that does not.
+These are guesses, and the warning before a push says so: a script that trains alone ends just like one that does not.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 MOST = 1 << 20
-# What joins ranks of several hosts, as a script names it; whoever has one of these knows of torchrun's variables.
+# Names in a script that join ranks of several hosts. A script with one of these uses torchrun's variables.
 _TOGETHER = re.compile(
     r"\b(torch\.distributed|init_process_group|DistributedDataParallel|FullyShardedDataParallel|fully_shard|accelerate|"
     r"Accelerator|lightning|pytorch_lightning|deepspeed|transformers|trl|horovod|ignite|composer|colossalai|fairscale|"
@@ -24,22 +24,22 @@ _LIGHTNING = ("lightning", "lightning.pytorch", "pytorch_lightning", "lightning.
 
 
 def file_of(folder: Path, script: Sequence[str]) -> Path | None:
-    """The file that `script`, the words of --script, starts; None where it is no Python file of the folder."""
+    """The file that `script`, the words of --script, starts; None if it is not a Python file in the folder."""
     words = list(script)
     if words[:1] == ["-m"] and len(words) > 1:
         parts = words[1].split(".")
-        places = [Path(*parts).with_suffix(".py"), Path(*parts) / "__main__.py"]
+        candidates = [Path(*parts).with_suffix(".py"), Path(*parts) / "__main__.py"]
     else:
-        places = [Path(words[0])] if words and words[0].endswith(".py") else []
-    for place in places:
-        path = folder / place
+        candidates = [Path(words[0])] if words and words[0].endswith(".py") else []
+    for candidate in candidates:
+        path = folder / candidate
         if path.is_file() and path.resolve().is_relative_to(folder.resolve()):
             return path
     return None
 
 
 def read(path: Path) -> str:
-    """The source, or nothing for one that is too large or cannot be read: then nothing is said of it."""
+    """The source; empty if it is too large or cannot be read, and then there is no warning."""
     try:
         return path.read_text(encoding="utf-8") if path.stat().st_size <= MOST else ""
     except (OSError, UnicodeDecodeError):
@@ -47,7 +47,7 @@ def read(path: Path) -> str:
 
 
 def signs(source: str, hosts: int) -> list[tuple[int, str]]:
-    """(line, why) for each; line 0 speaks of the whole script. Nothing for a source that is no Python."""
+    """(line, reason) for each such line; line 0 means the whole script. Empty for text that is not Python."""
     if not source:
         return []
     try:
@@ -55,11 +55,11 @@ def signs(source: str, hosts: int) -> list[tuple[int, str]]:
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return []
     imported = _imported(tree)
-    found = {why: line for line, why in sorted(_lines(tree, imported, hosts), reverse=True)}
+    reasons = {why: line for line, why in sorted(_lines(tree, imported, hosts), reverse=True)}
     torch = any(name.split(".")[0] == "torch" for name in imported.values())
-    if torch and not (found or _TOGETHER.search(source) or _local_modules(tree)):
+    if torch and not (reasons or _TOGETHER.search(source) or _local_modules(tree)):
         return [(0, "nothing in it joins ranks: no torch.distributed, DDP, accelerate, lightning, deepspeed, Trainer")]
-    return sorted((line, why) for why, line in found.items())
+    return sorted((line, why) for why, line in reasons.items())
 
 
 def _lines(tree: ast.Module, imported: dict[str, str], hosts: int) -> Iterator[tuple[int, str]]:
@@ -69,18 +69,18 @@ def _lines(tree: ast.Module, imported: dict[str, str], hosts: int) -> Iterator[t
             if name == "torch.nn.DataParallel" or name.endswith(".parallel.DataParallel"):
                 yield (
                     node.lineno,
-                    "DataParallel uses the GPUs of one process alone; DistributedDataParallel joins ranks",
+                    "DataParallel uses only the GPUs of one process; DistributedDataParallel joins ranks",
                 )
             elif name in ("torch.multiprocessing.spawn", "torch.multiprocessing.start_processes") and hosts > 1:
-                yield node.lineno, "mp.spawn starts ranks of its own on each host, where torchrun has started them"
+                yield node.lineno, "mp.spawn starts its own ranks on each host, but torchrun has started them already"
             elif name.endswith("init_process_group") and (here := _keyword(node, "init_method")) and _is_here(here):
-                yield node.lineno, f"init_method={here!r}: each host meets itself; leave it out, torchrun says where"
+                yield node.lineno, f"init_method={here!r}: each host meets only itself; leave it out, torchrun sets it"
             elif _is_trainer(name) and hosts > 1 and not any(word.arg in ("num_nodes", None) for word in node.keywords):
-                yield node.lineno, f"Trainer without num_nodes: Lightning counts on one host; num_nodes={hosts}"
+                yield node.lineno, f"Trainer without num_nodes: Lightning expects one host; set num_nodes={hosts}"
             elif name.startswith(("subprocess.", "os.system", "os.exec", "os.popen")) and _launches(node):
                 yield (
                     node.lineno,
-                    "it starts torchrun (torch.distributed.launch) itself, which meets itself on each host",
+                    "it starts torchrun (torch.distributed.launch) itself, so each host meets only itself",
                 )
             elif name.endswith("environ.setdefault") or name.endswith("putenv"):
                 values = [word.value for word in node.args if isinstance(word, ast.Constant)]
@@ -90,7 +90,7 @@ def _lines(tree: ast.Module, imported: dict[str, str], hosts: int) -> Iterator[t
             yield node.lineno, _MASTER
 
 
-_MASTER = "MASTER_ADDR is this host on each of them; leave it out, torchrun sets it"
+_MASTER = "MASTER_ADDR names each host itself; leave it out, torchrun sets it"
 
 
 def _is_here(value: object) -> bool:
@@ -99,8 +99,8 @@ def _is_here(value: object) -> bool:
 
 def _sets_master(node: ast.Assign) -> bool:
     keys = [target.slice for target in node.targets if isinstance(target, ast.Subscript)]
-    named = any(isinstance(key, ast.Constant) and key.value == "MASTER_ADDR" for key in keys)
-    return named and isinstance(node.value, ast.Constant) and _is_here(node.value.value)
+    is_master = any(isinstance(key, ast.Constant) and key.value == "MASTER_ADDR" for key in keys)
+    return is_master and isinstance(node.value, ast.Constant) and _is_here(node.value.value)
 
 
 def _is_trainer(name: str) -> bool:
@@ -116,30 +116,32 @@ def _keyword(call: ast.Call, name: str) -> str:
 
 
 def _launches(call: ast.Call) -> bool:
-    said = [node.value for node in ast.walk(call) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
-    return bool(_LAUNCHERS.search(" ".join(said)))
+    texts = [node.value for node in ast.walk(call) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+    return bool(_LAUNCHERS.search(" ".join(texts)))
 
 
 def _imported(tree: ast.Module) -> dict[str, str]:
-    """What each imported name stands for: `mp` for torch.multiprocessing."""
-    found = {}
+    """The full name of each imported name: torch.multiprocessing for `mp`."""
+    names = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            for one in node.names:
-                found[one.asname or one.name.split(".")[0]] = one.name if one.asname else one.name.split(".")[0]
+            for alias in node.names:
+                names[alias.asname or alias.name.split(".")[0]] = (
+                    alias.name if alias.asname else alias.name.split(".")[0]
+                )
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            for one in node.names:
-                found[one.asname or one.name] = f"{node.module}.{one.name}"
-    return found
+            for alias in node.names:
+                names[alias.asname or alias.name] = f"{node.module}.{alias.name}"
+    return names
 
 
 def _local_modules(tree: ast.Module) -> bool:
-    """Whether it imports what may be the user's own, where ranks may be joined."""
+    """Whether it imports a module that may be the user's own: that module may join the ranks."""
     known = {"torch", "torchvision", "torchaudio", "numpy", "pandas", "tqdm", "PIL", "sklearn", "scipy", "matplotlib"}
     names = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            names |= {one.name.split(".")[0] for one in node.names}
+            names |= {alias.name.split(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             names.add((node.module or "").split(".")[0] if not node.level else "")
     return bool(names - known - set(sys.stdlib_module_names))

@@ -1,6 +1,6 @@
-"""Whose fault the end of a run's ranks is, by how each of them ended. Pure.
+"""Name the rank that caused the end of a run, from how each rank ended. Pure.
 
-The first cause counts, and its victims are only counted up. Where nobody can tell, it says so and says why.
+Only the first cause is named; its victims are listed by number. If nobody can tell, the message says so and why.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from dataclasses import dataclass
 
 from ..core.errors import DONE
 
-NAMES_TOLD = 4
+MOST_NAMES = 4
 
 
 @dataclass(frozen=True)
 class End:
-    """How a rank ended, as its node's agent saw it: `how` in words; a `victim` lost a peer, its `error` says how."""
+    """How a rank ended, as its node's agent reports it: `how` in words. A `victim` lost a peer; `error` says how."""
 
     rank: int
     node: str
@@ -28,7 +28,7 @@ class End:
 
 @dataclass(frozen=True)
 class Blame:
-    """What to say of the end; `node` and `rank` are the culprit's, empty and None where nobody can tell."""
+    """The message about the end; `node` and `rank` name the culprit, empty and None if nobody can tell."""
 
     message: str
     node: str = ""
@@ -36,13 +36,13 @@ class Blame:
 
 
 def cause_of(ends: Sequence[End]) -> End | None:
-    """The rank that failed first by itself."""
+    """The first rank that failed without being a victim."""
     own = [end for end in ends if end.code and not end.victim]
     return min(own, key=lambda end: (end.t, end.rank), default=None)
 
 
 def blame(began: Mapping[int, str], ends: Sequence[End]) -> Blame | None:
-    """Who is to blame; None where no rank failed. `began`: the node of each rank; `ends`: the last of each."""
+    """Who is to blame; None if no rank failed. `began`: the node of each rank; `ends`: the last end of each rank."""
     if cause := cause_of(ends):
         error = f": {cause.error}" if cause.error else ""
         return Blame(f"{_who(cause.rank, cause.node)} {cause.how}{error}", cause.node, cause.rank)
@@ -74,6 +74,6 @@ def _who(rank: int, node: str) -> str:
 
 def _ranks(ranks: Iterable[int]) -> str:
     """`rank 1`; `ranks 0, 2`; `ranks 0, 1, 2, 3 and 4 more`."""
-    told = sorted(ranks)
-    more = f" and {len(told) - NAMES_TOLD} more" if len(told) > NAMES_TOLD else ""
-    return f"rank{'s' if len(told) > 1 else ''} {', '.join(map(str, told[:NAMES_TOLD]))}{more}"
+    numbers = sorted(ranks)
+    more = f" and {len(numbers) - MOST_NAMES} more" if len(numbers) > MOST_NAMES else ""
+    return f"rank{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers[:MOST_NAMES]))}{more}"

@@ -1,6 +1,6 @@
-"""What each node of a run gets: its name and its variables, on any backend; and the nodes of this machine. Pure.
+"""The name and the environment variables of each node, on any backend; and the nodes of this machine. Pure.
 
-The names below are the control side's half of docs/contract.md; tests/unit/test_contract.py holds them against the
+The names below are the control side's half of docs/contract.md; tests/unit/test_contract.py compares them with the
 trainer's half.
 """
 
@@ -35,26 +35,23 @@ MASTER_PORT = 29500
 MAX_RESTARTS = 100
 MONITOR_INTERVAL_S = 0.1
 SHUTDOWN_TIMEOUT_S = 20
-# Leaving is noticed after interval x attempts = 5 s. With 2 attempts torch splits a job in two that train on alone.
+# torch notices a lost node after interval x attempts = 5 s. With 2 attempts it splits a job into two that train alone.
 RDZV_CONF = "last_call_timeout=1,keep_alive_interval=1,keep_alive_max_attempt=5,join_timeout=60"
 
-# The user of the image; a run folder that root makes must be theirs to write into.
+# The image's user, who must be able to write into a run folder that root makes.
 IMAGE_USER = 1000
 RUNS_IN_CONTAINER = "/muster/runs"
 DEFAULT_RECIPE = "digits"
-# The minute goes before it in a run's name, and a number may come behind: names.LONGEST in all.
+# A run's name is the minute, the recipe and perhaps a number: names.LONGEST in all.
 _LONGEST_RECIPE = 75
 LOOPBACK = {"Linux": "lo", "Darwin": "lo0"}
 
-_MEMORY_KEPT_SHARE, _MEMORY_KEPT_LEAST, _MEMORY_KEPT_MOST = 20, 1 << 30, 16 << 30
+_RESERVE_SHARE, _RESERVE_LEAST, _RESERVE_MOST = 20, 1 << 30, 16 << 30
 
 
 @dataclass(frozen=True)
 class Rendezvous:
-    """Where the nodes of one start meet: `address:port`, and an id that no other start has.
-
-    A rendezvous that was closed once stays closed.
-    """
+    """The rendezvous of one start: `address:port`, and an id of its own, because a closed rendezvous stays closed."""
 
     endpoint: str
     id: str
@@ -62,7 +59,7 @@ class Rendezvous:
 
 @dataclass(frozen=True)
 class Placement:
-    """One node's place among `nodes`: its name, its rank, its processes, and what each of them gets of the machine."""
+    """One node among `nodes`: its name, its node rank, its number of processes, their interface and threads."""
 
     name: str
     rank: int
@@ -74,7 +71,7 @@ class Placement:
 
 @dataclass(frozen=True)
 class NodeSpec:
-    """One node: its name, its place, and the variables it gets beside the ones of this shell."""
+    """One node: its name, its place (from 0), and its variables besides those of this shell."""
 
     name: str
     place: int
@@ -82,14 +79,35 @@ class NodeSpec:
 
 
 @dataclass(frozen=True)
+class Script:
+    """How a script of the user's runs on this machine: the folder that was sent, and the GPUs that its nodes share."""
+
+    sent: str
+    gpus: int = 0
+    nodes: int = 1
+
+    @property
+    def ranks(self) -> int:
+        """Ranks of each node: one for each of its GPUs, or one on the CPU."""
+        return max(1, self.gpus // self.nodes)
+
+    def variables(self, node: int, nodes: int) -> dict[str, str]:
+        """What a node gets beside what every node gets. Two ranks never meet on one GPU: with too few, none has one."""
+        own = range(node * self.ranks, (node + 1) * self.ranks) if self.gpus >= nodes else range(0)
+        shared = {"CUDA_VISIBLE_DEVICES": ",".join(map(str, own))} if self.gpus and nodes > 1 else {}
+        return {SENT: self.sent, **shared}
+
+
+@dataclass(frozen=True)
 class RunSpec:
-    """One start of a run: `start` counts from 1 and grows with each resume."""
+    """One start of a run: `start` counts from 1 and grows with each resume. `script`: of the user's, if it is one."""
 
     run_id: str
     run_dir: Path
     start: int
     arguments: tuple[str, ...]
     nodes: tuple[NodeSpec, ...]
+    script: Script | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -98,26 +116,40 @@ class RunSpec:
 
 
 def local_spec(
-    run_dir: Path, start: int, workers: int, arguments: Sequence[str], port: int, cores: int, system: str
+    run_dir: Path,
+    start: int,
+    workers: int,
+    arguments: Sequence[str],
+    port: int,
+    cores: int,
+    system: str,
+    script: Script | None = None,
 ) -> RunSpec:
-    """The nodes of one start on local processes, one rank each, meeting on `port` of the loopback interface."""
+    """The nodes of one start on local processes, meeting on `port` of the loopback interface.
+
+    A node of the trainer has one rank. `script`: `arguments` are a script of the user's.
+    """
     names = node_names(workers)
     rendezvous = Rendezvous(f"127.0.0.1:{port}", f"{run_dir.name}-{start}")
     interface, threads = LOOPBACK.get(system, "lo"), max(1, cores // len(names))
     nodes = []
+    ranks = script.ranks if script else 1
     for rank, name in enumerate(names):
-        placement = Placement(name, rank, len(names), 1, interface, threads)
-        variables = node_environment(placement, rendezvous, run_dir.name, str(run_dir))
-        nodes.append(NodeSpec(name, rank, {**variables, STOP_ON_EOF: "1"}))
-    return RunSpec(run_dir.name, run_dir, start, tuple(arguments), tuple(nodes))
+        placement = Placement(name, rank, len(names), ranks, interface, max(1, threads // ranks))
+        restarts = 0 if script else MAX_RESTARTS
+        variables = node_environment(placement, rendezvous, run_dir.name, str(run_dir), restarts)
+        variables |= {STOP_ON_EOF: "1"} | (script.variables(rank, len(names)) if script else {})
+        nodes.append(NodeSpec(name, rank, variables))
+    words = ("--script", *arguments) if script else arguments
+    return RunSpec(run_dir.name, run_dir, start, tuple(words), tuple(nodes), script)
 
 
 def node_environment(
     node: Placement, rendezvous: Rendezvous, run_id: str, run_dir: str, max_restarts: int = MAX_RESTARTS
 ) -> dict[str, str]:
-    """What docs/contract.md promises a node on every backend. `run_dir` is the run folder as the node sees it.
+    """The variables that docs/contract.md promises a node. `run_dir` is the run folder as the node sees it.
 
-    docker-compose.yml says the same for its nodes: tests/unit/test_contract.py holds the two equal.
+    docker-compose.yml sets the same variables; tests/unit/test_contract.py compares the two.
     """
     return {
         "PET_NNODES": str(node.nodes),
@@ -143,10 +175,10 @@ def node_environment(
 def memory_limit(total: int) -> int:
     """The bytes that a container may use of a machine's `total`: all but a twentieth, at least 1 GiB, at most 16 GiB.
 
-    What is kept lets a run that eats memory end alone, and not with the SSH server beside it.
+    The reserve makes sure that a run that eats memory dies alone, without the machine's SSH server.
     """
-    kept = min(_MEMORY_KEPT_MOST, max(_MEMORY_KEPT_LEAST, total // _MEMORY_KEPT_SHARE))
-    return max(total // 2, total - kept)
+    reserve = min(_RESERVE_MOST, max(_RESERVE_LEAST, total // _RESERVE_SHARE))
+    return max(total // 2, total - reserve)
 
 
 def node_names(workers: int) -> tuple[str, ...]:
@@ -154,8 +186,13 @@ def node_names(workers: int) -> tuple[str, ...]:
     return ("master", *(f"worker-{number}" for number in range(1, workers + 1)))
 
 
+def script_name(words: Sequence[str]) -> str:
+    """The script that a command starts: train.py, or pkg.train after -m."""
+    return next((word for word in words if not word.startswith("-")), "the script")
+
+
 def recipe_name(arguments: Sequence[str]) -> str:
-    """The recipe the trainer's arguments name, fit for a folder's name: `my_recipe` for `--recipe lib/my_recipe.py`."""
+    """The recipe in the trainer's arguments, as part of a folder name: `my_recipe` for `--recipe lib/my_recipe.py`."""
     recipe = DEFAULT_RECIPE
     for position, argument in enumerate(arguments):
         if argument == "--recipe" and position + 1 < len(arguments):
@@ -167,11 +204,11 @@ def recipe_name(arguments: Sequence[str]) -> str:
 
 
 def mounted(arguments: Sequence[str], here: Path) -> tuple[list[str], list[Path]]:
-    """The trainer's arguments as containers need them: what exists below or beside `here` by its absolute path.
+    """The trainer's arguments for a container: existing paths, relative to `here`, become absolute.
 
-    Returns the arguments and the paths to mount. `--recipe text` names a recipe even where a folder `text` exists.
+    Returns the arguments and the paths to mount. `--recipe text` names a recipe even if a folder `text` exists.
     """
-    made: list[str] = []
+    words: list[str] = []
     paths: list[Path] = []
     for position, argument in enumerate(arguments):
         option, equals, value = argument.rpartition("=") if argument.startswith("--") else ("", "", argument)
@@ -179,13 +216,13 @@ def mounted(arguments: Sequence[str], here: Path) -> tuple[list[str], list[Path]
         path = here / Path(value).expanduser()
         if value and not value.startswith("--") and path.exists() and (not names_recipe or value.endswith(".py")):
             paths.append(path.resolve())
-            made.append(f"{option}{equals}{path.resolve()}")
+            words.append(f"{option}{equals}{path.resolve()}")
         else:
-            made.append(argument)
-    return made, sorted(set(paths))
+            words.append(argument)
+    return words, sorted(set(paths))
 
 
 def mounts_file(paths: Sequence[Path]) -> dict[str, Any]:
-    """A compose file (JSON is YAML) that mounts `paths` read-only at the same place in every node."""
+    """A compose file (JSON is YAML) that mounts `paths` read-only at the same paths in every node."""
     volumes = [{"type": "bind", "source": str(path), "target": str(path), "read_only": True} for path in paths]
     return {"services": {service: {"volumes": volumes} for service in ("master", "worker")}}

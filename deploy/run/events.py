@@ -1,7 +1,7 @@
-"""What ranks and nodes write into a run folder, as docs/contract.md has it, read into checked events. Pure.
+"""Read what ranks and nodes write into a run folder (docs/contract.md) into checked events. Pure.
 
-Containers write these files, and a script of the user's may write into them too. A line that cannot be read raises
-BadAnswer; who reads a file passes it over, counts it, and tells the count as an event `unread`.
+Containers write these files, and a user's script may write into them too. A line that cannot be read raises BadAnswer;
+the reader of the file skips the line, counts it, and reports the count as an event `unread`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ..core.fields import (
     text,
     whole,
 )
-from ..core.fields import words as said
+from ..core.fields import words as words
 from ..core.names import node_name
 
 Event = dict[str, Any]
@@ -38,40 +38,40 @@ _NODE = default(node_name, "")
 
 
 def _measured(value: object, what: str) -> float:
-    """A loss may be infinite, or not a number: that is news, and no fault."""
+    """Read a loss, which may be infinite or NaN: that is news for the user, not a bad line."""
     return value if isinstance(value, float) else real()(value, what)
 
 
 _TIMED: Mapping[str, Reader[Any]] = {"t": real(0.0, 1e11), "kind": text(50)}
 _OF_RANK: Mapping[str, Reader[Any]] = {"rank": _RANK, "node": _NODE}
 _TIMES = dict.fromkeys(("data_ms", "compute_ms", "wait_ms", "step_ms"), _MS)
-# By kind: what it must have beside its time and kind, and what it may.
+# By kind: the fields that an event must have besides its time and kind, and those that it may have.
 _KINDS: Mapping[str, tuple[Mapping[str, Reader[Any]], Mapping[str, Reader[Any]]]] = {
     "started": (
         {"rank": _RANK, "node": node_name},
-        {"pid": whole(0, 1 << 32), "attempt": _STEP, "world": _STEP, "backend": said(50)},
+        {"pid": whole(0, 1 << 32), "attempt": _STEP, "world": _STEP, "backend": words(50)},
     ),
-    "plan": ({}, {"steps": _STEP, "recipe": said(200), "samples": _STEP, "batch": _STEP, "start_step": _STEP}),
-    "resumed": ({"step": _STEP}, {"changes": array(said(), 1000), "path": said()}),
+    "plan": ({}, {"steps": _STEP, "recipe": words(200), "samples": _STEP, "batch": _STEP, "start_step": _STEP}),
+    "resumed": ({"step": _STEP}, {"changes": array(words(), 1000), "path": words()}),
     "step": (
         {"rank": _RANK, "step": _STEP},
         {"steps": _STEP, "count": _STEP, "skipped": _STEP, "backward_ms": _MS, **_TIMES},
     ),
-    "unseen": ({"what": text(50)}, {"message": said()}),
-    "checkpoint": ({"step": _STEP}, {"pause_ms": _MS, "write_ms": _MS, "bytes": _STEP, "path": said()}),
-    "checkpoint_failed": ({}, {"step": _STEP, "message": said()}),
-    "checkpoint_damaged": ({}, {"path": said(), "message": said()}),
+    "unseen": ({"what": text(50)}, {"message": words()}),
+    "checkpoint": ({"step": _STEP}, {"pause_ms": _MS, "write_ms": _MS, "bytes": _STEP, "path": words()}),
+    "checkpoint_failed": ({}, {"step": _STEP, "message": words()}),
+    "checkpoint_damaged": ({}, {"path": words(), "message": words()}),
     "evaluated": ({"values": table(text(100), _measured, 100)}, {"step": _STEP, "samples": default(_STEP, 0)}),
-    "stopping": ({}, {"step": _STEP, "message": said()}),
+    "stopping": ({}, {"step": _STEP, "message": words()}),
     "outcome": ({}, {}),
     "kept": ({**_OF_RANK, "files": _STEP, "bytes": _STEP}, {}),
     "began": (_OF_RANK, {"attempt": _STEP, "world": _STEP, "pid": _STEP}),
     "ended": (
         {**_OF_RANK, "code": whole(-255, 255)},
         {
-            "how": default(said(200), ""),
+            "how": default(words(200), ""),
             "victim": default(flag, False),
-            "error": default(said(2_000), ""),
+            "error": default(words(2_000), ""),
             "attempt": _STEP,
             "world": _STEP,
         },
@@ -80,7 +80,7 @@ _KINDS: Mapping[str, tuple[Mapping[str, Reader[Any]], Mapping[str, Reader[Any]]]
 _READERS = {
     kind: record({**_TIMED, **must}, {**_OF_RANK, **may}, others=scalar) for kind, (must, may) in _KINDS.items()
 }
-# A newer trainer may know more kinds, but not those that the control side makes itself.
+# A newer trainer may write more kinds of events, but never the kinds that the control side makes itself.
 _OTHER = record(_TIMED, _OF_RANK, others=scalar)
 _OWN = ("node_up", "node", "metrics", "verdict", "left", "unread")
 _METRICS = record(
@@ -96,8 +96,8 @@ _VERDICT = record(
         "rank": either(nothing, _RANK),
         "node": _NODE,
         "step": default(_STEP, 0),
-        "message": default(said(20_000), ""),
-        "hint": default(said(), ""),
+        "message": default(words(20_000), ""),
+        "hint": default(words(), ""),
         "since": default(real(0.0, 1e11), 0.0),
     },
     others=scalar,
@@ -105,44 +105,46 @@ _VERDICT = record(
 
 
 def of_rank(value: object, now: float) -> Event:
-    """One line of `ranks/rank-<r>.jsonl`; `now` where it has no time. Raises BadAnswer."""
+    """Read one line of `ranks/rank-<r>.jsonl`; a line without a time gets `now`. Raises BadAnswer."""
     if not isinstance(value, dict):
         raise BadAnswer("an event", "an object", value)
     kind = text(50)(value.get("kind"), "kind")
     if kind in _OWN:
-        raise BadAnswer("kind", "one that ranks may tell", kind)
+        raise BadAnswer("kind", "one that ranks may write", kind)
     return _READERS.get(kind, _OTHER)({"t": now, "node": "", **value}, "")
 
 
 def of_metrics(value: object, now: float) -> Event:
-    """One line of `metrics.jsonl`. Raises BadAnswer."""
+    """Read one line of `metrics.jsonl`. Raises BadAnswer."""
     return {"t": now, **_METRICS(value, ""), "kind": "metrics"}
 
 
 def node_up(value: object, now: float) -> Event:
-    """`nodes/<node>.json`. Raises BadAnswer."""
+    """Read `nodes/<node>.json`. Raises BadAnswer."""
     return {"t": now, **_NODE_UP(value, ""), "kind": "node_up"}
 
 
 def verdict(value: object, now: float) -> Event:
-    """`outcome/<node>-<local rank>.json`. Raises BadAnswer."""
+    """Read `outcome/<node>-<local rank>.json`. Raises BadAnswer."""
     return {"t": now, **_VERDICT(value, ""), "kind": "verdict"}
 
 
 def unread(count: int, where: str, now: float) -> list[Event]:
-    """The event that tells of lines passed over; none where there were none."""
+    """The event that reports skipped lines; empty if there were none."""
     return [{"t": now, "kind": "unread", "count": count, "where": where}] if count else []
 
 
 def last_words(lines: Iterable[str], now: float) -> list[Event]:
-    """The verdicts and events that `host_commands.last_words` shows, with a word on what could not be read."""
-    found, bad = list[Event](), 0
+    """Read the answer to `host_commands.last_words`: verdicts and events, and an event `unread` for other lines."""
+    events, bad = list[Event](), 0
     for line in lines:
         if not line.strip():
             continue
         try:
             value = document(line, "an event", MOST_LINE)
-            found.append(verdict(value, now) if isinstance(value, dict) and "verdict" in value else of_rank(value, now))
+            events.append(
+                verdict(value, now) if isinstance(value, dict) and "verdict" in value else of_rank(value, now)
+            )
         except BadAnswer:
             bad += 1
-    return found + unread(bad, "the last words", now)
+    return events + unread(bad, "the last words", now)

@@ -1,4 +1,4 @@
-"""Where the runs of this machine are kept, where the trainer lies beside this code, and how a path is shown."""
+"""The folder of this machine's runs, the trainer's package beside this code, and the form of a path in messages."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from contextlib import suppress
 from pathlib import Path
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-# Beside this package: `trainer` in a checkout, `muster.trainer` where a wheel is installed.
+# The trainer is beside this package: `trainer` in a checkout, `muster.trainer` in a wheel.
 TRAINER = f"{__package__.removesuffix('deploy.run')}trainer"
-# Runs lie in the folder of whoever types `muster`; in a checkout, in that, also from a folder below.
+# Runs lie in the current folder; for a command typed anywhere in a checkout, in the checkout's top folder.
 _IN_CHECKOUT = (CHECKOUT / "fabfile.py").is_file() and Path.cwd().is_relative_to(CHECKOUT)
 RUNS = (CHECKOUT if _IN_CHECKOUT else Path.cwd()) / "runs"
 
@@ -18,7 +18,7 @@ RUNS = (CHECKOUT if _IN_CHECKOUT else Path.cwd()) / "runs"
 def with_trainer(environment: Mapping[str, str]) -> dict[str, str]:
     """`environment` in which `python -P -m trainer...` finds the trainer of this checkout.
 
-    A wheel's lies where this interpreter looks anyhow. A checkout does not, and -P keeps the current folder out.
+    The interpreter finds a wheel's trainer by itself. It does not find a checkout's: -P excludes the current folder.
     """
     if "." in TRAINER:
         return dict(environment)
@@ -27,7 +27,7 @@ def with_trainer(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def display_path(path: Path) -> str:
-    """A path as the user would type it: relative where it lies below the current folder."""
+    """A path as the user would type it: relative if it is below the current folder."""
     with suppress(ValueError):
         return str(path.relative_to(Path.cwd()))
     return str(path)

@@ -1,6 +1,6 @@
-"""Follow a run: what is new in its folder, how its nodes stand, and with ending.py when it is over.
+"""Follow a run to its end: read what is new in its folder and the state of its nodes; outcome.py says when it is over.
 
-The order matters: nodes first, files after. A node that has ended wrote its verdict before.
+The order matters: first the nodes, then the files. A node that has ended wrote its verdict before.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from pathlib import Path
 from ..core.errors import BadAnswer
 from ..core.facts import NodeState
 from ..core.fields import document
-from . import events as told
+from . import events as run_events
 from .backend import Backend
 from .events import Event
 from .outcome import Result, all_ended, final, judge, killed, left_early, stopped
 from .progress import State
 
 POLL_S = 0.1
-# So much of a file is read at once.
+# At most this much of a file is read at once.
 _PIECE = 8 << 20
-# How long nodes may take to end by themselves before they are killed.
+# The nodes may take this long to end by themselves before we kill them.
 AFTER_VERDICT_S = 15.0
 AFTER_DONE_S = 60.0
 AFTER_JUDGEMENT_S = 3.0
@@ -29,20 +29,20 @@ AFTER_STOP_S = 30.0
 
 
 class Follower:
-    """Reads the run folder's new lines, from where its files ended when the run was started; or `from_start` on."""
+    """Reads the new lines of the run folder's files: those written from now on, or all of them (`from_start`)."""
 
     def __init__(self, run_dir: Path, from_start: bool = False) -> None:
         self._dir = run_dir
         self._offsets = {} if from_start else {path: path.stat().st_size for path in self._line_files()}
-        self._seen: dict[Path, int] = {}
+        self._stamps: dict[Path, int] = {}
 
     def read(self) -> list[Event]:
-        """Events since the last call, by time."""
+        """The events since the last call, in the order of time."""
         events: list[Event] = []
         for path in self._line_files():
             events += self._new_events(path)
-        events += self._new_documents("nodes", told.node_up)
-        events += self._new_documents("outcome", told.verdict)
+        events += self._new_documents("nodes", run_events.node_up)
+        events += self._new_documents("outcome", run_events.verdict)
         return sorted(events, key=lambda event: float(event["t"]))
 
     def _line_files(self) -> list[Path]:
@@ -52,7 +52,7 @@ class Follower:
         ]
 
     def _new_lines(self, path: Path) -> Iterator[str]:
-        """Whole lines only: the rest of a line that is still being written comes with the next call."""
+        """Read whole lines only: a line that is still being written comes with the next call."""
         offset = self._offsets.get(path, 0)
         size = path.stat().st_size
         if size < offset:
@@ -63,7 +63,7 @@ class Follower:
             file.seek(offset)
             while new := file.read(min(_PIECE, size - offset)):
                 whole = new[: new.rfind(b"\n") + 1]
-                if not whole and len(new) == _PIECE:  # no line of ours is that long: it counts as one that is unread
+                if not whole and len(new) == _PIECE:  # none of our lines is that long: count it as unread
                     whole = new[:-1] + b"\n"
                 offset += len(whole)
                 self._offsets[path] = offset
@@ -73,29 +73,29 @@ class Follower:
                 file.seek(offset)
 
     def _new_events(self, path: Path) -> list[Event]:
-        found, bad, now = list[Event](), 0, time.time()
-        read = told.of_rank if path.parent.name == "ranks" else told.of_metrics
+        events, bad, now = list[Event](), 0, time.time()
+        read = run_events.of_rank if path.parent.name == "ranks" else run_events.of_metrics
         for line in self._new_lines(path):
             try:
-                found.append(read(document(line, path.name, told.MOST_LINE), now))
-            except BadAnswer:  # torn by a kill, or written by somebody else; the next line is whole
+                events.append(read(document(line, path.name, run_events.MOST_LINE), now))
+            except BadAnswer:  # a kill cut it, or a script wrote it; the next line is whole
                 bad += 1
-        return found + told.unread(bad, path.name, now)
+        return events + run_events.unread(bad, path.name, now)
 
     def _new_documents(self, folder: str, read: Callable[[object, float], Event]) -> Iterator[Event]:
         for path in sorted(self._dir.glob(f"{folder}/[!.]*.json")):
             try:
                 stamp = path.stat().st_mtime_ns
-                if self._seen.get(path) == stamp or path.stat().st_size > told.MOST_LINE:
+                if self._stamps.get(path) == stamp or path.stat().st_size > run_events.MOST_LINE:
                     continue
                 content = path.read_bytes()
-            except OSError:  # taken away or replaced while we looked
+            except OSError:  # somebody removed or replaced it while we looked
                 continue
-            self._seen[path] = stamp
+            self._stamps[path] = stamp
             try:
-                yield read(document(content, path.name, told.MOST_LINE), time.time())
+                yield read(document(content, path.name, run_events.MOST_LINE), time.time())
             except BadAnswer:
-                yield from told.unread(1, f"{folder}/{path.name}", time.time())
+                yield from run_events.unread(1, f"{folder}/{path.name}", time.time())
 
 
 def follow(
@@ -105,14 +105,14 @@ def follow(
     tell: Callable[[list[Event]], None],
     stop_requests: Callable[[], int],
 ) -> Result:
-    """Follow until every node has ended or was killed; returns how the run ended.
+    """Follow until every node has ended or was killed. Returns how the run ended.
 
-    `tell` gets the new events after each look; `stop_requests` counts the user's Ctrl-C.
+    `tell` gets the new events after each look; `stop_requests` returns how often the user pressed Ctrl-C.
     """
     watch = _Watch(backend, state, stop_requests)
     while True:
         nodes = backend.states(state)
-        # Told before the ends of nodes: a node that ended has said why.
+        # Files come before the ends of nodes: a node writes its reason before it ends.
         events = [*follower.read(), *_changes(nodes, state)]
         for event in events:
             state.apply(event)
@@ -127,7 +127,7 @@ def follow(
 
 
 class _Watch:
-    """The end of a run: first somebody says it is over, then the nodes get time to end, then they are killed."""
+    """Ends a run. Once a verdict or a judgement says that it is over, the nodes get time to end; then we kill them."""
 
     def __init__(self, backend: Backend, state: State, stop_requests: Callable[[], int]) -> None:
         self._backend, self._state, self._stop_requests = backend, state, stop_requests
@@ -137,7 +137,7 @@ class _Watch:
         self._deadline = float("inf")
 
     def step(self, now: float) -> Result | None:
-        """Judge once more; the result once nothing runs any more."""
+        """Judge the run again. Returns the result once no node runs any more."""
         requests = self._stop_requests()
         if requests and not self._stopping:
             self._stopping = True
@@ -153,18 +153,18 @@ class _Watch:
         return None
 
     def _final(self) -> Result | None:
-        """The result with what other nodes have said since."""
+        """The result, with the verdicts that arrived since."""
         return final(self._state) if self._result and self._result.from_ranks else self._result
 
     def _settle(self, result: Result | None, now: float) -> None:
         if result is None or (self._stopping and not result.from_ranks):
             return
         if self._result and result.verdict in ("stopped", "done"):
-            return  # the nodes that are left end so because we ask them to, for the fault that is known
+            return  # the remaining nodes only stop because we asked them to, after the known fault
         self._result = result
         if result.verdict == "done":
             patience = AFTER_DONE_S
-        elif result.from_ranks:  # every rank knows; a signal now would only hit them on their way out
+        elif result.from_ranks:  # every rank knows and is ending; a signal would only disturb it
             patience = AFTER_VERDICT_S
         else:
             patience = AFTER_JUDGEMENT_S

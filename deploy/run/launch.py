@@ -1,6 +1,6 @@
-"""How a run starts, on any backend: lock, check, record, prepare, start.
+"""Start a run on any backend: lock, check, record, prepare, start.
 
-Until its nodes run, any failure and any Ctrl-C takes everything back. From then on the run is followed (follow.py).
+Until its nodes run, any failure and any Ctrl-C undoes everything. After that follow.py follows the run.
 """
 
 from __future__ import annotations
@@ -20,11 +20,10 @@ def launch(
     open_record: Callable[[], dict[str, bytes]],
     hold: Callable[[], None],
 ) -> dict[str, bytes]:
-    """Start every node of a run, or leave nothing of it: what failed or was interrupted is raised.
+    """Start every node of a run, or undo everything and raise the failure or the interruption.
 
-    `open_record` writes this start into the run folder; what it returns is returned, and unmakes it
-    (record.undo_start). `hold` is called once nothing may be interrupted any more. `resumed`: the run folder holds
-    earlier starts, and stays.
+    `open_record` writes this start into the run folder and returns what record.undo_start needs; so does this function.
+    From the call of `hold` on, nothing may be interrupted. `resumed`: the run folder holds earlier starts and stays.
     """
     before, undone = dict[str, bytes](), True
     try:
@@ -43,7 +42,7 @@ def launch(
                 raise
     except BaseException:
         hold()
-        # A run that was only looked at has no start to forget; one whose nodes may be left is found by its folder.
+        # Without a record there is no start to undo. If nodes may be left, the folder stays and leads the user to them.
         if undone and (before or not resumed):
             with suppress(OSError):
                 record.undo_start(run_dir, before)

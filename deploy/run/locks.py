@@ -1,7 +1,7 @@
-"""Locks between commands: a file held with flock, which the kernel lets go of when its holder dies.
+"""Locks between commands on this machine: files held with flock, which the kernel releases when their holder dies.
 
-One on each run's folder (two commands never drive one run), one on each port a run meets on (two runs started in the
-same instant never take the same).
+Each run folder has one, so that two commands never drive one run. Each rendezvous port has one, so that two runs that
+start at the same moment never take the same port. host/lock.py has the locks of hosts.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from ..core.errors import DeployError
 
 
 class Lock:
-    """A held lock; `release` lets go and removes the file."""
+    """A lock that we hold, until `release`, which also removes its file."""
 
     def __init__(self, path: Path, descriptor: int) -> None:
         self._path, self._descriptor = path, descriptor
 
     def release(self) -> None:
-        """Let go. Calling it again does nothing."""
+        """Release the lock. A second call does nothing."""
         if self._descriptor >= 0:
             self._path.unlink(missing_ok=True)
             os.close(self._descriptor)
@@ -29,7 +29,7 @@ class Lock:
 
 
 def hold(path: Path) -> Lock | None:
-    """Take the lock at `path`, or None when somebody holds it."""
+    """Take the lock at `path`; None if somebody holds it."""
     while True:
         try:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
@@ -46,12 +46,12 @@ def hold(path: Path) -> Lock | None:
 
 
 def hold_run(run_dir: Path) -> Lock | None:
-    """One command at a time drives a run."""
+    """Take the lock of a run folder: one command at a time drives a run. None if another command does."""
     return hold(run_dir / ".lock")
 
 
 def hold_port(port: int) -> Lock | None:
-    """One run at a time takes a port of this machine, from choosing it until its end."""
+    """Take the lock of a port here: a run holds it from its choice until its end. None if another run holds it."""
     return hold(Path(tempfile.gettempdir()) / f"muster-{os.getuid()}-port-{port}.lock")
 
 

@@ -1,7 +1,7 @@
-"""When a run is over, and how it ended. Pure: a State and the time in, a Result or nothing out.
+"""Decide when a run is over, and how it ended. Pure: a State and the time in, a Result or None out.
 
-A rank's verdict decides when there is one. Without one (a SIGKILL leaves no word) the control side decides, and
-names the node and rank, within 30 s.
+A rank's verdict decides if there is one. If there is none (a rank killed by SIGKILL leaves none), the control side
+decides within 30 s and names the node and rank.
 """
 
 from __future__ import annotations
@@ -10,31 +10,31 @@ from dataclasses import dataclass
 
 from ..core.errors import DONE, FAILED, SIGNALLED, STOPPED, USAGE
 from ..core.facts import NodeState, ended_how
-from .blame import NAMES_TOLD
+from .blame import MOST_NAMES
 from .events import Event
 from .progress import State
 
-START_SPREAD_S = 25.0  # between the first node that is up and the last
-FIRST_NODE_S = 60.0  # from the start to the first node: Python and a cold disk
-# A node that ended is "exited" for an instant before its backend starts it again.
+START_SPREAD_S = 25.0  # from the first node that is up to the last
+FIRST_NODE_S = 60.0  # from the start to the first node: starting Python on a cold disk takes long
+# A node that ended is "exited" for an instant before its backend restarts it.
 EXIT_SETTLES_S = 2.0
-# Ranks watch their collectives themselves (the trainer's timeouts); this catches what stands still beyond that.
+# Ranks watch their collectives themselves (the trainer's timeouts); these limits catch runs that hang in spite of that.
 SILENCE_BEFORE_STEPS_S = 600.0
 SILENCE_AT_LEAST_S = 120.0
 SILENCE_FACTOR = 20.0
-# Ranks seldom end at one moment: one writes the last checkpoint while the others are done.
+# Ranks seldom end at the same moment: one writes the last checkpoint while the others are done.
 LEFT_AFTER_S = 10.0
-# The trainer gives up by itself after five; this holds for one that cannot even say so.
+# The trainer gives up by itself after five; this limit is for one that cannot even say so.
 MOST_BARREN_RESTARTS = 8
 
 CODES = {"done": DONE, "failed": FAILED, "refused": USAGE, "stopped": STOPPED}
-# An error outranks the "stopped" and "done" of ranks that merely went along with it.
+# An error outranks the "stopped" and "done" of ranks that only followed it.
 _WEIGHT = {"refused": 0, "failed": 1, "stopped": 2, "done": 3}
 
 
 @dataclass(frozen=True)
 class Result:
-    """How a run ended: the verdict's fields (docs/contract.md), `from_ranks` when a rank gave it."""
+    """How a run ended: the verdict's fields (docs/contract.md); `from_ranks`: a rank gave the verdict."""
 
     verdict: str
     message: str = ""
@@ -51,7 +51,7 @@ class Result:
 
 
 def judge(state: State, started_at: float, now: float) -> Result | None:
-    """The end of the run, or None while it goes on."""
+    """How the run ended, or None while it continues."""
     if state.verdicts:
         return from_verdicts(state.verdicts)
     return (
@@ -65,9 +65,12 @@ def all_ended(state: State) -> bool:
 
 
 def from_verdicts(verdicts: list[Event]) -> Result:
-    """The verdict that stands: the gravest; among equals the one whose rank failed first."""
-    first = min(verdicts, key=lambda one: (_WEIGHT.get(one.get("verdict", ""), 1), one.get("since") or one.get("t", 0)))
-    same = {str(one.get("node")) for one in verdicts if one.get("verdict") == first["verdict"] == "failed"}
+    """The verdict that counts: the worst one; among equals the one whose rank failed first."""
+    first = min(
+        verdicts,
+        key=lambda verdict: (_WEIGHT.get(verdict.get("verdict", ""), 1), verdict.get("since") or verdict.get("t", 0)),
+    )
+    same = {str(verdict.get("node")) for verdict in verdicts if verdict.get("verdict") == first["verdict"] == "failed"}
     return Result(
         verdict=first["verdict"],
         message=_folded(first.get("message", ""), sorted(same - {str(first.get("node"))})),
@@ -80,16 +83,16 @@ def from_verdicts(verdicts: list[Event]) -> Result:
 
 
 def final(state: State) -> Result:
-    """What stands once all nodes have ended and the ranks gave a verdict.
+    """The result once all nodes have ended and the ranks gave a verdict.
 
-    A node whose rank left with 0 says "done" for itself. The run is done only where no other rank or node failed.
+    A node whose rank ended with 0 says "done" for itself. The run is done only if no other rank or node failed.
     """
     result = from_verdicts(state.verdicts)
     if result.verdict != "done":
         return result
-    if found := state.blame():
-        where = f"logs/{found.node}.log has its last words" if found.node else "logs/ has what each node said last"
-        return Result("failed", found.message, where, found.node, found.rank, state.step)
+    if blame := state.blame():
+        where = f"logs/{blame.node}.log has its last words" if blame.node else "logs/ has what each node said last"
+        return Result("failed", blame.message, where, blame.node, blame.rank, state.step)
     for node in state.nodes.values():
         if node.state == "exited" and node.code not in (None, DONE):
             return _failed(
@@ -99,35 +102,35 @@ def final(state: State) -> Result:
 
 
 def stopped(state: State) -> Result:
-    """The end of a run that was asked to stop, and whose ranks left no word of it."""
+    """The end of a run that was asked to stop and whose ranks left no verdict."""
     where = f" at step {state.step}" if state.step else "" if state.script else " before the first step"
-    return Result("stopped", f"stopped{where}{_kept(state)}", step=state.step)
+    return Result("stopped", f"stopped{where}{_checkpoint_text(state)}", step=state.step)
 
 
 def killed(state: State, waited_s: float | None = None) -> Result:
     """The end of a run that was killed: at once, as asked, or after `waited_s` for its stop."""
     why = "killed at once, as asked" if waited_s is None else f"killed: still running {waited_s:.0f} s after the stop"
-    return Result("failed", f"{why}{_kept(state)}", step=state.step)
+    return Result("failed", f"{why}{_checkpoint_text(state)}", step=state.step)
 
 
-def _kept(state: State) -> str:
-    if state.script:  # what it saved, it knows itself
+def _checkpoint_text(state: State) -> str:
+    if state.script:  # only the script knows what it saved
         return ""
     saved = state.checkpoint.get("step")
     return f"; the last checkpoint is of step {saved}" if saved is not None else "; there is no checkpoint"
 
 
 def _folded(message: str, others: list[str]) -> str:
-    """The first to fail speaks; of the others only the names, behind its first line."""
+    """The message of the first node to fail, with the names of the others after its first line."""
     if not others:
         return message
     head, newline, rest = message.partition("\n")
-    more = f" and {len(others) - NAMES_TOLD} more" if len(others) > NAMES_TOLD else ""
-    return f"{head} ({', '.join(others[:NAMES_TOLD])}{more} failed as well){newline}{rest}"
+    more = f" and {len(others) - MOST_NAMES} more" if len(others) > MOST_NAMES else ""
+    return f"{head} ({', '.join(others[:MOST_NAMES])}{more} failed as well){newline}{rest}"
 
 
 def may_restart(node: NodeState, verdicts: list[Event], stopping: bool) -> bool:
-    """Whether a backend should start a node again: it died without anyone having said that the run is over."""
+    """Whether a backend should restart a node: it died, and nobody has said that the run is over."""
     return not stopping and not verdicts and node.code is not None and (node.code < 0 or node.code == FAILED)
 
 
@@ -137,11 +140,11 @@ def _failed(state: State, node: str, message: str, hint: str = "") -> Result:
 
 
 def _node_gone(state: State, now: float) -> Result | None:
-    gone = sorted((t, name) for name, t in state.exited_at.items() if now - t >= EXIT_SETTLES_S)
-    if not gone:
+    ended = sorted((t, name) for name, t in state.exited_at.items() if now - t >= EXIT_SETTLES_S)
+    if not ended:
         return None
-    # A lost one, or one killed by a signal, before those that merely missed it.
-    name = min(gone, key=lambda entry: (*_rank_of_end(state.nodes[entry[1]]), entry))[1]
+    # A lost node, or one killed by a signal, comes before nodes that ended because they missed it.
+    name = min(ended, key=lambda entry: (*_rank_of_end(state.nodes[entry[1]]), entry))[1]
     node = state.nodes[name]
     code = node.code if node.code is not None else FAILED
     at = f" at step {state.step}" if state.step else ""
@@ -150,14 +153,14 @@ def _node_gone(state: State, now: float) -> Result | None:
     if node.state == "lost":
         why = f"{state.name(name)} is out of sight{at}, and the run cannot go on without it"
         return _failed(state, name, why, f"is its host up? logs/{name}.log has its last words")
-    if not _killed(node) and (found := state.blame()):
-        where = f"logs/{found.node}.log has its last words" if found.node else "logs/ has what each node said last"
-        return Result("failed", found.message, where, found.node, found.rank, state.step)
+    if not _killed(node) and (blame := state.blame()):
+        where = f"logs/{blame.node}.log has its last words" if blame.node else "logs/ has what each node said last"
+        return Result("failed", blame.message, where, blame.node, blame.rank, state.step)
     if code == STOPPED:
         return Result("stopped", f"{state.name(name)} was asked to stop{at}", "", name, None, state.step)
-    again = f" ({node.restarts} restarts did not help)" if node.restarts else ""
+    restarts = f" ({node.restarts} restarts did not help)" if node.restarts else ""
     how = "ended without a verdict" if code == DONE else ended_how(code)
-    return _failed(state, name, f"{state.name(name)} {how}{at}{again}", f"logs/{name}.log has its last words")
+    return _failed(state, name, f"{state.name(name)} {how}{at}{restarts}", f"logs/{name}.log has its last words")
 
 
 def _rank_of_end(node: NodeState) -> tuple[bool, bool]:
@@ -165,12 +168,12 @@ def _rank_of_end(node: NodeState) -> tuple[bool, bool]:
 
 
 def _killed(node: NodeState) -> bool:
-    """Whether the node itself was killed: engines tell a signal as 128 + its number."""
+    """Whether a signal killed the node itself: engines report a signal as 128 + its number."""
     return node.code is not None and (node.code < 0 or node.code > SIGNALLED)
 
 
 def left_early(state: State, now: float) -> list[int]:
-    """Ranks that ended with 0 a while ago while others go on, and of which nobody has told."""
+    """Ranks that ended with 0 a while ago while others still run, and that were not reported yet."""
     if state.verdicts or state.exited_at or len(state.ends) == len(state.began):
         return []
     return [
@@ -197,9 +200,9 @@ def _node_missing(state: State, started_at: float, now: float) -> Result | None:
 def _no_headway(state: State) -> Result | None:
     if state.barren_restarts < MOST_BARREN_RESTARTS:
         return None
-    found, last = state.blame(), f"; last: {state.story[-1].text}" if state.story else ""
+    blame, last = state.blame(), f"; last: {state.story[-1].text}" if state.story else ""
     message = f"{state.barren_restarts} restarts in a row without a step between them{last}"
-    node, rank = (found.node, found.rank) if found else ("", None)
+    node, rank = (blame.node, blame.rank) if blame else ("", None)
     return Result("failed", message, "logs/ has what each node and rank said", node, rank, state.step)
 
 

@@ -1,8 +1,8 @@
-"""Files in a run folder, read and written by name and never through a link: containers and hosts write there as well.
+"""Read and write files in a run folder without following links: containers and hosts write there as well.
 
-A link that somebody planted there would have us write to, or show, any file of whoever runs us; a pipe would stop us.
-All that is opened is opened below the folder of all runs, folder by folder. A link in the place of a file of ours
-is replaced; in the place of a folder it is a DeployError.
+Somebody could plant a link there to make us write to, or show, any file of our user; a pipe would block us. So we open
+every file folder by folder, below the folder of all runs. A link in the place of one of our files is replaced; a link
+in the place of a folder is a DeployError.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _OTHERWISE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 def open_folder(root: int, names: Sequence[str], mode: int = 0o777) -> int:
-    """A descriptor of the folder below `root`, made where it is not there. Raises OSError at a link or a file."""
+    """A descriptor of the folder below `root`, which is made if it is missing. Raises OSError for a link or a file."""
     folder = os.dup(root)
     for name in names:
         above = folder
@@ -36,7 +36,7 @@ def open_folder(root: int, names: Sequence[str], mode: int = 0o777) -> int:
 
 
 def write(run_dir: Path, name: str, data: bytes) -> None:
-    """Replace a file of the run folder whole; `name` as `logs/a.log`."""
+    """Replace a whole file of the run folder; `name` is a path like `logs/a.log`."""
     with _folder(run_dir, name) as (folder, last):
         aside = f".{last}.{os.getpid()}.{secrets.token_hex(4)}"
         try:
@@ -50,7 +50,7 @@ def write(run_dir: Path, name: str, data: bytes) -> None:
 
 
 def open_to_append(run_dir: Path, name: str, empty: bool = False) -> BinaryIO:
-    """A file of the run folder, unbuffered, at its end; `empty`: with nothing in it."""
+    """Open a file of the run folder, unbuffered, at its end; `empty`: truncate it first."""
     with _folder(run_dir, name) as (folder, last):
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | (os.O_TRUNC if empty else 0)
         try:
@@ -64,7 +64,7 @@ def open_to_append(run_dir: Path, name: str, empty: bool = False) -> BinaryIO:
 
 
 def clear(run_dir: Path, folder: str, ending: str = "") -> None:
-    """Make a folder of the run folder, and remove the files in it whose names have that ending, if one is given."""
+    """Make a folder in the run folder, and remove the files in it whose names have the ending, if one is given."""
     with _folder(run_dir, f"{folder}/") as (opened, _):
         for name in os.listdir(opened) if ending else ():
             if name.endswith(ending):
@@ -72,7 +72,7 @@ def clear(run_dir: Path, folder: str, ending: str = "") -> None:
 
 
 def read(path: Path) -> bytes:
-    """All of a regular file; a link or a pipe is none."""
+    """Read a whole regular file. Raises OSError for a link or a pipe."""
     with open_to_read(path) as file:
         return file.read()
 
@@ -86,7 +86,7 @@ def _opened(name: str, flags: int, folder: int | None) -> int:
     descriptor = os.open(name, flags | _OTHERWISE, 0o666, dir_fd=folder)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise OSError(errno.EINVAL, "it is no regular file", name)
+        raise OSError(errno.EINVAL, "it is not a regular file", name)
     return descriptor
 
 
@@ -96,8 +96,8 @@ def _folder(run_dir: Path, name: str) -> Iterator[tuple[int, str]]:
     root = os.open(run_dir.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
         folder = open_folder(root, (run_dir.name, *folders))
-    except NotADirectoryError as fault:  # what O_NOFOLLOW says of a link as well
-        what = f"{run_dir}: {fault.filename} in it is a link or a file, where a folder of ours should be"
+    except NotADirectoryError as fault:  # O_NOFOLLOW gives this for a link as well
+        what = f"{run_dir}: {fault.filename} in it is a link or a file instead of a folder"
         raise DeployError(what, f"look at it: ls -l {run_dir}") from fault
     finally:
         os.close(root)

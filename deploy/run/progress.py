@@ -1,9 +1,9 @@
-"""Where a run stands, as a value that grows by events. Pure: no clock, no files; watch.py brings the events.
+"""The state of a run, built up event by event. Pure: no clock, no files; follow.py brings the events.
 
-Events are the ranks' own (docs/contract.md) and those that watch.py makes of what else it sees:
+Events are the ranks' own (docs/contract.md) and those that follow.py makes of what else it sees:
 `node_up` (nodes/<node>.json), `node` (the backend's NodeState), `metrics` (metrics.jsonl), `verdict` (outcome/*.json),
-`left` (a rank ended with 0 while others go on), `unread` (lines that could not be read). All have been checked by
-events.py. A node's agent tells of each rank that it `began` and `ended`.
+`left` (a rank ended with 0 while others still run), `unread` (lines that could not be read). events.py has checked all
+of them. A node's agent reports that each rank `began` and `ended`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .events import Event
 
 @dataclass
 class RankView:
-    """One rank's last words; times are mean milliseconds a step."""
+    """The last report of one rank; times are mean milliseconds for a step."""
 
     rank: int
     node: str
@@ -34,7 +34,7 @@ class RankView:
 
 @dataclass(frozen=True)
 class Happening:
-    """One line of the run's story; `grave` marks what a reader should not miss."""
+    """One line of the run's story; `grave` marks a line that a reader must not miss."""
 
     t: float
     text: str
@@ -43,11 +43,11 @@ class Happening:
 
 @dataclass
 class State:
-    """A run as far as its events tell. `names` are the planned nodes by place; times `t` are unix seconds.
+    """A run as its events describe it. `names` are the planned nodes by place; times `t` are unix seconds.
 
-    A `script` of the user's tells nothing of steps and checkpoints. `began` and `ends` are of the present attempt: the
-    node of each rank, and how ranks ended; `left` are those of which was told that they left the others. `kept`:
-    how many files, and bytes, a script left on each node.
+    A user's `script` reports no checkpoints. `began` (the node of each rank) and `ends` belong to the present attempt;
+    `left` are the ranks that were reported to have left the others. `kept`: how many files, and bytes, a script left on
+    each node.
     """
 
     names: tuple[str, ...]
@@ -77,7 +77,7 @@ class State:
     unread: int = 0
 
     def apply(self, event: Event) -> None:
-        """Take one event in. Kinds it does not know change nothing: an older control side meets a newer trainer."""
+        """Apply one event. Unknown kinds change nothing: an older control side may meet a newer trainer."""
         reaction = getattr(self, f"_on_{event.get('kind')}", None)
         if reaction is not None:
             reaction(event)
@@ -89,23 +89,23 @@ class State:
 
     @property
     def steps(self) -> int:
-        """Steps planned in all; 0 before rank 0 has said."""
+        """How many steps are planned; 0 before rank 0 has reported it."""
         return int(self.plan.get("steps", 0))
 
     @property
     def seconds_left(self) -> float | None:
-        """At the pace of the last 20 step reports; None before there are two."""
+        """The time left at the pace of the last 20 step reports; None before there are two."""
         if len(self.pace) < 2 or not self.steps:
             return None
         (t_first, first), (t_last, last) = self.pace[0], self.pace[-1]
         return (self.steps - last) * (t_last - t_first) / (last - first) if last > first else None
 
     def rank_of(self, node: str) -> RankView | None:
-        """The (first) rank on a node, once it has spoken."""
+        """The first rank on a node that has reported anything."""
         return next((view for _, view in sorted(self.ranks.items()) if view.node == node), None)
 
     def blame(self) -> Blame | None:
-        """Who is to blame for the ends of the present attempt, by what the nodes' agents told of them."""
+        """Who is to blame for the ends of the present attempt, from the reports of the nodes' agents."""
         return blame(self.began, list(self.ends.values()))
 
     def name(self, node: str) -> str:
@@ -131,12 +131,12 @@ class State:
         before = self.nodes.get(now.node, NodeState(now.node, "waiting"))
         self.nodes[now.node] = now
         self.exited_at.pop(now.node, None)
-        if now.restarts > before.restarts and not self.verdicts:  # once the end is known, nobody waits for it
-            if now.code is None:  # a node that lost the others ends as well: nobody is blamed before more is known
-                self._tell(event, f"{now.node} is started again{self._at_step()}")
+        if now.restarts > before.restarts and not self.verdicts:  # after a verdict a restart does not matter
+            if now.code is None:  # a node that lost the others also ends: we blame nobody before we know more
+                self._tell(event, f"{now.node} restarts{self._at_step()}")
             else:
                 how = ended_how(now.code)
-                self._tell(event, f"{self.name(now.node)} {how}{self._at_step()}: starting it again", grave=True)
+                self._tell(event, f"{self.name(now.node)} {how}{self._at_step()}: restarting it", grave=True)
                 self.explained = True
             self._sign(event)
         if now.state in ("exited", "lost"):
@@ -144,16 +144,16 @@ class State:
 
     def _on_started(self, event: Event) -> None:
         rank = int(event["rank"])
-        # By its pid it cannot be told: each life of a container counts them from 1.
-        again = rank in self.ranks
-        step = self.ranks[rank].step if again else 0
+        # The pid does not show a restart: a restarted container counts its processes from 1 again.
+        restarted = rank in self.ranks
+        step = self.ranks[rank].step if restarted else 0
         self.ranks[rank] = RankView(rank, event["node"], int(event.get("pid", 0)), step)
         self.backend = event.get("backend", self.backend)
-        if rank == 0 and again:
+        if rank == 0 and restarted:
             self.restarts += 1
             self.barren_restarts += 1
             self.pace.clear()
-            self._tell(event, f"all ranks start again (restart {self.restarts}){self._why_again()}")
+            self._tell(event, f"all ranks restart (restart {self.restarts}){self._restart_reason()}")
         self._sign(event)
 
     def _on_plan(self, event: Event) -> None:
@@ -163,7 +163,7 @@ class State:
         self._sign(event)
 
     def _on_resumed(self, event: Event) -> None:
-        self._tell(event, f"goes on from step {event['step']}")
+        self._tell(event, f"resumes from step {event['step']}")
         for change in event.get("changes", ()):
             self._tell(event, str(change))
 
@@ -192,15 +192,15 @@ class State:
         self._tell(event, f"checkpoint at step {event.get('step')} failed: {event.get('message', '')}", grave=True)
 
     def _on_checkpoint_damaged(self, event: Event) -> None:
-        self._tell(event, f"passed over a damaged checkpoint: {event.get('message', '')}", grave=True)
+        self._tell(event, f"skipped a damaged checkpoint: {event.get('message', '')}", grave=True)
 
     def _on_evaluated(self, event: Event) -> None:
         self.evaluated = event
         values = event.get("values", {})
-        said = [f"held-out {name} {value:.3g}" for name, value in values.items() if name != "accuracy"]
+        parts = [f"held-out {name} {value:.3g}" for name, value in values.items() if name != "accuracy"]
         if "accuracy" in values:
-            said.insert(0, f"held-out accuracy {percent(values['accuracy'])}")
-        self._tell(event, f"step {event.get('step')}: {', '.join(said)}")
+            parts.insert(0, f"held-out accuracy {percent(values['accuracy'])}")
+        self._tell(event, f"step {event.get('step')}: {', '.join(parts)}")
         self._sign(event)
 
     def _on_stopping(self, event: Event) -> None:
@@ -212,17 +212,17 @@ class State:
         rank = event["rank"]
         self.began[rank] = event["node"]
         self.left.discard(rank)
-        if self.script:  # our own ranks tell themselves when all have begun again
+        if self.script:  # the trainer's own ranks report themselves that all have restarted
             self.ends.pop(rank, None)
 
     def _on_ended(self, event: Event) -> None:
         rank, node, code = event["rank"], event["node"], event["code"]
-        if self.began.get(rank) != node:  # of a start before this one: its last lines came home late
+        if self.began.get(rank) != node:  # it belongs to an earlier start, whose last lines arrived late
             return
         how = event.get("how") or ended_how(code)
         end = End(rank, node, code, event["t"], how, event.get("victim", False), event.get("error", ""))
         self.ends[rank] = end
-        # Exit codes are told where all start again, or by a verdict.
+        # The line about the restart of all ranks, or a verdict, reports exit codes.
         if code < 0 and not end.victim:
             self.explained = True
             self._tell(event, f"{node} (rank {rank}) {how}{self._at_step()}", grave=True)
@@ -233,23 +233,23 @@ class State:
     def _on_left(self, event: Event) -> None:
         rank = event["rank"]
         self.left.add(rank)
-        self._tell(event, f"{self.ends[rank].node} (rank {rank}) left with code 0; the others go on", grave=True)
+        self._tell(event, f"{self.ends[rank].node} (rank {rank}) left with code 0; the others still run", grave=True)
 
-    def _why_again(self) -> str:
-        """Why all ranks start again, unless a lost rank or node, told already, explains it."""
-        found, explained = self.blame(), self.explained
+    def _restart_reason(self) -> str:
+        """Why all ranks restart; empty if a lost rank or node, which was reported already, explains it."""
+        culprit, explained = self.blame(), self.explained
         self.ends, self.explained = {}, False
-        if explained or found is None:
+        if explained or culprit is None:
             return ""
-        where = f"; logs/rank-{found.rank}.log has its last words" if found.rank is not None else ""
-        return f": {found.message}{where}"
+        where = f"; logs/rank-{culprit.rank}.log has its last words" if culprit.rank is not None else ""
+        return f": {culprit.message}{where}"
 
     def _on_unread(self, event: Event) -> None:
         before, self.unread = self.unread, self.unread + event["count"]
-        # Told at the first, and each time that there are ten times as many.
+        # Report the first one, and then each time that the count has grown tenfold.
         if len(str(self.unread)) > len(str(before)) or not before:
             many = f"{self.unread:,} lines so far" if self.unread > 1 else "a line"
-            self._tell(event, f"{event['where']}: passed over what could not be read: {many}")
+            self._tell(event, f"{event['where']}: skipped lines that cannot be read: {many}")
 
     def _on_verdict(self, event: Event) -> None:
         self.verdicts.append(event)

@@ -1,7 +1,7 @@
-"""Which records this machine's user made: a seal under a key that lies outside of every run folder.
+"""Prove which records this machine's user made: a seal under a key that lies outside every run folder.
 
-A run folder is not ours alone: containers write into it, hosts send files for it, people pass it on. What it says may
-be shown. What is run from it (arguments, recipe paths, commands to type) must be what was typed here.
+Others write into a run folder: containers do, hosts send files for it, people pass it on. We may show what it says. But
+what we run from it (arguments, recipe paths, commands to type) must be what the user typed here.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ _BYTES = 32
 
 
 def sealed(record: Mapping[str, Any]) -> dict[str, Any]:
-    """`record` with its seal; without one where this user's home cannot hold a key."""
+    """`record` with its seal; without one if this user's home cannot hold a key."""
     plain = {name: value for name, value in record.items() if name != SEAL}
     key = _key(make=True)
     return {**plain, SEAL: _seal(key, plain)} if key else plain
 
 
 def is_ours(record: Mapping[str, Any]) -> bool:
-    """Whether this user sealed just this record, on this machine."""
-    told, key = record.get(SEAL), _key(make=False)
+    """Whether this user sealed exactly this record, on this machine."""
+    seal, key = record.get(SEAL), _key(make=False)
     plain = {name: value for name, value in record.items() if name != SEAL}
-    return bool(key) and isinstance(told, str) and hmac.compare_digest(_seal(key, plain).encode(), told.encode())
+    return bool(key) and isinstance(seal, str) and hmac.compare_digest(_seal(key, plain).encode(), seal.encode())
 
 
 def _seal(key: bytes, plain: Mapping[str, Any]) -> str:
@@ -39,7 +39,7 @@ def _seal(key: bytes, plain: Mapping[str, Any]) -> str:
 
 
 def _key(make: bool) -> bytes:
-    """The user's key, made where there is none yet; b"" where there is none, or the home takes none."""
+    """The user's key. `make`: make one if it is missing. b"" if there is none, or the home cannot hold one."""
     home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state"
     path = Path(home) / "muster" / "key"
     with suppress(OSError):
@@ -48,7 +48,7 @@ def _key(make: bool) -> bytes:
             aside = path.with_name(f".key.{os.getpid()}.{secrets.token_hex(4)}")
             with os.fdopen(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
                 file.write(secrets.token_bytes(_BYTES))
-            # Of two commands that begin at once one makes the key, and both read that one.
+            # If two commands begin at once, one of them makes the key, and both read it.
             with suppress(FileExistsError):
                 os.link(aside, path)
             aside.unlink()

@@ -1,4 +1,4 @@
-"""runs/<id>/: made, found again, listed, and closed with the run's outcome. Formats are in docs/contract.md."""
+"""The run folder runs/<id>/: make it, find it, list it, close it with the outcome. Its formats: docs/contract.md."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import statistics
 import time
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -54,29 +54,36 @@ _OUTCOME = shaped(
         "seconds": optional(real()),
     },
 )
-# The backend of a run on real hosts, as its record names it.
+# A record names the backend of real hosts so.
 HOSTS = "hosts"
-# Checkpoints, logs and arguments are for their owner: nobody else of this machine can look into a run folder, or list
-# the folders there are. The user of a container must be able to pass through to its own.
+# Only its owner may look into a run folder, with its checkpoints, logs and arguments, or list the run folders. The user
+# of a container must be able to reach the container's own run folder.
 OWNERS, PASSED_THROUGH = 0o700, 0o711
-# docker-compose.yml alone, without a run prepared for it, lets its containers make their folders.
+# A plain `docker compose up` lets its containers make their run folders.
 _OPENED_BY_COMPOSE = 0o1777
 
 
 @dataclass(frozen=True)
 class Choice:
-    """What to run: in the folder `run_dir` of an earlier start, or, without it, in a new folder."""
+    """What to run: with `run_dir`, resume in that folder; without it, `arguments` start a new run.
+
+    `script`: the arguments are a script of the user's and its own, not the trainer's.
+    """
 
     run_dir: Path | None
     arguments: tuple[str, ...]
     workers: int | None = None
     start: int = 1
+    script: bool = False
 
 
-def choose(runs: Path, resume: str, arguments: Sequence[str]) -> Choice:
-    """What to run for RESUME: empty (a new run), `latest`, a folder in `runs`, or a checkpoint from elsewhere."""
+def choose(runs: Path, resume: str, arguments: Sequence[str], script: Sequence[str] = ()) -> Choice:
+    """What RESUME names: nothing, `latest`, a run folder of this checkout, or another checkpoint.
+
+    `script`: the words of the user's script; a run of one continues with what it wrote, and needs no checkpoint.
+    """
     if not resume:
-        return Choice(None, tuple(arguments))
+        return Choice(None, tuple(script or arguments), script=bool(script))
     if resume == "latest":
         return _continued(_newest_with_checkpoint(runs), arguments)
     path = Path(resume).expanduser().resolve()
@@ -86,6 +93,10 @@ def choose(runs: Path, resume: str, arguments: Sequence[str]) -> Choice:
         )
     if path.parent == runs.resolve():
         refuse_newer(path)
+        if own(path).get("script"):
+            return replace(_continued(path, ()), arguments=tuple(script) or own(path)["arguments"], script=True)
+        if script:
+            raise UsageError(f"{path.name}: no run of a script of yours", "leave out --script")
         if not has_checkpoint(path):
             raise UsageError(
                 f"{option('RESUME', resume)}: no checkpoint in that run yet", f"`{MAKE} up` starts a new one"
@@ -97,8 +108,8 @@ def choose(runs: Path, resume: str, arguments: Sequence[str]) -> Choice:
 def make_folder(runs: Path, arguments: Sequence[str], now: float, taken: Collection[str] = (), mark: str = "") -> Path:
     """A new run folder, `<minute>-<recipe>`; mkdir decides who gets the name when two start at once.
 
-    `taken` are ids to pass over: on one engine, runs of another checkout may have the same name. `mark` ends a name
-    that nobody else finds, who looks for one when we do.
+    `taken` are ids to avoid: on one engine, runs of another checkout may have the same name. `mark` is appended, so
+    that a command on another machine cannot choose the same name at the same moment.
     """
     runs.mkdir(parents=True, exist_ok=True)
     with suppress(PermissionError):
@@ -122,14 +133,14 @@ def make_folder(runs: Path, arguments: Sequence[str], now: float, taken: Collect
 def open_start(
     run_dir: Path, choice: Choice, backend: str, why: str, names: Collection[str], now: float
 ) -> dict[str, bytes]:
-    """Write this start into record.json, and remove what the start before left about its nodes.
+    """Write this start into record.json, and remove what the last start wrote about its nodes.
 
-    Returns what `undo_start` needs to take this start back.
+    Returns what `undo_start` needs to restore the folder.
     """
-    files_before = {
+    earlier = {
         path.name: path.read_bytes() for path in (run_dir / "record.json", run_dir / "outcome.json") if path.exists()
     }
-    with suppress(PermissionError):  # of an earlier start as root, it belongs to the image's user
+    with suppress(PermissionError):  # after an earlier start as root, the folder belongs to the image's user
         run_dir.chmod(OWNERS)
     try:
         for folder, stale in (("nodes", ".json"), ("outcome", ".json"), ("ranks", ""), ("logs", "")):
@@ -137,7 +148,7 @@ def open_start(
         (run_dir / "outcome.json").unlink(missing_ok=True)
     except OSError as fault:
         raise DeployError(
-            f"{run_dir}: {fault.filename} in it is in the way: {fault.strerror}", f"look at it: ls -l {run_dir}"
+            f"{run_dir}: cannot replace {fault.filename} in it: {fault.strerror}", f"look at it: ls -l {run_dir}"
         ) from fault
     before = facts(run_dir)
     start = {"t": now, "backend": backend, "nodes": list(names), "arguments": list(choice.arguments)}
@@ -149,17 +160,18 @@ def open_start(
         "nodes": list(names),
         "workers": len(names) - 1,
         "arguments": list(choice.arguments),
+        "script": choice.script,
         "starts": [*before.get("starts", []), start],
     }
     write_record(run_dir, record)
     point_latest(run_dir)
-    return files_before
+    return earlier
 
 
-def undo_start(run_dir: Path, files_before: dict[str, bytes]) -> None:
-    """Take back a start that was refused before any rank began: remove a new folder, restore an old one's files."""
-    if files_before:
-        for name, content in files_before.items():
+def undo_start(run_dir: Path, earlier: dict[str, bytes]) -> None:
+    """Undo a start that failed before any rank began: remove a new folder, restore the files of a resumed one."""
+    if earlier:
+        for name, content in earlier.items():
             own_files.write(run_dir, name, content)
         return
     shutil.rmtree(run_dir)
@@ -168,19 +180,19 @@ def undo_start(run_dir: Path, files_before: dict[str, bytes]) -> None:
         point_latest(max(others, key=_started))
     else:
         (run_dir.parent / "latest").unlink(missing_ok=True)
-        with suppress(OSError):  # it holds something else
+        with suppress(OSError):  # it holds other files
             run_dir.parent.rmdir()
 
 
 def give_to_image_user(run_dir: Path) -> None:
-    """Made by root, the folder would be closed to the image's user."""
+    """Give a folder that root made to the image's user, who could not write into it."""
     if os.geteuid() == 0:
         for path in (run_dir, *run_dir.rglob("*")):
             os.chown(path, IMAGE_USER, IMAGE_USER, follow_symlinks=False)
 
 
 def close(run_dir: Path, result: Result, state: State, seconds: float) -> dict[str, Any]:
-    """Write outcome.json and timeline.jsonl; returns the outcome. `seconds` are of this start, up to now."""
+    """Write outcome.json and timeline.jsonl; returns the outcome. `seconds`: since this start."""
     values = state.evaluated.get("values", {})
     outcome = {
         "t": round(time.time(), 3),
@@ -213,9 +225,9 @@ def listing(runs: Path, going_on: Collection[str]) -> list[RunFacts]:
 
 
 def find(runs: Path, name: str) -> Path:
-    """The run folder that `latest`, an id or a path names. A path has a slash in it, or is a folder as it stands.
+    """The run folder that `latest`, an id or a path names. A path has a slash in it, or names an existing folder.
 
-    Raises UsageError where there is none.
+    Raises UsageError if there is no such run.
     """
     path = Path(name).expanduser()
     if name and "/" not in name and (name == "latest" or not path.is_dir()):
@@ -227,40 +239,40 @@ def find(runs: Path, name: str) -> Path:
 
 
 def folder_of(runs: Path, run: RunId) -> Path:
-    """Where a run on real hosts is kept here, be it there or not yet: the only way from a host's word to a local path.
+    """The local folder of a run on real hosts, which may not exist yet. All paths from a host's answer come from here.
 
-    Raises DeployError where a run of this machine's own, or no run, has that name: a host must not write there; and
-    where a newer Muster wrote it.
+    Raises DeployError if a run of this machine, or another file, has that name, because a host must not write there;
+    UsageError if a newer Muster wrote it.
     """
     folder = runs / run
     refuse_newer(folder)
     backend = backend_of(read_json(folder / "record.json")) or HOSTS
     if backend != HOSTS or folder.is_symlink() or (folder.exists() and not folder.is_dir()):
         raise DeployError(
-            f"{folder}: it has the name of a run on the hosts, and is no run of theirs",
+            f"{folder}: it has the name of a run on the hosts, but is not that run's folder",
             f"move it aside: mv {folder} {folder}-here",
         )
     return folder
 
 
 def refuse_newer(run_dir: Path) -> None:
-    """Raise UsageError where a newer Muster wrote the run folder."""
+    """Raise UsageError if a newer Muster wrote the run folder."""
     formats.refuse_newer(str(run_dir), facts(run_dir).get("format"), formats.RUN_FOLDER)
 
 
 def newest(runs: Path, backend: str) -> Path | None:
     """The run that was started last on that backend, of those that this user recorded."""
-    candidates = [path for path in runs.glob("*") if not path.is_symlink() and backend_of(own(path)) == backend]
-    return max(candidates, key=_started, default=None)
+    found = [path for path in runs.glob("*") if not path.is_symlink() and own(path).get("backend") == backend]
+    return max(found, key=_started, default=None)
 
 
 def has_checkpoint(run_dir: Path) -> bool:
-    """Whether a resume would find something (the trainer checks whether it is whole)."""
+    """Whether the run has a checkpoint (the trainer checks whether it is intact)."""
     return any(run_dir.glob("checkpoints/step-*/manifest.json"))
 
 
 def point_latest(run_dir: Path) -> None:
-    """Make runs/latest name this run; a reader sees the old or the new link, never none."""
+    """Make runs/latest point to this run; a reader always sees the old or the new link."""
     aside = run_dir.parent / f".latest.{os.getpid()}"
     aside.unlink(missing_ok=True)
     aside.symlink_to(run_dir.name)
@@ -268,12 +280,12 @@ def point_latest(run_dir: Path) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Replace `path` whole."""
+    """Replace the whole file at `path`."""
     own_files.write(path.parent, path.name, f"{json.dumps(value, indent=2)}\n".encode())
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The JSON object at `path`; {} if there is none."""
+    """The document at `path`; {} if it is missing or is not a JSON object."""
     try:
         value = document(own_files.read(path), path.name) if path.stat().st_size <= MOST_DOCUMENT else None
     except (OSError, BadAnswer):
@@ -287,24 +299,24 @@ def backend_of(record: Mapping[str, Any]) -> Any:
 
 
 def facts(run_dir: Path) -> dict[str, Any]:
-    """The fields of record.json that can be read: a container of a local run may write there as well."""
+    """The readable fields of record.json. A container of a local run may have written them."""
     record = read_json(run_dir / "record.json")
     fields = _FACTS({**record, "backend": backend_of(record)}, "")
     return {name: value for name, value in fields.items() if value is not None}
 
 
 def write_record(run_dir: Path, value: dict[str, Any]) -> None:
-    """Replace record.json, as made by this user. `foreign` in it: the names of what others told, and is never run."""
+    """Replace and seal record.json. `foreign` in it names the fields that others told us, which are never run."""
     write_json(run_dir / "record.json", provenance.sealed({**value, "format": formats.RUN_FOLDER}))
 
 
 def own(run_dir: Path) -> dict[str, Any]:
-    """What this machine's user recorded of the run: all that may be run, or named as a command, of record.json.
+    """The fields of record.json that this machine's user wrote: only these may be run, or named in a command.
 
-    Nothing where somebody else wrote it, or changed it: a container, a host, another machine.
+    Empty if somebody else wrote or changed the file: a container, a host, another machine.
     """
-    written = read_json(run_dir / "record.json")
-    if not provenance.is_ours(written) or written.get("id") != run_dir.name:
+    stored = read_json(run_dir / "record.json")
+    if not provenance.is_ours(stored) or stored.get("id") != run_dir.name:
         return {}
     known = facts(run_dir)
     return {name: value for name, value in known.items() if name not in (*known.get("foreign", ()), "foreign")}
@@ -315,10 +327,10 @@ def _continued(run_dir: Path, arguments: Sequence[str]) -> Choice:
     record = own(run_dir)
     if "arguments" not in record:
         raise UsageError(
-            f"{run_dir}: this machine has not recorded what it was told, and what others recorded is not run",
+            f"{run_dir}: this machine has not recorded its arguments, and Muster never runs what others recorded",
             f"give them yourself: {MAKE} up {option('ARGS', '...')} {option('RESUME', run_dir / 'checkpoints')}",
         )
-    # Given later, an option overrides the recorded one.
+    # A new option overrides the recorded one.
     merged = (*record["arguments"], *arguments)
     return Choice(run_dir, merged, record.get("workers"), len(record.get("starts", ())) + 1)
 
@@ -343,7 +355,7 @@ def _listed(run_dir: Path, going_on: Collection[str]) -> RunFacts:
     if (facts(run_dir).get("format") or 0) > formats.RUN_FOLDER:
         verdict = "of a newer Muster"
     names = (path.name.removeprefix("step-") for path in run_dir.glob("checkpoints/step-*"))
-    steps = [number for name in names if (number := optional(digits())(name, "")) is not None]
+    steps = [step for name in names if (step := optional(digits())(name, "")) is not None]
     step = outcome.get("step") or max(steps, default=None)
     return RunFacts(run_dir.name, verdict, outcome.get("accuracy"), step, outcome.get("seconds"), _bytes(run_dir))
 
@@ -351,6 +363,6 @@ def _listed(run_dir: Path, going_on: Collection[str]) -> RunFacts:
 def _bytes(folder: Path) -> int:
     total = 0
     for path in folder.rglob("*"):
-        with suppress(FileNotFoundError):  # a run going on removes its old checkpoints
+        with suppress(FileNotFoundError):  # a running run removes its old checkpoints
             total += path.lstat().st_size if path.is_file() else 0
     return total

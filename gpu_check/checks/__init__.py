@@ -5,19 +5,20 @@ from __future__ import annotations
 import importlib
 from types import ModuleType
 
+# What takes the longest comes last: it is given what time is left.
 ORDER = (
     "facts",
     "hosts",
     "kill",
     "link",
     "forked",
+    "telemetry",
+    "several",
     "checkpoint",
     "precision",
-    "watching",
     "memory",
+    "watching",
     "throughput",
-    "several",
-    "telemetry",
     "orphans",
 )
 

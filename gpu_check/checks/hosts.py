@@ -12,9 +12,9 @@ from contextlib import ExitStack
 
 from .. import network
 from ..bench import MULTI_RANK, Bench
-from ..finding import Finding, judge, untried
+from ..finding import NOT_TRIED, Finding, judge, untried
 from ..network import Place
-from ..nodes import Run
+from ..nodes import Late, Run
 
 TITLE, LIMIT_S = "several hosts on one GPU", 100
 _MEET_S = 80.0
@@ -89,14 +89,19 @@ def _as_one_host(bench: Bench) -> Iterator[Finding]:
             else None
         )
         refused.wait(lambda: None not in refused.codes(), "an end", _MEET_S)
-        words = REFUSAL.search(refused.logs())
+        own = [log.read_text(errors="replace") for log in bench.folder.glob("nccl-one-host-*.log")]
+        words = REFUSAL.search("\n".join([refused.logs(), *own]))
         good = bool(words) and 0 not in refused.codes()
         text = words[0] if words else f"exit codes {refused.codes()}, and no such words"
         yield judge("2 ranks on one GPU are refused in words", good, text, "NCCL's refusal in the log")
         if shared is None:
             yield untried(f"{MULTI_RANK}=1", "NCCL has it from 2.30 on")
             return
-        shared.finish(_MEET_S)
+        try:
+            shared.finish(_MEET_S)
+        except Late as fault:  # NCCL's own, and nothing that Muster needs
+            yield Finding(f"{MULTI_RANK}=1", NOT_TRIED, f"NCCL does not bear it here: {fault}", words=fault.words)
+            return
         seen = shared.seen()
         good = len(seen) == 2 and all(one["right"] for one in seen)
         yield judge(f"{MULTI_RANK}=1: all_reduce", good, f"{len(seen)} ranks", "2 ranks, sums right", ranks=seen)

@@ -1,4 +1,4 @@
-"""The trainer in bf16, in fp16 and with torch.compile; convolutions lie channels-last where that is faster."""
+"""The trainer in bf16, in fp16 and with torch.compile; convolutions stay channels-last, as the recipe lays them out."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from ..finding import NOT_MET, Finding, judge, untried
 from ..nodes import Late, Run
 
 TITLE, LIMIT_S = "AMP, channels-last, torch.compile", 120
-# fp16 on a CPU takes a second a step.
 STEPS_ON_GPU, STEPS_ON_CPU, WARMUP = 150, 30, 5
+# Half precision is emulated on CPUs, fp16 a second a step.
+FEW = ("--steps", "6", "--batch", "16")
 MOST_LOSS_LEFT = 0.5
 _END_S = 110.0
 MODES = {
@@ -28,7 +29,7 @@ def run(bench: Bench) -> Iterator[Finding]:
     arguments = bench.training("told", STEPS_ON_GPU if bench.gpus else STEPS_ON_CPU, "--warmup", str(WARMUP))
     with ExitStack() as stack:
         runs = {
-            mode: stack.enter_context(bench.node(mode, [*arguments, *options]))
+            mode: stack.enter_context(bench.node(mode, [*arguments, *options, *few(bench, mode)]))
             for mode, (_, options) in MODES.items()
             if mode != "compile" or not lacking
         }
@@ -41,6 +42,11 @@ def run(bench: Bench) -> Iterator[Finding]:
             yield from _told(bench, mode, one)
     if lacking:
         yield untried("torch.compile", lacking)
+
+
+def few(bench: Bench, mode: str) -> tuple[str, ...]:
+    """Options with which a mode that is slow here is only seen to work."""
+    return FEW if mode == "fp16" and not bench.gpus else ()
 
 
 def compiler_lacking(bench: Bench) -> str:
@@ -56,11 +62,12 @@ def compiler_lacking(bench: Bench) -> str:
 def _told(bench: Bench, mode: str, run: Run) -> Iterator[Finding]:
     wanted, told, losses = MODES[mode][0], run.seen()[0], [line["loss"] for line in run.metrics()]
     on, left = "cuda" if bench.gpus else "cpu", losses[-1] / losses[0]
-    good = told["types"] == [wanted] and told["device"].startswith(on) and left <= MOST_LOSS_LEFT
+    learns = bool(few(bench, mode)) or left <= MOST_LOSS_LEFT
+    good = told["types"] == [wanted] and told["device"].startswith(on) and learns
     text = f"{', '.join(told['types'])} on {told['device']}, loss {losses[0]:.2f} to {losses[-1]:.2f}"
-    yield judge(mode, good, text, f"{wanted}, {MOST_LOSS_LEFT:.0%} of the loss at most", **told)
+    yield judge(mode, good, text, f"{wanted}{'' if few(bench, mode) else ', half the loss'}", **told)
     if mode != "compile":
-        last = not bench.gpus or mode != "fp32"
         laid = "channels-last" if told["channels_last"] else "contiguous"
-        expected = "channels-last" if last else "contiguous"
-        yield judge(f"{mode}: layout of convolutions", told["channels_last"] == last, laid, expected)
+        yield judge(
+            f"{mode}: layout of convolutions", told["channels_last"], laid, "channels-last, as the recipe has it"
+        )

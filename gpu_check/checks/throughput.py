@@ -13,7 +13,7 @@ from ..nodes import RECIPES, lines
 from ..turns import Contender, clearly_below, in_turns, spread
 
 TITLE, LIMIT_S = "the trainer beside bare torch", 150
-TURNS, LEAST_RATIO = 8, 0.95
+TURNS, LEAST_RATIO = 6, 0.95
 OURS = "Muster"
 # By the package that each needs: its name and its module.
 RIVALS = {
@@ -48,10 +48,8 @@ def _ours(bench: Bench, stack: ExitStack, recipe: str) -> Contender:
 
 
 def _rival(bench: Bench, stack: ExitStack, recipe: str, module: str) -> Contender:
-    chosen = recipe if recipe == "digits" else f"gpu_check.recipes.{recipe}"
-    # The trainer lays convolutions out so on CPUs, and on GPUs in half precision.
-    layout = [] if bench.gpus else ["--channels-last"]
-    arguments = ["--recipe", chosen, *_FOREVER, *layout]
+    chosen = recipe if recipe == "digits" else str(RECIPES / f"{recipe}.py")
+    arguments = ["--recipe", chosen, *_FOREVER]
     one = stack.enter_context(bench.node(f"{recipe}-{module}", arguments, module=f"benchmarks.rivals.{module}"))
 
     def told() -> list[dict[str, Any]]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from typing import Any
 
 from ..bench import Bench
-from ..finding import Finding, judge, untried
+from ..finding import NOT_MET, Finding, judge, untried
 from ..nodes import HOME, Run, lines
 from ..turns import Contender, clearly_below, in_turns, spread
 from ..weights import differences
@@ -29,19 +29,11 @@ def run(bench: Bench) -> Iterator[Finding]:
     with ExitStack() as stack:
         saved = {switch: bench.folder / f"weights-{switch}.pt" for switch in ("0", "1")}
         runs = {switch: stack.enter_context(_loop(bench, switch, STEPS, str(saved[switch]))) for switch in saved}
-        strict = stack.enter_context(_loop(bench, "1", STEPS, "", "strict")) if bench.gpus else None
+        strict = {s: stack.enter_context(_loop(bench, s, STEPS, "", "strict")) for s in (saved if bench.gpus else ())}
         for one in runs.values():
             one.finish(_END_S)
         yield _same_weights(saved)
-        if strict:
-            strict.wait(lambda: None not in strict.codes(), "its end", _END_S)
-            good = strict.codes() == [0]
-            text = "no operation waited" if good else f"exit codes {strict.codes()}"
-            words = "" if good else strict.last_words()
-            finding = judge("watched under set_sync_debug_mode('error')", good, text, "the script ends well")
-            yield Finding(finding.what, finding.state, finding.measured, finding.expected, {}, words)
-        else:
-            yield untried("watched under set_sync_debug_mode('error')", "no GPU")
+        yield _never_waits(strict)
     yield from _cost(bench)
 
 
@@ -54,6 +46,19 @@ def _loop(bench: Bench, switch: str, steps: int, *more: str) -> Run:
     exact = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8", SWITCH: switch}
     name = f"loop-{switch}-{steps}{'-strict' if 'strict' in more else ''}"
     return bench.node(name, bench.script("loop", bench.backend, str(steps), *more), exact)
+
+
+def _never_waits(strict: Mapping[str, Run]) -> Finding:
+    """Whether the script runs under torch's own ban on waiting for the GPU, watched as well as not."""
+    what = "watched under set_sync_debug_mode('error')"
+    for one in strict.values():
+        one.wait(lambda one=one: None not in one.codes(), "its end", _END_S)  # type: ignore[misc]
+    codes = {switch: one.codes() for switch, one in strict.items()}
+    if codes.get("0") != [0]:
+        return untried(what, "the script fails without being watched" if codes else "no GPU")
+    if codes["1"] == [0]:
+        return judge(what, True, "no operation waited", "the script ends well")
+    return Finding(what, NOT_MET, f"exit codes {codes['1']}", "the script ends well", {}, strict["1"].last_words())
 
 
 def _same_weights(saved: dict[str, Any]) -> Finding:

@@ -10,7 +10,7 @@ from torch.utils.data import TensorDataset
 
 from gpu_check.recipes import told
 
-DEFAULTS = {"batch": 256, "lr": 1e-3}
+DEFAULTS = {"batch": 128, "lr": 1e-3}
 loss = told.loss
 
 

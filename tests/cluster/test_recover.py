@@ -74,7 +74,7 @@ def test_a_node_that_is_killed_comes_back_and_the_run_goes_on(run):
     run.rack.root(run.hosts[1], "pkill", "-9", "-f", "trainer[.]node[.]agent")
     run.goes_on()
     # How it ended is told where its engine was seen before it had started it again.
-    again = rf"^{run.hosts[1]} (\(rank 1\) .*starting it again|is started again)"
+    again = rf"^{run.hosts[1]} (\(rank 1\) .*restarting it|restarts)"
     lost = re.search(again, run.told.read_text(), re.MULTILINE)
     assert lost, run.told.read_text()
     run.stop()

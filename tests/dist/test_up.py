@@ -170,7 +170,7 @@ def test_a_run_that_goes_on_is_not_resumed_by_another(checkout):
     folder = checkout.training(step=20)
     code, _, err = checkout.up("--resume=latest")
     assert code == 1
-    assert f"{folder.name} is still going on" in err
+    assert f"{folder.name} is still running" in err
     assert run.poll() is None
     down = subprocess.run([FAB, "down"], cwd=checkout.home, capture_output=True, text=True, timeout=90)
     assert down.returncode == 0, down.stderr

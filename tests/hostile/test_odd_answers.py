@@ -21,7 +21,8 @@ RUNS = (
     "node ../r1 muster-r1 " + samples.CELLS,
 )
 GPUS = (f"container {'a' * 64} --rm r1", "container x muster-r1 r1", f"container {'a' * 64} muster-r1 ../../r1")
-MEMBERS = ("member r1 muster-r1 running ² 1 script", "member r1 muster-r1 running 0 " + "9" * 5000 + " script", "member ..  running 0 1 script",
+MEMBERS = ("member r1 muster-r1 running ² 1 script", "member r1 muster-r1 running 0 " + "9" * 5000 + " script",
+           "member ..  running 0 1 script",
            "member a b")  # fmt: skip
 LOOK = tuple(
     samples.LOOK.replace(old, new)

@@ -115,7 +115,7 @@ def test_a_fetched_folder_is_never_run_from(hostile):
     assert "touch owned" not in page
     done = there.task("up", "--backend", "processes", "--resume", "latest")
     assert done.code == 2, done.said
-    assert "this machine has not recorded what it was told" in done.said
+    assert "this machine has not recorded its arguments" in done.said
     assert there.harm("R") == []
 
 

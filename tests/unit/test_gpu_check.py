@@ -128,9 +128,9 @@ def bench(tmp_path, gpus=0, nccl=None, compilers=(), triton=False):
 def test_a_node_sees_one_gpu_and_it_is_the_first_of_those_we_may_use(tmp_path, monkeypatch):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     assert bench(tmp_path).one_gpu() == {}
-    assert bench(tmp_path, 2).one_gpu() == {"CUDA_VISIBLE_DEVICES": "0"}
+    assert bench(tmp_path, 2).one_gpu()["CUDA_VISIBLE_DEVICES"] == "0"
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,1")
-    assert bench(tmp_path, 2).one_gpu() == {"CUDA_VISIBLE_DEVICES": "3"}
+    assert bench(tmp_path, 2).one_gpu()["CUDA_VISIBLE_DEVICES"] == "3"
 
 
 @pytest.mark.parametrize(("nccl", "shares"), [([2, 29, 7], False), ([2, 30, 1], True), (None, False)])

@@ -161,7 +161,7 @@ def test_a_killed_rank_is_told_by_name_and_its_victims_are_not() -> None:
     state = run_of(*training(), *began(), ended(2, -9, how="was killed by SIGKILL"), lost(1), AGAIN)
     graves = [line.text for line in state.story if line.grave]
     assert graves == ["worker-2 (rank 2) was killed by SIGKILL at step 240"]
-    assert state.story[-1].text == "all ranks start again (restart 1)"
+    assert state.story[-1].text == "all ranks restart (restart 1)"
     assert state.restarts == 1
 
 

@@ -1,0 +1,79 @@
+"""A script of the user's on this machine: the words of it, the folder it comes from, and the Python that runs it."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tarfile
+from contextlib import suppress
+from io import BytesIO
+from pathlib import Path
+
+from ..core.errors import DeployError, UsageError
+from ..image import code_layer
+from ..image.model import WORKSPACE
+from ..report.console import Console
+
+_HAS_TORCH = "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)"
+_LOOK_S = 20.0
+
+
+def words(script: str) -> tuple[str, ...]:
+    """`train.py --lr 3e-4` as words. Raises UsageError for a quote that does not end."""
+    try:
+        return tuple(shlex.split(script))
+    except ValueError as fault:
+        raise UsageError(f"--script {script}: {fault}", "quote as in a shell") from fault
+
+
+def check(folder: str, script: tuple[str, ...], console: Console) -> Path:
+    """The folder that goes along. Says which credentials in it do not. Raises UsageError where it lacks the script."""
+    path = Path(folder or ".")
+    if not path.is_dir():
+        raise UsageError(f"--folder {folder}: no such folder", "name the folder that holds your script")
+    first = "" if script[0].startswith("-") else script[0]
+    if first and not (path / first).is_file():
+        raise UsageError(f"--script {first}: no such file in {path.resolve()}", "give its path relative to --folder")
+    if left_out := code_layer.check(path, first):
+        console.note(code_layer.told(left_out))
+        console.data({"kind": "not sent", "paths": [credential.path for credential in left_out]})
+    return path
+
+
+def bring(folder: Path, run_dir: Path) -> None:
+    """Copy what a deploy would send into the run folder. The agent takes it from there (docs/contract.md)."""
+    goal = sent(run_dir).parent
+    try:
+        if goal.is_symlink():
+            goal.unlink()
+        shutil.rmtree(goal, ignore_errors=True)
+        goal.mkdir()
+        with tarfile.open(fileobj=BytesIO(code_layer.pack(folder))) as tar:
+            tar.extractall(goal, filter="fully_trusted")
+    except OSError as fault:
+        raise DeployError(f"{goal}: the folder cannot be copied there: {fault.strerror}", "free some space") from fault
+
+
+def sent(run_dir: Path) -> Path:
+    """Where `bring` puts the folder."""
+    return run_dir / "sent" / WORKSPACE.removeprefix("/")
+
+
+def python() -> str:
+    """The Python that runs the script without containers: that of the active environment if it has torch, else ours."""
+    for name in ("VIRTUAL_ENV", "CONDA_PREFIX"):
+        active = Path(os.environ.get(name, "/none")) / "bin" / "python"
+        if active.is_file() and _has_torch(str(active)):
+            return str(active)
+    return sys.executable
+
+
+def _has_torch(python: str) -> bool:
+    with suppress(OSError, subprocess.TimeoutExpired):
+        return not subprocess.run(
+            [python, "-c", _HAS_TORCH], capture_output=True, timeout=_LOOK_S, check=False
+        ).returncode
+    return False
