@@ -268,10 +268,10 @@ def down_hosts(hosts: str, cluster: str, run: str, console: Console) -> int:
 def end(context: Connection, console: Console, work: Callable[[], int]) -> None:
     """Do a task's work and end with its exit code. Raises invoke's Exit, always."""
 
-    def one() -> int:
+    def once() -> int:
         # `fab --hosts a,b deploy` calls the task once for each host: N deploys where one was meant.
         if getattr(context, "host", None):
             raise UsageError("--hosts must follow the task's name", f"for example: {FAB} deploy --hosts a,b")
         return work()
 
-    raise Exit(code=exit.code_of(console, one))
+    raise Exit(code=exit.code_of(console, once))

@@ -159,8 +159,8 @@ class Console:
 
             def tell_plainly(events: list[Event]) -> None:
                 lines_of.take(events)
-                if found := lines_of.take_lines():
-                    self.block(found)
+                if script_lines := lines_of.take_lines():
+                    self.block(script_lines)
                 plain.tell(events)
 
             yield tell_plainly
@@ -176,7 +176,7 @@ class Console:
             self._data({"kind": "result", **outcome, "report": where, "folder": folder})
             return
         if result.verdict in ("failed", "refused"):
-            self.error(DeployError(_told(result), result.hint))
+            self.error(DeployError(_fault_text(result), result.hint))
         head, *rest = lines.result_parts(result, state, outcome["seconds"], where)
         self._print(self._out, Text.assemble((head, _VERDICT_STYLES.get(head, "bad")), "  ", "   ".join(rest)))
         rate = f"{outcome['samples_per_s']:,.0f} samples/s   " if outcome.get("samples_per_s") else ""
@@ -380,7 +380,7 @@ class _PlainView:
             self._say(lines.progress_line(self._state), "")
 
 
-def _told(result: Result) -> str:
+def _fault_text(result: Result) -> str:
     """The fault, with its place in front unless the words name it."""
     named = result.node and result.node not in result.message
     place = f"{result.node} (rank {result.rank}): " if result.rank is not None else f"{result.node}: "

@@ -105,7 +105,7 @@ def left_line(state: State, folder: str, fetch: str) -> str:
     """What the run has left, and where. `fetch`: the command that brings it home; empty where it is in `folder`."""
     if not state.script:
         return f"checkpoints, metrics and logs in {folder}/"
-    left = {node: kept for node, kept in state.kept.items() if kept[0]}
+    left = {node: (files, size) for node, (files, size) in state.kept.items() if files}
     if not left:
         wrote = "it wrote no files" if state.kept else f"what it wrote: {fetch or f'{folder}/work'}"
         return f"logs in {folder}/; {wrote}"

@@ -104,7 +104,7 @@ def _nodes(run: Run) -> list[str]:
 
 
 def again(record: Fields) -> str:
-    """What to type to do the run again on its backend; empty where the record does not say."""
+    """The command that repeats the run on its backend; empty if the record does not say."""
     given = record.get("arguments")
     if not isinstance(given, list):
         return ""
@@ -126,7 +126,7 @@ def _deploy(record: Fields, hosts: list[Any], words: list[str]) -> str:
 
 
 def onward(run: Run, verdict: str) -> str:
-    """What to type to go on from the last checkpoint; empty when all is done or there is none."""
+    """The command that continues from the last checkpoint; empty if the run is done or has none."""
     if verdict == "done" or not run.own or not any(run.folder.glob("checkpoints/step-*/manifest.json")):
         return ""
     if hosts := run.own.get("hosts"):
