@@ -99,7 +99,7 @@ def preflight(
         matrix = list(preflight_text.matrix(answers)) if nc else []
         backend_used = answers.want.backend
         console.data({**verdict.json(), "backend": backend_used, **({"nc": matrix} if nc else {}), **files})
-        for line in [*preflight_text.told(verdict, backend_used), *matrix, *preflight_text.heat(answers)]:
+        for line in [*preflight_text.lines_of(verdict, backend_used), *matrix, *preflight_text.heat(answers)]:
             console.text(line)
         if keep:
             _write("keep", keep, jsons.dumps(answers.json()))

@@ -18,6 +18,7 @@ from ..config.values import Mount
 from ..core.errors import UsageError
 from ..core.formats import LABELS
 from ..core.names import NodeName, node_of
+from ..core.program import FAB
 from ..host import commands
 from ..host.facts import HostFacts, Route
 from ..image.model import TRAINER_HOME, WORKSPACE
@@ -145,7 +146,7 @@ def container_name(run_id: str) -> str:
 
 def resume_command(run_id: str) -> str:
     """The command that the trainer's hint names for a stopped run."""
-    return f"fab deploy --resume {run_id}"
+    return f"{FAB} deploy --resume {run_id}"
 
 
 def processes(host: Host, facts: HostFacts, job: Job) -> int:

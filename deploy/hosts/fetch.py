@@ -18,6 +18,7 @@ from ..config.inventory import Cluster
 from ..core.errors import DeployError
 from ..core.fields import digits
 from ..core.names import RunId, asked_run, node_of
+from ..core.program import FAB
 from ..core.results import Results
 from ..core.text import amount, several
 from ..host import commands, incoming
@@ -91,7 +92,7 @@ def _rooms(sizes: Results[int], free: int) -> Results[int]:
         if size > left:
             rooms[host] = DeployError(
                 f"{host}: its part needs up to {amount(size)}, but only {amount(max(0, left))} are free here",
-                f"free some space, then: fab fetch --hosts {host}",
+                f"free some space, then: {FAB} fetch --hosts {host}",
             )
         else:
             rooms[host], left = size, left - size

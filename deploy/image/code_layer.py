@@ -93,7 +93,7 @@ def build_context(dockerfile: Path, choice: Choice = NO_CHOICE) -> list[LeftOut]
     return exposed
 
 
-def told(left_out: Sequence[LeftOut]) -> str:
+def describe(left_out: Sequence[LeftOut]) -> str:
     """One line: the files that stay here, and the option that sends them."""
     words = []
     for file in left_out:

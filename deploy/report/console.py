@@ -14,7 +14,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, Self
 
 from rich.console import Console as RichConsole
@@ -43,7 +42,6 @@ _REFRESH_S = 0.125
 _PLAIN_EVERY_S = 2.0
 _PATIENCE_S = 2.0
 _STORY_LINES = 4
-_PROGRAM = Path(sys.argv[0]).name
 # Of the view: headline, metrics, a line for the nodes left out, and the story.
 _LINES_BESIDE_NODES = 5 + _STORY_LINES
 
@@ -71,7 +69,7 @@ class Console:
 
     def note(self, text: str) -> None:
         """Narrate: a step that takes a while, or an unexpected result."""
-        self._say(lines.as_typed(text, _PROGRAM), "quiet")
+        self._say(text, "quiet")
 
     def warn(self, text: str) -> None:
         """Warn: something will not go as the user asked."""
@@ -124,7 +122,6 @@ class Console:
 
     def error(self, fault: DeployError) -> None:
         """An expected fault, with its hint."""
-        fault = DeployError(lines.as_typed(fault.message, _PROGRAM), lines.as_typed(fault.hint, _PROGRAM), fault.code)
         for line, style in zip(lines.error_lines(fault), ("bad", "hint"), strict=False):
             label, _, rest = line.partition(": ")
             self._print(self._err, Text.assemble((f"{label}:", style), f" {rest}"))
@@ -224,7 +221,7 @@ class Console:
 
     def hint(self, text: str) -> None:
         """Print the next command without an error before it."""
-        self._print(self._err, Text.assemble(("hint:", "hint"), f" {lines.as_typed(text, _PROGRAM)}"))
+        self._print(self._err, Text.assemble(("hint:", "hint"), f" {text}"))
 
     @property
     def asks(self) -> bool:

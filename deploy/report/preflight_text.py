@@ -15,7 +15,7 @@ SHADES = ((0.7, "░"), (0.4, "▒"), (0.15, "▓"), (-1.0, "█"))
 INDENT = " " * 8
 
 
-def told(verdict: Verdict, backend: str) -> Iterator[str]:
+def lines_of(verdict: Verdict, backend: str) -> Iterator[str]:
     """The lines of a verdict; `backend`: the library whose choices it predicts."""
     hosts = several(len(verdict.hosts_examined), "host")
     yield f"muster preflight   {hosts}   {verdict.seconds:.1f} s   {backend}   {verdict.where}"

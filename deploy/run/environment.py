@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..core.program import MAKE, option
+
 RUN_ID, RUN_DIR, NODE, STOP_ON_EOF = "MUSTER_RUN_ID", "MUSTER_RUN_DIR", "MUSTER_NODE", "MUSTER_STOP_ON_EOF"
 RESTARTED_BY_HOST, RESUME_COMMAND, SECRETS = "MUSTER_RESTARTED_BY_HOST", "MUSTER_RESUME_COMMAND", "MUSTER_SECRET_NAMES"
 TORCH_RENDEZVOUS, SEPARATE = "MUSTER_TORCH_RENDEZVOUS", "MUSTER_SEPARATE"
@@ -138,7 +140,8 @@ def local_spec(
         placement = Placement(name, rank, len(names), ranks, interface, max(1, threads // ranks))
         restarts = 0 if script else MAX_RESTARTS
         variables = node_environment(placement, rendezvous, run_dir.name, str(run_dir), restarts)
-        variables |= {STOP_ON_EOF: "1"} | (script.variables(rank, len(names)) if script else {})
+        variables |= {STOP_ON_EOF: "1", RESUME_COMMAND: f"{MAKE} up {option('RESUME', 'latest')}"}
+        variables |= script.variables(rank, len(names)) if script else {}
         nodes.append(NodeSpec(name, rank, variables))
     words = ("--script", *arguments) if script else arguments
     return RunSpec(run_dir.name, run_dir, start, tuple(words), tuple(nodes), script)
