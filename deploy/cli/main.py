@@ -33,6 +33,7 @@ _TASKS = (
         look.gpus,
         look.logs,
         look.status,
+        look.why,
     ),
     *(runs.push, preflight.preflight, runs.stop, runs.trust, runs.unlock),
     *(local.down, local.report, local.runs, local.up),

@@ -20,7 +20,7 @@ from tests.dist.conftest import HOME
 HANGS = "tests.dist.gpu_check_that_hangs"
 
 
-@pytest.fixture()
+@pytest.fixture
 def temporary():
     """A folder for temporary files whose path is short: sockets are made in it."""
     with tempfile.TemporaryDirectory(prefix="gc-") as folder:

@@ -298,8 +298,8 @@ class Node:
                 self._ask(signal.SIGINT)
             self.diary.keep(words)
             if still:
-                for rank, kind, about in still.look(self.diary.lives):
-                    self.diary.tell(rank, kind, about)
+                for rank, about in still.look(self.diary.lives):
+                    self.diary.tell_still(rank, about)
             now = time.monotonic()
             if self._asked:
                 kill_at = kill_at if asked else now + self._grace

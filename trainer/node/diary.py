@@ -66,10 +66,10 @@ class Diary:
                 more = {"how": how, "victim": said.victim, "error": said.error[: script.LINE_MOST]}
                 folder.event("ended", **about, code=life.code, **more)
 
-    def tell(self, rank: int, kind: str, about: Mapping[str, Any]) -> None:
-        """Tell one thing of a rank."""
+    def tell_still(self, rank: int, about: Mapping[str, Any] | None) -> None:
+        """Tell that a rank stands still, and where; None: that it moves again."""
         if folder := self._folder(rank):
-            folder.event(kind, **about)
+            folder.event("stuck", **about) if about else folder.event("moves")
 
     def tell_kept(self, files: int, size: int) -> None:
         """Tell how many files, and bytes, the node's script has left in its folder and its home."""

@@ -57,8 +57,8 @@ class Stillness:
         self._next = 0.0
         self._ranks: dict[int, _Rank] = {}
 
-    def look(self, lives: Sequence[Life]) -> list[tuple[int, str, dict[str, Any]]]:
-        """Ranks that have come to stand still, or move again: the rank, `stuck` or `moves`, and what is known of it."""
+    def look(self, lives: Sequence[Life]) -> list[tuple[int, dict[str, Any] | None]]:
+        """Ranks that have come to stand still, each with what is known of it; with None those that move again."""
         now = time.time()
         if now < self._next:
             return []
@@ -74,7 +74,7 @@ class Stillness:
             about = self._about(seen, life, busy[life.pid], now)
             if bool(about) != seen.told:
                 seen.told = bool(about)
-                news.append((life.rank, "stuck" if about else "moves", about or {}))
+                news.append((life.rank, about))
         return news
 
     def _about(self, seen: _Rank, life: Life, busy: Busy, now: float) -> dict[str, Any] | None:
