@@ -379,7 +379,7 @@ class _PlainView:
 
 def _fault_text(result: Result) -> str:
     """The fault, with its place in front unless the words name it."""
-    named = result.node and result.node not in result.message
+    named = result.node and result.node not in result.message.partition("\n")[0]
     place = f"{result.node} (rank {result.rank}): " if result.rank is not None else f"{result.node}: "
     return f"{place if named else ''}{result.message}"
 
