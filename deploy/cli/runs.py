@@ -13,6 +13,7 @@ from ..core.errors import DETACHED, DONE, FAILED, REFUSED, STOPPED, USAGE, Usage
 from ..core.program import FAB
 from ..host import lock as host_lock
 from ..hosts import attach as deploy_follow
+from ..hosts import delete as deploy_delete
 from ..hosts import deploy as deploy_launch
 from ..hosts import fetch as deploy_home
 from ..hosts import options as deploy_options
@@ -260,9 +261,10 @@ def unlock(context: Connection, hosts: str = "", cluster: str = "", yes: bool = 
     end(context, console, work)
 
 
-def down_hosts(hosts: str, cluster: str, run: str, console: Console) -> int:
-    """`fab down --hosts`: remove the containers of all runs from these hosts."""
-    return deploy_follow.down(Options(hosts, cluster, run), console)
+def down_hosts(hosts: str, cluster: str, run: str, delete: bool, console: Console) -> int:
+    """`fab down --hosts`: remove the containers of all runs from these hosts; with `delete`, a run and its files."""
+    options = Options(hosts, cluster, run)
+    return deploy_delete.delete(options, console) if delete else deploy_follow.down(options, console)
 
 
 def end(context: Connection, console: Console, work: Callable[[], int]) -> None:

@@ -142,6 +142,11 @@ def remove(run: str = "") -> tuple[str, ...]:
     return _SCRIPT("remove", run)
 
 
+def delete(run: str) -> tuple[str, ...]:
+    """Remove a run's folder. Answers `deleted FILES KILOBYTES`, or `running` if a container of ours still has it."""
+    return _SCRIPT("delete", run)
+
+
 def take_home(folder: str) -> tuple[str, ...]:
     """A run folder as a tar stream, not compressed: a host cannot make us write more bytes than it sends."""
     return _SCRIPT("take-home", folder)
