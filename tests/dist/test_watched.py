@@ -40,7 +40,7 @@ def watched(tmp_path):
     """Runs a script under an agent to its end; gives its events by rank, the metrics, and what it said."""
 
     def run(body, ranks=1, code=0, **variables):
-        ended, verdict, events, said = node(
+        ended, _, events, said = node(
             tmp_path, HEAD + textwrap.dedent(body), ranks, GLOO_SOCKET_IFNAME="lo", MUSTER_SEPARATE="1", **variables
         )
         assert ended == code, said
@@ -68,9 +68,7 @@ def test_steps_losses_and_who_waits_for_whom_are_told(watched, tmp_path):
     own = json.loads((tmp_path / "own-0").read_text())
     assert len(metrics) >= 8
     assert all(line["loss"] == own[line["step"] - 1] for line in metrics)
-    waits = [
-        sum(step["wait_ms"] * step["count"] for step in of("step", events)) / 24 for events in (first, second)
-    ]
+    waits = [sum(step["wait_ms"] * step["count"] for step in of("step", events)) / 24 for events in (first, second)]
     assert waits[0] > 10 > waits[1], "rank 1 is the slow one: rank 0 waits for it"
     assert not unseen(first)
 

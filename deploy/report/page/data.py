@@ -16,7 +16,8 @@ from ...run import own_files
 BLOCK = 4096
 # Beyond it differences and products are no floats any more.
 MOST = 1e100
-OBJECTS = ("record", "config", "environment", "outcome")
+OBJECTS = ("config", "environment", "outcome")
+MISSING = ": missing"
 Fields = dict[str, Any]
 
 
@@ -33,7 +34,10 @@ class Event:
 
 @dataclass(frozen=True)
 class StepTime:
-    """Where a step's milliseconds went, a mean over the `count` steps that end at `step`."""
+    """Where a step's milliseconds went, a mean over the `count` steps that end at `step`.
+
+    `wait` is 0 where it is not known: `compute` has it then.
+    """
 
     step: int
     count: float
@@ -41,11 +45,15 @@ class StepTime:
     compute: float
     wait: float
     whole: float
+    wait_known: bool = True
 
 
 @dataclass(frozen=True)
 class Run:
-    """All that the page is drawn from. `metrics` and `evaluations` hold the last value for a step, in step order."""
+    """All that the page is drawn from. `metrics` and `evaluations` hold the last value for a step, in step order.
+
+    `script`: of the user's; such a run has neither config.json nor, where the watcher saw no loss, metrics.
+    """
 
     folder: Path
     record: Fields
@@ -59,6 +67,7 @@ class Run:
     nodes: dict[int, str]
     notes: list[str]
     own: Fields
+    script: bool = False
 
 
 def number(value: object) -> float | None:
@@ -76,9 +85,13 @@ def load(folder: Path, own: Fields | None = None) -> Run:
     notes: list[str] = []
     if not folder.is_dir():
         notes.append(f"{folder.name}: there is no such folder")
-    objects = {name: _object(folder / f"{name}.json", notes) for name in OBJECTS}
-    metrics, evaluations = _metrics(_lines(folder / "metrics.jsonl", notes))
-    events, times = _ranks(folder, notes)
+    record = _object(folder / "record.json", notes)
+    script = record.get("script") is True
+    unread: list[str] = []
+    objects = {name: _object(folder / f"{name}.json", unread) for name in OBJECTS}
+    metrics, evaluations = _metrics(_lines(folder / "metrics.jsonl", unread))
+    events, times = _ranks(folder, unread)
+    notes += [note for note in unread if not (script and note.endswith(MISSING))]
     for row in evaluations:
         _keep_numbers(row)
     known = {int(row["step"]) for row in evaluations}
@@ -91,6 +104,7 @@ def load(folder: Path, own: Fields | None = None) -> Run:
     events = sorted(_nodes_up(folder, notes) + story + events, key=lambda event: event.t)
     return Run(
         folder,
+        record=record,
         **objects,
         metrics=metrics,
         evaluations=evaluations,
@@ -99,6 +113,7 @@ def load(folder: Path, own: Fields | None = None) -> Run:
         nodes=nodes,
         notes=notes,
         own=own or {},
+        script=script,
     )
 
 
@@ -106,7 +121,7 @@ def _read(path: Path, notes: list[str]) -> str:
     try:
         return own_files.read(path).decode("utf-8", errors="replace")
     except FileNotFoundError:
-        notes.append(f"{path.name}: missing")
+        notes.append(f"{path.name}{MISSING}")
     except OSError as error:
         notes.append(f"{path.name}: cannot be read: {error.strerror}")
     return ""
@@ -181,7 +196,7 @@ def _ranks(folder: Path, notes: list[str]) -> tuple[list[Event], dict[int, list[
         if (m := re.fullmatch(r"rank-(\d{1,9})\.jsonl", path.name))
     }
     if not files:
-        notes.append("ranks/: no rank left events")
+        notes.append(f"ranks/{MISSING}")
     events: list[Event] = []
     times: dict[int, list[StepTime]] = {}
     for rank in sorted(files):
@@ -193,18 +208,22 @@ def _ranks(folder: Path, notes: list[str]) -> tuple[list[Event], dict[int, list[
             last = number(row.get("t")) or last
             events.append(Event(last, str(row.get("kind")), rank, str(row.get("node") or ""), row))
         if steps:
-            times[rank] = [steps[step] for step in sorted(steps)]
+            ordered = [steps[step] for step in sorted(steps)]
+            # Of a script the first wait is measured after some steps: these would lower the mean of the others.
+            times[rank] = [time for time in ordered if time.wait_known] or ordered
     return events, times
 
 
 def _add_step(row: Fields, steps: dict[int, StepTime]) -> None:
     step = number(row.get("step"))
-    parts = [number(row.get(name)) for name in ("data_ms", "compute_ms", "wait_ms")]
-    if step is None or None in parts:
+    wait_known = "wait_ms" in row
+    parts = [number(row.get(name, 0.0)) for name in ("data_ms", "compute_ms", "wait_ms")]
+    if step is None or None in parts or not {"data_ms", "compute_ms"} <= row.keys():
         return
     data, compute, wait = (max(0.0, part or 0.0) for part in parts)
     whole = max(number(row.get("step_ms")) or 0.0, data + compute + wait)
-    steps[int(step)] = StepTime(int(step), max(1.0, number(row.get("count")) or 1.0), data, compute, wait, whole)
+    count = max(1.0, number(row.get("count")) or 1.0)
+    steps[int(step)] = StepTime(int(step), count, data, compute, wait, whole, wait_known)
 
 
 def _nodes_up(folder: Path, notes: list[str]) -> list[Event]:
