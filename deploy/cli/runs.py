@@ -24,7 +24,7 @@ from ..report.console import Console
 from ..run import folders
 from ..ssh import session
 from . import exit, renamed
-from .command import HOSTS, INCLUDE, JSON, RUN, SECRET, SHOWN, command
+from .command import HOSTS, INCLUDE, JSON, RUN, SECRET, SHOWN, UNWATCHED, command
 
 
 @command(
@@ -65,6 +65,7 @@ from .command import HOSTS, INCLUDE, JSON, RUN, SECRET, SHOWN, command
         "separate": "let each rank train alone, on purpose: without this, ranks that do are a failure",
         "resume": "continue from the newest checkpoint: latest, or a run's id (default: start a new run)",
         "rank": SHOWN,
+        "no-observe": UNWATCHED,
     },
 )
 def deploy(
@@ -89,6 +90,7 @@ def deploy(
     separate: bool = False,
     resume: str = "",
     rank: str = "",
+    no_observe: bool = False,
     json: bool = False,
 ) -> None:
     """Train on real hosts: preflight, push, start, follow to the end.
@@ -99,6 +101,7 @@ def deploy(
     options = replace(asked, environment=tuple(env or ()), secrets=tuple(secret or ()), processes=nproc)
     options = replace(options, mounts=tuple(mount or ()), resume=resume, force=force, dockerfile=dockerfile)
     options = replace(options, include=tuple(include or ()), separate=separate, rank=rank)
+    options = replace(options, no_observe=no_observe)
     console = Console(json)
 
     def work() -> int:

@@ -42,7 +42,7 @@ class Work:
     """The work of a run: `script` goes to torchrun (`train.py --lr 3e-4`); without one, `arguments` go to the trainer.
 
     `start` counts from 1 and grows with each resume. `token`: a random word that no other start has. `sent`: the image
-    holds a folder of the user's for the script to work in.
+    holds a folder of the user's for the script to work in. `observe`: a script's ranks are watched from inside.
     """
 
     run_id: str
@@ -54,6 +54,7 @@ class Work:
     secrets: Mapping[str, str] = field(default_factory=dict, hash=False, repr=False)
     token: str = ""
     sent: bool = False
+    observe: bool = True
 
     @property
     def command(self) -> tuple[str, ...]:
@@ -296,10 +297,11 @@ def _variables(
         **environment.node_environment(node, rendezvous, work.run_id, commands.RUN_IN_CONTAINER, max_restarts),
         environment.RESUME_COMMAND: resume_command(work.run_id),
         **({environment.SEPARATE: "1"} if job.separate else {}),
-        **(_where_to_write(work) if work.script else {}),
+        **(_for_a_script(work) if work.script else {}),
     }
 
 
-def _where_to_write(work: Work) -> dict[str, str]:
-    """How the agent keeps what a script writes."""
-    return {environment.SENT: WORKSPACE} if work.sent else {environment.SAVE_CHANGES: "1"}
+def _for_a_script(work: Work) -> dict[str, str]:
+    """How the agent keeps what a script writes, and whether its ranks are watched."""
+    where = {environment.SENT: WORKSPACE} if work.sent else {environment.SAVE_CHANGES: "1"}
+    return where if work.observe else {**where, environment.OBSERVE: "0"}

@@ -61,7 +61,7 @@ def deploy(options: Options, console: Console) -> int:
             if resumption:
                 work = replace(work, arguments=(*resumption.arguments, *work.arguments), start=resumption.start)
             cluster, who = run_user.choose(cluster, sessions, facts, resumption.run if resumption else "")
-            work = replace(work, image=tag, sent=folder is not None)
+            work = replace(work, image=tag, sent=folder is not None, observe=not options.no_observe)
             request = DeployRequest(cluster, sessions, facts, base, folder, tag, work, choice, options.force)
             console.note(f"the run's processes run {who}")
             console.data({"kind": "user", "text": who})

@@ -54,6 +54,7 @@ class Options:
     include: tuple[str, ...] = ()
     separate: bool = False
     rank: str = ""
+    no_observe: bool = False
 
     def load(self) -> Cluster:
         """The hosts and their job: flags override the file, which is --cluster or this folder's cluster.toml.

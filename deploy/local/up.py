@@ -44,6 +44,7 @@ class Options:
     folder: str = ""
     run: str = ""
     rank: str = ""
+    no_observe: bool = False
 
 
 def up(options: Options, console: Console) -> int:
@@ -72,6 +73,8 @@ def up(options: Options, console: Console) -> int:
         if folder:
             script.bring(folder, run_dir)
         own = backend_class.script(run_dir, gpus, 1 + workers) if folder else None
+        if own and options.no_observe:
+            own = replace(own, observe=False)
         run = environment.local_spec(
             run_dir, choice.start, workers, choice.arguments, port, machine.cores, machine.system, own
         )

@@ -18,7 +18,7 @@ RUN_ID, RUN_DIR, NODE, STOP_ON_EOF = "MUSTER_RUN_ID", "MUSTER_RUN_DIR", "MUSTER_
 RESTARTED_BY_HOST, RESUME_COMMAND, SECRETS = "MUSTER_RESTARTED_BY_HOST", "MUSTER_RESUME_COMMAND", "MUSTER_SECRET_NAMES"
 TORCH_RENDEZVOUS, SEPARATE = "MUSTER_TORCH_RENDEZVOUS", "MUSTER_SEPARATE"
 PLAIN_TORCHRUN = "MUSTER_PLAIN_TORCHRUN"
-SENT, SAVE_CHANGES = "MUSTER_SENT", "MUSTER_SAVE_CHANGES"
+SENT, SAVE_CHANGES, OBSERVE = "MUSTER_SENT", "MUSTER_SAVE_CHANGES", "MUSTER_OBSERVE"
 MUSTER_NAMES = (
     RUN_ID,
     RUN_DIR,
@@ -31,6 +31,7 @@ MUSTER_NAMES = (
     SEPARATE,
     SENT,
     SAVE_CHANGES,
+    OBSERVE,
 )
 
 MASTER_PORT = 29500
@@ -82,11 +83,15 @@ class NodeSpec:
 
 @dataclass(frozen=True)
 class Script:
-    """How a script of the user's runs on this machine: the folder that was sent, and the GPUs that its nodes share."""
+    """How a script of the user's runs on this machine: the folder that was sent, and the GPUs that its nodes share.
+
+    `observe`: its ranks are watched from inside.
+    """
 
     sent: str
     gpus: int = 0
     nodes: int = 1
+    observe: bool = True
 
     @property
     def ranks(self) -> int:
@@ -97,7 +102,7 @@ class Script:
         """What a node gets beside what every node gets. Two ranks never meet on one GPU: with too few, none has one."""
         own = range(node * self.ranks, (node + 1) * self.ranks) if self.gpus >= nodes else range(0)
         shared = {"CUDA_VISIBLE_DEVICES": ",".join(map(str, own))} if self.gpus and nodes > 1 else {}
-        return {SENT: self.sent, **shared}
+        return {SENT: self.sent, **shared, **({} if self.observe else {OBSERVE: "0"})}
 
 
 @dataclass(frozen=True)
