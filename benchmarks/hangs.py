@@ -7,6 +7,7 @@ the planted rank and the line on which it stands, within 30 s of the hang. A sou
 nothing was said. The rival is torchrun alone with the same script: what it says within the same time.
 """
 
+# ruff: noqa: E501 (a script of several lines stands on one)
 from __future__ import annotations
 
 import os
@@ -114,6 +115,7 @@ HANGS = (
     Case("a dead loader", "pass", "next(loader)", ranks=(0, 1, 2), stall="180 if rank == 1 else None", workers=1),
     Case("a signal that never comes", "signal.sigwait([signal.SIGUSR1])", "signal.sigwait"),
 )
+# fmt: off
 SOUND = (
     Case(
         "rank 0 computes alone for 15 s",
@@ -145,7 +147,18 @@ SOUND = (
     Case("steps that grow slower", "pass", more="time.sleep(0.02 * step)", steps=60, at=1),
     Case("a slow import at its beginning", "pass", more="time.sleep(8 if step == 0 else 0)", steps=40, at=1),
     Case("one straggler", "pass", more="time.sleep(0.5 if rank == 2 else 0)", steps=40, at=1),
+    Case("a rank compresses for 12 s", "import zlib\nfor n in range(240): zlib.compress(os.urandom(1_000_000)); time.sleep(0.02)", ranks=(2,)),
+    Case("a rank hashes a file", "import hashlib\nfor n in range(100): hashlib.sha256(os.urandom(4_000_000)); time.sleep(0.05)"),
+    Case("threads that compute", "t = threading.Thread(target=lambda: [torch.randn(300, 300) @ torch.randn(300, 300) for n in range(4000)])\nt.start()\nt.join()"),
+    Case("a socket that sends slowly", "a, b = socket.socketpair()\nt = threading.Thread(target=lambda: [(b.send(b'x' * 60_000), time.sleep(0.5)) for n in range(24)])\nt.start()\nfor n in range(24): a.recv(60_000)"),
+    Case("loading weights again and again", "torch.save(torch.zeros(2_000_000), 'w')\nfor n in range(60): torch.load('w'); time.sleep(0.2)", ranks=(0,)),
+    Case("two pauses of 4 s", "time.sleep(4)\ntime.sleep(4) if rank > 5 else None"),
+    Case("sorting for 12 s", "end = time.time() + 12\nwhile time.time() < end: sorted(os.urandom(100_000))"),
+    Case("a log that grows", "f = open('log', 'a')\nfor n in range(120): f.write('x' * 50_000); f.flush(); time.sleep(0.1)", ranks=(0, 1)),
+    Case("a validation of all by all_reduce", "for n in range(120): dist.all_reduce(torch.zeros(100_000)); time.sleep(0.1)", ranks=(0, 1, 2)),
+    Case("JSON for 12 s", "end = time.time() + 12\nwhile time.time() < end: json.loads(json.dumps(list(range(20_000))))", ranks=(1,)),
 )
+# fmt: on
 
 
 def measure(quick: bool) -> dict[str, Any]:
@@ -172,7 +185,7 @@ def measure(quick: bool) -> dict[str, Any]:
 
 def hang(case: Case) -> bool:
     """Whether the planted hang is named rightly."""
-    with _folder(case) as folder:
+    with _Folder(case) as folder:
         line, planted, words = _line_of(case, folder), 0.0, ""
         fab = _start(folder)
         try:
@@ -203,7 +216,7 @@ def hang(case: Case) -> bool:
 
 def sound_run(case: Case) -> bool:
     """Whether nothing is said of a slow but sound run, and it ends well."""
-    with _folder(case if case.steps < 1000 else Case(**{**case.__dict__, "steps": 120})) as folder:
+    with _Folder(case if case.steps < 1000 else Case(**{**case.__dict__, "steps": 120})) as folder:
         fab = _start(folder)
         try:
             code = fab.wait(180)
@@ -216,7 +229,9 @@ def sound_run(case: Case) -> bool:
         return not found and not code
 
 
-class _folder:  # noqa: N801 (a context, used like a function)
+class _Folder:
+    """A folder with a case's script, gone at the end."""
+
     def __init__(self, case: Case) -> None:
         self.path = Path(tempfile.mkdtemp(prefix="muster-hang-"))
         plant = "\n".join(f"    {line}" for line in case.plant.split("\n"))
