@@ -20,10 +20,11 @@ from ..core.names import RunId, asked_run, node_of
 from ..core.program import FAB
 from ..host import run_user
 from ..image import push as transfer
+from ..image import repository
 from ..report.console import Console
 from ..report.interrupts import Interrupts
 from ..report.script_lines import shown_ranks
-from ..run import alone, environment, folders, record
+from ..run import alone, code, environment, folders, record
 from ..run.launch import launch
 from ..ssh.session import open_all
 from . import attach, observe, plan, resume
@@ -45,6 +46,7 @@ def deploy(options: Options, console: Console) -> int:
         name = asked_run("--run", options.run)
         first, choice = next(iter(work.script), "-"), deploy_options.choice_of(cluster)
         deploy_push.look_through(folder, "" if first.startswith("-") else first, choice, console)
+        code_now = repository.look(folder, choice) if folder else None
         if folder:
             _warn_alone(folder, work.script, cluster, console)
         interrupts.at("connecting")
@@ -74,6 +76,7 @@ def deploy(options: Options, console: Console) -> int:
                 "foreign": ["arguments"] if resumption and resumption.foreign else [],
             }
             backend = _start(request, name, resumed_dir, resume_fields, console, interrupts)
+            code.write(backend.run.run_dir, code_now)
             run = backend.run.run_dir.name
             console.note(f"{run} runs on {', '.join(facts)}")
             console.data({"kind": "started", "run": run, "nodes": dict(backend.run.nodes)})

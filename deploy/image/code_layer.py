@@ -75,6 +75,11 @@ def check(folder: Path, script: str = "", choice: Choice = NO_CHOICE) -> list[Le
     return left_out
 
 
+def sent(folder: Path, choice: Choice = NO_CHOICE) -> frozenset[str]:
+    """The paths in `folder` that `pack` sends. Raises what `pack` would for the folder."""
+    return frozenset(_within(entry) for entry in _entries(folder, choice)[0] if not entry.isdir())
+
+
 def build_context(dockerfile: Path, choice: Choice = NO_CHOICE) -> list[LeftOut]:
     """The credentials that a build of `dockerfile` could copy into its image: no .dockerignore names them.
 

@@ -6,13 +6,13 @@ Flow: the run folder -> data.load -> head, charts, steps, timeline, tables -> te
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from ...run import own_files, record
+from ...run import code, own_files, record
 from . import head, kept, last_lines, render, steps, timeline
 from . import units as words
 from .charts import Chart, Drawing, Point, Series, draw, running_mean
@@ -25,6 +25,8 @@ METRIC_CHARTS = 6
 MARKS = 50
 SMOOTH_FROM = 40
 UNSEEN = 20
+PATHS = 20
+DIFF_LINES = 2000
 UNSEEN_NAMES = {
     "loss": "Loss",
     "steps": "Steps",
@@ -39,6 +41,7 @@ LISTED = (
     "outcome.json",
     "metrics.jsonl",
     "timeline.jsonl",
+    "code.diff",
     "work/",
     "home/",
     "tensorboard/",
@@ -90,6 +93,7 @@ def build(run_dir: Path, own: Fields | None = None) -> str:
         last_lines=last_lines.sections(run),
         written=kept.section(run),
         events=timeline.section(run.events, end.start, run.script),
+        code=_code(code.read(run_dir)),
         configuration=_tables(run.config),
         environment=_tables(run.environment),
         files=_files(run_dir),
@@ -181,6 +185,32 @@ def _value(value: object) -> str:
     """Text as it is, anything else as JSON; cut where it is too long for a table."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return text if len(text) <= LONGEST else text[:LONGEST] + "…"
+
+
+@dataclass(frozen=True)
+class CodeSection:
+    """What the code was: name and value; the lines of the diff, and whether it is whole."""
+
+    facts: list[tuple[str, str]]
+    lines: list[str]
+    whole: bool
+
+
+def _code(known: code.Code | None) -> CodeSection | None:
+    if known is None:
+        return None
+    named = (("Changed", known.changed), ("New", known.new), ("Not in the diff", known.left_out))
+    facts = [("Commit", known.commit), ("Branch", known.branch if known.branch != "HEAD" else "")]
+    facts += [(name, _listed(paths)) for name, paths in named] if known.dirty else [("Changed", "nothing")]
+    lines = known.diff.split("\n")
+    shown = [line if len(line) <= LONGEST else f"{line[:LONGEST]}…" for line in lines[:DIFF_LINES]]
+    whole = len(lines) <= DIFF_LINES and not known.cut
+    return CodeSection([(name, value) for name, value in facts if value], shown if known.diff else [], whole)
+
+
+def _listed(paths: Sequence[str]) -> str:
+    more = f" and {len(paths) - PATHS} more" if len(paths) > PATHS else ""
+    return ", ".join(paths[:PATHS]) + more
 
 
 def _files(folder: Path) -> Rows:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from deploy.report.page import run
+from deploy.run import code
 from tests.unit.report.test_page import HOSTILE, START, Page, recorded, write, write_lines
 
 RECORD = {
@@ -160,6 +161,21 @@ def test_text_of_a_script_stays_text_and_its_control_characters_are_visible(tmp_
     assert "\x07" not in source
     assert len(source) < 200_000
     assert all("javascript" not in a.get("href", "") for _, a in shown.tags)
+
+
+def test_the_code_is_its_commit_and_the_diff(tmp_path):
+    plain_run(tmp_path)
+    assert " Code " not in Page(run.build(tmp_path)).text
+    lines = f"-lr = 0.1\n+{HOSTILE[:-1]}\x1b[2J\n"
+    code.write(tmp_path, code.Code("abc123", "main", (HOSTILE[:-1],), ("new.py",), (".npmrc",), diff=lines))
+    source = run.build(tmp_path)
+    shown = Page(source)
+    assert shown.pairs["Commit"] == "abc123"
+    assert shown.pairs["New"] == "new.py"
+    assert shown.pairs["Not in the diff"] == ".npmrc"
+    assert "-lr = 0.1" in shown.text
+    assert "\x1b" not in source
+    assert len(shown.scripts) == 1
 
 
 def test_a_link_in_the_place_of_logs_or_work_is_not_followed(tmp_path):
