@@ -10,6 +10,7 @@ from typing import NamedTuple
 from ..core.errors import DONE, BadAnswer, DeployError, UsageError
 from ..core.fields import digits
 from ..core.names import RunId, asked, run_id
+from ..core.program import FAB
 from ..core.text import amount, several
 from ..host import audit, commands
 from ..host import lock as host_lock
