@@ -1,7 +1,7 @@
-"""`python -m benchmarks [hosts|scripts] [--quick]` (= `make bench`, `make bench-hosts`): measure, write docs/benchmarks.md.
+"""`python -m benchmarks [hosts|scripts] [--quick]`, as `make bench` and its like: measure, and write docs/benchmarks.md.
 
-Without a word the figures of training on this machine, with `hosts` those of real hosts, which the rack stands for, with
-`scripts` those of scripts that know nothing of Muster.
+Without a word the figures of training on this machine; with `hosts` those of real hosts, which the rack stands for;
+with `scripts` those of scripts that know nothing of Muster.
 """
 
 from __future__ import annotations
