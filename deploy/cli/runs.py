@@ -191,14 +191,27 @@ def stop(
         DONE: "the run's folder is here, from every host",
         FAILED: "a host failed: the error names it; what the other hosts sent is here",
     },
-    help={**HOSTS, **JSON, "run": "the run's id (default: the only run on these hosts)"},
+    iterable=["only"],
+    help={
+        **HOSTS,
+        **JSON,
+        "run": "the run's id (default: the only run on these hosts)",
+        "only": "what matches alone: 'work/outputs/*'; repeatable (default: all but caches and unchanged sent files)",
+    },
 )
-def fetch(context: Connection, hosts: str = "", cluster: str = "", run: str = "", json: bool = False) -> None:
-    """Copy a run's checkpoints, logs and metrics here, and build its report."""
+def fetch(
+    context: Connection,
+    hosts: str = "",
+    cluster: str = "",
+    run: str = "",
+    only: Sequence[str] | None = None,
+    json: bool = False,
+) -> None:
+    """Copy what a run wrote here, and build its report. What is here already does not come again."""
     console = Console(json)
 
     def work() -> int:
-        folder = deploy_home.fetch(Options(hosts, cluster).load(), run, console.warn)
+        folder = deploy_home.fetch(Options(hosts, cluster).load(), run, tuple(only or ()), console)
         console.line(folders.display_path(folder), {"kind": "fetched", "run": folder.name, "folder": str(folder)})
         return DONE
 

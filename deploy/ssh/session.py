@@ -106,12 +106,12 @@ class Session:
             raise CommandFailed(self.host.name, argv, done)
         return done
 
-    def receive(self, argv: Sequence[str], take: Callable[[bytes], None]) -> Done:
+    def receive(self, argv: Sequence[str], take: Callable[[bytes], None], input: bytes | None = None) -> Done:
         """Run a command that says much, steadily: `take` gets its output as it comes, and decides how much that may be.
 
         Raises as `run` does, but nothing for a code other than 0; and what `take` raises.
         """
-        return self._done(self._run(argv, None, Terms(None, take=take, most=None, moving=True)))
+        return self._done(self._run(argv, input, Terms(None, take=take, most=None, moving=True)))
 
     def put(self, data: bytes, remote_path: str, mode: int = 0o600) -> None:
         """Write a file whole or not at all, with its folder if need be (0700). Raises CommandFailed, SshFault."""
