@@ -41,7 +41,7 @@ from .command import HOSTS, INCLUDE, JSON, RUN, SECRET, SHOWN, command
         DETACHED: "left by Ctrl-C; the run goes on",
     },
     hidden=("name",),
-    iterable=["env", "secret", "mount", "include"],
+    iterable=["env", "secret", "mount", "include", "keep"],
     help={
         **HOSTS,
         **JSON,
@@ -56,6 +56,8 @@ from .command import HOSTS, INCLUDE, JSON, RUN, SECRET, SHOWN, command
         "secret": SECRET,
         "include": INCLUDE,
         "mount": "a folder of the hosts for the ranks: /source:/target or /source:/target:ro; repeatable "
+        "(default: none)",
+        "keep": "a path in the container that is kept with the run, as the script's folder and home are; repeatable "
         "(default: none)",
         "nproc": "processes on each node: auto (as many as GPUs, or one) or a number (default: auto)",
         "name": "refused: --run names the run",
@@ -81,6 +83,7 @@ def deploy(
     secret: Sequence[str] | None = None,
     mount: Sequence[str] | None = None,
     include: Sequence[str] | None = None,
+    keep: Sequence[str] | None = None,
     nproc: str = "",
     name: str = "",
     detach: bool = False,
@@ -98,7 +101,7 @@ def deploy(
     asked = Options(hosts, cluster, run, script, args, folder, image, detach, dry_run)
     options = replace(asked, environment=tuple(env or ()), secrets=tuple(secret or ()), processes=nproc)
     options = replace(options, mounts=tuple(mount or ()), resume=resume, force=force, dockerfile=dockerfile)
-    options = replace(options, include=tuple(include or ()), separate=separate, rank=rank)
+    options = replace(options, include=tuple(include or ()), separate=separate, rank=rank, keep=tuple(keep or ()))
     console = Console(json)
 
     def work() -> int:
@@ -207,7 +210,10 @@ def fetch(
     only: Sequence[str] | None = None,
     json: bool = False,
 ) -> None:
-    """Copy what a run wrote here, and build its report. What is here already does not come again."""
+    """Copy what a run wrote here, and build its report.
+
+    What is here already does not come again.
+    """
     console = Console(json)
 
     def work() -> int:

@@ -54,14 +54,16 @@ def missing(paths: Sequence[str]) -> tuple[str, ...]:
     return _SCRIPT("missing", *paths)
 
 
-def start(folder: str, owner: str, command: Sequence[str], label: str, new: bool = False) -> tuple[str, ...]:
+def start(
+    folder: str, owner: str, command: Sequence[str], label: str, new: bool = False, keep: Sequence[str] = ()
+) -> tuple[str, ...]:
     """Make the run folder, run `command`, which makes a container, and give the container its secrets.
 
     Standard input: two `line`s, the variables for VARIABLES_FIRST, and the secrets (empty: there are none).
     `label`: the value of the container's label `muster.start`, which no other container has. `new`: the folder must
-    not exist yet.
+    not exist yet. `keep`: paths in the container, each of which has a folder below `keep` of the run folder.
     """
-    return _SCRIPT("start", folder, owner, label, "new" * new, PYTHON, str(_TAKEN_WITHIN_S), *command)
+    return _SCRIPT("start", folder, owner, label, "new" * new, PYTHON, str(_TAKEN_WITHIN_S), "\n".join(keep), *command)
 
 
 def clear(run: str) -> tuple[str, ...]:

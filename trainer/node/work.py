@@ -19,7 +19,7 @@ from pathlib import Path
 
 from muster.files import replace
 
-WORK, HOME, _SENT, _LOCK = "work", "home", "sent.json", ".sent.lock"
+WORK, HOME, KEEP, _SENT, _LOCK = "work", "home", "keep", "sent.json", ".sent.lock"
 # What programs can make again is no result; it stays on the host.
 _CACHES = (".cache", ".triton", ".nv", ".config", "__pycache__")
 _LINK = "link:"
@@ -64,11 +64,11 @@ def prepare(run_folder: Path, sent: Path) -> list[str]:
 def kept(run_folder: Path) -> Kept:
     """What the script has written so far, caches left out."""
     sent, sizes = _manifest(run_folder), list[int]()
-    for top in (WORK, HOME):
+    for top in (WORK, HOME, KEEP):
         for path in _files(run_folder / top):
             with suppress(OSError):
                 status = os.lstat(run_folder / top / path)
-                if top == HOME or path not in sent or _digest(run_folder / top / path) != sent[path]:
+                if top != WORK or path not in sent or _digest(run_folder / top / path) != sent[path]:
                     sizes.append(status.st_size)
     return Kept(len(sizes), sum(sizes))
 
