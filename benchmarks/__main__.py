@@ -1,4 +1,4 @@
-"""`python -m benchmarks [hosts|scripts] [--quick]`, as `make bench` and its like: measure, and write docs/benchmarks.md.
+"""`python -m benchmarks [hosts|scripts] [--quick]`, as `make bench` and its like: measure, write docs/benchmarks.md.
 
 Without a word the figures of training on this machine; with `hosts` those of real hosts, which the rack stands for;
 with `scripts` those of scripts that know nothing of Muster.
