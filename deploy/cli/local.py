@@ -8,15 +8,17 @@ from collections.abc import Callable
 from fabric import Connection
 from invoke.exceptions import Exit
 
-from ..core.errors import DONE, FAILED, STOPPED, USAGE
+from ..core.errors import DONE, FAILED, STOPPED, USAGE, UsageError
+from ..core.names import asked_run
 from ..core.program import FAB
+from ..local import delete as local_delete
 from ..local import up as launch
 from ..report.console import Console
 from ..report.page import run as page
 from ..run import folders, record
 from . import exit, look, renamed
 from . import runs as deploy_tasks
-from .command import SHOWN, command
+from .command import SHOWN, UNWATCHED, command
 
 
 @command(
@@ -43,6 +45,7 @@ from .command import SHOWN, command
         "resume": "continue a run: latest, a run's id or folder, or a checkpoint (default: start a new run)",
         "args": 'options of the trainer, in one string: --args="--recipe text --steps 100" (default: none)',
         "rank": SHOWN,
+        "no-observe": UNWATCHED,
         "json": "write events and the result as JSON lines to standard output",
         "ground": "refused: --backend says where the nodes run",
     },
@@ -58,6 +61,7 @@ def up(
     folder: str = "",
     run: str = "",
     rank: str = "",
+    no_observe: bool = False,
     json: bool = False,
     ground: str = "",
 ) -> None:
@@ -69,29 +73,43 @@ def up(
 
     def work() -> int:
         renamed.refuse_ground(sys.argv[1:], ground)
-        return launch.up(launch.Options(workers, backend, resume, args, script, folder, run, rank), console)
+        return launch.up(launch.Options(workers, backend, resume, args, script, folder, run, rank, no_observe), console)
 
     _end(console, work)
 
 
 @command(
-    example=(f"{FAB} down", f"{FAB} down --hosts gpu-a,gpu-b"),
-    codes={DONE: "nothing of the runs is left running"},
+    example=(f"{FAB} down", f"{FAB} down --hosts gpu-a,gpu-b", f"{FAB} down --hosts gpu-a --run ID --delete"),
+    codes={
+        DONE: "nothing of the runs is left running",
+        USAGE: "nothing was changed: with --delete, the run still runs",
+    },
     help={
         "hosts": "clean up these hosts instead of this machine: user@a:port,b (default: this machine)",
         "cluster": "clean up the hosts of this cluster.toml (default: this machine)",
-        "run": "with --hosts: this run only (default: all of yours)",
-        "json": "with --hosts: write one JSON object a host",
+        "run": "this run only (default: all of yours)",
+        "delete": "with --run: also remove all that this run wrote there; it must have ended",
+        "json": "write one JSON object a host; without --hosts, of what was deleted",
     },
 )
-def down(context: Connection, hosts: str = "", cluster: str = "", run: str = "", json: bool = False) -> None:
-    """Stop every run of this checkout, or on some hosts, and clean up."""
+def down(
+    context: Connection, hosts: str = "", cluster: str = "", run: str = "", delete: bool = False, json: bool = False
+) -> None:
+    """Stop every run of this checkout, or on some hosts, and clean up.
+
+    What runs wrote stays, unless --delete is given.
+    """
     console = Console(json)
 
     def work() -> int:
+        if delete and not run:
+            raise UsageError("--delete: no run is named; nothing was deleted", f"{FAB} down ... --run ID --delete")
         if hosts or cluster:
-            return deploy_tasks.down_hosts(hosts, cluster, run, console)
-        launch.stop_all(console)
+            return deploy_tasks.down_hosts(hosts, cluster, run, delete, console)
+        if delete:
+            local_delete.delete(run, console)
+        else:
+            launch.stop_all(console, asked_run("--run", run))
         return DONE
 
     _end(console, work)

@@ -13,6 +13,7 @@ from ..core.errors import DETACHED, DONE, FAILED, REFUSED, STOPPED, USAGE, Usage
 from ..core.program import FAB
 from ..host import lock as host_lock
 from ..hosts import attach as deploy_follow
+from ..hosts import delete as deploy_delete
 from ..hosts import deploy as deploy_launch
 from ..hosts import fetch as deploy_home
 from ..hosts import options as deploy_options
@@ -23,7 +24,7 @@ from ..report.console import Console
 from ..run import folders
 from ..ssh import session
 from . import exit, renamed
-from .command import HOSTS, INCLUDE, JSON, RUN, SECRET, SHOWN, command
+from .command import HOSTS, INCLUDE, JSON, RUN, SECRET, SHOWN, UNWATCHED, command
 
 
 @command(
@@ -64,6 +65,7 @@ from .command import HOSTS, INCLUDE, JSON, RUN, SECRET, SHOWN, command
         "separate": "let each rank train alone, on purpose: without this, ranks that do are a failure",
         "resume": "continue from the newest checkpoint: latest, or a run's id (default: start a new run)",
         "rank": SHOWN,
+        "no-observe": UNWATCHED,
     },
 )
 def deploy(
@@ -88,6 +90,7 @@ def deploy(
     separate: bool = False,
     resume: str = "",
     rank: str = "",
+    no_observe: bool = False,
     json: bool = False,
 ) -> None:
     """Train on real hosts: preflight, push, start, follow to the end.
@@ -98,6 +101,7 @@ def deploy(
     options = replace(asked, environment=tuple(env or ()), secrets=tuple(secret or ()), processes=nproc)
     options = replace(options, mounts=tuple(mount or ()), resume=resume, force=force, dockerfile=dockerfile)
     options = replace(options, include=tuple(include or ()), separate=separate, rank=rank)
+    options = replace(options, no_observe=no_observe)
     console = Console(json)
 
     def work() -> int:
@@ -260,18 +264,19 @@ def unlock(context: Connection, hosts: str = "", cluster: str = "", yes: bool = 
     end(context, console, work)
 
 
-def down_hosts(hosts: str, cluster: str, run: str, console: Console) -> int:
-    """`fab down --hosts`: remove the containers of all runs from these hosts."""
-    return deploy_follow.down(Options(hosts, cluster, run), console)
+def down_hosts(hosts: str, cluster: str, run: str, delete: bool, console: Console) -> int:
+    """`fab down --hosts`: remove the containers of all runs from these hosts; with `delete`, a run and its files."""
+    options = Options(hosts, cluster, run)
+    return deploy_delete.delete(options, console) if delete else deploy_follow.down(options, console)
 
 
 def end(context: Connection, console: Console, work: Callable[[], int]) -> None:
     """Do a task's work and end with its exit code. Raises invoke's Exit, always."""
 
-    def one() -> int:
+    def once() -> int:
         # `fab --hosts a,b deploy` calls the task once for each host: N deploys where one was meant.
         if getattr(context, "host", None):
             raise UsageError("--hosts must follow the task's name", f"for example: {FAB} deploy --hosts a,b")
         return work()
 
-    raise Exit(code=exit.code_of(console, one))
+    raise Exit(code=exit.code_of(console, once))

@@ -62,6 +62,11 @@ def start(folder: str, owner: str, command: Sequence[str], label: str, new: bool
     return _SCRIPT("start", folder, owner, label, "new" * new, PYTHON, str(_TAKEN_WITHIN_S), *command)
 
 
+def why(container: str) -> tuple[str, ...]:
+    """What each rank of a node does at this moment: a JSON object a line."""
+    return _SCRIPT("why", container, PYTHON)
+
+
 def clear(run: str) -> tuple[str, ...]:
     """Prepare a run's folder for its next start: remove what the last start wrote about its nodes."""
     return _SCRIPT("clear", run)
@@ -135,6 +140,11 @@ def remove(run: str = "") -> tuple[str, ...]:
     Answers `removed N`, then `left ["run", "user"]` for each container of another user.
     """
     return _SCRIPT("remove", run)
+
+
+def delete(run: str) -> tuple[str, ...]:
+    """Remove a run's folder. Answers `deleted FILES KILOBYTES`, or `running` if a container of ours still has it."""
+    return _SCRIPT("delete", run)
 
 
 def take_home(folder: str) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ from typing import Any
 from ..config.inventory import Cluster
 from ..core.errors import DONE, UsageError
 from ..core.names import RunId, asked_run, node_of
+from ..core.program import FAB
 from ..host import run_user
 from ..image import push as transfer
 from ..image import repository
@@ -62,7 +63,7 @@ def deploy(options: Options, console: Console) -> int:
             if resumption:
                 work = replace(work, arguments=(*resumption.arguments, *work.arguments), start=resumption.start)
             cluster, who = run_user.choose(cluster, sessions, facts, resumption.run if resumption else "")
-            work = replace(work, image=tag, sent=folder is not None)
+            work = replace(work, image=tag, sent=folder is not None, observe=not options.no_observe)
             request = DeployRequest(cluster, sessions, facts, base, folder, tag, work, choice, options.force)
             console.note(f"the run's processes run {who}")
             console.data({"kind": "user", "text": who})
@@ -80,7 +81,7 @@ def deploy(options: Options, console: Console) -> int:
             console.note(f"{run} runs on {', '.join(facts)}")
             console.data({"kind": "started", "run": run, "nodes": dict(backend.run.nodes)})
             if options.detach:
-                console.note(f"follow it: fab attach --hosts {options.hosts or ','.join(facts)} --run {run}")
+                console.note(f"follow it: {FAB} attach --hosts {options.hosts or ','.join(facts)} --run {run}")
                 console.line(run)
                 return DONE
             return attach.follow_until_done(backend, console, interrupts, ranks)

@@ -18,6 +18,7 @@ from ..config.inventory import Cluster
 from ..core.errors import DeployError
 from ..core.fields import digits
 from ..core.names import RunId, asked_run, node_of
+from ..core.program import FAB
 from ..core.results import Results
 from ..core.text import amount, several
 from ..host import commands, incoming
@@ -52,14 +53,14 @@ def fetch(cluster: Cluster, run_option: str, warn: Callable[[str], None]) -> Pat
     asked_for = asked_run("--run", run_option)
     with open_all(cluster.hosts) as opened, ExitStack() as stages:
         sessions = list(opened.values.values())
-        facts = observe.facts(sessions)
-        runs = sorted(frozenset[RunId]().union(*(facts.runs for facts in facts.values.values())))
+        answers = observe.facts(sessions)
+        runs = sorted(frozenset[RunId]().union(*(facts.runs for facts in answers.values.values())))
         if asked_for not in runs:  # a host that did not answer may have the run
-            _all_faults(opened, facts)
+            _all_faults(opened, answers)
         run = _choose(asked_for, runs)
         run_dir = record.folder_of(folders.RUNS, run)
         run_dir.mkdir(parents=True, exist_ok=True)
-        members = [session for session in sessions if run in getattr(facts.values.get(session.host.name), "runs", ())]
+        members = [session for session in sessions if run in getattr(answers.values.get(session.host.name), "runs", ())]
         rooms = _rooms(on_all(members, lambda session: _size(session, run)), shutil.disk_usage(run_dir).free)
         nodes = [str(node) for node in record.read_json(run_dir / "record.json").get("nodes", ())]
         ready = {
@@ -73,7 +74,7 @@ def fetch(cluster: Cluster, run_option: str, warn: Callable[[str], None]) -> Pat
         )
         faults = _merge(parts, run_dir, warn)
         page.write(run_dir)
-        _all_faults(opened, facts, rooms, parts, faults)
+        _all_faults(opened, answers, rooms, parts, faults)
         return run_dir
 
 
@@ -91,7 +92,7 @@ def _rooms(sizes: Results[int], free: int) -> Results[int]:
         if size > left:
             rooms[host] = DeployError(
                 f"{host}: its part needs up to {amount(size)}, but only {amount(max(0, left))} are free here",
-                f"free some space, then: fab fetch --hosts {host}",
+                f"free some space, then: {FAB} fetch --hosts {host}",
             )
         else:
             rooms[host], left = size, left - size

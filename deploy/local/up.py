@@ -45,6 +45,7 @@ class Options:
     folder: str = ""
     run: str = ""
     rank: str = ""
+    no_observe: bool = False
 
 
 def up(options: Options, console: Console) -> int:
@@ -74,6 +75,8 @@ def up(options: Options, console: Console) -> int:
         if folder:
             script.bring(folder, run_dir)
         own = backend_class.script(run_dir, gpus, 1 + workers) if folder else None
+        if own and options.no_observe:
+            own = replace(own, observe=False)
         run = environment.local_spec(
             run_dir, choice.start, workers, choice.arguments, port, machine.cores, machine.system, own
         )
@@ -125,14 +128,15 @@ def _new_folder(name: str, choice: record.Choice, taken: Collection[str]) -> Pat
     return folder
 
 
-def stop_all(console: Console) -> int:
-    """`make down`: end every run of this checkout, on any backend. Returns how many runs there were."""
+def stop_all(console: Console, run: str = "") -> int:
+    """`make down`: end every run of this checkout, or `run` alone, on any backend. Returns how many runs it ended."""
     engine, count = client.find_engine(), 0
     for backend in backends.BACKENDS.values():
-        for run_id in sorted(backend.running(folders.RUNS, engine)):
+        for run_id in sorted(name for name in backend.running(folders.RUNS, engine) if run in ("", name)):
             backend.end(folders.RUNS / run_id, console.note)
             count += 1
-    console.note("nothing was running" if not count else "down: nothing of this checkout's runs is left running")
+    what = run or "this checkout's runs"
+    console.note("nothing was running" if not count else f"down: nothing of {what} is left running")
     return count
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Sequence
 
 from ..core.errors import DeployError
@@ -123,7 +122,7 @@ def left_line(state: State, folder: str, fetch: str) -> str:
     """What the run has left, and where. `fetch`: the command that brings it home; empty where it is in `folder`."""
     if not state.script:
         return f"checkpoints, metrics and logs in {folder}/"
-    left = {node: kept for node, kept in state.kept.items() if kept[0]}
+    left = {node: (files, size) for node, (files, size) in state.kept.items() if files}
     if not left:
         wrote = "it wrote no files" if state.kept else f"what it wrote: {fetch or f'{folder}/work'}"
         return f"logs in {folder}/; {wrote}"
@@ -143,14 +142,6 @@ def error_lines(fault: DeployError) -> list[str]:
 def _set_in(text: str) -> str:
     first, *more = text.split("\n")
     return "\n".join([first, *(line if line.startswith("    ") else f"    {line}" for line in more)])
-
-
-def as_typed(text: str, program: str) -> str:
-    """Commands as this user types them: `fab` and `make` are the checkout's, `muster` is what pip installs."""
-    if program != "muster":
-        return text
-    text = re.sub(r"\bfab (?=[a-z])|\bmake (?=(?:up|down|runs|report)\b)", "muster ", text)
-    return re.sub(r"\b(RESUME|WORKERS|BACKEND|RUN)=", lambda found: f"--{found[1].lower()}=", text)
 
 
 def run_cells(row: RunFacts) -> list[str]:

@@ -65,6 +65,11 @@ _KINDS: Mapping[str, tuple[Mapping[str, Reader[Any]], Mapping[str, Reader[Any]]]
     "evaluated": ({"values": table(text(100), _measured, 100)}, {"step": _STEP, "samples": default(_STEP, 0)}),
     "stopping": ({}, {"step": _STEP, "message": words()}),
     "outcome": ({}, {}),
+    "stuck": (
+        {**_OF_RANK, "doing": text(20, "[a-z]+")},
+        {"step": _STEP, "since_s": real(0.0, 1e9), "file": words(200), "line": _STEP, "function": words(100)},
+    ),
+    "moves": (_OF_RANK, {}),
     "kept": ({**_OF_RANK, "files": _STEP, "bytes": _STEP}, {}),
     "began": (_OF_RANK, {"attempt": _STEP, "world": _STEP, "pid": _STEP}),
     "ended": (

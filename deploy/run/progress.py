@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from ..core.facts import NodeState, ended_how
 from ..core.text import percent
+from . import hang
 from .blame import Blame, End, blame
 from .events import Event
 
@@ -75,6 +76,8 @@ class State:
     telemetry: dict[str, Event] = field(default_factory=dict)
     throttled: set[tuple[str, int, str]] = field(default_factory=set)
     kept: dict[str, tuple[int, int]] = field(default_factory=dict)
+    stuck: dict[int, Event] = field(default_factory=dict)
+    hang: str = ""
     explained: bool = False
     restarts: int = 0
     barren_restarts: int = 0
@@ -234,6 +237,20 @@ class State:
         if code < 0 and not end.victim:
             self.explained = True
             self._tell(event, f"{node} (rank {rank}) {how}{self._at_step()}", grave=True)
+
+    def _on_stuck(self, event: Event) -> None:
+        self.stuck[event["rank"]] = event
+        living = self.began.keys() - self.ends.keys()
+        # One that moves may be evaluating, or saving: the others wait for it, and nothing is wrong.
+        if not self.hang and living and living <= self.stuck.keys():
+            self.hang = hang.verdict(hang.read(self.stuck[rank]) for rank in living)
+            self._tell(event, f"no rank has made a step: {self.hang}", grave=True)
+
+    def _on_moves(self, event: Event) -> None:
+        self.stuck.pop(event["rank"], None)
+        if self.hang:
+            self.hang = ""
+            self._tell(event, f"rank {event['rank']} moves again")
 
     def _on_kept(self, event: Event) -> None:
         self.kept[event["node"]] = (event["files"], event["bytes"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import stat
 import statistics
 import time
 from collections.abc import Collection, Mapping, Sequence
@@ -355,14 +356,17 @@ def _listed(run_dir: Path, going_on: Collection[str]) -> RunFacts:
     if (facts(run_dir).get("format") or 0) > formats.RUN_FOLDER:
         verdict = "of a newer Muster"
     names = (path.name.removeprefix("step-") for path in run_dir.glob("checkpoints/step-*"))
-    steps = [step for name in names if (step := optional(digits())(name, "")) is not None]
+    steps = [number for name in names if (number := optional(digits())(name, "")) is not None]
     step = outcome.get("step") or max(steps, default=None)
-    return RunFacts(run_dir.name, verdict, outcome.get("accuracy"), step, outcome.get("seconds"), _bytes(run_dir))
+    return RunFacts(run_dir.name, verdict, outcome.get("accuracy"), step, outcome.get("seconds"), contents(run_dir)[1])
 
 
-def _bytes(folder: Path) -> int:
-    total = 0
+def contents(folder: Path) -> tuple[int, int]:
+    """How many files are below a folder, and how many bytes they have. Links count as themselves."""
+    sizes = []
     for path in folder.rglob("*"):
         with suppress(FileNotFoundError):  # a running run removes its old checkpoints
-            total += path.lstat().st_size if path.is_file() else 0
-    return total
+            status = path.lstat()
+            if not stat.S_ISDIR(status.st_mode):
+                sizes.append(status.st_size)
+    return len(sizes), sum(sizes)

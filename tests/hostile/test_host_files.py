@@ -354,3 +354,55 @@ def test_many_files_of_a_container_hold_nobody_up(host):
     began = time.monotonic()
     assert told(host) == b'{"node": "a"}'
     assert time.monotonic() - began < 15
+
+
+def delete(host, run=RUN):
+    done = host.sh(commands.delete(run))
+    return done.stdout.decode().split()
+
+
+@pytest.mark.holds("deletes-own-run")
+def test_a_deleted_run_is_gone_with_all_it_wrote_and_nothing_a_link_leads_to(any_host):
+    run = any_host.run
+    (run / "work/outputs").mkdir(parents=True)
+    (run / "work/outputs/a\nb -rf $(touch pwned)").write_bytes(b"x" * 5000)
+    (run / "work/out").symlink_to("../../../../project")
+    (run / "home").symlink_to(any_host.home)
+    os.mkfifo(run / "work/fifo")
+    neighbour = run.with_name("r2")
+    neighbour.mkdir()
+    (neighbour / "mine").write_text("mine")
+    word, files, kilobytes = delete(any_host)
+    assert (word, files) == ("deleted", "1")
+    assert int(kilobytes) >= 4
+    assert not run.exists()
+    assert any_host.untouched()
+    assert (neighbour / "mine").exists()
+    assert delete(any_host) == ["deleted", "0", "0"]
+
+
+@pytest.mark.holds("deletes-own-run")
+@pytest.mark.parametrize("name", ["..", ".", "", "r1/nodes", "../../project", "*"])
+def test_only_a_name_of_a_run_is_deleted(host, name):
+    assert delete(host, name) == ["deleted", "0", "0"]
+    assert host.untouched()
+    assert (host.run / "nodes").is_dir()
+
+
+@pytest.mark.holds("deletes-own-run")
+def test_a_run_folder_that_is_a_link_is_not_followed_by_a_delete(host):
+    (host.home / "elsewhere").mkdir()
+    (host.home / "elsewhere/file").write_text("mine")
+    (host.run.with_name("r3")).symlink_to(host.home / "elsewhere")
+    assert delete(host, "r3") == ["deleted", "0", "0"]
+    assert (host.home / "elsewhere/file").exists()
+
+
+@pytest.mark.holds("deletes-own-run")
+def test_a_run_with_a_container_of_ours_is_not_deleted(host):
+    host.set("ids", "0123456789ab\n")
+    host.set("folders", f'0123456789ab "{host.run}"\n')
+    assert delete(host) == ["running"]
+    assert (host.run / "nodes").is_dir()
+    host.set("folders", f'0123456789ab "/home/other/.muster/runs/{RUN}"\n')  # another user's run of that name
+    assert delete(host)[0] == "deleted"

@@ -41,6 +41,7 @@ from . import handover, meeting, script, telemetry, together, work
 from .diary import Diary
 from .output import Output
 from .parent_death import die_with_parent
+from .stillness import Stillness
 
 _POLL_SECONDS = 0.1
 _FINISH_SECONDS = 10.0
@@ -289,12 +290,17 @@ class Node:
 
     def _watch(self, torchrun: subprocess.Popen[bytes], words: Callable[[int], str]) -> None:
         kill_at, asked = float("inf"), False
+        folder = self.diary.run_folder
+        still = Stillness(self.outcome, folder / work.WORK if folder else None) if self._relay else None
         watch_input = os.environ.get("MUSTER_STOP_ON_EOF") == "1"
         while torchrun.poll() is None:
             if watch_input and _input_closed():
                 watch_input = False
                 self._ask(signal.SIGINT)
             self.diary.keep(words)
+            if still:
+                for rank, about in still.look(self.diary.lives):
+                    self.diary.tell_still(rank, about)
             now = time.monotonic()
             if self._asked:
                 kill_at = kill_at if asked else now + self._grace

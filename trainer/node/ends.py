@@ -10,7 +10,7 @@ import json
 import os
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -52,16 +52,23 @@ def write_down(context: Any) -> None:
     def noting(self: Any) -> Any:
         # Before torchrun looks: on a failure it ends the other ranks at once, and these failed nobody.
         with suppress(OSError, AttributeError, KeyError, ValueError):
-            _note(self, path)
-        return look(self)
+            _note(self, path, self.subprocess_handlers)
+        result = look(self)
+        # One that died after our look, and before torchrun's: of the others, which it has ended, nothing is noted.
+        with suppress(OSError, AttributeError, KeyError, ValueError):
+            if result and result.failures:
+                _note(self, path, result.failures)
+        return result
 
     context._poll = noting
 
 
-def _note(context: Any, path: Path) -> None:
+def _note(context: Any, path: Path, local_ranks: Collection[int]) -> None:
     noted: dict[int, bool] = context.__dict__.setdefault("_muster_noted", {})
     lines = []
     for local_rank, handler in context.subprocess_handlers.items():
+        if local_rank not in local_ranks:
+            continue
         about = {"local_rank": local_rank, "pid": handler.proc.pid, "t": time.time()}
         if local_rank not in noted:
             told = {**os.environ, **context.envs[local_rank]}

@@ -54,7 +54,7 @@ class Watcher:
         self._place, self.steps = place, Steps()
         self._fresh()
         self._first = first
-        os.register_at_fork(after_in_child=self._forked)
+        os.register_at_fork(before=self._forks, after_in_parent=self._has_forked, after_in_child=self._forked)
         atexit.register(self._end)
         if first:
             self._look(f"{place.local}.stacks")
@@ -75,6 +75,14 @@ class Watcher:
         self._metrics_bytes = -1
         self._wake, self._over = _thread.allocate_lock(), _thread.allocate_lock()
         self._wake.acquire()
+
+    def _forks(self) -> None:
+        if self._looks:
+            self._looks.pause()
+
+    def _has_forked(self) -> None:
+        if self._looks:
+            self._looks.resume()
 
     def _forked(self) -> None:
         """In a child: it writes nothing unless it trains by itself, as a rank of its own."""
@@ -269,7 +277,7 @@ class Watcher:
                 self._wake.release()
             self._over.acquire(timeout=1.0)
             if self._looks:
-                self._looks.close()
+                self._looks.pause()
             if self._started:
                 self.losses.settle(sys.modules["torch"])
                 self._tell(perf_counter(), last=True)

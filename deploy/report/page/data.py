@@ -26,7 +26,7 @@ Fields = dict[str, Any]
 
 @dataclass(frozen=True)
 class Event:
-    """One thing that happened on a rank, or (`rank` None) that a node's agent or the control side told. `t`: unix s."""
+    """What happened on a rank, or (`rank` None) what a node's agent or the control side reports. `t`: unix s."""
 
     t: float
     kind: str
@@ -82,7 +82,7 @@ def number(value: object) -> float | None:
 
 
 def load(folder: Path, own: Fields | None = None) -> Run:
-    """Read what is there of a run folder. Raises nothing for what is missing, partial or torn; `notes` says it.
+    """Read a run folder. Raises nothing for files that are missing, partial or torn; `notes` names them.
 
     `own`: as page.build has it.
     """
@@ -99,12 +99,13 @@ def load(folder: Path, own: Fields | None = None) -> Run:
     for row in evaluations:
         _keep_numbers(row)
     known = {int(row["step"]) for row in evaluations}
-    evaluations += [found for event in events if (found := _evaluated(event)) and found["step"] not in known]
+    evaluated = [values for event in events if (values := _evaluated(event))]
+    evaluations += [row for row in evaluated if row["step"] not in known]
     evaluations.sort(key=lambda row: float(row["step"]))
     nodes = {event.rank: event.node for event in events if event.rank is not None and event.node}
     seen = {event.t for event in events}
-    told = [event for event in _control(folder, notes) if event.t not in seen]
-    events = sorted(_nodes_up(folder, notes) + told + events, key=lambda event: event.t)
+    story = [event for event in _control(folder, notes) if event.t not in seen]
+    events = sorted(_nodes_up(folder, notes) + story + events, key=lambda event: event.t)
     return Run(
         folder,
         record=record,
@@ -194,18 +195,18 @@ def _evaluated(event: Event) -> Fields | None:
 
 def _ranks(folder: Path, notes: list[str]) -> tuple[list[Event], dict[int, list[StepTime]]]:
     """Every rank's events but its steps, and its step times by rank."""
-    found = {
+    files = {
         int(m[1]): path
         for path in children(folder / "ranks")
         if (m := re.fullmatch(r"rank-(\d{1,9})\.jsonl", path.name))
     }
-    if not found:
+    if not files:
         notes.append(f"ranks/{MISSING}")
     events: list[Event] = []
     times: dict[int, list[StepTime]] = {}
-    for rank in sorted(found):
+    for rank in sorted(files):
         last, steps = 0.0, dict[int, StepTime]()
-        for row in _lines(found[rank], notes):
+        for row in _lines(files[rank], notes):
             if row.get("kind") == "step":
                 _add_step(row, steps)
                 continue
@@ -262,7 +263,7 @@ def _control(folder: Path, notes: list[str]) -> list[Event]:
 
 
 def children(folder: Path) -> list[Path]:
-    """What lies in a folder, by name; nothing where it is none or cannot be read."""
+    """The paths in a folder, by name; empty if it is no folder or cannot be read."""
     try:
         return sorted(folder.iterdir())
     except OSError:

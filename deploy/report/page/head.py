@@ -104,7 +104,7 @@ def _nodes(run: Run) -> list[str]:
 
 
 def again(record: Fields) -> str:
-    """What to type to do the run again on its backend; empty where the record does not say."""
+    """The command that repeats the run on its backend; empty if the record does not say."""
     given = record.get("arguments")
     if not isinstance(given, list):
         return ""
@@ -130,9 +130,9 @@ def _deploy(record: Fields, hosts: list[Any], words: list[str]) -> str:
 
 
 def onward(run: Run, verdict: str) -> str:
-    """What to type to go on from the last checkpoint; empty when all is done or there is none.
+    """The command that continues from the last checkpoint; empty if the run is done or there is nothing to continue.
 
-    A script goes on with the files that it has written, whatever they are.
+    A script continues with the files that it has written, whatever they are.
     """
     goes_on = bool(run.outcome.get("kept")) if run.script else _has_checkpoint(run)
     if verdict == "done" or not run.own or not goes_on:

@@ -229,7 +229,7 @@ def _names(folder: Path, wanted: Callable[[Path], bool]) -> list[str]:
 
 
 def _file(folder: Path, name: str) -> File | None:
-    """One file for the list; None where there is none (a run that goes on removes old checkpoints)."""
+    """One file for the list; None if it does not exist (a running run removes old checkpoints)."""
     path = folder / name
     try:
         size = path.stat().st_size

@@ -24,7 +24,7 @@ from deploy.hosts import container as deploy_spec
 from deploy.hosts import plan as deploy_plan
 from deploy.hosts.container import Work
 from deploy.image import model, push_plan
-from deploy.preflight import heard, refusals
+from deploy.preflight import probe_answers, refusals
 from deploy.report import tables
 from deploy.report import text as lines
 from deploy.report.page import run as page
@@ -143,7 +143,7 @@ def gpus(said):
 @entry(samples.INSPECT)
 def inspected(said):
     """`docker image inspect`, and the image of a run made of it."""
-    made = model.run_image(model.base_said("base:1", said), samples.LAYER, "run:1")
+    made = model.run_image(model.parse_base("base:1", said), samples.LAYER, "run:1")
     model.index(made, model.manifest(made, {}))
     for layer in made.layers:
         assert model.digest(b"").partition(":")[0] == "sha256"
@@ -329,7 +329,7 @@ def probed(said):
     """One answer of a probe, by its question."""
     value = fields.json_object(said, "said")
     do = value.pop("do", "facts")
-    _json(heard.read(do if isinstance(do, str) and do in heard.QUESTIONS else "facts", value))
+    _json(probe_answers.read(do if isinstance(do, str) and do in probe_answers.QUESTIONS else "facts", value))
 
 
 ENTRIES += [Entry("conversation", *conversation()), Entry("proof", *proof())]

@@ -1,0 +1,88 @@
+"""`fab down --hosts ... --run X --delete`: remove a run and all that it wrote from its hosts.
+
+Only a run that has ended is deleted, and only its folder in the home of the user we log in as.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ..core.errors import DONE, BadAnswer, DeployError, UsageError
+from ..core.fields import digits
+from ..core.names import RunId, asked, run_id
+from ..core.program import FAB
+from ..core.text import amount, several
+from ..host import audit, commands
+from ..host import lock as host_lock
+from ..report.console import Console
+from ..ssh.session import Session, on_all, open_all
+from . import nodes, observe
+from .options import Options
+
+_DELETE_S = 3600.0
+_MOST = 1 << 40
+
+
+class Deleted(NamedTuple):
+    """How many files of a run a host has removed, and how large they were in bytes."""
+
+    files: int
+    bytes: int
+
+
+def delete(options: Options, console: Console) -> int:
+    """Remove the run's containers and folders from all hosts, and say for each host how much that was.
+
+    Raises DeployError, before it changes anything, if a host does not answer or the run still runs on one; afterwards
+    with every host that failed.
+    """
+    run = asked("--run", options.run, run_id)
+    with open_all(options.load().hosts) as opened:
+        sessions = list(opened.all().values())
+        # A deploy holds the same locks until its nodes run.
+        with host_lock.take(sessions, run):
+            _refuse_running(run, sessions)
+            nodes.remove(sessions, run).all()
+            deleted = on_all(sessions, lambda session: _delete_one(session, run))
+        for host, (files, size) in deleted.values.items():
+            words = f"deleted {several(files, 'file')}, {amount(size)}" if files else "nothing to delete"
+            console.note(f"{host}: {words}")
+            console.data({"kind": "deleted", "host": host, "run": run, "files": files, "bytes": size})
+        deleted.all()
+    return DONE
+
+
+def deleted_of(answer: str) -> Deleted:
+    """Read the answer to `commands.delete`. Raises BadAnswer, and DeployError if the run still has a container."""
+    word, *numbers = answer.split()[:3] or [""]
+    if word == "running":
+        raise DeployError(
+            "a container of the run is there again: nothing was deleted", f"{FAB} down --hosts ... --run ID"
+        )
+    if word != "deleted" or len(numbers) != 2:
+        raise BadAnswer("what was deleted", "`deleted FILES KILOBYTES`", answer[:200])
+    files, kilobytes = (digits(most=_MOST)(number, "what was deleted") for number in numbers)
+    return Deleted(files, kilobytes << 10)
+
+
+def _refuse_running(run: RunId, sessions: list[Session]) -> None:
+    """Raise UsageError if the run still runs. A run of another user with that name is not ours to look at."""
+    containers = observe.containers(sessions, run).all()
+    running = [host for host, nodes in containers.items() if any(node.ours and node.code is None for node in nodes)]
+    if running:
+        hosts = ",".join(session.host.name for session in sessions)
+        raise UsageError(
+            f"{run} still runs on {', '.join(running)}: nothing was deleted",
+            f"stop it first: {FAB} stop --hosts {hosts} --run {run}",
+        )
+
+
+def _delete_one(session: Session, run: RunId) -> Deleted:
+    done = session.run(commands.delete(run), timeout_s=_DELETE_S, check=False)
+    if done.code:
+        said = done.err.strip().rpartition("\n")[2] or f"it ended with code {done.code}"
+        raise DeployError(f"{run} was not deleted whole: {said}", f"look at it there: ls -lR ~/.muster/runs/{run}")
+    deleted = deleted_of(done.out)
+    if deleted.files:
+        audit.note(session, f"{run}: deleted {deleted.files} files, {deleted.bytes} bytes")
+    return deleted

@@ -1,0 +1,49 @@
+"""`fab down --run X --delete`: remove a run of this machine and all that it wrote."""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+from ..core.errors import DeployError, UsageError
+from ..core.names import asked, run_id
+from ..core.program import FAB, MAKE
+from ..core.text import amount, several
+from ..engine import client
+from ..report.console import Console
+from ..run import folders, locks, record
+from ..run.folders import display_path
+from . import backends
+
+
+def delete(name: str, console: Console) -> None:
+    """Remove the folder of a run that has ended, and say how much that was.
+
+    Raises UsageError for a run that is not here or still runs, DeployError for a folder that cannot be removed whole.
+    """
+    run = asked("--run", name, run_id)
+    run_dir = folders.RUNS / run
+    if run_dir.is_symlink() or not run_dir.is_dir():
+        raise UsageError(f"--run {run}: no such run here", f"`{MAKE} runs` lists them")
+    files, size = record.contents(run_dir)
+    lock = locks.hold_run(run_dir)
+    if lock is None or run in backends.running(folders.RUNS, client.find_engine()):
+        if lock:
+            lock.release()
+        raise UsageError(f"{run} still runs: nothing was deleted", f"stop it first: {FAB} down --run {run}")
+    hosts = [str(host) for host in record.own(run_dir).get("hosts", ())]
+    try:
+        shutil.rmtree(run_dir)
+    except OSError as fault:
+        where = f"look at it: ls -lR {display_path(run_dir)}"
+        raise DeployError(f"{run} was not deleted whole: {fault.filename}: {fault.strerror}", where) from fault
+    finally:
+        lock.release()
+    latest = folders.RUNS / "latest"
+    if latest.is_symlink() and os.readlink(latest) == run:
+        latest.unlink()
+    console.note(f"deleted {run}: {several(files, 'file')}, {amount(size)}")
+    console.data({"kind": "deleted", "run": run, "files": files, "bytes": size})
+    if hosts:
+        where = f"--hosts {','.join(hosts)} --run {run} --delete"
+        console.note(f"what its hosts keep of it is still there: {FAB} down {where}")

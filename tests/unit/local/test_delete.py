@@ -1,0 +1,58 @@
+"""`fab down --run X --delete` on this machine."""
+
+import json
+import os
+
+import pytest
+
+from deploy.cli import main
+from deploy.core.errors import UsageError
+from deploy.local import delete
+from deploy.report.console import Console
+from deploy.run import folders, locks
+
+
+@pytest.fixture
+def runs(tmp_path, monkeypatch):
+    monkeypatch.setattr(folders, "RUNS", tmp_path / "runs")
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/no-engine")
+    (tmp_path / "runs/r1/work").mkdir(parents=True)
+    (tmp_path / "runs/r1/work/ckpt.pt").write_bytes(b"x" * 2000)
+    (tmp_path / "runs/r2").mkdir()
+    return tmp_path / "runs"
+
+
+def test_the_run_goes_with_all_it_wrote_and_the_amount_is_said(runs, capsys):
+    (runs / "latest").symlink_to("r1")
+    (runs / "r1/work/link").symlink_to(runs / "r2")
+    delete.delete("r1", Console(as_json=True))
+    assert sorted(os.listdir(runs)) == ["r2"]
+    said = json.loads(capsys.readouterr().out)
+    assert (said["run"], said["files"], said["bytes"] >= 2000) == ("r1", 2, True)
+
+
+def test_a_run_that_is_driven_is_not_deleted(runs):
+    lock = locks.hold_run(runs / "r1")
+    with pytest.raises(UsageError, match="still runs"):
+        delete.delete("r1", Console())
+    lock.release()
+    assert (runs / "r1/work/ckpt.pt").exists()
+
+
+@pytest.mark.parametrize("name", ["none", "..", "r1/work", "link", ""])
+def test_what_is_no_run_here_is_refused(runs, tmp_path, name):
+    (tmp_path / "other").mkdir()
+    (runs / "link").symlink_to(tmp_path / "other")
+    with pytest.raises(UsageError):
+        delete.delete(name, Console())
+    assert (tmp_path / "other").exists()
+    assert (runs / "r1/work/ckpt.pt").exists()
+
+
+@pytest.mark.parametrize("where", [(), ("--hosts", "nowhere.invalid")])
+def test_a_delete_without_a_run_is_refused(runs, where, capsys):
+    program = main._Program(version="0", namespace=main.namespace, name="muster", binary="muster")
+    with pytest.raises(SystemExit) as end:
+        program.run(["muster", "down", "--delete", *where])
+    assert end.value.code == 2
+    assert "no run is named" in capsys.readouterr().err
