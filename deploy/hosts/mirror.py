@@ -27,10 +27,10 @@ from ..run import events, own_files
 # Limits for one host: bytes of each kind, number of files, and what stays free on the disk here. Of a host that sends
 # more, we still follow the state, but write nothing more down.
 MOST_BYTES, MOST_FILES, LEAST_FREE = 4 << 30, 10_000, 1 << 30
-# The files of a run folder that are copied while the run is followed; `node` and `place` must be node names.
+# The files of a run folder that are copied while the run is followed; the groups must be node names.
 _ALLOWED = re.compile(
     r"config\.json|environment\.json|metrics\.jsonl|ranks/rank-[0-9]{1,9}\.jsonl|nodes/(?P<node>[^/]+)\.json|"
-    r"outcome/(?P<place>[^/]+)-(?:[0-9]{1,9}|agent)\.json"
+    r"outcome/(?P<place>[^/]+)-(?:[0-9]{1,9}|agent)\.json|telemetry/(?P<machine>[^/]+)\.jsonl"
 )
 
 
@@ -68,7 +68,8 @@ class Mirror:
     def known(self) -> tuple[str, dict[str, int]]:
         """Where the host must continue: the time of the console's last line, and the size of each growing file."""
         self._known = self._stamp
-        growing = [*self._dir.glob("ranks/rank-*.jsonl"), *self._dir.glob("metrics.jsonl")]
+        patterns = ("ranks/rank-*.jsonl", "metrics.jsonl", "telemetry/[!.]*.jsonl")
+        growing = [path for pattern in patterns for path in self._dir.glob(pattern)]
         return self._known, {str(path.relative_to(self._dir)): path.stat().st_size for path in growing}
 
     def take(self, line: str) -> None:
@@ -183,7 +184,7 @@ def allowed_path(text: str) -> Path | None:
     if match is None:
         return None
     try:
-        for name in filter(None, (match["node"], match["place"])):
+        for name in filter(None, match.groups()):
             node_name(name)
     except BadAnswer:
         return None

@@ -52,6 +52,24 @@ def rank_cells(view: RankView | None, state: State) -> list[str]:
     return cells
 
 
+def machine_cell(name: str, state: State) -> str:
+    """What a node's machine does: `gpu 93 %  61 GB`, the mean of its GPUs and the fullest; without GPUs its CPU.
+
+    Empty where that is not known, and once the node has ended.
+    """
+    seen, node = state.telemetry.get(name, {}), state.nodes.get(name)
+    if node and node.state in ("exited", "lost"):
+        return ""
+    gpus = seen.get("gpus", [])
+    uses = [gpu["use_percent"] for gpu in gpus if "use_percent" in gpu]
+    if uses:
+        what, use = "gpu", sum(uses) / len(uses)
+        memory = max((gpu.get("memory_bytes", 0) for gpu in gpus), default=0)
+    else:
+        what, use, memory = "cpu", seen.get("cpu_percent"), seen.get("memory_bytes", 0)
+    return "" if use is None else f"{what} {use:2.0f} %  {amount(memory)}"
+
+
 def node_word(name: str, state: State) -> str:
     """A node without a speaking rank, in a word or two."""
     node = state.nodes.get(name)

@@ -37,7 +37,7 @@ from muster.stop import UNASKED
 
 from .. import NAME, config
 from ..verdict import Verdict, done, failed, publish
-from . import handover, meeting, script, together, work
+from . import handover, meeting, script, telemetry, together, work
 from .diary import Diary
 from .output import Output
 from .parent_death import die_with_parent
@@ -86,7 +86,8 @@ def main() -> int:
     with _private_folder(folder, name) as outcome:
         diary = Diary(folder, name, outcome)
         node = Node(command, environment, outcome, diary, relay=is_script)
-        code = node.run()
+        with telemetry.beside(folder, name, packages=is_script and _place() == 0):
+            code = node.run()
         if is_script and folder:
             _tell_kept(folder, diary, began)
         silent = is_script and not node.judged

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ...core.errors import BadAnswer
+from ...run import events as run_events
 from ...run import own_files
 
 BLOCK = 4096
@@ -18,6 +20,7 @@ BLOCK = 4096
 MOST = 1e100
 OBJECTS = ("config", "environment", "outcome")
 MISSING = ": missing"
+MOST_NODES = 256
 Fields = dict[str, Any]
 
 
@@ -68,6 +71,7 @@ class Run:
     notes: list[str]
     own: Fields
     script: bool = False
+    telemetry: dict[str, list[Fields]] = field(default_factory=dict)
 
 
 def number(value: object) -> float | None:
@@ -114,6 +118,7 @@ def load(folder: Path, own: Fields | None = None) -> Run:
         notes=notes,
         own=own or {},
         script=script,
+        telemetry=_telemetry(folder, notes),
     )
 
 
@@ -224,6 +229,20 @@ def _add_step(row: Fields, steps: dict[int, StepTime]) -> None:
     whole = max(number(row.get("step_ms")) or 0.0, data + compute + wait)
     count = max(1.0, number(row.get("count")) or 1.0)
     steps[int(step)] = StepTime(int(step), count, data, compute, wait, whole, wait_known)
+
+
+def _telemetry(folder: Path, notes: list[str]) -> dict[str, list[Fields]]:
+    """What each node's machine did, in the order of time; lines that are not as the contract has them are left out."""
+    found: dict[str, list[Fields]] = {}
+    paths = [] if (folder / "telemetry").is_symlink() else children(folder / "telemetry")
+    for path in [path for path in paths if path.suffix == ".jsonl"][:MOST_NODES]:
+        for row in [row for row in _lines(path, notes) if "t" in row]:
+            try:
+                event = run_events.of_telemetry(row, 0.0)
+            except BadAnswer:
+                continue
+            found.setdefault(event["node"], []).append(event)
+    return {node: sorted(rows, key=lambda row: float(row["t"])) for node, rows in found.items()}
 
 
 def _nodes_up(folder: Path, notes: list[str]) -> list[Event]:

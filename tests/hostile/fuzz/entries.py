@@ -281,7 +281,7 @@ def records(said):
     *(f"{name}\n{text}" for name, text in (
         ("record.json", samples.RECORD), ("outcome.json", samples.OUTCOME), ("config.json", samples.CONFIG),
         ("metrics.jsonl", samples.METRICS), ("ranks/rank-0.jsonl", samples.RANK_LINES),
-        ("nodes/a.json", samples.NODE_UP),
+        ("nodes/a.json", samples.NODE_UP), ("telemetry/a.jsonl", samples.TELEMETRY),
         ("timeline.jsonl", samples.TIMELINE), ("environment.json", '{"torch": "2.13.0", "variables": {"A": "1"}}'),
     ))
 )  # fmt: skip
@@ -290,7 +290,8 @@ def report_page(said):
     name, _, text = said.partition("\n")
     run_dir = _fresh("r1")
     whole = {"record.json": samples.RECORD, "outcome.json": samples.OUTCOME, "config.json": samples.CONFIG,
-             "metrics.jsonl": samples.METRICS, "ranks/rank-0.jsonl": samples.RANK_LINES}  # fmt: skip
+             "metrics.jsonl": samples.METRICS, "ranks/rank-0.jsonl": samples.RANK_LINES,
+             "telemetry/a.jsonl": samples.TELEMETRY}  # fmt: skip
     odd = name if name in (*whole, "nodes/a.json", "timeline.jsonl", "environment.json") else "metrics.jsonl"
     for path, content in {**whole, odd: text}.items():
         (run_dir / path).parent.mkdir(exist_ok=True)
