@@ -141,7 +141,7 @@ def _bring(session: Session, run: RunId, order: _Order, nodes: Sequence[str], te
         tell(host, total, total)
     except DeployError as failed:
         words = stderr.strip().rpartition("\n")[2] or failed.message.removeprefix(f"{host}: ")
-        hint = failed.hint or f"go on with it: fab fetch --hosts {host} --run {run}"
+        hint = failed.hint or f"go on with it: {FAB} fetch --hosts {host} --run {run}"
         fault = DeployError(f"{host}: its copy of {run} is incomplete: {words}", hint)
     finally:
         unpacker.close()
