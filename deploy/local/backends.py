@@ -80,7 +80,7 @@ class ProcessBackend(LocalBackend):
         self._logs = RankLogs(spec.run_dir)
         python = script.python() if spec.script else sys.executable
         command = commands.agent(python, spec.arguments)
-        self._nodes = processes.LocalNodes(spec.run_dir, command, folders.RUNS.parent)
+        self._nodes = processes.LocalNodes(spec.run_dir, command, folders.RUNS.parent, bool(spec.script))
 
     def check(self) -> None:
         """Refuse a Python without torch."""
@@ -257,6 +257,11 @@ BACKENDS: dict[str, type[LocalBackend]] = {
 def running(runs: Path, engine: EngineFacts) -> frozenset[str]:
     """Ids of the runs of the folder `runs` that have nodes on any backend."""
     return frozenset().union(*(backend.running(runs, engine) for backend in BACKENDS.values()))
+
+
+def has_build(home: Path) -> bool:
+    """Whether the image for containers on this machine can be built: an installed wheel cannot."""
+    return (home / "images/build.sh").is_file()
 
 
 def prepare_image(home: Path) -> None:

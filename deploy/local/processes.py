@@ -22,7 +22,7 @@ from ..core.errors import DeployError
 from ..core.facts import NodeState
 from ..run import own_files
 from ..run.environment import NODE, PLAIN_TORCHRUN, RUN_DIR, TORCH_RENDEZVOUS, NodeSpec
-from ..run.folders import with_trainer
+from ..run.folders import agent_packages, with_trainer
 
 MOST_RESTARTS = 3
 # A shell inside another run or torchrun has these variables; a node must get only its own.
@@ -41,8 +41,8 @@ class _Node:
 class LocalNodes:
     """The nodes of one run as processes. Each has its own session, and we hold its standard input open."""
 
-    def __init__(self, run_dir: Path, command: Iterable[str], home: Path) -> None:
-        self._run_dir, self._command, self._home = run_dir, tuple(command), home
+    def __init__(self, run_dir: Path, command: Iterable[str], home: Path, script: bool = False) -> None:
+        self._run_dir, self._command, self._home, self._script = run_dir, tuple(command), home, script
         self._nodes: dict[str, _Node] = {}
 
     def start(self, spec: NodeSpec, log: Path) -> None:
@@ -84,6 +84,13 @@ class LocalNodes:
         node.restarts += 1
         return NodeState(node.spec.name, "running", code, node.restarts)
 
+    def _with_agent(self, environment: dict[str, str]) -> dict[str, str]:
+        if not self._script:
+            return with_trainer(environment)
+        # A script's Python may be another one, and finds nothing of ours beside the agent.
+        others = environment.get("PYTHONPATH", "")
+        return {**environment, "PYTHONPATH": ":".join(filter(None, (str(agent_packages(self._run_dir)), others)))}
+
     def _spawn(self, spec: NodeSpec, log: Path) -> subprocess.Popen[bytes]:
         inherited = {
             name: value
@@ -94,7 +101,7 @@ class LocalNodes:
             try:
                 return subprocess.Popen(
                     self._command,
-                    env=with_trainer(inherited | spec.environment),
+                    env=self._with_agent(inherited | spec.environment),
                     cwd=self._home,
                     stdin=subprocess.PIPE,
                     stdout=output,

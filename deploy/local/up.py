@@ -59,6 +59,8 @@ def up(options: Options, console: Console) -> int:
     gpus = observe.gpus() if folder else 0
     wanted = options.backend or ("processes" if gpus else "auto")
     facts = client.find_engine() if wanted in ("auto", "docker") else EngineFacts(answers=False)
+    if wanted == "auto" and not backends.has_build(folders.CHECKOUT):
+        facts = EngineFacts(answers=False, reason="only a checkout has containers for this machine")
     choice_of_backend = plan.choose_backend(wanted, facts, backends.BACKENDS)
     if gpus and not options.backend:
         choice_of_backend = plan.on_gpus(gpus, 1 + workers)

@@ -86,7 +86,10 @@ def choose(runs: Path, resume: str, arguments: Sequence[str], script: Sequence[s
     if not resume:
         return Choice(None, tuple(script or arguments), script=bool(script))
     if resume == "latest":
-        return _continued(_newest_with_checkpoint(runs), arguments)
+        newest = _newest_to_resume(runs)
+        if own(newest).get("script"):
+            return choose(runs, str(newest), arguments, script)
+        return _continued(newest, arguments)
     path = Path(resume).expanduser().resolve()
     if not path.is_dir():
         raise UsageError(
@@ -336,13 +339,20 @@ def _continued(run_dir: Path, arguments: Sequence[str]) -> Choice:
     return Choice(run_dir, merged, record.get("workers"), len(record.get("starts", ())) + 1)
 
 
-def _newest_with_checkpoint(runs: Path) -> Path:
-    folders = [path for path in runs.glob("*") if path.is_dir() and not path.is_symlink() and has_checkpoint(path)]
+def _newest_to_resume(runs: Path) -> Path:
+    """The newest run of this machine with a checkpoint, or of a script."""
+    all_runs = [path for path in runs.glob("*") if path.is_dir() and not path.is_symlink()]
+    folders = [path for path in all_runs if has_checkpoint(path) or _is_local_script(path)]
     if not folders:
         raise UsageError(
             f"{option('RESUME', 'latest')}: no run in {runs} has a checkpoint", f"`{MAKE} up` starts a new one"
         )
     return max([path for path in folders if "arguments" in own(path)] or folders, key=_started)
+
+
+def _is_local_script(run_dir: Path) -> bool:
+    record = own(run_dir)
+    return bool(record.get("script")) and record.get("backend") != HOSTS
 
 
 def _started(run_dir: Path) -> tuple[float, str]:
