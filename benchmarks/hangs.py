@@ -255,8 +255,10 @@ class _Folder:
 
 
 def _line_of(case: Case, folder: Path) -> int:
-    lines = (folder / "train.py").read_text().splitlines()
-    return next((n for n, line in reversed(list(enumerate(lines, 1))) if case.line and case.line in line), 0)
+    lines = list(enumerate((folder / "train.py").read_text().splitlines(), 1))
+    planted = [n for n, line in lines if case.line and case.line in line]
+    end = next(n for n, line in lines if line.startswith("dist.init_process_group"))
+    return max([n for n in planted if n < end] or planted, default=0)
 
 
 def _start(folder: Path) -> subprocess.Popen[bytes]:
