@@ -19,7 +19,7 @@ from .unpack import parts_of
 # Programs can make these again. As trainer/node/work.py has them (docs/contract.md).
 CACHES = (".cache", ".triton", ".nv", ".config", "__pycache__")
 # How the agent remembers what was sent; for this machine it is no result.
-_HOUSEKEEPING = re.compile(r"sent\.json|\.sent\.lock|nodes/\..*")
+_HOUSEKEEPING = re.compile(r"sent\.json|\.sent\.lock|\.others-.*|nodes/\..*")
 _LINE = re.compile(r"([0-9a-f]{1,8}) ([0-9]{1,18}) (-?[0-9]{1,12})(?:\.[0-9]+)? \./(.+)")
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ..config.inventory import Cluster
+from ..core.names import RunId
 from ..core.program import FAB
 from ..host import lock
 from ..host.facts import HostFacts
@@ -20,7 +21,7 @@ from ..report.console import Console
 from ..report.interrupts import Interrupts
 from ..run import record
 from ..ssh.session import Session
-from . import container, nodes, observe, plan, preflight
+from . import container, nodes, observe, plan, preflight, share
 from . import push as image_push
 from .backend import HostsBackend, RunHandle
 from .container import NodeContainer, Work
@@ -87,6 +88,9 @@ class NewRun(HostsBackend):
         self._locks.refuse_lost()
         if self.run.resumed:
             nodes.remove(request.sessions, self._id).all()
+            if request.work.script and request.work.sent:
+                self._interrupts.at("bringing each host what only others have", image_push.LEFT_BY_A_PUSH)
+                share.share(request.sessions, RunId(self._id), self._console)
 
     def start(self) -> None:
         """Start the first host's node, then all others. Raises HostsFailed with every host that failed."""

@@ -12,6 +12,7 @@ import hashlib
 import json
 import os
 import shutil
+import tarfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -42,6 +43,7 @@ def prepare(run_folder: Path, sent: Path) -> list[str]:
     for folder in (work, run_folder / HOME):
         folder.mkdir(parents=True, exist_ok=True)
     with _alone(run_folder):
+        take_in(run_folder)
         before = _manifest(run_folder)
         now = {path: _digest(sent / path) for path in _files(sent)}
         stay = []
@@ -59,6 +61,44 @@ def prepare(run_folder: Path, sent: Path) -> list[str]:
         stamps = {path: [digest, *_stamp(work / path, path in stay)] for path, digest in now.items()}
         replace(run_folder / _SENT, json.dumps(stamps))
     return sorted(stay)
+
+
+def take_in(run_folder: Path) -> int:
+    """Unpack what the control side brought of other hosts: the files that are not here. Returns how many.
+
+    What they hold is as untrusted as the script itself, and stays where the script may write.
+    """
+    count = 0
+    for path in sorted(run_folder.glob(".others-*.tar")):
+        with suppress(tarfile.TarError, EOFError), tarfile.open(path, "r:") as tar:
+            for member in tar:
+                count += _take(tar, member, run_folder)
+        path.unlink(missing_ok=True)
+    return count
+
+
+def _take(tar: tarfile.TarFile, member: tarfile.TarInfo, run_folder: Path) -> bool:
+    """Write a file that is not here, whole or not at all; no link, nothing outside work and home."""
+    parts = [part for part in member.name.split("/") if part not in ("", ".")]
+    outside = member.name.startswith("/") or ".." in parts or len(parts) < 2 or parts[0] not in (WORK, HOME)
+    goal = run_folder.joinpath(*parts)
+    content = tar.extractfile(member) if member.isreg() and not outside and not os.path.lexists(goal) else None
+    if content is None:
+        return False
+    aside = goal.with_name(f".{goal.name[:200]}.muster")
+    try:
+        goal.parent.mkdir(parents=True, exist_ok=True)
+        aside.unlink(missing_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        return False  # a file of the script has the name of that folder
+    try:
+        with aside.open("xb") as file:
+            shutil.copyfileobj(content, file)
+        os.utime(aside, (member.mtime, member.mtime))
+        os.replace(aside, goal)
+    finally:
+        aside.unlink(missing_ok=True)
+    return True
 
 
 def kept(run_folder: Path) -> Kept:

@@ -1,6 +1,9 @@
 """The folder a script works in: what was sent comes in, what the script wrote stays, and nothing is lost silently."""
 
+import io
 import json
+import os
+import tarfile
 
 import pytest
 
@@ -111,3 +114,71 @@ def test_what_a_script_wrote_into_the_images_own_folder_is_saved(run, tmp_path):
     work.save_changes(run, app, began - 0.01)
     assert (run / "work/out/ckpt.pt").read_text() == "weights"
     assert not (run / "work/train.py").exists()
+
+
+def brought(run, *members, cut=0):
+    """What the control side brought of another host: members as (name, data, type, link)."""
+    run.mkdir(exist_ok=True)
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w") as tar:
+        for name, data, kind, link in members:
+            info = tarfile.TarInfo(name)
+            info.type, info.linkname, info.mtime = kind, link, 1000
+            info.size = len(data) if kind == tarfile.REGTYPE else 0
+            tar.addfile(info, io.BytesIO(data))
+    (run / ".others-0.tar").write_bytes(stream.getvalue()[: -cut or None])
+
+
+def file(name, data=b"theirs"):
+    return name, data, tarfile.REGTYPE, ""
+
+
+def test_files_that_only_other_hosts_had_come_in_and_no_file_of_this_host_is_replaced(run, sent):
+    work.prepare(run, sent)
+    (run / "work/log.txt").write_text("mine")
+    brought(run, file("./work/outputs/ckpt.pt"), file("./work/log.txt"), file("./work/train.py"), file("./home/.state"))
+    assert work.prepare(run, sent) == []
+    assert (run / "work/outputs/ckpt.pt").read_text() == "theirs"
+    assert (run / "work/outputs/ckpt.pt").stat().st_mtime == 1000
+    assert (run / "home/.state").read_text() == "theirs"
+    assert (run / "work/log.txt").read_text() == "mine"
+    assert (run / "work/train.py").read_text() == (sent / "train.py").read_text()
+    assert not list(run.glob(".others-*"))
+
+
+@pytest.mark.holds("shared-inside")
+@pytest.mark.parametrize(
+    "member",
+    [
+        file("../outside"),
+        file("work/../../outside"),
+        file("/outside"),
+        file("record.json"),
+        file("keep/x"),
+        file("work"),
+        ("work/link", b"", tarfile.SYMTYPE, "/etc/passwd"),
+        ("work/hard", b"", tarfile.LNKTYPE, "work/log.txt"),
+        ("work/pipe", b"", tarfile.FIFOTYPE, ""),
+        file("work/log.txt/below"),
+        file("work/link-here"),
+    ],
+)
+def test_what_other_hosts_had_stays_in_the_work_folder_and_makes_no_link(run, sent, tmp_path, member):
+    work.prepare(run, sent)
+    (run / "work/log.txt").write_text("mine")
+    (run / "work/link-here").symlink_to(tmp_path / "outside")
+    before = sorted(path.relative_to(tmp_path) for path in tmp_path.rglob("*"))
+    brought(run, member, file("work/good"))
+    work.prepare(run, sent)
+    after = {path.relative_to(tmp_path) for path in tmp_path.rglob("*")} - {(run / "work/good").relative_to(tmp_path)}
+    assert sorted(after) == before
+    assert os.readlink(run / "work/link-here") == str(tmp_path / "outside")
+    assert (run / "work/log.txt").read_text() == "mine"
+    assert (run / "work/good").read_text() == "theirs"
+
+
+def test_a_file_that_came_in_part_is_not_there(run, sent):
+    brought(run, file("work/whole"), file("work/cut", b"x" * 20_000), cut=15_000)
+    work.prepare(run, sent)
+    assert (run / "work/whole").exists()
+    assert sorted(path.name for path in (run / "work").iterdir() if "cut" in path.name) == []

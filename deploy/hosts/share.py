@@ -1,0 +1,139 @@
+"""Before a script's run starts again: bring each host the files of the run that only other hosts have.
+
+They come through this machine as they are, and are unpacked by the node that they are for, in its container
+(trainer/node/work.py): nothing that a host sends is unpacked on another host itself.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from ..core.errors import DeployError
+from ..core.names import RunId
+from ..core.text import amount, several
+from ..host import commands, listing
+from ..host.listing import Listing
+from ..host.unpack import BLOCK
+from ..report.console import Console
+from ..ssh.session import Session, on_all
+
+_LIST_S = 600.0
+_PARTS = ("work/", "home/")
+_SHOWN = 3
+Missing = dict[tuple[str, str], list[str]]
+
+
+def share(sessions: Sequence[Session], run: RunId, console: Console) -> None:
+    """Copy to each host what only others have, and name the files of which each host keeps its own.
+
+    Raises DeployError if a host cannot be asked, or a copy ends early.
+    """
+    listings = on_all(sessions, lambda session: _list(session, run)).all()
+    by_host = {session.host.name: session for session in sessions}
+    if own := differing_files(listings):
+        more = f" and {len(own) - _SHOWN} more" if len(own) > _SHOWN else ""
+        console.note(f"each host keeps its own {', '.join(own[:_SHOWN])}{more}")
+    order = list(by_host)
+    with console.fetching(order) as tell:
+        for (source, target), paths in missing(listings).items():
+            size = sum(listings[source].files[path].size for path in paths)
+            console.note(f"{target} gets {several(len(paths), 'file')}, {amount(size)}, that it lacks, from {source}")
+            name = f".others-{order.index(source)}.tar"
+            others = [*(listings[source].files.keys() - set(paths)), *listings[source].caches]
+            leave_out = listing.Selection({}, others, {}).input
+            most = size + size // 10 + 3 * BLOCK * (len(paths) + 20)
+            _copy(by_host[source], by_host[target], run, name, leave_out, most, tell)
+
+
+def missing(listings: Mapping[str, Listing]) -> Missing:
+    """By source and target host: the files that the target lacks. The first host that has one is its source."""
+    pairs: Missing = {}
+    holders: dict[str, str] = {}
+    for host, files in listings.items():
+        for path in sorted(_written(files)):
+            holders.setdefault(path, host)
+    for path, source in holders.items():
+        for target, files in listings.items():
+            if path not in files.files and path not in files.links:
+                pairs.setdefault((source, target), []).append(path)
+    return pairs
+
+
+def differing_files(listings: Mapping[str, Listing]) -> list[str]:
+    """The files that hosts have with different sizes or times."""
+    first = dict[str, listing.Stamp]()
+    differing = set()
+    for files in listings.values():
+        for path, stamp in _written(files).items():
+            if first.setdefault(path, stamp) != stamp:
+                differing.add(path)
+    return sorted(differing)
+
+
+def _written(files: Listing) -> dict[str, listing.Stamp]:
+    """What the script wrote: no file that is as it was sent."""
+    return {
+        path: stamp for path, stamp in files.files.items() if path.startswith(_PARTS) and files.sent.get(path) != stamp
+    }
+
+
+def _list(session: Session, run: RunId) -> Listing:
+    """The host's files of the run; none where it has not run there yet."""
+    done = session.run(commands.list_files(run, listing.CACHES), timeout_s=_LIST_S, check=False)
+    return listing.parse(done.out) if done.out else Listing({})
+
+
+def _copy(
+    source: Session,
+    target: Session,
+    run: RunId,
+    name: str,
+    leave_out: bytes,
+    most: int,
+    tell: Callable[[str, int, int], None],
+) -> None:
+    """Send what the source gives, at most so many bytes, into a file of the target."""
+    pieces: queue.Queue[bytes | None] = queue.Queue(64)
+    faults: list[BaseException] = []
+
+    def chunks() -> Iterator[bytes]:
+        while (piece := pieces.get()) is not None:
+            yield piece
+
+    def send() -> None:
+        try:
+            target.run(commands.take_in(run, name), input=chunks(), moving=True)
+        except BaseException as fault:
+            faults.append(fault)
+
+    def put(piece: bytes | None) -> None:
+        while sender.is_alive():
+            try:
+                pieces.put(piece, timeout=0.5)
+                return
+            except queue.Full:
+                continue
+        raise DeployError(f"{target.host.name}: it takes no more of what {source.host.name} has of {run}")
+
+    received = 0
+
+    def take(piece: bytes) -> None:
+        nonlocal received
+        received += len(piece)
+        if received > most:
+            raise DeployError(f"{source.host.name}: it sends more of {run} than it listed")
+        tell(target.host.name, min(received, most - 1), most)
+        put(piece)
+
+    sender = threading.Thread(target=send, daemon=True, name="muster-share")
+    sender.start()
+    try:
+        source.receive(commands.take_home(run), take, leave_out)
+    finally:
+        if sender.is_alive():
+            put(None)
+        sender.join()
+    if faults:
+        raise faults[0]

@@ -1,0 +1,68 @@
+"""What a script wrote on real hosts: it outlives its container, comes home, is gone on with, and goes when asked."""
+
+import json
+
+import pytest
+
+from lab import waiting
+
+SCRIPT = """import os, time
+import torch.distributed as dist
+dist.init_process_group("gloo")
+rank, seen = dist.get_rank(), os.path.exists("outputs/ckpt.pt")
+print("checkpoint", seen, flush=True)
+os.makedirs("outputs", exist_ok=True)
+os.makedirs(os.path.expanduser("~/.cache"), exist_ok=True)
+if rank == 0 and not seen:
+    open("outputs/ckpt.pt", "w").write("weights")
+open("/data/out/kept.txt", "a").write(f"rank {rank}\\n")
+open(os.path.expanduser("~/.cache/blob"), "w").write("cache")
+open(os.path.expanduser("~/ready"), "w").write("ready")
+dist.barrier()
+while not seen:
+    time.sleep(0.2)
+"""
+
+
+@pytest.fixture
+def written(control, tmp_path):
+    """A run on both hosts whose ranks have written their files, and wait."""
+    (tmp_path / "train.py").write_text(SCRIPT)
+    control.words = ("--folder", str(tmp_path), "--script", "train.py", "--keep", "/data/out", "--separate")
+    done = control.deploy(*control.words, "--detach")
+    assert done.returncode == 0, done.stderr
+    ready = f"ls ~/.muster/runs/{control.run}/home/ready 2>/dev/null; true"
+    waiting.until(lambda: all(control.rack.on(host, ready) for host in control.hosts), "both ranks to be ready", 90)
+    return control
+
+
+@pytest.mark.holds("deletes-own-run")
+def test_what_a_killed_script_wrote_comes_home_is_gone_on_with_and_deleted(written):
+    refused = written.fab("down", "--run", written.run, "--delete")
+    assert refused.returncode == 2
+    assert "still runs" in refused.stderr
+    for host in written.hosts:
+        written.rack.on(host, f"docker kill muster-{written.run}; true")
+    assert written.fab("down", "--run", written.run).returncode == 0
+
+    fetched = written.fab("fetch", "--run", written.run)
+    assert fetched.returncode == 0, fetched.stderr
+    assert (written.dir / "work/outputs/ckpt.pt").read_text() == "weights"
+    second = written.dir / "hosts" / written.hosts[1]
+    assert {place.joinpath("keep/data/out/kept.txt").read_text() for place in (written.dir, second)} == {
+        "rank 0\n",
+        "rank 1\n",
+    }
+    assert not (written.dir / "home/.cache").exists()
+    assert not (written.dir / "work/train.py").exists()
+
+    resumed = written.deploy(*written.words, "--rank", "all")
+    assert resumed.returncode == 0, resumed.stderr
+    for host in written.hosts:
+        assert "checkpoint True" in (written.dir / f"logs/{host}.log").read_text()
+
+    deleted = [row for row in written.rows("down", "--run", written.run, "--delete") if row["kind"] == "deleted"]
+    assert [row["host"] for row in deleted] == list(written.hosts)
+    assert all(row["files"] > 5 for row in deleted), json.dumps(deleted)
+    for host in written.hosts:
+        assert not written.rack.on(host, f"ls -d ~/.muster/runs/{written.run} 2>/dev/null; true")

@@ -1,0 +1,34 @@
+"""Which files a host gets from another before a run starts again."""
+
+from deploy.host.listing import Listing, Stamp
+from deploy.hosts.share import differing_files, missing
+
+CKPT = Stamp(10, 1)
+
+
+def test_a_file_that_a_host_lacks_comes_from_the_first_that_has_it():
+    listings = {
+        "a": Listing({"work/ckpt.pt": CKPT, "home/x": CKPT}),
+        "b": Listing({"work/ckpt.pt": CKPT, "work/b.txt": CKPT}),
+        "c": Listing({}),
+    }
+    assert missing(listings) == {
+        ("a", "c"): ["home/x", "work/ckpt.pt"],
+        ("a", "b"): ["home/x"],
+        ("b", "a"): ["work/b.txt"],
+        ("b", "c"): ["work/b.txt"],
+    }
+
+
+def test_sent_files_logs_and_what_is_a_link_there_are_not_copied():
+    first = Listing({"work/train.py": CKPT, "logs/rank-0.log": CKPT, "work/last": CKPT}, sent={"work/train.py": CKPT})
+    assert missing({"a": first, "b": Listing({}, links=["work/last"])}) == {}
+
+
+def test_files_of_one_path_with_other_content_are_named_and_copied_nowhere():
+    listings = {
+        "a": Listing({"work/log": Stamp(1, 1), "work/same": CKPT}),
+        "b": Listing({"work/log": Stamp(2, 1), "work/same": CKPT}),
+    }
+    assert missing(listings) == {}
+    assert differing_files(listings) == ["work/log"]
