@@ -41,7 +41,7 @@ from .command import HOSTS, INCLUDE, JSON, RUN, SECRET, SHOWN, UNWATCHED, comman
         DETACHED: "left by Ctrl-C; the run goes on",
     },
     hidden=("name",),
-    iterable=["env", "secret", "mount", "include"],
+    iterable=["env", "secret", "mount", "include", "keep"],
     help={
         **HOSTS,
         **JSON,
@@ -56,6 +56,8 @@ from .command import HOSTS, INCLUDE, JSON, RUN, SECRET, SHOWN, UNWATCHED, comman
         "secret": SECRET,
         "include": INCLUDE,
         "mount": "a folder of the hosts for the ranks: /source:/target or /source:/target:ro; repeatable "
+        "(default: none)",
+        "keep": "a path in the container that is kept with the run, as the script's folder and home are; repeatable "
         "(default: none)",
         "nproc": "processes on each node: auto (as many as GPUs, or one) or a number (default: auto)",
         "name": "refused: --run names the run",
@@ -82,6 +84,7 @@ def deploy(
     secret: Sequence[str] | None = None,
     mount: Sequence[str] | None = None,
     include: Sequence[str] | None = None,
+    keep: Sequence[str] | None = None,
     nproc: str = "",
     name: str = "",
     detach: bool = False,
@@ -100,7 +103,7 @@ def deploy(
     asked = Options(hosts, cluster, run, script, args, folder, image, detach, dry_run)
     options = replace(asked, environment=tuple(env or ()), secrets=tuple(secret or ()), processes=nproc)
     options = replace(options, mounts=tuple(mount or ()), resume=resume, force=force, dockerfile=dockerfile)
-    options = replace(options, include=tuple(include or ()), separate=separate, rank=rank)
+    options = replace(options, include=tuple(include or ()), separate=separate, rank=rank, keep=tuple(keep or ()))
     options = replace(options, no_observe=no_observe)
     console = Console(json)
 
@@ -194,14 +197,30 @@ def stop(
         DONE: "the run's folder is here, from every host",
         FAILED: "a host failed: the error names it; what the other hosts sent is here",
     },
-    help={**HOSTS, **JSON, "run": "the run's id (default: the only run on these hosts)"},
+    iterable=["only"],
+    help={
+        **HOSTS,
+        **JSON,
+        "run": "the run's id (default: the only run on these hosts)",
+        "only": "what matches alone: 'work/outputs/*'; repeatable (default: all but caches and unchanged sent files)",
+    },
 )
-def fetch(context: Connection, hosts: str = "", cluster: str = "", run: str = "", json: bool = False) -> None:
-    """Copy a run's checkpoints, logs and metrics here, and build its report."""
+def fetch(
+    context: Connection,
+    hosts: str = "",
+    cluster: str = "",
+    run: str = "",
+    only: Sequence[str] | None = None,
+    json: bool = False,
+) -> None:
+    """Copy what a run wrote here, and build its report.
+
+    What is here already does not come again.
+    """
     console = Console(json)
 
     def work() -> int:
-        folder = deploy_home.fetch(Options(hosts, cluster).load(), run, console.warn)
+        folder = deploy_home.fetch(Options(hosts, cluster).load(), run, tuple(only or ()), console)
         console.line(folders.display_path(folder), {"kind": "fetched", "run": folder.name, "folder": str(folder)})
         return DONE
 

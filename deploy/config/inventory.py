@@ -20,6 +20,7 @@ from .toml import Table
 from .values import Gpus, Mount, Secret
 
 MOUNT = '"/source:/target" or "/source:/target:ro", absolute paths both, the target not / nor in /muster'
+KEEP = "an absolute path in the container, not / nor in /muster"
 _SECRET = '"NAME" or { name = "NAME", file = "path" }; a value never stands here'
 _EXAMPLE = "write --hosts user@a:port,b; user and port may be left out"
 
@@ -60,6 +61,7 @@ class Job:
     environment: Mapping[str, str] = field(default_factory=dict, hash=False)
     secrets: tuple[Secret, ...] = ()
     mounts: tuple[Mount, ...] = ()
+    keep: tuple[str, ...] = ()
     processes: Literal["auto"] | int = "auto"
     shm_size: str | None = None
     user: int | None = None
@@ -196,6 +198,7 @@ def _job(table: Table) -> Job:
         environment=_environment(table),
         secrets=table.items("secrets", values.secret_from(here), _SECRET, secret=True),
         mounts=table.items("mounts", values.mount, MOUNT),
+        keep=table.items("keep", values.keep, KEEP),
         processes=table.get("processes", "auto", values.processes, '"auto" or a number from 1'),
         user=table.get("user", None, values.whole(1, (1 << 31) - 2), "a user's number, from 1"),
         shm_size=table.get("shm_size", None, values.matching(values.SIZE), 'a size such as "16g"'),

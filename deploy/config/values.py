@@ -136,6 +136,12 @@ def mount(value: Any) -> Mount | None:
     return None if _TAKEN.fullmatch(target) else Mount(parts[0], target, mode == "ro")
 
 
+def keep(value: Any) -> str | None:
+    """An absolute path in the container; not where the image's own files or the run's folder are."""
+    path = posixpath.normpath(value) if isinstance(value, str) and _PATH.fullmatch(value) else "/"
+    return None if path.startswith("//") or _TAKEN.fullmatch(path) else path
+
+
 def secret_from(folder: Path) -> Callable[[Any], Secret | None]:
     """A variable's name, or a table with a name and a file (a relative one seen from `folder`)."""
 

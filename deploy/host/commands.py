@@ -26,6 +26,8 @@ _TAKEN_WITHIN_S = 90
 VARIABLES_FIRST, VARIABLES_ASIDE = "/dev/stdin", "/dev/fd/3"
 # The most bytes of a document or of one piece of a growing file: no line may exceed ssh/command.py's LONGEST_LINE.
 PIECE = 256 << 10
+# The most bytes of sent.json.
+_MANIFEST = 8 << 20
 # Only this much of the end of a rank's events is searched.
 _TAIL = 64 << 20
 # A driver that hangs takes nvidia-smi along. The name is the last column, because it may hold commas.
@@ -52,14 +54,16 @@ def missing(paths: Sequence[str]) -> tuple[str, ...]:
     return _SCRIPT("missing", *paths)
 
 
-def start(folder: str, owner: str, command: Sequence[str], label: str, new: bool = False) -> tuple[str, ...]:
+def start(
+    folder: str, owner: str, command: Sequence[str], label: str, new: bool = False, keep: Sequence[str] = ()
+) -> tuple[str, ...]:
     """Make the run folder, run `command`, which makes a container, and give the container its secrets.
 
     Standard input: two `line`s, the variables for VARIABLES_FIRST, and the secrets (empty: there are none).
     `label`: the value of the container's label `muster.start`, which no other container has. `new`: the folder must
-    not exist yet.
+    not exist yet. `keep`: paths in the container, each of which has a folder below `keep` of the run folder.
     """
-    return _SCRIPT("start", folder, owner, label, "new" * new, PYTHON, str(_TAKEN_WITHIN_S), *command)
+    return _SCRIPT("start", folder, owner, label, "new" * new, PYTHON, str(_TAKEN_WITHIN_S), "\n".join(keep), *command)
 
 
 def why(container: str) -> tuple[str, ...]:
@@ -147,14 +151,17 @@ def delete(run: str) -> tuple[str, ...]:
     return _SCRIPT("delete", run)
 
 
-def take_home(folder: str) -> tuple[str, ...]:
-    """A run folder as a tar stream, not compressed: a host cannot make us write more bytes than it sends."""
-    return _SCRIPT("take-home", folder)
+def list_files(run: str, caches: Sequence[str]) -> tuple[str, ...]:
+    """For listing.parse: the files of a run's folder, but for those in folders with the names of `caches`."""
+    return _SCRIPT("list-files", run, str(_MANIFEST), *caches)
 
 
-def size_of(folder: str) -> tuple[str, ...]:
-    """`KILOBYTES PATH` of a run folder: the sizes of its files, or their disk space if du knows only that."""
-    return _SCRIPT("size-of", folder)
+def take_home(run: str) -> tuple[str, ...]:
+    """A run's folder as a tar stream, not compressed: a host cannot make us write more bytes than it sends.
+
+    Standard input: the paths to leave out, a line each.
+    """
+    return _SCRIPT("take-home", run)
 
 
 def status() -> tuple[str, ...]:

@@ -1,30 +1,35 @@
 """Merge the files that hosts sent into a run's folder here. Each host's part first arrives in a folder of its own.
 
 No host can replace a file that this machine keeps there, nor a file of another host: if two hosts send different files
-of the same name, we take the first host's, and put the others into `hosts/<host>/`.
+of the same name, the one that came first stays, and the others go into `hosts/<host>/`. `.fetched.json` remembers what
+came from which host, so that a fetch that was cut goes on where it was.
 """
 
 from __future__ import annotations
 
 import errno
 import filecmp
+import json
 import os
 import shutil
 import stat
 import unicodedata
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from ..core.errors import DeployError
 from ..core.names import file_name, node_of
+from ..run import locks, own_files
 from ..run.own_files import open_folder
+from .listing import Stamp
 from .unpack import LeftOut
 from .unpack import Path as Parts
 
 # The files that this machine keeps in a run folder; for nodes that it followed, also `logs/<node>.log`.
 _OURS = {
     *("record.json", "outcome.json", "timeline.jsonl", "report.html", "preflight.json"),
-    *(".lock", "hosts"),
+    *(".lock", "hosts", ".fetched.json"),
 }
 _ASIDE = (".record.json.", ".outcome.json.", ".preflight.json.", ".report.", ".fetch-")
 
@@ -40,39 +45,109 @@ def ours(parts: Parts, nodes: Collection[str]) -> str:
 
 
 @contextmanager
-def stage(run_dir: Path, host: str) -> Iterator[Path]:
-    """An empty folder for one host's part; it is removed at the end."""
-    folder = run_dir / f".fetch-{os.getpid()}-{node_of(host)}"
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(mode=0o700)
+def exclusive(run_dir: Path) -> Iterator[None]:
+    """Keep another fetch of the run out meanwhile. Raises DeployError if there is one."""
+    lock = locks.hold(run_dir / ".fetch-lock")
+    if lock is None:
+        raise DeployError(f"{run_dir.name}: another fetch of this run is at work", "wait for its end")
     try:
-        yield folder
+        yield
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        lock.release()
+
+
+def stage(run_dir: Path, host: str) -> Path:
+    """The folder for one host's part. What a fetch that was cut has left in it is still there."""
+    folder = run_dir / f".fetch-{node_of(host)}"
+    with suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    if folder.is_symlink() or not folder.is_dir():
+        raise DeployError(f"{folder}: it is not a folder", f"look at it: ls -ld {folder}")
+    return folder
+
+
+def unstage(staged: Path) -> None:
+    """Remove a host's part, once it is merged."""
+    shutil.rmtree(staged, ignore_errors=True)
+
+
+def keep_whole(staged: Path, wanted: Mapping[str, Stamp]) -> dict[str, Stamp]:
+    """The wanted files that a cut fetch brought whole; all others in the folder are removed."""
+    whole = {}
+    for parts, path in _files(staged):
+        name = "/".join(parts)
+        if name in wanted and _stamp(path) == wanted[name]:
+            whole[name] = wanted[name]
+        else:
+            path.unlink()
+    return whole
+
+
+def staged_files(staged: Path) -> frozenset[str]:
+    """The paths of the files in a host's part."""
+    return frozenset("/".join(parts) for parts, _ in _files(staged))
+
+
+class Fetched:
+    """What has come from which host, with the stamp that the file had there: `.fetched.json` of the run folder."""
+
+    def __init__(self, run_dir: Path) -> None:
+        self._run_dir, self._name = run_dir, ".fetched.json"
+        self.hosts: dict[str, dict[str, Stamp]] = {}
+        with suppress(OSError, ValueError, LookupError, TypeError, AttributeError):
+            known = json.loads(own_files.read(run_dir / self._name))
+            for node, rows in known.items():
+                self.hosts[node] = {path: Stamp(*row) for path, row in rows.items()}
+
+    def is_home(self, host: str, path: str, stamp: Stamp) -> bool:
+        """Whether the host's file came, and is here as it was."""
+        place = self._run_dir / "hosts" / node_of(host) / path
+        if self.hosts.get(node_of(host), {}).get(path) != stamp:
+            return False
+        found = _stamp(place) or _stamp(self._run_dir / path)
+        return found is not None and found.size == stamp.size
+
+    def add(self, host: str, files: Mapping[str, Stamp]) -> None:
+        """Remember what came from the host."""
+        self.hosts[node_of(host)] = {**self.hosts.get(node_of(host), {}), **files}
+
+    def write(self) -> None:
+        """Write it into the run folder."""
+        rows = {
+            node: {path: [stamp.size, stamp.time] for path, stamp in files.items()}
+            for node, files in self.hosts.items()
+        }
+        own_files.write(self._run_dir, self._name, json.dumps(rows).encode())
 
 
 class Merge:
-    """Moves the hosts' parts into the run folder, one host after the other."""
+    """Moves the hosts' parts into the run folder, one host after the other. `fetched`: what is there already."""
 
-    def __init__(self, run_dir: Path) -> None:
+    def __init__(self, run_dir: Path, fetched: Fetched) -> None:
         self._run_dir = run_dir
-        self._taken: dict[tuple[str, ...], Path] = {}
+        # By path: the node whose file has it.
+        self._owners: dict[tuple[str, ...], str] = {}
+        for node, files in fetched.hosts.items():
+            for path in files:
+                if not os.path.lexists(run_dir / "hosts" / node / path) and os.path.lexists(run_dir / path):
+                    self._owners.setdefault(tuple(map(_plain, path.split("/"))), node)
+        self._paths: dict[tuple[str, ...], Path] = {}
 
     def take(self, host: str, staged: Path, left_out: LeftOut) -> int:
         """Move a host's part in. Returns how many of its files differ from another host's file of the same name."""
-        apart, others = 0, dict(self._taken)
+        apart, node, owners = 0, node_of(host), dict(self._owners)
         root = os.open(self._run_dir, os.O_RDONLY | os.O_DIRECTORY)
         try:
             for parts, path in _files(staged):
                 plain = tuple(_plain(part) for part in parts)
-                if plain in others:
-                    if filecmp.cmp(path, others[plain], shallow=False):
+                if owners.get(plain, node) != node:
+                    if _same(path, self._paths.get(plain, self._run_dir.joinpath(*parts))):
                         continue
                     apart += 1
-                    goal = (file_name("hosts"), file_name(node_of(host)), *parts)
+                    goal = (file_name("hosts"), file_name(node), *parts)
                 else:
                     goal = parts
-                    self._taken[plain] = self._run_dir.joinpath(*parts)
+                    self._owners[plain], self._paths[plain] = node, self._run_dir.joinpath(*parts)
                 try:
                     _move(path, root, goal)
                 except OSError as fault:
@@ -92,6 +167,20 @@ def _move(path: Path, root: int, goal: Parts) -> None:
         os.replace(path, goal[-1], dst_dir_fd=folder)
     finally:
         os.close(folder)
+
+
+def _same(path: Path, other: Path) -> bool:
+    with suppress(OSError):
+        return filecmp.cmp(path, other, shallow=False)
+    return False
+
+
+def _stamp(path: Path) -> Stamp | None:
+    """The stamp of a regular file."""
+    with suppress(OSError):
+        status = path.lstat()
+        return Stamp(status.st_size, int(status.st_mtime)) if stat.S_ISREG(status.st_mode) else None
+    return None
 
 
 def _files(staged: Path) -> Iterator[tuple[Parts, Path]]:

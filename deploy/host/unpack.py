@@ -46,7 +46,7 @@ class LeftOut:
 
 
 class Unpacker:
-    """Takes a stream piece by piece. `root`: descriptor of an empty folder; `room`: the most bytes that may come.
+    """Takes a stream piece by piece. `root`: descriptor of the host's own folder; `room`: the most bytes that may come.
 
     `refuse` says why a path is not taken; empty if it is. `feed` and `end` raise DeployError if the stream is not a
     whole archive, is larger than `room`, or does not fit on this machine's disk.
@@ -58,6 +58,7 @@ class Unpacker:
         self._block, self._over, self._members = bytearray(), False, 0
         self._left = self._padding = 0
         self._out: int | None = None
+        self._folder, self._name = -1, ""
         self._time = 0.0
         self._extra: bytearray | None = None
         self._extra_type = b""
@@ -93,9 +94,16 @@ class Unpacker:
             raise DeployError("it ends in the middle")
 
     def close(self) -> None:
-        """Close the file that is being written. A second call does nothing."""
+        """Remove the file that is being written: it is not whole. A second call does nothing."""
+        if self._out is not None:
+            with suppress(OSError):
+                os.unlink(self._name, dir_fd=self._folder)
+            self._close_file()
+
+    def _close_file(self) -> None:
         if self._out is not None:
             os.close(self._out)
+            os.close(self._folder)
             self._out = None
 
     def _header(self, block: bytes) -> None:
@@ -155,11 +163,11 @@ class Unpacker:
         else:
             folder = open_folder(self._root, parts[:-1], 0o700)
             try:
-                self._out = os.open(
-                    parts[-1], os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600, dir_fd=folder
-                )
-            finally:
+                self._out = os.open(parts[-1], _NEW, 0o600, dir_fd=folder)
+            except OSError:
                 os.close(folder)
+                raise
+            self._folder, self._name = folder, parts[-1]
             self._time, self.files = float(member.mtime), self.files + 1
 
     def _body(self, piece: memoryview) -> None:
@@ -177,7 +185,7 @@ class Unpacker:
         if self._out is not None:
             with suppress(OSError, OverflowError, ValueError):
                 os.utime(self._out, (self._time, self._time))
-            self.close()
+            self._close_file()
         if self._extra is not None:
             data, self._extra = bytes(self._extra), None
             if self._extra_type == tarfile.GNUTYPE_LONGNAME:

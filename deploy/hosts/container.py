@@ -10,7 +10,7 @@ import csv
 import io
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ..config.inventory import Host, Job
@@ -77,7 +77,8 @@ class NodeContainer:
     """The container of one node on its host. `argv` makes it; `environment` and `secrets` go there over standard input.
 
     `fresh`: this start makes the run folder; no earlier start has left checkpoints in it. `start`: the label of
-    everything that this start makes. `first`: this node is the host of the rendezvous.
+    everything that this start makes. `first`: this node is the host of the rendezvous. `keep`: paths in the container
+    that are folders of the run folder.
     """
 
     host: str
@@ -92,6 +93,7 @@ class NodeContainer:
     fresh: bool = True
     start: str = ""
     first: bool = False
+    keep: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -211,6 +213,14 @@ def mounts(host: Host, job: Job) -> tuple[Mount, ...]:
     return tuple({mount.target: mount for mount in (*job.mounts, *host.mounts)}.values())
 
 
+def _kept_mounts(folder: str, keep: Sequence[str]) -> Iterator[Mount]:
+    """The kept paths, and a read-only cover over their folder: a container could put links there for the next start."""
+    if keep:
+        yield Mount(f"{folder}/keep", f"{commands.RUN_IN_CONTAINER}/keep", True)
+    for path in keep:
+        yield Mount(f"{folder}/keep{path}", path, False)
+
+
 def _user(facts: HostFacts, job: Job) -> str:
     """The login's own uid; for root, the uid that host/run_user.py chose, which no user of the host has."""
     if facts.uid:
@@ -260,6 +270,7 @@ def _node_container(
         *(("--restart", f"on-failure:{restart_count}") if restart_count else ()),
         *("--stop-timeout", str(STOP_PATIENCE_S), *LOG_LIMITS, "--volume", f"{folder}:{commands.RUN_IN_CONTAINER}"),
         *container_options(host, facts, job),
+        *(word for mount in _kept_mounts(folder, job.keep) for word in ("--mount", mount_option(mount))),
         *(("--ulimit", "core=0") if secret_names else ()),  # a core dump would write the secrets to a file
         *("--env-file", commands.VARIABLES_FIRST, *python_of(work.image), *work.command),
     )
@@ -277,6 +288,7 @@ def _node_container(
         work.start == 1,
         start,
         index == 0,
+        job.keep,
     )
 
 

@@ -1,28 +1,28 @@
 """`fab fetch`: copy a run's folder from its hosts to this machine. The run itself is not touched.
 
-Each host first says how many bytes it has, and may send at most that many, into a folder of its own (unpack.py). Then
-incoming.py merges these folders into the run's folder here, the first host's part first.
+Each host first lists its files. It is asked for those that are not here yet, and may send at most as many bytes as
+these have, into a folder of its own (unpack.py). Then incoming.py merges these folders into the run's folder here, the
+first host's part first. A fetch that was cut keeps the files that came whole; the next one goes on from them.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from ..config.inventory import Cluster
 from ..core.errors import DeployError
-from ..core.fields import digits
 from ..core.names import RunId, asked_run, node_of
 from ..core.program import FAB
-from ..core.results import Results
+from ..core.results import Results, all_faults
 from ..core.text import amount, several
-from ..host import commands, incoming
-from ..host.unpack import LeftOut, Unpacker
+from ..host import commands, incoming, listing
+from ..host.listing import Selection
+from ..host.unpack import BLOCK, LeftOut, Unpacker
+from ..report.console import Console
 from ..report.page import run as page
 from ..run import folders, record
 from ..ssh.session import Session, on_all, open_all
@@ -32,104 +32,162 @@ from . import observe
 _GROWS = 64 << 20
 # What a fetch leaves free on the disk here.
 _LEAST_FREE = 256 << 20
-_MOST_KB = 1 << 40
+_LIST_S = 600.0
+Tell = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class _Order:
+    """What one host is asked for, its folder here, and what a cut fetch left whole in that."""
+
+    selection: Selection
+    folder: Path
+    staged: Mapping[str, listing.Stamp]
+    caches: Sequence[str]
+
+    @property
+    def room(self) -> int:
+        """The most bytes that the host may send, headers included."""
+        size = self.selection.size + BLOCK * len(self.selection.wanted)
+        return size + size // 10 + _GROWS
 
 
 @dataclass(frozen=True)
 class _Part:
-    """What one host sent: the folder that holds it, the files that were left out, and the fault that cut it short."""
+    """What one host sent: the files that were left out, and the fault that cut it short."""
 
-    folder: Path
     left_out: LeftOut
     fault: DeployError | None
 
 
-def fetch(cluster: Cluster, run_option: str, warn: Callable[[str], None]) -> Path:
-    """Copy a run's folder from every host and build its page; returns the local run folder.
+def fetch(cluster: Cluster, run_option: str, only: Sequence[str], console: Console) -> Path:
+    """Copy a run's folder from every host, or what matches `only`, and build its page; returns the local run folder.
 
-    `warn` gets a line for each file that was not taken. Raises DeployError with every host that failed, after it has
-    merged what the others sent, and what the failed ones sent before they failed.
+    Raises DeployError with every host that failed, after it has merged what the others sent, and what the failed ones
+    sent before they failed.
     """
     asked_for = asked_run("--run", run_option)
-    with open_all(cluster.hosts) as opened, ExitStack() as stages:
+    with open_all(cluster.hosts) as opened:
         sessions = list(opened.values.values())
         answers = observe.facts(sessions)
         runs = sorted(frozenset[RunId]().union(*(facts.runs for facts in answers.values.values())))
         if asked_for not in runs:  # a host that did not answer may have the run
-            _all_faults(opened, answers)
+            all_faults(opened, answers)
         run = _choose(asked_for, runs)
         run_dir = record.folder_of(folders.RUNS, run)
-        run_dir.mkdir(parents=True, exist_ok=True)
+        run_dir.mkdir(record.OWNERS, parents=True, exist_ok=True)
         members = [session for session in sessions if run in getattr(answers.values.get(session.host.name), "runs", ())]
-        rooms = _rooms(on_all(members, lambda session: _size(session, run)), shutil.disk_usage(run_dir).free)
-        nodes = [str(node) for node in record.read_json(run_dir / "record.json").get("nodes", ())]
-        ready = {
-            session.host.name: (session, stages.enter_context(incoming.stage(run_dir, session.host.name)))
-            for session in members
-            if session.host.name in rooms.values
-        }
-        parts = on_all(
-            [session for session, _ in ready.values()],
-            lambda session: _bring(session, run, ready[session.host.name][1], rooms.values[session.host.name], nodes),
-        )
-        faults = _merge(parts, run_dir, warn)
+        with incoming.exclusive(run_dir):
+            fetched = incoming.Fetched(run_dir)
+            orders = on_all(members, lambda session: _order(session, run, only, run_dir, fetched))
+            ready = _refuse_full(orders, shutil.disk_usage(run_dir).free)
+            nodes = [str(node) for node in record.read_json(run_dir / "record.json").get("nodes", ())]
+            senders = [session for session in members if session.host.name in ready.values]
+            with console.fetching([session.host.name for session in senders]) as tell:
+                parts = on_all(
+                    senders, lambda session: _bring(session, run, ready.values[session.host.name], nodes, tell)
+                )
+            faults = _merge(parts, ready.values, run_dir, fetched, console)
         page.write(run_dir)
-        _all_faults(opened, answers, rooms, parts, faults)
+        all_faults(opened, answers, ready, parts, faults)
         return run_dir
 
 
-def _size(session: Session, run: RunId) -> int:
-    """Bytes of the run folder there, with room for its growth meanwhile."""
-    done = session.run(commands.size_of(f"{session.home}/runs/{run}"), timeout_s=600)
-    size = digits(most=_MOST_KB)(done.out.partition("\t")[0], f"the size of {run}") << 10
-    return size + size // 10 + _GROWS
+def _order(session: Session, run: RunId, only: Sequence[str], run_dir: Path, fetched: incoming.Fetched) -> _Order:
+    """Ask the host for its files, and choose those to ask for."""
+    host = session.host.name
+    answer = session.run(commands.list_files(run, () if only else listing.CACHES), timeout_s=_LIST_S).out
+    files = listing.parse(answer)
+    folder = incoming.stage(run_dir, host)
+    selection = listing.select(files, only, lambda path, stamp: fetched.is_home(host, path, stamp))
+    staged = incoming.keep_whole(folder, selection.wanted)
+    return _Order(selection.without(staged), folder, staged, files.caches)
 
 
-def _rooms(sizes: Results[int], free: int) -> Results[int]:
-    """How many bytes each host may send: what it announced, in the order of the hosts, while the disk here has room."""
-    left, rooms = free - _LEAST_FREE, dict[str, int | DeployError](sizes.faults)
-    for host, size in sizes.values.items():
-        if size > left:
-            rooms[host] = DeployError(
-                f"{host}: its part needs up to {amount(size)}, but only {amount(max(0, left))} are free here",
+def _refuse_full(orders: Results[_Order], free: int) -> Results[_Order]:
+    """The orders that there is room for on the disk here, in the order of the hosts."""
+    left, ready = free - _LEAST_FREE, dict[str, _Order | DeployError](orders.faults)
+    for host, order in orders.values.items():
+        if order.room > left:
+            if not order.staged:
+                incoming.unstage(order.folder)
+            ready[host] = DeployError(
+                f"{host}: its part needs up to {amount(order.room)}, but only {amount(max(0, left))} are free here",
                 f"free some space, then: {FAB} fetch --hosts {host}",
             )
         else:
-            rooms[host], left = size, left - size
-    return Results({host: rooms[host] for host in sizes})
+            ready[host], left = order, left - order.room
+    return Results({host: ready[host] for host in orders})
 
 
-def _bring(session: Session, run: RunId, folder: Path, room: int, nodes: Sequence[str]) -> _Part:
-    """Unpack the host's run folder into `folder`. After a fault, the part has what arrived before it, and the fault."""
-    root = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    unpacker = Unpacker(root, room, lambda parts: incoming.ours(parts, nodes))
+def _bring(session: Session, run: RunId, order: _Order, nodes: Sequence[str], tell: Tell) -> _Part:
+    """Unpack what the host sends into its folder. After a fault, what arrived whole before it is there."""
+    if not order.selection.wanted:
+        return _Part(LeftOut(), None)
+    host, total, received = session.host.name, order.selection.size, 0
+    root = os.open(order.folder, os.O_RDONLY | os.O_DIRECTORY)
+    unpacker = Unpacker(root, order.room, lambda parts: incoming.ours(parts, nodes))
+
+    def take(data: bytes) -> None:
+        nonlocal received
+        received += len(data)
+        tell(host, min(received, total - 1), total)
+        unpacker.feed(data)
+
     stderr, fault = "", None
     try:
-        stderr = session.receive(commands.take_home(f"{session.home}/runs/{run}"), unpacker.feed).err
+        stderr = session.receive(commands.take_home(run), take, order.selection.input).err
         unpacker.end()
+        tell(host, total, total)
     except DeployError as failed:
-        words = stderr.strip().rpartition("\n")[2] or failed.message.removeprefix(f"{session.host.name}: ")
-        fault = DeployError(f"{session.host.name}: its copy of {run} is incomplete: {words}", failed.hint)
+        words = stderr.strip().rpartition("\n")[2] or failed.message.removeprefix(f"{host}: ")
+        hint = failed.hint or f"go on with it: {FAB} fetch --hosts {host} --run {run}"
+        fault = DeployError(f"{host}: its copy of {run} is incomplete: {words}", hint)
     finally:
         unpacker.close()
         os.close(root)
-    return _Part(folder, unpacker.left_out, fault)
+    return _Part(unpacker.left_out, fault)
 
 
-def _merge(parts: Results[_Part], run_dir: Path, warn: Callable[[str], None]) -> Results[None]:
-    """Move the parts in, the first host's first; warn about files that were not taken. Returns the hosts' faults."""
-    merge, faults = incoming.Merge(run_dir), dict[str, DeployError | None]()
+def _merge(
+    parts: Results[_Part], orders: Mapping[str, _Order], run_dir: Path, fetched: incoming.Fetched, console: Console
+) -> Results[None]:
+    """Move the parts in, the first host's first; name the files that were not taken. Returns the hosts' faults."""
+    merge, faults = incoming.Merge(run_dir, fetched), dict[str, DeployError | None]()
     for host, part in parts.values.items():
-        differing = merge.take(host, part.folder, part.left_out)
-        for words in part.left_out.named:
-            warn(f"{host}: not taken: {words}")
-        if more := part.left_out.count - len(part.left_out.named):
-            warn(f"{host}: and {several(more, 'other')} not taken")
+        order = orders[host]
+        came = incoming.staged_files(order.folder)
+        known = {**order.selection.wanted, **order.staged}
+        differing = merge.take(host, order.folder, part.left_out)
+        fetched.add(host, {path: known[path] for path in came if path in known})
+        fetched.write()
+        incoming.unstage(order.folder)
+        _tell(host, part, order, came, console)
         if differing:
             where = folders.display_path(run_dir / "hosts" / node_of(host))
-            warn(f"{host}: {several(differing, 'file')} differ from another host's file of the same name: see {where}")
+            console.warn(
+                f"{host}: {several(differing, 'file')} differ from another host's file of the same name: see {where}"
+            )
         faults[host] = part.fault
     return Results(faults)
+
+
+def _tell(host: str, part: _Part, order: _Order, came: frozenset[str], console: Console) -> None:
+    """Say what came from a host, what was here already, and what was not taken."""
+    here = len(order.selection.home) + len(order.staged)
+    words = [f"{several(len(came - order.staged.keys()), 'file')} came"]
+    words += [f"{here} were here already"] if here else []
+    words += [f"caches stay there ({', '.join(order.caches[:3])})"] if order.caches else []
+    console.note(f"{host}: {'; '.join(words)}")
+    for name in part.left_out.named:
+        console.warn(f"{host}: not taken: {name}")
+    if more := part.left_out.count - len(part.left_out.named):
+        console.warn(f"{host}: and {several(more, 'other')} not taken")
+    gone = sorted(order.selection.wanted.keys() - came) if not (part.fault or part.left_out.count) else []
+    if gone:
+        console.warn(
+            f"{host}: {several(len(gone), 'file')} did not come, {gone[0]!r} first: gone or not readable there"
+        )
 
 
 def _choose(run: str, runs: Sequence[RunId]) -> RunId:
@@ -139,8 +197,3 @@ def _choose(run: str, runs: Sequence[RunId]) -> RunId:
         return runs[0]
     what = f"{run} is not on these hosts" if run else "which run?"
     raise DeployError(f"{what}: they have {', '.join(runs) or 'no runs'}", "name the run: --run ID")
-
-
-def _all_faults(*results: Results[Any]) -> None:
-    faults = {host: fault for result in results for host, fault in result.faults.items()}
-    Results({host: faults.get(host, True) for host in results[0]}).all()

@@ -174,7 +174,12 @@ def arguments_of(config: Mapping[str, Any]) -> tuple[str, ...]:
 def resume_fields(options: Options) -> dict[str, str]:
     """For record.json: the options of a deploy that its resume must repeat."""
     words = [("--folder", options.folder), ("--image", options.image), ("--nproc", options.processes)]
-    several = {"--env": options.environment, "--secret": options.secrets, "--mount": options.mounts}
+    several = {
+        "--env": options.environment,
+        "--secret": options.secrets,
+        "--mount": options.mounts,
+        "--keep": options.keep,
+    }
     several |= {"--include": options.include}
     words += [(option, text) for option, texts in several.items() for text in texts]
     repeated = shlex.join(word for option, value in words if value for word in (option, value))

@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Self
 
 from rich.console import Console as RichConsole
@@ -97,13 +97,20 @@ class Console:
         if value:
             self.data(value)
 
+    def pushing(self, hosts: Sequence[str]) -> AbstractContextManager[Callable[[str, int, int], None]]:
+        """Show the progress of a push on a terminal; gives `tell(host, sent, total)`, which any thread may call."""
+        return self._transferring(Transfers(hosts))
+
+    def fetching(self, hosts: Sequence[str]) -> AbstractContextManager[Callable[[str, int, int], None]]:
+        """The same for a fetch."""
+        return self._transferring(Transfers(hosts, then=""))
+
     @contextmanager
-    def pushing(self, hosts: Sequence[str]) -> Iterator[Callable[[str, int, int], None]]:
-        """Show the progress of a push on a terminal; yields `tell(host, sent, total)`, which any thread may call."""
+    def _transferring(self, transfers: Transfers) -> Iterator[Callable[[str, int, int], None]]:
         if self._json or not self._err.is_terminal:
             yield lambda host, sent, total: None
             return
-        live = _PushView(self._err, Transfers(hosts))
+        live = _TransferView(self._err, transfers)
         try:
             yield lambda host, sent, total: self._safely(lambda: live.tell(host, sent, total))
         finally:
@@ -315,8 +322,8 @@ class _LiveView:
         return view(self._state, self._recipe, self._why, *self._console.size, self._moving)
 
 
-class _PushView:
-    """The progress of a push on each host, redrawn in place; it disappears at the end."""
+class _TransferView:
+    """The progress of a push or a fetch on each host, redrawn in place; it disappears at the end."""
 
     def __init__(self, console: RichConsole, transfers: Transfers) -> None:
         self._console, self._transfers, self._drawn = console, transfers, 0.0

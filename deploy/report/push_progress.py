@@ -21,9 +21,13 @@ class _Transfer:
 
 
 class Transfers:
-    """What is being sent to each of `hosts`. Another name (this machine, reading) comes first."""
+    """What is on its way to or from each of `hosts`; another name (this machine, reading) comes first.
 
-    def __init__(self, hosts: Sequence[str]) -> None:
+    `then`: what a host does once it has all.
+    """
+
+    def __init__(self, hosts: Sequence[str], then: str = ", loading") -> None:
+        self._then = then
         self._hosts = {host: _Transfer() for host in hosts}
 
     def tell(self, host: str, sent: int, total: int, now: float) -> None:
@@ -47,7 +51,7 @@ class Transfers:
         rows = [(name, self._words(self._hosts[name], now)) for name in shown]
         if left := len(names) - len(shown):
             done = sum(host.ended is not None for host in self._hosts.values())
-            rows.append((f"and {left} more", f"{done} of {len(names)} sent"))
+            rows.append((f"and {left} more", f"{done} of {len(names)} done"))
         return rows
 
     def _words(self, transfer: _Transfer, now: float) -> str:
@@ -56,4 +60,4 @@ class Transfers:
         if transfer.sent < min(_TELLING, transfer.total):
             return f"{amount(transfer.total)} to go"
         words = pace(transfer.sent, transfer.total, (transfer.ended or now) - transfer.began)
-        return f"{words}, loading" if transfer.ended is not None else words
+        return f"{words}{self._then}" if transfer.ended is not None else words

@@ -155,7 +155,8 @@ def run(
     try:
         feeder = Feeder(channel, source if source is not None else b"")
         feeder.start()
-        pace = Pace(terms.seconds, terms.moving, feeder if source is not None else None)
+        # Where we take much, what comes sets the pace, not what we sent first.
+        pace = Pace(terms.seconds, terms.moving, feeder if source is not None and not terms.take else None)
         if late := _pump(transport, channel, streams, pace):
             raise fault("slow", where, f"`{shown(argv)}` {late}")
         if feeder.fault:

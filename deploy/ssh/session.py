@@ -107,12 +107,12 @@ class Session:
             raise CommandFailed(self.host.name, argv, done)
         return done
 
-    def receive(self, argv: Sequence[str], take: Callable[[bytes], None]) -> Done:
+    def receive(self, argv: Sequence[str], take: Callable[[bytes], None], input: bytes | None = None) -> Done:
         """Run a command with much output, which `take` gets piece by piece and must limit.
 
         Raises as `run` does, but not for a code other than 0; and any exception of `take`.
         """
-        return self._done(self._run(argv, None, Terms(None, take=take, most=None, moving=True)))
+        return self._done(self._run(argv, input, Terms(None, take=take, most=None, moving=True)))
 
     def put(self, data: bytes, remote_path: str, mode: int = 0o600) -> None:
         """Write a whole file or nothing, and make its folder (0700) if needed. Raises CommandFailed, SshFault."""

@@ -162,7 +162,7 @@ def test_a_terminal_that_goes_away_leaves_the_run_going_and_stop_says_how_it_end
     waiting.until(lambda: not run.traces(), "the hosts to be clean")
     elsewhere = run.fab("deploy", "--resume", run.run, hosts=run.hosts[1::-1])
     assert elsewhere.returncode == 1
-    assert f"its newest checkpoint, of step {saved[1]}, is on {run.hosts[0]}" in elsewhere.stderr
+    assert f"its newest checkpoint (step {saved[1]}) is on {run.hosts[0]}" in elsewhere.stderr
     run.follow(run.line("deploy", "--resume", "latest", "--image", BASE))
     run.goes_on()
     assert run.resumes()[-1] == int(saved[1])

@@ -85,8 +85,17 @@ BROKEN = {
 }
 
 
-def answers(sent, size=b"1000\t/x\n", run="R"):
-    return {"take-home": lambda asked: Answer(sent), "size-of": size, "look": look(runs=[run])}
+def listed(*files, manifest="{}"):
+    """What list-files says: files as path and size, all of the second 0."""
+    rows = [f"81a4 {size} 0 ./{path}\n" for path, size in files]
+    return f"{manifest}\n{''.join(rows)}end\n".encode()
+
+
+LISTED = listed(("logs/rank-0.log", 1_000_000))
+
+
+def answers(sent, files=LISTED, run="R"):
+    return {"take-home": lambda asked: Answer(sent), "list-files": files, "look": look(runs=[run])}
 
 
 def fetched(there, hosts="evil"):
@@ -150,16 +159,16 @@ def test_a_link_that_lies_here_is_not_followed(hostile):
 def test_more_than_was_announced_ends_that_hosts_part(hostile, monkeypatch):
     monkeypatch.setattr(fetch, "_GROWS", 0)
     large = member("large", b"x" * 40_000)
-    junk = answers(archive(GOOD), size=b"junk")
-    there = hostile(answers(archive(GOOD, large, large), size=b"50\t/x\n"), bomb=junk)
+    junk = answers(archive(GOOD), b"junk")
+    there = hostile(answers(archive(GOOD, large, large), listed(("large", 50_000))), bomb=junk)
     done = fetched(there, "evil,bomb")
     assert done.code == 1
     assert "'large' in it has 40 kB: it announced 56 kB in all" in done.err
-    assert "bomb: the size of R: expected a whole number" in done.err
+    assert "bomb: its list of files is incomplete" in done.err
 
 
 def test_a_host_that_announces_more_than_there_is_room_for_is_asked_for_nothing(hostile):
-    there = hostile(answers(archive(GOOD), size=b"999999999999\t/x\n"), good=answers(archive(GOOD)))
+    there = hostile(answers(archive(GOOD), listed(("x", 10**15))), good=answers(archive(GOOD)))
     done = fetched(there, "evil,good")
     assert done.code == 1
     assert "evil: its part needs up to" in done.err

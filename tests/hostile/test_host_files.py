@@ -272,8 +272,8 @@ def test_a_label_of_somebody_is_never_a_word_of_a_script(host, label):
     assert not list(host.home.rglob("pwned"))
 
 
-def start(host, look, folder=None, new=True, label="t-0"):
-    words = commands.start(str(folder or host.run), "", ("sh", "-c", look), label, new)
+def start(host, look, folder=None, new=True, label="t-0", keep=()):
+    words = commands.start(str(folder or host.run), "", ("sh", "-c", look), label, new, keep)
     return host.sh(words, input=commands.line(b"A=1\n") + b"\n")
 
 
@@ -298,6 +298,27 @@ def test_a_start_that_fails_takes_back_its_own_folder_and_its_own_containers(hos
     # The same in a folder that was there: it stays.
     assert start(host, "exit 7", new=False).returncode == 7
     assert host.run.is_dir()
+
+
+def test_a_start_makes_the_folders_of_the_paths_that_are_kept(host):
+    new = host.run.parent / "r2"
+    paths = ("/data/out", "/odd $(touch pwned)/*", "/-rf")
+    assert start(host, "exit 0", new, keep=paths).returncode == 0
+    assert all((new / f"keep{path}").is_dir() for path in paths)
+    assert not list(host.home.rglob("pwned"))
+    assert start(host, "exit 0", new, new=False, keep=paths).returncode == 0
+
+
+@pytest.mark.holds("no-links-followed")
+@pytest.mark.parametrize("link", ["keep", "keep/data", "keep/data/out"])
+def test_a_kept_path_that_an_earlier_start_made_a_link_is_refused(host, link):
+    (host.run / link).parent.mkdir(parents=True, exist_ok=True)
+    (host.run / link).symlink_to(host.home / "project")
+    done = start(host, f"touch {host.home}/ran; echo id", new=False, keep=("/data/out",))
+    assert done.returncode == 1
+    assert b"is no folder" in done.stderr
+    assert not (host.home / "ran").exists()
+    assert sorted(path.name for path in (host.home / "project").iterdir()) == ["data.json"]
 
 
 @pytest.mark.holds("own-start-only")

@@ -20,6 +20,7 @@ from typing import Any
 from muster.files import surely
 
 _NAME = "ends.jsonl"
+_TORCHRUN_ENDS_BY = (signal.SIGTERM, signal.SIGKILL)
 _CGROUP = Path("/sys/fs/cgroup")
 
 
@@ -54,10 +55,11 @@ def write_down(context: Any) -> None:
         with suppress(OSError, AttributeError, KeyError, ValueError):
             _note(self, path, self.subprocess_handlers)
         result = look(self)
-        # One that died after our look, and before torchrun's: of the others, which it has ended, nothing is noted.
+        # One that died after our look, and before torchrun's. Of the others, which it has ended, nothing is noted.
         with suppress(OSError, AttributeError, KeyError, ValueError):
-            if result and result.failures:
-                _note(self, path, result.failures)
+            own = [rank for rank, failure in result.failures.items() if -failure.exitcode not in _TORCHRUN_ENDS_BY]
+            if len(own) == 1 and not any(self.__dict__["_muster_noted"].values()):
+                _note(self, path, own)
         return result
 
     context._poll = noting

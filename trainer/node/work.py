@@ -19,7 +19,7 @@ from pathlib import Path
 
 from muster.files import replace
 
-WORK, HOME, _SENT, _LOCK = "work", "home", "sent.json", ".sent.lock"
+WORK, HOME, KEEP, _SENT, _LOCK = "work", "home", "keep", "sent.json", ".sent.lock"
 # What programs can make again is no result; it stays on the host.
 _CACHES = (".cache", ".triton", ".nv", ".config", "__pycache__")
 _LINK = "link:"
@@ -56,18 +56,19 @@ def prepare(run_folder: Path, sent: Path) -> list[str]:
         for path in before.keys() - now.keys():
             if _digest(work / path) == before[path]:
                 (work / path).unlink()
-        replace(run_folder / _SENT, json.dumps(now))
+        stamps = {path: [digest, *_stamp(work / path, path in stay)] for path, digest in now.items()}
+        replace(run_folder / _SENT, json.dumps(stamps))
     return sorted(stay)
 
 
 def kept(run_folder: Path) -> Kept:
     """What the script has written so far, caches left out."""
     sent, sizes = _manifest(run_folder), list[int]()
-    for top in (WORK, HOME):
+    for top in (WORK, HOME, KEEP):
         for path in _files(run_folder / top):
             with suppress(OSError):
                 status = os.lstat(run_folder / top / path)
-                if top == HOME or path not in sent or _digest(run_folder / top / path) != sent[path]:
+                if top != WORK or path not in sent or _digest(run_folder / top / path) != sent[path]:
                     sizes.append(status.st_size)
     return Kept(len(sizes), sum(sizes))
 
@@ -112,11 +113,19 @@ def _digest(path: Path) -> str:
         return ""
 
 
+def _stamp(path: Path, changed: bool) -> tuple[int, int]:
+    """Size and second of last change of a file that is as it was sent: a fetch leaves it out while it has these."""
+    try:
+        status = path.lstat()
+    except OSError:
+        return -1, 0
+    return (-1, 0) if changed else (status.st_size, int(status.st_mtime))
+
+
 def _manifest(run_folder: Path) -> Mapping[str, str]:
-    with suppress(OSError, ValueError):
-        found = json.loads((run_folder / _SENT).read_text())
-        if isinstance(found, dict):
-            return found
+    """The digest of each file that was sent, by its path in the work folder."""
+    with suppress(OSError, ValueError, LookupError, TypeError, AttributeError):
+        return {path: row[0] for path, row in json.loads((run_folder / _SENT).read_text()).items()}
     return {}
 
 

@@ -22,10 +22,9 @@ from .looks import SECONDS as LOOK_SECONDS
 from .looks import Looks
 from .losses import Losses
 from .place import Place, append
-from .steps import Done, Steps, between
+from .steps import FIRST_STEPS, Done, Steps, between
 
 _CLOSER_SECONDS = 0.25
-_FIRST_STEPS = 10
 _NO_WAIT: float | None = 0.0
 _PATIENCE_BACKWARDS, _PATIENCE_FAILURES, _PATIENCE_SECONDS = 20, 3, 10.0
 P = ParamSpec("P")
@@ -99,7 +98,7 @@ class Watcher:
         if not self.trains:
             self._begin(tensors)
         if steps.backwards == steps.at_step:  # the first since the last step
-            self._armed = now >= steps.closer_at or steps.count < _FIRST_STEPS
+            self._armed = now >= steps.closer_at or steps.count < FIRST_STEPS
             if self._armed:
                 steps.closer_at = now + _CLOSER_SECONDS
             self._wait = waits.of(torch)
@@ -142,7 +141,7 @@ class Watcher:
 
     def _take_waits(self) -> None:
         if self._wait and self._wait.known:
-            self._waits = [*self._waits[-_FIRST_STEPS:], self._wait]
+            self._waits = [*self._waits[-FIRST_STEPS:], self._wait]
         self._wait = None
         while self._waits and self._waits[0].come():
             self.steps.waits += 1

@@ -1,5 +1,5 @@
 #!/bin/sh
-# start FOLDER OWNER START NEW PYTHON PATIENCE COMMAND...: makes the run folder, runs COMMAND, which makes a container with
+# start FOLDER OWNER START NEW PYTHON PATIENCE KEEP COMMAND...: makes the run folder, runs COMMAND, which makes a container with
 # the label muster.start=START, and gives it its secrets within PATIENCE seconds.
 #
 # What a user's variables are stays off command lines, which everybody on a host can read: they come over standard input,
@@ -10,7 +10,7 @@
 # A start may go on after a `remove`, with nobody left who waits for it. So `remove` takes the mark away first, and a start
 # whose mark is gone undoes itself. It undoes what has its own label, and a folder that it made: of two starts with one
 # id, or in a home that hosts share, each has its own.
-folder=$1 owner=$2 start=$3 new=$4 python=$5 patience=$6 mark=$1=$3.starting made=; shift 6
+folder=$1 owner=$2 start=$3 new=$4 python=$5 patience=$6 keep=$7 mark=$1=$3.starting made=; shift 7
 . ./hand_in_function.sh
 IFS= read -r variables && IFS= read -r secrets || { echo "not all of the variables arrived" >&2; exit 1; }
 umask 077
@@ -28,6 +28,17 @@ if mkdir -- "$folder" 2>/dev/null; then made=$folder
 elif [ -n "$new" ]; then echo "$folder is there already: another start has that name" >&2; exit 1; fi
 : >"$mark" || exit
 [ -z "$made" ] || (cd -- "$folder" && mkdir nodes outcome ranks logs) || exit
+# KEEP: paths, a line each, that COMMAND mounts from below FOLDER/keep. An earlier start of the run may have left links in
+# their place, which the engine would follow: so we go there folder by folder. The run's containers are gone, so none of
+# them moves us; in this start's containers FOLDER/keep is mounted read-only.
+printf '%s\n' "$keep" | (
+    set -f; IFS=/
+    while read -r path; do
+        [ -z "$path" ] || (cd -P -- "$folder" && for part in keep$path; do
+            [ ! -L "$part" ] && { [ -d "$part" ] || mkdir -- "$part"; } && cd -P -- "./$part" || exit
+        done) || { echo "error: $folder/keep$path is no folder: look at it there" >&2; exit 1; }
+    done
+) || exit
 [ -z "$owner" ] || chown -hR -- "$owner" "$folder" || exit
 # The number that run_user.py chose is kept for later runs.
 case ${owner%%:*} in

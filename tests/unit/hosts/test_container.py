@@ -157,3 +157,13 @@ def test_a_variable_of_several_lines_is_refused_by_name_without_its_value():
     with pytest.raises(UsageError, match="KEY") as caught:
         made(dataclasses.replace(WORK, environment={"KEY": "line\nhush"}))
     assert "hush" not in caught.value.message
+
+
+def test_kept_paths_are_folders_of_the_run_that_containers_cannot_replace():
+    node = made(job=Job(keep=("/data/out",)))[0]
+    mounts = [node.argv[index + 1] for index, word in enumerate(node.argv) if word == "--mount"]
+    assert mounts == [
+        "type=bind,source=/home/u/.muster/runs/r1/keep,target=/muster/run/keep,readonly",
+        "type=bind,source=/home/u/.muster/runs/r1/keep/data/out,target=/data/out",
+    ]
+    assert node.keep == ("/data/out",)

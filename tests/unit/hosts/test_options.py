@@ -192,3 +192,20 @@ def test_quotes_are_those_of_a_shell():
         asked(script="train.py 'oops").script_words()
     with pytest.raises(UsageError, match="no command line can hold"):
         asked(script="train.py \udcff").script_words()
+
+
+@pytest.mark.parametrize("path", ["data", "/", "/muster/run/x", "/a/../muster", "//a", "/a\nb", ""])
+def test_a_path_that_cannot_be_kept_is_refused(path):
+    with pytest.raises(UsageError, match="--keep"):
+        Options(hosts="a", keep=(path,)).load()
+
+
+@pytest.mark.parametrize("more", [{"keep": ("/data", "/data/out")}, {"keep": ("/data/out",), "mounts": ("/x:/data",)}])
+def test_a_kept_path_in_another_mounted_one_is_refused(more):
+    with pytest.raises(UsageError, match="/data is mounted too"):
+        Options(hosts="a", **more).load()
+
+
+def test_kept_paths_of_the_file_and_of_the_flag_are_both_kept(tmp_path):
+    (tmp_path / "cluster.toml").write_text('[job]\nkeep = ["/a", "/data/"]\n[[hosts]]\nname = "a"\n')
+    assert Options(cluster=str(tmp_path / "cluster.toml"), keep=("/b", "/a")).load().job.keep == ("/a", "/data", "/b")

@@ -35,4 +35,4 @@ def test_in_little_room_what_moves_is_shown_and_the_rest_counted():
         transfers.tell(name, 1, 5, 1.0)
     rows = transfers.rows(2.0, 6)
     assert [name for name, _ in rows] == [*names[390:395], "and 395 more"]
-    assert rows[-1][1] == "100 of 400 sent"
+    assert rows[-1][1] == "100 of 400 done"

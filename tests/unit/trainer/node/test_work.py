@@ -1,5 +1,7 @@
 """The folder a script works in: what was sent comes in, what the script wrote stays, and nothing is lost silently."""
 
+import json
+
 import pytest
 
 from trainer.node import work
@@ -81,6 +83,19 @@ def test_what_is_kept_counts_the_home_and_leaves_caches_out(run, sent):
     (run / "home/.cache/hub/weights").write_text("x" * 100)
     (run / "home/results.txt").write_text("123")
     assert work.kept(run) == work.Kept(1, 3)
+    (run / "keep/data/out").mkdir(parents=True)
+    (run / "keep/data/out/train.py").write_text("12")
+    assert work.kept(run) == work.Kept(2, 5)
+
+
+def test_the_manifest_stamps_files_that_are_as_they_were_sent(run, sent):
+    work.prepare(run, sent)
+    (run / "work/train.py").write_text("changed by the script")
+    work.prepare(run, sent)
+    manifest = json.loads((run / "sent.json").read_text())
+    status = (run / "work/pkg/model.py").stat()
+    assert manifest["pkg/model.py"][1:] == [status.st_size, int(status.st_mtime)]
+    assert manifest["train.py"][1:] == [-1, 0]
 
 
 def test_what_a_script_wrote_into_the_images_own_folder_is_saved(run, tmp_path):
