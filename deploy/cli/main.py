@@ -18,7 +18,7 @@ from invoke.program import Program
 
 from ..core.errors import USAGE, UsageError
 from ..report.console import Console
-from . import bootstrap, explain, local, look, preflight, runs
+from . import bootstrap, compare, explain, local, look, preflight, runs
 
 # The name under which pip knows this; `muster` there is another project (docs/decisions/0021).
 DISTRIBUTION = "muster-train"
@@ -27,6 +27,7 @@ _TASKS = (
     *(
         runs.attach,
         bootstrap.bootstrap,
+        compare.compare,
         runs.deploy,
         runs.fetch,
         explain.explain_task,

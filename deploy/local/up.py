@@ -93,7 +93,12 @@ def up(options: Options, console: Console) -> int:
         def open_record() -> dict[str, bytes]:
             nonlocal began  # the time for building the image does not count
             began = time.time()
-            return record.open_start(run_dir, choice, choice_of_backend.name, choice_of_backend.why, run.names, began)
+            chosen = choice_of_backend
+            earlier = record.open_start(run_dir, choice, chosen.name, chosen.why, run.names, began)
+            if options.folder:
+                again = shlex.join(["--folder", options.folder])
+                record.write_record(run_dir, {**record.facts(run_dir), "again": again})
+            return earlier
 
         before = launch.launch(backend, run_dir, bool(choice.run_dir), open_record, interrupts.hold)
         if folder:

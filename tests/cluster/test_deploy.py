@@ -20,8 +20,12 @@ def test_a_users_own_script_runs_on_all_hosts_and_leaves_no_container(control):
     assert done.returncode == 0, done.stderr
     for rank, host in enumerate(control.hosts):
         assert f"rank {rank} of 2: epoch 2" in (control.dir / "logs" / f"{host}.log").read_text()
+        assert waiting.lines(control.dir / "telemetry" / f"{host}.jsonl")[0]["memory_limit_bytes"] > 0
     assert control.outcome()["verdict"] == "done"
-    assert (control.dir / "report.html").stat().st_size > 10_000
+    page = (control.dir / "report.html").read_text()
+    assert [
+        name for name in ("Training", "The machines", "Last lines", "Environment") if f"<h2>{name}" not in page
+    ] == []
     waiting.until(lambda: not control.traces(), "the hosts to be clean")
 
 

@@ -63,6 +63,55 @@ def test_a_script_is_followed_and_what_it_wrote_is_kept_and_named(project):
     assert not (project.folder / "outputs").exists()
 
 
+WATCHED = """
+import torch, time
+from torch.utils.data import DataLoader, TensorDataset
+torch.distributed.init_process_group("gloo")
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 1))
+steps = torch.optim.SGD(model.parameters(), 0.01)
+for x, in DataLoader(TensorDataset(torch.randn(400, 4)), batch_size=4):
+    steps.zero_grad()
+    model(x).square().mean().backward()
+    steps.step()
+    time.sleep(0.1)
+torch.save(model.state_dict(), "model.pt")
+print("<script>alert(1)</script>")
+"""
+
+
+def test_its_report_shows_what_was_seen_and_no_empty_section(project):
+    (project.folder / "train.py").write_text(WATCHED)
+    for words in (
+        ("init", "-q"),
+        ("add", "train.py"),
+        ("-c", "user.name=a", "-c", "user.email=a@b.test", "commit", "-qm", "x"),
+    ):
+        subprocess.run(["git", "-C", str(project.folder), *words], check=True)
+    (project.folder / "train.py").write_text(WATCHED + "print('changed')\n")
+    done = project("--script", "train.py", "--workers", "1", "--run", "seen")
+    assert done.returncode == 0, done.stderr
+    page = (project.runs / "seen/report.html").read_text()
+    for heading in (
+        "Training",
+        "Where each step",
+        "The machines",
+        "Last lines",
+        "What it wrote",
+        "Code",
+        "Environment",
+    ):
+        assert f"<h2>{heading}" in page, heading
+    assert "Configuration" not in page
+    assert "<b>Loss</b>" in page
+    assert "+print(&#39;changed&#39;)" in page
+    assert "work/model.pt" in page
+    assert "&lt;script&gt;alert(1)" in page
+    assert "fab up --backend processes --workers 1 --script train.py" in page
+    assert not [words for words in ("Nothing was", "missing", "Incomplete") if words in page]
+    packages = json.loads((project.runs / "seen/environment.json").read_text())["packages"]
+    assert "torch" in packages
+
+
 def test_a_run_of_a_script_continues_with_what_it_wrote_and_with_todays_code(project):
     project("--script", "train.py 2 0", "--run", "again")
     (project.folder / "train.py").write_text((project.folder / "train.py").read_text() + "print('new code')\n")

@@ -32,7 +32,7 @@ from .parent_death import die_with_parent
 if TYPE_CHECKING:
     from importlib.metadata import Distribution
 
-EVERY_S, SLOWEST_S, FIRST_S = 5.0, 60.0, 2.0
+FIRST_S, EVERY_S, SLOWEST_S = 1.0, 5.0, 60.0
 _MOST_PACKAGES = 2000
 _DEVICE = Path("/dev/nvidiactl")
 _VARIABLES = ("PET_", "MUSTER_", "NCCL_", "GLOO_", "OMP_", "CUDA_", "TORCH_", "MASTER_", "WORLD_SIZE")
@@ -52,11 +52,14 @@ def main() -> None:
         about = environment(os.environ, gpus)
         replace(folder / "environment.json", json.dumps(about, indent=1))
     lines, began = Lines(folder / "telemetry" / f"{node}.jsonl"), time.monotonic()
-    time.sleep(FIRST_S)
     while True:
+        time.sleep(pause(time.monotonic() - began))
         lines.add(node=node, **meters.read(time.monotonic()), **gpus.read())
-        # A week of a run has as many lines as fit on a page's charts a few times over.
-        time.sleep(min(SLOWEST_S, max(EVERY_S, (time.monotonic() - began) / 1000)))
+
+
+def pause(elapsed: float) -> float:
+    """Seconds to the next line: a short run has a few lines as well, and one of weeks no endless file."""
+    return min(SLOWEST_S, max(min(EVERY_S, FIRST_S + elapsed / 4), elapsed / 1000))
 
 
 @contextmanager

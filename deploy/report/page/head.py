@@ -116,7 +116,8 @@ def again(record: Fields) -> str:
     if record.get("script"):
         where = ["--backend", str(backend)] if backend else []
         where += ["--workers", f"{workers:.0f}"] if workers else []
-        return shlex.join([FAB, "up", *where, "--script", shlex.join(map(str, given))])
+        command = shlex.join([FAB, "up", *where, "--script", shlex.join(map(str, given))])
+        return " ".join(filter(None, [command, str(record.get("again") or "")]))
     parts = [option("BACKEND", shlex.quote(str(backend)))] if backend else []
     parts += [] if workers is None else [option("WORKERS", f"{workers:.0f}")]
     parts += [option("ARGS", shlex.quote(shlex.join(map(str, given))))] if given else []

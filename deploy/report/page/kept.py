@@ -34,13 +34,21 @@ def section(run: Run) -> Written:
 
 
 def _nodes(run: Run) -> Iterator[tuple[str, str, str]]:
-    """As the control side wrote it down at the end; where it did not see the end, as the nodes' agents tell it."""
+    """As the control side wrote it down at the end; where it did not see the end, as the nodes' agents tell it.
+
+    Nodes of one machine share the run folder: there the one that counted last, and most, has all files.
+    """
     told: Fields = {event.node: event.fields for event in run.events if event.kind == "kept"}
     recorded = run.outcome.get("kept")
+    rows = []
     for node, fields in (recorded if isinstance(recorded, dict) else told).items():
         files, size = (number(fields.get(name)) if isinstance(fields, dict) else None for name in ("files", "bytes"))
         if files and size is not None:
-            yield str(node), words.several(int(files), "file"), words.size(size)
+            rows.append((files, size, str(node)))
+    if rows and not run.record.get("hosts"):
+        rows = [(*max(rows)[:2], "on this machine")]
+    for files, size, node in rows:
+        yield node, words.several(int(files), "file"), words.size(size)
 
 
 def _largest(folder: Path) -> list[tuple[str, str, str]]:

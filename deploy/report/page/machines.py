@@ -76,12 +76,13 @@ def _node_charts(rows: Sequence[Fields], time: Callable[[Fields], float]) -> Ite
 
 
 def _busiest(rows: Sequence[Fields]) -> list[str]:
-    """The two interfaces that moved the most."""
+    """The two interfaces that moved the most; one that moved next to nothing beside the first is none of them."""
     total: dict[str, float] = {}
     for row in rows:
         for name, rates in row.get("network", {}).items():
             total[name] = total.get(name, 0.0) + sum(rates)
-    return sorted((name for name in total if total[name]), key=lambda name: (-total[name], name))[:2]
+    least = max(total.values(), default=0.0) / 100
+    return sorted((name for name in total if total[name] > least), key=lambda name: (-total[name], name))[:2]
 
 
 def _gpu_charts(rows: Sequence[Fields], time: Callable[[Fields], float]) -> Iterator[Chart]:

@@ -172,9 +172,10 @@ def _smoothed(name: str, points: list[Point]) -> list[Series]:
 
 
 def _tables(fields: Fields) -> list[tuple[str | None, Rows]]:
-    """Plain values first, without a name; then each nested object under its own name."""
-    nested = {key: value for key, value in fields.items() if isinstance(value, dict) and value}
-    plain = {key: value for key, value in fields.items() if key not in nested}
+    """Plain values first, without a name; then each nested object under its own name. What is null is left out."""
+    known = {key: value for key, value in fields.items() if value is not None}
+    nested = {key: value for key, value in known.items() if isinstance(value, dict) and value}
+    plain = {key: value for key, value in known.items() if key not in nested}
     parts: list[tuple[str | None, Rows]] = [(None, _rows(plain))] if plain else []
     return [*parts, *((key, _rows(value)) for key, value in nested.items())]
 

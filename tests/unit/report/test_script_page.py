@@ -65,8 +65,11 @@ def test_a_script_that_nobody_watched_has_no_empty_section(tmp_path):
     assert headings(shown) == ["Last lines", "What it wrote", "What happened", "Files"]
     assert not [words for words in ("missing", "Nothing", "No rank", "Incomplete") if words in shown.text]
     assert shown.pairs["Script"] == "train.py --lr 3e-4"
-    assert shown.pairs["master"] == "2 files, 1.2 GB"
-    assert "worker-1" not in shown.pairs
+    assert shown.pairs["on this machine"] == "2 files, 1.2 GB"
+    write(tmp_path / "record.json", {**RECORD, "hosts": ["master", "worker-1"]})
+    on_hosts = Page(run.build(tmp_path))
+    assert on_hosts.pairs["master"] == "2 files, 1.2 GB"
+    assert "worker-1" not in on_hosts.pairs
 
 
 def test_loss_step_time_phases_and_what_was_not_seen(tmp_path):
@@ -122,6 +125,7 @@ def test_the_largest_files_are_named_and_what_was_sent_is_not(tmp_path):
     ("more", "commands"),
     [
         ({}, ["Do it again fab up --backend processes --workers 1 --script 'train.py --lr 3e-4'"]),
+        ({"again": "--folder x"}, ["--script 'train.py --lr 3e-4' --folder x"]),
         ({"hosts": ["a", "b"]}, ["Do it again fab deploy --hosts a,b --script 'train.py --lr 3e-4'"]),
     ],
 )

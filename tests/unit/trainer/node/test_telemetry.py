@@ -191,6 +191,18 @@ def test_it_does_not_outlive_an_agent_that_is_killed(tmp_path, monkeypatch):
     waiting.until(lambda: not running(tmp_path), "its end", 20)
 
 
+def test_a_short_run_has_a_few_lines_and_a_week_not_too_many():
+    def lines(seconds):
+        count, now = 0, 0.0
+        while (now := now + telemetry.pause(now)) <= seconds:
+            count += 1
+        return count
+
+    assert 3 <= lines(6) <= 6
+    assert 110 <= lines(600) <= 130
+    assert lines(7 * 86400) < 20_000
+
+
 @pytest.mark.parametrize("reason", ["no run folder", "switched off", "no such Python"])
 def test_nothing_runs_where_nothing_is_wanted_or_possible(tmp_path, monkeypatch, reason):
     monkeypatch.setenv("MUSTER_OBSERVE", "0" if reason == "switched off" else "1")

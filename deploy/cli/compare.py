@@ -1,0 +1,52 @@
+"""`fab compare RUN RUN`: two runs of this machine beside each other."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+
+from fabric import Connection
+from invoke.exceptions import Exit
+
+from ..core.errors import DONE, DeployError
+from ..core.program import FAB
+from ..report import compare as report
+from ..report.console import Console
+from ..report.page import comparison as page
+from ..run import folders, record
+from . import exit
+from .command import command
+
+
+@command(
+    example=(f"{FAB} compare first latest", f"{FAB} compare runs/a runs/b --html a-and-b.html"),
+    codes={DONE: "the comparison is printed, or its page is written"},
+    positional=["first", "second"],
+    help={
+        "first": "a run: latest, an id or a path",
+        "second": "the run to put beside it",
+        "html": "write a page with both curves into this file (default: print text)",
+        "json": "write one JSON object",
+    },
+)
+def compare(context: Connection, first: str, second: str, html: str = "", json: bool = False) -> None:
+    """Put two runs beside each other: what differs, their curves, their numbers."""
+    console = Console(json)
+
+    def work() -> int:
+        found = report.compare(*(record.find(folders.RUNS, run) for run in (first, second)))
+        if html:
+            _write(Path(html), page.build(found))
+            console.line(html, {"kind": "page", "path": html})
+        else:
+            console.line("\n".join(report.lines(found)), {"kind": "comparison", **asdict(found)})
+        return DONE
+
+    raise Exit(code=exit.code_of(console, work))
+
+
+def _write(path: Path, markup: str) -> None:
+    try:
+        path.write_text(markup, encoding="ascii")
+    except OSError as fault:
+        raise DeployError(f"{path}: cannot be written: {fault.strerror}", "name another file") from fault

@@ -1,0 +1,224 @@
+"""Two runs beside each other: what differs in them, their numbers, their curves. Pure, but for the folders it reads.
+
+Flow: two run folders -> page/data.load -> Comparison -> `lines` for a terminal, page/comparison.py for a browser.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import mean
+
+from ..core import text
+from ..core.printable import one_line
+from ..run import code
+from ..run.record import backend_of
+from .page import head, steps
+from .page.charts import Point
+from .page.data import Fields, Run, load, number
+from .text import sparkline
+
+ROWS, LONGEST, BARS = 60, 160, 40
+# Variables that every start has another value of.
+_OF_ONE_START = ("MUSTER_RUN_ID", "MUSTER_RUN_DIR", "MUSTER_NODE", "MUSTER_RESUME_COMMAND", "MUSTER_SENT", "PET_RDZV_")
+_FACTS_OF_ONE_START = ("host", "threads", "resume", "run_dir")
+
+
+@dataclass(frozen=True)
+class Row:
+    """Something that the two runs have, as text; empty where one has none. `ratio`: of numbers, second to first."""
+
+    name: str
+    first: str
+    second: str
+    ratio: str = ""
+
+
+@dataclass(frozen=True)
+class Curve:
+    """The same measure of both runs, by step."""
+
+    name: str
+    unit: str
+    first: list[Point]
+    second: list[Point]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """`differences` by what they are of, each group with at least one; `left_out` rows did not fit."""
+
+    names: tuple[str, str]
+    numbers: list[Row]
+    differences: list[tuple[str, list[Row]]]
+    curves: list[Curve]
+    left_out: int = 0
+
+
+def compare(first: Path, second: Path) -> Comparison:
+    """What differs between two run folders. What is missing or torn there is left out."""
+    runs = load(first), load(second)
+    groups = [(name, _rows(of(runs[0]), of(runs[1]))) for name, of in GROUPS.items()]
+    shown = [(name, rows[:ROWS]) for name, rows in groups if rows]
+    return Comparison(
+        (first.name, second.name),
+        _numbers(*runs),
+        shown,
+        [curve for curve in _curves(*runs) if curve.first or curve.second],
+        sum(max(0, len(rows) - ROWS) for _, rows in groups),
+    )
+
+
+def lines(found: Comparison) -> list[str]:
+    """The comparison as lines of a terminal."""
+    shown = _table([Row("", *found.names), *found.numbers])
+    for curve in found.curves:
+        for name, points in zip(found.names, (curve.first, curve.second), strict=True):
+            if points:
+                bars = sparkline([y for _, y in points], BARS)
+                ends = f"{text.figure(points[0][1])} {bars} {text.figure(points[-1][1])} {curve.unit}".rstrip()
+                shown.append(f"{curve.name}   {name}   {ends}   {text.count(points[-1][0])} steps")
+    for name, rows in found.differences:
+        shown += ["", f"{name}: what differs", *_table(rows)]
+    if not found.differences:
+        shown += ["", "nothing differs in command, code, packages and hosts, as far as they were recorded"]
+    if found.left_out:
+        shown.append(f"and {found.left_out} more differences")
+    return [one_line(line) for line in shown]
+
+
+def _table(rows: Sequence[Row]) -> list[str]:
+    cells = [[row.name, row.first or "-", row.second or "-", row.ratio] for row in rows]
+    wide = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    return ["   ".join(cell.ljust(width) for cell, width in zip(line, wide, strict=True)).rstrip() for line in cells]
+
+
+def _numbers(first: Run, second: Run) -> list[Row]:
+    """What both runs, or one of them, reached and took."""
+    measures = [_measures(run) for run in (first, second)]
+    ends = [head.summary(run).verdict or "no outcome" for run in (first, second)]
+    rows = [Row("end", ends[0], ends[1])]
+    for name, show in SHOWN.items():
+        values = [measured.get(name) for measured in measures]
+        if values != [None, None]:
+            told = ["" if value is None else show(value) for value in values]
+            rows.append(Row(name, told[0], told[1], _ratio(values[0], values[1])))
+    return rows
+
+
+def _measures(run: Run) -> dict[str, float]:
+    end = head.summary(run)
+    means = [steps.mean(rank, "", times) for rank, times in sorted(run.times.items())]
+    waits = all(time.wait_known for times in run.times.values() for time in times)
+    gpus = [gpu for rows in run.telemetry.values() for row in rows for gpu in row.get("gpus", [])]
+    uses = [gpu["use_percent"] for gpu in gpus if "use_percent" in gpu]
+    found = {
+        "accuracy": end.accuracy,
+        "last loss": end.loss,
+        "seconds": end.seconds,
+        "steps": max((float(times[-1].step) for times in run.times.values()), default=None),
+        "samples/s": end.speed,
+        "step time": mean(rank.whole for rank in means) if means else None,
+        "data": mean(rank.data for rank in means) if means else None,
+        "compute": mean(rank.compute for rank in means) if means else None,
+        "waiting": mean(rank.wait for rank in means) if means and waits else None,
+        "GPU use": mean(uses) / 100 if uses else None,
+    }
+    return {name: value for name, value in found.items() if value is not None}
+
+
+SHOWN: Mapping[str, Callable[[float], str]] = {
+    "accuracy": text.percent,
+    "last loss": text.figure,
+    "seconds": text.duration,
+    "steps": text.count,
+    "samples/s": text.count,
+    "step time": text.milliseconds,
+    "data": text.milliseconds,
+    "compute": text.milliseconds,
+    "waiting": text.milliseconds,
+    "GPU use": text.percent,
+}
+
+
+def _ratio(first: float | None, second: float | None) -> str:
+    if first is None or second is None or first <= 0 or second <= 0:
+        return ""
+    return f"{text.figure(second / first)} ×"
+
+
+def _curves(first: Run, second: Run) -> list[Curve]:
+    def losses(run: Run) -> list[Point]:
+        return [(row["step"], value) for row in run.metrics if (value := number(row.get("loss"))) is not None]
+
+    def times(run: Run) -> list[Point]:
+        return [(time.step, time.whole) for time in run.times.get(0, [])]
+
+    return [
+        Curve("loss", "", losses(first), losses(second)),
+        Curve("step time", "ms", times(first), times(second)),
+    ]
+
+
+def _rows(first: Fields, second: Fields) -> list[Row]:
+    """What is not the same in both, by name."""
+    names = [name for name in dict.fromkeys([*first, *second]) if first.get(name) != second.get(name)]
+    return [Row(_text(name), _text(first.get(name)), _text(second.get(name))) for name in names]
+
+
+def _text(value: object) -> str:
+    if value is None or value == "":
+        return ""
+    shown = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return shown if len(shown) <= LONGEST else f"{shown[:LONGEST]}…"
+
+
+def _command(run: Run) -> Fields:
+    given = run.record.get("arguments")
+    words = shlex.join(map(str, given)) if isinstance(given, list) else ""
+    config = {name: value for name, value in run.config.items() if name not in _FACTS_OF_ONE_START}
+    return {"script" if run.script else "arguments": words, **config}
+
+
+def _code(run: Run) -> Fields:
+    known = code.read(run.folder)
+    if known is None:
+        return {}
+    return {
+        "commit": known.commit,
+        "branch": known.branch,
+        "changed": ", ".join(known.changed),
+        "new": ", ".join(known.new),
+        "diff (SHA-256)": hashlib.sha256(known.diff.encode(errors="replace")).hexdigest()[:16] if known.diff else "",
+    }
+
+
+def _packages(run: Run) -> Fields:
+    packages = run.environment.get("packages")
+    named = {name: run.environment.get(name) for name in ("python", "torch", "cuda", "driver")}
+    return {**(packages if isinstance(packages, dict) else {}), **named}
+
+
+def _hosts(run: Run) -> Fields:
+    variables = run.environment.get("variables")
+    own = variables if isinstance(variables, dict) else {}
+    others = ("python", "torch", "cuda", "driver", "packages", "variables", *_FACTS_OF_ONE_START)
+    return {
+        "backend": backend_of(run.record),
+        "hosts": run.record.get("hosts"),
+        "nodes": run.record.get("nodes"),
+        **{name: value for name, value in run.environment.items() if name not in others},
+        **{str(name): value for name, value in own.items() if not str(name).startswith(_OF_ONE_START)},
+    }
+
+
+GROUPS: Mapping[str, Callable[[Run], Fields]] = {
+    "Command": _command,
+    "Code": _code,
+    "Packages": _packages,
+    "Hosts": _hosts,
+}

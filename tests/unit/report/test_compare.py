@@ -1,0 +1,105 @@
+"""Two runs beside each other: what differs, their numbers and curves, as text and as a page."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from deploy.report import compare
+from deploy.report.page import comparison
+from deploy.run import code
+from tests.unit.report.test_page import ENVIRONMENT, HOSTILE, Page, sample, write, write_lines
+from tests.unit.report.test_script_page import RECORD, START, plain_run, watched_run
+
+
+def differing(found):
+    """What differs, by group and name."""
+    return {(group, row.name): (row.first, row.second) for group, rows in found.differences for row in rows}
+
+
+def numbers(found):
+    """The numbers of both runs."""
+    return {row.name: (row.first, row.second) for row in found.numbers}
+
+
+def test_two_runs_of_the_trainer_differ_in_what_was_asked_for(tmp_path):
+    first, second = sample(tmp_path / "a"), sample(tmp_path / "b")
+    assert compare.compare(first, second).differences == []
+    write(second / "config.json", {"recipe": "digits", "steps": 900, "batch": 96, "lr": 3e-3, "precision": "bf16"})
+    write(second / "environment.json", {**ENVIRONMENT, "torch": "2.14.0", "packages": {"numpy": "2"}, "host": "other"})
+    write(second / "outcome.json", {"verdict": "failed", "seconds": 60.0})
+    found = compare.compare(first, second)
+    assert differing(found)["Command", "precision"] == ("fp32", "bf16")
+    assert differing(found)["Packages", "torch"] == ("2.13.0+cpu", "2.14.0")
+    assert differing(found)["Packages", "numpy"] == ("", "2")
+    assert not [name for _, name in differing(found) if name in ("host", "lr")]
+    assert numbers(found)["end"] == ("done", "failed")
+    assert next(row.ratio for row in found.numbers if row.name == "seconds") == "2.01 ×"
+    assert [curve.name for curve in found.curves] == ["loss", "step time"]
+
+
+def test_two_runs_of_a_script_differ_in_code_script_and_hosts(tmp_path):
+    first, second = watched_run(tmp_path / "a"), plain_run(tmp_path / "b")
+    write(second / "record.json", {**RECORD, "arguments": ["train.py", "--lr", "1"], "hosts": ["gpu-a"]})
+    code.write(first, code.Code("aaa", "main"))
+    code.write(second, code.Code("aaa", "main", ("train.py",), diff="+x\n"))
+    found = compare.compare(first, second)
+    assert differing(found)["Command", "script"] == ("train.py --lr 3e-4", "train.py --lr 1")
+    assert differing(found)["Code", "changed"] == ("", "train.py")
+    assert ("Code", "commit") not in differing(found)
+    assert differing(found)["Hosts", "hosts"] == ("", '["gpu-a"]')
+    assert numbers(found)["steps"] == ("20", "")
+    assert found.curves[0].second == []
+
+
+def test_the_text_has_a_line_for_each(tmp_path):
+    lines = compare.lines(compare.compare(watched_run(tmp_path / "a"), watched_run(tmp_path / "b")))
+    assert lines[0].split() == ["a", "b"]
+    assert any(line.startswith("loss   a   0.100 ") for line in lines)
+    assert any("nothing differs" in line for line in lines)
+
+
+def test_the_page_has_both_curves_in_one_chart(tmp_path):
+    source = comparison.build(compare.compare(watched_run(tmp_path / "a"), watched_run(tmp_path / "b")))
+    shown = Page(source)
+    charts = [json.loads(a["data-series"]) for _, a in shown.tags if "data-series" in a]
+    assert [[one["name"] for one in chart] for chart in charts] == [["a", "b"], ["a", "b"]]
+    assert "last loss 0.0333 0.0333 1.00 ×" in shown.text
+    assert "url(" not in source
+
+
+def test_text_of_the_runs_stays_text(tmp_path):
+    first, second = plain_run(tmp_path / "a"), plain_run(tmp_path / "b")
+    odd = HOSTILE + "\x1b[2J\n"
+    write(second / "record.json", {**RECORD, "arguments": [odd], "nodes": [odd]})
+    write(second / "environment.json", {odd: odd, "packages": {odd: odd}, "variables": {odd: odd}, "torch": [odd]})
+    found = compare.compare(first, second)
+    shown = Page(comparison.build(found))
+    assert shown.text.count("alert(") > 5
+    assert len(shown.scripts) == 1
+    assert "img" not in {name for name, _ in shown.tags}
+    text = "\n".join(compare.lines(found))
+    assert "\x1b" not in text
+    assert "\\x1b" in text
+    text.encode()
+
+
+def test_endless_differences_are_cut_and_counted(tmp_path):
+    first, second = plain_run(tmp_path / "a"), plain_run(tmp_path / "b")
+    write(second / "environment.json", {"packages": {f"p{n}": "x" * 10_000 for n in range(500)}})
+    found = compare.compare(first, second)
+    assert found.left_out == 500 - compare.ROWS
+    assert len("\n".join(compare.lines(found))) < 100_000
+
+
+@pytest.mark.parametrize("rubbish", [b"", b"null", b"[1]", b'{"t": {}', b'{"step": 5, "loss": NaN, "packages": 7}'])
+def test_rubbish_in_any_file_never_raises(tmp_path, rubbish):
+    first, second = sample(tmp_path / "a"), watched_run(tmp_path / "b")
+    write_lines(second / "telemetry/master.jsonl", [{"t": START, "node": "master"}])
+    for path in second.rglob("*.json*"):
+        path.write_bytes(rubbish)
+    found = compare.compare(first, second)
+    assert compare.lines(found)
+    Page(comparison.build(found))
+    compare.compare(tmp_path / "none", tmp_path / "neither")
