@@ -1,6 +1,6 @@
 """Hangs planted in an unchanged DDP script, and slow but sound runs of it: is the right rank named, with its line?
 
-    python -m benchmarks.hangs [--quick] [--only NAME]
+    python -m benchmarks.hangs [--quick]        ONLY="a rank asleep": this case
 
 Each script runs by `fab up --script` on 3 processes of this machine. A hang counts as named when the first verdict says
 the planted rank and the line on which it stands, within 30 s of the hang. A sound run counts when it ends well and
@@ -163,7 +163,7 @@ SOUND = (
 
 def measure(quick: bool) -> dict[str, Any]:
     """Both lists; `quick`: every fifth of them."""
-    only = next((sys.argv[place + 1] for place, word in enumerate(sys.argv[:-1]) if word == "--only"), "")
+    only = os.environ.get("ONLY", "")
     hangs, sound = ([case for case in cases if only in case.name][:: 5 if quick else 1] for cases in (HANGS, SOUND))
     with ThreadPoolExecutor(AT_ONCE) as pool:
         named = list(pool.map(hang, hangs))

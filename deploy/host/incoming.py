@@ -28,7 +28,7 @@ from .unpack import Path as Parts
 
 # The files that this machine keeps in a run folder; for nodes that it followed, also `logs/<node>.log`.
 _OURS = {
-    *("record.json", "outcome.json", "timeline.jsonl", "report.html", "preflight.json"),
+    *("record.json", "outcome.json", "timeline.jsonl", "report.html", "preflight.json", "code.json", "code.diff"),
     *(".lock", "hosts", ".fetched.json"),
 }
 _ASIDE = (".record.json.", ".outcome.json.", ".preflight.json.", ".report.", ".fetch-")

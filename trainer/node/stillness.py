@@ -24,18 +24,22 @@ LOOK_SECONDS = 2.0
 _UNUSUAL_SECONDS, _USUAL_TIMES, _MORE_SECONDS = 25.0, 3.0, 5.0
 _LOOKS = 3
 # A rank that waits wakes up now and then: to poll, for a keep-alive, for our own look at it.
-_IDLE_SHARE, _IDLE_BYTES = 0.08, 1 << 16
+_IDLE_SHARE, _IDLE_BYTES, _IDLE_WAKES = 0.08, 1 << 16, 4
 _TICKS = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
 _WITHOUT_A_LOOK_SECONDS = 12.0
 
 
 @dataclass(frozen=True)
 class Busy:
-    """What a rank and its children have used so far: seconds of CPU, bytes read and written; `stopped` by a signal."""
+    """What a rank and its children have used so far: seconds of CPU, bytes read and written; `stopped` by a signal.
+
+    `wakes`: how often the rank's own main thread has gone to sleep, and so woken up.
+    """
 
     cpu_s: float
     bytes: int
     stopped: bool
+    wakes: int = 0
 
 
 @dataclass
@@ -128,6 +132,9 @@ def _usual(seen: _Rank) -> float:
 def _idle(samples: Sequence[tuple[float, Busy]]) -> bool:
     (began, first), (ended, last) = samples[0], samples[-1]
     computed = last.cpu_s - first.cpu_s
+    # What comes through a socket is in no count of bytes.
+    if last.wakes - first.wakes > _IDLE_WAKES:
+        return False
     return computed < _IDLE_SHARE * (ended - began) and last.bytes - first.bytes < _IDLE_BYTES
 
 
@@ -142,12 +149,24 @@ def _busy(pids: Sequence[int]) -> dict[int, Busy]:
             if session in found:
                 cpu_s = (int(fields[11]) + int(fields[12])) / _TICKS
                 own = int(path.name) == session
-                found[session].append(Busy(cpu_s, _bytes(path), own and state in "Tt"))
+                found[session].append(Busy(cpu_s, _bytes(path), own and state in "Tt", _wakes(path) if own else 0))
     return {
-        pid: Busy(sum(one.cpu_s for one in of), sum(one.bytes for one in of), any(one.stopped for one in of))
+        pid: Busy(
+            sum(one.cpu_s for one in of),
+            sum(one.bytes for one in of),
+            any(one.stopped for one in of),
+            sum(one.wakes for one in of),
+        )
         for pid, of in found.items()
         if of
     }
+
+
+def _wakes(process: Path) -> int:
+    with suppress(OSError, ValueError, StopIteration):
+        lines = (process / "status").read_text().splitlines()
+        return int(next(line for line in lines if line.startswith("voluntary_ctxt_switches:")).split()[1])
+    return 0
 
 
 def _bytes(process: Path) -> int:
