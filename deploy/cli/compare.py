@@ -34,12 +34,12 @@ def compare(context: Connection, first: str, second: str, html: str = "", json: 
     console = Console(json)
 
     def work() -> int:
-        found = report.compare(*(record.find(folders.RUNS, run) for run in (first, second)))
+        comparison = report.compare(*(record.find(folders.RUNS, run) for run in (first, second)))
         if html:
-            _write(Path(html), page.build(found))
+            _write(Path(html), page.build(comparison))
             console.line(html, {"kind": "page", "path": html})
         else:
-            console.line("\n".join(report.lines(found)), {"kind": "comparison", **asdict(found)})
+            console.line("\n".join(report.lines(comparison)), {"kind": "comparison", **asdict(comparison)})
         return DONE
 
     raise Exit(code=exit.code_of(console, work))

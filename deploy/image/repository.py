@@ -56,16 +56,16 @@ def _diffs(folder: Path, paths: Sequence[str], choice: Choice) -> tuple[str, lis
         if number == MOST_FILES:
             return "".join(diffs), left_out, True
         options = ("--no-ext-diff", "--no-textconv", "--no-color", "--relative", "--no-renames", "--unified=3")
-        found = _git(folder, "diff", *options, "HEAD", "--", path)
-        if _is_credential(path, b"\n".join(line[1:] for line in found.split(b"\n")), choice) or _is_credential(
+        diff = _git(folder, "diff", *options, "HEAD", "--", path)
+        if _is_credential(path, b"\n".join(line[1:] for line in diff.split(b"\n")), choice) or _is_credential(
             path, _before(folder, path), choice
         ):
             left_out.append(path)
             continue
-        if size + len(found) > MOST_DIFF:
+        if size + len(diff) > MOST_DIFF:
             return "".join(diffs), left_out, True
-        size += len(found)
-        diffs.append(found.decode(errors="surrogateescape"))
+        size += len(diff)
+        diffs.append(diff.decode(errors="surrogateescape"))
     return "".join(diffs), left_out, False
 
 

@@ -73,21 +73,21 @@ def compare(first: Path, second: Path) -> Comparison:
     )
 
 
-def lines(found: Comparison) -> list[str]:
+def lines(comparison: Comparison) -> list[str]:
     """The comparison as lines of a terminal."""
-    shown = _table([Row("", *found.names), *found.numbers])
-    for curve in found.curves:
-        for name, points in zip(found.names, (curve.first, curve.second), strict=True):
+    shown = _table([Row("", *comparison.names), *comparison.numbers])
+    for curve in comparison.curves:
+        for name, points in zip(comparison.names, (curve.first, curve.second), strict=True):
             if points:
                 bars = sparkline([y for _, y in points], BARS)
                 ends = f"{text.figure(points[0][1])} {bars} {text.figure(points[-1][1])} {curve.unit}".rstrip()
                 shown.append(f"{curve.name}   {name}   {ends}   {text.count(points[-1][0])} steps")
-    for name, rows in found.differences:
+    for name, rows in comparison.differences:
         shown += ["", f"{name}: what differs", *_table(rows)]
-    if not found.differences:
+    if not comparison.differences:
         shown += ["", "nothing differs in command, code, packages and hosts, as far as they were recorded"]
-    if found.left_out:
-        shown.append(f"and {found.left_out} more differences")
+    if comparison.left_out:
+        shown.append(f"and {comparison.left_out} more differences")
     return [one_line(line) for line in shown]
 
 
@@ -105,8 +105,8 @@ def _numbers(first: Run, second: Run) -> list[Row]:
     for name, show in SHOWN.items():
         values = [measured.get(name) for measured in measures]
         if values != [None, None]:
-            told = ["" if value is None else show(value) for value in values]
-            rows.append(Row(name, told[0], told[1], _ratio(values[0], values[1])))
+            cells = ["" if value is None else show(value) for value in values]
+            rows.append(Row(name, cells[0], cells[1], _ratio(values[0], values[1])))
     return rows
 
 
@@ -116,7 +116,7 @@ def _measures(run: Run) -> dict[str, float]:
     waits = all(time.wait_known for times in run.times.values() for time in times)
     gpus = [gpu for rows in run.telemetry.values() for row in rows for gpu in row.get("gpus", [])]
     uses = [gpu["use_percent"] for gpu in gpus if "use_percent" in gpu]
-    found = {
+    measures = {
         "accuracy": end.accuracy,
         "last loss": end.loss,
         "seconds": end.seconds,
@@ -128,7 +128,7 @@ def _measures(run: Run) -> dict[str, float]:
         "waiting": mean(rank.wait for rank in means) if means and waits else None,
         "GPU use": mean(uses) / 100 if uses else None,
     }
-    return {name: value for name, value in found.items() if value is not None}
+    return {name: value for name, value in measures.items() if value is not None}
 
 
 SHOWN: Mapping[str, Callable[[float], str]] = {

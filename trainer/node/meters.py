@@ -29,20 +29,20 @@ class Meters:
     def read(self, now: float) -> dict[str, Any]:
         """The fields of a line (docs/contract.md) at `now`, a clock's seconds; rates only from the second time on."""
         busy, traffic = self._busy(), self._traffic()
-        found: dict[str, Any] = {"cores": self._cores, **self._memory_use()}
+        fields: dict[str, Any] = {"cores": self._cores, **self._memory_use()}
         with suppress(OSError):
             disk = os.statvfs(self._folder)
-            found["disk_free_bytes"] = disk.f_bavail * disk.f_frsize
+            fields["disk_free_bytes"] = disk.f_bavail * disk.f_frsize
         if self._before and now > (then := self._before[0]):
             spent = now - then
-            found["cpu_percent"] = round(min(100.0, max(0.0, (busy - self._before[1]) / spent / self._cores * 100)), 1)
-            found["network"] = {
+            fields["cpu_percent"] = round(min(100.0, max(0.0, (busy - self._before[1]) / spent / self._cores * 100)), 1)
+            fields["network"] = {
                 name: [round(max(0, new - old) / spent) for new, old in zip(counts, self._before[2][name], strict=True)]
                 for name, counts in traffic.items()
                 if name in self._before[2]
             }
         self._before = (now, busy, traffic)
-        return found
+        return fields
 
     def _own_memory(self) -> tuple[Path, Path] | None:
         """The files with the bytes that this node's own cgroup uses and may use; None without a limit."""
@@ -93,18 +93,18 @@ class Meters:
 
     def _traffic(self) -> dict[str, tuple[int, int]]:
         """Bytes received and sent so far, by interface: the training's own, and the machine's devices."""
-        found: dict[str, tuple[int, int]] = {}
+        counters: dict[str, tuple[int, int]] = {}
         devices = self._root / "sys/class/net"
         for line in _text(self._root / "proc/net/dev").splitlines()[2:]:
             name, _, counts = line.strip().partition(":")
             numbers = counts.split()
             if len(numbers) > 8 and (name == self._interface or (devices / name / "device").exists()):
-                found[name] = (int(numbers[0]), int(numbers[8]))
+                counters[name] = (int(numbers[0]), int(numbers[8]))
         for port in sorted(self._root.glob("sys/class/infiniband/*/ports/*/counters")):
             with suppress(OSError, ValueError):  # these counters are in units of four bytes
                 received, sent = (4 * int((port / f"port_{way}_data").read_text()) for way in ("rcv", "xmit"))
-                found[port.parents[2].name] = (received, sent)
-        return dict(sorted(found.items(), key=lambda item: (item[0] != self._interface, item[0]))[:MOST_INTERFACES])
+                counters[port.parents[2].name] = (received, sent)
+        return dict(sorted(counters.items(), key=lambda item: (item[0] != self._interface, item[0]))[:MOST_INTERFACES])
 
 
 def _number(path: Path) -> int:

@@ -58,14 +58,14 @@ class Nvml:
     def read(self, index: int) -> dict[str, Any]:
         """What one GPU does at this moment; what it does not say is left out."""
         handle, use, memory = self._handles[index], _Use(), _Memory()
-        found: dict[str, Any] = {"index": index}
+        values: dict[str, Any] = {"index": index}
         if self._ask("nvmlDeviceGetUtilizationRates", handle, byref(use)):
-            found["use_percent"] = use.gpu
+            values["use_percent"] = use.gpu
         if self._ask("nvmlDeviceGetMemoryInfo", handle, byref(memory)):
-            found |= {"memory_bytes": memory.used, "memory_total_bytes": memory.total}
+            values |= {"memory_bytes": memory.used, "memory_total_bytes": memory.total}
         watts = self._number("nvmlDeviceGetPowerUsage", handle)
         if watts is not None:
-            found["power_w"] = round(watts / 1000, 1)
+            values["power_w"] = round(watts / 1000, 1)
         for name, function, kind in (
             ("celsius", "nvmlDeviceGetTemperature", _TEMPERATURE_OF_GPU),
             ("sm_mhz", "nvmlDeviceGetClockInfo", _CLOCK_OF_SM),
@@ -73,11 +73,11 @@ class Nvml:
         ):
             value = self._number(function, handle, c_int(kind))
             if value is not None:
-                found[name] = value
+                values[name] = value
         reasons = c_ulonglong()
         if self._ask("nvmlDeviceGetCurrentClocksThrottleReasons", handle, byref(reasons)):
-            found["throttled"] = [name for bit, name in _THROTTLED.items() if reasons.value & bit]
-        return found
+            values["throttled"] = [name for bit, name in _THROTTLED.items() if reasons.value & bit]
+        return values
 
     def _handle(self, index: int) -> c_void_p | None:
         handle = c_void_p()

@@ -113,10 +113,10 @@ class Gpus:
 
     def read(self) -> dict[str, Any]:
         """The fields of a line."""
-        found: dict[str, Any] = {"gpu_unseen": self.unseen} if self.unseen else {}
+        fields: dict[str, Any] = {"gpu_unseen": self.unseen} if self.unseen else {}
         if self.names:
-            found["gpus"] = [{"name": name, **self._nvml.read(index)} for index, name in self.names.items()]
-        return found
+            fields["gpus"] = [{"name": name, **self._nvml.read(index)} for index, name in self.names.items()]
+        return fields
 
 
 def _is_visible(index: int, uuid: str, visible: list[str]) -> bool:
@@ -128,12 +128,12 @@ def environment(variables: Mapping[str, str], gpus: Gpus) -> dict[str, Any]:
     import importlib.metadata  # not for the agent, which imports this module and starts every node
 
     distributions = list(importlib.metadata.distributions())
-    packages = {found.name: found.version for found in distributions if found.name}
+    packages = {package.name: package.version for package in distributions if package.name}
     shown = variables.keys() - handover.names(variables)
     return {
         "python": platform.python_version(),
         "torch": packages.get("torch"),
-        "cuda": _cuda(next((found for found in distributions if found.name == "torch"), None)),
+        "cuda": _cuda(next((package for package in distributions if package.name == "torch"), None)),
         "driver": gpus.driver or None,
         "gpu": ", ".join(dict.fromkeys(gpus.names.values())) or None,
         "system": platform.platform(),
@@ -148,8 +148,8 @@ def _cuda(torch: Distribution | None) -> str | None:
     """The CUDA that torch was built with, as its version.py says."""
     with suppress(OSError):
         text = Path(str(torch.locate_file("torch/version.py"))).read_text() if torch else ""
-        if found := _CUDA.search(text):
-            return found[1]
+        if version := _CUDA.search(text):
+            return version[1]
     return None
 
 

@@ -12,15 +12,15 @@ from .charts import Chart, Drawing, Point, Series, draw, running_mean
 SMOOTH_FROM = 40
 
 
-def build(found: Comparison) -> str:
+def build(comparison: Comparison) -> str:
     """The page."""
     return render.page(
         "comparison.html",
-        " and ".join(found.names),
+        " and ".join(comparison.names),
         ["page.css", "comparison.css"],
         "page.js",
-        found=found,
-        charts=[_chart(curve, found.names) for curve in found.curves],
+        comparison=comparison,
+        charts=[_chart(curve, comparison.names) for curve in comparison.curves],
     )
 
 

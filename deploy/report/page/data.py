@@ -233,7 +233,7 @@ def _add_step(row: Fields, steps: dict[int, StepTime]) -> None:
 
 def _telemetry(folder: Path, notes: list[str]) -> dict[str, list[Fields]]:
     """What each node's machine did, in the order of time; lines that are not as the contract has them are left out."""
-    found: dict[str, list[Fields]] = {}
+    by_node: dict[str, list[Fields]] = {}
     paths = [] if (folder / "telemetry").is_symlink() else children(folder / "telemetry")
     for path in [path for path in paths if path.suffix == ".jsonl"][:MOST_NODES]:
         for row in [row for row in _lines(path, notes) if "t" in row]:
@@ -241,8 +241,8 @@ def _telemetry(folder: Path, notes: list[str]) -> dict[str, list[Fields]]:
                 event = run_events.of_telemetry(row, 0.0)
             except BadAnswer:
                 continue
-            found.setdefault(event["node"], []).append(event)
-    return {node: sorted(rows, key=lambda row: float(row["t"])) for node, rows in found.items()}
+            by_node.setdefault(event["node"], []).append(event)
+    return {node: sorted(rows, key=lambda row: float(row["t"])) for node, rows in by_node.items()}
 
 
 def _nodes_up(folder: Path, notes: list[str]) -> list[Event]:

@@ -35,7 +35,7 @@ def sections(run: Run) -> list[LastLines]:
     failed = run.outcome.get("verdict") == "failed"
     culprit = number(run.outcome.get("rank")) if failed else None
     ranks = dict.fromkeys([*([0] if run.script else []), *([] if culprit is None else [int(culprit)])])
-    return [found for rank in ranks if (found := _of_rank(run, rank)).lines]
+    return [last for rank in ranks if (last := _of_rank(run, rank)).lines]
 
 
 def _of_rank(run: Run, rank: int) -> LastLines:

@@ -37,18 +37,18 @@ class Section:
 
 
 def section(telemetry: dict[str, list[Fields]], start: float | None) -> Section:
-    """The values of the section; empty where no node told anything. `start`: unix seconds where time begins."""
-    told = {node: rows for node, rows in sorted(telemetry.items()) if len(rows) > 1}
-    if not told:
+    """The values of the section; empty where no node wrote two lines. `start`: unix seconds where time begins."""
+    lines = {node: rows for node, rows in sorted(telemetry.items()) if len(rows) > 1}
+    if not lines:
         return Section([], 0)
-    begin = start if start is not None else min(rows[0]["t"] for rows in told.values())
-    begin = min(begin, *(rows[0]["t"] for rows in told.values()))
-    span = max(rows[-1]["t"] for rows in told.values()) - begin
+    begin = start if start is not None else min(rows[0]["t"] for rows in lines.values())
+    begin = min(begin, *(rows[0]["t"] for rows in lines.values()))
+    span = max(rows[-1]["t"] for rows in lines.values()) - begin
     unit, scale = ("s", 1.0) if span < 600 else ("min", 60.0) if span < 3 * 3600 else ("h", 3600.0)
     machines = [
-        _machine(node, rows, lambda row: (row["t"] - begin) / scale, unit) for node, rows in list(told.items())[:NODES]
+        _machine(node, rows, lambda row: (row["t"] - begin) / scale, unit) for node, rows in list(lines.items())[:NODES]
     ]
-    return Section(machines, max(0, len(told) - NODES))
+    return Section(machines, max(0, len(lines) - NODES))
 
 
 def _machine(node: str, rows: Sequence[Fields], time: Callable[[Fields], float], unit: str) -> Machine:
@@ -118,8 +118,8 @@ def _facts(rows: Sequence[Fields]) -> list[tuple[str, str]]:
         for reason in {reason for gpu in row.get("gpus", []) for reason in gpu.get("throttled", [])}:
             reasons[reason] = reasons.get(reason, 0) + 1
     slowed = [f"{reason} {words.percent(count / len(rows))} of the time" for reason, count in sorted(reasons.items())]
-    found = [("GPUs", ", ".join(kinds)), ("Slowed by", ", ".join(slowed)), ("GPUs", last.get("gpu_unseen", ""))]
-    return [(name, value) for name, value in found if value]
+    facts = [("GPUs", ", ".join(kinds)), ("Slowed by", ", ".join(slowed)), ("GPUs", last.get("gpu_unseen", ""))]
+    return [(name, value) for name, value in facts if value]
 
 
 def _points(rows: Sequence[Fields], name: str, time: Callable[[Fields], float], scale: float = 1.0) -> list[Point]:

@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import quote
 
 from ...run import code, own_files, record
-from . import head, kept, last_lines, machines, render, steps, timeline
+from . import head, last_lines, machines, render, steps, timeline, written
 from . import units as words
 from .charts import Chart, Drawing, Point, Series, draw, running_mean
 from .data import Fields, Run, children, load, number
@@ -93,7 +93,7 @@ def build(run_dir: Path, own: Fields | None = None) -> str:
         steps=steps.section(run.times, run.nodes, run.script),
         machines=machines.section(run.telemetry, end.start),
         last_lines=last_lines.sections(run),
-        written=kept.section(run),
+        written=written.section(run),
         events=timeline.section(run.events, end.start, run.script),
         code=_code(code.read(run_dir)),
         configuration=_tables(run.config),

@@ -38,10 +38,10 @@ def _nodes(run: Run) -> Iterator[tuple[str, str, str]]:
 
     Nodes of one machine share the run folder: there the one that counted last, and most, has all files.
     """
-    told: Fields = {event.node: event.fields for event in run.events if event.kind == "kept"}
+    by_agents: Fields = {event.node: event.fields for event in run.events if event.kind == "kept"}
     recorded = run.outcome.get("kept")
     rows = []
-    for node, fields in (recorded if isinstance(recorded, dict) else told).items():
+    for node, fields in (recorded if isinstance(recorded, dict) else by_agents).items():
         files, size = (number(fields.get(name)) if isinstance(fields, dict) else None for name in ("files", "bytes"))
         if files and size is not None:
             rows.append((files, size, str(node)))
@@ -53,8 +53,8 @@ def _nodes(run: Run) -> Iterator[tuple[str, str, str]]:
 
 def _largest(folder: Path) -> list[tuple[str, str, str]]:
     sent = record.read_json(folder / "sent.json")
-    found = sorted(islice(_files(folder), _MOST_LOOKED_AT), key=lambda file: (-file[1], file[0]))
-    mine = [(path, size) for path, size in found if path.removeprefix("work/") not in sent or path.startswith("home/")]
+    files = sorted(islice(_files(folder), _MOST_LOOKED_AT), key=lambda file: (-file[1], file[0]))
+    mine = [(path, size) for path, size in files if path.removeprefix("work/") not in sent or path.startswith("home/")]
     return [(path, quote(path, errors="replace"), words.size(size)) for path, size in mine[:LARGEST]]
 
 
