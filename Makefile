@@ -18,7 +18,7 @@ endif
 UP_OPTIONS = $${WORKERS:+"--workers=$$WORKERS"} $${BACKEND:+"--backend=$$BACKEND"} \
 	$${SCRIPT:+"--script=$$SCRIPT"} $${RESUME:+"--resume=$$RESUME"} $${ARGS:+"--args=$$ARGS"} $${JSON:+--json}
 
-.PHONY: help up preflight down runs report image test quick fuzz check gpu-check bench bench-hosts bench-preflight clean rack rack-down
+.PHONY: help up preflight down runs report image test quick fuzz check gpu-check bench bench-hosts bench-scripts bench-preflight clean rack rack-down
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -77,6 +77,9 @@ gpu-check: ## what of Muster works on this machine's GPUs, with PYTHON=python3: 
 
 bench: $(VENV)/.ready-dev ## measure the figures of docs/benchmarks.md
 	@$(BIN)/python -m benchmarks
+
+bench-scripts: $(VENV)/.ready-dev ## measure what is seen of scripts that know nothing of Muster: docs/benchmarks.md
+	@$(BIN)/python -m benchmarks scripts
 
 bench-hosts: $(VENV)/.ready-dev ## measure the figures of real hosts, on racks of containers: docs/benchmarks.md
 	@$(BIN)/python -m benchmarks hosts

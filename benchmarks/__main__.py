@@ -1,6 +1,7 @@
-"""`python -m benchmarks [hosts] [--quick]` (= `make bench`, `make bench-hosts`): measure, and write docs/benchmarks.md.
+"""`python -m benchmarks [hosts|scripts] [--quick]`, as `make bench` and its like: measure, write docs/benchmarks.md.
 
-Without a word the figures of training on this machine, with `hosts` those of real hosts, which the rack stands for.
+Without a word the figures of training on this machine; with `hosts` those of real hosts, which the rack stands for;
+with `scripts` those of scripts that know nothing of Muster.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ FIGURES = {
         "checkpoint_stall",
         "health",
     ),
+    "bench-scripts": ("watch_truth", "watch_cost", "hangs", "print_flood"),
     "bench-hosts": ("push", "cold_push", "first_step", "status", "leftovers", "control_side"),
 }
 PAGE = venv.HOME / "docs" / "benchmarks.md"
@@ -39,10 +41,10 @@ BEGIN, END = "<!-- begin: written by `make {}` -->", "<!-- end -->"
 def main() -> int:
     """Measure, print, write; 1 when a benchmark broke (a figure that is not met is a finding, no fault)."""
     command = argparse.ArgumentParser(prog="benchmarks", description=__doc__)
-    command.add_argument("what", nargs="?", choices=["hosts"], help="the figures of real hosts")
+    command.add_argument("what", nargs="?", choices=["hosts", "scripts"], help="the figures of real hosts, of scripts")
     command.add_argument("--quick", action="store_true", help="fewer repetitions; docs/benchmarks.md stays as it is")
     options = command.parse_args()
-    target = "bench-hosts" if options.what else "bench"
+    target = f"bench-{options.what}" if options.what else "bench"
     venv.enter()
     stop_like_ctrl_c()
     began, broken, sections = time.monotonic(), 0, []

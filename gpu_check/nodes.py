@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Any
 
 from deploy.run.environment import RUN_DIR, STOP_ON_EOF, Placement, Rendezvous, node_environment, node_names
+from trainer.node.parent_death import die_with_parent
 
 from . import processes
 from .network import Place
@@ -88,8 +89,13 @@ class Run:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                preexec_fn=self._places[number].enter,
+                preexec_fn=lambda: self._settle(number),
             )
+
+    def _settle(self, number: int) -> None:
+        """In the node's process, before it is an agent: into its host's network, and not to outlive this process."""
+        self._places[number].enter()
+        die_with_parent(signal.SIGTERM)
 
     def kill(self) -> None:
         """Kill -9 of every process of the run."""
@@ -102,6 +108,11 @@ class Run:
     def pids(self) -> list[int]:
         """Every living process of the run."""
         return processes.labelled(RUN_DIR, str(self.folder))
+
+    def below(self) -> list[int]:
+        """Every living process of the run below the agents, or below the torchruns of a rival."""
+        heads = {node.pid for node in self._nodes}
+        return [pid for pid in self.pids() if pid not in heads]
 
     def codes(self) -> list[int | None]:
         """Each node's exit code, None while it runs."""

@@ -35,6 +35,10 @@ class Schedule:
 
     def __post_init__(self) -> None:
         self._end = time.monotonic() + self.seconds
+        # A torchrun that is killed leaves its temporary folder behind: then it goes with ours. A short path, because
+        # loader workers make sockets in it, whose names may have 107 characters.
+        self._temporary = self.folder / "tmp"
+        self._temporary.mkdir()
 
     def look(self) -> dict[str, Any]:
         """The machine's facts. Raises subprocess.SubprocessError where this Python's torch does not even start."""
@@ -70,7 +74,7 @@ class Schedule:
         child = subprocess.Popen(
             [sys.executable, "-m", f"{__package__}.child", name, str(folder)],
             cwd=HOME,
-            env={**os.environ, processes.LABEL: str(folder)},
+            env={**os.environ, processes.LABEL: str(folder), "TMPDIR": str(self._temporary)},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             start_new_session=True,  # a Ctrl-C in the terminal is ours alone

@@ -16,7 +16,7 @@ def code_of(console: Console, work: Callable[[], int]) -> int:
         console.error(fault)
         return fault.code
     except KeyboardInterrupt as stop:
-        said = str(stop) or "stopped"
-        console.warn(said)
-        console.data({"kind": "stopped", "message": said})
+        message = str(stop) or "stopped"
+        console.warn(message)
+        console.data({"kind": "stopped", "message": message})
         return STOPPED

@@ -72,10 +72,10 @@ def explain_task(context: Connection, what: str, json: bool = False, **more: str
 
 def tell(whats: Sequence[str], console: Console) -> int:
     """Explain files, folders, runs or standard input. Raises UsageError if there is nothing to read."""
-    found = judge(readings_of(whats, console))
-    console.data({"kind": "explanation", **found.json()})
-    console.text("\n".join(lines_of(found)))
-    return DONE if found.cause else FAILED
+    explanation = judge(readings_of(whats, console))
+    console.data({"kind": "explanation", **explanation.json()})
+    console.text("\n".join(lines_of(explanation)))
+    return DONE if explanation.cause else FAILED
 
 
 def readings_of(whats: Sequence[str], console: Console) -> list[Reading]:
@@ -97,25 +97,25 @@ def readings_of(whats: Sequence[str], console: Console) -> list[Reading]:
     return readings
 
 
-def lines_of(found: Explanation) -> list[str]:
+def lines_of(explanation: Explanation) -> list[str]:
     """The explanation as lines for people, with control characters of the logs made visible."""
-    whose = " (the script's own fault)" if found.script and found.cause != "script-error" else ""
-    name = found.cause or ("none" if found.ended_well else "not known")
-    lines = [f"cause     {name}: {visible(found.what)}{whose}"]
-    if found.maybe:
-        lines.append(f"or        {', '.join(found.maybe)}: the same words")
-    if found.first:
-        lines.append(f"first     {visible(found.first)}")
-    for line in found.evidence:
+    whose = " (the script's own fault)" if explanation.script and explanation.cause != "script-error" else ""
+    name = explanation.cause or ("none" if explanation.ended_well else "not known")
+    lines = [f"cause     {name}: {visible(explanation.what)}{whose}"]
+    if explanation.maybe:
+        lines.append(f"or        {', '.join(explanation.maybe)}: the same words")
+    if explanation.first:
+        lines.append(f"first     {visible(explanation.first)}")
+    for line in explanation.evidence:
         who = f" ({line.who})" if line.who else ""
         lines.append(f"evidence  {visible(f'{line.node}:{line.number}{who}: {line.text[:SHOWN]}')}")
-    if found.silent:
-        lines.append(f"silent    {visible(', '.join(found.silent))}{_SILENT}")
-    if found.victims:
-        lines.append(f"left out  words of ranks that lost a peer: {found.victims} lines")
-    lines.append(f"next      {found.next}")
-    if found.cause:
-        lines.append(f"more      {DOCS}#{found.cause}")
+    if explanation.silent:
+        lines.append(f"silent    {visible(', '.join(explanation.silent))}{_SILENT}")
+    if explanation.victims:
+        lines.append(f"left out  words of ranks that lost a peer: {explanation.victims} lines")
+    lines.append(f"next      {explanation.next}")
+    if explanation.cause:
+        lines.append(f"more      {DOCS}#{explanation.cause}")
     return lines
 
 
@@ -139,8 +139,8 @@ def _sources(what: str) -> list[Path | None]:
 
 def _in_folder(folder: Path, what: str) -> Sequence[Path]:
     """The logs in a folder, or in its subfolders if it has none itself. Plain files only: no links, no pipes."""
-    for found in (*(sorted(folder.glob(pattern)) for pattern in LOGS), sorted(folder.rglob("*.log"))):
-        files = [file for file in found if stat.S_ISREG(file.lstat().st_mode)]
+    for candidates in (*(sorted(folder.glob(pattern)) for pattern in LOGS), sorted(folder.rglob("*.log"))):
+        files = [file for file in candidates if stat.S_ISREG(file.lstat().st_mode)]
         if files:
             return files[:MOST_FILES]
     raise UsageError(

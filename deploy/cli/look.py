@@ -8,6 +8,7 @@ from ..core.errors import DONE, FAILED
 from ..core.program import FAB
 from ..hosts import logs as deploy_logs
 from ..hosts import status as deploy_look
+from ..hosts import why as deploy_why
 from ..hosts.logs import Choice
 from ..hosts.options import Options
 from ..report.console import Console
@@ -65,6 +66,34 @@ def logs(
     console = Console(json)
     choice = Choice(run, rank, since, follow)
     end(context, console, lambda: deploy_logs.logs(Options(hosts, cluster).load(), choice, console))
+
+
+@command(
+    example=(f"{FAB} why --hosts gpu-a,gpu-b", f"{FAB} why"),
+    codes={DONE: "every node answered", FAILED: "a host did not answer; the others are shown"},
+    help={
+        "hosts": "where the run is: user@a:port,b (default: this machine)",
+        "cluster": "where the run is: a file like cluster.toml (default: this machine)",
+        "run": "the run's id (default: on hosts the only run, here the latest)",
+        "stacks": "also print each rank's whole stack",
+        **JSON,
+    },
+)
+def why(
+    context: Connection, hosts: str = "", cluster: str = "", run: str = "", stacks: bool = False, json: bool = False
+) -> None:
+    """Show what each rank of a script does at this moment, and who is missing.
+
+    The run is not disturbed.
+    """
+    console = Console(json)
+
+    def work() -> int:
+        if hosts or cluster:
+            return deploy_why.why_on_hosts(Options(hosts, cluster).load(), run, stacks, console)
+        return deploy_why.why_here(run, stacks, console)
+
+    end(context, console, work)
 
 
 def runs_there(hosts: str, cluster: str, console: Console) -> int:

@@ -33,6 +33,7 @@ _TASKS = (
         look.gpus,
         look.logs,
         look.status,
+        look.why,
     ),
     *(runs.push, preflight.preflight, runs.stop, runs.trust, runs.unlock),
     *(local.down, local.report, local.runs, local.up),
@@ -80,16 +81,16 @@ def main() -> None:
 
 
 def with_script(words: Sequence[str]) -> list[str]:
-    """Turn the words after `--`, a script and its arguments, into deploy's option --script.
+    """Turn the words after `--`, a script and its arguments, into the option --script of deploy or up.
 
-    Raises UsageError for another task than deploy, for --script beside it, and if nothing follows.
+    Raises UsageError for another task, for --script beside it, and if nothing follows.
     """
     if "--" not in words:
         return list(words)
     at = list(words).index("--")
     options, script = list(words[:at]), list(words[at + 1 :])
-    if options[:1] != ["deploy"]:
-        raise UsageError("only deploy takes a script after --", _EXAMPLE)
+    if options[:1] not in (["deploy"], ["up"]):
+        raise UsageError("only deploy and up take a script after --", _EXAMPLE)
     if any(word == "--script" or word.startswith("--script=") for word in options):
         raise UsageError("two scripts: one after --, one behind --script", f"give one of them: {_EXAMPLE}")
     if not script or script == ["-m"]:

@@ -99,7 +99,7 @@ def preflight(
         matrix = list(preflight_text.matrix(answers)) if nc else []
         backend_used = answers.want.backend
         console.data({**verdict.json(), "backend": backend_used, **({"nc": matrix} if nc else {}), **files})
-        for line in [*preflight_text.told(verdict, backend_used), *matrix, *preflight_text.heat(answers)]:
+        for line in [*preflight_text.lines_of(verdict, backend_used), *matrix, *preflight_text.heat(answers)]:
             console.text(line)
         if keep:
             _write("keep", keep, jsons.dumps(answers.json()))
@@ -114,10 +114,10 @@ def preflight(
     raise Exit(code=exit.code_of(console, work))
 
 
-def _refuse_both(*there: str) -> None:
+def _refuse_both(*for_hosts: str) -> None:
     """Raise UsageError where an option for real hosts stands beside --backend."""
-    if said := next(filter(None, there), ""):
-        raise UsageError(f"--backend is for this machine, {said} is for real hosts", "leave one of them out")
+    if option := next(filter(None, for_hosts), ""):
+        raise UsageError(f"--backend is for this machine, {option} is for real hosts", "leave one of them out")
 
 
 def _want(style: str, endpoint: str, port: str, collectives: str) -> Want:

@@ -24,7 +24,7 @@ from ..report.console import Console
 from ..run import folders
 from ..ssh import session
 from . import exit, renamed
-from .command import HOSTS, INCLUDE, JSON, RUN, SECRET, SHOWN, command
+from .command import HOSTS, INCLUDE, JSON, RUN, SECRET, SHOWN, UNWATCHED, command
 
 
 @command(
@@ -67,6 +67,7 @@ from .command import HOSTS, INCLUDE, JSON, RUN, SECRET, SHOWN, command
         "separate": "let each rank train alone, on purpose: without this, ranks that do are a failure",
         "resume": "continue from the newest checkpoint: latest, or a run's id (default: start a new run)",
         "rank": SHOWN,
+        "no-observe": UNWATCHED,
     },
 )
 def deploy(
@@ -92,6 +93,7 @@ def deploy(
     separate: bool = False,
     resume: str = "",
     rank: str = "",
+    no_observe: bool = False,
     json: bool = False,
 ) -> None:
     """Train on real hosts: preflight, push, start, follow to the end.
@@ -102,6 +104,7 @@ def deploy(
     options = replace(asked, environment=tuple(env or ()), secrets=tuple(secret or ()), processes=nproc)
     options = replace(options, mounts=tuple(mount or ()), resume=resume, force=force, dockerfile=dockerfile)
     options = replace(options, include=tuple(include or ()), separate=separate, rank=rank, keep=tuple(keep or ()))
+    options = replace(options, no_observe=no_observe)
     console = Console(json)
 
     def work() -> int:
@@ -289,10 +292,10 @@ def down_hosts(hosts: str, cluster: str, run: str, delete: bool, console: Consol
 def end(context: Connection, console: Console, work: Callable[[], int]) -> None:
     """Do a task's work and end with its exit code. Raises invoke's Exit, always."""
 
-    def one() -> int:
+    def once() -> int:
         # `fab --hosts a,b deploy` calls the task once for each host: N deploys where one was meant.
         if getattr(context, "host", None):
             raise UsageError("--hosts must follow the task's name", f"for example: {FAB} deploy --hosts a,b")
         return work()
 
-    raise Exit(code=exit.code_of(console, one))
+    raise Exit(code=exit.code_of(console, once))

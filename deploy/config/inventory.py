@@ -148,8 +148,8 @@ def _picked(asked: Sequence[Host], known: Sequence[Host]) -> tuple[Host, ...]:
     by_name = {host.name: host for host in known}
     picked = []
     for host in asked:
-        found = by_name.get(host.name, host)
-        picked.append(replace(found, user=host.user or found.user, port=host.port or found.port))
+        known_host = by_name.get(host.name, host)
+        picked.append(replace(known_host, user=host.user or known_host.user, port=host.port or known_host.port))
     return tuple(picked)
 
 
@@ -162,10 +162,10 @@ def _through(host: Host, hosts: Mapping[str, Host]) -> Host:
 
 
 def _destination(text: str) -> Host:
-    found = values.destination(text)
-    if found is None:
+    destination = values.destination(text)
+    if destination is None:
         raise UsageError(f"--hosts: {text!r} is not a host", _EXAMPLE)
-    return Host(name=found.host, address=found.host, port=found.port, user=found.user)
+    return Host(name=destination.host, address=destination.host, port=destination.port, user=destination.user)
 
 
 def _host(table: Table) -> Host:

@@ -19,7 +19,7 @@ SIZE = re.compile(r"[1-9]\d*[bkmg]?")
 # name its zone: fe80::1%eth0.
 HOST = re.compile(r"\w[\w.-]*|(?=[^%]*:[^%]*:)[0-9A-Fa-f:.]+(?:%\w[\w.-]*)?")
 USER = re.compile(r"\w[\w.+-]*(?:\\\w[\w.+-]*)?")
-_PLACE = re.compile(r"(?:\[([^\[\]]+)\]|([^:\[\]]+))(?::([0-9]{1,5}))?")
+_HOST_PORT = re.compile(r"(?:\[([^\[\]]+)\]|([^:\[\]]+))(?::([0-9]{1,5}))?")
 # No dash first: it would be an option to ssh or docker.
 _WORD = re.compile(r"[^\s,-][^\s,]*")
 _PATH = re.compile(r"/[^\x00-\x1f\ud800-\udfff]*")
@@ -64,9 +64,9 @@ user = matching(USER)
 
 def destination(text: str) -> Destination | None:
     """`user@host:port` as SSH writes it; user and port may be left out, brackets stand around an IPv6 address."""
-    login, at, place = text.rpartition("@")
-    found = _PLACE.fullmatch(place)
-    six, name, port = found.groups() if found else (place, None, None)
+    login, at, host_port = text.rpartition("@")
+    match = _HOST_PORT.fullmatch(host_port)
+    six, name, port = match.groups() if match else (host_port, None, None)
     number = int(port) if port else None
     address = host(six or name)
     if not address or (at and not user(login)) or (number is not None and not 0 < number < 65536):
@@ -75,7 +75,7 @@ def destination(text: str) -> Destination | None:
 
 
 def whole(least: int, most: int) -> Callable[[Any], int | None]:
-    """A whole number within bounds; true and false are none."""
+    """A whole number within bounds; not true or false."""
     return lambda value: value if type(value) is int and least <= value <= most else None
 
 
@@ -122,7 +122,7 @@ def inside(value: Any) -> str | None:
 
 
 def path_from(folder: Path) -> Callable[[Any], Path | None]:
-    """A path, a relative one seen from `folder`; `~` is a home where there is such a user."""
+    """A path; a relative path starts at `folder`, and `~` is the home of a user that exists."""
     return lambda value: folder / os.path.expanduser(value) if isinstance(value, str) and value else None
 
 

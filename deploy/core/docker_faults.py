@@ -106,14 +106,14 @@ def named(name: str) -> Cause:
     return _BY_NAME[name]
 
 
-def read(said: str) -> Cause | None:
+def read(output: str) -> Cause | None:
     """The cause that Docker's words show."""
-    return next((cause for cause in CAUSES if cause.words.search(said)), None)
+    return next((cause for cause in CAUSES if cause.words.search(output)), None)
 
 
-def fault(said: str, otherwise: str = "docker-refused", host: str = "") -> DockerFault:
+def fault(output: str, otherwise: str = "docker-refused", host: str = "") -> DockerFault:
     """Docker's words as a fault; `otherwise` is the cause where they show none."""
-    cause = read(said) or named(otherwise)
-    last = next((line.strip() for line in reversed(said.splitlines()) if line.strip()), "it said nothing")
+    cause = read(output) or named(otherwise)
+    last = next((line.strip() for line in reversed(output.splitlines()) if line.strip()), "it said nothing")
     quoted = cause.name in ("docker-down", "docker-silent", "docker-refused")
     return DockerFault(cause, f"{cause.what}: {last}" if quoted else cause.what, cause.hint(host))

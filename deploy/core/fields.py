@@ -27,20 +27,20 @@ _DIGITS = re.compile(r"-?[0-9]{1,19}")
 _NUMBER = re.compile(r"-?[0-9]{1,19}(\.[0-9]{0,19})?([eE][-+]?[0-9]{1,3})?")
 
 
-def document(said: str | bytes, what: str, most: int = MOST_DOCUMENT) -> Any:
-    """The JSON value that a text is. Raises BadAnswer for what is none, too long, or too deep."""
+def document(source: str | bytes, what: str, most: int = MOST_DOCUMENT) -> Any:
+    """The JSON value that a text holds. Raises BadAnswer if it is not JSON, too long, or too deep."""
     try:
-        if len(said) <= most:
-            return json.loads(said)
+        if len(source) <= most:
+            return json.loads(source)
     except (ValueError, RecursionError):
         pass
-    shown = said if isinstance(said, str) else said[:200].decode(errors="replace")
-    raise BadAnswer(what, "JSON" if len(said) <= most else f"at most {most} letters of JSON", shown)
+    shown = source if isinstance(source, str) else source[:200].decode(errors="replace")
+    raise BadAnswer(what, "JSON" if len(source) <= most else f"at most {most} letters of JSON", shown)
 
 
-def json_object(said: str | bytes, what: str) -> dict[str, Any]:
-    """The JSON object that a text is. Raises BadAnswer."""
-    value = document(said, what)
+def json_object(source: str | bytes, what: str) -> dict[str, Any]:
+    """The JSON object that a text holds. Raises BadAnswer."""
+    value = document(source, what)
     if isinstance(value, dict):
         return value
     raise BadAnswer(what, "a JSON object", value)
@@ -128,7 +128,7 @@ def words(most: int = MOST_WORDS) -> Reader[str]:
 
 
 def address(value: object, what: str) -> str:
-    """An IP address, with the interface behind a % where it is link-local. A host's name is none."""
+    """An IP address, with the interface behind a % where it is link-local. Not a host's name."""
     if isinstance(value, str) and len(value) <= 80:
         plain, percent, scope = value.partition("%")
         try:
@@ -151,7 +151,7 @@ def array(item: Reader[T], most: int = 1000) -> Reader[list[T]]:
 
     def read(value: object, what: str) -> list[T]:
         if isinstance(value, list) and len(value) <= most:
-            return [item(one, f"{what}[{place}]") for place, one in enumerate(value)]
+            return [item(element, f"{what}[{index}]") for index, element in enumerate(value)]
         raise BadAnswer(what, f"a list of at most {most}", value)
 
     return read
@@ -162,7 +162,7 @@ def row(*items: Reader[Any]) -> Reader[list[Any]]:
 
     def read(value: object, what: str) -> list[Any]:
         if isinstance(value, list) and len(value) == len(items):
-            return [item(one, f"{what}[{place}]") for place, (item, one) in enumerate(zip(items, value, strict=True))]
+            return [read(part, f"{what}[{index}]") for index, (read, part) in enumerate(zip(items, value, strict=True))]
         raise BadAnswer(what, f"a list of {len(items)}", value)
 
     return read
@@ -173,7 +173,7 @@ def table(key: Reader[str], item: Reader[T], most: int = 1000) -> Reader[dict[st
 
     def read(value: object, what: str) -> dict[str, T]:
         if isinstance(value, dict) and len(value) <= most:
-            return {key(name, f"a key of {what}"): item(one, f"{what}.{name[:40]}") for name, one in value.items()}
+            return {key(name, f"a key of {what}"): item(entry, f"{what}.{name[:40]}") for name, entry in value.items()}
         raise BadAnswer(what, f"an object of at most {most} entries", value)
 
     return read
@@ -182,9 +182,9 @@ def table(key: Reader[str], item: Reader[T], most: int = 1000) -> Reader[dict[st
 def record(
     must: Mapping[str, Reader[Any]], may: Mapping[str, Reader[Any]] | None = None, others: Reader[Any] | None = None
 ) -> Reader[dict[str, Any]]:
-    """An object with fields of these names; what it `may` have and has not, is left out.
+    """An object with fields of these names; a field that it `may` have and lacks is left out.
 
-    Other fields are dropped; with `others` they are kept where they pass it (at most 100).
+    Other fields are dropped; with `others`, at most 100 that pass it stay.
     """
     known = {**must, **(may or {})}
 
@@ -194,12 +194,12 @@ def record(
         front = f"{what}." if what else ""
         if lacking := [name for name in must if name not in value]:
             raise BadAnswer(f"{front}{lacking[0]}", "a value", None)
-        found = {name: known[name](value[name], f"{front}{name}") for name in known if name in value}
+        fields = {name: known[name](value[name], f"{front}{name}") for name in known if name in value}
         if others is None:
-            return found
+            return fields
         more = {name: value[name] for name in list(value)[:100] if name not in known and len(name) <= 100}
-        kept = {name: optional(others)(one, name) for name, one in more.items()}
-        return {**{_whole_letters(name): one for name, one in kept.items() if one is not None}, **found}
+        further = {name: optional(others)(field, name) for name, field in more.items()}
+        return {**{_whole_letters(name): field for name, field in further.items() if field is not None}, **fields}
 
     return read
 
@@ -219,7 +219,7 @@ def either(*readers: Reader[Any]) -> Reader[Any]:
 
 
 def optional(reader: Reader[T]) -> Callable[[object, str], T | None]:
-    """None for what cannot be read: of a script's own files, which may hold anything."""
+    """The same, and None for what cannot be read: a script's own files may hold anything."""
 
     def read(value: object, what: str = "") -> T | None:
         try:
@@ -259,13 +259,13 @@ def tree(depth: int = 8, most: int = 1000) -> Reader[Any]:
     return read
 
 
-def rows(said: str) -> dict[str, list[str]]:
+def rows(output: str) -> dict[str, list[str]]:
     """Lines of a word, a blank and a value: the values by word. Only a newline ends a line."""
-    found: dict[str, list[str]] = {}
-    for line in said.split("\n"):
+    values: dict[str, list[str]] = {}
+    for line in output.split("\n"):
         word, _, value = line.partition(" ")
-        found.setdefault(word, []).append(value.strip())
-    return found
+        values.setdefault(word, []).append(value.strip())
+    return values
 
 
 def _whole_letters(value: str) -> str:

@@ -39,11 +39,11 @@ def run_id(text: object, what: str = "a run's name") -> RunId:
 
 def run_ids(listed: Iterable[str]) -> frozenset[RunId]:
     """The run ids among the names of a folder of runs. Other names were put there by somebody else."""
-    found = set()
+    ids = set()
     for name in listed:
         with suppress(BadAnswer):
-            found.add(run_id(name))
-    return frozenset(found)
+            ids.add(run_id(name))
+    return frozenset(ids)
 
 
 def node_name(text: object, what: str = "a node's name") -> NodeName:

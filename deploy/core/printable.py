@@ -22,7 +22,7 @@ def visible(text: str) -> str:
     r"""`text` with its control and format characters written as escapes (`\x1b`); newlines and tabs stay."""
     if text.isascii() and text.isprintable():
         return text
-    return _UNSAFE.sub(lambda found: _escape(found[0]), text)
+    return _UNSAFE.sub(lambda match: _escape(match[0]), text)
 
 
 def one_line(text: str) -> str:

@@ -20,7 +20,7 @@ class HostsFailed(DeployError):
     def __init__(self, faults: Mapping[str, DeployError], asked: int) -> None:
         self.faults = dict(faults)
         codes = {fault.code for fault in self.faults.values()}
-        super().__init__(*_told(self.faults, asked), codes.pop() if len(codes) == 1 else FAILED)
+        super().__init__(*_described(self.faults, asked), codes.pop() if len(codes) == 1 else FAILED)
 
 
 class Results(Generic[T]):
@@ -67,12 +67,12 @@ class Results(Generic[T]):
 
 def all_faults(*results: Results[Any]) -> None:
     """Raise HostsFailed with every host's fault of all the results, if there is one."""
-    faults = {host: fault for found in results for host, fault in found.faults.items()}
-    hosts = dict.fromkeys(host for found in results for host in found)
+    faults = {host: fault for result in results for host, fault in result.faults.items()}
+    hosts = dict.fromkeys(host for result in results for host in result)
     Results({host: faults.get(host, True) for host in hosts}).all()
 
 
-def _told(faults: Mapping[str, DeployError], asked: int) -> tuple[str, str]:
+def _described(faults: Mapping[str, DeployError], asked: int) -> tuple[str, str]:
     """Message and hint. One failing host speaks for itself; several get a line each, with hints they do not share."""
     hints = list(dict.fromkeys(fault.hint for fault in faults.values()))
     if len(faults) == 1:

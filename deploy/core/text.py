@@ -60,12 +60,12 @@ def gpu_memory(mib: float) -> str:
 
 def pace(sent: int, total: int, seconds: float) -> str:
     """How a transfer goes: `312 MB of 450 MB, 24 MB/s, 6 s left`."""
-    said = f"{amount(sent)} of {amount(total)}"
+    progress = f"{amount(sent)} of {amount(total)}"
     if not sent or seconds <= 0:
-        return said
+        return progress
     rate = sent / seconds
     left = (total - sent) / rate
-    return f"{said}, {amount(rate)}/s" + (f", {left:.0f} s left" if sent < total else f", in {seconds:.1f} s")
+    return f"{progress}, {amount(rate)}/s" + (f", {left:.0f} s left" if sent < total else f", in {seconds:.1f} s")
 
 
 def duration(seconds: float) -> str:
@@ -115,9 +115,9 @@ def ranks(numbers: list[int]) -> str:
     return f"{'rank' if len(set(numbers)) == 1 else 'ranks'} {listed}"
 
 
-def last_line(said: bytes) -> str:
-    """The last line of what a command complained of; Docker's hint where to read on comes after it, and is left out."""
-    lines = said.decode(errors="replace").strip().splitlines()
+def last_line(stderr: bytes) -> str:
+    """The last line of a command's stderr, without Docker's hint where to read on, which comes after it."""
+    lines = stderr.decode(errors="replace").strip().splitlines()
     return next(
         (line for line in reversed(lines) if line.strip() and "docker run --help" not in line), "it said nothing"
     )

@@ -80,20 +80,20 @@ def judge(readings: Sequence[Reading]) -> Explanation:
     fatal = [hit for hit in hits if hit in _fatal(readings)]
     silent = _silent(readings)
     victims = sum(reading.victims for reading in readings)
-    said_much = [reading for reading in readings if reading.number]
-    if not fatal and said_much and all(reading.ended_well for reading in said_much):
+    with_lines = [reading for reading in readings if reading.number]
+    if not fatal and with_lines and all(reading.ended_well for reading in with_lines):
         return Explanation("", "it ended well: nothing in it failed", ended_well=True, next=f"{FAB} fetch --hosts ...")
     store = explain_store.explained(readings)
-    found = _chosen(fatal, root)
-    if store and (found is None or found.weight < Weight.CAUSE or found.sign is None):
+    hit = _chosen(fatal, root)
+    if store and (hit is None or hit.weight < Weight.CAUSE or hit.sign is None):
         cause, what, maybe, lines, then = store
-        said = Explanation(cause, what, maybe, lines, then)
-    elif found is not None:
-        said = _of(found, hits, root)
+        explanation = Explanation(cause, what, maybe, lines, then)
+    elif hit is not None:
+        explanation = _of(hit, hits, root)
     else:
-        said = _of_little(readings, hits, root, silent)
-    first = _first(found, root, alone=len(readings) == 1)
-    return replace(said, first=first, victims=victims, silent=silent)
+        explanation = _of_little(readings, hits, root, silent)
+    first = _first(hit, root, alone=len(readings) == 1)
+    return replace(explanation, first=first, victims=victims, silent=silent)
 
 
 def _fatal(readings: Iterable[Reading]) -> list[Hit]:
@@ -153,19 +153,21 @@ def _by_script(hit: Hit) -> bool:
     return hit.raised and bool(hit.frame) and not _LIBRARIES.search(hit.frame)
 
 
-def _of(found: Hit, hits: Sequence[Hit], root: Root | None) -> Explanation:
+def _of(chosen: Hit, hits: Sequence[Hit], root: Root | None) -> Explanation:
     """What the chosen sign says, with the lines that say the same."""
     alike = [
-        hit.line for hit in hits if hit.sign is found.sign and hit.weight == found.weight and hit.error == found.error
+        hit.line
+        for hit in hits
+        if hit.sign is chosen.sign and hit.weight == chosen.weight and hit.error == chosen.error
     ]
-    lines = tuple(dict.fromkeys((found.line, *alike)))[:3]
-    sign = found.sign
-    if sign is None and _by_script(found):
-        what = f"the script failed: {found.error}"
+    lines = tuple(dict.fromkeys((chosen.line, *alike)))[:3]
+    sign = chosen.sign
+    if sign is None and _by_script(chosen):
+        what = f"the script failed: {chosen.error}"
         return Explanation("script-error", what, (), lines[:2], ALONE, script=True)
     if sign is None:
-        return Explanation("", f"no cause known to Muster; the first error is {found.error}", (), lines[:2], ALONE)
-    return Explanation(sign.cause, _words(sign, found), sign.maybe, lines, sign.next, script=sign.script)
+        return Explanation("", f"no cause known to Muster; the first error is {chosen.error}", (), lines[:2], ALONE)
+    return Explanation(sign.cause, _words(sign, chosen), sign.maybe, lines, sign.next, script=sign.script)
 
 
 def _of_little(
@@ -174,8 +176,8 @@ def _of_little(
     """Nothing fatal is in it: a warning, words of victims, a silent node, or an exit code."""
     past = [hit for hit in hits if hit.weight == Weight.CAUSE or _by_script(hit)]
     if past:
-        said = _of(past[-1], hits, root)
-        return replace(said, what=f"{said.what}; lines of training follow it, and nothing says how it ended")
+        latest = _of(past[-1], hits, root)
+        return replace(latest, what=f"{latest.what}; lines of training follow it, and nothing says how it ended")
     alive = [hit for hit in hits if _still(hit, readings)]
     worse = any(reading.victims or reading.roots or reading.badly for reading in readings)
     hints = [hit for hit in alive if hit.weight == Weight.HINT and not (worse and hit.quiet and _serious(hit))]
@@ -196,7 +198,7 @@ def _of_little(
 
 
 def _of_nothing(readings: Sequence[Reading]) -> Explanation:
-    """No sign at all: what is said instead, with the last line that looks like an error."""
+    """The explanation without any sign, with the last line that looks like an error."""
     errors = [reading.last_error for reading in readings if reading.last_error]
     lasts = [reading.last for reading in readings if reading.last]
     if errors:
@@ -234,15 +236,15 @@ def _words(sign: Sign, hit: Hit) -> str:
     return sign.what.format(*hit.caught, "", "").replace(" ()", "").replace("  ", " ")
 
 
-def _first(found: Hit | None, root: Root | None, alone: bool = False) -> str:
-    """Who failed first: torchrun's account, or who said the chosen line."""
+def _first(chosen: Hit | None, root: Root | None, alone: bool = False) -> str:
+    """Who failed first: from torchrun's own report, or from the chosen line."""
     if root is not None and (root.rank or root.host):
         code = "" if root.exitcode is None else f" (exit code {root.exitcode})"
         on = f" on {root.host}" if root.host else ""
         return f"{root.rank or 'a rank'}{on}{code}"
-    if found is None or (alone and not found.line.who):
+    if chosen is None or (alone and not chosen.line.who):
         return ""
-    return found.line.speaker if alone else " in ".join(dict.fromkeys((found.line.speaker, found.line.node)))
+    return chosen.line.speaker if alone else " in ".join(dict.fromkeys((chosen.line.speaker, chosen.line.node)))
 
 
 def _silent(readings: Sequence[Reading]) -> tuple[str, ...]:

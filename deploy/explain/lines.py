@@ -62,7 +62,7 @@ def undress(line: str) -> Said:
     whole = _COLOURS.sub("", line[:LONGEST]).rstrip()
     text, who, rank = whole, "", ""
     for _ in range(_LAYERS):
-        taken = next((found for prefix in _PREFIXES if (found := prefix.match(text)) and found.end()), None)
+        taken = next((match for prefix in _PREFIXES if (match := prefix.match(text)) and match.end()), None)
         if taken is None:
             break
         groups = taken.groupdict()
@@ -75,9 +75,9 @@ def undress(line: str) -> Said:
 def time_of(line: str) -> float | None:
     """When a line was said, in seconds of its year (logs seldom name the zone, glog not even the year)."""
     for pattern in _TIMES:
-        found = pattern.search(line[:LONGEST])
-        if found:
-            parts = found.groupdict()
+        match = pattern.search(line[:LONGEST])
+        if match:
+            parts = match.groupdict()
             month = _MONTHS.index(parts["name"]) + 1 if parts.get("name") else int(parts["month"])
             days = month * 31 + int(parts["day"])
             second = float(parts["second"].replace(",", "."))

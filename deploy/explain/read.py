@@ -62,7 +62,7 @@ class Line:
 
     @property
     def speaker(self) -> str:
-        """Who said it, as far as that is known."""
+        """Who printed it, as far as that is known."""
         return self.who or self.node
 
 
@@ -109,7 +109,7 @@ class Reading:
 
     calls: to a store, that failed; at_rendezvous: that of the rendezvous did. victims: lines of ranks that lost a peer.
     number: how many lines. last: its last line; last_error: the last that looks like one. progress, well, badly: the
-    last line of training, of a good end, of a bad one; 0 where there is none.
+    last line of training, of a good end, of a bad end; 0 for no such line.
     """
 
     node: str
@@ -209,18 +209,18 @@ class _Reader:
             self._ends(lines, start)
 
     def _progress(self, chunk: bytes) -> None:
-        """Where training was last seen to go on: at the end of this piece, if at all."""
+        """Note the last line of this chunk that shows a step of training, if there is one."""
         tail = chunk[-8192:]
-        ends = [found.end() for found in _PROGRESS.finditer(tail)]
+        ends = [match.end() for match in _PROGRESS.finditer(tail)]
         if ends:
             self.reading.progress = self.reading.number + chunk.count(b"\n") - tail.count(b"\n", ends[-1]) + 1
 
-    def _line(self, said: Said, number: int) -> Line:
-        who = " ".join(part for part in (said.who, said.rank) if part)
-        return Line(self.reading.node, number, said.whole.strip()[:_SHORTENED], who)
+    def _line(self, part: Said, number: int) -> Line:
+        who = " ".join(filter(None, (part.who, part.rank)))
+        return Line(self.reading.node, number, part.whole.strip()[:_SHORTENED], who)
 
     def _new(self, line: bytes) -> bool:
-        """Whether a line of these words, whatever its numbers, was seen less than some times."""
+        """Whether few lines of the same words, with any numbers, came before."""
         shape = _DIGITS.sub(b"0", line[:LONGEST])
         count = self._shapes.get(shape, 0)
         if count or len(self._shapes) < _MOST_SHAPES:
@@ -231,33 +231,33 @@ class _Reader:
         raw = lines[index]
         if self._root is None and not self._new(raw):
             return
-        for part in itertools.islice(raw.split(b"\r"), _PARTS):
-            said = undress(part[:LONGEST].decode(errors="replace"))
-            if said.whole:
-                self._judge(said, lines, index, number)
+        for piece in itertools.islice(raw.split(b"\r"), _PARTS):
+            part = undress(piece[:LONGEST].decode(errors="replace"))
+            if part.whole:
+                self._judge(part, lines, index, number)
 
-    def _judge(self, said: Said, lines: list[bytes], index: int, number: int) -> None:
+    def _judge(self, part: Said, lines: list[bytes], index: int, number: int) -> None:
         seen = self.reading
-        self._in_root(said, number)
-        if _WELL.search(said.text) and not _BADLY.search(said.text) and not _NOT.search(said.text):
+        self._in_root(part, number)
+        if _WELL.search(part.text) and not _BADLY.search(part.text) and not _NOT.search(part.text):
             seen.well = number
-        elif _BADLY.search(said.text):
+        elif _BADLY.search(part.text):
             seen.badly = number
-        sign = next((sign for sign in SIGNS if sign.pattern.search(said.whole)), None)
-        found = _EXCEPTION.match(said.text)
-        error = f"{found[1]}: {found[2] or ''}".strip() if found else ""
-        line = self._line(said, number)
-        self._store(said.whole, line)
-        if _ERROR.search(said.whole) and not _QUIET.search(said.whole):
+        sign = next((sign for sign in SIGNS if sign.pattern.search(part.whole)), None)
+        exception = _EXCEPTION.match(part.text)
+        error = f"{exception[1]}: {exception[2] or ''}".strip() if exception else ""
+        line = self._line(part, number)
+        self._store(part.whole, line)
+        if _ERROR.search(part.whole) and not _QUIET.search(part.whole):
             seen.last_error = line
-        if sign is None and (not error or _WRAPPERS.search(found[1] if found else "")):
+        if sign is None and (not error or _WRAPPERS.search(exception[1] if exception else "")):
             return
         if sign is not None and sign.weight == Weight.VICTIM:
             seen.victims += 1
-        self._keep(sign, said, line, error, lines, index)
+        self._keep(sign, part, line, error, lines, index)
 
     def _store(self, text: str, line: Line) -> None:
-        """Calls to a store that failed, and whether it was the rendezvous' own."""
+        """Note failed calls to a store, and whether it was the store of the rendezvous."""
         seen = self.reading
         called = bool(STORE.search(text))
         called_too = any(pattern.search(text) for pattern in (UNKNOWN_NAME, NOT_REACHED, NO_FAMILY))
@@ -268,44 +268,44 @@ class _Reader:
         if RENDEZVOUS_FAILED in text and (seen.calls if self._inner is None else self._inner):
             seen.at_rendezvous = True
 
-    def _keep(self, sign: Sign | None, said: Said, line: Line, error: str, lines: list[bytes], index: int) -> None:
-        key = (id(sign), said.rank)
+    def _keep(self, sign: Sign | None, part: Said, line: Line, error: str, lines: list[bytes], index: int) -> None:
+        key = (id(sign), part.rank)
         self._kept[key] = self._kept.get(key, 0) + 1
         if self._kept[key] > _SAME_SHAPE * 2 or len(self.reading.hits) >= _MOST_HITS:
             return
         caught: tuple[str, ...] = ()
-        if sign is not None and (match := sign.pattern.search(said.whole)):
+        if sign is not None and (match := sign.pattern.search(part.whole)):
             caught = tuple(group for group in match.groups() if group)
         time, frame = _behind(lines, index)
-        quiet = sign is not None and bool(_QUIET.search(said.whole)) and not _LOUD.search(said.whole)
+        quiet = sign is not None and bool(_QUIET.search(part.whole)) and not _LOUD.search(part.whole)
         raised = index > 0 and b"raise " in lines[index - 1][:LONGEST]
-        self.reading.hits.append(Hit(sign, line, time, said.rank, frame, caught, error, quiet, raised))
+        self.reading.hits.append(Hit(sign, line, time, part.rank, frame, caught, error, quiet, raised))
 
-    def _in_root(self, said: Said, number: int) -> None:
-        """torchrun's account: its heading, then its fields."""
-        if _ROOT.search(said.text):
+    def _in_root(self, part: Said, number: int) -> None:
+        """Read torchrun's report of the root cause: its heading, then its fields."""
+        if _ROOT.search(part.text):
             self._root, self._root_ends = {}, number + 14
             return
         if self._root is None:
             return
-        found = _FIELD.match(said.text)
-        if found:
-            self._root.setdefault(found[1], found[2].strip())
-        over = number >= self._root_ends or said.text.startswith("=====")
+        field = _FIELD.match(part.text)
+        if field:
+            self._root.setdefault(field[1], field[2].strip())
+        over = number >= self._root_ends or part.text.startswith("=====")
         if over or len(self._root) == 6:
             self.reading.roots.append(_root(self._root))
             self._root = None
 
     def _ends(self, lines: list[bytes], start: int) -> None:
-        """What the last lines say, of a piece at the end."""
+        """Note the last line of a chunk and the last time in it."""
         seen = self.reading
         for index in range(len(lines) - 1, max(-1, len(lines) - 200), -1):
-            said = undress(lines[index][-LONGEST:].decode(errors="replace"))
-            if not said.whole.strip():
+            part = undress(lines[index][-LONGEST:].decode(errors="replace"))
+            if not part.whole.strip():
                 continue
             if seen.last is None or seen.last.number < start + index + 1:
-                seen.last = self._line(said, start + index + 1)
-            time = time_of(said.whole)
+                seen.last = self._line(part, start + index + 1)
+            time = time_of(part.whole)
             if time is not None:
                 seen.last_time = time
                 return
@@ -321,14 +321,14 @@ _LOUD = re.compile(
 
 
 def _behind(lines: list[bytes], index: int) -> tuple[float | None, str]:
-    """When the line was said, and the innermost file of the traceback before it; both may not be known."""
+    """The time of a line, and the innermost file of the traceback before it; each may be unknown."""
     time, frame = None, ""
     for back in range(index, max(-1, index - _BEHIND), -1):
         text = lines[back][:LONGEST].decode(errors="replace")
         if time is None:
             time = time_of(text)
-        if not frame and 'File "' in text and (found := _FRAME.match(undress(text).text)):
-            frame = found[1]
+        if not frame and 'File "' in text and (file := _FRAME.match(undress(text).text)):
+            frame = file[1]
         if time is not None and frame:
             break
     return time, frame

@@ -29,8 +29,10 @@ __all__ = [
     "Weight",
 ]
 
-# What Docker says stands in core/docker_faults.py.
-_DOCKER = tuple(Sign(one.name, one.words, one.what, one.command) for one in docker_faults.CAUSES if one.in_logs)
+# core/docker_faults.py has Docker's own texts.
+_DOCKER = tuple(
+    Sign(cause.name, cause.words, cause.what, cause.command) for cause in docker_faults.CAUSES if cause.in_logs
+)
 SIGNS = (*NETWORK, *_DOCKER, *GPU, *HOST, *SCRIPT, *VICTIM)
 
 # What a node says that does not reach a store of torch; deploy/explain/store.py tells which one, and why.

@@ -50,7 +50,7 @@ SCRIPT = (
 VICTIM = (
     victim(r"Watchdog caught collective operation timeout.{0,200}?OpType=(\w+)|Watchdog caught collective "
            r"operation timeout",
-           "a rank waited in vain in a collective ({0}): another did not come, or is stuck", "collective-timeout",
+           "a rank waited in a collective ({0}) for another that did not come, or is stuck", "collective-timeout",
            "TORCH_NCCL_TRACE_BUFFER_SIZE=2000 TORCH_NCCL_DUMP_ON_TIMEOUT=1 torchrun ..."),
     victim(r"failed to pass monitoredBarrier|Ranks? [\d, ]{1,80} failed to pass",
            "a rank did not come to a barrier", "collective-timeout"),

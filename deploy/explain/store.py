@@ -22,9 +22,9 @@ def explained(readings: Sequence[Reading]) -> Explained | None:
     at_rendezvous = [reading.node for reading in readings if reading.at_rendezvous]
     if not reached_not and not unknown:
         return None
-    found = STORE.search((reached_not or unknown)[0].text) or UNKNOWN_NAME.search(unknown[0].text)
-    assert found is not None
-    host, port = found[1], found[2]
+    address = STORE.search((reached_not or unknown)[0].text) or UNKNOWN_NAME.search(unknown[0].text)
+    assert address is not None
+    host, port = address[1], address[2]
     if unknown:
         causes = ["peer-name-unresolvable", "endpoint-unresolvable"]
         cause, other = reversed(causes) if at_rendezvous else causes
@@ -81,9 +81,9 @@ def _rendezvous(
 
 def _rest(text: str) -> str:
     """Why a call failed, in the words after the address."""
-    found = STORE.search(text)
+    address = STORE.search(text)
     more = NOT_REACHED.search(text)
-    return " ".join(part for part in (found["rest"] if found else "", more[1] if more else "") if part)
+    return " ".join(part for part in (address["rest"] if address else "", more[1] if more else "") if part)
 
 
 def _argument(name: str) -> str:

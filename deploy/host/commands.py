@@ -66,6 +66,11 @@ def start(
     return _SCRIPT("start", folder, owner, label, "new" * new, PYTHON, str(_TAKEN_WITHIN_S), "\n".join(keep), *command)
 
 
+def why(container: str) -> tuple[str, ...]:
+    """What each rank of a node does at this moment: a JSON object a line."""
+    return _SCRIPT("why", container, PYTHON)
+
+
 def clear(run: str) -> tuple[str, ...]:
     """Prepare a run's folder for its next start: remove what the last start wrote about its nodes."""
     return _SCRIPT("clear", run)

@@ -19,6 +19,7 @@ from dataclasses import asdict, dataclass
 
 from ..core.errors import BadAnswer, DeployError
 from ..core.fields import decimal, document, real, record, text, whole
+from ..core.program import FAB
 from ..core.results import Results
 from ..core.scripts import Scripts
 from ..ssh.session import Session, on_all
@@ -67,7 +68,7 @@ class HeldLocks:
         """Raise DeployError if a host's lock is no longer ours: another deploy may be at work there."""
         if lost := ",".join(self.lost):
             raise DeployError(
-                f"{lost}: somebody removed our lock while we worked", f"see what runs: fab status --hosts {lost}"
+                f"{lost}: somebody removed our lock while we worked", f"see what runs: {FAB} status --hosts {lost}"
             )
 
     def release(self) -> None:
@@ -169,7 +170,7 @@ class _Hold:
             self.over.set()
             raise DeployError(
                 f"{self.host}: no answer about its lock within {_ANSWER_S:g} s",
-                f"look there: ls -ld ~/.muster/lock-*; then: fab unlock --hosts {self.host}",
+                f"look there: ls -ld ~/.muster/lock-*; then: {FAB} unlock --hosts {self.host}",
             )
         if self._fault:
             raise self._fault
@@ -227,7 +228,7 @@ def _release(holds: Iterable[_Hold]) -> None:
 
 
 def _refusal(host: str, standing: Standing) -> DeployError:
-    unlock = f"`fab unlock --hosts {host}`"
+    unlock = f"`{FAB} unlock --hosts {host}`"
     if not standing.alive:
         stale = f"{host}: locked by {standing.shown}, silent for {standing.age_s:.0f} s"
         return DeployError(stale, f"if that deploy has certainly ended: {unlock}")

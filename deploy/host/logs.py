@@ -91,7 +91,7 @@ def parse(answer: str) -> HostLogs:
                 raise BadAnswer("a run's container", "its run, name, state, place, ranks and kind", " ".join(cells))
             run, container = run_id(cells[0], "the label muster.run"), container_name(cells[1])
             place, ranks = digits(0, 1 << 20)(cells[3], "muster.place"), digits(1, 65536)(cells[4], "ranks")
-            members.append(Member(run, container, text(20)(cells[2], "state"), place, ranks))
+            members.append(Member(run, container, text(20)(cells[2], "state"), place, ranks, cells[5] == "script"))
         match = re.fullmatch(r"rank-log ([^/]+)/logs/rank-([0-9]{1,9})\.log", line)
         with suppress(BadAnswer):  # a folder that is not a run's
             if match:

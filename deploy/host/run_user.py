@@ -91,8 +91,8 @@ def _free(roots: Sequence[Session], run: str) -> tuple[int, str]:
     known = list(answers.values())
     if owner := known[0].owner:
         return owner, "it owns the run's folder"
-    numbers = candidates(known, lambda numbers: numbers.start + secrets.randbelow(len(numbers)))
-    words = [str(number) if any(number == session.kept for session in known) else f"+{number}" for number in numbers]
+    numbers = candidates(known, lambda span: span.start + secrets.randbelow(len(span)))
+    words = [str(number) if any(number == entry.kept for entry in known) else f"+{number}" for number in numbers]
     taken = on_all(roots, lambda session: session.run(_SCRIPT("uid-taken", *words)).out.split()).all()
     for number, reason in numbers.items():
         if not any(str(number) in ids for ids in taken.values()):

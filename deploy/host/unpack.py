@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 from ..core.errors import BadAnswer, DeployError
 from ..core.names import FileName, file_name
+from ..core.program import FAB
 from ..core.text import amount
 from ..run.own_files import open_folder
 
@@ -177,7 +178,7 @@ class Unpacker:
                 piece = piece[os.write(self._out, piece) :]
             except OSError as fault:
                 raise DeployError(
-                    f"it cannot be written here: {fault.strerror}", "free some disk space, then: fab fetch"
+                    f"it cannot be written here: {fault.strerror}", f"free some disk space, then: {FAB} fetch"
                 ) from fault
 
     def _finish(self) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 from ..config.inventory import Cluster
 from ..core.errors import DETACHED, DONE
 from ..core.names import RunId, asked_run
+from ..core.program import FAB
 from ..core.results import all_faults
 from ..core.text import several
 from ..host import lock as host_lock
@@ -101,7 +102,7 @@ def follow_until_done(backend: HostsBackend, console: Console, interrupts: Inter
     follower = follow.Follower(run_dir, from_start=not run.resumed)
     what = environment.script_name(run.command) if run.script else environment.recipe_name(run.command)
     hosts = f"--hosts {','.join(run.nodes)} --run {run_dir.name}"
-    interrupts.leave_by_ctrl_c(f"fab attach {hosts}", f"fab stop {hosts}")
+    interrupts.leave_by_ctrl_c(f"{FAB} attach {hosts}", f"{FAB} stop {hosts}")
     try:
         with console.following(state, what, several(len(run.nodes), "host"), ranks) as tell:
             result = follow.follow(backend, follower, state, tell, interrupts.requests)
@@ -117,7 +118,7 @@ def follow_until_done(backend: HostsBackend, console: Console, interrupts: Inter
         bool(state.checkpoint or any(files for files, _ in state.kept.values())),
         lost,
     )
-    return ending.end(run_dir, result, state, time.monotonic() - began, console, f"fab fetch {hosts}")
+    return ending.end(run_dir, result, state, time.monotonic() - began, console, f"{FAB} fetch {hosts}")
 
 
 def open_record(run: RunHandle, hosts: Sequence[str], resume_fields: Mapping[str, Any]) -> dict[str, bytes]:

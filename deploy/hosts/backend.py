@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ..core.facts import NodeState
 from ..core.names import NodeName
+from ..core.program import FAB
 from ..run.backend import Backend
 from ..run.events import Event
 from ..run.progress import State
@@ -78,9 +79,9 @@ class HostsBackend(Backend):
     def clean(self) -> None:
         """Remove the run's containers; run folders stay. Warns about each host that may still have a container."""
         for host, fault in nodes.remove(self.sessions, self._id).faults.items():
-            self._say(f"{host}: {fault.message}; clean up with: fab down --hosts {host} --run {self._id}")
+            self._say(f"{host}: {fault.message}; clean up with: {FAB} down --hosts {host} --run {self._id}")
         for host in self.out_of_sight:
-            self._say(f"{host}: does not answer; when it is back: fab down --hosts {host} --run {self._id}")
+            self._say(f"{host}: does not answer; when it is back: {FAB} down --hosts {host} --run {self._id}")
 
     def close(self) -> None:
         """Stop following. The run continues."""

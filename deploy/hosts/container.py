@@ -18,6 +18,7 @@ from ..config.values import Mount
 from ..core.errors import UsageError
 from ..core.formats import LABELS
 from ..core.names import NodeName, node_of
+from ..core.program import FAB
 from ..host import commands
 from ..host.facts import HostFacts, Route
 from ..image.model import TRAINER_HOME, WORKSPACE
@@ -41,7 +42,7 @@ class Work:
     """The work of a run: `script` goes to torchrun (`train.py --lr 3e-4`); without one, `arguments` go to the trainer.
 
     `start` counts from 1 and grows with each resume. `token`: a random word that no other start has. `sent`: the image
-    holds a folder of the user's for the script to work in.
+    holds a folder of the user's for the script to work in. `observe`: a script's ranks are watched from inside.
     """
 
     run_id: str
@@ -53,6 +54,7 @@ class Work:
     secrets: Mapping[str, str] = field(default_factory=dict, hash=False, repr=False)
     token: str = ""
     sent: bool = False
+    observe: bool = True
 
     @property
     def command(self) -> tuple[str, ...]:
@@ -147,7 +149,7 @@ def container_name(run_id: str) -> str:
 
 def resume_command(run_id: str) -> str:
     """The command that the trainer's hint names for a stopped run."""
-    return f"fab deploy --resume {run_id}"
+    return f"{FAB} deploy --resume {run_id}"
 
 
 def processes(host: Host, facts: HostFacts, job: Job) -> int:
@@ -307,10 +309,11 @@ def _variables(
         **environment.node_environment(node, rendezvous, work.run_id, commands.RUN_IN_CONTAINER, max_restarts),
         environment.RESUME_COMMAND: resume_command(work.run_id),
         **({environment.SEPARATE: "1"} if job.separate else {}),
-        **(_where_to_write(work) if work.script else {}),
+        **(_for_a_script(work) if work.script else {}),
     }
 
 
-def _where_to_write(work: Work) -> dict[str, str]:
-    """How the agent keeps what a script writes."""
-    return {environment.SENT: WORKSPACE} if work.sent else {environment.SAVE_CHANGES: "1"}
+def _for_a_script(work: Work) -> dict[str, str]:
+    """How the agent keeps what a script writes, and whether its ranks are watched."""
+    where = {environment.SENT: WORKSPACE} if work.sent else {environment.SAVE_CHANGES: "1"}
+    return where if work.observe else {**where, environment.OBSERVE: "0"}

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from ..core.errors import DONE, BadAnswer, DeployError, UsageError
 from ..core.fields import digits
 from ..core.names import RunId, asked, run_id
+from ..core.program import FAB
 from ..core.text import amount, several
 from ..host import audit, commands
 from ..host import lock as host_lock
@@ -55,7 +56,9 @@ def deleted_of(answer: str) -> Deleted:
     """Read the answer to `commands.delete`. Raises BadAnswer, and DeployError if the run still has a container."""
     word, *numbers = answer.split()[:3] or [""]
     if word == "running":
-        raise DeployError("a container of the run is there again: nothing was deleted", "fab down --hosts ... --run ID")
+        raise DeployError(
+            "a container of the run is there again: nothing was deleted", f"{FAB} down --hosts ... --run ID"
+        )
     if word != "deleted" or len(numbers) != 2:
         raise BadAnswer("what was deleted", "`deleted FILES KILOBYTES`", answer[:200])
     files, kilobytes = (digits(most=_MOST)(number, "what was deleted") for number in numbers)
@@ -70,7 +73,7 @@ def _refuse_running(run: RunId, sessions: list[Session]) -> None:
         hosts = ",".join(session.host.name for session in sessions)
         raise UsageError(
             f"{run} still runs on {', '.join(running)}: nothing was deleted",
-            f"stop it first: fab stop --hosts {hosts} --run {run}",
+            f"stop it first: {FAB} stop --hosts {hosts} --run {run}",
         )
 
 

@@ -17,12 +17,14 @@ from typing import Any
 from ..config.inventory import Cluster
 from ..core.errors import DONE, UsageError
 from ..core.names import RunId, asked_run, node_of
+from ..core.program import FAB
 from ..host import run_user
 from ..image import push as transfer
+from ..image import repository
 from ..report.console import Console
 from ..report.interrupts import Interrupts
 from ..report.script_lines import shown_ranks
-from ..run import alone, environment, folders, record
+from ..run import alone, code, environment, folders, record
 from ..run.launch import launch
 from ..ssh.session import open_all
 from . import attach, observe, plan, resume
@@ -44,6 +46,7 @@ def deploy(options: Options, console: Console) -> int:
         name = asked_run("--run", options.run)
         first, choice = next(iter(work.script), "-"), deploy_options.choice_of(cluster)
         deploy_push.look_through(folder, "" if first.startswith("-") else first, choice, console)
+        code_now = repository.look(folder, choice) if folder else None
         if folder:
             _warn_alone(folder, work.script, cluster, console)
         interrupts.at("connecting")
@@ -60,7 +63,7 @@ def deploy(options: Options, console: Console) -> int:
             if resumption:
                 work = replace(work, arguments=(*resumption.arguments, *work.arguments), start=resumption.start)
             cluster, who = run_user.choose(cluster, sessions, facts, resumption.run if resumption else "")
-            work = replace(work, image=tag, sent=folder is not None)
+            work = replace(work, image=tag, sent=folder is not None, observe=not options.no_observe)
             request = DeployRequest(cluster, sessions, facts, base, folder, tag, work, choice, options.force)
             console.note(f"the run's processes run {who}")
             console.data({"kind": "user", "text": who})
@@ -73,11 +76,12 @@ def deploy(options: Options, console: Console) -> int:
                 "foreign": ["arguments"] if resumption and resumption.foreign else [],
             }
             backend = _start(request, name, resumed_dir, resume_fields, console, interrupts)
+            code.write(backend.run.run_dir, code_now)
             run = backend.run.run_dir.name
             console.note(f"{run} runs on {', '.join(facts)}")
             console.data({"kind": "started", "run": run, "nodes": dict(backend.run.nodes)})
             if options.detach:
-                console.note(f"follow it: fab attach --hosts {options.hosts or ','.join(facts)} --run {run}")
+                console.note(f"follow it: {FAB} attach --hosts {options.hosts or ','.join(facts)} --run {run}")
                 console.line(run)
                 return DONE
             return attach.follow_until_done(backend, console, interrupts, ranks)

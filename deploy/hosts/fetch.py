@@ -16,6 +16,7 @@ from pathlib import Path
 from ..config.inventory import Cluster
 from ..core.errors import DeployError
 from ..core.names import RunId, asked_run, node_of
+from ..core.program import FAB
 from ..core.results import Results, all_faults
 from ..core.text import amount, several
 from ..host import commands, incoming, listing
@@ -68,14 +69,14 @@ def fetch(cluster: Cluster, run_option: str, only: Sequence[str], console: Conso
     asked_for = asked_run("--run", run_option)
     with open_all(cluster.hosts) as opened:
         sessions = list(opened.values.values())
-        facts = observe.facts(sessions)
-        runs = sorted(frozenset[RunId]().union(*(facts.runs for facts in facts.values.values())))
+        answers = observe.facts(sessions)
+        runs = sorted(frozenset[RunId]().union(*(facts.runs for facts in answers.values.values())))
         if asked_for not in runs:  # a host that did not answer may have the run
-            all_faults(opened, facts)
+            all_faults(opened, answers)
         run = _choose(asked_for, runs)
         run_dir = record.folder_of(folders.RUNS, run)
         run_dir.mkdir(record.OWNERS, parents=True, exist_ok=True)
-        members = [session for session in sessions if run in getattr(facts.values.get(session.host.name), "runs", ())]
+        members = [session for session in sessions if run in getattr(answers.values.get(session.host.name), "runs", ())]
         with incoming.exclusive(run_dir):
             fetched = incoming.Fetched(run_dir)
             orders = on_all(members, lambda session: _order(session, run, only, run_dir, fetched))
@@ -88,7 +89,7 @@ def fetch(cluster: Cluster, run_option: str, only: Sequence[str], console: Conso
                 )
             faults = _merge(parts, ready.values, run_dir, fetched, console)
         page.write(run_dir)
-        all_faults(opened, facts, ready, parts, faults)
+        all_faults(opened, answers, ready, parts, faults)
         return run_dir
 
 
@@ -112,7 +113,7 @@ def _refuse_full(orders: Results[_Order], free: int) -> Results[_Order]:
                 incoming.unstage(order.folder)
             ready[host] = DeployError(
                 f"{host}: its part needs up to {amount(order.room)}, but only {amount(max(0, left))} are free here",
-                f"free some space, then: fab fetch --hosts {host}",
+                f"free some space, then: {FAB} fetch --hosts {host}",
             )
         else:
             ready[host], left = order, left - order.room
@@ -140,7 +141,7 @@ def _bring(session: Session, run: RunId, order: _Order, nodes: Sequence[str], te
         tell(host, total, total)
     except DeployError as failed:
         words = stderr.strip().rpartition("\n")[2] or failed.message.removeprefix(f"{host}: ")
-        hint = failed.hint or f"go on with it: fab fetch --hosts {host} --run {run}"
+        hint = failed.hint or f"go on with it: {FAB} fetch --hosts {host} --run {run}"
         fault = DeployError(f"{host}: its copy of {run} is incomplete: {words}", hint)
     finally:
         unpacker.close()

@@ -82,8 +82,9 @@ def _readers(
         ]
         return readers, {host: host_logs.rank_text([ranks]) for host, ranks in host_logs.ranks_of(members).items()}
     host, own_log = host_logs.host_of_rank(hosts, run, int(choice.rank))
-    if own_log and choice.since and host in members and members[host].script and members[host].ranks == 1:
-        own_log = False  # the console has the same lines, with their times
+    if host in members and members[host].script and members[host].ranks == 1:
+        # The log has every line, the console has them with their times.
+        own_log = not choice.since
     if own_log and choice.since:
         raise UsageError(
             f"--since {choice.since}: the lines of a rank's own log have no times", "leave out --since or --rank"

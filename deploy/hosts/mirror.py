@@ -19,6 +19,7 @@ from ..core.errors import SIGNALLED, BadAnswer
 from ..core.facts import NodeState
 from ..core.fields import digits
 from ..core.names import NodeName, node_name
+from ..core.program import FAB
 from ..core.text import amount
 from ..host import facts, logs
 from ..run import events, own_files
@@ -26,10 +27,10 @@ from ..run import events, own_files
 # Limits for one host: bytes of each kind, number of files, and what stays free on the disk here. Of a host that sends
 # more, we still follow the state, but write nothing more down.
 MOST_BYTES, MOST_FILES, LEAST_FREE = 4 << 30, 10_000, 1 << 30
-# The files of a run folder that are copied while the run is followed; `node` and `place` must be node names.
+# The files of a run folder that are copied while the run is followed; the groups must be node names.
 _ALLOWED = re.compile(
     r"config\.json|environment\.json|metrics\.jsonl|ranks/rank-[0-9]{1,9}\.jsonl|nodes/(?P<node>[^/]+)\.json|"
-    r"outcome/(?P<place>[^/]+)-(?:[0-9]{1,9}|agent)\.json"
+    r"outcome/(?P<place>[^/]+)-(?:[0-9]{1,9}|agent)\.json|telemetry/(?P<machine>[^/]+)\.jsonl"
 )
 
 
@@ -67,7 +68,8 @@ class Mirror:
     def known(self) -> tuple[str, dict[str, int]]:
         """Where the host must continue: the time of the console's last line, and the size of each growing file."""
         self._known = self._stamp
-        growing = [*self._dir.glob("ranks/rank-*.jsonl"), *self._dir.glob("metrics.jsonl")]
+        patterns = ("ranks/rank-*.jsonl", "metrics.jsonl", "telemetry/[!.]*.jsonl")
+        growing = [path for pattern in patterns for path in self._dir.glob(pattern)]
         return self._known, {str(path.relative_to(self._dir)): path.stat().st_size for path in growing}
 
     def take(self, line: str) -> None:
@@ -83,7 +85,7 @@ class Mirror:
             elif what in ("doc", "add", "big"):
                 self._take_file(what, rest.split(" "))
         except OSError as fault:
-            self._lose(f"cannot be written here: {fault.strerror}", "free some disk space, then: fab attach")
+            self._lose(f"cannot be written here: {fault.strerror}", f"free some disk space, then: {FAB} attach")
         if not self.away:
             self._last_answer = time.monotonic()
 
@@ -105,11 +107,13 @@ class Mirror:
         """
         size_of_kind = self._sizes[kind] = self._sizes.get(kind, 0) + size
         if size_of_kind > MOST_BYTES:
-            self._lose(f"is more than {amount(MOST_BYTES)}", f"fab logs --hosts {self._host} shows its console")
+            self._lose(f"is more than {amount(MOST_BYTES)}", f"{FAB} logs --hosts {self._host} shows its console")
             return False
         if (size_of_all := sum(self._sizes.values())) >= self._check_disk_at:
             if shutil.disk_usage(self._dir).free < LEAST_FREE:
-                self._lose(f"would leave less than {amount(LEAST_FREE)} here", "free some disk space, then: fab attach")
+                self._lose(
+                    f"would leave less than {amount(LEAST_FREE)} here", f"free some disk space, then: {FAB} attach"
+                )
                 return False
             self._check_disk_at = size_of_all + LEAST_FREE // 16
         return True
@@ -142,7 +146,7 @@ class Mirror:
 
     def _take_file(self, what: str, words: Sequence[str]) -> None:
         if len(words) != (4 if what == "add" else 3) or words[-1] != ".":
-            self._lose("sent a line that was cut", f"fab fetch --hosts {self._host} copies the files")
+            self._lose("sent a line that was cut", f"{FAB} fetch --hosts {self._host} copies the files")
             return
         path = allowed_path(words[0])
         if path is None:
@@ -150,7 +154,7 @@ class Mirror:
         self._paths.add(words[0])
         if what == "big" or len(self._paths) > MOST_FILES:
             why = f"has {words[0]}, of {words[1][:20]} bytes" if what == "big" else f"has more than {MOST_FILES} files"
-            self._lose(why, f"fab fetch --hosts {self._host} copies the files")
+            self._lose(why, f"{FAB} fetch --hosts {self._host} copies the files")
             return
         try:
             data = base64.b64decode(words[-2], validate=True)
@@ -169,7 +173,7 @@ class Mirror:
             # Hosts that share a home send the same file: we append only what continues our copy.
             have = file.tell() - offset
             if have < 0:
-                self._lose(f"leaves out {-have} bytes of {path.name}", f"fab fetch --hosts {self._host} copies it")
+                self._lose(f"leaves out {-have} bytes of {path.name}", f"{FAB} fetch --hosts {self._host} copies it")
             elif have < len(data):
                 file.write(data[have:])
 
@@ -180,7 +184,7 @@ def allowed_path(text: str) -> Path | None:
     if match is None:
         return None
     try:
-        for name in filter(None, (match["node"], match["place"])):
+        for name in filter(None, match.groups()):
             node_name(name)
     except BadAnswer:
         return None

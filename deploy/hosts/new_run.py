@@ -13,6 +13,7 @@ from typing import Any
 
 from ..config.inventory import Cluster
 from ..core.names import RunId
+from ..core.program import FAB
 from ..host import lock
 from ..host.facts import HostFacts
 from ..image.credentials import Choice
@@ -104,7 +105,7 @@ class NewRun(HostsBackend):
             self._console.warn(f"{host}: {fault.message}")
         if faults:
             hosts = ",".join(faults)
-            self._interrupts.left = f"something may be left on {hosts}: fab down --hosts {hosts} --run {self._id}"
+            self._interrupts.left = f"something may be left on {hosts}: {FAB} down --hosts {hosts} --run {self._id}"
             self._console.warn(self._interrupts.left)
 
     def _gate(self, after_push: bool) -> dict[str, Any]:

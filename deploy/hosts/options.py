@@ -19,6 +19,7 @@ from ..config import values as values
 from ..config.inventory import Cluster, Job
 from ..config.values import Mount, Secret
 from ..core.errors import UsageError
+from ..core.program import FAB
 from ..image.credentials import Choice
 
 # A comma separates variables only if another NAME= follows: a value may hold commas.
@@ -54,6 +55,7 @@ class Options:
     include: tuple[str, ...] = ()
     separate: bool = False
     rank: str = ""
+    no_observe: bool = False
 
     def load(self) -> Cluster:
         """The hosts and their job: flags override the file, which is --cluster or this folder's cluster.toml.
@@ -204,7 +206,7 @@ def tag_of(base: str, folder: Path | None) -> str:
 
 def _refuse_ours(name: str, where: str) -> None:
     if _OURS.fullmatch(name):
-        raise UsageError(f"{where} {name}: Muster sets this for each node", "see it with: fab deploy --dry-run")
+        raise UsageError(f"{where} {name}: Muster sets this for each node", f"see it with: {FAB} deploy --dry-run")
 
 
 def _secret(text: str) -> Secret:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from ..core.errors import DeployError
 from ..core.names import RunId
+from ..core.program import FAB
 from ..host.facts import Container, HostFacts
 from ..run.environment import MASTER_PORT
 from .container import NodeContainer
@@ -61,7 +62,7 @@ def choose_port(master: HostFacts) -> int:
             return port
     raise DeployError(
         f"ports {MASTER_PORT} to {MASTER_PORT + PORTS_TO_TRY - 1} are all in use",
-        "fab status --hosts ... lists the runs",
+        f"{FAB} status --hosts ... lists the runs",
     )
 
 
@@ -128,5 +129,5 @@ def choose_run(runs: Mapping[RunId, Mapping[str, Container]], wanted: str) -> Ru
         return next(iter(runs))
     available = f"they have {', '.join(runs)}" if runs else "they have no runs"
     what = f"{wanted} is not on these hosts" if wanted else "which run?"
-    hint = "name the run: --run ID" if runs else "fab runs lists the runs on this machine"
+    hint = "name the run: --run ID" if runs else f"{FAB} runs lists the runs on this machine"
     raise DeployError(f"{what}: {available}", hint)

@@ -12,6 +12,7 @@ from ..config.inventory import Cluster
 from ..config.values import Mount
 from ..core.docker_faults import DockerFault
 from ..core.errors import DeployError, Refused
+from ..core.program import FAB
 from ..engine import images as engine_images
 from ..host import run_user
 from ..host.facts import HostFacts
@@ -142,11 +143,11 @@ def gate(
             console.note(f"preflight: {finding.text}")
         unseen = [host for finding in problems for host in finding.hosts]
         return {**result, "ran": presence.image if presence.everywhere else "", "unseen": unseen, "ignored": []}
-    for line in preflight_text.told(verdict, answers.want.backend):
+    for line in preflight_text.lines_of(verdict, answers.want.backend):
         console.note(line)
     if not force:
         names = ",".join(session.host.name for session in hosts.sessions)
-        raise Refused(f"preflight: {faults[0].text}", f"{faults[0].fix}; then: fab preflight --hosts {names}")
+        raise Refused(f"preflight: {faults[0].text}", f"{faults[0].fix}; then: {FAB} preflight --hosts {names}")
     for finding in faults:
         console.warn(f"ignored because of --force: {finding.text}")
     return {**result, "ran": "", "unseen": [], "ignored": [finding.text for finding in faults]}
@@ -167,13 +168,13 @@ def _presence(hosts: ReachedHosts, images: Sequence[str]) -> ImagePresence:
     base = base_of(images[-1], inspected) if inspected else None
     with_engine = [session for session in hosts.sessions if session.host.name in hosts.facts]
     for image in images:
-        held = probes.images(with_engine, image)
-        identical = len({(held.layers, held.mark) for held in held.values()}) == 1
-        on_base = all(base is None or stands_on(base, held) for held in held.values())
-        everywhere = identical and on_base and set(held) == set(hosts.facts)
+        by_host = probes.images(with_engine, image)
+        identical = len({(held.layers, held.mark) for held in by_host.values()}) == 1
+        on_base = all(base is None or stands_on(base, held) for held in by_host.values())
+        everywhere = identical and on_base and set(by_host) == set(hosts.facts)
         if everywhere:
             break
-    return ImagePresence(image, held, everywhere)
+    return ImagePresence(image, by_host, everywhere)
 
 
 def _completed(want: Want, hosts: ReachedHosts, inside: bool) -> Want:
@@ -213,7 +214,7 @@ def _differing(presence: ImagePresence, hosts: ReachedHosts) -> Iterator[Finding
     if len(set(layers.values())) > 1:
         odd = odd_ones(layers)
         text = f"{presence.image} is not the same image everywhere: {', '.join(odd)} has other layers"
-        fix = f"fab push --hosts {','.join(host.name for host in hosts.cluster.hosts)} sends the same image to all"
+        fix = f"{FAB} push --hosts {','.join(host.name for host in hosts.cluster.hosts)} sends the same image to all"
         yield Finding("image-differs", "software", odd, text, (), "odd errors later", fix)
 
 
@@ -231,7 +232,7 @@ def _homes(hosts: ReachedHosts) -> Iterator[Finding]:
             text = f"{host}: only {facts.room >> 20} MiB free in {facts.home}/.muster"
             symptom, fix = (
                 "`No space left on device`",
-                f"on {host}: df -h {facts.home}/.muster; fab status shows old runs",
+                f"on {host}: df -h {facts.home}/.muster; {FAB} status shows old runs",
             )
             yield Finding("disk-full", "resources", (host,), text, (), symptom, fix)
 

@@ -52,7 +52,7 @@ def push(options: Options, console: Console) -> int:
 def look_through(folder: Path | None, script: str, choice: Choice, console: Console) -> None:
     """Say which credentials of the folder are not sent. Raises as code_layer.check does."""
     if folder and (left_out := code_layer.check(folder, script, choice)):
-        console.note(code_layer.told(left_out))
+        console.note(code_layer.describe(left_out))
         console.data({"kind": "not sent", "paths": [credential.path for credential in left_out]})
 
 

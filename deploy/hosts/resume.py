@@ -16,6 +16,7 @@ from typing import Any
 from ..core.errors import BadAnswer, DeployError, UsageError
 from ..core.fields import document, either, nothing, scalar, table, text
 from ..core.names import RunId, asked, asked_run, run_id, run_ids
+from ..core.program import FAB
 from ..host import commands
 from ..host.facts import HostFacts
 from ..run import folders, record
@@ -67,7 +68,7 @@ def choose(wanted: str, sessions: Sequence[Session], facts: Mapping[str, HostFac
     run_dir = record.folder_of(folders.RUNS, run)
     own = record.own(run_dir)
     if record.facts(run_dir).get("script"):
-        raise UsageError(f"{run} runs a script", f'name both: fab deploy --resume {run} --script "..."')
+        raise UsageError(f"{run} runs a script", f'name both: {FAB} deploy --resume {run} --script "..."')
     if "arguments" in own:
         return Resumption(run, tuple(own["arguments"]), len(own.get("starts", ())) + 1)
     # Another machine started it: the trainer's configuration lies beside its checkpoints.
@@ -118,7 +119,9 @@ def pick(wanted: str, checkpoints: Mapping[str, Mapping[RunId, Checkpoint]], run
     times = {run: checkpoint.t for by_run in checkpoints.values() for run, checkpoint in by_run.items()}
     if wanted == "latest":
         if not times:
-            raise DeployError("--resume latest: no run on these hosts has a checkpoint", "fab deploy starts a new one")
+            raise DeployError(
+                "--resume latest: no run on these hosts has a checkpoint", f"{FAB} deploy starts a new one"
+            )
         return max(times, key=lambda run: (times[run], run))
     if wanted in times:
         return RunId(wanted)
@@ -138,7 +141,7 @@ def refuse_going(run: str, facts: Mapping[str, HostFacts]) -> None:
     if running:
         raise DeployError(
             f"--resume {run}: it still runs on {', '.join(running)}",
-            f"follow it: fab attach --hosts {','.join(nodes)} --run {run}",
+            f"follow it: {FAB} attach --hosts {','.join(nodes)} --run {run}",
         )
 
 
@@ -152,7 +155,7 @@ def refuse_elsewhere(run: str, hosts: Sequence[str], checkpoints: Mapping[str, C
     raise DeployError(
         f"--resume {run}: its newest checkpoint (step {best.step}) is on {holders[0]}, but rank 0 would look for it on "
         f"the first host, {hosts[0]}",
-        f"name {holders[0]} first: fab deploy --hosts {','.join(order)} --resume {run}",
+        f"name {holders[0]} first: {FAB} deploy --hosts {','.join(order)} --resume {run}",
     )
 
 
@@ -198,7 +201,7 @@ def with_resume_hint(result: Result, run_dir: Path, saved: bool, lost: Sequence[
         where = f"--cluster {shlex.quote(own['cluster'])}"
     else:
         where = f"--hosts {shlex.quote(','.join(reachable if hosts[:1] == reachable[:1] else hosts))}"
-    command = f"fab deploy {where} --resume {run_dir.name}{more}"
+    command = f"{FAB} deploy {where} --resume {run_dir.name}{more}"
     if script:
         first = f"{result.hint}; " if result.hint and not its_own else ""
         return replace(result, hint=f"{first}continue with what it wrote: {command}")

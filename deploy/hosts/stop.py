@@ -13,6 +13,7 @@ from typing import Any
 from ..core.errors import DONE, DeployError
 from ..core.facts import ended_how
 from ..core.names import RunId, asked_run
+from ..core.program import FAB
 from ..core.results import Results
 from ..host import commands
 from ..host.facts import Container
@@ -90,7 +91,7 @@ def _end(
             if time.monotonic() > deadline:
                 raise DeployError(
                     f"{run}: still running {PATIENCE_S:.0f} s after the stop on {', '.join(running)}",
-                    f"kill it: fab stop --hosts {','.join(running)} --run {run} --now",
+                    f"kill it: {FAB} stop --hosts {','.join(running)} --run {run} --now",
                 )
             time.sleep(_LOOK_EVERY_S)
     except Detached:

@@ -18,6 +18,7 @@ from pathlib import Path
 from ..core.errors import FAILED, BadAnswer, DeployError
 from ..core.facts import NodeState
 from ..core.names import NodeName
+from ..core.program import FAB
 from ..host import commands
 from ..run.output import ConsoleLines
 from ..run.progress import State
@@ -87,7 +88,7 @@ class HostsWatch:
         if cut_off_s > self._lost_after_s:
             raise DeployError(
                 f"no host of {self._run} has answered for {cut_off_s:.0f} s; the run may continue there",
-                f"try again: fab attach --hosts {','.join(self._mirrors)} --run {self._run}",
+                f"try again: {FAB} attach --hosts {','.join(self._mirrors)} --run {self._run}",
             )
         waits = self._handover.waits() or any(mirror.state.state == "waiting" for mirror in mirrors)
         if self._script or self.out_of_sight or waits:

@@ -19,7 +19,7 @@ _LAYOUT = b'{"imageLayoutVersion":"1.0.0"}'
 
 @dataclass(frozen=True)
 class Archive:
-    """A stream to be sent: its bytes, and how to read it (anew for each host)."""
+    """A stream to send: its size, and how to read it, once for each host."""
 
     size: int
     read: Callable[[], Iterator[bytes]]

@@ -65,14 +65,19 @@ def pack(folder: Path | None, with_trainer: bool = False, choice: Choice = NO_CH
 
 
 def check(folder: Path, script: str = "", choice: Choice = NO_CHOICE) -> list[LeftOut]:
-    """Raise what `pack` would; also UsageError where `script` would not go along. Returns the credentials that stay."""
+    """Raise what `pack` would, and UsageError if `script` would not be sent. Returns the credentials that stay here."""
     entries, left_out = _entries(folder, choice)
     names = {_within(entry) for entry in entries}
     if script and Path(script).as_posix() not in names and (folder / script).resolve().is_relative_to(folder.resolve()):
-        if why := next((one.why for one in left_out if one.path == Path(script).as_posix()), ""):
+        if why := next((file.why for file in left_out if file.path == Path(script).as_posix()), ""):
             raise UsageError(f"{script}: left out of what is sent: {why}", f"take it out; or --include {script}")
         raise UsageError(f"{script}: left out of what is sent", f"look at {folder / '.dockerignore'}")
     return left_out
+
+
+def sent(folder: Path, choice: Choice = NO_CHOICE) -> frozenset[str]:
+    """The paths in `folder` that `pack` sends. Raises what `pack` would for the folder."""
+    return frozenset(_within(entry) for entry in _entries(folder, choice)[0] if not entry.isdir())
 
 
 def build_context(dockerfile: Path, choice: Choice = NO_CHOICE) -> list[LeftOut]:
@@ -84,28 +89,28 @@ def build_context(dockerfile: Path, choice: Choice = NO_CHOICE) -> list[LeftOut]
     own = dockerfile.resolve().with_name(f"{dockerfile.name}.dockerignore")
     patterns = _lines(own) or _lines(folder / ".dockerignore") or ()
     paths = sorted(set(images.not_ignored(folder, patterns)))
-    found = _credentials(folder, [entry for path in paths if (entry := _entry(folder, path))], choice)
-    for one in found:
-        if one.never:
+    exposed = _credentials(folder, [entry for path in paths if (entry := _entry(folder, path))], choice)
+    for file in exposed:
+        if file.never:
             raise UsageError(
-                f"{folder / one.path} could be built into the image: {one.why}", "name it in .dockerignore"
+                f"{folder / file.path} could be built into the image: {file.why}", "name it in .dockerignore"
             )
-    return found
+    return exposed
 
 
-def told(left_out: Sequence[LeftOut]) -> str:
-    """What stays here, in a line, and how it is sent all the same."""
+def describe(left_out: Sequence[LeftOut]) -> str:
+    """One line: the files that stay here, and the option that sends them."""
     words = []
-    for one in left_out:
-        why = [one.why, f"{one.asked} names it" if one.asked else ""]
-        words.append(one.path + (f" ({', '.join(filter(None, why))})" if any(why) else ""))
-    free = next((one.path for one in left_out if not one.never), "")
-    how = f"; --include {free} sends it all the same" if free else ""
+    for file in left_out:
+        why = [file.why, f"{file.asked} names it" if file.asked else ""]
+        words.append(file.path + (f" ({', '.join(filter(None, why))})" if any(why) else ""))
+    free = next((file.path for file in left_out if not file.never), "")
+    how = f"; --include {free} sends it" if free else ""
     return f"not sent: {', '.join(words)}{how}; --secret NAME or NAME=FILE hands a value to the ranks"
 
 
 def _entries(folder: Path, choice: Choice) -> tuple[list[tarfile.TarInfo], list[LeftOut]]:
-    """What of the folder goes along, without its content, by name; and the credentials that do not."""
+    """The entries of the folder that are sent, by name and without content; and the credentials that are not."""
     if not folder.is_dir():
         raise UsageError(f"no such folder: {folder}", "name the folder that holds your script")
     patterns = _lines(folder / ".dockerignore")
@@ -113,7 +118,7 @@ def _entries(folder: Path, choice: Choice) -> tuple[list[tarfile.TarInfo], list[
     entries = [entry for path in paths if (entry := _entry(folder, path))]
     _check_size(folder, entries)
     left_out = _credentials(folder, entries, choice)
-    stay = [one.path for one in left_out]
+    stay = [file.path for file in left_out]
     entries = [entry for entry in entries if not _is_in(_within(entry), stay)]
     # Docker's own rules let .dockerignore itself through, always.
     if not any(not entry.isdir() and _within(entry) != ".dockerignore" for entry in entries):
@@ -122,24 +127,25 @@ def _entries(folder: Path, choice: Choice) -> tuple[list[tarfile.TarInfo], list[
 
 
 def _credentials(folder: Path, entries: Sequence[tarfile.TarInfo], choice: Choice) -> list[LeftOut]:
-    """The credentials among the entries, each named once. Raises UsageError for an `include` that is not there."""
+    """The credentials among the entries, each named once. Raises UsageError for an `include` that names no entry."""
     names = [_within(entry) for entry in entries]
     for path in sorted(choice.include):
         if path not in names:
             raise UsageError(
                 f"--include {path}: nothing of that name would be sent", f"as seen from {folder}: --include .env"
             )
-    sources = {(one.st_dev, one.st_ino): name for name, path in choice.sources.items() if (one := _status(path))}
+    files = [(name, status) for name, path in choice.sources.items() if (status := _status(path))]
+    sources = {(status.st_dev, status.st_ino): name for name, status in files}
     left_out, code = dict[str, LeftOut](), dict[str, bytes]()
     for entry, path in zip(entries, names, strict=True):
         if _is_in(path, left_out):
             continue
-        found, content = _judged(folder, path, entry, sources, choice)
-        if found and (found.never or not _is_in(path, choice.include)):
-            left_out[found.path] = found
+        credential, content = _judged(folder, path, entry, sources, choice)
+        if credential and (credential.never or not _is_in(path, choice.include)):
+            left_out[credential.path] = credential
         elif path.endswith(".py"):
             code[path] = content
-    return [_with_asking(one, code) for one in left_out.values()]
+    return [_with_asking(file, code) for file in left_out.values()]
 
 
 def _judged(
@@ -167,11 +173,11 @@ def _judged(
     return None, content
 
 
-def _with_asking(one: LeftOut, code: Mapping[str, bytes]) -> LeftOut:
-    """With the first file of the code that speaks of it."""
-    name = PurePosixPath(one.path).name.encode()
+def _with_asking(file: LeftOut, code: Mapping[str, bytes]) -> LeftOut:
+    """The same, with the first file of the code that names it."""
+    name = PurePosixPath(file.path).name.encode()
     words = [name, b"dotenv"] if name.startswith(b".env") else [name]
-    return replace(one, asked=next((path for path, text in code.items() if any(word in text for word in words)), ""))
+    return replace(file, asked=next((path for path, text in code.items() if any(word in text for word in words)), ""))
 
 
 def _is_in(path: str, places: Iterable[str]) -> bool:

@@ -27,7 +27,7 @@ EXAMPLES = (".env.example", ".env.sample", ".env.template", ".env.dist", "exampl
 # Settings of tools: a credential only where a token or a password stands in them.
 SETTINGS = (".npmrc", ".yarnrc", ".yarnrc.yml", "pip.conf", "pip.ini", ".condarc", "uv.toml", ".gitconfig", "config")
 _TOKEN = re.compile(rb"_authToken|_auth\s*=|_password|npmAuthToken|://[^/\s:@]+:[^/\s@]+@", re.IGNORECASE)
-# With the key behind its first line: code that speaks of keys is none. In JSON that line ends in a backslash and an n.
+# With the key behind its first line: code that mentions keys is not one. In JSON that line ends in `\n`.
 _PRIVATE_KEY = re.compile(
     rb"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----(?:\\r|\\n|\s)+(?:[A-Z][\w-]+: [^\n\\]*(?:\\n|\s)+)*"
     rb"[\w+/=-]{24}|PuTTY-User-Key-File-\d: |AGE-SECRET-KEY-1[A-Z0-9]{20}"
@@ -60,7 +60,7 @@ def place_of(path: str) -> str:
 
 
 def kind_of(path: str, content: bytes) -> str:
-    """What a file holds that nobody else is to have, in words; empty where it is none of our business."""
+    """The kind of credential in a file, in words; empty if it holds none."""
     if _PRIVATE_KEY.search(content):
         return "a private key"
     if PurePosixPath(path).name.lower() in SETTINGS and _TOKEN.search(content):

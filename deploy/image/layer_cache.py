@@ -36,11 +36,11 @@ class LayerCache:
 
     def sizes(self, layers: Iterable[str]) -> dict[str, int]:
         """Bytes of these layers as tar files, where it is known; it stays known when the layer is removed."""
-        found = {layer: self._folder / f"{_name(layer)}.size" for layer in layers}
-        return {layer: int(path.read_text()) for layer, path in found.items() if path.exists()}
+        files = {layer: self._folder / f"{_name(layer)}.size" for layer in layers}
+        return {layer: int(path.read_text()) for layer, path in files.items() if path.exists()}
 
     def find(self, layer: str, codec: Codec) -> Packed | None:
-        """A layer that is kept, whole and unharmed."""
+        """A layer of this cache, None if it is missing or damaged."""
         path, digest = self._path(layer, codec), self._path(layer, codec, ".sha256")
         try:
             if _digest(path) != digest.read_text():
@@ -54,17 +54,17 @@ class LayerCache:
     def fetch(
         self, layers: Collection[str], codec: Codec, image: Callable[[], Iterable[bytes]], tell: Callable[[int], None]
     ) -> dict[str, Packed]:
-        """All `layers`, packed by `codec`; those not kept are taken from `image()`, the stream of a `docker save`.
+        """All `layers`, packed by `codec`; those not in the cache come from `image()`, the stream of a `docker save`.
 
-        `tell(bytes)` is called as that is read. Waits while another push fills the cache. Raises DeployError when the
-        stream ends early or holds not all of them, or the disk is full.
+        `tell(bytes)` is called as that stream is read. Waits while another push fills the cache. Raises DeployError if
+        the stream ends early or lacks a layer, or the disk is full.
         """
         try:
             with self._alone():
-                found = {layer: kept for layer in layers if (kept := self.find(layer, codec))}
-                found |= self._repacked(set(layers) - set(found), codec)
-                if lacking := set(layers) - set(found):
-                    found |= self._taken(image(), lacking, codec, tell)
+                packed = {layer: cached for layer in layers if (cached := self.find(layer, codec))}
+                packed |= self._repacked(set(layers) - set(packed), codec)
+                if lacking := set(layers) - set(packed):
+                    packed |= self._taken(image(), lacking, codec, tell)
                 self._prune({self._path(layer, codec) for layer in layers})
         except OSError as fault:
             raise DeployError(
@@ -72,28 +72,28 @@ class LayerCache:
             ) from fault
         except tarfile.TarError as fault:
             raise DeployError(f"docker save ended early: {fault}", "push again") from fault
-        if absent := sorted(set(layers) - set(found)):
+        if absent := sorted(set(layers) - set(packed)):
             raise DeployError(f"docker save left out {len(absent)} of {len(layers)} layers: {', '.join(absent)}")
-        return found
+        return packed
 
     def _repacked(self, layers: Collection[str], codec: Codec) -> dict[str, Packed]:
-        """Layers that are kept in another codec, now also in this one: sooner done than a `docker save`."""
-        kept = [found for layer in layers for other in CODECS.values() if (found := self.find(layer, other))]
-        repacked = [self._keep(unpacked(found.read()), {found.layer}, codec) for found in kept]
+        """Layers cached in another codec, packed in this one as well: faster than a `docker save`."""
+        cached = [packed for layer in layers for other in CODECS.values() if (packed := self.find(layer, other))]
+        repacked = [self._keep(unpacked(packed.read()), {packed.layer}, codec) for packed in cached]
         return {packed.layer: packed for packed in repacked if packed}
 
     def _taken(
         self, image: Iterable[bytes], layers: Collection[str], codec: Codec, tell: Callable[[int], None]
     ) -> dict[str, Packed]:
-        found: dict[str, Packed] = {}
+        layers_read: dict[str, Packed] = {}
         with tarfile.open(fileobj=cast(IO[bytes], _Reader(image, tell)), mode="r|", bufsize=PIECE) as tar:
             for member in tar:
                 content = tar.extractfile(member)
-                # Which layer a file is, only its digest tells: engines name them differently. None is this small.
+                # Only its digest tells which layer a file is: engines name them differently. No layer is this small.
                 if content and member.size >= 512 and not member.name.endswith("json"):
                     packed = self._keep(unpacked(_chunks(content)), layers, codec)
-                    found |= {packed.layer: packed} if packed else {}
-        return found
+                    layers_read |= {packed.layer: packed} if packed else {}
+        return layers_read
 
     def _keep(self, content: Iterable[bytes], wanted: Collection[str], codec: Codec) -> Packed | None:
         """Pack a stream into a file, which is kept if it turns out to be one of the layers wanted."""
@@ -128,9 +128,9 @@ class LayerCache:
 
     def _prune(self, spared: Collection[Path]) -> None:
         endings = {f".{name}" for name in CODECS}
-        kept = [(path.stat(), path) for path in self._folder.iterdir() if path.suffix in endings]
+        files = [(path.stat(), path) for path in self._folder.iterdir() if path.suffix in endings]
         room = self._most
-        for status, path in sorted(kept, key=lambda entry: -entry[0].st_mtime):
+        for status, path in sorted(files, key=lambda entry: -entry[0].st_mtime):
             room -= 0 if path in spared else status.st_size
             if room < 0 and path not in spared:
                 path.unlink()
@@ -180,7 +180,7 @@ def _file(path: Path) -> Iterator[bytes]:
         with path.open("rb") as file:
             yield from _chunks(file)
     except OSError as fault:
-        raise DeployError(f"cannot read {path}: {fault.strerror}", "push again: it will be made anew") from fault
+        raise DeployError(f"cannot read {path}: {fault.strerror}", "push again: Muster makes it again") from fault
 
 
 def _chunks(file: IO[bytes]) -> Iterator[bytes]:

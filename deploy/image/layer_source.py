@@ -61,5 +61,5 @@ class Supply:
                 f"pull it here: docker pull {self._base.name}",
             )
         # All layers, not only those asked for: the time goes into `docker save`, and the next host may ask for others.
-        kept = self._cache.fetch(self._base.layers, codec, lambda: images.save(self._base.name), self._tell)
-        self._packed.update({(layer, codec.name): found for layer, found in kept.items()})
+        cached = self._cache.fetch(self._base.layers, codec, lambda: images.save(self._base.name), self._tell)
+        self._packed.update({(layer, codec.name): packed for layer, packed in cached.items()})

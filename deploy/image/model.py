@@ -17,7 +17,7 @@ from ..core.errors import UsageError
 from ..core.fields import array, default, document, either, nothing, record, table, text, tree, whole
 
 WORKSPACE = "/workspace"
-# Where Muster's own image has the trainer package; in other images it goes along with the user's folder.
+# Where Muster's own image has the trainer package; for other images it is sent with the user's folder.
 TRAINER_HOME = "/muster"
 # How the control side and the trainer speak with each other: docs/contract.md. The Dockerfile labels the image with it.
 CONTRACT, CONTRACT_LABEL = 2, "muster.contract"
@@ -128,9 +128,9 @@ def base_of(name: str, inspected: object) -> Base:
     )
 
 
-def base_said(name: str, said: str) -> Base:
-    """An image from all that `docker image inspect` printed. Raises BadAnswer."""
-    value = document(said, "docker image inspect")
+def parse_base(name: str, output: str) -> Base:
+    """An image from the output of `docker image inspect`. Raises BadAnswer."""
+    value = document(output, "docker image inspect")
     return base_of(name, value[0] if isinstance(value, list) and value else value)
 
 
@@ -206,8 +206,8 @@ def _variables(base: Base) -> dict[str, str]:
 
 def _at_home(variables: Mapping[str, str]) -> list[str]:
     path = ":".join(filter(None, (TRAINER_HOME, variables.get("PYTHONPATH", ""))))
-    told = {"HOME": "/tmp", "USER": "muster", **variables, "PYTHONPATH": path}
-    return [f"{name}={value}" for name, value in told.items()]
+    complete = {"HOME": "/tmp", "USER": "muster", **variables, "PYTHONPATH": path}
+    return [f"{name}={value}" for name, value in complete.items()]
 
 
 def _history(base: Base, code: str | None) -> list[dict[str, str]]:

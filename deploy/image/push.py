@@ -23,7 +23,7 @@ from .archive import Archive, archive
 from .credentials import NO_CHOICE, Choice
 from .layer_cache import LayerCache, default_folder
 from .layer_source import Supply
-from .model import Base, Image, base_of, base_said, digest, has_trainer, refuse_other_trainer, run_image
+from .model import Base, Image, base_of, digest, has_trainer, parse_base, refuse_other_trainer, run_image
 from .push_plan import Sending, Store, check_space, codec_for, everything, parse_image, parse_store, plan_push, replaced
 
 Tell = Callable[[str, int, int], None]
@@ -68,9 +68,8 @@ def push(
     """Bring `base` with `folder` on top onto every host, named `tag`; per host what it took, or its fault.
 
     `tell(host, sent, total)` is called from several threads with bytes so far, also for `HERE` while the base is read
-    from the local engine. A push that was cut leaves nothing; the next one begins anew. proven: what the hosts have
-    under this name has just run there; where it is the image, it is not proved once more.
-    choice: what of the folder goes along.
+    from the local engine. A push that was cut leaves nothing; the next one starts from zero. proven: an image of this
+    name has just run on the hosts; if it is this image, it is not tried again. choice: which files to send.
     Raises UsageError for a bad folder or name, DeployError when nobody has the base, and HostsFailed, before anything
     is sent to any host, with every host that cannot take it.
     """
@@ -125,7 +124,7 @@ def _find_base(sessions: Sequence[Session], name: str, pull: bool) -> Results[Ba
             done = session.run(commands.inspect_image(name), timeout_s=_LOOK_S, check=False)
         if done.code:
             raise docker_faults.fault(done.err)
-        return base_said(name, done.out)
+        return parse_base(name, done.out)
 
     return on_all(sessions, ask)
 
@@ -138,7 +137,7 @@ def _where_from(name: str) -> str:
 
 
 def _agreed(bases: Results[Base]) -> Base:
-    """The base that is pushed: the first found. Raises when there is none, or its trainer is of another Muster."""
+    """The base image: the first name that exists. Raises if none does, or if its trainer is of another Muster."""
     for base in bases.values.values():
         refuse_other_trainer(base)
         return base
@@ -194,8 +193,8 @@ def _deliver(session: Session, goods: _Goods, store: Store, sending: Sending) ->
             done = session.run(commands.try_image(goods.image.tag, old), timeout_s=_TRY_S, check=False)
         else:
             parcel = _parcel(goods, store, attempt)
-            argv, told = commands.receive_image(goods.image.tag, old), _told(session.host.name, parcel, goods.tell)
-            done = session.run(argv, input=told, moving=True, check=False)
+            argv, chunks = commands.receive_image(goods.image.tag, old), _counted(session.host.name, parcel, goods.tell)
+            done = session.run(argv, input=chunks, moving=True, check=False)
             sent += parcel.size
         if not (fault := _fault(session, goods.image, done)):
             if sent:
@@ -214,12 +213,12 @@ def _parcel(goods: _Goods, store: Store, sending: Sending) -> Archive:
     return archive(goods.image, layers, goods.supply.sizes(), codec)
 
 
-def _told(host: str, parcel: Archive, tell: Tell) -> Iterator[bytes]:
+def _counted(host: str, parcel: Archive, tell: Tell) -> Iterator[bytes]:
+    """The archive in chunks; `tell` hears of each once the connection has taken it."""
     sent = 0
     tell(host, 0, parcel.size)
     for chunk in parcel.read():
         yield chunk
-        # Only now has the connection taken it.
         sent += len(chunk)
         tell(host, sent, parcel.size)
 
@@ -239,8 +238,8 @@ def _pulled(session: Session, goods: _Goods) -> bool:
 def _fault(session: Session, image: Image, done: Done) -> str:
     """What is wrong with the image that the host was to show and to create a container from; or nothing.
 
-    What `docker load` says itself is no proof: engines from 27 on load and name an image whose layers they did not get.
-    Such a one is removed. Raises DeployError where sending more would not help.
+    The output of `docker load` is no proof: engines from 27 on load and name an image whose layers they did not get.
+    Such an image is removed. Raises DeployError where sending more would not help.
     """
     if done.code and (cause := docker_faults.read(done.err)) and cause.name in _HOPELESS:
         raise docker_faults.fault(done.err)
@@ -256,5 +255,5 @@ def _fault(session: Session, image: Image, done: Done) -> str:
     return ""
 
 
-def _last_line(said: str) -> str:
-    return next((line.strip() for line in reversed(said.splitlines()) if line.strip()), "it said nothing")
+def _last_line(stderr: str) -> str:
+    return next((line.strip() for line in reversed(stderr.splitlines()) if line.strip()), "it said nothing")

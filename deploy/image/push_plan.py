@@ -68,30 +68,30 @@ class Store:
 
 @dataclass(frozen=True)
 class Sending:
-    """What one host is to be sent: `layers` by diff id, bottom up. `there` means it has the image: send nothing."""
+    """What to send to one host: `layers` by diff id, bottom up. `there`: it has the image, send nothing."""
 
     layers: tuple[str, ...]
     there: bool
     why: str
 
 
-def parse_store(said: str) -> Store:
+def parse_store(output: str) -> Store:
     """Read the JSON lines of `commands.look_at_images`; anything else on a line is passed over.
 
     Raises DeployError when the engine's own line is missing, BadAnswer for a field that cannot be read.
     """
-    lines = [json_object(line) for line in said.split("\n")]
-    found = next((line for line in lines if line.get("version")), None)
-    if not found:
+    lines = [json_object(line) for line in output.split("\n")]
+    engine = next((line for line in lines if line.get("version")), None)
+    if not engine:
         raise DeployError("the Docker engine did not say what it is", "log in there and try: docker info")
-    about = _ABOUT(found, "")
+    about = _ABOUT(engine, "")
     free = [_KILOBYTES(line["free"], "free") * 1024 for line in lines if line.get("free")]
     return Store(
         version=about["version"],
         architecture=_ARCHITECTURES.get(about["machine"], about["machine"]),
         system=about["system"],
         # A list of pairs.
-        containerd=any("io.containerd.snapshotter" in one for pair in about["status"] for one in pair),
+        containerd=any("io.containerd.snapshotter" in text for pair in about["status"] for text in pair),
         root=about["root"],
         free=min(free, default=None),
         images=tuple(_held(line) for line in lines if "layers" in line),

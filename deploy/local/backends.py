@@ -22,7 +22,16 @@ from ..engine import client
 from ..image import commands
 from ..run import folders, own_files, record
 from ..run.backend import Backend
-from ..run.environment import IMAGE_USER, RUNS_IN_CONTAINER, RunSpec, Script, memory_limit, mounted, mounts_file
+from ..run.environment import (
+    IMAGE_USER,
+    OBSERVE,
+    RUNS_IN_CONTAINER,
+    RunSpec,
+    Script,
+    memory_limit,
+    mounted,
+    mounts_file,
+)
 from ..run.events import Event
 from ..run.outcome import may_restart
 from ..run.output import RankLogs
@@ -154,6 +163,7 @@ class ComposeBackend(LocalBackend):
             "MUSTER_ARGS": shlex.join(arguments),
             "MUSTER_RDZV_ID": shared["PET_RDZV_ID"],
             "MUSTER_SENT": self._spec.script.sent if self._spec.script else "",
+            "MUSTER_OBSERVE": shared.get(OBSERVE, ""),
             "MUSTER_RUNS": str(folders.RUNS),
             "MUSTER_MAX_RESTARTS": shared["PET_MAX_RESTARTS"],
             "MUSTER_RESTART": "no" if self._spec.script else "",

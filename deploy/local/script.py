@@ -38,7 +38,7 @@ def check(folder: str, script: tuple[str, ...], console: Console) -> Path:
     if first and not (path / first).is_file():
         raise UsageError(f"--script {first}: no such file in {path.resolve()}", "give its path relative to --folder")
     if left_out := code_layer.check(path, first):
-        console.note(code_layer.told(left_out))
+        console.note(code_layer.describe(left_out))
         console.data({"kind": "not sent", "paths": [credential.path for credential in left_out]})
     return path
 

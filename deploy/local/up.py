@@ -17,11 +17,12 @@ from ..core.facts import EngineFacts
 from ..core.names import asked_run
 from ..core.program import MAKE, option
 from ..engine import client
+from ..image import repository
 from ..report import ending
 from ..report.console import Console
 from ..report.interrupts import Interrupts
 from ..report.script_lines import ShownRanks, shown_ranks
-from ..run import environment, folders, follow, launch, locks, record
+from ..run import code, environment, folders, follow, launch, locks, record
 from ..run.backend import Backend
 from ..run.folders import display_path
 from ..run.outcome import Result
@@ -44,6 +45,7 @@ class Options:
     folder: str = ""
     run: str = ""
     rank: str = ""
+    no_observe: bool = False
 
 
 def up(options: Options, console: Console) -> int:
@@ -53,6 +55,7 @@ def up(options: Options, console: Console) -> int:
     usual = choice.workers if choice.workers is not None else 0 if choice.script else DEFAULT_WORKERS
     workers = plan.check_workers(options.workers or str(usual))
     folder = script.check(options.folder, choice.arguments, console) if choice.script else None
+    code_now = repository.look(folder) if folder else None
     gpus = observe.gpus() if folder else 0
     wanted = options.backend or ("processes" if gpus else "auto")
     facts = client.find_engine() if wanted in ("auto", "docker") else EngineFacts(answers=False)
@@ -72,6 +75,8 @@ def up(options: Options, console: Console) -> int:
         if folder:
             script.bring(folder, run_dir)
         own = backend_class.script(run_dir, gpus, 1 + workers) if folder else None
+        if own and options.no_observe:
+            own = replace(own, observe=False)
         run = environment.local_spec(
             run_dir, choice.start, workers, choice.arguments, port, machine.cores, machine.system, own
         )
@@ -89,6 +94,8 @@ def up(options: Options, console: Console) -> int:
             return record.open_start(run_dir, choice, choice_of_backend.name, choice_of_backend.why, run.names, began)
 
         before = launch.launch(backend, run_dir, bool(choice.run_dir), open_record, interrupts.hold)
+        if folder:
+            code.write(run_dir, code_now)
         result = _follow(run, backend, follower, state, choice_of_backend.why, console, interrupts, ranks)
         backend.clean()
         if result.verdict == "refused" and not state.ranks:

@@ -95,10 +95,10 @@ class Answers:
 
     @cached_property
     def _by_pair(self) -> dict[tuple[str, str], list[Link]]:
-        found: dict[tuple[str, str], list[Link]] = {}
+        by_pair: dict[tuple[str, str], list[Link]] = {}
         for link in self.links:
-            found.setdefault((link.source, link.target), []).append(link)
-        return found
+            by_pair.setdefault((link.source, link.target), []).append(link)
+        return by_pair
 
     @property
     def meeting(self) -> str:

@@ -54,17 +54,17 @@ class Verdict:
     @property
     def faults(self) -> list[Finding]:
         """What would keep training from starting, or from ending; the first is the cause."""
-        return [found for found in self.findings if found.level == FAULT]
+        return [finding for finding in self.findings if finding.level == FAULT]
 
     @property
     def warnings(self) -> list[Finding]:
         """What does not stop training."""
-        return [found for found in self.findings if found.level == WARNING]
+        return [finding for finding in self.findings if finding.level == WARNING]
 
     @property
     def unknown(self) -> list[Finding]:
         """What could not be told."""
-        return [found for found in self.findings if found.level == UNKNOWN]
+        return [finding for finding in self.findings if finding.level == UNKNOWN]
 
     @property
     def ok(self) -> bool:
@@ -122,7 +122,7 @@ class Verdict:
             "ok": self.ok,
             "cause": self.cause,
             "hosts": list(self.hosts),
-            "findings": [{**asdict(found), "docs": f"{DOCS}#{found.cause}"} for found in self.findings],
+            "findings": [{**asdict(finding), "docs": f"{DOCS}#{finding.cause}"} for finding in self.findings],
             "groups": self.groups,
             "examined": list(self.hosts_examined),
             "where": self.where,

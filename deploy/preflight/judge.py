@@ -97,47 +97,47 @@ BETWEEN = ("links", "mtu", "clocks")
 
 def judge(answers: Answers, more: Iterable[Finding] = ()) -> Verdict:
     """The verdict. `more`: findings from elsewhere (Docker, the proof), judged with the rest."""
-    found = [*more, *(finding for check in CHECKS for finding in check(answers))]
+    findings = [*more, *(finding for check in CHECKS for finding in check(answers))]
     order = {FAULT: 0, UNKNOWN: 1, WARNING: 2}
-    found = _folded(_merged(sorted(found, key=lambda finding: order[finding.level])))
-    groups = {group: _outcome(group, found, answers) for group in GROUPS}
-    return Verdict(tuple(found), groups, answers.hosts, answers.seconds, answers.want.where)
+    findings = _folded(_merged(sorted(findings, key=lambda finding: order[finding.level])))
+    groups = {group: _outcome(group, findings, answers) for group in GROUPS}
+    return Verdict(tuple(findings), groups, answers.hosts, answers.seconds, answers.want.where)
 
 
 def _merged(findings: list[Finding]) -> list[Finding]:
     """The same cause on several hosts is one finding."""
-    kept: dict[tuple[str, str], Finding] = {}
+    merged: dict[tuple[str, str], Finding] = {}
     for number, finding in enumerate(findings):
         alone = (
             len(finding.hosts) == 1 and finding.link is None and (finding.group != "links" or finding.cause in APART)
         )
         key = (finding.cause, finding.level) if alone else (finding.cause, str(number))
-        first = kept.get(key)
+        first = merged.get(key)
         if first is None:
-            kept[key] = finding
+            merged[key] = finding
         elif finding.hosts[0] not in first.hosts:
-            kept[key] = replace(
+            merged[key] = replace(
                 first,
                 hosts=first.hosts + finding.hosts,
                 text=f"{first.text}; {finding.text}",
                 evidence=(first.evidence + finding.evidence)[:4],
                 fix=first.fix if finding.fix == first.fix else f"{first.fix}; {finding.fix}",
             )
-    return list(kept.values())
+    return list(merged.values())
 
 
 def _folded(findings: list[Finding]) -> list[Finding]:
     """Without what an earlier finding explains; that one keeps the words."""
-    kept: list[Finding] = []
+    remaining: list[Finding] = []
     for finding in findings:
-        for number, cause in enumerate(kept):
+        for number, cause in enumerate(remaining):
             same = finding.cause == cause.cause and finding.hosts == cause.hosts
             if same or (finding.cause in EXPLAINS.get(cause.cause, ()) and set(finding.hosts) & set(cause.hosts)):
-                kept[number] = replace(cause, follows=(*cause.follows, finding.text))
+                remaining[number] = replace(cause, follows=(*cause.follows, finding.text))
                 break
         else:
-            kept.append(finding)
-    return kept
+            remaining.append(finding)
+    return remaining
 
 
 def _outcome(group: str, findings: list[Finding], answers: Answers) -> str:

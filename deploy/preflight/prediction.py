@@ -101,9 +101,11 @@ def nccl_pick(facts: Facts, variables: Mapping[str, str]) -> Pick:
     )
     for group in groups:
         for name in group:
-            found = _first_of(facts, name, "NCCL takes the first interface that is not docker*, lo*, virbr*", family)
-            if found.address:
-                return Pick(found.address, name, found.how, "container-bridge" if inner(facts, name) else found.problem)
+            picked = _first_of(facts, name, "NCCL takes the first interface that is not docker*, lo*, virbr*", family)
+            if picked.address:
+                return Pick(
+                    picked.address, name, picked.how, "container-bridge" if inner(facts, name) else picked.problem
+                )
     return Pick("", "", "NCCL finds no interface", "interface-missing")
 
 
@@ -111,8 +113,8 @@ def rule_allows(rule: str, name: str) -> bool:
     """NCCL_SOCKET_IFNAME: a list of prefixes; `^` in front excludes, `=` wants the exact name."""
     exclude, exact = rule.startswith("^"), "=" in rule[:2]
     names = rule.lstrip("^=").split(",")
-    found = any(name == one if exact else name.startswith(one) for one in names if one)
-    return found != exclude
+    match = any(name == pattern if exact else name.startswith(pattern) for pattern in names if pattern)
+    return match != exclude
 
 
 def takes_itself(facts: Facts, endpoint: str) -> bool | None:
@@ -194,8 +196,8 @@ def shares_network(facts: Facts, address: str) -> bool:
 
 def connects(mine: str, theirs: str) -> bool:
     """Whether gloo's pair is opened from this side: the larger address calls the smaller one."""
-    one, other = ipaddress.ip_address(mine.partition("%")[0]), ipaddress.ip_address(theirs.partition("%")[0])
-    return one.version != other.version or int(one) > int(other)
+    address, other = ipaddress.ip_address(mine.partition("%")[0]), ipaddress.ip_address(theirs.partition("%")[0])
+    return address.version != other.version or int(address) > int(other)
 
 
 def called(data: Mapping[str, Pick], host: str) -> bool:

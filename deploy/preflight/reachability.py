@@ -68,12 +68,12 @@ def blame(hosts: Sequence[str], cells: dict[Pair, str], bad: Collection[Pair]) -
     by_row = [pair for pair in bad if pair[0] in rows]
     if len(by_row) == len(bad) and (len(by_column) < len(bad) or len(rows) < len(columns)):
         return [Blame(tuple(rows), tuple(by_row), outgoing=True)]
-    found = [Blame(tuple(columns), tuple(by_column))] if columns else []
+    causes = [Blame(tuple(columns), tuple(by_column))] if columns else []
     left = [pair for pair in bad if pair not in by_column]
     out = [pair for pair in left if pair in by_row]
     if out:
-        found.append(Blame(tuple(dict.fromkeys(pair[0] for pair in out)), tuple(out), outgoing=True))
-    return found + _singles([pair for pair in left if pair not in out])
+        causes.append(Blame(tuple(dict.fromkeys(pair[0] for pair in out)), tuple(out), outgoing=True))
+    return causes + _singles([pair for pair in left if pair not in out])
 
 
 def _full(tried: list[Pair], bad: Collection[Pair], hosts: Sequence[str]) -> bool:

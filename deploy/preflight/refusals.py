@@ -45,7 +45,7 @@ def fix(cause: str, host: str) -> str:
     return known.hint(host) if known else ""
 
 
-def last_words(said: str) -> str:
+def last_words(stderr: str) -> str:
     """What a command that ended said last, without the command; empty for anything else."""
-    ended = re.search(r"(?:`|the probe) ended with code -?\d+: (.*)", said, re.DOTALL)
+    ended = re.search(r"(?:`|the probe) ended with code -?\d+: (.*)", stderr, re.DOTALL)
     return ended[1].strip() if ended else ""

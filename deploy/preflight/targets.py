@@ -21,26 +21,26 @@ SLOW_S, MOST_SUSPECTS, RATE_SIZE, RATE_WAIT_S = 0.04, 3, 1 << 20, 2.5
 
 def targets(answers: Answers, source: str) -> list[dict[str, Any]]:
     """What one host shall try: one target an address and port, whatever number of reasons there are for it."""
-    found: dict[tuple[str, str, int], dict[str, Any]] = {}
+    by_host: dict[tuple[str, str, int], dict[str, Any]] = {}
     for kind, host, address, port, size in _wanted(answers, source):
         key = (host, address, port)
-        entry = found.setdefault(key, {"host": host, "address": address, "port": port, "kinds": [], "size": 0})
+        entry = by_host.setdefault(key, {"host": host, "address": address, "port": port, "kinds": [], "size": 0})
         entry["kinds"] = list(dict.fromkeys([*entry["kinds"], kind]))
         entry["size"] = max(entry["size"], size)
-    return [{**entry, "id": number} for number, entry in enumerate(found.values())]
+    return [{**entry, "id": number} for number, entry in enumerate(by_host.values())]
 
 
 def few_targets(answers: Answers, source: str) -> list[dict[str, Any]]:
     """Of those what must work, with one data port of each host: which one differs from caller to caller."""
-    place, kept = answers.told.index(source), []
+    place, few = answers.told.index(source), []
     every = targets(answers, source)
     opened = {host: answers.listens.get(host, {}).get("sampled", []) for host in answers.told}
     for target in every:
         ports = opened.get(target["host"], [])
         chosen = "data" in target["kinds"] and ports and target["port"] == ports[place % len(ports)]
         if chosen or {"rendezvous", "store"} & set(target["kinds"]):
-            kept.append({**target, "size": SMALL_PAYLOAD if chosen else min(target["size"], SMALL_PAYLOAD)})
-    return kept
+            few.append({**target, "size": SMALL_PAYLOAD if chosen else min(target["size"], SMALL_PAYLOAD)})
+    return few
 
 
 def doubtful(answers: Answers, links: Iterable[Link]) -> dict[str, list[dict[str, Any]]]:
@@ -50,11 +50,11 @@ def doubtful(answers: Answers, links: Iterable[Link]) -> dict[str, list[dict[str
     """
     failed = [link for link in links if not link.ok]
     callers, called = {link.source for link in failed}, {link.target for link in failed}
-    found = {}
+    pairs = {}
     for source in answers.told if failed else ():
         wanted = targets(answers, source)
-        found[source] = [one for one in wanted if source in callers or one["host"] in called]
-    return found
+        pairs[source] = [call for call in wanted if source in callers or call["host"] in called]
+    return pairs
 
 
 def suspects(answers: Answers) -> dict[str, list[dict[str, Any]]]:

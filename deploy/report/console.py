@@ -7,6 +7,7 @@ checks every piece of text just before it is written.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import sys
@@ -14,7 +15,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from pathlib import Path
 from typing import Any, Self
 
 from rich.console import Console as RichConsole
@@ -43,7 +43,6 @@ _REFRESH_S = 0.125
 _PLAIN_EVERY_S = 2.0
 _PATIENCE_S = 2.0
 _STORY_LINES = 4
-_PROGRAM = Path(sys.argv[0]).name
 # Of the view: headline, metrics, a line for the nodes left out, and the story.
 _LINES_BESIDE_NODES = 5 + _STORY_LINES
 
@@ -71,7 +70,7 @@ class Console:
 
     def note(self, text: str) -> None:
         """Narrate: a step that takes a while, or an unexpected result."""
-        self._say(lines.as_typed(text, _PROGRAM), "quiet")
+        self._say(text, "quiet")
 
     def warn(self, text: str) -> None:
         """Warn: something will not go as the user asked."""
@@ -131,7 +130,6 @@ class Console:
 
     def error(self, fault: DeployError) -> None:
         """An expected fault, with its hint."""
-        fault = DeployError(lines.as_typed(fault.message, _PROGRAM), lines.as_typed(fault.hint, _PROGRAM), fault.code)
         for line, style in zip(lines.error_lines(fault), ("bad", "hint"), strict=False):
             label, _, rest = line.partition(": ")
             self._print(self._err, Text.assemble((f"{label}:", style), f" {rest}"))
@@ -166,8 +164,8 @@ class Console:
 
             def tell_plainly(events: list[Event]) -> None:
                 lines_of.take(events)
-                if found := lines_of.take_lines():
-                    self.block(found)
+                if script_lines := lines_of.take_lines():
+                    self.block(script_lines)
                 plain.tell(events)
 
             yield tell_plainly
@@ -183,7 +181,7 @@ class Console:
             self._data({"kind": "result", **outcome, "report": where, "folder": folder})
             return
         if result.verdict in ("failed", "refused"):
-            self.error(DeployError(_told(result), result.hint))
+            self.error(DeployError(_fault_text(result), result.hint))
         head, *rest = lines.result_parts(result, state, outcome["seconds"], where)
         self._print(self._out, Text.assemble((head, _VERDICT_STYLES.get(head, "bad")), "  ", "   ".join(rest)))
         rate = f"{outcome['samples_per_s']:,.0f} samples/s   " if outcome.get("samples_per_s") else ""
@@ -231,7 +229,7 @@ class Console:
 
     def hint(self, text: str) -> None:
         """Print the next command without an error before it."""
-        self._print(self._err, Text.assemble(("hint:", "hint"), f" {lines.as_typed(text, _PROGRAM)}"))
+        self._print(self._err, Text.assemble(("hint:", "hint"), f" {text}"))
 
     @property
     def asks(self) -> bool:
@@ -275,8 +273,12 @@ def view(state: State, recipe: str, why: str, width: int, height: int, moving: s
     room = max(3, height - _LINES_BESIDE_NODES)
     shown = state.names if len(state.names) <= room else state.names[:room]
     table = Table.grid(padding=(0, 3, 0, 0))
-    for name in shown:
-        table.add_row(*_node_row(name, state))
+    rows = {name: _node_row(name, state) for name in shown}
+    widest = max(map(len, rows.values()))
+    for name, row in rows.items():
+        machine = lines.machine_cell(name, state)
+        filled = [*row, *[Text("")] * (widest - len(row)), Text(machine, "quiet", no_wrap=True)]
+        table.add_row(*(filled if machine and _fits(rows.values(), machine, width) else row))
     parts: list[RenderableType] = [title, table]
     if len(shown) < len(state.names):
         more = len(state.names) - len(shown)
@@ -387,11 +389,17 @@ class _PlainView:
             self._say(lines.progress_line(self._state), "")
 
 
-def _told(result: Result) -> str:
+def _fault_text(result: Result) -> str:
     """The fault, with its place in front unless the words name it."""
-    named = result.node and result.node not in result.message
+    named = result.node and result.node not in result.message.partition("\n")[0]
     place = f"{result.node} (rank {result.rank}): " if result.rank is not None else f"{result.node}: "
     return f"{place if named else ''}{result.message}"
+
+
+def _fits(rows: Iterable[Sequence[RichText]], machine: str, width: int) -> bool:
+    """Whether one more column leaves the others whole."""
+    columns = itertools.zip_longest(*rows, fillvalue=Text(""))
+    return sum(max(map(len, column)) + 3 for column in columns) + len(machine) <= width
 
 
 def _node_row(name: str, state: State) -> list[RichText]:

@@ -15,8 +15,8 @@ SHADES = ((0.7, "░"), (0.4, "▒"), (0.15, "▓"), (-1.0, "█"))
 INDENT = " " * 8
 
 
-def told(verdict: Verdict, backend: str) -> Iterator[str]:
-    """The lines of a verdict; `backend`: whose choices were foreseen."""
+def lines_of(verdict: Verdict, backend: str) -> Iterator[str]:
+    """The lines of a verdict; `backend`: the library whose choices it predicts."""
     hosts = several(len(verdict.hosts_examined), "host")
     yield f"muster preflight   {hosts}   {verdict.seconds:.1f} s   {backend}   {verdict.where}"
     shown = (f"{group} {MARKS.get(level, level)}" for group, level in verdict.groups.items() if level)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ..core.text import amount, pace
 
-_TELLING = 64 << 10  # bytes; a rate from fewer is none
+_TELLING = 64 << 10  # bytes; fewer give no rate
 
 
 @dataclass
@@ -32,32 +32,32 @@ class Transfers:
 
     def tell(self, host: str, sent: int, total: int, now: float) -> None:
         """`sent` bytes of `total` have gone to the host. A second sending starts from zero."""
-        one = self._hosts.get(host)
-        if one is None:
-            one = _Transfer()
-            self._hosts = {host: one, **self._hosts}
-        if one.began is None or sent < one.sent:
-            one.began, one.ended = now, None
-        one.sent, one.total = sent, total
-        if sent >= total and one.ended is None:
-            one.ended = now
+        transfer = self._hosts.get(host)
+        if transfer is None:
+            transfer = _Transfer()
+            self._hosts = {host: transfer, **self._hosts}
+        if transfer.began is None or sent < transfer.sent:
+            transfer.began, transfer.ended = now, None
+        transfer.sent, transfer.total = sent, total
+        if sent >= total and transfer.ended is None:
+            transfer.ended = now
 
     def rows(self, now: float, room: int) -> list[tuple[str, str]]:
         """Name and words, at most `room` rows: what moves first, the rest counted."""
-        moving = [name for name, one in self._hosts.items() if one.began is not None and one.ended is None]
+        moving = [name for name, host in self._hosts.items() if host.began is not None and host.ended is None]
         others = [name for name in self._hosts if name not in moving]
         names = [*moving, *others]
         shown = names if len(names) <= room else names[: room - 1]
         rows = [(name, self._words(self._hosts[name], now)) for name in shown]
         if left := len(names) - len(shown):
-            done = sum(one.ended is not None for one in self._hosts.values())
+            done = sum(host.ended is not None for host in self._hosts.values())
             rows.append((f"and {left} more", f"{done} of {len(names)} done"))
         return rows
 
-    def _words(self, one: _Transfer, now: float) -> str:
-        if one.began is None:
+    def _words(self, transfer: _Transfer, now: float) -> str:
+        if transfer.began is None:
             return "waiting"
-        if one.sent < min(_TELLING, one.total):
-            return f"{amount(one.total)} to go"
-        words = pace(one.sent, one.total, (one.ended or now) - one.began)
-        return f"{words}{self._then}" if one.ended is not None else words
+        if transfer.sent < min(_TELLING, transfer.total):
+            return f"{amount(transfer.total)} to go"
+        words = pace(transfer.sent, transfer.total, (transfer.ended or now) - transfer.began)
+        return f"{words}{self._then}" if transfer.ended is not None else words

@@ -24,11 +24,11 @@ QUIET_S = 30
 _WORST_FIRST = ("running", "refused", "failed", "stopped", "unfinished", "done")
 
 
-def status_rows(found: Mapping[str, HostStatus], run: str = "") -> list[tuple[str, ...]]:
+def status_rows(statuses: Mapping[str, HostStatus], run: str = "") -> list[tuple[str, ...]]:
     """A row for each node, or one for a host where nothing runs (of `run`, where one is named)."""
-    batches = {node.run: node.batch for host in found.values() for node in host.nodes if node.batch}
+    batches = {node.run: node.batch for host in statuses.values() for node in host.nodes if node.batch}
     rows: list[tuple[str, ...]] = []
-    for host, status in found.items():
+    for host, status in statuses.items():
         nodes = [node for node in status.nodes if run in ("", node.run)]
         gpu = gpu_words(status.gpus)
         if not nodes:
@@ -37,11 +37,11 @@ def status_rows(found: Mapping[str, HostStatus], run: str = "") -> list[tuple[st
     return rows
 
 
-def status_values(found: Mapping[str, HostStatus], run: str = "") -> list[dict[str, Any]]:
+def status_values(statuses: Mapping[str, HostStatus], run: str = "") -> list[dict[str, Any]]:
     """The same for programs: an object for each node."""
-    batches = {node.run: node.batch for host in found.values() for node in host.nodes if node.batch}
+    batches = {node.run: node.batch for host in statuses.values() for node in host.nodes if node.batch}
     values = []
-    for host, status in found.items():
+    for host, status in statuses.items():
         gpus = gpu_value(status.gpus)
         nodes = [node for node in status.nodes if run in ("", node.run)]
         for node in nodes:
@@ -53,29 +53,29 @@ def status_values(found: Mapping[str, HostStatus], run: str = "") -> list[dict[s
     return values
 
 
-def run_rows(found: Mapping[str, Sequence[HostRun]]) -> list[tuple[str, ...]]:
+def run_rows(runs: Mapping[str, Sequence[HostRun]]) -> list[tuple[str, ...]]:
     """A row for each run, the newest last."""
     rows: list[tuple[str, ...]] = []
-    for value in run_values(found):
+    for value in run_values(runs):
         step = "" if value["checkpoint"] is None else f"step {value['checkpoint']}"
         day = time.strftime("%Y-%m-%d %H:%M", time.localtime(value["changed"])) if value["changed"] else ""
         rows.append((value["run"], value["state"], ", ".join(value["hosts"]), step, amount(value["bytes"]), day))
     return rows
 
 
-def run_values(found: Mapping[str, Sequence[HostRun]]) -> list[dict[str, Any]]:
-    """The runs on all hosts, each once, the newest last: its state is that of the node that is worst off."""
+def run_values(by_host: Mapping[str, Sequence[HostRun]]) -> list[dict[str, Any]]:
+    """The runs on all hosts, each once, the newest last, with the state of its worst node."""
     runs: dict[str, dict[str, HostRun]] = {}
-    for host, there in found.items():
-        for one in there:
-            runs.setdefault(one.run, {})[host] = one
+    for host, host_runs in by_host.items():
+        for run in host_runs:
+            runs.setdefault(run.run, {})[host] = run
     values = []
-    for run, parts in runs.items():
+    for run_id, parts in runs.items():
         steps = [part.checkpoint for part in parts.values() if part.checkpoint is not None]
         states = [state_word(part.node) if part.node else part.verdict or "unfinished" for part in parts.values()]
         values.append(
             {
-                "run": run,
+                "run": run_id,
                 "state": next((word for word in _WORST_FIRST if word in states), states[0]),
                 "hosts": list(parts),
                 "checkpoint": max(steps, default=None),
@@ -104,26 +104,26 @@ def state_word(node: NodeStatus) -> str:
     return node.verdict if by_code == "failed" and node.verdict not in ("", "done") else by_code
 
 
-def gpu_words(found: Gpus) -> str:
-    """A host's GPUs in a few words: how busy and how full they are on the whole."""
-    if not found.gpus:
-        return f"could not tell: {console_line(found.fault)}" if found.fault else "none"
-    busy = [gpu.busy for gpu in found.gpus if gpu.busy is not None]
-    used, total = sum(gpu.used_mib or 0 for gpu in found.gpus), sum(gpu.total_mib or 0 for gpu in found.gpus)
-    words = [f"{len(found.gpus)} x" if len(found.gpus) > 1 else "", f"{sum(busy) / len(busy):.0f} %" if busy else ""]
+def gpu_words(gpus: Gpus) -> str:
+    """A host's GPUs in a few words: how busy they are on average, and how full together."""
+    if not gpus.gpus:
+        return f"could not tell: {console_line(gpus.fault)}" if gpus.fault else "none"
+    busy = [gpu.busy for gpu in gpus.gpus if gpu.busy is not None]
+    used, total = sum(gpu.used_mib or 0 for gpu in gpus.gpus), sum(gpu.total_mib or 0 for gpu in gpus.gpus)
+    words = [f"{len(gpus.gpus)} x" if len(gpus.gpus) > 1 else "", f"{sum(busy) / len(busy):.0f} %" if busy else ""]
     words += [f"{used / 1024:.0f} of {total / 1024:.0f} GiB" if total else ""]
-    return " ".join(filter(None, words)) + (", and one that fails" if found.fault else "")
+    return " ".join(filter(None, words)) + (", and one that fails" if gpus.fault else "")
 
 
-def gpu_value(found: Gpus) -> dict[str, Any]:
+def gpu_value(gpus: Gpus) -> dict[str, Any]:
     """A host's GPUs for programs; `gpu_fault` where that is not all."""
-    return {"gpus": [asdict(gpu) for gpu in found.gpus], "gpu_fault": found.fault or None}
+    return {"gpus": [asdict(gpu) for gpu in gpus.gpus], "gpu_fault": gpus.fault or None}
 
 
-def gpu_rows(found: Mapping[str, Gpus]) -> list[tuple[str, ...]]:
+def gpu_rows(by_host: Mapping[str, Gpus]) -> list[tuple[str, ...]]:
     """A row for each holder of a GPU, for each GPU that is free, and for each host that has none or could not tell."""
     rows: list[tuple[str, ...]] = []
-    for host, gpus in found.items():
+    for host, gpus in by_host.items():
         for gpu in gpus.gpus:
             first = (host, str(gpu.index), gpu.name, _memory(gpu), "" if gpu.busy is None else f"{gpu.busy} %")
             held = _held(gpu)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Sequence
 
 from ..core.errors import DeployError
@@ -51,6 +50,24 @@ def rank_cells(view: RankView | None, state: State) -> list[str]:
         cells.append(f"{_milliseconds(view.step_ms):>3} ms/step")
         cells += [f"{name} {100 * value / total:2.0f} %" for name, value in parts]
     return cells
+
+
+def machine_cell(name: str, state: State) -> str:
+    """What a node's machine does: `gpu 93 %  61 GB`, the mean of its GPUs and the fullest; without GPUs its CPU.
+
+    Empty where that is not known, and once the node has ended.
+    """
+    seen, node = state.telemetry.get(name, {}), state.nodes.get(name)
+    if node and node.state in ("exited", "lost"):
+        return ""
+    gpus = seen.get("gpus", [])
+    uses = [gpu["use_percent"] for gpu in gpus if "use_percent" in gpu]
+    if uses:
+        what, use = "gpu", sum(uses) / len(uses)
+        memory = max((gpu.get("memory_bytes", 0) for gpu in gpus), default=0)
+    else:
+        what, use, memory = "cpu", seen.get("cpu_percent"), seen.get("memory_bytes", 0)
+    return "" if use is None else f"{what} {use:2.0f} %  {amount(memory)}"
 
 
 def node_word(name: str, state: State) -> str:
@@ -105,7 +122,7 @@ def left_line(state: State, folder: str, fetch: str) -> str:
     """What the run has left, and where. `fetch`: the command that brings it home; empty where it is in `folder`."""
     if not state.script:
         return f"checkpoints, metrics and logs in {folder}/"
-    left = {node: kept for node, kept in state.kept.items() if kept[0]}
+    left = {node: (files, size) for node, (files, size) in state.kept.items() if files}
     if not left:
         wrote = "it wrote no files" if state.kept else f"what it wrote: {fetch or f'{folder}/work'}"
         return f"logs in {folder}/; {wrote}"
@@ -125,14 +142,6 @@ def error_lines(fault: DeployError) -> list[str]:
 def _set_in(text: str) -> str:
     first, *more = text.split("\n")
     return "\n".join([first, *(line if line.startswith("    ") else f"    {line}" for line in more)])
-
-
-def as_typed(text: str, program: str) -> str:
-    """Commands as this user types them: `fab` and `make` are the checkout's, `muster` is what pip installs."""
-    if program != "muster":
-        return text
-    text = re.sub(r"\bfab (?=[a-z])|\bmake (?=(?:up|down|runs|report)\b)", "muster ", text)
-    return re.sub(r"\b(RESUME|WORKERS|BACKEND|RUN)=", lambda found: f"--{found[1].lower()}=", text)
 
 
 def run_cells(row: RunFacts) -> list[str]:

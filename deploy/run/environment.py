@@ -12,11 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..core.program import MAKE, option
+
 RUN_ID, RUN_DIR, NODE, STOP_ON_EOF = "MUSTER_RUN_ID", "MUSTER_RUN_DIR", "MUSTER_NODE", "MUSTER_STOP_ON_EOF"
 RESTARTED_BY_HOST, RESUME_COMMAND, SECRETS = "MUSTER_RESTARTED_BY_HOST", "MUSTER_RESUME_COMMAND", "MUSTER_SECRET_NAMES"
 TORCH_RENDEZVOUS, SEPARATE = "MUSTER_TORCH_RENDEZVOUS", "MUSTER_SEPARATE"
 PLAIN_TORCHRUN = "MUSTER_PLAIN_TORCHRUN"
-SENT, SAVE_CHANGES = "MUSTER_SENT", "MUSTER_SAVE_CHANGES"
+SENT, SAVE_CHANGES, OBSERVE = "MUSTER_SENT", "MUSTER_SAVE_CHANGES", "MUSTER_OBSERVE"
 MUSTER_NAMES = (
     RUN_ID,
     RUN_DIR,
@@ -29,6 +31,7 @@ MUSTER_NAMES = (
     SEPARATE,
     SENT,
     SAVE_CHANGES,
+    OBSERVE,
 )
 
 MASTER_PORT = 29500
@@ -80,11 +83,15 @@ class NodeSpec:
 
 @dataclass(frozen=True)
 class Script:
-    """How a script of the user's runs on this machine: the folder that was sent, and the GPUs that its nodes share."""
+    """How a script of the user's runs on this machine: the folder that was sent, and the GPUs that its nodes share.
+
+    `observe`: its ranks are watched from inside.
+    """
 
     sent: str
     gpus: int = 0
     nodes: int = 1
+    observe: bool = True
 
     @property
     def ranks(self) -> int:
@@ -95,7 +102,7 @@ class Script:
         """What a node gets beside what every node gets. Two ranks never meet on one GPU: with too few, none has one."""
         own = range(node * self.ranks, (node + 1) * self.ranks) if self.gpus >= nodes else range(0)
         shared = {"CUDA_VISIBLE_DEVICES": ",".join(map(str, own))} if self.gpus and nodes > 1 else {}
-        return {SENT: self.sent, **shared}
+        return {SENT: self.sent, **shared, **({} if self.observe else {OBSERVE: "0"})}
 
 
 @dataclass(frozen=True)
@@ -138,7 +145,8 @@ def local_spec(
         placement = Placement(name, rank, len(names), ranks, interface, max(1, threads // ranks))
         restarts = 0 if script else MAX_RESTARTS
         variables = node_environment(placement, rendezvous, run_dir.name, str(run_dir), restarts)
-        variables |= {STOP_ON_EOF: "1"} | (script.variables(rank, len(names)) if script else {})
+        variables |= {STOP_ON_EOF: "1", RESUME_COMMAND: f"{MAKE} up {option('RESUME', 'latest')}"}
+        variables |= script.variables(rank, len(names)) if script else {}
         nodes.append(NodeSpec(name, rank, variables))
     words = ("--script", *arguments) if script else arguments
     return RunSpec(run_dir.name, run_dir, start, tuple(words), tuple(nodes), script)

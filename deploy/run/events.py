@@ -20,6 +20,7 @@ from ..core.fields import (
     nothing,
     real,
     record,
+    row,
     scalar,
     table,
     text,
@@ -64,6 +65,11 @@ _KINDS: Mapping[str, tuple[Mapping[str, Reader[Any]], Mapping[str, Reader[Any]]]
     "evaluated": ({"values": table(text(100), _measured, 100)}, {"step": _STEP, "samples": default(_STEP, 0)}),
     "stopping": ({}, {"step": _STEP, "message": words()}),
     "outcome": ({}, {}),
+    "stuck": (
+        {**_OF_RANK, "doing": text(20, "[a-z]+")},
+        {"step": _STEP, "since_s": real(0.0, 1e9), "file": words(200), "line": _STEP, "function": words(100)},
+    ),
+    "moves": (_OF_RANK, {}),
     "kept": ({**_OF_RANK, "files": _STEP, "bytes": _STEP}, {}),
     "began": (_OF_RANK, {"attempt": _STEP, "world": _STEP, "pid": _STEP}),
     "ended": (
@@ -82,11 +88,40 @@ _READERS = {
 }
 # A newer trainer may write more kinds of events, but never the kinds that the control side makes itself.
 _OTHER = record(_TIMED, _OF_RANK, others=scalar)
-_OWN = ("node_up", "node", "metrics", "verdict", "left", "unread")
+_OWN = ("node_up", "node", "metrics", "telemetry", "verdict", "left", "unread")
 _METRICS = record(
     {"step": _STEP},
     {"t": real(0.0, 1e11), "loss": _measured, "samples_per_s": _MS, "eval": table(text(100), _measured, 100)},
     others=scalar,
+)
+_PERCENT, _BYTES = real(0.0, 100.0), whole(0, 1 << 60)
+_GPU = record(
+    {"index": whole(0, 1023)},
+    {
+        "name": words(100),
+        "use_percent": _PERCENT,
+        "memory_bytes": _BYTES,
+        "memory_total_bytes": _BYTES,
+        "power_w": real(0.0, 1e5),
+        "celsius": real(-100.0, 1000.0),
+        "sm_mhz": real(0.0, 1e6),
+        "memory_mhz": real(0.0, 1e6),
+        "throttled": array(text(40), 20),
+    },
+)
+_TELEMETRY = record(
+    {"node": node_name},
+    {
+        "t": real(0.0, 1e11),
+        "cores": whole(0, 1 << 20),
+        "cpu_percent": _PERCENT,
+        "memory_bytes": _BYTES,
+        "memory_limit_bytes": _BYTES,
+        "disk_free_bytes": _BYTES,
+        "network": table(text(50), row(real(0.0, 1e15), real(0.0, 1e15)), 100),
+        "gpus": array(_GPU, 64),
+        "gpu_unseen": words(200),
+    },
 )
 _NODE_UP = record({"node": node_name}, {"t": real(0.0, 1e11)}, others=scalar)
 _VERDICT = record(
@@ -117,6 +152,11 @@ def of_rank(value: object, now: float) -> Event:
 def of_metrics(value: object, now: float) -> Event:
     """Read one line of `metrics.jsonl`. Raises BadAnswer."""
     return {"t": now, **_METRICS(value, ""), "kind": "metrics"}
+
+
+def of_telemetry(value: object, now: float) -> Event:
+    """Read one line of `telemetry/<node>.jsonl`. Raises BadAnswer."""
+    return {"t": now, **_TELEMETRY(value, ""), "kind": "telemetry"}
 
 
 def node_up(value: object, now: float) -> Event:

@@ -49,6 +49,7 @@ class Follower:
         return [
             *sorted(self._dir.glob("ranks/rank-*.jsonl")),
             *self._dir.glob("metrics.jsonl"),
+            *sorted(self._dir.glob("telemetry/[!.]*.jsonl")),
         ]
 
     def _new_lines(self, path: Path) -> Iterator[str]:
@@ -74,7 +75,8 @@ class Follower:
 
     def _new_events(self, path: Path) -> list[Event]:
         events, bad, now = list[Event](), 0, time.time()
-        read = run_events.of_rank if path.parent.name == "ranks" else run_events.of_metrics
+        readers = {"ranks": run_events.of_rank, "telemetry": run_events.of_telemetry}
+        read = readers.get(path.parent.name if path.parent != self._dir else "", run_events.of_metrics)
         for line in self._new_lines(path):
             try:
                 events.append(read(document(line, path.name, run_events.MOST_LINE), now))

@@ -98,12 +98,19 @@ class RankLogs:
         ]
 
 
-def _event(node: str, words: str, ranks: Sequence[int], now: float) -> Event:
-    """`ranks` are those of the node. The agent marks each line, but for those of a rank that is alone on its node."""
-    rank = ranks[0] if len(ranks) == 1 and not words.startswith(_TORCHRUN) else None
+def rank_of(words: str, ranks: Sequence[int]) -> tuple[int | None, str]:
+    """Whose a line of a console is, and the line without its mark; None: no rank's. `ranks` are those of the node.
+
+    The agent marks each line, but for those of a rank that is alone on its node.
+    """
     mark = _MARK.match(words)
     if mark and int(mark[1]) in ranks:
-        rank, words = int(mark[1]), words[mark.end() :]
+        return int(mark[1]), words[mark.end() :]
+    return (ranks[0] if len(ranks) == 1 and not words.startswith(_TORCHRUN) else None), words
+
+
+def _event(node: str, words: str, ranks: Sequence[int], now: float) -> Event:
+    rank, words = rank_of(words, ranks)
     moving = words.startswith("\r")
     return {"kind": "output", "t": now, "node": node, "rank": rank, "line": words.strip("\r"), "moving": moving}
 

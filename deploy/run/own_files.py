@@ -82,6 +82,23 @@ def open_to_read(path: Path) -> BinaryIO:
     return os.fdopen(_opened(os.fspath(path), os.O_RDONLY, None), "rb")
 
 
+def open_inside(run_dir: Path, name: str) -> BinaryIO:
+    """A regular file of the run folder at its beginning; `name` is a path like `logs/a.log`.
+
+    Raises OSError where it, or a folder on the way to it, is a link.
+    """
+    *folders, last = name.split("/")
+    folder = os.open(run_dir, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        for part in folders:
+            above = folder
+            folder = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=above)
+            os.close(above)
+        return os.fdopen(_opened(last, os.O_RDONLY, folder), "rb")
+    finally:
+        os.close(folder)
+
+
 def _opened(name: str, flags: int, folder: int | None) -> int:
     descriptor = os.open(name, flags | _OTHERWISE, 0o666, dir_fd=folder)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):

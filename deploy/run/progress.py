@@ -1,9 +1,10 @@
 """The state of a run, built up event by event. Pure: no clock, no files; follow.py brings the events.
 
 Events are the ranks' own (docs/contract.md) and those that follow.py makes of what else it sees:
-`node_up` (nodes/<node>.json), `node` (the backend's NodeState), `metrics` (metrics.jsonl), `verdict` (outcome/*.json),
-`left` (a rank ended with 0 while others still run), `unread` (lines that could not be read). events.py has checked all
-of them. A node's agent reports that each rank `began` and `ended`.
+`node_up` (nodes/<node>.json), `node` (the backend's NodeState), `metrics` (metrics.jsonl), `telemetry`
+(telemetry/<node>.jsonl), `verdict` (outcome/*.json), `left` (a rank ended with 0 while others still run),
+`unread` (lines that could not be read). events.py has checked all of them. A node's agent reports that each rank
+`began` and `ended`.
 """
 
 from __future__ import annotations
@@ -13,8 +14,13 @@ from dataclasses import dataclass, field
 
 from ..core.facts import NodeState, ended_how
 from ..core.text import percent
+from . import hang
 from .blame import Blame, End, blame
 from .events import Event
+
+# A GPU that works hard is at its power cap most of the time.
+_USUAL_THROTTLING = ("power cap",)
+_MOST_THROTTLED = 1000
 
 
 @dataclass
@@ -46,8 +52,9 @@ class State:
     """A run as its events describe it. `names` are the planned nodes by place; times `t` are unix seconds.
 
     A user's `script` reports no checkpoints. `began` (the node of each rank) and `ends` belong to the present attempt;
-    `left` are the ranks that were reported to have left the others. `kept`: how many files, and bytes, a script left on
-    each node.
+    `left` are the ranks that were reported to have left the others. `telemetry`: the last of each node;
+    `throttled`: the slow GPUs that were reported, by node and index with the reason. `kept`: how many files, and bytes,
+    a script left on each node.
     """
 
     names: tuple[str, ...]
@@ -66,7 +73,11 @@ class State:
     began: dict[int, str] = field(default_factory=dict)
     ends: dict[int, End] = field(default_factory=dict)
     left: set[int] = field(default_factory=set)
+    telemetry: dict[str, Event] = field(default_factory=dict)
+    throttled: set[tuple[str, int, str]] = field(default_factory=set)
     kept: dict[str, tuple[int, int]] = field(default_factory=dict)
+    stuck: dict[int, Event] = field(default_factory=dict)
+    hang: str = ""
     explained: bool = False
     restarts: int = 0
     barren_restarts: int = 0
@@ -227,8 +238,36 @@ class State:
             self.explained = True
             self._tell(event, f"{node} (rank {rank}) {how}{self._at_step()}", grave=True)
 
+    def _on_stuck(self, event: Event) -> None:
+        self.stuck[event["rank"]] = event
+        living = self.began.keys() - self.ends.keys()
+        # One that moves may be evaluating, or saving: the others wait for it, and nothing is wrong.
+        if not self.hang and living and living <= self.stuck.keys():
+            self.hang = hang.verdict(hang.read(self.stuck[rank]) for rank in living)
+            self._tell(event, f"no rank has made a step: {self.hang}", grave=True)
+
+    def _on_moves(self, event: Event) -> None:
+        self.stuck.pop(event["rank"], None)
+        if self.hang:
+            self.hang = ""
+            self._tell(event, f"rank {event['rank']} moves again")
+
     def _on_kept(self, event: Event) -> None:
         self.kept[event["node"]] = (event["files"], event["bytes"])
+
+    def _on_telemetry(self, event: Event) -> None:
+        """No sign of life: a node whose ranks hang still has a temperature."""
+        node = event["node"]
+        if node not in self.names:
+            return
+        self.telemetry[node] = event
+        for gpu in event.get("gpus", ()):
+            for reason in gpu.get("throttled", ()):
+                key = (node, gpu["index"], reason)
+                new = key not in self.throttled and len(self.throttled) < _MOST_THROTTLED
+                if new and reason not in _USUAL_THROTTLING:
+                    self.throttled.add(key)
+                    self._tell(event, f"{node}: GPU {gpu['index']} runs slower than it could: {reason}", grave=True)
 
     def _on_left(self, event: Event) -> None:
         rank = event["rank"]

@@ -356,7 +356,7 @@ def _listed(run_dir: Path, going_on: Collection[str]) -> RunFacts:
     if (facts(run_dir).get("format") or 0) > formats.RUN_FOLDER:
         verdict = "of a newer Muster"
     names = (path.name.removeprefix("step-") for path in run_dir.glob("checkpoints/step-*"))
-    steps = [step for name in names if (step := optional(digits())(name, "")) is not None]
+    steps = [number for name in names if (number := optional(digits())(name, "")) is not None]
     step = outcome.get("step") or max(steps, default=None)
     return RunFacts(run_dir.name, verdict, outcome.get("accuracy"), step, outcome.get("seconds"), contents(run_dir)[1])
 

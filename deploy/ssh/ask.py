@@ -1,7 +1,7 @@
 """Ask OpenSSH what the user's SSH settings mean: `ssh -G`, one process per host, with limits on time and output.
 
-OpenSSH evaluates Include, Match, CanonicalizeHostname and the rest. That may run commands, those of the user's own
-`Match exec`: every name must be checked before it comes here.
+OpenSSH evaluates Include, Match, CanonicalizeHostname and the rest. It may run commands of the user's own `Match exec`,
+so every name must be checked before it comes here.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ class OpenSSH:
         self._source = f"its SSH settings ({file})" if file else "its SSH settings"
 
     def defaults(self) -> Answer:
-        """What holds where no file says anything."""
+        """OpenSSH's defaults, without any settings file."""
         return self._read("muster", ["-F", "none", "--", "muster"])
 
     def ask(self, place: Place) -> Answer:
-        """What holds for a place. Raises UsageError with ssh's own words where it refuses the settings."""
+        """The settings for a place. Raises UsageError with ssh's own message if ssh refuses the settings file."""
         check(place)
         line = ["-F", self._file] if self._file else []
         for option, value in (("-l", place.user), ("-p", place.port), ("-J", place.jumps)):
@@ -53,16 +53,20 @@ class OpenSSH:
 
     def _read(self, name: str, options: list[str]) -> Answer:
         code, out, err = _run([self._program, "-G", *options])
-        words = "no end of it" if code is None else (err.strip() or f"code {code}").splitlines()[0]
-        found: dict[str, list[str]] = {}
+        words = (
+            "ssh -G took too long or printed too much"
+            if code is None
+            else (err.strip() or f"code {code}").splitlines()[0]
+        )
+        settings: dict[str, list[str]] = {}
         for line in out.split("\n")[:-1]:
             keyword, _, value = line.partition(" ")
-            found.setdefault(keyword.lower(), []).append(value)
-        if code != 0 or not {"hostname", "user", "port"} <= found.keys():
+            settings.setdefault(keyword.lower(), []).append(value)
+        if code != 0 or not {"hostname", "user", "port"} <= settings.keys():
             raise UsageError(
                 f"{name}: {self._source}: {words}", f"`ssh -G {name}` shows the same error; correct the settings"
             )
-        return {keyword: tuple(lines) for keyword, lines in found.items()}
+        return {keyword: tuple(lines) for keyword, lines in settings.items()}
 
 
 def check(place: Place) -> None:
@@ -76,7 +80,7 @@ def check(place: Place) -> None:
 
 
 def _run(line: list[str]) -> tuple[int | None, str, str]:
-    """Its code, output and errors; no code where it took too long or said too much."""
+    """The command's exit code, output and errors; None for the code if it took too long or printed too much."""
     with subprocess.Popen(
         line, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
     ) as process:

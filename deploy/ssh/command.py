@@ -17,29 +17,29 @@ from paramiko.ssh_exception import SSHException
 from ..core.text import amount
 from .faults import Where, fault
 
-# What a shell's start-up files print comes before the marker; what the command prints, after it. Not `exec`: a command
-# that dies of a signal has an exit code only through the shell (128 + the signal's number).
+# A shell's start-up files print before the marker, the command after it. Not `exec`: only the shell gives a command
+# that dies of a signal an exit code (128 + the signal's number).
 _SCRIPT = 'echo "$0"; echo "$0" >&2; "$@"; exit $?'
 _PIECE = 256 * 1024
-# Beyond these a host is at fault, and is not listened to any longer. An answer, each stream of it; what start-up files
-# print before it; a line (a longer one is told in pieces); how long the host may take to begin.
+# A host that exceeds one of these is at fault, and we stop reading. They limit each stream of an answer, the output of
+# start-up files before it, a line (a longer one arrives in pieces), and the time until the host begins.
 MOST_ANSWER, MOST_BEFORE, LONGEST_LINE, BEGIN_S = 16 << 20, 256 << 10, 1 << 20, 30.0
-# What moves may take days, but not for ever: so many bytes a second at least, over so many seconds. Once the host has
-# all of it, it gets this long, and a second for each so many bytes.
+# A transfer may take days, but must move at least SLOWEST bytes a second over SLOWEST_OVER_S seconds. Once the host has
+# all the input, it gets AFTER_S seconds, and one more for each AFTER_BYTES_A_SECOND bytes.
 SLOWEST, SLOWEST_OVER_S = 8 << 10, 300.0
 AFTER_S, AFTER_BYTES_A_SECOND = 900.0, 2 << 20
-# Of a stream that somebody else takes, the end is kept.
-_KEPT = 64 * 1024
-# Older than this many seconds without a byte, with one asked for every 10 s: the link is dead.
+# Of a stream that `tell` or `take` consumes, we keep the end.
+_TAIL = 64 * 1024
+# We ask for a byte every 10 s; after this many seconds without any byte the link is dead.
 PULSE_S, DEAD_AFTER_S = 10.0, 30.0
 
 
 @dataclass(frozen=True)
 class Terms:
-    """How long a command may take (None: see `moving`), and who takes what it says.
+    """How long a command may take (None: see `moving`), and who consumes its output.
 
-    tell: gets each line of both streams. take: gets the output as bytes. most: bytes of each stream; None: no limit,
-    for what is taken as it comes and may be left at any time. moving: it gives or takes much, steadily (SLOWEST).
+    tell: gets each line of both streams. take: gets the output as bytes. most: the most bytes of each stream; None: no
+    limit, for a consumer that can stop at any time. moving: a steady transfer of much data (SLOWEST).
     """
 
     seconds: float | None = 60.0
@@ -50,11 +50,11 @@ class Terms:
 
 
 class TooMuch(Exception):
-    """More than is listened to: the message says of what."""
+    """A host sent more than we read: the message says more of what."""
 
 
 class Stream:
-    """One output stream, from behind the marker on: kept whole, or told and kept at its end. feed raises TooMuch."""
+    """One output stream after the marker: kept whole, or consumed and only its end kept. feed raises TooMuch."""
 
     def __init__(
         self,
@@ -68,10 +68,10 @@ class Stream:
         self._size, self.started = 0, False
 
     def feed(self, data: bytes) -> None:
-        """More of the stream."""
+        """Take the next piece of the stream."""
         self._data += data
         if not self.started:
-            # Searched from where it may begin: what comes byte by byte is not read again and again.
+            # Search only where the marker can begin, so that a slow stream is not searched again and again.
             at = self._data.find(self._marker, max(0, len(self._data) - len(data) - len(self._marker)))
             if at < 0:
                 if len(self._data) > MOST_BEFORE:
@@ -86,14 +86,14 @@ class Stream:
             self._take(data)
         if self._tell:
             self._tell_lines(self._tell, data)
-        if (self._tell or self._take) and len(self._data) > 2 * _KEPT:
-            del self._data[:-_KEPT]
+        if (self._tell or self._take) and len(self._data) > 2 * _TAIL:
+            del self._data[:-_TAIL]
 
     def end(self) -> bytes:
-        """What the stream said; a last line without its newline is told now."""
+        """The stream's content; `tell` gets a last line without its newline now."""
         if self._tell and self._rest:
             self._tell(self._rest.decode(errors="replace"))
-        return bytes(self._data[-_KEPT:] if self._tell or self._take else self._data)
+        return bytes(self._data[-_TAIL:] if self._tell or self._take else self._data)
 
     def _tell_lines(self, tell: Callable[[str], None], data: bytes) -> None:
         self._rest += data
@@ -107,7 +107,7 @@ class Stream:
 
 
 class Feeder(threading.Thread):
-    """Writes the input into the channel as fast as the other side takes it; `fault` is what the input raised."""
+    """Writes the input into the channel as fast as the host reads it; `fault` is the input's exception."""
 
     def __init__(self, channel: Channel, source: bytes | Iterable[bytes]) -> None:
         super().__init__(daemon=True, name="muster-stdin")
@@ -117,7 +117,7 @@ class Feeder(threading.Thread):
         self.sent, self.sending = 0, False
 
     def run(self) -> None:
-        """Until the input ends, or the other side wants no more."""
+        """Write until the input ends, or the host stops reading."""
         try:
             for chunk in self._source:
                 self.sending = True
@@ -126,7 +126,7 @@ class Feeder(threading.Thread):
                 self.sending = False
             self._channel.shutdown_write()
         except (OSError, EOFError, SSHException):
-            return  # the command ended without reading on: its exit code tells more
+            return  # the command ended without reading everything: its exit code says more
         except BaseException as failed:
             self.fault = failed
             self._channel.close()
@@ -177,7 +177,7 @@ def run(
 
 
 def begin(transport: Transport, where: Where, command: str) -> Channel:
-    """A channel in which `command` has begun. Raises SshFault: lost; slow where the host does not say that it has."""
+    """A channel in which `command` has begun. Raises SshFault: lost; slow if the host does not confirm the begin."""
     late = threading.Event()
 
     def give_up() -> None:
@@ -186,7 +186,7 @@ def begin(transport: Transport, where: Where, command: str) -> Channel:
 
     try:
         channel = transport.open_session()
-        # paramiko waits for the host's word without an end.
+        # paramiko would wait for the host's confirmation for ever.
         patience = threading.Timer(BEGIN_S, give_up)
         patience.daemon = True
         patience.start()
@@ -203,18 +203,18 @@ def begin(transport: Transport, where: Where, command: str) -> Channel:
 
 
 def wrapped(marker: str, argv: Sequence[str]) -> str:
-    """The command line for `argv`: what it says begins behind the line `marker`, on both streams."""
+    """The command line for `argv`: on both streams, its output begins after the line `marker`."""
     return f"exec sh -c {shlex.join([_SCRIPT, marker, *argv])}"
 
 
 def shown(argv: Sequence[str], most: int = 80) -> str:
-    """A command for a message: of a script, its name and what it gets."""
+    """A command as a message shows it: for a script, its name and its arguments."""
     text = " ".join("..." if "\n" in word else shlex.quote(word) for word in argv)
     return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
 def end(transport: Transport, channel: Channel) -> None:
-    """Read no more of it, and say so to the host. Calling it again does nothing."""
+    """Stop reading the channel, and tell the host. A second call does nothing."""
     transport.sock.channels.discard(channel)
     with suppress(SSHException, OSError, EOFError):
         if transport.is_active():
@@ -222,7 +222,7 @@ def end(transport: Transport, channel: Channel) -> None:
 
 
 class Pace:
-    """Whether a command takes too long: by the clock, or by how slowly it gives, or takes what `feeder` has for it."""
+    """Decides whether a command takes too long: by the clock, or by how slowly its output or its input moves."""
 
     def __init__(self, seconds: float | None, moving: bool, feeder: Feeder | None) -> None:
         self._seconds, self._moving, self._feeder = seconds, moving, feeder
@@ -230,12 +230,12 @@ class Pace:
         self._moved, self._before, self._since = 0, 0, time.monotonic()
         self._looked = self._since
 
-    def late(self, heard: int, ours_s: float) -> str:
+    def late(self, received: int, ours_s: float) -> str:
         """Why it is too late, or nothing. `heard` bytes have come now; what we did with them took `ours_s` seconds."""
         now = time.monotonic()
         waits_for_us = self._feeder is not None and not self._feeder.sending
         self._since += now - self._looked if waits_for_us else ours_s
-        self._looked, self._moved = now, self._moved + heard
+        self._looked, self._moved = now, self._moved + received
         if self._moving and self._feeder and not self._feeder.is_alive() and self._deadline is None:
             self._seconds = AFTER_S + self._feeder.sent / AFTER_BYTES_A_SECOND
             self._deadline = now + self._seconds
@@ -277,8 +277,8 @@ def _pump(transport: Transport, channel: Channel, streams: tuple[Stream, Stream]
                     transport.close()
 
 
-def _no_shell(where: Where, code: int, said: bytes) -> None:
-    text = " ".join(said.decode(errors="replace").split())
+def _no_shell(where: Where, code: int, output: bytes) -> None:
+    text = " ".join(output.decode(errors="replace").split())
     detail = f": it said {text[:200]!r}" if text else f": it ended with code {code} and said nothing"
     raise fault("no-sh" if code == 127 else "no-shell", where, detail)
 

@@ -19,7 +19,7 @@ from paramiko.common import OPEN_FAILED_ADMINISTRATIVELY_PROHIBITED
 from paramiko.ssh_exception import BadAuthenticationType, ChannelException, SSHException
 
 from ..config.inventory import Host
-from . import known, sockets
+from . import host_keys, sockets
 from .faults import Kind, SshFault, Where, fault
 from .keys import Keys
 from .transport import ENDLESS, Settled
@@ -100,8 +100,8 @@ class _Hop:
     def open(self, host: Host) -> None:
         with self._lock:
             if self._fault:
-                told = self._fault.message.partition(": ")[2]
-                raise SshFault(self._fault.kind, f"{host.name}: {told}", self._fault.hint)
+                fault_text = self._fault.message.partition(": ")[2]
+                raise SshFault(self._fault.kind, f"{host.name}: {fault_text}", self._fault.hint)
             if not (self.link.transport and self.link.transport.active):
                 try:
                     open_link(host, self.link, jump=True)
@@ -113,7 +113,7 @@ class _Hop:
 def open_link(host: Host, link: Link, jump: bool) -> None:
     """Open a link whose jump hosts are open, to a server we know. Raises SshFault."""
     way, where = link.way, link.way.where(host, jump)
-    attempt(where, link, lambda key, peer: known.check(where, way, key, peer), known.types(way.trust))
+    attempt(where, link, lambda key, peer: host_keys.check(where, way, key, peer), host_keys.types(way.trust))
 
 
 def attempt(where: Where, link: Link, judge: Judge, types: Sequence[str]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 from ..core.errors import DeployError
+from ..core.program import FAB
 
 Kind = Literal[
     "resolve",
@@ -96,11 +97,11 @@ _WORDS: dict[Kind, tuple[str, str]] = {
         "{at} accepts {user}'s key but also wants {detail}, which needs a person each time",
         "let {user} log in there with a key alone (AuthenticationMethods publickey), or use a jump host",
     ),
-    "unknown-key": ("{at} shows an unknown host key: {detail}", "`fab trust --hosts {target}` shows it and asks"),
+    "unknown-key": ("{at} shows an unknown host key: {detail}", f"`{FAB} trust --hosts {{target}}` shows it and asks"),
     "changed-key": (
         "THE HOST KEY OF {at} HAS CHANGED: {detail}. Somebody may intercept it, or the host was reinstalled",
         "compare on its console: `ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub`; only if it is the same, "
-        "`ssh-keygen -R '{known_as}'`, then `fab trust --hosts {target}`",
+        f"`ssh-keygen -R '{{known_as}}'`, then `{FAB} trust --hosts {{target}}`",
     ),
     "revoked-key": ("{at} shows a host key that is marked revoked: {detail}", "do not log in; ask who runs {address}"),
     "weak-key": (

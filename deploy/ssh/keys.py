@@ -1,7 +1,7 @@
-"""The keys to log in with, in OpenSSH's order: certificates and the agent's, then files. Never a password.
+"""The keys to log in with, in OpenSSH's order: certificates, the agent's keys, then files. Never a password.
 
-Each connection has its own `Keys`. If a server accepts none, the error says which were offered and why others were
-not.
+Each connection has its own `Keys`. If a server accepts none, the error says which keys we offered, and why we left
+out others.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Key(NamedTuple):
 
 
 class Keys(AuthStrategy):  # type: ignore[misc]
-    """First nothing, to hear what the server takes; then each key once."""
+    """First a login without a key, to learn what the server accepts; then each key once."""
 
     def __init__(self, user: str, login: Login) -> None:
         super().__init__(ssh_config=None)
@@ -50,34 +50,34 @@ class Keys(AuthStrategy):  # type: ignore[misc]
         yield NoneAuth(self._user)
         agent = _agent(self._login.agent)
         try:
-            seen: set[bytes] = set()
-            for key, label in self._in_order(_held(agent)):
+            offered: set[bytes] = set()
+            for key, label in self._in_order(_agent_keys(agent)):
                 algorithms = self._accepted(key)
                 if not algorithms:
                     self.left_out.append(f"{label} is of a type the settings do not accept, or too short")
-                elif _blob(key) not in seen:
-                    seen.add(_blob(key))
+                elif _blob(key) not in offered:
+                    offered.add(_blob(key))
                     self.offered.append(f"{label} ({key.fingerprint})")
                     yield _Offer(self._user, key, algorithms)
         finally:
             if agent:
                 agent._close()
 
-    def _in_order(self, held: list[Key]) -> Iterator[Key]:
-        """As OpenSSH: certificates named, the agent's keys that are named too, its others, the files'."""
+    def _in_order(self, agent_keys: list[Key]) -> Iterator[Key]:
+        """In OpenSSH's order: named certificates, the agent's keys that files name, its other keys, the files' keys."""
         publics = {path: _public(path) for path in self._login.files}
         if self._login.certificates:
-            signers = [*held, *self._signers()]
+            signers = [*agent_keys, *self._signers()]
             yield from (key for file in self._login.certificates for key in self._certified(file, signers))
-        named = [one for one in held if one.key.asbytes() in publics.values()]
-        yield from (Key(one.key, f"{_file_of(one.key, publics)} from the agent") for one in named)
+        chosen = [entry for entry in agent_keys if entry.key.asbytes() in publics.values()]
+        yield from (Key(entry.key, f"{_file_of(entry.key, publics)} from the agent") for entry in chosen)
         if not self._login.only_files:
-            yield from (one for one in held if one not in named)
+            yield from (entry for entry in agent_keys if entry not in chosen)
         for path in self._login.files:
-            yield from self._file(path, {one.key.asbytes() for one in named})
+            yield from self._file(path, {entry.key.asbytes() for entry in chosen})
 
     def _file(self, path: str, done: set[bytes]) -> Iterator[Key]:
-        """The key in a file, then the same with the certificate beside it."""
+        """The key in a file, then the same key with the certificate beside the file."""
         key = None if _public(path) in done else self._load(path)
         if key:
             yield Key(_with(key, None), path)
@@ -111,7 +111,7 @@ class Keys(AuthStrategy):  # type: ignore[misc]
             self.left_out.append(why)
 
     def _certified(self, file: str, signers: Iterable[Key]) -> Iterator[Key]:
-        """The certificate in a file with the key it is for."""
+        """The certificate in a file, with its key."""
         try:
             blob = PublicBlob.from_file(file)
         except (ValueError, OSError, IndexError) as fault:
@@ -124,7 +124,7 @@ class Keys(AuthStrategy):  # type: ignore[misc]
         self._leave_out(f"{file} is for a key we do not have")
 
     def _accepted(self, key: Any) -> tuple[str, ...]:
-        """The signature algorithms the settings let this key use, as paramiko calls them; none if none."""
+        """The signature algorithms that the settings allow for this key, as paramiko calls them."""
         kind = str(key.public_blob.key_type if key.public_blob else key.get_name())
         tail = _CERTIFICATE if kind.endswith(_CERTIFICATE) else ""
         if "rsa" not in kind:
@@ -142,7 +142,7 @@ class _Offer(AuthSource):  # type: ignore[misc]
         self._key, self._algorithms = key, algorithms
 
     def authenticate(self, transport: Transport) -> list[str]:
-        """Methods the server wants besides; none when it let us in. Raises SSHException."""
+        """The methods that the server still wants; none if the login succeeded. Raises SSHException."""
         transport._preferred_pubkeys = self._algorithms
         wanted: list[str] = transport.auth_publickey(self.username, self._key)
         return wanted
@@ -163,14 +163,14 @@ def _agent(path: str | None) -> AgentSSH | None:
     return agent
 
 
-def _held(agent: AgentSSH | None) -> list[Key]:
-    """The agent's keys. What it holds with a certificate signs as that."""
-    held = []
+def _agent_keys(agent: AgentSSH | None) -> list[Key]:
+    """The agent's keys. A key with a certificate signs with that certificate."""
+    keys = []
     for key in agent.get_keys() if agent else ():
         if key.get_name().endswith(_CERTIFICATE):
             key.public_blob = PublicBlob(key.get_name(), key.blob)
-        held.append(Key(key, f"agent's {key.comment or key.get_name()}"))
-    return held
+        keys.append(Key(key, f"agent's {key.comment or key.get_name()}"))
+    return keys
 
 
 def _blob(key: Any) -> bytes:
@@ -185,13 +185,13 @@ def _file_of(key: Any, publics: dict[str, bytes | None]) -> str:
 def _with(key: Any, certificate: PublicBlob | None) -> Any:
     """The same key, showing this certificate or none."""
     # An agent's key cannot be copied: it asks itself for what it does not have yet.
-    made = AgentKey(key.agent, key.blob, key.comment) if isinstance(key, AgentKey) else copy.copy(key)
-    made.public_blob = certificate
-    return made
+    copied = AgentKey(key.agent, key.blob, key.comment) if isinstance(key, AgentKey) else copy.copy(key)
+    copied.public_blob = certificate
+    return copied
 
 
 def _public(path: str) -> bytes | None:
-    """The public half that `path` is, that stands in it in the clear, or that lies beside it."""
+    """The public key of a file: the file itself, its unencrypted public part, or the file .pub beside it."""
     for file in (path, f"{path}.pub"):
         try:
             text = Path(file).read_text(errors="replace")

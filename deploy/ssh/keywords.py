@@ -5,6 +5,8 @@ Also the algorithms that paramiko has. docs/ssh.md says the same for users.
 
 from __future__ import annotations
 
+from ..core.program import FAB
+
 # The fastest first: with AES in the processor's own steps GCM moves a gigabyte twice as fast.
 _CIPHERS = """
 aes128-gcm@openssh.com aes256-gcm@openssh.com aes128-ctr aes192-ctr aes256-ctr aes128-cbc aes192-cbc aes256-cbc
@@ -57,7 +59,7 @@ HONOURED, NO_MATTER = frozenset(_HONOURED.split()), frozenset(_NO_MATTER.split()
 INSTEAD = {
     "bindinterface": "name the interface's address: BindAddress",
     "exitonforwardfailure": "Muster opens no forwardings: `ClearAllForwardings yes` for this host",
-    "knownhostscommand": "put the keys into a file: UserKnownHostsFile, or `fab trust`",
+    "knownhostscommand": f"put the keys into a file: UserKnownHostsFile, or `{FAB} trust`",
     "pkcs11provider": "put its keys into your agent (`ssh-add -s PROVIDER`); `PKCS11Provider none` for this host",
     "preferredauthentications": "Muster logs in with keys: add publickey for this host",
     "proxyusefdpass": "let the ProxyCommand move the data itself (`nc %h %p`)",

@@ -1,6 +1,6 @@
-"""The known_hosts format: which keys a file knows for a host, and the line that adds one. Pure: text in, text out.
+"""Read and write the known_hosts format (sshd(8), SSH_KNOWN_HOSTS FILE FORMAT). Pure: text in, text out.
 
-sshd(8), SSH_KNOWN_HOSTS FILE FORMAT. paramiko's own reader knows no markers, no patterns, no two keys of one type.
+paramiko's own reader does not support markers, patterns or two keys of one type.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ _MARKERS = ("", "@revoked", "@cert-authority")
 
 
 class Known(NamedTuple):
-    """One line about a host: the key's type and bytes, `file:line`, and its mark.
+    """One line about a host: the key's type and bytes, `file:line`, and its marker.
 
-    `authority`: the key does not show itself; it signs certificates of hosts.
+    `authority`: the key belongs to an authority that signs hosts' certificates, not to the host.
     """
 
     type: str
@@ -37,8 +37,8 @@ def host_name(address: str, port: int) -> str:
 
 def lookup(text: str, name: str, file: str = "") -> list[Known]:
     """The lines of a known_hosts file about `name` (as `host_name` gives it), in order; unreadable ones are skipped."""
-    found = []
-    # Lines and blanks as OpenSSH has them: other characters that Python takes for these may hide a line in a comment.
+    entries = []
+    # Split lines and words as OpenSSH does: Python knows more separators, which could hide a line in a comment.
     for number, line in enumerate(text.split("\n"), 1):
         fields = [word for word in _BLANKS.split(line) if word]
         marker = fields.pop(0) if fields and fields[0].startswith("@") else ""
@@ -49,14 +49,14 @@ def lookup(text: str, name: str, file: str = "") -> list[Known]:
         except ValueError:  # as binascii.Error is
             continue
         if marker == "@revoked" or type_of(key) == fields[1]:
-            found.append(Known(fields[1], key, f"{file}:{number}", marker == "@revoked", marker == "@cert-authority"))
-    return found
+            entries.append(Known(fields[1], key, f"{file}:{number}", marker == "@revoked", marker == "@cert-authority"))
+    return entries
 
 
 def line(name: str, key_type: str, key: bytes, salt: bytes | None = None) -> str:
-    """A line for known_hosts, newline included; the name hashed when there is a `salt` (20 random bytes)."""
-    shown = name if salt is None else f"|1|{_text(salt)}|{_text(_digest(salt, name))}"
-    return f"{shown} {key_type} {_text(key)}\n"
+    """A line for known_hosts with its newline; with a `salt` (20 random bytes), the name is hashed."""
+    name_field = name if salt is None else f"|1|{_text(salt)}|{_text(_digest(salt, name))}"
+    return f"{name_field} {key_type} {_text(key)}\n"
 
 
 def type_of(key: bytes) -> str:
@@ -81,15 +81,15 @@ def _names(patterns: str, name: str) -> bool:
 
 
 def _any(patterns: Iterable[str], name: str) -> bool:
-    named = False
+    matches = False
     for pattern in patterns:
         negated = pattern.startswith("!")
-        # Brackets stand for themselves here, as in [a]:2222; only * and ? are wild.
+        # Brackets are plain characters here, as in [a]:2222; only * and ? are wildcards.
         if fnmatchcase(name, pattern.removeprefix("!").replace("[", "[[]")):
             if negated:
                 return False
-            named = True
-    return named
+            matches = True
+    return matches
 
 
 def _digest(salt: bytes, name: str) -> bytes:

@@ -59,9 +59,9 @@ class Reader:
         """What holds where no file says anything: OpenSSH's own, of which paramiko has a part."""
         keys = OURS["hostkeyalgorithms"]
         accepted = [*(f"{name}-cert-v01@openssh.com" for name in keys), *keys, *_TOKEN_KEYS]
-        found = {keyword: ",".join(x for x in names if not _WEAK.fullmatch(x)) for keyword, names in OURS.items()}
+        settings = {keyword: ",".join(x for x in names if not _WEAK.fullmatch(x)) for keyword, names in OURS.items()}
         return {
-            **{keyword: (value,) for keyword, value in found.items()},
+            **{keyword: (value,) for keyword, value in settings.items()},
             "pubkeyacceptedalgorithms": (",".join(accepted),),
             "identityfile": tuple(f"~/.ssh/id_{kind}" for kind in ("rsa", "ecdsa", "ed25519")),
             "userknownhostsfile": ("~/.ssh/known_hosts ~/.ssh/known_hosts2",),
@@ -71,25 +71,25 @@ class Reader:
     def ask(self, place: Place) -> Answer:
         """What holds for a place. Raises UsageError for a line that only OpenSSH can make sense of."""
         check(place)
-        found: dict[str, list[str]] = {}
+        settings: dict[str, list[str]] = {}
         given = {"user": place.user, "port": place.port, "proxyjump": place.jumps}
-        found.update({keyword: [str(value)] for keyword, value in given.items() if value is not None})
+        settings.update({keyword: [str(value)] for keyword, value in given.items() if value is not None})
         holds = True
         for line in self._lines:
             if line.keyword in ("host", "match"):
-                holds = _holds(line, place.name, found)
-            elif holds and not (line.keyword == "proxycommand" and "proxyjump" in found):
-                values = found.setdefault(line.keyword, [])
+                holds = _holds(line, place.name, settings)
+            elif holds and not (line.keyword == "proxycommand" and "proxyjump" in settings):
+                values = settings.setdefault(line.keyword, [])
                 if not values or line.keyword in _SEVERAL:
                     values.append(line.value)
         defaults = self.defaults()
         for keyword in _LISTS:
-            if keyword in found:
-                found[keyword] = [_list(found[keyword][0], defaults[keyword][0])]
+            if keyword in settings:
+                settings[keyword] = [_list(settings[keyword][0], defaults[keyword][0])]
         base: dict[str, tuple[str, ...]] = {"user": (_me(),), "port": ("22",), "hostname": (place.name.lower(),)}
-        if "hostname" in found:
-            found["hostname"] = [tokens.expand(found["hostname"][0], {"%": "%", "h": place.name}).lower()]
-        return {**defaults, **base, **{keyword: tuple(values) for keyword, values in found.items()}}
+        if "hostname" in settings:
+            settings["hostname"] = [tokens.expand(settings["hostname"][0], {"%": "%", "h": place.name}).lower()]
+        return {**defaults, **base, **{keyword: tuple(values) for keyword, values in settings.items()}}
 
 
 def _read(file: Path, folder: Path, strict: bool, depth: int = 0) -> Iterator[_Line]:
@@ -112,8 +112,8 @@ def _read(file: Path, folder: Path, strict: bool, depth: int = 0) -> Iterator[_L
                 yield line
                 continue
             for pattern in line.value.split():
-                for found in sorted(glob.glob(str(folder / tokens.tilde(pattern)))):
-                    yield from _read(Path(found), folder, strict, depth + 1)
+                for included in sorted(glob.glob(str(folder / tokens.tilde(pattern)))):
+                    yield from _read(Path(included), folder, strict, depth + 1)
                     yield _Line("host", "*", place)
 
 
@@ -122,11 +122,11 @@ def _line(raw: str, place: str) -> _Line | None:
     text = raw.strip()
     if not text or text.startswith("#"):
         return None
-    found = _LINE.fullmatch(text)
+    match = _LINE.fullmatch(text)
     # What Python takes for a blank or a line's end may be neither to OpenSSH.
-    if not found or not text.replace("\t", " ").isprintable():
+    if not match or not text.replace("\t", " ").isprintable():
         raise UsageError(f"{place}: {text!r} is not a setting", "correct it, or install OpenSSH's client")
-    line = _Line(found[1].lower(), found[2], place)
+    line = _Line(match[1].lower(), match[2], place)
     if line.keyword == "pubkeyacceptedkeytypes":
         line = line._replace(keyword="pubkeyacceptedalgorithms")
     if line.keyword in ("host", "match", "include"):
@@ -157,7 +157,7 @@ def _value(line: _Line, value: str) -> str:
     return value
 
 
-def _holds(line: _Line, name: str, found: dict[str, list[str]]) -> bool:
+def _holds(line: _Line, name: str, settings: dict[str, list[str]]) -> bool:
     """Whether a section is about this host, as far as the lines before it say who that is."""
     words = line.value.split()
     if line.keyword == "host":
@@ -165,17 +165,17 @@ def _holds(line: _Line, name: str, found: dict[str, list[str]]) -> bool:
     if [word.lower() for word in words] == ["all"]:
         return True
     now = {
-        "host": tokens.expand(found.get("hostname", [name])[0], {"%": "%", "h": name}),
+        "host": tokens.expand(settings.get("hostname", [name])[0], {"%": "%", "h": name}),
         "originalhost": name,
-        "user": found.get("user", [_me()])[0],
+        "user": settings.get("user", [_me()])[0],
         "localuser": _me(),
     }
     if len(words) % 2 or any(word.lower() not in _MATCHES for word in words[::2]):
         _refuse(line, f"Match {line.value}")
     pairs = zip(words[::2], words[1::2], strict=True)
     # Each is looked at, so that one we cannot read is refused wherever it stands.
-    found_all = [_any(line, patterns.split(","), now[kind.lower()]) for kind, patterns in pairs]
-    return all(found_all)
+    results = [_any(line, patterns.split(","), now[kind.lower()]) for kind, patterns in pairs]
+    return all(results)
 
 
 def _any(line: _Line, patterns: list[str], name: str) -> bool:
@@ -186,18 +186,18 @@ def _any(line: _Line, patterns: list[str], name: str) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in patterns if not pattern.startswith("!"))
 
 
-def _list(asked: str, usual: str) -> str:
+def _list(wanted: str, usual: str) -> str:
     """A list of algorithms, with what its first character does to the usual ones."""
     names = usual.split(",")
-    changes = asked[1:].split(",")
-    if asked.startswith("+"):
+    changes = wanted[1:].split(",")
+    if wanted.startswith("+"):
         names += [name for name in changes if name not in names]
-    elif asked.startswith("^"):
+    elif wanted.startswith("^"):
         names = [*changes, *(name for name in names if name not in changes)]
-    elif asked.startswith("-"):
+    elif wanted.startswith("-"):
         names = [name for name in names if not any(fnmatchcase(name, pattern) for pattern in changes)]
     else:
-        return asked
+        return wanted
     return ",".join(names)
 
 

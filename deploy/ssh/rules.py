@@ -1,7 +1,7 @@
 """What each SSH setting means for Muster: honoured, irrelevant, or refused by name. Pure: an answer in, a Way out.
 
-docs/ssh.md says the same for users. A keyword without a rule is refused if it differs from OpenSSH's default: it may
-protect something.
+docs/ssh.md says the same for users. A keyword without a rule is refused if its value differs from OpenSSH's default,
+because it may protect something.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ CONNECT_TIMEOUT_S = 10
 
 
 class Rules:
-    """The rules beside what OpenSSH does where no file says anything."""
+    """The rules, with OpenSSH's defaults to compare with."""
 
     def __init__(self, defaults: Answer) -> None:
         self._defaults = defaults
-        # Newer versions have expanded these where they print them.
-        self._expanded = self.one(defaults, "userknownhostsfile", "").startswith("/")
+        # Newer versions of ssh print these paths expanded.
+        self._expanded = self.value(defaults, "userknownhostsfile", "").startswith("/")
 
     def way(self, place: Place, answer: Answer, before: Way | None) -> Way:
         """The way to a place. Raises UsageError for a setting that cannot be honoured."""
         self._refuse(place, answer)
         host, user, port = answer["hostname"][0], answer["user"][0], int(answer["port"][0])
-        alias = self.one(answer, "hostkeyalias") or None
+        alias = self.value(answer, "hostkeyalias") or None
         server = tokens.of_server(place.name, host, port, user)
         try:
-            proxy = tokens.expand(self.one(answer, "proxycommand"), server) or None
+            proxy = tokens.expand(self.value(answer, "proxycommand"), server) or None
             login = self._login(place, answer, tokens.of_path(server, alias))
             trust = self._trust(place, answer, trust_names(alias, host, port), tokens.of_path(server, alias))
         except ValueError as fault:
             raise UsageError(f"{place.name}: its SSH settings: {fault}", f"`ssh -G {place.name}` shows them") from fault
-        timeout = self.one(answer, "connecttimeout")
+        timeout = self.value(answer, "connecttimeout")
         return Way(
             name=place.name,
             host=host,
@@ -47,8 +47,8 @@ class Rules:
             user=user,
             before=before,
             proxy=proxy,
-            family={"inet": 4, "inet6": 6}.get(self.one(answer, "addressfamily"), 0),
-            bind=self.one(answer, "bindaddress") or None,
+            family={"inet": 4, "inet6": 6}.get(self.value(answer, "addressfamily"), 0),
+            bind=self.value(answer, "bindaddress") or None,
             timeout_s=float(timeout) if timeout.isdecimal() and int(timeout) else CONNECT_TIMEOUT_S,
             algorithms=self._algorithms(place, answer),
             login=login,
@@ -58,16 +58,16 @@ class Rules:
     @staticmethod
     def jumps(place: Place, answer: Answer) -> str | None:
         """The jump hosts before a place, as ProxyJump writes them. Raises UsageError."""
-        jumps = Rules.one(answer, "proxyjump")
-        named = tokens.of_server(place.name, answer["hostname"][0], int(answer["port"][0]), answer["user"][0])
+        jumps = Rules.value(answer, "proxyjump")
+        tokens_here = tokens.of_server(place.name, answer["hostname"][0], int(answer["port"][0]), answer["user"][0])
         try:
-            return tokens.expand(jumps, named) or None
+            return tokens.expand(jumps, tokens_here) or None
         except ValueError as fault:
             raise UsageError(f"{place.name}: its ProxyJump: {fault}", f"`ssh -G {place.name}` shows it") from fault
 
     @staticmethod
-    def one(answer: Answer, keyword: str, missing: str = "") -> str:
-        """A setting's value; `missing` where there is none."""
+    def value(answer: Answer, keyword: str, missing: str = "") -> str:
+        """A setting's value; `missing` if it has none."""
         value = answer.get(keyword, (missing,))[0]
         return missing if value == "none" else value
 
@@ -76,16 +76,16 @@ class Rules:
             known = keyword in HONOURED or keyword in NO_MATTER
             if not known and lines != self._defaults.get(keyword) and lines != ("none",):
                 refuse(place, keyword, " ".join(lines))
-        if self.one(answer, "pubkeyauthentication") in ("no", "false"):
+        if self.value(answer, "pubkeyauthentication") in ("no", "false"):
             refuse(place, "pubkeyauthentication", "no")
         preferred = answer.get("preferredauthentications")
         if preferred and "publickey" not in preferred[0].split(","):
             refuse(place, "preferredauthentications", preferred[0])
-        if self.one(answer, "proxycommand") and self.one(answer, "proxyusefdpass") == "yes":
+        if self.value(answer, "proxycommand") and self.value(answer, "proxyusefdpass") == "yes":
             refuse(place, "proxyusefdpass", "yes")
         forwards = any(answer.get(f"{kind}forward") for kind in ("local", "remote", "dynamic"))
-        opens = forwards and self.one(answer, "clearallforwardings") != "yes"
-        if opens and self.one(answer, "exitonforwardfailure") == "yes":
+        opens = forwards and self.value(answer, "clearallforwardings") != "yes"
+        if opens and self.value(answer, "exitonforwardfailure") == "yes":
             refuse(place, "exitonforwardfailure", "yes")
 
     def _algorithms(self, place: Place, answer: Answer) -> Algorithms:
@@ -93,49 +93,49 @@ class Rules:
         return Algorithms(ciphers, macs, kex, keys, self._known_first(answer))
 
     def _agreed(self, place: Place, answer: Answer, keyword: str) -> tuple[str, ...]:
-        """What the settings allow and paramiko has: in our order where OpenSSH's own list holds, else in the user's."""
-        asked = self.one(answer, keyword)
-        allowed = list(dict.fromkeys(SAME.get(name, name) for name in asked.split(",")))
+        """The algorithms that the settings allow and paramiko has: in our order, or in the user's own."""
+        setting = self.value(answer, keyword)
+        allowed = list(dict.fromkeys(SAME.get(name, name) for name in setting.split(",")))
         both = tuple(name for name in allowed if name in OURS[keyword])
         if not both:
             instead = f"allow one of these for this host: {','.join(OURS[keyword])}"
-            refuse(place, keyword, asked, instead)
+            refuse(place, keyword, setting, instead)
         if answer.get(keyword) == self._defaults.get(keyword):
             return tuple(name for name in OURS[keyword] if name in both)
         return both
 
     def _known_first(self, answer: Answer) -> bool:
-        """Whether key types that known_hosts has go first: not where the user wrote a list of their own.
+        """Whether key types in known_hosts go first: not if the user wrote a list.
 
         `ssh -G` shows `-x` and `+x` as the whole list: most of OpenSSH's own in its order, then what was added.
         """
-        usual = self.one(self._defaults, "hostkeyalgorithms").split(",")
-        asked = self.one(answer, "hostkeyalgorithms").split(",")
-        kept = [name for name in asked if name in usual]
-        return kept == [name for name in usual if name in asked] and 2 * len(kept) > len(usual)
+        usual = self.value(self._defaults, "hostkeyalgorithms").split(",")
+        names = self.value(answer, "hostkeyalgorithms").split(",")
+        usual_names = [name for name in names if name in usual]
+        return usual_names == [name for name in usual if name in names] and 2 * len(usual_names) > len(usual)
 
     def _login(self, place: Place, answer: Answer, named: Mapping[str, str]) -> Login:
         files = [line for line in answer.get("identityfile", ()) if line != "none"]
-        accepted = self.one(answer, "pubkeyacceptedalgorithms")
+        accepted = self.value(answer, "pubkeyacceptedalgorithms")
         certificates = [line for line in answer.get("certificatefile", ()) if line != "none"]
         return Login(
             files=tuple(tokens.path(line, named) for line in files),
             certificates=tuple(tokens.path(line, named) for line in certificates),
             agent=self._agent(answer, named),
-            only_files=self.one(answer, "identitiesonly") == "yes",
+            only_files=self.value(answer, "identitiesonly") == "yes",
             named=answer.get("identityfile") != self._defaults.get("identityfile"),
-            accepted=tuple((accepted or self.one(answer, "pubkeyacceptedkeytypes")).split(",")),
+            accepted=tuple((accepted or self.value(answer, "pubkeyacceptedkeytypes")).split(",")),
             least_rsa=self._least_rsa(answer),
         )
 
     def _agent(self, answer: Answer, named: Mapping[str, str]) -> str | None:
-        """The agent's socket. `$NAME`: the variable's; SSH_AUTH_SOCK (also where nothing is said): that one's."""
-        said = answer.get("identityagent", ("SSH_AUTH_SOCK",))[0]
-        if said == "none":
+        """The agent's socket: from the variable in `$NAME`, or from SSH_AUTH_SOCK, which is also the default."""
+        setting = answer.get("identityagent", ("SSH_AUTH_SOCK",))[0]
+        if setting == "none":
             return None
-        if said == "SSH_AUTH_SOCK" or (said.startswith("$") and not said.startswith("${")):
-            return os.environ.get(said.removeprefix("$")) or None
-        return said if self._expanded else tokens.path(said, named)
+        if setting == "SSH_AUTH_SOCK" or (setting.startswith("$") and not setting.startswith("${")):
+            return os.environ.get(setting.removeprefix("$")) or None
+        return setting if self._expanded else tokens.path(setting, named)
 
     def _trust(self, place: Place, answer: Answer, names: tuple[str, str | None], named: Mapping[str, str]) -> Trust:
         users = self._files(place, answer, "userknownhostsfile")
@@ -145,13 +145,13 @@ class Rules:
             user_files=users if self._expanded else tuple(tokens.path(file, named) for file in users),
             system_files=self._files(place, answer, "globalknownhostsfile"),
             revoked=self._revoked(place, answer),
-            hashed=self.one(answer, "hashknownhosts") == "yes",
-            check_ip=self.one(answer, "checkhostip") == "yes",
+            hashed=self.value(answer, "hashknownhosts") == "yes",
+            check_ip=self.value(answer, "checkhostip") == "yes",
             least_rsa=self._least_rsa(answer),
         )
 
     def _files(self, place: Place, answer: Answer, keyword: str) -> tuple[str, ...]:
-        """The files of a line that `ssh -G` prints without quotes: a path with a blank in it looks like two."""
+        """The files of a line. `ssh -G` prints it without quotes, so a path with a blank looks like two."""
         lines = answer.get(keyword, ())
         if keyword == "userknownhostsfile" and lines == self._defaults.get(keyword):
             return tuple(f"{tokens.home()}/.ssh/{name}" for name in ("known_hosts", "known_hosts2"))
@@ -163,14 +163,14 @@ class Rules:
         return tuple(words)
 
     def _revoked(self, place: Place, answer: Answer) -> str | None:
-        file = self.one(answer, "revokedhostkeys")
+        file = self.value(answer, "revokedhostkeys")
         if file and not os.access(file, os.R_OK):
             refuse(place, "revokedhostkeys", f"{file}, which cannot be read")
         return file or None
 
     def _least_rsa(self, answer: Answer) -> int:
-        said = self.one(answer, "requiredrsasize") or self.one(answer, "rsaminsize")
-        return max(1024, int(said)) if said.isdecimal() else 1024
+        bits = self.value(answer, "requiredrsasize") or self.value(answer, "rsaminsize")
+        return max(1024, int(bits)) if bits.isdecimal() else 1024
 
 
 def refuse(place: Place, keyword: str, value: str, instead: str = "") -> NoReturn:

@@ -1,8 +1,9 @@
 """SSH sessions: a session is one host over one connection; `open_all` and `on_all` work on many at once.
 
-The other packages use this module; the rest of ssh/ serves it. On paramiko, without agent forwarding, passwords or
-prompts. settings.py reads the user's SSH settings (ask, reader, rules, keywords, tokens, way), connect.py opens a
-connection (sockets, known, keys), command.py runs a command, stream.py talks with one, trust.py adds host keys.
+The other packages use this module, and the rest of ssh/ serves it. It uses paramiko, without agent forwarding,
+passwords or prompts. settings.py reads the user's SSH settings (ask, reader, rules, keywords, tokens, way);
+connect.py opens a connection and retries (sockets, transport, host_keys, keys); command.py runs a command; stream.py
+talks with one; trust.py adds host keys; faults.py has the errors.
 """
 
 from __future__ import annotations
@@ -61,8 +62,8 @@ class CommandFailed(DeployError):
     """A command on a host ended with a code other than 0: `done`."""
 
     def __init__(self, host: str, argv: Sequence[str], done: Done) -> None:
-        said = (done.err.strip() or done.out.strip() or "it said nothing").splitlines()[-1]
-        super().__init__(f"{host}: `{command.shown(argv)}` ended with code {done.code}: {said}")
+        last_line = (done.err.strip() or done.out.strip() or "no output").splitlines()[-1]
+        super().__init__(f"{host}: `{command.shown(argv)}` ended with code {done.code}: {last_line}")
         self.done = done
 
 
@@ -78,7 +79,7 @@ class Session:
 
     @cached_property
     def home(self) -> str:
-        """Our folder there, an absolute path. Raises SshFault where no POSIX shell answers, BadAnswer for none."""
+        """Our folder there, an absolute path. Raises SshFault if no POSIX shell answers, BadAnswer."""
         return _PATH(self.run(_SCRIPT("home")).out.rstrip("\n"), "the home there")
 
     def run(
@@ -93,11 +94,11 @@ class Session:
     ) -> Done:
         """Run a command to its end.
 
-        argv: quoted here; everybody on the host can read it, so nothing secret. input: goes to its standard input, as
-        fast as it is read there. on_line: gets each line of both streams as it comes; only the end is kept then.
-        moving: takes as long as it needs, as long as it moves (session_run.SLOWEST).
-        Raises CommandFailed with `check` and a code other than 0; SshFault (lost, slow, flood); what iterating `input`
-        and on_line raise.
+        argv: quoted here; everybody on the host can read it, so it must hold no secret. input: the command's standard
+        input, sent as fast as the host reads it. on_line: gets each line of both streams; then only the end is kept.
+        moving: no time limit while data moves (command.SLOWEST).
+        Raises CommandFailed for a code other than 0, if `check`; SshFault (lost, slow, flood); any exception of
+        `input` and on_line.
         """
         most = None if on_line else command.MOST_ANSWER
         terms = Terms(None if moving else timeout_s, on_line, most=most, moving=moving)
@@ -107,19 +108,19 @@ class Session:
         return done
 
     def receive(self, argv: Sequence[str], take: Callable[[bytes], None], input: bytes | None = None) -> Done:
-        """Run a command that says much, steadily: `take` gets its output as it comes, and decides how much that may be.
+        """Run a command with much output, which `take` gets piece by piece and must limit.
 
-        Raises as `run` does, but nothing for a code other than 0; and what `take` raises.
+        Raises as `run` does, but not for a code other than 0; and any exception of `take`.
         """
         return self._done(self._run(argv, input, Terms(None, take=take, most=None, moving=True)))
 
     def put(self, data: bytes, remote_path: str, mode: int = 0o600) -> None:
-        """Write a file whole or not at all, with its folder if need be (0700). Raises CommandFailed, SshFault."""
+        """Write a whole file or nothing, and make its folder (0700) if needed. Raises CommandFailed, SshFault."""
         aside = f"{id(data):x}-{threading.get_ident():x}.part"
         self.run(_SCRIPT("put", remote_path, aside, f"{mode:o}", str(len(data))), input=data)
 
     def read(self, remote_path: str) -> bytes:
-        """A file's bytes. Raises CommandFailed where it cannot be read, SshFault."""
+        """A file's bytes. Raises CommandFailed if it cannot be read, SshFault."""
         argv = ["cat", "--", remote_path]
         code, out, err = self._run(argv, None, Terms())
         if code:
@@ -131,7 +132,7 @@ class Session:
         return LineStream(self._transport, self._where, argv)
 
     def close(self) -> None:
-        """End the connection, and whatever still waits on it. Calling it again does nothing."""
+        """End the connection and everything that waits on it. A second call does nothing."""
         self._closed.set()
         self._link.abandon()
 
@@ -146,7 +147,7 @@ class Session:
         return Done(code, out.decode(errors="replace"), err.decode(errors="replace"))
 
     def _keep_alive(self) -> None:
-        """Ask for a word now and then: session_run takes a link that answers nothing for dead."""
+        """Ask for an answer regularly: command.py treats a silent link as dead."""
         while not self._closed.wait(command.PULSE_S) and self._transport.is_active():
             try:
                 self._transport.global_request("keepalive@openssh.com", wait=True)
@@ -156,49 +157,49 @@ class Session:
 
 @contextmanager
 def open_all(hosts: Iterable[Host], cap: int = CAP, ask_home: bool = True) -> Iterator[Results[Session]]:
-    """Sessions to all hosts, `cap` opened at a time; closed at the end, whatever happens.
+    """Open sessions to all hosts, `cap` at a time; close them at the end in any case.
 
-    `ask_home`: the home is known and a shell has answered; without it the first command finds out, one round trip less.
-    A host that cannot be reached is a fault in the results: the caller decides whether to go on without it.
-    Raises UsageError for SSH settings that make no sense, and for one machine under two names.
+    `ask_home`: ask for the home, and so for a working shell, at once; without it, the first command saves a round trip.
+    A host that cannot be reached is a fault in the results; the caller decides whether to continue without it.
+    Raises UsageError for invalid SSH settings, and for one machine under two names.
     """
     by_name = {host.name: host for host in hosts}
     links = {name: Link(way) for name, way in settings.load().ways(by_name.values()).items()}
     inventory.refuse_twins(by_name.values(), {name: link.way.endpoint for name, link in links.items()})
     opener, over, opened = Opener(), threading.Event(), list[Session]()
 
-    def one(host: Host) -> Session:
+    def open_one(host: Host) -> Session:
         link = links[host.name]
         opener.open(host, link)
         if over.is_set():
             link.abandon()
-        made = Session(host, link)
-        opened.append(made)
+        session = Session(host, link)
+        opened.append(session)
         if ask_home:
-            made.home  # noqa: B018 (asked now, so that a host without a shell is a fault of the opening)
-        return made
+            session.home  # noqa: B018 (asked now, so that a host without a shell is a fault of the opening)
+        return session
 
     try:
-        yield _each(by_name, one, cap)
+        yield _each(by_name, open_one, cap)
     finally:
         over.set()
-        for made in opened:
-            made.close()
+        for session in opened:
+            session.close()
         for link in links.values():
             link.abandon()
         opener.close()
 
 
 def on_all(sessions: Iterable[Session], work: Callable[[Session], T], cap: int = CAP) -> Results[T]:
-    """`work` on every session, `cap` at a time in threads; a DeployError is that host's fault.
+    """Call `work` with every session, `cap` at a time in threads; a DeployError is that host's fault.
 
-    Any other exception ends it at once and is raised here; so does Ctrl-C. What then still runs ends with its session.
+    Any other exception, and Ctrl-C, ends this call at once. Work that still runs then ends with its session.
     """
     return _each({session.host.name: session for session in sessions}, work, cap)
 
 
 def _each(items: dict[str, S], work: Callable[[S], T], cap: int) -> Results[T]:
-    """Daemon threads, not an executor: its exit waits for them, and Ctrl-C must not."""
+    """Uses daemon threads and not an executor, whose exit would wait for them after Ctrl-C."""
     todo = iter(list(items.items()))
     lock, stop = threading.Lock(), threading.Event()
     ended: queue.SimpleQueue[tuple[str, T | BaseException]] = queue.SimpleQueue()

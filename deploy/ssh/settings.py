@@ -1,4 +1,4 @@
-"""The user's SSH settings, as a Way to each host. Asks OpenSSH if it is installed."""
+"""Turn the user's SSH settings into a Way to each host. Asks OpenSSH; without OpenSSH, reader.py reads them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .rules import Rules
 from .way import Way
 
 _AT_ONCE = 8
-# Hops in a row; more is a circle that makes a new name each time (ProxyJump x%h).
+# The most jump hosts in a row; more of them are a circle that makes a new name each time (ProxyJump x%h).
 _MOST_HOPS = 16
 
 
@@ -41,8 +41,8 @@ class Settings:
             except BaseException:
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
-        made: dict[Place, Way] = {}
-        return {name: _way(rules, answers, made, place, ()) for name, place in places.items()}
+        ways: dict[Place, Way] = {}
+        return {name: _way(rules, answers, ways, place, ()) for name, place in places.items()}
 
     def _ask_all(self, pool: ThreadPoolExecutor, places: Iterable[Place]) -> dict[Place, Answer]:
         """Answers for all places and the jump hosts before them, asked side by side."""
@@ -58,11 +58,11 @@ class Settings:
 
 
 def load() -> Settings:
-    """The settings as they are now. Raises UsageError for a file that is missing, or that cannot be made sense of."""
-    named = os.environ.get("MUSTER_SSH_CONFIG")
-    file = Path(named).expanduser().absolute() if named else None
+    """Load the settings. Raises UsageError for a file that is missing or cannot be understood."""
+    path = os.environ.get("MUSTER_SSH_CONFIG")
+    file = Path(path).expanduser().absolute() if path else None
     if file and not file.is_file():
-        raise UsageError(f"MUSTER_SSH_CONFIG={named}: there is no such file", "name an SSH config file, or unset it")
+        raise UsageError(f"MUSTER_SSH_CONFIG={path}: there is no such file", "name an SSH config file, or unset it")
     program = shutil.which("ssh")
     return Settings(OpenSSH(program, str(file) if file else None) if program else Reader(file))
 
@@ -73,34 +73,34 @@ def _jumps(host: Host) -> str | None:
     for hop in () if host.gateway is None else host.gateway.split(","):
         if not hop:
             raise UsageError(f"{host.name}: a jump host without a name", 'gateway = "user@door:port"')
-        found = values.destination(hop)
-        bare = found and ":" in found.host and "[" not in hop
-        hops.append(hop.replace(found.host, f"[{found.host}]") if found and bare else hop)
+        destination = values.destination(hop)
+        bare = destination and ":" in destination.host and "[" not in hop
+        hops.append(hop.replace(destination.host, f"[{destination.host}]") if destination and bare else hop)
     return ",".join(hops) or None
 
 
 def _hop(place: Place, answer: Answer) -> Place | None:
-    """The jump host right before a place; it is reached through those named before it, or else as the settings say."""
+    """The last jump host before a place. The jump hosts named before it lead there, or if none, the settings do."""
     jumps = Rules.jumps(place, answer)
     if not jumps:
         return None
     others, _, last = jumps.rpartition(",")
-    found = values.destination(last)
-    if found is None:
+    destination = values.destination(last)
+    if destination is None:
         raise UsageError(f"{place.name}: its ProxyJump: {last!r} is not a host", f"`ssh -G {place.name}` shows it")
-    return Place(found.host, found.user, found.port, others or None)
+    return Place(destination.host, destination.user, destination.port, others or None)
 
 
 def _way(
-    rules: Rules, answers: dict[Place, Answer], made: dict[Place, Way], place: Place, behind: tuple[Place, ...]
+    rules: Rules, answers: dict[Place, Answer], ways: dict[Place, Way], place: Place, behind: tuple[Place, ...]
 ) -> Way:
     if place in behind:
         circle = " -> ".join(hop.name for hop in (*behind, place))
         raise UsageError(
             f"{behind[0].name}: jump hosts in a circle: {circle}", f"`ProxyJump none` in a section for {place.name}"
         )
-    if place not in made:
+    if place not in ways:
         hop = _hop(place, answers[place])
-        before = _way(rules, answers, made, hop, (*behind, place)) if hop else None
-        made[place] = rules.way(place, answers[place], before)
-    return made[place]
+        before = _way(rules, answers, ways, hop, (*behind, place)) if hop else None
+        ways[place] = rules.way(place, answers[place], before)
+    return ways[place]

@@ -80,14 +80,14 @@ class LineStream:
 
     def _over(self) -> DeployError:
         """Why the command is over, in its own last words."""
-        said = bytearray()
+        output = bytearray()
         end = time.monotonic() + 1.0
         with suppress(SSHException, OSError, EOFError, TimeoutError):
-            while len(said) < MOST_LAST_WORDS and (left := end - time.monotonic()) > 0:
+            while len(output) < MOST_LAST_WORDS and (left := end - time.monotonic()) > 0:
                 self._channel.settimeout(left)
                 if not (piece := self._channel.recv_stderr(_PIECE)):
                     break
-                said += piece
-        _, _, words = bytes(said).rpartition(f"{self._marker}\n".encode())
+                output += piece
+        _, _, words = bytes(output).rpartition(f"{self._marker}\n".encode())
         code = self._channel.recv_exit_status() if self._channel.exit_status_ready() else -1
         return DeployError(f"`{self._shown}` ended with code {code}: {last_line(words)}")

@@ -19,11 +19,12 @@ _MOST_PACKET = 1 << 20
 ENDLESS = "does not end"
 
 
-class HeardSocket:
-    """A socket that remembers when it last heard something: `at`, on the monotonic clock.
+class WatchedSocket:
+    """A socket that knows when it last received a byte: `at`, on the monotonic clock.
 
-    It ends a connection that paramiko would fill our memory with: more bytes than a packet has (`packet` is called for
-    each), more in `channels` than was allowed to come, or a login that takes longer than until `login_by`.
+    It ends a connection that would fill our memory through paramiko: one with more bytes than a packet can have
+    (`packet` is called for each packet), with more in `channels` than we allowed, or with a login that lasts beyond
+    `login_by`.
     """
 
     def __init__(self, sock: Any, login_by: float | None = None) -> None:
@@ -33,7 +34,7 @@ class HeardSocket:
         self._in_packet = self._unlooked = 0
 
     def recv(self, size: int) -> bytes:
-        """As the socket's own. Raises SSHException where the other side breaks the rules."""
+        """Like socket.recv. Raises SSHException if the other side breaks the rules."""
         data: bytes = self._sock.recv(size)
         self.at = time.monotonic()
         self._in_packet += len(data)
@@ -44,7 +45,9 @@ class HeardSocket:
             raise SSHException(f"its greeting {ENDLESS}")
         if self._unlooked > _WINDOW:
             self._unlooked = 0
-            if any(len(one.in_buffer) + len(one.in_stderr_buffer) > 2 * _WINDOW for one in list(self.channels)):
+            if any(
+                len(channel.in_buffer) + len(channel.in_stderr_buffer) > 2 * _WINDOW for channel in list(self.channels)
+            ):
                 raise SSHException("it sends more than it may")
         return data
 
@@ -65,14 +68,14 @@ class Settled(Transport):  # type: ignore[misc]
     """Agrees on what the settings allow; asks first for host keys of `types`. `login_s`: seconds to be let in."""
 
     def __init__(self, sock: Any, algorithms: Algorithms, types: Sequence[str], login_s: float) -> None:
-        heard = HeardSocket(sock, time.monotonic() + login_s)
-        super().__init__(heard, default_window_size=_WINDOW)
+        watched = WatchedSocket(sock, time.monotonic() + login_s)
+        super().__init__(watched, default_window_size=_WINDOW)
         self._preferred_ciphers, self._preferred_macs = algorithms.ciphers, algorithms.macs
         self._preferred_kex, self._preferred_keys = algorithms.kex, _order(algorithms, types)
         read_message = self.packetizer.read_message
 
         def read_one() -> Any:
-            heard.packet()
+            watched.packet()
             return read_message()
 
         self.packetizer.read_message = read_one

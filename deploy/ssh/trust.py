@@ -13,8 +13,7 @@ from paramiko import PKey
 from ..config.inventory import Host
 from ..core.errors import DeployError
 from ..core.results import Results
-from . import known as session_known
-from . import known_hosts, settings
+from . import host_keys, known_hosts, settings
 from .connect import Link, Opener, attempt
 from .faults import fault
 from .way import Way
@@ -40,15 +39,15 @@ class HostKey(NamedTuple):
 
 
 def scan_keys(host: Host) -> list[HostKey]:
-    """The keys a host shows, without logging in there; its jump hosts must be known. Raises SshFault."""
+    """The keys that a host offers, without a login there; its jump hosts must be known. Raises SshFault."""
     return _scan(host, settings.load().way(host))
 
 
 def add_keys(host: Host, keys: Iterable[HostKey]) -> Path:
-    """Write keys into the user's first known_hosts file; returns it. What stands there is not written again.
+    """Add keys to the user's first known_hosts file; returns the file. Keys that it has already are not added.
 
-    Whoever reads meanwhile finds whole lines: one write appends them all. HashKnownHosts is honoured.
-    Raises DeployError when the file cannot be written.
+    One write appends all lines, so a reader sees whole lines. HashKnownHosts is honoured.
+    Raises DeployError if the file cannot be written.
     """
     return _add(settings.load().way(host), keys)
 
@@ -64,7 +63,7 @@ def _add(way: Way, keys: Iterable[HostKey]) -> Path:
         with os.fdopen(descriptor, "r+b", buffering=0) as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             text = file.read().decode(errors="replace")
-            new = [key for key in keys if not _stands(text, key)]
+            new = [key for key in keys if not _recorded(text, key)]
             lines = [known_hosts.line(key.name, key.type, key.key, os.urandom(20) if hashed else None) for key in new]
             if lines:
                 file.write(("\n" * (bool(text) and not text.endswith("\n")) + "".join(lines)).encode())
@@ -74,9 +73,9 @@ def _add(way: Way, keys: Iterable[HostKey]) -> Path:
 
 
 def trust(hosts: Sequence[Host], ask: Callable[[str], bool], say: Callable[[str], None]) -> Results[str]:
-    """Show each unknown host's keys and ask; a yes makes them known. A changed key is refused, not asked about.
+    """Show each unknown host's keys and ask; after a yes, add them. A changed key is refused without a question.
 
-    ask: gets a question, returns whether it was answered with yes. Returns in words what was done for each host.
+    ask: gets a question, returns whether the answer was yes. Returns for each host what was done, in words.
     """
     ways = settings.load().ways(hosts)
     outcomes: dict[str, str | DeployError] = {}
@@ -90,19 +89,19 @@ def trust(hosts: Sequence[Host], ask: Callable[[str], bool], say: Callable[[str]
 
 def _trust_one(host: Host, way: Way, ask: Callable[[str], bool], say: Callable[[str], None]) -> str:
     keys = _scan(host, way)
-    known = [entry for entry in session_known.known(way.trust) if not entry.authority]
+    known = [entry for entry in host_keys.entries(way.trust) if not entry.authority]
     where = way.where(host, jump=False)
     if any(entry.revoked and entry.key == key.key for entry in known for key in keys):
         raise fault("revoked-key", where, ", ".join(key.shown for key in keys))
     good = [entry for entry in known if not entry.revoked]
-    shown = {key.key for key in keys}
-    # Another key of a type we know is a change; so are keys of new types alone, without one that we know.
-    others = [entry for entry in good if entry.key not in shown and entry.type in {key.type for key in keys}]
-    if good and (others or not any(entry.key in shown for entry in good)):
-        seen = ", ".join(f"{known_hosts.fingerprint(key.key)} ({key.type})" for key in keys)
-        told = ", ".join(f"{known_hosts.fingerprint(entry.key)} at {entry.place}" for entry in others or good)
-        raise fault("changed-key", where, f"it shows {seen}, known is {told}")
-    if shown <= {entry.key for entry in good}:
+    offered_keys = {key.key for key in keys}
+    # Another key of a known type is a change. So is a host that offers only keys of new types.
+    others = [entry for entry in good if entry.key not in offered_keys and entry.type in {key.type for key in keys}]
+    if good and (others or not any(entry.key in offered_keys for entry in good)):
+        offered = ", ".join(f"{known_hosts.fingerprint(key.key)} ({key.type})" for key in keys)
+        recorded = ", ".join(f"{known_hosts.fingerprint(entry.key)} at {entry.place}" for entry in others or good)
+        raise fault("changed-key", where, f"it shows {offered}, known is {recorded}")
+    if offered_keys <= {entry.key for entry in good}:
         return "known already"
     for key in keys:
         say(key.shown)
@@ -112,34 +111,34 @@ def _trust_one(host: Host, way: Way, ask: Callable[[str], bool], say: Callable[[
     return f"trusted: {len(keys)} keys in {_add(way, keys)}"
 
 
-class _Shown(Exception):
+class _Offered(Exception):
     def __init__(self, key: PKey) -> None:
         self.key = key
 
 
 def _leave(key: PKey, peer: str | None) -> None:
-    """Stop here: an unknown server learns no user name and no key."""
-    raise _Shown(key)
+    """End the connection here, so that an unknown server learns no user name and no key."""
+    raise _Offered(key)
 
 
 def _scan(host: Host, way: Way) -> list[HostKey]:
-    opener, found, where = Opener(), dict[bytes, HostKey](), way.where(host, jump=False)
+    opener, keys, where = Opener(), dict[bytes, HostKey](), way.where(host, jump=False)
     link = Link(way)
     try:
         opener.reach(host, link)
         for key_type in _TYPES:
             try:
                 attempt(where, link, _leave, [key_type])
-            except _Shown as seen:
-                data = seen.key.asbytes()
-                found.setdefault(data, HostKey(way.trust.name, seen.key.get_name(), _bits(seen.key), data))
+            except _Offered as offer:
+                data = offer.key.asbytes()
+                keys.setdefault(data, HostKey(way.trust.name, offer.key.get_name(), _bits(offer.key), data))
     finally:
         link.abandon()
         opener.close()
-    return list(found.values())
+    return list(keys.values())
 
 
-def _stands(text: str, key: HostKey) -> bool:
+def _recorded(text: str, key: HostKey) -> bool:
     return any(entry.key == key.key for entry in known_hosts.lookup(text, key.name))
 
 

@@ -11,7 +11,7 @@ from .known_hosts import host_name
 
 
 class Algorithms(NamedTuple):
-    """What may be agreed on with a server, best first. `known_first`: key types that known_hosts has go before that."""
+    """The algorithms that we offer a server, best first. `known_first`: key types in known_hosts go first."""
 
     ciphers: tuple[str, ...]
     macs: tuple[str, ...]
@@ -21,7 +21,7 @@ class Algorithms(NamedTuple):
 
 
 class Login(NamedTuple):
-    """Which keys log in. `agent`: the socket's path. `named`: the files are the user's own choice, not the usual ones.
+    """Which keys log in. `agent`: the socket's path. `named`: the user named the files; they are not the defaults.
 
     `accepted`: signature algorithms as OpenSSH calls them. `least_rsa`: bits.
     """
@@ -36,9 +36,9 @@ class Login(NamedTuple):
 
 
 class Trust(NamedTuple):
-    """Whose host key is taken: `name` as known_hosts calls the server, `bare` the same without its port.
+    """How to check a host key: `name` as known_hosts calls the server, `bare` the same without its port.
 
-    `revoked`: a file of keys nobody may show. `least_rsa`: bits. `check_ip`: its address must have no other.
+    `revoked`: a file of revoked keys. `least_rsa`: bits. `check_ip`: its address must not have another key.
     """
 
     name: str
@@ -53,7 +53,7 @@ class Trust(NamedTuple):
 
 @dataclass(frozen=True)
 class Way:
-    """To one server. `name`: what the user calls it; `before`: the jump host it is reached through."""
+    """The way to one server. `name`: what the user calls it; `before`: the last jump host on the way."""
 
     name: str
     host: str
@@ -70,17 +70,17 @@ class Way:
 
     @property
     def hops(self) -> tuple[Way, ...]:
-        """The jump hosts, first reached first."""
+        """The jump hosts, in the order of the connection."""
         return (*self.before.hops, self.before) if self.before else ()
 
     @property
     def endpoint(self) -> tuple[str, int, str]:
-        """Address, port and what leads there: two hosts where these are equal are one machine."""
+        """Address, port and jump hosts. If these are equal, two hosts are one machine."""
         through = ",".join(f"{hop.host}:{hop.port}" for hop in self.hops) or self.proxy or ""
         return self.host, self.port, through
 
     def where(self, host: Host, jump: bool) -> Where:
-        """Whom to name in a fault of this connection on the way to `host`."""
+        """The names for a fault of this connection on the way to `host`."""
         target = f"{self.user}@{self.name}:{self.port}" if jump else host.name
         return Where(host.name, self.host, self.port, self.user, target, jump)
 

@@ -29,7 +29,10 @@ def run(bench: Bench) -> Iterator[Finding]:
     good = release(torch["version"]) >= OLDEST_TORCH
     yield judge("torch", good, f"{torch['version']}, {cuda}", ">= 2.8", version=torch["version"])
     yield from _gpus(bench)
-    (bench.shared / BEFORE).write_text(json.dumps(gpu_use()))
+    now = gpu_use()
+    (bench.shared / BEFORE).write_text(json.dumps(now))
+    if bench.gpus and now["pids"] is not None:
+        yield judge("processes on the GPUs", True, f"{', '.join(now['pids']) or 'none'}; {now['used_mib']} MiB in use")
     for package, loss in _NEEDED.items():
         if not bench.has(package) and (bench.gpus or package != "pynvml"):
             yield untried(loss, f"{package} is not installed")

@@ -69,11 +69,10 @@ def _interface(bench: Bench, name: str, places: Sequence[Place], hosts: Run) -> 
     logs = [bench.folder / f"nccl-{name}-{number}.log" for number in range(len(places))]
     used = {found for log in logs if log.exists() for found in interfaces(log.read_text(errors="replace"))}
     own = all(place.address in one["addresses"] for one, place in zip(hosts.seen(), places, strict=False))
-    measured = "; ".join(filter(None, [", ".join(strays), f"NCCL: {', '.join(sorted(used))}" if used else ""]))
-    good = own and not strays and used <= given and (bool(used) or not bench.gpus)
-    return judge(
-        f"{len(places)} hosts: interface", good, measured or "its own addresses alone", ", ".join(sorted(given))
-    )
+    named = f"NCCL names {', '.join(sorted(used))}" if used else "NCCL names none" if bench.gpus else ""
+    measured = "; ".join(filter(None, [", ".join(strays) or "own addresses alone", named]))
+    good = own and not strays and used <= given
+    return judge(f"{len(places)} hosts: interface", good, measured, ", ".join(sorted(given)))
 
 
 def _as_one_host(bench: Bench) -> Iterator[Finding]:

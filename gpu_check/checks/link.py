@@ -24,6 +24,7 @@ TIMEOUT_S = 6
 # After the collective's timeout: a watchdog looks once a second or so, writes its dump, and ends the process.
 NOTICE_S = TIMEOUT_S + 40
 _START_S, _END_S = 60.0, 60.0
+_EVENT_S = 3.0  # the agent writes of an end a moment later
 _ENDLESS = 1_000_000
 
 
@@ -89,7 +90,9 @@ def _noticed(what: str, run: Run, moment: float) -> Finding:
     run.wait(lambda: not alive(pid), "rank 0 to notice", NOTICE_S)
     seconds = time.time() - moment
     said = next(filter(speaks_of_peers, run.rank_log(0).splitlines()), "")
-    ended = run.events(0, "ended")
+    limit = time.monotonic() + _EVENT_S
+    while not (ended := run.events(0, "ended")) and time.monotonic() < limit:
+        time.sleep(0.05)
     how = ended[0]["how"] if ended else "ended, and the agent did not see how"
     text = f"{seconds:.1f} s: rank 0 {how}; {said or 'not a word of a peer'}"
     return judge(what, bool(said), text[:250], f"<= {NOTICE_S} s, and why", seconds=round(seconds, 2), said=said)

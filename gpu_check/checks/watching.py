@@ -15,7 +15,7 @@ from ..weights import differences
 
 TITLE, LIMIT_S = "watching a script's ranks", 110
 SWITCH = "MUSTER_OBSERVE"
-STEPS, PAIRS = 200, 10
+STEPS, PAIRS = 100, 10
 # The figure for publication is benchmarks/'s, of more pairs; this one is short, and finds what is gross.
 LEAST_RATIO = 0.97
 _END_S = 70.0

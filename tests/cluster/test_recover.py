@@ -7,6 +7,7 @@ import subprocess
 
 import pytest
 
+from deploy.core.errors import DETACHED
 from lab import waiting
 from tests.cluster.control import BASE, HOME, Control
 
@@ -149,7 +150,7 @@ def test_a_host_that_stays_away_is_named_and_the_others_go_on_without_it(run):
 def test_a_terminal_that_goes_away_leaves_the_run_going_and_stop_says_how_it_ended(run):
     run.begin()
     run.fab_deploy.send_signal(signal.SIGHUP)
-    assert run.fab_deploy.wait(30) == 0
+    assert run.fab_deploy.wait(30) == DETACHED
     assert len(run.containers()) == 3
     assert "still runs" in run.fab("deploy", "--resume", run.run).stderr
     stopped = run.fab("stop", "--run", run.run)
@@ -161,7 +162,7 @@ def test_a_terminal_that_goes_away_leaves_the_run_going_and_stop_says_how_it_end
     waiting.until(lambda: not run.traces(), "the hosts to be clean")
     elsewhere = run.fab("deploy", "--resume", run.run, hosts=run.hosts[1::-1])
     assert elsewhere.returncode == 1
-    assert f"its newest checkpoint, of step {saved[1]}, is on {run.hosts[0]}" in elsewhere.stderr
+    assert f"its newest checkpoint (step {saved[1]}) is on {run.hosts[0]}" in elsewhere.stderr
     run.follow(run.line("deploy", "--resume", "latest", "--image", BASE))
     run.goes_on()
     assert run.resumes()[-1] == int(saved[1])
@@ -174,7 +175,7 @@ def test_a_terminal_that_goes_away_leaves_the_run_going_and_stop_says_how_it_end
 def test_a_node_killed_by_hand_stays_away_and_stop_says_how_far_the_run_came(run):
     run.begin()
     run.fab_deploy.send_signal(signal.SIGHUP)
-    assert run.fab_deploy.wait(30) == 0
+    assert run.fab_deploy.wait(30) == DETACHED
     run.rack.on(run.hosts[1], f"docker kill muster-{run.run}")
     rows = {row["host"]: row for row in run.rows("status")}
     assert (rows[run.hosts[1]]["word"], rows[run.hosts[0]]["word"]) == ("failed", "running")

@@ -6,6 +6,8 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
 import pytest
 
@@ -18,19 +20,26 @@ from tests.dist.conftest import HOME
 HANGS = "tests.dist.gpu_check_that_hangs"
 
 
-def started(path, *options, **variables):
+@pytest.fixture
+def temporary():
+    """A folder for temporary files whose path is short: sockets are made in it."""
+    with tempfile.TemporaryDirectory(prefix="gc-") as folder:
+        yield Path(folder)
+
+
+def started(path, temporary, *options, **variables):
     """`python -m gpu_check`, without a GPU."""
     command = [sys.executable, "-m", "gpu_check", "--json", str(path), *options]
-    hidden = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "TMPDIR": str(path.parent), **variables}
+    hidden = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "TMPDIR": str(temporary), **variables}
     return subprocess.Popen(
         command, cwd=HOME, env=hidden, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
 
 
-def test_without_a_gpu_the_same_checks_run_on_the_cpu_and_find_what_is_so(tmp_path):
+def test_without_a_gpu_the_same_checks_run_on_the_cpu_and_find_what_is_so(tmp_path, temporary):
     file = tmp_path / "gpu-check.json"
     only = "facts,hosts,kill,forked,checkpoint,memory,several,telemetry,orphans"
-    run = started(file, "--only", only, "--seconds", "300")
+    run = started(file, temporary, "--only", only, "--seconds", "300")
     out, err = run.communicate(timeout=300)
     assert run.returncode == 0, out + err
     told = json.loads(file.read_text())
@@ -51,7 +60,7 @@ def test_without_a_gpu_the_same_checks_run_on_the_cpu_and_find_what_is_so(tmp_pa
     ranks = states["3 hosts: rendezvous, all_reduce"]["values"]["ranks"]
     assert [(rank["rank"], rank["world"], rank["backend"]) for rank in ranks] == [(n, 3, "gloo") for n in range(3)]
     assert states["killed: training goes on"]["values"]["seconds"] > 0
-    assert list(tmp_path.iterdir()) == [file], "what was met leaves nothing but its JSON"
+    assert list(temporary.iterdir()) == [], "what was met leaves nothing but its JSON"
     assert "left out: link" in out
     for check in told["checks"]:
         assert f"] {check['check']}: {check['title']}" in err, "each check says that it runs"
@@ -75,10 +84,10 @@ def test_what_does_not_fit_into_the_time_is_named_and_not_started(tmp_path):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_ctrl_c_ends_all_that_was_started_and_tells_what_was_found(tmp_path, number):
+def test_ctrl_c_ends_all_that_was_started_and_tells_what_was_found(tmp_path, temporary, number):
     file = tmp_path / "gpu-check.json"
-    run = started(file, "--only", "facts,kill")
-    [folder] = until(lambda: [*tmp_path.glob("gpu-check-*/kill/killed/ranks")], "the ranks' folder", 60)
+    run = started(file, temporary, "--only", "facts,kill")
+    [folder] = until(lambda: [*temporary.glob("gpu-check-*/kill/killed/ranks")], "the ranks' folder", 60)
     label = str(folder.parents[1])
     until(lambda: len(processes.labelled(processes.LABEL, label)) > 4, "agents and ranks", 60)
     os.kill(run.pid, number)
@@ -89,11 +98,11 @@ def test_ctrl_c_ends_all_that_was_started_and_tells_what_was_found(tmp_path, num
     assert [check["check"] for check in json.loads(file.read_text())["checks"]] == ["facts", "kill"]
 
 
-def test_a_python_without_torch_is_told_so(tmp_path):
+def test_a_python_without_torch_is_told_so(tmp_path, temporary):
     file = tmp_path / "gpu-check.json"
     hidden = tmp_path / "torch.py"
     hidden.write_text("raise ImportError('libcudart is missing')")
-    run = started(file, PYTHONPATH=str(tmp_path))
+    run = started(file, temporary, PYTHONPATH=str(tmp_path))
     _, err = run.communicate(timeout=60)
     assert run.returncode == 2
     assert "libcudart is missing" in err

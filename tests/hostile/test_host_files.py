@@ -39,7 +39,7 @@ class Host:
         self.home, self.tools = folder / "home of me", folder / "tools"
         self.run = self.home / ".muster/runs" / RUN
         self.tools.mkdir()
-        for name in ("nodes", "outcome", "ranks", "logs"):
+        for name in ("nodes", "outcome", "ranks", "logs", "telemetry"):
             (self.run / name).mkdir(parents=True)
         self.own = {"important": "the only copy", "project/data.json": "mine", ".ssh/rank-0.log": "PRIVATE KEY"}
         for name, text in self.own.items():
@@ -142,7 +142,14 @@ def test_what_became_a_link_or_a_fifo_since_it_was_listed_is_not_read(any_host, 
 @pytest.mark.holds("nothing-hangs")
 def test_fifos_sockets_folders_and_names_of_two_lines_stop_nothing(any_host):
     run = any_host.run
-    for path in ("nodes/f.json", "config.json", "ranks/rank-1.jsonl", "metrics.jsonl", "outcome/f.json"):
+    for path in (
+        "nodes/f.json",
+        "config.json",
+        "ranks/rank-1.jsonl",
+        "metrics.jsonl",
+        "outcome/f.json",
+        "telemetry/f.jsonl",
+    ):
         os.mkfifo(run / path)
     (run / "outcome/folder.json").mkdir()
     (run / "outcome/a\ntouch pwned\n.json").write_text("{}")
@@ -181,6 +188,13 @@ def test_all_that_grows_is_told_whole_in_pieces_also_from_where_it_was(any_host)
     argv = commands.follow("c", str(any_host.run), "MARK", "", {"ranks/rank-0.jsonl": len(data) - 3}, 0.1)
     said = re.findall(r"^MARK add ranks/rank-0.jsonl \d+ (\S+) \.$", any_host.sh(argv).stdout.decode(), re.M)
     assert [base64.b64decode(text) for text in said] == [data[-3:]]
+
+
+def test_what_the_machine_does_is_told_as_it_grows(any_host):
+    (any_host.run / "telemetry/a.jsonl").write_text('{"t": 1.0, "node": "a"}\n')
+    (any_host.run / "telemetry/.hidden.jsonl").write_text("x")
+    (any_host.run / "telemetry/a.txt").write_text("x")
+    assert [row[:3] for row in follow(any_host)] == [["add", "telemetry/a.jsonl", "0"]]
 
 
 @pytest.mark.holds("no-links-followed")

@@ -93,7 +93,7 @@ def test_what_stays_is_named_once_with_who_asks_for_it_and_the_way_to_send_it(fo
     assert set(left_out) == {*(credentials.place_of(path) for path in NAMED), *HELD}
     assert {".git", "sub/.git", ".aws"} <= set(left_out)
     assert left_out[".env"].asked == "speaks_of_keys.py"
-    said = code_layer.told([left_out[".env"], left_out["server.pem"]])
+    said = code_layer.describe([left_out[".env"], left_out["server.pem"]])
     assert said.startswith("not sent: .env (speaks_of_keys.py names it), server.pem (a private key); --include .env ")
 
 

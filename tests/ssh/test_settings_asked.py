@@ -9,7 +9,7 @@ from paramiko import PKey
 
 from deploy.config.inventory import Host
 from deploy.core.errors import UsageError
-from deploy.ssh import ask, known, reader, session, settings, tokens
+from deploy.ssh import ask, host_keys, reader, session, settings, tokens
 from deploy.ssh.faults import SshFault
 from lab.waiting import until
 
@@ -53,7 +53,7 @@ def test_an_ssh_that_does_not_end_is_ended(program, monkeypatch, script):
     monkeypatch.setattr(ask, "_LONGEST_S", 0.5)
     program(script)
     began = time.monotonic()
-    with pytest.raises(UsageError, match="no end of it"):
+    with pytest.raises(UsageError, match="too much"):
         way()
     assert time.monotonic() - began < 20
 
@@ -110,10 +110,10 @@ def test_an_address_known_by_another_key_is_a_change_where_it_is_to_be_checked(c
         checked = way()
         if kind:
             with pytest.raises(SshFault) as caught:
-                known.check(checked.where(NODE, jump=False), checked, own, "192.0.2.7")
+                host_keys.check(checked.where(NODE, jump=False), checked, own, "192.0.2.7")
             assert caught.value.kind == kind
         else:
-            known.check(checked.where(NODE, jump=False), checked, own, "192.0.2.7")
+            host_keys.check(checked.where(NODE, jump=False), checked, own, "192.0.2.7")
 
 
 def test_the_systems_settings_hold_after_the_users_last_section(alone):

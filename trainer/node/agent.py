@@ -37,10 +37,11 @@ from muster.stop import UNASKED
 
 from .. import NAME, config
 from ..verdict import Verdict, done, failed, publish
-from . import handover, meeting, script, together, work
+from . import handover, meeting, script, telemetry, together, work
 from .diary import Diary
 from .output import Output
 from .parent_death import die_with_parent
+from .stillness import Stillness
 
 _POLL_SECONDS = 0.1
 _FINISH_SECONDS = 10.0
@@ -85,7 +86,8 @@ def main() -> int:
     with _private_folder(folder, name) as outcome:
         diary = Diary(folder, name, outcome)
         node = Node(command, environment, outcome, diary, relay=is_script)
-        code = node.run()
+        with telemetry.beside(folder, name, packages=is_script and _place() == 0):
+            code = node.run()
         if is_script and folder:
             _tell_kept(folder, diary, began)
         silent = is_script and not node.judged
@@ -288,12 +290,17 @@ class Node:
 
     def _watch(self, torchrun: subprocess.Popen[bytes], words: Callable[[int], str]) -> None:
         kill_at, asked = float("inf"), False
+        folder = self.diary.run_folder
+        still = Stillness(self.outcome, folder / work.WORK if folder else None) if self._relay else None
         watch_input = os.environ.get("MUSTER_STOP_ON_EOF") == "1"
         while torchrun.poll() is None:
             if watch_input and _input_closed():
                 watch_input = False
                 self._ask(signal.SIGINT)
             self.diary.keep(words)
+            if still:
+                for rank, about in still.look(self.diary.lives):
+                    self.diary.tell_still(rank, about)
             now = time.monotonic()
             if self._asked:
                 kill_at = kill_at if asked else now + self._grace

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ..run_dir import RankFolder
 from . import script
@@ -64,6 +65,11 @@ class Diary:
             if folder := self._folder(life.rank):
                 more = {"how": how, "victim": said.victim, "error": said.error[: script.LINE_MOST]}
                 folder.event("ended", **about, code=life.code, **more)
+
+    def tell_still(self, rank: int, about: Mapping[str, Any] | None) -> None:
+        """Tell that a rank stands still, and where; None: that it moves again."""
+        if folder := self._folder(rank):
+            folder.event("stuck", **about) if about else folder.event("moves")
 
     def tell_kept(self, files: int, size: int) -> None:
         """Tell how many files, and bytes, the node's script has left in its folder and its home."""

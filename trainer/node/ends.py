@@ -10,7 +10,7 @@ import json
 import os
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -20,6 +20,7 @@ from typing import Any
 from muster.files import surely
 
 _NAME = "ends.jsonl"
+_TORCHRUN_ENDS_BY = (signal.SIGTERM, signal.SIGKILL)
 _CGROUP = Path("/sys/fs/cgroup")
 
 
@@ -52,16 +53,24 @@ def write_down(context: Any) -> None:
     def noting(self: Any) -> Any:
         # Before torchrun looks: on a failure it ends the other ranks at once, and these failed nobody.
         with suppress(OSError, AttributeError, KeyError, ValueError):
-            _note(self, path)
-        return look(self)
+            _note(self, path, self.subprocess_handlers)
+        result = look(self)
+        # One that died after our look, and before torchrun's. Of the others, which it has ended, nothing is noted.
+        with suppress(OSError, AttributeError, KeyError, ValueError):
+            own = [rank for rank, failure in result.failures.items() if -failure.exitcode not in _TORCHRUN_ENDS_BY]
+            if len(own) == 1 and not any(self.__dict__["_muster_noted"].values()):
+                _note(self, path, own)
+        return result
 
     context._poll = noting
 
 
-def _note(context: Any, path: Path) -> None:
+def _note(context: Any, path: Path, local_ranks: Collection[int]) -> None:
     noted: dict[int, bool] = context.__dict__.setdefault("_muster_noted", {})
     lines = []
     for local_rank, handler in context.subprocess_handlers.items():
+        if local_rank not in local_ranks:
+            continue
         about = {"local_rank": local_rank, "pid": handler.proc.pid, "t": time.time()}
         if local_rank not in noted:
             told = {**os.environ, **context.envs[local_rank]}

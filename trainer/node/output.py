@@ -26,8 +26,9 @@ _TAIL = 64 << 10
 _PIECE = 1 << 20
 # A line without an end is passed on in pieces of this size.
 _LINE_MOST = 16 << 10
-_QUEUE_MOST = 4 << 20
-_CONSOLE_RATE = 2 << 20  # bytes a second
+# Of the console in bytes, where each line weighs _LINE_WEIGHT more: so much costs it whoever passes it on.
+_QUEUE_MOST = 8 << 20
+_CONSOLE_RATE = 4 << 20  # a second
 _MOVING_EVERY_S = 1.0
 # A process that a rank left behind may hold a pipe open for ever.
 _REST_SECONDS = 2.0
@@ -249,7 +250,7 @@ class _Console:
     """The node's own output, written by a thread: a reader that is slow, or a frozen engine, never holds up a rank."""
 
     def __init__(self) -> None:
-        self._lines = deque[bytes]()
+        self._chunks = deque[tuple[bytes, int]]()
         self._size = self._skipped = self._skipped_lines = 0
         self._said, self._due = 0, _SAID_EVERY
         self._change = threading.Condition()
@@ -274,8 +275,10 @@ class _Console:
                 left_out = b"muster: %d lines (%d bytes) are not shown here; logs/rank-<r>.log has them\n"
                 lines = [left_out % (self._skipped_lines, self._skipped), *lines]
                 self._skipped = self._skipped_lines = 0
-            self._lines.extend(lines)
-            self._size += sum(map(len, lines))
+            chunk = b"".join(lines)
+            weight = len(chunk) + _LINE_WEIGHT * len(lines)
+            self._chunks.append((chunk, weight))
+            self._size += weight
             self._change.notify()
 
     def finish(self) -> None:
@@ -289,20 +292,17 @@ class _Console:
     def _run(self) -> None:
         while True:
             with self._change:
-                while not self._lines and not self._closed:
+                while not self._chunks and not self._closed:
                     self._change.wait()
-                lines, self._size = b"".join(self._lines), 0
-                self._lines.clear()
-                closed = self._closed
-            for at in range(0, len(lines), _CONSOLE_RATE // 8):
-                piece = lines[at : at + _CONSOLE_RATE // 8]
-                self._write(piece)
-                if not self._closed:
-                    time.sleep(len(piece) / _CONSOLE_RATE)
-            if closed and not self._lines:
-                if self._due > _SAID_EVERY:
-                    self._write(b"%s %d\n" % (_SAID, self._said), count=False)
-                return
+                if not self._chunks:
+                    break
+                chunk, weight = self._chunks.popleft()
+                self._size -= weight
+            self._write(chunk)
+            if not self._closed:
+                time.sleep(weight / _CONSOLE_RATE)
+        if self._due > _SAID_EVERY:
+            self._write(b"%s %d\n" % (_SAID, self._said), count=False)
 
     def _write(self, data: bytes, count: bool = True) -> None:
         if count:

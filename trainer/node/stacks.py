@@ -80,6 +80,14 @@ def read(path: Path, most: int = _LOOKS) -> list[Look]:
     return []
 
 
+def newest(outcome: Path, local_rank: int) -> Path:
+    """The file of the process that trains as this rank: the rank's own, or that of a child which trains for it."""
+    files = [*outcome.glob(f"{local_rank}.stacks"), *outcome.glob(f"{local_rank}.*.stacks")]
+    with suppress(OSError):
+        return max(files, key=lambda path: path.stat().st_mtime, default=outcome / f"{local_rank}.stacks")
+    return outcome / f"{local_rank}.stacks"
+
+
 def cut(path: Path) -> None:
     """Begin the file again where it is too long; its writer appends. A locked interpreter cannot do so itself."""
     with suppress(OSError):

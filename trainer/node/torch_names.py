@@ -32,6 +32,7 @@ NAMES = {
 # Read of objects that a script makes; the tests that compare what is seen with what a script knows fail without them.
 OF_OBJECTS = {
     "_scale": "the scale of a GradScaler, which a script's loss is divided by",
+    "_step_supports_amp_scaling": "whether an optimizer skips steps by itself",
     "_params": "the parameters of an LBFGS, whose state counts its evaluations",
 }
 

@@ -7,7 +7,6 @@ every step is kept to a few microseconds; the rest waits for the steps that get 
 from __future__ import annotations
 
 import functools
-import os
 from _thread import get_ident
 from collections.abc import Callable
 from time import perf_counter
@@ -24,7 +23,6 @@ def patches(watcher: Watcher) -> dict[str, Callable[[ModuleType], None]]:
         "torch.optim.optimizer": functools.partial(_step, watcher),
         "torch.amp.grad_scaler": functools.partial(_scaler, watcher),
         "torch.utils.data.dataloader": functools.partial(_data, watcher),
-        "torch._dynamo.trace_rules": _leave_out,
     }
 
 
@@ -112,9 +110,3 @@ def _data(watcher: Watcher, module: ModuleType) -> None:
         return batch
 
     iterator.__next__ = following
-
-
-def _leave_out(module: ModuleType) -> None:
-    """torch.compile shall not look into what is done here: as in torch's own files, there is nothing to compile."""
-    module.SKIP_DIRS.append(os.path.dirname(os.path.abspath(__file__)) + os.sep)
-    module._recompile_re()

@@ -27,11 +27,11 @@ _disarm: Callable[[], Any] = faulthandler.cancel_dump_traceback_later
 
 
 class Looks:
-    """The file of one process. `take` and `close` raise OSError."""
+    """The file of one process. `take` raises OSError."""
 
     def __init__(self, path: str) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-        self._until_armed, self.taken_over = 0, False
+        self._until_armed, self.taken_over, self._paused = 0, False, False
         _yield_to_others(self)
 
     def take(self, about: dict[str, Any]) -> None:
@@ -47,14 +47,19 @@ class Looks:
     def arm(self) -> None:
         """Have faulthandler look as well, should this not be called again in time."""
         self._until_armed -= 1
-        if self._until_armed < 0 and not self.taken_over:
+        if self._until_armed < 0 and not self.taken_over and not self._paused:
             self._until_armed = _ARM_EVERY - 1
             _arm(_LOCKED_SECONDS, repeat=True, file=self._file)
 
-    def close(self) -> None:
-        """No more looks."""
+    def pause(self) -> None:
+        """Before a fork, or the end: an armed child would wait at its own end for a thread that it lacks."""
+        self._paused = True
         if not self.taken_over:
             _disarm()
+
+    def resume(self) -> None:
+        """After the fork, in the process that goes on."""
+        self._paused, self._until_armed = False, 0
 
 
 def _thread(ident: int, frame: FrameType | None) -> list[str]:

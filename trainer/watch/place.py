@@ -28,6 +28,7 @@ class Place:
         if torch and torch.is_available() and torch.is_initialized():
             self.rank = int(torch.get_rank())
             return int(torch.get_world_size()), str(torch.get_backend())
+        self.rank = int(os.environ["RANK"])  # a script that starts ranks itself sets it later
         return int(os.environ.get("WORLD_SIZE", "1")), ""
 
     def claim(self, what: str) -> bool:

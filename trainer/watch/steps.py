@@ -11,8 +11,8 @@ from time import perf_counter
 from typing import NamedTuple
 
 _MOST_ITERATORS = 64
-# A step that takes so long has time for a closer look at the next one.
-_SLOW_SECONDS = 0.01
+# The first steps get a closer look, and after a step that took so long there is time for one.
+FIRST_STEPS, _SLOW_SECONDS = 10, 0.01
 
 
 class Done(NamedTuple):
@@ -69,7 +69,8 @@ class Steps:
             self.data += entry[2]
             entry[2] = 0.0
         now = perf_counter()
-        self.due = self.closer_at if now - self._last < _SLOW_SECONDS else 0.0
+        slow = now - self._last >= _SLOW_SECONDS
+        self.due = 0.0 if slow or self.count < FIRST_STEPS else self.closer_at
         self._last = now
         self.done = (self.count, now, self.data, self.backward, self.wait, self.waits, self.away)
         return True

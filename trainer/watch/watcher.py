@@ -22,10 +22,9 @@ from .looks import SECONDS as LOOK_SECONDS
 from .looks import Looks
 from .losses import Losses
 from .place import Place, append
-from .steps import Done, Steps, between
+from .steps import FIRST_STEPS, Done, Steps, between
 
 _CLOSER_SECONDS = 0.25
-_FIRST_STEPS = 10
 _NO_WAIT: float | None = 0.0
 _PATIENCE_BACKWARDS, _PATIENCE_FAILURES, _PATIENCE_SECONDS = 20, 3, 10.0
 P = ParamSpec("P")
@@ -54,7 +53,7 @@ class Watcher:
         self._place, self.steps = place, Steps()
         self._fresh()
         self._first = first
-        os.register_at_fork(after_in_child=self._forked)
+        os.register_at_fork(before=self._forks, after_in_parent=self._has_forked, after_in_child=self._forked)
         atexit.register(self._end)
         if first:
             self._look(f"{place.local}.stacks")
@@ -76,6 +75,14 @@ class Watcher:
         self._wake, self._over = _thread.allocate_lock(), _thread.allocate_lock()
         self._wake.acquire()
 
+    def _forks(self) -> None:
+        if self._looks:
+            self._looks.pause()
+
+    def _has_forked(self) -> None:
+        if self._looks:
+            self._looks.resume()
+
     def _forked(self) -> None:
         """In a child: it writes nothing unless it trains by itself, as a rank of its own."""
         with suppress(Exception):
@@ -91,7 +98,7 @@ class Watcher:
         if not self.trains:
             self._begin(tensors)
         if steps.backwards == steps.at_step:  # the first since the last step
-            self._armed = now >= steps.closer_at or steps.count < _FIRST_STEPS
+            self._armed = now >= steps.closer_at or steps.count < FIRST_STEPS
             if self._armed:
                 steps.closer_at = now + _CLOSER_SECONDS
             self._wait = waits.of(torch)
@@ -134,7 +141,7 @@ class Watcher:
 
     def _take_waits(self) -> None:
         if self._wait and self._wait.known:
-            self._waits = [*self._waits[-_FIRST_STEPS:], self._wait]
+            self._waits = [*self._waits[-FIRST_STEPS:], self._wait]
         self._wait = None
         while self._waits and self._waits[0].come():
             self.steps.waits += 1
@@ -269,7 +276,7 @@ class Watcher:
                 self._wake.release()
             self._over.acquire(timeout=1.0)
             if self._looks:
-                self._looks.close()
+                self._looks.pause()
             if self._started:
                 self.losses.settle(sys.modules["torch"])
                 self._tell(perf_counter(), last=True)

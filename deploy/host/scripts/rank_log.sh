@@ -9,8 +9,11 @@ END
     [ -n "$size" ] || { echo "logs/$name is no plain file" >&2; return 1; }
     [ "$size" -le "$at" ] || { read_at "$run" "logs/$name" "$at" $((size - at)) && at=$size; }
 }
+# The log of a script's rank comes with the rank's first words.
+there() { [ -n "$(enter "$run" && files "logs/$name")" ]; }
 runs() { [ "$(docker inspect --format '{{.State.Running}}' "$container" 2>/dev/null)" = true ]; }
 while [ -n "$container" ] && runs; do
+    there || { echo "$mark" >&2 && sleep 0.5 && continue || exit; }
     grow && echo "$mark" >&2 && sleep 1 || exit
 done
 grow

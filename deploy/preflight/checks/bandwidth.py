@@ -26,7 +26,7 @@ def rounds(hosts: Sequence[str]) -> Iterator[list[Pair]]:
     half = len(circle) // 2
     for _ in range(len(circle) - 1):
         ends = zip(circle[:half], reversed(circle[half:]), strict=True)
-        yield [(one, other) for one, other in ends if one and other]
+        yield [(host, other) for host, other in ends if host and other]
         circle = [circle[0], circle[-1], *circle[1:-1]]
 
 
@@ -117,7 +117,7 @@ def _finding(
 ) -> Finding:
     rate = statistics.median(known[pair] for pair in pairs)
     text = f"{what}: {rate:.0f} Mbit/s, where the others get {_usual(known):.0f}"
-    shown = tuple(f"{one} -> {other} {known[one, other]:.0f} Mbit/s" for one, other in pairs[:4])
+    shown = tuple(f"{first} -> {other} {known[first, other]:.0f} Mbit/s" for first, other in pairs[:4])
     fix = f"on {listed(hosts)}: ethtool <interface> | grep -i -e speed -e duplex; ip -s link; the switch port"
     level = FAULT if rate < SLOW_MBIT else WARNING
     return Finding(

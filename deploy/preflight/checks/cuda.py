@@ -18,8 +18,8 @@ DROPPED = ((13, 0), (7, 5))
 
 def wanted(facts: Mapping[str, Any]) -> str:
     """The CUDA version that the image's torch was built for, empty where that is not known."""
-    said = str(facts["software"].get("cuda", ""))
-    return said if _pair(said) else ""
+    setting = str(facts["software"].get("cuda", ""))
+    return setting if _pair(setting) else ""
 
 
 def too_old(facts: Mapping[str, Any]) -> bool:
@@ -45,7 +45,7 @@ def told(facts: Mapping[str, Any]) -> tuple[str, ...]:
 def arch(host: str, facts: Mapping[str, Any], capabilities: Sequence[str]) -> Iterator[Finding]:
     """A GPU for which the image's CUDA has no code. Builds of others than PyTorch's may carry code to translate."""
     cuda = _pair(wanted(facts))
-    odd = sorted({text for text in capabilities if cuda and (one := _pair(text)) and not _knows(cuda, one)})
+    odd = sorted({text for text in capabilities if cuda and (entry := _pair(text)) and not _knows(cuda, entry)})
     if odd:
         official = "+cu" in facts["software"].get("torch", "")
         text = f"{host}: torch with CUDA {wanted(facts)} has no code for GPUs of compute capability {', '.join(odd)}"

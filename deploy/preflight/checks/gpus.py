@@ -63,8 +63,10 @@ def check(answers: Answers) -> Iterator[Finding]:
         yield from _shared(host, rows[host], answers.want.processes if nccl else 0)
     yield from _slow(rows)
     # A container may have CUDA and no nvidia-smi.
-    told = {host: found for host, found in rows.items() if not _without_smi(answers.facts[host])}
-    yield from _alike({host: found for host, found in told.items() if not without_cuda(answers.facts[host])}, nccl)
+    with_smi = {host: listed for host, listed in rows.items() if not _without_smi(answers.facts[host])}
+    yield from _alike(
+        {host: listed for host, listed in with_smi.items() if not without_cuda(answers.facts[host])}, nccl
+    )
 
 
 def _without_smi(facts: Mapping[str, Any]) -> bool:
@@ -82,8 +84,8 @@ def _no_cuda(host: str, facts: Mapping[str, Any], nccl: bool) -> Finding:
 
 def _driver(host: str, facts: Mapping[str, Any], rows: list[Gpu]) -> Iterator[Finding]:
     """What keeps CUDA from starting there at all, or makes it slow."""
-    said, driver = facts.get("gpus") or {}, facts.get("cuda")
-    error, code = said.get("error", ""), (driver or {}).get("code")
+    message, driver = facts.get("gpus") or {}, facts.get("cuda")
+    error, code = message.get("error", ""), (driver or {}).get("code")
     first = error.strip().splitlines()[-1] if error.strip() else ""
 
     def broken(cause: str, text: str, fix: str, level: str = FAULT) -> Finding:
@@ -96,7 +98,7 @@ def _driver(host: str, facts: Mapping[str, Any], rows: list[Gpu]) -> Iterator[Fi
         yield broken("gpu-lost", first, f"on {host}: sudo reboot; if it comes again: reseat or replace the GPU")
     elif error and error != NOT_FOUND and DRIVER.search(error):
         yield broken("gpu-driver", first, RELOAD.format(host=host))
-    elif said.get("devices") and code != 0:
+    elif message.get("devices") and code != 0:
         fix = "install nvidia-container-toolkit, docker run --gpus all"
         yield broken("gpu-runtime", "has GPUs, but no nvidia-smi where training runs", fix)
     elif rows and driver == {} and facts.get("container"):
@@ -104,8 +106,8 @@ def _driver(host: str, facts: Mapping[str, Any], rows: list[Gpu]) -> Iterator[Fi
         yield broken("gpu-runtime", "has GPUs, but no libcuda.so.1 where training runs", fix)
     elif rows:
         yield from _cuda(host, facts, rows)
-        if said.get("seconds", 0) >= SLOW_S and any(gpu["persistence_mode"] == "Disabled" for gpu in rows):
-            text = f"{host}: the driver takes {said['seconds']:.0f} s to wake up: persistence mode is off"
+        if message.get("seconds", 0) >= SLOW_S and any(gpu["persistence_mode"] == "Disabled" for gpu in rows):
+            text = f"{host}: the driver takes {message['seconds']:.0f} s to wake up: persistence mode is off"
             fix = f"on {host}: sudo systemctl enable --now nvidia-persistenced, or sudo nvidia-smi -pm 1"
             yield Finding("gpu-persistence", "gpus", (host,), text, (), "a slow first CUDA call", fix, WARNING)
 
@@ -147,10 +149,10 @@ def _one(host: str, gpu: Gpu) -> Iterator[Finding]:
     yield from _memory(host, gpu)
 
 
-def _together(found: Sequence[tuple[str, Finding]]) -> Iterator[Finding]:
+def _together(findings: Sequence[tuple[str, Finding]]) -> Iterator[Finding]:
     """One finding for all GPUs of a host that have the same."""
     kinds: dict[tuple[str, str], list[tuple[str, Finding]]] = {}
-    for index, finding in found:
+    for index, finding in findings:
         kinds.setdefault((finding.cause, finding.level), []).append((index, finding))
     for (_, first), *others in kinds.values():
         more = f"; the same of GPU {listed(index for index, _ in others)}" if others else ""
@@ -200,14 +202,14 @@ def _shared(host: str, rows: list[Gpu], processes: int) -> Iterator[Finding]:
 def _slow(rows: Mapping[str, list[Gpu]]) -> Iterator[Finding]:
     """GPUs that heat, power or a bad seat hold back. Half the lanes are what many machines give their second GPU."""
     widest: dict[str, int] = {}
-    for gpu in (gpu for found in rows.values() for gpu in found):
+    for gpu in (gpu for slow in rows.values() for gpu in slow):
         widest[gpu["name"]] = max(widest.get(gpu["name"], 0), _lanes(gpu))
-    for host, found in rows.items():
-        for gpu in (gpu for gpu in found if 0 < 2 * _lanes(gpu) < widest[gpu["name"]]):
+    for host, slow in rows.items():
+        for gpu in (gpu for gpu in slow if 0 < 2 * _lanes(gpu) < widest[gpu["name"]]):
             most = widest[gpu["name"]]
             text = f"{host}: GPU {gpu['index']} has {_lanes(gpu)} PCIe lanes, others of its kind have {most}"
             yield Finding("gpu-slow", "gpus", (host,), text, (), SLOW, f"on {host}: lspci -vv; reseat it", WARNING)
-        hot = [gpu["index"] for gpu in found if gpu["clocks_throttle_reasons.hw_slowdown"] == "Active"]
+        hot = [gpu["index"] for gpu in slow if gpu["clocks_throttle_reasons.hw_slowdown"] == "Active"]
         if hot:
             text = f"{host}: GPU {listed(hot)} slows itself down: too hot, or too little power"
             fix = f"on {host}: nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER"
@@ -220,7 +222,7 @@ def _lanes(gpu: Gpu) -> int:
 
 
 def _alike(rows: dict[str, list[Gpu]], nccl: bool) -> Iterator[Finding]:
-    kinds = {host: ", ".join(sorted({gpu["name"] for gpu in found})) for host, found in rows.items()}
+    kinds = {host: ", ".join(sorted({gpu["name"] for gpu in host_gpus})) for host, host_gpus in rows.items()}
     if len(set(kinds.values())) < 2:
         return
     none = tuple(host for host, kind in kinds.items() if not kind)

@@ -56,8 +56,10 @@ def _counts(answers: Answers, pair: Pair, table: dict[Pair, Cell], what: str) ->
 
 def _unreachable(answers: Answers, lost: Sequence[str]) -> Finding:
     hosts = tuple(lost)
-    links = [one for one in answers.links if {one.source, one.target} & set(lost) and one.source != one.target]
-    aimless = tuple(host for host in lost if all(one.outcome in HOW["no-route"] for one in links if one.source == host))
+    links = [link for link in answers.links if {link.source, link.target} & set(lost) and link.source != link.target]
+    aimless = tuple(
+        host for host in lost if all(link.outcome in HOW["no-route"] for link in links if link.source == host)
+    )
     routes = bool(aimless)
     bare = tuple(host for host in lost if not list(prediction.reachable(answers.facts[host])))
     if bare:
@@ -91,14 +93,18 @@ def with_rules(answers: Answers, hosts: Sequence[str]) -> tuple[str, ...]:
 
 def _outside(answers: Answers, hosts: Sequence[str]) -> str:
     """Words for a loss that no firewall of these hosts explains."""
-    said = [answers.control.get(host, {}).get("firewall", {}) for host in hosts]
-    clean = bool(said) and all(one.get("read") and not one.get("rules") for one in said)
+    firewalls = [answers.control.get(host, {}).get("firewall", {}) for host in hosts]
+    clean = bool(firewalls) and all(rules.get("read") and not rules.get("rules") for rules in firewalls)
     return "; their own firewalls are empty: it is between them (switch, security group)" if clean else ""
 
 
 def _strangers(answers: Answers) -> Iterator[Finding]:
     """Somebody else answers where a host of ours should."""
-    others = [one for one in answers.links if one.outcome in IDENTITY or (one.host and one.host != one.target)]
+    others = [
+        foreign
+        for foreign in answers.links
+        if foreign.outcome in IDENTITY or (foreign.host and foreign.host != foreign.target)
+    ]
     for target in answers.told:
         own = prediction.own_addresses(answers.facts[target])
         busy = answers.listens.get(target, {}).get("failed", {})
@@ -120,15 +126,15 @@ def _strangers(answers: Answers) -> Iterator[Finding]:
 def _six(answers: Answers) -> Iterator[Finding]:
     """torch tries a name's IPv6 addresses first, and does not go on to IPv4 when packets vanish."""
     for kind in ("rendezvous", "store"):
-        found: dict[str, list[str]] = {}
+        addresses: dict[str, list[str]] = {}
         links: list[Link] = []
         for source, target in pairs(answers.told):
             tried = answers.between(source, target, kind)
             six = [link for link in tried if ":" in link.address and link.outcome == "dropped"]
             if six and any(link.ok for link in tried if ":" not in link.address):
-                found.setdefault(target, []).append(source)
+                addresses.setdefault(target, []).append(source)
                 links += six
-        for target, sources in found.items():
+        for target, sources in addresses.items():
             everyone = len(sources) == len(answers.told) - 1
             hosts = (target,) if everyone or len(sources) > 1 else (sources[0],)
             name = answers.plan.endpoint if kind == "rendezvous" else answers.plan.store_name
@@ -144,12 +150,12 @@ def _wrong_network(answers: Answers, table: dict[Pair, Cell]) -> Iterator[Findin
     for pair, cell in table.items():
         if cell.data not in ("", "ok") and cell.other == "ok" and not _firewalled(answers, pair):
             wrong.setdefault(pair[1], []).append(pair)
-    every = [pair for found in wrong.values() for pair in found]
+    every = [pair for networks in wrong.values() for pair in networks]
     level = "fault" if any(_needed(answers, pair, DATA, table[pair]) for pair in every) else WARNING
-    for host, found in wrong.items():
+    for host, networks in wrong.items():
         pick = answers.plan.data[host]
-        links = [link for pair in found for link in answers.between(*pair, "data") if not link.ok]
-        good = next(link.address for link in answers.between(*found[0], "other") if link.ok)
+        links = [link for pair in networks for link in answers.between(*pair, "data") if not link.ok]
+        good = next(link.address for link in answers.between(*networks[0], "other") if link.ok)
         name = prediction.interface_of(answers.facts[host], good)
         text = (
             f"{host} would be reached at {pick.address} ({pick.how}), where its peers do not get; {good} ({name}) works"
@@ -174,7 +180,7 @@ def _finding(answers: Answers, table: dict[Pair, Cell], blame: Blame, what: str,
         blame = replace(blame, hosts=tuple(dict.fromkeys(pair[0] for pair in blame.cells)))
     needed = any(_needed(answers, pair, what, table[pair]) for pair in blame.cells)
     kinds = ("rendezvous", "hint") if what == MEET else ("data", "rendezvous") if what == ALL else ("data",)
-    links = [one for pair in blame.cells for kind in kinds for one in answers.between(*pair, kind) if not one.ok]
+    links = [link for pair in blame.cells for kind in kinds for link in answers.between(*pair, kind) if not link.ok]
     cause = "no-route" if how == "no-route" else f"{NAMES[what]}-{how}"
     symptom = SILENT if what != DATA else REFUSED if how == "rejected" else LATER
     return Finding(

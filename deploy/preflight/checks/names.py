@@ -61,7 +61,7 @@ def _harmless(answers: Answers, host: str, problem: str) -> bool:
     if problem == "link-local":
         # On one link, with an interface of the same number on all hosts, gloo gets through.
         picks = answers.plan.data.items()
-        numbers = {answers.facts[one]["interfaces"].get(pick.interface, {}).get("index", 0) for one, pick in picks}
+        numbers = {answers.facts[entry]["interfaces"].get(pick.interface, {}).get("index", 0) for entry, pick in picks}
         return len(numbers) == 1 and all(pick.problem == "link-local" for _, pick in picks)
     c10d = answers.want.style == TORCHRUN and answers.want.rendezvous == "c10d"
     if c10d and prediction.takes_itself(answers.facts[host], answers.plan.endpoint) is None:
@@ -85,8 +85,8 @@ def _endpoint(answers: Answers) -> Iterator[Finding]:
     seen = {host: answers.resolved(host, name) for host in answers.told}
     blind = tuple(host for host, addresses in seen.items() if addresses is None and name != "localhost")
     if blind:
-        said = answers.facts[blind[0]]["names"].get(name)
-        why = said.get("error", "") if isinstance(said, dict) else ""
+        answer = answers.facts[blind[0]]["names"].get(name)
+        why = answer.get("error", "") if isinstance(answer, dict) else ""
         text = f"{listed(blind)} cannot resolve the endpoint's name {name}"
         address = prediction.meeting_address({host: answers.facts[host] for host in answers.told})
         fix = f"give the endpoint as an IP: --rdzv-endpoint {address}:{answers.want.port}"

@@ -19,12 +19,12 @@ def check(answers: Answers) -> Iterator[Finding]:
     failed = answers.listens.get(host, {}).get("failed", {}).get(port)
     if failed:
         who = failed["holder"] or "a process that we may not see"
-        said = "is in use" if failed["error"] == "in use" else f"cannot be listened on: {failed['error']}"
+        state = "is in use" if failed["error"] == "in use" else f"cannot be listened on: {failed['error']}"
         yield Finding(
             "port-busy",
             "ports",
             (host,),
-            f"{host}: port {port} {said}, by {who}",
+            f"{host}: port {port} {state}, by {who}",
             (f"bind to {port} on {host}: {failed['error']}",),
             "silence: all nodes become clients of the stranger; with a static rendezvous EADDRINUSE on one node",
             f"on {host}: sudo ss -ltnp 'sport = :{port}' shows who; end it, or take another port",

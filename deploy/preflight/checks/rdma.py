@@ -44,13 +44,13 @@ class Port:
 
 def ports(facts: Mapping[str, Any]) -> list[Port]:
     """A host's ports of the kinds that NCCL knows; a cloud's own kind has a plugin of its own."""
-    found, said = [], facts.get("rdma") or {}
-    for device, numbers in said.items() if isinstance(said, Mapping) else ():
+    listed, rdma = [], facts.get("rdma") or {}
+    for device, numbers in rdma.items() if isinstance(rdma, Mapping) else ():
         for number, port in numbers.items():
             state, rate = port["state"].partition(":")[2].strip(), re.match(r"[0-9]+(\.[0-9]+)?", port["rate"])
             gids = tuple(map(tuple, port["gids"]))
-            found.append(Port(device, number, state, port["link_layer"], float(rate[0]) if rate else 0.0, gids))
-    return [port for port in found if port.layer in LAYERS]
+            listed.append(Port(device, number, state, port["link_layer"], float(rate[0]) if rate else 0.0, gids))
+    return [port for port in listed if port.layer in LAYERS]
 
 
 def named(port: Port, asked: str) -> bool:
@@ -94,12 +94,12 @@ def check(answers: Answers) -> Iterator[Finding]:
         text = f"{listed(lacking)} has no RDMA device, the others do"
         fix = f"on {listed(lacking)}: lspci | grep -i mellanox; modprobe mlx5_ib; or NCCL_IB_DISABLE=1 on all"
         yield Finding("rdma-differs", "interfaces", lacking, text, (), MISMATCH, fix)
-    yield from _alike({host: found for host, found in usable.items() if found})
-    for host, found in usable.items():
-        if found:
+    yield from _alike({host: host_ports for host, host_ports in usable.items() if host_ports})
+    for host, host_ports in usable.items():
+        if host_ports:
             yield from _memlock(host, answers)
-        yield from _addresses(host, found, _setting(answers, host, "NCCL_IB_GID_INDEX"))
-    yield from _types({host: found for host, found in usable.items() if found}, answers)
+        yield from _addresses(host, host_ports, _setting(answers, host, "NCCL_IB_GID_INDEX"))
+    yield from _types({host: host_ports for host, host_ports in usable.items() if host_ports}, answers)
 
 
 def _memlock(host: str, answers: Answers) -> Iterator[Finding]:
@@ -135,9 +135,11 @@ def _none(host: str, facts: Mapping[str, Any], every: list[Port], mine: list[Por
 
 def _alike(usable: dict[str, list[Port]]) -> Iterator[Finding]:
     """Link layers that cannot talk to each other; fewer or slower ports than the peers have."""
-    layers = {host: "/".join(sorted({port.layer for port in found})) for host, found in usable.items()}
-    power = {host: round(sum(port.rate for port in found)) for host, found in usable.items()}
-    shown = tuple(f"{host}: {layers[host]}, {len(found)} ports, {power[host]} Gbit/s" for host, found in usable.items())
+    layers = {host: "/".join(sorted({port.layer for port in host_ports})) for host, host_ports in usable.items()}
+    power = {host: round(sum(port.rate for port in host_ports)) for host, host_ports in usable.items()}
+    shown = tuple(
+        f"{host}: {layers[host]}, {len(host_ports)} ports, {power[host]} Gbit/s" for host, host_ports in usable.items()
+    )
     if len(usable) > 1 and not set.intersection(*(set(value.split("/")) for value in layers.values())):
         odd = odd_ones(layers)
         text, fix = f"{listed(odd)} has another link layer than the others", "NCCL_IB_HCA on each: the same network"
@@ -149,11 +151,11 @@ def _alike(usable: dict[str, list[Port]]) -> Iterator[Finding]:
         yield Finding("rdma-slow", "interfaces", odd, text, shown, "the slowest sets the pace", fix, WARNING)
 
 
-def _addresses(host: str, found: list[Port], index: str) -> Iterator[Finding]:
+def _addresses(host: str, host_ports: list[Port], index: str) -> Iterator[Finding]:
     """RoCE needs an IP address on its interface. Where there is InfiniBand too, that is another network's port."""
-    if any(port.layer == "InfiniBand" for port in found):
+    if any(port.layer == "InfiniBand" for port in host_ports):
         return
-    for port in found:
+    for port in host_ports:
         gid = _gid(port, index)
         if index.isdigit() and gid is None:
             text = f"{host}: {port.name} has no address at NCCL_IB_GID_INDEX={index}"

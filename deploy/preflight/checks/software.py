@@ -39,9 +39,9 @@ OLDEST = (3, 11)  # the Python that Muster's agent runs on, in any image
 def too_old(answers: Answers) -> Iterator[Finding]:
     """A Python in the image on which no rank would start. The host's own may be older."""
     for host in answers.told:
-        said = answers.facts[host]["software"]["python"]
-        if tuple(int(part) for part in said.split(".")[:2] if part.isdigit()) < OLDEST:
-            text = f"{host}: Python {said} in the image, and ranks are started by an agent that needs 3.11"
+        version = answers.facts[host]["software"]["python"]
+        if tuple(int(part) for part in version.split(".")[:2] if part.isdigit()) < OLDEST:
+            text = f"{host}: Python {version} in the image, and ranks are started by an agent that needs 3.11"
             fix = "an image with Python 3.11 or newer"
             yield Finding("python-old", "software", (host,), text, (), "`unknown option -P`", fix)
 

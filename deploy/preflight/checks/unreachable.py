@@ -12,14 +12,14 @@ from ..findings import Finding
 def check(answers: Answers) -> Iterator[Finding]:
     """One fault for each host that did not answer."""
     for host, (slug, words) in answers.faults.items():
-        said, _, hint = words.partition("\n")
+        text, _, hint = words.partition("\n")
         if slug == "probe-died" and (last := refusals.last_words(words)):
-            slug, said, hint = refusals.start(last), f"the probe could not run: {last}", ""
+            slug, text, hint = refusals.start(last), f"the probe could not run: {last}", ""
         yield Finding(
             slug,
             "hosts",
             (host,),
-            said if said.startswith(host) else f"{host}: {said}",
+            text if text.startswith(host) else f"{host}: {text}",
             symptom="the run would not start there",
             fix=hint or refusals.fix(slug, host),
         )

@@ -8,7 +8,7 @@ from typing import Any
 
 from ...core.errors import DeployError
 from ...core.program import FAB
-from .. import Answers, Finding, Verdict, heard, judge
+from .. import Answers, Finding, Verdict, judge, probe_answers
 from .text import ProbeStream
 
 WAIT_S, LIMIT_S = 30, 90
@@ -56,7 +56,7 @@ def prove(shells: Sequence[ProbeStream], answers: Answers, findings: Sequence[Fi
     for shell in shells:
         try:
             if shell.name not in outcomes:
-                outcomes[shell.name] = heard.read("proof", shell.read(LIMIT_S))
+                outcomes[shell.name] = probe_answers.read("proof", shell.read(LIMIT_S))
         except DeployError as failed:
             outcomes[shell.name] = {"error": failed.message}
     verdict = judge(answers, [*findings, *_findings(outcomes, answers.want.backend)])
@@ -68,20 +68,20 @@ def _questions(shells: Sequence[ProbeStream], answers: Answers) -> list[dict[str
     address = f"[{plan.endpoint}]" if ":" in plan.endpoint else plan.endpoint
     same = {"backend": answers.want.backend, "url": f"tcp://{address}:{answers.want.port}", "wait": WAIT_S}
     # Nodes that are processes of one machine all have its interface.
-    one = next(iter(plan.data.values()))
-    names = [plan.data.get(shell.name, one).interface for shell in shells]
+    question = next(iter(plan.data.values()))
+    names = [plan.data.get(shell.name, question).interface for shell in shells]
     own = [{"GLOO_SOCKET_IFNAME": name, "NCCL_SOCKET_IFNAME": f"={name}"} for name in names]
     return [{**same, "world": len(own), "rank": rank, "environment": given} for rank, given in enumerate(own)]
 
 
 def _findings(outcomes: dict[str, dict[str, Any]], backend: str) -> list[Finding]:
-    if any(said.get("torch") == "" for said in outcomes.values()):
+    if any(answer.get("torch") == "" for answer in outcomes.values()):
         text = "there is no torch where training will run: nothing was proved by a real all_reduce"
         return [Finding("no-proof", "proof", tuple(outcomes), text, level="warning")]
-    bad = {host: said for host, said in outcomes.items() if not said.get("right")}
+    bad = {host: answer for host, answer in outcomes.items() if not answer.get("right")}
     if not bad:
         return []
-    evidence = tuple(f"{host}: {said.get('error') or 'a wrong sum'}" for host, said in bad.items())
+    evidence = tuple(f"{host}: {answer.get('error') or 'a wrong sum'}" for host, answer in bad.items())
     text = f"a real all_reduce ({backend}, 4 MB) failed, though every check passed"
     fix = f"{FAB} preflight --keep FILE keeps all answers; please report them with the evidence"
     return [Finding("proof-failed", "proof", tuple(bad), text, evidence, "training would fail the same way", fix)]

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from ...core.errors import DeployError
-from .. import heard, prediction, targets
+from .. import prediction, probe_answers, targets
 from ..answers import Answers, Link
 from ..checks import bandwidth, link_quality
 from ..request import TORCHRUN, Want
@@ -132,9 +132,9 @@ def _rates(talk: _Talk, answers: Answers) -> list[Link]:
 
 def _bandwidth(talk: _Talk, answers: Answers) -> list[Link]:
     """All pairs, in rounds in which no host has two calls."""
-    found = [link for pairs in bandwidth.rounds(answers.told) for link in _round(talk, answers, pairs)]
-    slow = bandwidth.again(replace(answers, links=tuple(found)))
-    return found + [link for pair in slow for link in _round(talk, answers, [pair])]
+    rates = [link for pairs in bandwidth.rounds(answers.told) for link in _round(talk, answers, pairs)]
+    slow = bandwidth.again(replace(answers, links=tuple(rates)))
+    return rates + [link for pair in slow for link in _round(talk, answers, [pair])]
 
 
 def _round(talk: _Talk, answers: Answers, pairs: Sequence[tuple[str, str]]) -> list[Link]:
@@ -150,11 +150,11 @@ def _clocks(talk: _Talk) -> dict[str, tuple[float, float]]:
     """How far each clock is ahead of ours: of several questions the one that was answered fastest counts."""
     best: dict[str, tuple[float, float]] = {}
     for _ in range(CLOCK_ROUNDS):
-        for host, said in talk.ask(lambda host: {"do": "clock"}, CLOCK_S).items():
-            asked, heard = talk.times[host]
-            half = (heard - asked) / 2
+        for host, answer in talk.ask(lambda host: {"do": "clock"}, CLOCK_S).items():
+            asked, received = talk.times[host]
+            half = (received - asked) / 2
             if host not in best or half < best[host][1]:
-                best[host] = (round(said["time"] - (asked + half), 4), round(half, 4))
+                best[host] = (round(answer["time"] - (asked + half), 4), round(half, 4))
     return best
 
 
@@ -178,7 +178,7 @@ class _Talk:
                     self.say(f"{what['do']} {len(found)} of {len(hosts)}")
                 self.shells[host].send(what)
                 if wait_s:
-                    answer = heard.read(what["do"], self.shells[host].read(wait_s))
+                    answer = probe_answers.read(what["do"], self.shells[host].read(wait_s))
                     self.times[host] = (asked, time.time())
                     found[host] = answer
                     self.say(f"{what['do']} {len(found)} of {len(hosts)}")

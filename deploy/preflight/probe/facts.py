@@ -18,7 +18,7 @@ import time
 
 UP, LOOPBACK, POINT_TO_POINT, RUNNING = 0x1, 0x8, 0x10, 0x40
 SIOCGIFMTU = 0x8921
-# Without its persistence daemon a driver wakes up anew for each question, some seconds for eight GPUs.
+# Without its persistence daemon a driver wakes up again for each question, some seconds for eight GPUs.
 NAMES_S, GPUS_S, SMI_S = 2.5, 21.0, 20.0
 # The columns of a GPU's row. A driver that does not know one answers nothing else: that one is left empty then.
 GPU_FIELDS = (

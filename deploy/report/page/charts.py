@@ -34,7 +34,8 @@ class Series:
 class Chart:
     """What one figure shows. `scale` multiplies values for display (100 for percent); `top` fixes the upper end.
 
-    `steps` is the range of the horizontal axis where charts are to be compared; else it is that of the points.
+    `steps` is the range of the horizontal axis where charts are to be compared; else it is that of the points. `axis`
+    says what its values are.
     """
 
     title: str
@@ -50,6 +51,7 @@ class Chart:
     steps: tuple[float, float] | None = None
     size: str = "small"
     legend: bool = True
+    axis: str = "step"
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,7 @@ class Mark:
 
 @dataclass(frozen=True)
 class Drawing:
-    """What chart.html writes. Without shapes it says that nothing was recorded. Positions are CSS lengths."""
+    """What chart.html writes. One without shapes is not shown. Positions are CSS lengths."""
 
     title: str
     unit: str
@@ -86,6 +88,7 @@ class Drawing:
     range: str = ""
     readout: str = ""
     readout_unit: str = ""
+    axis: str = "step"
     side: int = SIDE
 
 
@@ -116,6 +119,7 @@ def draw(chart: Chart) -> Drawing:
         f"{x_axis.low:.10g},{x_axis.high:.10g}",
         _readout(series),
         chart.unit,
+        chart.axis,
     )
 
 
@@ -174,7 +178,8 @@ def _summary(chart: Chart, series: list[Series]) -> str:
     ends = [
         f"{s.name} from {s.points[0][1]:.4g} to {s.points[-1][1]:.4g}{chart.unit and ' ' + chart.unit}" for s in series
     ]
-    return f"{chart.title} over steps: " + "; ".join(ends)
+    over = "steps" if chart.axis == "step" else "time"
+    return f"{chart.title} over {over}: " + "; ".join(ends)
 
 
 def _readout(series: list[Series]) -> str:

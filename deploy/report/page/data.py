@@ -7,22 +7,26 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ...core.errors import BadAnswer
+from ...run import events as run_events
 from ...run import own_files
 
 BLOCK = 4096
 # Beyond it differences and products are no floats any more.
 MOST = 1e100
-OBJECTS = ("record", "config", "environment", "outcome")
+OBJECTS = ("config", "environment", "outcome")
+MISSING = ": missing"
+MOST_NODES = 256
 Fields = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Event:
-    """One thing that happened on a rank, or (`rank` None) that a node's agent or the control side told. `t`: unix s."""
+    """What happened on a rank, or (`rank` None) what a node's agent or the control side reports. `t`: unix s."""
 
     t: float
     kind: str
@@ -33,7 +37,10 @@ class Event:
 
 @dataclass(frozen=True)
 class StepTime:
-    """Where a step's milliseconds went, a mean over the `count` steps that end at `step`."""
+    """Where a step's milliseconds went, a mean over the `count` steps that end at `step`.
+
+    `wait` is 0 where it is not known: `compute` has it then.
+    """
 
     step: int
     count: float
@@ -41,11 +48,15 @@ class StepTime:
     compute: float
     wait: float
     whole: float
+    wait_known: bool = True
 
 
 @dataclass(frozen=True)
 class Run:
-    """All that the page is drawn from. `metrics` and `evaluations` hold the last value for a step, in step order."""
+    """All that the page is drawn from. `metrics` and `evaluations` hold the last value for a step, in step order.
+
+    `script`: of the user's; such a run has neither config.json nor, where the watcher saw no loss, metrics.
+    """
 
     folder: Path
     record: Fields
@@ -59,6 +70,8 @@ class Run:
     nodes: dict[int, str]
     notes: list[str]
     own: Fields
+    script: bool = False
+    telemetry: dict[str, list[Fields]] = field(default_factory=dict)
 
 
 def number(value: object) -> float | None:
@@ -69,27 +82,33 @@ def number(value: object) -> float | None:
 
 
 def load(folder: Path, own: Fields | None = None) -> Run:
-    """Read what is there of a run folder. Raises nothing for what is missing, partial or torn; `notes` says it.
+    """Read a run folder. Raises nothing for files that are missing, partial or torn; `notes` names them.
 
     `own`: as page.build has it.
     """
     notes: list[str] = []
     if not folder.is_dir():
         notes.append(f"{folder.name}: there is no such folder")
-    objects = {name: _object(folder / f"{name}.json", notes) for name in OBJECTS}
-    metrics, evaluations = _metrics(_lines(folder / "metrics.jsonl", notes))
-    events, times = _ranks(folder, notes)
+    record = _object(folder / "record.json", notes)
+    script = record.get("script") is True
+    unread: list[str] = []
+    objects = {name: _object(folder / f"{name}.json", unread) for name in OBJECTS}
+    metrics, evaluations = _metrics(_lines(folder / "metrics.jsonl", unread))
+    events, times = _ranks(folder, unread)
+    notes += [note for note in unread if not (script and note.endswith(MISSING))]
     for row in evaluations:
         _keep_numbers(row)
     known = {int(row["step"]) for row in evaluations}
-    evaluations += [found for event in events if (found := _evaluated(event)) and found["step"] not in known]
+    evaluated = [values for event in events if (values := _evaluated(event))]
+    evaluations += [row for row in evaluated if row["step"] not in known]
     evaluations.sort(key=lambda row: float(row["step"]))
     nodes = {event.rank: event.node for event in events if event.rank is not None and event.node}
     seen = {event.t for event in events}
-    told = [event for event in _control(folder, notes) if event.t not in seen]
-    events = sorted(_nodes_up(folder, notes) + told + events, key=lambda event: event.t)
+    story = [event for event in _control(folder, notes) if event.t not in seen]
+    events = sorted(_nodes_up(folder, notes) + story + events, key=lambda event: event.t)
     return Run(
         folder,
+        record=record,
         **objects,
         metrics=metrics,
         evaluations=evaluations,
@@ -98,6 +117,8 @@ def load(folder: Path, own: Fields | None = None) -> Run:
         nodes=nodes,
         notes=notes,
         own=own or {},
+        script=script,
+        telemetry=_telemetry(folder, notes),
     )
 
 
@@ -105,7 +126,7 @@ def _read(path: Path, notes: list[str]) -> str:
     try:
         return own_files.read(path).decode("utf-8", errors="replace")
     except FileNotFoundError:
-        notes.append(f"{path.name}: missing")
+        notes.append(f"{path.name}{MISSING}")
     except OSError as error:
         notes.append(f"{path.name}: cannot be read: {error.strerror}")
     return ""
@@ -174,36 +195,54 @@ def _evaluated(event: Event) -> Fields | None:
 
 def _ranks(folder: Path, notes: list[str]) -> tuple[list[Event], dict[int, list[StepTime]]]:
     """Every rank's events but its steps, and its step times by rank."""
-    found = {
+    files = {
         int(m[1]): path
         for path in children(folder / "ranks")
         if (m := re.fullmatch(r"rank-(\d{1,9})\.jsonl", path.name))
     }
-    if not found:
-        notes.append("ranks/: no rank left events")
+    if not files:
+        notes.append(f"ranks/{MISSING}")
     events: list[Event] = []
     times: dict[int, list[StepTime]] = {}
-    for rank in sorted(found):
+    for rank in sorted(files):
         last, steps = 0.0, dict[int, StepTime]()
-        for row in _lines(found[rank], notes):
+        for row in _lines(files[rank], notes):
             if row.get("kind") == "step":
                 _add_step(row, steps)
                 continue
             last = number(row.get("t")) or last
             events.append(Event(last, str(row.get("kind")), rank, str(row.get("node") or ""), row))
         if steps:
-            times[rank] = [steps[step] for step in sorted(steps)]
+            ordered = [steps[step] for step in sorted(steps)]
+            # Of a script the first wait is measured after some steps: these would lower the mean of the others.
+            times[rank] = [time for time in ordered if time.wait_known] or ordered
     return events, times
 
 
 def _add_step(row: Fields, steps: dict[int, StepTime]) -> None:
     step = number(row.get("step"))
-    parts = [number(row.get(name)) for name in ("data_ms", "compute_ms", "wait_ms")]
-    if step is None or None in parts:
+    wait_known = "wait_ms" in row
+    parts = [number(row.get(name, 0.0)) for name in ("data_ms", "compute_ms", "wait_ms")]
+    if step is None or None in parts or not {"data_ms", "compute_ms"} <= row.keys():
         return
     data, compute, wait = (max(0.0, part or 0.0) for part in parts)
     whole = max(number(row.get("step_ms")) or 0.0, data + compute + wait)
-    steps[int(step)] = StepTime(int(step), max(1.0, number(row.get("count")) or 1.0), data, compute, wait, whole)
+    count = max(1.0, number(row.get("count")) or 1.0)
+    steps[int(step)] = StepTime(int(step), count, data, compute, wait, whole, wait_known)
+
+
+def _telemetry(folder: Path, notes: list[str]) -> dict[str, list[Fields]]:
+    """What each node's machine did, in the order of time; lines that are not as the contract has them are left out."""
+    found: dict[str, list[Fields]] = {}
+    paths = [] if (folder / "telemetry").is_symlink() else children(folder / "telemetry")
+    for path in [path for path in paths if path.suffix == ".jsonl"][:MOST_NODES]:
+        for row in [row for row in _lines(path, notes) if "t" in row]:
+            try:
+                event = run_events.of_telemetry(row, 0.0)
+            except BadAnswer:
+                continue
+            found.setdefault(event["node"], []).append(event)
+    return {node: sorted(rows, key=lambda row: float(row["t"])) for node, rows in found.items()}
 
 
 def _nodes_up(folder: Path, notes: list[str]) -> list[Event]:
@@ -224,7 +263,7 @@ def _control(folder: Path, notes: list[str]) -> list[Event]:
 
 
 def children(folder: Path) -> list[Path]:
-    """What lies in a folder, by name; nothing where it is none or cannot be read."""
+    """The paths in a folder, by name; empty if it is no folder or cannot be read."""
     try:
         return sorted(folder.iterdir())
     except OSError:

@@ -104,7 +104,7 @@ def _nodes(run: Run) -> list[str]:
 
 
 def again(record: Fields) -> str:
-    """What to type to do the run again on its backend; empty where the record does not say."""
+    """The command that repeats the run on its backend; empty if the record does not say."""
     given = record.get("arguments")
     if not isinstance(given, list):
         return ""
@@ -113,6 +113,10 @@ def again(record: Fields) -> str:
         return _deploy(record, hosts, what)
     workers = number(record.get("workers"))
     backend = backend_of(record)
+    if record.get("script"):
+        where = ["--backend", str(backend)] if backend else []
+        where += ["--workers", f"{workers:.0f}"] if workers else []
+        return shlex.join([FAB, "up", *where, "--script", shlex.join(map(str, given))])
     parts = [option("BACKEND", shlex.quote(str(backend)))] if backend else []
     parts += [] if workers is None else [option("WORKERS", f"{workers:.0f}")]
     parts += [option("ARGS", shlex.quote(shlex.join(map(str, given))))] if given else []
@@ -120,18 +124,28 @@ def again(record: Fields) -> str:
 
 
 def _deploy(record: Fields, hosts: list[Any], words: list[str]) -> str:
-    """`fab deploy` to where the run was; `again` is what had been said beside it, quoted already."""
+    """`fab deploy` to where the run was; the record's `again` has the other options, quoted already."""
     named = ["--cluster", str(record["cluster"])] if record.get("cluster") else ["--hosts", ",".join(map(str, hosts))]
     return " ".join(filter(None, [shlex.join([FAB, "deploy", *named, *words]), str(record.get("again") or "")]))
 
 
 def onward(run: Run, verdict: str) -> str:
-    """What to type to go on from the last checkpoint; empty when all is done or there is none."""
-    if verdict == "done" or not run.own or not any(run.folder.glob("checkpoints/step-*/manifest.json")):
+    """The command that continues from the last checkpoint; empty if the run is done or there is nothing to continue.
+
+    A script continues with the files that it has written, whatever they are.
+    """
+    goes_on = bool(run.outcome.get("kept")) if run.script else _has_checkpoint(run)
+    if verdict == "done" or not run.own or not goes_on:
         return ""
     if hosts := run.own.get("hosts"):
         return _deploy(run.own, hosts, ["--resume", run.folder.name])
+    if run.script:
+        return shlex.join([FAB, "up", "--resume", run.folder.name])
     return f"{MAKE} up {option('RESUME', shlex.quote(f'runs/{run.folder.name}'))}"
+
+
+def _has_checkpoint(run: Run) -> bool:
+    return any(run.folder.glob("checkpoints/step-*/manifest.json"))
 
 
 def figures(run: Run, end: Summary) -> list[tuple[str, str]]:
@@ -140,11 +154,13 @@ def figures(run: Run, end: Summary) -> list[tuple[str, str]]:
     starts = run.record.get("starts")
     times = len(starts) if isinstance(starts, list) and run.outcome else 1
     took = f"in the last of {times} starts" if times > 1 else "from start to end"
-    loss_name = "held-out loss" if end.held_out else "training loss"
+    loss_name = "held-out loss" if end.held_out else "rank 0’s last loss" if run.script else "training loss"
+    step = max((rows[-1].step for rows in run.times.values()), default=0) if run.script else 0
     rows = [
         (None if end.accuracy is None else words.percent(end.accuracy), "held-out accuracy" + on),
         (None if end.loss is None else words.figure(end.loss), loss_name),
         (None if end.seconds is None else words.duration(end.seconds), took),
+        (words.count(step) if step else None, "step" if step == 1 else "steps"),
         (None if end.speed is None else words.count(end.speed), "samples per second"),
         (str(len(end.nodes)) if end.nodes else None, "node" if len(end.nodes) == 1 else "nodes"),
     ]
@@ -155,7 +171,9 @@ def facts(run: Run, end: Summary) -> list[tuple[str, str]]:
     """Where and what was run: name and value."""
     plan: Fields = next((event.fields for event in reversed(run.events) if event.kind == "plan"), {})
     backend, why = str(backend_of(run.record) or ""), str(run.record.get("why") or "")
+    given = run.record.get("arguments") if run.script else None
     rows = [
+        ("Script", shlex.join(map(str, given)) if isinstance(given, list) else None),
         ("Backend", why if backend in why else f"{backend}: {why}" if why else backend),
         ("Recipe", run.config.get("recipe") or plan.get("recipe")),
         ("Nodes", ", ".join(end.nodes[:12]) + (f" and {len(end.nodes) - 12} more" if len(end.nodes) > 12 else "")),

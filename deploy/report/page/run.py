@@ -6,14 +6,14 @@ Flow: the run folder -> data.load -> head, charts, steps, timeline, tables -> te
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from ...run import own_files, record
-from . import head, render, steps, timeline
+from ...run import code, own_files, record
+from . import head, kept, last_lines, machines, render, steps, timeline
 from . import units as words
 from .charts import Chart, Drawing, Point, Series, draw, running_mean
 from .data import Fields, Run, children, load, number
@@ -24,6 +24,16 @@ LONGEST = 400
 METRIC_CHARTS = 6
 MARKS = 50
 SMOOTH_FROM = 40
+UNSEEN = 20
+PATHS = 20
+DIFF_LINES = 2000
+UNSEEN_NAMES = {
+    "loss": "Loss",
+    "steps": "Steps",
+    "data": "Waiting for data",
+    "skipped": "Skipped steps",
+    "all": "Nothing was seen",
+}
 LISTED = (
     "record.json",
     "config.json",
@@ -31,6 +41,10 @@ LISTED = (
     "outcome.json",
     "metrics.jsonl",
     "timeline.jsonl",
+    "code.diff",
+    "work/",
+    "home/",
+    "telemetry/",
     "tensorboard/",
     "checkpoints/",
 )
@@ -61,7 +75,6 @@ def build(run_dir: Path, own: Fields | None = None) -> str:
     run = load(run_dir, own)
     end = head.summary(run)
     word = end.verdict or "no outcome"
-    loss, *measures = _charts(run)
     return render.page(
         "run.html",
         str(run.record.get("id") or run_dir.name),
@@ -75,10 +88,14 @@ def build(run_dir: Path, own: Fields | None = None) -> str:
         facts=head.facts(run, end),
         commands=head.commands(run, end.verdict),
         notes=run.notes[:NOTES] + ([f"and {len(run.notes) - NOTES} more"] if len(run.notes) > NOTES else []),
-        loss=loss,
-        measures=measures,
-        steps=steps.section(run.times, run.nodes),
-        events=timeline.section(run.events, end.start),
+        training=_charts(run),
+        unseen=_unseen(run),
+        steps=steps.section(run.times, run.nodes, run.script),
+        machines=machines.section(run.telemetry, end.start),
+        last_lines=last_lines.sections(run),
+        written=kept.section(run),
+        events=timeline.section(run.events, end.start, run.script),
+        code=_code(code.read(run_dir)),
         configuration=_tables(run.config),
         environment=_tables(run.environment),
         files=_files(run_dir),
@@ -95,7 +112,10 @@ def _held_out(run: Run, name: str) -> list[Point]:
 
 
 def _charts(run: Run) -> list[Drawing]:
-    """The loss, large, then the held-out measures, learning rate and throughput, over the same steps."""
+    """The loss, large, then the held-out measures, learning rate and throughput, over the same steps.
+
+    Of a script, whose samples nobody counts, the time of a step instead. What was not recorded has no chart.
+    """
     names = list(dict.fromkeys(name for row in run.evaluations for name in row["values"] if name != "loss"))
     names.sort(key=lambda name: name != "accuracy")
     charts = [_measure(name, _held_out(run, name)) for name in names[:METRIC_CHARTS]]
@@ -103,9 +123,27 @@ def _charts(run: Run) -> list[Drawing]:
     speed = _smoothed("samples/s", _column(run.metrics, "samples_per_s"))
     note = "samples/s, running mean" if len(speed) > 1 else "samples/s"
     charts.append(Chart("Throughput", "samples/s", speed, note=note, zero=True, legend=False))
+    if not speed[0].points and 0 in run.times:
+        taken = _smoothed("rank 0", [(time.step, time.whole) for time in run.times[0]])
+        charts.append(Chart("Step time", "ms", taken, note="ms, rank 0", zero=True, legend=False))
+    note = "rank 0’s own" if run.script else "mean over the global batch"
     loss = [*_smoothed("training", _column(run.metrics, "loss")), Series("held-out", _held_out(run, "loss"), "dots")]
-    main = Chart("Loss", "", loss, note="mean over the global batch", log=True, size="large")
-    return [draw(chart) for chart in _aligned([main, *charts], run)]
+    main = Chart("Loss", "", loss, note=note, log=True, size="large")
+    return [drawing for chart in _aligned([main, *charts], run) if (drawing := draw(chart)).shapes]
+
+
+def _unseen(run: Run) -> list[tuple[str, str]]:
+    """What the watcher of a script could not tell, and of which ranks: each reason once."""
+    ranks: dict[tuple[str, str], list[int]] = {}
+    for event in run.events:
+        if event.kind == "unseen" and event.rank is not None:
+            what, why = (str(event.fields.get(name) or "") for name in ("what", "message"))
+            ranks.setdefault((what, why), []).append(event.rank)
+    shown = [
+        (UNSEEN_NAMES.get(what, what), f"{words.ranks(numbers)}: {why}"[:LONGEST])
+        for (what, why), numbers in ranks.items()
+    ]
+    return shown[:UNSEEN]
 
 
 def _measure(name: str, points: list[Point]) -> Chart:
@@ -151,6 +189,32 @@ def _value(value: object) -> str:
     return text if len(text) <= LONGEST else text[:LONGEST] + "…"
 
 
+@dataclass(frozen=True)
+class CodeSection:
+    """What the code was: name and value; the lines of the diff, and whether it is whole."""
+
+    facts: list[tuple[str, str]]
+    lines: list[str]
+    whole: bool
+
+
+def _code(known: code.Code | None) -> CodeSection | None:
+    if known is None:
+        return None
+    named = (("Changed", known.changed), ("New", known.new), ("Not in the diff", known.left_out))
+    facts = [("Commit", known.commit), ("Branch", known.branch if known.branch != "HEAD" else "")]
+    facts += [(name, _listed(paths)) for name, paths in named] if known.dirty else [("Changed", "nothing")]
+    lines = known.diff.split("\n")
+    shown = [line if len(line) <= LONGEST else f"{line[:LONGEST]}…" for line in lines[:DIFF_LINES]]
+    whole = len(lines) <= DIFF_LINES and not known.cut
+    return CodeSection([(name, value) for name, value in facts if value], shown if known.diff else [], whole)
+
+
+def _listed(paths: Sequence[str]) -> str:
+    more = f" and {len(paths) - PATHS} more" if len(paths) > PATHS else ""
+    return ", ".join(paths[:PATHS]) + more
+
+
 def _files(folder: Path) -> Rows:
     logs = _names(folder / "logs", lambda path: path.suffix == ".log")
     ranks = _names(folder / "ranks", lambda path: path.suffix == ".jsonl")
@@ -165,7 +229,7 @@ def _names(folder: Path, wanted: Callable[[Path], bool]) -> list[str]:
 
 
 def _file(folder: Path, name: str) -> File | None:
-    """One file for the list; None where there is none (a run that goes on removes old checkpoints)."""
+    """One file for the list; None if it does not exist (a running run removes old checkpoints)."""
     path = folder / name
     try:
         size = path.stat().st_size

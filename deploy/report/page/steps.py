@@ -19,6 +19,9 @@ from .data import StepTime
 
 PARTS = ("data", "compute", "wait")
 NAMES = {"data": "data", "compute": "compute", "wait": "waiting"}
+# The watcher of a script sees what is data and what is waiting; `compute` is all else.
+SCRIPT_NAMES = {**NAMES, "compute": "forward, backward, rest"}
+WAIT_UNKNOWN = "How long a rank waits for the others is not known: the time is part of the backward pass."
 BARS = 32
 OVER_TIME = 6
 SLICES = 80
@@ -65,6 +68,7 @@ class Section:
     bars: list[Bar]
     charts: list[Drawing]
     names: Mapping[str, str] = field(default_factory=lambda: NAMES)
+    note: str = ""
 
 
 def mean(rank: int, node: str, times: list[StepTime]) -> Mean:
@@ -108,27 +112,34 @@ def verdict(means: list[Mean]) -> str:
     )
 
 
-def section(times: dict[int, list[StepTime]], nodes: dict[int, str]) -> Section:
-    """The values of templates/steps.html; no bars where no rank left step times."""
+def section(times: dict[int, list[StepTime]], nodes: dict[int, str], script: bool = False) -> Section:
+    """The values of templates/steps.html; no bars where no rank left step times.
+
+    Where no rank of a script knows how long it waits, nobody is called a straggler.
+    """
     if not times:
         return Section("", 0, [], [])
     means = [mean(rank, nodes.get(rank, ""), rows) for rank, rows in sorted(times.items())]
-    slow = {straggler.rank for straggler in stragglers(means)}
+    waits = all(row.wait_known for rows in times.values() for row in rows)
+    names = {part: name for part, name in (SCRIPT_NAMES if script else NAMES).items() if waits or part != "wait"}
+    slow = {straggler.rank for straggler in stragglers(means)} if waits else set[int]()
     by_interest = sorted(means, key=lambda rank: (rank.rank not in slow, rank.rank))
     return Section(
-        verdict(means),
+        verdict(means) if waits else "",
         len(means),
-        _bars(sorted(by_interest[:BARS], key=lambda rank: rank.rank), slow),
-        _over_time(sorted(by_interest[:OVER_TIME], key=lambda rank: rank.rank), times),
+        _bars(sorted(by_interest[:BARS], key=lambda rank: rank.rank), slow, names),
+        _over_time(sorted(by_interest[:OVER_TIME], key=lambda rank: rank.rank), times, names),
+        names,
+        WAIT_UNKNOWN if len(means) > 1 and not waits else "",
     )
 
 
-def _bars(means: list[Mean], slow: set[int]) -> list[Bar]:
+def _bars(means: list[Mean], slow: set[int], names: Mapping[str, str]) -> list[Bar]:
     longest = max(rank.whole for rank in means) or 1.0
     bars = []
     for rank in means:
-        values = {part: getattr(rank, part) for part in PARTS}
-        pieces = [Piece(part, f"{ms / longest:.3%}", f"{NAMES[part]} {ms:,.1f} ms") for part, ms in values.items()]
+        values = {part: getattr(rank, part) for part in names}
+        pieces = [Piece(part, f"{ms / longest:.3%}", f"{names[part]} {ms:,.1f} ms") for part, ms in values.items()]
         cells = [f"{ms:,.1f}" for ms in (*values.values(), rank.whole)]
         bars.append(Bar(rank.rank, rank.node, rank.rank in slow, pieces, cells))
     return bars
@@ -142,13 +153,13 @@ def _slices(times: list[StepTime]) -> list[StepTime]:
     return [StepTime(step, 1, part.data, part.compute, part.wait, part.whole) for step, part in means]
 
 
-def _over_time(means: list[Mean], times: dict[int, list[StepTime]]) -> list[Drawing]:
+def _over_time(means: list[Mean], times: dict[int, list[StepTime]], names: Mapping[str, str]) -> list[Drawing]:
     sliced = {rank.rank: _slices(times[rank.rank]) for rank in means}
     top = max(row.data + row.compute + row.wait for rows in sliced.values() for row in rows)
     charts = []
     for rank in means:
         rows = sliced[rank.rank]
-        series = [Series(NAMES[part], [(row.step, getattr(row, part)) for row in rows], part) for part in PARTS]
+        series = [Series(name, [(row.step, getattr(row, part)) for row in rows], part) for part, name in names.items()]
         title = f"rank {rank.rank}" + (f" · {rank.node}" if rank.node else "")
         charts.append(draw(Chart(title, "ms", series, stacked=True, top=top, legend=False, note="ms per step")))
     return charts

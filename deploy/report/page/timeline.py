@@ -14,6 +14,8 @@ from .data import Event, Fields, number
 
 TOGETHER_S = 30
 ROUTINE = ("checkpoint", "evaluated")
+BY_AGENTS = ("began", "ended", "kept")
+OF_RANKS = ("started", "stopping", "outcome", "began", "ended")
 FOLD_FROM = 30
 SHOWN = 300
 
@@ -73,9 +75,12 @@ def entries(events: list[Event]) -> list[Entry]:
     return listed
 
 
-def section(events: list[Event], start: float | None) -> list[Line]:
-    """The lines of templates/timeline.html, times relative to `start` (unix seconds; the first event's when None)."""
-    listed = entries(events)
+def section(events: list[Event], start: float | None, script: bool = False) -> list[Line]:
+    """The lines of templates/timeline.html, times relative to `start` (unix seconds; the first event's when None).
+
+    Only of a `script` the agents' own events are told: a rank of the trainer reports its beginning and end itself.
+    """
+    listed = entries([event for event in events if script or event.kind not in BY_AGENTS])
     if not listed:
         return []
     begin = listed[0].t if start is None else start
@@ -122,7 +127,7 @@ def _time(entry: Entry, begin: float) -> tuple[str, str]:
 
 
 def _line(entry: Entry, begin: float) -> Line:
-    who = f"{words.ranks(entry.ranks)} · " if entry.sort in ("started", "stopping", "outcome") and entry.ranks else ""
+    who = f"{words.ranks(entry.ranks)} · " if entry.sort in OF_RANKS and entry.ranks else ""
     return Line(*_time(entry, begin), entry.title, f"{who}{entry.detail}", entry.level or entry.sort)
 
 
@@ -214,6 +219,23 @@ def _outcome(fields: Fields) -> Sentence:
     )
 
 
+def _began(fields: Fields) -> Sentence:
+    attempt, world = number(fields.get("attempt")) or 0, number(fields.get("world"))
+    title = "Ranks began" if attempt < 1 else f"Ranks began again, attempt {words.count(attempt)}"
+    return title, "" if world is None else f"world size {words.count(world)}", "warn" if attempt >= 1 else ""
+
+
+def _ended(fields: Fields) -> Sentence:
+    code = number(fields.get("code"))
+    parts = (_text(fields, "how"), _text(fields, "error"))
+    return "Rank ended", ": ".join(part for part in parts if part), "bad" if code else ""
+
+
+def _kept(fields: Fields) -> Sentence:
+    measures = _measures(fields, (("files", "files", words.count), ("bytes", "", words.size)))
+    return "Left behind", f"{_text(fields, 'node')}: {measures}", ""
+
+
 SENTENCES: dict[str, Callable[[Fields], Sentence]] = {
     "node": _node,
     "started": _started,
@@ -225,5 +247,8 @@ SENTENCES: dict[str, Callable[[Fields], Sentence]] = {
     "evaluated": _evaluated,
     "stopping": lambda f: (f"Stopping at {_step(f)}", _text(f, "message"), "warn"),
     "outcome": _outcome,
+    "began": _began,
+    "ended": _ended,
+    "kept": _kept,
     "told": lambda f: (_text(f, "text"), "", "warn" if f.get("grave") is True else ""),
 }

@@ -24,7 +24,7 @@ from deploy.hosts import container as deploy_spec
 from deploy.hosts import plan as deploy_plan
 from deploy.hosts.container import Work
 from deploy.image import model, push_plan
-from deploy.preflight import heard, refusals
+from deploy.preflight import probe_answers, refusals
 from deploy.report import tables
 from deploy.report import text as lines
 from deploy.report.page import run as page
@@ -143,7 +143,7 @@ def gpus(said):
 @entry(samples.INSPECT)
 def inspected(said):
     """`docker image inspect`, and the image of a run made of it."""
-    made = model.run_image(model.base_said("base:1", said), samples.LAYER, "run:1")
+    made = model.run_image(model.parse_base("base:1", said), samples.LAYER, "run:1")
     model.index(made, model.manifest(made, {}))
     for layer in made.layers:
         assert model.digest(b"").partition(":")[0] == "sha256"
@@ -281,7 +281,7 @@ def records(said):
     *(f"{name}\n{text}" for name, text in (
         ("record.json", samples.RECORD), ("outcome.json", samples.OUTCOME), ("config.json", samples.CONFIG),
         ("metrics.jsonl", samples.METRICS), ("ranks/rank-0.jsonl", samples.RANK_LINES),
-        ("nodes/a.json", samples.NODE_UP),
+        ("nodes/a.json", samples.NODE_UP), ("telemetry/a.jsonl", samples.TELEMETRY),
         ("timeline.jsonl", samples.TIMELINE), ("environment.json", '{"torch": "2.13.0", "variables": {"A": "1"}}'),
     ))
 )  # fmt: skip
@@ -290,7 +290,8 @@ def report_page(said):
     name, _, text = said.partition("\n")
     run_dir = _fresh("r1")
     whole = {"record.json": samples.RECORD, "outcome.json": samples.OUTCOME, "config.json": samples.CONFIG,
-             "metrics.jsonl": samples.METRICS, "ranks/rank-0.jsonl": samples.RANK_LINES}  # fmt: skip
+             "metrics.jsonl": samples.METRICS, "ranks/rank-0.jsonl": samples.RANK_LINES,
+             "telemetry/a.jsonl": samples.TELEMETRY}  # fmt: skip
     odd = name if name in (*whole, "nodes/a.json", "timeline.jsonl", "environment.json") else "metrics.jsonl"
     for path, content in {**whole, odd: text}.items():
         (run_dir / path).parent.mkdir(exist_ok=True)
@@ -328,7 +329,7 @@ def probed(said):
     """One answer of a probe, by its question."""
     value = fields.json_object(said, "said")
     do = value.pop("do", "facts")
-    _json(heard.read(do if isinstance(do, str) and do in heard.QUESTIONS else "facts", value))
+    _json(probe_answers.read(do if isinstance(do, str) and do in probe_answers.QUESTIONS else "facts", value))
 
 
 ENTRIES += [Entry("conversation", *conversation()), Entry("proof", *proof())]

@@ -124,6 +124,11 @@ OUTCOME = json.dumps({"t": 1795238500.0, "verdict": "done", "code": 0, "node": "
                       "message": "", "hint": "", "seconds": 30.5, "samples_per_s": 5400.0, "accuracy": 0.98,
                       "values": {"accuracy": 0.98}, "samples": 360, "restarts": 0})  # fmt: skip
 TIMELINE = '{"t": 1795238001.0, "text": "training digits: 1,437 samples", "grave": false}\n'
+TELEMETRY = "".join(json.dumps({"t": 1795238000.0 + t, "node": "a", "cores": 8, "cpu_percent": 45.0,
+    "memory_bytes": 3 << 30, "memory_limit_bytes": 16 << 30, "disk_free_bytes": 1 << 40,
+    "network": {"eth0": [2e6, 1e6]},
+    "gpus": [{"index": 0, "name": "NVIDIA H100", "use_percent": 93, "memory_bytes": 61 << 30, "power_w": 654.3,
+              "celsius": 70, "sm_mhz": 1980, "throttled": ["heat"]}]}) + "\n" for t in (0, 5))  # fmt: skip
 WORDS = (
     "a: the probe ended with code 125: docker: Error response from daemon: could not select device driver",
     "`docker run` ended with code 127: exec: sh: executable file not found in $PATH",
@@ -137,6 +142,7 @@ def mirrored(mark="MARK"):
         f"{mark} .",
         f"{mark} doc nodes/a.json {base64.b64encode(NODE_UP.encode()).decode()}",
         f"{mark} add ranks/rank-0.jsonl 0 {base64.b64encode((RANK_LINES + chr(10)).encode()).decode()}",
+        f"{mark} add telemetry/a.jsonl 0 {base64.b64encode(TELEMETRY.encode()).decode()}",
         f"{mark} add metrics.jsonl 0 {base64.b64encode((METRICS + chr(10)).encode()).decode()}",
         CONSOLE,
         f"{mark} state {container()}",

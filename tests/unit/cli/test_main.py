@@ -8,7 +8,6 @@ from invoke.exceptions import Exit
 
 from deploy.cli import main, renamed, runs
 from deploy.core.errors import UsageError
-from deploy.report import text
 
 
 def test_what_stands_after_the_dashes_is_the_script_whatever_it_looks_like():
@@ -42,13 +41,6 @@ def test_fab_and_muster_have_the_same_tasks():
 
     assert fabfile.namespace is main.namespace
     assert {"deploy", "up", "status", "fetch"} <= set(main.namespace.task_names)
-
-
-def test_hints_name_the_command_that_the_user_types():
-    hint = "`fab attach --hosts a`, then `make up RESUME=latest`; fabric and make image stay"
-    assert text.as_typed(hint, "fab") == hint
-    typed = "`muster attach --hosts a`, then `muster up --resume=latest`; fabric and make image stay"
-    assert text.as_typed(hint, "muster") == typed
 
 
 OLD = [

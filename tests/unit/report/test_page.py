@@ -338,7 +338,8 @@ def test_a_missing_file_is_named(tmp_path, name):
 def test_a_file_that_is_a_folder_and_an_empty_run(tmp_path):
     empty = Page(run.build(tmp_path))
     assert "No outcome was recorded" in empty.text
-    assert "No rank recorded step times" in empty.text
+    assert "Where each step" not in empty.text
+    assert not [name for name, _ in empty.tags if name == "section"]
     assert "metrics.jsonl: missing" in empty.text
     (tmp_path / "metrics.jsonl").mkdir()
     assert "metrics.jsonl: cannot be read" in Page(run.build(tmp_path)).text

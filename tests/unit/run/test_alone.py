@@ -17,16 +17,8 @@ DDP = "import torch\nimport torch.distributed as dist\ndist.init_process_group()
         ("from torch.multiprocessing import spawn as go\ngo(main, nprocs=2)\n", 2, "mp.spawn"),
         ("from torch import nn\nm = 1\nm = nn.DataParallel(m)\n", 3, "DistributedDataParallel joins"),
         ("import torch\nm = torch.nn.parallel.DataParallel(m)\n", 2, "DistributedDataParallel joins"),
-        (
-            DDP + "dist.init_process_group('gloo', init_method='tcp://localhost:1234')\n",
-            4,
-            "each host meets only itself",
-        ),
-        (
-            DDP + "dist.init_process_group('gloo', init_method='tcp://127.0.0.1:1234')\n",
-            4,
-            "each host meets only itself",
-        ),
+        (DDP + "dist.init_process_group('gloo', init_method='tcp://localhost:1234')\n", 4, "meets only itself"),
+        (DDP + "dist.init_process_group('gloo', init_method='tcp://127.0.0.1:1234')\n", 4, "meets only itself"),
         ("import os\nos.environ['MASTER_ADDR'] = 'localhost'\nimport torch\n", 2, "MASTER_ADDR"),
         ("import lightning as L\nt = L.Trainer(max_epochs=3)\n", 2, "num_nodes=3"),
         ("from pytorch_lightning import Trainer\nt = Trainer()\n", 2, "num_nodes=3"),

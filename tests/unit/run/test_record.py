@@ -98,6 +98,15 @@ def test_resume_of_nothing_is_wrong_usage_with_a_hint(tmp_path: Path) -> None:
         assert caught.value.hint
 
 
+@pytest.mark.parametrize("key", ["backend", "ground"])
+def test_the_newest_run_of_a_backend_is_found_in_records_of_every_format(tmp_path: Path, key: str) -> None:
+    for name, backend, started in (("old", "hosts", NOON), ("new", "hosts", NOON + 9), ("here", "docker", NOON + 99)):
+        (tmp_path / name).mkdir()
+        written = {"id": name, key: backend, "starts": [{"t": started}]}
+        record.write_record(tmp_path / name, written)
+    assert record.newest(tmp_path, record.HOSTS) == tmp_path / "new"
+
+
 def test_a_resume_keeps_the_record_and_takes_old_verdicts_away(tmp_path: Path) -> None:
     run_dir = make_run(tmp_path, checkpoint=True)
     record.close(run_dir, Result("failed"), State(("master",)), 1.0)

@@ -19,6 +19,7 @@ from types import ModuleType
 from typing import Any
 
 _NAME, _WATCHER = "together.jsonl", "_muster_watch"
+_WATCH = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "watch")
 _OTHER_MEANS = {"horovod.torch", "mpi4py.MPI", "byteps.torch", "hivemind", "ray"}
 
 
@@ -35,9 +36,8 @@ def _load_watcher() -> None:
     """Have the script watched, unless its user has switched that off."""
     if os.environ.get("MUSTER_OBSERVE") == "0":
         return
-    folder = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "watch")
     spec = importlib.util.spec_from_file_location(
-        _WATCHER, os.path.join(folder, "__init__.py"), submodule_search_locations=[folder]
+        _WATCHER, os.path.join(_WATCH, "__init__.py"), submodule_search_locations=[_WATCH]
     )
     if spec and spec.loader:
         sys.modules[_WATCHER] = module = importlib.util.module_from_spec(spec)
@@ -87,7 +87,14 @@ def _otherwise() -> bool:
     return bool(_OTHER_MEANS & sys.modules.keys()) or bool(rpc and rpc._is_current_rpc_agent_set())
 
 
+def _leave_out(module: ModuleType) -> None:
+    """torch.compile shall not look into what is done here, nor speak of it: as with torch's own files."""
+    module.SKIP_DIRS.extend(folder + os.sep for folder in (os.path.dirname(os.path.abspath(__file__)), _WATCH))
+    module._recompile_re()
+
+
 _PATCHES: dict[str, list[Callable[[ModuleType], None]]] = {
+    "torch._dynamo.trace_rules": [_leave_out],
     "torch.distributed.distributed_c10d": [_groups],
     "torch.optim.optimizer": [_steps],
 }

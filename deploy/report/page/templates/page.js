@@ -25,7 +25,7 @@ for (const plot of document.querySelectorAll(".plot")) {
       .filter(([, point]) => Math.abs(point[0] - main[0]) <= (high - low) / 100);
     cursor.style.left = ((main[0] - low) / (high - low)) * 100 + "%";
     cursor.hidden = false;
-    output.textContent = "step " + main[0].toLocaleString("en") + "  " +
+    output.textContent = plot.dataset.axis + " " + main[0].toLocaleString("en") + "  " +
       near.map(([name, [, value]]) => (near.length > 1 ? name + " " : "") + value.toLocaleString("en", { maximumSignificantDigits: 4 }))
         .join(", ") + unit;
   });

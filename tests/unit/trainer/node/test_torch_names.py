@@ -27,7 +27,7 @@ def test_ranks_of_a_plain_torchrun_are_not_observed():
 
 HOME = Path(__file__).parents[4]
 # Python's own.
-OF_PYTHON = {"_exit", "_current_frames"}
+OF_PYTHON = {"_exit", "_current_frames", "_thread"}
 
 
 def private_names(tree):

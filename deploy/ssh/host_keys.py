@@ -1,4 +1,4 @@
-"""Whether a server's key is known: known_hosts files, revoked keys and markers, as in OpenSSH's strict checking."""
+"""Check a server's host key as OpenSSH's strict checking does: known_hosts files, revoked keys and markers."""
 
 from __future__ import annotations
 
@@ -22,44 +22,44 @@ _REVOCATIONS = b"SSHKRL\n\0"
 _LONGEST_S = 10.0
 
 
-def known(trust: Trust, name: str | None = None) -> list[Known]:
-    """All that the known_hosts files say of this server, or of another `name`."""
-    found = []
+def entries(trust: Trust, name: str | None = None) -> list[Known]:
+    """The lines of the known_hosts files about this server, or about another `name`."""
+    lines = []
     for file in map(Path, (*trust.user_files, *trust.system_files)):
         if file.is_file() and os.access(file, os.R_OK):
-            found += known_hosts.lookup(file.read_text(errors="replace"), name or trust.name, str(file))
-    return found
+            lines += known_hosts.lookup(file.read_text(errors="replace"), name or trust.name, str(file))
+    return lines
 
 
 def types(trust: Trust) -> list[str]:
-    """Types of the keys a server may show us; one whose key is revoked is not asked for."""
-    entries = known(trust)
-    revoked = {entry.key for entry in entries if entry.revoked}
-    return [entry.type for entry in entries if not entry.authority and entry.key not in revoked]
+    """The types of the keys that we ask a server for; not those of revoked keys."""
+    lines = entries(trust)
+    revoked = {entry.key for entry in lines if entry.revoked}
+    return [entry.type for entry in lines if not entry.authority and entry.key not in revoked]
 
 
 def check(where: Where, way: Way, key: PKey, peer: str | None) -> None:
-    """Return when the key is known. `peer`: the server's address, where the connection goes there straight.
+    """Return if the key is known. `peer`: the server's address, if the connection has no jump host.
 
-    Raises SshFault: unknown-key, changed-key, revoked-key, weak-key; UsageError where revoked keys cannot be read.
+    Raises SshFault: unknown-key, changed-key, revoked-key, weak-key; UsageError if the revoked keys cannot be read.
     """
     data, shown = key.asbytes(), f"{key.fingerprint} ({key.get_name()})"
     if way.trust.revoked and _revoked(way.trust.revoked, key):
         raise fault("revoked-key", where, f"{shown}, in {way.trust.revoked}")
-    entries = known(way.trust)
-    _refuse_marked(where, entries, data, shown)
+    lines = entries(way.trust)
+    _refuse_marked(where, lines, data, shown)
     if key.get_name() == "ssh-rsa" and key.get_bits() < way.trust.least_rsa:
         raise fault("weak-key", where, f"{shown} of {key.get_bits()} bits, fewer than {way.trust.least_rsa}")
-    good = [entry for entry in entries if not entry.authority]
+    good = [entry for entry in lines if not entry.authority]
     if not any(entry.key == data for entry in good):
         if good:
             others = ", ".join(f"{known_hosts.fingerprint(entry.key)} at {entry.place}" for entry in good)
             raise fault("changed-key", where, f"it shows {shown}, known is {others}")
-        # OpenSSH, too, takes a key on another port that it knows without a port.
-        bare = known(way.trust, way.trust.bare) if way.trust.bare else []
+        # Like OpenSSH, accept a key at another port if the host is known without a port.
+        bare = entries(way.trust, way.trust.bare) if way.trust.bare else []
         _refuse_marked(where, bare, data, shown)
         if not any(entry.key == data and not entry.authority for entry in bare):
-            raise fault("unknown-key", where, shown + _authorities(entries))
+            raise fault("unknown-key", where, shown + _authorities(lines))
     if way.trust.check_ip and peer:
         _check_address(where, way, data, shown, peer)
 
@@ -72,25 +72,25 @@ def _refuse_marked(where: Where, entries: list[Known], data: bytes, shown: str) 
 
 
 def _authorities(entries: list[Known]) -> str:
-    """What to say where only a certificate could have shown who the server is."""
+    """The end of the message if only a certificate could prove who the server is."""
     places = [entry.place for entry in entries if entry.authority]
     return f"; {places[0]} trusts an authority for it, and Muster checks no certificates of hosts" if places else ""
 
 
 def _check_address(where: Where, way: Way, data: bytes, shown: str, peer: str) -> None:
-    """CheckHostIP: the address must not be known by another key of the type."""
+    """CheckHostIP: the server's address must not be known with another key of the same type."""
     if peer == way.host or ipaddress.ip_address(peer.partition("%")[0]).is_loopback:
         return
-    entries = known(way.trust, known_hosts.host_name(peer, way.port))
-    _refuse_marked(where, entries, data, shown)
-    of_type = [entry for entry in entries if not entry.authority and entry.type == known_hosts.type_of(data)]
+    lines = entries(way.trust, known_hosts.host_name(peer, way.port))
+    _refuse_marked(where, lines, data, shown)
+    of_type = [entry for entry in lines if not entry.authority and entry.type == known_hosts.type_of(data)]
     if of_type and all(entry.key != data for entry in of_type):
         other = f"{known_hosts.fingerprint(of_type[0].key)} at {of_type[0].place}"
         raise fault("changed-key", where, f"it shows {shown}, its address {peer} is known by {other}")
 
 
 def _revoked(file: str, key: PKey) -> bool:
-    """Whether RevokedHostKeys names the key: a list of public keys, or what `ssh-keygen -k` makes."""
+    """Whether RevokedHostKeys names the key: the file is a list of public keys, or the output of `ssh-keygen -k`."""
     try:
         data = Path(file).read_bytes()
     except OSError as failed:
@@ -105,12 +105,14 @@ def _revoked(file: str, key: PKey) -> bool:
         raise UsageError(
             f"RevokedHostKeys {file}: only ssh-keygen reads it", "install OpenSSH's client, or list the keys"
         )
-    with tempfile.NamedTemporaryFile("w", suffix=".pub") as shown:
-        shown.write(line)
-        shown.flush()
-        asked = [program, "-Q", "-f", file, shown.name]
+    with tempfile.NamedTemporaryFile("w", suffix=".pub") as public_key_file:
+        public_key_file.write(line)
+        public_key_file.flush()
+        command = [program, "-Q", "-f", file, public_key_file.name]
         try:
-            done = subprocess.run(asked, stdin=subprocess.DEVNULL, capture_output=True, timeout=_LONGEST_S, check=False)
+            done = subprocess.run(
+                command, stdin=subprocess.DEVNULL, capture_output=True, timeout=_LONGEST_S, check=False
+            )
         except subprocess.TimeoutExpired as slow:
             raise UsageError(f"RevokedHostKeys {file}: ssh-keygen -Q takes too long", "create it again") from slow
     return done.returncode != 0

@@ -1,7 +1,7 @@
-"""What a probe may answer, question by question: the judge gets nothing that was not checked here. Pure.
+"""Check the probes' answers, question by question: the judge gets only checked answers. Pure.
 
-A host chooses its answers, and so does whoever answers on its ports. An answer of another shape raises BadAnswer, which
-is that host's fault; the others are judged as ever.
+A host chooses its answers, and so does any program that answers on its ports. An answer of another shape raises
+BadAnswer, which is that host's fault; the other hosts are judged as usual.
 """
 
 from __future__ import annotations

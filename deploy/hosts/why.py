@@ -1,0 +1,95 @@
+"""`fab why`: what each rank of a script's run does at this moment, and who is missing. The run is not disturbed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from ..config.inventory import Cluster
+from ..core.errors import DONE, FAILED, DeployError
+from ..core.fields import document
+from ..core.names import asked_run
+from ..core.program import FAB
+from ..core.results import Results
+from ..host import commands
+from ..report.console import Console
+from ..run import folders, hang, record
+from ..run.hang import RankDoing
+from ..ssh.session import Session, on_all, open_all
+from . import observe, plan
+from .container import container_name
+
+_LOOK_S = 30.0
+
+
+def why_on_hosts(cluster: Cluster, run: str, stacks: bool, console: Console) -> int:
+    """Ask the nodes on all hosts. Returns 1 if one did not answer; the others are shown."""
+    wanted = asked_run("--run", run)
+    with open_all(cluster.hosts) as opened:
+        sessions = list(opened.values.values())
+        containers = observe.containers(sessions)
+        runs = plan.runs_of(containers.values)
+        if wanted not in runs:
+            plan.refuse_foreign(wanted, containers.values)
+        chosen = plan.choose_run(runs, wanted)
+        members = [session for session in sessions if session.host.name in runs[chosen]]
+        answers = on_all(members, lambda session: _ask(session, chosen))
+        ranks = [one for of_host in answers.values.values() for one in of_host]
+        _show(ranks, stacks, console)
+        return _faults(opened, containers, answers, console)
+
+
+def why_here(run: str, stacks: bool, console: Console) -> int:
+    """Ask the nodes of a run on this machine: what they leave lies in its folder."""
+    run_dir = record.find(folders.RUNS, run or "latest")
+    ranks: list[RankDoing] = []
+    for node in record.facts(run_dir).get("nodes", ()):
+        environment = {"MUSTER_RUN_DIR": str(run_dir), "MUSTER_NODE": node}
+        command = [sys.executable, "-P", "-m", f"{folders.TRAINER}.node.why"]
+        environment = folders.with_trainer({**environment, "PATH": "/usr/bin:/bin"})
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=_LOOK_S, check=False)
+        ranks += _parse(done.stdout)
+    if not ranks:
+        raise DeployError(f"{run_dir.name}: no rank of it runs on this machine", "on hosts: name them with --hosts")
+    _show(ranks, stacks, console)
+    return DONE
+
+
+def _ask(session: Session, run: str) -> list[RankDoing]:
+    done = session.run(commands.why(container_name(run)), timeout_s=_LOOK_S, check=False)
+    if done.code:
+        words = (done.err.strip() or "no answer").splitlines()[-1]
+        raise DeployError(f"{session.host.name}: its node cannot say: {words}", f"does it run? {FAB} status")
+    return _parse(done.out)
+
+
+def _parse(answer: str) -> list[RankDoing]:
+    """Read the lines of trainer/node/why.py. Raises BadAnswer."""
+    return [hang.read(document(line, "what a rank does")) for line in answer.split("\n") if line.strip()]
+
+
+def _show(ranks: Sequence[RankDoing], stacks: bool, console: Console) -> None:
+    ranks = sorted(ranks, key=lambda one: one.rank)
+    if console.as_json:
+        console.values([{**one.__dict__, "stack": list(one.stack)} for one in ranks])
+        return
+    rows = [
+        [f"rank {one.rank}", one.node, hang.words_of(one), one.place, f"step {one.step}", f"{one.since_s:.0f} s"]
+        for one in ranks
+    ]
+    console.table((), rows)
+    for one in ranks if stacks else ():
+        console.text(f"\nrank {one.rank} ({one.node}), the last call first:")
+        console.text("\n".join(f"    {line}" for line in one.stack))
+    living = [one for one in ranks if one.doing not in ("ended", "unseen")]
+    if len(living) > 1 and any(map(hang.waits, living)):
+        console.text(hang.verdict(living))
+
+
+def _faults(opened: Results[Session], containers: Results[Any], answers: Results[Any], console: Console) -> int:
+    faults = {**opened.faults, **containers.faults, **answers.faults}
+    for fault in faults.values():
+        console.error(fault)
+    return FAILED if faults else DONE

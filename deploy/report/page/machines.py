@@ -1,0 +1,125 @@
+"""What each node's machine did while the run lasted: small charts over time, from telemetry/<node>.jsonl. Pure.
+
+Flow: the lines of a node -> one chart a measure -> templates/run.html. Rows that are not as docs/contract.md has them
+were left out before (data.py reads them as run/events.py does).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from statistics import mean
+
+from . import units as words
+from .charts import Chart, Drawing, Point, Series, draw
+from .data import Fields
+
+# So many nodes, and points of a line: a page of hundreds of GPUs still opens.
+NODES, POINTS = 8, 240
+_GIGA, _MEGA = 1e9, 1e6
+
+
+@dataclass(frozen=True)
+class Machine:
+    """One node: what is said of it in words, and its charts."""
+
+    node: str
+    facts: list[tuple[str, str]]
+    charts: list[Drawing]
+
+
+@dataclass(frozen=True)
+class Section:
+    """The nodes that are shown, and how many more there are."""
+
+    shown: list[Machine]
+    left_out: int
+
+
+def section(telemetry: dict[str, list[Fields]], start: float | None) -> Section:
+    """The values of the section; empty where no node told anything. `start`: unix seconds where time begins."""
+    told = {node: rows for node, rows in sorted(telemetry.items()) if len(rows) > 1}
+    if not told:
+        return Section([], 0)
+    begin = start if start is not None else min(rows[0]["t"] for rows in told.values())
+    begin = min(begin, *(rows[0]["t"] for rows in told.values()))
+    span = max(rows[-1]["t"] for rows in told.values()) - begin
+    unit, scale = ("s", 1.0) if span < 600 else ("min", 60.0) if span < 3 * 3600 else ("h", 3600.0)
+    machines = [
+        _machine(node, rows, lambda row: (row["t"] - begin) / scale, unit) for node, rows in list(told.items())[:NODES]
+    ]
+    return Section(machines, max(0, len(told) - NODES))
+
+
+def _machine(node: str, rows: Sequence[Fields], time: Callable[[Fields], float], unit: str) -> Machine:
+    shown = rows[:: -(-len(rows) // POINTS)]
+    charts = [*_gpu_charts(shown, time), *_node_charts(shown, time)]
+    steps = (time(rows[0]), time(rows[-1]))
+    drawings = [draw(replace(chart, axis=unit, steps=steps)) for chart in charts]
+    return Machine(node, _facts(rows), [drawing for drawing in drawings if drawing.shapes])
+
+
+def _node_charts(rows: Sequence[Fields], time: Callable[[Fields], float]) -> Iterator[Chart]:
+    yield Chart("CPU", "%", [Series("CPU", _points(rows, "cpu_percent", time))], zero=True, top=100.0)
+    limit = max((row.get("memory_limit_bytes", 0) for row in rows), default=0)
+    note = f"GB of {words.size(limit)}" if limit else "GB"
+    yield Chart(
+        "Memory", "GB", [Series("memory", _points(rows, "memory_bytes", time, 1 / _GIGA))], note=note, zero=True
+    )
+    for name in _busiest(rows):
+        ways = [(time(row), row["network"][name]) for row in rows if name in row.get("network", {})]
+        series = [
+            Series(way, [(t, rates[place] / _MEGA) for t, rates in ways], style)
+            for place, (way, style) in enumerate((("received", "line"), ("sent", "faint")))
+        ]
+        yield Chart(f"Network {name}", "MB/s", series, zero=True)
+
+
+def _busiest(rows: Sequence[Fields]) -> list[str]:
+    """The two interfaces that moved the most."""
+    total: dict[str, float] = {}
+    for row in rows:
+        for name, rates in row.get("network", {}).items():
+            total[name] = total.get(name, 0.0) + sum(rates)
+    return sorted((name for name in total if total[name]), key=lambda name: (-total[name], name))[:2]
+
+
+def _gpu_charts(rows: Sequence[Fields], time: Callable[[Fields], float]) -> Iterator[Chart]:
+    """One chart a measure: the mean of the node's GPUs, and faint behind it the least and the most of several."""
+    for title, unit, name, scale, top in (
+        ("GPU use", "%", "use_percent", 1.0, 100.0),
+        ("GPU memory", "GB", "memory_bytes", 1 / _GIGA, None),
+        ("GPU power", "W", "power_w", 1.0, None),
+        ("GPU temperature", "°C", "celsius", 1.0, None),
+        ("GPU clock", "MHz", "sm_mhz", 1.0, None),
+    ):
+        known = [
+            (time(row), [gpu[name] * scale for gpu in row["gpus"] if name in gpu]) for row in rows if row.get("gpus")
+        ]
+        known = [(t, values) for t, values in known if values]
+        several = max((len(values) for _, values in known), default=0)
+        series = [Series("mean", [(t, mean(values)) for t, values in known], "mean")]
+        if several > 1:
+            ends = (("least", min), ("most", max))
+            faint = [Series(name, [(t, end(values)) for t, values in known], "faint") for name, end in ends]
+            series = [*faint, *series]
+        note = f"{unit}, mean of {several}" if several > 1 else unit
+        yield Chart(title, unit, series, note=note, zero=name != "celsius", top=top, legend=False)
+
+
+def _facts(rows: Sequence[Fields]) -> list[tuple[str, str]]:
+    """The GPUs by name, why they ran slower than they could and how often, and why they cannot be seen."""
+    last = rows[-1]
+    names = [str(gpu.get("name", "")) for gpu in last.get("gpus", [])]
+    kinds = [f"{names.count(name)} × {name}" for name in dict.fromkeys(names) if name]
+    reasons: dict[str, int] = {}
+    for row in rows:
+        for reason in {reason for gpu in row.get("gpus", []) for reason in gpu.get("throttled", [])}:
+            reasons[reason] = reasons.get(reason, 0) + 1
+    slowed = [f"{reason} {words.percent(count / len(rows))} of the time" for reason, count in sorted(reasons.items())]
+    found = [("GPUs", ", ".join(kinds)), ("Slowed by", ", ".join(slowed)), ("GPUs", last.get("gpu_unseen", ""))]
+    return [(name, value) for name, value in found if value]
+
+
+def _points(rows: Sequence[Fields], name: str, time: Callable[[Fields], float], scale: float = 1.0) -> list[Point]:
+    return [(time(row), row[name] * scale) for row in rows if name in row]

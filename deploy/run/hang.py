@@ -1,0 +1,133 @@
+"""Who is missing while a run stands still: what each rank does, compared. Pure.
+
+The agents say what their ranks do (docs/contract.md: the event `stuck`, and trainer/node/why.py).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..core.fields import array, default, real, record, text, whole, words
+from ..core.names import node_name
+
+# What a rank does that waits for others.
+_WAITS = ("collective", "backward")
+_STANDS = {
+    "stopped": "is stopped by a signal (SIGSTOP)",
+    "locked": "is in native code that holds the Python interpreter",
+    "data": "waits for its DataLoader",
+    "lock": "waits for a lock, or for a process of its own",
+    "script": "stands still",
+    "ended": "has ended",
+    "unseen": "cannot be seen",
+}
+_FIELDS = {
+    "doing": default(text(20, "[a-z]+"), "unseen"),
+    "file": default(words(200), ""),
+    "line": default(whole(0, 1 << 30), 0),
+    "function": default(words(100), ""),
+    "since_s": default(real(0.0, 1e9), 0.0),
+    "step": default(whole(0, 10**15), 0),
+    "code": default(whole(-255, 255), 0),
+    "stack": default(array(words(300), 100), list[str]()),
+}
+_READ = record({"rank": whole(0, 65535), "node": node_name}, _FIELDS, others=lambda value, what: None)
+
+
+@dataclass(frozen=True)
+class RankDoing:
+    """What one rank does: in words of the agent, at which line of the script, and for how long it has made no step."""
+
+    rank: int
+    node: str
+    doing: str
+    file: str = ""
+    line: int = 0
+    function: str = ""
+    since_s: float = 0.0
+    step: int = 0
+    stack: tuple[str, ...] = ()
+
+    @property
+    def place(self) -> str:
+        """`train.py:88 forward()`, or nothing where no line is known."""
+        if not self.file:
+            return ""
+        function = "" if self.function.startswith("<") or not self.function else f" {self.function}()"
+        return f"{self.file}:{self.line}{function}"
+
+
+def read(value: object) -> RankDoing:
+    """What an agent says of a rank. Raises BadAnswer."""
+    fields = _READ(value, "")
+    known: dict[str, Any] = {name: fields[name] for name in RankDoing.__dataclass_fields__ if name in fields}
+    return RankDoing(**{**known, "doing": fields.get("doing", "unseen"), "stack": tuple(fields.get("stack", ()))})
+
+
+def verdict(ranks: Iterable[RankDoing]) -> str:
+    """Who is missing, and who waits for it, in a sentence."""
+    ranks = sorted(ranks, key=lambda one: one.rank)
+    missing = [one for one in ranks if one.doing not in _WAITS]
+    waiting = [one for one in ranks if one.doing in _WAITS]
+    if missing:
+        heads = "; ".join(_missing(one) for one in missing[:3])
+        more = f"; and {len(missing) - 3} more" if len(missing) > 3 else ""
+        return f"{heads}{more}{_waiters(waiting)}"
+    places = _by_place(waiting)
+    if len(places) > 1:
+        groups = sorted(places.items(), key=lambda pair: len(pair[1]))
+        parts = [f"{_names(group)} in {_what(group[0])}, {place}" for place, group in groups[:3]]
+        return f"the ranks wait for each other in different places: {'; '.join(parts)}"
+    place = next(iter(places), "")
+    where = f"{_what(waiting[0])}, {place}" if waiting else "nothing that can be seen"
+    return f"all ranks wait in {where}: none is missing, so look at the links between them"
+
+
+def waits(one: RankDoing) -> bool:
+    """Whether a rank only waits for others."""
+    return one.doing in _WAITS
+
+
+def words_of(one: RankDoing) -> str:
+    """What one rank does, in a few words."""
+    return f"waits for others in {_what(one)}" if waits(one) else _STANDS.get(one.doing, one.doing)
+
+
+def _missing(one: RankDoing) -> str:
+    place = f" in {one.place}" if one.place else ""
+    return f"rank {one.rank} ({one.node}) {_STANDS.get(one.doing, one.doing)}{place} for {one.since_s:.0f} s"
+
+
+def _waiters(waiting: Sequence[RankDoing]) -> str:
+    if not waiting:
+        return ""
+    groups = _by_place(waiting)
+    place, group = max(groups.items(), key=lambda pair: len(pair[1]))
+    return f"; {_names(waiting)} wait{'s' if len(waiting) == 1 else ''} for it in {_what(group[0])}, {place}"
+
+
+def _by_place(ranks: Sequence[RankDoing]) -> Mapping[str, list[RankDoing]]:
+    found: dict[str, list[RankDoing]] = defaultdict(list)
+    for one in ranks:
+        found[one.place or "a place that is not known"].append(one)
+    return found
+
+
+def _what(one: RankDoing) -> str:
+    return "backward" if one.doing == "backward" else "a collective"
+
+
+def _names(ranks: Sequence[RankDoing]) -> str:
+    """`rank 3`, or `ranks 0-2, 5`."""
+    numbers = [one.rank for one in ranks]
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    shown = ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs[:8])
+    return f"rank{'s' if len(numbers) > 1 else ''} {shown}{', ...' if len(runs) > 8 else ''}"

@@ -1,0 +1,77 @@
+"""A script that hangs is named while it hangs, and one that is only slow is not: on real ranks."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lab import waiting
+
+pytestmark = pytest.mark.torch
+HOME = Path(__file__).resolve().parents[2]
+FAB = Path(sys.executable).with_name("fab")
+SCRIPT = """
+import os, time, torch, torch.distributed as dist
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+
+def stand():
+    {stand}
+
+for step in range({steps}):
+    loss = model(torch.randn(8, 4)).pow(2).mean()
+    optimizer.zero_grad(); loss.backward(); optimizer.step()
+    if step == 30 and rank == 1:
+        stand()
+    time.sleep(0.02)
+dist.destroy_process_group()
+"""
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Starts `fab up` of the script on two processes; its words go to a file. Ends it behind the test."""
+    started = []
+
+    def start(stand, steps):
+        (tmp_path / "train.py").write_text(SCRIPT.format(stand=stand, steps=steps))
+        words = ["up", "--script", "train.py", "--backend", "processes", "--workers", "1", "--run", "r"]
+        with (tmp_path / "said").open("w") as said:
+            line, environment = [str(FAB), "--search-root", str(HOME), *words], {**os.environ, "PYTHONPATH": str(HOME)}
+            started.append(subprocess.Popen(line, cwd=tmp_path, env=environment, stdout=said, stderr=subprocess.STDOUT))
+        return started[-1]
+
+    start.said = lambda: (tmp_path / "said").read_text()
+    start.folder = tmp_path
+    yield start
+    for process in started:
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+            process.send_signal(signal.SIGTERM)
+            process.wait(60)
+
+
+def test_a_rank_that_stands_still_is_named_with_its_line_and_who_waits_for_it(run):
+    run("time.sleep(1000)", 1000)
+    waiting.until(lambda: "no rank has made a step" in run.said(), "the hang to be named", 90)
+    line = next(line for line in run.said().splitlines() if "no rank has made a step" in line)
+    assert "rank 1 (worker-1) stands still in train.py:9 stand()" in line
+    assert "rank 0 waits for it in backward, train.py:13" in line
+    why = [str(FAB), "--search-root", str(HOME), "why", "--stacks"]
+    told = subprocess.run(
+        why, cwd=run.folder, env={**os.environ, "PYTHONPATH": str(HOME)}, capture_output=True, text=True, timeout=60
+    )
+    assert told.returncode == 0, told.stderr
+    assert "rank 1   worker-1   stands still" in told.stdout
+    assert "work/train.py:9 stand" in told.stdout
+
+
+def test_a_rank_that_computes_alone_for_a_while_is_not_named(run):
+    process = run("end = time.time() + 14\n    while time.time() < end: torch.randn(64, 64) @ torch.randn(64, 64)", 60)
+    assert process.wait(120) == 0, run.said()
+    assert "no rank has made a step" not in run.said()

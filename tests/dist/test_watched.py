@@ -1,0 +1,220 @@
+"""Unchanged scripts under a real agent: what is told of them, what is not, and that they never notice."""
+
+import json
+import textwrap
+
+import pytest
+
+from tests.unit.trainer.node.test_ends import node
+
+HEAD = """
+import json, hashlib, random, torch, torch.distributed as dist
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+from torch.nn.parallel import DistributedDataParallel
+torch.manual_seed(rank)
+samples = TensorDataset(torch.randn(64, 8), torch.randn(64, 1))
+model = nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Dropout(0.2), nn.Linear(8, 1))
+optimizer = torch.optim.Adam(model.parameters(), 0.01)
+own = []
+def train(model, optimizer, epochs=3, loader=None):
+    for _ in range(epochs):
+        for x, y in loader or DataLoader(samples, batch_size=8, shuffle=True):
+            loss = ((model(x) - y) ** 2).mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            own.append(loss.item())
+def keep(name, value):
+    with open(name, "w") as file:
+        json.dump(value, file)
+"""
+JOIN = """
+dist.init_process_group("gloo")
+model = DistributedDataParallel(model)
+"""
+
+
+@pytest.fixture
+def watched(tmp_path):
+    """Runs a script under an agent to its end; gives its events by rank, the metrics, and what it said."""
+
+    def run(body, ranks=1, code=0, **variables):
+        ended, _, events, said = node(
+            tmp_path, HEAD + textwrap.dedent(body), ranks, GLOO_SOCKET_IFNAME="lo", MUSTER_SEPARATE="1", **variables
+        )
+        assert ended == code, said
+        path = tmp_path / "run" / "metrics.jsonl"
+        metrics = [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
+        return [[event for event in events if event["rank"] == rank] for rank in range(ranks)], metrics, said
+
+    return run
+
+
+def of(kind, events):
+    return [event for event in events if event["kind"] == kind]
+
+
+def unseen(events):
+    return {event["what"]: event["message"] for event in of("unseen", events)}
+
+
+def test_steps_losses_and_who_waits_for_whom_are_told(watched, tmp_path):
+    slow = "if rank == 1: model.register_forward_pre_hook(lambda *_: time.sleep(0.02))"
+    (first, second), metrics, _ = watched(slow + JOIN + "train(model, optimizer)\nkeep(f'own-{rank}', own)", ranks=2)
+    (started,) = of("started", first)
+    assert (started["world"], started["backend"], started["device"]) == (2, "gloo", "cpu")
+    assert [of("step", events)[-1]["step"] for events in (first, second)] == [24, 24]
+    own = json.loads((tmp_path / "own-0").read_text())
+    assert len(metrics) >= 8
+    assert all(line["loss"] == own[line["step"] - 1] for line in metrics)
+    waits = [sum(step["wait_ms"] * step["count"] for step in of("step", events)) / 24 for events in (first, second)]
+    assert waits[0] > 10 > waits[1], "rank 1 is the slow one: rank 0 waits for it"
+    assert not unseen(first)
+
+
+ENDS = """
+torch.manual_seed(1)
+train(model, optimizer)
+keep("end", hashlib.sha256(b"".join([p.detach().numpy().tobytes() for p in model.parameters()]
+    + [torch.get_rng_state().numpy().tobytes(), repr(random.getrandbits(1)).encode()])).hexdigest())
+"""
+
+
+def test_results_are_the_same_bit_by_bit_and_it_can_be_switched_off(watched, tmp_path):
+    found = []
+    for observe in ("", "0"):
+        (events,), _, _ = watched("random.seed(1)\n" + ENDS, MUSTER_OBSERVE=observe)
+        found.append((tmp_path / "end").read_text())
+    assert found[0] == found[1]
+    before = len(of("step", events))
+    (events,), _, _ = watched(ENDS, MUSTER_OBSERVE="0")
+    assert len(of("step", events)) == before
+
+
+def test_workers_and_children_that_are_forked_write_nothing(watched):
+    body = """
+    loader = DataLoader(samples, batch_size=8, num_workers=2)
+    train(model, optimizer, 1, loader)
+    if os.fork() == 0:
+        for _ in range(3):
+            optimizer.step()
+        sys.exit(0)
+    assert os.wait()[1] == 0
+    train(model, optimizer, 1)
+    """
+    (events,), metrics, _ = watched(body)
+    assert len(of("started", events)) == 1
+    assert of("step", events)[-1]["step"] == 16
+    assert len({line["step"] for line in metrics}) == len(metrics)
+
+
+SPAWN = """
+import torch.multiprocessing as mp
+def main(local):
+    os.environ["RANK"] = str(local)
+    train(model, optimizer, 1)
+if __name__ == "__main__":
+    mp.spawn(main, nprocs=2)
+"""
+
+
+def test_ranks_that_a_script_spawns_itself_are_told_of_by_their_own_numbers(watched, tmp_path):
+    watched(SPAWN)
+    for rank in (0, 1):
+        lines = (tmp_path / "run" / "ranks" / f"rank-{rank}.jsonl").read_text().splitlines()
+        assert max(json.loads(line).get("step", 0) for line in lines) == 8
+
+
+@pytest.mark.parametrize(
+    ("body", "what", "words"),
+    [
+        ("print('no training')", "steps", "called backward"),
+        ("class Mine(torch.optim.SGD):\n    pass\nfor _ in range(30):\n    x = model(samples[0][0])\n"
+         "    x.backward(torch.ones(1))\n    optimizer.step()", "loss", "gradients"),
+        ("for _ in range(30):\n    model(samples[0][0]).sum().backward()\n    optimizer.step()", "data", "DataLoader"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_seen_is_said(watched, body, what, words):
+    (events,), metrics, _ = watched(body)
+    assert words in unseen(events)[what]
+    assert what != "loss" or not metrics
+
+
+def test_a_fault_of_the_watcher_is_told_and_the_script_goes_on(watched, tmp_path):
+    body = "def fails(*_): raise ZeroDivisionError('oops')\n"
+    body += "sys.modules['_muster_watch.losses'].Losses.root = fails\n" + "train(model, optimizer)\nkeep('own', own)"
+    (events,), _, said = watched(body)
+    assert "oops" in unseen(events)["all"]
+    assert len(json.loads((tmp_path / "own").read_text())) == 24
+    assert "oops" not in said
+
+
+def test_files_that_cannot_be_written_disturb_nobody(watched, tmp_path):
+    (tmp_path / "run" / "ranks").mkdir(parents=True)
+    (tmp_path / "run" / "ranks" / "rank-0.jsonl").symlink_to("/dev/full")
+    (tmp_path / "run" / "metrics.jsonl").mkdir()
+    body = """
+    train(model, optimizer)
+    time.sleep(0.6)
+    os.unlink(os.environ["MUSTER_RUN_DIR"] + "/ranks/rank-0.jsonl")
+    """
+    (events,), _, said = watched(body)
+    assert "Traceback" not in said
+    assert of("step", events)[-1]["step"] == 24, "what was not written yet comes once there is room"
+
+
+def test_a_graph_is_not_kept_alive(watched, tmp_path):
+    body = """
+    import weakref
+    left = []
+    class Seen(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 2
+        @staticmethod
+        def backward(ctx, grad):
+            return grad * 2
+    for _ in range(4):
+        hidden = model(samples[0][0])
+        loss = Seen.apply(hidden).sum()
+        left.append(weakref.ref(hidden))
+        loss.backward()
+        optimizer.step()
+        del hidden, loss
+    keep("left", sum(one() is not None for one in left))
+    """
+    watched(body)
+    assert (tmp_path / "left").read_text() == "0"
+
+
+def test_a_script_that_compiles_its_step_is_told_of_and_warned_of_nothing(watched):
+    body = """
+    model = torch.compile(model, backend="eager")
+    def step(x, y):
+        loss = ((model(x) - y) ** 2).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    step = torch.compile(step, backend="eager")
+    for x, y in DataLoader(samples, batch_size=8):
+        step(x, y)
+    """
+    (events,), _, said = watched(body)
+    assert of("step", events)[-1]["step"] == 8
+    assert "trace" not in said
+
+
+def test_a_script_that_ends_at_once_and_has_hooks_of_its_own_is_told_of(watched):
+    body = """
+    from torch.optim.optimizer import register_optimizer_step_post_hook
+    register_optimizer_step_post_hook(lambda *_: None)
+    sys.excepthook = lambda *_: None
+    os.close(1)
+    train(model, optimizer)
+    time.sleep(1)
+    os._exit(0)
+    """
+    (events,), metrics, _ = watched(body)
+    assert of("step", events)[-1]["step"] == 24
+    assert metrics

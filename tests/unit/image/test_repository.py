@@ -1,0 +1,146 @@
+"""Which code a folder holds, by git: never a credential, never what is not sent, and no fault where git has none."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+
+import pytest
+
+from deploy.image import repository
+from deploy.image.credentials import Choice
+from deploy.run import code
+
+KEY = "-----BEGIN PRIVATE KEY-----\n" + "A" * 64 + "\n-----END PRIVATE KEY-----\n"
+SECRET = "hunter2-hunter2"
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A git repository with one commit."""
+    for name in ("GIT_AUTHOR_NAME", "GIT_AUTHOR_EMAIL", "GIT_COMMITTER_NAME", "GIT_COMMITTER_EMAIL"):
+        monkeypatch.setenv(name, "a@b.test")
+    files = {
+        "train.py": "lr = 0.1\n",
+        "other.py": "pass\n",
+        "model.py": f"token = '{SECRET}'\n",
+        "notes.txt": KEY,
+        ".env": "PASSWORD=old\n",
+        "data/big.bin": "not code\n",
+        ".dockerignore": "data\n",
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    git(tmp_path, "init", "-q", "-b", "work")
+    git(tmp_path, "add", "--all", "--force")
+    git(tmp_path, "commit", "-q", "-m", "first")
+    return tmp_path
+
+
+def git(folder, *words):
+    subprocess.run(["git", "-C", str(folder), *words], check=True, capture_output=True)
+
+
+def test_a_clean_folder_is_its_commit(folder):
+    found = repository.look(folder)
+    assert len(found.commit) == 40
+    assert (found.branch, found.dirty, found.diff) == ("work", False, "")
+
+
+def test_the_diff_is_of_the_files_that_are_sent(folder):
+    (folder / "train.py").write_text("lr = 0.2\n")
+    (folder / "data/big.bin").write_text("changed\n")
+    (folder / "new.py").write_text("pass\n")
+    (folder / ".netrc").write_text("password\n")
+    found = repository.look(folder)
+    assert found.dirty
+    assert "-lr = 0.1\n+lr = 0.2" in found.diff
+    assert "big.bin" not in found.diff
+    assert found.new == ("new.py",)
+
+
+@pytest.mark.holds("no-credential-in-the-diff")
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        (".env", "PASSWORD=new\n"),
+        ("notes.txt", "the key is gone\n"),
+        ("notes.txt", KEY.replace("AAAA", "BBBB")),
+        ("model.py", "token = read()\n"),
+        ("train.py", f"token = '{SECRET}'\n"),
+    ],
+)
+def test_a_credential_is_in_no_diff_neither_as_it_was_nor_as_it_is(folder, name, text):
+    (folder / name).write_text(text)
+    found = repository.look(folder, Choice(values={"TOKEN": SECRET}))
+    assert name in found.changed
+    assert not any(secret in found.diff for secret in ("PASSWORD", "AAAA", "BBBB", SECRET))
+
+
+def test_a_deleted_files_content_stays_here(folder):
+    (folder / "notes.txt").unlink()
+    (folder / ".env").unlink()
+    found = repository.look(folder)
+    assert set(found.changed) == {"notes.txt", ".env"}
+    assert found.diff == ""
+
+
+def test_a_part_of_a_repository_is_seen_from_there(folder):
+    (folder / "train.py").write_text("elsewhere\n")
+    (folder / "part").mkdir()
+    (folder / "part/a.py").write_text("pass\n")
+    found = repository.look(folder / "part")
+    assert (found.changed, found.new) == ((), ("a.py",))
+
+
+def test_an_endless_diff_is_cut(folder, monkeypatch):
+    monkeypatch.setattr(repository, "MOST_DIFF", 100)
+    (folder / "train.py").write_text("x = 1\n" * 100)
+    found = repository.look(folder)
+    assert found.cut
+    assert len(found.diff) <= 100
+
+
+def test_odd_names_and_settings_start_nothing(folder):
+    marker = folder / "started"
+    odd = os.fsdecode(b"odd\n\xff*.py")
+    (folder / odd).write_text("1\n")
+    (folder / "--output=x").write_text("1\n")
+    git(folder, "add", "--all")
+    for name in ("diff.external", "core.fsmonitor"):
+        git(folder, "config", name, f"touch {marker}; true")
+    (folder / "train.py").write_text("2\n")
+    found = repository.look(folder)
+    assert not marker.exists()
+    assert "+2" in found.diff
+    assert not (folder / "x").exists()
+    found.diff.encode(errors="surrogateescape")
+
+
+@pytest.mark.parametrize("kind", ["no repository", "no commit", "no git"])
+def test_where_git_knows_nothing_nothing_is_known(tmp_path, monkeypatch, kind):
+    (tmp_path / "train.py").write_text("")
+    if kind == "no commit":
+        git(tmp_path, "init", "-q")
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    if kind == "no git":
+        monkeypatch.setenv("PATH", str(tmp_path))
+    assert repository.look(tmp_path) is None
+
+
+def test_what_was_written_is_read_again_and_what_another_wrote_is_not(folder, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    (folder / "train.py").write_text("lr = 0.2\n")
+    run_dir = tmp_path / "runs/r"
+    run_dir.mkdir(parents=True)
+    known = repository.look(folder)
+    code.write(run_dir, known)
+    assert code.read(run_dir) == known
+    (run_dir / "code.diff").write_text("another\n")
+    assert code.read(run_dir) is None
+    code.write(run_dir, known)
+    moved = run_dir.rename(tmp_path / "runs/other")
+    assert code.read(moved) is None
+    code.write(moved, None)
+    assert not (moved / "code.json").exists()

@@ -1,0 +1,152 @@
+"""What the machines did, on the page and in the live view; hostile lines are left out."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from rich.console import Console as RichConsole
+
+from deploy.core.errors import BadAnswer
+from deploy.core.facts import NodeState
+from deploy.report import text
+from deploy.report.console import view
+from deploy.report.page import run
+from deploy.run import events
+from deploy.run.follow import Follower
+from deploy.run.progress import State
+from tests.unit.report.test_page import HOSTILE, START, Page, write_lines
+from tests.unit.report.test_script_page import plain_run
+
+GB = 10**9
+
+
+def gpu(index, **more):
+    """One GPU of a line."""
+    return {"index": index, "name": "Fake GPU", "use_percent": 90.0, "memory_bytes": 61 * GB, "throttled": [], **more}
+
+
+def line(t, **more):
+    """A line of telemetry/master.jsonl."""
+    usual = {"cpu_percent": 45.0, "cores": 8, "memory_bytes": 3 * GB, "memory_limit_bytes": 16 * GB}
+    return {"t": START + t, "node": "master", **usual, "network": {"eth0": [2e6, 1e6]}, **more}
+
+
+def state_of(*lines):
+    """A run that has read these lines."""
+    state = State(("master", "worker-1"), script=True)
+    for one in lines:
+        state.apply(events.of_telemetry(one, 0.0))
+    return state
+
+
+def test_a_node_has_its_charts_over_time(tmp_path):
+    plain_run(tmp_path)
+    gpus = [gpu(0), gpu(1, use_percent=50.0, throttled=["heat"])]
+    write_lines(tmp_path / "telemetry/master.jsonl", [line(t, gpus=gpus) for t in range(0, 1300, 5)])
+    write_lines(tmp_path / "telemetry/worker-1.jsonl", [{**line(t), "node": "worker-1"} for t in (5, 10)])
+    shown = Page(run.build(tmp_path))
+    assert "The machines" in shown.text
+    assert {"2 × Fake GPU", "heat 100.0 % of the time"} <= set(shown.pairs.values())
+    for title in ("GPU use", "GPU memory", "CPU", "Memory", "Network eth0"):
+        assert title in shown.text
+    axes = {a["data-axis"] for _, a in shown.tags if "data-axis" in a}
+    assert axes == {"min"}
+    series = [one for _, a in shown.tags if "data-series" in a for one in json.loads(a["data-series"])]
+    assert all(len(one["points"]) <= 240 for one in series)
+
+
+@pytest.mark.parametrize("lines", [[], [line(1)], [line(1), {"t": "x"}], ["x", None]])
+def test_without_lines_there_is_no_section(tmp_path, lines):
+    plain_run(tmp_path)
+    if lines:
+        write_lines(tmp_path / "telemetry/master.jsonl", lines)
+    assert "The machines" not in Page(run.build(tmp_path)).text
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"node": "../x"},
+        {"node": HOSTILE},
+        {"cpu_percent": 1e9},
+        {"cpu_percent": float("nan")},
+        {"memory_bytes": -1},
+        {"network": {"eth0": [1]}},
+        {"network": {"e" * 999: [1, 1]}},
+        {"gpus": [{"use_percent": 1}]},
+        {"gpus": [gpu(n) for n in range(65)]},
+        {"gpus": [gpu(0, throttled=["x" * 99])]},
+        {"t": -1},
+    ],
+)
+def test_an_odd_line_is_refused_and_left_out_of_the_page(tmp_path, odd):
+    with pytest.raises(BadAnswer):
+        events.of_telemetry({**line(1), **odd}, 0.0)
+    plain_run(tmp_path)
+    write_lines(tmp_path / "telemetry/master.jsonl", [{**line(t), **odd} for t in range(3)])
+    assert "The machines" not in Page(run.build(tmp_path)).text
+
+
+def test_words_of_a_node_stay_text(tmp_path):
+    hostile = HOSTILE[:-1][:60] + "\x1b[2J"
+    plain_run(tmp_path)
+    odd = {"gpus": [gpu(0, name=hostile, throttled=[hostile[:40]])], "gpu_unseen": hostile, "network": {"<b>": [1, 1]}}
+    write_lines(tmp_path / "telemetry/master.jsonl", [line(t, **odd) for t in range(3)])
+    source = run.build(tmp_path)
+    shown = Page(source)
+    assert "1 × </script>" in shown.text
+    assert "Network <b>" in shown.text
+    assert len(shown.scripts) == 1
+    assert "\x1b" not in source
+
+
+def test_new_lines_come_as_events_and_are_no_sign_of_life(tmp_path):
+    write_lines(tmp_path / "telemetry/master.jsonl", [line(1), {"bad": 1}])
+    found = Follower(tmp_path, from_start=True).read()
+    assert sorted(event["kind"] for event in found) == ["telemetry", "unread"]
+    state = State(("master",))
+    for event in found:
+        state.apply(event)
+    assert state.last_sign == 0.0
+    assert state.telemetry["master"]["cores"] == 8
+
+
+def test_a_rank_cannot_pass_telemetry_off_as_an_event():
+    with pytest.raises(BadAnswer):
+        events.of_rank({"t": 1.0, "kind": "telemetry", "rank": 0, "node": "master"}, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("more", "cell"),
+    [
+        ({"gpus": [gpu(0), gpu(1, use_percent=96.0)]}, "gpu 93 %  61.0 GB"),
+        ({}, "cpu 45 %  3.0 GB"),
+        ({"gpus": [{"index": 0}]}, "cpu 45 %  3.0 GB"),
+    ],
+)
+def test_the_live_view_has_one_short_cell_a_node(more, cell):
+    state = state_of(line(1, **more))
+    assert text.machine_cell("master", state) == cell
+    assert text.machine_cell("worker-1", state) == ""
+    state.nodes["master"] = NodeState("master", "exited", 0)
+    assert text.machine_cell("master", state) == ""
+
+
+@pytest.mark.parametrize(("width", "there"), [(120, True), (40, False)])
+def test_the_cell_is_there_where_the_view_has_room(width, there):
+    with open("/dev/null", "w") as nowhere:
+        console = RichConsole(width=width, record=True, file=nowhere)
+        state = state_of(line(1))
+        state.began = {0: "master", 1: "worker-1"}
+        console.print(view(state, "train.py", "why", width, 24))
+        shown = console.export_text()
+    assert ("cpu 45 %" in shown) == there
+    assert "runs rank 1" in shown
+
+
+def test_a_gpu_that_is_slowed_by_heat_is_told_once_and_a_power_cap_is_not():
+    slow = line(1, gpus=[gpu(3, throttled=["power cap", "heat"])])
+    state = state_of(slow, slow, {**slow, "node": "stranger"})
+    assert [told.text for told in state.story] == ["master: GPU 3 runs slower than it could: heat"]
+    assert set(state.telemetry) == {"master"}

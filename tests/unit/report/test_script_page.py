@@ -1,0 +1,194 @@
+"""The report of a script's run: what was seen of it, what was not and why, its last lines, what it wrote."""
+
+from __future__ import annotations
+
+import pytest
+
+from deploy.report.page import run
+from deploy.run import code
+from tests.unit.report.test_page import HOSTILE, START, Page, recorded, write, write_lines
+
+RECORD = {
+    "id": "r",
+    "backend": "processes",
+    "why": "asked for",
+    "nodes": ["master", "worker-1"],
+    "workers": 1,
+    "script": True,
+    "arguments": ["train.py", "--lr", "3e-4"],
+    "started": START,
+}
+STEP = {"kind": "step", "count": 10, "data_ms": 2.0, "compute_ms": 12.0, "backward_ms": 7.0, "step_ms": 20.0}
+
+
+def event(rank, t, **fields):
+    """A line of a rank's events."""
+    return {"t": START + t, "rank": rank, "node": f"worker-{rank}" if rank else "master", **fields}
+
+
+def plain_run(folder, code=0):
+    """The folder of a script that nothing but the agent saw."""
+    write(folder / "record.json", RECORD)
+    verdict = "failed" if code else "done"
+    kept = {"master": {"files": 2, "bytes": 1_200_000_000}, "worker-1": {"files": 0, "bytes": 0}}
+    end = {"verdict": verdict, "seconds": 9.5, "kept": kept, "rank": 1 if code else None, "message": "it broke"}
+    write(folder / "outcome.json", end)
+    for rank in (0, 1):
+        began = event(rank, 1.0, kind="began", attempt=0, world=2, pid=1)
+        ended = event(rank, 9.0, kind="ended", code=rank * code, how="exit code 1" if rank * code else "", world=2)
+        write_lines(folder / f"ranks/rank-{rank}.jsonl", [began, ended])
+        (folder / "logs").mkdir(exist_ok=True)
+        (folder / f"logs/rank-{rank}.log").write_text(f"hello from {rank}\nbar 1\rbar 2\rbar 3\n")
+    return folder
+
+
+def watched_run(folder, wait=True):
+    """The same with a loss and step times, as the watcher in its ranks writes them."""
+    plain_run(folder)
+    write_lines(folder / "metrics.jsonl", [{"t": START + 2, "step": s, "loss": 1 / s, "lr": 0.1} for s in (10, 20, 30)])
+    for rank in (0, 1):
+        started = event(rank, 1.0, kind="started", attempt=0, world=2, device="cpu", backend="gloo")
+        times = [event(rank, 2.0, step=s, **STEP, **({"wait_ms": 6.0} if wait and s > 10 else {})) for s in (10, 20)]
+        unseen = event(rank, 2.5, kind="unseen", what="data", message="no DataLoader of torch's gave a batch")
+        write_lines(folder / f"ranks/rank-{rank}.jsonl", [started, *times, unseen])
+    return folder
+
+
+def headings(shown):
+    """The sections of a page, by their headings."""
+    names = ("Training", "Where each step", "Last lines", "What it wrote", "What happened", "Configuration", "Files")
+    return [name for name in names if f" {name}" in shown.text]
+
+
+def test_a_script_that_nobody_watched_has_no_empty_section(tmp_path):
+    shown = Page(run.build(plain_run(tmp_path)))
+    assert headings(shown) == ["Last lines", "What it wrote", "What happened", "Files"]
+    assert not [words for words in ("missing", "Nothing", "No rank", "Incomplete") if words in shown.text]
+    assert shown.pairs["Script"] == "train.py --lr 3e-4"
+    assert shown.pairs["master"] == "2 files, 1.2 GB"
+    assert "worker-1" not in shown.pairs
+
+
+def test_loss_step_time_phases_and_what_was_not_seen(tmp_path):
+    shown = Page(run.build(watched_run(tmp_path)))
+    assert shown.pairs["rank 0’s last loss"] == "0.0333"
+    assert shown.pairs["steps"] == "20"
+    assert "Step time" in shown.text
+    assert "forward, backward, rest" in shown.text
+    assert "No straggler" in shown.text
+    assert shown.pairs["Waiting for data"] == "ranks 0–1: no DataLoader of torch's gave a batch"
+
+
+def test_a_wait_that_was_not_measured_is_not_shown_as_none(tmp_path):
+    shown = Page(run.build(watched_run(tmp_path, wait=False)))
+    assert "How long a rank waits for the others is not known" in shown.text
+    assert "straggler" not in shown.text.lower()
+
+
+def test_steps_before_the_first_measured_wait_do_not_lower_its_mean(tmp_path):
+    shown = Page(run.build(watched_run(tmp_path)))
+    assert [a["title"] for a in shown.having(class_="wait") if "title" in a] == ["waiting 6.0 ms"] * 2
+
+
+def test_last_lines_are_those_of_rank_0_and_of_the_rank_that_failed(tmp_path):
+    shown = Page(run.build(plain_run(tmp_path, code=1)))
+    assert shown.text.index("hello from 0") < shown.text.index("hello from 1")
+    assert "bar 3" in shown.text
+    assert "bar 2" not in shown.text
+    assert "Rank ended rank 1 · exit code 1" in shown.text
+
+
+def test_last_lines_come_from_the_nodes_console_where_the_ranks_log_is_on_its_host(tmp_path):
+    plain_run(tmp_path)
+    (tmp_path / "logs/rank-0.log").unlink()
+    (tmp_path / "logs/master.log").write_text("of the only rank\ntorchrun: not the script's\n")
+    shown = Page(run.build(tmp_path))
+    assert "of the only rank" in shown.text
+    assert "not the script's" not in shown.text
+
+
+def test_the_largest_files_are_named_and_what_was_sent_is_not(tmp_path):
+    plain_run(tmp_path)
+    for name, size in (("work/ckpt.pt", 5000), ("work/train.py", 9000), ("home/notes", 10), ("work/.cache/x", 99)):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(bytes(size))
+    write(tmp_path / "sent.json", {"train.py": "digest"})
+    shown = Page(run.build(tmp_path))
+    names = ("work/ckpt.pt", "home/notes", "work/train.py", "work/.cache/x")
+    assert [bool(shown.having(href=name)) for name in names] == [True, True, False, False]
+
+
+@pytest.mark.parametrize(
+    ("more", "commands"),
+    [
+        ({}, ["Do it again fab up --backend processes --workers 1 --script 'train.py --lr 3e-4'"]),
+        ({"hosts": ["a", "b"]}, ["Do it again fab deploy --hosts a,b --script 'train.py --lr 3e-4'"]),
+    ],
+)
+@pytest.mark.parametrize("code", [0, 1])
+def test_the_commands_are_those_of_a_script(tmp_path, more, commands, code):
+    plain_run(tmp_path, code)
+    write(tmp_path / "record.json", {**RECORD, **more})
+    shown = Page(run.build(tmp_path, recorded(tmp_path)))
+    assert all(command in shown.text for command in commands)
+    assert (f"--resume {tmp_path.name}" in shown.text) == bool(code)
+
+
+@pytest.mark.parametrize("where", ["log", "console", "event", "file", "record"])
+def test_text_of_a_script_stays_text_and_its_control_characters_are_visible(tmp_path, where):
+    hostile = HOSTILE.removesuffix("\ud800") + "\x1b]0;title\x07\u202e"
+    plain_run(tmp_path, code=1)
+    unseen = event(1, 2.0, kind="unseen", what=hostile, message=hostile)
+    ended = event(1, 3.0, kind="ended", code=1, how=hostile, error=hostile)
+    if where == "log":
+        (tmp_path / "logs/rank-1.log").write_text((hostile + "\n") * 3 + "x" * 1000)
+    elif where == "console":
+        (tmp_path / "logs/rank-1.log").unlink()
+        (tmp_path / "logs/worker-1.log").write_text(f"[rank1]: {hostile}\n")
+    elif where == "event":
+        write_lines(tmp_path / "ranks/rank-1.jsonl", [unseen, ended])
+    elif where == "file":
+        (tmp_path / "work").mkdir()
+        (tmp_path / "work" / hostile.replace("/", "")[:80]).write_text("x")
+    else:
+        write(tmp_path / "record.json", {**RECORD, "arguments": [hostile]})
+    source = run.build(tmp_path)
+    shown = Page(source)
+    assert "alert(" in shown.text or where == "file"
+    assert len(shown.scripts) == 1
+    assert "img" not in {name for name, _ in shown.tags}
+    assert "\x1b" not in source
+    assert "\x07" not in source
+    assert len(source) < 200_000
+    assert all("javascript" not in a.get("href", "") for _, a in shown.tags)
+
+
+def test_the_code_is_its_commit_and_the_diff(tmp_path):
+    plain_run(tmp_path)
+    assert " Code " not in Page(run.build(tmp_path)).text
+    lines = f"-lr = 0.1\n+{HOSTILE[:-1]}\x1b[2J\n"
+    code.write(tmp_path, code.Code("abc123", "main", (HOSTILE[:-1],), ("new.py",), (".npmrc",), diff=lines))
+    source = run.build(tmp_path)
+    shown = Page(source)
+    assert shown.pairs["Commit"] == "abc123"
+    assert shown.pairs["New"] == "new.py"
+    assert shown.pairs["Not in the diff"] == ".npmrc"
+    assert "-lr = 0.1" in shown.text
+    assert "\x1b" not in source
+    assert len(shown.scripts) == 1
+
+
+def test_a_link_in_the_place_of_logs_or_work_is_not_followed(tmp_path):
+    folder, other = tmp_path / "r", tmp_path / "other"
+    plain_run(folder)
+    other.mkdir()
+    (other / "rank-0.log").write_text("not for this page")
+    for name in ("logs", "work"):
+        for path in (folder / name).glob("*"):
+            path.unlink()
+        if (folder / name).exists():
+            (folder / name).rmdir()
+        (folder / name).symlink_to(other)
+    source = run.build(folder)
+    assert "not for this page" not in source
+    assert "work/rank-0.log" not in source

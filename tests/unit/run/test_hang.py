@@ -1,0 +1,94 @@
+"""Who is missing while a run stands still, told from what each rank does."""
+
+import pytest
+
+from deploy.core.errors import BadAnswer
+from deploy.run import hang
+from deploy.run.hang import RankDoing
+from deploy.run.progress import State
+
+
+def waiting(rank, line=88, doing="backward"):
+    return RankDoing(rank, f"gpu-{rank}", doing, "train.py", line, "main", 31.0)
+
+
+def test_the_rank_that_does_not_wait_is_the_missing_one_and_its_line_is_named():
+    missing = RankDoing(3, "gpu-c", "script", "data.py", 41, "read", 31.0)
+    said = hang.verdict([waiting(0), waiting(1), waiting(2), missing])
+    assert said.startswith("rank 3 (gpu-c) stands still in data.py:41 read() for 31 s")
+    assert "ranks 0-2 wait for it in backward, train.py:88" in said
+
+
+def test_ranks_in_different_collectives_are_told_with_their_places_the_fewest_first():
+    said = hang.verdict([waiting(0, 10, "collective"), waiting(1, 20, "collective"), waiting(2, 20, "collective")])
+    assert "different places" in said
+    assert said.index("train.py:10") < said.index("train.py:20")
+
+
+def test_where_all_wait_at_one_place_no_rank_is_blamed():
+    said = hang.verdict([waiting(0), waiting(1)])
+    assert "none is missing" in said
+    assert "gpu-0" not in said
+
+
+@pytest.mark.parametrize(
+    ("doing", "words"), [("stopped", "SIGSTOP"), ("locked", "interpreter"), ("data", "DataLoader")]
+)
+def test_what_the_missing_rank_does_is_said(doing, words):
+    assert words in hang.verdict([waiting(0), RankDoing(1, "b", doing)])
+
+
+def stuck(rank, **more):
+    event = {"kind": "stuck", "t": 100.0, "rank": rank, "node": f"n{rank}", "doing": "backward", "since_s": 9.0, **more}
+    return {**event, "file": event.get("file", "train.py"), "line": event.get("line", 7)}
+
+
+@pytest.fixture
+def run():
+    """A run with three ranks that have begun."""
+    state = State(("n0", "n1", "n2"), script=True)
+    for rank in range(3):
+        state.apply({"kind": "began", "t": 1.0, "rank": rank, "node": f"n{rank}"})
+    return state
+
+
+def test_a_hang_is_told_once_all_living_ranks_stand_still_and_once_only(run):
+    for event in (stuck(0), stuck(1, doing="script", file="data.py")):
+        run.apply(event)
+    assert not run.hang
+    run.apply(stuck(2))
+    run.apply(stuck(2))
+    assert [line.text for line in run.story if line.grave] == [f"no rank has made a step: {run.hang}"]
+    assert "rank 1 (n1) stands still in data.py" in run.hang
+
+
+def test_a_rank_that_moves_while_the_others_wait_is_no_hang(run):
+    run.apply(stuck(0))
+    run.apply(stuck(2))
+    assert not run.hang
+    run.apply({"kind": "moves", "t": 101.0, "rank": 0, "node": "n0"})
+    run.apply(stuck(1))
+    assert not run.hang
+
+
+def test_a_rank_that_has_ended_is_not_waited_for(run):
+    run.apply({"kind": "ended", "t": 50.0, "rank": 1, "node": "n1", "code": -9})
+    run.apply(stuck(0))
+    run.apply(stuck(2))
+    assert run.hang
+
+
+def test_a_hang_that_ends_is_told_too(run):
+    for rank in range(3):
+        run.apply(stuck(rank))
+    run.apply({"kind": "moves", "t": 130.0, "rank": 1, "node": "n1"})
+    assert not run.hang
+    assert "rank 1 moves again" in run.story[-1].text
+
+
+@pytest.mark.parametrize(
+    "value", [{"rank": -1, "node": "a"}, {"rank": 1, "node": "../a"}, {"rank": 1, "node": "a", "stack": [["x"]]}, []]
+)
+def test_what_no_agent_says_is_refused(value):
+    with pytest.raises(BadAnswer):
+        hang.read(value)

@@ -1,0 +1,157 @@
+"""Which ranks of this node stand still, and where: told to the run folder while they do.
+
+A rank stands still when it has made no step for three times as long as usual and 5 s more, and in three looks its main
+thread was at one place while neither it nor its children computed, read or wrote. A slow evaluation or checkpoint does
+one of these, and is not told of. Needs /proc; elsewhere nothing is told. Standard library only.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from . import stacks
+from .ends import Life
+
+LOOK_SECONDS = 2.0
+# Before a rank's first step nobody knows how long one takes.
+_UNUSUAL_SECONDS, _USUAL_TIMES, _MORE_SECONDS = 25.0, 3.0, 5.0
+_LOOKS = 3
+# A rank that waits wakes up now and then: to poll, for a keep-alive, for our own look at it.
+_IDLE_SHARE, _IDLE_BYTES = 0.08, 1 << 16
+_TICKS = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
+_WITHOUT_A_LOOK_SECONDS = 12.0
+
+
+@dataclass(frozen=True)
+class Busy:
+    """What a rank and its children have used so far: seconds of CPU, bytes read and written; `stopped` by a signal."""
+
+    cpu_s: float
+    bytes: int
+    stopped: bool
+
+
+@dataclass
+class _Rank:
+    pid: int
+    began: float
+    samples: deque[tuple[float, Busy]] = field(default_factory=lambda: deque(maxlen=_LOOKS))
+    paces: deque[float] = field(default_factory=lambda: deque(maxlen=20))
+    step: int = 0
+    step_at: float = 0.0
+    told: bool = False
+
+
+class Stillness:
+    """Looks at the ranks of a node, every 2 s. `work`: the folder that the script's paths are told from."""
+
+    def __init__(self, outcome: Path, work: Path | None) -> None:
+        self._outcome, self._work = outcome, work
+        self._next = 0.0
+        self._ranks: dict[int, _Rank] = {}
+
+    def look(self, lives: Sequence[Life]) -> list[tuple[int, dict[str, Any] | None]]:
+        """Ranks that have come to stand still, each with what is known of it; with None those that move again."""
+        now = time.time()
+        if now < self._next:
+            return []
+        self._next = now + LOOK_SECONDS
+        news, busy = [], _busy([life.pid for life in lives if life.code is None])
+        for life in lives:
+            if life.code is not None or life.pid not in busy:
+                self._ranks.pop(life.rank, None)
+                continue
+            seen = self._ranks.get(life.rank)
+            if seen is None or seen.pid != life.pid:
+                seen = self._ranks[life.rank] = _Rank(life.pid, life.began)
+            about = self._about(seen, life, busy[life.pid], now)
+            if bool(about) != seen.told:
+                seen.told = bool(about)
+                news.append((life.rank, about))
+        return news
+
+    def _about(self, seen: _Rank, life: Life, busy: Busy, now: float) -> dict[str, Any] | None:
+        """What a rank that stands still is doing; None where it moves, or nobody can tell."""
+        seen.samples.append((now, busy))
+        looks = stacks.read(stacks.newest(self._outcome, life.local_rank))
+        _take_pace(seen, looks, now)
+        since = now - (seen.step_at or seen.began)
+        limit = _USUAL_TIMES * _usual(seen) + _MORE_SECONDS if seen.paces else _UNUSUAL_SECONDS
+        if since < limit or len(seen.samples) < _LOOKS or not _idle(seen.samples):
+            return None
+        about = {"step": seen.step, "since_s": round(since, 1)}
+        if busy.stopped:
+            return {**about, "doing": "stopped"}
+        fresh = bool(looks) and (looks[-1].locked or now - looks[-1].t < _WITHOUT_A_LOOK_SECONDS)
+        if not fresh or not stacks.stuck(looks):
+            return None
+        return {**about, **told(looks[-1], self._work)}
+
+
+def told(look: stacks.Look, work: Path | None) -> dict[str, Any]:
+    """What a look shows, for a person: what the main thread does, and the script's own line."""
+    doing = stacks.doing(look, work if work and work.is_dir() else None)
+    about: dict[str, Any] = {"doing": "locked" if look.locked else doing.what}
+    if doing.own:
+        file = doing.own.file
+        if work:
+            with suppress(ValueError):
+                file = Path(file).relative_to(work).as_posix()
+        about |= {"file": file[-200:], "line": doing.own.line, "function": doing.own.function[:100]}
+    if doing.inner and doing.inner != doing.own:
+        about["inner"] = doing.inner.function[:100]
+    return about
+
+
+def _take_pace(seen: _Rank, looks: Sequence[stacks.Look], now: float) -> None:
+    last = next((look for look in reversed(looks) if not look.locked), None)
+    if last is None or last.step <= seen.step:
+        return
+    at = min(now, last.t - last.since_s if last.since_s else last.t)
+    if seen.step_at and at > seen.step_at:
+        seen.paces.append((at - seen.step_at) / (last.step - seen.step))
+    seen.step, seen.step_at = last.step, at
+
+
+def _usual(seen: _Rank) -> float:
+    """The longest step of late: an evaluation every now and then is usual."""
+    return max(seen.paces)
+
+
+def _idle(samples: Sequence[tuple[float, Busy]]) -> bool:
+    (began, first), (ended, last) = samples[0], samples[-1]
+    computed = last.cpu_s - first.cpu_s
+    return computed < _IDLE_SHARE * (ended - began) and last.bytes - first.bytes < _IDLE_BYTES
+
+
+def _busy(pids: Sequence[int]) -> dict[int, Busy]:
+    """By rank's pid what all processes of its session have used: each rank leads one."""
+    found: dict[int, list[Busy]] = {pid: [] for pid in pids}
+    for path in Path("/proc").glob("[0-9]*") if pids else ():
+        with suppress(OSError, ValueError, IndexError):
+            # The name in parentheses may hold blanks.
+            fields = (path / "stat").read_text().rpartition(")")[2].split()
+            state, session = fields[0], int(fields[3])
+            if session in found:
+                cpu_s = (int(fields[11]) + int(fields[12])) / _TICKS
+                own = int(path.name) == session
+                found[session].append(Busy(cpu_s, _bytes(path), own and state in "Tt"))
+    return {
+        pid: Busy(sum(one.cpu_s for one in of), sum(one.bytes for one in of), any(one.stopped for one in of))
+        for pid, of in found.items()
+        if of
+    }
+
+
+def _bytes(process: Path) -> int:
+    with suppress(OSError, ValueError):
+        counts = dict(line.split(": ") for line in (process / "io").read_text().splitlines())
+        return int(counts["rchar"]) + int(counts["wchar"])
+    return 0

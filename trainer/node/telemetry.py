@@ -1,0 +1,154 @@
+"""`python -m trainer.node.telemetry AGENT [--packages]`: what a node's machine and GPUs do, a line every few seconds.
+
+The agent starts it beside torchrun and ends it. It is a process of its own: NVIDIA's library may hang or crash where a
+GPU is broken, and that must not end a run. Lines go to `telemetry/<node>.jsonl` (docs/contract.md). `--packages`: first
+write which packages a script finds, into environment.json. Standard library only.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from muster.files import Lines, replace
+
+from .. import NAME
+from . import handover
+from .meters import Meters
+from .nvml import NoGpus, Nvml
+from .parent_death import die_with_parent
+
+if TYPE_CHECKING:
+    from importlib.metadata import Distribution
+
+EVERY_S, SLOWEST_S, FIRST_S = 5.0, 60.0, 2.0
+_MOST_PACKAGES = 2000
+_DEVICE = Path("/dev/nvidiactl")
+_VARIABLES = ("PET_", "MUSTER_", "NCCL_", "GLOO_", "OMP_", "CUDA_", "TORCH_", "MASTER_", "WORLD_SIZE")
+_CUDA = re.compile(r"^cuda\b[^=\n]*= *'([0-9.]+)'", re.MULTILINE)
+
+
+def main() -> None:
+    """Write lines until the agent ends this process, or dies."""
+    die_with_parent(signal.SIGKILL, int(sys.argv[1]))
+    with suppress(OSError):
+        os.nice(10)
+    folder, node = Path(os.environ["MUSTER_RUN_DIR"]), os.environ["MUSTER_NODE"]
+    interface = os.environ.get("GLOO_SOCKET_IFNAME", "")
+    meters, gpus = Meters(folder, interface), Gpus(os.environ)
+    meters.read(time.monotonic())
+    if "--packages" in sys.argv[2:]:
+        about = environment(os.environ, gpus)
+        replace(folder / "environment.json", json.dumps(about, indent=1))
+    lines, began = Lines(folder / "telemetry" / f"{node}.jsonl"), time.monotonic()
+    time.sleep(FIRST_S)
+    while True:
+        lines.add(node=node, **meters.read(time.monotonic()), **gpus.read())
+        # A week of a run has as many lines as fit on a page's charts a few times over.
+        time.sleep(min(SLOWEST_S, max(EVERY_S, (time.monotonic() - began) / 1000)))
+
+
+@contextmanager
+def beside(folder: Path | None, node: str, packages: bool) -> Iterator[None]:
+    """Run this module beside what the agent does. It never fails, and never waits for a process that hangs."""
+    if folder is None or os.environ.get("MUSTER_OBSERVE") == "0":
+        yield
+        return
+    words = [sys.executable, "-P", "-m", f"{NAME}.node.telemetry", str(os.getpid()), *["--packages"] * packages]
+    # In a wheel it lies where Python looks anyhow.
+    home = [] if "." in NAME else [str(Path(__file__).resolve().parents[2])]
+    path = os.pathsep.join(filter(None, [*home, os.environ.get("PYTHONPATH", "")]))
+    process = None
+    with suppress(OSError):
+        process = subprocess.Popen(
+            words,
+            env={**os.environ, "MUSTER_NODE": node, **({"PYTHONPATH": path} if path else {})},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+    try:
+        yield
+    finally:
+        if process:
+            process.kill()
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(1.0)
+
+
+class Gpus:
+    """The GPUs of this node, or why they cannot be seen. CUDA_VISIBLE_DEVICES may leave the node only some of them."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self.names: dict[int, str] = {}
+        self.driver = self.unseen = ""
+        try:
+            self._nvml = Nvml()
+        except NoGpus as why:
+            # Without a GPU there is nothing to see, and no reason to name.
+            self.unseen = f"{why}"[:200] if _DEVICE.exists() else ""
+            return
+        visible = environment.get("CUDA_VISIBLE_DEVICES")
+        self.driver = self._nvml.driver()
+        self.names = {
+            index: name
+            for index, (name, uuid) in self._nvml.identities().items()
+            if visible is None or _is_visible(index, uuid, visible.split(","))
+        }
+
+    def read(self) -> dict[str, Any]:
+        """The fields of a line."""
+        found: dict[str, Any] = {"gpu_unseen": self.unseen} if self.unseen else {}
+        if self.names:
+            found["gpus"] = [{"name": name, **self._nvml.read(index)} for index, name in self.names.items()]
+        return found
+
+
+def _is_visible(index: int, uuid: str, visible: list[str]) -> bool:
+    return any(word.strip() == str(index) or (word.startswith("GPU-") and uuid.startswith(word)) for word in visible)
+
+
+def environment(variables: Mapping[str, str], gpus: Gpus) -> dict[str, Any]:
+    """What environment.json says of a script's node, without an import of anything of the script's."""
+    import importlib.metadata  # not for the agent, which imports this module and starts every node
+
+    distributions = list(importlib.metadata.distributions())
+    packages = {found.name: found.version for found in distributions if found.name}
+    shown = variables.keys() - handover.names(variables)
+    return {
+        "python": platform.python_version(),
+        "torch": packages.get("torch"),
+        "cuda": _cuda(next((found for found in distributions if found.name == "torch"), None)),
+        "driver": gpus.driver or None,
+        "gpu": ", ".join(dict.fromkeys(gpus.names.values())) or None,
+        "system": platform.platform(),
+        "host": socket.gethostname(),
+        "cpus": os.cpu_count(),
+        "variables": {name: variables[name] for name in sorted(shown) if name.startswith(_VARIABLES)},
+        "packages": dict(sorted(packages.items(), key=lambda item: item[0].lower())[:_MOST_PACKAGES]),
+    }
+
+
+def _cuda(torch: Distribution | None) -> str | None:
+    """The CUDA that torch was built with, as its version.py says."""
+    with suppress(OSError):
+        text = Path(str(torch.locate_file("torch/version.py"))).read_text() if torch else ""
+        if found := _CUDA.search(text):
+            return found[1]
+    return None
+
+
+if __name__ == "__main__":
+    main()

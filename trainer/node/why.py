@@ -1,0 +1,49 @@
+"""`python -m trainer.node.why`: what each rank of this node does at this moment, a JSON object a line.
+
+Run beside the agent, in the same container: it reads what ranks leave in the node's private folder, and touches none
+of them. Standard library only.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from . import stacks, stillness, work
+from .ends import Ends
+
+_FRAMES = 40
+
+
+def main() -> int:
+    """Print the ranks of the node that MUSTER_RUN_DIR and MUSTER_NODE name; 1 where there is none."""
+    folder, node = os.environ.get("MUSTER_RUN_DIR", ""), os.environ.get("MUSTER_NODE", "")
+    outcome = Path(folder) / "nodes" / f".{node}"
+    if not folder or not outcome.is_dir():
+        print("error: no node of a run is here", file=sys.stderr)
+        return 1
+    ends = Ends(outcome)
+    ends.read()
+    for life in ends.lives.values():
+        about: dict[str, Any] = {"rank": life.rank, "node": node}
+        if life.code is not None:
+            about |= {"doing": "ended", "code": life.code}
+        elif looks := stacks.read(stacks.newest(outcome, life.local_rank)):
+            look = looks[-1]
+            age = time.time() - look.t if look.t else None
+            about |= {"step": look.step, "since_s": round(look.since_s + (age or 0.0), 1), "t": look.t}
+            about |= stillness.told(look, Path(folder) / work.WORK)
+            frames = look.main.frames if look.main else ()
+            about["stack"] = [f"{frame.file}:{frame.line} {frame.function}"[-300:] for frame in frames[:_FRAMES]]
+        else:
+            about |= {"doing": "unseen"}
+        print(json.dumps(about))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
