@@ -85,9 +85,10 @@ def script_run(options: Options) -> tuple[Options, RunId | None]:
     if options.resume == "latest":
         run_dir = record.newest(folders.RUNS, record.HOSTS)
     elif options.resume:
-        run_dir = folders.RUNS / asked("--resume", options.resume, run_id)
+        run_dir = record.path_of(asked("--resume", options.resume, run_id))
     else:
-        run_dir = folders.RUNS / asked_run("--run", options.run) if options.run and options.script else None
+        run = asked_run("--run", options.run)
+        run_dir = record.path_of(RunId(run)) if run and options.script else None
     if run_dir is None:
         return options, None
     own = record.own(run_dir)

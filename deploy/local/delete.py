@@ -22,7 +22,7 @@ def delete(name: str, console: Console) -> None:
     Raises UsageError for a run that is not here or still runs, DeployError for a folder that cannot be removed whole.
     """
     run = asked("--run", name, run_id)
-    run_dir = folders.RUNS / run
+    run_dir = record.path_of(run)
     if run_dir.is_symlink() or not run_dir.is_dir():
         raise UsageError(f"--run {run}: no such run here", f"`{MAKE} runs` lists them")
     files, size = record.contents(run_dir)
@@ -39,7 +39,7 @@ def delete(name: str, console: Console) -> None:
         raise DeployError(f"{run} was not deleted whole: {fault.filename}: {fault.strerror}", where) from fault
     finally:
         lock.release()
-    latest = folders.RUNS / "latest"
+    latest = folders.RUNS.joinpath("latest")
     if latest.is_symlink() and os.readlink(latest) == run:
         latest.unlink()
     console.note(f"deleted {run}: {several(files, 'file')}, {amount(size)}")

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ..core.errors import DeployError, EngineLost, UsageError
 from ..core.facts import EngineFacts
-from ..core.names import asked_run
+from ..core.names import RunId, asked_run, run_ids
 from ..core.program import MAKE, option
 from ..engine import client
 from ..image import repository
@@ -117,12 +117,13 @@ def _choice(options: Options) -> record.Choice:
     if options.script and options.arguments:
         raise UsageError("--args are options of Muster's own trainer", "put the script's options behind it in --script")
     name = asked_run("--run", options.run)
-    if name and (folders.RUNS / name).exists():
+    if name and record.path_of(RunId(name)).exists():
         if resume or not options.script:
             raise UsageError(f"--run {name}: a run of this name exists already", f"continue it: --resume {name}")
         resume = name
-    if resume and "/" not in resume and resume != "latest" and (folders.RUNS / resume).is_dir():
-        resume = str(folders.RUNS / resume)
+    named = next(iter(run_ids([resume])), None)
+    if named and resume != "latest" and record.path_of(named).is_dir():
+        resume = str(record.path_of(named))
     return record.choose(folders.RUNS, resume, _split(options.arguments), words)
 
 
@@ -130,7 +131,7 @@ def _new_folder(name: str, choice: record.Choice, taken: Collection[str]) -> Pat
     if not name:
         words = ("--recipe", environment.script_name(choice.arguments)) if choice.script else choice.arguments
         return record.make_folder(folders.RUNS, words, time.time(), taken)
-    folder = folders.RUNS / name
+    folder = record.path_of(RunId(name))
     folder.mkdir(record.OWNERS, parents=True)
     return folder
 
@@ -140,7 +141,7 @@ def stop_all(console: Console, run: str = "") -> int:
     engine, count = client.find_engine(), 0
     for backend in backends.BACKENDS.values():
         for run_id in sorted(name for name in backend.running(folders.RUNS, engine) if run in ("", name)):
-            backend.end(folders.RUNS / run_id, console.note)
+            backend.end(record.path_of(RunId(run_id)), console.note)
             count += 1
     what = run or "this checkout's runs"
     console.note("nothing was running" if not count else f"down: nothing of {what} is left running")

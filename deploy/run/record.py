@@ -21,7 +21,7 @@ from ..core.fields import MOST_DOCUMENT, array, digits, document, flag, optional
 from ..core.fields import record as shaped
 from ..core.names import RunId, asked, node_name, run_id
 from ..core.program import MAKE, option
-from . import own_files, provenance
+from . import folders, own_files, provenance
 from .environment import IMAGE_USER, recipe_name
 from .outcome import Result
 from .progress import State
@@ -224,8 +224,8 @@ def close(run_dir: Path, result: Result, state: State, seconds: float) -> dict[s
 
 def listing(runs: Path, going_on: Collection[str]) -> list[RunFacts]:
     """All runs, newest last."""
-    folders = [path for path in runs.glob("*") if path.is_dir() and not path.is_symlink()]
-    return [_listed(path, going_on) for path in sorted(folders, key=_started)]
+    run_dirs = [path for path in runs.glob("*") if path.is_dir() and not path.is_symlink()]
+    return [_listed(path, going_on) for path in sorted(run_dirs, key=_started)]
 
 
 def find(runs: Path, name: str) -> Path:
@@ -240,6 +240,11 @@ def find(runs: Path, name: str) -> Path:
         refuse_newer(path)
         return path.resolve()
     raise UsageError(f"{option('RUN', name)}: no such run", f"`{MAKE} runs` lists them")
+
+
+def path_of(run: RunId) -> Path:
+    """Where a run that this user names lies on this machine, on whichever backend; it need not be there."""
+    return folders.RUNS / run
 
 
 def folder_of(runs: Path, run: RunId) -> Path:
@@ -342,12 +347,12 @@ def _continued(run_dir: Path, arguments: Sequence[str]) -> Choice:
 def _newest_to_resume(runs: Path) -> Path:
     """The newest run of this machine with a checkpoint, or of a script."""
     all_runs = [path for path in runs.glob("*") if path.is_dir() and not path.is_symlink()]
-    folders = [path for path in all_runs if has_checkpoint(path) or _is_local_script(path)]
-    if not folders:
+    found = [path for path in all_runs if has_checkpoint(path) or _is_local_script(path)]
+    if not found:
         raise UsageError(
             f"{option('RESUME', 'latest')}: no run in {runs} has a checkpoint", f"`{MAKE} up` starts a new one"
         )
-    return max([path for path in folders if "arguments" in own(path)] or folders, key=_started)
+    return max([path for path in found if "arguments" in own(path)] or found, key=_started)
 
 
 def _is_local_script(run_dir: Path) -> bool:
