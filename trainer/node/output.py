@@ -29,6 +29,8 @@ _LINE_MOST = 16 << 10
 # Of the console in bytes, where each line weighs _LINE_WEIGHT more: so much costs it whoever passes it on.
 _QUEUE_MOST = 8 << 20
 _CONSOLE_RATE = 4 << 20  # a second
+# At the end, of what waits and of a rank whose words were left out.
+_LAST_MOST, _LAST_LINES = 1 << 20, 20
 _MOVING_EVERY_S = 1.0
 # A process that a rank left behind may hold a pipe open for ever.
 _REST_SECONDS = 2.0
@@ -67,7 +69,7 @@ class Output:
         """Pass on what is left, once torchrun has ended."""
         self._closed = True
         self._reader.join(_REST_SECONDS)
-        self._console.finish()
+        self._console.finish(trim=any(rank.in_use for rank in self._ranks))
 
     def words(self, local_rank: int) -> str:
         """The last 64 KB that a rank printed in its present life; torchrun's console where the rank has no pipe."""
@@ -122,18 +124,25 @@ class _Source:
         self._mark = self._rest = b""
         self._shown_at = 0.0
         self._shown = self._seen = b""
-        self._seen_at = 0.0
+        self._seen_at, self._skips = 0.0, False
 
     def take(self, data: bytes) -> None:
         """New bytes, in any pieces."""
         self.tail = (self.tail + data[-_TAIL:])[-_TAIL:]
-        if self._console.is_full():
+        room = self._console.room()
+        if room <= 0:
             head, end, rest = data.rpartition(b"\n")
             self._console.skip(len(data), head.count(b"\n") + len(end))
             self._rest = rest[-_LINE_MOST:] if end else (self._rest + rest)[-_LINE_MOST:]
+            self._skips = True
             return
         *whole, self._rest = (self._rest + data).split(b"\n")
-        self._console.put([self._mark + _last_drawn(line) + b"\n" for line in whole])
+        weight = sum(map(len, whole)) + _LINE_WEIGHT * len(whole)
+        fit = len(whole) if weight <= room else max(1, len(whole) * room // weight)
+        self._console.put([self._mark + _last_drawn(line) + b"\n" for line in whole[:fit]])
+        self._skips = fit < len(whole)
+        if self._skips:
+            self._console.skip(sum(map(len, whole[fit:])) + len(whole) - fit, len(whole) - fit)
         if len(self._rest) > _LINE_MOST:
             if b"\r" in self._rest:
                 self._rest = b"\r" + _last_drawn(self._rest)[-_LINE_MOST // 2 :]
@@ -164,7 +173,7 @@ class _Torchrun(_Source):
 
     def take(self, data: bytes) -> None:
         self._mark = b"torchrun: " if self._ranks_have_pipes() else b""
-        while self._console.is_full():
+        while self._console.room() <= 0:
             time.sleep(0.01)
         super().take(data)
         if not data and self._rest:
@@ -231,7 +240,12 @@ class _Rank(_Source):
         self._cut += len(data) - taken if self._log else 0
 
     def close(self) -> None:
-        """Close the log of this life; the console gets the line that had no end."""
+        """Close the log of this life; the console gets last lines that were left out, and the one without an end."""
+        if self._skips:
+            last = [line + b"\n" for line in self.tail.split(b"\n")[-_LAST_LINES - 1 : -1]]
+            self._console.skip(-sum(map(len, last)), -len(last))
+            self._console.put([self._mark + line for line in last])
+            self._skips = False
         if self._rest:
             self._console.put([self._mark + _last_drawn(self._rest) + b"\n"])
         if self._log:
@@ -253,14 +267,13 @@ class _Console:
         self._chunks = deque[tuple[bytes, int]]()
         self._size = self._skipped = self._skipped_lines = 0
         self._said, self._due = 0, _SAID_EVERY
-        self._change = threading.Condition()
-        self._closed = False
+        self._change, self._closed = threading.Condition(), threading.Event()
         self._writer = threading.Thread(target=self._run, daemon=True, name="muster-console")
         self._writer.start()
 
-    def is_full(self) -> bool:
-        """Whether no more is taken now."""
-        return self._size > _QUEUE_MOST
+    def room(self) -> int:
+        """How much more is taken now, in bytes with the weight of lines."""
+        return _QUEUE_MOST - self._size
 
     def skip(self, size: int, lines: int) -> None:
         """Count what was not taken."""
@@ -271,36 +284,45 @@ class _Console:
         if not lines:
             return
         with self._change:
-            if self._skipped:
-                left_out = b"muster: %d lines (%d bytes) are not shown here; logs/rank-<r>.log has them\n"
-                lines = [left_out % (self._skipped_lines, self._skipped), *lines]
-                self._skipped = self._skipped_lines = 0
-            chunk = b"".join(lines)
+            chunk = self._left_out() + b"".join(lines)
             weight = len(chunk) + _LINE_WEIGHT * len(lines)
             self._chunks.append((chunk, weight))
             self._size += weight
             self._change.notify()
 
-    def finish(self) -> None:
-        """Write what is left, for as long as somebody takes it."""
-        self.put([b""] if self._skipped else [])
+    def finish(self, trim: bool) -> None:
+        """Write what is left, for as long as somebody takes it; `trim`: of much only the last, the logs have all."""
         with self._change:
-            self._closed = True
+            while trim and self._size > _LAST_MOST and len(self._chunks) > 1:
+                chunk, weight = self._chunks.popleft()
+                self._size -= weight
+                self.skip(len(chunk), chunk.count(b"\n"))
+            if note := self._left_out():
+                self._chunks.appendleft((note, 0))
+            self._closed.set()
             self._change.notify()
         self._writer.join(_REST_SECONDS)
+
+    def _left_out(self) -> bytes:
+        """The line that says what was not taken since the last one; nothing where all was."""
+        if self._skipped_lines <= 0:
+            return b""
+        note = b"muster: %d lines (%d bytes) are not shown here; logs/rank-<r>.log has them\n"
+        note = note % (self._skipped_lines, self._skipped)
+        self._skipped = self._skipped_lines = 0
+        return note
 
     def _run(self) -> None:
         while True:
             with self._change:
-                while not self._chunks and not self._closed:
+                while not self._chunks and not self._closed.is_set():
                     self._change.wait()
                 if not self._chunks:
                     break
                 chunk, weight = self._chunks.popleft()
                 self._size -= weight
             self._write(chunk)
-            if not self._closed:
-                time.sleep(weight / _CONSOLE_RATE)
+            self._closed.wait(weight / _CONSOLE_RATE)
         if self._due > _SAID_EVERY:
             self._write(b"%s %d\n" % (_SAID, self._said), count=False)
 
