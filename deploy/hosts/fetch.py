@@ -44,6 +44,7 @@ class _Order:
     folder: Path
     staged: Mapping[str, listing.Stamp]
     caches: Sequence[str]
+    links: Sequence[str] = ()
 
     @property
     def room(self) -> int:
@@ -101,7 +102,8 @@ def _order(session: Session, run: RunId, only: Sequence[str], run_dir: Path, fet
     folder = incoming.stage(run_dir, host)
     selection = listing.select(files, only, lambda path, stamp: fetched.is_home(host, path, stamp))
     staged = incoming.keep_whole(folder, selection.wanted)
-    return _Order(selection.without(staged), folder, staged, files.caches)
+    links = [path for path in files.links if not only or listing.matches(path, only)]
+    return _Order(selection.without(staged), folder, staged, files.caches, links)
 
 
 def _refuse_full(orders: Results[_Order], free: int) -> Results[_Order]:
@@ -123,7 +125,10 @@ def _refuse_full(orders: Results[_Order], free: int) -> Results[_Order]:
 def _bring(session: Session, run: RunId, order: _Order, nodes: Sequence[str], tell: Tell) -> _Part:
     """Unpack what the host sends into its folder. After a fault, what arrived whole before it is there."""
     if not order.selection.wanted:
-        return _Part(LeftOut(), None)
+        left_out = LeftOut()
+        for path in order.links:
+            left_out.add(f"./{path}", "is a link")
+        return _Part(left_out, None)
     host, total, received = session.host.name, order.selection.size, 0
     root = os.open(order.folder, os.O_RDONLY | os.O_DIRECTORY)
     unpacker = Unpacker(root, order.room, lambda parts: incoming.ours(parts, nodes))

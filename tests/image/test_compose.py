@@ -76,7 +76,11 @@ def test_the_gpu_overlay_gives_one_node_every_gpu(settings):
         assert services[node]["build"]["target"] == "gpu"
         assert services[node]["environment"]["PET_NPROC_PER_NODE"] == "auto"
         (device,) = services[node]["deploy"]["resources"]["reservations"]["devices"]
-        assert (device["driver"], device["capabilities"], device["count"]) == ("nvidia", ["gpu"], -1)
+        assert (device["driver"], device["capabilities"], device["count"]) == (
+            "nvidia",
+            ["gpu", "compute", "utility"],
+            -1,
+        )
     assert services["worker"]["deploy"]["replicas"] == 0, "NCCL refuses two ranks on one GPU"
     assert services["master"]["environment"]["PET_RDZV_CONF"].startswith("is_host=1")
 
