@@ -9,14 +9,14 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 RUN ?= latest
 # Through the environment, so that quotes in ARGS reach fab as they are.
-export HOSTS WORKERS BACKEND SCRIPT RESUME ARGS JSON TORCH_INDEX RUN SEED COUNT
+export HOSTS WORKERS BACKEND SCRIPT FOLDER RESUME ARGS JSON TORCH_INDEX RUN SEED COUNT
 
 ifeq ($(origin GROUND),command line)
 $(error GROUND=$(GROUND) is called BACKEND=$(GROUND) now)
 endif
 
 UP_OPTIONS = $${WORKERS:+"--workers=$$WORKERS"} $${BACKEND:+"--backend=$$BACKEND"} \
-	$${SCRIPT:+"--script=$$SCRIPT"} $${RESUME:+"--resume=$$RESUME"} $${ARGS:+"--args=$$ARGS"} $${JSON:+--json}
+	$${SCRIPT:+"--script=$$SCRIPT"} $${FOLDER:+"--folder=$$FOLDER"} $${RESUME:+"--resume=$$RESUME"} $${ARGS:+"--args=$$ARGS"} $${JSON:+--json}
 
 .PHONY: help up preflight down runs report image test quick fuzz check gpu-check bench bench-hosts bench-scripts bench-preflight clean rack rack-down
 
@@ -24,7 +24,7 @@ help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 	@echo
 	@echo '  make up    WORKERS=2   BACKEND=auto|docker|processes   RESUME=latest|PATH   JSON=1'
-	@echo '             ARGS="--recipe text --steps 100"   SCRIPT="train.py --epochs 2" (yours)'
+	@echo '             ARGS="--recipe text --steps 100"   SCRIPT="train.py --epochs 2" FOLDER=~/project (yours)'
 	@echo '  make preflight          for `make up`, with its WORKERS and BACKEND; HOSTS=a,b: for fab deploy there'
 	@echo '  make rack  NODES=3     STORE=classic|containerd|mixed         JUMP=1 (the last host only through the first)'
 	@echo '             DEBIAN=trixie|forky (their Docker: 26.1 or 28.5)'

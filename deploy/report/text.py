@@ -87,7 +87,7 @@ def metric_line(state: State, width: int) -> str:
     """The line under the nodes: loss, throughput, time left, last checkpoint; as much sparkline as `width` leaves."""
     parts = _pace_parts(state)
     if state.losses:
-        first, last = (_loss(state.losses[position][1]) for position in (0, -1))
+        first, last = _loss(state.losses[0][1]), _last_loss(state)
         others = len("    ".join([f"  loss {first}  {last}", *parts]))
         bars = sparkline([loss for _, loss in state.losses], min(_MOST_BARS, max(_FEWEST_BARS, width - others)))
         parts.insert(0, f"loss {first} {bars} {last}")
@@ -98,7 +98,7 @@ def progress_line(state: State) -> str:
     """One line for a log file: `step 240/600   loss 0.083   5,410 samples/s   left 0:07`."""
     parts = [f"step {state.step}/{state.steps}" if state.steps else f"step {state.step}"]
     if state.losses:
-        parts.append(f"loss {_loss(state.losses[-1][1])}")
+        parts.append(f"loss {_last_loss(state)}")
     return "   ".join([*parts, *_pace_parts(state)])
 
 
@@ -167,6 +167,13 @@ def _pace_parts(state: State) -> list[str]:
         took = f" ({_milliseconds(pause)} ms pause)" if pause is not None else ""
         parts.append(f"checkpoint at step {state.checkpoint['step']}{took}")
     return parts
+
+
+def _last_loss(state: State) -> str:
+    """The newest loss; with its step where the run has gone far beyond it: of a fast script few losses are read."""
+    step, loss = state.losses[-1]
+    behind = state.step - step > max(10, state.step // 10)
+    return f"{_loss(loss)} (step {step})" if behind else _loss(loss)
 
 
 def _loss(value: float) -> str:
