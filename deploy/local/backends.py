@@ -164,7 +164,8 @@ class ComposeBackend(LocalBackend):
             "MUSTER_RDZV_ID": shared["PET_RDZV_ID"],
             "MUSTER_SENT": self._spec.script.sent if self._spec.script else "",
             "MUSTER_OBSERVE": shared.get(OBSERVE, ""),
-            "MUSTER_RUNS": str(folders.RUNS),
+            "MUSTER_MOUNT": str(self._spec.run_dir),
+            "MUSTER_MOUNT_AT": f"{RUNS_IN_CONTAINER}/{self._spec.run_id}",
             "MUSTER_MAX_RESTARTS": shared["PET_MAX_RESTARTS"],
             "MUSTER_RESTART": "no" if self._spec.script else "",
             "OMP_NUM_THREADS": shared["OMP_NUM_THREADS"],
@@ -173,7 +174,7 @@ class ComposeBackend(LocalBackend):
             "MUSTER_UID": str(os.getuid() or IMAGE_USER),
             "MUSTER_GID": str(os.getgid() if os.getuid() else IMAGE_USER),
         }
-        # Not in the run folder, where containers of other runs can write: this file says what is mounted.
+        # Not in the run folder, where its containers can write: this file says what is mounted.
         with TemporaryDirectory(prefix="muster-") as scratch:
             files = [folders.CHECKOUT / "docker-compose.yml"]
             if paths:

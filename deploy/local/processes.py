@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import psutil
 
@@ -22,7 +23,7 @@ from ..core.errors import DeployError
 from ..core.facts import NodeState
 from ..run import own_files
 from ..run.environment import NODE, PLAIN_TORCHRUN, RUN_DIR, TORCH_RENDEZVOUS, NodeSpec
-from ..run.folders import agent_packages, with_trainer
+from ..run.folders import link_agent_packages, with_trainer
 
 MOST_RESTARTS = 3
 # A shell inside another run or torchrun has these variables; a node must get only its own.
@@ -44,6 +45,7 @@ class LocalNodes:
     def __init__(self, run_dir: Path, command: Iterable[str], home: Path, script: bool = False) -> None:
         self._run_dir, self._command, self._home, self._script = run_dir, tuple(command), home, script
         self._nodes: dict[str, _Node] = {}
+        self._agent: TemporaryDirectory[str] | None = None
 
     def start(self, spec: NodeSpec, log: Path) -> None:
         """Start one node; its output is appended to `log`."""
@@ -68,6 +70,9 @@ class LocalNodes:
             node.process.wait()
             if node.process.stdin:
                 node.process.stdin.close()
+        if self._agent:
+            self._agent.cleanup()
+            self._agent = None
 
     def _state(self, node: _Node, may_restart: Callable[[NodeState], bool]) -> NodeState:
         code = node.process.poll()
@@ -89,7 +94,14 @@ class LocalNodes:
             return with_trainer(environment)
         # A script's Python may be another one, and finds nothing of ours beside the agent.
         others = environment.get("PYTHONPATH", "")
-        return {**environment, "PYTHONPATH": ":".join(filter(None, (str(agent_packages(self._run_dir)), others)))}
+        return {**environment, "PYTHONPATH": ":".join(filter(None, (self._packages(), others)))}
+
+    def _packages(self) -> str:
+        """Not in the run folder: what is imported from here runs as us, and scripts write there."""
+        if self._agent is None:
+            self._agent = TemporaryDirectory(prefix="muster-agent-")
+            link_agent_packages(Path(self._agent.name))
+        return self._agent.name
 
     def _spawn(self, spec: NodeSpec, log: Path) -> subprocess.Popen[bytes]:
         inherited = {

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import os
 import shlex
-import shutil
 import subprocess
 import sys
 import tarfile
 from contextlib import suppress
 from io import BytesIO
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from ..core.errors import DeployError, UsageError
 from ..image import code_layer
 from ..image.model import WORKSPACE
 from ..report.console import Console
+from ..run import own_files
 
 _HAS_TORCH = "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)"
 _LOOK_S = 20.0
@@ -45,16 +46,15 @@ def check(folder: str, script: tuple[str, ...], console: Console) -> Path:
 
 def bring(folder: Path, run_dir: Path) -> None:
     """Copy what a deploy would send into the run folder. The agent takes it from there (docs/contract.md)."""
-    goal = sent(run_dir).parent
+    # Unpacked beside the folder of all runs, where no container can plant a link, and then moved in whole.
+    beside = run_dir.parent.parent
     try:
-        if goal.is_symlink():
-            goal.unlink()
-        shutil.rmtree(goal, ignore_errors=True)
-        goal.mkdir()
-        with tarfile.open(fileobj=BytesIO(code_layer.pack(folder))) as tar:
-            tar.extractall(goal, filter="fully_trusted")
+        with TemporaryDirectory(prefix=".muster-sent-", dir=beside) as stage:
+            with tarfile.open(fileobj=BytesIO(code_layer.pack(folder))) as tar:
+                tar.extractall(f"{stage}/sent", filter="fully_trusted")
+            own_files.replace_folder(run_dir, sent(run_dir).parent.name, Path(stage) / "sent")
     except OSError as fault:
-        raise DeployError(f"{goal}: the folder cannot be copied there: {fault.strerror}", "free some space") from fault
+        raise DeployError(f"{run_dir}: {folder} cannot be copied there: {fault.strerror}", "free some space") from fault
 
 
 def sent(run_dir: Path) -> Path:

@@ -26,16 +26,13 @@ def with_trainer(environment: Mapping[str, str]) -> dict[str, str]:
     return {**environment, "PYTHONPATH": os.pathsep.join([str(CHECKOUT), *others])}
 
 
-def agent_packages(run_dir: Path) -> Path:
-    """A folder that has the agent's packages and nothing else, for a Python that is not ours: links to them."""
-    folder, top = run_dir / ".agent", Path(__file__).resolve().parents[2]
-    folder.mkdir(exist_ok=True)
+def link_agent_packages(folder: Path) -> None:
+    """Give `folder` the agent's packages and nothing else, for a Python that is not ours: links to them."""
+    top = Path(__file__).resolve().parents[2]
     # In a wheel `trainer` is within `muster`, which is the package above us.
-    links = {"muster": top} if "." in TRAINER else {"muster": top / "muster", "trainer": top / "trainer"}
-    for name, package in links.items():
-        (folder / name).unlink(missing_ok=True)
+    packages = {"muster": top} if "." in TRAINER else {"muster": top / "muster", "trainer": top / "trainer"}
+    for name, package in packages.items():
         (folder / name).symlink_to(package)
-    return folder
 
 
 def display_path(path: Path) -> str:

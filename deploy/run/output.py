@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from ..core.errors import DeployError
 from . import own_files
 from .events import Event
 
@@ -69,7 +70,7 @@ class RankLogs:
         found: list[Event] = []
         for rank, node in sorted(began.items()):
             path = self._dir / "logs" / f"rank-{rank}.log"
-            with suppress(OSError):
+            with suppress(OSError, DeployError):
                 found += self._new(path, rank, node)
         return found
 
@@ -79,7 +80,7 @@ class RankLogs:
             return []
         offset = 0 if size < offset else offset
         start = max(offset, size - _MOST_BYTES)
-        with own_files.open_to_read(path) as file:
+        with own_files.open_to_read(self._dir, f"logs/{path.name}") as file:
             file.seek(start)
             text = file.read(size - start).decode(errors="replace")
         whole, end, rest = text.rpartition("\n")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import secrets
+import shutil
 import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -71,15 +72,29 @@ def clear(run_dir: Path, folder: str, ending: str = "") -> None:
                 os.unlink(name, dir_fd=opened)
 
 
+def replace_folder(run_dir: Path, name: str, source: Path) -> None:
+    """Move the folder `source`, on the same disk, to `name` of the run folder, in the place of whatever is there."""
+    with _folder(run_dir, name) as (folder, last):
+        try:
+            os.unlink(last, dir_fd=folder)
+        except FileNotFoundError:
+            pass
+        except (IsADirectoryError, PermissionError):  # Linux says the one, POSIX and macOS the other
+            shutil.rmtree(last, dir_fd=folder)
+        os.rename(source, last, dst_dir_fd=folder)
+
+
 def read(path: Path) -> bytes:
     """Read a whole regular file. Raises OSError for a link or a pipe."""
-    with open_to_read(path) as file:
+    with os.fdopen(_opened(os.fspath(path), os.O_RDONLY, None), "rb") as file:
         return file.read()
 
 
-def open_to_read(path: Path) -> BinaryIO:
-    """A regular file at its beginning. Raises OSError at a link or a pipe."""
-    return os.fdopen(_opened(os.fspath(path), os.O_RDONLY, None), "rb")
+def open_to_read(run_dir: Path, name: str) -> BinaryIO:
+    """A regular file of the run folder at its beginning. Raises OSError for a link or a pipe, DeployError for a folder
+    that is a link."""
+    with _folder(run_dir, name) as (folder, last):
+        return os.fdopen(_opened(last, os.O_RDONLY, folder), "rb")
 
 
 def open_inside(run_dir: Path, name: str) -> BinaryIO:

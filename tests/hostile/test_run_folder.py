@@ -1,14 +1,16 @@
 """A container has the folder of its run, and of others, mounted: what it plants there leads nobody elsewhere."""
 
 import os
+import shutil
 
 import pytest
 
 from deploy.core.errors import DeployError
 from deploy.core.names import NodeName
 from deploy.hosts.mirror import Mirror
+from deploy.local import script
 from deploy.report.page import run as page
-from deploy.run import follow, locks, own_files, record
+from deploy.run import follow, locks, output, own_files, record
 from deploy.run.outcome import Result
 from deploy.run.progress import State
 
@@ -106,3 +108,25 @@ def test_an_endless_line_takes_no_memory_and_hides_nothing(planted, monkeypatch)
     (run_dir / "ranks/rank-0.jsonl").write_text(well + "x" * 9000 + "\n" + well * 200)
     found = follow.Follower(run_dir, from_start=True).read()
     assert len([event for event in found if event["kind"] == "stopping"]) == 201
+
+
+def test_what_is_sent_to_a_script_goes_into_its_run_and_through_no_link(planted, tmp_path):
+    run_dir, plant = planted
+    (tmp_path / "project").mkdir()
+    (tmp_path / "project/train.py").write_text("print(1)\n")
+    for is_folder in (False, True):
+        plant("sent", is_folder)
+        script.bring(tmp_path / "project", run_dir)
+        assert not (run_dir / "sent").is_symlink()
+        assert (script.sent(run_dir) / "train.py").read_text() == "print(1)\n"
+        shutil.rmtree(run_dir / "sent")
+    assert not list(tmp_path.glob(".muster-sent-*"))
+
+
+def test_ranks_lines_are_read_through_no_link(planted):
+    run_dir, plant = planted
+    logs = output.RankLogs(run_dir)
+    plant("logs", is_folder=True)
+    (run_dir.parent.parent / "ours/rank-0.log").write_text(MINE)
+    assert logs.take({0: "master"}) == []
+    (run_dir.parent.parent / "ours/rank-0.log").unlink()

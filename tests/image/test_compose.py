@@ -61,6 +61,13 @@ def test_a_runs_id_is_on_everything(settings):
     assert environment["PET_RDZV_ID"] == "r7"
 
 
+def test_a_run_of_ours_sees_its_own_folder_and_no_other(settings):
+    own = {"MUSTER_MOUNT": "/somewhere/runs/r7", "MUSTER_MOUNT_AT": "/muster/runs/r7"}
+    for service in settings(MUSTER_RUN_ID="r7", **own)["services"].values():
+        (mount,) = service["volumes"]
+        assert (mount["source"], mount["target"]) == (own["MUSTER_MOUNT"], own["MUSTER_MOUNT_AT"])
+
+
 def test_arguments_are_split_as_a_shell_does(settings):
     found = settings(MUSTER_ARGS="--recipe 'my recipe.py' --steps \"5\"", WORKERS="4", MUSTER_UID="7", MUSTER_GID="8")
     worker = found["services"]["worker"]
