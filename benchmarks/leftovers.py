@@ -133,7 +133,7 @@ def _until(condition: Callable[[], bool], what: str, fab: subprocess.Popen[bytes
     end = time.monotonic() + 120
     while not condition():
         assert fab.poll() is None, f"fab ended with {fab.returncode} before: {what}"
-        assert time.monotonic() < end, f"waited in vain for: {what}"
+        assert time.monotonic() < end, f"waited for: {what}, which did not come"
         time.sleep(0.1)
 
 

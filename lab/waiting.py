@@ -13,7 +13,7 @@ def until(condition, what, seconds=60.0):
         if value:
             return value
         time.sleep(0.05)
-    raise AssertionError(f"waited {seconds:.0f} s in vain for {what}")
+    raise AssertionError(f"waited {seconds:.0f} s for {what}, which did not come")
 
 
 def lines(path):

@@ -10,11 +10,12 @@ from lab.waiting import until
 from trainer.node import stacks
 
 SITE = os.path.join(os.getcwd(), "trainer", "node", "site")
+# The pause between looks comes first: armed for 0.5 s and pausing for 2 s, a rank that only sleeps seems locked.
 HURRY = """
 import sys, threading, time
+sys.modules["_muster_watch.watcher"].LOOK_SECONDS = 0.1
 looks = sys.modules["_muster_watch.looks"]
 looks.SECONDS, looks._LOCKED_SECONDS, looks._ARM_EVERY = 0.1, 0.5, 1
-sys.modules["_muster_watch.watcher"].LOOK_SECONDS = 0.1
 """
 
 
@@ -68,10 +69,10 @@ def test_a_rank_that_works_on_is_not_stuck(rank):
 
 def test_an_interpreter_that_is_locked_is_looked_at_from_outside(rank, tmp_path):
     path = rank("import ctypes\ntime.sleep(1)\nctypes.PyDLL(None).sleep(60)\n")
-    looks = looks_of(path, lambda found: any(look.locked for look in found))
-    locked = looks[-1]
-    assert locked.pid == looks[0].pid
-    assert stacks.doing(locked).own == stacks.Frame(str(tmp_path / "train.py"), 8, "<module>")
+    # On a busy machine the watcher may be late, and faulthandler looks once before the lock: line 7.
+    here = stacks.Frame(str(tmp_path / "train.py"), 8, "<module>")
+    looks = looks_of(path, lambda found: found and found[-1].locked and stacks.doing(found[-1]).own == here)
+    assert looks[-1].pid == looks[0].pid
 
 
 def test_a_script_that_uses_faulthandlers_thread_itself_keeps_it(rank, tmp_path):
