@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from . import prediction
-from .request import Want
+from .request import PreflightRequest
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Link:
         """Whether the host that was meant answered, and took and gave what was agreed."""
         return self.outcome == "ok" and self.host in ("", self.target)
 
-    def told(self) -> str:
+    def describe(self) -> str:
         """As evidence."""
         where = f"[{self.address}]" if ":" in self.address else self.address
         return f"{self.source} -> {self.target} {where}:{self.port} {WORDS.get(self.outcome, self.outcome)}"
@@ -67,7 +67,7 @@ class Answers:
     clocks: seconds each host is ahead of this machine, with how far that may be wrong.
     """
 
-    want: Want
+    request: PreflightRequest
     hosts: tuple[str, ...]
     facts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, hash=False)
     listens: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, hash=False)
@@ -83,7 +83,7 @@ class Answers:
         return self.hosts[0]
 
     @cached_property
-    def told(self) -> tuple[str, ...]:
+    def hosts_with_facts(self) -> tuple[str, ...]:
         """Hosts that gave facts, in order."""
         return tuple(host for host in self.hosts if host in self.facts)
 
@@ -91,7 +91,7 @@ class Answers:
     def plan(self) -> prediction.Plan:
         """What torch will do on these hosts."""
         routes = {host: listen.get("routes", {}) for host, listen in self.listens.items()}
-        return prediction.plan(self.want, {host: self.facts[host] for host in self.told}, routes)
+        return prediction.plan(self.request, {host: self.facts[host] for host in self.hosts_with_facts}, routes)
 
     @cached_property
     def _by_pair(self) -> dict[tuple[str, str], list[Link]]:
@@ -119,7 +119,7 @@ class Answers:
         return {
             **{name: value for name, value in vars(self).items() if name in self.__dataclass_fields__},
             **{
-                "want": self.want.json(),
+                "request": self.request.json(),
                 "links": [asdict(link) for link in self.links],
             },
         }
@@ -130,7 +130,7 @@ class Answers:
         links = tuple(Link(**{**link, "kinds": tuple(link["kinds"])}) for link in value["links"])
         rest = {name: value[name] for name in ("facts", "listens", "faults", "control", "seconds") if name in value}
         clocks = {host: (pair[0], pair[1]) for host, pair in value.get("clocks", {}).items()}
-        return cls(Want(**value["want"]), tuple(value["hosts"]), links=links, clocks=clocks, **rest)
+        return cls(PreflightRequest(**value["request"]), tuple(value["hosts"]), links=links, clocks=clocks, **rest)
 
 
 def pairs(hosts: Sequence[str]) -> list[tuple[str, str]]:

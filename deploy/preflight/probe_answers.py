@@ -48,10 +48,10 @@ def _plain(most: int) -> Reader[str]:
 
 def _network(value: object, what: str) -> list[Any]:
     """An address and the length of its network's prefix."""
-    found = row(address, whole(0, 128))(value, what)
-    if "%" in found[0] or found[1] > ipaddress.ip_address(found[0]).max_prefixlen:
-        raise BadAnswer(what, "an address and its prefix", f"{found[0]}/{found[1]}")
-    return found
+    network = row(address, whole(0, 128))(value, what)
+    if "%" in network[0] or network[1] > ipaddress.ip_address(network[0]).max_prefixlen:
+        raise BadAnswer(what, "an address and its prefix", f"{network[0]}/{network[1]}")
+    return network
 
 
 def _port_range(value: object, what: str) -> list[int]:
@@ -170,7 +170,7 @@ _LISTEN = record(
 )
 
 
-def _told(reader: Reader[str]) -> Reader[str]:
+def _from_stranger(reader: Reader[str]) -> Reader[str]:
     """What somebody on a port told the probe, who may be anybody: a question mark where it cannot be read."""
     return lambda value, what: optional(reader)(value, what) or ("" if value in (None, "") else "?")
 
@@ -183,9 +183,9 @@ _RESULT = record(
         **dict.fromkeys(("sent", "again", "twice"), whole(0, 1 << 40)),
         "tries": whole(0, 1000),
         "rate": whole(0, (1 << 64) - 1),
-        "host": _told(words(253)),
-        "seen": _told(address),
-        "source": _told(address),
+        "host": _from_stranger(words(253)),
+        "seen": _from_stranger(address),
+        "source": _from_stranger(address),
     },
 )
 _FIREWALL = record({"read": flag, "rules": array(words(500), 100)})

@@ -55,7 +55,7 @@ class Blame:
 
 def table(answers: Answers) -> dict[Pair, Cell]:
     """Every ordered pair of the hosts that answered."""
-    return {pair: _cell(answers, *pair) for pair in pairs(answers.told)}
+    return {pair: _cell(answers, *pair) for pair in pairs(answers.hosts_with_facts)}
 
 
 def blame(hosts: Sequence[str], cells: dict[Pair, str], bad: Collection[Pair]) -> list[Blame]:
@@ -82,16 +82,16 @@ def _full(tried: list[Pair], bad: Collection[Pair], hosts: Sequence[str]) -> boo
 
 
 def _singles(bad: list[Pair]) -> list[Blame]:
-    found, seen = [], set[frozenset[str]]()
+    blames, seen = [], set[frozenset[str]]()
     for pair in bad:
         if frozenset(pair) in seen:
             continue
         seen.add(frozenset(pair))
-        both = tuple(one for one in bad if set(one) == set(pair))
-        found.append(Blame(pair if len(both) > 1 else (pair[1],), both, link=pair))
-    if len(found) > MOST_LINKS:  # no list of single links, but a network that is in pieces
+        both = tuple(cell for cell in bad if set(cell) == set(pair))
+        blames.append(Blame(pair if len(both) > 1 else (pair[1],), both, link=pair))
+    if len(blames) > MOST_LINKS:  # no list of single links, but a network that is in pieces
         return [Blame(tuple(sorted({host for pair in bad for host in pair})), tuple(bad))]
-    return found
+    return blames
 
 
 def _cell(answers: Answers, source: str, target: str) -> Cell:

@@ -41,7 +41,7 @@ def fix(cause: str, host: str) -> str:
     """The next command; nothing for a cause that is none of an engine's or a probe's."""
     if cause == "probe-died":
         return f"{FAB} preflight again; if it stays, look there at: dmesg | tail"
-    known = next((one for one in docker_faults.CAUSES if one.name == cause), None)
+    known = next((entry for entry in docker_faults.CAUSES if entry.name == cause), None)
     return known.hint(host) if known else ""
 
 

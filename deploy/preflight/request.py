@@ -13,7 +13,7 @@ KEEP_ALIVE_S = {TORCHRUN: 14.5, MUSTER: 4.2}
 
 
 @dataclass(frozen=True)
-class Want:
+class PreflightRequest:
     """One planned run.
 
     style: `torchrun` as a user types it, `muster` as fab deploy starts it (addresses and interfaces given by us).
@@ -36,18 +36,18 @@ class Want:
         """How far clocks may be apart before a node that lives is taken for dead."""
         return KEEP_ALIVE_S[self.style]
 
-    def decided(self, facts: Mapping[str, Mapping[str, Any]]) -> Want:
+    def decided(self, facts: Mapping[str, Mapping[str, Any]]) -> PreflightRequest:
         """With a backend: nccl where a host shows GPUs and none has a torch that was built without CUDA, else gloo.
 
         One host without GPUs would not change the others' choice: it is the fault that keeps them from meeting.
         """
         if self.backend != "auto":
             return self
-        said = [{**(one.get("gpus") or {}), **(one.get("cuda") or {})} for one in facts.values()]
-        gpus = [bool(one.get("rows") or one.get("count")) for one in said]
-        without = [one.get("software", {}).get("cuda") == "None" for one in facts.values()]
+        gpu_facts = [{**(entry.get("gpus") or {}), **(entry.get("cuda") or {})} for entry in facts.values()]
+        gpus = [bool(entry.get("rows") or entry.get("count")) for entry in gpu_facts]
+        without = [entry.get("software", {}).get("cuda") == "None" for entry in facts.values()]
         return replace(self, backend="nccl" if any(gpus) and not any(without) else "gloo")
 
     def json(self) -> dict[str, Any]:
-        """As `Want(**value)` takes it back."""
+        """As `PreflightRequest(**value)` takes it back."""
         return asdict(self)

@@ -32,9 +32,9 @@ def targets(answers: Answers, source: str) -> list[dict[str, Any]]:
 
 def few_targets(answers: Answers, source: str) -> list[dict[str, Any]]:
     """Of those what must work, with one data port of each host: which one differs from caller to caller."""
-    place, few = answers.told.index(source), []
+    place, few = answers.hosts_with_facts.index(source), []
     every = targets(answers, source)
-    opened = {host: answers.listens.get(host, {}).get("sampled", []) for host in answers.told}
+    opened = {host: answers.listens.get(host, {}).get("sampled", []) for host in answers.hosts_with_facts}
     for target in every:
         ports = opened.get(target["host"], [])
         chosen = "data" in target["kinds"] and ports and target["port"] == ports[place % len(ports)]
@@ -51,7 +51,7 @@ def doubtful(answers: Answers, links: Iterable[Link]) -> dict[str, list[dict[str
     failed = [link for link in links if not link.ok]
     callers, called = {link.source for link in failed}, {link.target for link in failed}
     pairs = {}
-    for source in answers.told if failed else ():
+    for source in answers.hosts_with_facts if failed else ():
         wanted = targets(answers, source)
         pairs[source] = [call for call in wanted if source in callers or call["host"] in called]
     return pairs
@@ -62,14 +62,14 @@ def suspects(answers: Answers) -> dict[str, list[dict[str, Any]]]:
 
     of few hosts each to the next one, with more than a small payload, where all was well.
     """
-    sent = [one for one in answers.links if one.ok and one.size and "data" in one.kinds]
-    slow = sorted((one for one in sent if one.both_s > SLOW_S * one.size / PAYLOAD), key=lambda one: -one.both_s)
+    sent = [link for link in answers.links if link.ok and link.size and "data" in link.kinds]
+    slow = sorted((link for link in sent if link.both_s > SLOW_S * link.size / PAYLOAD), key=lambda link: -link.both_s)
     rounds: dict[str, list[dict[str, Any]]] = {}
-    for one in slow[:MOST_SUSPECTS]:
-        target = {"id": 0, "host": one.target, "address": one.address, "port": one.port, "kinds": ["rate"]}
-        rounds.setdefault(one.source, []).append({**target, "size": RATE_SIZE, "wait": RATE_WAIT_S})
-    if len(answers.told) <= FEW and not slow:
-        for pair in zip(answers.told, answers.told[1:], strict=False):
+    for link in slow[:MOST_SUSPECTS]:
+        target = {"id": 0, "host": link.target, "address": link.address, "port": link.port, "kinds": ["rate"]}
+        rounds.setdefault(link.source, []).append({**target, "size": RATE_SIZE, "wait": RATE_WAIT_S})
+    if len(answers.hosts_with_facts) <= FEW and not slow:
+        for pair in zip(answers.hosts_with_facts, answers.hosts_with_facts[1:], strict=False):
             rounds.setdefault(pair[0], []).extend(_long(answers, pair))
     return rounds
 
@@ -77,13 +77,13 @@ def suspects(answers: Answers) -> dict[str, list[dict[str, Any]]]:
 def _long(answers: Answers, pair: tuple[str, str]) -> list[dict[str, Any]]:
     tried = answers.between(*pair) + answers.between(*pair[::-1])
     if all(link.ok and not link.again for link in tried):
-        for one in answers.between(*pair, "data")[:1]:
-            target = {"id": 0, "host": one.target, "address": one.address, "port": one.port, "kinds": ["long"]}
+        for link in answers.between(*pair, "data")[:1]:
+            target = {"id": 0, "host": link.target, "address": link.address, "port": link.port, "kinds": ["long"]}
             return [{**target, "size": LONG_SIZE, "wait": LONG_WAIT_S}]
     return []
 
 
-def link(source: str, target: dict[str, Any], result: dict[str, Any]) -> Link:
+def link_of(source: str, target: dict[str, Any], result: dict[str, Any]) -> Link:
     """A target and what came of it."""
     return Link(
         source=source,
@@ -110,11 +110,11 @@ def link(source: str, target: dict[str, Any], result: dict[str, Any]) -> Link:
 
 def _wanted(answers: Answers, source: str) -> Iterator[tuple[str, str, str, int, int]]:
     """(kind, host, address, port, payload bytes)."""
-    plan, port = answers.plan, answers.want.port
+    plan, port = answers.plan, answers.request.port
     for address in answers.resolved(source, plan.endpoint) or ():
         if not prediction.is_loopback(address):
             yield "rendezvous", answers.meeting, address, port, 0
-    for target in answers.told:
+    for target in answers.hosts_with_facts:
         opened = answers.listens.get(target, {}).get("sampled", [])
         if target == source or not opened:
             continue

@@ -18,7 +18,7 @@ from deploy.core.errors import DeployError, UsageError
 from deploy.host import commands, run_user
 from deploy.host.run_user import RANGES, Known
 from deploy.hosts.preflight import _mounts
-from deploy.preflight import Answers, Want
+from deploy.preflight import Answers, PreflightRequest
 from tests.hosts import FACTS
 
 HOME = Path(__file__).resolve().parents[2]
@@ -141,7 +141,7 @@ def test_a_start_keeps_the_number_once_and_not_one_that_others_may_have(tmp_path
 def test_preflight_names_a_mount_that_the_number_may_not_read_or_write_and_its_fix():
     mounts = {"a": (Mount("/srv/my data", "/data", False), Mount("/srv/old", "/old", True), Mount("/x", "/x", False))}
     told = {"user": 70001, "mounts": {"/data": "r", "/old": "r", "/x": ""}}
-    answers = Answers(Want(), ("a",), facts={"a": told})
+    answers = Answers(PreflightRequest(), ("a",), facts={"a": told})
     write, read = _mounts(answers, mounts)
     assert (write.level, read.level) == ("warning", "fault")
     assert write.text.startswith("a: uid 70001")

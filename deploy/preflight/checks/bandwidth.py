@@ -41,17 +41,17 @@ def call(answers: Answers, pair: Pair) -> dict[str, Any] | None:
 
 def rates(answers: Answers) -> dict[Pair, float]:
     """Mbit/s from each host to each, as one TCP connection gets through; the best where it was measured again."""
-    found: dict[Pair, float] = {}
+    best: dict[Pair, float] = {}
     for link in answers.links:
         if "bandwidth" not in link.kinds:
             continue
         # What did not end in time has at least the rate that the kernel saw.
-        there = 8e-6 * link.size / link.send_s if link.send_s else 8e-6 * link.rate
-        found[link.source, link.target] = max(there, found.get((link.source, link.target), 0.0))
+        forth = 8e-6 * link.size / link.send_s if link.send_s else 8e-6 * link.rate
+        best[link.source, link.target] = max(forth, best.get((link.source, link.target), 0.0))
         if back_s := link.both_s - link.send_s if link.ok else 0.0:
             back = 8e-6 * link.size / back_s
-            found[link.target, link.source] = max(back, found.get((link.target, link.source), 0.0))
-    return found
+            best[link.target, link.source] = max(back, best.get((link.target, link.source), 0.0))
+    return best
 
 
 def again(answers: Answers) -> list[Pair]:
@@ -61,7 +61,7 @@ def again(answers: Answers) -> list[Pair]:
     """
     known = rates(answers)
     left = _slow(known)
-    for host in answers.told:
+    for host in answers.hosts_with_facts:
         for way in (0, 1):
             left -= mine if len(mine := _own(known, host, way)) >= FEW and mine <= left else set()
     return list({frozenset(pair): pair for pair in sorted(left, key=lambda pair: known[pair])}.values())[:MOST_AGAIN]
@@ -73,7 +73,7 @@ def check(answers: Answers) -> Iterator[Finding]:
     if len(known) < 3 * 2:
         return
     left = _slow(known)
-    for host in answers.told:
+    for host in answers.hosts_with_facts:
         sides = {word: _own(known, host, way) for way, word in ((0, "sends"), (1, "receives"))}
         slow = {word: mine for word, mine in sides.items() if mine and mine <= left}
         if slow:

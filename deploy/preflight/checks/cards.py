@@ -11,7 +11,7 @@ from ..findings import Finding, listed
 
 def check(answers: Answers) -> Iterator[Finding]:
     """Each host for itself, then the cards that training will use against each other."""
-    for host in answers.told:
+    for host in answers.hosts_with_facts:
         entries = answers.facts[host]["interfaces"]
         off = [name for name, entry in entries.items() if entry["loopback"] and not entry["up"]]
         if off:

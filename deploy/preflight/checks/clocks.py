@@ -19,7 +19,7 @@ def check(answers: Answers) -> Iterator[Finding]:
         return
     zero = answers.clocks[answers.meeting][0]
     ahead = {host: clock - zero for host, (clock, _) in answers.clocks.items()}
-    late = [host for host, seconds in ahead.items() if seconds <= -answers.want.keep_alive_s or seconds >= AHEAD_S]
+    late = [host for host, seconds in ahead.items() if seconds <= -answers.request.keep_alive_s or seconds >= AHEAD_S]
     far = [host for host, seconds in ahead.items() if abs(seconds) >= WARN_S]
     if not far:
         return
@@ -31,7 +31,7 @@ def check(answers: Answers) -> Iterator[Finding]:
         for host, s in ahead.items()
         if abs(s) >= WARN_S
     )
-    fatal = bool(late) and answers.want.rendezvous == "c10d"
+    fatal = bool(late) and answers.request.rendezvous == "c10d"
     yield Finding(
         "clock-skew",
         "clocks",

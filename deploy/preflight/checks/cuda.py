@@ -36,7 +36,7 @@ def least_driver(facts: Mapping[str, Any]) -> str:
     return LEAST_DRIVER.get(need[0] if need else 0, f"for CUDA {wanted(facts)}")
 
 
-def told(facts: Mapping[str, Any]) -> tuple[str, ...]:
+def evidence(facts: Mapping[str, Any]) -> tuple[str, ...]:
     """As evidence."""
     has = _has(facts)
     return (f"the driver supports CUDA {has[0]}.{has[1]}",) if has else ()

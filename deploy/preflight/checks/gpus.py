@@ -50,17 +50,17 @@ def without_cuda(facts: Mapping[str, Any]) -> bool:
 
 def check(answers: Answers) -> Iterator[Finding]:
     """Each host's GPUs, then all against each other."""
-    rows = {host: read(answers.facts[host]) for host in answers.told}
-    nccl = answers.want.backend == "nccl"
-    for host in answers.told:
+    rows = {host: read(answers.facts[host]) for host in answers.hosts_with_facts}
+    nccl = answers.request.backend == "nccl"
+    for host in answers.hosts_with_facts:
         facts = answers.facts[host]
         if without_cuda(facts):
             if nccl or rows[host]:
                 yield _no_cuda(host, facts, nccl)
             continue
         yield from _driver(host, facts, rows[host])
-        yield from _together([(gpu["index"], finding) for gpu in rows[host] for finding in _one(host, gpu)])
-        yield from _shared(host, rows[host], answers.want.processes if nccl else 0)
+        yield from _together([(gpu["index"], finding) for gpu in rows[host] for finding in _own_findings(host, gpu)])
+        yield from _shared(host, rows[host], answers.request.processes if nccl else 0)
     yield from _slow(rows)
     # A container may have CUDA and no nvidia-smi.
     with_smi = {host: listed for host, listed in rows.items() if not _without_smi(answers.facts[host])}
@@ -131,7 +131,7 @@ def _cuda(host: str, facts: Mapping[str, Any], rows: list[Gpu]) -> Iterator[Find
         text = f"{host}: driver {rows[0]['driver_version']} is too old for torch with CUDA {cuda.wanted(facts)}"
         fix = f"on {host}: driver {cuda.least_driver(facts)} or newer; or an image with an older CUDA"
         symptom = "`The NVIDIA driver on your system is too old`"
-        yield Finding("driver-old", "gpus", (host,), text, (*seen, *cuda.told(facts)), symptom, fix)
+        yield Finding("driver-old", "gpus", (host,), text, (*seen, *cuda.evidence(facts)), symptom, fix)
     elif code:
         text = f"{host}: the GPUs' driver does not start: cuInit ends with {code}"
         yield Finding("gpu-driver", "gpus", (host,), text, seen, NO_CUDA, RELOAD.format(host=host))
@@ -144,7 +144,7 @@ def _cuda(host: str, facts: Mapping[str, Any], rows: list[Gpu]) -> Iterator[Find
         yield from cuda.arch(host, facts, [gpu["compute_cap"] for gpu in rows])
 
 
-def _one(host: str, gpu: Gpu) -> Iterator[Finding]:
+def _own_findings(host: str, gpu: Gpu) -> Iterator[Finding]:
     yield from _busy(host, gpu)
     yield from _memory(host, gpu)
 

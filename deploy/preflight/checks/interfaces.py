@@ -33,7 +33,7 @@ OWN_NETWORK = "docker run --network host (bridge networks do not pass on the ran
 
 def check(answers: Answers) -> Iterator[Finding]:
     """The picked interfaces, one by one and against each other."""
-    if len(answers.told) < 2:
+    if len(answers.hosts_with_facts) < 2:
         return
     yield from _twice(answers)
     yield from _picked(answers)
@@ -43,7 +43,7 @@ def check(answers: Answers) -> Iterator[Finding]:
 
 
 def _picked(answers: Answers) -> Iterator[Finding]:
-    nccl = answers.want.backend == "nccl"
+    nccl = answers.request.backend == "nccl"
     for host, pick in answers.plan.data.items():
         if pick.problem not in TEXTS:
             continue
@@ -84,9 +84,9 @@ def _families(answers: Answers) -> Iterator[Finding]:
 
 def _behind(answers: Answers) -> Iterator[Finding]:
     """A network of the container's own: peers see another address than it has."""
-    for host in answers.told:
+    for host in answers.hosts_with_facts:
         own = prediction.own_addresses(answers.facts[host])
-        peers = [other for other in answers.told if other != host]
+        peers = [other for other in answers.hosts_with_facts if other != host]
         seen = {link.seen for peer in peers for link in answers.between(host, peer) if link.host == peer}
         strange = sorted(address for address in seen if address and address not in own)
         if strange:
@@ -102,7 +102,7 @@ def _twice(answers: Answers) -> Iterator[Finding]:
         if pick.address and not prediction.is_loopback(pick.address) and pick.problem != "link-local":
             having.setdefault(pick.address, []).append(host)
     for address, hosts in having.items():
-        for host in answers.told:
+        for host in answers.hosts_with_facts:
             name = prediction.interface_of(answers.facts[host], address)
             if name and host not in hosts and not prediction.inner(answers.facts[host], name):
                 hosts.append(host)
@@ -121,7 +121,7 @@ def _slow(answers: Answers) -> Iterator[Finding]:
     for host, pick in answers.plan.data.items():
         entries = answers.facts[host]["interfaces"]
         mine = entries.get(pick.interface, {}).get("speed", 0)
-        peers = [answers.facts[other] for other in answers.told if other != host]
+        peers = [answers.facts[other] for other in answers.hosts_with_facts if other != host]
         for name, address, _ in prediction.reachable(answers.facts[host]):
             faster = mine and entries[name]["speed"] >= SLOW * mine
             if faster and all(prediction.shares_network(peer, address) for peer in peers):

@@ -21,7 +21,7 @@ SLOW_MBIT, SLOWISH_MBIT = 40.0, 100.0
 
 def check(answers: Answers) -> Iterator[Finding]:
     """Loss of each host with the others, then rates that were measured because a payload took long."""
-    if len(answers.told) < 2:
+    if len(answers.hosts_with_facts) < 2:
         return
     yield from _delay(answers)
     yield from _loss(answers)
@@ -32,8 +32,8 @@ def check(answers: Answers) -> Iterator[Finding]:
 def _loss(answers: Answers) -> Iterator[Finding]:
     # A long call is made where all was well, and its many packets would hide the few of the others.
     short = {
-        ends: [one for one in answers.between(*ends) + answers.between(*ends[::-1]) if "long" not in one.kinds]
-        for ends in itertools.combinations(answers.told, 2)
+        ends: [link for link in answers.between(*ends) + answers.between(*ends[::-1]) if "long" not in link.kinds]
+        for ends in itertools.combinations(answers.hosts_with_facts, 2)
     }
     pairs = {ends: _share([link for link in links if link.sent]) for ends, links in short.items()}
     pair = max(pairs, key=lambda ends: pairs[ends])
@@ -42,10 +42,10 @@ def _loss(answers: Answers) -> Iterator[Finding]:
         return
     bad = {ends for ends, lost in pairs.items() if lost >= max(LOSS_WARN, 0.25 * worst)}
     # The host whose every link is bad, if there is one.
-    hosts = tuple(host for host in answers.told if all(ends in bad for ends in pairs if host in ends))
+    hosts = tuple(host for host in answers.hosts_with_facts if all(ends in bad for ends in pairs if host in ends))
     single = len(bad) == 1 or not hosts
-    culprit = with_rules(answers, pair) if single or len(answers.told) == 2 else ()
-    shown = tuple(f"{one} and {other}: {lost:.0%}" for (one, other), lost in pairs.items() if lost >= LOSS_WARN)
+    culprit = with_rules(answers, pair) if single or len(answers.hosts_with_facts) == 2 else ()
+    shown = tuple(f"{first} and {other}: {lost:.0%}" for (first, other), lost in pairs.items() if lost >= LOSS_WARN)
     text = f"{listed(pair if single else hosts)}: {worst:.0%} of the packets had to be sent again"
     where = listed(pair if single else hosts)
     fix = f"on {where}: ip -s link; ethtool -S <interface> | grep -i err; then cable and switch"
@@ -57,8 +57,8 @@ def _loss(answers: Answers) -> Iterator[Finding]:
         shown[:4],
         "everything works, many times slower; now and then a timeout",
         fix,
-        "fault" if worst >= (LOSS_FAULT if any(one.again for one in short[pair]) else CALLS_FAULT) else WARNING,
-        pair if single or len(answers.told) == 2 else None,
+        "fault" if worst >= (LOSS_FAULT if any(link.again for link in short[pair]) else CALLS_FAULT) else WARNING,
+        pair if single or len(answers.hosts_with_facts) == 2 else None,
         "both",
     )
 
@@ -87,7 +87,7 @@ def _delay(answers: Answers) -> Iterator[Finding]:
     if not late:
         return
     worst = max(late.values())
-    common = [host for host in answers.told if all(host in ends for ends in late)]
+    common = [host for host in answers.hosts_with_facts if all(host in ends for ends in late)]
     hosts = tuple(common if len(common) == 1 else sorted({host for ends in late for host in ends}))
     shown = tuple(f"{' and '.join(sorted(ends))}: {ms:.0f} ms" for ends, ms in late.items())[:4]
     text = f"{listed(hosts)}: {worst:.0f} ms until a call is answered"
@@ -135,11 +135,11 @@ def _rate(answers: Answers) -> Iterator[Finding]:
         return
     worst = min(slow.values())
     bad = [ends for ends, rate in slow.items() if rate <= 3 * worst]
-    common = [host for host in answers.told if all(host in ends for ends in bad)]
+    common = [host for host in answers.hosts_with_facts if all(host in ends for ends in bad)]
     hosts = tuple(common if len(common) == 1 else sorted({host for ends in bad for host in ends}))
-    shown = tuple(f"{one} and {other}: {rate:.0f} Mbit/s there and back" for (one, other), rate in slow.items())
+    shown = tuple(f"{first} and {other}: {rate:.0f} Mbit/s there and back" for (first, other), rate in slow.items())
     text = f"{listed(hosts)}: a link of {worst:.0f} Mbit/s"
     fix = f"on {listed(hosts)}: ethtool <interface> | grep -i -e speed -e duplex; is it the right interface?"
     grave = "fault" if worst < SLOW_MBIT else WARNING
-    link_ = bad[0] if len(bad) == 1 or len(answers.told) == 2 else None
+    link_ = bad[0] if len(bad) == 1 or len(answers.hosts_with_facts) == 2 else None
     yield Finding("link-slow", "links", hosts, text, shown, "steps many times slower", fix, grave, link_, "both")

@@ -26,25 +26,29 @@ NAMES = {ALL: "all-ports", MEET: "rendezvous", DATA: "data-ports"}
 
 def check(answers: Answers) -> Iterator[Finding]:
     """At most one finding for each kind of trouble and each set of hosts."""
-    if len(answers.told) < 2:
+    if len(answers.hosts_with_facts) < 2:
         return
     yield from _strangers(answers)
     yield from _six(answers)
     table = reachability.table(answers)
-    lost = [host for host in answers.told if all(cell.dead for pair, cell in table.items() if host in pair)]
+    lost = [host for host in answers.hosts_with_facts if all(cell.dead for pair, cell in table.items() if host in pair)]
     if lost:
         yield _unreachable(answers, lost)
     rest = {pair: cell for pair, cell in table.items() if not set(pair) & set(lost)}
     yield from _wrong_network(answers, rest)
     for what in (ALL, MEET, DATA):
-        said = {pair: outcome for pair, cell in rest.items() if (outcome := cell.of(what))}
+        outcome_of = {pair: outcome for pair, cell in rest.items() if (outcome := cell.of(what))}
         for how, outcomes in HOW.items():
-            bad = [pair for pair, outcome in said.items() if outcome in outcomes and _counts(answers, pair, rest, what)]
+            bad = [
+                pair
+                for pair, outcome in outcome_of.items()
+                if outcome in outcomes and _counts(answers, pair, rest, what)
+            ]
             if how != "no-route":  # who has no way to a caller cannot answer it either
-                bad = [pair for pair in bad if said.get((pair[1], pair[0])) not in HOW["no-route"]]
+                bad = [pair for pair in bad if outcome_of.get((pair[1], pair[0])) not in HOW["no-route"]]
             if what == MEET and not any(rest[pair].meet for pair in bad):
                 continue
-            for blame in reachability.blame(answers.told, said, bad):
+            for blame in reachability.blame(answers.hosts_with_facts, outcome_of, bad):
                 yield _finding(answers, rest, blame, what, how)
         rest = {pair: cell for pair, cell in rest.items() if what != ALL or not cell.dead}
 
@@ -67,13 +71,13 @@ def _unreachable(answers: Answers, lost: Sequence[str]) -> Finding:
         text = f"{listed(bare)} has no interface that is up and has an address"
     elif aimless:
         hosts, text = aimless, f"{listed(aimless)} has no route to any of the others"
-    elif len(lost) == len(answers.told):
+    elif len(lost) == len(answers.hosts_with_facts):
         text = f"{listed(hosts)} do not reach each other at all"
         hosts = with_rules(answers, hosts) or hosts
     else:
         text = f"{listed(hosts)} reaches no other host, and is reached by none"
     fix = f"on {listed(hosts)}: ip addr; ip route; sudo iptables -S; then the switch, or the cloud's security group"
-    text += "" if routes else _outside(answers, answers.told)
+    text += "" if routes else _outside(answers, answers.hosts_with_facts)
     return Finding(
         "interface-down" if bare else "no-route" if routes else "host-unreachable",
         "links",
@@ -105,7 +109,7 @@ def _strangers(answers: Answers) -> Iterator[Finding]:
         for foreign in answers.links
         if foreign.outcome in IDENTITY or (foreign.host and foreign.host != foreign.target)
     ]
-    for target in answers.told:
+    for target in answers.hosts_with_facts:
         own = prediction.own_addresses(answers.facts[target])
         busy = answers.listens.get(target, {}).get("failed", {})
         wrong = [
@@ -128,14 +132,14 @@ def _six(answers: Answers) -> Iterator[Finding]:
     for kind in ("rendezvous", "store"):
         addresses: dict[str, list[str]] = {}
         links: list[Link] = []
-        for source, target in pairs(answers.told):
+        for source, target in pairs(answers.hosts_with_facts):
             tried = answers.between(source, target, kind)
             six = [link for link in tried if ":" in link.address and link.outcome == "dropped"]
             if six and any(link.ok for link in tried if ":" not in link.address):
                 addresses.setdefault(target, []).append(source)
                 links += six
         for target, sources in addresses.items():
-            everyone = len(sources) == len(answers.told) - 1
+            everyone = len(sources) == len(answers.hosts_with_facts) - 1
             hosts = (target,) if everyone or len(sources) > 1 else (sources[0],)
             name = answers.plan.endpoint if kind == "rendezvous" else answers.plan.store_name
             text = f"{name} has an IPv6 address, which torch tries first, and IPv6 from {listed(sources)} gets lost"
@@ -210,7 +214,7 @@ def _text(answers: Answers, table: dict[Pair, Cell], blame: Blame, what: str, ho
     else:
         text = f"{listed(blame.hosts)} {VERBS[how]} {ports} from {sources}"
     if what == DATA and any("ok" in (table[pair].meet, table[pair].hint) for pair in blame.cells):
-        text += f" ({answers.want.port} is open)"
+        text += f" ({answers.request.port} is open)"
     return text + _outside(answers, [host for pair in blame.cells for host in pair])
 
 
@@ -223,14 +227,14 @@ def _needed(answers: Answers, pair: Pair, what: str, cell: Cell) -> bool:
     mine, theirs = (answers.plan.data[host].address for host in pair)
     # The first's store is at the address of its name, which need not be the one that carries the data.
     store = answers.resolved(pair[0], answers.plan.store_name) or [theirs]
-    if answers.want.backend == "nccl" or (pair[1] == answers.plan.first and theirs in store):
+    if answers.request.backend == "nccl" or (pair[1] == answers.plan.first and theirs in store):
         return True
     return not mine or not theirs or prediction.connects(mine, theirs)
 
 
 def _ports(answers: Answers, blame: Blame, what: str) -> str:
     low, high = answers.facts[blame.cells[0][1]]["port_range"]
-    return {ALL: "1-65535", MEET: str(answers.want.port)}.get(what, f"{low}-{high}")
+    return {ALL: "1-65535", MEET: str(answers.request.port)}.get(what, f"{low}-{high}")
 
 
 def _fix(answers: Answers, blame: Blame, what: str, how: str) -> str:
@@ -256,15 +260,15 @@ def _good(answers: Answers, bad: Sequence[Pair]) -> tuple[str, ...]:
     hosts = {host for pair in bad for host in pair}
     for link in answers.links:
         if link.ok and link.source != link.target and {link.source, link.target} & hosts:
-            return (f"{link.told()} in {link.ms:g} ms",)
+            return (f"{link.describe()} in {link.ms:g} ms",)
     return ()
 
 
 def _evidence(links: Sequence[Link], most: int = 3) -> tuple[str, ...]:
     shown: list[str] = []
     for link in links:
-        same = [one for one in links if (one.source, one.target) == (link.source, link.target)]
+        same = [other for other in links if (other.source, other.target) == (link.source, link.target)]
         if same[0] is link:
             more = f" ({len(same)} ports tried)" if len(same) > 1 else ""
-            shown.append(link.told() + more)
+            shown.append(link.describe() + more)
     return (*shown[:most], *([f"and {len(shown) - most} more"] if len(shown) > most else ()))

@@ -13,9 +13,9 @@ FEWEST, FEW = 32, 128
 
 def check(answers: Answers) -> Iterator[Finding]:
     """The port must be free on the host of the rendezvous; nobody else needs it."""
-    if not answers.told:
+    if not answers.hosts_with_facts:
         return
-    host, port = answers.meeting, str(answers.want.port)
+    host, port = answers.meeting, str(answers.request.port)
     failed = answers.listens.get(host, {}).get("failed", {}).get(port)
     if failed:
         who = failed["holder"] or "a process that we may not see"
@@ -30,7 +30,7 @@ def check(answers: Answers) -> Iterator[Finding]:
             f"on {host}: sudo ss -ltnp 'sport = :{port}' shows who; end it, or take another port",
         )
     yield from _range(answers)
-    for name in answers.told:
+    for name in answers.hosts_with_facts:
         rows = [row for row in answers.facts[name].get("leftovers", ()) if row[1] > OLD_S]
         if rows:
             pid, age, command = rows[0]
@@ -42,9 +42,9 @@ def check(answers: Answers) -> Iterator[Finding]:
 
 def _range(answers: Answers) -> Iterator[Finding]:
     """Every rank takes several ports of this range, for each of its peers."""
-    for host in answers.told:
+    for host in answers.hosts_with_facts:
         low, high = answers.facts[host]["port_range"]
-        count, ranks = high - low + 1, answers.want.processes
+        count, ranks = high - low + 1, answers.request.processes
         if count < FEW * ranks:
             level = "fault" if count < FEWEST * ranks else WARNING
             text = f"{host}: only {count} ports ({low}-{high}) for all connections"

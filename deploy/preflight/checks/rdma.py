@@ -66,8 +66,8 @@ def named(port: Port, asked: str) -> bool:
 
 def check(answers: Answers) -> Iterator[Finding]:
     """Nothing unless NCCL is to run and may use RDMA."""
-    hosts = [host for host in answers.told if _setting(answers, host, "NCCL_IB_DISABLE") in ("", "0")]
-    if answers.want.backend != "nccl" or not hosts:
+    hosts = [host for host in answers.hosts_with_facts if _setting(answers, host, "NCCL_IB_DISABLE") in ("", "0")]
+    if answers.request.backend != "nccl" or not hosts:
         return
     every = {host: ports(answers.facts[host]) for host in hosts}
     asked = {host: _setting(answers, host, "NCCL_IB_HCA") for host in hosts}
@@ -82,7 +82,7 @@ def check(answers: Answers) -> Iterator[Finding]:
         elif not every[host] and not some and level == FAULT:
             text, fix = f"{host}: NCCL_NET=IB, and it has no RDMA device", "unset NCCL_NET there"
             yield Finding("rdma-device", "interfaces", (host,), text, (), "`Failed to initialize any NET plugin`", fix)
-    off = tuple(host for host in answers.told if host not in hosts)
+    off = tuple(host for host in answers.hosts_with_facts if host not in hosts)
     if off and some:
         text, fix = (
             f"{listed(off)} has NCCL_IB_DISABLE=1, the others use RDMA",
@@ -106,7 +106,7 @@ def _memlock(host: str, answers: Answers) -> Iterator[Finding]:
     facts = answers.facts[host]
     locked = facts["resources"]["memlock"][0]
     # Outside, the limit is that of a login: fab deploy gives its containers their own.
-    given = answers.want.style == "muster" and not facts.get("container")
+    given = answers.request.style == "muster" and not facts.get("container")
     if 0 <= locked < MEMLOCK_GOOD and not given:
         text = f"{host}: RDMA needs locked memory, {locked // 1024} KiB are allowed"
         symptom, fix = "`ibv_reg_mr failed ... Cannot allocate memory`", "docker run --ulimit memlock=-1"
@@ -114,7 +114,7 @@ def _memlock(host: str, answers: Answers) -> Iterator[Finding]:
 
 
 def _setting(answers: Answers, host: str, name: str) -> str:
-    return str({**answers.facts[host]["environment"], **answers.want.environment}.get(name, ""))
+    return str({**answers.facts[host]["environment"], **answers.request.environment}.get(name, ""))
 
 
 def _none(host: str, facts: Mapping[str, Any], every: list[Port], mine: list[Port], asked: str, level: str) -> Finding:
@@ -176,8 +176,10 @@ def _gid(port: Port, index: str) -> tuple[Any, ...] | None:
 def _types(usable: dict[str, list[Port]], answers: Answers) -> Iterator[Finding]:
     """One index may stand for RoCE v1 here and v2 there, for IPv4 here and IPv6 there."""
     kinds = {}
-    for host, found in usable.items():
-        rows = [_gid(port, _setting(answers, host, "NCCL_IB_GID_INDEX")) for port in found if port.layer == "Ethernet"]
+    for host, host_ports in usable.items():
+        rows = [
+            _gid(port, _setting(answers, host, "NCCL_IB_GID_INDEX")) for port in host_ports if port.layer == "Ethernet"
+        ]
         if rows and rows[0]:
             kinds[host] = f"{rows[0][2]}, {'IPv4' if IPV4.match(rows[0][1]) else 'IPv6'}"
     if len(set(kinds.values())) > 1:

@@ -18,12 +18,12 @@ FILES_FIRST, FILES_OTHER = 22, 18
 
 def check(answers: Answers) -> Iterator[Finding]:
     """Each host for itself."""
-    for host in answers.told:
+    for host in answers.hosts_with_facts:
         facts = answers.facts[host]
         has = facts["resources"]
-        yield from _shm(host, has["disk"].get("/dev/shm"), SHM_NCCL if answers.want.backend == "nccl" else SHM_LEAST)
+        yield from _shm(host, has["disk"].get("/dev/shm"), SHM_NCCL if answers.request.backend == "nccl" else SHM_LEAST)
         yield from _disk(host, {path: room for path, room in has["disk"].items() if path != "/dev/shm"})
-        yield from _memory(host, has["memory"], answers.want.processes)
+        yield from _memory(host, has["memory"], answers.request.processes)
         yield from _limits(host, has, len(answers.hosts) + (FILES_FIRST if host == answers.meeting else FILES_OTHER))
 
 

@@ -38,7 +38,7 @@ OLDEST = (3, 11)  # the Python that Muster's agent runs on, in any image
 
 def too_old(answers: Answers) -> Iterator[Finding]:
     """A Python in the image on which no rank would start. The host's own may be older."""
-    for host in answers.told:
+    for host in answers.hosts_with_facts:
         version = answers.facts[host]["software"]["python"]
         if tuple(int(part) for part in version.split(".")[:2] if part.isdigit()) < OLDEST:
             text = f"{host}: Python {version} in the image, and ranks are started by an agent that needs 3.11"
@@ -49,14 +49,14 @@ def too_old(answers: Answers) -> Iterator[Finding]:
 def check(answers: Answers) -> Iterator[Finding]:
     """Versions that differ, then variables that differ."""
     # A host whose engine does not answer was looked at outside the image.
-    inside = [host for host in answers.told if answers.facts[host]["software"].get("torch")]
-    hosts = inside or answers.told
+    inside = [host for host in answers.hosts_with_facts if answers.facts[host]["software"].get("torch")]
+    hosts = inside or answers.hosts_with_facts
     if len(hosts) < 2:
         return
     versions = {host: answers.facts[host]["software"] for host in hosts}
-    nccl = answers.want.backend == "nccl"
+    nccl = answers.request.backend == "nccl"
     for name, group in (("torch", 2), ("nccl", 3), ("cuda", 1), ("python", 2)):
-        seen = {host: said.get(name, "") for host, said in versions.items()}
+        seen = {host: software.get(name, "") for host, software in versions.items()}
         short = {host: ".".join(value.split("+")[0].split(".")[:group]) for host, value in seen.items()}
         if len(set(seen.values())) < 2:
             continue

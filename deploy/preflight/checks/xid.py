@@ -22,7 +22,7 @@ GRAVE = {62: "internal halt", 74: "NVLink error", 79: "fallen off the bus", 119:
 
 def check(answers: Answers) -> Iterator[Finding]:
     """Messages since the driver was loaded, of kinds that an application does not cause by itself."""
-    for host in answers.told:
+    for host in answers.hosts_with_facts:
         lines = recent(answers.control.get(host, {}).get("kernel") or ())
         errors = {bus(gpu["pci.bus_id"]): gpu["ecc.errors.uncorrected.volatile.total"] for gpu in _gpus(answers, host)}
         for where, number in dict.fromkeys((bus(row[1]), int(row[2])) for line in lines if (row := LINE.search(line))):

@@ -53,49 +53,49 @@ def number_of(name):
 
 def interfaces():
     """By name: flags, MTU, addresses with prefix lengths in the system's own order."""
-    libc, head, found = ctypes.CDLL(None, use_errno=True), ctypes.POINTER(Interface)(), {}
+    libc, head, by_name = ctypes.CDLL(None, use_errno=True), ctypes.POINTER(Interface)(), {}
     if libc.getifaddrs(ctypes.byref(head)):
-        return found
+        return by_name
     at = head
     while at:
-        one = at.contents
-        name = one.name.decode(errors="replace")
-        entry = found.setdefault(name, dict(link(name), flags=one.flags, addresses=[]))
-        if one.address:
-            family = struct.unpack("=H", ctypes.string_at(one.address, 2))[0]
+        row = at.contents
+        name = row.name.decode(errors="replace")
+        entry = by_name.setdefault(name, dict(link(name), flags=row.flags, addresses=[]))
+        if row.address:
+            family = struct.unpack("=H", ctypes.string_at(row.address, 2))[0]
             start, size = {socket.AF_INET: (4, 4), socket.AF_INET6: (8, 16)}.get(family, (0, 0))
             if size:
-                address = socket.inet_ntop(family, ctypes.string_at(one.address + start, size))
-                mask = ctypes.string_at(one.mask + start, size) if one.mask else b""
+                address = socket.inet_ntop(family, ctypes.string_at(row.address + start, size))
+                mask = ctypes.string_at(row.mask + start, size) if row.mask else b""
                 entry["addresses"].append([address, sum(bin(byte).count("1") for byte in mask)])
-        at = one.next
+        at = row.next
     libc.freeifaddrs(head)
-    for name, entry in found.items():
+    for name, entry in by_name.items():
         flags = entry.pop("flags")
         entry["index"] = number_of(name)
         entry.update(up=bool(flags & UP), running=bool(flags & RUNNING), loopback=bool(flags & LOOPBACK))
         entry["point_to_point"] = bool(flags & POINT_TO_POINT)
-    return found
+    return by_name
 
 
 def link(name):
     """What the kernel says of one interface beside its addresses."""
-    there = "/sys/class/net/" + name
-    speed = text(there + "/speed").strip()
+    folder = "/sys/class/net/" + name
+    speed = text(folder + "/speed").strip()
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
         try:
             request = struct.pack("16si", name.encode()[:15], 0)
             mtu = struct.unpack("16si", fcntl.ioctl(asked, SIOCGIFMTU, request)[:20])[1]
         except OSError:
             mtu = 0
-    errors = [text(there + "/statistics/" + kind).strip() for kind in ("rx_errors", "tx_errors", "rx_crc_errors")]
+    errors = [text(folder + "/statistics/" + kind).strip() for kind in ("rx_errors", "tx_errors", "rx_crc_errors")]
     return {
         "mtu": mtu,
         "speed": int(speed) if speed.isdigit() else 0,
-        "mac": text(there + "/address").strip(),
-        "bridge": os.path.isdir(there + "/bridge"),
-        "ports": sorted(os.listdir(there + "/brif")) if os.path.isdir(there + "/brif") else [],
-        "tunnel": os.path.exists(there + "/tun_flags"),
+        "mac": text(folder + "/address").strip(),
+        "bridge": os.path.isdir(folder + "/bridge"),
+        "ports": sorted(os.listdir(folder + "/brif")) if os.path.isdir(folder + "/brif") else [],
+        "tunnel": os.path.exists(folder + "/tun_flags"),
         "errors": sum(int(count) for count in errors if count.isdigit()),
     }
 
@@ -126,17 +126,17 @@ def at_once(work, wait_s=NAMES_S):
 
 def begun(work):
     """The same, begun; call what this gives, with the seconds to wait, for the values."""
-    found = {name: {"error": "timeout"} for name in work}
+    answers = {name: {"error": "timeout"} for name in work}
 
-    def one(name):
+    def answer(name):
         try:
-            found[name] = work[name]()
+            answers[name] = work[name]()
         except OSError as failed:
-            found[name] = {"error": failed.strerror or str(failed), "code": failed.errno}
+            answers[name] = {"error": failed.strerror or str(failed), "code": failed.errno}
         except Exception as failed:
-            found[name] = {"error": repr(failed)}
+            answers[name] = {"error": repr(failed)}
 
-    threads = [threading.Thread(target=one, args=(name,), daemon=True) for name in work]
+    threads = [threading.Thread(target=answer, args=(name,), daemon=True) for name in work]
     for thread in threads:
         thread.start()
 
@@ -144,7 +144,7 @@ def begun(work):
         end = time.monotonic() + wait_s
         for thread in threads:
             thread.join(max(0.0, end - time.monotonic()))
-        return dict(found)
+        return dict(answers)
 
     return ended
 
@@ -167,7 +167,7 @@ def bindable(row):
 
 def software():
     """Versions of what training imports, without importing any of it."""
-    found = {"python": sys.version.split()[0]}
+    versions = {"python": sys.version.split()[0]}
     listed = []
     for folder in sys.path:
         try:
@@ -175,20 +175,20 @@ def software():
         except OSError:
             continue
         listed += [name for name in names if name.endswith((".dist-info", ".egg-info"))]
-        said = torch_version(text(os.path.join(folder, "torch", "version.py")))
-        found.update({name: value for name, value in said.items() if name not in found})
+        of_torch = torch_version(text(os.path.join(folder, "torch", "version.py")))
+        versions.update({name: value for name, value in of_torch.items() if name not in versions})
     for entry in sorted(set(listed)):
         known = re.match(r"(numpy|lightning|accelerate|deepspeed|nvidia_nccl_cu\d+)-(\d[^-]*)\.", entry)
         if known:
-            found.setdefault("nccl" if known[1].startswith("nvidia_nccl") else known[1], known[2])
-    found["packages"] = sorted({entry.rsplit(".", 1)[0].lower() for entry in listed})
-    return found
+            versions.setdefault("nccl" if known[1].startswith("nvidia_nccl") else known[1], known[2])
+    versions["packages"] = sorted({entry.rsplit(".", 1)[0].lower() for entry in listed})
+    return versions
 
 
-def torch_version(said):
+def torch_version(source):
     """Versions in torch/version.py: of torch, and of the CUDA or HIP it was built for (`None`: for none)."""
-    found = re.findall(r"^(__version__|cuda|hip)\b[^=\n]*= *'?\"?([^'\"\n]+)", said, re.M)
-    return {"torch" if word == "__version__" else word: value.strip() for word, value in found}
+    pairs = re.findall(r"^(__version__|cuda|hip)\b[^=\n]*= *'?\"?([^'\"\n]+)", source, re.M)
+    return {"torch" if word == "__version__" else word: value.strip() for word, value in pairs}
 
 
 def gpus():
@@ -202,17 +202,17 @@ def gpus():
             done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=SMI_S, check=False)
         except subprocess.TimeoutExpired:
             return {"error": "timeout"}
-        said = done.stdout.decode(errors="replace").strip()
-        strange = re.match(r'Field "([^"]+)" is not a valid field', said)
+        output = done.stdout.decode(errors="replace").strip()
+        strange = re.match(r'Field "([^"]+)" is not a valid field', output)
         if not strange or strange[1] not in asked:
             break
         asked.remove(strange[1])
-    rows = [[cell.strip() for cell in line.split(",")] for line in said.splitlines()]
+    rows = [[cell.strip() for cell in line.split(",")] for line in output.splitlines()]
     whole = [dict(map(lambda *pair: pair, asked, row)) for row in rows if len(row) == len(asked) and row[0].isdigit()]
-    found = {"rows": [[row.get(name, "") for name in GPU_FIELDS] for row in whole]}
+    answer = {"rows": [[row.get(name, "") for name in GPU_FIELDS] for row in whole]}
     if done.returncode or len(whole) < len(rows):
-        found["error"] = said[-500:] or "it said nothing"
-    return dict(found, seconds=round(time.monotonic() - began, 1))
+        answer["error"] = output[-500:] or "it said nothing"
+    return dict(answer, seconds=round(time.monotonic() - began, 1))
 
 
 def cuda():
@@ -231,49 +231,49 @@ def cuda():
 
 def rdma():
     """RDMA devices: by name their ports, each with state, rate, link layer and the addresses (GIDs) it has."""
-    found = {}
+    devices = {}
     for device in sorted(os.listdir(INFINIBAND)) if os.path.isdir(INFINIBAND) else []:
-        there = os.path.join(INFINIBAND, device, "ports")
-        ports = found.setdefault(device, {})
-        for number in sorted(os.listdir(there)) if os.path.isdir(there) else []:
-            port = os.path.join(there, number)
+        folder = os.path.join(INFINIBAND, device, "ports")
+        ports = devices.setdefault(device, {})
+        for number in sorted(os.listdir(folder)) if os.path.isdir(folder) else []:
+            port = os.path.join(folder, number)
             words = {name: text(os.path.join(port, name)).strip() for name in ("state", "rate", "link_layer")}
             ports[number] = dict(words, gids=gids(port))
-    return found
+    return devices
 
 
 def gids(port):
     """A port's addresses that are not empty: [index, address, type, network interface]."""
-    found = []
+    rows = []
     for index in map(str, range(MOST_GIDS)):
         address = text(os.path.join(port, "gids", index)).strip()
         if address.strip("0:"):
             more = [text(os.path.join(port, "gid_attrs", kind, index)).strip() for kind in ("types", "ndevs")]
-            found.append([int(index), address, *more])
-    return found
+            rows.append([int(index), address, *more])
+    return rows
 
 
 def resources():
     """Limits and room: bytes, counts; what cannot be read is left out."""
-    found = {"cores": len(os.sched_getaffinity(0)), "disk": {}}
+    answer = {"cores": len(os.sched_getaffinity(0)), "disk": {}}
     for name in ("nofile", "memlock", "fsize", "cpu"):
-        found[name] = list(resource.getrlimit(getattr(resource, "RLIMIT_" + name.upper())))
+        answer[name] = list(resource.getrlimit(getattr(resource, "RLIMIT_" + name.upper())))
     for path in ("/dev/shm", "/tmp", os.path.expanduser("~"), "/"):
         try:
-            there = os.statvfs(path)
+            room = os.statvfs(path)
         except OSError:
             continue
-        sizes = {"total": there.f_blocks * there.f_frsize, "free": there.f_bavail * there.f_frsize}
-        found["disk"][path] = dict(sizes, inodes=there.f_files, inodes_free=there.f_favail)
+        sizes = {"total": room.f_blocks * room.f_frsize, "free": room.f_bavail * room.f_frsize}
+        answer["disk"][path] = dict(sizes, inodes=room.f_files, inodes_free=room.f_favail)
     memory = dict(re.findall(r"^(\w+): +(\d+) kB", text("/proc/meminfo"), re.M))
-    found["memory"] = {name: int(memory[name]) * 1024 for name in ("MemTotal", "MemAvailable") if name in memory}
+    answer["memory"] = {name: int(memory[name]) * 1024 for name in ("MemTotal", "MemAvailable") if name in memory}
     limits = [
         text(path).strip() for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
     ]
-    found["memory"]["limit"] = min([int(limit) for limit in limits if limit.isdigit()] or [0])
+    answer["memory"]["limit"] = min([int(limit) for limit in limits if limit.isdigit()] or [0])
     counts = [text("/proc/sys/net/netfilter/nf_conntrack_" + what).strip() for what in ("count", "max")]
-    found["conntrack"] = [int(count) for count in counts if count.isdigit()]
-    return found
+    answer["conntrack"] = [int(count) for count in counts if count.isdigit()]
+    return answer
 
 
 def mounts(wanted):
@@ -312,10 +312,10 @@ def facts(asked):
     name = socket.gethostname()
     names = {host: (lambda host=host: resolve(host)) for host in {name, *asked.get("resolve", ())} - {""}}
     slow = begun({"gpus": gpus, "cuda": cuda} if asked.get("gpus", True) else {})
-    found = at_once({"fqdn": socket.getfqdn, "names": lambda: at_once(names, 2.2)})
+    answers = at_once({"fqdn": socket.getfqdn, "names": lambda: at_once(names, 2.2)})
     port_range = text("/proc/sys/net/ipv4/ip_local_port_range").split()
     return dict(
-        found,
+        answers,
         hostname=name,
         user=os.geteuid(),
         kernel=os.uname().release,

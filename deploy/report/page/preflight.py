@@ -60,8 +60,8 @@ def build(answers: Answers, verdict: Verdict) -> str:
         head=_head(verdict),
         groups=[(name, level, MARKS[level], CLASSES[level]) for name, level in verdict.groups.items() if level],
         facts={
-            "Meets at": f"{endpoint or answers.want.endpoint}:{answers.want.port} ({answers.meeting})",
-            "Backend": answers.want.backend,
+            "Meets at": f"{endpoint or answers.request.endpoint}:{answers.request.port} ({answers.meeting})",
+            "Backend": answers.request.backend,
             "Looked": verdict.where,
             "Took": words.duration(verdict.seconds),
         },
@@ -99,10 +99,10 @@ def _finding(finding: Finding) -> dict[str, Any]:
 
 def reach(answers: Answers, faulty: bool) -> Grid | None:
     """Rows call, columns are called; None where nothing was tried. `faulty`: a fault keeps training from starting."""
-    known, port = reachability.table(answers), answers.want.port
+    known, port = reachability.table(answers), answers.request.port
     if not known:
         return None
-    small, bad = len(answers.told) > WORDED, "fault" if faulty else "warning"
+    small, bad = len(answers.hosts_with_facts) > WORDED, "fault" if faulty else "warning"
     failed = {pair: text for pair, cell in known.items() if (text := _trouble(cell, port))}
     fastest = dict[Pair, float]()
     for link in answers.links:
@@ -118,7 +118,9 @@ def reach(answers: Answers, faulty: bool) -> Grid | None:
         return Cell(short, state, f"{pair[0]} → {pair[1]}: {text}")
 
     note = f"Rows call, columns are called, at port {port} and the data ports; ms of the fastest data port."
-    return Grid(answers.told, _rows(answers.told, cell), small, note, _in_words(failed) if small else ())
+    return Grid(
+        answers.hosts_with_facts, _rows(answers.hosts_with_facts, cell), small, note, _in_words(failed) if small else ()
+    )
 
 
 def heat(answers: Answers) -> Grid | None:
@@ -126,7 +128,7 @@ def heat(answers: Answers) -> Grid | None:
     rates = bandwidth.rates(answers)
     if not rates:
         return None
-    middle, small = statistics.median(rates.values()), len(answers.told) > WORDED
+    middle, small = statistics.median(rates.values()), len(answers.hosts_with_facts) > WORDED
 
     def cell(pair: Pair) -> Cell:
         rate = rates.get(pair)
@@ -137,7 +139,12 @@ def heat(answers: Answers) -> Grid | None:
         return Cell("" if small else text, "rate", f"{pair[0]} → {pair[1]}: {text} Mbit/s", slow)
 
     note = f"Mbit/s of one TCP connection, row to column, each pair on its own; the median is {words.figure(middle)}."
-    return Grid(answers.told, _rows(answers.told, cell), small, f"{note} The stronger the colour, the slower.")
+    return Grid(
+        answers.hosts_with_facts,
+        _rows(answers.hosts_with_facts, cell),
+        small,
+        f"{note} The stronger the colour, the slower.",
+    )
 
 
 def _machine(answers: Answers, host: str) -> tuple[str, str, Sequence[str]]:

@@ -8,15 +8,15 @@ from unittest import mock
 
 from deploy.core import fields
 from deploy.core.errors import DeployError
-from deploy.preflight import Want, judge
+from deploy.preflight import PreflightRequest, judge
 from deploy.preflight.probe import all_reduce
 from deploy.preflight.probe import conversation as preflight_run
 from tests.hostile.fuzz import samples
 
-WANTS = (
-    Want(style="torchrun", endpoint="10.0.0.1", backend="nccl"),
-    Want(style="muster", backend="auto"),
-    Want(style="torchrun", endpoint="gpu-a", backend="gloo"),
+REQUESTS = (
+    PreflightRequest(style="torchrun", endpoint="10.0.0.1", backend="nccl"),
+    PreflightRequest(style="muster", backend="auto"),
+    PreflightRequest(style="torchrun", endpoint="gpu-a", backend="gloo"),
 )
 ODD = samples.HOSTS[1]
 
@@ -75,45 +75,45 @@ class Inline:
         pass
 
 
-def _examined(shells, want):
+def _examined(shells, request):
     with mock.patch.object(preflight_run.threading, "Thread", Inline):
-        return preflight_run.examine(shells, want)
+        return preflight_run.examine(shells, request)
 
 
 def conversation():
-    """Samples, and what to do with one: lines `question answer`, the first one the number of a Want."""
+    """Samples, and what to do with one: lines `question answer`, the first one the number of a PreflightRequest."""
     known = samples.probe(1)
     questions = ["facts", "listen", *["clock"] * 3]
     whole = [f"{do} {json.dumps(known[do])}" for do in questions]
     calls = ["connect ="] * 4
     asked = [json.dumps({**samples.RESULT, "host": "gpu-a"}), '{"outcome": "dropped", "host": ""}']
     rules = f"firewall {json.dumps(known['firewall'])}"
-    said = ["\n".join([str(number), *whole, *calls, rules]) for number in range(len(WANTS))]
+    said = ["\n".join([str(number), *whole, *calls, rules]) for number in range(len(REQUESTS))]
     said += ["\n".join(["1", *whole, f"connect with {call}", *calls, rules]) for call in asked]
     return tuple(one.encode() for one in said), _judged
 
 
 def _judged(data):
     number, *said = data.decode(errors="replace").split("\n")
-    want = WANTS[int(number)] if number in ("0", "1", "2") else WANTS[0]
-    answers = _examined([Probe(0), Probe(1, said), Probe(2)], want)
+    request = REQUESTS[int(number)] if number in ("0", "1", "2") else REQUESTS[0]
+    answers = _examined([Probe(0), Probe(1, said), Probe(2)], request)
     found = judge(answers)
     json.dumps(answers.json()).encode()
     json.dumps(found.json()).encode()
     innocent = [one for one in found.findings if ODD not in one.hosts and ODD not in one.text + " ".join(one.evidence)]
-    strange = [one for one in innocent if one.cause not in _alone(want)]
+    strange = [one for one in innocent if one.cause not in _alone(request)]
     assert not strange, f"others are blamed: {strange}"
 
 
 @cache
-def _alone(want):
+def _alone(request):
     """Causes that are told of three hosts that are as they should be."""
-    return {one.cause for one in judge(_well(want)).findings}
+    return {one.cause for one in judge(_well(request)).findings}
 
 
 @cache
-def _well(want):
-    return _examined([Probe(0), Probe(1), Probe(2)], want)
+def _well(request):
+    return _examined([Probe(0), Probe(1), Probe(2)], request)
 
 
 def proof():
@@ -123,7 +123,7 @@ def proof():
 
 
 def _proved(data):
-    answers, text = _well(WANTS[1]), data.decode(errors="replace")
+    answers, text = _well(REQUESTS[1]), data.decode(errors="replace")
 
     class Rank(Probe):
         def read(self, wait_s):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from deploy.preflight import Answers, Want
+from deploy.preflight import Answers, PreflightRequest
 from deploy.preflight.answers import Link
 from deploy.preflight.checks import bandwidth
 
@@ -27,7 +27,7 @@ def matrix(slow, count=5, fast=9000.0, bad=900.0):
             there, back = (8e-6 * size / (bad if slow(*ends) else fast) for ends in ((one, other), (other, one)))
             more = {"host": other, "size": size, "send_s": there, "both_s": there + back}
             links.append(Link(one, other, "10.0.0.1", 40000, ("bandwidth",), "ok", **more))
-    return Answers(Want(), tuple(hosts), facts={host: {} for host in hosts}, links=tuple(links))
+    return Answers(PreflightRequest(), tuple(hosts), facts={host: {} for host in hosts}, links=tuple(links))
 
 
 def test_rates_are_read_in_both_directions():

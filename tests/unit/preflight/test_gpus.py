@@ -33,7 +33,7 @@ def test_what_only_looks_odd_is_no_alarm(name, base, section, old, new):
 
 def test_a_container_with_cuda_and_without_nvidia_smi_has_its_gpus():
     facts = {**gpu_hosts.facts(gpu_hosts.sections("h100")), "gpus": {"error": gpus.NOT_FOUND, "devices": True}}
-    assert replace(gpu_hosts.WANT, backend="auto").decided({"a": facts}).backend == "nccl"
+    assert replace(gpu_hosts.REQUEST, backend="auto").decided({"a": facts}).backend == "nccl"
     assert list(gpus._driver("a", facts, [])) == []
 
 
@@ -102,7 +102,7 @@ def test_rdma_is_not_looked_at_where_gloo_carries_the_gradients():
     down = gpu_hosts.changed(gpu_hosts.sections("h100"), "infiniband", "state:4: ACTIVE", "state:1: DOWN")
     hosts = [down, gpu_hosts.sections("h100")]
     assert gpu_hosts.judged(hosts).cause == "rdma-down"
-    assert gpu_hosts.judged(hosts, replace(gpu_hosts.WANT, backend="gloo")).ok
+    assert gpu_hosts.judged(hosts, replace(gpu_hosts.REQUEST, backend="gloo")).ok
 
 
 def test_this_machine_answers_what_it_has():
@@ -113,6 +113,6 @@ def test_this_machine_answers_what_it_has():
 def test_one_host_whose_gpus_are_gone_is_the_fault_that_nobody_has_to_ask_for():
     gone = gpu_hosts.changed(gpu_hosts.sections("h100"), "gpus", "*", "No devices were found\ncode 6")
     facts = {"a": gpu_hosts.facts(gpu_hosts.sections("h100")), "b": gpu_hosts.facts(gone)}
-    want = replace(gpu_hosts.WANT, backend="auto").decided(facts)
-    verdict = gpu_hosts.judged([gpu_hosts.sections("h100"), gone], want)
+    request = replace(gpu_hosts.REQUEST, backend="auto").decided(facts)
+    verdict = gpu_hosts.judged([gpu_hosts.sections("h100"), gone], request)
     assert (verdict.cause, verdict.hosts) == ("gpu-missing", ("b",))

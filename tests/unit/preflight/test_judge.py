@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from deploy.explain.signs import SIGNS
-from deploy.preflight import Answers, Finding, Want, judge
+from deploy.preflight import Answers, Finding, PreflightRequest, judge
 from deploy.preflight.causes import CAUSES
 from deploy.preflight.checks import software
 from lab.answers import HOSTS, answers, facts
@@ -64,8 +64,8 @@ def test_one_direction_between_peers_is_a_warning_only_where_gloo_never_goes_tha
 
 
 def test_nccl_needs_both_directions():
-    want = Want(style="torchrun", endpoint="10.0.0.1", backend="nccl")
-    seen = answers(want, outcome=lambda s, t, k: "dropped" if (s, t, k) == ("b", "c", "data") else "ok")
+    request = PreflightRequest(style="torchrun", endpoint="10.0.0.1", backend="nccl")
+    seen = answers(request, outcome=lambda s, t, k: "dropped" if (s, t, k) == ("b", "c", "data") else "ok")
     assert judge(seen).cause == "data-ports-dropped"
 
 
@@ -80,7 +80,7 @@ def test_debians_own_name_is_the_cause_and_the_missing_owner_its_consequence():
 
 def test_given_addresses_make_names_harmless():
     loop = {host: {"names": {host: [["127.0.1.1", True, host]]}} for host in HOSTS}
-    assert judge(answers(Want(), change=loop)).ok
+    assert judge(answers(PreflightRequest(), change=loop)).ok
 
 
 def test_a_clock_that_is_late_is_a_fault_and_one_that_is_a_little_off_is_none():
@@ -144,8 +144,8 @@ GPU, CUDA, NO_CUDA = {"rows": [["0", "NVIDIA A100"]]}, {"torch": "2.13.0", "cuda
 )
 def test_the_backend_follows_from_what_the_hosts_show(change, backend):
     told = {host: facts(place, **change.get(host, {})) for place, host in enumerate(HOSTS)}
-    assert Want(backend="auto").decided(told).backend == backend
-    assert Want(backend="nccl").decided(told).backend == "nccl"
+    assert PreflightRequest(backend="auto").decided(told).backend == backend
+    assert PreflightRequest(backend="nccl").decided(told).backend == "nccl"
 
 
 def test_a_host_whose_engine_is_away_has_no_other_software():

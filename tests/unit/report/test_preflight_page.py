@@ -44,7 +44,7 @@ def page(seen, more=()):
 
 def rated(seen, slow):
     """The same answers with a rate for every pair: 1000 Mbit/s, a tenth for one."""
-    rates = {pair: 100 if pair == slow else 1000 for pair in pairs(seen.told)}
+    rates = {pair: 100 if pair == slow else 1000 for pair in pairs(seen.hosts_with_facts)}
     more = tuple(
         Link(*pair, "", 1, ("bandwidth",), "ok", host=pair[1], size=8 << 20, rate=int(rate * 1e6 / 8))
         for pair, rate in rates.items()
@@ -94,7 +94,7 @@ def test_a_host_that_said_nothing_has_its_row_with_the_reason():
 
 
 def test_a_page_of_no_answers_at_all_is_whole():
-    seen = Answers(answers().want, ("a",), faults={"a": ("ssh", "a: connection refused")})
+    seen = Answers(answers().request, ("a",), faults={"a": ("ssh", "a: connection refused")})
     assert "Not ready" in page(seen)
 
 
@@ -122,7 +122,7 @@ def test_many_hosts_are_small_squares_and_what_failed_is_listed_in_words(count):
     links = tuple(Link(*pair, "10.0.0.1", 40000, ("data",), "ok", host=pair[1]) for pair in pairs(names))
     broken = dataclasses.replace(links[0], outcome="refused", host="")
     listens = {name: {"sampled": [40000]} for name in names}
-    seen = Answers(answers().want, tuple(names), facts=told, listens=listens, links=(broken, *links[1:]))
+    seen = Answers(answers().request, tuple(names), facts=told, listens=listens, links=(broken, *links[1:]))
     found = Reader(page(seen))
     assert len(found.cells) == count * (count - 1)
     assert any(text.startswith("h0 → h1: data ports: refused") for text in found.text["li"])
