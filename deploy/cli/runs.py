@@ -246,7 +246,7 @@ def trust(context: Connection, hosts: str = "", cluster: str = "", json: bool = 
 
     def work() -> int:
         for host, words in session.trust(Options(hosts, cluster).load().hosts, ask, console.note).all().items():
-            console.line(f"{host}  {words}", {"kind": "trust", "host": host, "said": words})
+            console.line(f"{host}  {words}", {"kind": "trust", "host": host, "message": words})
         return DONE
 
     end(context, console, work)

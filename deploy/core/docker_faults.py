@@ -114,6 +114,6 @@ def read(output: str) -> Cause | None:
 def fault(output: str, otherwise: str = "docker-refused", host: str = "") -> DockerFault:
     """Docker's words as a fault; `otherwise` is the cause where they show none."""
     cause = read(output) or named(otherwise)
-    last = next((line.strip() for line in reversed(output.splitlines()) if line.strip()), "it said nothing")
+    last = next((line.strip() for line in reversed(output.splitlines()) if line.strip()), "no message")
     quoted = cause.name in ("docker-down", "docker-silent", "docker-refused")
     return DockerFault(cause, f"{cause.what}: {last}" if quoted else cause.what, cause.hint(host))

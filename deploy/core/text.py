@@ -118,6 +118,4 @@ def ranks(numbers: list[int]) -> str:
 def last_line(stderr: bytes) -> str:
     """The last line of a command's stderr, without Docker's hint where to read on, which comes after it."""
     lines = stderr.decode(errors="replace").strip().splitlines()
-    return next(
-        (line for line in reversed(lines) if line.strip() and "docker run --help" not in line), "it said nothing"
-    )
+    return next((line for line in reversed(lines) if line.strip() and "docker run --help" not in line), "no message")

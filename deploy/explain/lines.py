@@ -48,7 +48,7 @@ _PREFIXES = (
 
 
 @dataclass(frozen=True)
-class Said:
+class LogLine:
     """One line. whole: all of it, in plain text; text: without what launchers put before it; who, rank: as they say."""
 
     whole: str
@@ -57,7 +57,7 @@ class Said:
     rank: str = ""
 
 
-def undress(line: str) -> Said:
+def undress(line: str) -> LogLine:
     """A line without colours and prefixes; at most LONGEST characters of it."""
     whole = _COLOURS.sub("", line[:LONGEST]).rstrip()
     text, who, rank = whole, "", ""
@@ -69,7 +69,7 @@ def undress(line: str) -> Said:
         who = who or groups.get("who") or ""
         rank = _rank(groups) or rank
         text = text[taken.end() :]
-    return Said(whole, text, who, rank)
+    return LogLine(whole, text, who, rank)
 
 
 def time_of(line: str) -> float | None:

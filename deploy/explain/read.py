@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from .lines import LONGEST, Said, time_of, undress
+from .lines import LONGEST, LogLine, time_of, undress
 from .signs import NO_FAMILY, NOT_REACHED, RENDEZVOUS_FAILED, SIGNS, STORE, UNKNOWN_NAME, Sign, Weight
 
 CHUNK = 1 << 17
@@ -184,7 +184,7 @@ class _Reader:
     def __init__(self, node: str) -> None:
         self.reading = Reading(node)
         self._shapes: dict[bytes, int] = {}
-        self._kept: dict[tuple[int, str], int] = {}
+        self._hit_counts: dict[tuple[int, str], int] = {}
         self._root: dict[str, str] | None = None
         self._root_ends = 0
         self._inner: bool | None = None
@@ -215,7 +215,7 @@ class _Reader:
         if ends:
             self.reading.progress = self.reading.number + chunk.count(b"\n") - tail.count(b"\n", ends[-1]) + 1
 
-    def _line(self, part: Said, number: int) -> Line:
+    def _line(self, part: LogLine, number: int) -> Line:
         who = " ".join(filter(None, (part.who, part.rank)))
         return Line(self.reading.node, number, part.whole.strip()[:_SHORTENED], who)
 
@@ -236,7 +236,7 @@ class _Reader:
             if part.whole:
                 self._judge(part, lines, index, number)
 
-    def _judge(self, part: Said, lines: list[bytes], index: int, number: int) -> None:
+    def _judge(self, part: LogLine, lines: list[bytes], index: int, number: int) -> None:
         seen = self.reading
         self._in_root(part, number)
         if _WELL.search(part.text) and not _BADLY.search(part.text) and not _NOT.search(part.text):
@@ -268,10 +268,10 @@ class _Reader:
         if RENDEZVOUS_FAILED in text and (seen.calls if self._inner is None else self._inner):
             seen.at_rendezvous = True
 
-    def _keep(self, sign: Sign | None, part: Said, line: Line, error: str, lines: list[bytes], index: int) -> None:
+    def _keep(self, sign: Sign | None, part: LogLine, line: Line, error: str, lines: list[bytes], index: int) -> None:
         key = (id(sign), part.rank)
-        self._kept[key] = self._kept.get(key, 0) + 1
-        if self._kept[key] > _SAME_SHAPE * 2 or len(self.reading.hits) >= _MOST_HITS:
+        self._hit_counts[key] = self._hit_counts.get(key, 0) + 1
+        if self._hit_counts[key] > _SAME_SHAPE * 2 or len(self.reading.hits) >= _MOST_HITS:
             return
         caught: tuple[str, ...] = ()
         if sign is not None and (match := sign.pattern.search(part.whole)):
@@ -281,7 +281,7 @@ class _Reader:
         raised = index > 0 and b"raise " in lines[index - 1][:LONGEST]
         self.reading.hits.append(Hit(sign, line, time, part.rank, frame, caught, error, quiet, raised))
 
-    def _in_root(self, part: Said, number: int) -> None:
+    def _in_root(self, part: LogLine, number: int) -> None:
         """Read torchrun's report of the root cause: its heading, then its fields."""
         if _ROOT.search(part.text):
             self._root, self._root_ends = {}, number + 14

@@ -104,8 +104,8 @@ class Fetched:
         place = self._run_dir / "hosts" / node_of(host) / path
         if self.hosts.get(node_of(host), {}).get(path) != stamp:
             return False
-        found = _stamp(place) or _stamp(self._run_dir / path)
-        return found is not None and found.size == stamp.size
+        here = _stamp(place) or _stamp(self._run_dir / path)
+        return here is not None and here.size == stamp.size
 
     def add(self, host: str, files: Mapping[str, Stamp]) -> None:
         """Remember what came from the host."""

@@ -80,8 +80,8 @@ def _refuse_running(run: RunId, sessions: list[Session]) -> None:
 def _delete_one(session: Session, run: RunId) -> Deleted:
     done = session.run(commands.delete(run), timeout_s=_DELETE_S, check=False)
     if done.code:
-        said = done.err.strip().rpartition("\n")[2] or f"it ended with code {done.code}"
-        raise DeployError(f"{run} was not deleted whole: {said}", f"look at it there: ls -lR ~/.muster/runs/{run}")
+        why = done.err.strip().rpartition("\n")[2] or f"it ended with code {done.code}"
+        raise DeployError(f"{run} was not deleted whole: {why}", f"look at it there: ls -lR ~/.muster/runs/{run}")
     deleted = deleted_of(done.out)
     if deleted.files:
         audit.note(session, f"{run}: deleted {deleted.files} files, {deleted.bytes} bytes")

@@ -128,7 +128,7 @@ def _dry_run(request: DeployRequest, console: Console) -> None:
     """Print the plan: for each host the steps, the reasons and the commands."""
     containers = request.containers("RUN", try_links=not request.force)
     pushes = transfer.foresee(request.sessions, request.base, request.folder, request.tag, request.choice).all()
-    steps = plan.steps(containers, {host: (sent.there, sent.why) for host, sent in pushes.items()})
+    steps = plan.steps(containers, {host: (sent.present, sent.why) for host, sent in pushes.items()})
     for step in steps:
         console.data({"kind": "step", "host": step.host, "text": step.text, "reason": step.reason, "argv": step.argv})
     for node in containers:

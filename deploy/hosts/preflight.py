@@ -17,7 +17,7 @@ from ..engine import images as engine_images
 from ..host import run_user
 from ..host.facts import HostFacts
 from ..image.model import base_of
-from ..image.push_plan import Held, stands_on
+from ..image.push_plan import HostImage, stands_on
 from ..preflight import Answers, Finding, PreflightRequest, Verdict, judge, refusals
 from ..preflight.checks import resources, software
 from ..preflight.findings import WARNING, odd_ones
@@ -49,7 +49,7 @@ class ImagePresence:
     """An image, and what each host has under its name; `everywhere`: all hosts have the same image."""
 
     image: str
-    by_host: Mapping[str, Held]
+    by_host: Mapping[str, HostImage]
     everywhere: bool
 
 

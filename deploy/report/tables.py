@@ -99,7 +99,7 @@ def fault_values(faults: Mapping[str, DeployError]) -> list[dict[str, Any]]:
 def state_word(node: NodeStatus) -> str:
     """How a node stands, in a word: running, done, stopped, failed, ..."""
     if node.code is None:
-        return WAITS if node.runs and node.said.startswith(WAITS) else node.state
+        return WAITS if node.runs and node.last_line.startswith(WAITS) else node.state
     by_code = {DONE: "done", STOPPED: "stopped"}.get(node.code, "failed")
     return node.verdict if by_code == "failed" and node.verdict not in ("", "done") else by_code
 
@@ -181,7 +181,7 @@ def _state(node: NodeStatus) -> str:
 
 
 def _last_line(node: NodeStatus) -> str:
-    return console_line(node.said) + _age(node, node.said_age_s) if node.said else ""
+    return console_line(node.last_line) + _age(node, node.last_line_age_s) if node.last_line else ""
 
 
 def _age(node: NodeStatus, age_s: float | None) -> str:

@@ -99,9 +99,9 @@ def test_a_run_of_ours_shows_its_step_its_rate_and_its_last_line_on_every_host(c
 def test_a_script_of_the_users_shows_what_can_be_known(control, tmp_path):
     (tmp_path / "train.py").write_text("import time\nprint('loss 0.25', flush=True)\ntime.sleep(600)\n")
     control.detach("--folder", str(tmp_path), "--script", "train.py")
-    waiting.until(lambda: all(row["said"] for row in control.ours().values()), "the last lines", 60)
+    waiting.until(lambda: all(row["last_line"] for row in control.ours().values()), "the last lines", 60)
     for row in control.ours().values():
-        assert (row["word"], row["said"], row["command"]) == ("running", "loss 0.25", "train.py")
+        assert (row["word"], row["last_line"], row["command"]) == ("running", "loss 0.25", "train.py")
         assert (row["step"], row["samples_per_s"]) == (None, None)
         assert row["uptime"].startswith("Up ")
 
@@ -204,7 +204,7 @@ def test_what_a_console_leaves_out_is_counted_there_and_whole_in_the_ranks_log(c
 def test_who_holds_a_gpu_is_told_with_user_container_and_run(control, nvidia_smi, tmp_path):
     (tmp_path / "train.py").write_text("import time\nprint('up', flush=True)\ntime.sleep(600)\n")
     control.detach("--folder", str(tmp_path), "--script", "train.py")
-    waiting.until(lambda: all(row["said"] for row in control.ours().values()), "the ranks", 60)
+    waiting.until(lambda: all(row["last_line"] for row in control.ours().values()), "the ranks", 60)
     first, second = control.hosts
     control.rack.root(first, "sh", "-c", "pgrep -f '[t]rain.py' | tail -n 1 >/tmp/holder")
     nvidia_smi(first, NVIDIA_SMI)

@@ -70,7 +70,7 @@ def test_a_second_push_sends_nothing_and_says_so(pusher):
     second = pusher.push()
     assert second.returncode == 0, second.stderr
     for host, count in pusher.received().items():
-        assert f"{host}: nothing sent (already there)" in second.stderr
+        assert f"{host}: nothing sent (the host has it)" in second.stderr
         assert count - before[host] < 60_000
     assert pusher.layers() == there
     assert {host: line["bytes"] for host, line in told(pusher.push("--json")).items()} == dict.fromkeys(pusher.hosts, 0)

@@ -169,7 +169,7 @@ def test_a_cold_push_sends_all_and_the_host_can_make_containers_of_it(push, ther
     told = []
     done = push(lambda host, sent, total: told.append((host, sent, total)))
     assert done.sent_bytes > BASE_BYTES
-    assert done.why == "no layer of it is there"
+    assert done.why == "the host has none of its layers"
     assert {host for host, _, _ in told} == {"there", transfer.HERE}
     assert [entry for entry in told if entry[0] == "there"][-1] == ("there", done.sent_bytes, done.sent_bytes)
     container = there.docker("create", "muster-test:run", "true")
@@ -182,7 +182,7 @@ def test_a_cold_push_sends_all_and_the_host_can_make_containers_of_it(push, ther
 def test_a_second_push_sends_nothing_and_says_so(push, there):
     push()
     there.asked.clear()
-    assert push() == transfer.Pushed(0, "already there")
+    assert push() == transfer.Pushed(0, "the host has it")
     assert not [argv for argv in there.asked if any("docker load" in word for word in argv)]
 
 
@@ -221,7 +221,7 @@ def test_what_would_be_sent_is_foreseen_and_nothing_is_done(push, there, base, f
     assert there.docker("image", "ls", "--quiet") == ""
     push()
     (foreseen,) = transfer.foresee([there], base, folder, "muster-test:run").all().values()
-    assert foreseen.there
+    assert foreseen.present
 
 
 def test_layers_that_vanish_between_question_and_answer_are_sent_after_all(push, there, folder):
@@ -235,7 +235,7 @@ def test_layers_that_vanish_between_question_and_answer_are_sent_after_all(push,
 
     there.before = vanish
     done = push()
-    assert done.why == "all layers: what was there did not do"
+    assert done.why == "all layers: those of the host did not give this image"
     assert done.sent_bytes > BASE_BYTES
     there.docker("rm", there.docker("create", "muster-test:run", "true"))
 

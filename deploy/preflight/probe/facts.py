@@ -211,7 +211,7 @@ def gpus():
     whole = [dict(map(lambda *pair: pair, asked, row)) for row in rows if len(row) == len(asked) and row[0].isdigit()]
     answer = {"rows": [[row.get(name, "") for name in GPU_FIELDS] for row in whole]}
     if done.returncode or len(whole) < len(rows):
-        answer["error"] = output[-500:] or "it said nothing"
+        answer["error"] = output[-500:] or "no output"
     return dict(answer, seconds=round(time.monotonic() - began, 1))
 
 

@@ -65,8 +65,8 @@ def test_the_same_words_give_the_same_hint_through_every_door(said, name):
     hint = docker_faults.named(name).hint()
     image, base = SimpleNamespace(tag="t"), SimpleNamespace(name="b", sources=())
     doors = {
-        "a look at a host": lambda: facts.parse(f"home /home/u\nengine-said {said}", 0),
-        "status": lambda: status.parse(f"engine-said {said}\n"),
+        "a look at a host": lambda: facts.parse(f"home /home/u\nengine-error {said}", 0),
+        "status": lambda: status.parse(f"engine-error {said}\n"),
         "containers": lambda: observe.containers([Host(said)]).all(),
         "a push that looks": lambda: push.look(Host(said), image, base),
     }

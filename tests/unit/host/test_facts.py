@@ -23,7 +23,7 @@ def said(*lines):
 def test_this_machine_answers_the_look_and_its_answer_is_read():
     with socket.create_server(("127.0.0.1", 0)) as listener:
         done = subprocess.run(commands.look(), capture_output=True, text=True, check=True)
-        rows = [line for line in done.stdout.splitlines() if line.split(" ")[0] not in ("engine", "engine-said")]
+        rows = [line for line in done.stdout.splitlines() if line.split(" ")[0] not in ("engine", "engine-error")]
         facts = host_facts.parse(said(*rows), time.time())
         assert listener.getsockname()[1] in facts.listening
     assert facts.cores >= 1
@@ -91,5 +91,5 @@ def test_a_host_tells_whether_a_run_could_keep_anything_and_what_its_gpus_driver
 )
 def test_a_host_without_an_engine_is_a_fault_with_its_next_command(words, message, hint):
     with pytest.raises(DeployError, match=message) as caught:
-        host_facts.parse(f"home /home/u\nengine-said {words}", 0)
+        host_facts.parse(f"home /home/u\nengine-error {words}", 0)
     assert hint in caught.value.hint

@@ -88,5 +88,5 @@ def test_a_host_without_any_has_none():
 
 
 def test_a_device_without_its_tools_could_not_be_told():
-    found = gpus.parse(["gpu-said an NVIDIA device is there, nvidia-smi is not"])
+    found = gpus.parse(["gpu-error an NVIDIA device is there, nvidia-smi is not"])
     assert tables.gpu_words(found) == "could not tell: an NVIDIA device is there, nvidia-smi is not"

@@ -46,13 +46,13 @@ def test_the_batch_that_rank_0_knows_gives_every_host_its_rate():
 
 
 def test_a_script_of_the_users_shows_its_last_line_and_since_when_it_is_up():
-    found = read(node("r"), "said r 2026-11-21T05:21:14.5Z epoch 1\r 10%\r 20%", "said r 2026-11-21T05:21:15.5Z ")
+    found = read(node("r"), "line r 2026-11-21T05:21:14.5Z epoch 1\r 10%\r 20%", "line r 2026-11-21T05:21:15.5Z ")
     (row,) = tables.status_rows({"a": found})
     assert row == ("a", "r", "up 3 minutes", "", "", "none", " 20%")
 
 
 def test_a_run_that_has_gone_quiet_shows_for_how_long():
-    found = read(node("r"), step("r", 0, 240, NOW - 90), "said r 2026-11-21T05:19:46.000000000Z loss 0.1")
+    found = read(node("r"), step("r", 0, 240, NOW - 90), "line r 2026-11-21T05:19:46.000000000Z loss 0.1")
     (row,) = tables.status_rows({"a": found})
     assert row[3] == "step 240/600 (1:30 ago)"
     assert row[6] == "loss 0.1 (1:30 ago)"
@@ -88,7 +88,7 @@ def test_torn_and_foreign_lines_change_nothing():
 
 def test_an_engine_that_does_not_answer_is_a_fault_with_its_cause():
     with pytest.raises(DeployError, match="permission denied on the Docker socket"):
-        read("engine-said permission denied while trying to connect to the Docker daemon socket")
+        read("engine-error permission denied while trying to connect to the Docker daemon socket")
 
 
 def test_a_host_that_is_not_part_of_the_run_says_so():

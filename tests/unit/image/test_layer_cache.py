@@ -11,7 +11,7 @@ import threading
 import pytest
 
 from deploy.core.errors import DeployError
-from deploy.image.compression import GZIP, PIECE, ZSTD, unpacked
+from deploy.image.compression import GZIP, PIECE, ZSTD, decompress
 from deploy.image.layer_cache import LayerCache
 from deploy.image.model import digest
 
@@ -59,8 +59,8 @@ def test_layers_come_out_as_they_went_in_and_are_read_once(cache, form):
         found = fetch(cache, source)
         for body, layer in zip(BODIES, LAYERS, strict=True):
             stream = list(found[layer].read())
-            assert b"".join(unpacked(stream)) == body
-            assert (found[layer].size, found[layer].packed) == (len(body), sum(map(len, stream)))
+            assert b"".join(decompress(stream)) == body
+            assert (found[layer].size, found[layer].compressed_size) == (len(body), sum(map(len, stream)))
     assert source.reads == 1
 
 
@@ -77,7 +77,7 @@ def test_a_damaged_file_is_made_anew(cache, tmp_path):
     fetch(cache, source)
     path = tmp_path / "layers" / f"{LAYERS[1].removeprefix('sha256:')}.zst"
     path.write_bytes(path.read_bytes()[:-1] + b"?")
-    assert b"".join(unpacked(fetch(cache, source)[LAYERS[1]].read())) == BODIES[1]
+    assert b"".join(decompress(fetch(cache, source)[LAYERS[1]].read())) == BODIES[1]
     assert source.reads == 2
 
 
