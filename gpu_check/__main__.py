@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     began = time.monotonic()
     folder = Path(tempfile.mkdtemp(prefix="gpu-check-")).resolve()
     schedule = Schedule(folder, options.seconds, _say)
-    kept = False
+    keep = False
     try:
         machine = schedule.look()
         if machine["torch"] is None:
@@ -43,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _REFUSED
         done = schedule.run(options.only or ORDER)
         _report(done, machine, time.monotonic() - began, options.json)
-        kept = bool(counts(done)[NOT_MET])
+        keep = bool(counts(done)[NOT_MET])
         return _INTERRUPTED if schedule.interrupted else exit_code(done)
     except subprocess.SubprocessError as fault:
         words = (getattr(fault, "stderr", "") or "").strip().splitlines()[-1:]
@@ -52,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return _INTERRUPTED
     finally:
-        if kept:
+        if keep:
             _say(f"the logs of all runs are in {folder}")
         else:
             shutil.rmtree(folder, ignore_errors=True)

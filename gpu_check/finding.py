@@ -60,9 +60,9 @@ def exit_code(checks: Iterable[Done]) -> int:
 
 def summary(checks: Sequence[Done], seconds: float) -> str:
     """The last line."""
-    found = counts(checks)
+    number_of = counts(checks)
     return (
-        f"{found[MET]} met, {found[NOT_MET]} NOT met, {found[NOT_TRIED]} could not be tried; "
+        f"{number_of[MET]} met, {number_of[NOT_MET]} NOT met, {number_of[NOT_TRIED]} could not be tried; "
         f"{len(checks)} checks in {seconds:.0f} s"
     )
 

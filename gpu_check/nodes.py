@@ -183,25 +183,25 @@ class Late(Exception):
 
 def environment(more: Variables) -> dict[str, str]:
     """This process's environment for a node: without anything of an outer run, with this checkout to import."""
-    kept = {
+    inherited = {
         name: value
         for name, value in os.environ.items()
         if not name.startswith(_FOREIGN) and name not in _FOREIGN_NAMES
     }
-    others = [path for path in kept.get("PYTHONPATH", "").split(os.pathsep) if path not in ("", str(HOME))]
+    others = [path for path in inherited.get("PYTHONPATH", "").split(os.pathsep) if path not in ("", str(HOME))]
     if importlib.util.find_spec("tensorboardX") is None:
         others.append(str(_STANDINS))
-    return {**kept, **more, "PYTHONPATH": os.pathsep.join([str(HOME), *others])}
+    return {**inherited, **more, "PYTHONPATH": os.pathsep.join([str(HOME), *others])}
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
     """The JSON objects in a file, one a line; anything else in it, a torn line too, is passed over."""
-    found = []
+    objects = []
     for line in path.read_text(errors="replace").splitlines() if path.exists() else ():
         if line.startswith("{"):
             with suppress(ValueError):
-                found.append(json.loads(line))
-    return found
+                objects.append(json.loads(line))
+    return objects
 
 
 def free_port() -> int:

@@ -16,13 +16,13 @@ _POLL_S = 0.02
 
 def labelled(name: str, value: str) -> list[int]:
     """Ids of all other living processes whose environment began with `name=value`."""
-    wanted, found = f"{name}={value}".encode(), []
+    wanted, pids = f"{name}={value}".encode(), []
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
             environment = (folder / "environ").read_bytes()
             if wanted in environment.split(b"\0") and int(folder.name) != os.getpid() and alive(int(folder.name)):
-                found.append(int(folder.name))
-    return found
+                pids.append(int(folder.name))
+    return pids
 
 
 def alive(pid: int) -> bool:
@@ -44,7 +44,7 @@ def end(name: str, value: str, patience_s: float = 10.0) -> int:
     """Kill all labelled processes; returns how many still run after the patience."""
     # Looked for again until none is found: one that was being forked meanwhile was not in the list.
     limit = time.monotonic() + patience_s
-    while (found := labelled(name, value)) and time.monotonic() < limit:
-        send(found, signal.SIGKILL)
+    while (pids := labelled(name, value)) and time.monotonic() < limit:
+        send(pids, signal.SIGKILL)
         time.sleep(_POLL_S)
-    return len(found)
+    return len(pids)

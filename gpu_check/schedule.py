@@ -60,14 +60,14 @@ class Schedule:
                 continue
             seconds = min(check.LIMIT_S, left)
             self.say(f"[{number}/{len(names)}] {name}: {check.TITLE} (at most {seconds:.0f} s)")
-            done.append(self._one(name, check.TITLE, seconds))
+            done.append(self._check(name, check.TITLE, seconds))
             for finding in done[-1].findings:
                 self.say(f"      {finding.state:<9} {finding.what}: {finding.measured}")
             if self.interrupted:
                 break
         return done
 
-    def _one(self, name: str, title: str, seconds: float) -> Done:
+    def _check(self, name: str, title: str, seconds: float) -> Done:
         folder = self.folder / name
         folder.mkdir()
         began = time.monotonic()
@@ -90,18 +90,18 @@ class Schedule:
             child.wait()
             assert child.stdout
             child.stdout.close()
-        found = [Finding(**line) for line in lines(folder / FINDINGS)]
+        findings = [Finding(**line) for line in lines(folder / FINDINGS)]
         if self.interrupted:
-            found.append(untried(f"the rest of {name}", "it was interrupted"))
+            findings.append(untried(f"the rest of {name}", "it was interrupted"))
         elif not ended:
             text = f"killed after its limit of {seconds:.0f} s"
-            found.append(Finding(f"{name} to its end", NOT_MET, text, words=_logs(folder)))
+            findings.append(Finding(f"{name} to its end", NOT_MET, text, words=_logs(folder)))
         elif child.returncode:
-            found.append(judge(f"{name} to its end", False, f"its process ended with code {child.returncode}"))
+            findings.append(judge(f"{name} to its end", False, f"its process ended with code {child.returncode}"))
         if left or survivors:
             text = f"{left} processes were left behind, {survivors} cannot be killed"
-            found.append(judge(f"nothing is left of {name}", False, text, "no process"))
-        return Done(name, title, round(time.monotonic() - began, 1), tuple(found))
+            findings.append(judge(f"nothing is left of {name}", False, text, "no process"))
+        return Done(name, title, round(time.monotonic() - began, 1), tuple(findings))
 
     def _follow(self, child: subprocess.Popen[bytes], end: float) -> bool:
         """Pass on what the check says; whether it ended by itself in time."""

@@ -27,7 +27,7 @@ class Contender:
 
     def ready(self) -> None:
         """Wait until it is well under way, and stop it there for now."""
-        self.run.wait(lambda: (found := self.lines()) and found[-1]["step"] >= FIRST_STEP, "its first steps", _START_S)
+        self.run.wait(lambda: (lines := self.lines()) and lines[-1]["step"] >= FIRST_STEP, "its first steps", _START_S)
         # Not the agents: should this process be killed, they hear of it, and end what is stopped.
         self.pids = self.run.below()
         nodes.suspend(self.pids)

@@ -255,7 +255,7 @@ def _keep(text: str) -> str:
 def _refuse_nested(keep: Sequence[str], targets: Set[str]) -> None:
     """Raise UsageError for a kept path that is in another one, or is a mount's too: its folder would not be ours."""
     for path in keep:
-        for other in (*(kept for kept in keep if kept != path), *targets):
+        for other in (*(other_keep for other_keep in keep if other_keep != path), *targets):
             if f"{path}/".startswith(f"{other}/"):
                 raise UsageError(f"keep {path}: {other} is mounted too", "a mounted folder of the host stays anyway")
 

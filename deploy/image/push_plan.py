@@ -155,7 +155,7 @@ def codec_for(store: Store) -> Codec:
 def check_space(store: Store, sizes: Sequence[int]) -> None:
     """Raise DeployError if layers of these sizes do not fit.
 
-    They need twice their size: the classic store unpacks the archive beside the layers, containerd keeps blob and files.
+    They need twice their size: the classic store unpacks beside the layers, containerd keeps both blob and files.
     """
     need = 2 * sum(sizes) + _SLACK
     if store.free is not None and store.free < need:

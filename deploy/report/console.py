@@ -375,14 +375,14 @@ class _PlainView:
 
     def __init__(self, say: Callable[[str, str], None], state: State, recipe: str, why: str) -> None:
         self._say, self._state = say, state
-        self._told = 0
+        self._lines_shown = 0
         self._last, self._step = time.monotonic(), 0
         say("   ".join(["muster up", *lines.headline(state.names, state, recipe, why)]), "node")
 
     def tell(self, events: list[Event]) -> None:
-        for line in self._state.story[self._told :]:
+        for line in self._state.story[self._lines_shown :]:
             self._say(line.text, "warn" if line.grave else "")
-        self._told = len(self._state.story)
+        self._lines_shown = len(self._state.story)
         now = time.monotonic()
         if self._state.step != self._step and now - self._last >= _PLAIN_EVERY_S:
             self._last, self._step = now, self._state.step

@@ -29,9 +29,13 @@ def run(bench: Bench) -> Iterator[Finding]:
         began = time.monotonic()
         with bench.node("resumed", arguments, exact, start=2) as resumed:
             resumed.finish(_END_S)
-        told = resumed.events(0, "resumed")
-        text = f"from step {told[0]['step']}, {time.monotonic() - began:.1f} s to its end" if told else "from step 0"
-        yield judge("goes on from the checkpoint", bool(told), text, f"from step >= {KILL_AFTER}")
+        resumptions = resumed.events(0, "resumed")
+        text = (
+            f"from step {resumptions[0]['step']}, {time.monotonic() - began:.1f} s to its end"
+            if resumptions
+            else "from step 0"
+        )
+        yield judge("goes on from the checkpoint", bool(resumptions), text, f"from step >= {KILL_AFTER}")
         untouched.finish(_END_S)
         yield alike("weights, optimizer, scaler, random states", resumed, untouched, PARTS)
         written = resumed.events(0, "checkpoint")

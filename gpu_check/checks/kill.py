@@ -42,8 +42,8 @@ def run(bench: Bench) -> Iterator[Finding]:
             "killed: training goes on", backend == bench.backend, f"{seconds:.1f} s later, {backend}", "within 60 s",
             seconds=round(seconds, 2), backend=backend,
         )  # fmt: skip
-        said = [f"rank {rank} {event['how']}" for rank in (0, 1) for event in killed.events(rank, "ended")[:1]]
-        yield judge("killed: who ended how is recorded", bool(said), "; ".join(said), "an `ended` event")
+        endings = [f"rank {rank} {event['how']}" for rank in (0, 1) for event in killed.events(rank, "ended")[:1]]
+        yield judge("killed: who ended how is recorded", bool(endings), "; ".join(endings), "an `ended` event")
         killed.finish(_END_S, restart=True)
         untouched.finish(_END_S)
         yield alike("killed: weights beside a run left alone", killed, untouched, ("model", "optimizer"))

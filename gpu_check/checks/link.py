@@ -89,13 +89,13 @@ def _noticed(what: str, run: Run, moment: float) -> Finding:
     pid = int(run.events(0, "started")[0]["pid"])
     run.wait(lambda: not alive(pid), "rank 0 to notice", NOTICE_S)
     seconds = time.time() - moment
-    said = next(filter(speaks_of_peers, run.rank_log(0).splitlines()), "")
+    line = next(filter(speaks_of_peers, run.rank_log(0).splitlines()), "")
     limit = time.monotonic() + _EVENT_S
     while not (ended := run.events(0, "ended")) and time.monotonic() < limit:
         time.sleep(0.05)
     how = ended[0]["how"] if ended else "ended, and the agent did not see how"
-    text = f"{seconds:.1f} s: rank 0 {how}; {said or 'not a word of a peer'}"
-    return judge(what, bool(said), text[:250], f"<= {NOTICE_S} s, and why", seconds=round(seconds, 2), said=said)
+    text = f"{seconds:.1f} s: rank 0 {how}; {line or 'not a word of a peer'}"
+    return judge(what, bool(line), text[:250], f"<= {NOTICE_S} s, and why", seconds=round(seconds, 2), said=line)
 
 
 def _dump(bench: Bench, what: str, name: str) -> Finding:

@@ -17,7 +17,7 @@ _END_S = 60.0
 
 def run(bench: Bench) -> Iterator[Finding]:
     """Both at once; on a GPU torch counts each process's own memory, else the kernel does."""
-    recipe = "wide" if bench.gpus else "told"
+    recipe = "wide" if bench.gpus else "inspected"
     theirs = ["--recipe", str(RECIPES / f"{recipe}.py"), "--steps", str(STEPS)]
     ours = ["--recipe", str(RECIPES / f"{recipe}.py"), "--steps", str(STEPS), "--eval-every", "0"]
     with (

@@ -37,8 +37,8 @@ def run(bench: Bench) -> Iterator[Finding]:
 def changes(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
     """What is on the GPUs that was not before. Where nvidia-smi is silent, nothing is known."""
     new = sorted({*(after["pids"] or ())} - {*(before["pids"] or ())})
-    found = [f"new processes {', '.join(new)}"] if new else []
+    differences = [f"new processes {', '.join(new)}"] if new else []
     for number, (was, now) in enumerate(zip(before["used_mib"] or (), after["used_mib"] or (), strict=False)):
         if now - was > _TOLERANCE_MIB:
-            found.append(f"GPU {number} holds {now - was} MiB more")
-    return found
+            differences.append(f"GPU {number} holds {now - was} MiB more")
+    return differences

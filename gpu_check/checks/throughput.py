@@ -43,19 +43,19 @@ def run(bench: Bench) -> Iterator[Finding]:
 def _ours(bench: Bench, stack: ExitStack, recipe: str) -> Contender:
     chosen = recipe if recipe == "digits" else str(RECIPES / f"{recipe}.py")
     arguments = ["--recipe", chosen, *_FOREVER, "--eval-every", "0", "--checkpoint-every", "100"]
-    one = stack.enter_context(bench.node(f"{recipe}-ours", arguments))
-    return Contender(one, one.metrics)
+    run = stack.enter_context(bench.node(f"{recipe}-ours", arguments))
+    return Contender(run, run.metrics)
 
 
 def _rival(bench: Bench, stack: ExitStack, recipe: str, module: str) -> Contender:
     chosen = recipe if recipe == "digits" else str(RECIPES / f"{recipe}.py")
     arguments = ["--recipe", chosen, *_FOREVER]
-    one = stack.enter_context(bench.node(f"{recipe}-{module}", arguments, module=f"benchmarks.rivals.{module}"))
+    run = stack.enter_context(bench.node(f"{recipe}-{module}", arguments, module=f"benchmarks.rivals.{module}"))
 
-    def told() -> list[dict[str, Any]]:
-        return lines(one.folder / "logs" / "master.log")
+    def own_lines() -> list[dict[str, Any]]:
+        return lines(run.folder / "logs" / "master.log")
 
-    return Contender(one, told)
+    return Contender(run, own_lines)
 
 
 def compared(recipe: str, name: str, ours: Sequence[float], theirs: Sequence[float]) -> Finding:

@@ -259,7 +259,7 @@ def _control(folder: Path, notes: list[str]) -> list[Event]:
     """What the control side told of. It copies the time of a rank's event where that was its source."""
     path = folder / "timeline.jsonl"
     rows = _lines(path, notes) if path.exists() else []
-    return [Event(t, "told", None, "", row) for row in rows if (t := number(row.get("t"))) is not None]
+    return [Event(t, "story", None, "", row) for row in rows if (t := number(row.get("t"))) is not None]
 
 
 def children(folder: Path) -> list[Path]:

@@ -231,7 +231,7 @@ def _ended(fields: Fields) -> Sentence:
     return "Rank ended", ": ".join(part for part in parts if part), "bad" if code else ""
 
 
-def _kept(fields: Fields) -> Sentence:
+def _files_left(fields: Fields) -> Sentence:
     measures = _measures(fields, (("files", "files", words.count), ("bytes", "", words.size)))
     return "Left behind", f"{_text(fields, 'node')}: {measures}", ""
 
@@ -249,6 +249,6 @@ SENTENCES: dict[str, Callable[[Fields], Sentence]] = {
     "outcome": _outcome,
     "began": _began,
     "ended": _ended,
-    "kept": _kept,
-    "told": lambda f: (_text(f, "text"), "", "warn" if f.get("grave") is True else ""),
+    "kept": _files_left,
+    "story": lambda f: (_text(f, "text"), "", "warn" if f.get("grave") is True else ""),
 }
