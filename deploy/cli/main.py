@@ -91,9 +91,9 @@ def with_script(words: Sequence[str]) -> list[str]:
     at = list(words).index("--")
     options, script = list(words[:at]), list(words[at + 1 :])
     if options[:1] not in (["deploy"], ["up"]):
-        raise UsageError("only deploy and up take a script after --", _EXAMPLE)
+        raise UsageError("only `deploy` and `up` accept a script after --", _EXAMPLE)
     if any(word == "--script" or word.startswith("--script=") for word in options):
-        raise UsageError("two scripts: one after --, one behind --script", f"give one of them: {_EXAMPLE}")
+        raise UsageError("two scripts: one after --, one with --script", f"give one of them: {_EXAMPLE}")
     if not script or script == ["-m"]:
         raise UsageError("no script after --", _EXAMPLE)
     return [*options, f"--script={shlex.join(script)}"]

@@ -117,7 +117,7 @@ def preflight(
 def _refuse_both(*for_hosts: str) -> None:
     """Raise UsageError where an option for real hosts stands beside --backend."""
     if option := next(filter(None, for_hosts), ""):
-        raise UsageError(f"--backend is for this machine, {option} is for real hosts", "leave one of them out")
+        raise UsageError(f"--backend is for this machine, but {option} is for real hosts", "leave one of them out")
 
 
 def _request(style: str, endpoint: str, port: str, collectives: str) -> PreflightRequest:

@@ -82,7 +82,7 @@ def asked(option: str, text: str, check: Callable[[object, str], T]) -> T:
     try:
         return check(text, option)
     except BadAnswer as fault:
-        raise UsageError(fault.message, f"the names there are: {FAB} runs --hosts ..., or {MAKE} runs") from fault
+        raise UsageError(fault.message, f"to list the names: {FAB} runs --hosts ..., or {MAKE} runs") from fault
 
 
 def asked_run(option: str, text: str) -> str:

@@ -49,7 +49,7 @@ def exclusive(run_dir: Path) -> Iterator[None]:
     """Keep another fetch of the run out meanwhile. Raises DeployError if there is one."""
     lock = locks.hold(run_dir / ".fetch-lock")
     if lock is None:
-        raise DeployError(f"{run_dir.name}: another fetch of this run is at work", "wait for its end")
+        raise DeployError(f"{run_dir.name}: another fetch of this run is running", "wait until it ends")
     try:
         yield
     finally:
@@ -163,7 +163,7 @@ def _move(path: Path, root: int, goal: Parts) -> None:
     try:
         with suppress(FileNotFoundError):
             if stat.S_ISLNK(os.stat(goal[-1], dir_fd=folder, follow_symlinks=False).st_mode):
-                raise OSError(errno.EEXIST, "a link has this name")
+                raise OSError(errno.EEXIST, "this name is a link")
         os.replace(path, goal[-1], dst_dir_fd=folder)
     finally:
         os.close(folder)

@@ -57,7 +57,7 @@ def deleted_of(answer: str) -> Deleted:
     word, *numbers = answer.split()[:3] or [""]
     if word == "running":
         raise DeployError(
-            "a container of the run is there again: nothing was deleted", f"{FAB} down --hosts ... --run ID"
+            "a container of the run exists again, so nothing was deleted", f"{FAB} down --hosts ... --run ID"
         )
     if word != "deleted" or len(numbers) != 2:
         raise BadAnswer("what was deleted", "`deleted FILES KILOBYTES`", answer[:200])
@@ -81,7 +81,7 @@ def _delete_one(session: Session, run: RunId) -> Deleted:
     done = session.run(commands.delete(run), timeout_s=_DELETE_S, check=False)
     if done.code:
         why = done.err.strip().rpartition("\n")[2] or f"it ended with code {done.code}"
-        raise DeployError(f"{run} was not deleted whole: {why}", f"look at it there: ls -lR ~/.muster/runs/{run}")
+        raise DeployError(f"{run} was not deleted completely: {why}", f"look at it there: ls -lR ~/.muster/runs/{run}")
     deleted = deleted_of(done.out)
     if deleted.files:
         audit.note(session, f"{run}: deleted {deleted.files} files, {deleted.bytes} bytes")

@@ -95,7 +95,7 @@ def _warn_alone(folder: Path, script: Sequence[str], cluster: Cluster, console: 
         return
     for line, why in alone.signs(alone.read(path), len(cluster.hosts)):
         where = f"{path.relative_to(folder)}:{line}" if line else str(path.relative_to(folder))
-        console.warn(f"will probably train alone: {where}: {why}")
+        console.warn(f"its ranks will probably train alone: {where}: {why}")
 
 
 def _start(

@@ -114,7 +114,7 @@ def _refuse_full(orders: Results[_Order], free: int) -> Results[_Order]:
             if not order.staged:
                 incoming.unstage(order.folder)
             ready[host] = DeployError(
-                f"{host}: its part needs up to {amount(order.room)}, but only {amount(max(0, left))} are free here",
+                f"{host}: its files need up to {amount(order.room)}, but only {amount(max(0, left))} are free here",
                 f"free some space, then: {FAB} fetch --hosts {host}",
             )
         else:
@@ -185,13 +185,13 @@ def _tell(host: str, part: _Part, order: _Order, came: frozenset[str], console: 
     words += [f"caches stay there ({', '.join(order.caches[:3])})"] if order.caches else []
     console.note(f"{host}: {'; '.join(words)}")
     for name in part.left_out.named:
-        console.warn(f"{host}: not taken: {name}")
+        console.warn(f"{host}: not copied: {name}")
     if more := part.left_out.count - len(part.left_out.named):
-        console.warn(f"{host}: and {several(more, 'other')} not taken")
+        console.warn(f"{host}: and {several(more, 'other')} not copied")
     gone = sorted(order.selection.wanted.keys() - came) if not (part.fault or part.left_out.count) else []
     if gone:
         console.warn(
-            f"{host}: {several(len(gone), 'file')} did not come, {gone[0]!r} first: gone or not readable there"
+            f"{host}: {several(len(gone), 'file')} did not arrive, {gone[0]!r} first: removed, or not readable there"
         )
 
 

@@ -187,7 +187,7 @@ def refuse_open_secrets(options: Options, secrets: Mapping[str, str]) -> None:
         for option, text in public.items():
             if len(value) >= _SECRET_LEAST and value in text:
                 raise UsageError(
-                    f"{option} holds the value of {name}: everybody on the hosts could read it",
+                    f"{option} contains the value of {name}, and everybody on the hosts could read it",
                     f"leave it out and add --secret {name}: the script then has it in its environment",
                 )
 
@@ -206,7 +206,9 @@ def tag_of(base: str, folder: Path | None) -> str:
 
 def _refuse_ours(name: str, where: str) -> None:
     if _OURS.fullmatch(name):
-        raise UsageError(f"{where} {name}: Muster sets this for each node", f"see it with: {FAB} deploy --dry-run")
+        raise UsageError(
+            f"{where} {name}: Muster sets this variable for each node", f"to see it: {FAB} deploy --dry-run"
+        )
 
 
 def _secret(text: str) -> Secret:

@@ -106,9 +106,11 @@ def base_of(options: Options, cluster: Cluster, facts: Mapping[str, HostFacts], 
         console.note(f"building {tag} from {dockerfile}")
         engine_images.build(dockerfile, tag)
     else:
-        console.note(f"would build first: {shlex.join(engine_images.build_command(dockerfile, tag))}")
+        console.note(f"would first build: {shlex.join(engine_images.build_command(dockerfile, tag))}")
         if engine_images.inspect(tag) is None:
-            raise DeployError(f"{dockerfile} was never built, so nobody knows what a push would send", "build it first")
+            raise DeployError(
+                f"{dockerfile} was never built, so Muster cannot know what a push would send", "build it first"
+            )
     return tag
 
 

@@ -115,7 +115,7 @@ def _copy(
                 return
             except queue.Full:
                 continue
-        raise DeployError(f"{target.host.name}: it takes no more of what {source.host.name} has of {run}")
+        raise DeployError(f"{target.host.name}: it does not accept the rest of {source.host.name}'s files of {run}")
 
     received = 0
 

@@ -70,8 +70,10 @@ def check(folder: Path, script: str = "", choice: Choice = NO_CHOICE) -> list[Le
     names = {_within(entry) for entry in entries}
     if script and Path(script).as_posix() not in names and (folder / script).resolve().is_relative_to(folder.resolve()):
         if why := next((file.why for file in left_out if file.path == Path(script).as_posix()), ""):
-            raise UsageError(f"{script}: left out of what is sent: {why}", f"take it out; or --include {script}")
-        raise UsageError(f"{script}: left out of what is sent", f"look at {folder / '.dockerignore'}")
+            raise UsageError(
+                f"{script}: Muster does not send it: {why}", f"remove the credential; or --include {script}"
+            )
+        raise UsageError(f"{script}: Muster does not send it", f"look at {folder / '.dockerignore'}")
     return left_out
 
 
@@ -93,7 +95,7 @@ def build_context(dockerfile: Path, choice: Choice = NO_CHOICE) -> list[LeftOut]
     for file in exposed:
         if file.never:
             raise UsageError(
-                f"{folder / file.path} could be built into the image: {file.why}", "name it in .dockerignore"
+                f"{folder / file.path}: the build could copy it into the image: {file.why}", "list it in .dockerignore"
             )
     return exposed
 
@@ -132,7 +134,7 @@ def _credentials(folder: Path, entries: Sequence[tarfile.TarInfo], choice: Choic
     for path in sorted(choice.include):
         if path not in names:
             raise UsageError(
-                f"--include {path}: nothing of that name would be sent", f"as seen from {folder}: --include .env"
+                f"--include {path}: Muster would send nothing of that name", f"as seen from {folder}: --include .env"
             )
     files = [(name, status) for name, path in choice.sources.items() if (status := _status(path))]
     sources = {(status.st_dev, status.st_ino): name for name, status in files}
@@ -169,7 +171,7 @@ def _judged(
         return LeftOut(path, kind), content
     for name, value in choice.values.items():
         if len(value) >= _LEAST and value.encode() in content:
-            return LeftOut(path, f"the value of {name} stands in it"), content
+            return LeftOut(path, f"it contains the value of {name}"), content
     return None, content
 
 
@@ -259,7 +261,7 @@ def _check_size(folder: Path, entries: Iterable[tarfile.TarInfo]) -> None:
         named = ", ".join(f"{_within(entry)} ({amount(entry.size)})" for entry in largest[:3])
         raise DeployError(
             f"{folder} holds {amount(total)}, too much to send as code (at most {amount(MOST)}); the largest: {named}",
-            f"name what is not code in {folder / '.dockerignore'}, and give data as a mount",
+            f"list what is not code in {folder / '.dockerignore'}, and mount the data",
         )
 
 
@@ -277,7 +279,9 @@ def _read(path: Path, most: int = -1) -> bytes:
         with path.open("rb") as file:
             return file.read(most)
     except OSError as fault:
-        raise DeployError(f"cannot read {path}: {fault.strerror}", "mend it, or name it in .dockerignore") from fault
+        raise DeployError(
+            f"cannot read {path}: {fault.strerror}", "make it readable, or list it in .dockerignore"
+        ) from fault
 
 
 def _within(entry: tarfile.TarInfo) -> str:

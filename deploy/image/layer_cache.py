@@ -183,7 +183,9 @@ def _file(path: Path) -> Iterator[bytes]:
         with path.open("rb") as file:
             yield from _chunks(file)
     except OSError as fault:
-        raise DeployError(f"cannot read {path}: {fault.strerror}", "push again: Muster makes it again") from fault
+        raise DeployError(
+            f"cannot read {path}: {fault.strerror}", "push again: Muster then creates it again"
+        ) from fault
 
 
 def _chunks(file: IO[bytes]) -> Iterator[bytes]:

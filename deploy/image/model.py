@@ -102,8 +102,8 @@ def refuse_other_trainer(base: Base) -> None:
     ours = base.name.startswith("muster-trainer:")
     make = f"make image{' TARGET=gpu' if base.name.endswith(':gpu') else ''}"
     raise UsageError(
-        f"{base.name}: the trainer in it is of another Muster (its contract is {spoken}, this Muster's {CONTRACT})",
-        f"in Muster's checkout: {make}" + ("" if ours else "; then build this image from that one again"),
+        f"{base.name}: its trainer belongs to another Muster (contract {spoken}, this Muster has {CONTRACT})",
+        f"in Muster's checkout: {make}" + ("" if ours else "; then build this image again from that one"),
     )
 
 

@@ -36,7 +36,7 @@ def delete(name: str, console: Console) -> None:
         shutil.rmtree(run_dir)
     except OSError as fault:
         where = f"look at it: ls -lR {display_path(run_dir)}"
-        raise DeployError(f"{run} was not deleted whole: {fault.filename}: {fault.strerror}", where) from fault
+        raise DeployError(f"{run} was not deleted completely: {fault.filename}: {fault.strerror}", where) from fault
     finally:
         lock.release()
     latest = folders.RUNS.joinpath("latest")
@@ -46,4 +46,4 @@ def delete(name: str, console: Console) -> None:
     console.data({"kind": "deleted", "run": run, "files": files, "bytes": size})
     if hosts:
         where = f"--hosts {','.join(hosts)} --run {run} --delete"
-        console.note(f"what its hosts keep of it is still there: {FAB} down {where}")
+        console.note(f"its files on the hosts still exist: {FAB} down {where}")

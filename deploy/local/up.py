@@ -192,7 +192,7 @@ def _take(run_dir: Path, held: ExitStack, engine: EngineFacts) -> None:
             taken.release()
         raise DeployError(
             f"{run_dir.name} is still running",
-            f"wait for its end, or `{MAKE} down` first; then `{MAKE} up {option('RESUME', display_path(run_dir))}`",
+            f"wait until it ends, or `{MAKE} down` first; then `{MAKE} up {option('RESUME', display_path(run_dir))}`",
         )
     held.callback(taken.release)
 

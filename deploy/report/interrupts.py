@@ -84,7 +84,7 @@ class Interrupts:
         if self._count > self._left:
             first, self._left = not self._left, self._count
             if first:
-                self._console.warn(f"the run goes on. To come back: {self._come_back}; to stop it: {self._stop}")
+                self._console.warn(f"the run continues. To come back: {self._come_back}; to stop it: {self._stop}")
                 if not self._console.asks:
                     raise Detached
                 self._console.warn(f"Ctrl-C again within {_AGAIN_S:.0f} s to stop the run on all hosts")

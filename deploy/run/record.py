@@ -100,7 +100,7 @@ def choose(runs: Path, resume: str, arguments: Sequence[str], script: Sequence[s
         if own(path).get("script"):
             return replace(_continued(path, ()), arguments=tuple(script) or own(path)["arguments"], script=True)
         if script:
-            raise UsageError(f"{path.name}: no run of a script of yours", "leave out --script")
+            raise UsageError(f"{path.name}: not the run of a script", "leave out --script")
         if not has_checkpoint(path):
             raise UsageError(
                 f"{option('RESUME', resume)}: no checkpoint in that run yet", f"`{MAKE} up` starts a new one"
@@ -152,7 +152,7 @@ def open_start(
         (run_dir / "outcome.json").unlink(missing_ok=True)
     except OSError as fault:
         raise DeployError(
-            f"{run_dir}: cannot replace {fault.filename} in it: {fault.strerror}", f"look at it: ls -l {run_dir}"
+            f"{run_dir}: cannot replace {fault.filename}: {fault.strerror}", f"look at it: ls -l {run_dir}"
         ) from fault
     before = facts(run_dir)
     start = {"t": now, "backend": backend, "nodes": list(names), "arguments": list(choice.arguments)}

@@ -94,11 +94,11 @@ class Reader:
 
 def _read(file: Path, folder: Path, strict: bool, depth: int = 0) -> Iterator[_Line]:
     if depth > _MOST_INCLUDES:
-        raise UsageError(f"{file}: includes itself", "remove the circle of Include lines")
+        raise UsageError(f"{file}: includes itself", "remove the Include that closes the circle")
     with file.open(errors="replace", newline="\n") as text:
         status = os.fstat(text.fileno())
         if strict and (status.st_uid not in (0, os.getuid()) or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)):
-            raise UsageError(f"{file}: other users may write to it", f"`chmod go-w {file}`, and see who owns it")
+            raise UsageError(f"{file}: other users may write to it", f"run `chmod go-w {file}`, and check who owns it")
         inside = False
         for number, raw in enumerate(text, 1):
             place = f"{file}:{number}"

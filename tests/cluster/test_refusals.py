@@ -127,7 +127,7 @@ def test_a_missing_script_an_empty_and_a_huge_folder_are_refused(user):
     (user.folder / ".dockerignore").write_text("train.py\n")
     (user.folder / "other.py").write_text("")
     ignored = user.deploy()
-    assert (ignored.returncode, "train.py: left out of what is sent" in ignored.stderr) == (2, True)
+    assert (ignored.returncode, "train.py: Muster does not send it" in ignored.stderr) == (2, True)
     (user.folder / ".dockerignore").unlink()
     with (user.folder / "data.bin").open("wb") as file:
         file.truncate(300 << 20)

@@ -312,7 +312,7 @@ def test_a_link_that_leads_out_is_not_unpacked(ended):
     ended.rack.on(ended.hosts[0], f"ln -s /etc/passwd ~/.muster/runs/{ended.id}/evil")
     fetched = ended.fab("fetch", "--run", ended.id)
     assert fetched.returncode == 0, fetched.stderr
-    assert f"{ended.hosts[0]}: not taken: './evil' is a link" in fetched.stderr
+    assert f"{ended.hosts[0]}: not copied: './evil' is a link" in fetched.stderr
     assert not (ended.dir / "evil").is_symlink()
     ended.rack.on(ended.hosts[0], f"rm ~/.muster/runs/{ended.id}/evil")
 

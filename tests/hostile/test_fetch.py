@@ -121,7 +121,7 @@ def test_an_archive_harms_nothing_and_the_rest_of_it_comes_home(hostile, attack)
     assert (there.runs / "R/logs/rank-0.log").read_text() == "well\n"
     assert not [path for path in (there.runs / "R").rglob("*") if path.is_symlink() or path.lstat().st_mode & 0o6000]
     if attack not in ("setuid", "times of no calendar"):
-        assert "evil: not taken: " in done.err
+        assert "evil: not copied: " in done.err
 
 
 @pytest.mark.parametrize("broken", BROKEN)
@@ -153,7 +153,7 @@ def test_a_link_that_lies_here_is_not_followed(hostile):
     assert done.code == 0, done.said
     assert sorted(there.harm("R")) == ["work/runs/R/important", "work/runs/R/ranks"]  # as they were: links
     assert "'ranks/x' cannot be written here" in done.err
-    assert "'important' cannot be written here: a link has this name" in done.err
+    assert "'important' cannot be written here: this name is a link" in done.err
 
 
 def test_more_than_was_announced_ends_that_hosts_part(hostile, monkeypatch):
@@ -171,7 +171,7 @@ def test_a_host_that_announces_more_than_there_is_room_for_is_asked_for_nothing(
     there = hostile(answers(archive(GOOD), listed(("x", 10**15))), good=answers(archive(GOOD)))
     done = fetched(there, "evil,good")
     assert done.code == 1
-    assert "evil: its part needs up to" in done.err
+    assert "evil: its files need up to" in done.err
     assert not [asked for asked in there.servers["evil"].asked if "take-home" in asked.argv]
     assert (there.runs / "R/logs/rank-0.log").exists()
 
@@ -222,7 +222,7 @@ def test_a_real_run_comes_home_whole(hostile):
     for _ in range(2):
         done = fetched(there)
         assert done.code == 0, done.said
-        assert "not taken" not in done.err
+        assert "not copied" not in done.err
     home = there.runs / "R"
     assert (home / deep.relative_to(run) / ("n" * 200)).read_bytes() == state
     assert (home / "metrics.jsonl").read_text() == "{}\n"

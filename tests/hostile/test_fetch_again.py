@@ -159,5 +159,5 @@ def test_only_one_fetch_of_a_run_is_at_work(there):
     lock = locks.hold(there.home_run / ".fetch-lock")
     done = fetch(there)
     assert done.code == 1
-    assert "another fetch of this run is at work" in done.err
+    assert "another fetch of this run is running" in done.err
     lock.release()

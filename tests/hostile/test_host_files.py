@@ -282,7 +282,7 @@ def test_a_start_does_not_go_into_what_is_there_and_leaves_it(host):
     (host.run / "checkpoints").mkdir()
     done = start(host, "exit 0")
     assert done.returncode == 1
-    assert b"is there already" in done.stderr
+    assert b"exists already" in done.stderr
     assert (host.run / "checkpoints").is_dir()
     assert not list(host.run.parent.glob("*.starting"))
 
@@ -316,7 +316,7 @@ def test_a_kept_path_that_an_earlier_start_made_a_link_is_refused(host, link):
     (host.run / link).symlink_to(host.home / "project")
     done = start(host, f"touch {host.home}/ran; echo id", new=False, keep=("/data/out",))
     assert done.returncode == 1
-    assert b"is no folder" in done.stderr
+    assert b"is not a folder" in done.stderr
     assert not (host.home / "ran").exists()
     assert sorted(path.name for path in (host.home / "project").iterdir()) == ["data.json"]
 

@@ -94,7 +94,7 @@ def test_a_stop_goes_on_with_the_hosts_that_answer(hostile) -> None:
     done = there.task("stop", "--hosts", "evil,good", "--run", "r1")
     assert done.code == 0, done.said
     assert "evil: " in done.err
-    assert "was not asked to stop" in done.err
+    assert "could not ask its node to stop" in done.err
 
 
 @pytest.mark.parametrize(

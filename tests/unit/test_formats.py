@@ -128,7 +128,7 @@ def image(labels, path="/muster"):
 
 @pytest.mark.parametrize("labels", [None, {model.CONTRACT_LABEL: str(model.CONTRACT + 1)}])
 def test_an_image_whose_trainer_is_of_another_muster_is_refused_with_the_command_that_mends_it(labels):
-    with pytest.raises(UsageError, match="muster-trainer:gpu: the trainer in it is of another Muster") as refused:
+    with pytest.raises(UsageError, match="muster-trainer:gpu: its trainer belongs to another Muster") as refused:
         model.refuse_other_trainer(image(labels))
     assert "make image TARGET=gpu" in refused.value.hint
 
