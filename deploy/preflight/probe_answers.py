@@ -1,7 +1,7 @@
 """Check the probes' answers, question by question: the judge gets only checked answers. Pure.
 
-A host chooses its answers, and so does any program that answers on its ports. An answer of another shape raises
-BadAnswer, which is that host's fault; the other hosts are judged as usual.
+A host can answer anything, and so can any program on its ports. An answer of the wrong shape raises BadAnswer, which is
+that host's fault; preflight judges the other hosts as usual.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from ..core.fields import (
 _NAME = text(253, r"[A-Za-z0-9_:][A-Za-z0-9._:-]*|\(none\)|")
 _DIGITS = text(5, r"[0-9]+")
 _PORT, _SIZE, _SECONDS, _MS = whole(0, 65535), whole(-1, 1 << 80), real(0.0, 1e6), real(0.0, 1e9)
-# What begins and does not end, or fails, stands in the place of what was asked for.
+# If a question fails or does not end in time, this record replaces the answer.
 _FAILED = record({"error": words()}, {"code": whole(-(1 << 31), 1 << 31)})
 
 
 def _plain(most: int) -> Reader[str]:
-    """Text in ASCII: of other letters a question mark is left."""
+    """Text in ASCII: a question mark replaces any other letter."""
 
     def read(value: object, what: str) -> str:
         return words(most)(value, what).encode("ascii", "replace").decode()
@@ -62,7 +62,7 @@ def _port_range(value: object, what: str) -> list[int]:
 
 
 def _instead(reader: Reader[Any], blank: Any, *others: Reader[Any]) -> Reader[Any]:
-    """`blank` where one of the other shapes came."""
+    """`blank` if the answer has one of the other shapes."""
 
     def read(value: object, what: str) -> Any:
         if any(optional(other)(value, what) is not None for other in others):
@@ -171,7 +171,7 @@ _LISTEN = record(
 
 
 def _from_stranger(reader: Reader[str]) -> Reader[str]:
-    """What somebody on a port told the probe, who may be anybody: a question mark where it cannot be read."""
+    """Text that came from a port, where anybody may listen: a question mark if it cannot be read."""
     return lambda value, what: optional(reader)(value, what) or ("" if value in (None, "") else "?")
 
 

@@ -30,12 +30,19 @@ def check(answers: Answers) -> Iterator[Finding]:
         shown = tuple(f"{host}: {size}" for host, size in sizes.items())
         text = f"the packet size (MTU) differs: {listed(shown)}"
         yield Finding(
-            "mtu-differs", "mtu", odd, text, shown, "none, while large payloads pass", "one MTU everywhere", WARNING
+            "mtu-differs",
+            "mtu",
+            odd,
+            text,
+            shown,
+            "none, as long as large payloads pass",
+            "set one MTU on all hosts",
+            WARNING,
         )
 
 
 def _blackhole(answers: Answers, stalled: list[Link], sizes: dict[str, int]) -> Finding:
-    # Who sends what does not arrive: the caller while it sends, the one called while it gives back.
+    # Who sends the lost packets: the caller while it sends, the called host while it returns them.
     senders = {link.source if link.outcome == "stall-send" else link.target for link in stalled}
     pairs = {frozenset((link.source, link.target)) for link in stalled}
     common = [host for host in answers.hosts_with_facts if all(host in pair for pair in pairs)]
@@ -67,7 +74,7 @@ def _shown(pairs: set[frozenset[str]]) -> list[str]:
 
 
 def _odd(sizes: dict[str, int]) -> list[str]:
-    """Hosts with a packet size of their own; of two, the one with the larger one."""
+    """The hosts whose packet size differs from most; of two hosts, the one with the larger size."""
     counts = Counter(size for size in sizes.values() if size)
     if len(counts) < 2:
         return []

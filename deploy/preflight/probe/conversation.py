@@ -31,9 +31,9 @@ def examine(
 ) -> Answers:
     """All phases with the probes of the hosts, in their order (the first is the master).
 
-    faults: hosts that have no probe at all, with slug and words. A probe that fails on the way is a fault too.
-    measure: also every pair's rate. say: told how far it is (`facts 3 of 8`), from any thread. mounts: what each host's
-    probe tries, as the run will see it.
+    faults: hosts without a probe, with cause and words; a probe that fails later becomes one. measure: also the rate of
+    every pair. say: gets the progress (`facts 3 of 8`), from any thread. mounts: the folders that each host's probe
+    tries, by their paths in the run.
     """
     began, run = time.monotonic(), secrets.token_hex(8)
     talk = _Talk(shells, say)
@@ -43,7 +43,7 @@ def examine(
     facts = talk.ask(lambda host: {**wanted, "host": host, "mounts": list((mounts or {}).get(host, ()))}, FACTS_S)
     answers = Answers(request.decided(facts), hosts, facts=facts)
     listens = talk.ask(lambda host: _listen(answers, host), LISTEN_S)
-    # A host that is lost now is one that we know nothing of: its peers would seem to be at fault.
+    # If a host is lost now, we drop its facts: otherwise its peers would seem to be at fault.
     facts = {host: facts[host] for host in facts if host in listens}
     answers = replace(answers, facts=facts, listens=listens)
     clocks = _clocks(talk)
@@ -79,9 +79,10 @@ def _listen(answers: Answers, host: str) -> dict[str, Any]:
 
 
 def _connect(talk: _Talk, answers: Answers) -> tuple[Link, ...]:
-    """Who reaches whom. What opens and then stands still is a broken path, or a host too busy for so many calls at
+    """Who reaches whom.
 
-    once: it is called again. Of many hosts each pair has one call at first, and all where that casts a doubt.
+    A call that opens and then stalls is made again: the path is broken, or the host was too busy. With many hosts, each
+    pair first makes one call, and all its calls only if a call failed.
     """
     if len(answers.hosts_with_facts) > targets.MANY:
         first = _called(talk, {host: targets.few_targets(answers, host) for host in answers.hosts_with_facts})
@@ -99,7 +100,7 @@ def _key(source: str, target: Mapping[str, Any]) -> tuple[str, str, str, int]:
 
 
 def _called(talk: _Talk, wanted: Mapping[str, list[dict[str, Any]]]) -> dict[tuple[str, str, str, int], Link]:
-    """What came of each call, in the order of the callers and of their targets."""
+    """The link of each call, in the order of the callers and of their targets."""
     hosts = [host for host in wanted if wanted[host]]
     if not hosts:
         return {}
@@ -116,9 +117,9 @@ def _called(talk: _Talk, wanted: Mapping[str, list[dict[str, Any]]]) -> dict[tup
 
 
 def _rates(talk: _Talk, answers: Answers) -> list[Link]:
-    """Larger payloads where small ones took long, one call at a time: two would disturb each other.
+    """Larger payloads for pairs whose small ones took long, one call at a time: two would disturb each other.
 
-    What is slow is tried once more: the host may have been busy.
+    A slow call is made once more: the host may have been busy.
     """
     links: list[Link] = []
     for host, call in ((host, call) for host, calls in targets.suspects(answers).items() for call in calls):
@@ -131,7 +132,7 @@ def _rates(talk: _Talk, answers: Answers) -> list[Link]:
 
 
 def _bandwidth(talk: _Talk, answers: Answers) -> list[Link]:
-    """All pairs, in rounds in which no host has two calls."""
+    """The rates of all pairs, in rounds in which no host has two calls."""
     rates = [link for pairs in bandwidth.rounds(answers.hosts_with_facts) for link in _round(talk, answers, pairs)]
     slow = bandwidth.again(replace(answers, links=tuple(rates)))
     return rates + [link for pair in slow for link in _round(talk, answers, [pair])]
@@ -149,7 +150,7 @@ def _round(talk: _Talk, answers: Answers, pairs: Sequence[tuple[str, str]]) -> l
 
 
 def _clocks(talk: _Talk) -> dict[str, tuple[float, float]]:
-    """How far each clock is ahead of ours: of several questions the one that was answered fastest counts."""
+    """How far each clock is ahead of ours: of several questions, the one with the fastest answer counts."""
     best: dict[str, tuple[float, float]] = {}
     for _ in range(CLOCK_ROUNDS):
         for host, answer in talk.ask(lambda host: {"do": "clock"}, CLOCK_S).items():
@@ -161,7 +162,7 @@ def _clocks(talk: _Talk) -> dict[str, tuple[float, float]]:
 
 
 class _Talk:
-    """One question to all hosts at a time. A host that fails is asked nothing more."""
+    """Asks all hosts one question at a time, and a host that failed none."""
 
     def __init__(self, shells: Sequence[ProbeStream], say: Callable[[str], None]) -> None:
         self.shells, self.lost, self.say = {shell.name: shell for shell in shells}, dict[str, str](), say
@@ -170,7 +171,7 @@ class _Talk:
     def ask(
         self, question: Callable[[str], dict[str, Any]], wait_s: float, only: Collection[str] = ()
     ) -> dict[str, dict[str, Any]]:
-        """Answers by host, in the hosts' order; none is read where `wait_s` is 0. `only`: ask these, else all."""
+        """Answers by host, in the hosts' order; with `wait_s` 0 it reads none. `only`: ask only these hosts."""
         by_host: dict[str, dict[str, Any]] = {}
 
         def ask_host(host: str) -> None:

@@ -1,6 +1,6 @@
-"""What a host knows of itself: interfaces, names, limits, versions. First half of what is sent to a host (probe.py).
+"""The facts of a host: interfaces, names, limits, versions. The first half of the program that hosts run (probe.py).
 
-Python 3.8 and its standard library only. Reads, changes nothing; whatever cannot be read is left out or says why.
+Python 3.8 and its standard library only. It reads and changes nothing. What it cannot read, it leaves out or explains.
 """
 
 import ctypes
@@ -18,9 +18,9 @@ import time
 
 UP, LOOPBACK, POINT_TO_POINT, RUNNING = 0x1, 0x8, 0x10, 0x40
 SIOCGIFMTU = 0x8921
-# Without its persistence daemon a driver wakes up again for each question, some seconds for eight GPUs.
+# Without its persistence daemon, a driver wakes up for each question: some seconds for eight GPUs.
 NAMES_S, GPUS_S, SMI_S = 2.5, 21.0, 20.0
-# The columns of a GPU's row. A driver that does not know one answers nothing else: that one is left empty then.
+# The columns of a GPU's row. A driver that does not know one of them answers nothing, so we ask again without it.
 GPU_FIELDS = (
     "index,name,memory.total,memory.used,driver_version,pci.bus_id,ecc.errors.uncorrected.volatile.total,"
     "retired_pages.pending,remapped_rows.pending,remapped_rows.failure,compute_mode,compute_cap,persistence_mode,"
@@ -31,7 +31,7 @@ VARIABLES = re.compile(r"(NCCL|GLOO|TORCH|PET|MASTER|RANK|WORLD|CUDA|OMP|TP_SOCK
 
 
 class Interface(ctypes.Structure):
-    """`struct ifaddrs`, whose order is the one gloo and NCCL go by."""
+    """`struct ifaddrs`: gloo and NCCL use its order."""
 
 
 Interface._fields_ = [
@@ -44,7 +44,7 @@ Interface._fields_ = [
 
 
 def number_of(name):
-    """The system's number of an interface: what a link-local address is sent with."""
+    """The system's number of an interface; link-local addresses need it."""
     try:
         return socket.if_nametoindex(name)
     except OSError:
@@ -79,7 +79,7 @@ def interfaces():
 
 
 def link(name):
-    """What the kernel says of one interface beside its addresses."""
+    """What the kernel says about an interface, except its addresses."""
     folder = "/sys/class/net/" + name
     speed = text(folder + "/speed").strip()
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
@@ -101,7 +101,7 @@ def link(name):
 
 
 def text(path):
-    """What a small file of the kernel's says; empty where it cannot be read. Hundreds are read: so, past `open`."""
+    """The text of a small kernel file; empty if it cannot be read. We read hundreds, and `open` would be slower."""
     try:
         file = os.open(path, os.O_RDONLY)
     except OSError:
@@ -120,12 +120,12 @@ def text(path):
 
 
 def at_once(work, wait_s=NAMES_S):
-    """Values of some functions by name, each in a thread of its own; what takes longer is `{"error": "timeout"}`."""
+    """The values of functions by name, each in its own thread; one that takes longer is `{"error": "timeout"}`."""
     return begun(work)(wait_s)
 
 
 def begun(work):
-    """The same, begun; call what this gives, with the seconds to wait, for the values."""
+    """Start the same; call the result with the seconds to wait, to get the values."""
     answers = {name: {"error": "timeout"} for name in work}
 
     def answer(name):
@@ -192,7 +192,7 @@ def torch_version(source):
 
 
 def gpus():
-    """Rows of nvidia-smi (GPU_FIELDS), or what it said instead, and how many seconds that took."""
+    """The rows of nvidia-smi (GPU_FIELDS), or its message, and how many seconds it took."""
     if not shutil.which("nvidia-smi"):
         return {"error": "nvidia-smi: not found", "devices": os.path.exists("/dev/nvidia0")}
     began, asked = time.monotonic(), list(GPU_FIELDS)
@@ -216,7 +216,7 @@ def gpus():
 
 
 def cuda():
-    """What the driver answers training's first question: its CUDA version, cuInit's code, how many GPUs are shown."""
+    """The driver's answers at the start of training: its CUDA version, the code of cuInit, the number of GPUs."""
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError:
@@ -230,7 +230,7 @@ def cuda():
 
 
 def rdma():
-    """RDMA devices: by name their ports, each with state, rate, link layer and the addresses (GIDs) it has."""
+    """RDMA devices by name: their ports, each with state, rate, link layer and addresses (GIDs)."""
     devices = {}
     for device in sorted(os.listdir(INFINIBAND)) if os.path.isdir(INFINIBAND) else []:
         folder = os.path.join(INFINIBAND, device, "ports")
@@ -243,7 +243,7 @@ def rdma():
 
 
 def gids(port):
-    """A port's addresses that are not empty: [index, address, type, network interface]."""
+    """The addresses of a port that are not empty: [index, address, type, network interface]."""
     rows = []
     for index in map(str, range(MOST_GIDS)):
         address = text(os.path.join(port, "gids", index)).strip()
@@ -254,7 +254,7 @@ def gids(port):
 
 
 def resources():
-    """Limits and room: bytes, counts; what cannot be read is left out."""
+    """Limits and free space, in bytes or counts; it leaves out what it cannot read."""
     answer = {"cores": len(os.sched_getaffinity(0)), "disk": {}}
     for name in ("nofile", "memlock", "fsize", "cpu"):
         answer[name] = list(resource.getrlimit(getattr(resource, "RLIMIT_" + name.upper())))
@@ -277,7 +277,7 @@ def resources():
 
 
 def mounts(wanted):
-    """What we may do with each folder: read it (r), write into it (w). The file system says, or its server."""
+    """What we may do with each folder: read it (r), write into it (w). The file system or its server decides."""
     return {
         path: "r" * os.access(path, os.R_OK | os.X_OK * os.path.isdir(path)) + "w" * os.access(path, os.W_OK)
         for path in wanted
@@ -285,7 +285,7 @@ def mounts(wanted):
 
 
 def namespace(pid):
-    """The network a process is in."""
+    """The network namespace of a process."""
     try:
         return os.readlink("/proc/%s/ns/net" % pid)
     except OSError:
@@ -293,7 +293,7 @@ def namespace(pid):
 
 
 def leftovers():
-    """Processes here that belong to a distributed run: [pid, seconds old, command]."""
+    """Processes on this host that belong to a distributed run: [pid, age in seconds, command]."""
     rows, uptime = [], float(text("/proc/uptime").split()[0] or 0)
     for pid in filter(str.isdigit, os.listdir("/proc")):
         command = text("/proc/%s/cmdline" % pid).replace("\0", " ").strip()
@@ -308,7 +308,7 @@ def leftovers():
 
 
 def facts(asked):
-    """All that can be known here alone."""
+    """Everything that this host can find out alone."""
     name = socket.gethostname()
     names = {host: (lambda host=host: resolve(host)) for host in {name, *asked.get("resolve", ())} - {""}}
     slow = begun({"gpus": gpus, "cuda": cuda} if asked.get("gpus", True) else {})
@@ -348,7 +348,7 @@ def listeners():
 
 
 def holder(port):
-    """Who listens on a port, as far as we may see: `python3 (pid 12)`, or nothing."""
+    """Who listens on a port, if we may see it: `python3 (pid 12)`, or nothing."""
     wanted = {"socket:[%s]" % inode for inode, number in listeners() if number == port}
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
@@ -361,7 +361,7 @@ def holder(port):
 
 
 def source_toward(address):
-    """The address packets to `address` leave with, or why they cannot; nothing is sent."""
+    """The source address of packets to `address`. Raises OSError if there is no route. Sends nothing."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with socket.socket(family, socket.SOCK_DGRAM) as asked:
         asked.connect((address, 9))
@@ -369,7 +369,7 @@ def source_toward(address):
 
 
 def firewall():
-    """Rules of this host that drop or reject, where we may read them."""
+    """The firewall rules of this host that drop or reject packets, if we may read them."""
     rules, read = [], False
     for argv in (["iptables", "-S"], ["ip6tables", "-S"], ["nft", "list", "ruleset"]):
         try:
