@@ -1,7 +1,7 @@
-"""What Docker says when it refuses something: the cause, what that means, and the next command. Pure.
+"""What Docker prints when it refuses something: the cause, its meaning, and the next command. Pure.
 
-This is the one place that reads Docker's error texts. engine/, host/, image/, hosts/, preflight/ and explain/ ask here:
-the same words have the same cause and the same hint everywhere.
+Only this module reads Docker's error texts. engine/, host/, image/, hosts/, preflight/ and explain/ use it, so the same
+words have the same cause and the same hint everywhere.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from .program import FAB
 class Cause(NamedTuple):
     """A cause, named as in docs/troubleshooting.md, and the words that show it.
 
-    fix: `{host}` is the host. here: the fix where it is another one on this machine. in_logs: no one but Docker says
-    these words, so that they mean the same in any log.
+    fix: with `{host}` for the host. here: the fix on this machine, if it differs. in_logs: only Docker prints these
+    words, so they mean the same in any log.
     """
 
     name: str
@@ -28,12 +28,12 @@ class Cause(NamedTuple):
     in_logs: bool = False
 
     def hint(self, host: str = "") -> str:
-        """The next command, for a host; without its name, for whichever it is."""
+        """The next command for a host; without a name, for any host."""
         return self.fix.format(host=host or ("that host" if self.fix.startswith("on {host}") else "..."))
 
     @property
     def command(self) -> str:
-        """The next command, wherever that is."""
+        """The next command without the place."""
         return self.fix.removeprefix("on {host}: ").format(host="...")
 
     def hint_here(self) -> str:
@@ -42,7 +42,7 @@ class Cause(NamedTuple):
 
 
 class DockerFault(DeployError):
-    """Docker refused something on a host. `cause`: which one it is."""
+    """Docker refused something on a host. `cause` says why."""
 
     def __init__(self, cause: Cause, message: str, hint: str) -> None:
         super().__init__(message, hint)
@@ -53,7 +53,7 @@ def _row(name: str, words: str, what: str, fix: str, here: str = "", in_logs: bo
     return Cause(name, re.compile(words, re.IGNORECASE), what, fix, here, in_logs)
 
 
-# The first that fits counts. No unbounded gaps: the words are a host's.
+# The first match counts. The patterns have no unbounded gaps, because a host chooses the words.
 CAUSES = (
     _row("gpu-runtime",
          r"could not select device driver|unresolvable CDI devices|unknown or invalid runtime|"
@@ -102,17 +102,17 @@ _BY_NAME = {cause.name: cause for cause in CAUSES}
 
 
 def named(name: str) -> Cause:
-    """The cause of that name."""
+    """The cause of this name."""
     return _BY_NAME[name]
 
 
 def read(output: str) -> Cause | None:
-    """The cause that Docker's words show."""
+    """The cause that Docker's words show, or None."""
     return next((cause for cause in CAUSES if cause.words.search(output)), None)
 
 
 def fault(output: str, otherwise: str = "docker-refused", host: str = "") -> DockerFault:
-    """Docker's words as a fault; `otherwise` is the cause where they show none."""
+    """Docker's words as a fault; if they show no cause, `otherwise` is the cause."""
     cause = read(output) or named(otherwise)
     last = next((line.strip() for line in reversed(output.splitlines()) if line.strip()), "no message")
     quoted = cause.name in ("docker-down", "docker-silent", "docker-refused")
