@@ -20,7 +20,7 @@ from ..core.errors import USAGE, UsageError
 from ..report.console import Console
 from . import bootstrap, compare, explain, local, look, preflight, runs
 
-# The name under which pip knows this; `muster` there is another project (docs/decisions/0021).
+# The name of this package for pip; `muster` is another project there (docs/decisions/0021).
 DISTRIBUTION = "muster-train"
 _EXAMPLE = "muster deploy --hosts a,b -- train.py --lr 3e-4"
 _TASKS = (
@@ -63,7 +63,7 @@ def end_quietly_when_nobody_reads() -> None:
         if not issubclass(kind, BrokenPipeError):
             before(kind, value, trace)
             return
-        # What is still to be flushed at the end would fail as well.
+        # The flush at the end would fail too.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
     sys.excepthook = hook

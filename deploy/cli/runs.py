@@ -98,7 +98,7 @@ def deploy(
 ) -> None:
     """Train on real hosts: preflight, push, start, follow to the end.
 
-    Ctrl-C leaves the run, which goes on; fab attach comes back to it.
+    Ctrl-C leaves the run, which continues; fab attach comes back to it.
     """
     asked = Options(hosts, cluster, run, script, args, folder, image, detach, dry_run)
     options = replace(asked, environment=tuple(env or ()), secrets=tuple(secret or ()), processes=nproc)
@@ -170,7 +170,7 @@ def attach(
     rank: str = "",
     json: bool = False,
 ) -> None:
-    """Follow a run to its end, and show what it prints. Ctrl-C leaves it going on.
+    """Follow a run to its end, and show what it prints. Ctrl-C leaves the run, which continues.
 
     If nodes wait for their secrets, attach hands them in again.
     """
@@ -213,9 +213,9 @@ def fetch(
     only: Sequence[str] | None = None,
     json: bool = False,
 ) -> None:
-    """Copy what a run wrote here, and build its report.
+    """Copy what a run wrote to this machine, and build its report.
 
-    What is here already does not come again.
+    It does not copy again what is here already.
     """
     console = Console(json)
 
@@ -258,7 +258,7 @@ def trust(context: Connection, hosts: str = "", cluster: str = "", json: bool = 
     help={**HOSTS, **JSON, "yes": "do not ask, even where the deploy that holds the lock is alive"},
 )
 def unlock(context: Connection, hosts: str = "", cluster: str = "", yes: bool = False, json: bool = False) -> None:
-    """Remove a deploy's lock from hosts. Asks first where that deploy is alive."""
+    """Remove a deploy's lock from hosts. Asks first if that deploy is alive."""
     console = Console(json)
 
     def work() -> int:

@@ -28,7 +28,7 @@ class Archive:
 def archive(image: Image, layers: Sequence[CompressedLayer], sizes: dict[str, int], codec: Codec) -> Archive:
     """The archive of `image` with `layers` inside, all compressed by `codec`.
 
-    `sizes` are bytes of the layers that are left out, where known: containerd wants them to save the image.
+    `sizes`: the bytes of the layers that are left out, where known: containerd needs them to save the image.
     """
     parts: list[bytes | CompressedLayer] = []
     before = b""
@@ -42,7 +42,7 @@ def archive(image: Image, layers: Sequence[CompressedLayer], sizes: dict[str, in
 
 
 def blob(address: str) -> str:
-    """Where an archive holds what has this digest."""
+    """The place of the content with this digest in an archive."""
     return "blobs/" + address.replace(":", "/")
 
 
@@ -70,7 +70,7 @@ def _read(parts: Sequence[bytes | CompressedLayer]) -> Iterator[bytes]:
 def _header(name: str, size: int) -> bytes:
     entry = tarfile.TarInfo(name)
     entry.size = size
-    # GNU's form can tell sizes beyond 8 GiB, which a layer with CUDA inside may reach.
+    # GNU's format can hold sizes beyond 8 GiB; a layer with CUDA may be that large.
     return entry.tobuf(tarfile.GNU_FORMAT)
 
 

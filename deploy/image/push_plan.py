@@ -19,7 +19,7 @@ from ..host.facts import json_object
 from .compression import GZIP, PLAIN, ZSTD, Codec
 from .model import DIGEST, MARK, TOP, Base, Image, run_image
 
-# An engine names its machine as the kernel does, an image as Go does.
+# An engine names machines as the kernel does, an image as Go does.
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm", "i686": "386"}
 _KILOBYTES = digits(0, 1 << 50)
 _ABOUT = record(
@@ -99,7 +99,7 @@ def parse_store(output: str) -> Store:
 
 
 def parse_image(line: str) -> HostImage:
-    """Read the line that `commands.try_image` and `commands.show_image` show of an image. Raises BadAnswer."""
+    """Read the line about an image from `commands.try_image` or `commands.show_image`. Raises BadAnswer."""
     return _host_image({"id": "", "layers": [], "tags": None, "labels": None, **json_object(line)})
 
 

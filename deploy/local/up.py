@@ -70,7 +70,7 @@ def up(options: Options, console: Console) -> int:
     ):
         backend_class = backends.BACKENDS[choice_of_backend.name]
         port = _choose_port(held, console) if backend_class.meets_on_machine else environment.MASTER_PORT
-        taken = client.runs_there() if facts.answers else frozenset()
+        taken = client.run_ids() if facts.answers else frozenset()
         run_dir = choice.run_dir or _new_folder(options.run, choice, taken)
         _take(run_dir, held, facts)
         machine = observe.machine()
