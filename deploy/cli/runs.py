@@ -170,9 +170,10 @@ def attach(
     rank: str = "",
     json: bool = False,
 ) -> None:
-    """Follow a run to its end, and show what it prints. Ctrl-C leaves the run, which continues.
+    """Follow a run to its end, and show what it prints.
 
-    If nodes wait for their secrets, attach hands them in again.
+    Ctrl-C leaves the run, which continues. If nodes wait for their
+    secrets, attach hands them in again.
     """
     console, options = Console(json), Options(hosts, cluster, run, secrets=tuple(secret or ()), rank=rank)
     end(context, console, lambda: deploy_follow.attach(options, console))
