@@ -1,4 +1,4 @@
-"""Processes by a variable of their environment, which all that they start inherits. Linux alone, through /proc."""
+"""Find processes by a variable of their environment, which their children inherit. Linux only, through /proc."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-# Carries the folder of the check for which a process runs.
+# Its value is the folder of the process's check.
 LABEL = "GPU_CHECK_FOLDER"
 _POLL_S = 0.02
 
@@ -42,7 +42,7 @@ def send(pids: Iterable[int], number: signal.Signals) -> None:
 
 def end(name: str, value: str, patience_s: float = 10.0) -> int:
     """Kill all labelled processes; returns how many still run after the patience."""
-    # Looked for again until none is found: one that was being forked meanwhile was not in the list.
+    # We look again until there is none: the list lacks a process that was just being forked.
     limit = time.monotonic() + patience_s
     while (pids := labelled(name, value)) and time.monotonic() < limit:
         send(pids, signal.SIGKILL)

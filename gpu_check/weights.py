@@ -1,4 +1,4 @@
-"""The weights that a run of the trainer ended with, beside those of another. Imports torch, but no GPU."""
+"""Compare the final weights of two runs of the trainer. Imports torch, but uses no GPU."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .nodes import Run
 
 
 def newest(folder: Path) -> tuple[int, dict[str, Any]]:
-    """The step and state of a run folder's newest usable checkpoint. Raises ValueError where there is none."""
+    """The step and state of a run folder's newest usable checkpoint. Raises ValueError if there is none."""
     from muster.checkpoint import store
 
     checkpoint, _ = store.newest_usable(folder / "checkpoints")

@@ -1,4 +1,4 @@
-"""`fab down --run X --delete`: remove a run of this machine and all that it wrote."""
+"""`fab down --run X --delete`: remove a run of this machine and everything that it wrote."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from . import backends
 def delete(name: str, console: Console) -> None:
     """Remove the folder of a run that has ended, and say how much that was.
 
-    Raises UsageError for a run that is not here or still runs, DeployError for a folder that cannot be removed whole.
+    Raises UsageError if the run is not here or still runs, DeployError if the folder cannot be removed completely.
     """
     run = asked("--run", name, run_id)
     run_dir = record.path_of(run)

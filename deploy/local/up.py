@@ -51,7 +51,7 @@ class Options:
 def up(options: Options, console: Console) -> int:
     """Train to the end; returns the exit code. Raises DeployError for faults before the first node starts."""
     choice, ranks = _choice(options), shown_ranks(options.rank)
-    # A script of the user's knows nothing of several nodes unless it is asked to run on them.
+    # A user's script gets one node unless the user asks for more: it may not know several nodes.
     usual = choice.workers if choice.workers is not None else 0 if choice.script else DEFAULT_WORKERS
     workers = plan.check_workers(options.workers or str(usual))
     folder = script.check(options.folder, choice.arguments, console) if choice.script else None

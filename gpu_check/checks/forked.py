@@ -11,7 +11,7 @@ from ..finding import Finding, judge, untried
 TITLE, LIMIT_S = "forked ranks with CUDA", 90
 _END_S = 80.0
 POISON = "Cannot re-initialize CUDA"
-# A script, and what it is about.
+# A script, and what it tries.
 SCRIPTS = {
     "meet": "a plain script",
     "early": "a script that touches the GPU on import",

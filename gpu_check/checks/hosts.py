@@ -76,7 +76,7 @@ def _interface(bench: Bench, name: str, places: Sequence[Place], hosts: Run) -> 
 
 
 def _as_one_host(bench: Bench) -> Iterator[Finding]:
-    """Two ranks on one GPU that are one host to NCCL: refused in words; from 2.30 on allowed where asked for."""
+    """Two ranks on one GPU that NCCL takes for one host: it refuses them; from 2.30 on, an option allows them."""
     bench.say("2 ranks share a GPU as one host")
     arguments, places = bench.script("meet", bench.backend), [Place(), Place()]
     with ExitStack() as stack:
@@ -98,7 +98,7 @@ def _as_one_host(bench: Bench) -> Iterator[Finding]:
             return
         try:
             shared.finish(_MEET_S)
-        except Late as fault:  # NCCL's own, and nothing that Muster needs
+        except Late as fault:  # a feature of NCCL that Muster does not need
             yield Finding(f"{MULTI_RANK}=1", NOT_TRIED, f"NCCL does not bear it here: {fault}", words=fault.words)
             return
         seen = shared.seen()

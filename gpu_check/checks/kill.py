@@ -1,4 +1,4 @@
-"""One of two ranks is killed with SIGKILL while they train: the run goes on, and ends with the right weights."""
+"""Kill one of two ranks with SIGKILL while they train: the run continues, and ends with the right weights."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _START_S, _END_S = 60.0, 80.0
 
 
 def run(bench: Bench) -> Iterator[Finding]:
-    """Two runs of two hosts side by side: one is left alone."""
+    """Two runs of two hosts side by side; nobody disturbs one of them."""
     arguments = bench.training("steady", STEPS, "--checkpoint-every", str(KEPT_EVERY), "--timeout", "10")
-    # Without it some of cuBLAS's results depend on the moment: weights would differ, and no restart be at fault.
+    # Without it, some results of cuBLAS vary: weights would differ, and the restart would not be the reason.
     exact = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
     hosts = [Place(), Place()]
     with (

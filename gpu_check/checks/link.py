@@ -1,4 +1,4 @@
-"""A link between two ranks goes dead, or a rank hangs, while they train: is it noticed, how soon, and what is said?"""
+"""A link between two ranks goes dead, or a rank hangs, while they train: do the others notice, how soon, and why?"""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TIMEOUT_S = 6
 # After the collective's timeout: a watchdog looks once a second or so, writes its dump, and ends the process.
 NOTICE_S = TIMEOUT_S + 40
 _START_S, _END_S = 60.0, 60.0
-_EVENT_S = 3.0  # the agent writes of an end a moment later
+_EVENT_S = 3.0  # the agent records an end a moment later
 _ENDLESS = 1_000_000
 
 
@@ -85,7 +85,7 @@ def _cut_the_link(bench: Bench, run: Run, apart: network.Network) -> Iterator[Fi
 
 
 def _noticed(what: str, run: Run, moment: float) -> Finding:
-    """When rank 0 ended, and its words for a lost peer: NCCL's watchdog leaves them in the rank's own log."""
+    """When rank 0 ended, and its message about a lost peer: NCCL's watchdog writes it into the rank's own log."""
     pid = int(run.events(0, "started")[0]["pid"])
     run.wait(lambda: not alive(pid), "rank 0 to notice", NOTICE_S)
     seconds = time.time() - moment

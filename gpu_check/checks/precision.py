@@ -11,7 +11,7 @@ from ..nodes import Late, Run
 
 TITLE, LIMIT_S = "AMP, channels-last, torch.compile", 120
 STEPS_ON_GPU, STEPS_ON_CPU, WARMUP = 150, 30, 5
-# Half precision is emulated on CPUs, fp16 a second a step.
+# CPUs emulate half precision; a step in fp16 takes a second.
 FEW = ("--steps", "6", "--batch", "16")
 MOST_LOSS_LEFT = 0.5
 _END_S = 110.0
@@ -45,12 +45,12 @@ def run(bench: Bench) -> Iterator[Finding]:
 
 
 def few(bench: Bench, mode: str) -> tuple[str, ...]:
-    """Options with which a mode that is slow here is only seen to work."""
+    """Options for a mode that is slow here: the check only sees that it works."""
     return FEW if mode == "fp16" and not bench.gpus else ()
 
 
 def compiler_lacking(bench: Bench) -> str:
-    """Why torch.compile cannot be tried; empty where it can."""
+    """Why the check cannot try torch.compile; empty if it can."""
     compilers = set(bench.machine["compilers"])
     if not bench.gpus:
         return "" if compilers & {"g++", "clang++"} else "no C++ compiler"

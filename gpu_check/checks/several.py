@@ -1,4 +1,4 @@
-"""Several GPUs: one rank a GPU in one host, as NCCL connects them by itself, and how fast they sum."""
+"""Several GPUs: one rank a GPU in one host, connected by NCCL itself, and how fast they sum."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A script's ranks are watched from inside (MUSTER_OBSERVE): what it costs, and that it changes and awaits nothing."""
+"""Watch a script's ranks from inside (MUSTER_OBSERVE): the cost, and that it changes nothing and never waits."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from ..weights import differences
 TITLE, LIMIT_S = "watching a script's ranks", 110
 SWITCH = "MUSTER_OBSERVE"
 STEPS, PAIRS = 100, 10
-# The figure for publication is benchmarks/'s, of more pairs; this one is short, and finds what is gross.
+# benchmarks/ has the figure to publish, from more pairs; this check is short and finds only large costs.
 LEAST_RATIO = 0.97
 _END_S = 70.0
 
 
 def run(bench: Bench) -> Iterator[Finding]:
-    """The same script watched and not: its weights, with a GPU also whether it waits, and its steps in turns."""
+    """The same script watched and not: its weights, on a GPU also whether it waits, and its steps in turns."""
     if not observer_there():
         yield untried("watching", f"this checkout's trainer has no {SWITCH}")
         return
@@ -49,7 +49,7 @@ def _loop(bench: Bench, switch: str, steps: int, *more: str) -> Run:
 
 
 def _never_waits(strict: Mapping[str, Run]) -> Finding:
-    """Whether the script runs under torch's own ban on waiting for the GPU, watched as well as not."""
+    """Whether the script runs under torch's own ban on waiting for the GPU, watched and not."""
     what = "watched under set_sync_debug_mode('error')"
     for run in strict.values():
         run.wait(lambda run=run: None not in run.codes(), "its end", _END_S)  # type: ignore[misc]
