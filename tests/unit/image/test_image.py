@@ -192,7 +192,7 @@ def test_too_little_disk_is_refused_with_both_figures():
 
 
 def test_a_host_is_read_past_anything_else_on_the_lines():
-    said = "\n".join(
+    output = "\n".join(
         [
             "WARNING: No swap limit support",
             '{"version":"29.0.1","machine":"aarch64","system":"linux",'
@@ -205,7 +205,7 @@ def test_a_host_is_read_past_anything_else_on_the_lines():
             '{"id":"sha256:4","tags":null,"labels":null,"layers":null}',
         ]
     )
-    store = parse_store(said)
+    store = parse_store(output)
     assert (store.version, store.architecture, store.containerd, store.free) == ("29.0.1", "arm64", True, 1024**2)
     assert store.images == (
         HostImage("sha256:1", ("a:1",), (A,), ""),
@@ -215,10 +215,10 @@ def test_a_host_is_read_past_anything_else_on_the_lines():
     )
 
 
-@pytest.mark.parametrize("said", ["", "Welcome!", '{"version":""}'])
-def test_an_engine_that_says_nothing_is_a_fault(said):
+@pytest.mark.parametrize("output", ["", "Welcome!", '{"version":""}'])
+def test_an_engine_that_says_nothing_is_a_fault(output):
     with pytest.raises(DeployError, match="did not say what it is"):
-        parse_store(said)
+        parse_store(output)
 
 
 @pytest.mark.parametrize("codec", [ZSTD, GZIP, PLAIN], ids=lambda codec: codec.name)

@@ -14,11 +14,11 @@ from lab import gpu_hosts
 def test_a_recorded_fault_is_named_with_its_host(case):
     for count, place in ((2, 0), (3, 2)):
         verdict, hosts = gpu_hosts.tried(case, count, place)
-        found = gpu_hosts.first(verdict, case.level)
-        assert found, "nothing was said"
-        assert (found.cause, found.level, found.hosts) == (case.cause, case.level, hosts)
+        finding = gpu_hosts.first(verdict, case.level)
+        assert finding, "nothing was said"
+        assert (finding.cause, finding.level, finding.hosts) == (case.cause, case.level, hosts)
         assert [other.cause for other in verdict.faults] == [case.cause] * (case.level == FAULT)
-        assert found.fix
+        assert finding.fix
 
 
 @pytest.mark.parametrize(("name", "base", "section", "old", "new"), gpu_hosts.WELL, ids=lambda value: str(value)[:40])
@@ -28,7 +28,7 @@ def test_what_only_looks_odd_is_no_alarm(name, base, section, old, new):
     for hosts in ([odd, well], [odd, odd, odd], [well, well, odd]):
         verdict = gpu_hosts.judged(hosts)
         assert verdict.ok, (name, verdict.first)
-        assert [found.cause for found in verdict.warnings if found.group in ("gpus", "interfaces")] == []
+        assert [finding.cause for finding in verdict.warnings if finding.group in ("gpus", "interfaces")] == []
 
 
 def test_a_container_with_cuda_and_without_nvidia_smi_has_its_gpus():
@@ -48,8 +48,8 @@ def test_a_driver_that_hangs_could_not_be_told():
     verdict = gpu_hosts.judged([gpu_hosts.sections("rtx")] * 2)
     assert verdict.ok
     facts = gpu_hosts.facts(gpu_hosts.sections("rtx"))
-    (found,) = gpus._driver("a", {**facts, "gpus": {"error": "timeout"}}, [])
-    assert (found.cause, found.level) == ("gpu-silent", UNKNOWN)
+    (finding,) = gpus._driver("a", {**facts, "gpus": {"error": "timeout"}}, [])
+    assert (finding.cause, finding.level) == ("gpu-silent", UNKNOWN)
 
 
 def test_a_column_that_a_driver_does_not_know_is_left_empty_and_the_others_are_read():
