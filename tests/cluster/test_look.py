@@ -43,8 +43,8 @@ class Onlooker(Control):
 
     def ended(self):
         """Whether every node of ours has."""
-        found = self.ours()
-        return len(found) == 2 and all(row["code"] is not None for row in found.values())
+        nodes = self.ours()
+        return len(nodes) == 2 and all(row["code"] is not None for row in nodes.values())
 
 
 @pytest.fixture
@@ -70,8 +70,8 @@ def nvidia_smi(rack):
 
 def peak_memory_mb(pid):
     """What a process had at most so far. What wait4 says would count this one's memory, of before its exec, as well."""
-    found = re.search(r"^VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
-    return int(found[1]) / 1000 if found else 0.0
+    match = re.search(r"^VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
+    return int(match[1]) / 1000 if match else 0.0
 
 
 def test_a_run_of_ours_shows_its_step_its_rate_and_its_last_line_on_every_host(control):
@@ -175,8 +175,8 @@ def test_gigabytes_pass_through_in_bounded_memory(control, tmp_path):
     assert logs.returncode == 0
     assert (tmp_path / "out").stat().st_size > LINES * WIDTH
     with (tmp_path / "out").open() as lines:
-        told = [line.split(" ", 4)[:4] for line in lines]
-    own = [words[3] for words in told if words[0] == control.hosts[1]]
+        rows = [line.split(" ", 4)[:4] for line in lines]
+    own = [words[3] for words in rows if words[0] == control.hosts[1]]
     assert own[-1] == "over\n"
     assert [int(word) for word in own[:-1]] == list(range(LINES))
     assert 30 < max(peaks_mb) < MOST_MEMORY_MB

@@ -34,8 +34,8 @@ class User:
     def is_clean(self):
         """Whether neither the hosts nor this machine know the run."""
         command = f"docker ps -aq --filter label=muster.run={RUN}; ls -d ~/.muster/runs/{RUN}* 2>/dev/null; true"
-        there = [self.rack.on(host, command) for host in self.hosts]
-        return not any(there) and not (HOME / "runs" / RUN).exists()
+        answers = [self.rack.on(host, command) for host in self.hosts]
+        return not any(answers) and not (HOME / "runs" / RUN).exists()
 
     @contextmanager
     def instead(self, host, name, script):
