@@ -38,7 +38,7 @@ class Trial:
 
     left: list[str]
     code: int
-    said: str
+    output: str
 
 
 def measure(quick: bool) -> dict[str, Any]:
@@ -85,8 +85,8 @@ def hit(
     before = look()
     words = ("--image", BASE, "--folder", str(folder), "--run", run, "--args=--steps 100000 --checkpoint-every 10")
     try:
-        with Held(dict(containers), phase) as held, (scratch / "said").open("w+") as said:
-            out = {"cwd": HOME, "stdout": said, "stderr": subprocess.STDOUT}
+        with Held(dict(containers), phase) as held, (scratch / "said").open("w+") as file:
+            out = {"cwd": HOME, "stdout": file, "stderr": subprocess.STDOUT}
             commands = [subprocess.Popen(_line("deploy", names, *words), **out)]
             try:
                 try:
@@ -97,7 +97,7 @@ def hit(
                     if not phase.runs or phase.held:
                         _until(held.reached, phase.name, commands[-1])
                 except AssertionError as why:
-                    raise AssertionError(f"{why}; fab said:\n{Path(said.name).read_text()}") from None
+                    raise AssertionError(f"{why}; fab said:\n{Path(file.name).read_text()}") from None
                 code = _end(commands[-1], number, held)
                 if not phase.held:
                     held.let_go()
@@ -110,8 +110,8 @@ def hit(
                     command.kill()
             held.let_go()
             left = settled(look, before)
-            said.seek(0)
-            return Trial(left, code, said.read())
+            file.seek(0)
+            return Trial(left, code, file.read())
     finally:
         _fab("down", names, "--run", run)
         for host in names:

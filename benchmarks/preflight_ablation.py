@@ -38,7 +38,7 @@ def without_clocks(answers):
 def without_prediction(answers):
     """The addresses that hosts share are tried, and not those that torch will pick by names and interfaces."""
     facts = {host: {**fact, "environment": {}} for host, fact in answers.facts.items()}
-    return replace(answers, want=replace(answers.want, style="muster", endpoint=""), facts=facts)
+    return replace(answers, request=replace(answers.request, style="muster", endpoint=""), facts=facts)
 
 
 PARTS = {

@@ -19,12 +19,12 @@ HOME = Path(__file__).resolve().parents[1]
 MOMENTS_S, LEAVE_S = (0.15, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0), 8.0
 CONTROL = """
 import json, sys
-from deploy.preflight import Want
+from deploy.preflight import PreflightRequest
 from deploy.local.probe import LocalProbe
 from deploy.preflight.probe.conversation import examine
 probes = [LocalProbe(name, argv) for name, argv in json.loads(sys.argv[1])]
 print("asked", flush=True)
-examine(probes, Want())
+examine(probes, PreflightRequest())
 """
 
 

@@ -1,1 +1,1 @@
-"""`make gpu-check`: what of Muster works on this machine's GPUs, tried through real agents. See docs/gpu-check.md."""
+"""`make gpu-check`: try what of Muster works on this machine's GPUs, through real agents. See docs/gpu-check.md."""

@@ -19,13 +19,13 @@ from .schedule import Schedule
 from .table import show
 
 SECONDS = 460.0
-# The agent starts torchrun with `-P`, which Python knows from 3.11 on.
+# The agent starts torchrun with `-P`, an option of Python 3.11.
 _OLDEST_PYTHON = (3, 11)
 _REFUSED, _INTERRUPTED = 2, 130
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the checks; returns 0 when nothing was not met, 1 when something was, 2 when nothing could be tried."""
+    """Run the checks; returns 0 if no finding is NOT met, 1 if one is, 2 if it could try nothing."""
     options = _options(arguments)
     if why := _impossible():
         print(f"error: {why}", file=sys.stderr)
@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     began = time.monotonic()
     folder = Path(tempfile.mkdtemp(prefix="gpu-check-")).resolve()
     schedule = Schedule(folder, options.seconds, _say)
-    kept = False
+    keep = False
     try:
         machine = schedule.look()
         if machine["torch"] is None:
@@ -43,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _REFUSED
         done = schedule.run(options.only or ORDER)
         _report(done, machine, time.monotonic() - began, options.json)
-        kept = bool(counts(done)[NOT_MET])
+        keep = bool(counts(done)[NOT_MET])
         return _INTERRUPTED if schedule.interrupted else exit_code(done)
     except subprocess.SubprocessError as fault:
         words = (getattr(fault, "stderr", "") or "").strip().splitlines()[-1:]
@@ -52,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return _INTERRUPTED
     finally:
-        if kept:
+        if keep:
             _say(f"the logs of all runs are in {folder}")
         else:
             shutil.rmtree(folder, ignore_errors=True)
@@ -76,7 +76,7 @@ def _names(text: str) -> list[str]:
 
 
 def _impossible() -> str:
-    """Why nothing can be tried with this Python on this system; empty where it can."""
+    """Why this Python on this system can try nothing; empty if it can."""
     if sys.platform != "linux":
         return f"gpu-check finds its processes in /proc, which {sys.platform} lacks"
     if sys.version_info < _OLDEST_PYTHON:

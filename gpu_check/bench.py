@@ -1,4 +1,4 @@
-"""What every check gets: the machine, a folder, and how runs are laid out on this machine's GPUs, or without one."""
+"""What every check gets: the machine, a folder, and runs on this machine's GPUs, or without one."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from typing import Any
 from .network import Place
 from .nodes import RECIPES, SCRIPTS, Run
 
-# From this version on NCCL itself lets ranks share a GPU, when it is asked to.
+# From this version on, NCCL can let ranks share a GPU.
 _SHARES_GPU = (2, 30)
 MULTI_RANK = "NCCL_MULTI_RANK_GPU_ENABLE"
-# Ranks that share a GPU but are 'hosts' of their own must take sockets, as real hosts without InfiniBand do.
+# Ranks that share a GPU as different 'hosts' must use sockets, as real hosts without InfiniBand do.
 _SOCKETS = {"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1", "NCCL_IB_DISABLE": "1", "NCCL_NET": "Socket"}
 
 
 @dataclass(frozen=True)
 class Bench:
-    """The machine as `look` saw it, a folder of the check's own, and one that checks share."""
+    """The machine as `look` saw it, the check's own folder, and a folder that all checks share."""
 
     machine: dict[str, Any]
     folder: Path
@@ -31,7 +31,7 @@ class Bench:
 
     @property
     def torch(self) -> dict[str, Any]:
-        """What torch said of itself."""
+        """The facts of torch."""
         return dict(self.machine["torch"] or {})
 
     @property
@@ -54,11 +54,11 @@ class Bench:
         return bool(self.machine["packages"].get(package))
 
     def one_gpu(self) -> dict[str, str]:
-        """Variables with which a node sees the first GPU alone."""
+        """Variables with which a node sees only the first GPU."""
         if not self.gpus:
             return {}
         visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0]
-        # By the bus, as nvidia-smi counts: else CUDA counts the fastest first.
+        # By the bus, as nvidia-smi counts. Otherwise CUDA puts the fastest first.
         return {"CUDA_VISIBLE_DEVICES": visible or "0", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
 
     def hosts(
@@ -70,7 +70,7 @@ class Bench:
         variables: Mapping[str, str] | None = None,
         **more: Any,
     ) -> Run:
-        """A run of several 'hosts' that share the first GPU; `apart`: to NCCL they are hosts of their own."""
+        """A run of several 'hosts' that share the first GPU; `apart`: NCCL takes them for different hosts."""
         made = {**self.one_gpu(), **(variables or {})}
         if self.gpus and apart:
             made |= _SOCKETS
@@ -89,17 +89,17 @@ class Bench:
         return Run(self.folder / name, arguments, variables={**self.one_gpu(), **(variables or {})}, **more)
 
     def training(self, recipe: str, steps: int, *more: str) -> list[str]:
-        """The agent's arguments for the trainer with a recipe of ours."""
+        """The agent's arguments for the trainer with one of our recipes."""
         chosen = str(RECIPES / f"{recipe}.py")
         return ["--recipe", chosen, "--steps", str(steps), "--eval-every", "0", "--log-every", "5", *more]
 
     def script(self, name: str, *arguments: str) -> list[str]:
-        """The agent's arguments for a script of ours."""
+        """The agent's arguments for one of our scripts."""
         return ["--script", str(SCRIPTS / f"{name}.py"), *arguments]
 
 
 def ask(command: Sequence[str], seconds: float = 20.0) -> str | None:
-    """What a command prints; None where it is missing, fails or takes too long."""
+    """The output of a command; None if it is missing, fails or takes too long."""
     with suppress(OSError, subprocess.SubprocessError):
         done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=True)
         return done.stdout

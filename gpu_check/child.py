@@ -24,7 +24,7 @@ FINDINGS, MACHINE = "findings.jsonl", "machine.json"
 
 
 def main(name: str, folder: Path) -> None:
-    """Run the check `name`, whose folder is `folder`; the machine's facts lie beside it."""
+    """Run the check `name` in `folder`; the machine's facts are beside it."""
     die_with_parent(signal.SIGKILL)
     machine = json.loads((folder.parent / MACHINE).read_text())
     shared = folder.parent / "shared"

@@ -1,4 +1,4 @@
-"""What a check finds, and how findings read: as a table, as JSON, as an exit code. Pure."""
+"""The findings of the checks, and their form: a table, JSON, an exit code. Pure."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ _WIDTHS = {"check": 10, "what": 40, "measured": 44, "expected": 26}
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was tried: what, how it ended, what was measured, and what was expected.
+    """One attempt: what, how it ended, what was measured, and what was expected.
 
-    Of what could not be tried `measured` says why. `values` are the figures for programs, `words` the end of the logs.
+    For what a check could not try, `measured` says why. `values` are the figures for programs, `words` the end of the
+    logs.
     """
 
     what: str
@@ -29,7 +30,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Done:
-    """One check that has ended, with all that it found."""
+    """One check that has ended, with all its findings."""
 
     check: str
     title: str
@@ -38,12 +39,12 @@ class Done:
 
 
 def judge(what: str, good: bool, measured: str, expected: str = "", **values: Any) -> Finding:
-    """A finding that is met where `good`."""
+    """A finding that is met if `good`."""
     return Finding(what, MET if good else NOT_MET, measured, expected, values)
 
 
 def untried(what: str, why: str) -> Finding:
-    """A finding of what could not be tried, and why."""
+    """A finding about what a check could not try, and why."""
     return Finding(what, NOT_TRIED, why)
 
 
@@ -54,21 +55,21 @@ def counts(checks: Iterable[Done]) -> dict[str, int]:
 
 
 def exit_code(checks: Iterable[Done]) -> int:
-    """0 where nothing was not met."""
+    """0 if no finding is NOT met."""
     return 1 if counts(checks)[NOT_MET] else 0
 
 
 def summary(checks: Sequence[Done], seconds: float) -> str:
     """The last line."""
-    found = counts(checks)
+    number_of = counts(checks)
     return (
-        f"{found[MET]} met, {found[NOT_MET]} NOT met, {found[NOT_TRIED]} could not be tried; "
+        f"{number_of[MET]} met, {number_of[NOT_MET]} NOT met, {number_of[NOT_TRIED]} could not be tried; "
         f"{len(checks)} checks in {seconds:.0f} s"
     )
 
 
 def as_json(checks: Sequence[Done], machine: dict[str, Any], seconds: float) -> dict[str, Any]:
-    """The whole as plain values."""
+    """Everything as plain values."""
     return {
         "format": FORMAT,
         "seconds": round(seconds, 1),
@@ -79,7 +80,7 @@ def as_json(checks: Sequence[Done], machine: dict[str, Any], seconds: float) -> 
 
 
 def rows(checks: Iterable[Done]) -> list[tuple[str, str, str, str, str]]:
-    """Check, what, measured, expected and state of each finding; a check is named in its first row alone."""
+    """Check, what, measured, expected and state of each finding; only the first row of a check names it."""
     made = []
     for check in checks:
         for number, finding in enumerate(check.findings):

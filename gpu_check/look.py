@@ -25,7 +25,7 @@ PACKAGES = {  # by the name that is imported: the name that is installed
 
 
 def main() -> None:
-    """Print what is there."""
+    """Print the facts."""
     print(json.dumps(machine()))
 
 
@@ -44,7 +44,7 @@ def machine() -> dict[str, Any]:
 
 
 def version(name: str) -> str | None:
-    """A package's version; None where it cannot be imported."""
+    """A package's version; None if it cannot be imported."""
     if importlib.util.find_spec(name) is None:
         return None
     try:
@@ -54,7 +54,7 @@ def version(name: str) -> str | None:
 
 
 def torch_facts() -> dict[str, Any] | None:
-    """What torch says of itself and of the GPUs; None where there is no torch."""
+    """The facts of torch and the GPUs; None without torch."""
     if importlib.util.find_spec("torch") is None:
         return None
     import torch

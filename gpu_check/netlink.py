@@ -1,6 +1,7 @@
-"""The few requests to Linux's routing socket that lay a network: links, addresses, bridges. Raises OSError.
+"""The few requests to Linux's routing socket that build a network: links, addresses, bridges. Raises OSError.
 
-Spoken directly, as rtnetlink(7) and linux/if_link.h define it, because a machine lent for its GPU often lacks iproute2.
+We speak the protocol of rtnetlink(7) and linux/if_link.h ourselves, because a machine rented for its GPU often lacks
+iproute2.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ def add_pair(name: str, peer: str, pid: int) -> None:
 
 
 def plug(name: str, bridge: str) -> None:
-    """Plug an interface into a bridge; an empty name takes it out: what it sends is lost without a word."""
+    """Plug an interface into a bridge; an empty name takes it out, and its packets get lost silently."""
     _ask(
         _SETLINK,
         0,

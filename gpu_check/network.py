@@ -1,6 +1,6 @@
-"""Several 'hosts' on this machine: each a network of its own, all plugged into one bridge, from which each can be cut.
+"""Several 'hosts' on this machine: each has its own network, plugged into one bridge, from which it can be cut.
 
-A network lives as long as the process that holds it, so that nothing is left of it however this process ends.
+A network lives as long as the process that holds it, so nothing is left of it, however this process ends.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ class Place:
 
 
 class Network:
-    """Hosts in networks of their own, within `hosts_apart`."""
+    """Hosts with their own networks, inside `hosts_apart`."""
 
     def __init__(self, switch: int, places: Sequence[Place]) -> None:
         self._switch, self.places = switch, places
 
     def cut(self, host: int) -> None:
-        """Drop all that host `host` sends and is sent, without a word to anybody."""
+        """Silently drop everything that a host sends and receives."""
         _within(self._switch, lambda: netlink.plug(f"port{host}", ""))
 
     def mend(self, host: int) -> None:
@@ -52,7 +52,7 @@ class Network:
 
 @contextmanager
 def hosts_apart(count: int) -> Iterator[Network]:
-    """A network of `count` hosts. Each has a second interface that leads nowhere. Raises OSError where not allowed."""
+    """A network of `count` hosts. Each has a second interface that leads nowhere. Raises OSError if not allowed."""
     with ExitStack() as stack:
         switch = stack.enter_context(_held_network())
         holders = [stack.enter_context(_held_network()) for _ in range(count)]
@@ -78,7 +78,7 @@ def _settle(address: str, number: int) -> None:
     netlink.up("lo")
     netlink.up(INTERFACE)
     netlink.add_address(INTERFACE, address, 24)
-    # Every host has the same address there: who takes this interface reaches nobody, as with Docker's bridge.
+    # Every host has the same address there: whoever uses it reaches nobody, as with Docker's bridge.
     netlink.add_pair(DECOY, f"{DECOY}-end", os.getpid())
     netlink.up(DECOY)
     netlink.add_address(DECOY, "10.78.0.1", 24)
@@ -133,7 +133,7 @@ def _within(holder: int, act: Callable[[], None]) -> None:
 
 
 def allowed() -> str:
-    """Why networks of their own cannot be made here; empty where they can."""
+    """Why this machine allows no networks of our own; empty if it does."""
     if os.getuid() != 0:
         return "only root may make network namespaces"
     try:

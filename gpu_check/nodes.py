@@ -28,7 +28,7 @@ _STANDINS = Path(__file__).parent / "standins"
 MOST_RESTARTS, RANK_RESTARTS = 3, 5
 FINAL = (0, 2, 75)
 _POLL_S = 0.05
-# What a shell inside another run would hand down: a node must hear only its own.
+# Variables of an outer run: a node must get only its own.
 _FOREIGN = ("PET_", "MUSTER_", "TORCHELASTIC_", "NCCL_", "GLOO_", "TORCH_NCCL_", "TORCH_FR_")
 _FOREIGN_NAMES = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT"}
 
@@ -58,7 +58,7 @@ class Run:
         self._command = [sys.executable, "-m", *starter, *arguments]
         for part in ("nodes", "outcome", "ranks", "logs"):
             (folder / part).mkdir(parents=True, exist_ok=True)
-        # As everywhere: a script is not started again by itself.
+        # As everywhere, torchrun does not restart a script.
         restarts = 0 if module or arguments[:1] == ["--script"] else RANK_RESTARTS
         meeting = Rendezvous(f"{places[0].address}:{free_port()}", f"{folder.name}-{start}")
         threads = max(1, min(4, len(os.sched_getaffinity(0)) // (len(places) * ranks)))
@@ -93,7 +93,7 @@ class Run:
             )
 
     def _settle(self, number: int) -> None:
-        """In the node's process, before it is an agent: into its host's network, and not to outlive this process."""
+        """In the node's process, before the agent starts: enter the host's network, and end with our process."""
         self._places[number].enter()
         die_with_parent(signal.SIGTERM)
 
@@ -119,14 +119,14 @@ class Run:
         return [node.poll() for node in self._nodes]
 
     def bring_back(self) -> None:
-        """Start again what ended badly, as a supervisor does."""
+        """Restart the nodes that ended badly, as a supervisor does."""
         for number, code in enumerate(self.codes()):
             if code is not None and code not in FINAL and self.restarts < MOST_RESTARTS:
                 self.restarts += 1
                 self._nodes[number] = self._start(number)
 
     def wait(self, condition: Callable[[], Any], what: str, seconds: float, restart: bool = False) -> Any:
-        """The first true value of `condition`. Raises Late when there is none in time, or all nodes have ended."""
+        """The first true value of `condition`. Raises Late if there is none in time, or all nodes have ended."""
         limit = time.monotonic() + seconds
         while not (value := condition()):
             over = None not in self.codes()
@@ -151,20 +151,20 @@ class Run:
         return [line for line in lines(self.folder / "ranks" / f"rank-{rank}.jsonl") if line.get("kind") == kind]
 
     def metrics(self) -> list[dict[str, Any]]:
-        """The trainer's metrics, but for evaluations."""
+        """The trainer's metrics, without evaluations."""
         return [line for line in lines(self.folder / "metrics.jsonl") if "loss" in line]
 
     def seen(self) -> list[dict[str, Any]]:
-        """What each rank of a script of ours left in the run folder, by rank."""
+        """What each rank of our scripts wrote to the run folder, by rank."""
         return [json.loads(path.read_text()) for path in sorted(self.folder.glob("seen-*.json"))]
 
     def rank_log(self, rank: int) -> str:
-        """What a rank of the trainer said."""
+        """The log of a rank of the trainer."""
         log = self.folder / "logs" / f"rank-{rank}.log"
         return log.read_text(errors="replace") if log.exists() else ""
 
     def logs(self) -> str:
-        """All that nodes and ranks said."""
+        """Everything that nodes and ranks printed."""
         return "\n".join(log.read_text(errors="replace") for log in sorted(self.folder.glob("logs/*.log")))
 
     def last_words(self) -> str:
@@ -174,7 +174,7 @@ class Run:
 
 
 class Late(Exception):
-    """What was awaited did not come. `words`: the end of the logs."""
+    """Something did not happen in time. `words`: the end of the logs."""
 
     def __init__(self, message: str, words: str) -> None:
         super().__init__(message)
@@ -182,30 +182,30 @@ class Late(Exception):
 
 
 def environment(more: Variables) -> dict[str, str]:
-    """This process's environment for a node: without anything of an outer run, with this checkout to import."""
-    kept = {
+    """This process's environment for a node: without variables of an outer run, with this checkout to import."""
+    inherited = {
         name: value
         for name, value in os.environ.items()
         if not name.startswith(_FOREIGN) and name not in _FOREIGN_NAMES
     }
-    others = [path for path in kept.get("PYTHONPATH", "").split(os.pathsep) if path not in ("", str(HOME))]
+    others = [path for path in inherited.get("PYTHONPATH", "").split(os.pathsep) if path not in ("", str(HOME))]
     if importlib.util.find_spec("tensorboardX") is None:
         others.append(str(_STANDINS))
-    return {**kept, **more, "PYTHONPATH": os.pathsep.join([str(HOME), *others])}
+    return {**inherited, **more, "PYTHONPATH": os.pathsep.join([str(HOME), *others])}
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
-    """The JSON objects in a file, one a line; anything else in it, a torn line too, is passed over."""
-    found = []
+    """The JSON objects in a file, one a line; it skips anything else, such as a torn line."""
+    objects = []
     for line in path.read_text(errors="replace").splitlines() if path.exists() else ():
         if line.startswith("{"):
             with suppress(ValueError):
-                found.append(json.loads(line))
-    return found
+                objects.append(json.loads(line))
+    return objects
 
 
 def free_port() -> int:
-    """A port that nobody listens on just now."""
+    """A port that nobody listens on now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -217,5 +217,5 @@ def suspend(pids: Sequence[int]) -> None:
 
 
 def resume(pids: Sequence[int]) -> None:
-    """Let them go on."""
+    """Let them continue."""
     processes.send(pids, signal.SIGCONT)

@@ -1,4 +1,4 @@
-"""Processes by a variable of their environment, which all that they start inherits. Linux alone, through /proc."""
+"""Find processes by a variable of their environment, which their children inherit. Linux only, through /proc."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-# Carries the folder of the check for which a process runs.
+# Its value is the folder of the process's check.
 LABEL = "GPU_CHECK_FOLDER"
 _POLL_S = 0.02
 
 
 def labelled(name: str, value: str) -> list[int]:
     """Ids of all other living processes whose environment began with `name=value`."""
-    wanted, found = f"{name}={value}".encode(), []
+    wanted, pids = f"{name}={value}".encode(), []
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
             environment = (folder / "environ").read_bytes()
             if wanted in environment.split(b"\0") and int(folder.name) != os.getpid() and alive(int(folder.name)):
-                found.append(int(folder.name))
-    return found
+                pids.append(int(folder.name))
+    return pids
 
 
 def alive(pid: int) -> bool:
@@ -42,9 +42,9 @@ def send(pids: Iterable[int], number: signal.Signals) -> None:
 
 def end(name: str, value: str, patience_s: float = 10.0) -> int:
     """Kill all labelled processes; returns how many still run after the patience."""
-    # Looked for again until none is found: one that was being forked meanwhile was not in the list.
+    # We look again until there is none: the list lacks a process that was just being forked.
     limit = time.monotonic() + patience_s
-    while (found := labelled(name, value)) and time.monotonic() < limit:
-        send(found, signal.SIGKILL)
+    while (pids := labelled(name, value)) and time.monotonic() < limit:
+        send(pids, signal.SIGKILL)
         time.sleep(_POLL_S)
-    return len(found)
+    return len(pids)

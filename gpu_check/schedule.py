@@ -1,4 +1,4 @@
-"""Runs the checks one after another, each in a process of its own and within its limit, and ends what they leave."""
+"""Run the checks one after another, each in its own process and within its limit, and end what they leave."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from .nodes import HOME, lines
 
 _LOOK_S = 120.0
 _POLL_S = 0.1
-# Less than this is not worth a start. Of each check still to come so much is left to it.
+# A check with less time does not start. Each later check keeps at least this much.
 _LEAST_S, _RESERVED_S = 10.0, 5.0
 
 
 @dataclass
 class Schedule:
-    """The checks still to come. `folder` takes what they write, `seconds` is what all of them may take together."""
+    """The remaining checks. `folder` gets what they write, `seconds` is the time for all of them."""
 
     folder: Path
     seconds: float
@@ -41,7 +41,7 @@ class Schedule:
         self._temporary.mkdir()
 
     def look(self) -> dict[str, Any]:
-        """The machine's facts. Raises subprocess.SubprocessError where this Python's torch does not even start."""
+        """The machine's facts. Raises subprocess.SubprocessError if this Python's torch does not even start."""
         command = [sys.executable, "-m", f"{__package__}.look"]
         done = subprocess.run(command, cwd=HOME, capture_output=True, text=True, timeout=_LOOK_S, check=True)
         machine: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
@@ -49,7 +49,7 @@ class Schedule:
         return machine
 
     def run(self, names: Sequence[str]) -> list[Done]:
-        """Run these checks, in order; a Ctrl-C ends the present one, and what was found until then is returned."""
+        """Run these checks in order. Ctrl-C ends the current one; the findings until then are returned."""
         done: list[Done] = []
         for number, name in enumerate(names, 1):
             check = module(name)
@@ -60,14 +60,14 @@ class Schedule:
                 continue
             seconds = min(check.LIMIT_S, left)
             self.say(f"[{number}/{len(names)}] {name}: {check.TITLE} (at most {seconds:.0f} s)")
-            done.append(self._one(name, check.TITLE, seconds))
+            done.append(self._check(name, check.TITLE, seconds))
             for finding in done[-1].findings:
                 self.say(f"      {finding.state:<9} {finding.what}: {finding.measured}")
             if self.interrupted:
                 break
         return done
 
-    def _one(self, name: str, title: str, seconds: float) -> Done:
+    def _check(self, name: str, title: str, seconds: float) -> Done:
         folder = self.folder / name
         folder.mkdir()
         began = time.monotonic()
@@ -77,7 +77,7 @@ class Schedule:
             env={**os.environ, processes.LABEL: str(folder), "TMPDIR": str(self._temporary)},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
-            start_new_session=True,  # a Ctrl-C in the terminal is ours alone
+            start_new_session=True,  # only we get a Ctrl-C in the terminal
         )
         ended, left = False, 0
         try:
@@ -90,18 +90,18 @@ class Schedule:
             child.wait()
             assert child.stdout
             child.stdout.close()
-        found = [Finding(**line) for line in lines(folder / FINDINGS)]
+        findings = [Finding(**line) for line in lines(folder / FINDINGS)]
         if self.interrupted:
-            found.append(untried(f"the rest of {name}", "it was interrupted"))
+            findings.append(untried(f"the rest of {name}", "it was interrupted"))
         elif not ended:
             text = f"killed after its limit of {seconds:.0f} s"
-            found.append(Finding(f"{name} to its end", NOT_MET, text, words=_logs(folder)))
+            findings.append(Finding(f"{name} to its end", NOT_MET, text, words=_logs(folder)))
         elif child.returncode:
-            found.append(judge(f"{name} to its end", False, f"its process ended with code {child.returncode}"))
+            findings.append(judge(f"{name} to its end", False, f"its process ended with code {child.returncode}"))
         if left or survivors:
             text = f"{left} processes were left behind, {survivors} cannot be killed"
-            found.append(judge(f"nothing is left of {name}", False, text, "no process"))
-        return Done(name, title, round(time.monotonic() - began, 1), tuple(found))
+            findings.append(judge(f"nothing is left of {name}", False, text, "no process"))
+        return Done(name, title, round(time.monotonic() - began, 1), tuple(findings))
 
     def _follow(self, child: subprocess.Popen[bytes], end: float) -> bool:
         """Pass on what the check says; whether it ended by itself in time."""

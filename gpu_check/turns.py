@@ -19,7 +19,7 @@ _START_S, _POLL_S = 90.0, 0.05
 
 @dataclass
 class Contender:
-    """A run that goes on until its time is over; `lines` tells the time and step of each ten steps."""
+    """A run that lasts until its time is over; `lines`: the time and step of every ten steps."""
 
     run: Run
     lines: Callable[[], list[dict[str, Any]]]
@@ -27,17 +27,17 @@ class Contender:
 
     def ready(self) -> None:
         """Wait until it is well under way, and stop it there for now."""
-        self.run.wait(lambda: (found := self.lines()) and found[-1]["step"] >= FIRST_STEP, "its first steps", _START_S)
-        # Not the agents: should this process be killed, they hear of it, and end what is stopped.
+        self.run.wait(lambda: (lines := self.lines()) and lines[-1]["step"] >= FIRST_STEP, "its first steps", _START_S)
+        # Not the agents: if somebody kills this process, they notice it, and end the stopped processes.
         self.pids = self.run.below()
         nodes.suspend(self.pids)
 
     def turn(self) -> float | None:
-        """Let it train for a while; milliseconds a step, None where it got too little done."""
+        """Let it train for a while; milliseconds a step, None if it made too few steps."""
         known, began = len(self.lines()), time.monotonic()
         nodes.resume(self.pids)
         time.sleep(TURN_S)
-        # The first line behind the pause ends an interval that began before it.
+        # The first line after the pause ends an interval that began before it.
         while len(inside := self.lines()[known:]) < 3 and time.monotonic() - began < LONGEST_TURN_S:
             time.sleep(_POLL_S)
         nodes.suspend(self.pids)
@@ -61,7 +61,7 @@ def in_turns(contenders: Mapping[str, Contender], turns: int) -> dict[str, list[
 
 
 def clearly_below(ratios: Sequence[float], limit: float) -> bool:
-    """Whether three of four ratios are below `limit`: where others use the cores a median may be so by chance."""
+    """Whether three of four ratios are below `limit`: if others use the cores, a median may be so by chance."""
     return statistics.quantiles(ratios, n=4)[2] < limit
 
 

@@ -1,4 +1,4 @@
-"""The weights that a run of the trainer ended with, beside those of another. Imports torch, but no GPU."""
+"""Compare the final weights of two runs of the trainer. Imports torch, but uses no GPU."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from .nodes import Run
 
 
 def newest(folder: Path) -> tuple[int, dict[str, Any]]:
-    """The step and state of a run folder's newest usable checkpoint. Raises ValueError where there is none."""
+    """The step and state of a run folder's newest usable checkpoint. Raises ValueError if there is none."""
     from muster.checkpoint import store
 
-    found, _ = store.newest_usable(folder / "checkpoints")
-    if found is None:
+    checkpoint, _ = store.newest_usable(folder / "checkpoints")
+    if checkpoint is None:
         raise ValueError(f"{folder.name}: no usable checkpoint")
-    state, _ = store.load(found.path)
+    state, _ = store.load(checkpoint.path)
     return int(state["position"]["step"]), state
 
 
-def differences(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
+def differences(first: dict[str, Any], other: dict[str, Any]) -> list[str]:
     """The names of the tensors, anywhere in two states, that differ in any bit."""
-    mine, theirs = dict(tensors(one)), dict(tensors(other))
+    mine, theirs = dict(tensors(first)), dict(tensors(other))
     return sorted(
         {
             *mine.keys() ^ theirs.keys(),
@@ -31,13 +31,13 @@ def differences(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
     )
 
 
-def same(one: Any, other: Any) -> bool:
+def same(first: Any, other: Any) -> bool:
     """Whether two tensors have the same type, shape and bits."""
     import torch
 
-    alike = one.dtype == other.dtype and one.shape == other.shape
+    alike = first.dtype == other.dtype and first.shape == other.shape
     return alike and torch.equal(
-        one.contiguous().flatten().view(torch.uint8), other.contiguous().flatten().view(torch.uint8)
+        first.contiguous().flatten().view(torch.uint8), other.contiguous().flatten().view(torch.uint8)
     )
 
 
@@ -51,9 +51,9 @@ def tensors(value: Any, name: str = "") -> list[tuple[str, Any]]:
     return [pair for key, part in pairs for pair in tensors(part, f"{name}.{key}" if name else str(key))]
 
 
-def alike(what: str, one: Run, other: Run, parts: tuple[str, ...]) -> Finding:
+def alike(what: str, first: Run, other: Run, parts: tuple[str, ...]) -> Finding:
     """Whether two runs ended at the same step with the same bits in these parts of their state."""
-    (step, mine), (last, theirs) = newest(one.folder), newest(other.folder)
+    (step, mine), (last, theirs) = newest(first.folder), newest(other.folder)
     apart = differences({part: mine[part] for part in parts}, {part: theirs[part] for part in parts})
     measured = f"step {step} and {last}; " + (f"differ: {', '.join(apart[:3])}" if apart else "bit-identical")
     return judge(what, step == last and not apart, measured, "bit-identical")

@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from deploy.preflight import Answers, Want
+from deploy.preflight import Answers, PreflightRequest
 from deploy.preflight.answers import Link, pairs
 
 HOSTS = ("a", "b", "c")
@@ -40,18 +40,18 @@ def facts(place, **more):
     }
 
 
-def answers(want=None, change=None, outcome=lambda source, target, kind: "ok", **more):
+def answers(request=None, change=None, outcome=lambda source, target, kind: "ok", **more):
     """What three hosts would say; `change`: facts by host, `outcome` of a link for a kind."""
     links = []
     for source, target in pairs(HOSTS):
         address = f"10.0.0.{HOSTS.index(target) + 1}"
         meet = "rendezvous" if target == "a" else "hint"
-        said = {kind: outcome(source, target, kind) for kind in ("meet", "data")}
-        links.append(Link(source, target, address, PORT, (meet,), said["meet"], host=target))
-        links.append(Link(source, target, address, DATA, ("data",), said["data"], host=target, sent=50))
+        outcomes = {kind: outcome(source, target, kind) for kind in ("meet", "data")}
+        links.append(Link(source, target, address, PORT, (meet,), outcomes["meet"], host=target))
+        links.append(Link(source, target, address, DATA, ("data",), outcomes["data"], host=target, sent=50))
     links = [link if link.outcome == "ok" else dataclasses.replace(link, host="") for link in links]
     known = {host: facts(place, **(change or {}).get(host, {})) for place, host in enumerate(HOSTS)}
     listens = {host: {"ports": [PORT], "sampled": [DATA], "failed": {}, "routes": {}, "names": {}} for host in HOSTS}
     clocks = dict.fromkeys(HOSTS, (0.0, 0.001))
     values = {"listens": listens, "clocks": clocks, "links": tuple(links), **more}
-    return Answers(want or Want(style="torchrun", endpoint="10.0.0.1"), HOSTS, facts=known, **values)
+    return Answers(request or PreflightRequest(style="torchrun", endpoint="10.0.0.1"), HOSTS, facts=known, **values)

@@ -110,32 +110,32 @@ def catalogue():
     return dict(sorted(CATALOGUE.items()))
 
 
-def case(one: Fault, count: int) -> Case:
+def case(kind: Fault, count: int) -> Case:
     """The case measured for `count` hosts: where it may be any host, which one differs from fault to fault."""
-    spread = zlib.crc32(f"{one.name}{count}".encode())
-    place = {"first": 0, "all": 0, "last": count - 1, "other": 1 + spread % (count - 1)}.get(one.on, spread % count)
-    return Case(one, count, place)
+    spread = zlib.crc32(f"{kind.name}{count}".encode())
+    place = {"first": 0, "all": 0, "last": count - 1, "other": 1 + spread % (count - 1)}.get(kind.on, spread % count)
+    return Case(kind, count, place)
 
 
 def cases(faults, counts=None):
     """Each fault on each of its numbers of hosts."""
-    return [case(one, count) for one in faults for count in counts or one.counts]
+    return [case(kind, count) for kind in faults for count in counts or kind.counts]
 
 
-def laboratory(one: Case) -> Lab:
+def laboratory(case: Case) -> Lab:
     """The hosts that this case is about, whole still."""
-    return Lab(one.count, one.fault.families, one.fault.net4)
+    return Lab(case.count, case.fault.families, case.fault.net4)
 
 
-def inject(one: Case, lab) -> Expected:
+def inject(case: Case, lab) -> Expected:
     """Break the laboratory; what preflight should say then, if real torchrun does fail."""
-    host = lab.hosts[one.place]
-    given = one.fault.inject(lab, host)
-    plain = Expected(one.fault.cause, (host.name,), None, one.fault.also)
+    host = lab.hosts[case.place]
+    given = case.fault.inject(lab, host)
+    plain = Expected(case.fault.cause, (host.name,), None, case.fault.also)
     if given and isinstance(given, list) and isinstance(given[0], Expected):
         return Expected(" + ".join(part.cause for part in given), parts=tuple(given))
     if isinstance(given, Link):
         return replace(plain, hosts=(), link=given)
-    if one.fault.on == "all" and given is None:
+    if case.fault.on == "all" and given is None:
         return replace(plain, hosts=tuple(host.name for host in lab.hosts))
     return replace(plain, hosts=tuple(given)) if given else plain

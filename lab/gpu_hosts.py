@@ -23,13 +23,13 @@ from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from deploy.preflight import Want, judge
+from deploy.preflight import PreflightRequest, judge
 from deploy.preflight.findings import FAULT, WARNING
 from deploy.preflight.probe import facts as probe_facts
 from lab.answers import HOSTS, answers
 
 FOLDER = Path(__file__).parent / "hosts"
-WANT = Want(style="torchrun", endpoint="10.0.0.1", backend="nccl")
+REQUEST = PreflightRequest(style="torchrun", endpoint="10.0.0.1", backend="nccl")
 # Answers of nvidia-smi, from a file, for the columns asked for.
 SMI = r"""#!/bin/sh
 asked=${1#--query-gpu=}; here=${0%/*}
@@ -167,30 +167,30 @@ def sections(name):
     return {name: text.strip() for name, text in zip(rows[1::2], rows[2::2], strict=True)}
 
 
-def changed(said, section, old, new):
+def changed(sections, section, old, new):
     """The sections with one of them changed; `*` is all of it, and `new` None takes away the lines that have `old`."""
-    text = said.get(section, "")
+    text = sections.get(section, "")
     if new is None:
         text = "\n".join(line for line in text.splitlines() if not old or old not in line)
     else:
         assert old == "*" or old in text, f"{old!r} is not in {section}"
         text = new if old == "*" else text.replace(old, new)
-    return {**said, section: text}
+    return {**sections, section: text}
 
 
 @contextmanager
-def _stand_in(said):
+def _stand_in(sections):
     """A folder with a nvidia-smi that answers as recorded, first in PATH, and one in the place of /sys."""
     before = os.environ["PATH"], probe_facts.INFINIBAND
     with TemporaryDirectory() as folder:
-        home, rows = Path(folder), said["gpus"].splitlines()
+        home, rows = Path(folder), sections["gpus"].splitlines()
         code = next((row.removeprefix("code ") for row in rows if row.startswith("code ")), "0")
         answer = "".join(f"{row}\n" for row in rows if not row.startswith("code "))
-        files = {"gpus": answer, "code": code, "unknown": said.get("unknown", ""), "nvidia-smi": SMI}
+        files = {"gpus": answer, "code": code, "unknown": sections.get("unknown", ""), "nvidia-smi": SMI}
         for name, text in files.items():
             (home / name).write_text(text)
         (home / "nvidia-smi").chmod(0o755)
-        for row in said.get("infiniband", "").splitlines():
+        for row in sections.get("infiniband", "").splitlines():
             name, _, text = row.partition(":")
             path = home / "infiniband" / name
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -202,38 +202,38 @@ def _stand_in(said):
             os.environ["PATH"], probe_facts.INFINIBAND = before
 
 
-def facts(said):
+def facts(sections):
     """What the probe would say of such a host, beside its network."""
-    return deepcopy(_facts(tuple(said.items())))
+    return deepcopy(_facts(tuple(sections.items())))
 
 
 @cache
 def _facts(items):
-    said = dict(items)
-    with _stand_in(said):
-        found = {"gpus": probe_facts.gpus(), "rdma": probe_facts.rdma()}
-    cuda, host = said["cuda"].split(), said["host"].split()
-    found["cuda"] = {name: int(value) for name, value in zip(cuda[::2], cuda[1::2], strict=True)}
-    found["gpus"]["seconds"] = float(host[host.index("seconds") + 1])
-    software = {"python": "3.11.7", **probe_facts.torch_version(said["torch"])}
-    environment = dict(line.split("=", 1) for line in said.get("environment", "").splitlines())
+    sections = dict(items)
+    with _stand_in(sections):
+        probed = {"gpus": probe_facts.gpus(), "rdma": probe_facts.rdma()}
+    cuda, host = sections["cuda"].split(), sections["host"].split()
+    probed["cuda"] = {name: int(value) for name, value in zip(cuda[::2], cuda[1::2], strict=True)}
+    probed["gpus"]["seconds"] = float(host[host.index("seconds") + 1])
+    software = {"python": "3.11.7", **probe_facts.torch_version(sections["torch"])}
+    environment = dict(line.split("=", 1) for line in sections.get("environment", "").splitlines())
     memlock = int(host[host.index("memlock") + 1])
     return {
-        **found, "software": software, "environment": environment, "container": "container" in host,
+        **probed, "software": software, "environment": environment, "container": "container" in host,
         "rdma_devices": "devices" in host, "memlock": memlock,
     }  # fmt: skip
 
 
-def judged(hosts, want=WANT):
+def judged(hosts, request=REQUEST):
     """The verdict on hosts of which each said what its recording says, in their order; their network is well."""
     names = HOSTS[: len(hosts)]
-    seen = answers(want)
+    seen = answers(request)
     known, kernel = {}, {}
-    for name, said in zip(names, hosts, strict=True):
-        read = facts(said)
+    for name, sections in zip(names, hosts, strict=True):
+        read = facts(sections)
         limits = {**seen.facts[name]["resources"], "memlock": [read.pop("memlock")] * 2}
         known[name] = {**seen.facts[name], **read, "resources": limits}
-        kernel[name] = {"kernel": said.get("kernel", "").splitlines()}
+        kernel[name] = {"kernel": sections.get("kernel", "").splitlines()}
     links = tuple(link for link in seen.links if link.source in names and link.target in names)
     parts = {"listens": seen.listens, "clocks": seen.clocks}
     parts = {part: {name: value[name] for name in names} for part, value in parts.items()}

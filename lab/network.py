@@ -236,8 +236,8 @@ class Lab:
             folder = HOSTS_FILES / space
             folder.mkdir(parents=True)
             (folder / "resolv.conf").write_text("# no name server: what is not in /etc/hosts is unknown at once\n")
-            kept = {family: addresses[family] for family in self.families}
-            self.hosts.append(Host(name, space, kept))
+            addresses = {family: addresses[family] for family in self.families}
+            self.hosts.append(Host(name, space, addresses))
             self.hosts[-1].ip("link set lo up")
         self.network("eth0", self.net4 if "4" in self.families else "", "fd77" if "6" in self.families else "")
         for host in self.hosts:
@@ -248,7 +248,7 @@ class Lab:
 
 def sweep():
     """Remove what laboratories of processes that are gone have left."""
-    marks = {found[0] for line in spaces() if (found := re.match(rf"{PREFIX}(\d+)-", line))}
+    marks = {match[0] for line in spaces() if (match := re.match(rf"{PREFIX}(\d+)-", line))}
     for mark in marks:
         if not Path(f"/proc/{mark[len(PREFIX) : -1]}").exists():
             remove(mark)

@@ -26,7 +26,7 @@ from lab.waiting import until
 HOME = Path(__file__).resolve().parents[1]
 FAB = Path(sys.executable).with_name("fab")
 # Under a name that fab push did not give it: the user's own.
-BASE, IMAGE, KEPT, PORT = "muster-trainer:cpu", "lab/trainer:1", "lab/kept:1", 29500
+BASE, IMAGE, SAVED, PORT = "muster-trainer:cpu", "lab/trainer:1", "lab/saved:1", 29500
 TROUBLES = {}
 
 
@@ -117,9 +117,9 @@ class FaultyHosts:
         line = [FAB, "preflight", "--hosts", ",".join(self.hosts), "--json", "--quick", "--image", IMAGE, *words]
         env = {**os.environ, "MUSTER_SSH_CONFIG": str(self.config)}
         done = subprocess.run(line, cwd=HOME, env=env, capture_output=True, text=True, timeout=150)
-        said = json.loads(done.stdout or "{}")
+        output = json.loads(done.stdout or "{}")
         nothing = {"cause": f"no verdict: {done.stderr[-300:]}", "hosts": [], "findings": [], "examined": []}
-        return done.returncode, said if "findings" in said else nothing
+        return done.returncode, output if "findings" in output else nothing
 
 
 def is_right(trouble, verdict):
@@ -131,14 +131,16 @@ def is_right(trouble, verdict):
 
 def names_where(trouble, verdict, hosts):
     """Whether it names the hosts to repair. Of two that differ nobody can tell which is wrong: both are right then."""
-    named = {host for found in verdict["findings"] if found["cause"] == verdict["cause"] for host in found["hosts"]}
+    named = {
+        host for finding in verdict["findings"] if finding["cause"] == verdict["cause"] for host in finding["hosts"]
+    }
     both = len(verdict["examined"]) == 2 and verdict["cause"] in ("image-differs",) and named == {*verdict["examined"]}
     return not trouble.cause or named == set(hosts) or both
 
 
 _KEYS, _RUNS, _ENGINES = "/home/muster/.ssh/authorized_keys", "/home/muster/.muster", "/var/lib/docker/containers"
 _SMI, _DOCKER, _PYTHON = "/usr/local/bin/nvidia-smi", "/usr/bin/docker", "/usr/bin/python3"
-_BACK = f"docker tag {KEPT} {IMAGE}; docker rmi {KEPT}"
+_BACK = f"docker tag {SAVED} {IMAGE}; docker rmi {SAVED}"
 
 
 def _dropped(name, cause, rule, **how):
@@ -202,15 +204,15 @@ _by_commands(
 _by_commands(
     "temporary_folder_is_noexec", "", "mount -t tmpfs -o noexec,mode=1777 none /tmp", "umount /tmp"
 )  # fmt: skip
-_by_commands("image_is_not_there_yet", "", f"docker tag {IMAGE} {KEPT}; docker rmi {IMAGE}", _BACK)
+_by_commands("image_is_not_there_yet", "", f"docker tag {IMAGE} {SAVED}; docker rmi {IMAGE}", _BACK)
 _by_commands(
     "neither_image_nor_python", "no-python",
-    f"mv {_PYTHON} {_PYTHON}.kept; docker tag {IMAGE} {KEPT}; docker rmi {IMAGE}",
+    f"mv {_PYTHON} {_PYTHON}.kept; docker tag {IMAGE} {SAVED}; docker rmi {IMAGE}",
     f"mv {_PYTHON}.kept {_PYTHON}; {_BACK}",
 )  # fmt: skip
 _by_commands(
     "another_image_under_the_name", "image-differs",
-    f"docker tag {IMAGE} {KEPT}; docker run --name muster-made --entrypoint touch {IMAGE} /tmp/other; "
+    f"docker tag {IMAGE} {SAVED}; docker run --name muster-made --entrypoint touch {IMAGE} /tmp/other; "
     f"docker commit muster-made {IMAGE}",
     f"docker rm muster-made; {_BACK}",
 )  # fmt: skip
@@ -250,8 +252,8 @@ def host_key_has_changed(cluster, host):
     other = next(name for name in cluster.hosts if name != host)
     lines = [line.split(maxsplit=1) for line in cluster.known.read_text().splitlines()]
     keys = [key for names, key in lines if names.startswith(f"{other},")]
-    kept = [f"{names} {key}" for names, key in lines if not names.startswith(f"{host},")]
-    cluster.known.write_text("\n".join([*kept, *(f"{host},{cluster.address(host)} {key}" for key in keys), ""]))
+    others = [f"{names} {key}" for names, key in lines if not names.startswith(f"{host},")]
+    cluster.known.write_text("\n".join([*others, *(f"{host},{cluster.address(host)} {key}" for key in keys), ""]))
     yield
 
 
@@ -283,14 +285,14 @@ def _answers(cluster, host):
 
 @trouble("image-without-python", on="all")
 def image_has_no_python(cluster, host):
-    for one in cluster.hosts:
-        cluster.root(one, "docker", "tag", IMAGE, KEPT)
+    for host in cluster.hosts:
+        cluster.root(host, "docker", "tag", IMAGE, SAVED)
         cluster.root(
-            one, "sh", "-c", f"mkdir -p /tmp/empty; tar -c --mtime=@0 -C /tmp/empty . | docker import - {IMAGE}"
+            host, "sh", "-c", f"mkdir -p /tmp/empty; tar -c --mtime=@0 -C /tmp/empty . | docker import - {IMAGE}"
         )
     yield
-    for one in cluster.hosts:
-        cluster.root(one, "sh", "-c", f"docker rmi {IMAGE}; docker tag {KEPT} {IMAGE}; docker rmi {KEPT}")
+    for host in cluster.hosts:
+        cluster.root(host, "sh", "-c", f"docker rmi {IMAGE}; docker tag {SAVED} {IMAGE}; docker rmi {SAVED}")
 
 
 @trouble("port-busy", on="first")

@@ -22,9 +22,9 @@ for _ in range(ROUNDS):
     values = torch.ones(NUMBERS)
     dist.all_reduce(values)
 took = (time.monotonic() - began) / ROUNDS
-said = {"rank": dist.get_rank(), "world": dist.get_world_size(), "sum": values[-1].item(), "seconds": round(took, 4)}
-print("LAB " + json.dumps(said), flush=True)
+result = {"rank": dist.get_rank(), "world": dist.get_world_size(), "sum": values[-1].item(), "seconds": round(took, 4)}
+print("LAB " + json.dumps(result), flush=True)
 dist.destroy_process_group()
-if said["world"] != int(os.environ["LAB_HOSTS"]) or said["sum"] != said["world"]:
+if result["world"] != int(os.environ["LAB_HOSTS"]) or result["sum"] != result["world"]:
     # As trainer/train/environment.py says it: torchrun itself would train on without the rest, and end with 0.
-    sys.exit(f"the world has {said['world']} ranks, planned were {os.environ['LAB_HOSTS']} nodes x 1")
+    sys.exit(f"the world has {result['world']} ranks, planned were {os.environ['LAB_HOSTS']} nodes x 1")

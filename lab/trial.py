@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 from deploy.local.probe import LocalProbe
-from deploy.preflight import Verdict, Want, judge
+from deploy.preflight import PreflightRequest, Verdict, judge
 from deploy.preflight.probe.conversation import examine
 from lab.fault import TORCHRUN, Expected
 from lab.job import endpoint
@@ -44,10 +44,10 @@ OF_A_PATH = (
 )
 
 
-def want(lab, run):
-    """What `fab preflight` would want of this run."""
+def request(lab, run):
+    """What `fab preflight` would be asked about this run."""
     meet = endpoint(lab, run) if run.style == TORCHRUN or run.endpoint != "address" else ""
-    return Want(style=run.style, endpoint=meet, port=PORT, backend="gloo", rendezvous=run.rendezvous)
+    return PreflightRequest(style=run.style, endpoint=meet, port=PORT, backend="gloo", rendezvous=run.rendezvous)
 
 
 def answers(lab, run, measure=False, inside=True):
@@ -60,7 +60,7 @@ def answers(lab, run, measure=False, inside=True):
             stack.enter_context(LocalProbe(host.name, [*host.prefix(inside), PYTHON], env=host.variables(inside)))
             for host in lab.hosts
         ]
-        return examine(probes, want(lab, run), measure=measure)
+        return examine(probes, request(lab, run), measure=measure)
 
 
 def preflight(lab, run) -> tuple[Verdict, float]:
@@ -86,7 +86,7 @@ def says_where(verdict: Verdict, expected: Expected) -> bool:
     """
     if expected.parts:
         return any(says_the_cause(verdict, part) and says_where(verdict, part) for part in expected.parts)
-    named = {host for found in verdict.faults if found.cause == verdict.cause for host in found.hosts}
+    named = {host for finding in verdict.faults if finding.cause == verdict.cause for host in finding.hosts}
     if expected.link:
         ends = {expected.link.source, expected.link.target}
         return bool(verdict.link or named) and set(verdict.link or named) <= ends
@@ -96,20 +96,22 @@ def says_where(verdict: Verdict, expected: Expected) -> bool:
 
 def says_all(verdict: Verdict, expected: Expected) -> bool:
     """Whether each of several faults is named with its place, in whatever order, also as a warning."""
-    each = [replace(verdict, findings=(replace(found, level="fault"),)) for found in verdict.findings]
-    return all(any(says_the_cause(one, part) and says_where(one, part) for one in each) for part in expected.parts)
+    singles = [replace(verdict, findings=(replace(finding, level="fault"),)) for finding in verdict.findings]
+    return all(
+        any(says_the_cause(single, part) and says_where(single, part) for single in singles) for part in expected.parts
+    )
 
 
 @dataclass(frozen=True)
 class Nc:
     """What `nc -vz` says from each host to the first one's rendezvous port: by host, the words."""
 
-    said: dict[str, str]
+    words: dict[str, str]
 
     @property
     def alarms(self):
         """Whether a person who reads it sees a fault: anything but what is normal before a run, all refused."""
-        kinds = {_kind(text) for text in self.said.values()}
+        kinds = {_kind(text) for text in self.words.values()}
         return kinds != {"refused"}
 
 
@@ -124,11 +126,11 @@ def nc(lab, run) -> Nc:
     """The classic script: from every other host, `nc -vz HOST PORT` before anything listens there."""
     meet = endpoint(lab, run)
 
-    def one(host):
+    def ask(host):
         return host.name, host.run("nc", "-vz", "-w", str(NC_S), meet, str(PORT)).stderr.strip()
 
     with ThreadPoolExecutor(8) as pool:
-        return Nc(dict(pool.map(one, lab.hosts[1:])))
+        return Nc(dict(pool.map(ask, lab.hosts[1:])))
 
 
 def torchrun_names(texts: dict[str, str], expected: Expected) -> bool:

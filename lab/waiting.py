@@ -18,13 +18,13 @@ def until(condition, what, seconds=60.0):
 
 def lines(path):
     """Whole JSON lines of a file that may not be there yet, and whose last line may be torn."""
-    found = []
+    objects = []
     for line in Path(path).read_text().splitlines() if Path(path).exists() else []:
         try:
-            found.append(json.loads(line))
+            objects.append(json.loads(line))
         except ValueError:
             continue
-    return found
+    return objects
 
 
 def events(run_dir, rank, kind):

@@ -39,11 +39,11 @@ class Checkout:
 
     def start(self, *options, backend="processes"):
         """`fab up` in the background."""
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("PET_", "MUSTER_"))}
+        variables = {name: value for name, value in os.environ.items() if not name.startswith(("PET_", "MUSTER_"))}
         return subprocess.Popen(
             [FAB, "up", f"--backend={backend}", *options],
             cwd=self.home,
-            env={**kept, "PYTHONPATH": str(self.home)},
+            env={**variables, "PYTHONPATH": str(self.home)},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

@@ -83,40 +83,40 @@ def statements(path: Path) -> set[int]:
     functions = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.FunctionDef)]
     bodies = {node for function in functions for stmt in function.body for node in ast.walk(stmt)}
     words = (ast.FunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)
-    kept = (node for node in bodies if isinstance(node, ast.stmt) and not isinstance(node, words))
-    return {node.lineno for node in kept if not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))}
+    own = (node for node in bodies if isinstance(node, ast.stmt) and not isinstance(node, words))
+    return {node.lineno for node in own if not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))}
 
 
 def shares() -> dict[str, dict[str, int]]:
     """By module, by folder of tests: the percentage of its statements that the folder executes."""
-    found: dict[str, dict[str, int]] = {}
+    by_module: dict[str, dict[str, int]] = {}
     runs = {name: MEASURED / name / "lines.json" for name in FOLDERS}
     files = {name: json.loads(path.read_text())["files"] for name, path in runs.items() if path.exists()}
     for path in sorted(path for half in ("deploy", "trainer", "muster") for path in (HOME / half).rglob("*.py")):
         module, lines = str(path.relative_to(HOME)), statements(path)
         if lines:
             executed = {name: lines & set(own.get(module, {}).get("executed_lines", ())) for name, own in files.items()}
-            found[module] = {name: round(100 * len(some) / len(lines)) for name, some in executed.items()}
-    return found
+            by_module[module] = {name: round(100 * len(some) / len(lines)) for name, some in executed.items()}
+    return by_module
 
 
-def page(found: dict[str, dict[str, int]]) -> str:
+def page(by_module: dict[str, dict[str, int]]) -> str:
     """The page as text."""
-    measured = list(next(iter(found.values())))
+    measured = list(next(iter(by_module.values())))
     missing = [name for name in FOLDERS if name not in measured]
-    without = [module for module, by in found.items() if module.startswith("deploy/") and not by["unit"]]
+    without = [module for module, by in by_module.items() if module.startswith("deploy/") and not by["unit"]]
     lines = [HEAD.format(folders=" ".join(measured))]
     lines += [f"Not measured here: {', '.join(missing)}.\n"] if missing else []
     lines += ["## Modules of deploy/ of which no unit test executes a function", ""]
-    lines += [f"- `{module}`: {_others(found[module])}" for module in without] or ["None."]
+    lines += [f"- `{module}`: {_others(by_module[module])}" for module in without] or ["None."]
     lines += ["", "## All modules", "", "| module | unit | other folders |", "|---|---|---|"]
-    lines += [f"| `{module}` | {by['unit'] or '-'} | {_others(by)} |" for module, by in found.items()]
+    lines += [f"| `{module}` | {by['unit'] or '-'} | {_others(by)} |" for module, by in by_module.items()]
     return "\n".join([*lines, ""])
 
 
 def _others(by: dict[str, int]) -> str:
-    told = sorted(((share, name) for name, share in by.items() if name != "unit"), reverse=True)
-    return ", ".join(f"{name} {share}" for share, name in told if share >= LEAST_PERCENT) or "-"
+    others = sorted(((share, name) for name, share in by.items() if name != "unit"), reverse=True)
+    return ", ".join(f"{name} {share}" for share, name in others if share >= LEAST_PERCENT) or "-"
 
 
 def main() -> None:

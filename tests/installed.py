@@ -12,8 +12,10 @@ HOME = Path(__file__).resolve().parents[1]
 
 def run(*command, cwd=None, **more):
     """A command without what this shell's Python and Muster are told; gives what it did."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "MUSTER_", "VIRTUAL"))}
-    return subprocess.run(command, cwd=cwd, env={**kept, **more}, capture_output=True, text=True, timeout=300)
+    variables = {
+        name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "MUSTER_", "VIRTUAL"))
+    }
+    return subprocess.run(command, cwd=cwd, env={**variables, **more}, capture_output=True, text=True, timeout=300)
 
 
 def wheel(folder):

@@ -17,7 +17,7 @@ from invoke.parser.argument import Argument
 
 from ..core.errors import DONE, FAILED, STOPPED, USAGE
 
-# What a code means where the command says nothing of its own. Every command can end with each of these.
+# The meaning of a code if the command does not give its own. Every command can end with each of these.
 MEANINGS = {
     DONE: "done",
     FAILED: "something failed: the error names it, and the host",
@@ -42,16 +42,16 @@ SECRET = (
 
 
 class Command(Task):  # type: ignore[misc]
-    """A task whose help leaves out `hidden` options: those that are only there to be refused."""
+    """A task whose help leaves out the `hidden` options, which exist only to be refused."""
 
     hidden: Collection[str] = ()
     help: dict[str, Any]
 
     def get_arguments(self, ignore_unknown_help: bool | None = None) -> list[Argument]:
-        """The options of the command line; for --help only those a user may give."""
+        """The options of the command line; for --help, only those that a user may give."""
         help = dict(self.help)
         arguments: list[Argument] = super().get_arguments(ignore_unknown_help)
-        self.help = help  # invoke takes out what it has shown once
+        self.help = help  # invoke removes an option from this list once it has shown it
         if not {"--help", "-h"} & set(sys.argv[1:]):
             return arguments
         return [argument for argument in arguments if argument.name not in self.hidden]
@@ -65,10 +65,10 @@ def command(
     klass: type[Command] = Command,
     **more: Any,
 ) -> Callable[[Callable[..., None]], Command]:
-    """Make a function a task. `codes`: what its exit codes mean, as far as MEANINGS does not say it.
+    """Make a function a task. `codes`: what its exit codes mean, if MEANINGS does not say it.
 
-    Options have no one-letter forms: invoke would give them out by the order of the parameters, so that a new option
-    would change what an old letter means.
+    Options have no one-letter forms: invoke would assign letters by the order of the parameters, so a new option would
+    change the meaning of an old letter.
     """
     examples = [example] if isinstance(example, str) else example
 

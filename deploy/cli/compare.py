@@ -1,4 +1,4 @@
-"""`fab compare RUN RUN`: two runs of this machine beside each other."""
+"""`fab compare RUN RUN`: compare two runs of this machine."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from .command import command
     },
 )
 def compare(context: Connection, first: str, second: str, html: str = "", json: bool = False) -> None:
-    """Put two runs beside each other: what differs, their curves, their numbers."""
+    """Compare two runs: what differs, their curves, their numbers."""
     console = Console(json)
 
     def work() -> int:

@@ -67,7 +67,7 @@ def up(
 ) -> None:
     """Train on this machine: your script, or Muster's own trainer.
 
-    In containers where a Docker engine answers, as plain processes elsewhere.
+    In containers if a Docker engine answers, otherwise as plain processes.
     """
     console = Console(json)
 
@@ -130,7 +130,7 @@ def runs(context: Connection, hosts: str = "", cluster: str = "", json: bool = F
 
     def work() -> int:
         if hosts or cluster:
-            return look.runs_there(hosts, cluster, console)
+            return look.runs_on_hosts(hosts, cluster, console)
         launch.list_all(console)
         return DONE
 

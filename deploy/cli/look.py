@@ -84,7 +84,7 @@ def why(
 ) -> None:
     """Show what each rank of a script does at this moment, and who is missing.
 
-    The run is not disturbed.
+    It does not disturb the run.
     """
     console = Console(json)
 
@@ -96,6 +96,6 @@ def why(
     end(context, console, work)
 
 
-def runs_there(hosts: str, cluster: str, console: Console) -> int:
-    """`fab runs --hosts`: the runs that lie on hosts."""
+def runs_on_hosts(hosts: str, cluster: str, console: Console) -> int:
+    """`fab runs --hosts`: the runs on hosts."""
     return deploy_look.runs(Options(hosts, cluster).load(), console)

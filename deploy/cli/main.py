@@ -21,7 +21,7 @@ from ..core.program import FAB
 from ..report.console import Console
 from . import bootstrap, compare, explain, local, look, preflight, runs, within
 
-# The name under which pip knows this; `muster` there is another project (docs/decisions/0021).
+# The name of this package for pip; `muster` is another project there (docs/decisions/0021).
 DISTRIBUTION = "muster-train"
 _EXAMPLE = f"{FAB} deploy --hosts a,b -- train.py --lr 3e-4"
 _TASKS = (
@@ -66,7 +66,7 @@ def end_quietly_when_nobody_reads() -> None:
         if not issubclass(kind, BrokenPipeError):
             before(kind, value, trace)
             return
-        # What is still to be flushed at the end would fail as well.
+        # The flush at the end would fail too.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
     sys.excepthook = hook
@@ -102,9 +102,9 @@ def with_script(words: Sequence[str]) -> list[str]:
         return list(words[:at])
     options, script = list(words[:at]), list(words[at + 1 :])
     if options[:1] not in (["deploy"], ["up"]):
-        raise UsageError("only deploy and up take a script after --", _EXAMPLE)
+        raise UsageError("only `deploy` and `up` accept a script after --", _EXAMPLE)
     if any(word == "--script" or word.startswith("--script=") for word in options):
-        raise UsageError("two scripts: one after --, one behind --script", f"give one of them: {_EXAMPLE}")
+        raise UsageError("two scripts: one after --, one with --script", f"give one of them: {_EXAMPLE}")
     if not script or script == ["-m"]:
         raise UsageError("no script after --", _EXAMPLE)
     return [*options, f"--script={shlex.join(script)}"]

@@ -16,7 +16,7 @@ from ..core.program import FAB
 from ..hosts import preflight as preflight_launch
 from ..hosts.preflight import PreflightOptions
 from ..local import preflight as preflight_here
-from ..preflight import Want
+from ..preflight import PreflightRequest
 from ..report import preflight_text
 from ..report.console import Console
 from ..report.interrupts import Interrupts
@@ -84,20 +84,20 @@ def preflight(
         if getattr(context, "host", None):
             raise UsageError("--hosts must follow the task's name", f"for example: {FAB} preflight --hosts a,b")
         renamed.refuse_ground(sys.argv[1:], ground, backend)
-        want = _want(style, endpoint, port, collectives)
+        request = _request(style, endpoint, port, collectives)
         for option, name in files.items():
             _refuse_unwritable(option, name)
         if backend or workers:
             plain = "" if style == STYLES[0] else f"--style {style}"
             _refuse_both(hosts, cluster, image, endpoint, plain, "--bandwidth" if bandwidth else "")
         with Interrupts(console, "looking", UNTOUCHED), console.waiting("preflight") as say:
-            asked = PreflightOptions(want, not quick, bandwidth, say)
+            asked = PreflightOptions(request, not quick, bandwidth, say)
             if backend or workers:
-                answers, verdict = preflight_here.preflight(workers, backend or "auto", want, not quick, say)
+                answers, verdict = preflight_here.preflight(workers, backend or "auto", request, not quick, say)
             else:
                 answers, verdict = preflight_launch.preflight(inventory.load(hosts, cluster), image, asked)
         matrix = list(preflight_text.matrix(answers)) if nc else []
-        backend_used = answers.want.backend
+        backend_used = answers.request.backend
         console.data({**verdict.json(), "backend": backend_used, **({"nc": matrix} if nc else {}), **files})
         for line in [*preflight_text.lines_of(verdict, backend_used), *matrix, *preflight_text.heat(answers)]:
             console.text(line)
@@ -117,15 +117,15 @@ def preflight(
 def _refuse_both(*for_hosts: str) -> None:
     """Raise UsageError where an option for real hosts stands beside --backend."""
     if option := next(filter(None, for_hosts), ""):
-        raise UsageError(f"--backend is for this machine, {option} is for real hosts", "leave one of them out")
+        raise UsageError(f"--backend is for this machine, but {option} is for real hosts", "leave one of them out")
 
 
-def _want(style: str, endpoint: str, port: str, collectives: str) -> Want:
+def _request(style: str, endpoint: str, port: str, collectives: str) -> PreflightRequest:
     """The request that the options make. Raises UsageError for an unknown value."""
     if style not in STYLES or collectives not in COLLECTIVES or not (port or "1").isdigit():
         words = f"--style {style} --collectives {collectives} --port {port}: one of these is not valid"
         raise UsageError(words, f"--style {'|'.join(STYLES)}, --collectives {'|'.join(COLLECTIVES)}, --port NUMBER")
-    return Want(style=style, endpoint=endpoint, port=int(port or 29500), backend=collectives)  # type: ignore[arg-type]
+    return PreflightRequest(style=style, endpoint=endpoint, port=int(port or 29500), backend=collectives)  # type: ignore[arg-type]
 
 
 def _refuse_unwritable(option: str, name: str) -> None:

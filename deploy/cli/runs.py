@@ -38,7 +38,7 @@ from .command import HOSTS, INCLUDE, JSON, RUN, SECRET, SHOWN, UNWATCHED, comman
         USAGE: "an option, a file or the run's input was refused: nothing was started",
         REFUSED: "preflight found what keeps the nodes from training: nothing was started",
         STOPPED: f"stopped on request ({FAB} stop); Muster's own trainer has written a checkpoint",
-        DETACHED: "left by Ctrl-C; the run goes on",
+        DETACHED: "Ctrl-C left the run, which continues",
     },
     hidden=("name",),
     iterable=["env", "secret", "mount", "include", "keep"],
@@ -98,7 +98,7 @@ def deploy(
 ) -> None:
     """Train on real hosts: preflight, push, start, follow to the end.
 
-    Ctrl-C leaves the run, which goes on; fab attach comes back to it.
+    Ctrl-C leaves the run, which continues; fab attach comes back to it.
     """
     asked = Options(hosts, cluster, run, script, args, folder, image, detach, dry_run)
     options = replace(asked, environment=tuple(env or ()), secrets=tuple(secret or ()), processes=nproc)
@@ -156,7 +156,7 @@ def push(
         DONE: "the run is done",
         FAILED: "the run failed, or a host did",
         STOPPED: f"stopped on request ({FAB} stop); Muster's own trainer has written a checkpoint",
-        DETACHED: "left by Ctrl-C; the run goes on",
+        DETACHED: "Ctrl-C left the run, which continues",
     },
     iterable=["secret"],
     help={**RUN, **JSON, "secret": SECRET, "rank": SHOWN},
@@ -170,9 +170,10 @@ def attach(
     rank: str = "",
     json: bool = False,
 ) -> None:
-    """Follow a run to its end, and show what it prints. Ctrl-C leaves it going on.
+    """Follow a run to its end, and show what it prints.
 
-    If nodes wait for their secrets, attach hands them in again.
+    Ctrl-C leaves the run, which continues. If nodes wait for their
+    secrets, attach hands them in again.
     """
     console, options = Console(json), Options(hosts, cluster, run, secrets=tuple(secret or ()), rank=rank)
     end(context, console, lambda: deploy_follow.attach(options, console))
@@ -213,9 +214,9 @@ def fetch(
     only: Sequence[str] | None = None,
     json: bool = False,
 ) -> None:
-    """Copy what a run wrote here, and build its report.
+    """Copy what a run wrote to this machine, and build its report.
 
-    What is here already does not come again.
+    It does not copy again what is here already.
     """
     console = Console(json)
 
@@ -246,7 +247,7 @@ def trust(context: Connection, hosts: str = "", cluster: str = "", json: bool = 
 
     def work() -> int:
         for host, words in session.trust(Options(hosts, cluster).load().hosts, ask, console.note).all().items():
-            console.line(f"{host}  {words}", {"kind": "trust", "host": host, "said": words})
+            console.line(f"{host}  {words}", {"kind": "trust", "host": host, "message": words})
         return DONE
 
     end(context, console, work)
@@ -258,7 +259,7 @@ def trust(context: Connection, hosts: str = "", cluster: str = "", json: bool = 
     help={**HOSTS, **JSON, "yes": "do not ask, even where the deploy that holds the lock is alive"},
 )
 def unlock(context: Connection, hosts: str = "", cluster: str = "", yes: bool = False, json: bool = False) -> None:
-    """Remove a deploy's lock from hosts. Asks first where that deploy is alive."""
+    """Remove a deploy's lock from hosts. Asks first if that deploy is alive."""
     console = Console(json)
 
     def work() -> int:

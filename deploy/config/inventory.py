@@ -1,6 +1,6 @@
-"""The hosts of a command and the job they run: from `--hosts a,b`, from cluster.toml, or from both.
+"""The hosts of a command and their job: from `--hosts a,b`, from cluster.toml, or from both.
 
-These values are as the user wrote them. ssh/ applies the user's SSH settings to them.
+The values are as the user wrote them; ssh/ applies the user's SSH settings to them.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ _EXAMPLE = "write --hosts user@a:port,b; user and port may be left out"
 
 @dataclass(frozen=True)
 class Host:
-    """One machine. `address` is a name, an IP or an alias of the user's SSH settings; None leaves a choice to those.
+    """One machine. `address` is a name, an IP or an alias of the user's SSH settings; None means: as these say.
 
-    `gateway` is a jump host as SSH's ProxyJump has it (several with commas). `gpus` is auto, how many, or which.
+    `gateway` is a jump host, as in SSH's ProxyJump (several with commas). `gpus` is auto, a number, or a list.
     """
 
     name: str
@@ -52,7 +52,7 @@ class Host:
 
 @dataclass(frozen=True)
 class Job:
-    """What is to run, for all hosts; a host's own image, environment and mounts go before or beside these."""
+    """What runs on all hosts. A host's own environment and mounts override these."""
 
     image: str | None = None
     dockerfile: Path | None = None
@@ -72,17 +72,17 @@ class Job:
 
 @dataclass(frozen=True)
 class Cluster:
-    """Hosts in the order the user gave them (the first one is the master) and their job."""
+    """The hosts in the user's order (the first is the master), and their job."""
 
     hosts: tuple[Host, ...]
     job: Job = Job()
 
 
 def load(flag: str, named: str) -> Cluster:
-    """The hosts of `--hosts`, with what cluster.toml says of them; all of its hosts where the flag is empty.
+    """The hosts of `--hosts` with their settings in cluster.toml; without the flag, all hosts of the file.
 
-    The file is `named` by --cluster, or the one of this folder where there is one. Raises UsageError for what is wrong
-    in either, or when both are missing.
+    `named` is the file of --cluster; otherwise cluster.toml of this folder, if it exists. Raises UsageError for an
+    error in either, or if both are missing.
     """
     path = Path(named) if named else Path("cluster.toml")
     if not named and not path.is_file():
@@ -92,9 +92,9 @@ def load(flag: str, named: str) -> Cluster:
 
 
 def from_flag(flag: str) -> Cluster:
-    """Hosts of `--hosts user@a:port,b`. A host is called by its address; by address-port where an address comes twice.
+    """The hosts of `--hosts user@a:port,b`, each called by its address, or address-port if an address appears twice.
 
-    Raises UsageError for an empty list, a host that cannot be read, and one that is named twice.
+    Raises UsageError for an empty list, a host that it cannot read, and a host that appears twice.
     """
     parts = [part.strip() for part in flag.split(",")]
     if not any(parts):
@@ -112,7 +112,7 @@ def from_flag(flag: str) -> Cluster:
 
 
 def from_file(path: Path) -> Cluster:
-    """All that cluster.toml says. Raises UsageError, with the key's path, for the first thing wrong in it."""
+    """Everything in cluster.toml. Raises UsageError for its first error, with the path of the key."""
     top = toml.read(path)
     number = top.get("format", CLUSTER_FILE, values.whole(1, 1_000_000), "the number of the file's format")
     refuse_newer(str(path), number, CLUSTER_FILE)
@@ -131,9 +131,9 @@ def from_file(path: Path) -> Cluster:
 
 
 def refuse_twins(hosts: Iterable[Host], endpoints: Mapping[str, tuple[str, int, str]]) -> None:
-    """Raise UsageError when two hosts are one machine.
+    """Raise UsageError if two hosts are the same machine.
 
-    `endpoints`: by host name the address, port and jump hosts that SSH's settings make of it.
+    `endpoints`: by host name, the address, port and jump hosts after SSH's settings.
     """
     seen: dict[tuple[str, int, str], str] = {}
     for host in hosts:
@@ -144,7 +144,7 @@ def refuse_twins(hosts: Iterable[Host], endpoints: Mapping[str, tuple[str, int, 
 
 
 def _picked(asked: Sequence[Host], known: Sequence[Host]) -> tuple[Host, ...]:
-    """Each asked host as the file knows it, the flag's user and port going first; as it is where the file does not."""
+    """The hosts of --hosts with their settings in the file; user and port of the flag override these."""
     by_name = {host.name: host for host in known}
     picked = []
     for host in asked:
@@ -154,7 +154,7 @@ def _picked(asked: Sequence[Host], known: Sequence[Host]) -> tuple[Host, ...]:
 
 
 def _through(host: Host, hosts: Mapping[str, Host]) -> Host:
-    """With a gateway that names a host of the file put as its destination."""
+    """The host with a gateway that names a host of the file replaced by that host's destination."""
     if host.gateway is None:
         return host
     hops = [hosts[hop].destination if hop in hosts else hop for hop in host.gateway.split(",")]

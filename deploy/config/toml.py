@@ -1,7 +1,6 @@
-"""Strict reading of a TOML file: every error names the path of its key, and the table's `name` where it has one.
+"""Strict reading of a TOML file: every error names the path of its key, and the `name` of its table.
 
-inventory.py asks a table for the keys it knows; all other keys are unknown. This module does not know what a key
-means.
+inventory.py asks a table for the keys it knows; all other keys are errors. This module does not know what a key means.
 """
 
 from __future__ import annotations
@@ -28,13 +27,13 @@ class Table:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The keys the file has here, in its order."""
+        """The keys of this table, in the order of the file."""
         return tuple(self._data)
 
     def get(self, key: str, default: T, check: Callable[[Any], T | None], wanted: str) -> T:
-        """The key's value as `check` returns it, or `default` where the file has none.
+        """The key's value as `check` returns it, or `default` if the file has no such key.
 
-        Raises UsageError, `<value> is not <wanted>`, where `check` returns None.
+        Raises UsageError, `<value> is not <wanted>`, if `check` returns None.
         """
         self._known.append(key)
         if key not in self._data:
@@ -45,9 +44,9 @@ class Table:
         return value
 
     def items(self, key: str, check: Callable[[Any], T | None], wanted: str, secret: bool = False) -> tuple[T, ...]:
-        """The elements of the array `key` as `check` returns them, none where the file has none.
+        """The elements of the array `key` as `check` returns them; empty if the file has no such key.
 
-        Raises UsageError for the first that is None; it does not show what may be a `secret`.
+        Raises UsageError for the first element that `check` refuses. It never shows a value that may be a `secret`.
         """
         elements: list[Any] = self.get(key, [], _list, f"a list; each element is {wanted}")
         good = []
@@ -59,17 +58,17 @@ class Table:
         return tuple(good)
 
     def tables(self, key: str) -> list[Table]:
-        """An array of tables (`[[key]]`), empty where there is none."""
+        """An array of tables (`[[key]]`), empty if it is missing."""
         array: list[Any] = self.get(key, [], _list_of_dicts, f"an array of tables: write [[{key}]] above each one")
         return [Table(self.path, data, (*self._key_path, key, index)) for index, data in enumerate(array)]
 
     def table(self, key: str) -> Table:
-        """A table (`[key]`), an empty one where there is none."""
+        """A table (`[key]`), empty if it is missing."""
         data: dict[str, Any] = self.get(key, {}, _dict, f"a table: write [{key}]")
         return Table(self.path, data, (*self._key_path, key), self._name)
 
     def done(self) -> None:
-        """Refuse the first key that nobody asked for, and name the nearest known one."""
+        """Refuse the first key that nobody has asked for, and name the nearest known key."""
         for key in self._data:
             if key not in self._known:
                 near = difflib.get_close_matches(key, self._known, 1)
@@ -85,7 +84,7 @@ class Table:
 
 
 def read(path: Path) -> Table:
-    """The file's top table. Raises UsageError when it cannot be read, is empty, or is not TOML (which has its line)."""
+    """The file's top table. Raises UsageError if it cannot be read, is empty, or is not TOML (with the line)."""
     try:
         data = tomllib.loads(path.read_bytes().decode())
     except RecursionError as fault:

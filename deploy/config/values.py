@@ -1,4 +1,4 @@
-"""Checks for values in cluster.toml: each returns the value as the program uses it, or None. Pure."""
+"""Checks of values in cluster.toml: each returns the value as the program uses it, or None. Pure."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ Gpus = Literal["auto"] | int | tuple[int, ...]
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 SIZE = re.compile(r"[1-9]\d*[bkmg]?")
-# What may stand for a host or a user on the way to ssh: no dash first (it would be an option), and nothing that a shell
-# reads as its own, for `Match exec` and `ProxyCommand` of the user's SSH settings put these into one. An address may
-# name its zone: fe80::1%eth0.
+# The names of hosts and users that may reach ssh. They begin with no dash (it would be an option), and contain nothing
+# that a shell interprets, because `Match exec` and `ProxyCommand` of the user's SSH settings pass them to a shell. An
+# address may have a zone: fe80::1%eth0.
 HOST = re.compile(r"\w[\w.-]*|(?=[^%]*:[^%]*:)[0-9A-Fa-f:.]+(?:%\w[\w.-]*)?")
 USER = re.compile(r"\w[\w.+-]*(?:\\\w[\w.+-]*)?")
 _HOST_PORT = re.compile(r"(?:\[([^\[\]]+)\]|([^:\[\]]+))(?::([0-9]{1,5}))?")
@@ -28,7 +28,7 @@ _TAKEN = re.compile(r"/|/muster(/.*)?")
 
 
 class Mount(NamedTuple):
-    """A folder of the host that the containers see: absolute paths."""
+    """A folder of the host that the containers see; both paths are absolute."""
 
     source: str
     target: str
@@ -36,7 +36,7 @@ class Mount(NamedTuple):
 
 
 class Destination(NamedTuple):
-    """Where SSH shall go; None leaves a choice to the user's SSH settings."""
+    """Where SSH connects to; None leaves a choice to the user's SSH settings."""
 
     host: str
     user: str | None
@@ -44,14 +44,14 @@ class Destination(NamedTuple):
 
 
 class Secret(NamedTuple):
-    """A variable the ranks get and nobody else sees: from this shell's environment, or from `file` on this machine."""
+    """A variable that only the ranks get: from this shell's environment, or from `file` on this machine."""
 
     name: str
     file: Path | None
 
 
 def matching(pattern: re.Pattern[str]) -> Callable[[Any], str | None]:
-    """A string that is wholly as the pattern says."""
+    """A string that matches the whole pattern."""
     return lambda value: value if isinstance(value, str) and pattern.fullmatch(value) else None
 
 
@@ -63,7 +63,7 @@ user = matching(USER)
 
 
 def destination(text: str) -> Destination | None:
-    """`user@host:port` as SSH writes it; user and port may be left out, brackets stand around an IPv6 address."""
+    """`user@host:port` as SSH writes it: user and port are optional, an IPv6 address has brackets."""
     login, at, host_port = text.rpartition("@")
     match = _HOST_PORT.fullmatch(host_port)
     six, name, port = match.groups() if match else (host_port, None, None)
@@ -75,18 +75,18 @@ def destination(text: str) -> Destination | None:
 
 
 def whole(least: int, most: int) -> Callable[[Any], int | None]:
-    """A whole number within bounds; not true or false."""
+    """A whole number within bounds, not true or false."""
     return lambda value: value if type(value) is int and least <= value <= most else None
 
 
 def gateway(value: Any) -> str | None:
-    """Jump hosts with commas, spaces taken out."""
+    """Jump hosts separated by commas, without spaces."""
     hops = [hop.strip() for hop in value.split(",")] if isinstance(value, str) else [""]
     return ",".join(hops) if all(map(destination, hops)) else None
 
 
 def gpus(value: Any) -> Gpus | None:
-    """auto, how many (0 for none), or which by index, each once."""
+    """auto, a number (0 for none), or a list of indices, each once."""
     if isinstance(value, list):
         good = value and all(type(index) is int and index >= 0 for index in value) and len(set(value)) == len(value)
         return tuple(value) if good else None
@@ -94,7 +94,7 @@ def gpus(value: Any) -> Gpus | None:
 
 
 def processes(value: Any) -> Literal["auto"] | int | None:
-    """auto, or how many ranks a node gets."""
+    """auto, or the number of ranks of a node."""
     return "auto" if value == "auto" else whole(1, 1024)(value)
 
 
@@ -111,23 +111,23 @@ def scalar(value: Any) -> str | None:
 
 
 def is_text(value: str) -> bool:
-    """Whether UTF-8 can hold it, and a command line."""
+    """Whether UTF-8 and a command line can hold it."""
     return "\0" not in value and not any("\ud800" <= letter <= "\udfff" for letter in value)
 
 
 def inside(value: Any) -> str | None:
-    """A path below some folder, as the folder's own list has it: no `..`, no `./`, no slash at its ends."""
+    """A path below a folder, as the folder's own list has it: no `..`, no `./`, no slash at its ends."""
     path = posixpath.normpath(value) if isinstance(value, str) and value and is_text(value) else ".."
     return None if path.startswith(("/", "..")) or path == "." else path
 
 
 def path_from(folder: Path) -> Callable[[Any], Path | None]:
-    """A path; a relative path starts at `folder`, and `~` is the home of a user that exists."""
+    """A path; a relative one starts at `folder`, and `~` is the home of an existing user."""
     return lambda value: folder / os.path.expanduser(value) if isinstance(value, str) and value else None
 
 
 def mount(value: Any) -> Mount | None:
-    """`/source:/target` or `/source:/target:ro`; not where the image's own files or the run's folder are."""
+    """`/source:/target` or `/source:/target:ro`, but not over the image's own files or the run's folder."""
     parts = value.split(":") if isinstance(value, str) else []
     mode = parts.pop() if len(parts) == 3 else "rw"
     if len(parts) != 2 or mode not in ("ro", "rw") or not all(map(_PATH.fullmatch, parts)):
@@ -137,13 +137,13 @@ def mount(value: Any) -> Mount | None:
 
 
 def keep(value: Any) -> str | None:
-    """An absolute path in the container; not where the image's own files or the run's folder are."""
+    """An absolute path in the container, but not one of the image's own files or the run's folder."""
     path = posixpath.normpath(value) if isinstance(value, str) and _PATH.fullmatch(value) else "/"
     return None if path.startswith("//") or _TAKEN.fullmatch(path) else path
 
 
 def secret_from(folder: Path) -> Callable[[Any], Secret | None]:
-    """A variable's name, or a table with a name and a file (a relative one seen from `folder`)."""
+    """A variable's name, or a table with a name and a file (a relative one starts at `folder`)."""
 
     def check(value: Any) -> Secret | None:
         fields = {"name": value} if isinstance(value, str) else value

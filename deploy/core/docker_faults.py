@@ -1,7 +1,7 @@
-"""What Docker says when it refuses something: the cause, what that means, and the next command. Pure.
+"""What Docker prints when it refuses something: the cause, its meaning, and the next command. Pure.
 
-This is the one place that reads Docker's error texts. engine/, host/, image/, hosts/, preflight/ and explain/ ask here:
-the same words have the same cause and the same hint everywhere.
+Only this module reads Docker's error texts. engine/, host/, image/, hosts/, preflight/ and explain/ use it, so the same
+words have the same cause and the same hint everywhere.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from .program import FAB
 class Cause(NamedTuple):
     """A cause, named as in docs/troubleshooting.md, and the words that show it.
 
-    fix: `{host}` is the host. here: the fix where it is another one on this machine. in_logs: no one but Docker says
-    these words, so that they mean the same in any log.
+    fix: with `{host}` for the host. here: the fix on this machine, if it differs. in_logs: only Docker prints these
+    words, so they mean the same in any log.
     """
 
     name: str
@@ -28,12 +28,12 @@ class Cause(NamedTuple):
     in_logs: bool = False
 
     def hint(self, host: str = "") -> str:
-        """The next command, for a host; without its name, for whichever it is."""
+        """The next command for a host; without a name, for any host."""
         return self.fix.format(host=host or ("that host" if self.fix.startswith("on {host}") else "..."))
 
     @property
     def command(self) -> str:
-        """The next command, wherever that is."""
+        """The next command without the place."""
         return self.fix.removeprefix("on {host}: ").format(host="...")
 
     def hint_here(self) -> str:
@@ -42,7 +42,7 @@ class Cause(NamedTuple):
 
 
 class DockerFault(DeployError):
-    """Docker refused something on a host. `cause`: which one it is."""
+    """Docker refused something on a host. `cause` says why."""
 
     def __init__(self, cause: Cause, message: str, hint: str) -> None:
         super().__init__(message, hint)
@@ -53,7 +53,7 @@ def _row(name: str, words: str, what: str, fix: str, here: str = "", in_logs: bo
     return Cause(name, re.compile(words, re.IGNORECASE), what, fix, here, in_logs)
 
 
-# The first that fits counts. No unbounded gaps: the words are a host's.
+# The first match counts. The patterns have no unbounded gaps, because a host chooses the words.
 CAUSES = (
     _row("gpu-runtime",
          r"could not select device driver|unresolvable CDI devices|unknown or invalid runtime|"
@@ -64,26 +64,26 @@ CAUSES = (
          "the GPU driver does not answer containers", "on {host}: nvidia-smi; reboot, or reload the driver's module"),
     _row("disk-full", r"no space left on device", "the disk is full",
          "on {host}: df -h /var/lib/docker; docker system df"),
-    _row("rdma-hidden", r"/dev/infiniband", "the RDMA devices are not there", "on {host}: sudo modprobe ib_uverbs"),
-    _row("memlock", r"setting rlimit.{0,80}(?:RLIMIT_MEMLOCK|type 8)", "the engine may not raise memlock",
+    _row("rdma-hidden", r"/dev/infiniband", "the host has no RDMA devices", "on {host}: sudo modprobe ib_uverbs"),
+    _row("memlock", r"setting rlimit.{0,80}(?:RLIMIT_MEMLOCK|type 8)", "the engine cannot raise memlock",
          "on {host}: systemctl edit docker, LimitMEMLOCK=infinity"),
     _row("architecture-differs", r"exec format error|does not match the detected host platform",
-         "the image is for another kind of processor", "on {host}: uname -m (the image must be built for that)",
+         "the image is for another kind of processor", "on {host}: uname -m (build the image for that processor)",
          in_logs=True),
     _row("image-without-python",
          r"no python in this image|exec python failed|exec: .{1,2}sh.{1,2}: executable file not found",
-         "the image has no shell or no Python", "use an image with a shell, Python and torch in it"),
+         "the image has no shell or no Python", "use an image that has a shell, Python and torch"),
     _row("no-python", r"python3?\b.{0,80}(?:not found|no such file)", "the host has no Python",
          f"{FAB} push --hosts {{host}} (the probe then runs in the image), or install python3 there (3.8 or newer)"),
     _row("open-files", r"too many open files", "the limit of open files is too low",
          "docker run --ulimit nofile=1048576"),
     _row("mount-missing", r"bind source path does not exist(?:: (\S{1,200}))?|error mounting|invalid mount config",
-         "a folder that the container should get is not there",
-         "on {host}: ls -ld FOLDER; make it, or mount another (--mount, or mounts in cluster.toml)", in_logs=True),
+         "a folder that the container mounts does not exist",
+         "on {host}: ls -ld FOLDER; create it, or mount another (--mount, or mounts in cluster.toml)", in_logs=True),
     _row("image-missing", r"no such image|failed to extract layer|layer does not exist|"
          r"image .{0,200}not found locally", "the image is missing",
          f"{FAB} push --hosts {{host}}", "build it: make image", in_logs=True),
-    _row("memory-low", r"cannot allocate memory", "there is too little memory",
+    _row("memory-low", r"cannot allocate memory", "there is not enough memory",
          "on {host}: free -h; ps aux --sort -rss | head"),
     _row("docker-silent", r"no answer within \d+ s", "the Docker engine does not answer",
          "on {host}: sudo systemctl restart docker"),
@@ -102,18 +102,18 @@ _BY_NAME = {cause.name: cause for cause in CAUSES}
 
 
 def named(name: str) -> Cause:
-    """The cause of that name."""
+    """The cause of this name."""
     return _BY_NAME[name]
 
 
 def read(output: str) -> Cause | None:
-    """The cause that Docker's words show."""
+    """The cause that Docker's words show, or None."""
     return next((cause for cause in CAUSES if cause.words.search(output)), None)
 
 
 def fault(output: str, otherwise: str = "docker-refused", host: str = "") -> DockerFault:
-    """Docker's words as a fault; `otherwise` is the cause where they show none."""
+    """Docker's words as a fault; if they show no cause, `otherwise` is the cause."""
     cause = read(output) or named(otherwise)
-    last = next((line.strip() for line in reversed(output.splitlines()) if line.strip()), "it said nothing")
+    last = next((line.strip() for line in reversed(output.splitlines()) if line.strip()), "no message")
     quoted = cause.name in ("docker-down", "docker-silent", "docker-refused")
     return DockerFault(cause, f"{cause.what}: {last}" if quoted else cause.what, cause.hint(host))

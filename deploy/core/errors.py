@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-# Exit codes of our commands and of a run's nodes. docs/contract.md has them, muster/errors.py those that a node has.
+# The exit codes of our commands and of a run's nodes: docs/contract.md. muster/errors.py has those of a node.
 DONE, FAILED, USAGE, REFUSED, STOPPED = 0, 1, 2, 3, 75
-# A command was left by Ctrl-C, and the run goes on.
+# Ctrl-C ended the command, and the run continues.
 DETACHED = 130
-# A node that ended with one of these is not started again.
+# No backend restarts a node that ended with one of these.
 FINAL = (DONE, USAGE, STOPPED)
 # A shell and an engine add a signal's number to this.
 SIGNALLED = 128
-# Those of trainer/node/handover.py: the secrets are taken; no node waits for them.
+# Of trainer/node/handover.py: the node took its secrets; no node waits for secrets.
 TAKEN, NOBODY_WAITS = 0, 3
 
 
 class DeployError(Exception):
-    """An expected fault: `message` says where, what and got; `hint` the next command; `code` is fab's exit code."""
+    """An expected fault: `message` says where, what, and what it got; `hint` is the next command.
+
+    `code` is the exit code of the command.
+    """
 
     def __init__(self, message: str, hint: str = "", code: int = FAILED) -> None:
         super().__init__(message)
@@ -23,25 +26,25 @@ class DeployError(Exception):
 
 
 class UsageError(DeployError):
-    """Wrong usage: nothing was started."""
+    """Wrong usage: nothing has started."""
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message, hint, USAGE)
 
 
 class Refused(DeployError):
-    """Preflight found what would keep the run from starting: nothing was started."""
+    """Preflight found a fault that would keep the run from starting: nothing has started."""
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message, hint, REFUSED)
 
 
 class EngineLost(DeployError):
-    """The Docker engine stopped answering while a run stood on it."""
+    """The Docker engine stopped answering during a run."""
 
 
 class BadAnswer(DeployError):
-    """An answer of a host, or a file of a container, that cannot be read: `what` field it is, what came instead."""
+    """An unreadable answer of a host, or file of a container: the field `what`, and what it was."""
 
     def __init__(self, what: str, expected: str, got: object, hint: str = "") -> None:
         super().__init__(f"{what}: expected {expected}, got {_shortened(got)}", hint)

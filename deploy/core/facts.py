@@ -11,7 +11,7 @@ from .errors import SIGNALLED
 
 @dataclass(frozen=True)
 class EngineFacts:
-    """What a Docker engine said when asked: `answers` means runs can stand on it, else `reason` says why not."""
+    """An answer of the Docker engine: `answers` means that runs can use it, otherwise `reason` says why not."""
 
     answers: bool
     version: str = ""
@@ -21,7 +21,7 @@ class EngineFacts:
 
 @dataclass(frozen=True)
 class MachineFacts:
-    """This machine: `cores` usable by us, `system` as uname says it, whether this Python can import torch."""
+    """This machine: the `cores` we may use, `system` as uname has it, whether this Python can import torch."""
 
     cores: int
     system: str
@@ -31,9 +31,9 @@ class MachineFacts:
 
 @dataclass(frozen=True)
 class NodeState:
-    """One node as its backend sees it. `code` is negative for a signal; `restarts` were made by the backend.
+    """One node as its backend sees it. `code` is negative for a signal; `restarts` counts those by the backend.
 
-    A node is lost when its host is: nobody can say whether it ended.
+    A node is lost if its host is: nobody can say whether the node has ended.
     """
 
     node: str

@@ -1,7 +1,7 @@
 """Readers for the answers of hosts and containers: a checked value, or BadAnswer with the field's name. Pure.
 
-A reader takes a value and its name (`state.ExitCode`). Readers of lists and objects are built from readers of their
-parts: the code that uses an answer describes it in one place, and no part of it is used unchecked.
+A reader takes a value and its name (`state.ExitCode`). Readers of lists and objects consist of readers of their parts,
+so the code that uses an answer describes it in one place and uses no unchecked part.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def nothing(value: object, what: str) -> None:
 
 
 def text(most: int = MOST_WORDS, like: str = "") -> Reader[str]:
-    """Text of at most so many letters, which matches the pattern `like` where there is one."""
+    """Text of at most `most` letters, which matches the pattern `like` if one is given."""
     pattern = re.compile(like) if like else None
 
     def read(value: object, what: str) -> str:
@@ -117,7 +117,7 @@ def text(most: int = MOST_WORDS, like: str = "") -> Reader[str]:
 
 
 def words(most: int = MOST_WORDS) -> Reader[str]:
-    """Text for people to read, cut at so many letters: what somebody says must not be lost for its length."""
+    """Text for people, cut at so many letters: a long message is still shown."""
 
     def read(value: object, what: str) -> str:
         if isinstance(value, str):
@@ -128,7 +128,7 @@ def words(most: int = MOST_WORDS) -> Reader[str]:
 
 
 def address(value: object, what: str) -> str:
-    """An IP address, with the interface behind a % where it is link-local. Not a host's name."""
+    """An IP address; a link-local one may have its interface after a %. Not a host name."""
     if isinstance(value, str) and len(value) <= 80:
         plain, percent, scope = value.partition("%")
         try:
@@ -142,12 +142,12 @@ def address(value: object, what: str) -> str:
 
 
 def interface(value: object, what: str) -> str:
-    """The name of a network interface, without anything that a shell takes for more than a name."""
+    """The name of a network interface, without anything that a shell would interpret."""
     return text(15, _INTERFACE)(value, what)
 
 
 def array(item: Reader[T], most: int = 1000) -> Reader[list[T]]:
-    """A list of at most so many."""
+    """A list of at most so many elements."""
 
     def read(value: object, what: str) -> list[T]:
         if isinstance(value, list) and len(value) <= most:
@@ -158,7 +158,7 @@ def array(item: Reader[T], most: int = 1000) -> Reader[list[T]]:
 
 
 def row(*items: Reader[Any]) -> Reader[list[Any]]:
-    """A list of just these."""
+    """A list of exactly these elements."""
 
     def read(value: object, what: str) -> list[Any]:
         if isinstance(value, list) and len(value) == len(items):
@@ -169,7 +169,7 @@ def row(*items: Reader[Any]) -> Reader[list[Any]]:
 
 
 def table(key: Reader[str], item: Reader[T], most: int = 1000) -> Reader[dict[str, T]]:
-    """An object with any keys of a kind, at most so many."""
+    """An object with any keys of one kind, at most so many."""
 
     def read(value: object, what: str) -> dict[str, T]:
         if isinstance(value, dict) and len(value) <= most:
@@ -182,9 +182,9 @@ def table(key: Reader[str], item: Reader[T], most: int = 1000) -> Reader[dict[st
 def record(
     must: Mapping[str, Reader[Any]], may: Mapping[str, Reader[Any]] | None = None, others: Reader[Any] | None = None
 ) -> Reader[dict[str, Any]]:
-    """An object with fields of these names; a field that it `may` have and lacks is left out.
+    """An object with these fields; those in `may` are optional.
 
-    Other fields are dropped; with `others`, at most 100 that pass it stay.
+    It drops other fields; with `others`, it keeps at most 100 that this reader accepts.
     """
     known = {**must, **(may or {})}
 
@@ -205,7 +205,7 @@ def record(
 
 
 def either(*readers: Reader[Any]) -> Reader[Any]:
-    """What the first of these takes; the fault is that of the last."""
+    """The value of the first reader that accepts it; the fault is that of the last."""
 
     def read(value: object, what: str) -> Any:
         for reader in readers[:-1]:
@@ -219,7 +219,7 @@ def either(*readers: Reader[Any]) -> Reader[Any]:
 
 
 def optional(reader: Reader[T]) -> Callable[[object, str], T | None]:
-    """The same, and None for what cannot be read: a script's own files may hold anything."""
+    """The same, and None for a value that it cannot read: a script's own files may contain anything."""
 
     def read(value: object, what: str = "") -> T | None:
         try:
@@ -231,7 +231,7 @@ def optional(reader: Reader[T]) -> Callable[[object, str], T | None]:
 
 
 def default(reader: Reader[T], instead: T, *blank: object) -> Reader[T]:
-    """The same, and `instead` for nothing, empty text and the values named."""
+    """The same, and `instead` for null, empty text and the given values."""
 
     def read(value: object, what: str) -> T:
         return instead if value is None or value == "" or value in blank else reader(value, what)
@@ -245,7 +245,7 @@ def scalar(value: object, what: str) -> object:
 
 
 def tree(depth: int = 8, most: int = 1000) -> Reader[Any]:
-    """Any JSON of limited depth, each list and object of it of at most so many parts."""
+    """Any JSON of limited depth, whose lists and objects have at most so many parts."""
 
     def read(value: object, what: str) -> Any:
         if isinstance(value, dict | list):
@@ -269,5 +269,5 @@ def rows(output: str) -> dict[str, list[str]]:
 
 
 def _whole_letters(value: str) -> str:
-    """Without halves of letters (lone surrogates), which JSON can write and no file or terminal takes."""
+    """Text without lone surrogates, which JSON can contain but no file or terminal accepts."""
     return value if value.isascii() else value.encode(errors="replace").decode()

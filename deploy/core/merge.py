@@ -1,6 +1,6 @@
-"""Merge lines of several hosts, each ordered by time, into one stream ordered by time, in bounded memory.
+"""Merge lines of several hosts, each sorted by time, into one stream sorted by time, in bounded memory.
 
-One thread per host adds lines, and waits while too many of its lines are here; hosts/logs.py reads them.
+One thread per host adds lines, and waits if too many of its lines are here; hosts/logs.py reads them.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-# What may lie here of one host, in bytes, what a line weighs beside its text, and how many are handed on at once.
+# The bytes that one host may have here, the weight of a line besides its text, and the lines of one block.
 MOST_WAITING = 1 << 20
 LINE_WEIGHT = 300
 _BLOCK = 2000
 
 
 class Line(NamedTuple):
-    """One line: whose it is, when it was said (as text that sorts by time), and what it is."""
+    """One line: its source, its time (as text that sorts by time), and its text."""
 
     source: str
     stamp: str
@@ -33,10 +33,10 @@ class _Feed:
 
 
 class Merge:
-    """The streams of `sources`. A line is handed on when no earlier one can come any more.
+    """The streams of `sources`. It passes a line on as soon as no earlier one can come.
 
-    With `patience_s` also when it has lain here for so long, or too much lies behind it: a host that says nothing must
-    not hold up the others.
+    With `patience_s` also after that time, or if too many lines wait behind it: a silent host must not delay the
+    others.
     """
 
     def __init__(self, sources: Iterable[str], patience_s: float | None = None) -> None:
@@ -62,19 +62,19 @@ class Merge:
                 self._changed.notify_all()
 
     def end(self, source: str) -> None:
-        """This source has no more lines."""
+        """The source has no more lines."""
         with self._changed:
             self._feeds[source].over = True
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Nobody reads any more: let go of every thread that waits in `put`."""
+        """The reader is gone: release every thread that waits in `put`."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
 
     def blocks(self) -> Iterator[list[Line]]:
-        """The lines in order, some at a time, until every source has ended."""
+        """The lines in order, in blocks, until every source has ended."""
         while True:
             with self._changed:
                 while not (block := self._take()):
@@ -101,7 +101,7 @@ class Merge:
         return block
 
     def _move(self, feed: _Feed, until: str | None, block: list[Line]) -> None:
-        """The feed's lines up to that time onto the block."""
+        """Move the feed's lines up to that time to the block."""
         lines = feed.lines
         while lines and len(block) < _BLOCK and (until is None or lines[0].stamp <= until):
             line = lines.popleft()

@@ -38,7 +38,7 @@ def run_id(text: object, what: str = "a run's name") -> RunId:
 
 
 def run_ids(listed: Iterable[str]) -> frozenset[RunId]:
-    """The run ids among the names of a folder of runs. Other names were put there by somebody else."""
+    """The run ids among the names in a folder of runs. Other names are not Muster's."""
     ids = set()
     for name in listed:
         with suppress(BadAnswer):
@@ -52,7 +52,7 @@ def node_name(text: object, what: str = "a node's name") -> NodeName:
 
 
 def node_of(host: str) -> NodeName:
-    """A node's name made of its host's, as files and labels can hold it."""
+    """The node name for a host, as files and labels can hold it."""
     plain = re.sub(r"\.\.+", ".", re.sub(r"[^A-Za-z0-9_.-]", "-", host)).lstrip("._-")
     return node_name(plain[:LONGEST] or "host")
 
@@ -70,7 +70,7 @@ def container_id(text: object, what: str = "a container's id") -> ContainerId:
 
 
 def file_name(text: object, what: str = "a file's name") -> FileName:
-    """One component of a path, of any letters that are no control characters. Raises BadAnswer, which names `what`."""
+    """One component of a path, without control characters. Raises BadAnswer, which names `what`."""
     well = isinstance(text, str) and text not in ("", ".", "..") and "/" not in text and text.isprintable()
     if not isinstance(text, str) or not well or len(text.encode(errors="replace")) > LONGEST_FILE:
         raise BadAnswer(what, f"one name of at most {LONGEST_FILE} bytes, without / and control characters", text)
@@ -78,15 +78,15 @@ def file_name(text: object, what: str = "a file's name") -> FileName:
 
 
 def asked(option: str, text: str, check: Callable[[object, str], T]) -> T:
-    """The same check for what the user typed. Raises UsageError."""
+    """The same check for a name that the user typed. Raises UsageError."""
     try:
         return check(text, option)
     except BadAnswer as fault:
-        raise UsageError(fault.message, f"the names there are: {FAB} runs --hosts ..., or {MAKE} runs") from fault
+        raise UsageError(fault.message, f"to list the names: {FAB} runs --hosts ..., or {MAKE} runs") from fault
 
 
 def asked_run(option: str, text: str) -> str:
-    """A run's id that the user typed, or nothing where they typed none. Raises UsageError."""
+    """A run's id that the user typed, or nothing. Raises UsageError."""
     return asked(option, text, run_id) if text else ""
 
 

@@ -12,7 +12,7 @@ MINUTE, HOUR, DAY = 60, 3600, 86400
 
 
 def figure(value: float, digits: int = 3) -> str:
-    """`digits` significant digits without an exponent where that stays short: 0.0812, 5,410, 1.2e-07."""
+    """`digits` significant digits, without an exponent if that stays short: 0.0812, 5,410, 1.2e-07."""
     if value == 0:
         return "0"
     magnitude = math.floor(math.log10(abs(value)))
@@ -22,7 +22,7 @@ def figure(value: float, digits: int = 3) -> str:
 
 
 def count(value: float) -> str:
-    """A whole number with thousands apart: 1,797."""
+    """A whole number with commas: 1,797."""
     return f"{round(value):,}"
 
 
@@ -32,7 +32,7 @@ def several(number: int, noun: str) -> str:
 
 
 def percent(share: float) -> str:
-    """A share of 1 in percent with one decimal; never `100.0 %` for less than the whole."""
+    """A share of 1 in percent with one decimal; never `100.0 %` for less than everything."""
     value = share * 100
     if 99.9 < value < 100:
         value = 99.9
@@ -59,7 +59,7 @@ def gpu_memory(mib: float) -> str:
 
 
 def pace(sent: int, total: int, seconds: float) -> str:
-    """How a transfer goes: `312 MB of 450 MB, 24 MB/s, 6 s left`."""
+    """The progress of a transfer: `312 MB of 450 MB, 24 MB/s, 6 s left`."""
     progress = f"{amount(sent)} of {amount(total)}"
     if not sent or seconds <= 0:
         return progress
@@ -84,7 +84,7 @@ def duration(seconds: float) -> str:
 
 
 def clock(seconds: float, tenths: bool = False) -> str:
-    """A time that passes: `0:07`, `12:30`, `3:07:12`, `2 d 3:07:12`; with tenths below an hour `0:07.3`, `-0:01.2`."""
+    """A running time: `0:07`, `12:30`, `3:07:12`, `2 d 3:07:12`; with tenths below an hour `0:07.3`, `-0:01.2`."""
     if not tenths:
         seconds = max(0.0, round(seconds))
     sign, parts = ("-" if seconds < -0.05 else ""), round(abs(seconds) * 10)
@@ -96,7 +96,7 @@ def clock(seconds: float, tenths: bool = False) -> str:
 
 
 def date(seconds: float) -> str:
-    """Unix seconds as a date and time of day in UTC; the bare number where no calendar has it."""
+    """Unix seconds as a date and time in UTC; the bare number if no calendar has it."""
     try:
         return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     except (ValueError, OverflowError, OSError):
@@ -104,7 +104,7 @@ def date(seconds: float) -> str:
 
 
 def ranks(numbers: list[int]) -> str:
-    """`rank 3`, `ranks 0–2, 5`: neighbours are drawn together."""
+    """`rank 3`, `ranks 0–2, 5`: it joins neighbours."""
     spans: list[list[int]] = []
     for number in sorted(set(numbers)):
         if spans and number == spans[-1][1] + 1:
@@ -116,8 +116,6 @@ def ranks(numbers: list[int]) -> str:
 
 
 def last_line(stderr: bytes) -> str:
-    """The last line of a command's stderr, without Docker's hint where to read on, which comes after it."""
+    """The last line of a command's stderr, without the hint that Docker adds to it."""
     lines = stderr.decode(errors="replace").strip().splitlines()
-    return next(
-        (line for line in reversed(lines) if line.strip() and "docker run --help" not in line), "it said nothing"
-    )
+    return next((line for line in reversed(lines) if line.strip() and "docker run --help" not in line), "no message")

@@ -176,7 +176,7 @@ def down_all() -> int:
     return _remove(LABEL)
 
 
-def runs_there() -> frozenset[str]:
+def run_ids() -> frozenset[str]:
     """Ids of the runs that have a container on this engine, running or not."""
     with _asking("look for runs"):
         containers = _client().containers.list(all=True, filters={"label": LABEL}, ignore_removed=True)

@@ -21,7 +21,7 @@ DOCS = "docs/troubleshooting.md"
 # A wrapper's words come before or after the words it wraps, within some lines.
 _NEAR = 120
 _SIGNALS = {-9: "killed", -7: "shm-small", -11: "crashed", -6: "crashed"}
-# Exceptions that a script raises, or makes a library raise; of others the surroundings may be the cause.
+# Exceptions that a script raises, or makes a library raise. The environment may be the cause of others.
 _SCRIPTS = re.compile(
     r"^(?:builtins\.)?(?:Key|Value|Type|Attribute|Index|Name|Assertion|NotImplemented|ZeroDivision|Syntax|Indentation|"
     r"UnboundLocal|FileNotFound|IsADirectory|FileExists|Recursion|Overflow|Unicode\w*|Lookup|Arithmetic|StopIteration|"
@@ -34,7 +34,7 @@ _SHAPES = re.compile(
     r""
     r"element 0 of tensors|process group (?:has not been initialized|twice)|bootstrapping phase)"
 )
-# Words of surroundings: what has them is no fault of the script's on sight, whoever raised it.
+# Words of the environment: an exception with these is not simply the script's fault, whoever raised it.
 _SURROUNDINGS = re.compile(
     r"(?i)\b(?:cuda|cudnn|cublas|nccl|gloo|gpus?|driver|host(?:name)?|connect\w*|ports?|sockets?|network|"
     r"time[d-]? ?out|out of memory|certificate|ssl|proxy|rendezvous|quota|no space|permission|denied|docker|"
@@ -45,10 +45,10 @@ _LIBRARIES = re.compile(r"site-packages|dist-packages|/lib(?:64)?/python\d|<froz
 
 @dataclass(frozen=True)
 class Explanation:
-    """A cause that the output shows; with `maybe`, others that look the same in it. cause: empty where not known.
+    """A cause that the output shows (empty: unknown); `maybe` has other causes with the same words.
 
-    first: who failed first, as far as it is said. script: the script's own fault. victims: how many words of ranks that
-    lost a peer were left out. silent: nodes that end before the others, without an error and without an end.
+    first: who failed first, if the output says so. script: the script itself is at fault. victims: the number of
+    messages of ranks that lost a peer. silent: nodes that end before the others, without an error or an end.
     ended_well: nothing failed.
     """
 
@@ -69,12 +69,12 @@ class Explanation:
 
 
 def explain(texts: Mapping[str, str]) -> Explanation:
-    """What texts show, by node; `cause` is empty where none is known."""
+    """The cause in texts, by node; `cause` is empty if none is known."""
     return judge([read(node, [text.encode()]) for node, text in texts.items()])
 
 
 def judge(readings: Sequence[Reading]) -> Explanation:
-    """What streams show, one a file."""
+    """The cause in streams, one for each file."""
     root = _root(readings)
     hits = _in_order(readings)
     fatal = [hit for hit in hits if hit in _fatal(readings)]
@@ -101,7 +101,7 @@ def _fatal(readings: Iterable[Reading]) -> list[Hit]:
 
 
 def _in_order(readings: Sequence[Reading]) -> list[Hit]:
-    """All signs, the earliest first: by their times where all that are fatal have one, else as they stand."""
+    """All signs, the earliest first: by time if all fatal ones have a time, otherwise by place."""
     hits = [hit for reading in readings for hit in reading.hits]
     timed = [hit for hit in hits if hit.weight >= Weight.GENERAL]
     if len(readings) > 1 and timed and all(hit.time is not None for hit in timed):
@@ -115,7 +115,7 @@ def _root(readings: Iterable[Reading]) -> Root | None:
 
 
 def _chosen(fatal: Sequence[Hit], root: Root | None) -> Hit | None:
-    """The earliest, of the rank that torchrun saw fail first; what a wrapper wraps, not the wrapper."""
+    """The earliest sign, of the rank that torchrun reports first; the wrapped message, not its wrapper."""
     if not fatal:
         return None
     own = [hit for hit in fatal if root and root.rank and hit.rank in (root.rank, f"local {root.rank}")]
@@ -141,7 +141,7 @@ def _near(first: Hit, hit: Hit) -> bool:
 
 
 def _by_script(hit: Hit) -> bool:
-    """Whether an exception is the script's own: by its kind, or raised in Python in a file of the user's."""
+    """Whether the script itself is at fault: by the kind of exception, or because a file of the user raised it."""
     if hit.sign is not None:
         return False
     if _SHAPES.match(hit.error):
@@ -154,7 +154,7 @@ def _by_script(hit: Hit) -> bool:
 
 
 def _of(chosen: Hit, hits: Sequence[Hit], root: Root | None) -> Explanation:
-    """What the chosen sign says, with the lines that say the same."""
+    """The explanation from the chosen sign, with other lines of the same words."""
     alike = [
         hit.line
         for hit in hits
@@ -173,7 +173,7 @@ def _of(chosen: Hit, hits: Sequence[Hit], root: Root | None) -> Explanation:
 def _of_little(
     readings: Sequence[Reading], hits: Sequence[Hit], root: Root | None, silent: tuple[str, ...]
 ) -> Explanation:
-    """Nothing fatal is in it: a warning, words of victims, a silent node, or an exit code."""
+    """The explanation without a fatal sign: from a warning, a victim's message, a silent node, or an exit code."""
     past = [hit for hit in hits if hit.weight == Weight.CAUSE or _by_script(hit)]
     if past:
         latest = _of(past[-1], hits, root)
@@ -213,12 +213,12 @@ def _of_nothing(readings: Sequence[Reading]) -> Explanation:
 
 
 def _serious(hit: Hit) -> bool:
-    """Whether words that end a run elsewhere were but a warning here: no cause where something else went wrong."""
+    """Whether a message that ends other runs was only a warning here: then it is no cause beside other faults."""
     return hit.sign is not None and hit.sign.weight > Weight.HINT
 
 
 def _still(hit: Hit, readings: Iterable[Reading]) -> bool:
-    """Whether training did not go on after it."""
+    """Whether training did not continue after it."""
     return any(hit in reading.hits and reading.progress <= hit.line.number + _NEAR for reading in readings)
 
 
@@ -237,7 +237,7 @@ def _words(sign: Sign, hit: Hit) -> str:
 
 
 def _first(chosen: Hit | None, root: Root | None, alone: bool = False) -> str:
-    """Who failed first: from torchrun's own report, or from the chosen line."""
+    """Who failed first, from torchrun's own report or the chosen line."""
     if root is not None and (root.rank or root.host):
         code = "" if root.exitcode is None else f" (exit code {root.exitcode})"
         on = f" on {root.host}" if root.host else ""
@@ -248,7 +248,7 @@ def _first(chosen: Hit | None, root: Root | None, alone: bool = False) -> str:
 
 
 def _silent(readings: Sequence[Reading]) -> tuple[str, ...]:
-    """Streams that end first of several, without an error and without an end, while others failed."""
+    """Streams that end before the others, without an error or an end, while others failed."""
     if len(readings) < 2 or not any(hit for reading in readings for hit in reading.hits):
         return ()
     mute = [r for r in readings if not (r.hits or r.roots or r.calls or r.last_error or r.well or r.badly)]

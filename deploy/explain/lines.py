@@ -22,7 +22,7 @@ _TIMES = (
     re.compile(rf"(?:^|[\[ ])[EWIF](?P<month>\d\d?)(?P<day>\d\d) {_CLOCK}"),
     re.compile(rf"(?P<name>{'|'.join(_MONTHS)}) +(?P<day>\d\d?) {_CLOCK}"),
 )
-# Who: a node or a container. rank: a rank, or a task of srun. What is taken off is the whole match.
+# who: a node or a container. rank: a rank, or a task of srun. The whole match is removed.
 _PREFIXES = (
     re.compile(rf"[\[(]?{_DATE}[T_ ]{_CLOCK}(?:Z|[+-]\d\d:?\d\d)?[\])]?(?: (?:stdout|stderr) [FP])?[ \t:|-]*"),
     re.compile(rf"(?:{'|'.join(_MONTHS)}) +\d\d? \d\d:\d\d:\d\d (?P<who>[\w.-]+) [\w./@-]+(?:\[\d+\])?: "),
@@ -48,8 +48,8 @@ _PREFIXES = (
 
 
 @dataclass(frozen=True)
-class Said:
-    """One line. whole: all of it, in plain text; text: without what launchers put before it; who, rank: as they say."""
+class LogLine:
+    """One line. whole: the plain text; text: without the launchers' prefixes; who, rank: from these prefixes."""
 
     whole: str
     text: str
@@ -57,8 +57,8 @@ class Said:
     rank: str = ""
 
 
-def undress(line: str) -> Said:
-    """A line without colours and prefixes; at most LONGEST characters of it."""
+def undress(line: str) -> LogLine:
+    """A line without colours and prefixes, at most LONGEST characters of it."""
     whole = _COLOURS.sub("", line[:LONGEST]).rstrip()
     text, who, rank = whole, "", ""
     for _ in range(_LAYERS):
@@ -69,11 +69,11 @@ def undress(line: str) -> Said:
         who = who or groups.get("who") or ""
         rank = _rank(groups) or rank
         text = text[taken.end() :]
-    return Said(whole, text, who, rank)
+    return LogLine(whole, text, who, rank)
 
 
 def time_of(line: str) -> float | None:
-    """When a line was said, in seconds of its year (logs seldom name the zone, glog not even the year)."""
+    """The time of a line, in seconds of its year (logs rarely name the zone, and glog not even the year)."""
     for pattern in _TIMES:
         match = pattern.search(line[:LONGEST])
         if match:

@@ -11,14 +11,14 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from .lines import LONGEST, Said, time_of, undress
+from .lines import LONGEST, LogLine, time_of, undress
 from .signs import NO_FAMILY, NOT_REACHED, RENDEZVOUS_FAILED, SIGNS, STORE, UNKNOWN_NAME, Sign, Weight
 
 CHUNK = 1 << 17
 _MOST_HITS, _MOST_CALLS, _MOST_SHAPES, _SAME_SHAPE = 400, 100, 20_000, 4
-_BEHIND = 80  # lines back in which a time and the place of an exception are looked for
+_BEHIND = 80  # lines before an exception in which we look for its time and place
 _SHORTENED = 400
-_PARTS = 200  # of a line that a progress bar wrote over itself
+_PARTS = 200  # states of a progress bar in one line
 _WORDS = (
     *(b"rror", b"ERR", b"ail", b"NCCL WARN", b"xcept", b"ignal", b"illed", b"annot", b"denied", b"efused", b"imed out"),
     *(b"imeout", b"xceeded", b"undefined sym", b"Xid", b"egmentation", b"odule named"),
@@ -43,7 +43,7 @@ _EXCEPTION = re.compile(
 _FRAME = re.compile(r"^\s*(?:[|│] )?File \"([^\"]{1,300})\", line \d+")
 _ROOT = re.compile(r"Root Cause \(first observed failure\)|Root Cause:")
 _FIELD = re.compile(r"^\W*(time|host|rank|exitcode|error_file|traceback)\s*: ?(.*)$")
-# Errors of the launcher and of other errors: never the error itself.
+# Errors of the launcher, or about other errors: never the error itself.
 _WRAPPERS = re.compile(
     r"ChildFailedError|Rendezvous\w*Error|SignalException|DistStoreError|DistNetworkError|DistError|DistBackendError|"
     r"ProcessRaisedException|ProcessExitedException|CalledProcessError|RayTaskError|TrainingFailedError|SystemExit|"
@@ -53,7 +53,7 @@ _WRAPPERS = re.compile(
 
 @dataclass(frozen=True)
 class Line:
-    """Where something was said. node: the file it stands in, or its node's; who: the host and rank that it names."""
+    """The place of a message. node: the file, or its node; who: the host and rank that the line names."""
 
     node: str
     number: int
@@ -62,16 +62,16 @@ class Line:
 
     @property
     def speaker(self) -> str:
-        """Who printed it, as far as that is known."""
+        """Who printed it, if known."""
         return self.who or self.node
 
 
 @dataclass(frozen=True)
 class Hit:
-    """A sign that was found; `sign` is None for an exception of which no sign says anything.
+    """A sign in the log; `sign` is None for an exception that no sign describes.
 
-    frame: the innermost file of its traceback. raised: in Python, not in compiled code. time: when, in seconds of the
-    year. quiet: a warning.
+    frame: the innermost file of its traceback. raised: in Python, not in compiled code. time: in seconds of the year.
+    quiet: a warning.
     """
 
     sign: Sign | None
@@ -86,7 +86,7 @@ class Hit:
 
     @property
     def weight(self) -> Weight:
-        """How much it says; a warning says little, whatever its words."""
+        """How much the sign says; a warning says little, whatever its words."""
         if self.sign is None:
             return Weight.GENERAL
         return min(self.sign.weight, Weight.HINT) if self.quiet else self.sign.weight
@@ -94,7 +94,7 @@ class Hit:
 
 @dataclass(frozen=True)
 class Root:
-    """torchrun's own account of the failure that it saw first."""
+    """torchrun's own report of the first failure that it saw."""
 
     rank: str = ""
     host: str = ""
@@ -105,11 +105,11 @@ class Root:
 
 @dataclass
 class Reading:
-    """What one stream said.
+    """The content of one stream.
 
-    calls: to a store, that failed; at_rendezvous: that of the rendezvous did. victims: lines of ranks that lost a peer.
-    number: how many lines. last: its last line; last_error: the last that looks like one. progress, well, badly: the
-    last line of training, of a good end, of a bad end; 0 for no such line.
+    calls: failed calls to a store; at_rendezvous: to that of the rendezvous. victims: lines of ranks that lost a peer.
+    number: of lines. last: the last line; last_error: the last line that looks like an error. progress, well, badly:
+    the last line of training, of a good end, of a bad end; 0 if there is none.
     """
 
     node: str
@@ -128,23 +128,23 @@ class Reading:
 
     @property
     def ended_well(self) -> bool:
-        """It says that it ended as it should, and nothing bad after that."""
+        """Whether the stream reports a good end and nothing bad after it."""
         return self.well > max(self.badly, max((hit.line.number for hit in self.fatal), default=0))
 
     @property
     def fatal(self) -> list[Hit]:
-        """What may have ended it: no warning, no word of a victim, nothing after which training went on."""
+        """Hits that may have ended the run: no warning, no message of a victim, nothing followed by more training."""
         return [
             hit for hit in self.hits if hit.weight >= Weight.GENERAL and self.progress <= hit.line.number + _SHORT_WHILE
         ]
 
 
-# Other ranks write on for some lines after one has failed.
+# Other ranks still print some lines after one has failed.
 _SHORT_WHILE = 40
 
 
 def read(node: str, chunks: Iterable[bytes], tell: Callable[[int], None] = lambda size: None) -> Reading:
-    """Read one stream, given as pieces of any size; `tell` hears how many bytes are read."""
+    """Read one stream, in pieces of any size; calls `tell` with the number of bytes read."""
     reader = _Reader(node)
     held: list[bytes] = []
     size = 0
@@ -162,7 +162,7 @@ def read(node: str, chunks: Iterable[bytes], tell: Callable[[int], None] = lambd
 
 
 def _whole_lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """Pieces that end with a line, but for lines longer than a piece, which are cut."""
+    """Pieces that end with a whole line; a line longer than a piece is cut."""
     rest = b""
     for chunk in chunks:
         rest += chunk
@@ -184,7 +184,7 @@ class _Reader:
     def __init__(self, node: str) -> None:
         self.reading = Reading(node)
         self._shapes: dict[bytes, int] = {}
-        self._kept: dict[tuple[int, str], int] = {}
+        self._hit_counts: dict[tuple[int, str], int] = {}
         self._root: dict[str, str] | None = None
         self._root_ends = 0
         self._inner: bool | None = None
@@ -215,7 +215,7 @@ class _Reader:
         if ends:
             self.reading.progress = self.reading.number + chunk.count(b"\n") - tail.count(b"\n", ends[-1]) + 1
 
-    def _line(self, part: Said, number: int) -> Line:
+    def _line(self, part: LogLine, number: int) -> Line:
         who = " ".join(filter(None, (part.who, part.rank)))
         return Line(self.reading.node, number, part.whole.strip()[:_SHORTENED], who)
 
@@ -236,7 +236,7 @@ class _Reader:
             if part.whole:
                 self._judge(part, lines, index, number)
 
-    def _judge(self, part: Said, lines: list[bytes], index: int, number: int) -> None:
+    def _judge(self, part: LogLine, lines: list[bytes], index: int, number: int) -> None:
         seen = self.reading
         self._in_root(part, number)
         if _WELL.search(part.text) and not _BADLY.search(part.text) and not _NOT.search(part.text):
@@ -268,10 +268,10 @@ class _Reader:
         if RENDEZVOUS_FAILED in text and (seen.calls if self._inner is None else self._inner):
             seen.at_rendezvous = True
 
-    def _keep(self, sign: Sign | None, part: Said, line: Line, error: str, lines: list[bytes], index: int) -> None:
+    def _keep(self, sign: Sign | None, part: LogLine, line: Line, error: str, lines: list[bytes], index: int) -> None:
         key = (id(sign), part.rank)
-        self._kept[key] = self._kept.get(key, 0) + 1
-        if self._kept[key] > _SAME_SHAPE * 2 or len(self.reading.hits) >= _MOST_HITS:
+        self._hit_counts[key] = self._hit_counts.get(key, 0) + 1
+        if self._hit_counts[key] > _SAME_SHAPE * 2 or len(self.reading.hits) >= _MOST_HITS:
             return
         caught: tuple[str, ...] = ()
         if sign is not None and (match := sign.pattern.search(part.whole)):
@@ -281,7 +281,7 @@ class _Reader:
         raised = index > 0 and b"raise " in lines[index - 1][:LONGEST]
         self.reading.hits.append(Hit(sign, line, time, part.rank, frame, caught, error, quiet, raised))
 
-    def _in_root(self, part: Said, number: int) -> None:
+    def _in_root(self, part: LogLine, number: int) -> None:
         """Read torchrun's report of the root cause: its heading, then its fields."""
         if _ROOT.search(part.text):
             self._root, self._root_ends = {}, number + 14

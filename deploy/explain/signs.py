@@ -35,7 +35,7 @@ _DOCKER = tuple(
 )
 SIGNS = (*NETWORK, *_DOCKER, *GPU, *HOST, *SCRIPT, *VICTIM)
 
-# What a node says that does not reach a store of torch; deploy/explain/store.py tells which one, and why.
+# Messages of a node that does not reach a store of torch; deploy/explain/store.py finds out which store, and why.
 STORE = re.compile(
     r"[Cc]lient socket has (?:timed out after \d+m?s while trying to connect to|"
     r"failed to connect to any network address of) \(?(?P<host>[^,()\s]{1,255}?)(?:, |"

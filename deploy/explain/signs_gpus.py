@@ -12,15 +12,15 @@ GPU = (
          "/dev/shm is too small", "df -h /dev/shm"),
     general("shm-small", r"exitcode\s*: -7\b|Signal 7 \(SIGBUS\)|Bus error|return code = -7\b|SIGBUS|EXIT CODE: 135",
             "a process died of a bus error, most often because /dev/shm is full", "df -h /dev/shm", "disk-full"),
-    sign("gpus-shared", r"Duplicate GPU detected", "two ranks use one GPU: set the device from LOCAL_RANK", GPUS),
+    sign("gpus-shared", r"Duplicate GPU detected", "two ranks use one GPU: choose the device by LOCAL_RANK", GPUS),
     general("gpus-shared", r"ncclInvalidUsage|NCCL error in.{0,200}invalid (?:usage|argument)",
-            "NCCL was called wrongly: two ranks on one GPU, most often", NCCL_DEBUG, "nccl-differs"),
+            "a wrong call of NCCL, most often because two ranks use one GPU", NCCL_DEBUG, "nccl-differs"),
     script("gpu-count", r"invalid device ordinal",
            "a rank wants a GPU that is not there: more ranks than visible GPUs",
            "echo $CUDA_VISIBLE_DEVICES; nvidia-smi -L"),
     sign("gpu-driver", r"(?i:driver/library version mismatch)|Error 803|unsupported display driver / cuda driver|"
          r"couldn't communicate with the NVIDIA driver",
-         "the NVIDIA driver does not run, or was updated and not reloaded", "nvidia-smi"),
+         "the NVIDIA driver does not run, or nobody reloaded it after an update", "nvidia-smi"),
     sign("driver-old", r"CUDA driver version is insufficient|unsatisfied condition: cuda|Error 804|"
          r"forward compatibility was attempted|The NVIDIA driver on your system is too old|"
          r"PTX was compiled with an unsupported toolchain|unsupported toolchain",
@@ -58,7 +58,7 @@ GPU = (
          r"out of memory at |RESOURCE_EXHAUSTED: Out of memory|OutOfMemoryError: Alloc|No available memory for the "
          r"cache blocks", "a GPU's memory is full", GPUS),
     general("gpu-memory", r"CUBLAS_STATUS_NOT_INITIALIZED",
-            "cuBLAS could not start, most often for want of GPU memory",
+            "cuBLAS could not start, most often because GPU memory is full",
             GPUS, "device-assert"),
     script("device-assert", r"device-side assert triggered|Assertion `.{1,200}` failed",
            "an index is out of range on the GPU: a label or a token outside its table, most often", BLOCKING),
@@ -72,7 +72,7 @@ GPU = (
          r"P2P is disabled between connected GPUs", "the GPUs of a host cannot reach each other's memory",
          "NCCL_P2P_DISABLE=1 torchrun ..."),
     general("gpu-busy", r"all CUDA-capable devices are busy or unavailable",
-            "another process holds the GPU, or its compute mode keeps others out", "nvidia-smi", "gpu-prohibited",
+            "another process holds the GPU, or its compute mode takes only one process", "nvidia-smi", "gpu-prohibited",
             "gpu-faulty"),
     general("gpu-faulty", r"CUDA(?: runtime)? error.{0,24}unknown error|Error 999|CUDA error: initialization error|"
             r"CUDA error: the launch timed out",
@@ -85,13 +85,13 @@ GPU = (
          r"exist|"
          r"Detected that PyTorch and \w+ were compiled with different|The detected CUDA version .{0,60} mismatches|"
          r"numpy\.dtype size changed|GLIBCXX_\S+' not found",
-         "a compiled library is not there, or does not fit the others: it was built for another torch, CUDA or system",
+         "a compiled library is missing, or was built for another torch, CUDA or system",
          "pip list | grep -iE 'torch|cuda|nvidia|flash|numpy'"),
     general("", r"(CUDNN_STATUS_\w+|CUBLAS_STATUS_\w+|CUSOLVER_STATUS_\w+)",
-            "a library of CUDA failed: {0}; its memory, its version, or a fault of an earlier kernel", BLOCKING),
-    general("", r"CUDA error: (.{1,60})", "a call of CUDA failed: {0}", BLOCKING),
+            "a CUDA library failed: {0}; its memory, its version, or a fault of an earlier kernel", BLOCKING),
+    general("", r"CUDA error: (.{1,60})", "a CUDA call failed: {0}", BLOCKING),
     sign("compiler-missing", r"Failed to find C compiler|CUDA_HOME (?:does not exist|environment variable is not set)|"
          r"Ninja is required|Unable to find (?:the )?nvcc|Command '\['(?:which|ninja)'|Error building extension",
-         "kernels are compiled when they are first used, and a compiler or CUDA's toolkit lacks there",
+         "a library compiles kernels at first use, and the compiler or CUDA's toolkit is missing",
          "which gcc nvcc ninja"),
 )  # fmt: skip

@@ -17,19 +17,19 @@ BLOCKING = "CUDA_LAUNCH_BLOCKING=1 torchrun ..."
 
 
 class Weight(IntEnum):
-    """How much a sign says of why a run ended."""
+    """How much a sign says about why a run ended."""
 
     VICTIM = 0  # another one failed
-    HINT = 1  # it may be harmless: counts where nothing else is said
+    HINT = 1  # it may be harmless: it counts only if nothing else does
     GENERAL = 2  # it ends a run, but says little: a CAUSE near it is better
     CAUSE = 3
 
 
 @dataclass(frozen=True)
 class Sign:
-    """Words that show `cause` (empty: no single one). what: for a person, {0} being what the pattern caught.
+    """Words that show `cause` (empty: no single one). what: for a person; {0} is what the pattern matched.
 
-    next: a command. maybe: causes with the same words. script: the script is at fault, not its surroundings.
+    next: a command. maybe: causes with the same words. script: the script is at fault, not its environment.
     """
 
     cause: str
@@ -42,12 +42,12 @@ class Sign:
 
 
 def sign(cause: str, pattern: str, what: str, then: str = PREFLIGHT, *maybe: str) -> Sign:
-    """Words of one cause, or of few."""
+    """Words of one cause, or of a few."""
     return Sign(cause, re.compile(pattern), what, then, maybe)
 
 
 def general(cause: str, pattern: str, what: str, then: str = PREFLIGHT, *maybe: str) -> Sign:
-    """Words that end a run and say little of why."""
+    """Words that end a run but say little about the reason."""
     return Sign(cause, re.compile(pattern), what, then, maybe, Weight.GENERAL)
 
 
@@ -57,10 +57,10 @@ def hint(cause: str, pattern: str, what: str, then: str = PREFLIGHT, *maybe: str
 
 
 def script(cause: str, pattern: str, what: str, then: str, *maybe: str) -> Sign:
-    """Words of the script's own fault."""
+    """Words of a fault of the script itself."""
     return Sign(cause, re.compile(pattern), what, then, maybe, script=True)
 
 
 def victim(pattern: str, what: str = "", cause: str = "", then: str = NCCL_DEBUG) -> Sign:
-    """Words of one that lost another."""
+    """Words of a rank that lost another rank."""
     return Sign(cause, re.compile(pattern), what, then, (), Weight.VICTIM)

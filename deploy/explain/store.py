@@ -15,7 +15,7 @@ Explained = tuple[str, str, tuple[str, ...], tuple[Line, ...], str]
 
 
 def explained(readings: Sequence[Reading]) -> Explained | None:
-    """(cause, what, maybe, evidence, next), or None where every node reached its store."""
+    """(cause, what, maybe, evidence, next), or None if every node reached its store."""
     calls = [call for reading in readings for call in reading.calls]
     unknown = [call for call in calls if UNKNOWN_NAME.search(call.text)]
     reached_not = [call for call in calls if STORE.search(call.text)]
@@ -48,7 +48,7 @@ def explained(readings: Sequence[Reading]) -> Explained | None:
 def _rendezvous(
     readings: Sequence[Reading], nodes: list[str], lines: tuple[Line, ...], host: str, port: str, rest: str
 ) -> Explained:
-    """The rendezvous was not reached, by some nodes or by all of them."""
+    """Some nodes, or all of them, did not reach the rendezvous."""
     if len(readings) > 1 and len(nodes) == len(readings):
         what = f"no node reached {host}:{port}, not even the one it should be on: none took itself for its host"
         if "No route to host" in rest:
@@ -80,12 +80,12 @@ def _rendezvous(
 
 
 def _rest(text: str) -> str:
-    """Why a call failed, in the words after the address."""
+    """The reason of a failed call, from the words after the address."""
     address = STORE.search(text)
     more = NOT_REACHED.search(text)
     return " ".join(part for part in (address["rest"] if address else "", more[1] if more else "") if part)
 
 
 def _argument(name: str) -> str:
-    """A name from a log as an argument of a command to type: nothing but a name."""
+    """A name from a log as an argument of a command to type; it must look like a name."""
     return name if _NAME.fullmatch(name) else "HOST"

@@ -181,7 +181,7 @@ def _engine(rows: Mapping[str, list[str]]) -> str:
     """The engine's version."""
     version = rows.get("engine", [""])[0]
     if not version:
-        raise engine_fault(rows.get("engine-said", [""])[0][:_MOST_KERNEL])
+        raise engine_fault(rows.get("engine-error", [""])[0][:_MOST_KERNEL])
     server = _VERSION(fields.document(version, "docker version"), "docker version").get("Server")
     if not server:
         raise engine_fault(version[:_MOST_KERNEL])

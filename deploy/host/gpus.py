@@ -111,13 +111,13 @@ def parse_app(row: str) -> tuple[str, Holder | None]:
 def _fault(rows: dict[str, list[str]], unreadable: list[str]) -> str:
     """Why the answer may be incomplete: an exit code, an unknown line, a question without an answer."""
     code = rows.get("gpu-code", [""])[0][:10]
-    message = next((rows[word][0] for word in ("gpu-said", "app-said") if word in rows), "")
+    message = next((rows[word][0] for word in ("gpu-error", "app-error") if word in rows), "")
     words = (" ".join(unreadable) or message)[:_MOST_TEXT]
     if code == "124":
         return "nvidia-smi does not answer: the driver hangs"
     if code and code != "0":
         return f"nvidia-smi ended with code {code}: {words or 'no output'}"
-    if "app-said" in rows:
+    if "app-error" in rows:
         return f"nvidia-smi does not say who computes: {words}" if words else "nvidia-smi does not say who computes"
     return f"nvidia-smi said: {words}" if unreadable else words
 

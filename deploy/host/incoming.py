@@ -1,8 +1,8 @@
-"""Merge the files that hosts sent into a run's folder here. Each host's part first arrives in a folder of its own.
+"""Merge the files from hosts into a run's folder here. Each host's files first arrive in a folder of their own.
 
-No host can replace a file that this machine keeps there, nor a file of another host: if two hosts send different files
-of the same name, the one that came first stays, and the others go into `hosts/<host>/`. `.fetched.json` remembers what
-came from which host, so that a fetch that was cut goes on where it was.
+No host can replace a file that this machine keeps there, or a file of another host: if two hosts send different files
+of the same name, the first one keeps the name, and the others go into `hosts/<host>/`. `.fetched.json` records which
+file came from which host, so that the next fetch continues an interrupted one.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _ASIDE = (".record.json.", ".outcome.json.", ".preflight.json.", ".report.", ".f
 
 
 def ours(parts: Parts, nodes: Collection[str]) -> str:
-    """Why a host's file of this name is not taken; empty if it is. Compares names as loosely as any file system."""
+    """Why Muster does not take a host's file of this name; empty if it does. Compares names as loosely as any disk."""
     first, last = _plain(parts[0]), _plain(parts[-1])
     if first in _OURS or first.startswith(_ASIDE):
         return "is kept by this machine"
@@ -46,10 +46,10 @@ def ours(parts: Parts, nodes: Collection[str]) -> str:
 
 @contextmanager
 def exclusive(run_dir: Path) -> Iterator[None]:
-    """Keep another fetch of the run out meanwhile. Raises DeployError if there is one."""
+    """Keep other fetches of the run out until the end of the `with`. Raises DeployError if one is running."""
     lock = locks.hold(run_dir / ".fetch-lock")
     if lock is None:
-        raise DeployError(f"{run_dir.name}: another fetch of this run is at work", "wait for its end")
+        raise DeployError(f"{run_dir.name}: another fetch of this run is running", "wait until it ends")
     try:
         yield
     finally:
@@ -57,7 +57,7 @@ def exclusive(run_dir: Path) -> Iterator[None]:
 
 
 def stage(run_dir: Path, host: str) -> Path:
-    """The folder for one host's part. What a fetch that was cut has left in it is still there."""
+    """The folder for one host's files. It still has what an interrupted fetch left there."""
     folder = run_dir / f".fetch-{node_of(host)}"
     with suppress(FileExistsError):
         folder.mkdir(mode=0o700)
@@ -67,12 +67,12 @@ def stage(run_dir: Path, host: str) -> Path:
 
 
 def unstage(staged: Path) -> None:
-    """Remove a host's part, once it is merged."""
+    """Remove a host's folder after its merge."""
     shutil.rmtree(staged, ignore_errors=True)
 
 
 def keep_whole(staged: Path, wanted: Mapping[str, Stamp]) -> dict[str, Stamp]:
-    """The wanted files that a cut fetch brought whole; all others in the folder are removed."""
+    """The wanted files that an interrupted fetch completed; removes all other files in the folder."""
     whole = {}
     for parts, path in _files(staged):
         name = "/".join(parts)
@@ -84,12 +84,12 @@ def keep_whole(staged: Path, wanted: Mapping[str, Stamp]) -> dict[str, Stamp]:
 
 
 def staged_files(staged: Path) -> frozenset[str]:
-    """The paths of the files in a host's part."""
+    """The paths of the files in a host's folder."""
     return frozenset("/".join(parts) for parts, _ in _files(staged))
 
 
 class Fetched:
-    """What has come from which host, with the stamp that the file had there: `.fetched.json` of the run folder."""
+    """Which file came from which host, with its stamp there: `.fetched.json` of the run folder."""
 
     def __init__(self, run_dir: Path) -> None:
         self._run_dir, self._name = run_dir, ".fetched.json"
@@ -100,15 +100,15 @@ class Fetched:
                 self.hosts[node] = {path: Stamp(*row) for path, row in rows.items()}
 
     def is_home(self, host: str, path: str, stamp: Stamp) -> bool:
-        """Whether the host's file came, and is here as it was."""
+        """Whether the host's file arrived, and still exists here with the same size."""
         place = self._run_dir / "hosts" / node_of(host) / path
         if self.hosts.get(node_of(host), {}).get(path) != stamp:
             return False
-        found = _stamp(place) or _stamp(self._run_dir / path)
-        return found is not None and found.size == stamp.size
+        here = _stamp(place) or _stamp(self._run_dir / path)
+        return here is not None and here.size == stamp.size
 
     def add(self, host: str, files: Mapping[str, Stamp]) -> None:
-        """Remember what came from the host."""
+        """Record the files of a host."""
         self.hosts[node_of(host)] = {**self.hosts.get(node_of(host), {}), **files}
 
     def write(self) -> None:
@@ -121,7 +121,7 @@ class Fetched:
 
 
 class Merge:
-    """Moves the hosts' parts into the run folder, one host after the other. `fetched`: what is there already."""
+    """Moves the hosts' files into the run folder, one host after the other. `fetched`: what earlier fetches brought."""
 
     def __init__(self, run_dir: Path, fetched: Fetched) -> None:
         self._run_dir = run_dir
@@ -134,7 +134,7 @@ class Merge:
         self._paths: dict[tuple[str, ...], Path] = {}
 
     def take(self, host: str, staged: Path, left_out: LeftOut) -> int:
-        """Move a host's part in. Returns how many of its files differ from another host's file of the same name."""
+        """Move a host's files. Returns how many differ from another host's file of the same name."""
         apart, node, owners = 0, node_of(host), dict(self._owners)
         root = os.open(self._run_dir, os.O_RDONLY | os.O_DIRECTORY)
         try:
@@ -163,7 +163,7 @@ def _move(path: Path, root: int, goal: Parts) -> None:
     try:
         with suppress(FileNotFoundError):
             if stat.S_ISLNK(os.stat(goal[-1], dir_fd=folder, follow_symlinks=False).st_mode):
-                raise OSError(errno.EEXIST, "a link has this name")
+                raise OSError(errno.EEXIST, "this name is a link")
         os.replace(path, goal[-1], dst_dir_fd=folder)
     finally:
         os.close(folder)

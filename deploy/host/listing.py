@@ -1,6 +1,6 @@
-"""What a run's folder on a host holds, and which of it `fab fetch` asks for. Pure.
+"""The content of a run's folder on a host, and the part of it that `fab fetch` asks for. Pure.
 
-A host's list is only asked about: whatever it says, what the host then sends is checked by unpack.py and incoming.py.
+A host's list only decides what we ask for: unpack.py and incoming.py check what the host then sends.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from .unpack import parts_of
 
 # Programs can make these again. As trainer/node/work.py has them (docs/contract.md).
 CACHES = (".cache", ".triton", ".nv", ".config", "__pycache__")
-# How the agent remembers what was sent; for this machine it is no result.
+# The agent's record of what was sent; it is no result of the run.
 _HOUSEKEEPING = re.compile(r"sent\.json|\.sent\.lock|\.others-.*|nodes/\..*")
 _LINE = re.compile(r"([0-9a-f]{1,8}) ([0-9]{1,18}) (-?[0-9]{1,12})(?:\.[0-9]+)? \./(.+)")
 
 
 @dataclass(frozen=True)
 class Stamp:
-    """A file's size in bytes and the second of its last change: the same stamp, the same content."""
+    """A file's size in bytes and the second of its last change. The same stamp means the same content."""
 
     size: int
     time: int
@@ -33,7 +33,7 @@ class Stamp:
 
 @dataclass(frozen=True)
 class Listing:
-    """The files of a run's folder on a host by path; its links; its caches; and the files as they were sent there."""
+    """A run's folder on a host: its files by path, its links, its caches, and the stamps of files as sent."""
 
     files: Mapping[str, Stamp]
     links: Sequence[str] = ()
@@ -43,7 +43,7 @@ class Listing:
 
 @dataclass(frozen=True)
 class Selection:
-    """What a host is asked for. `leave_out`: what it shall not send; `home`: files that are here already."""
+    """What we ask a host for. `leave_out`: what it must not send; `home`: files that are here already."""
 
     wanted: Mapping[str, Stamp]
     leave_out: Sequence[str]
@@ -51,25 +51,25 @@ class Selection:
 
     @property
     def size(self) -> int:
-        """How many bytes the wanted files have."""
+        """The bytes of all wanted files."""
         return sum(stamp.size for stamp in self.wanted.values())
 
     def without(self, staged: Mapping[str, Stamp]) -> Selection:
-        """The same, less the files that a cut fetch has brought."""
+        """The same, without the files that an interrupted fetch completed."""
         wanted = {path: stamp for path, stamp in self.wanted.items() if path not in staged}
         return Selection(wanted, [*self.leave_out, *staged], self.home)
 
     @property
     def input(self) -> bytes:
-        """`leave_out` for the script take-home. tar ignores blanks at a line's end: such a path would be another."""
+        """`leave_out` for the script take-home. tar ignores blanks at a line's end, which changes the path."""
         lines = (f"./{path}\n" for path in self.leave_out if path == path.rstrip())
         return "".join(lines).encode("utf-8", "surrogateescape")
 
 
 def parse(answer: str) -> Listing:
-    """Read the answer of the script list-files. Names that no file here can have are passed over.
+    """Read the answer of the script list-files. Skips names that no file here can have.
 
-    Raises DeployError for a list that is not complete.
+    Raises DeployError if the list is incomplete.
     """
     first, *lines = answer.split("\n")
     if lines[-2:] != ["end", ""]:
@@ -92,7 +92,7 @@ def parse(answer: str) -> Listing:
 
 
 def select(listing: Listing, only: Sequence[str], is_home: Callable[[str, Stamp], bool]) -> Selection:
-    """Choose what to ask for: what matches `only`; without patterns, all but caches and unchanged sent files."""
+    """Choose what to ask for: the matches of `only`; without patterns, all except caches and unchanged sent files."""
     wanted, home, leave_out = dict[str, Stamp](), dict[str, Stamp](), list[str]()
     for path, stamp in listing.files.items():
         chosen = matches(path, only) if only else listing.sent.get(path) != stamp
@@ -109,7 +109,7 @@ def select(listing: Listing, only: Sequence[str], is_home: Callable[[str, Stamp]
 
 
 def matches(path: str, patterns: Sequence[str]) -> bool:
-    """Whether a pattern names the path, or a folder above it. `*` stands for any letters, / too."""
+    """Whether a pattern matches the path, or a folder above it. `*` also matches /."""
     folders = [path]
     while "/" in folders[-1]:
         folders.append(folders[-1].rpartition("/")[0])
@@ -117,7 +117,7 @@ def matches(path: str, patterns: Sequence[str]) -> bool:
 
 
 def _sent(text: str) -> dict[str, Stamp]:
-    """The files that were sent to work/, as docs/contract.md has sent.json; none if it cannot be read."""
+    """The files that were sent to work/, from sent.json (docs/contract.md); none if it is unreadable."""
     with suppress(ValueError, RecursionError):
         rows = json.loads(text)
         if isinstance(rows, dict):

@@ -68,7 +68,8 @@ class HeldLocks:
         """Raise DeployError if a host's lock is no longer ours: another deploy may be at work there."""
         if lost := ",".join(self.lost):
             raise DeployError(
-                f"{lost}: somebody removed our lock while we worked", f"see what runs: {FAB} status --hosts {lost}"
+                f"{lost}: somebody removed our lock during the deploy",
+                f"see which runs there are: {FAB} status --hosts {lost}",
             )
 
     def release(self) -> None:
@@ -233,7 +234,7 @@ def _refusal(host: str, standing: Standing) -> DeployError:
         stale = f"{host}: locked by {standing.shown}, silent for {standing.age_s:.0f} s"
         return DeployError(stale, f"if that deploy has certainly ended: {unlock}")
     return DeployError(
-        f"{host}: locked by {standing.shown}", f"wait for its end; {unlock} only if it has certainly ended"
+        f"{host}: locked by {standing.shown}", f"wait until it ends; {unlock} only if it has certainly ended"
     )
 
 

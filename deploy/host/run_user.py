@@ -29,7 +29,7 @@ _SCRIPT = Scripts(__file__)
 class Known(NamedTuple):
     """The answer of a host where we are root: the uid of earlier runs, the run folder's owner, how many uids exist."""
 
-    kept: int = 0
+    earlier: int = 0
     owner: int = 0
     mapped: int = 0
 
@@ -73,11 +73,13 @@ def candidates(known: Sequence[Known], drawn: Callable[[range], int]) -> dict[in
         raise DeployError(
             "these hosts have too few uids to find a free one", "name one: `user` under [job] of cluster.toml"
         )
-    earlier = {
-        entry.kept: "earlier runs of root had it" for entry in known if any(entry.kept in numbers for numbers in usable)
+    known_numbers = {
+        entry.earlier: "earlier runs of root had it"
+        for entry in known
+        if any(entry.earlier in numbers for numbers in usable)
     }
     new = {drawn(usable[0]): "nobody has it on these hosts; later runs use it again" for _ in range(_TRIES)}
-    return {**earlier, **{number: why for number, why in new.items() if number not in earlier}}
+    return {**known_numbers, **{number: why for number, why in new.items() if number not in known_numbers}}
 
 
 def parse_known(answer: str) -> Known:
@@ -92,7 +94,7 @@ def _free(roots: Sequence[Session], run: str) -> tuple[int, str]:
     if owner := known[0].owner:
         return owner, "it owns the run's folder"
     numbers = candidates(known, lambda span: span.start + secrets.randbelow(len(span)))
-    words = [str(number) if any(number == entry.kept for entry in known) else f"+{number}" for number in numbers]
+    words = [str(number) if any(number == entry.earlier for entry in known) else f"+{number}" for number in numbers]
     taken = on_all(roots, lambda session: session.run(_SCRIPT("uid-taken", *words)).out.split()).all()
     for number, reason in numbers.items():
         if not any(str(number) in ids for ids in taken.values()):

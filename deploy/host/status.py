@@ -33,8 +33,8 @@ class NodeStatus:
 
     `state` and `uptime` ("Up 3 minutes") are the engine's words, `code` the exit code. `step` is that of the slowest
     rank here, `step_ms` its mean, `step_age_s` the age of its report; only rank 0's host knows `batch` (global).
-    `verdict` comes from the ranks. `said` is the console's last line, `said_age_s` its age. `user`: the owner, if the
-    run is another user's.
+    `verdict` comes from the ranks. `last_line` is the console's, `last_line_age_s` its age. `user`: the owner of a run
+    that is not ours.
     """
 
     run: RunId
@@ -51,8 +51,8 @@ class NodeStatus:
     step_age_s: float | None = None
     batch: int | None = None
     verdict: str = ""
-    said: str = ""
-    said_age_s: float | None = None
+    last_line: str = ""
+    last_line_age_s: float | None = None
     user: str = ""
 
     @property
@@ -112,15 +112,15 @@ def parse(answer: str) -> HostStatus:
     that cannot be read are skipped.
     """
     rows = fields.rows(answer)
-    if "engine-said" in rows:
-        raise facts.engine_fault(rows["engine-said"][0])
+    if "engine-error" in rows:
+        raise facts.engine_fault(rows["engine-error"][0])
     now = fields.default(decimal(0, 1e11), 0.0)(rows.get("time", [""])[0], "time")
-    by_run = {word: _by_run(rows.get(word, ())) for word in ("event", "verdict", "said")}
+    by_run = {word: _by_run(rows.get(word, ())) for word in ("event", "verdict", "line")}
     nodes = []
     for node in _nodes(rows):
         node = _with_steps(node, by_run["event"].get(node.run, []), now)
         node = replace(node, verdict=_verdict(by_run["verdict"].get(node.run, [])))
-        nodes.append(_with_last_line(node, by_run["said"].get(node.run, []), now))
+        nodes.append(_with_last_line(node, by_run["line"].get(node.run, []), now))
     nodes.sort(key=lambda node: (not node.runs, -(node.created or 0), node.run))
     return HostStatus(tuple(nodes), gpu_facts.parse(answer.split("\n")))
 
@@ -192,7 +192,7 @@ def _with_last_line(node: NodeStatus, rows: Sequence[str], now: float) -> NodeSt
         stamp, _, text = row.partition(" ")
         t = parse_time(stamp)
         if t is not None and text.strip():
-            return replace(node, said=text.rstrip("\r\n"), said_age_s=round(max(0.0, now - t), 1))
+            return replace(node, last_line=text.rstrip("\r\n"), last_line_age_s=round(max(0.0, now - t), 1))
     return node
 
 

@@ -33,7 +33,7 @@ Path = tuple[FileName, ...]
 
 @dataclass
 class LeftOut:
-    """The members that were not taken: how many, and the first few by name with the reason."""
+    """The members that we did not take: how many, and the first few by name with the reason."""
 
     named: list[str] = field(default_factory=list)
     count: int = 0
@@ -94,7 +94,7 @@ class Unpacker:
             raise DeployError("it ends in the middle")
 
     def close(self) -> None:
-        """Remove the file that is being written: it is not whole. A second call does nothing."""
+        """Remove the file that is not complete. A second call does nothing."""
         if self._out is not None:
             with suppress(OSError):
                 os.unlink(self._name, dir_fd=self._folder)
@@ -131,7 +131,7 @@ class Unpacker:
             self._finish()
 
     def _begin(self, member: tarfile.TarInfo) -> int:
-        """Open the member's file, if it is taken. Returns how many bytes follow."""
+        """Open the member's file, if we take it. Returns how many bytes follow."""
         header, self._next = self._next, {}
         size = int(header["size"]) if header.get("size", "").isdecimal() else member.size
         name = header.get("path", member.name)

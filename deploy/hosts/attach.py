@@ -62,7 +62,7 @@ def attach(options: Options, console: Console) -> int:
             open_record(run_handle, list(names), {"foreign": ["arguments", "script"]})
         lost = first.nodes - len(nodes)
         if lost:
-            console.warn(f"{run} has {first.nodes} nodes; {lost} of them are not on these hosts")
+            console.warn(f"{run} has {first.nodes} nodes; {lost} of them run on other hosts")
         interrupts.hold()
         members = [session for session in sessions if session.host.name in names]
         return follow_until_done(HostsBackend(members, run_handle, console.warn), console, interrupts, ranks)

@@ -66,7 +66,7 @@ def _perform(session: Session, plan: Plan, console: Console) -> None:
             session.run(step.argv, timeout_s=_STEP_S)
         except CommandFailed as failed:
             audit.note(session, f"bootstrap failed: {shlex.join(step.argv)}")
-            raise DeployError(failed.message, "log in there and run the command to see more") from failed
+            raise DeployError(failed.message, "log in there and run the command yourself to see more") from failed
         audit.note(session, f"bootstrap: {shlex.join(step.argv)}")
 
 

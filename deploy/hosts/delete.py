@@ -1,6 +1,6 @@
-"""`fab down --hosts ... --run X --delete`: remove a run and all that it wrote from its hosts.
+"""`fab down --hosts ... --run X --delete`: remove a run and everything that it wrote from its hosts.
 
-Only a run that has ended is deleted, and only its folder in the home of the user we log in as.
+It deletes only a run that has ended, and only the run's folder in the home of the user we log in as.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _MOST = 1 << 40
 
 
 class Deleted(NamedTuple):
-    """How many files of a run a host has removed, and how large they were in bytes."""
+    """How many files of a run a host has removed, and their size in bytes."""
 
     files: int
     bytes: int
@@ -57,7 +57,7 @@ def deleted_of(answer: str) -> Deleted:
     word, *numbers = answer.split()[:3] or [""]
     if word == "running":
         raise DeployError(
-            "a container of the run is there again: nothing was deleted", f"{FAB} down --hosts ... --run ID"
+            "a container of the run exists again, so nothing was deleted", f"{FAB} down --hosts ... --run ID"
         )
     if word != "deleted" or len(numbers) != 2:
         raise BadAnswer("what was deleted", "`deleted FILES KILOBYTES`", answer[:200])
@@ -66,7 +66,7 @@ def deleted_of(answer: str) -> Deleted:
 
 
 def _refuse_running(run: RunId, sessions: list[Session]) -> None:
-    """Raise UsageError if the run still runs. A run of another user with that name is not ours to look at."""
+    """Raise UsageError if the run still runs. A run of another user with that name is not ours."""
     containers = observe.containers(sessions, run).all()
     running = [host for host, nodes in containers.items() if any(node.ours and node.code is None for node in nodes)]
     if running:
@@ -80,8 +80,8 @@ def _refuse_running(run: RunId, sessions: list[Session]) -> None:
 def _delete_one(session: Session, run: RunId) -> Deleted:
     done = session.run(commands.delete(run), timeout_s=_DELETE_S, check=False)
     if done.code:
-        said = done.err.strip().rpartition("\n")[2] or f"it ended with code {done.code}"
-        raise DeployError(f"{run} was not deleted whole: {said}", f"look at it there: ls -lR ~/.muster/runs/{run}")
+        why = done.err.strip().rpartition("\n")[2] or f"it ended with code {done.code}"
+        raise DeployError(f"{run} was not deleted completely: {why}", f"look at it there: ls -lR ~/.muster/runs/{run}")
     deleted = deleted_of(done.out)
     if deleted.files:
         audit.note(session, f"{run}: deleted {deleted.files} files, {deleted.bytes} bytes")

@@ -99,7 +99,7 @@ def _warn_alone(folder: Path, script: Sequence[str], cluster: Cluster, console: 
         return
     for line, why in alone.signs(alone.read(path), len(cluster.hosts)):
         where = f"{path.relative_to(folder)}:{line}" if line else str(path.relative_to(folder))
-        console.warn(f"will probably train alone: {where}: {why}")
+        console.warn(f"its ranks will probably train alone: {where}: {why}")
 
 
 def _start(
@@ -132,7 +132,7 @@ def _dry_run(request: DeployRequest, console: Console) -> None:
     """Print the plan: for each host the steps, the reasons and the commands."""
     containers = request.containers("RUN", try_links=not request.force)
     pushes = transfer.foresee(request.sessions, request.base, request.folder, request.tag, request.choice).all()
-    steps = plan.steps(containers, {host: (sent.there, sent.why) for host, sent in pushes.items()})
+    steps = plan.steps(containers, {host: (sent.present, sent.why) for host, sent in pushes.items()})
     for step in steps:
         console.data({"kind": "step", "host": step.host, "text": step.text, "reason": step.reason, "argv": step.argv})
     for node in containers:

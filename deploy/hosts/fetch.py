@@ -30,7 +30,7 @@ from . import observe
 
 # A running run grows while we copy it: by a tenth and this much.
 _GROWS = 64 << 20
-# What a fetch leaves free on the disk here.
+# The space that a fetch leaves free on the disk here.
 _LEAST_FREE = 256 << 20
 _LIST_S = 600.0
 Tell = Callable[[str, int, int], None]
@@ -38,7 +38,7 @@ Tell = Callable[[str, int, int], None]
 
 @dataclass(frozen=True)
 class _Order:
-    """What one host is asked for, its folder here, and what a cut fetch left whole in that."""
+    """What we ask one host for, its folder here, and what an interrupted fetch completed there."""
 
     selection: Selection
     folder: Path
@@ -55,7 +55,7 @@ class _Order:
 
 @dataclass(frozen=True)
 class _Part:
-    """What one host sent: the files that were left out, and the fault that cut it short."""
+    """What one host sent: the files that we left out, and the fault that interrupted it."""
 
     left_out: LeftOut
     fault: DeployError | None
@@ -107,14 +107,14 @@ def _order(session: Session, run: RunId, only: Sequence[str], run_dir: Path, fet
 
 
 def _refuse_full(orders: Results[_Order], free: int) -> Results[_Order]:
-    """The orders that there is room for on the disk here, in the order of the hosts."""
+    """The orders that fit on the disk here, in the order of the hosts."""
     left, ready = free - _LEAST_FREE, dict[str, _Order | DeployError](orders.faults)
     for host, order in orders.values.items():
         if order.room > left:
             if not order.staged:
                 incoming.unstage(order.folder)
             ready[host] = DeployError(
-                f"{host}: its part needs up to {amount(order.room)}, but only {amount(max(0, left))} are free here",
+                f"{host}: its files need up to {amount(order.room)}, but only {amount(max(0, left))} are free here",
                 f"free some space, then: {FAB} fetch --hosts {host}",
             )
         else:
@@ -123,7 +123,7 @@ def _refuse_full(orders: Results[_Order], free: int) -> Results[_Order]:
 
 
 def _bring(session: Session, run: RunId, order: _Order, nodes: Sequence[str], tell: Tell) -> _Part:
-    """Unpack what the host sends into its folder. After a fault, what arrived whole before it is there."""
+    """Unpack what the host sends into its folder. After a fault, it keeps the files that arrived completely."""
     if not order.selection.wanted:
         left_out = LeftOut()
         for path in order.links:
@@ -157,7 +157,7 @@ def _bring(session: Session, run: RunId, order: _Order, nodes: Sequence[str], te
 def _merge(
     parts: Results[_Part], orders: Mapping[str, _Order], run_dir: Path, fetched: incoming.Fetched, console: Console
 ) -> Results[None]:
-    """Move the parts in, the first host's first; name the files that were not taken. Returns the hosts' faults."""
+    """Move the parts in, the first host's first; name the files that we left out. Returns the hosts' faults."""
     merge, faults = incoming.Merge(run_dir, fetched), dict[str, DeployError | None]()
     for host, part in parts.values.items():
         order = orders[host]
@@ -178,20 +178,20 @@ def _merge(
 
 
 def _tell(host: str, part: _Part, order: _Order, came: frozenset[str], console: Console) -> None:
-    """Say what came from a host, what was here already, and what was not taken."""
+    """Say what came from a host, what was here already, and what we left out."""
     here = len(order.selection.home) + len(order.staged)
     words = [f"{several(len(came - order.staged.keys()), 'file')} came"]
     words += [f"{here} were here already"] if here else []
     words += [f"caches stay there ({', '.join(order.caches[:3])})"] if order.caches else []
     console.note(f"{host}: {'; '.join(words)}")
     for name in part.left_out.named:
-        console.warn(f"{host}: not taken: {name}")
+        console.warn(f"{host}: not copied: {name}")
     if more := part.left_out.count - len(part.left_out.named):
-        console.warn(f"{host}: and {several(more, 'other')} not taken")
+        console.warn(f"{host}: and {several(more, 'other')} not copied")
     gone = sorted(order.selection.wanted.keys() - came) if not (part.fault or part.left_out.count) else []
     if gone:
         console.warn(
-            f"{host}: {several(len(gone), 'file')} did not come, {gone[0]!r} first: gone or not readable there"
+            f"{host}: {several(len(gone), 'file')} did not arrive, {gone[0]!r} first: removed, or not readable there"
         )
 
 

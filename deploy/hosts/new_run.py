@@ -99,7 +99,7 @@ class NewRun(HostsBackend):
 
     def undo(self) -> None:
         """Remove what this start made on any host, and nothing else; warn about hosts where that failed."""
-        self._console.note("removing what was started")
+        self._console.note("removing what this start made")
         faults = nodes.undo(self._request.sessions, self._containers).faults
         for host, fault in faults.items():
             self._console.warn(f"{host}: {fault.message}")

@@ -83,7 +83,7 @@ def _start_one(session: Session, container: NodeContainer) -> None:
         errors = [line for line in lines if line.startswith("error: ")]
         cause = next((line for line in (*errors, *lines) if "rror" in line or "denied" in line), lines[-1])
         raise DeployError(
-            f"{session.host.name}: {container.node} was not started: {cause}", "log in there and try: docker info"
+            f"{session.host.name}: {container.node} was not started: {cause}", "on that host: docker info"
         )
     audit.note(session, f"{container.run} started {container.name}")
 

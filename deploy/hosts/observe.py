@@ -30,7 +30,7 @@ def routes(sessions: Iterable[Session], peers: dict[str, str]) -> Results[Route]
         peer = peers[session.host.name]
         route = host_facts.parse_route(session.run(commands.routes([peer])).out.strip())
         if route is None:
-            raise DeployError(f"no route to {peer}", f"run there: ip route get {peer}")
+            raise DeployError(f"no route to {peer}", f"on that host: ip route get {peer}")
         return route
 
     return on_all(sessions, ask)

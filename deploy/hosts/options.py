@@ -198,7 +198,7 @@ def refuse_open_secrets(options: Options, secrets: Mapping[str, str]) -> None:
         for option, text in public.items():
             if len(value) >= _SECRET_LEAST and value in text:
                 raise UsageError(
-                    f"{option} holds the value of {name}: everybody on the hosts could read it",
+                    f"{option} contains the value of {name}, and everybody on the hosts could read it",
                     f"leave it out and add --secret {name}: the script then has it in its environment",
                 )
 
@@ -217,7 +217,9 @@ def tag_of(base: str, folder: Path | None) -> str:
 
 def _refuse_ours(name: str, where: str) -> None:
     if _OURS.fullmatch(name):
-        raise UsageError(f"{where} {name}: Muster sets this for each node", f"see it with: {FAB} deploy --dry-run")
+        raise UsageError(
+            f"{where} {name}: Muster sets this variable for each node", f"to see it: {FAB} deploy --dry-run"
+        )
 
 
 def _secret(text: str) -> Secret:
@@ -266,7 +268,7 @@ def _keep(text: str) -> str:
 def _refuse_nested(keep: Sequence[str], targets: Set[str]) -> None:
     """Raise UsageError for a kept path that is in another one, or is a mount's too: its folder would not be ours."""
     for path in keep:
-        for other in (*(kept for kept in keep if kept != path), *targets):
+        for other in (*(other_keep for other_keep in keep if other_keep != path), *targets):
             if f"{path}/".startswith(f"{other}/"):
                 raise UsageError(f"keep {path}: {other} is mounted too", "a mounted folder of the host stays anyway")
 

@@ -42,7 +42,7 @@ def choose_address(facts: Sequence[HostFacts], interface: str | None = None) -> 
     ]
     if not own:
         where = f" on {interface}" if interface else ""
-        raise DeployError(f"it has no address{where} that the other hosts could reach", "run there: ip addr")
+        raise DeployError(f"it has no address{where} that the other hosts could reach", "on that host: ip addr")
     shared = [
         address
         for address in own

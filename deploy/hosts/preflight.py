@@ -17,8 +17,8 @@ from ..engine import images as engine_images
 from ..host import run_user
 from ..host.facts import HostFacts
 from ..image.model import base_of
-from ..image.push_plan import Held, stands_on
-from ..preflight import Answers, Finding, Verdict, Want, judge, refusals
+from ..image.push_plan import HostImage, stands_on
+from ..preflight import Answers, Finding, PreflightRequest, Verdict, judge, refusals
 from ..preflight.checks import resources, software
 from ..preflight.findings import WARNING, odd_ones
 from ..preflight.probe import all_reduce
@@ -49,7 +49,7 @@ class ImagePresence:
     """An image, and what each host has under its name; `everywhere`: all hosts have the same image."""
 
     image: str
-    by_host: Mapping[str, Held]
+    by_host: Mapping[str, HostImage]
     everywhere: bool
 
 
@@ -60,7 +60,7 @@ class PreflightOptions:
     `say` gets the name of each phase, from any thread.
     """
 
-    want: Want
+    request: PreflightRequest
     proof: bool = False
     measure: bool = False
     say: Callable[[str], None] = lambda phase: None
@@ -87,7 +87,7 @@ def preflight(cluster: Cluster, image: str, options: PreflightOptions) -> tuple[
 def on_hosts(hosts: ReachedHosts, presence: ImagePresence, options: PreflightOptions) -> tuple[Answers, Verdict]:
     """The same for open sessions and known facts, as a deploy has them."""
     inside = presence.everywhere
-    want = _completed(options.want, hosts, inside)
+    request = _completed(options.request, hosts, inside)
     options.say("starting the probes")
     started = probes.probes(hosts.sessions, hosts.facts, hosts.cluster.job, presence.image if inside else "")
     try:
@@ -96,7 +96,7 @@ def on_hosts(hosts: ReachedHosts, presence: ImagePresence, options: PreflightOpt
             session.host.name: container.mounts(session.host, hosts.cluster.job) for session in hosts.sessions if inside
         }
         targets = {host: [mount.target for mount in on_host] for host, on_host in mounts.items()}
-        answers = examine(list(started.values.values()), want, faults, options.measure, options.say, targets)
+        answers = examine(list(started.values.values()), request, faults, options.measure, options.say, targets)
     finally:
         probes.close(started)
     logs = {host: {**answers.control.get(host, {}), "kernel": facts.kernel} for host, facts in hosts.facts.items()}
@@ -104,7 +104,7 @@ def on_hosts(hosts: ReachedHosts, presence: ImagePresence, options: PreflightOpt
     outdated = software.too_old(answers) if inside else ()
     findings = [*hosts.findings, *_architectures(hosts), *_homes(hosts), *_mounts(answers, mounts), *outdated]
     verdict = judge(answers, findings)
-    if options.proof and inside and verdict.ok and len(answers.told) == len(answers.hosts):
+    if options.proof and inside and verdict.ok and len(answers.hosts_with_facts) == len(answers.hosts):
         options.say("a real all_reduce")
         verdict = _prove(hosts, presence.image, answers, findings)
     return answers, verdict
@@ -129,13 +129,13 @@ def gate(
     image, which is no fault. Raises Refused for a fault, unless `force`.
     """
     with console.waiting("preflight") as say:
-        presence, options = _presence(hosts, images), PreflightOptions(Want(backend="auto"), say=say)
+        presence, options = _presence(hosts, images), PreflightOptions(PreflightRequest(backend="auto"), say=say)
         answers, verdict = on_hosts(hosts, presence, options)
         if presence.everywhere and not after_push and any(finding.cause in NO_CONTAINER for finding in verdict.faults):
             # An interrupted push may have left a broken image. The coming push repairs it, or reports the fault.
             presence = replace(presence, everywhere=False)
             answers, verdict = on_hosts(hosts, presence, options)
-    result = {**verdict.json(), "backend": answers.want.backend}
+    result = {**verdict.json(), "backend": answers.request.backend}
     problems = [*verdict.faults, *verdict.unknown]
     faults = [finding for finding in problems if finding.cause != "no-python"]
     if not faults:
@@ -143,7 +143,7 @@ def gate(
             console.note(f"preflight: {finding.text}")
         unseen = [host for finding in problems for host in finding.hosts]
         return {**result, "ran": presence.image if presence.everywhere else "", "unseen": unseen, "ignored": []}
-    for line in preflight_text.lines_of(verdict, answers.want.backend):
+    for line in preflight_text.lines_of(verdict, answers.request.backend):
         console.note(line)
     if not force:
         names = ",".join(session.host.name for session in hosts.sessions)
@@ -177,16 +177,16 @@ def _presence(hosts: ReachedHosts, images: Sequence[str]) -> ImagePresence:
     return ImagePresence(image, by_host, everywhere)
 
 
-def _completed(want: Want, hosts: ReachedHosts, inside: bool) -> Want:
+def _completed(request: PreflightRequest, hosts: ReachedHosts, inside: bool) -> PreflightRequest:
     """The request with the endpoint and the port that a deploy would choose, and where the probes run, in words."""
     facts = [hosts.facts[host.name] for host in hosts.cluster.hosts if host.name in hosts.facts]
-    if facts and not want.endpoint and facts[0] is hosts.facts.get(hosts.cluster.hosts[0].name):
+    if facts and not request.endpoint and facts[0] is hosts.facts.get(hosts.cluster.hosts[0].name):
         try:
             address = plan.choose_address(facts, hosts.cluster.hosts[0].interface)
-            want = replace(want, endpoint=address, port=plan.choose_port(facts[0]))
+            request = replace(request, endpoint=address, port=plan.choose_port(facts[0]))
         except DeployError:
             pass  # the probes find the same fault, with evidence
-    return replace(want, where=INSIDE if inside else OUTSIDE)
+    return replace(request, where=INSIDE if inside else OUTSIDE)
 
 
 def _engine(host: str, fault: DeployError) -> Finding:
@@ -239,7 +239,7 @@ def _homes(hosts: ReachedHosts) -> Iterator[Finding]:
 
 def _mounts(answers: Answers, mounts: Mapping[str, Sequence[Mount]]) -> Iterator[Finding]:
     """Findings for mounted folders that the run's processes cannot read, and warnings for those they cannot write."""
-    for host in answers.told:
+    for host in answers.hosts_with_facts:
         facts = answers.facts[host]
         tried, number = facts.get("mounts", {}), facts.get("user")
         for mount in mounts.get(host, ()):

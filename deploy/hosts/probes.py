@@ -17,7 +17,7 @@ from ..core.results import Results
 from ..host import commands as host_commands
 from ..host.facts import HostFacts
 from ..image import commands
-from ..image.push_plan import Held, parse_image
+from ..image.push_plan import HostImage, parse_image
 from ..preflight.probe import text
 from ..ssh.session import Session, on_all
 from . import container
@@ -46,10 +46,10 @@ class SessionProbe:
         self._stream.close()
 
 
-def images(sessions: Sequence[Session], image: str) -> dict[str, Held]:
+def images(sessions: Sequence[Session], image: str) -> dict[str, HostImage]:
     """The image of this name on each host, by host; hosts without it are left out."""
 
-    def ask(session: Session) -> Held | None:
+    def ask(session: Session) -> HostImage | None:
         done = session.run(commands.show_image(image), check=False)
         return None if done.code else parse_image(done.out)
 

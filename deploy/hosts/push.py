@@ -81,10 +81,10 @@ def foretell(
     sessions: Sequence[Session], base: str, folder: Path | None, tag: str, console: Console, choice: Choice
 ) -> None:
     """Say what a push would send, and why. Changes nothing."""
-    for host, sending in transfer.foresee(sessions, base, folder, tag, choice).all().items():
-        what = "nothing to send" if sending.there else f"{len(sending.layers)} layers to send"
-        console.line(f"{host}: {tag}: {what} ({sending.why})", {
-            "kind": "would push", "host": host, "image": tag, "layers": list(sending.layers), "why": sending.why,
+    for host, push_plan in transfer.foresee(sessions, base, folder, tag, choice).all().items():
+        what = "nothing to send" if push_plan.present else f"{len(push_plan.layers)} layers to send"
+        console.line(f"{host}: {tag}: {what} ({push_plan.why})", {
+            "kind": "would push", "host": host, "image": tag, "layers": list(push_plan.layers), "why": push_plan.why,
         })  # fmt: skip
 
 
@@ -106,9 +106,11 @@ def base_of(options: Options, cluster: Cluster, facts: Mapping[str, HostFacts], 
         console.note(f"building {tag} from {dockerfile}")
         engine_images.build(dockerfile, tag)
     else:
-        console.note(f"would build first: {shlex.join(engine_images.build_command(dockerfile, tag))}")
+        console.note(f"would first build: {shlex.join(engine_images.build_command(dockerfile, tag))}")
         if engine_images.inspect(tag) is None:
-            raise DeployError(f"{dockerfile} was never built, so nobody knows what a push would send", "build it first")
+            raise DeployError(
+                f"{dockerfile} was never built, so Muster cannot know what a push would send", "build it first"
+            )
     return tag
 
 

@@ -99,7 +99,7 @@ def script_run(options: Options) -> tuple[Options, RunId | None]:
     else:
         return options, None
     if options.resume and options.run:
-        raise UsageError("--resume names a run, and so does --run", "leave out --run")
+        raise UsageError("--resume and --run both name a run", "leave out --run")
     return replace(options, script=script, resume="", run=""), RunId(run_dir.name)
 
 
@@ -107,7 +107,7 @@ def continue_script(run: RunId, facts: Mapping[str, HostFacts], warn: Callable[[
     """The next start of a script's run. Raises DeployError if it still runs; warns where its folder is on no host."""
     refuse_going(run, facts)
     if not any(run in fact.runs for fact in facts.values()):
-        warn(f"{run}: these hosts have nothing of it; the script starts with what is sent")
+        warn(f"{run}: these hosts have no files of it; the script starts with the folder that you send")
     starts = record.own(record.folder_of(folders.RUNS, run)).get("starts", ())
     return Resumption(run, (), max(2, len(starts) + 1))
 

@@ -48,7 +48,7 @@ def share(sessions: Sequence[Session], run: RunId, console: Console) -> None:
 
 
 def missing(listings: Mapping[str, Listing]) -> Missing:
-    """By source and target host: the files that the target lacks. The first host that has one is its source."""
+    """By source and target host: the files that the target lacks. The source is the first host that has the file."""
     pairs: Missing = {}
     holders: dict[str, str] = {}
     for host, files in listings.items():
@@ -73,14 +73,14 @@ def differing_files(listings: Mapping[str, Listing]) -> list[str]:
 
 
 def _written(files: Listing) -> dict[str, listing.Stamp]:
-    """What the script wrote: no file that is as it was sent."""
+    """The files that the script wrote or changed."""
     return {
         path: stamp for path, stamp in files.files.items() if path.startswith(_PARTS) and files.sent.get(path) != stamp
     }
 
 
 def _list(session: Session, run: RunId) -> Listing:
-    """The host's files of the run; none where it has not run there yet."""
+    """The host's files of the run; none if it has not run there yet."""
     done = session.run(commands.list_files(run, listing.CACHES), timeout_s=_LIST_S, check=False)
     return listing.parse(done.out) if done.out else Listing({})
 
@@ -94,7 +94,7 @@ def _copy(
     most: int,
     tell: Callable[[str, int, int], None],
 ) -> None:
-    """Send what the source gives, at most so many bytes, into a file of the target."""
+    """Send what the source gives, at most so many bytes, into a file on the target."""
     pieces: queue.Queue[bytes | None] = queue.Queue(64)
     faults: list[BaseException] = []
 
@@ -115,7 +115,7 @@ def _copy(
                 return
             except queue.Full:
                 continue
-        raise DeployError(f"{target.host.name}: it takes no more of what {source.host.name} has of {run}")
+        raise DeployError(f"{target.host.name}: it does not accept the rest of {source.host.name}'s files of {run}")
 
     received = 0
 

@@ -1,4 +1,4 @@
-"""`fab stop`: ask a run on real hosts to stop with a checkpoint, or kill it; wait for its end and say how it ended.
+"""`fab stop`: ask a run on real hosts to stop with a checkpoint, or kill it; wait until it ends and say how it ended.
 
 Another process may follow the run; it sees the same end and removes the containers. If none does, we remove them.
 """
@@ -57,7 +57,7 @@ def stop(options: Options, now: bool, console: Console) -> int:
             plan.refuse_foreign(wanted, containers.values)
         run = plan.choose_run(plan.runs_of(containers.values), wanted)
         for host, fault in faults.items():
-            console.warn(f"{host}: {fault.message}; its node was not asked to stop")
+            console.warn(f"{host}: {fault.message}; Muster could not ask its node to stop")
         nodes = plan.runs_of(containers.values)[run]
         members = [session for session in sessions if session.host.name in nodes]
         interrupts.hold()

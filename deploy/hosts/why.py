@@ -36,7 +36,7 @@ def why_on_hosts(cluster: Cluster, run: str, stacks: bool, console: Console) -> 
         chosen = plan.choose_run(runs, wanted)
         members = [session for session in sessions if session.host.name in runs[chosen]]
         answers = on_all(members, lambda session: _ask(session, chosen))
-        ranks = [one for of_host in answers.values.values() for one in of_host]
+        ranks = [rank for of_host in answers.values.values() for rank in of_host]
         _show(ranks, stacks, console)
         return _faults(opened, containers, answers, console)
 
@@ -71,19 +71,19 @@ def _parse(answer: str) -> list[RankDoing]:
 
 
 def _show(ranks: Sequence[RankDoing], stacks: bool, console: Console) -> None:
-    ranks = sorted(ranks, key=lambda one: one.rank)
+    ranks = sorted(ranks, key=lambda rank: rank.rank)
     if console.as_json:
-        console.values([{**one.__dict__, "stack": list(one.stack)} for one in ranks])
+        console.values([{**rank.__dict__, "stack": list(rank.stack)} for rank in ranks])
         return
     rows = [
-        [f"rank {one.rank}", one.node, hang.words_of(one), one.place, f"step {one.step}", f"{one.since_s:.0f} s"]
-        for one in ranks
+        [f"rank {rank.rank}", rank.node, hang.words_of(rank), rank.place, f"step {rank.step}", f"{rank.since_s:.0f} s"]
+        for rank in ranks
     ]
     console.table((), rows)
-    for one in ranks if stacks else ():
-        console.text(f"\nrank {one.rank} ({one.node}), the last call first:")
-        console.text("\n".join(f"    {line}" for line in one.stack))
-    living = [one for one in ranks if one.doing not in ("ended", "unseen")]
+    for rank in ranks if stacks else ():
+        console.text(f"\nrank {rank.rank} ({rank.node}), the last call first:")
+        console.text("\n".join(f"    {line}" for line in rank.stack))
+    living = [rank for rank in ranks if rank.doing not in ("ended", "unseen")]
     if len(living) > 1 and any(map(hang.waits, living)):
         console.text(hang.verdict(living))
 

@@ -10,7 +10,7 @@ import tarfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from .compression import Codec, Packed
+from .compression import Codec, CompressedLayer
 from .model import Image, digest, docker_manifest, index, manifest
 
 _BLOCK = 512
@@ -25,24 +25,24 @@ class Archive:
     read: Callable[[], Iterator[bytes]]
 
 
-def archive(image: Image, layers: Sequence[Packed], sizes: dict[str, int], codec: Codec) -> Archive:
-    """The archive of `image` with `layers` inside, all packed by `codec`.
+def archive(image: Image, layers: Sequence[CompressedLayer], sizes: dict[str, int], codec: Codec) -> Archive:
+    """The archive of `image` with `layers` inside, all compressed by `codec`.
 
-    `sizes` are bytes of the layers that are left out, where known: containerd wants them to save the image.
+    `sizes`: the bytes of the layers that are left out, where known: containerd needs them to save the image.
     """
-    parts: list[bytes | Packed] = []
+    parts: list[bytes | CompressedLayer] = []
     before = b""
     for layer in layers:
-        parts += [codec.pack(before + _header(blob(layer.layer), layer.size)), layer]
+        parts += [codec.compress(before + _header(blob(layer.layer), layer.size)), layer]
         before = _padding(layer.size)
     known = {**sizes, **{layer.layer: layer.size for layer in layers}}
-    parts.append(codec.pack(before + _names(image, known) + b"\0" * 2 * _BLOCK))
-    size = sum(part.packed if isinstance(part, Packed) else len(part) for part in parts)
+    parts.append(codec.compress(before + _names(image, known) + b"\0" * 2 * _BLOCK))
+    size = sum(part.compressed_size if isinstance(part, CompressedLayer) else len(part) for part in parts)
     return Archive(size, lambda: _read(parts))
 
 
 def blob(address: str) -> str:
-    """Where an archive holds what has this digest."""
+    """The place of the content with this digest in an archive."""
     return "blobs/" + address.replace(":", "/")
 
 
@@ -59,9 +59,9 @@ def _names(image: Image, sizes: dict[str, int]) -> bytes:
     return b"".join(_header(name, len(data)) + data + _padding(len(data)) for name, data in files)
 
 
-def _read(parts: Sequence[bytes | Packed]) -> Iterator[bytes]:
+def _read(parts: Sequence[bytes | CompressedLayer]) -> Iterator[bytes]:
     for part in parts:
-        if isinstance(part, Packed):
+        if isinstance(part, CompressedLayer):
             yield from part.read()
         else:
             yield part
@@ -70,7 +70,7 @@ def _read(parts: Sequence[bytes | Packed]) -> Iterator[bytes]:
 def _header(name: str, size: int) -> bytes:
     entry = tarfile.TarInfo(name)
     entry.size = size
-    # GNU's form can tell sizes beyond 8 GiB, which a layer with CUDA inside may reach.
+    # GNU's format can hold sizes beyond 8 GiB; a layer with CUDA may be that large.
     return entry.tobuf(tarfile.GNU_FORMAT)
 
 

@@ -21,18 +21,18 @@ from . import credentials
 from .credentials import NO_CHOICE, Choice
 from .model import TRAINER_HOME, WORKSPACE
 
-MOST = 256 << 20  # bytes; more than that is data, which belongs into a mount
-# When there is no .dockerignore: what is made from the rest, and nobody wants on another machine.
+MOST = 256 << 20  # bytes; more than that is data, which belongs in a mount
+# Without a .dockerignore, a push leaves these out: programs make them again.
 _USUAL = ("**/.git", "**/__pycache__", "**/*.pyc", "**/.venv", "**/venv", "**/.mypy_cache", "**/.ruff_cache", "runs")
 _OWNER = 1000  # the user of Muster's own image
 _TIME = 315532800  # 1980: zip files know no earlier year
 _TOP = Path(__file__).resolve().parents[2]
-# In a wheel both halves lie below what a script may import, in a checkout beside it.
+# In a wheel both halves are inside the package `muster`, in a checkout beside it.
 _INSTALLED = "." in TRAINER
 _PACKAGES = {"muster": _TOP if _INSTALLED else _TOP / "muster", "trainer": _TOP / "trainer"}
 _HALVES = {"deploy", "trainer"}
-_LOOKED_AT = 1 << 20  # bytes of each file: credentials are small, or stand at its beginning
-_LEAST = 8  # letters; a shorter value stands in a file by chance
+_LOOKED_AT = 1 << 20  # bytes of each file that are read: credentials are small, or at the beginning
+_LEAST = 8  # letters; a file may contain a shorter value by chance
 
 
 @dataclass(frozen=True)
@@ -65,13 +65,15 @@ def pack(folder: Path | None, with_trainer: bool = False, choice: Choice = NO_CH
 
 
 def check(folder: Path, script: str = "", choice: Choice = NO_CHOICE) -> list[LeftOut]:
-    """Raise what `pack` would, and UsageError if `script` would not be sent. Returns the credentials that stay here."""
+    """Raise what `pack` would, and UsageError if Muster would not send `script`. Returns the credentials that stay."""
     entries, left_out = _entries(folder, choice)
     names = {_within(entry) for entry in entries}
     if script and Path(script).as_posix() not in names and (folder / script).resolve().is_relative_to(folder.resolve()):
         if why := next((file.why for file in left_out if file.path == Path(script).as_posix()), ""):
-            raise UsageError(f"{script}: left out of what is sent: {why}", f"take it out; or --include {script}")
-        raise UsageError(f"{script}: left out of what is sent", f"look at {folder / '.dockerignore'}")
+            raise UsageError(
+                f"{script}: Muster does not send it: {why}", f"remove the credential; or --include {script}"
+            )
+        raise UsageError(f"{script}: Muster does not send it", f"look at {folder / '.dockerignore'}")
     return left_out
 
 
@@ -81,9 +83,9 @@ def sent(folder: Path, choice: Choice = NO_CHOICE) -> frozenset[str]:
 
 
 def build_context(dockerfile: Path, choice: Choice = NO_CHOICE) -> list[LeftOut]:
-    """The credentials that a build of `dockerfile` could copy into its image: no .dockerignore names them.
+    """The credentials that a build of `dockerfile` could copy into its image: those that no .dockerignore names.
 
-    Raises UsageError where the file of a secret is among them.
+    Raises UsageError if one of them is the file of a secret.
     """
     folder = dockerfile.resolve().parent
     own = dockerfile.resolve().with_name(f"{dockerfile.name}.dockerignore")
@@ -93,7 +95,7 @@ def build_context(dockerfile: Path, choice: Choice = NO_CHOICE) -> list[LeftOut]
     for file in exposed:
         if file.never:
             raise UsageError(
-                f"{folder / file.path} could be built into the image: {file.why}", "name it in .dockerignore"
+                f"{folder / file.path}: the build could copy it into the image: {file.why}", "list it in .dockerignore"
             )
     return exposed
 
@@ -110,7 +112,7 @@ def describe(left_out: Sequence[LeftOut]) -> str:
 
 
 def _entries(folder: Path, choice: Choice) -> tuple[list[tarfile.TarInfo], list[LeftOut]]:
-    """The entries of the folder that are sent, by name and without content; and the credentials that are not."""
+    """The entries of the folder to send, by name and without content; and the credentials that stay."""
     if not folder.is_dir():
         raise UsageError(f"no such folder: {folder}", "name the folder that holds your script")
     patterns = _lines(folder / ".dockerignore")
@@ -120,19 +122,19 @@ def _entries(folder: Path, choice: Choice) -> tuple[list[tarfile.TarInfo], list[
     left_out = _credentials(folder, entries, choice)
     stay = [file.path for file in left_out]
     entries = [entry for entry in entries if not _is_in(_within(entry), stay)]
-    # Docker's own rules let .dockerignore itself through, always.
+    # Docker's own rules always send .dockerignore itself.
     if not any(not entry.isdir() and _within(entry) != ".dockerignore" for entry in entries):
         raise UsageError(f"nothing to send in {folder}", "look at its .dockerignore")
     return entries, left_out
 
 
 def _credentials(folder: Path, entries: Sequence[tarfile.TarInfo], choice: Choice) -> list[LeftOut]:
-    """The credentials among the entries, each named once. Raises UsageError for an `include` that names no entry."""
+    """The credentials among the entries, each once. Raises UsageError for an `include` that matches nothing."""
     names = [_within(entry) for entry in entries]
     for path in sorted(choice.include):
         if path not in names:
             raise UsageError(
-                f"--include {path}: nothing of that name would be sent", f"as seen from {folder}: --include .env"
+                f"--include {path}: Muster would send nothing of that name", f"as seen from {folder}: --include .env"
             )
     files = [(name, status) for name, path in choice.sources.items() if (status := _status(path))]
     sources = {(status.st_dev, status.st_ino): name for name, status in files}
@@ -151,7 +153,7 @@ def _credentials(folder: Path, entries: Sequence[tarfile.TarInfo], choice: Choic
 def _judged(
     folder: Path, path: str, entry: tarfile.TarInfo, sources: Mapping[tuple[int, int], str], choice: Choice
 ) -> tuple[LeftOut | None, bytes]:
-    """Why an entry is a credential, if it is one, and the beginning of its content, if it was looked at."""
+    """Why an entry is a credential, or None, and the beginning of its content if it was read."""
     if entry.issym():
         return None, b""
     status = _status(folder / path)
@@ -169,12 +171,12 @@ def _judged(
         return LeftOut(path, kind), content
     for name, value in choice.values.items():
         if len(value) >= _LEAST and value.encode() in content:
-            return LeftOut(path, f"the value of {name} stands in it"), content
+            return LeftOut(path, f"it contains the value of {name}"), content
     return None, content
 
 
 def _with_asking(file: LeftOut, code: Mapping[str, bytes]) -> LeftOut:
-    """The same, with the first file of the code that names it."""
+    """The same, with the first file of the code that mentions it."""
     name = PurePosixPath(file.path).name.encode()
     words = [name, b"dotenv"] if name.startswith(b".env") else [name]
     return replace(file, asked=next((path for path, text in code.items() if any(word in text for word in words)), ""))
@@ -192,9 +194,9 @@ def _status(path: Path) -> os.stat_result | None:
 
 
 def _trainer() -> Iterator[tuple[str, Path]]:
-    """What stands at /muster, by its name there: the trainer package beside this one and what it stands on.
+    """The entries of /muster by name: the trainer package beside this one and what it needs.
 
-    The same bytes from a checkout and from where Muster is installed.
+    A checkout and an installed Muster give the same bytes.
     """
     yield "", _TOP
     for name, folder in _PACKAGES.items():
@@ -207,7 +209,7 @@ def _trainer() -> Iterator[tuple[str, Path]]:
 
 
 def _part(name: str, path: Path) -> tarfile.TarInfo:
-    """A part of these packages as the layer has it, without its content: root's, for everybody to read."""
+    """An entry of these packages in the layer, without content: root owns it, and everybody may read it."""
     entry = tarfile.TarInfo((PurePosixPath(TRAINER_HOME[1:]) / name).as_posix())
     entry.mtime, entry.mode, entry.type = _TIME, 0o644, tarfile.REGTYPE
     if path.is_dir():
@@ -216,7 +218,7 @@ def _part(name: str, path: Path) -> tarfile.TarInfo:
 
 
 def _lines(ignore: Path) -> tuple[str, ...] | None:
-    """The lines of a .dockerignore; None where there is no such file."""
+    """The lines of a .dockerignore; None if there is no such file."""
     try:
         text = ignore.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
@@ -228,7 +230,7 @@ def _lines(ignore: Path) -> tuple[str, ...] | None:
 
 
 def _entry(folder: Path, path: str) -> tarfile.TarInfo | None:
-    """A path as the layer has it, without its content; None for what a layer cannot hold, or what has just gone."""
+    """A path as an entry of the layer, without content; None if a layer cannot hold it, or it has just disappeared."""
     try:
         status = os.lstat(folder / path)
     except FileNotFoundError:
@@ -247,7 +249,7 @@ def _entry(folder: Path, path: str) -> tarfile.TarInfo | None:
 def _folder(name: str = WORKSPACE) -> tarfile.TarInfo:
     entry = tarfile.TarInfo(name.removeprefix("/"))
     entry.type, entry.mtime, entry.uid, entry.gid = tarfile.DIRTYPE, _TIME, _OWNER, _OWNER
-    # Scripts write beside themselves, and a run may use another user than the image names.
+    # Scripts write into their own folder, and a run may use another user than the image names.
     entry.mode = 0o777
     return entry
 
@@ -259,7 +261,7 @@ def _check_size(folder: Path, entries: Iterable[tarfile.TarInfo]) -> None:
         named = ", ".join(f"{_within(entry)} ({amount(entry.size)})" for entry in largest[:3])
         raise DeployError(
             f"{folder} holds {amount(total)}, too much to send as code (at most {amount(MOST)}); the largest: {named}",
-            f"name what is not code in {folder / '.dockerignore'}, and give data as a mount",
+            f"list what is not code in {folder / '.dockerignore'}, and mount the data",
         )
 
 
@@ -268,7 +270,7 @@ def _add(tar: tarfile.TarFile, entry: tarfile.TarInfo, path: Path) -> None:
         tar.addfile(entry)
         return
     content = _read(path)
-    entry.size = len(content)  # it may have been written to since we looked
+    entry.size = len(content)  # somebody may have written to it since we looked
     tar.addfile(entry, io.BytesIO(content))
 
 
@@ -277,7 +279,9 @@ def _read(path: Path, most: int = -1) -> bytes:
         with path.open("rb") as file:
             return file.read(most)
     except OSError as fault:
-        raise DeployError(f"cannot read {path}: {fault.strerror}", "mend it, or name it in .dockerignore") from fault
+        raise DeployError(
+            f"cannot read {path}: {fault.strerror}", "make it readable, or list it in .dockerignore"
+        ) from fault
 
 
 def _within(entry: tarfile.TarInfo) -> str:

@@ -1,4 +1,4 @@
-"""Commands as argument lists: built here, run by the doors, quoted nowhere."""
+"""Commands as argument lists. The modules that run them quote them; this one does not."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ..run.folders import TRAINER
 
 
 def agent(python: str, arguments: Sequence[str]) -> tuple[str, ...]:
-    """One node: the trainer's agent, which starts torchrun. -P: a user's trainer.py or muster.py is not ours."""
+    """One node: the trainer's agent around torchrun. -P: a user's trainer.py or muster.py must not shadow ours."""
     return (python, "-P", "-m", f"{TRAINER}.node.agent", *arguments)
 
 
@@ -25,15 +25,15 @@ _SCRIPT = Scripts(__file__)
 
 
 def look_at_images(names: Sequence[str]) -> tuple[str, ...]:
-    """What a host's engine is, its free disk space, and the layers of every image it has.
+    """The engine of a host, its free disk space, and the layers of every image it has.
 
-    The containerd store leaves some images out of its list though they can be used; those of `names` are shown anyhow.
+    The containerd store leaves some usable images out of its list; those of `names` are shown anyway.
     """
     return _SCRIPT("images", _IMAGE_LINE, *names)
 
 
 def try_image(tag: str, replaced: Sequence[str]) -> tuple[str, ...]:
-    """Show an image as `look_at_images` does, create a container from it, and remove that again.
+    """Show an image as `look_at_images` does, create a container from it, and remove the container again.
 
     Then remove the images `replaced`, by id; those in use stay.
     """
@@ -41,7 +41,7 @@ def try_image(tag: str, replaced: Sequence[str]) -> tuple[str, ...]:
 
 
 def receive_image(tag: str, replaced: Sequence[str]) -> tuple[str, ...]:
-    """Load an archive from standard input, then as `try_image`. Nothing is shown when the engine refuses it."""
+    """Load an archive from standard input, then do the same as `try_image`. Shows nothing if the engine refuses it."""
     return _SCRIPT("receive-image", _IMAGE_LINE, tag, *replaced)
 
 
@@ -56,10 +56,10 @@ def pull_image(reference: str) -> tuple[str, ...]:
 
 
 def inspect_image(name: str) -> tuple[str, ...]:
-    """All an engine says of an image, as JSON."""
+    """Everything that an engine says about an image, as JSON."""
     return ("docker", "image", "inspect", name)
 
 
 def remove_images(names: Sequence[str]) -> tuple[str, ...]:
-    """Remove names and images; one that is in use stays."""
+    """Remove names and images; an image in use stays."""
     return ("docker", "image", "rm", *names)

@@ -1,7 +1,7 @@
 """Compression in pieces: each piece is a whole gzip member or zstd frame, and a row of them is one valid stream.
 
-So every core compresses, a layer is compressed once and kept, and any archive is put together from kept layers without
-compressing them again. `docker load` takes such streams; which kind, deploy/image/push_plan.py decides.
+So all cores compress, each layer is compressed once and cached, and an archive is joined from cached layers without
+compressing them again. `docker load` reads such streams; deploy/image/push_plan.py decides which kind.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _MAGIC = {b"\x1f\x8b": "gz", b"\x28\xb5\x2f\xfd": "zst"}
 
 @dataclass(frozen=True)
 class Codec:
-    """A way to compress: its name, which is also the ending of kept files, and how it packs one piece."""
+    """A way to compress: its name, which is also the ending of cached files, and how it compresses one piece."""
 
     name: str
-    pack: Callable[[bytes], bytes]
+    compress: Callable[[bytes], bytes]
 
 
 def _zstd(piece: bytes) -> bytes:
@@ -46,36 +46,36 @@ CODECS = {codec.name: codec for codec in (ZSTD, GZIP, PLAIN)}
 
 
 @dataclass(frozen=True)
-class Packed:
-    """A layer ready to be sent: its diff id, bytes as a tar file and as packed, and how to read it packed."""
+class CompressedLayer:
+    """A layer ready to send: its diff id, its bytes as a tar file and compressed, and how to read it compressed."""
 
     layer: str
     size: int
-    packed: int
+    compressed_size: int
     read: Callable[[], Iterator[bytes]]
 
 
-def packed(layer: str, content: bytes, codec: Codec) -> Packed:
-    """A layer from memory."""
-    pieces = list(pack([content], codec))
-    return Packed(layer, len(content), sum(map(len, pieces)), lambda: iter(pieces))
+def compress_layer(layer: str, content: bytes, codec: Codec) -> CompressedLayer:
+    """Compress a layer that is in memory."""
+    pieces = list(compress([content], codec))
+    return CompressedLayer(layer, len(content), sum(map(len, pieces)), lambda: iter(pieces))
 
 
-def pack(chunks: Iterable[bytes], codec: Codec) -> Iterator[bytes]:
-    """Compress a stream with every core; holds at most two pieces a core."""
+def compress(chunks: Iterable[bytes], codec: Codec) -> Iterator[bytes]:
+    """Compress a stream with all cores, with at most two pieces per core in memory."""
     cores = os.cpu_count() or 1
     waiting: deque[Future[bytes]] = deque()
     with ThreadPoolExecutor(cores) as pool:
         for piece in _pieces(chunks):
-            waiting.append(pool.submit(codec.pack, piece))
+            waiting.append(pool.submit(codec.compress, piece))
             if len(waiting) > 2 * cores:
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()
 
 
-def unpacked(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """A stream as it was before compression, whichever of ours it has; a plain one passes through."""
+def decompress(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """Undo any of our compressions of a stream; a plain stream passes unchanged."""
     stream = iter(chunks)
     first = next(stream, b"")
     kind = next((kind for magic, kind in _MAGIC.items() if first.startswith(magic)), "")
@@ -84,14 +84,14 @@ def unpacked(chunks: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _pieces(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    held = bytearray()
+    buffer = bytearray()
     for chunk in chunks:
-        held += chunk
-        while len(held) >= PIECE:
-            yield bytes(held[:PIECE])
-            del held[:PIECE]
-    if held:
-        yield bytes(held)
+        buffer += chunk
+        while len(buffer) >= PIECE:
+            yield bytes(buffer[:PIECE])
+            del buffer[:PIECE]
+    if buffer:
+        yield bytes(buffer)
 
 
 def _gunzip(chunks: Iterable[bytes]) -> Iterator[bytes]:

@@ -1,6 +1,6 @@
-"""What in a folder is a credential, by its name or by what stands in it: the whole list. Pure.
+"""The list of what counts as a credential in a folder, by name or by content. Pure.
 
-docs/security.md shows it; image/code_layer.py leaves these files on this machine.
+docs/security.md shows it; image/code_layer.py keeps these files on this machine.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 
-# Each as fnmatch has it, in lower case: of a folder, all that is in it.
+# Patterns of fnmatch, in lower case. A folder stands for everything in it.
 FOLDERS = (".git", ".hg", ".ssh", ".gnupg", ".aws", ".azure", ".kube", ".kaggle", ".oci", ".password-store")
 FILES = (
     *(".env", ".env.*", "*.env", ".envrc", ".netrc", "_netrc", "netrc", ".secrets", "secrets.toml", "secrets.y*ml"),
@@ -24,10 +24,10 @@ FILES = (
     *("huggingface/token", ".huggingface/token", "huggingface/stored_tokens"),
 )
 EXAMPLES = (".env.example", ".env.sample", ".env.template", ".env.dist", "example.env", "sample.env", "template.env")
-# Settings of tools: a credential only where a token or a password stands in them.
+# Settings of tools: a credential only if they contain a token or a password.
 SETTINGS = (".npmrc", ".yarnrc", ".yarnrc.yml", "pip.conf", "pip.ini", ".condarc", "uv.toml", ".gitconfig", "config")
 _TOKEN = re.compile(rb"_authToken|_auth\s*=|_password|npmAuthToken|://[^/\s:@]+:[^/\s@]+@", re.IGNORECASE)
-# With the key behind its first line: code that mentions keys is not one. In JSON that line ends in `\n`.
+# With the key after its first line: code that mentions keys is not a key. In JSON that line ends in `\n`.
 _PRIVATE_KEY = re.compile(
     rb"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----(?:\\r|\\n|\s)+(?:[A-Z][\w-]+: [^\n\\]*(?:\\n|\s)+)*"
     rb"[\w+/=-]{24}|PuTTY-User-Key-File-\d: |AGE-SECRET-KEY-1[A-Z0-9]{20}"
@@ -48,7 +48,7 @@ NO_CHOICE = Choice()
 
 
 def place_of(path: str) -> str:
-    """What of a relative path is called like a credential: the path itself or a folder above it; empty if nothing."""
+    """The part of a relative path that has a credential's name: the path or a folder above it; empty if none has."""
     parts = PurePosixPath(path.lower()).parts
     for depth, name in enumerate(parts, 1):
         if name in FOLDERS:

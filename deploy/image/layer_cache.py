@@ -1,7 +1,7 @@
-"""Layers of base images, packed and kept on this machine: `docker save` reads a whole image, so it is done once a base.
+"""Compressed layers of base images, cached on this machine: `docker save` reads a whole image, so it runs once a base.
 
-A layer is a file <diff id>.<size>.<codec> in ~/.cache/muster/layers; beside it the digest of its bytes, which is
-checked before it is used. Damaged files are removed; so are those used longest ago, when all exceed the bound.
+A layer is a file <diff id>.<size>.<codec> in ~/.cache/muster/layers, with the digest of its bytes beside it. Each use
+checks the digest first. The cache removes damaged files, and above its bound the files that were used longest ago.
 """
 
 from __future__ import annotations
@@ -17,29 +17,29 @@ from pathlib import Path
 from typing import IO, cast
 
 from ..core.errors import DeployError
-from .compression import CODECS, PIECE, Codec, Packed, pack, unpacked
+from .compression import CODECS, PIECE, Codec, CompressedLayer, compress, decompress
 
-MOST = 20 << 30  # bytes kept in all
+MOST = 20 << 30  # bytes in all
 _PART = ".part"
 
 
 def default_folder() -> Path:
-    """Where layers are kept: below $XDG_CACHE_HOME, else ~/.cache."""
+    """The cache folder: below $XDG_CACHE_HOME, else ~/.cache."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "muster" / "layers"
 
 
 class LayerCache:
-    """Layers kept in `folder`, at most `most` bytes of them beside those just asked for. Two pushes may share one."""
+    """Layers in `folder`: at most `most` bytes, not counting those just asked for. Two pushes may share it."""
 
     def __init__(self, folder: Path, most: int = MOST) -> None:
         self._folder, self._most = folder, most
 
     def sizes(self, layers: Iterable[str]) -> dict[str, int]:
-        """Bytes of these layers as tar files, where it is known; it stays known when the layer is removed."""
+        """Bytes of these layers as tar files, where known; removing a layer keeps its size known."""
         files = {layer: self._folder / f"{_name(layer)}.size" for layer in layers}
         return {layer: int(path.read_text()) for layer, path in files.items() if path.exists()}
 
-    def find(self, layer: str, codec: Codec) -> Packed | None:
+    def find(self, layer: str, codec: Codec) -> CompressedLayer | None:
         """A layer of this cache, None if it is missing or damaged."""
         path, digest = self._path(layer, codec), self._path(layer, codec, ".sha256")
         try:
@@ -49,54 +49,57 @@ class LayerCache:
             os.utime(path)  # used just now
         except FileNotFoundError:
             return None
-        return self._packed(layer, codec)
+        return self._compressed(layer, codec)
 
     def fetch(
         self, layers: Collection[str], codec: Codec, image: Callable[[], Iterable[bytes]], tell: Callable[[int], None]
-    ) -> dict[str, Packed]:
-        """All `layers`, packed by `codec`; those not in the cache come from `image()`, the stream of a `docker save`.
+    ) -> dict[str, CompressedLayer]:
+        """`layers`, compressed by `codec`; those not in the cache come from `image()`, the output of `docker save`.
 
         `tell(bytes)` is called as that stream is read. Waits while another push fills the cache. Raises DeployError if
         the stream ends early or lacks a layer, or the disk is full.
         """
         try:
             with self._alone():
-                packed = {layer: cached for layer in layers if (cached := self.find(layer, codec))}
-                packed |= self._repacked(set(layers) - set(packed), codec)
-                if lacking := set(layers) - set(packed):
-                    packed |= self._taken(image(), lacking, codec, tell)
+                compressed = {layer: cached for layer in layers if (cached := self.find(layer, codec))}
+                compressed |= self._recompressed(set(layers) - set(compressed), codec)
+                if lacking := set(layers) - set(compressed):
+                    compressed |= self._taken(image(), lacking, codec, tell)
                 self._prune({self._path(layer, codec) for layer in layers})
         except OSError as fault:
             raise DeployError(
-                f"cannot keep layers in {self._folder}: {fault.strerror}", "make room there, or set XDG_CACHE_HOME"
+                f"cannot write layers to {self._folder}: {fault.strerror}",
+                "free some disk space there, or set XDG_CACHE_HOME",
             ) from fault
         except tarfile.TarError as fault:
             raise DeployError(f"docker save ended early: {fault}", "push again") from fault
-        if absent := sorted(set(layers) - set(packed)):
+        if absent := sorted(set(layers) - set(compressed)):
             raise DeployError(f"docker save left out {len(absent)} of {len(layers)} layers: {', '.join(absent)}")
-        return packed
+        return compressed
 
-    def _repacked(self, layers: Collection[str], codec: Codec) -> dict[str, Packed]:
-        """Layers cached in another codec, packed in this one as well: faster than a `docker save`."""
-        cached = [packed for layer in layers for other in CODECS.values() if (packed := self.find(layer, other))]
-        repacked = [self._keep(unpacked(packed.read()), {packed.layer}, codec) for packed in cached]
-        return {packed.layer: packed for packed in repacked if packed}
+    def _recompressed(self, layers: Collection[str], codec: Codec) -> dict[str, CompressedLayer]:
+        """Layers that the cache has in another codec, compressed in this one too: faster than a `docker save`."""
+        cached = [
+            compressed for layer in layers for other in CODECS.values() if (compressed := self.find(layer, other))
+        ]
+        recompressed = [self._keep(decompress(compressed.read()), {compressed.layer}, codec) for compressed in cached]
+        return {compressed.layer: compressed for compressed in recompressed if compressed}
 
     def _taken(
         self, image: Iterable[bytes], layers: Collection[str], codec: Codec, tell: Callable[[int], None]
-    ) -> dict[str, Packed]:
-        layers_read: dict[str, Packed] = {}
+    ) -> dict[str, CompressedLayer]:
+        layers_read: dict[str, CompressedLayer] = {}
         with tarfile.open(fileobj=cast(IO[bytes], _Reader(image, tell)), mode="r|", bufsize=PIECE) as tar:
             for member in tar:
                 content = tar.extractfile(member)
                 # Only its digest tells which layer a file is: engines name them differently. No layer is this small.
                 if content and member.size >= 512 and not member.name.endswith("json"):
-                    packed = self._keep(unpacked(_chunks(content)), layers, codec)
-                    layers_read |= {packed.layer: packed} if packed else {}
+                    compressed = self._keep(decompress(_chunks(content)), layers, codec)
+                    layers_read |= {compressed.layer: compressed} if compressed else {}
         return layers_read
 
-    def _keep(self, content: Iterable[bytes], wanted: Collection[str], codec: Codec) -> Packed | None:
-        """Pack a stream into a file, which is kept if it turns out to be one of the layers wanted."""
+    def _keep(self, content: Iterable[bytes], wanted: Collection[str], codec: Codec) -> CompressedLayer | None:
+        """Compress a stream into a file, and keep the file if it is one of the wanted layers."""
         raw, whole, size = hashlib.sha256(), hashlib.sha256(), 0
 
         def counted() -> Iterator[bytes]:
@@ -109,7 +112,7 @@ class LayerCache:
         part = self._folder / f"{secrets.token_hex(8)}{_PART}"
         try:
             with part.open("wb") as file:
-                for piece in pack(counted(), codec):
+                for piece in compress(counted(), codec):
                     file.write(piece)
                     whole.update(piece)
             layer = f"sha256:{raw.hexdigest()}"
@@ -120,11 +123,11 @@ class LayerCache:
             part.replace(self._path(layer, codec))
         finally:
             part.unlink(missing_ok=True)
-        return self._packed(layer, codec)
+        return self._compressed(layer, codec)
 
-    def _packed(self, layer: str, codec: Codec) -> Packed:
+    def _compressed(self, layer: str, codec: Codec) -> CompressedLayer:
         path = self._path(layer, codec)
-        return Packed(layer, self.sizes([layer])[layer], path.stat().st_size, lambda: _file(path))
+        return CompressedLayer(layer, self.sizes([layer])[layer], path.stat().st_size, lambda: _file(path))
 
     def _prune(self, spared: Collection[Path]) -> None:
         endings = {f".{name}" for name in CODECS}
@@ -138,10 +141,10 @@ class LayerCache:
     @contextmanager
     def _alone(self) -> Iterator[None]:
         self._folder.mkdir(parents=True, exist_ok=True)
-        self._folder.chmod(0o700)  # what an image holds is its owner's, as with the engine
+        self._folder.chmod(0o700)  # only the owner may read what is in an image, as with the engine
         with (self._folder / "lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            # Nobody writes while we hold the lock: whose part this is was killed.
+            # Nobody writes while we hold the lock, so a killed push left this part.
             for part in self._folder.glob(f"*{_PART}"):
                 part.unlink()
             yield
@@ -180,7 +183,9 @@ def _file(path: Path) -> Iterator[bytes]:
         with path.open("rb") as file:
             yield from _chunks(file)
     except OSError as fault:
-        raise DeployError(f"cannot read {path}: {fault.strerror}", "push again: Muster makes it again") from fault
+        raise DeployError(
+            f"cannot read {path}: {fault.strerror}", "push again: Muster then creates it again"
+        ) from fault
 
 
 def _chunks(file: IO[bytes]) -> Iterator[bytes]:

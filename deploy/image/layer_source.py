@@ -1,4 +1,4 @@
-"""The layers of one push, each packed once for all hosts, by whichever host's thread asks first."""
+"""The layers of one push. The first host's thread that asks for a layer compresses it, once for all hosts."""
 
 from __future__ import annotations
 
@@ -7,37 +7,37 @@ from threading import Lock
 
 from ..core.errors import DeployError
 from ..engine import images
-from .compression import Codec, Packed, packed
+from .compression import Codec, CompressedLayer, compress_layer
 from .layer_cache import LayerCache
 from .model import Base, digest
 
 
-class Supply:
-    """Layers of `base`, from the cache or the local engine (where `local` says it has it), and the layer `code`.
+class LayerSource:
+    """Layers of `base`, from the cache or (with `local`) the local engine, and the layer `code`.
 
-    `tell(read)` is called with bytes as the local engine is read. Safe to use from several threads.
+    Calls `tell(read)` with the bytes read so far from the local engine. Several threads may use it.
     """
 
     def __init__(
         self, base: Base, code: bytes | None, local: bool, cache: LayerCache, tell: Callable[[int], None]
     ) -> None:
         self._base, self._code, self._local, self._cache, self._tell = base, code, local, cache, tell
-        # Two locks: a host that lacks only the code does not wait while the base is read for another.
+        # Two locks: a host that lacks only the code need not wait until the base is read for another host.
         self._code_lock, self._base_lock = Lock(), Lock()
-        self._packed: dict[tuple[str, str], Packed] = {}
+        self._layers: dict[tuple[str, str], CompressedLayer] = {}
 
-    def take(self, layers: Sequence[str], codec: Codec) -> list[Packed]:
-        """These layers, each once. Raises DeployError when there is nowhere to take one from."""
+    def get(self, layers: Sequence[str], codec: Codec) -> list[CompressedLayer]:
+        """These layers, each once. Raises DeployError if one is not available anywhere."""
         if self._code is not None:
             with self._code_lock:
-                self._pack_code(self._code, codec)
-        if any((layer, codec.name) not in self._packed for layer in layers):
+                self._compress_code(self._code, codec)
+        if any((layer, codec.name) not in self._layers for layer in layers):
             with self._base_lock:
                 self._read_base(layers, codec)
-        return [self._packed[layer, codec.name] for layer in dict.fromkeys(layers)]
+        return [self._layers[layer, codec.name] for layer in dict.fromkeys(layers)]
 
     def weight(self, layers: Sequence[str]) -> int:
-        """Bytes of these layers as tar files, as far as known: before any is read, the base's own word on its size."""
+        """Bytes of these layers as tar files, as far as known: before reading any, what the base says of its size."""
         known = self.sizes() | ({digest(self._code): len(self._code)} if self._code is not None else {})
         unread = set(layers) - set(known)
         whole = self._base.size if unread and unread == set(self._base.layers) else 0
@@ -47,19 +47,19 @@ class Supply:
         """Bytes of the base's layers as tar files, where known."""
         return self._cache.sizes(self._base.layers)
 
-    def _pack_code(self, code: bytes, codec: Codec) -> None:
+    def _compress_code(self, code: bytes, codec: Codec) -> None:
         layer = digest(code)
-        if (layer, codec.name) not in self._packed:
-            self._packed[layer, codec.name] = packed(layer, code, codec)
+        if (layer, codec.name) not in self._layers:
+            self._layers[layer, codec.name] = compress_layer(layer, code, codec)
 
     def _read_base(self, layers: Sequence[str], codec: Codec) -> None:
-        if all((layer, codec.name) in self._packed for layer in layers):
+        if all((layer, codec.name) in self._layers for layer in layers):
             return
         if not self._local:
             raise DeployError(
-                f"layers of {self._base.name} are missing there, and this machine does not have it to send",
+                f"the host lacks layers of {self._base.name}, and this machine does not have that image",
                 f"pull it here: docker pull {self._base.name}",
             )
-        # All layers, not only those asked for: the time goes into `docker save`, and the next host may ask for others.
+        # We read all layers, not only these: `docker save` takes most of the time, and the next host may need others.
         cached = self._cache.fetch(self._base.layers, codec, lambda: images.save(self._base.name), self._tell)
-        self._packed.update({(layer, codec.name): packed for layer, packed in cached.items()})
+        self._layers.update({(layer, codec.name): compressed for layer, compressed in cached.items()})

@@ -17,13 +17,13 @@ from ..core.errors import UsageError
 from ..core.fields import array, default, document, either, nothing, record, table, text, tree, whole
 
 WORKSPACE = "/workspace"
-# Where Muster's own image has the trainer package; for other images it is sent with the user's folder.
+# The trainer package in Muster's own image; other images get it with the user's folder.
 TRAINER_HOME = "/muster"
-# How the control side and the trainer speak with each other: docs/contract.md. The Dockerfile labels the image with it.
+# The version of the contract with the trainer: docs/contract.md. The Dockerfile labels the image with it.
 CONTRACT, CONTRACT_LABEL = 3, "muster.contract"
 MARK, BASE, TOP = "muster.image", "muster.base", "muster.top"
-# What the OCI image configuration and Docker's own addition (Healthcheck, OnBuild, Shell) define. Engines show more in
-# `inspect`, each version something else, which would make one image into several.
+# The fields of the OCI image configuration and of Docker (Healthcheck, OnBuild, Shell). `inspect` shows more, and
+# each version of an engine other fields, which would make several images of one.
 _SETTINGS = (
     *("User", "ExposedPorts", "Env", "Entrypoint", "Cmd", "Volumes", "WorkingDir"),
     *("Labels", "StopSignal", "Healthcheck", "OnBuild", "Shell"),
@@ -55,7 +55,7 @@ _TAG = re.compile(r"[a-z0-9]+([._-]+[a-z0-9]+)*(:[0-9]+)?(/[a-z0-9]+([._-]+[a-z0
 
 @dataclass(frozen=True)
 class Base:
-    """An image by what it holds: `layers` are diff ids (`sha256:...`) from the bottom up, `size` is in bytes.
+    """A base image by its content: `layers` are diff ids (`sha256:...`) from the bottom up, `size` is in bytes.
 
     `sources` are the references by digest under which a registry may have it.
     """
@@ -87,14 +87,14 @@ class Image:
 
 
 def has_trainer(base: Base) -> bool:
-    """Whether the image was made from Muster's own: the trainer is in it, and Python finds it there."""
+    """Whether the image was made from Muster's own: it has the trainer, and Python finds it there."""
     return TRAINER_HOME in _variables(base).get("PYTHONPATH", "").split(":")
 
 
 def refuse_other_trainer(base: Base) -> None:
-    """Raise UsageError where the trainer in the image is of an older or newer Muster, which speaks another contract.
+    """Raise UsageError if the trainer in the image belongs to another Muster, with another contract.
 
-    Such a node would end with a bare code 1, or not understand what it is told.
+    Such a node would end with a bare code 1, or misunderstand its settings.
     """
     spoken = base.settings.get("Labels", {}).get(CONTRACT_LABEL, "0")
     if not has_trainer(base) or spoken == str(CONTRACT):
@@ -102,8 +102,8 @@ def refuse_other_trainer(base: Base) -> None:
     ours = base.name.startswith("muster-trainer:")
     make = f"make image{' TARGET=gpu' if base.name.endswith(':gpu') else ''}"
     raise UsageError(
-        f"{base.name}: the trainer in it is of another Muster (its contract is {spoken}, this Muster's {CONTRACT})",
-        f"in Muster's checkout: {make}" + ("" if ours else "; then build this image from that one again"),
+        f"{base.name}: its trainer belongs to another Muster (contract {spoken}, this Muster has {CONTRACT})",
+        f"in Muster's checkout: {make}" + ("" if ours else "; then build this image again from that one"),
     )
 
 
@@ -143,7 +143,7 @@ def run_image(base: Base, code: str | None, tag: str) -> Image:
     """
     tag = full_name(tag).removeprefix("docker.io/").removeprefix("library/")
     layers = base.layers + ((code,) if code else ())
-    # The top layer is named because images that a user makes from this one inherit the labels.
+    # The label names the top layer, because images that a user makes from this one inherit the labels.
     labels = {**base.settings.get("Labels", {}), BASE: base.name, TOP: layers[-1] if layers else ""}
     settings = {**base.settings, "Labels": labels, **({"WorkingDir": WORKSPACE} if code else {})}
     if not has_trainer(base):
@@ -154,7 +154,7 @@ def run_image(base: Base, code: str | None, tag: str) -> Image:
         "created": base.created,
         "config": settings,
         "rootfs": {"type": "layers", "diff_ids": list(layers)},
-        # `inspect` does not tell the base's history; some builders refuse one that does not match the layers.
+        # `inspect` does not show the base's history, and some builders refuse a history that does not match the layers.
         "history": _history(base, code),
     }
     labels[MARK] = digest(_json(config))
@@ -162,7 +162,7 @@ def run_image(base: Base, code: str | None, tag: str) -> Image:
 
 
 def manifest(image: Image, sizes: Mapping[str, int]) -> bytes:
-    """The OCI manifest. `sizes` are bytes of the layers' tar files; one that is not sent may be missing from it."""
+    """The OCI manifest. `sizes`: the bytes of the layers' tar files; it may lack a layer that is not sent."""
     layers = [
         {"mediaType": "application/vnd.oci.image.layer.v1.tar", "digest": layer, "size": sizes.get(layer, 0)}
         for layer in image.layers
@@ -173,7 +173,7 @@ def manifest(image: Image, sizes: Mapping[str, int]) -> bytes:
 
 
 def index(image: Image, manifest: bytes) -> bytes:
-    """The OCI index that names the image: what the containerd image store reads."""
+    """The OCI index that names the image, for the containerd image store."""
     name = full_name(image.tag)
     entry = {
         "mediaType": "application/vnd.oci.image.manifest.v1+json",
@@ -185,12 +185,12 @@ def index(image: Image, manifest: bytes) -> bytes:
 
 
 def docker_manifest(image: Image, paths: Sequence[str], config_path: str) -> bytes:
-    """`manifest.json`: what the classic image store reads. `paths` are the layers' files, sent or not."""
+    """`manifest.json`, for the classic image store. `paths` are the layers' files, sent or not."""
     return _json([{"Config": config_path, "RepoTags": [image.tag], "Layers": list(paths)}])
 
 
 def full_name(tag: str) -> str:
-    """`name` as engines write it out: `docker.io/library/name:latest`. Raises UsageError when it is no image name."""
+    """`name` as engines write it: `docker.io/library/name:latest`. Raises UsageError if it is not an image name."""
     if not _TAG.fullmatch(tag):
         raise UsageError(f"not an image name: {tag!r}", "lower-case letters, digits, . _ - and /, then :tag")
     name = tag if ":" in tag.rsplit("/", 1)[-1] else f"{tag}:latest"

@@ -19,7 +19,7 @@ from ..host.facts import json_object
 from .compression import GZIP, PLAIN, ZSTD, Codec
 from .model import DIGEST, MARK, TOP, Base, Image, run_image
 
-# An engine names its machine as the kernel does, an image as Go does.
+# An engine names machines as the kernel does, an image as Go does.
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm", "i686": "386"}
 _KILOBYTES = digits(0, 1 << 50)
 _ABOUT = record(
@@ -40,12 +40,12 @@ _IMAGE = record(
         "layers": default(array(DIGEST), []),
     }
 )
-_SLACK = 64 << 20  # bytes that shall stay free on a host's disk
+_SLACK = 64 << 20  # bytes that must stay free on a host's disk
 
 
 @dataclass(frozen=True)
-class Held:
-    """An image on a host. `mark` is empty unless it is one that a push made."""
+class HostImage:
+    """An image on a host. `mark` is empty unless a push made the image."""
 
     id: str
     tags: tuple[str, ...]
@@ -55,7 +55,7 @@ class Held:
 
 @dataclass(frozen=True)
 class Store:
-    """A host's engine as `commands.look_at_images` shows it; `free` is bytes on its disk, None when it did not say."""
+    """A host's engine as `commands.look_at_images` shows it; `free` is in bytes, None if the host did not say."""
 
     version: str
     architecture: str
@@ -63,27 +63,27 @@ class Store:
     containerd: bool
     root: str
     free: int | None
-    images: tuple[Held, ...]
+    images: tuple[HostImage, ...]
 
 
 @dataclass(frozen=True)
-class Sending:
-    """What to send to one host: `layers` by diff id, bottom up. `there`: it has the image, send nothing."""
+class PushPlan:
+    """What to send to one host: `layers` by diff id, bottom up. `present`: it has the image, send nothing."""
 
     layers: tuple[str, ...]
-    there: bool
+    present: bool
     why: str
 
 
 def parse_store(output: str) -> Store:
-    """Read the JSON lines of `commands.look_at_images`; anything else on a line is passed over.
+    """Read the JSON lines of `commands.look_at_images`; other lines are ignored.
 
-    Raises DeployError when the engine's own line is missing, BadAnswer for a field that cannot be read.
+    Raises DeployError if the engine's own line is missing, BadAnswer for a field that cannot be read.
     """
     lines = [json_object(line) for line in output.split("\n")]
     engine = next((line for line in lines if line.get("version")), None)
     if not engine:
-        raise DeployError("the Docker engine did not say what it is", "log in there and try: docker info")
+        raise DeployError("the Docker engine did not say what it is", "on that host: docker info")
     about = _ABOUT(engine, "")
     free = [_KILOBYTES(line["free"], "free") * 1024 for line in lines if line.get("free")]
     return Store(
@@ -94,56 +94,58 @@ def parse_store(output: str) -> Store:
         containerd=any("io.containerd.snapshotter" in text for pair in about["status"] for text in pair),
         root=about["root"],
         free=min(free, default=None),
-        images=tuple(_held(line) for line in lines if "layers" in line),
+        images=tuple(_host_image(line) for line in lines if "layers" in line),
     )
 
 
-def parse_image(line: str) -> Held:
-    """Read the line that `commands.try_image` and `commands.show_image` show of an image. Raises BadAnswer."""
-    return _held({"id": "", "layers": [], "tags": None, "labels": None, **json_object(line)})
+def parse_image(line: str) -> HostImage:
+    """Read the line about an image from `commands.try_image` or `commands.show_image`. Raises BadAnswer."""
+    return _host_image({"id": "", "layers": [], "tags": None, "labels": None, **json_object(line)})
 
 
-def plan_push(image: Image, store: Store) -> Sending:
-    """What to send. Raises DeployError when the image cannot run on this engine's kind of machine."""
+def plan_push(image: Image, store: Store) -> PushPlan:
+    """What to send. Raises DeployError if the image cannot run on this engine's kind of machine."""
     if (image.system, image.architecture) != (store.system, store.architecture):
         kind = f"{store.system}/{store.architecture}"
         raise DeployError(
             f"{image.tag} is for {image.system}/{image.architecture}, but this host is {kind}",
-            "name an image of the host's kind for it",
+            "name an image for that kind of machine",
         )
-    if any(_same(image, held) for held in store.images):
-        return Sending((), True, "already there")
-    shared = max((_common(image.layers, held.layers) for held in store.images), default=0)
+    if any(_same(image, on_host) for on_host in store.images):
+        return PushPlan((), True, "the host has it")
+    shared = max((_common(image.layers, on_host.layers) for on_host in store.images), default=0)
     missing = image.layers[shared:]
     if not shared:
-        return Sending(missing, False, "no layer of it is there")
-    return Sending(missing, False, f"{shared} of {len(image.layers)} layers are there")
+        return PushPlan(missing, False, "the host has none of its layers")
+    return PushPlan(missing, False, f"the host has {shared} of {len(image.layers)} layers")
 
 
-def stands_on(base: Base, held: Held) -> bool:
-    """Whether an image on a host is this base, or what a push makes of it and some folder."""
-    if not held.mark:
-        return held.layers == base.layers
-    code = next(iter(held.layers[len(base.layers) :]), None)
-    return run_image(base, code, base.name).mark == held.mark
+def stands_on(base: Base, on_host: HostImage) -> bool:
+    """Whether an image on a host is this base, or a push made it from this base and a folder."""
+    if not on_host.mark:
+        return on_host.layers == base.layers
+    code = next(iter(on_host.layers[len(base.layers) :]), None)
+    return run_image(base, code, base.name).mark == on_host.mark
 
 
-def everything(image: Image, why: str) -> Sending:
-    """The whole image, whatever the host has."""
-    return Sending(image.layers, False, why)
+def full_push(image: Image, why: str) -> PushPlan:
+    """All layers, whatever the host has."""
+    return PushPlan(image.layers, False, why)
 
 
 def replaced(image: Image, store: Store) -> tuple[str, ...]:
-    """Ids of images that pushes made and that have no name once `image` has its own."""
+    """Ids of images that earlier pushes made and that lose their name to `image`."""
     return tuple(
-        held.id for held in store.images if held.mark not in ("", image.mark) and set(held.tags) <= {image.tag}
+        on_host.id
+        for on_host in store.images
+        if on_host.mark not in ("", image.mark) and set(on_host.tags) <= {image.tag}
     )
 
 
 def codec_for(store: Store) -> Codec:
-    """How to compress what this engine's `docker load` shall read."""
+    """How to compress an archive for this engine's `docker load`."""
     if not store.containerd:
-        # 20.10 reads no zstd here. Later ones do, in threads that may outlive their stream: that ended an engine once
+        # 20.10 reads no zstd. Later engines do, in threads that may outlive their stream, which once ended an engine
         # (docs/decisions/0006).
         return GZIP
     version = tuple(int(number) for number in re.findall(r"[0-9]{1,9}", store.version)[:2])
@@ -151,28 +153,28 @@ def codec_for(store: Store) -> Codec:
 
 
 def check_space(store: Store, sizes: Sequence[int]) -> None:
-    """Raise DeployError when layers of these bytes will not fit.
+    """Raise DeployError if layers of these sizes do not fit.
 
-    Twice their size: the classic store unpacks the archive beside the layers, containerd's keeps both blob and files.
+    They need twice their size: the classic store unpacks beside the layers, containerd keeps both blob and files.
     """
     need = 2 * sum(sizes) + _SLACK
     if store.free is not None and store.free < need:
         raise DeployError(
             f"not enough disk space in {store.root}: the image needs {amount(need)}, {amount(store.free)} are free",
-            "see what could go there: docker system df",
+            "on that host, see what you can remove: docker system df",
         )
 
 
-def _same(image: Image, held: Held) -> bool:
-    return image.tag in held.tags and image.mark == held.mark and image.layers == held.layers
+def _same(image: Image, on_host: HostImage) -> bool:
+    return image.tag in on_host.tags and image.mark == on_host.mark and image.layers == on_host.layers
 
 
 def _common(first: Sequence[str], second: Sequence[str]) -> int:
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(first, second, strict=False)))
 
 
-def _held(line: Mapping[str, Any]) -> Held:
+def _host_image(line: Mapping[str, Any]) -> HostImage:
     image = _IMAGE(line, "an image")
     labels, layers = image["labels"], tuple(image["layers"])
     ours = bool(layers) and labels.get(TOP) == layers[-1]
-    return Held(image["id"], tuple(image["tags"]), layers, labels.get(MARK, "") if ours else "")
+    return HostImage(image["id"], tuple(image["tags"]), layers, labels.get(MARK, "") if ours else "")

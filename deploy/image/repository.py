@@ -19,11 +19,11 @@ MOST_FILES, MOST_DIFF = 100, 256 << 10
 _MOST_NAMES = 1000
 _PATIENCE_S = 10.0
 _QUIET = ("-c", "core.fsmonitor=false", "-c", "core.untrackedCache=false", "-c", "color.ui=false")
-_LEAST_SECRET = 8  # letters; a shorter value stands in a file by chance
+_LEAST_SECRET = 8  # letters; a file may contain a shorter value by chance
 
 
 def look(folder: Path, choice: Choice = NO_CHOICE) -> Code | None:
-    """The code of `folder` at this moment; None where git is not there, does not answer, or knows no commit."""
+    """The code in `folder` now; None if git is missing, does not answer, or has no commit."""
     try:
         return _look(folder, choice)
     except (OSError, subprocess.SubprocessError):
@@ -45,12 +45,12 @@ def _look(folder: Path, choice: Choice) -> Code | None:
 
 
 def _shown(path: str) -> str:
-    """A path whose bytes are no text has a question mark for each of them."""
+    """A path with a question mark for each byte that is not text."""
     return path.encode(errors="replace").decode()
 
 
 def _diffs(folder: Path, paths: Sequence[str], choice: Choice) -> tuple[str, list[str], bool]:
-    """The diff of these files, the paths whose diff would show a credential, and whether something did not fit."""
+    """The diff of these files, the paths whose diff would show a credential, and whether the diff was cut."""
     diffs, left_out, size = list[str](), list[str](), 0
     for number, path in enumerate(paths):
         if number == MOST_FILES:
@@ -75,7 +75,7 @@ def _is_credential(path: str, content: bytes, choice: Choice) -> bool:
 
 
 def _before(folder: Path, path: str) -> bytes:
-    """What the commit has of a file; nothing where it is new there."""
+    """The content of a file in the commit; nothing if the file is new."""
     try:
         return _git(folder, "show", "--no-textconv", f"HEAD:./{path}")
     except subprocess.CalledProcessError:
@@ -87,8 +87,8 @@ def _names(folder: Path, *words: str) -> list[str]:
 
 
 def _git(folder: Path, *words: str) -> bytes:
-    """What git answers. Raises CalledProcessError where it refuses: no repository, no commit, another user's folder."""
-    # In a hook of git's, its variables name another repository.
+    """The output of git. Raises CalledProcessError if git refuses: no repository, no commit, another user's folder."""
+    # Inside a git hook, variables name another repository.
     own = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     environment = {**own, "GIT_OPTIONAL_LOCKS": "0", "GIT_LITERAL_PATHSPECS": "1"}
     command = ["git", "-C", str(folder), *_QUIET, *words]

@@ -239,7 +239,7 @@ class ComposeBackend(LocalBackend):
         """Runs with a container, and a plain `docker compose up`. Runs of other checkouts use the same engine."""
         if not engine.answers:
             return frozenset()
-        on_engine = client.runs_there()
+        on_engine = client.run_ids()
         return (run_ids(on_engine) & {path.name for path in runs.glob("*")}) | ({PLAIN_COMPOSE} & on_engine)
 
     @classmethod

@@ -1,4 +1,4 @@
-"""`fab down --run X --delete`: remove a run of this machine and all that it wrote."""
+"""`fab down --run X --delete`: remove a run of this machine and everything that it wrote."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from . import backends
 def delete(name: str, console: Console) -> None:
     """Remove the folder of a run that has ended, and say how much that was.
 
-    Raises UsageError for a run that is not here or still runs, DeployError for a folder that cannot be removed whole.
+    Raises UsageError if the run is not here or still runs, DeployError if the folder cannot be removed completely.
     """
     run = asked("--run", name, run_id)
     run_dir = record.path_of(run)
@@ -36,7 +36,7 @@ def delete(name: str, console: Console) -> None:
         shutil.rmtree(run_dir)
     except OSError as fault:
         where = f"look at it: ls -lR {display_path(run_dir)}"
-        raise DeployError(f"{run} was not deleted whole: {fault.filename}: {fault.strerror}", where) from fault
+        raise DeployError(f"{run} was not deleted completely: {fault.filename}: {fault.strerror}", where) from fault
     finally:
         lock.release()
     latest = folders.RUNS.joinpath("latest")
@@ -46,4 +46,4 @@ def delete(name: str, console: Console) -> None:
     console.data({"kind": "deleted", "run": run, "files": files, "bytes": size})
     if hosts:
         where = f"--hosts {','.join(hosts)} --run {run} --delete"
-        console.note(f"what its hosts keep of it is still there: {FAB} down {where}")
+        console.note(f"its files on the hosts still exist: {FAB} down {where}")

@@ -86,7 +86,7 @@ def check_processes(machine: MachineFacts) -> None:
     if not machine.torch:
         raise DeployError(
             f"this machine: {machine.python} cannot import torch, which local processes need",
-            "in Muster's checkout `make clean up` installs it; elsewhere: pip install '.[trainer]' there",
+            "in Muster's checkout `make clean up` installs it; elsewhere: pip install '.[trainer]' in that folder",
         )
 
 

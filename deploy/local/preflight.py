@@ -13,7 +13,7 @@ from ..core.errors import DeployError, Refused
 from ..core.facts import EngineFacts
 from ..core.program import FAB, MAKE
 from ..engine import client, compose
-from ..preflight import Answers, Verdict, Want, judge
+from ..preflight import Answers, PreflightRequest, Verdict, judge
 from ..preflight.probe import all_reduce, text
 from ..preflight.probe.conversation import examine
 from ..run import environment as spec
@@ -36,20 +36,20 @@ class Place:
 
 
 def preflight(
-    workers: str, backend: str, want: Want, proof: bool, say: Callable[[str], None]
+    workers: str, backend: str, request: PreflightRequest, proof: bool, say: Callable[[str], None]
 ) -> tuple[Answers, Verdict]:
     """The answers of all nodes, and the verdict on them. Raises DeployError if `make up` would not even begin."""
     say("looking at this machine")
     names = spec.node_names(plan.check_workers(workers or str(up.DEFAULT_WORKERS)))
     facts = EngineFacts(answers=False) if backend == "processes" else client.find_engine()
     choice = plan.choose_backend(backend, facts, backends.BACKENDS)
-    with (_containers if choice.name == "docker" else _processes)(names, want.port) as place:
+    with (_containers if choice.name == "docker" else _processes)(names, request.port) as place:
         where = f"as `{MAKE} up` starts its nodes: {choice.why}"
-        want = replace(want, endpoint=place.endpoint, port=place.port, where=where)
+        request = replace(request, endpoint=place.endpoint, port=place.port, where=where)
         with _started(place.look, text.text()) as probes:
-            answers = examine(probes, want, say=say)
+            answers = examine(probes, request, say=say)
         verdict = judge(answers)
-        if proof and verdict.ok and len(answers.told) == len(answers.hosts):
+        if proof and verdict.ok and len(answers.hosts_with_facts) == len(answers.hosts):
             say("a real all_reduce")
             with _started(place.nodes, all_reduce.PROGRAM) as ranks:
                 verdict = all_reduce.prove(ranks, answers, [])

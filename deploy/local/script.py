@@ -1,4 +1,4 @@
-"""A script of the user's on this machine: the words of it, the folder it comes from, and the Python that runs it."""
+"""The user's script on this machine: its words, its folder, and the Python that runs it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LOOK_S = 20.0
 
 
 def check(folder: str, script: tuple[str, ...], console: Console) -> Path:
-    """The folder that goes along. Says which credentials in it do not. Raises UsageError where it lacks the script."""
+    """The folder to send. Names the credentials in it that stay here. Raises UsageError if it lacks the script."""
     path = Path(folder or ".")
     if not path.is_dir():
         raise UsageError(f"--folder {folder}: no such folder", "name the folder that holds your script")
@@ -38,8 +38,8 @@ def check(folder: str, script: tuple[str, ...], console: Console) -> Path:
 
 
 def bring(folder: Path, run_dir: Path) -> None:
-    """Copy what a deploy would send into the run folder. The agent takes it from there (docs/contract.md)."""
-    # Unpacked beside the folder of all runs, where no container can plant a link, and then moved in whole.
+    """Copy what a deploy would send into the run folder. The agent uses that copy (docs/contract.md)."""
+    # We unpack beside the folder of all runs, where no container can put a link, and then move the whole folder.
     beside = run_dir.parent.parent
     try:
         with TemporaryDirectory(prefix=".muster-sent-", dir=beside) as stage:

@@ -55,7 +55,7 @@ def up(options: Options, console: Console) -> int:
     choice, ranks = _choice(options, command.words), shown_ranks(options.rank)
     for note in command.notes:
         console.note(note)
-    # A script of the user's knows nothing of several nodes unless it is asked to run on them.
+    # A user's script gets one node unless the user asks for more: it may not know several nodes.
     usual = (command.nodes or 1) - 1 if choice.script else DEFAULT_WORKERS
     workers = plan.check_workers(options.workers or str(usual if choice.workers is None else choice.workers))
     command.refuse_nodes(1 + workers, f"give one of the two: {option('WORKERS', workers)} is {1 + workers} nodes")
@@ -76,7 +76,7 @@ def up(options: Options, console: Console) -> int:
     ):
         backend_class = backends.BACKENDS[choice_of_backend.name]
         port = _choose_port(held, console) if backend_class.meets_on_machine else environment.MASTER_PORT
-        taken = client.runs_there() if facts.answers else frozenset()
+        taken = client.run_ids() if facts.answers else frozenset()
         run_dir = choice.run_dir or _new_folder(options.run, choice, taken)
         _take(run_dir, held, facts)
         machine = observe.machine()
@@ -198,7 +198,7 @@ def _take(run_dir: Path, held: ExitStack, engine: EngineFacts) -> None:
             taken.release()
         raise DeployError(
             f"{run_dir.name} is still running",
-            f"wait for its end, or `{MAKE} down` first; then `{MAKE} up {option('RESUME', display_path(run_dir))}`",
+            f"wait until it ends, or `{MAKE} down` first; then `{MAKE} up {option('RESUME', display_path(run_dir))}`",
         )
     held.callback(taken.release)
 

@@ -5,6 +5,6 @@ from __future__ import annotations
 from .answers import Answers
 from .findings import Finding, Verdict
 from .judge import judge
-from .request import Want
+from .request import PreflightRequest
 
-__all__ = ["Answers", "Finding", "Verdict", "Want", "judge"]
+__all__ = ["Answers", "Finding", "PreflightRequest", "Verdict", "judge"]

@@ -1,4 +1,4 @@
-"""The answers of the probes, unjudged: each host's facts, who reaches whom, how far clocks differ. Pure."""
+"""The raw answers of the probes: each host's facts, who reaches whom, how far clocks differ. Pure."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from functools import cached_property
 from typing import Any
 
 from . import prediction
-from .request import Want
+from .request import PreflightRequest
 
 
 @dataclass(frozen=True)
 class Link:
-    """One connection that was tried. `kinds`: what would use it; `outcome`: `ok`, or how it failed (probe.py)."""
+    """One attempted connection. `kinds`: what training would use it for; `outcome`: `ok`, or how it failed."""
 
     source: str
     target: str
@@ -37,11 +37,11 @@ class Link:
 
     @property
     def ok(self) -> bool:
-        """Whether the host that was meant answered, and took and gave what was agreed."""
+        """Whether the right host answered, and the whole payload passed in both directions."""
         return self.outcome == "ok" and self.host in ("", self.target)
 
-    def told(self) -> str:
-        """As evidence."""
+    def describe(self) -> str:
+        """The link in words, as evidence."""
         where = f"[{self.address}]" if ":" in self.address else self.address
         return f"{self.source} -> {self.target} {where}:{self.port} {WORDS.get(self.outcome, self.outcome)}"
 
@@ -49,11 +49,11 @@ class Link:
 WORDS = {
     "ok": "answers",
     "dropped": "no answer in 2.2 s",
-    "refused": "refused, though our listener is there",
+    "refused": "refused, although our probe listens there",
     "unreachable": "rejected as unreachable",
     "no-route": "has no route",
-    "silent": "connects, and then nothing answers",
-    "stranger": "is answered by something else",
+    "silent": "connects, but nothing answers",
+    "stranger": "reaches something else",
     "stall-send": "connects, but a large payload does not get through",
     "stall-receive": "connects, but a large payload does not come back",
     "reset": "is cut off",
@@ -62,12 +62,12 @@ WORDS = {
 
 @dataclass(frozen=True)
 class Answers:
-    """All that was heard. `faults`: hosts that gave no facts, with the slug and the words of why.
+    """The answers of all hosts. `faults`: the hosts that gave no facts, each with the cause and its words.
 
-    clocks: seconds each host is ahead of this machine, with how far that may be wrong.
+    clocks: the seconds that each host is ahead of this machine, and the possible error.
     """
 
-    want: Want
+    request: PreflightRequest
     hosts: tuple[str, ...]
     facts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, hash=False)
     listens: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, hash=False)
@@ -79,11 +79,11 @@ class Answers:
 
     @property
     def master(self) -> str:
-        """The host that the rendezvous is to be on."""
+        """The host that should have the rendezvous."""
         return self.hosts[0]
 
     @cached_property
-    def told(self) -> tuple[str, ...]:
+    def hosts_with_facts(self) -> tuple[str, ...]:
         """Hosts that gave facts, in order."""
         return tuple(host for host in self.hosts if host in self.facts)
 
@@ -91,7 +91,7 @@ class Answers:
     def plan(self) -> prediction.Plan:
         """What torch will do on these hosts."""
         routes = {host: listen.get("routes", {}) for host, listen in self.listens.items()}
-        return prediction.plan(self.want, {host: self.facts[host] for host in self.told}, routes)
+        return prediction.plan(self.request, {host: self.facts[host] for host in self.hosts_with_facts}, routes)
 
     @cached_property
     def _by_pair(self) -> dict[tuple[str, str], list[Link]]:
@@ -102,16 +102,16 @@ class Answers:
 
     @property
     def meeting(self) -> str:
-        """The host of the rendezvous: the one that takes itself for it, else the first."""
+        """The host of the rendezvous: the only one that matches the endpoint, otherwise the first."""
         return self.plan.owners[0] if len(self.plan.owners) == 1 else self.master
 
     def resolved(self, host: str, name: str) -> list[str] | None:
-        """A name's addresses on a host in the order they come; None when it has none there."""
+        """The addresses that a name has on a host, in their order; None if it has none."""
         later = self.listens.get(host, {}).get("names", {})
         return prediction.addresses_of({**self.facts[host], "names": {**self.facts[host]["names"], **later}}, name)
 
     def between(self, source: str, target: str, kind: str = "") -> list[Link]:
-        """The links tried from one host to another, for a purpose or all of them."""
+        """The links from one host to another: those of one kind, or all."""
         return [link for link in self._by_pair.get((source, target), ()) if not kind or kind in link.kinds]
 
     def json(self) -> dict[str, Any]:
@@ -119,7 +119,7 @@ class Answers:
         return {
             **{name: value for name, value in vars(self).items() if name in self.__dataclass_fields__},
             **{
-                "want": self.want.json(),
+                "request": self.request.json(),
                 "links": [asdict(link) for link in self.links],
             },
         }
@@ -130,7 +130,7 @@ class Answers:
         links = tuple(Link(**{**link, "kinds": tuple(link["kinds"])}) for link in value["links"])
         rest = {name: value[name] for name in ("facts", "listens", "faults", "control", "seconds") if name in value}
         clocks = {host: (pair[0], pair[1]) for host, pair in value.get("clocks", {}).items()}
-        return cls(Want(**value["want"]), tuple(value["hosts"]), links=links, clocks=clocks, **rest)
+        return cls(PreflightRequest(**value["request"]), tuple(value["hosts"]), links=links, clocks=clocks, **rest)
 
 
 def pairs(hosts: Sequence[str]) -> list[tuple[str, str]]:

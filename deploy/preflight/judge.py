@@ -101,7 +101,7 @@ def judge(answers: Answers, more: Iterable[Finding] = ()) -> Verdict:
     order = {FAULT: 0, UNKNOWN: 1, WARNING: 2}
     findings = _folded(_merged(sorted(findings, key=lambda finding: order[finding.level])))
     groups = {group: _outcome(group, findings, answers) for group in GROUPS}
-    return Verdict(tuple(findings), groups, answers.hosts, answers.seconds, answers.want.where)
+    return Verdict(tuple(findings), groups, answers.hosts, answers.seconds, answers.request.where)
 
 
 def _merged(findings: list[Finding]) -> list[Finding]:
@@ -144,7 +144,7 @@ def _outcome(group: str, findings: list[Finding], answers: Answers) -> str:
     levels = [finding.level for finding in findings if finding.group == group]
     if group == "proof" and not levels:
         return ""
-    nobody = len(answers.told) < (min(2, len(answers.hosts)) if group in BETWEEN else 1)
+    nobody = len(answers.hosts_with_facts) < (min(2, len(answers.hosts)) if group in BETWEEN else 1)
     if group not in ("hosts", "proof") and nobody and not levels:
         return UNKNOWN
     return next((level for level in (FAULT, UNKNOWN, WARNING) if level in levels), "ok")

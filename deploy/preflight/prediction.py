@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from .request import MUSTER, Want
+from .request import MUSTER, PreflightRequest
 
 Facts = Mapping[str, Any]
 # What container engines, virtual machines and overlays add to a host.
@@ -41,11 +41,11 @@ class Plan:
     data: Mapping[str, Pick] = field(hash=False)
 
 
-def plan(want: Want, facts: Mapping[str, Facts], routes: Mapping[str, Mapping[str, Any]]) -> Plan:
+def plan(request: PreflightRequest, facts: Mapping[str, Facts], routes: Mapping[str, Mapping[str, Any]]) -> Plan:
     """For hosts in their order, the first one the master. `routes`: by host, the source address toward an address."""
     hosts = list(facts)
-    endpoint = want.endpoint or meeting_address(facts)
-    if want.style == MUSTER:
+    endpoint = request.endpoint or meeting_address(facts)
+    if request.style == MUSTER:
         given = {host: _muster_variables(facts[host], routes.get(host, {}), endpoint) for host in hosts}
         owners, first, name = tuple(hosts[:1]), hosts[0] if hosts else "", endpoint
     else:
@@ -54,12 +54,12 @@ def plan(want: Want, facts: Mapping[str, Facts], routes: Mapping[str, Mapping[st
         # Ranks follow the agents' addresses as strings: socket.getfqdn(), where --local-addr is not given.
         first = min(hosts, key=lambda host: str(facts[host].get("fqdn") or ""), default="")
         name = str(facts[first].get("fqdn") or "") if first else ""
-        if want.rendezvous == "static":
+        if request.rendezvous == "static":
             owners, first, name = tuple(hosts[:1]), hosts[0] if hosts else "", endpoint
     data = {}
     for host in hosts:
-        variables = {**given[host], **facts[host].get("environment", {}), **want.environment}
-        data[host] = (nccl_pick if want.backend == "nccl" else gloo_pick)(facts[host], variables)
+        variables = {**given[host], **facts[host].get("environment", {}), **request.environment}
+        data[host] = (nccl_pick if request.backend == "nccl" else gloo_pick)(facts[host], variables)
     return Plan(endpoint, owners, first, name, data)
 
 
@@ -242,7 +242,7 @@ def _muster_variables(facts: Facts, routes: Mapping[str, Any], endpoint: str) ->
     """What hosts/container.py gives a node: the interface that leads to its peers."""
     ways = [source for to, source in routes.items() if isinstance(source, str) and not is_loopback(source)]
     own = interface_of(facts, endpoint) if is_address(endpoint) else ""
-    name = own or next((found for source in ways if (found := interface_of(facts, source))), "")
-    name = name or next((found for found, _, _ in reachable(facts)), "")
-    name = name or next((found for found, entry in facts["interfaces"].items() if not entry["loopback"]), "")
+    name = own or next((interface for source in ways if (interface := interface_of(facts, source))), "")
+    name = name or next((interface for interface, _, _ in reachable(facts)), "")
+    name = name or next((interface for interface, entry in facts["interfaces"].items() if not entry["loopback"]), "")
     return {"GLOO_SOCKET_IFNAME": name, "NCCL_SOCKET_IFNAME": f"={name}"} if name else {}

@@ -1,7 +1,7 @@
 """Check the probes' answers, question by question: the judge gets only checked answers. Pure.
 
-A host chooses its answers, and so does any program that answers on its ports. An answer of another shape raises
-BadAnswer, which is that host's fault; the other hosts are judged as usual.
+A host can answer anything, and so can any program on its ports. An answer of the wrong shape raises BadAnswer, which is
+that host's fault; preflight judges the other hosts as usual.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from ..core.fields import (
 _NAME = text(253, r"[A-Za-z0-9_:][A-Za-z0-9._:-]*|\(none\)|")
 _DIGITS = text(5, r"[0-9]+")
 _PORT, _SIZE, _SECONDS, _MS = whole(0, 65535), whole(-1, 1 << 80), real(0.0, 1e6), real(0.0, 1e9)
-# What begins and does not end, or fails, stands in the place of what was asked for.
+# If a question fails or does not end in time, this record replaces the answer.
 _FAILED = record({"error": words()}, {"code": whole(-(1 << 31), 1 << 31)})
 
 
 def _plain(most: int) -> Reader[str]:
-    """Text in ASCII: of other letters a question mark is left."""
+    """Text in ASCII: a question mark replaces any other letter."""
 
     def read(value: object, what: str) -> str:
         return words(most)(value, what).encode("ascii", "replace").decode()
@@ -48,10 +48,10 @@ def _plain(most: int) -> Reader[str]:
 
 def _network(value: object, what: str) -> list[Any]:
     """An address and the length of its network's prefix."""
-    found = row(address, whole(0, 128))(value, what)
-    if "%" in found[0] or found[1] > ipaddress.ip_address(found[0]).max_prefixlen:
-        raise BadAnswer(what, "an address and its prefix", f"{found[0]}/{found[1]}")
-    return found
+    network = row(address, whole(0, 128))(value, what)
+    if "%" in network[0] or network[1] > ipaddress.ip_address(network[0]).max_prefixlen:
+        raise BadAnswer(what, "an address and its prefix", f"{network[0]}/{network[1]}")
+    return network
 
 
 def _port_range(value: object, what: str) -> list[int]:
@@ -62,7 +62,7 @@ def _port_range(value: object, what: str) -> list[int]:
 
 
 def _instead(reader: Reader[Any], blank: Any, *others: Reader[Any]) -> Reader[Any]:
-    """`blank` where one of the other shapes came."""
+    """`blank` if the answer has one of the other shapes."""
 
     def read(value: object, what: str) -> Any:
         if any(optional(other)(value, what) is not None for other in others):
@@ -170,8 +170,8 @@ _LISTEN = record(
 )
 
 
-def _told(reader: Reader[str]) -> Reader[str]:
-    """What somebody on a port told the probe, who may be anybody: a question mark where it cannot be read."""
+def _from_stranger(reader: Reader[str]) -> Reader[str]:
+    """Text that came from a port, where anybody may listen: a question mark if it cannot be read."""
     return lambda value, what: optional(reader)(value, what) or ("" if value in (None, "") else "?")
 
 
@@ -183,9 +183,9 @@ _RESULT = record(
         **dict.fromkeys(("sent", "again", "twice"), whole(0, 1 << 40)),
         "tries": whole(0, 1000),
         "rate": whole(0, (1 << 64) - 1),
-        "host": _told(words(253)),
-        "seen": _told(address),
-        "source": _told(address),
+        "host": _from_stranger(words(253)),
+        "seen": _from_stranger(address),
+        "source": _from_stranger(address),
     },
 )
 _FIREWALL = record({"read": flag, "rules": array(words(500), 100)})

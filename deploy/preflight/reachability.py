@@ -1,6 +1,6 @@
 """A table of who reaches whom, and the fewest hosts that explain its failed cells. Pure.
 
-A column is the host that is called, a row the host that calls, a cell the link between the two.
+A column is the called host, a row the calling host, a cell the link between them.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ class Cell:
 
     @property
     def tried(self) -> list[str]:
-        """All outcomes there are."""
+        """All outcomes of the cell."""
         return [outcome for outcome in (self.meet, self.hint, self.data, self.other) if outcome]
 
     @property
     def dead(self) -> bool:
-        """Nothing at all got through."""
+        """Whether no attempt succeeded."""
         return bool(self.tried) and "ok" not in self.tried
 
     def of(self, what: str) -> str:
-        """The outcome that counts for a kind of trouble; for ALL the first bad one of a cell that is dead."""
+        """The outcome that counts for a kind of fault; for ALL, the first outcome of a dead cell."""
         if what == ALL:
             return self.tried[0] if self.dead else "ok" if self.tried else ""
         return (self.meet or self.hint) if what == MEET else self.data
@@ -45,7 +45,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Blame:
-    """Cells and the hosts that explain them: the ones called, the ones that call, or the two ends of a link."""
+    """Failed cells, and the hosts that explain them: called hosts, callers (`outgoing`), or the ends of a link."""
 
     hosts: tuple[str, ...]
     cells: tuple[Pair, ...]
@@ -55,11 +55,11 @@ class Blame:
 
 def table(answers: Answers) -> dict[Pair, Cell]:
     """Every ordered pair of the hosts that answered."""
-    return {pair: _cell(answers, *pair) for pair in pairs(answers.told)}
+    return {pair: _cell(answers, *pair) for pair in pairs(answers.hosts_with_facts)}
 
 
 def blame(hosts: Sequence[str], cells: dict[Pair, str], bad: Collection[Pair]) -> list[Blame]:
-    """`cells`: outcomes of what was tried, `bad`: those to explain. Columns before rows, both before single links."""
+    """`cells`: all outcomes, `bad`: those to explain. Columns come before rows, rows before links."""
     if not bad:
         return []
     columns = [host for host in hosts if _full([pair for pair in cells if pair[1] == host], bad, hosts)]
@@ -77,26 +77,26 @@ def blame(hosts: Sequence[str], cells: dict[Pair, str], bad: Collection[Pair]) -
 
 
 def _full(tried: list[Pair], bad: Collection[Pair], hosts: Sequence[str]) -> bool:
-    """All that was tried is bad; of more than two hosts, one cell alone is a link."""
+    """Whether all attempts failed; with more than two hosts, a single cell is a link."""
     return bool(tried) and all(pair in bad for pair in tried) and (len(tried) > 1 or len(hosts) == 2)
 
 
 def _singles(bad: list[Pair]) -> list[Blame]:
-    found, seen = [], set[frozenset[str]]()
+    blames, seen = [], set[frozenset[str]]()
     for pair in bad:
         if frozenset(pair) in seen:
             continue
         seen.add(frozenset(pair))
-        both = tuple(one for one in bad if set(one) == set(pair))
-        found.append(Blame(pair if len(both) > 1 else (pair[1],), both, link=pair))
-    if len(found) > MOST_LINKS:  # no list of single links, but a network that is in pieces
+        both = tuple(cell for cell in bad if set(cell) == set(pair))
+        blames.append(Blame(pair if len(both) > 1 else (pair[1],), both, link=pair))
+    if len(blames) > MOST_LINKS:  # so many links mean that the network is split
         return [Blame(tuple(sorted({host for pair in bad for host in pair})), tuple(bad))]
-    return found
+    return blames
 
 
 def _cell(answers: Answers, source: str, target: str) -> Cell:
     pick, facts = answers.plan.data[target], answers.facts[target]
-    # What an interface that is down brings along is no news of the link.
+    # If an interface is down, its failed calls say nothing new about the link.
     down = "interface-down" in (pick.problem, answers.plan.data[source].problem)
     own = prediction.own_addresses(facts)
 
@@ -105,7 +105,7 @@ def _cell(answers: Answers, source: str, target: str) -> Cell:
             return ""
         tried = [link for link in answers.between(source, target, kind) if link.address in own or kind == "rendezvous"]
         if kind == "other":
-            # Another family on the same interface is no other way for who goes by interfaces.
+            # Whoever picks an interface gets no other way by another family on the same interface.
             tried = [link for link in tried if prediction.interface_of(facts, link.address) != pick.interface]
         if kind == "hint":
             tried = [link for link in tried if link.address == pick.address] or tried

@@ -1,4 +1,4 @@
-"""Why a host could not be examined: from the error text of SSH, the engine or `docker run` to a cause. Pure."""
+"""Why preflight could not examine a host: from the error text of SSH, the engine or `docker run` to a cause. Pure."""
 
 from __future__ import annotations
 
@@ -27,25 +27,25 @@ SSH: dict[Kind, str] = {
 
 
 def ssh(kind: str) -> str:
-    """The cause that a fault of SSH is, by its kind."""
+    """The cause for a kind of SSH fault."""
     return next((slug for known, slug in SSH.items() if known == kind), "ssh")
 
 
 def start(words: str) -> str:
-    """The cause that the last words of a probe are, or of the container that was to hold it."""
+    """The cause that the last words of a probe, or of its container, show."""
     cause = docker_faults.read(words)
     return cause.name if cause else "probe-died"
 
 
 def fix(cause: str, host: str) -> str:
-    """The next command; nothing for a cause that is none of an engine's or a probe's."""
+    """The next command; empty for a cause that concerns neither an engine nor a probe."""
     if cause == "probe-died":
-        return f"{FAB} preflight again; if it stays, look there at: dmesg | tail"
-    known = next((one for one in docker_faults.CAUSES if one.name == cause), None)
+        return f"{FAB} preflight again; if it happens again, run there: dmesg | tail"
+    known = next((entry for entry in docker_faults.CAUSES if entry.name == cause), None)
     return known.hint(host) if known else ""
 
 
 def last_words(stderr: str) -> str:
-    """What a command that ended said last, without the command; empty for anything else."""
+    """The last words of a command that ended, without the command; empty for other text."""
     ended = re.search(r"(?:`|the probe) ended with code -?\d+: (.*)", stderr, re.DOTALL)
     return ended[1].strip() if ended else ""

@@ -1,4 +1,4 @@
-"""How training will start: by whom, where its nodes meet, which backend carries the gradients. Pure."""
+"""What a preflight assumes about the run: who starts it, where its nodes meet, which library sums gradients. Pure."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 MUSTER, TORCHRUN = "muster", "torchrun"
-# torchrun drops a node whose last sign of life is older than interval x attempts by its own clock: 5 s x 3 by default,
-# 1 s x 5 with fab deploy. Measured: 14 s behind train and 16 s do not; with fab deploy's, 4 s train and 4.5 s do not.
+# torchrun drops a node whose last heartbeat is older than interval x attempts by its own clock: 5 s x 3 by default,
+# 1 s x 5 with fab deploy. Measured: a node 14 s behind trains, 16 s behind not; with fab deploy 4 s and 4.5 s.
 KEEP_ALIVE_S = {TORCHRUN: 14.5, MUSTER: 4.2}
 
 
 @dataclass(frozen=True)
-class Want:
+class PreflightRequest:
     """One planned run.
 
-    style: `torchrun` as a user types it, `muster` as fab deploy starts it (addresses and interfaces given by us).
-    endpoint: what `--rdzv-endpoint` gets, an IP or a name; empty means the first host's address that its peers share.
-    backend: `auto` is decided by what the hosts say (`decided`).
-    environment: variables the run will have beside those of the probe's own environment.
+    style: `torchrun` as a user types it, or `muster` as fab deploy starts it (Muster sets addresses and interfaces).
+    endpoint: the value of `--rdzv-endpoint`, an IP or a name; empty: an address of the first host that its peers reach.
+    backend: `decided` replaces `auto`, by the hosts' facts.
+    environment: variables of the run that the probe's own environment lacks.
     """
 
     style: Literal["muster", "torchrun"] = "muster"
@@ -33,21 +33,21 @@ class Want:
 
     @property
     def keep_alive_s(self) -> float:
-        """How far clocks may be apart before a node that lives is taken for dead."""
+        """How many seconds a clock may be behind before torchrun takes a living node for dead."""
         return KEEP_ALIVE_S[self.style]
 
-    def decided(self, facts: Mapping[str, Mapping[str, Any]]) -> Want:
-        """With a backend: nccl where a host shows GPUs and none has a torch that was built without CUDA, else gloo.
+    def decided(self, facts: Mapping[str, Mapping[str, Any]]) -> PreflightRequest:
+        """The request with `auto` replaced: nccl if a host shows GPUs and no torch lacks CUDA, else gloo.
 
-        One host without GPUs would not change the others' choice: it is the fault that keeps them from meeting.
+        A single host without GPUs does not change this: the others would use nccl, and that host is the fault.
         """
         if self.backend != "auto":
             return self
-        said = [{**(one.get("gpus") or {}), **(one.get("cuda") or {})} for one in facts.values()]
-        gpus = [bool(one.get("rows") or one.get("count")) for one in said]
-        without = [one.get("software", {}).get("cuda") == "None" for one in facts.values()]
+        gpu_facts = [{**(entry.get("gpus") or {}), **(entry.get("cuda") or {})} for entry in facts.values()]
+        gpus = [bool(entry.get("rows") or entry.get("count")) for entry in gpu_facts]
+        without = [entry.get("software", {}).get("cuda") == "None" for entry in facts.values()]
         return replace(self, backend="nccl" if any(gpus) and not any(without) else "gloo")
 
     def json(self) -> dict[str, Any]:
-        """As `Want(**value)` takes it back."""
+        """As `PreflightRequest(**value)` takes it back."""
         return asdict(self)

@@ -1,4 +1,4 @@
-"""Which host calls which, and where: every connection that torch will make, and some that tell causes apart. Pure."""
+"""Which host calls which, and where: each connection that torch will make, and more to tell causes apart. Pure."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from typing import Any
 from . import prediction
 from .answers import Answers, Link
 
-# Sampled from the range the system takes ports from: torch's second store, gloo and NCCL listen on ports of that range.
+# How many ports of the system's range to try: torch's second store, gloo and NCCL listen on ports of that range.
 SAMPLES = 4
-# Of more hosts than these each calls each other once at first: pairs grow with the square of the hosts.
+# Above this number of hosts, each calls each other only once at first: pairs grow with the square of the hosts.
 MANY = 16
 PAYLOAD, MOST_OTHERS = 64 * 1024, 4
-# Still more than a packet of any network's: of 64 hosts all pairs together have half a gigabyte less to carry.
+# Still larger than a packet of any network. For 64 hosts, all pairs together carry half a gigabyte less.
 SMALL_PAYLOAD = 16 * 1024
 FEW, LONG_SIZE, LONG_WAIT_S = 8, 2 << 20, 6.0
 SLOW_S, MOST_SUSPECTS, RATE_SIZE, RATE_WAIT_S = 0.04, 3, 1 << 20, 2.5
 
 
 def targets(answers: Answers, source: str) -> list[dict[str, Any]]:
-    """What one host shall try: one target an address and port, whatever number of reasons there are for it."""
+    """The calls of one host: one target for each address and port, with all kinds that need it."""
     by_host: dict[tuple[str, str, int], dict[str, Any]] = {}
     for kind, host, address, port, size in _wanted(answers, source):
         key = (host, address, port)
@@ -31,10 +31,10 @@ def targets(answers: Answers, source: str) -> list[dict[str, Any]]:
 
 
 def few_targets(answers: Answers, source: str) -> list[dict[str, Any]]:
-    """Of those what must work, with one data port of each host: which one differs from caller to caller."""
-    place, few = answers.told.index(source), []
+    """The targets that must work, and one data port of each host, which differs from caller to caller."""
+    place, few = answers.hosts_with_facts.index(source), []
     every = targets(answers, source)
-    opened = {host: answers.listens.get(host, {}).get("sampled", []) for host in answers.told}
+    opened = {host: answers.listens.get(host, {}).get("sampled", []) for host in answers.hosts_with_facts}
     for target in every:
         ports = opened.get(target["host"], [])
         chosen = "data" in target["kinds"] and ports and target["port"] == ports[place % len(ports)]
@@ -44,32 +44,29 @@ def few_targets(answers: Answers, source: str) -> list[dict[str, Any]]:
 
 
 def doubtful(answers: Answers, links: Iterable[Link]) -> dict[str, list[dict[str, Any]]]:
-    """All targets, by caller, of the pairs that a failed call of `links` casts a doubt on: whose caller is its
-
-    caller, or whose called host is the one it called.
-    """
+    """All targets, by caller, of the pairs that share the caller or the called host with a failed call of `links`."""
     failed = [link for link in links if not link.ok]
     callers, called = {link.source for link in failed}, {link.target for link in failed}
     pairs = {}
-    for source in answers.told if failed else ():
+    for source in answers.hosts_with_facts if failed else ():
         wanted = targets(answers, source)
         pairs[source] = [call for call in wanted if source in callers or call["host"] in called]
     return pairs
 
 
 def suspects(answers: Answers) -> dict[str, list[dict[str, Any]]]:
-    """Rounds of one call each, to the pairs whose payload took long: whether they are slow, or somebody was busy; and
+    """Calls, one at a time, by caller: to pairs whose payload took long, because the host may only have been busy.
 
-    of few hosts each to the next one, with more than a small payload, where all was well.
+    If all went well among few hosts, each calls the next one with a large payload.
     """
-    sent = [one for one in answers.links if one.ok and one.size and "data" in one.kinds]
-    slow = sorted((one for one in sent if one.both_s > SLOW_S * one.size / PAYLOAD), key=lambda one: -one.both_s)
+    sent = [link for link in answers.links if link.ok and link.size and "data" in link.kinds]
+    slow = sorted((link for link in sent if link.both_s > SLOW_S * link.size / PAYLOAD), key=lambda link: -link.both_s)
     rounds: dict[str, list[dict[str, Any]]] = {}
-    for one in slow[:MOST_SUSPECTS]:
-        target = {"id": 0, "host": one.target, "address": one.address, "port": one.port, "kinds": ["rate"]}
-        rounds.setdefault(one.source, []).append({**target, "size": RATE_SIZE, "wait": RATE_WAIT_S})
-    if len(answers.told) <= FEW and not slow:
-        for pair in zip(answers.told, answers.told[1:], strict=False):
+    for link in slow[:MOST_SUSPECTS]:
+        target = {"id": 0, "host": link.target, "address": link.address, "port": link.port, "kinds": ["rate"]}
+        rounds.setdefault(link.source, []).append({**target, "size": RATE_SIZE, "wait": RATE_WAIT_S})
+    if len(answers.hosts_with_facts) <= FEW and not slow:
+        for pair in zip(answers.hosts_with_facts, answers.hosts_with_facts[1:], strict=False):
             rounds.setdefault(pair[0], []).extend(_long(answers, pair))
     return rounds
 
@@ -77,14 +74,14 @@ def suspects(answers: Answers) -> dict[str, list[dict[str, Any]]]:
 def _long(answers: Answers, pair: tuple[str, str]) -> list[dict[str, Any]]:
     tried = answers.between(*pair) + answers.between(*pair[::-1])
     if all(link.ok and not link.again for link in tried):
-        for one in answers.between(*pair, "data")[:1]:
-            target = {"id": 0, "host": one.target, "address": one.address, "port": one.port, "kinds": ["long"]}
+        for link in answers.between(*pair, "data")[:1]:
+            target = {"id": 0, "host": link.target, "address": link.address, "port": link.port, "kinds": ["long"]}
             return [{**target, "size": LONG_SIZE, "wait": LONG_WAIT_S}]
     return []
 
 
-def link(source: str, target: dict[str, Any], result: dict[str, Any]) -> Link:
-    """A target and what came of it."""
+def link_of(source: str, target: dict[str, Any], result: dict[str, Any]) -> Link:
+    """The link that a target and its result make."""
     return Link(
         source=source,
         target=target["host"],
@@ -110,11 +107,11 @@ def link(source: str, target: dict[str, Any], result: dict[str, Any]) -> Link:
 
 def _wanted(answers: Answers, source: str) -> Iterator[tuple[str, str, str, int, int]]:
     """(kind, host, address, port, payload bytes)."""
-    plan, port = answers.plan, answers.want.port
+    plan, port = answers.plan, answers.request.port
     for address in answers.resolved(source, plan.endpoint) or ():
         if not prediction.is_loopback(address):
             yield "rendezvous", answers.meeting, address, port, 0
-    for target in answers.told:
+    for target in answers.hosts_with_facts:
         opened = answers.listens.get(target, {}).get("sampled", [])
         if target == source or not opened:
             continue

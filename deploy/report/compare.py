@@ -1,4 +1,4 @@
-"""Two runs beside each other: what differs in them, their numbers, their curves. Pure, but for the folders it reads.
+"""Compare two runs: what differs, their numbers, their curves. Pure, except for reading the folders.
 
 Flow: two run folders -> page/data.load -> Comparison -> `lines` for a terminal, page/comparison.py for a browser.
 """
@@ -23,14 +23,14 @@ from .page.data import Fields, Run, load, number
 from .text import sparkline
 
 ROWS, LONGEST, BARS = 60, 160, 40
-# Variables that every start has another value of.
+# Variables that differ in every start.
 _OF_ONE_START = ("MUSTER_RUN_ID", "MUSTER_RUN_DIR", "MUSTER_NODE", "MUSTER_RESUME_COMMAND", "MUSTER_SENT", "PET_RDZV_")
 _FACTS_OF_ONE_START = ("host", "threads", "resume", "run_dir")
 
 
 @dataclass(frozen=True)
 class Row:
-    """Something that the two runs have, as text; empty where one has none. `ratio`: of numbers, second to first."""
+    """A value of both runs, as text; empty if a run lacks it. `ratio`: of numbers, the second to the first."""
 
     name: str
     first: str
@@ -50,7 +50,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class Comparison:
-    """`differences` by what they are of, each group with at least one; `left_out` rows did not fit."""
+    """`differences` by group, each with at least one row; `left_out` rows did not fit."""
 
     names: tuple[str, str]
     numbers: list[Row]
@@ -60,7 +60,7 @@ class Comparison:
 
 
 def compare(first: Path, second: Path) -> Comparison:
-    """What differs between two run folders. What is missing or torn there is left out."""
+    """The differences of two run folders. It ignores missing and torn files."""
     runs = load(first), load(second)
     groups = [(name, _rows(of(runs[0]), of(runs[1]))) for name, of in GROUPS.items()]
     shown = [(name, rows[:ROWS]) for name, rows in groups if rows]
@@ -98,7 +98,7 @@ def _table(rows: Sequence[Row]) -> list[str]:
 
 
 def _numbers(first: Run, second: Run) -> list[Row]:
-    """What both runs, or one of them, reached and took."""
+    """The results and costs of both runs, or of one of them."""
     measures = [_measures(run) for run in (first, second)]
     ends = [head.summary(run).verdict or "no outcome" for run in (first, second)]
     rows = [Row("end", ends[0], ends[1])]
@@ -165,7 +165,7 @@ def _curves(first: Run, second: Run) -> list[Curve]:
 
 
 def _rows(first: Fields, second: Fields) -> list[Row]:
-    """What is not the same in both, by name."""
+    """The values that differ, by name."""
     names = [name for name in dict.fromkeys([*first, *second]) if first.get(name) != second.get(name)]
     return [Row(_text(name), _text(first.get(name)), _text(second.get(name))) for name in names]
 

@@ -43,18 +43,18 @@ _REFRESH_S = 0.125
 _PLAIN_EVERY_S = 2.0
 _PATIENCE_S = 2.0
 _STORY_LINES = 4
-# Of the view: headline, metrics, a line for the nodes left out, and the story.
+# Lines of the view besides the nodes: headline, metrics, a line for hidden nodes, and the story.
 _LINES_BESIDE_NODES = 5 + _STORY_LINES
 
 
 class Text(RichText):
-    """Text with visible control characters. rich itself drops some of them and prints the others."""
+    """Text with visible control characters. rich itself drops some of them and prints others."""
 
     def __init__(self, text: str = "", style: str | Style = "", **more: Any) -> None:
         super().__init__(visible(text), style, **more)
 
     def append(self, text: RichText | str, style: str | Style | None = None) -> Self:
-        """As rich's, with visible control characters."""
+        """As in rich, with visible control characters."""
         super().append(visible(text) if isinstance(text, str) else text, style)
         return self
 
@@ -69,11 +69,11 @@ class Console:
         self.gone = False
 
     def note(self, text: str) -> None:
-        """Narrate: a step that takes a while, or an unexpected result."""
+        """Print a message: a step that takes a while, or an unexpected result."""
         self._say(text, "quiet")
 
     def warn(self, text: str) -> None:
-        """Warn: something will not go as the user asked."""
+        """Print a warning: something will not happen as the user asked."""
         self._say(text, "warn")
 
     def mute(self) -> None:
@@ -82,7 +82,7 @@ class Console:
         self._out.file = self._err.file = open(os.devnull, "w")  # noqa: SIM115 (open until the process ends)
 
     def data(self, value: dict[str, Any]) -> None:
-        """Print a JSON line with --json, else nothing."""
+        """Print a JSON line with --json, otherwise nothing."""
         if self._json:
             self._data(value)
 
@@ -140,7 +140,7 @@ class Console:
     def following(
         self, state: State, recipe: str, why: str, ranks: ShownRanks = RANK_0
     ) -> Iterator[Callable[[list[Event]], None]]:
-        """Show a run while it lasts, and what `ranks` print; yields the function that takes its new events."""
+        """Show a run while it lasts, and what `ranks` print; yields the function that takes new events."""
         if self._json:
             yield self._data_lines
         elif self._err.is_terminal:
@@ -173,9 +173,9 @@ class Console:
     def result(
         self, result: Result, state: State, outcome: dict[str, Any], where: str, folder: str, fetch: str = ""
     ) -> None:
-        """How a run ended, and where everything lies. `where` is the page, `folder` the run folder.
+        """Show how a run ended, and where everything is. `where` is the page, `folder` the run folder.
 
-        `fetch` is the command that brings home what the run left on its hosts.
+        `fetch` is the command that copies the run's files from its hosts.
         """
         if self._json:
             self._data({"kind": "result", **outcome, "report": where, "folder": folder})
@@ -203,12 +203,12 @@ class Console:
         self._out.print(table) if rows else self.note(f"no runs yet: `{MAKE} up` starts one")
 
     def values(self, rows: Iterable[dict[str, Any]]) -> None:
-        """One JSON object a line."""
+        """Print one JSON object a line."""
         for row in rows:
             self._data(row)
 
     def table(self, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-        """Rows in columns. A terminal gets a table as wide as it is; elsewhere every row is one line, and whole."""
+        """Print rows in columns. A terminal gets a table of its width; elsewhere every row is one whole line."""
         wide = [max(map(len, column)) for column in zip(*rows, strict=True)]
         if not self._out.is_terminal:
             for row in rows:
@@ -218,7 +218,7 @@ class Console:
         table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), show_header=bool(head), header_style="quiet")
         for name, width in zip(head or [""] * len(wide), wide, strict=True):
             table.add_column(name, no_wrap=True, overflow="ellipsis", min_width=width)
-        table.columns[-1].min_width = 8  # what does not fit is left out at the end of the line
+        table.columns[-1].min_width = 8  # a line that is too long loses its end
         for first, *rest in rows:
             table.add_row(Text(first, "node"), *map(Text, rest))
         self._safely(lambda: self._out.print(table))
@@ -233,11 +233,11 @@ class Console:
 
     @property
     def asks(self) -> bool:
-        """Whether a person sits at a terminal and can be asked."""
+        """Whether a person at a terminal can answer."""
         return self._err.is_terminal and sys.stdin.isatty() and not self._json
 
     def ask(self, question: str) -> bool:
-        """Ask a person, on the terminal; anything but yes is no."""
+        """Ask a person on the terminal; any answer but yes means no."""
         self._safely(lambda: self._err.print(Text(f"{question} [y/N] "), end="", soft_wrap=True))
         return sys.stdin.readline().strip().lower() in ("y", "yes")
 
@@ -248,7 +248,7 @@ class Console:
         self._safely(lambda: print(json.dumps(value), file=self._out.file, flush=True))
 
     def _safely(self, write: Callable[[], None]) -> None:
-        """Write. If nobody can read it any more, become silent instead of failing in the middle of a run."""
+        """Write. If nobody can read any more, become silent instead of failing in the middle of a run."""
         try:
             write()
         except OSError:
@@ -264,9 +264,9 @@ class Console:
 
 
 def view(state: State, recipe: str, why: str, width: int, height: int, moving: str = "") -> RenderableType:
-    """The live view of one moment, as something rich can print (docs make their picture of it).
+    """The live view of one moment, as something that rich can print (the docs make their picture of it).
 
-    `moving` is the line that a script draws again and again, such as its progress bar.
+    `moving` is the line that a script redraws, such as its progress bar.
     """
     head, *rest = lines.headline(state.names, state, recipe, why)
     title = Text.assemble(("muster up", "node"), "   ", head, "   ", ("   ".join(rest), "quiet"), overflow="ellipsis")
@@ -304,13 +304,13 @@ class _LiveView:
         self._live.start(refresh=True)
 
     def tell(self, lines_above: Sequence[str] = (), moving: str = "") -> None:
-        """Draw the view again if that is due; first print what the script has printed, above it."""
+        """Draw the view again if that is due, after the lines that the script has printed."""
         now, self._moving = time.monotonic(), moving
         for line in lines_above:
             self._console.print(Text(line), soft_wrap=True, highlight=False)
         if lines_above or now - self._drawn >= _REFRESH_S:
             self._drawn = now
-            if not self._console.is_terminal:  # it was when we began; rich would draw nothing and say nothing
+            if not self._console.is_terminal:  # it existed when we began; rich would silently draw nothing
                 raise OSError("the terminal is gone")
             self._live.update(self._view(), refresh=True)
 
@@ -375,14 +375,14 @@ class _PlainView:
 
     def __init__(self, say: Callable[[str, str], None], state: State, recipe: str, why: str) -> None:
         self._say, self._state = say, state
-        self._told = 0
+        self._lines_shown = 0
         self._last, self._step = time.monotonic(), 0
         say("   ".join(["muster up", *lines.headline(state.names, state, recipe, why)]), "node")
 
     def tell(self, events: list[Event]) -> None:
-        for line in self._state.story[self._told :]:
+        for line in self._state.story[self._lines_shown :]:
             self._say(line.text, "warn" if line.grave else "")
-        self._told = len(self._state.story)
+        self._lines_shown = len(self._state.story)
         now = time.monotonic()
         if self._state.step != self._step and now - self._last >= _PLAIN_EVERY_S:
             self._last, self._step = now, self._state.step
@@ -390,14 +390,14 @@ class _PlainView:
 
 
 def _fault_text(result: Result) -> str:
-    """The fault, with its place in front unless the words name it."""
+    """The fault, with its place in front unless the message names it."""
     named = result.node and result.node not in result.message.partition("\n")[0]
     place = f"{result.node} (rank {result.rank}): " if result.rank is not None else f"{result.node}: "
     return f"{place if named else ''}{result.message}"
 
 
 def _fits(rows: Iterable[Sequence[RichText]], machine: str, width: int) -> bool:
-    """Whether one more column leaves the others whole."""
+    """Whether the table still shows all other columns whole with one more."""
     columns = itertools.zip_longest(*rows, fillvalue=Text(""))
     return sum(max(map(len, column)) + 3 for column in columns) + len(machine) <= width
 
@@ -418,12 +418,12 @@ def _story_line(line: Happening) -> RichText:
 
 class _VisibleConsole(RichConsole):
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
-        """rich's output with the control characters of others made visible. Its own come in control segments."""
+        """rich's output with visible control characters in others' text. rich's own come in control segments."""
         for segment in super().render(renderable, options):
             yield segment if segment.control else segment._replace(text=visible(segment.text))
 
     def on_broken_pipe(self) -> None:
-        """Rich would end the process here, and leave a run without its driver."""
+        """rich would end the process here, and the run would have no driver."""
         raise BrokenPipeError
 
 

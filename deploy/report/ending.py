@@ -13,9 +13,9 @@ from .page import run as page
 
 
 def end(run_dir: Path, result: Result, state: State, seconds: float, console: Console, fetch: str = "") -> int:
-    """Write how the run ended into its folder, and show it. `seconds` since its start; returns its exit code.
+    """Write the end of the run into its folder and show it. `seconds` since its start; returns its exit code.
 
-    `fetch` is the command that brings home what the run left on hosts.
+    `fetch` is the command that copies the run's files from its hosts.
     """
     outcome = record.close(run_dir, result, state, seconds)
     path = page.write(run_dir)

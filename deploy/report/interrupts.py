@@ -20,13 +20,13 @@ _AGAIN_S = 2.0
 
 
 class Detached(Exception):
-    """The user left, or the terminal is gone: the run goes on without us."""
+    """The user left, or the terminal is gone: the run continues without us."""
 
 
 class Interrupts:
-    """What was asked while it is entered. `doing` is where the command stands, `left` what a stop leaves behind.
+    """Counts the requests to stop while it is entered. `doing`: the current step; `left`: what a stop leaves behind.
 
-    `detaches`: the run goes on where the terminal goes away. Else that asks the run to stop, as a Ctrl-C does.
+    `detaches`: the run continues if the terminal goes away. Otherwise that asks the run to stop, as Ctrl-C does.
     """
 
     def __init__(self, console: Console, doing: str = "", left: str = "", detaches: bool = True) -> None:
@@ -48,23 +48,23 @@ class Interrupts:
             raise KeyboardInterrupt(f"stopped while {self.doing}: {self.left}") from raised
 
     def at(self, doing: str, left: str = "") -> None:
-        """Where the command stands now, for the message that a stop ends with."""
+        """Set the current step, for the message of a stop."""
         self.doing, self.left = doing, left or self.left
 
     def hold(self) -> None:
-        """From now on nothing is cut short: what comes is counted."""
+        """From now on signals interrupt nothing: they are only counted."""
         self._raises = False
 
     def leave_by_ctrl_c(self, come_back: str, stop: str) -> None:
-        """From now on Ctrl-C leaves the run, which goes on. `come_back` and `stop` are the commands that are named."""
+        """From now on Ctrl-C leaves the run, which continues. The message names `come_back` and `stop`."""
         self._come_back, self._stop = come_back, stop
 
     def ask(self) -> None:
-        """As if Ctrl-C had come once: for a command whose purpose it is to stop."""
+        """Act as if Ctrl-C had come once, for a command that exists to stop a run."""
         self._count += 1
 
     def requests(self) -> int:
-        """How often a stop was asked for; warns of what each does. Raises Detached where the user leaves the run."""
+        """How often a stop was requested; warns what each does. Raises Detached if the user leaves the run."""
         gone = self._gone or self._console.gone
         if gone and self._detaches:
             raise Detached
@@ -80,11 +80,11 @@ class Interrupts:
         return count
 
     def _leave(self) -> None:
-        """Raise Detached after a Ctrl-C, unless a second one soon after it is followed by a yes: then the run stops."""
+        """Raise Detached after a Ctrl-C. If a second one follows soon and the user says yes, stop the run instead."""
         if self._count > self._left:
             first, self._left = not self._left, self._count
             if first:
-                self._console.warn(f"the run goes on. To come back: {self._come_back}; to stop it: {self._stop}")
+                self._console.warn(f"the run continues. To come back: {self._come_back}; to stop it: {self._stop}")
                 if not self._console.asks:
                     raise Detached
                 self._console.warn(f"Ctrl-C again within {_AGAIN_S:.0f} s to stop the run on all hosts")
@@ -106,7 +106,7 @@ class Interrupts:
         self._count, self._come_back = 1, ""
 
     def _handle(self, number: int, _: FrameType | None) -> None:
-        if number == signal.SIGHUP:  # nobody reads on; writing would be an error in the middle of something
+        if number == signal.SIGHUP:  # nobody reads any more; writing would raise in the middle of something
             self._gone = True
             self._console.mute()
         if number == signal.SIGTERM and self._come_back:

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from ..core.text import amount, pace
 
-_TELLING = 64 << 10  # bytes; fewer give no rate
+_TELLING = 64 << 10  # bytes; below this, a rate means nothing
 
 
 @dataclass
 class _Transfer:
-    """Bytes so far and in all; `began` and `ended` on the monotonic clock, None before."""
+    """The bytes so far and in total; `began` and `ended` on the monotonic clock, None before."""
 
     sent: int = 0
     total: int = 0
@@ -21,9 +21,9 @@ class _Transfer:
 
 
 class Transfers:
-    """What is on its way to or from each of `hosts`; another name (this machine, reading) comes first.
+    """The transfers to or from each of `hosts`; another name (this machine, which reads) comes first.
 
-    `then`: what a host does once it has all.
+    `then`: what a host does after its last byte.
     """
 
     def __init__(self, hosts: Sequence[str], then: str = ", loading") -> None:
@@ -31,7 +31,7 @@ class Transfers:
         self._hosts = {host: _Transfer() for host in hosts}
 
     def tell(self, host: str, sent: int, total: int, now: float) -> None:
-        """`sent` bytes of `total` have gone to the host. A second sending starts from zero."""
+        """`sent` bytes of `total` have gone to the host. A second transfer starts from zero."""
         transfer = self._hosts.get(host)
         if transfer is None:
             transfer = _Transfer()
@@ -43,7 +43,7 @@ class Transfers:
             transfer.ended = now
 
     def rows(self, now: float, room: int) -> list[tuple[str, str]]:
-        """Name and words, at most `room` rows: what moves first, the rest counted."""
+        """Names and words in at most `room` rows: first the running transfers, then a count of the rest."""
         moving = [name for name, host in self._hosts.items() if host.began is not None and host.ended is None]
         others = [name for name in self._hosts if name not in moving]
         names = [*moving, *others]

@@ -1,4 +1,4 @@
-"""What ranks print, as lines for a person: which ranks are shown, and the line that a progress bar draws. Pure."""
+"""The lines that ranks print, for a person: which ranks to show, and the line of a progress bar. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class ShownRanks:
     numbers: frozenset[int] | None
 
     def have(self, rank: int | None) -> bool:
-        """Whether a line of this rank is shown; None: a line that no rank printed."""
+        """Whether to show a line of this rank; None: a line that no rank printed."""
         return self.numbers is None or rank in self.numbers
 
 
@@ -25,7 +25,7 @@ RANK_0 = ShownRanks(frozenset({0}))
 
 
 def shown_ranks(text: str) -> ShownRanks:
-    """What `--rank` asks for: rank 0 unless it says otherwise. Raises UsageError."""
+    """The ranks of `--rank`; rank 0 by default. Raises UsageError."""
     if text == "all":
         return ShownRanks(None)
     if not re.fullmatch(r"[0-9]{1,6}(,[0-9]{1,6})*", text or "0"):
@@ -34,7 +34,7 @@ def shown_ranks(text: str) -> ShownRanks:
 
 
 class ScriptLines:
-    """Gathers the lines of `shown` ranks from events. `moving` is the line that is drawn again at this moment."""
+    """Gathers the lines of `shown` ranks from events. `moving` is the line that a script redraws now."""
 
     def __init__(self, shown: ShownRanks) -> None:
         self._shown, self._lines = shown, list[str]()
@@ -42,7 +42,7 @@ class ScriptLines:
         self.moving = ""
 
     def take(self, events: Sequence[Event]) -> None:
-        """Take what is output among new events."""
+        """Take the output from new events."""
         for event in events:
             if event["kind"] == "output_left_out":
                 many = "older lines" if event["lines"] is None else f"{event['lines']:,} lines"

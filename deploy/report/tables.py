@@ -19,13 +19,13 @@ from ..host.status import HostRun, HostStatus, NodeStatus
 STATUS_HEAD = ("host", "run", "state", "step", "rate", "GPU", "last line")
 RUNS_HEAD = ("run", "state", "hosts", "checkpoint", "size", "last change")
 GPUS_HEAD = ("host", "GPU", "name", "memory", "busy", "held by")
-# A step or a line older than this is shown with its age: the run may hang.
+# Above this age, a step or a line shows its age: the run may hang.
 QUIET_S = 30
 _WORST_FIRST = ("running", "refused", "failed", "stopped", "unfinished", "done")
 
 
 def status_rows(statuses: Mapping[str, HostStatus], run: str = "") -> list[tuple[str, ...]]:
-    """A row for each node, or one for a host where nothing runs (of `run`, where one is named)."""
+    """A row for each node, or one for a host where nothing runs (of `run`, if given)."""
     batches = {node.run: node.batch for host in statuses.values() for node in host.nodes if node.batch}
     rows: list[tuple[str, ...]] = []
     for host, status in statuses.items():
@@ -64,7 +64,7 @@ def run_rows(runs: Mapping[str, Sequence[HostRun]]) -> list[tuple[str, ...]]:
 
 
 def run_values(by_host: Mapping[str, Sequence[HostRun]]) -> list[dict[str, Any]]:
-    """The runs on all hosts, each once, the newest last, with the state of its worst node."""
+    """The runs on all hosts, each once, the newest last, with its worst node's state."""
     runs: dict[str, dict[str, HostRun]] = {}
     for host, host_runs in by_host.items():
         for run in host_runs:
@@ -97,15 +97,15 @@ def fault_values(faults: Mapping[str, DeployError]) -> list[dict[str, Any]]:
 
 
 def state_word(node: NodeStatus) -> str:
-    """How a node stands, in a word: running, done, stopped, failed, ..."""
+    """The state of a node in a word: running, done, stopped, failed, ..."""
     if node.code is None:
-        return WAITS if node.runs and node.said.startswith(WAITS) else node.state
+        return WAITS if node.runs and node.last_line.startswith(WAITS) else node.state
     by_code = {DONE: "done", STOPPED: "stopped"}.get(node.code, "failed")
     return node.verdict if by_code == "failed" and node.verdict not in ("", "done") else by_code
 
 
 def gpu_words(gpus: Gpus) -> str:
-    """A host's GPUs in a few words: how busy they are on average, and how full together."""
+    """A host's GPUs in a few words: mean use, and memory in total."""
     if not gpus.gpus:
         return f"could not tell: {console_line(gpus.fault)}" if gpus.fault else "none"
     busy = [gpu.busy for gpu in gpus.gpus if gpu.busy is not None]
@@ -116,12 +116,12 @@ def gpu_words(gpus: Gpus) -> str:
 
 
 def gpu_value(gpus: Gpus) -> dict[str, Any]:
-    """A host's GPUs for programs; `gpu_fault` where that is not all."""
+    """A host's GPUs for programs; `gpu_fault` if the list is incomplete."""
     return {"gpus": [asdict(gpu) for gpu in gpus.gpus], "gpu_fault": gpus.fault or None}
 
 
 def gpu_rows(by_host: Mapping[str, Gpus]) -> list[tuple[str, ...]]:
-    """A row for each holder of a GPU, for each GPU that is free, and for each host that has none or could not tell."""
+    """A row for each process on a GPU, each free GPU, and each host without GPUs or with a fault."""
     rows: list[tuple[str, ...]] = []
     for host, gpus in by_host.items():
         for gpu in gpus.gpus:
@@ -181,7 +181,7 @@ def _state(node: NodeStatus) -> str:
 
 
 def _last_line(node: NodeStatus) -> str:
-    return console_line(node.said) + _age(node, node.said_age_s) if node.said else ""
+    return console_line(node.last_line) + _age(node, node.last_line_age_s) if node.last_line else ""
 
 
 def _age(node: NodeStatus, age_s: float | None) -> str:

@@ -17,7 +17,7 @@ _FEWEST_BARS, _MOST_BARS = 6, 24
 
 
 def sparkline(values: Sequence[float], width: int) -> str:
-    """`values` as `width` bars: each the mean of its share, few values repeated: the line keeps its length."""
+    """`values` as `width` bars, each the mean of its share; with few values, bars repeat, so the width stays."""
     finite = [value for value in values if abs(value) < float("inf")]
     if not finite or width < 1:
         return ""
@@ -30,7 +30,7 @@ def sparkline(values: Sequence[float], width: int) -> str:
 
 
 def headline(names: Sequence[str], state: State, recipe: str, why: str) -> list[str]:
-    """Who trains what, where: `master + 2 workers`, `gloo`, `digits`, `local processes (...)`."""
+    """What trains on which nodes: `master + 2 workers`, `gloo`, `digits`, `local processes (...)`."""
     workers = len(names) - 1
     crew = "master" if not workers else f"master + {several(workers, 'worker')}"
     return [part for part in (crew, state.backend, recipe, why) if part]
@@ -55,7 +55,7 @@ def rank_cells(view: RankView | None, state: State) -> list[str]:
 def machine_cell(name: str, state: State) -> str:
     """What a node's machine does: `gpu 93 %  61 GB`, the mean of its GPUs and the fullest; without GPUs its CPU.
 
-    Empty where that is not known, and once the node has ended.
+    Empty if that is unknown, and once the node has ended.
     """
     seen, node = state.telemetry.get(name, {}), state.nodes.get(name)
     if node and node.state in ("exited", "lost"):
@@ -71,7 +71,7 @@ def machine_cell(name: str, state: State) -> str:
 
 
 def node_word(name: str, state: State) -> str:
-    """A node without a speaking rank, in a word or two."""
+    """A node without a reporting rank, in a word or two."""
     node = state.nodes.get(name)
     if node and node.state == "exited":
         return "ended"
@@ -103,7 +103,7 @@ def progress_line(state: State) -> str:
 
 
 def result_parts(result: Result, state: State, seconds: float, where: str) -> list[str]:
-    """The last line: `done`, what was reached, how long it took, where it lies."""
+    """The last line: `done`, the result, how long it took, where the files are."""
     parts = [result.verdict]
     values = state.evaluated.get("values", {})
     if result.verdict == "done" and "accuracy" in values:
@@ -119,7 +119,7 @@ def result_parts(result: Result, state: State, seconds: float, where: str) -> li
 
 
 def left_line(state: State, folder: str, fetch: str) -> str:
-    """What the run has left, and where. `fetch`: the command that brings it home; empty where it is in `folder`."""
+    """What the run left, and where. `fetch`: the command that copies it; empty if it is in `folder`."""
     if not state.script:
         return f"checkpoints, metrics and logs in {folder}/"
     left = {node: (files, size) for node, (files, size) in state.kept.items() if files}
@@ -134,7 +134,7 @@ def left_line(state: State, folder: str, fetch: str) -> str:
 
 
 def error_lines(fault: DeployError) -> list[str]:
-    """`error: ...` and, when there is one, `hint: ...`. Further lines are set in: they hold words of others."""
+    """`error: ...` and, if there is one, `hint: ...`. Further lines are indented: others wrote them."""
     parts = [("error", fault.message), *([("hint", fault.hint)] if fault.hint else [])]
     return [f"{label}: " + _set_in(words) for label, words in parts]
 
@@ -170,7 +170,7 @@ def _pace_parts(state: State) -> list[str]:
 
 
 def _last_loss(state: State) -> str:
-    """The newest loss; with its step where the run has gone far beyond it: of a fast script few losses are read."""
+    """The newest loss; with its step if the run is far beyond it: the watcher reads few losses of a fast script."""
     step, loss = state.losses[-1]
     behind = state.step - step > max(10, state.step // 10)
     return f"{_loss(loss)} (step {step})" if behind else _loss(loss)

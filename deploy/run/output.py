@@ -67,12 +67,12 @@ class RankLogs:
 
     def take(self, began: Mapping[int, str]) -> list[Event]:
         """What came since the last call: whole lines, and a progress bar that is drawn again."""
-        found: list[Event] = []
+        new_events: list[Event] = []
         for rank, node in sorted(began.items()):
             path = self._dir / "logs" / f"rank-{rank}.log"
             with suppress(OSError, DeployError):
-                found += self._new(path, rank, node)
-        return found
+                new_events += self._new(path, rank, node)
+        return new_events
 
     def _new(self, path: Path, rank: int, node: str) -> list[Event]:
         offset, size, now = self._offsets.get(path.name, 0), _size(path), time.time()

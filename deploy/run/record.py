@@ -100,7 +100,7 @@ def choose(runs: Path, resume: str, arguments: Sequence[str], script: Sequence[s
         if own(path).get("script"):
             return replace(_continued(path, ()), arguments=tuple(script) or own(path)["arguments"], script=True)
         if script:
-            raise UsageError(f"{path.name}: no run of a script of yours", "leave out --script")
+            raise UsageError(f"{path.name}: not the run of a script", "leave out --script")
         if not has_checkpoint(path):
             raise UsageError(
                 f"{option('RESUME', resume)}: no checkpoint in that run yet", f"`{MAKE} up` starts a new one"
@@ -152,7 +152,7 @@ def open_start(
         (run_dir / "outcome.json").unlink(missing_ok=True)
     except OSError as fault:
         raise DeployError(
-            f"{run_dir}: cannot replace {fault.filename} in it: {fault.strerror}", f"look at it: ls -l {run_dir}"
+            f"{run_dir}: cannot replace {fault.filename}: {fault.strerror}", f"look at it: ls -l {run_dir}"
         ) from fault
     before = facts(run_dir)
     start = {"t": now, "backend": backend, "nodes": list(names), "arguments": list(choice.arguments)}
@@ -271,8 +271,8 @@ def refuse_newer(run_dir: Path) -> None:
 
 def newest(runs: Path, backend: str) -> Path | None:
     """The run that was started last on that backend, of those that this user recorded."""
-    found = [path for path in runs.glob("*") if not path.is_symlink() and own(path).get("backend") == backend]
-    return max(found, key=_started, default=None)
+    of_backend = [path for path in runs.glob("*") if not path.is_symlink() and own(path).get("backend") == backend]
+    return max(of_backend, key=_started, default=None)
 
 
 def has_checkpoint(run_dir: Path) -> bool:
@@ -347,12 +347,12 @@ def _continued(run_dir: Path, arguments: Sequence[str]) -> Choice:
 def _newest_to_resume(runs: Path) -> Path:
     """The newest run of this machine with a checkpoint, or of a script."""
     all_runs = [path for path in runs.glob("*") if path.is_dir() and not path.is_symlink()]
-    found = [path for path in all_runs if has_checkpoint(path) or _is_local_script(path)]
-    if not found:
+    resumable = [path for path in all_runs if has_checkpoint(path) or _is_local_script(path)]
+    if not resumable:
         raise UsageError(
             f"{option('RESUME', 'latest')}: no run in {runs} has a checkpoint", f"`{MAKE} up` starts a new one"
         )
-    return max([path for path in found if "arguments" in own(path)] or found, key=_started)
+    return max([path for path in resumable if "arguments" in own(path)] or resumable, key=_started)
 
 
 def _is_local_script(run_dir: Path) -> bool:

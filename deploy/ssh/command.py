@@ -186,7 +186,7 @@ def begin(transport: Transport, where: Where, command: str) -> Channel:
 
     try:
         channel = transport.open_session()
-        # paramiko would wait for the host's confirmation for ever.
+        # paramiko would wait forever for the host's confirmation.
         patience = threading.Timer(BEGIN_S, give_up)
         patience.daemon = True
         patience.start()

@@ -117,9 +117,9 @@ def open_link(host: Host, link: Link, jump: bool) -> None:
 
 
 def attempt(where: Where, link: Link, judge: Judge, types: Sequence[str]) -> None:
-    """Open a link whose jump hosts are open. Again, if the server is just too busy.
+    """Open a link whose jump hosts are open. Tries again if the server is only too busy.
 
-    types: of host keys, to be asked for first. Raises SshFault, or what `judge` raises.
+    types: of host keys, in the order of the request. Raises SshFault, or what `judge` raises.
     """
     limit = link.way.timeout_s
     for number in range(1, TRIES + 1):
@@ -137,7 +137,7 @@ def attempt(where: Where, link: Link, judge: Judge, types: Sequence[str]) -> Non
             if kind != "dropped" or number == TRIES:
                 details = {"timeout": f"{limit:.0f}", "silent": f"{limit:.0f}", "dropped": str(number)}
                 raise fault(kind, where, details.get(kind, detail)) from failed
-        # Not all at once again: the server takes a few at a time.
+        # At a random time, because the server accepts only a few logins at once.
         time.sleep(random.uniform(0.2, 1) * min(_LONGEST_PAUSE_S, 0.2 * 2**number))
 
 
@@ -161,14 +161,14 @@ def _once(link: Link, judge: Judge, types: Sequence[str]) -> Any:
 
 
 def _hold_second_factor(where: Where, transport: Transport, result: Any) -> None:
-    """A server may take the key and still want more: paramiko counts that as logged in."""
+    """Refuse a login that is only partial: paramiko takes it for a login, but the server wants a second factor."""
     wanted = result[-1].result if result else []
     if wanted and not transport.is_authenticated():
         raise fault("second-factor", where, " or ".join(wanted))
 
 
 def _classify(failed: Exception, late: bool) -> tuple[Kind, str]:
-    """The kind of a failed connect, and its detail; `late` when it took all the time there was."""
+    """The kind of a failed connect, and its detail; `late`: it used up all its time."""
     if isinstance(failed, AuthFailure):
         return _auth_kind(failed)
     if isinstance(failed, socket.gaierror | UnicodeError):

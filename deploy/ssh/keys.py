@@ -25,7 +25,7 @@ from .way import Login
 _CERTIFICATE = "-cert-v01@openssh.com"
 _PRIVATE = "-----BEGIN OPENSSH PRIVATE KEY-----"
 _RSA = ("rsa-sha2-512", "rsa-sha2-256")
-# An agent that asks its user first may take a while; one that never answers must not hold a host up for ever.
+# An agent that asks its user first may take a while; one that never answers must not block a host forever.
 _AGENT_S = 30.0
 
 

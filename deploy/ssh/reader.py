@@ -32,7 +32,7 @@ _YES_NO = frozenset(
 _NUMBERS = ("port", "requiredrsasize", "connecttimeout")
 _LISTS = ("ciphers", "macs", "kexalgorithms", "hostkeyalgorithms", "pubkeyacceptedalgorithms")
 _MATCHES = ("host", "originalhost", "user", "localuser")
-# Weak ones, which OpenSSH's own lists lack: only for who names them.
+# Weak algorithms, which OpenSSH's own lists lack: only for users who name them.
 _WEAK = re.compile(r".*-cbc|hmac-md5.*|hmac-sha1-96")
 _TOKEN_KEYS = ("sk-ssh-ed25519@openssh.com", "sk-ecdsa-sha2-nistp256@openssh.com")
 
@@ -52,11 +52,11 @@ class Reader:
         self._lines: list[_Line] = []
         for file, folder, strict in [(named, user, False)] if named else usual:
             if file.is_file():
-                # A new file begins outside of the section that the one before ended with.
+                # A new file begins outside the last section of the previous file.
                 self._lines += [_Line("host", "*", str(file)), *_read(file, folder, strict)]
 
     def defaults(self) -> Answer:
-        """What holds where no file says anything: OpenSSH's own, of which paramiko has a part."""
+        """The settings without any file: OpenSSH's own defaults, as far as paramiko supports them."""
         keys = OURS["hostkeyalgorithms"]
         accepted = [*(f"{name}-cert-v01@openssh.com" for name in keys), *keys, *_TOKEN_KEYS]
         settings = {keyword: ",".join(x for x in names if not _WEAK.fullmatch(x)) for keyword, names in OURS.items()}
@@ -69,7 +69,7 @@ class Reader:
         }
 
     def ask(self, place: Place) -> Answer:
-        """What holds for a place. Raises UsageError for a line that only OpenSSH can make sense of."""
+        """The settings for a place. Raises UsageError for a line that only OpenSSH can evaluate."""
         check(place)
         settings: dict[str, list[str]] = {}
         given = {"user": place.user, "port": place.port, "proxyjump": place.jumps}
@@ -94,11 +94,11 @@ class Reader:
 
 def _read(file: Path, folder: Path, strict: bool, depth: int = 0) -> Iterator[_Line]:
     if depth > _MOST_INCLUDES:
-        raise UsageError(f"{file}: includes itself", "remove the circle of Include lines")
+        raise UsageError(f"{file}: includes itself", "remove the Include that closes the circle")
     with file.open(errors="replace", newline="\n") as text:
         status = os.fstat(text.fileno())
         if strict and (status.st_uid not in (0, os.getuid()) or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)):
-            raise UsageError(f"{file}: other users may write to it", f"`chmod go-w {file}`, and see who owns it")
+            raise UsageError(f"{file}: other users may write to it", f"run `chmod go-w {file}`, and check who owns it")
         inside = False
         for number, raw in enumerate(text, 1):
             place = f"{file}:{number}"
@@ -118,12 +118,12 @@ def _read(file: Path, folder: Path, strict: bool, depth: int = 0) -> Iterator[_L
 
 
 def _line(raw: str, place: str) -> _Line | None:
-    """A line as OpenSSH reads it; None for one that says nothing. Raises UsageError for one we do not understand."""
+    """A line as OpenSSH reads it; None for an empty line or comment. Raises UsageError for an unknown line."""
     text = raw.strip()
     if not text or text.startswith("#"):
         return None
     match = _LINE.fullmatch(text)
-    # What Python takes for a blank or a line's end may be neither to OpenSSH.
+    # Python knows more blanks and line ends than OpenSSH.
     if not match or not text.replace("\t", " ").isprintable():
         raise UsageError(f"{place}: {text!r} is not a setting", "correct it, or install OpenSSH's client")
     line = _Line(match[1].lower(), match[2], place)

@@ -97,7 +97,8 @@ def _way(
     if place in behind:
         circle = " -> ".join(hop.name for hop in (*behind, place))
         raise UsageError(
-            f"{behind[0].name}: jump hosts in a circle: {circle}", f"`ProxyJump none` in a section for {place.name}"
+            f"{behind[0].name}: its jump hosts form a circle: {circle}",
+            f"`ProxyJump none` in a section for {place.name}",
         )
     if place not in ways:
         hop = _hop(place, answers[place])

@@ -16,12 +16,12 @@ from . import command
 from .faults import SshFault, Where, fault
 
 _PIECE = 1 << 18
-# An answer is one line: that of a probe that tried every peer of some hundred hosts is not longer.
+# An answer is one line. The answer of a probe that called some hundred hosts is not longer.
 MOST_LINE, MOST_LAST_WORDS, TAKE_S = 8 << 20, 64 << 10, 60.0
 
 
 class LineStream:
-    """One running command. It learns that nobody listens any more by the end of its input."""
+    """One running command. It learns from the end of its input that nobody listens any more."""
 
     def __init__(self, transport: Transport, where: Where, argv: Sequence[str]) -> None:
         self._transport, self._where, self._shown = transport, where, command.shown(argv)
@@ -30,8 +30,10 @@ class LineStream:
         self._channel = command.begin(transport, where, command.wrapped(self._marker, argv))
 
     def write(self, data: bytes) -> None:
-        """Give it more input. Raises SshFault when the connection is lost or nobody takes it, DeployError when the
-        command is over."""
+        """Give it more input.
+
+        Raises SshFault if the connection is lost or the host takes nothing, DeployError if the command is over.
+        """
         try:
             self._channel.settimeout(TAKE_S)
             self._channel.sendall(data)
@@ -41,7 +43,7 @@ class LineStream:
             raise self._over() from failed
 
     def read_line(self, wait_s: float) -> bytes:
-        """Its next whole line. Raises DeployError when it ends, says none within `wait_s` seconds, or says too much."""
+        """Its next whole line. Raises DeployError if it ends, is silent for `wait_s` seconds, or writes too much."""
         end = time.monotonic() + wait_s
         while True:
             if not self._started:

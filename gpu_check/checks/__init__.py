@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from types import ModuleType
 
-# What takes the longest comes last: it is given what time is left.
+# The longest check comes last: it gets the remaining time.
 ORDER = (
     "facts",
     "hosts",

@@ -1,4 +1,4 @@
-"""A run is killed whole and goes on from its checkpoint: to the last bit as if nothing had happened."""
+"""Kill a whole run; it continues from its checkpoint, and the result is the same to the last bit."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _START_S, _END_S = 60.0, 60.0
 
 def run(bench: Bench) -> Iterator[Finding]:
     """With dropout, so that the GPU's random state counts; fp16 on a GPU, so that the GradScaler's does."""
-    half = "fp16" if bench.gpus else "bf16"  # on CPUs fp16 is emulated, and slow
+    half = "fp16" if bench.gpus else "bf16"  # CPUs emulate fp16, which is slow
     arguments = bench.training("steady", STEPS, "--precision", half, "--checkpoint-every", str(KEPT_EVERY))
     exact = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
     with bench.node("untouched", arguments, exact) as untouched:
@@ -29,9 +29,13 @@ def run(bench: Bench) -> Iterator[Finding]:
         began = time.monotonic()
         with bench.node("resumed", arguments, exact, start=2) as resumed:
             resumed.finish(_END_S)
-        told = resumed.events(0, "resumed")
-        text = f"from step {told[0]['step']}, {time.monotonic() - began:.1f} s to its end" if told else "from step 0"
-        yield judge("goes on from the checkpoint", bool(told), text, f"from step >= {KILL_AFTER}")
+        resumptions = resumed.events(0, "resumed")
+        text = (
+            f"from step {resumptions[0]['step']}, {time.monotonic() - began:.1f} s to its end"
+            if resumptions
+            else "from step 0"
+        )
+        yield judge("goes on from the checkpoint", bool(resumptions), text, f"from step >= {KILL_AFTER}")
         untouched.finish(_END_S)
         yield alike("weights, optimizer, scaler, random states", resumed, untouched, PARTS)
         written = resumed.events(0, "checkpoint")

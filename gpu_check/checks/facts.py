@@ -1,4 +1,4 @@
-"""What this machine is: GPUs, driver, torch, NCCL, MIG; and what is missing here for a whole gpu-check."""
+"""The facts of this machine: GPUs, driver, torch, NCCL, MIG; and what a complete gpu-check lacks here."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _gpus(bench: Bench) -> Iterator[Finding]:
 
 
 def gpu_use() -> dict[str, Any]:
-    """Who holds the GPUs by their process id, and how many MiB of them are in use; None where nvidia-smi is silent."""
+    """The process ids on the GPUs, and the MiB in use; None if nvidia-smi is silent."""
     apps = ask(["nvidia-smi", "--query-compute-apps=pid", "--format=csv,noheader"])
     used = ask(["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"])
     return {

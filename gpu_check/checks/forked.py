@@ -11,7 +11,7 @@ from ..finding import Finding, judge, untried
 TITLE, LIMIT_S = "forked ranks with CUDA", 90
 _END_S = 80.0
 POISON = "Cannot re-initialize CUDA"
-# A script, and what it is about.
+# A script, and what it tries.
 SCRIPTS = {
     "meet": "a plain script",
     "early": "a script that touches the GPU on import",
@@ -28,9 +28,9 @@ def run(bench: Bench) -> Iterator[Finding]:
         }
         plain = {"MUSTER_PLAIN_TORCHRUN": "1"}
         started = stack.enter_context(bench.node("started", bench.script("meet", bench.backend), plain))
-        for name, one in runs.items():
-            one.finish(_END_S)
-            seen, poisoned = one.seen(), POISON in one.logs()
+        for name, run in runs.items():
+            run.finish(_END_S)
+            seen, poisoned = run.seen(), POISON in run.logs()
             good = len(seen) == 1 and seen[0]["forked"] and not seen[0]["cuda_before"] and not poisoned
             text = f"forked: {seen[0]['forked']}, on {seen[0]['device']}" if seen else "it left no word"
             yield judge(SCRIPTS[name], good, f"{POISON}!" if poisoned else text, "forked: True, no CUDA before")

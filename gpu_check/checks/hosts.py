@@ -46,8 +46,8 @@ def _meet(bench: Bench, stack: ExitStack, count: int, places: Sequence[Place]) -
     hosts = stack.enter_context(bench.hosts(name, bench.script("meet", bench.backend), places))
     hosts.finish(_MEET_S)
     seen = hosts.seen()
-    backends, worlds = sorted({one["backend"] for one in seen}), sorted({one["world"] for one in seen})
-    right = len(seen) == count and all(one["right"] for one in seen) and worlds == [count]
+    backends, worlds = sorted({line["backend"] for line in seen}), sorted({line["world"] for line in seen})
+    right = len(seen) == count and all(line["right"] for line in seen) and worlds == [count]
     yield judge(
         f"{count} hosts: rendezvous, all_reduce",
         right and backends == [bench.backend],
@@ -61,14 +61,14 @@ def _meet(bench: Bench, stack: ExitStack, count: int, places: Sequence[Place]) -
 def _interface(bench: Bench, name: str, places: Sequence[Place], hosts: Run) -> Finding:
     given = {place.interface for place in places}
     strays = [
-        f"rank {one['rank']}: {address}"
-        for one, place in zip(hosts.seen(), places, strict=False)
-        for address in one["addresses"]
+        f"rank {line['rank']}: {address}"
+        for line, place in zip(hosts.seen(), places, strict=False)
+        for address in line["addresses"]
         if address not in (place.address, "127.0.0.1")
     ]
     logs = [bench.folder / f"nccl-{name}-{number}.log" for number in range(len(places))]
-    used = {found for log in logs if log.exists() for found in interfaces(log.read_text(errors="replace"))}
-    own = all(place.address in one["addresses"] for one, place in zip(hosts.seen(), places, strict=False))
+    used = {interface for log in logs if log.exists() for interface in interfaces(log.read_text(errors="replace"))}
+    own = all(place.address in line["addresses"] for line, place in zip(hosts.seen(), places, strict=False))
     named = f"NCCL names {', '.join(sorted(used))}" if used else "NCCL names none" if bench.gpus else ""
     measured = "; ".join(filter(None, [", ".join(strays) or "own addresses alone", named]))
     good = own and not strays and used <= given
@@ -76,7 +76,7 @@ def _interface(bench: Bench, name: str, places: Sequence[Place], hosts: Run) -> 
 
 
 def _as_one_host(bench: Bench) -> Iterator[Finding]:
-    """Two ranks on one GPU that are one host to NCCL: refused in words; from 2.30 on allowed where asked for."""
+    """Two ranks on one GPU that NCCL takes for one host: it refuses them; from 2.30 on, an option allows them."""
     bench.say("2 ranks share a GPU as one host")
     arguments, places = bench.script("meet", bench.backend), [Place(), Place()]
     with ExitStack() as stack:
@@ -98,11 +98,11 @@ def _as_one_host(bench: Bench) -> Iterator[Finding]:
             return
         try:
             shared.finish(_MEET_S)
-        except Late as fault:  # NCCL's own, and nothing that Muster needs
+        except Late as fault:  # a feature of NCCL that Muster does not need
             yield Finding(f"{MULTI_RANK}=1", NOT_TRIED, f"NCCL does not bear it here: {fault}", words=fault.words)
             return
         seen = shared.seen()
-        good = len(seen) == 2 and all(one["right"] for one in seen)
+        good = len(seen) == 2 and all(line["right"] for line in seen)
         yield judge(f"{MULTI_RANK}=1: all_reduce", good, f"{len(seen)} ranks", "2 ranks, sums right", ranks=seen)
 
 

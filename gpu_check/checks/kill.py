@@ -1,4 +1,4 @@
-"""One of two ranks is killed with SIGKILL while they train: the run goes on, and ends with the right weights."""
+"""Kill one of two ranks with SIGKILL while they train: the run continues, and ends with the right weights."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _START_S, _END_S = 60.0, 80.0
 
 
 def run(bench: Bench) -> Iterator[Finding]:
-    """Two runs of two hosts side by side: one is left alone."""
+    """Two runs of two hosts side by side; nobody disturbs one of them."""
     arguments = bench.training("steady", STEPS, "--checkpoint-every", str(KEPT_EVERY), "--timeout", "10")
-    # Without it some of cuBLAS's results depend on the moment: weights would differ, and no restart be at fault.
+    # Without it, some results of cuBLAS vary: weights would differ, and the restart would not be the reason.
     exact = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
     hosts = [Place(), Place()]
     with (
@@ -42,8 +42,8 @@ def run(bench: Bench) -> Iterator[Finding]:
             "killed: training goes on", backend == bench.backend, f"{seconds:.1f} s later, {backend}", "within 60 s",
             seconds=round(seconds, 2), backend=backend,
         )  # fmt: skip
-        said = [f"rank {rank} {event['how']}" for rank in (0, 1) for event in killed.events(rank, "ended")[:1]]
-        yield judge("killed: who ended how is recorded", bool(said), "; ".join(said), "an `ended` event")
+        endings = [f"rank {rank} {event['how']}" for rank in (0, 1) for event in killed.events(rank, "ended")[:1]]
+        yield judge("killed: who ended how is recorded", bool(endings), "; ".join(endings), "an `ended` event")
         killed.finish(_END_S, restart=True)
         untouched.finish(_END_S)
         yield alike("killed: weights beside a run left alone", killed, untouched, ("model", "optimizer"))

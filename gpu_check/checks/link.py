@@ -1,4 +1,4 @@
-"""A link between two ranks goes dead, or a rank hangs, while they train: is it noticed, how soon, and what is said?"""
+"""A link between two ranks goes dead, or a rank hangs, while they train: do the others notice, how soon, and why?"""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TIMEOUT_S = 6
 # After the collective's timeout: a watchdog looks once a second or so, writes its dump, and ends the process.
 NOTICE_S = TIMEOUT_S + 40
 _START_S, _END_S = 60.0, 60.0
-_EVENT_S = 3.0  # the agent writes of an end a moment later
+_EVENT_S = 3.0  # the agent records an end a moment later
 _ENDLESS = 1_000_000
 
 
@@ -85,17 +85,17 @@ def _cut_the_link(bench: Bench, run: Run, apart: network.Network) -> Iterator[Fi
 
 
 def _noticed(what: str, run: Run, moment: float) -> Finding:
-    """When rank 0 ended, and its words for a lost peer: NCCL's watchdog leaves them in the rank's own log."""
+    """When rank 0 ended, and its message about a lost peer: NCCL's watchdog writes it into the rank's own log."""
     pid = int(run.events(0, "started")[0]["pid"])
     run.wait(lambda: not alive(pid), "rank 0 to notice", NOTICE_S)
     seconds = time.time() - moment
-    said = next(filter(speaks_of_peers, run.rank_log(0).splitlines()), "")
+    line = next(filter(speaks_of_peers, run.rank_log(0).splitlines()), "")
     limit = time.monotonic() + _EVENT_S
     while not (ended := run.events(0, "ended")) and time.monotonic() < limit:
         time.sleep(0.05)
     how = ended[0]["how"] if ended else "ended, and the agent did not see how"
-    text = f"{seconds:.1f} s: rank 0 {how}; {said or 'not a word of a peer'}"
-    return judge(what, bool(said), text[:250], f"<= {NOTICE_S} s, and why", seconds=round(seconds, 2), said=said)
+    text = f"{seconds:.1f} s: rank 0 {how}; {line or 'not a word of a peer'}"
+    return judge(what, bool(line), text[:250], f"<= {NOTICE_S} s, and why", seconds=round(seconds, 2), said=line)
 
 
 def _dump(bench: Bench, what: str, name: str) -> Finding:

@@ -1,4 +1,4 @@
-"""The memory that the trainer takes at its peak, beside a bare DDP loop with the same recipe."""
+"""The peak memory of the trainer and of a bare DDP loop with the same recipe."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from ..nodes import RECIPES
 
 TITLE, LIMIT_S = "memory at its peak", 70
 STEPS = 30
-# More than bare torch, of the same and in MB: what metrics, checkpoints and the clock of a step hold.
+# Allowed above bare torch, as a factor and in MB: for metrics, checkpoints and the timer of a step.
 MOST_RATIO, MOST_MORE_MB = 1.1, 100.0
 _END_S = 60.0
 
 
 def run(bench: Bench) -> Iterator[Finding]:
-    """Both at once; on a GPU torch counts each process's own memory, else the kernel does."""
-    recipe = "wide" if bench.gpus else "told"
+    """Both at once. On a GPU, torch counts each process's own memory; otherwise the kernel does."""
+    recipe = "wide" if bench.gpus else "inspected"
     theirs = ["--recipe", str(RECIPES / f"{recipe}.py"), "--steps", str(STEPS)]
     ours = ["--recipe", str(RECIPES / f"{recipe}.py"), "--steps", str(STEPS), "--eval-every", "0"]
     with (

@@ -1,4 +1,4 @@
-"""Nothing is left of all the checks: no process of ours, and the GPUs are as they were before."""
+"""The checks leave nothing behind: no process, and the GPUs are as before."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PATIENCE_S, _TOLERANCE_MIB = 10.0, 64
 
 
 def run(bench: Bench) -> Iterator[Finding]:
-    """Processes of the checks before this one; processes and memory on the GPUs, beside what `facts` saw."""
+    """Processes of the earlier checks; processes and memory on the GPUs, compared with what `facts` saw."""
     folders = [path for path in bench.folder.parent.iterdir() if path.is_dir() and path != bench.folder]
     left = [pid for folder in folders for pid in labelled(LABEL, str(folder))]
     yield judge("processes of the checks", not left, f"{len(left)} {left[:5] or ''}".strip(), "0")
@@ -35,10 +35,10 @@ def run(bench: Bench) -> Iterator[Finding]:
 
 
 def changes(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
-    """What is on the GPUs that was not before. Where nvidia-smi is silent, nothing is known."""
+    """What is new on the GPUs. If nvidia-smi is silent, nothing is known."""
     new = sorted({*(after["pids"] or ())} - {*(before["pids"] or ())})
-    found = [f"new processes {', '.join(new)}"] if new else []
+    differences = [f"new processes {', '.join(new)}"] if new else []
     for number, (was, now) in enumerate(zip(before["used_mib"] or (), after["used_mib"] or (), strict=False)):
         if now - was > _TOLERANCE_MIB:
-            found.append(f"GPU {number} holds {now - was} MiB more")
-    return found
+            differences.append(f"GPU {number} holds {now - was} MiB more")
+    return differences

@@ -11,7 +11,7 @@ from ..nodes import Late, Run
 
 TITLE, LIMIT_S = "AMP, channels-last, torch.compile", 120
 STEPS_ON_GPU, STEPS_ON_CPU, WARMUP = 150, 30, 5
-# Half precision is emulated on CPUs, fp16 a second a step.
+# CPUs emulate half precision; a step in fp16 takes a second.
 FEW = ("--steps", "6", "--batch", "16")
 MOST_LOSS_LEFT = 0.5
 _END_S = 110.0
@@ -26,31 +26,31 @@ MODES = {
 def run(bench: Bench) -> Iterator[Finding]:
     """All modes at once, each a run of its own."""
     lacking = compiler_lacking(bench)
-    arguments = bench.training("told", STEPS_ON_GPU if bench.gpus else STEPS_ON_CPU, "--warmup", str(WARMUP))
+    arguments = bench.training("inspected", STEPS_ON_GPU if bench.gpus else STEPS_ON_CPU, "--warmup", str(WARMUP))
     with ExitStack() as stack:
         runs = {
             mode: stack.enter_context(bench.node(mode, [*arguments, *options, *few(bench, mode)]))
             for mode, (_, options) in MODES.items()
             if mode != "compile" or not lacking
         }
-        for mode, one in runs.items():
+        for mode, node in runs.items():
             try:
-                one.finish(_END_S)
+                node.finish(_END_S)
             except Late as fault:
                 yield Finding(mode, NOT_MET, str(fault), words=fault.words)
                 continue
-            yield from _told(bench, mode, one)
+            yield from _findings(bench, mode, node)
     if lacking:
         yield untried("torch.compile", lacking)
 
 
 def few(bench: Bench, mode: str) -> tuple[str, ...]:
-    """Options with which a mode that is slow here is only seen to work."""
+    """Options for a mode that is slow here: the check only sees that it works."""
     return FEW if mode == "fp16" and not bench.gpus else ()
 
 
 def compiler_lacking(bench: Bench) -> str:
-    """Why torch.compile cannot be tried; empty where it can."""
+    """Why the check cannot try torch.compile; empty if it can."""
     compilers = set(bench.machine["compilers"])
     if not bench.gpus:
         return "" if compilers & {"g++", "clang++"} else "no C++ compiler"
@@ -59,15 +59,15 @@ def compiler_lacking(bench: Bench) -> str:
     return "" if compilers & {"gcc", "cc", "clang++"} else "triton needs a C compiler"
 
 
-def _told(bench: Bench, mode: str, run: Run) -> Iterator[Finding]:
-    wanted, told, losses = MODES[mode][0], run.seen()[0], [line["loss"] for line in run.metrics()]
+def _findings(bench: Bench, mode: str, run: Run) -> Iterator[Finding]:
+    wanted, record, losses = MODES[mode][0], run.seen()[0], [line["loss"] for line in run.metrics()]
     on, left = "cuda" if bench.gpus else "cpu", losses[-1] / losses[0]
     learns = bool(few(bench, mode)) or left <= MOST_LOSS_LEFT
-    good = told["types"] == [wanted] and told["device"].startswith(on) and learns
-    text = f"{', '.join(told['types'])} on {told['device']}, loss {losses[0]:.2f} to {losses[-1]:.2f}"
-    yield judge(mode, good, text, f"{wanted}{'' if few(bench, mode) else ', half the loss'}", **told)
+    good = record["types"] == [wanted] and record["device"].startswith(on) and learns
+    text = f"{', '.join(record['types'])} on {record['device']}, loss {losses[0]:.2f} to {losses[-1]:.2f}"
+    yield judge(mode, good, text, f"{wanted}{'' if few(bench, mode) else ', half the loss'}", **record)
     if mode != "compile":
-        laid = "channels-last" if told["channels_last"] else "contiguous"
+        laid = "channels-last" if record["channels_last"] else "contiguous"
         yield judge(
-            f"{mode}: layout of convolutions", told["channels_last"], laid, "channels-last, as the recipe has it"
+            f"{mode}: layout of convolutions", record["channels_last"], laid, "channels-last, as the recipe has it"
         )

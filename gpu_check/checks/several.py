@@ -1,4 +1,4 @@
-"""Several GPUs: one rank a GPU in one host, as NCCL connects them by itself, and how fast they sum."""
+"""Several GPUs: one rank a GPU in one host, connected by NCCL itself, and how fast they sum."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ def run(bench: Bench) -> Iterator[Finding]:
         yield untried("NCCL between GPUs", "there is one GPU")
         return
     ranks = bench.gpus or 2
-    with Run(bench.folder / "several", bench.script("rate", bench.backend), ranks=ranks) as one:
-        one.finish(_END_S)
-        seen = one.seen()
+    with Run(bench.folder / "several", bench.script("rate", bench.backend), ranks=ranks) as run:
+        run.finish(_END_S)
+        seen = run.seen()
     good = len(seen) == ranks and all(rank["right"] for rank in seen)
     backends = sorted({rank["backend"] for rank in seen})
     yield judge(f"{ranks} ranks: all_reduce", good and backends == [bench.backend], ", ".join(backends), bench.backend)

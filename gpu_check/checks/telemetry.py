@@ -13,7 +13,7 @@ from ..finding import Finding, judge, untried
 from ..nodes import SCRIPTS, environment
 
 TITLE, LIMIT_S = "what NVML tells of a GPU at work", 50
-# By nvidia-smi's name of each: what a person calls it. All are numbers.
+# The fields by nvidia-smi's names, with their units. All are numbers.
 FIELDS = {
     "utilization.gpu": "% use",
     "memory.used": "MiB",
@@ -26,7 +26,7 @@ _START_S = 30.0
 
 
 def run(bench: Bench) -> Iterator[Finding]:
-    """Ask while a process of its own multiplies matrices."""
+    """Ask while another process multiplies matrices."""
     if not bench.gpus:
         yield untried("GPU telemetry", "no GPU")
         return
@@ -51,30 +51,30 @@ def _through_nvidia_smi(bench: Bench) -> Finding:
     return answered("nvidia-smi", values(answer))
 
 
-def answered(what: str, found: dict[str, float]) -> Finding:
-    """Met where every field is a number, and the GPU was seen at work."""
-    text = ", ".join(f"{found[field]:g} {unit}" for field, unit in FIELDS.items() if field in found)
-    missing = [field for field in FIELDS if field not in found]
+def answered(what: str, cells: dict[str, float]) -> Finding:
+    """Met if every field is a number and the GPU was busy."""
+    text = ", ".join(f"{cells[field]:g} {unit}" for field, unit in FIELDS.items() if field in cells)
+    missing = [field for field in FIELDS if field not in cells]
     measured = text + (f"; without {', '.join(missing)}" if missing else "")
-    return judge(what, not missing and found["utilization.gpu"] > 0, measured, "all six, use above 0 %", **found)
+    return judge(what, not missing and cells["utilization.gpu"] > 0, measured, "all six, use above 0 %", **cells)
 
 
 def values(answer: str) -> dict[str, float]:
-    """The numbers of nvidia-smi's first line by field; `[N/A]` and its like are left out."""
-    found = {}
+    """The numbers of nvidia-smi's first line by field, without `[N/A]` and the like."""
+    numbers = {}
     for field, cell in zip(FIELDS, answer.splitlines()[0].split(",") if answer.strip() else (), strict=False):
         try:
-            found[field] = float(cell)
+            numbers[field] = float(cell)
         except ValueError:
             continue
-    return found
+    return numbers
 
 
 _ASK_LIBRARY = """
 import json, sys, pynvml as n
 n.nvmlInit()
-found = sys.argv[1]
-gpu = n.nvmlDeviceGetHandleByIndex(int(found)) if found.isdigit() else n.nvmlDeviceGetHandleByUUID(found)
+gpu_id = sys.argv[1]
+gpu = n.nvmlDeviceGetHandleByIndex(int(gpu_id)) if gpu_id.isdigit() else n.nvmlDeviceGetHandleByUUID(gpu_id)
 print(json.dumps({
     "utilization.gpu": n.nvmlDeviceGetUtilizationRates(gpu).gpu,
     "memory.used": n.nvmlDeviceGetMemoryInfo(gpu).used / 2**20,

@@ -1,4 +1,4 @@
-"""The trainer's steps beside bare DDP, Lightning Fabric and Accelerate, in turns: same recipe, layout, options."""
+"""The steps of the trainer, bare DDP, Lightning Fabric and Accelerate, in turns: same recipe, layout, options."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..turns import Contender, clearly_below, in_turns, spread
 TITLE, LIMIT_S = "the trainer beside bare torch", 150
 TURNS, LEAST_RATIO = 6, 0.95
 OURS = "Muster"
-# By the package that each needs: its name and its module.
+# By the package that each rival needs: its name and its module.
 RIVALS = {
     "torch": ("bare DDP", "bare"),
     "lightning": ("Lightning Fabric", "fabric_loop"),
@@ -25,7 +25,7 @@ _FOREVER = ("--steps", "1000000")
 
 
 def run(bench: Bench) -> Iterator[Finding]:
-    """A net that waits for its own launches, and on GPUs one that keeps them busy."""
+    """A small net that waits for kernel launches, and on GPUs one that keeps them busy."""
     for recipe in ("digits", "wide") if bench.gpus else ("digits",):
         with ExitStack() as stack:
             contenders = {OURS: _ours(bench, stack, recipe)}
@@ -43,23 +43,23 @@ def run(bench: Bench) -> Iterator[Finding]:
 def _ours(bench: Bench, stack: ExitStack, recipe: str) -> Contender:
     chosen = recipe if recipe == "digits" else str(RECIPES / f"{recipe}.py")
     arguments = ["--recipe", chosen, *_FOREVER, "--eval-every", "0", "--checkpoint-every", "100"]
-    one = stack.enter_context(bench.node(f"{recipe}-ours", arguments))
-    return Contender(one, one.metrics)
+    run = stack.enter_context(bench.node(f"{recipe}-ours", arguments))
+    return Contender(run, run.metrics)
 
 
 def _rival(bench: Bench, stack: ExitStack, recipe: str, module: str) -> Contender:
     chosen = recipe if recipe == "digits" else str(RECIPES / f"{recipe}.py")
     arguments = ["--recipe", chosen, *_FOREVER]
-    one = stack.enter_context(bench.node(f"{recipe}-{module}", arguments, module=f"benchmarks.rivals.{module}"))
+    run = stack.enter_context(bench.node(f"{recipe}-{module}", arguments, module=f"benchmarks.rivals.{module}"))
 
-    def told() -> list[dict[str, Any]]:
-        return lines(one.folder / "logs" / "master.log")
+    def own_lines() -> list[dict[str, Any]]:
+        return lines(run.folder / "logs" / "master.log")
 
-    return Contender(one, told)
+    return Contender(run, own_lines)
 
 
 def compared(recipe: str, name: str, ours: Sequence[float], theirs: Sequence[float]) -> Finding:
-    """The trainer beside one rival."""
+    """The finding about the trainer and one rival."""
     what = f"{recipe}: steps/s beside {name}"
     if min(len(ours), len(theirs)) < TURNS // 2:
         return judge(what, False, f"{len(ours)} turns of ours, {len(theirs)} of theirs", "turns of both")

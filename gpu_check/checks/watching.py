@@ -1,4 +1,4 @@
-"""A script's ranks are watched from inside (MUSTER_OBSERVE): what it costs, and that it changes and awaits nothing."""
+"""Watch a script's ranks from inside (MUSTER_OBSERVE): the cost, and that it changes nothing and never waits."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from ..weights import differences
 TITLE, LIMIT_S = "watching a script's ranks", 110
 SWITCH = "MUSTER_OBSERVE"
 STEPS, PAIRS = 100, 10
-# The figure for publication is benchmarks/'s, of more pairs; this one is short, and finds what is gross.
+# benchmarks/ has the figure to publish, from more pairs; this check is short and finds only large costs.
 LEAST_RATIO = 0.97
 _END_S = 70.0
 
 
 def run(bench: Bench) -> Iterator[Finding]:
-    """The same script watched and not: its weights, with a GPU also whether it waits, and its steps in turns."""
+    """The same script watched and not: its weights, on a GPU also whether it waits, and its steps in turns."""
     if not observer_there():
         yield untried("watching", f"this checkout's trainer has no {SWITCH}")
         return
@@ -30,8 +30,8 @@ def run(bench: Bench) -> Iterator[Finding]:
         saved = {switch: bench.folder / f"weights-{switch}.pt" for switch in ("0", "1")}
         runs = {switch: stack.enter_context(_loop(bench, switch, STEPS, str(saved[switch]))) for switch in saved}
         strict = {s: stack.enter_context(_loop(bench, s, STEPS, "", "strict")) for s in (saved if bench.gpus else ())}
-        for one in runs.values():
-            one.finish(_END_S)
+        for run in runs.values():
+            run.finish(_END_S)
         yield _same_weights(saved)
         yield _never_waits(strict)
     yield from _cost(bench)
@@ -49,11 +49,11 @@ def _loop(bench: Bench, switch: str, steps: int, *more: str) -> Run:
 
 
 def _never_waits(strict: Mapping[str, Run]) -> Finding:
-    """Whether the script runs under torch's own ban on waiting for the GPU, watched as well as not."""
+    """Whether the script runs under torch's own ban on waiting for the GPU, watched and not."""
     what = "watched under set_sync_debug_mode('error')"
-    for one in strict.values():
-        one.wait(lambda one=one: None not in one.codes(), "its end", _END_S)  # type: ignore[misc]
-    codes = {switch: one.codes() for switch, one in strict.items()}
+    for run in strict.values():
+        run.wait(lambda run=run: None not in run.codes(), "its end", _END_S)  # type: ignore[misc]
+    codes = {switch: run.codes() for switch, run in strict.items()}
     if codes.get("0") != [0]:
         return untried(what, "the script fails without being watched" if codes else "no GPU")
     if codes["1"] == [0]:
@@ -73,12 +73,12 @@ def _cost(bench: Bench) -> Iterator[Finding]:
     with ExitStack() as stack:
         contenders = {}
         for switch in ("0", "1"):
-            one = stack.enter_context(_loop(bench, switch, 0))
+            run = stack.enter_context(_loop(bench, switch, 0))
 
-            def told(one: Run = one) -> list[dict[str, Any]]:
-                return lines(one.folder / "logs" / "master.log")
+            def own_lines(run: Run = run) -> list[dict[str, Any]]:
+                return lines(run.folder / "logs" / "master.log")
 
-            contenders[switch] = Contender(one, told)
+            contenders[switch] = Contender(run, own_lines)
         bench.say("watched and not, in turns")
         taken = in_turns(contenders, PAIRS)
     pairs = [plain / watched for plain, watched in zip(taken["0"], taken["1"], strict=False)]

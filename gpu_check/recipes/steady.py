@@ -1,6 +1,6 @@
-"""A small net whose training is the same to the last bit wherever it goes on: also dropout, whose draws are GPU state.
+"""A small net whose training is the same to the last bit after any resume, with dropout, whose draws are GPU state.
 
-Each step takes a while, so that a check can kill the run in its middle.
+Each step takes a while, so that a check can kill the run in the middle.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def model() -> nn.Module:
 
 
 def datasets(data: Path | None) -> tuple[TensorDataset, TensorDataset]:
-    """1,024 images to train on and 64 held out; the class is where the brightest of ten places is."""
+    """1,024 images to train on and 64 held out; the class is the brightest of ten places."""
     draw = torch.Generator().manual_seed(7)
     images = torch.rand(1088, 1, 8, 8, generator=draw)
     classes = images.flatten(1)[:, :10].argmax(1)

@@ -1,4 +1,4 @@
-"""A net that keeps a GPU busy: some milliseconds a step. What it leaves in the run folder is `told`'s."""
+"""A net that keeps a GPU busy: some milliseconds a step. It writes the same file to the run folder as `inspected`."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
-from gpu_check.recipes import told
+from gpu_check.recipes import inspected
 
 DEFAULTS = {"batch": 128, "lr": 1e-3}
-loss = told.loss
+loss = inspected.loss
 
 
 def model() -> nn.Module:

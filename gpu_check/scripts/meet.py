@@ -17,13 +17,13 @@ COUNT = 1 << 20
 def addresses() -> list[str]:
     """This process's own ends of its connections, IPv4."""
     mine = {os.readlink(path) for path in Path("/proc/self/fd").iterdir() if path.is_symlink()}
-    found = set()
+    addresses = set()
     for line in Path("/proc/self/net/tcp").read_text().splitlines()[1:]:
         parts = line.split()
         if parts[3] == "01" and f"socket:[{parts[9]}]" in mine:
             raw = bytes.fromhex(parts[1].split(":")[0])
-            found.add(".".join(map(str, reversed(raw))))
-    return sorted(found)
+            addresses.add(".".join(map(str, reversed(raw))))
+    return sorted(addresses)
 
 
 def main() -> None:

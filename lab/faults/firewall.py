@@ -102,11 +102,11 @@ def security_group_drops_the_rendezvous(lab, host):
 
 @fault("data-ports-dropped", on="all")
 def security_group_opens_only_the_rendezvous(lab, host):
-    for one in lab.hosts:
+    for source in lab.hosts:
         for other in lab.hosts:
-            if one is not other:
-                lab.wire_drops(one, other, "-p", "IPv4", "--ip-proto", "tcp", "--ip-dport", "30000:65535", "--ip-sport",
-                               "30000:65535")  # fmt: skip
+            if source is not other:
+                lab.wire_drops(source, other, "-p", "IPv4", "--ip-proto", "tcp", "--ip-dport", "30000:65535",
+                               "--ip-sport", "30000:65535")  # fmt: skip
 
 
 @fault("one-way", on="last")

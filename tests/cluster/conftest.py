@@ -20,10 +20,10 @@ from tests.cluster.control import BASE, Control
 
 def left_up():
     """The rack that `make rack` left up, when it has what tests need: 3 nodes and both image stores."""
-    found = subprocess.run(
+    containers = subprocess.run(
         ["docker", "ps", "-q", "--filter", "label=muster.rack=rack"], capture_output=True, text=True, check=True
     )
-    rack = Rack("rack", len(found.stdout.split()))
+    rack = Rack("rack", len(containers.stdout.split()))
     if rack.size < 3 or not rack.ssh_config.exists() or not all(map(rack.is_up, rack.hosts)):
         return None
     return rack if {rack.store(host) for host in rack.hosts} == {"classic", "containerd"} else None
@@ -57,9 +57,9 @@ def trainer_image(docker):
 @pytest.fixture(scope="session")
 def rack(trainer_image, request):
     """Three hosts, the last with the containerd image store."""
-    found = left_up()
-    if found:
-        yield found
+    racks = left_up()
+    if racks:
+        yield racks
     else:
         yield from started(request, NODES=3, STORE="mixed")
 

@@ -36,14 +36,14 @@ def test_an_example_trains_on_two_hosts_as_one_and_its_model_comes_home(rack, im
         what = f"{script} --epochs 2 --save /muster/run/model.pt"
         done = fab("deploy", "--run", run, "--image", image, "--folder", "examples", "--script", what)
         assert done.returncode == 0, done.stderr
-        said = [
+        lines = [
             [line for line in (folder / "logs" / f"{host}.log").read_text().splitlines() if f"rank {rank} of 2" in line]
             for rank, host in enumerate(hosts)
         ]
-        assert all("epoch 2 loss" in lines[-1] for lines in said)
+        assert all("epoch 2 loss" in of_rank[-1] for of_rank in lines)
         # Each of the two sees the loss of both, or the same model: they trained as one.
         if script != "ddp.py":
-            assert said[0][-1].split("loss")[1] == said[1][-1].split("loss")[1]
+            assert lines[0][-1].split("loss")[1] == lines[1][-1].split("loss")[1]
         fetched = fab("fetch", "--run", run)
         assert fetched.returncode == 0, fetched.stderr
         assert (folder / "model.pt").stat().st_size > 500

@@ -43,8 +43,8 @@ class Onlooker(Control):
 
     def ended(self):
         """Whether every node of ours has."""
-        found = self.ours()
-        return len(found) == 2 and all(row["code"] is not None for row in found.values())
+        nodes = self.ours()
+        return len(nodes) == 2 and all(row["code"] is not None for row in nodes.values())
 
 
 @pytest.fixture
@@ -70,8 +70,8 @@ def nvidia_smi(rack):
 
 def peak_memory_mb(pid):
     """What a process had at most so far. What wait4 says would count this one's memory, of before its exec, as well."""
-    found = re.search(r"^VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
-    return int(found[1]) / 1000 if found else 0.0
+    match = re.search(r"^VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
+    return int(match[1]) / 1000 if match else 0.0
 
 
 def test_a_run_of_ours_shows_its_step_its_rate_and_its_last_line_on_every_host(control):
@@ -99,9 +99,9 @@ def test_a_run_of_ours_shows_its_step_its_rate_and_its_last_line_on_every_host(c
 def test_a_script_of_the_users_shows_what_can_be_known(control, tmp_path):
     (tmp_path / "train.py").write_text("import time\nprint('loss 0.25', flush=True)\ntime.sleep(600)\n")
     control.detach("--folder", str(tmp_path), "--script", "train.py")
-    waiting.until(lambda: all(row["said"] for row in control.ours().values()), "the last lines", 60)
+    waiting.until(lambda: all(row["last_line"] for row in control.ours().values()), "the last lines", 60)
     for row in control.ours().values():
-        assert (row["word"], row["said"], row["command"]) == ("running", "loss 0.25", "train.py")
+        assert (row["word"], row["last_line"], row["command"]) == ("running", "loss 0.25", "train.py")
         assert (row["step"], row["samples_per_s"]) == (None, None)
         assert row["uptime"].startswith("Up ")
 
@@ -175,8 +175,8 @@ def test_gigabytes_pass_through_in_bounded_memory(control, tmp_path):
     assert logs.returncode == 0
     assert (tmp_path / "out").stat().st_size > LINES * WIDTH
     with (tmp_path / "out").open() as lines:
-        told = [line.split(" ", 4)[:4] for line in lines]
-    own = [words[3] for words in told if words[0] == control.hosts[1]]
+        rows = [line.split(" ", 4)[:4] for line in lines]
+    own = [words[3] for words in rows if words[0] == control.hosts[1]]
     assert own[-1] == "over\n"
     assert [int(word) for word in own[:-1]] == list(range(LINES))
     assert 30 < max(peaks_mb) < MOST_MEMORY_MB
@@ -204,7 +204,7 @@ def test_what_a_console_leaves_out_is_counted_there_and_whole_in_the_ranks_log(c
 def test_who_holds_a_gpu_is_told_with_user_container_and_run(control, nvidia_smi, tmp_path):
     (tmp_path / "train.py").write_text("import time\nprint('up', flush=True)\ntime.sleep(600)\n")
     control.detach("--folder", str(tmp_path), "--script", "train.py")
-    waiting.until(lambda: all(row["said"] for row in control.ours().values()), "the ranks", 60)
+    waiting.until(lambda: all(row["last_line"] for row in control.ours().values()), "the ranks", 60)
     first, second = control.hosts
     control.rack.root(first, "sh", "-c", "pgrep -f '[t]rain.py' | tail -n 1 >/tmp/holder")
     nvidia_smi(first, NVIDIA_SMI)

@@ -12,7 +12,7 @@ HIT = [(phase, signal.SIGINT) for phase in PHASES] + [(phase, signal.SIGKILL) fo
 HIT += [
     (phase, number) for phase in PHASES if phase.held == "run --detach" for number in (signal.SIGTERM, signal.SIGHUP)
 ]
-SAID = dict.fromkeys(("connecting", "looking at the hosts", "trying the links"), "nothing was changed")
+MESSAGES = dict.fromkeys(("connecting", "looking at the hosts", "trying the links"), "nothing was changed")
 PUSHING = ("looking at their images", "sending", "loaded", "proving")
 
 
@@ -34,7 +34,7 @@ def test_nothing_is_left_on_the_hosts(hosts, phase, number, tmp_path):
     if number == signal.SIGKILL:
         return
     if not phase.asked:
-        assert trial.code == (DETACHED if phase.runs else 75), trial.said
+        assert trial.code == (DETACHED if phase.runs else 75), trial.output
     if number != signal.SIGHUP and not phase.runs:
         pushing = "nothing was started" if phase.name in PUSHING else "the started nodes were removed"
-        assert SAID.get(phase.name, pushing) in trial.said
+        assert MESSAGES.get(phase.name, pushing) in trial.output

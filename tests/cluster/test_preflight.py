@@ -47,8 +47,8 @@ def preflight(rack):
 
 def left_there(rack, host):
     """Probes still running on a host, as processes or as containers."""
-    found = rack.root(host, "sh", "-c", "pgrep -f '[m]uster-probe' || true")
-    return found + rack.on(host, "docker", "ps", "--all", "--quiet", "--filter", "label=muster.preflight")
+    pids = rack.root(host, "sh", "-c", "pgrep -f '[m]uster-probe' || true")
+    return pids + rack.on(host, "docker", "ps", "--all", "--quiet", "--filter", "label=muster.preflight")
 
 
 def test_healthy_hosts_are_green_and_nothing_stays(rack, preflight):
@@ -97,12 +97,12 @@ def dropping(rack):
 
 
 def test_the_page_and_the_answers_are_written_and_named(dropping, tmp_path):
-    page, kept = tmp_path / "page.html", tmp_path / "answers.json"
-    process = started(dropping, f"--html={page}", f"--keep={kept}", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    page, recording = tmp_path / "page.html", tmp_path / "answers.json"
+    process = started(dropping, f"--html={page}", f"--keep={recording}", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     out, err = process.communicate(timeout=60)
     assert (process.returncode, err) == (REFUSED, b"")
     assert f"html    {page}" in out.decode()
-    again = judge(Answers.of(json.loads(kept.read_text())))
+    again = judge(Answers.of(json.loads(recording.read_text())))
     assert again.cause == "rendezvous-dropped"
     assert html.escape(again.first.text) in page.read_text()
 
@@ -120,10 +120,10 @@ def test_who_watches_sees_how_far_it_is_and_it_is_gone_afterwards(dropping):
     process = started(dropping, stdout=subprocess.PIPE, stderr=theirs)
     os.close(theirs)
     process.communicate(timeout=60)
-    said = os.read(ours, 1 << 16).decode()
+    screen = os.read(ours, 1 << 16).decode()
     os.close(ours)
-    assert "connect 0 of 2" in said
-    assert "\x1b[2K" in said.rpartition("\n")[2]
+    assert "connect 0 of 2" in screen
+    assert "\x1b[2K" in screen.rpartition("\n")[2]
 
 
 def test_ctrl_c_says_that_nothing_is_left_and_nothing_is(dropping):
@@ -152,9 +152,9 @@ def test_independent_faults_of_two_hosts_are_each_named(rack, tmp_path):
         rack_faults.TROUBLES["user_is_not_in_the_docker_group"].on_host(cluster, third),
     ):
         code, verdict = cluster.preflight()
-    named = {found["cause"]: found["hosts"] for found in verdict["findings"] if found["level"] == "fault"}
+    named = {finding["cause"]: finding["hosts"] for finding in verdict["findings"] if finding["level"] == "fault"}
     assert (code, named) == (REFUSED, {"ssh-host-key-unknown": [second], "docker-permission": [third]})
-    assert all(found["fix"] for found in verdict["findings"])
+    assert all(finding["fix"] for finding in verdict["findings"])
 
 
 def test_an_engine_that_is_away_is_no_other_software_of_the_others(rack, tmp_path):
@@ -162,4 +162,4 @@ def test_an_engine_that_is_away_is_no_other_software_of_the_others(rack, tmp_pat
     with rack_faults.TROUBLES["docker_is_not_installed"].on_host(cluster, cluster.hosts[1]):
         code, verdict = cluster.preflight()
     assert (code, verdict["cause"], verdict["hosts"]) == (REFUSED, "docker-missing", cluster.hosts[1:])
-    assert [found["cause"] for found in verdict["findings"] if found["level"] == "fault"] == ["docker-missing"]
+    assert [finding["cause"] for finding in verdict["findings"] if finding["level"] == "fault"] == ["docker-missing"]

@@ -50,7 +50,7 @@ def pusher(rack, tmp_path):
         rack.on(host, f"docker image rm --force {made.tag} >/dev/null 2>&1; true")
 
 
-def told(done):
+def messages(done):
     """What --json says: an object a line, by host."""
     assert done.returncode == 0, done.stderr
     return {line["host"]: line for line in map(json.loads, done.stdout.splitlines())}
@@ -63,24 +63,26 @@ def test_the_hosts_have_either_image_store(pusher):
 def test_a_second_push_sends_nothing_and_says_so(pusher):
     first = pusher.push()
     assert first.returncode == 0, first.stderr
-    there = pusher.layers()
-    assert len({tuple(layers) for layers in there.values()}) == 1
-    assert all(there.values())
+    before = pusher.layers()
+    assert len({tuple(layers) for layers in before.values()}) == 1
+    assert all(before.values())
     before = pusher.received()
     second = pusher.push()
     assert second.returncode == 0, second.stderr
     for host, count in pusher.received().items():
-        assert f"{host}: nothing sent (already there)" in second.stderr
+        assert f"{host}: nothing sent (the host has it)" in second.stderr
         assert count - before[host] < 60_000
-    assert pusher.layers() == there
-    assert {host: line["bytes"] for host, line in told(pusher.push("--json")).items()} == dict.fromkeys(pusher.hosts, 0)
+    assert pusher.layers() == before
+    assert {host: line["bytes"] for host, line in messages(pusher.push("--json")).items()} == dict.fromkeys(
+        pusher.hosts, 0
+    )
 
 
 def test_a_megabyte_of_new_code_is_a_megabyte_on_the_wire(pusher):
-    told(pusher.push("--json"))
+    messages(pusher.push("--json"))
     pusher.change(MB)
     before = pusher.received()
-    sent = told(pusher.push("--json"))
+    sent = messages(pusher.push("--json"))
     for host, count in pusher.received().items():
         assert MB < sent[host]["bytes"] < 1.05 * MB
         assert count - before[host] < 1.3 * MB
@@ -91,13 +93,13 @@ def test_a_megabyte_of_new_code_is_a_megabyte_on_the_wire(pusher):
 
 
 def test_a_dry_run_says_what_would_be_sent_and_sends_nothing(pusher):
-    told(pusher.push("--json"))
-    there = pusher.layers()
+    messages(pusher.push("--json"))
+    before = pusher.layers()
     pusher.change(MB)
-    said = told(pusher.push("--dry-run", "--json"))
-    assert {line["kind"] for line in said.values()} == {"would push"}
-    assert {len(line["layers"]) for line in said.values()} == {1}
-    assert pusher.layers() == there
+    foretold = messages(pusher.push("--dry-run", "--json"))
+    assert {line["kind"] for line in foretold.values()} == {"would push"}
+    assert {len(line["layers"]) for line in foretold.values()} == {1}
+    assert pusher.layers() == before
 
 
 def test_every_host_that_cannot_take_it_is_named_before_any_is_sent_to(pusher):
@@ -129,13 +131,13 @@ def test_odd_file_names_arrive_as_they_are(pusher):
     names = ["space and ünïcode.py", "-dash.py", "new\nline.py", "a" * 200]
     for name in names:
         (pusher.folder / name).write_text("odd\n")
-    told(pusher.push("--json"))
+    messages(pusher.push("--json"))
     listed = (
         f"docker run --rm --network none --entrypoint python {pusher.tag} -c 'import os; print(ascii(os.listdir()))'"
     )
     for host in pusher.hosts:
-        there = pusher.rack.on(host, listed)
-        assert [name for name in names if ascii(name) not in there] == []
+        present = pusher.rack.on(host, listed)
+        assert [name for name in names if ascii(name) not in present] == []
 
 
 def test_a_dockerfile_is_built_here_and_only_what_it_adds_is_sent(pusher, tmp_path):

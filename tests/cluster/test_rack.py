@@ -14,11 +14,11 @@ from lab.waiting import until
 def by_label(rack):
     """What this machine's engine has of a rack."""
     kinds = {"container": ["ps", "-aq"], "volume": ["volume", "ls", "-q"], "network": ["network", "ls", "-q"]}
-    found = {}
+    objects = {}
     for kind, words in kinds.items():
         line = ["docker", *words, "--filter", f"label=muster.rack={rack.name}"]
-        found[kind] = subprocess.run(line, capture_output=True, text=True, check=True).stdout.split()
-    return found
+        objects[kind] = subprocess.run(line, capture_output=True, text=True, check=True).stdout.split()
+    return objects
 
 
 def test_every_host_gives_a_user_without_root_an_engine_of_its_own(rack):
@@ -74,15 +74,15 @@ def test_a_host_behind_another_answers_only_through_it(jump_rack):
 def test_a_host_comes_back_from_a_reboot_as_it_was(jump_rack, reboot):
     host = "rack-2"
     address = jump_rack.address(host)
-    kept = jump_rack.on(host, "docker", "volume", "create")
+    volume = jump_rack.on(host, "docker", "volume", "create")
     for word in reboot:
         subprocess.run(["docker", word, jump_rack.container(host)], check=True, capture_output=True, timeout=40)
     until(lambda: jump_rack.is_up(host), f"{host} to be up again", 30)
-    assert jump_rack.on(host, "docker", "volume", "ls", "-q") == kept
+    assert jump_rack.on(host, "docker", "volume", "ls", "-q") == volume
     assert address in jump_rack.root(host, "hostname", "-I").split()
     with pytest.raises(TimeoutError):
         socket.create_connection((address, 22), timeout=1)
-    jump_rack.on(host, "docker", "volume", "rm", kept)
+    jump_rack.on(host, "docker", "volume", "rm", volume)
 
 
 def test_a_second_rack_is_refused_and_says_where_the_first_is(jump_rack):

@@ -17,9 +17,9 @@ FOREVER = "--steps 1000000 --checkpoint-every 10"
 class Run(Control):
     """A run of our trainer on all hosts, followed by a `fab deploy` whose words are kept."""
 
-    def __init__(self, rack, told):
+    def __init__(self, rack, log):
         super().__init__(rack)
-        self.hosts, self.told, self.fab_deploy = rack.hosts, told, None
+        self.hosts, self.log, self.fab_deploy = rack.hosts, log, None
 
     def begin(self, *words, **variables):
         """Start it, and wait until it has a checkpoint to go on from."""
@@ -29,8 +29,8 @@ class Run(Control):
 
     def follow(self, line, **variables):
         environment = {**self.environment, **variables}
-        with self.told.open("ab") as told:
-            self.fab_deploy = subprocess.Popen(line, cwd=HOME, env=environment, stdout=told, stderr=told)
+        with self.log.open("ab") as log:
+            self.fab_deploy = subprocess.Popen(line, cwd=HOME, env=environment, stdout=log, stderr=log)
 
     def saved(self):
         return [event["step"] for event in waiting.events(self.dir, 0, "checkpoint")]
@@ -45,7 +45,7 @@ class Run(Control):
         waiting.until(lambda: self.step() > self.resumes()[-1] + 2, "steps after the resume", 120)
 
     def says(self, words, seconds=90):
-        waiting.until(lambda: words in self.told.read_text(), f"the words {words!r}", seconds)
+        waiting.until(lambda: words in self.log.read_text(), f"the words {words!r}", seconds)
 
     def stop(self):
         """`fab stop` ends it everywhere, with a checkpoint, and leaves nothing."""
@@ -76,8 +76,8 @@ def test_a_node_that_is_killed_comes_back_and_the_run_goes_on(run):
     run.goes_on()
     # How it ended is told where its engine was seen before it had started it again.
     again = rf"^{run.hosts[1]} (\(rank 1\) .*restarting it|restarts)"
-    lost = re.search(again, run.told.read_text(), re.MULTILINE)
-    assert lost, run.told.read_text()
+    lost = re.search(again, run.log.read_text(), re.MULTILINE)
+    assert lost, run.log.read_text()
     run.stop()
 
 
@@ -128,11 +128,11 @@ def test_a_host_that_stays_away_is_named_and_the_others_go_on_without_it(run):
     run.docker("kill", gone)
     try:
         assert run.fab_deploy.wait(150) == 1
-        told = run.told.read_text()
-        assert f"error: {gone} (rank 2) is out of sight" in told
+        log = run.log.read_text()
+        assert f"error: {gone} (rank 2) is out of sight" in log
         command = f"fab deploy --hosts {','.join(left)} --resume {run.run}"
-        assert command in told
-        assert f"fab down --hosts {gone} --run {run.run}" in told
+        assert command in log
+        assert f"fab down --hosts {gone} --run {run.run}" in log
         alone = Control(run.rack)
         alone.run, alone.hosts = run.run, left
         waiting.until(lambda: not alone.traces(), "the others to be clean")
@@ -181,8 +181,8 @@ def test_a_node_killed_by_hand_stays_away_and_stop_says_how_far_the_run_came(run
     assert (rows[run.hosts[1]]["word"], rows[run.hosts[0]]["word"]) == ("failed", "running")
     stopped = run.fab("stop", "--run", run.run)
     assert stopped.returncode == 0, stopped.stderr
-    said = rf"{run.run}: stopped at step \d+; the last checkpoint is of step \d+0; "
-    assert re.search(f"{said}{run.hosts[1]} was killed by SIGKILL before that", stopped.stderr), stopped.stderr
+    sentence = rf"{run.run}: stopped at step \d+; the last checkpoint is of step \d+0; "
+    assert re.search(f"{sentence}{run.hosts[1]} was killed by SIGKILL before that", stopped.stderr), stopped.stderr
     assert f"fab deploy --hosts {','.join(run.hosts)} --resume {run.run}" in stopped.stderr
     assert run.outcome()["step"] > 10
     waiting.until(lambda: not run.traces(), "the hosts to be clean")

@@ -34,8 +34,8 @@ class User:
     def is_clean(self):
         """Whether neither the hosts nor this machine know the run."""
         command = f"docker ps -aq --filter label=muster.run={RUN}; ls -d ~/.muster/runs/{RUN}* 2>/dev/null; true"
-        there = [self.rack.on(host, command) for host in self.hosts]
-        return not any(there) and not (HOME / "runs" / RUN).exists()
+        answers = [self.rack.on(host, command) for host in self.hosts]
+        return not any(answers) and not (HOME / "runs" / RUN).exists()
 
     @contextmanager
     def instead(self, host, name, script):
@@ -127,7 +127,7 @@ def test_a_missing_script_an_empty_and_a_huge_folder_are_refused(user):
     (user.folder / ".dockerignore").write_text("train.py\n")
     (user.folder / "other.py").write_text("")
     ignored = user.deploy()
-    assert (ignored.returncode, "train.py: left out of what is sent" in ignored.stderr) == (2, True)
+    assert (ignored.returncode, "train.py: Muster does not send it" in ignored.stderr) == (2, True)
     (user.folder / ".dockerignore").unlink()
     with (user.folder / "data.bin").open("wb") as file:
         file.truncate(300 << 20)

@@ -66,7 +66,7 @@ class Planted(Control):
     def line(self, task, *words, hosts=None):
         return [FAB, task, "--cluster", str(self.cluster), *words]
 
-    def found(self):
+    def places(self):
         """Where the secrets are to be found on the hosts, in no process's memory."""
         return [(host, hit) for host in self.hosts for hit in self.rack.root(host, "sh", "-c", SEARCH).splitlines()]
 
@@ -86,8 +86,8 @@ class Planted(Control):
             for host in self.hosts:  # it sees what is there for a moment
                 self.rack.root(host, "sh", "-c", "sleep 2", DECOY)
                 self.rack.root(host, "rm", "/root/watch")
-            for one in looking:
-                one.wait(60)
+            for look in looking:
+                look.wait(60)
             hits = [self.rack.root(host, "cat", "/root/hits").splitlines() for host in self.hosts]
             assert all(DECOY in hit for hit in hits)
             return [line for hit in hits for line in hit if line != DECOY]
@@ -117,19 +117,19 @@ def test_a_detached_run_leaves_no_secret_while_it_goes_on_at_its_end_and_after(r
     deployed = run.fab("deploy", "--run", run.run, "--script", "train.py", "--detach")
     assert deployed.returncode == 0, deployed.stderr
     assert "not sent: .env (train.py names it), token.txt (the secret FILED is taken from it" in deployed.stderr
-    assert run.found() == []
+    assert run.places() == []
     assert run.holders(), "the ranks have them"
     for host in run.hosts:
         run.rack.on(host, f"touch ~/.muster/runs/{run.run}/end")
     waiting.until(run.ended, "the end of the script")
     assert seen() == []
-    said = run.rack.on(run.hosts[0], f"docker logs muster-{run.run} 2>&1")
+    console = run.rack.on(run.hosts[0], f"docker logs muster-{run.run} 2>&1")
     digest = subprocess.run(["sha256sum"], input=(HUSH + FILED).encode(), capture_output=True).stdout.decode()[:64]
-    assert f"whole: {digest}" in said
-    assert "sees: False False" in said
-    assert run.found() == run.holders() == []
+    assert f"whole: {digest}" in console
+    assert "sees: False False" in console
+    assert run.places() == run.holders() == []
     assert run.fab("down", "--run", run.run).returncode == 0
-    assert run.found() == run.holders() == []
+    assert run.places() == run.holders() == []
     here = subprocess.run(["grep", "-rlF", "sesame-47", run.dir], capture_output=True, text=True)
     assert here.stdout == ""
 
@@ -142,9 +142,9 @@ def test_a_container_that_is_killed_leaves_no_secret_and_neither_does_down(run):
     for host in run.hosts:
         run.rack.on(host, f"docker kill muster-{run.run}")
     waiting.until(run.ended, "the end of the containers")
-    assert run.found() == run.holders() == []
+    assert run.places() == run.holders() == []
     assert run.fab("down", "--run", run.run).returncode == 0
-    assert run.found() == run.holders() == []
+    assert run.places() == run.holders() == []
 
 
 @pytest.mark.holds("secret-again")
@@ -161,7 +161,7 @@ def test_a_host_that_reboots_waits_for_its_secrets_and_attach_hands_them_in(run)
         return next((row for row in run.rows("status") if row["host"] == run.hosts[0]), {})
 
     waiting.until(lambda: row().get("word") == "waits for its secrets", "status to say that it waits", 60)
-    assert run.found() == []
+    assert run.places() == []
     del run.environment["HUSH"]
     lacking = run.fab("attach", "--run", run.run)
     assert lacking.returncode == 1
@@ -172,7 +172,7 @@ def test_a_host_that_reboots_waits_for_its_secrets_and_attach_hands_them_in(run)
     waiting.until(lambda: waiting.events(run.dir, 0, "resumed"), "the run to go on", 120)
     assert run.fab("stop", "--run", run.run).returncode == 0
     assert following.wait(90) == 75
-    assert run.found() == run.holders() == []
+    assert run.places() == run.holders() == []
     assert run.traces() == []
 
 
@@ -203,7 +203,7 @@ def test_a_deploy_that_is_killed_while_it_hands_secrets_in_leaves_no_container(r
         starts.wait()
     waiting.until(lambda: not run.containers(), "the container to be taken away", 30)
     run.rack.on(host, "echo sesame-4712-filed >/tmp/decoy")
-    assert run.found() == [(host, "/tmp/decoy")], "what lies there is found"
+    assert run.places() == [(host, "/tmp/decoy")], "what lies there is found"
     run.rack.on(host, "rm /tmp/decoy")
-    assert run.found() == run.holders() == []
+    assert run.places() == run.holders() == []
     assert run.traces() == []

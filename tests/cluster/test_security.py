@@ -30,7 +30,7 @@ class Run:
         self.rack, self.hosts, self.id = rack, rack.hosts[:2], f"test-{uuid.uuid4().hex[:8]}"
         self.dir, self.container = HOME / "runs" / self.id, f"muster-{self.id}"
         self.environment = {**os.environ, "MUSTER_SSH_CONFIG": str(rack.ssh_config), "HUSH": SECRET}
-        self.said = ""
+        self.output = ""
         self.before = {host: self.listening(host) for host in self.hosts}
 
     def fab(self, task, *words, **more):
@@ -38,7 +38,7 @@ class Run:
         done = subprocess.run(
             line, cwd=HOME, env={**self.environment, **more}, capture_output=True, text=True, timeout=400
         )
-        self.said += done.stdout + done.stderr
+        self.output += done.stdout + done.stderr
         return done
 
     def inspected(self):
@@ -163,9 +163,9 @@ def test_the_ranks_have_the_secret_and_the_containers_configuration_does_not(run
     for host, seen in run.inspected().items():
         assert SECRET not in json.dumps(seen)
         assert seen["Config"]["Labels"]["muster.secrets"] == "HUSH"
-        found = having(run.rack, host, f"HUSH={SECRET}")
-        assert found
-        assert found < set(run.ranks(host)), "torchrun and its ranks, not what starts them"
+        holders = having(run.rack, host, f"HUSH={SECRET}")
+        assert holders
+        assert holders < set(run.ranks(host)), "torchrun and its ranks, not what starts them"
 
 
 @pytest.mark.holds("arguments-are-public")
@@ -199,15 +199,15 @@ def test_only_processes_of_the_run_listen(run):
 def test_variables_that_do_not_arrive_whole_start_nothing_and_lie_in_no_file(run, monkeypatch):
     monkeypatch.setenv("MUSTER_SSH_CONFIG", str(run.rack.ssh_config))
     with session.open_all(inventory.from_flag(run.hosts[0]).hosts) as opened:
-        (there,) = opened.all().values()
-        folder, sent = f"{there.home}/runs/{run.id}-look", commands.line(b"A=12345\n")
+        (host_session,) = opened.all().values()
+        folder, sent = f"{host_session.home}/runs/{run.id}-look", commands.line(b"A=12345\n")
         # What stands for `docker run` tells what it gets, what is in the folders meanwhile, and makes no container.
-        look = ("sh", "-c", f"cat >&2; grep -rl 12345 {there.home} >&2; stat -c %a {folder} >&2; exit 7")
-        said = there.run(commands.start(folder, "", look, "no-such-start"), input=sent + b"\n", check=False)
-        assert said.err.splitlines() == ["A=12345", "700"]
+        look = ("sh", "-c", f"cat >&2; grep -rl 12345 {host_session.home} >&2; stat -c %a {folder} >&2; exit 7")
+        done = host_session.run(commands.start(folder, "", look, "no-such-start"), input=sent + b"\n", check=False)
+        assert done.err.splitlines() == ["A=12345", "700"]
         for cut in (b"", sent[:-1], sent, sent + b"c2VjcmV0"):
-            assert there.run(commands.start(folder, "", look, "no-such-start"), input=cut, check=False).code == 1
-        assert there.run(("sh", "-c", f"ls -d {folder}*"), check=False).out == ""
+            assert host_session.run(commands.start(folder, "", look, "no-such-start"), input=cut, check=False).code == 1
+        assert host_session.run(("sh", "-c", f"ls -d {folder}*"), check=False).out == ""
 
 
 @pytest.mark.holds("no-agent-forwarding")
@@ -225,8 +225,8 @@ def test_an_agent_is_not_forwarded(run, monkeypatch, tmp_path):
         )
         assert plain.stdout.strip(), "OpenSSH forwards it, so the server would take it"
         with session.open_all(inventory.from_flag(run.hosts[0]).hosts) as opened:
-            (there,) = opened.all().values()
-            assert there.run(("sh", "-c", 'echo "$SSH_AUTH_SOCK"')).out.strip() == ""
+            (host_session,) = opened.all().values()
+            assert host_session.run(("sh", "-c", 'echo "$SSH_AUTH_SOCK"')).out.strip() == ""
     finally:
         subprocess.run(["ssh-agent", "-k"], env={**os.environ, **variables}, capture_output=True, check=True)
 
@@ -282,10 +282,10 @@ def test_no_process_has_the_secret_once_the_run_has_ended(ended):
 
 @pytest.mark.holds("secrets-nowhere")
 def test_a_secret_is_in_nothing_that_stays_here_or_there(ended):
-    found = subprocess.run(["grep", "-rl", SECRET, ended.dir], capture_output=True, text=True)
-    assert found.stdout == ""
+    matches = subprocess.run(["grep", "-rl", SECRET, ended.dir], capture_output=True, text=True)
+    assert matches.stdout == ""
     assert (ended.dir / "report.html").exists()
-    assert SECRET not in ended.said
+    assert SECRET not in ended.output
     for host in ended.hosts:
         assert ended.rack.ssh(host, f"grep -r {SECRET} ~/.muster").returncode == 1
 
@@ -301,10 +301,10 @@ def test_no_package_service_or_timer_is_added(ended):
 @pytest.mark.holds("audit")
 def test_the_host_says_what_was_done_and_by_whom(ended):
     for host in ended.hosts:
-        told = [line for line in ended.rack.on(host, "cat", ".muster/audit.log").splitlines() if ended.id in line]
-        assert f"started muster-{ended.id}" in told[0]
-        assert any("SIG" in line for line in told)
-        assert all(line.split()[1:3] == ["muster", "from"] for line in told)
+        entries = [line for line in ended.rack.on(host, "cat", ".muster/audit.log").splitlines() if ended.id in line]
+        assert f"started muster-{ended.id}" in entries[0]
+        assert any("SIG" in line for line in entries)
+        assert all(line.split()[1:3] == ["muster", "from"] for line in entries)
 
 
 @pytest.mark.holds("unpacked-inside")
@@ -312,7 +312,7 @@ def test_a_link_that_leads_out_is_not_unpacked(ended):
     ended.rack.on(ended.hosts[0], f"ln -s /etc/passwd ~/.muster/runs/{ended.id}/evil")
     fetched = ended.fab("fetch", "--run", ended.id)
     assert fetched.returncode == 0, fetched.stderr
-    assert f"{ended.hosts[0]}: not taken: './evil' is a link" in fetched.stderr
+    assert f"{ended.hosts[0]}: not copied: './evil' is a link" in fetched.stderr
     assert not (ended.dir / "evil").is_symlink()
     ended.rack.on(ended.hosts[0], f"rm ~/.muster/runs/{ended.id}/evil")
 

@@ -20,8 +20,8 @@ SECONDS = 120
 
 def environment(**more):
     """What a rank's machine gives it, without anything of an outer run."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PET_", "MUSTER_"))}
-    return {**kept, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "=lo", **more}
+    variables = {name: value for name, value in os.environ.items() if not name.startswith(("PET_", "MUSTER_"))}
+    return {**variables, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "=lo", **more}
 
 
 class Torchrun:
@@ -57,17 +57,17 @@ def torchrun(tmp_path):
     started = []
 
     def start(world, *arguments, folder="run", **variables):
-        one = Torchrun(world, arguments, tmp_path / folder, **variables)
-        started.append(one)
-        return one
+        run = Torchrun(world, arguments, tmp_path / folder, **variables)
+        started.append(run)
+        return run
 
     yield start
-    for one in started:
-        if one.process.poll() is None:
-            for child in psutil.Process(one.process.pid).children(recursive=True):
+    for run in started:
+        if run.process.poll() is None:
+            for child in psutil.Process(run.process.pid).children(recursive=True):
                 child.kill()
-            one.process.kill()
-            one.process.wait()
+            run.process.kill()
+            run.process.wait()
 
 
 class Nodes:
@@ -99,8 +99,8 @@ class Nodes:
 
     def pids(self, node):
         """Process ids of a node: its agent first."""
-        found = processes.labelled(self.run_dir, node)
-        return [process.pid for process in sorted(found, key=lambda process: process.create_time())]
+        labelled = processes.labelled(self.run_dir, node)
+        return [process.pid for process in sorted(labelled, key=lambda process: process.create_time())]
 
     def kill_everything(self):
         """kill -9 of every process of the run."""
@@ -117,13 +117,13 @@ def nodes(tmp_path):
     made = []
 
     def make(workers, *arguments, folder="run", start=1):
-        one = Nodes(tmp_path / folder, workers, arguments, start)
-        made.append(one)
-        return one
+        run = Nodes(tmp_path / folder, workers, arguments, start)
+        made.append(run)
+        return run
 
     yield make
-    for one in made:
-        one.kill_everything()
+    for run in made:
+        run.kill_everything()
 
 
 @pytest.fixture

@@ -21,10 +21,10 @@ def ended(run, seconds=60):
 
 def verdict(run):
     """The one verdict that all nodes left."""
-    told = [json.loads(path.read_text()) for path in sorted((run.run_dir / "outcome").glob("*.json"))]
-    assert len(told) == len(run.spec.nodes)
-    assert len({one["message"] for one in told}) == 1
-    return told[0]
+    verdicts = [json.loads(path.read_text()) for path in sorted((run.run_dir / "outcome").glob("*.json"))]
+    assert len(verdicts) == len(run.spec.nodes)
+    assert len({each["message"] for each in verdicts}) == 1
+    return verdicts[0]
 
 
 def test_a_loss_that_is_not_finite_stops_all_before_the_step_and_names_the_rank(nodes, recipe_file):
@@ -51,10 +51,10 @@ def test_a_loss_that_is_not_finite_stops_all_before_the_step_and_names_the_rank(
     )
     run = nodes(1, *options).start()
     assert ended(run) == {1}
-    told = verdict(run)
-    assert (told["verdict"], told["rank"], told["node"]) == ("failed", 1, "worker-1")
-    assert "nan on rank 1 (worker-1) at step 13" in told["message"]
-    assert "step-00000010" in told["hint"]
+    verdicts = verdict(run)
+    assert (verdicts["verdict"], verdicts["rank"], verdicts["node"]) == ("failed", 1, "worker-1")
+    assert "nan on rank 1 (worker-1) at step 13" in verdicts["message"]
+    assert "step-00000010" in verdicts["hint"]
     assert lines(run.run_dir / "metrics.jsonl")[-1]["step"] == 12
     assert len(events(run.run_dir, 0, "started")) == 1  # no restart: it would end the same way
 
@@ -69,10 +69,10 @@ def test_a_recipe_that_raises_on_one_rank_ends_all_with_its_file_and_line(nodes,
     """
     run = nodes(1, "--recipe", recipe_file(body), "--steps", 50).start()
     assert ended(run) == {1}
-    told = verdict(run)
-    assert (told["rank"], told["node"]) == (1, "worker-1")
-    assert "mine.py:" in told["message"]
-    assert "KeyError" in told["message"]
+    verdicts = verdict(run)
+    assert (verdicts["rank"], verdicts["node"]) == (1, "worker-1")
+    assert "mine.py:" in verdicts["message"]
+    assert "KeyError" in verdicts["message"]
     assert "Traceback" in (run.run_dir / "logs/rank-1.log").read_text()
     for node in ("master", "worker-1"):
         assert "Traceback" not in (run.run_dir / f"logs/{node}.log").read_text()
@@ -100,9 +100,9 @@ def test_a_bad_option_is_refused_before_torch_is_imported(nodes):
     assert ended(run) == {2}
     assert time.monotonic() - began < 5
     for node in ("master", "worker-1"):
-        told = json.loads((run.run_dir / f"outcome/{node}-agent.json").read_text())
-        assert told["verdict"] == "refused"
-        assert "--stpes" in told["message"]
+        verdicts = json.loads((run.run_dir / f"outcome/{node}-agent.json").read_text())
+        assert verdicts["verdict"] == "refused"
+        assert "--stpes" in verdicts["message"]
         assert "--stpes" in (run.run_dir / f"logs/{node}.log").read_text()
 
 
@@ -120,10 +120,10 @@ def test_a_full_disk_keeps_the_checkpoint_before_it(torchrun, tmp_path):
         assert len(events(disk, 0, "step")) >= 4  # it trained on
         end = events(disk, 0, "outcome")[0]
         assert "the last checkpoint is not on the disk" in end["message"]
-        found, damaged = store.newest_usable(disk / "checkpoints")
-        assert found
+        usable, damaged = store.newest_usable(disk / "checkpoints")
+        assert usable
         assert not damaged
-        assert str(found.path) in end["hint"]
+        assert str(usable.path) in end["hint"]
     finally:
         subprocess.run(["umount", disk], check=True)
 

@@ -89,7 +89,7 @@ def test_a_users_own_module_of_a_name_of_ours_is_the_one_that_is_imported(tmp_pa
 def test_a_plain_torchrun_starts_ranks_as_torchs_own_does(tmp_path):
     (tmp_path / "train.py").write_text(LOOKS)
     seen = Started(OURS, ["train.py"], tmp_path, ranks=2, MUSTER_PLAIN_TORCHRUN="1").looks()
-    assert [one["before"] for one in seen] == [False, False]
+    assert [each["before"] for each in seen] == [False, False]
 
 
 def test_a_command_that_is_no_python_runs_as_under_torchruns_own(tmp_path):
@@ -104,26 +104,26 @@ def test_a_command_that_is_no_python_runs_as_under_torchruns_own(tmp_path):
 def test_a_script_that_fails_fails_the_same_way(tmp_path, ends):
     (tmp_path / "train.py").write_text(ends)
 
-    def told(module):
+    def report(module):
         """The script's own words, and what torchrun says of its end."""
         _, err, code = Started(module, ["train.py"], tmp_path).ended()
         lines = err.splitlines()
         own = next(at for at, line in enumerate(lines) if "failed (exitcode" in line)
         return lines[:own], next(line.split() for line in lines if "exitcode  :" in line)[:3], code
 
-    assert told(OURS) == told(TORCHS)
+    assert report(OURS) == report(TORCHS)
 
 
 def test_what_is_read_when_a_library_loads_has_a_new_process_read_it(tmp_path):
     (tmp_path / "train.py").write_text(LOOKS)
     # torchrun itself names the number of threads here: too late for libraries that the server has loaded.
     seen = Started(OURS, ["train.py"], tmp_path, ranks=2, OMP_NUM_THREADS="").looks()
-    assert [one["before"] for one in seen] == [True, True]
+    assert [each["before"] for each in seen] == [True, True]
     variables = environment()
     del variables["OMP_NUM_THREADS"]
     command = [sys.executable, "-u", "-P", "-m", OURS, "--nproc-per-node=2", f"--master-port={free_port()}", "train.py"]
     subprocess.run(command, cwd=tmp_path, env=variables | {"PYTHONPATH": str(HOME)}, capture_output=True, check=True)
-    assert [one["before"] for one in _seen(tmp_path)] == [False, False]
+    assert [each["before"] for each in _seen(tmp_path)] == [False, False]
 
 
 WAITS = """
@@ -136,7 +136,9 @@ time.sleep(0 if os.environ["TORCHELASTIC_RESTART_COUNT"] == "1" else 600)
 def _ranks(folder, attempt, count):
     """Process ids of an attempt's ranks, once all are there."""
     return until(
-        lambda: len(found := [int(p.name.partition("-")[2]) for p in folder.glob(f"{attempt}-*")]) == count and found,
+        lambda: (
+            len(numbers := [int(p.name.partition("-")[2]) for p in folder.glob(f"{attempt}-*")]) == count and numbers
+        ),
         f"{count} ranks",
     )
 
@@ -145,10 +147,10 @@ def _ranks(folder, attempt, count):
 def waiting(tmp_path):
     """Torchrun of ours with two ranks that wait for ever at first, and end at once when started again."""
     (tmp_path / "train.py").write_text(WAITS)
-    one = Started(OURS, ["--max-restarts=1", "train.py"], tmp_path, ranks=2, HERE=str(tmp_path))
-    yield one.process, _ranks(tmp_path, 0, 2)
-    one.process.kill()
-    one.process.wait()
+    each = Started(OURS, ["--max-restarts=1", "train.py"], tmp_path, ranks=2, HERE=str(tmp_path))
+    yield each.process, _ranks(tmp_path, 0, 2)
+    each.process.kill()
+    each.process.wait()
 
 
 def test_a_rank_that_is_killed_comes_back(tmp_path, waiting):

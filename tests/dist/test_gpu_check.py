@@ -42,8 +42,8 @@ def test_without_a_gpu_the_same_checks_run_on_the_cpu_and_find_what_is_so(tmp_pa
     run = started(file, temporary, "--only", only, "--seconds", "300")
     out, err = run.communicate(timeout=300)
     assert run.returncode == 0, out + err
-    told = json.loads(file.read_text())
-    states = {finding["what"]: finding for check in told["checks"] for finding in check["findings"]}
+    report = json.loads(file.read_text())
+    states = {finding["what"]: finding for check in report["checks"] for finding in check["findings"]}
     assert not [what for what, finding in states.items() if finding["state"] == NOT_MET]
     for what in (
         "3 hosts: rendezvous, all_reduce",
@@ -62,7 +62,7 @@ def test_without_a_gpu_the_same_checks_run_on_the_cpu_and_find_what_is_so(tmp_pa
     assert states["killed: training goes on"]["values"]["seconds"] > 0
     assert list(temporary.iterdir()) == [], "what was met leaves nothing but its JSON"
     assert "left out: link" in out
-    for check in told["checks"]:
+    for check in report["checks"]:
         assert f"] {check['check']}: {check['title']}" in err, "each check says that it runs"
 
 
@@ -113,7 +113,7 @@ def test_a_cut_link_drops_all_without_a_word_until_it_is_mended():
     if network.allowed():
         pytest.skip(network.allowed())
     with network.hosts_apart(2) as net:
-        one, other = net.places
+        first, other = net.places
         answer = f"import socket; s = socket.create_server(('{other.address}', 9), backlog=9); print(1, flush=True)"
         server = subprocess.Popen(
             [sys.executable, "-c", f"{answer}; s.accept(); s.accept()"], preexec_fn=other.enter, stdout=subprocess.PIPE
@@ -122,7 +122,7 @@ def test_a_cut_link_drops_all_without_a_word_until_it_is_mended():
         def reaches():
             ask = f"import socket; socket.create_connection(('{other.address}', 9), 1.5)"
             return (
-                subprocess.run([sys.executable, "-c", ask], preexec_fn=one.enter, capture_output=True).returncode == 0
+                subprocess.run([sys.executable, "-c", ask], preexec_fn=first.enter, capture_output=True).returncode == 0
             )
 
         try:

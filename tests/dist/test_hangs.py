@@ -41,12 +41,12 @@ def run(tmp_path):
     def start(stand, steps):
         (tmp_path / "train.py").write_text(SCRIPT.format(stand=stand, steps=steps))
         words = ["up", "--script", "train.py", "--backend", "processes", "--workers", "1", "--run", "r"]
-        with (tmp_path / "said").open("w") as said:
+        with (tmp_path / "said").open("w") as file:
             line, environment = [str(FAB), "--search-root", str(HOME), *words], {**os.environ, "PYTHONPATH": str(HOME)}
-            started.append(subprocess.Popen(line, cwd=tmp_path, env=environment, stdout=said, stderr=subprocess.STDOUT))
+            started.append(subprocess.Popen(line, cwd=tmp_path, env=environment, stdout=file, stderr=subprocess.STDOUT))
         return started[-1]
 
-    start.said = lambda: (tmp_path / "said").read_text()
+    start.output = lambda: (tmp_path / "said").read_text()
     start.folder = tmp_path
     yield start
     for process in started:
@@ -58,20 +58,20 @@ def run(tmp_path):
 
 def test_a_rank_that_stands_still_is_named_with_its_line_and_who_waits_for_it(run):
     run("time.sleep(1000)", 1000)
-    waiting.until(lambda: "no rank has made a step" in run.said(), "the hang to be named", 90)
-    line = next(line for line in run.said().splitlines() if "no rank has made a step" in line)
+    waiting.until(lambda: "no rank has made a step" in run.output(), "the hang to be named", 90)
+    line = next(line for line in run.output().splitlines() if "no rank has made a step" in line)
     assert "rank 1 (worker-1) stands still in train.py:9 stand()" in line
     assert "rank 0 waits for it in backward, train.py:13" in line
     why = [str(FAB), "--search-root", str(HOME), "why", "--stacks"]
-    told = subprocess.run(
+    answer = subprocess.run(
         why, cwd=run.folder, env={**os.environ, "PYTHONPATH": str(HOME)}, capture_output=True, text=True, timeout=60
     )
-    assert told.returncode == 0, told.stderr
-    assert "rank 1   worker-1   stands still" in told.stdout
-    assert "work/train.py:9 stand" in told.stdout
+    assert answer.returncode == 0, answer.stderr
+    assert "rank 1   worker-1   stands still" in answer.stdout
+    assert "work/train.py:9 stand" in answer.stdout
 
 
 def test_a_rank_that_computes_alone_for_a_while_is_not_named(run):
     process = run("end = time.time() + 14\n    while time.time() < end: torch.randn(64, 64) @ torch.randn(64, 64)", 60)
-    assert process.wait(120) == 0, run.said()
-    assert "no rank has made a step" not in run.said()
+    assert process.wait(120) == 0, run.output()
+    assert "no rank has made a step" not in run.output()

@@ -52,20 +52,20 @@ class Agents:
     def seen(self, generations=1):
         """What each rank of each generation saw, by the port of its store, once the last has trained."""
 
-        def found():
+        def by_store():
             files = sorted(self.folder.glob("seen-*.json"))
             ports = {file.name.split("-")[1] for file in files}
             by_port = {port: [json.loads(f.read_text()) for f in files if port in f.name] for port in ports}
             whole = [len(ranks) == self.world for ranks in by_port.values()]
             return by_port if len(whole) == generations and all(whole) else None
 
-        return until(found, f"{generations} generations")
+        return until(by_store, f"{generations} generations")
 
     def addresses(self):
         """Where their processes listen."""
-        pids = {one.pid for agent in self.agents for one in psutil.Process(agent.pid).children(recursive=True)}
-        found = psutil.net_connections("tcp")
-        return {one.laddr.ip for one in found if one.status == "LISTEN" and one.pid in pids}
+        pids = {each.pid for agent in self.agents for each in psutil.Process(agent.pid).children(recursive=True)}
+        connections = psutil.net_connections("tcp")
+        return {each.laddr.ip for each in connections if each.status == "LISTEN" and each.pid in pids}
 
     def ended(self):
         """Their exit codes."""
@@ -83,7 +83,7 @@ def agents(tmp_path):
         return made[0]
 
     yield make
-    for agent in [agent for one in made for agent in one.agents]:
+    for agent in [agent for each in made for agent in each.agents]:
         agent.kill()
         agent.wait()
 

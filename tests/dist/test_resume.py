@@ -26,9 +26,9 @@ def weights(run_dir, step):
     return store.load(run_dir / f"checkpoints/step-{step:08d}")[0]["model"]
 
 
-def same(one, other):
+def same(first, other):
     """Whether two sets of weights are equal to the last bit."""
-    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+    return first.keys() == other.keys() and all(torch.equal(first[name], other[name]) for name in first)
 
 
 def trains_again(run, rank, starts):
@@ -70,8 +70,8 @@ def test_kill_9_of_everything_then_again_gives_the_same_weights_to_the_last_bit(
     broken = nodes(2, *options, folder="broken").start()
     until(lambda: len(events(broken.run_dir, 0, "checkpoint")) >= 3, "three checkpoints")
     broken.kill_everything()
-    found, damaged = store.newest_usable(broken.run_dir / "checkpoints")
-    assert found
+    usable, damaged = store.newest_usable(broken.run_dir / "checkpoints")
+    assert usable
     assert not damaged
     again = nodes(2, *options, folder="broken", start=2).start()
     until(lambda: None not in again.codes().values(), "the second start to end", 120)
@@ -115,8 +115,8 @@ def test_one_node_asked_to_stop_stops_all_at_one_step_with_a_checkpoint(nodes):
     ends = [events(run.run_dir, rank, "outcome")[0] for rank in range(3)]
     assert {end["verdict"] for end in ends} == {"stopped"}
     (step,) = {end["step"] for end in ends}
-    found, _ = store.newest_usable(run.run_dir / "checkpoints")
-    assert found.manifest.step == step
+    usable, _ = store.newest_usable(run.run_dir / "checkpoints")
+    assert usable.manifest.step == step
 
 
 def test_a_damaged_newest_checkpoint_is_told_and_the_one_before_it_used(torchrun):

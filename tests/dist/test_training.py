@@ -21,11 +21,11 @@ def final_weights(run_dir):
 def test_three_nodes_train_as_one_process_does_and_rank_0_is_on_the_master(nodes, torchrun):
     options = ("--steps", 50, "--log-every", 1, "--eval-every", 0)
     three = nodes(2, *options, folder="three").start()
-    one = torchrun(1, *options, folder="one")
-    assert one.wait() == 0, one.output
+    single = torchrun(1, *options, folder="one")
+    assert single.wait() == 0, single.output
     until(lambda: None not in three.codes().values(), "three nodes to end", 120)
     assert set(three.codes().values()) == {0}
-    ours, alone = losses(three.run_dir), losses(one.run_dir)
+    ours, alone = losses(three.run_dir), losses(single.run_dir)
     assert ours.keys() == alone.keys() == set(range(1, 51))
     for step, loss in alone.items():
         assert ours[step] == pytest.approx(loss, rel=1e-5), f"step {step}"
@@ -45,9 +45,9 @@ def test_micro_batches_change_neither_the_losses_nor_the_number_of_steps(torchru
 def test_every_held_out_sample_counts_exactly_once(torchrun, recipe_file, world):
     run = torchrun(world, "--recipe", recipe_file(held_out=37), "--steps", 2, "--batch", 24)
     assert run.wait() == 0, run.output
-    (found,) = events(run.run_dir, 0, "evaluated")
-    assert found["samples"] == 37
-    assert found["values"]["number"] == pytest.approx(sum(range(37)) / 37)
+    (evaluated,) = events(run.run_dir, 0, "evaluated")
+    assert evaluated["samples"] == 37
+    assert evaluated["values"]["number"] == pytest.approx(sum(range(37)) / 37)
 
 
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
@@ -67,13 +67,13 @@ def test_a_run_leaves_what_the_contract_promises(torchrun):
         (outcome,) = events(folder, rank, "outcome")
         assert (outcome["verdict"], outcome["step"]) == ("done", 30)
         assert {"data_ms", "compute_ms", "wait_ms", "step_ms"} <= events(folder, rank, "step")[0].keys()
-    assert [one["step"] for one in events(folder, 0, "checkpoint")] == [10, 20, 30]
+    assert [entry["step"] for entry in events(folder, 0, "checkpoint")] == [10, 20, 30]
     assert sorted(path.name for path in (folder / "checkpoints").iterdir()) == ["step-00000020", "step-00000030"]
     assert {"loss", "lr", "epoch", "grad_norm", "samples_per_s"} <= lines(folder / "metrics.jsonl")[0].keys()
     assert list((folder / "tensorboard").glob("events.*"))
     (written,) = {
-        one["sha256"]
-        for one in json.loads((folder / "checkpoints/step-00000030/manifest.json").read_text())["files"].values()
+        entry["sha256"]
+        for entry in json.loads((folder / "checkpoints/step-00000030/manifest.json").read_text())["files"].values()
     }
     assert len(written) == 64
 
@@ -105,8 +105,8 @@ def test_all_random_states_are_kept(torchrun, recipe_file, body):
     again = torchrun(2, *options, "--resume", whole.run_dir / "checkpoints/step-00000008", folder="again")
     assert again.wait() == 0, again.output
     assert events(again.run_dir, 0, "resumed")[0]["step"] == 8
-    one, other = final_weights(whole.run_dir), final_weights(again.run_dir)
-    assert all(torch.equal(one[name], other[name]) for name in one)
+    first, other = final_weights(whole.run_dir), final_weights(again.run_dir)
+    assert all(torch.equal(first[name], other[name]) for name in first)
 
 
 def test_a_run_without_a_folder_makes_one(torchrun, tmp_path):

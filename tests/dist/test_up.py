@@ -21,16 +21,16 @@ LONG = "--steps 20000 --checkpoint-every 20 --eval-every 0"
 def checkout(tmp_path):
     made = Checkout(tmp_path)
     yield made
-    for found in made.left().values():
-        processes.kill(found)
+    for pids in made.left().values():
+        processes.kill(pids)
 
 
 def test_up_trains_to_the_end_and_leaves_a_whole_record(checkout):
     code, out, err = checkout.up("--workers=1", "--args=--steps 60 --checkpoint-every 20", "--json")
     assert code == 0, err
-    told = [json.loads(line) for line in out.splitlines()]
-    assert told[-1]["verdict"] == "done"
-    assert {"started", "step", "checkpoint", "evaluated"} <= {line["kind"] for line in told}
+    printed = [json.loads(line) for line in out.splitlines()]
+    assert printed[-1]["verdict"] == "done"
+    assert {"started", "step", "checkpoint", "evaluated"} <= {line["kind"] for line in printed}
     (folder,) = checkout.folders()
     assert (checkout.runs / "latest").resolve() == folder
     assert json.loads((folder / "outcome.json").read_text())["verdict"] == "done"
@@ -97,10 +97,10 @@ def test_two_at_once_do_not_meet(checkout):
             taken.bind(("127.0.0.1", 29500))
             taken.listen()
         both = [checkout.start("--workers=1", "--args=--steps 30") for _ in range(2)]
-        told = [one.communicate(timeout=150)[1] for one in both]
-    assert [one.returncode for one in both] == [0, 0], told
+        errors = [process.communicate(timeout=150)[1] for process in both]
+    assert [process.returncode for process in both] == [0, 0], errors
     assert len(checkout.folders()) == 2
-    for folder, err in zip(checkout.folders(), told, strict=True):
+    for folder, err in zip(checkout.folders(), errors, strict=True):
         assert lines(folder / "metrics.jsonl")[-1]["step"] == 30
         assert "29500" in err  # the other port is said
 

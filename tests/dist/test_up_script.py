@@ -143,7 +143,7 @@ def test_ctrl_c_stops_it_and_says_how_to_continue(project):
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "hint"),
     [
         (("--script", "no.py"), "no such file"),
         (("--script", "train.py", "--args", "--steps 1"), "--args"),
@@ -152,8 +152,8 @@ def test_ctrl_c_stops_it_and_says_how_to_continue(project):
         (("--script", "train.py", "--rank", "x"), "not a number"),
     ],
 )
-def test_what_is_wrong_is_refused_before_anything_starts(project, words, told):
+def test_what_is_wrong_is_refused_before_anything_starts(project, words, hint):
     done = project(*words)
     assert done.returncode == 2
-    assert told in done.stderr
+    assert hint in done.stderr
     assert not list(project.runs.glob("*"))

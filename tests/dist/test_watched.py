@@ -40,13 +40,13 @@ def watched(tmp_path):
     """Runs a script under an agent to its end; gives its events by rank, the metrics, and what it said."""
 
     def run(body, ranks=1, code=0, **variables):
-        ended, _, events, said = node(
+        ended, _, events, output = node(
             tmp_path, HEAD + textwrap.dedent(body), ranks, GLOO_SOCKET_IFNAME="lo", MUSTER_SEPARATE="1", **variables
         )
-        assert ended == code, said
+        assert ended == code, output
         path = tmp_path / "run" / "metrics.jsonl"
         metrics = [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
-        return [[event for event in events if event["rank"] == rank] for rank in range(ranks)], metrics, said
+        return [[event for event in events if event["rank"] == rank] for rank in range(ranks)], metrics, output
 
     return run
 
@@ -82,11 +82,11 @@ keep("end", hashlib.sha256(b"".join([p.detach().numpy().tobytes() for p in model
 
 
 def test_results_are_the_same_bit_by_bit_and_it_can_be_switched_off(watched, tmp_path):
-    found = []
+    weights = []
     for observe in ("", "0"):
         (events,), _, _ = watched("random.seed(1)\n" + ENDS, MUSTER_OBSERVE=observe)
-        found.append((tmp_path / "end").read_text())
-    assert found[0] == found[1]
+        weights.append((tmp_path / "end").read_text())
+    assert weights[0] == weights[1]
     before = len(of("step", events))
     (events,), _, _ = watched(ENDS, MUSTER_OBSERVE="0")
     assert len(of("step", events)) == before
@@ -144,10 +144,10 @@ def test_what_cannot_be_seen_is_said(watched, body, what, words):
 def test_a_fault_of_the_watcher_is_told_and_the_script_goes_on(watched, tmp_path):
     body = "def fails(*_): raise ZeroDivisionError('oops')\n"
     body += "sys.modules['_muster_watch.losses'].Losses.root = fails\n" + "train(model, optimizer)\nkeep('own', own)"
-    (events,), _, said = watched(body)
+    (events,), _, output = watched(body)
     assert "oops" in unseen(events)["all"]
     assert len(json.loads((tmp_path / "own").read_text())) == 24
-    assert "oops" not in said
+    assert "oops" not in output
 
 
 def test_files_that_cannot_be_written_disturb_nobody(watched, tmp_path):
@@ -159,8 +159,8 @@ def test_files_that_cannot_be_written_disturb_nobody(watched, tmp_path):
     time.sleep(0.6)
     os.unlink(os.environ["MUSTER_RUN_DIR"] + "/ranks/rank-0.jsonl")
     """
-    (events,), _, said = watched(body)
-    assert "Traceback" not in said
+    (events,), _, output = watched(body)
+    assert "Traceback" not in output
     assert of("step", events)[-1]["step"] == 24, "what was not written yet comes once there is room"
 
 
@@ -200,9 +200,9 @@ def test_a_script_that_compiles_its_step_is_told_of_and_warned_of_nothing(watche
     for x, y in DataLoader(samples, batch_size=8):
         step(x, y)
     """
-    (events,), _, said = watched(body)
+    (events,), _, output = watched(body)
     assert of("step", events)[-1]["step"] == 8
-    assert "trace" not in said
+    assert "trace" not in output
 
 
 def test_a_script_that_ends_at_once_and_has_hooks_of_its_own_is_told_of(watched):

@@ -55,7 +55,7 @@ class Ended(NamedTuple):
     peak_mb: float = 0.0
 
     @property
-    def said(self) -> str:
+    def output(self) -> str:
         """All of it, and no traceback in it."""
         assert "Traceback" not in self.out + self.err, self.err
         return self.out + self.err
@@ -79,13 +79,13 @@ class Hostile:
         """Start the servers, and know them."""
         for name, answers in servers.items():
             self.servers[name] = Server(self.folder / f"host-{name}", answers, banner, greeting)
-        hosts = [f"Host {name}\n  HostName 127.0.0.1\n  Port {one.port}\n" for name, one in self.servers.items()]
+        hosts = [f"Host {name}\n  HostName 127.0.0.1\n  Port {server.port}\n" for name, server in self.servers.items()]
         common = (
             f"Host *\n  IdentityFile {self.folder}/id\n  IdentitiesOnly yes\n"
             f"  UserKnownHostsFile {self.folder}/known_hosts\n  GlobalKnownHostsFile none\n"
         )
         (self.folder / "ssh_config").write_text("".join(hosts) + common)
-        (self.folder / "known_hosts").write_text("".join(one.known() for one in self.servers.values()))
+        (self.folder / "known_hosts").write_text("".join(server.known() for server in self.servers.values()))
 
     @property
     def hosts(self) -> str:
@@ -98,8 +98,8 @@ class Hostile:
         own = {"HOME": str(self.home), "MUSTER_SSH_CONFIG": str(self.folder / "ssh_config"), "NO_COLOR": "1"}
         own["XDG_STATE_HOME"] = str(self.folder / "state")
         own["DOCKER_HOST"] = f"unix://{self.folder}/no-engine"
-        kept = {name: value for name, value in os.environ.items() if name not in ("SSH_AUTH_SOCK", "COLUMNS")}
-        return {**kept, **own, "PYTHONPATH": str(CHECKOUT), "COLUMNS": "400"}
+        variables = {name: value for name, value in os.environ.items() if name not in ("SSH_AUTH_SOCK", "COLUMNS")}
+        return {**variables, **own, "PYTHONPATH": str(CHECKOUT), "COLUMNS": "400"}
 
     def task(self, *words: str, within_s: float = 30) -> Ended:
         """A muster command in this process; one that does not end within that time fails the test."""
@@ -119,28 +119,28 @@ class Hostile:
         peak = self.folder / "peak"
         given = {**self.environment, "MUSTER_TEST_PEAK": str(peak)}
         done = subprocess.run(line, cwd=self.work, env=given, capture_output=True, timeout=within_s, check=False)
-        said = (text.decode(errors="replace") for text in (done.stdout, done.stderr))
-        return Ended(done.returncode, *said, int(peak.read_text()) / 1024)
+        printed = (text.decode(errors="replace") for text in (done.stdout, done.stderr))
+        return Ended(done.returncode, *printed, int(peak.read_text()) / 1024)
 
     def harm(self, *runs: str) -> list[str]:
         """What is not as it was, or leads out of its folder; all but the folders of these runs must be untouched."""
         now = self._seen()
         changed = sorted(name for name in {*now, *self._before} if now.get(name) != self._before.get(name))
         own = tuple(f"work/runs/{run}" for run in runs)
-        found = [name for name in changed if name not in own and not name.startswith(tuple(f"{one}/" for one in own))]
+        changes = [name for name in changed if name not in own and not name.startswith(tuple(f"{run}/" for run in own))]
         links = [name for name, (kind, *_) in now.items() if kind == "link" and name.startswith(own)]
-        return [name for name in found if name not in ("work/runs/latest", "home/.cache")] + links
+        return [name for name in changes if name not in ("work/runs/latest", "home/.cache")] + links
 
     def _seen(self) -> dict[str, tuple[str, ...]]:
         """Every file, folder and link here by its path: what it is, and what is in it."""
-        found: dict[str, tuple[str, ...]] = {}
+        contents: dict[str, tuple[str, ...]] = {}
         for part in ("home", "work", "outside"):
             for folder, below, files in os.walk(self.folder / part):
                 below[:] = [name for name in below if (Path(folder).name, name) != (".cache", "muster")]
                 for name in (*below, *files):
                     path = Path(folder) / name
-                    found[str(path.relative_to(self.folder))] = _what(path)
-        return found
+                    contents[str(path.relative_to(self.folder))] = _what(path)
+        return contents
 
 
 def _what(path: Path) -> tuple[str, ...]:
@@ -169,18 +169,18 @@ def _limit(seconds: float, words: tuple[str, ...]) -> Iterator[None]:
 @pytest.fixture
 def hostile(tmp_path, monkeypatch, capsys):
     """hostile(answers, banner=, greeting=, other=answers...) -> Hostile with servers `evil` and those named."""
-    there = Hostile(tmp_path, capsys)
-    for name, value in there.environment.items():
+    rig = Hostile(tmp_path, capsys)
+    for name, value in rig.environment.items():
         if name != "PYTHONPATH":
             monkeypatch.setenv(name, value)
     monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
-    monkeypatch.chdir(there.work)
-    monkeypatch.setattr(folders, "RUNS", there.runs)
+    monkeypatch.chdir(rig.work)
+    monkeypatch.setattr(folders, "RUNS", rig.runs)
 
     def start(answers: Answers, banner: str = "", greeting: Greeting = b"", **others: Answers) -> Hostile:
-        there.serve({"evil": answers, **others}, banner, greeting)
-        return there
+        rig.serve({"evil": answers, **others}, banner, greeting)
+        return rig
 
     yield start
-    for server in there.servers.values():
+    for server in rig.servers.values():
         server.close()

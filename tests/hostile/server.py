@@ -147,18 +147,18 @@ class Server:
         marker, argv = _unwrapped(command)
         asked = Asked(argv, lambda: b"".join(iter(lambda: channel.recv(1 << 16), b"")))
         self.asked.append(asked)
-        found = self._answer(asked)
+        answer = self._answer(asked)
         with suppress(*LOSES):
-            if found is None:
+            if answer is None:
                 self._really(channel, marker, argv)
                 return
-            begin = f"{marker}\n".encode() if found.marked else b""
-            other = threading.Thread(target=self._send, args=(channel.sendall_stderr, begin, found.err), daemon=True)
+            begin = f"{marker}\n".encode() if answer.marked else b""
+            other = threading.Thread(target=self._send, args=(channel.sendall_stderr, begin, answer.err), daemon=True)
             other.start()
-            self._send(channel.sendall, begin, found.out)
+            self._send(channel.sendall, begin, answer.out)
             other.join()
-            if found.code is not None:
-                channel.send_exit_status(found.code)
+            if answer.code is not None:
+                channel.send_exit_status(answer.code)
                 channel.close()
 
     def _answer(self, asked: Asked) -> Answer | None:

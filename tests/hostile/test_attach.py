@@ -21,12 +21,12 @@ def events(count):
     return "".join(json.dumps(row) + "\n" for row in rows)
 
 
-def detached(server, said):
+def detached(server, lines):
     """A run on the host that nobody followed so far: what its rank said, a long console; it has ended."""
     run = server.home / ".muster/runs/R"
     for folder in ("ranks", "nodes", "outcome", "logs"):
         (run / folder).mkdir(parents=True)
-    (run / "ranks/rank-0.jsonl").write_text(said)
+    (run / "ranks/rank-0.jsonl").write_text(lines)
     (run / "outcome/evil-0.json").write_text(json.dumps(VERDICT))
     server.runs(container("R", status="exited", home=server.home, command="--recipe digits"))
     (server.home / "engine/console").write_text(
@@ -36,24 +36,24 @@ def detached(server, said):
 
 @pytest.mark.holds("nothing-dropped")
 def test_an_hour_of_events_comes_home_whole(hostile):
-    there = hostile({})
-    said = events(25_000)
-    assert len(said) > 4 << 20
-    detached(there.servers["evil"], said)
-    done = there.task("attach", "--hosts", "evil", "--run", "R", within_s=60)
-    assert done.code == 0, done.said
-    assert "not all that it tells" not in done.said
-    assert (there.runs / "R/ranks/rank-0.jsonl").read_text() == said
-    assert (there.runs / "R/logs/evil.log").read_text().splitlines()[-1] == "line 8999"
-    assert there.harm("R") == []
+    rig = hostile({})
+    written = events(25_000)
+    assert len(written) > 4 << 20
+    detached(rig.servers["evil"], written)
+    done = rig.task("attach", "--hosts", "evil", "--run", "R", within_s=60)
+    assert done.code == 0, done.output
+    assert "not all that it tells" not in done.output
+    assert (rig.runs / "R/ranks/rank-0.jsonl").read_text() == written
+    assert (rig.runs / "R/logs/evil.log").read_text().splitlines()[-1] == "line 8999"
+    assert rig.harm("R") == []
 
 
 @pytest.fixture
-def told(tmp_path):
+def mirror_and_warnings(tmp_path):
     """A mirror of host `a` in a folder of its own, and what it said."""
-    said = []
+    warnings = []
     (tmp_path / "R").mkdir()
-    return Mirror(tmp_path / "R", "a", NodeName("a"), said.append), said
+    return Mirror(tmp_path / "R", "a", NodeName("a"), warnings.append), warnings
 
 
 def line(made, what, path, data, *offset):
@@ -71,27 +71,27 @@ def line(made, what, path, data, *offset):
         (("big", "config.json", "123456789", "."), "of 123456789 bytes"),
     ],
 )
-def test_what_is_not_kept_is_said_once(told, words, says):
-    made, said = told
+def test_what_is_not_kept_is_said_once(mirror_and_warnings, words, says):
+    made, warnings = mirror_and_warnings
     for _ in range(3):
         made.take(" ".join([made.mark, *words]))
-    assert len(said) == 1
-    assert says in said[0]
-    assert said[0].startswith("a: ")
+    assert len(warnings) == 1
+    assert says in warnings[0]
+    assert warnings[0].startswith("a: ")
 
 
-def test_pieces_that_overlap_are_taken_once(told, tmp_path):
-    made, said = told
+def test_pieces_that_overlap_are_taken_once(mirror_and_warnings, tmp_path):
+    made, warnings = mirror_and_warnings
     line(made, "add", "ranks/rank-0.jsonl", b"0123", "0")
     line(made, "add", "ranks/rank-0.jsonl", b"0123456", "0")
     line(made, "add", "ranks/rank-0.jsonl", b"345", "3")
     assert (tmp_path / "R/ranks/rank-0.jsonl").read_bytes() == b"0123456"
-    assert not said
+    assert not warnings
 
 
 @pytest.mark.parametrize("limit", ["MOST_BYTES", "LEAST_FREE", "MOST_FILES"])
-def test_a_host_that_tells_without_end_fills_no_disk(told, tmp_path, monkeypatch, limit):
-    made, said = told
+def test_a_host_that_tells_without_end_fills_no_disk(mirror_and_warnings, tmp_path, monkeypatch, limit):
+    made, warnings = mirror_and_warnings
     monkeypatch.setattr(mirror, limit, {"MOST_BYTES": 100_000, "LEAST_FREE": 1 << 60, "MOST_FILES": 50}[limit])
     for number in range(500):
         line(made, "doc", "config.json", b"x" * 1000)
@@ -102,7 +102,7 @@ def test_a_host_that_tells_without_end_fills_no_disk(told, tmp_path, monkeypatch
         assert len(here) <= 52
     else:
         assert sum(path.stat().st_size for path in here) <= 2.2 * 100_000
-    assert len(said) == 1
+    assert len(warnings) == 1
 
 
 def test_a_follower_that_is_flooded_says_so_and_ends_with_the_run(hostile, monkeypatch):
@@ -111,7 +111,7 @@ def test_a_follower_that_is_flooded_says_so_and_ends_with_the_run(hostile, monke
     def follow(asked):
         mark = asked.argv[asked.argv.index("follow") + 3]
 
-        def said():
+        def lines():
             yield from flood(b"x" * 999 + b"\n", 8 << 20)
             verdict = {
                 "verdict": "stopped",
@@ -126,14 +126,14 @@ def test_a_follower_that_is_flooded_says_so_and_ends_with_the_run(hostile, monke
             yield f"{mark} doc outcome/evil-0.json {text} .\n".encode()
             yield f"{mark} state {container('R', status='exited', code=75).removeprefix('container ')}\n".encode()
 
-        return Answer(said())
+        return Answer(lines())
 
-    there = hostile({})
-    server = there.servers["evil"]
+    rig = hostile({})
+    server = rig.servers["evil"]
     line = container("R", home=server.home, command="--recipe digits")
     server.answers = {"follow": follow, "containers": f"{line}\n".encode(), "remove": b"1\n", "look": look()}
-    done = there.task("attach", "--hosts", "evil", "--run", "R", within_s=60)
-    assert done.code == 75, done.said
-    assert "evil: not everything that it sends is kept" in done.said
-    assert (there.runs / "R/logs/evil.log").stat().st_size <= 1 << 20
-    assert there.harm("R") == []
+    done = rig.task("attach", "--hosts", "evil", "--run", "R", within_s=60)
+    assert done.code == 75, done.output
+    assert "evil: not everything that it sends is kept" in done.output
+    assert (rig.runs / "R/logs/evil.log").stat().st_size <= 1 << 20
+    assert rig.harm("R") == []

@@ -98,89 +98,89 @@ def answers(sent, files=LISTED, run="R"):
     return {"take-home": lambda asked: Answer(sent), "list-files": files, "look": look(runs=[run])}
 
 
-def fetched(there, hosts="evil"):
-    (there.runs / "R").mkdir(exist_ok=True)
-    (there.runs / "R/record.json").write_text(json.dumps({"backend": "hosts", "nodes": ["evil"], "arguments": []}))
-    (there.runs / "R/logs").mkdir(exist_ok=True)
-    (there.runs / "R/logs/evil.log").write_text("mine\n")
-    done = there.task("fetch", "--hosts", hosts, "--run", "R", within_s=30)
-    assert json.loads((there.runs / "R/record.json").read_text())["backend"] == "hosts"
-    assert (there.runs / "R/logs/evil.log").read_text() == "mine\n"
-    assert not list((there.runs / "R").glob(".fetch-*"))
-    assert there.harm("R") == []
+def fetched(rig, hosts="evil"):
+    (rig.runs / "R").mkdir(exist_ok=True)
+    (rig.runs / "R/record.json").write_text(json.dumps({"backend": "hosts", "nodes": ["evil"], "arguments": []}))
+    (rig.runs / "R/logs").mkdir(exist_ok=True)
+    (rig.runs / "R/logs/evil.log").write_text("mine\n")
+    done = rig.task("fetch", "--hosts", hosts, "--run", "R", within_s=30)
+    assert json.loads((rig.runs / "R/record.json").read_text())["backend"] == "hosts"
+    assert (rig.runs / "R/logs/evil.log").read_text() == "mine\n"
+    assert not list((rig.runs / "R").glob(".fetch-*"))
+    assert rig.harm("R") == []
     return done
 
 
 @pytest.mark.holds("unpacked-inside")
 @pytest.mark.parametrize("attack", attacks(""))
 def test_an_archive_harms_nothing_and_the_rest_of_it_comes_home(hostile, attack):
-    there = hostile({})
-    there.servers["evil"].answers = answers(archive(*attacks(there.home)[attack], GOOD))
-    done = fetched(there)
-    assert done.code == 0, done.said
-    assert (there.runs / "R/logs/rank-0.log").read_text() == "well\n"
-    assert not [path for path in (there.runs / "R").rglob("*") if path.is_symlink() or path.lstat().st_mode & 0o6000]
+    rig = hostile({})
+    rig.servers["evil"].answers = answers(archive(*attacks(rig.home)[attack], GOOD))
+    done = fetched(rig)
+    assert done.code == 0, done.output
+    assert (rig.runs / "R/logs/rank-0.log").read_text() == "well\n"
+    assert not [path for path in (rig.runs / "R").rglob("*") if path.is_symlink() or path.lstat().st_mode & 0o6000]
     if attack not in ("setuid", "times of no calendar"):
-        assert "evil: not taken: " in done.err
+        assert "evil: not copied: " in done.err
 
 
 @pytest.mark.parametrize("broken", BROKEN)
 def test_a_stream_that_is_no_archive_is_that_hosts_fault(hostile, broken):
-    there = hostile(answers(BROKEN[broken]), good=answers(archive(member("logs/rank-1.log", b"fine\n"))))
-    done = fetched(there, "evil,good")
-    assert done.code == 1, done.said
+    rig = hostile(answers(BROKEN[broken]), good=answers(archive(member("logs/rank-1.log", b"fine\n"))))
+    done = fetched(rig, "evil,good")
+    assert done.code == 1, done.output
     assert "evil: its copy of R is incomplete: " in done.err
-    assert (there.runs / "R/logs/rank-1.log").read_text() == "fine\n"
+    assert (rig.runs / "R/logs/rank-1.log").read_text() == "fine\n"
     if broken not in ("not an archive", "nothing"):
-        assert (there.runs / "R/logs/rank-0.log").read_text() == "well\n"
+        assert (rig.runs / "R/logs/rank-0.log").read_text() == "well\n"
 
 
 def test_two_hosts_cannot_do_together_what_one_cannot(hostile):
     """One sends links only, the other plain files only."""
-    there = hostile({}, other=answers(archive(member("s/authorized_keys", EVIL), member("keys", EVIL))))
-    ssh = str(there.home / ".ssh")
-    there.servers["evil"].answers = answers(archive(link("s", ssh), link("keys", f"{ssh}/authorized_keys"), GOOD))
-    done = fetched(there, "evil,other")
-    assert done.code == 0, done.said
+    rig = hostile({}, other=answers(archive(member("s/authorized_keys", EVIL), member("keys", EVIL))))
+    ssh = str(rig.home / ".ssh")
+    rig.servers["evil"].answers = answers(archive(link("s", ssh), link("keys", f"{ssh}/authorized_keys"), GOOD))
+    done = fetched(rig, "evil,other")
+    assert done.code == 0, done.output
 
 
 def test_a_link_that_lies_here_is_not_followed(hostile):
-    there = hostile(answers(archive(member("ranks/x", EVIL), member("important", EVIL), GOOD)))
-    (there.runs / "R").mkdir()
-    os.symlink(there.home / ".ssh", there.runs / "R/ranks")
-    os.symlink(there.home / "important", there.runs / "R/important")
-    done = there.task("fetch", "--hosts", "evil", "--run", "R")
-    assert done.code == 0, done.said
-    assert sorted(there.harm("R")) == ["work/runs/R/important", "work/runs/R/ranks"]  # as they were: links
+    rig = hostile(answers(archive(member("ranks/x", EVIL), member("important", EVIL), GOOD)))
+    (rig.runs / "R").mkdir()
+    os.symlink(rig.home / ".ssh", rig.runs / "R/ranks")
+    os.symlink(rig.home / "important", rig.runs / "R/important")
+    done = rig.task("fetch", "--hosts", "evil", "--run", "R")
+    assert done.code == 0, done.output
+    assert sorted(rig.harm("R")) == ["work/runs/R/important", "work/runs/R/ranks"]  # as they were: links
     assert "'ranks/x' cannot be written here" in done.err
-    assert "'important' cannot be written here: a link has this name" in done.err
+    assert "'important' cannot be written here: this name is a link" in done.err
 
 
 def test_more_than_was_announced_ends_that_hosts_part(hostile, monkeypatch):
     monkeypatch.setattr(fetch, "_GROWS", 0)
     large = member("large", b"x" * 40_000)
     junk = answers(archive(GOOD), b"junk")
-    there = hostile(answers(archive(GOOD, large, large), listed(("large", 50_000))), bomb=junk)
-    done = fetched(there, "evil,bomb")
+    rig = hostile(answers(archive(GOOD, large, large), listed(("large", 50_000))), bomb=junk)
+    done = fetched(rig, "evil,bomb")
     assert done.code == 1
     assert "'large' in it has 40 kB: it announced 56 kB in all" in done.err
     assert "bomb: its list of files is incomplete" in done.err
 
 
 def test_a_host_that_announces_more_than_there_is_room_for_is_asked_for_nothing(hostile):
-    there = hostile(answers(archive(GOOD), listed(("x", 10**15))), good=answers(archive(GOOD)))
-    done = fetched(there, "evil,good")
+    rig = hostile(answers(archive(GOOD), listed(("x", 10**15))), good=answers(archive(GOOD)))
+    done = fetched(rig, "evil,good")
     assert done.code == 1
-    assert "evil: its part needs up to" in done.err
-    assert not [asked for asked in there.servers["evil"].asked if "take-home" in asked.argv]
-    assert (there.runs / "R/logs/rank-0.log").exists()
+    assert "evil: its files need up to" in done.err
+    assert not [asked for asked in rig.servers["evil"].asked if "take-home" in asked.argv]
+    assert (rig.runs / "R/logs/rank-0.log").exists()
 
 
 def test_an_archive_that_comes_byte_by_byte_ends(hostile, monkeypatch):
     monkeypatch.setattr(command, "SLOWEST_OVER_S", 0.5)
     over = threading.Event()
-    there = hostile({**answers(b""), "take-home": lambda asked: Answer(drip(b"x", 0.05, over))})
-    done = fetched(there)
+    rig = hostile({**answers(b""), "take-home": lambda asked: Answer(drip(b"x", 0.05, over))})
+    done = fetched(rig)
     over.set()
     assert done.code == 1
     assert "its copy of R is incomplete" in done.err
@@ -189,30 +189,30 @@ def test_an_archive_that_comes_byte_by_byte_ends(hostile, monkeypatch):
 
 def test_a_stream_of_empty_files_ends(hostile, monkeypatch):
     monkeypatch.setattr(unpack, "MOST_MEMBERS", 500)
-    there = hostile(answers(member(f"f/{number}") for number in range(10**9)))
-    done = fetched(there)
+    rig = hostile(answers(member(f"f/{number}") for number in range(10**9)))
+    done = fetched(rig)
     assert "it has more than 500 files" in done.err
 
 
 def test_hosts_that_share_a_home_tell_the_same_and_others_keep_theirs_apart(hostile):
     same = member("checkpoints/step-00000001/state.pt", b"weights") + member("a", b"1") + member("A", b"1")
-    there = hostile(
+    rig = hostile(
         answers(archive(same, member("out.txt", b"a"))), second=answers(archive(same, member("out.txt", b"b")))
     )
-    done = fetched(there, "evil,second")
-    assert done.code == 0, done.said
-    assert (there.runs / "R/out.txt").read_bytes() == b"a"
-    assert (there.runs / "R/hosts/second/out.txt").read_bytes() == b"b"
-    assert (there.runs / "R/a").exists()
-    assert (there.runs / "R/A").exists()
-    assert [path.name for path in (there.runs / "R/hosts").iterdir()] == ["second"]
+    done = fetched(rig, "evil,second")
+    assert done.code == 0, done.output
+    assert (rig.runs / "R/out.txt").read_bytes() == b"a"
+    assert (rig.runs / "R/hosts/second/out.txt").read_bytes() == b"b"
+    assert (rig.runs / "R/a").exists()
+    assert (rig.runs / "R/A").exists()
+    assert [path.name for path in (rig.runs / "R/hosts").iterdir()] == ["second"]
     assert re.search(r"second: 1 file .*runs/R/hosts/second", done.err)
 
 
 def test_a_real_run_comes_home_whole(hostile):
     """By the real commands: long names, deep folders, a file of some MB; and once more, over what came before."""
-    there = hostile({"look": look(runs=["R"])})
-    run = there.servers["evil"].home / ".muster/runs/R"
+    rig = hostile({"look": look(runs=["R"])})
+    run = rig.servers["evil"].home / ".muster/runs/R"
     deep = run / "/".join(["checkpoints", *["deep" * 20] * 4])
     deep.mkdir(parents=True)
     state = os.urandom(3 << 20)
@@ -220,9 +220,9 @@ def test_a_real_run_comes_home_whole(hostile):
     (run / "metrics.jsonl").write_text("{}\n")
     (run / "empty").mkdir()
     for _ in range(2):
-        done = fetched(there)
-        assert done.code == 0, done.said
-        assert "not taken" not in done.err
-    home = there.runs / "R"
+        done = fetched(rig)
+        assert done.code == 0, done.output
+        assert "not copied" not in done.err
+    home = rig.runs / "R"
     assert (home / deep.relative_to(run) / ("n" * 200)).read_bytes() == state
     assert (home / "metrics.jsonl").read_text() == "{}\n"

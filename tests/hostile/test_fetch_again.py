@@ -10,7 +10,7 @@ from tests.hostile.test_fetch import archive, listed, member
 
 
 @pytest.fixture
-def there(hostile):
+def rig(hostile):
     """A host with a run of a script, as the agent leaves it."""
     made = hostile({"look": look(runs=["R"])}, other={"look": look(runs=["R"])})
     run = made.servers["evil"].home / ".muster/runs/R"
@@ -34,25 +34,25 @@ def there(hostile):
     return made
 
 
-def fetch(there, *words, hosts="evil"):
-    done = there.task("fetch", "--hosts", hosts, "--run", "R", *words)
-    assert there.harm("R") == []
+def fetch(rig, *words, hosts="evil"):
+    done = rig.task("fetch", "--hosts", hosts, "--run", "R", *words)
+    assert rig.harm("R") == []
     return done
 
 
-def files(there):
-    found = (path.relative_to(there.home_run).as_posix() for path in there.home_run.rglob("*") if path.is_file())
-    return sorted(path for path in found if path not in (".fetched.json", "report.html"))
+def files(rig):
+    paths = (path.relative_to(rig.home_run).as_posix() for path in rig.home_run.rglob("*") if path.is_file())
+    return sorted(path for path in paths if path not in (".fetched.json", "report.html"))
 
 
-def transfers(there):
-    return [asked for asked in there.servers["evil"].asked if "take-home" in asked.argv]
+def transfers(rig):
+    return [asked for asked in rig.servers["evil"].asked if "take-home" in asked.argv]
 
 
-def test_what_was_written_comes_and_caches_and_unchanged_sent_files_stay(there):
-    done = fetch(there)
-    assert done.code == 0, done.said
-    assert files(there) == [
+def test_what_was_written_comes_and_caches_and_unchanged_sent_files_stay(rig):
+    done = fetch(rig)
+    assert done.code == 0, done.output
+    assert files(rig) == [
         "home/notes.txt",
         "logs/rank-0.log",
         "work/data.csv",
@@ -72,42 +72,42 @@ def test_what_was_written_comes_and_caches_and_unchanged_sent_files_stay(there):
         (["nothing"], []),
     ],
 )
-def test_patterns_choose_what_comes_caches_and_sent_files_too(there, patterns, come):
-    done = fetch(there, *(word for pattern in patterns for word in ("--only", pattern)))
-    assert done.code == 0, done.said
-    assert files(there) == come
+def test_patterns_choose_what_comes_caches_and_sent_files_too(rig, patterns, come):
+    done = fetch(rig, *(word for pattern in patterns for word in ("--only", pattern)))
+    assert done.code == 0, done.output
+    assert files(rig) == come
 
 
-def test_what_is_here_is_not_sent_again_and_what_changed_or_went_is(there):
-    fetch(there)
-    count = len(transfers(there))
-    assert fetch(there).code == 0
-    assert len(transfers(there)) == count  # nothing was asked for
-    (there.run / "work/outputs/ckpt.pt").write_text("better weights")
-    (there.home_run / "home/notes.txt").unlink()
-    done = fetch(there)
+def test_what_is_here_is_not_sent_again_and_what_changed_or_went_is(rig):
+    fetch(rig)
+    count = len(transfers(rig))
+    assert fetch(rig).code == 0
+    assert len(transfers(rig)) == count  # nothing was asked for
+    (rig.run / "work/outputs/ckpt.pt").write_text("better weights")
+    (rig.home_run / "home/notes.txt").unlink()
+    done = fetch(rig)
     assert "evil: 2 files came; 3 were here already" in done.err
-    assert (there.home_run / "work/outputs/ckpt.pt").read_text() == "better weights"
-    assert (there.home_run / "home/notes.txt").read_text() == "mine"
+    assert (rig.home_run / "work/outputs/ckpt.pt").read_text() == "better weights"
+    assert (rig.home_run / "home/notes.txt").read_text() == "mine"
 
 
-def test_a_fetch_whose_connection_broke_keeps_whole_files_and_goes_on(there):
-    server = there.servers["evil"]
+def test_a_fetch_whose_connection_broke_keeps_whole_files_and_goes_on(rig):
+    server = rig.servers["evil"]
     stream = archive(member("work/outputs/ckpt.pt", b"weights", mtime=1000), member("logs/rank-0.log", b"said"))
     server.answers = {**server.answers, "take-home": lambda asked: Answer(stream[: 512 + 512 + 512 + 2])}
-    done = fetch(there)
+    done = fetch(rig)
     assert done.code == 1
     assert "go on with it: fab fetch" in done.err
-    assert files(there) == ["work/outputs/ckpt.pt"]  # the file that was cut is not there in part
+    assert files(rig) == ["work/outputs/ckpt.pt"]  # the file that was cut is not there in part
     del server.answers["take-home"]
-    done = fetch(there)
-    assert done.code == 0, done.said
+    done = fetch(rig)
+    assert done.code == 0, done.output
     assert "evil: 4 files came; 1 were here already" in done.err
-    assert len(files(there)) == 5
+    assert len(files(rig)) == 5
 
 
-def test_a_fetch_that_was_killed_is_gone_on_with(there):
-    left = there.home_run / ".fetch-evil"
+def test_a_fetch_that_was_killed_is_gone_on_with(rig):
+    left = rig.home_run / ".fetch-evil"
     for path, text, time in (
         ("work/outputs/ckpt.pt", "weights", 1000),  # whole
         ("home/notes.txt", "min", 1000),  # in part
@@ -117,47 +117,47 @@ def test_a_fetch_that_was_killed_is_gone_on_with(there):
         (left / path).parent.mkdir(parents=True, exist_ok=True)
         (left / path).write_text(text)
         os.utime(left / path, (time, time))
-    done = fetch(there)
-    assert done.code == 0, done.said
+    done = fetch(rig)
+    assert done.code == 0, done.output
     assert "evil: 4 files came; 1 were here already" in done.err
-    assert (there.home_run / "home/notes.txt").read_text() == "mine"
-    assert not (there.home_run / "work/gone.txt").exists()
+    assert (rig.home_run / "home/notes.txt").read_text() == "mine"
+    assert not (rig.home_run / "work/gone.txt").exists()
     assert not left.exists()
 
 
-def test_hosts_keep_their_own_files_when_one_is_fetched_later(there):
+def test_hosts_keep_their_own_files_when_one_is_fetched_later(rig):
     """The same path and stamp on two hosts, other content: both come, in whatever order they are fetched."""
-    run = there.servers["other"].home / ".muster/runs/R/work/outputs"
+    run = rig.servers["other"].home / ".muster/runs/R/work/outputs"
     run.mkdir(parents=True)
     (run / "ckpt.pt").write_text("WEIGHTS")
     os.utime(run / "ckpt.pt", (1000, 1000))
-    assert fetch(there, hosts="other").code == 0
+    assert fetch(rig, hosts="other").code == 0
     for _ in range(2):
-        assert fetch(there, hosts="evil,other").code == 0
-        assert (there.home_run / "work/outputs/ckpt.pt").read_text() == "WEIGHTS"
-        assert (there.home_run / "hosts/evil/work/outputs/ckpt.pt").read_text() == "weights"
+        assert fetch(rig, hosts="evil,other").code == 0
+        assert (rig.home_run / "work/outputs/ckpt.pt").read_text() == "WEIGHTS"
+        assert (rig.home_run / "hosts/evil/work/outputs/ckpt.pt").read_text() == "weights"
 
 
 @pytest.mark.holds("unpacked-inside")
-def test_a_folder_that_becomes_a_link_before_it_is_sent_is_not_followed(there):
+def test_a_folder_that_becomes_a_link_before_it_is_sent_is_not_followed(rig):
     """The list names a file in it; a container then makes the folder a link into the host's home."""
-    secret = there.servers["evil"].home / ".ssh"
+    secret = rig.servers["evil"].home / ".ssh"
     secret.mkdir()
     (secret / "ckpt.pt").write_text("PRIVATE KEY")
-    there.servers["evil"].answers["list-files"] = listed(("work/outputs/ckpt.pt", 7))
-    (there.run / "work/outputs").rename(there.run / "work/before")
-    (there.run / "work/outputs").symlink_to(secret)
-    done = fetch(there)
-    assert "PRIVATE KEY" not in "".join(path.read_text() for path in there.home_run.rglob("*.pt"))
+    rig.servers["evil"].answers["list-files"] = listed(("work/outputs/ckpt.pt", 7))
+    (rig.run / "work/outputs").rename(rig.run / "work/before")
+    (rig.run / "work/outputs").symlink_to(secret)
+    done = fetch(rig)
+    assert "PRIVATE KEY" not in "".join(path.read_text() for path in rig.home_run.rglob("*.pt"))
     assert "'./work/outputs' is a link" in done.err
 
 
-def test_only_one_fetch_of_a_run_is_at_work(there):
+def test_only_one_fetch_of_a_run_is_at_work(rig):
     from deploy.run import locks
 
-    there.home_run.mkdir()
-    lock = locks.hold(there.home_run / ".fetch-lock")
-    done = fetch(there)
+    rig.home_run.mkdir()
+    lock = locks.hold(rig.home_run / ".fetch-lock")
+    done = fetch(rig)
     assert done.code == 1
-    assert "another fetch of this run is at work" in done.err
+    assert "another fetch of this run is running" in done.err
     lock.release()

@@ -29,12 +29,12 @@ def test_what_was_found_before_stays_mended(entry) -> None:
 @each
 @pytest.mark.holds("odd-answers")
 def test_odd_answers_are_a_fault_in_words(entry) -> None:
-    found, _ = running.rounds(entry, seed=1, count=30 if entry.name in SLOW else 200, keep=False)
-    assert not found
+    findings, _ = running.rounds(entry, seed=1, count=30 if entry.name in SLOW else 200, keep=False)
+    assert not findings
 
 
 def test_the_memory_of_all_this_is_bounded() -> None:
-    entry = next(one for one in ENTRIES if one.name == "probed")
+    entry = next(each for each in ENTRIES if each.name == "probed")
     before = running.memory_mb()
     for data in (b'{"do": "facts", "names": ' + b"[" * 1_000_000, b'{"do": "x", "a": "' + b"y" * 4_000_000 + b'"}'):
         assert running.tried(entry, data) == ""

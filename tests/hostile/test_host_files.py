@@ -79,13 +79,13 @@ def any_host(request, tmp_path):
 def follow(host, **more):
     """All that a follower is told of a run that has ended: words by path."""
     argv = commands.follow("c", str(host.run), "MARK", "", {}, 0.1)
-    said = host.sh(argv, **more).stdout.decode()
-    rows = [line.split(" ") for line in said.splitlines() if line.startswith("MARK ")]
-    assert rows[-1][1] == "state", said
+    output = host.sh(argv, **more).stdout.decode()
+    rows = [line.split(" ") for line in output.splitlines() if line.startswith("MARK ")]
+    assert rows[-1][1] == "state", output
     return [row[1:] for row in rows if row[1] in ("doc", "add", "big")]
 
 
-def told(host, **more):
+def document(host, **more):
     """Every text that was told."""
     return b"".join(base64.b64decode(row[-2]) for row in follow(host, **more) if row[0] != "big")
 
@@ -119,7 +119,7 @@ def test_a_start_clears_the_run_and_nothing_a_link_leads_to(host, link, part):
 def test_a_follower_is_told_nothing_that_a_link_leads_to(any_host, link, shell):
     (any_host.run / "nodes/a.json").write_text('{"node": "a"}')
     link(any_host.run, "outcome")
-    assert told(any_host, shell=shell) == b'{"node": "a"}'
+    assert document(any_host, shell=shell) == b'{"node": "a"}'
 
 
 @pytest.mark.holds("no-links-followed")
@@ -156,11 +156,11 @@ def test_fifos_sockets_folders_and_names_of_two_lines_stop_nothing(any_host):
     (run / "outcome/$(touch pwned).json").write_text("{}")
     (run / "outcome/-rf.json").write_text("{}")
     (run / "ranks/rank-0.jsonl").write_text(json.dumps(EVENT) + "\n")
-    assert json.loads(told(any_host)) == EVENT
+    assert json.loads(document(any_host)) == EVENT
     for argv in (commands.runs(), commands.members(), commands.checkpoints()):
         assert any_host.sh(argv).returncode == 0
-    said = any_host.sh(commands.last_words(str(run))).stdout
-    assert json.loads(said) == EVENT
+    output = any_host.sh(commands.last_words(str(run))).stdout
+    assert json.loads(output) == EVENT
     assert any_host.sh(commands.document(RUN, "config.json")).stdout == b""
     assert not list(any_host.home.rglob("pwned"))
 
@@ -186,8 +186,8 @@ def test_all_that_grows_is_told_whole_in_pieces_also_from_where_it_was(any_host)
     assert b"".join(base64.b64decode(row[3]) for row in pieces) == data
     assert rows[-1][:2] == ["doc", "outcome/a.json"], "the verdict comes last"
     argv = commands.follow("c", str(any_host.run), "MARK", "", {"ranks/rank-0.jsonl": len(data) - 3}, 0.1)
-    said = re.findall(r"^MARK add ranks/rank-0.jsonl \d+ (\S+) \.$", any_host.sh(argv).stdout.decode(), re.M)
-    assert [base64.b64decode(text) for text in said] == [data[-3:]]
+    output = re.findall(r"^MARK add ranks/rank-0.jsonl \d+ (\S+) \.$", any_host.sh(argv).stdout.decode(), re.M)
+    assert [base64.b64decode(text) for text in output] == [data[-3:]]
 
 
 def test_what_the_machine_does_is_told_as_it_grows(any_host):
@@ -232,9 +232,9 @@ def test_status_and_runs_tell_nothing_that_a_link_leads_to(any_host):
     (mounted / "ranks").rmdir()
     (mounted / "ranks").symlink_to(any_host.home / "project")
     (mounted / "outcome/a.json").symlink_to(any_host.home / "project/data.json")
-    said = any_host.sh(commands.status()).stdout + any_host.sh(commands.runs()).stdout
-    assert f"node {RUN} c".encode() in said
-    assert b"mine" not in said
+    output = any_host.sh(commands.status()).stdout + any_host.sh(commands.runs()).stdout
+    assert f"node {RUN} c".encode() in output
+    assert b"mine" not in output
 
 
 def test_status_tells_steps_and_verdicts_of_plain_files(any_host):
@@ -242,9 +242,9 @@ def test_status_tells_steps_and_verdicts_of_plain_files(any_host):
     any_host.set("listed", listed + "\n")
     (any_host.run / "ranks/rank-0.jsonl").write_text(json.dumps(EVENT) + "\n")
     (any_host.run / "outcome/a.json").write_text('{"verdict":\n "done"}')
-    said = any_host.sh(commands.status()).stdout.decode().splitlines()
-    assert f"event {RUN} {json.dumps(EVENT)}" in said
-    assert f'verdict {RUN} {{"verdict":  "done"}}' in said
+    output = any_host.sh(commands.status()).stdout.decode().splitlines()
+    assert f"event {RUN} {json.dumps(EVENT)}" in output
+    assert f'verdict {RUN} {{"verdict":  "done"}}' in output
 
 
 @pytest.mark.holds("quoted")
@@ -282,7 +282,7 @@ def test_a_start_does_not_go_into_what_is_there_and_leaves_it(host):
     (host.run / "checkpoints").mkdir()
     done = start(host, "exit 0")
     assert done.returncode == 1
-    assert b"is there already" in done.stderr
+    assert b"exists already" in done.stderr
     assert (host.run / "checkpoints").is_dir()
     assert not list(host.run.parent.glob("*.starting"))
 
@@ -293,8 +293,11 @@ def test_a_start_that_fails_takes_back_its_own_folder_and_its_own_containers(hos
     host.set("ids", "0123456789ab\n")
     assert start(host, "exit 7", new).returncode == 7
     assert not new.exists()
-    said = (host.tools / "said").read_text().splitlines()
-    assert said == ["ps --all --quiet --no-trunc --filter label=muster.start=t-0", "rm --force --volumes 0123456789ab"]
+    output = (host.tools / "said").read_text().splitlines()
+    assert output == [
+        "ps --all --quiet --no-trunc --filter label=muster.start=t-0",
+        "rm --force --volumes 0123456789ab",
+    ]
     # The same in a folder that was there: it stays.
     assert start(host, "exit 7", new=False).returncode == 7
     assert host.run.is_dir()
@@ -316,17 +319,17 @@ def test_a_kept_path_that_an_earlier_start_made_a_link_is_refused(host, link):
     (host.run / link).symlink_to(host.home / "project")
     done = start(host, f"touch {host.home}/ran; echo id", new=False, keep=("/data/out",))
     assert done.returncode == 1
-    assert b"is no folder" in done.stderr
+    assert b"is not a folder" in done.stderr
     assert not (host.home / "ran").exists()
     assert sorted(path.name for path in (host.home / "project").iterdir()) == ["data.json"]
 
 
 @pytest.mark.holds("own-start-only")
 def test_an_undo_goes_by_the_label_of_its_start_and_leaves_a_folder_it_did_not_make(host):
-    said = host.tools / "said"
+    output = host.tools / "said"
     assert host.sh(commands.undo("t-0", str(host.run), fresh=True)).returncode == 0
     assert host.run.is_dir(), "no container of that start: the folder is somebody else's"
-    assert said.read_text() == "ps --all --quiet --no-trunc --filter label=muster.start=t-0\n"
+    assert output.read_text() == "ps --all --quiet --no-trunc --filter label=muster.start=t-0\n"
     host.set("ids", "0123456789ab\n")
     (host.run / "nodes/link").symlink_to(host.home / "project")
     assert host.sh(commands.undo("t-0", str(host.run), fresh=True)).returncode == 0
@@ -351,9 +354,9 @@ def test_a_run_is_ours_where_its_folder_is_in_our_home(host, folder, ours):
     host.set("folders", f"0123456789ab {quoted}\n")
     host.sh(commands.remove(RUN))
     host.sh(commands.signal("SIGKILL", RUN))
-    said = (host.tools / "said").read_text()
-    assert ("rm --force --volumes 0123456789ab" in said) is ours
-    assert ("kill --signal SIGKILL 0123456789ab" in said) is ours
+    output = (host.tools / "said").read_text()
+    assert ("rm --force --volumes 0123456789ab" in output) is ours
+    assert ("kill --signal SIGKILL 0123456789ab" in output) is ours
 
 
 @pytest.mark.holds("no-links-followed")
@@ -361,8 +364,8 @@ def test_a_checkpoint_is_told_of_plain_folders_only(host):
     for name in ("step-00000010", "step-x\n9 r9 step-00000099"):
         (host.run / "checkpoints" / name).mkdir(parents=True)
         (host.run / "checkpoints" / name / "manifest.json").write_text("{}")
-    said = host.sh(commands.checkpoints()).stdout.decode()
-    assert re.fullmatch(r"\d+ r1 step-00000010\n", said)
+    output = host.sh(commands.checkpoints()).stdout.decode()
+    assert re.fullmatch(r"\d+ r1 step-00000010\n", output)
     (host.run / "checkpoints").rename(host.home / "elsewhere")
     (host.run / "checkpoints").symlink_to(host.home / "elsewhere")
     assert host.sh(commands.checkpoints()).stdout == b""
@@ -373,7 +376,7 @@ def test_many_files_of_a_container_hold_nobody_up(host):
         (host.run / f"outcome/x{number}.json").write_text("")
     (host.run / "nodes/a.json").write_text('{"node": "a"}')
     began = time.monotonic()
-    assert told(host) == b'{"node": "a"}'
+    assert document(host) == b'{"node": "a"}'
     assert time.monotonic() - began < 15
 
 

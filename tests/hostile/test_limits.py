@@ -73,54 +73,54 @@ def impatient(monkeypatch):
 @pytest.mark.parametrize(("command", "stream"), [*EVERYWHERE, *ELSEWHERE])
 def test_a_stream_without_end_is_that_hosts_fault(hostile, impatient, command, stream):
     over = threading.Event()
-    there = hostile({"": lambda asked: STREAMS[stream](over)})
-    done = there.task(*command.split(), "--hosts", "evil", within_s=20)
+    rig = hostile({"": lambda asked: STREAMS[stream](over)})
+    done = rig.task(*command.split(), "--hosts", "evil", within_s=20)
     over.set()
-    assert done.code in (1, 2, 3), done.said
-    assert re.search(r"evil\b", done.said), done.said
-    assert there.harm("R") == []
+    assert done.code in (1, 2, 3), done.output
+    assert re.search(r"evil\b", done.output), done.output
+    assert rig.harm("R") == []
 
 
 def said_by(hostile, *command, answers, **how):
     """What a command says of a host that answers so, after which nothing here is harmed."""
-    there = hostile(answers, **how)
-    done = there.task(*command, "--hosts", "evil", within_s=20)
-    assert done.code in (1, 3), done.said
-    assert there.harm("R") == []
-    return done.said
+    rig = hostile(answers, **how)
+    done = rig.task(*command, "--hosts", "evil", within_s=20)
+    assert done.code in (1, 3), done.output
+    assert rig.harm("R") == []
+    return done.output
 
 
 def test_the_fault_names_host_what_how_much_and_what_to_do(hostile, impatient):
     over = threading.Event()
-    said = said_by(hostile, "status", answers={"": STREAMS["output without end"](over)})
-    assert re.search(r"evil +it sent more than 1.0 MB to `sh -c", said)
-    assert "hint: log in and see what answers there: `ssh evil`" in said
+    output = said_by(hostile, "status", answers={"": STREAMS["output without end"](over)})
+    assert re.search(r"evil +it sent more than 1.0 MB to `sh -c", output)
+    assert "hint: log in and see what answers there: `ssh evil`" in output
 
 
 def test_gigabytes_are_not_kept(hostile):
-    there = hostile({"": lambda asked: Answer(flood(b"x" * 65536, 3400 << 20))}, second={"": Answer(look())})
-    done = there.command("status", "--hosts", there.hosts)
+    rig = hostile({"": lambda asked: Answer(flood(b"x" * 65536, 3400 << 20))}, second={"": Answer(look())})
+    done = rig.command("status", "--hosts", rig.hosts)
     assert "second" in done.out
-    assert "it sent more than 17 MB" in done.said
+    assert "it sent more than 17 MB" in done.output
     assert 20 < done.peak_mb < 200, done.peak_mb
-    assert there.servers["evil"].sent < 100 << 20
+    assert rig.servers["evil"].sent < 100 << 20
 
 
 def test_a_command_that_never_begins(hostile, impatient):
-    there = hostile({})
-    there.servers["evil"].begins = False
-    done = there.task("status", "--hosts", "evil", within_s=10)
-    assert "it did not begin a command within 0.5 s" in done.said
+    rig = hostile({})
+    rig.servers["evil"].begins = False
+    done = rig.task("status", "--hosts", "evil", within_s=10)
+    assert "it did not begin a command within 0.5 s" in done.output
 
 
 def test_a_push_that_is_not_taken(hostile, impatient, monkeypatch):
     """The host reads nothing of what is sent to it."""
-    there = hostile({"cat": Answer(b"", code=None)})
-    hosts = [Host("evil", "127.0.0.1", there.servers["evil"].port)]
+    rig = hostile({"cat": Answer(b"", code=None)})
+    hosts = [Host("evil", "127.0.0.1", rig.servers["evil"].port)]
     with session.open_all(hosts, ask_home=False) as opened:
-        one = opened.all()["evil"]
+        evil = opened.all()["evil"]
         with pytest.raises(session.SshFault) as caught:
-            one.run(["cat"], input=(bytes(1 << 20) for _ in range(64)), moving=True)
+            evil.run(["cat"], input=(bytes(1 << 20) for _ in range(64)), moving=True)
     assert caught.value.kind == "slow"
     assert "`cat` moved" in caught.value.message
 
@@ -128,21 +128,21 @@ def test_a_push_that_is_not_taken(hostile, impatient, monkeypatch):
 def test_a_probe_that_takes_no_question_or_answers_without_end(hostile, impatient, monkeypatch):
     monkeypatch.setattr(session_stream, "TAKE_S", 0.5)
     monkeypatch.setattr(session_stream, "MOST_LINE", 1 << 20)
-    there = hostile({"deaf": Answer(b"", code=None), "long": Answer(flood(b"x" * 65536, 64 << 20))})
-    hosts = [Host("evil", "127.0.0.1", there.servers["evil"].port)]
+    rig = hostile({"deaf": Answer(b"", code=None), "long": Answer(flood(b"x" * 65536, 64 << 20))})
+    hosts = [Host("evil", "127.0.0.1", rig.servers["evil"].port)]
     with session.open_all(hosts, ask_home=False) as opened:
-        one = opened.all()["evil"]
+        evil = opened.all()["evil"]
         with pytest.raises(session.SshFault, match="accepted no input for"):
-            one.stream(["deaf"]).write(bytes(4 << 20))
+            evil.stream(["deaf"]).write(bytes(4 << 20))
         with pytest.raises(session.SshFault, match="in one line to `long`"):
-            one.stream(["long"]).read_line(10)
+            evil.stream(["long"]).read_line(10)
 
 
 @pytest.mark.parametrize("stream", ["it never ends", "output without end", "errors without end"])
 def test_a_lock_that_is_never_answered(hostile, impatient, stream):
     over = threading.Event()
-    there = hostile({"lock": STREAMS[stream](over)})
-    hosts = [Host("evil", "127.0.0.1", there.servers["evil"].port)]
+    rig = hostile({"lock": STREAMS[stream](over)})
+    hosts = [Host("evil", "127.0.0.1", rig.servers["evil"].port)]
     with session.open_all(hosts, ask_home=False) as opened, pytest.raises(DeployError, match=r"^evil: "):
         lock.take(opened.all().values(), "R")
 
@@ -161,24 +161,24 @@ GREETINGS = {
 @pytest.mark.parametrize("greeting", GREETINGS)
 @pytest.mark.parametrize("command", ["status", "trust"])
 def test_a_greeting_without_end(hostile, monkeypatch, command, greeting):
-    there = hostile({}, greeting=GREETINGS[greeting])
-    config = there.folder / "ssh_config"
+    rig = hostile({}, greeting=GREETINGS[greeting])
+    config = rig.folder / "ssh_config"
     config.write_text(config.read_text() + "  ConnectTimeout 1\n")
-    done = there.task(command, "--hosts", "evil", within_s=20)
-    assert done.code == 1, done.said
-    assert "evil" in done.said
+    done = rig.task(command, "--hosts", "evil", within_s=20)
+    assert done.code == 1, done.output
+    assert "evil" in done.output
 
 
 def test_a_server_that_ignores_how_much_it_may_send(hostile, monkeypatch):
     """paramiko takes in whatever comes, window or not, while nobody reads."""
     monkeypatch.setattr("paramiko.Channel._wait_for_send_window", lambda self, size: size)
-    there = hostile({"big": lambda asked: Answer(flood(b"x" * 32768, 1 << 30))})
-    server, blocked = there.servers["evil"], threading.Event()
+    rig = hostile({"big": lambda asked: Answer(flood(b"x" * 32768, 1 << 30))})
+    server, blocked = rig.servers["evil"], threading.Event()
     with session.open_all([Host("evil", "127.0.0.1", server.port)], ask_home=False) as opened:
-        one = opened.all()["evil"]
+        evil = opened.all()["evil"]
         threading.Timer(2, blocked.set).start()
         with pytest.raises(session.SshFault) as caught:
-            one.receive(["big"], lambda data: blocked.wait(10))
+            evil.receive(["big"], lambda data: blocked.wait(10))
     assert caught.value.kind == "lost"
     assert server.sent < 200 << 20
 
@@ -199,26 +199,26 @@ def swallow(asked):
 def test_what_is_large_and_moves_is_not_cut(hostile, impatient, monkeypatch):
     """Beyond the limit of an answer, and longer than an answer may take."""
     monkeypatch.setattr(session_run, "SLOWEST_OVER_S", 0.5)
-    there = hostile({"give": lambda asked: Answer(steadily(1.5)), "swallow": swallow})
+    rig = hostile({"give": lambda asked: Answer(steadily(1.5)), "swallow": swallow})
     sizes = []
-    with session.open_all([Host("evil", "127.0.0.1", there.servers["evil"].port)], ask_home=False) as opened:
-        one = opened.all()["evil"]
-        assert one.receive(["give"], lambda data: sizes.append(len(data))).code == 0
-        assert one.run(["swallow"], input=steadily(1.5), moving=True).code == 0
+    with session.open_all([Host("evil", "127.0.0.1", rig.servers["evil"].port)], ask_home=False) as opened:
+        evil = opened.all()["evil"]
+        assert evil.receive(["give"], lambda data: sizes.append(len(data))).code == 0
+        assert evil.run(["swallow"], input=steadily(1.5), moving=True).code == 0
     assert sum(sizes) > 1 << 20
 
 
 def test_what_waits_for_us_is_not_slow(hostile, impatient, monkeypatch):
     """A reader that takes its time, and an input that is slow to make."""
     monkeypatch.setattr(session_run, "SLOWEST_OVER_S", 0.5)
-    there = hostile({"give": lambda asked: Answer([b"x"] * 3), "swallow": swallow})
+    rig = hostile({"give": lambda asked: Answer([b"x"] * 3), "swallow": swallow})
 
     def slow():
         for _ in range(3):
             time.sleep(0.6)
             yield b"x"
 
-    with session.open_all([Host("evil", "127.0.0.1", there.servers["evil"].port)], ask_home=False) as opened:
-        one = opened.all()["evil"]
-        assert one.receive(["give"], lambda data: time.sleep(0.8)).code == 0
-        assert one.run(["swallow"], input=slow(), moving=True).code == 0
+    with session.open_all([Host("evil", "127.0.0.1", rig.servers["evil"].port)], ask_home=False) as opened:
+        evil = opened.all()["evil"]
+        assert evil.receive(["give"], lambda data: time.sleep(0.8)).code == 0
+        assert evil.run(["swallow"], input=slow(), moving=True).code == 0

@@ -88,17 +88,17 @@ def test_names_that_people_give_are_names() -> None:
 
 def test_every_parser_refuses_a_label_that_is_no_name() -> None:
     row = json.dumps(["running", "Up 1 minute", "2026-11-21 05:19:25 +0000 UTC", "a", "0", ""])
-    for read, said in (
+    for read, answer in (
         (status.parse, f"time 1\nnode /home/x/.ssh muster-r1 {row}"),
         (status.parse_runs, f"node /home/x/.ssh muster-r1 {row}"),
         (status.parse, "time 1\nnode r1 muster-r1 " + row.replace('"a"', '"/etc/x"')),
         (logs.parse, "member ../x muster-r1 running 0 1"),
         (logs.parse, "member r1 --help running 0 1"),
-        (lambda said: gpus.parse(said.split("\n")), f"container {'a' * 64} --rm r1"),
-        (lambda said: gpus.parse(said.split("\n")), f"container {'a' * 64} box ../r1"),
+        (lambda answer: gpus.parse(answer.split("\n")), f"container {'a' * 64} --rm r1"),
+        (lambda answer: gpus.parse(answer.split("\n")), f"container {'a' * 64} box ../r1"),
     ):
         with pytest.raises(BadAnswer):
-            read(said)
+            read(answer)
     for node in ("/etc/passwd", "../a", "a b"):
         with pytest.raises(BadAnswer):
             facts.parse_container(container(node=node))
@@ -107,12 +107,12 @@ def test_every_parser_refuses_a_label_that_is_no_name() -> None:
 def test_folders_that_are_no_runs_are_passed_over() -> None:
     assert names.run_ids(["r1", "my backup", "-rf", "..", "latest", ".trash"]) == {"r1"}
     assert logs.parse("rank-log ../../.ssh/logs/rank-0.log\nrank-log r1/logs/rank-3.log").rank_logs == {("r1", 3)}
-    said = "1700000000 r1 step-00000010\n1700000001 my run step-00000020\n1700000002 r1 step-final\n"
-    assert resume.parse_checkpoints(said) == {"r1": resume.Checkpoint(10, 1700000000)}
+    answer = "1700000000 r1 step-00000010\n1700000001 my run step-00000020\n1700000002 r1 step-final\n"
+    assert resume.parse_checkpoints(answer) == {"r1": resume.Checkpoint(10, 1700000000)}
     with pytest.raises(BadAnswer):
         resume.parse_checkpoints("yesterday r1 step-00000010")
     runs = status.parse_runs("folder .. 1700000000 4 \nfolder r1 1700000000 4 00000010\nfolder a b 1 1 1")
-    assert [one.run for one in runs] == ["r1"]
+    assert [node.run for node in runs] == ["r1"]
 
 
 def test_what_a_host_brings_home_stays_in_the_run_folder(tmp_path) -> None:

@@ -44,8 +44,12 @@ def payload(tmp_path):
 
 def listening(pids):
     """(address, port, process) of what these processes listen on."""
-    found = psutil.net_connections("tcp")
-    return [(one.laddr.ip, one.laddr.port, one.pid) for one in found if one.status == "LISTEN" and one.pid in pids]
+    connections = psutil.net_connections("tcp")
+    return [
+        (each.laddr.ip, each.laddr.port, each.pid)
+        for each in connections
+        if each.status == "LISTEN" and each.pid in pids
+    ]
 
 
 def of_run(folder):
@@ -91,13 +95,15 @@ def test_a_stranger_reaches_no_other_address_and_has_no_code_run(run, payload):
     key = f"torch.rendezvous.{run.spec.nodes[0].environment['PET_RDZV_ID']}"
     assert key in Neighbour(meets).overwrite(payload, key, f"{key}.0/muster/ranks-store")
 
-    codes = waiting.until(lambda: None not in (found := run.codes()).values() and found, "the end of all nodes")
+    codes = waiting.until(
+        lambda: None not in (connections := run.codes()).values() and connections, "the end of all nodes"
+    )
     assert set(codes.values()) == {1}
-    told = [json.loads(file.read_text()) for file in (run.run_dir / "outcome").glob("*-agent.json")]
-    assert any("somebody else wrote into the rendezvous of this run" in one["message"] for one in told), told
-    said = [log.read_text() for log in (run.run_dir / "logs").glob("[mw]*.log")]
+    verdicts = [json.loads(file.read_text()) for file in (run.run_dir / "outcome").glob("*-agent.json")]
+    assert any("somebody else wrote into the rendezvous of this run" in each["message"] for each in verdicts), verdicts
+    logs = [log.read_text() for log in (run.run_dir / "logs").glob("[mw]*.log")]
     # Who read it says so in a line; a node whose store left with that one has torch's words for it.
-    assert all("Traceback" not in one or "RendezvousConnectionError" in one for one in said), said
+    assert all("Traceback" not in each or "RendezvousConnectionError" in each for each in logs), logs
 
 
 def states(payload):

@@ -37,9 +37,9 @@ WRONG = (('"r1"', '"/home/x/.ssh"'), ('"a"', '"../a"'), ('"29500"', '"²"'), ('"
 CONTAINERS = tuple(f"container {samples.container().replace(old, new)}" for old, new in WRONG)
 
 
-def at_home(said, server):
+def at_home(answer, server):
     """An answer as of the user that the server has."""
-    return said.replace("/home/ops", str(server.home)).encode()
+    return answer.replace("/home/ops", str(server.home)).encode()
 
 
 @pytest.mark.parametrize(
@@ -52,14 +52,14 @@ def at_home(said, server):
     ids=lambda text: ascii(text[-24:]),
 )
 def test_the_other_host_is_shown(hostile, task, key, odd, well) -> None:
-    there = hostile({key: odd.encode()}, good={key: well.encode()})
-    done = there.task(task, "--hosts", "evil,good")
-    assert done.code == 1, done.said
-    assert "evil" in done.said
-    assert "expected" in done.said, "the field, and what came instead"
+    rig = hostile({key: odd.encode()}, good={key: well.encode()})
+    done = rig.task(task, "--hosts", "evil,good")
+    assert done.code == 1, done.output
+    assert "evil" in done.output
+    assert "expected" in done.output, "the field, and what came instead"
     assert any(word in done.out for word in ("r1", "H100")), "what the other host has"
-    assert there.harm() == []
-    shown = there.task(task, "--hosts", "evil,good", "--json")
+    assert rig.harm() == []
+    shown = rig.task(task, "--hosts", "evil,good", "--json")
     values = [json.loads(line) for line in shown.out.splitlines()]
     assert [value["host"] for value in values if "error" in value] == ["evil"]
 
@@ -75,36 +75,36 @@ def test_the_other_host_is_shown(hostile, task, key, odd, well) -> None:
     ids=lambda text: ascii(text[-24:]) if isinstance(text, str) else text[0],
 )
 def test_a_command_that_needs_all_hosts_names_the_odd_one(hostile, words, key, odd, well) -> None:
-    there = hostile({}, good={})
-    for name, said in (("evil", odd), ("good", well)):
-        there.servers[name].answers = {key: at_home(said, there.servers[name]), "take-home": b""}
-    done = there.task(*words, "--hosts", "evil,good")
-    assert done.code, done.said
-    assert "evil: " in done.err, done.said
+    rig = hostile({}, good={})
+    for name, answer in (("evil", odd), ("good", well)):
+        rig.servers[name].answers = {key: at_home(answer, rig.servers[name]), "take-home": b""}
+    done = rig.task(*words, "--hosts", "evil,good")
+    assert done.code, done.output
+    assert "evil: " in done.err, done.output
     assert "expected" in done.err
-    assert there.harm("r1", "2026-11-21-0214-digits") == []
+    assert rig.harm("r1", "2026-11-21-0214-digits") == []
 
 
 def test_a_stop_goes_on_with_the_hosts_that_answer(hostile) -> None:
     well = f"container {samples.container(status='exited', code=0)}"
-    there = hostile({}, good={})
-    evil, good = there.servers["evil"], there.servers["good"]
+    rig = hostile({}, good={})
+    evil, good = rig.servers["evil"], rig.servers["good"]
     evil.answers = {"containers": at_home(CONTAINERS[0], evil)}
     good.answers = {"containers": at_home(well, good), "signal": b"", "last-words": b"", "remove": b"removed 1\n"}
-    done = there.task("stop", "--hosts", "evil,good", "--run", "r1")
-    assert done.code == 0, done.said
+    done = rig.task("stop", "--hosts", "evil,good", "--run", "r1")
+    assert done.code == 0, done.output
     assert "evil: " in done.err
-    assert "was not asked to stop" in done.err
+    assert "could not ask its node to stop" in done.err
 
 
 @pytest.mark.parametrize(
-    "said", ['{"hostname": ["x"]}', "7", DEEP, "x" * 100, '{"hostname": "a", "names": 1}'], ids=len
+    "answer", ['{"hostname": ["x"]}', "7", DEEP, "x" * 100, '{"hostname": "a", "names": 1}'], ids=len
 )
-def test_preflight_names_the_host_whose_probe_answers_oddly(hostile, said) -> None:
+def test_preflight_names_the_host_whose_probe_answers_oddly(hostile, answer) -> None:
     look = samples.LOOK.encode()
-    there = hostile({"look": look, "muster-probe": Answer(f"{said}\n".encode(), code=None)}, good={"look": look})
-    done = there.task("preflight", "--hosts", "good,evil", "--json", within_s=90)
-    assert done.code, done.said
+    rig = hostile({"look": look, "muster-probe": Answer(f"{answer}\n".encode(), code=None)}, good={"look": look})
+    done = rig.task("preflight", "--hosts", "good,evil", "--json", within_s=90)
+    assert done.code, done.output
     (first, *_) = json.loads(done.out.splitlines()[-1])["findings"]
     assert first["hosts"] == ["evil"]
     assert "expected" in first["text"]

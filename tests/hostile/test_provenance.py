@@ -40,8 +40,8 @@ def saved(run_dir):
 def change(run_dir, **values):
     """As a container writes it, which has the folder mounted."""
     path = run_dir / "record.json"
-    there = json.loads(path.read_text()) if path.exists() else {}
-    path.write_text(json.dumps({**there, **values}))
+    rig = json.loads(path.read_text()) if path.exists() else {}
+    path.write_text(json.dumps({**rig, **values}))
 
 
 CHANGES = {
@@ -109,29 +109,29 @@ def test_a_fetched_folder_is_never_run_from(hostile):
         member("checkpoints/step-00000001/manifest.json", b"{}"),
         member("checkpoints/step-00000001/state.pt", b"x"),
     ]
-    there = hostile(answers(archive(*sent, GOOD)))
-    assert there.task("fetch", "--hosts", "evil", "--run", "R").code == 0
-    page = (there.runs / "R/report.html").read_text()
+    rig = hostile(answers(archive(*sent, GOOD)))
+    assert rig.task("fetch", "--hosts", "evil", "--run", "R").code == 0
+    page = (rig.runs / "R/report.html").read_text()
     assert "touch owned" not in page
-    done = there.task("up", "--backend", "processes", "--resume", "latest")
-    assert done.code == 2, done.said
-    assert "this machine has not recorded its arguments" in done.said
-    assert there.harm("R") == []
+    done = rig.task("up", "--backend", "processes", "--resume", "latest")
+    assert done.code == 2, done.output
+    assert "this machine has not recorded its arguments" in done.output
+    assert rig.harm("R") == []
 
 
 def test_what_a_label_tells_of_a_run_is_shown_and_not_run(hostile):
     """attach without a record: the run's command is a label, of a container that a host tells of."""
-    there = hostile({})
+    rig = hostile({})
     command = "--recipe evil.py --note ;touch${IFS}owned"
-    server = there.servers["evil"]
+    server = rig.servers["evil"]
     line = container("R", status="exited", home=server.home, command=command)
     verdict = {"verdict": "stopped", "code": 75, "rank": 0, "node": "evil", "step": 1, "message": "", "hint": ""}
     (server.home / ".muster/runs/R/outcome").mkdir(parents=True)
     (server.home / ".muster/runs/R/outcome/evil-0.json").write_text(json.dumps(verdict))
     server.runs(line)
-    done = there.task("attach", "--hosts", "evil", "--run", "R")
-    assert done.code == 75, done.said
-    run_dir = there.runs / "R"
+    done = rig.task("attach", "--hosts", "evil", "--run", "R")
+    assert done.code == 75, done.output
+    run_dir = rig.runs / "R"
     assert record.facts(run_dir)["arguments"] == command.split()
     assert "arguments" not in record.own(run_dir)
     assert record.own(run_dir)["hosts"] == ["evil"]
@@ -140,8 +140,8 @@ def test_what_a_label_tells_of_a_run_is_shown_and_not_run(hostile):
     assert "evil.py" not in done.err
     saved(run_dir)
     with pytest.raises(UsageError):
-        record.choose(there.runs, "latest", [])
-    assert there.harm("R") == []
+        record.choose(rig.runs, "latest", [])
+    assert rig.harm("R") == []
 
 
 def test_what_is_said_again_is_quoted(runs):
@@ -152,6 +152,6 @@ def test_what_is_said_again_is_quoted(runs):
     attach.open_record(handle, hosts, again)
     shown = re.search(r"Do it again</span><code>(.*?)</code>", page.write(run_dir).read_text())[1]
     typed = f"fab() {{ printf '%s|' \"$@\"; }}; {html.unescape(shown)}"
-    said = subprocess.run(["sh", "-c", typed], cwd=runs, capture_output=True, text=True, check=True).stdout
-    assert said == "deploy|--cluster|my cluster.toml;touch owned|--script|t.py '$(touch owned)'|"
+    printed = subprocess.run(["sh", "-c", typed], cwd=runs, capture_output=True, text=True, check=True).stdout
+    assert printed == "deploy|--cluster|my cluster.toml;touch owned|--script|t.py '$(touch owned)'|"
     assert not (runs / "owned").exists()

@@ -106,8 +106,8 @@ def test_an_endless_line_takes_no_memory_and_hides_nothing(planted, monkeypatch)
     (run_dir / "ranks").mkdir(exist_ok=True)
     well = '{"t": 1.0, "kind": "stopping", "step": 3, "message": "m", "rank": 0, "node": "a"}\n'
     (run_dir / "ranks/rank-0.jsonl").write_text(well + "x" * 9000 + "\n" + well * 200)
-    found = follow.Follower(run_dir, from_start=True).read()
-    assert len([event for event in found if event["kind"] == "stopping"]) == 201
+    events = follow.Follower(run_dir, from_start=True).read()
+    assert len([event for event in events if event["kind"] == "stopping"]) == 201
 
 
 def test_what_is_sent_to_a_script_goes_into_its_run_and_through_no_link(planted, tmp_path):

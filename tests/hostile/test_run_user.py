@@ -18,7 +18,7 @@ from deploy.core.errors import DeployError, UsageError
 from deploy.host import commands, run_user
 from deploy.host.run_user import RANGES, Known
 from deploy.hosts.preflight import _mounts
-from deploy.preflight import Answers, Want
+from deploy.preflight import Answers, PreflightRequest
 from tests.hosts import FACTS
 
 HOME = Path(__file__).resolve().parents[2]
@@ -47,8 +47,8 @@ class Machine:
 def chosen(*machines, job=None, run="", facts=ROOT):
     names = [machine.host.name for machine in machines]
     cluster = Cluster(inventory.from_flag(",".join(names)).hosts, job or Job())
-    found, why = run_user.choose(cluster, machines, dict.fromkeys(names, facts), run)
-    return found.job.user, why
+    chosen_cluster, why = run_user.choose(cluster, machines, dict.fromkeys(names, facts), run)
+    return chosen_cluster.job.user, why
 
 
 @pytest.mark.holds("own-number")
@@ -62,18 +62,18 @@ def test_root_gets_one_new_number_for_all_hosts_and_nothing_is_changed_there(tmp
 
 @pytest.mark.holds("own-number")
 def test_a_number_that_is_kept_on_any_host_is_the_next_runs_unless_it_is_somebodys_by_now(tmp_path):
-    kept = RANGES[0].start + 5
+    earlier = RANGES[0].start + 5
     a, b = Machine(tmp_path, "a"), Machine(tmp_path, "b")
-    b.keep(kept)
-    assert chosen(a, b) == (kept, f"as uid {kept} on a, b, where you log in as root: earlier runs of root had it")
-    assert chosen(Machine(tmp_path, "c", taken=[kept]), b)[0] != kept
+    b.keep(earlier)
+    assert chosen(a, b) == (earlier, f"as uid {earlier} on a, b, where you log in as root: earlier runs of root had it")
+    assert chosen(Machine(tmp_path, "c", taken=[earlier]), b)[0] != earlier
 
 
 @pytest.mark.holds("own-number")
-@pytest.mark.parametrize("kept", ["0", "1000", "-1", "x; touch pwned", "9" * 40, ""])
-def test_what_is_no_number_of_ours_is_not_taken_for_a_kept_one(tmp_path, kept):
+@pytest.mark.parametrize("earlier", ["0", "1000", "-1", "x; touch pwned", "9" * 40, ""])
+def test_what_is_no_number_of_ours_is_not_taken_for_a_kept_one(tmp_path, earlier):
     a = Machine(tmp_path, "a")
-    a.keep(kept)
+    a.keep(earlier)
     number, _ = chosen(a)
     assert any(number in numbers for numbers in RANGES)
     assert not list(tmp_path.rglob("pwned"))
@@ -140,8 +140,8 @@ def test_a_start_keeps_the_number_once_and_not_one_that_others_may_have(tmp_path
 @pytest.mark.holds("own-number")
 def test_preflight_names_a_mount_that_the_number_may_not_read_or_write_and_its_fix():
     mounts = {"a": (Mount("/srv/my data", "/data", False), Mount("/srv/old", "/old", True), Mount("/x", "/x", False))}
-    told = {"user": 70001, "mounts": {"/data": "r", "/old": "r", "/x": ""}}
-    answers = Answers(Want(), ("a",), facts={"a": told})
+    facts = {"user": 70001, "mounts": {"/data": "r", "/old": "r", "/x": ""}}
+    answers = Answers(PreflightRequest(), ("a",), facts={"a": facts})
     write, read = _mounts(answers, mounts)
     assert (write.level, read.level) == ("warning", "fault")
     assert write.text.startswith("a: uid 70001")

@@ -75,7 +75,7 @@ def layer(folder, choice=credentials.NO_CHOICE):
     """What is in the folder's layer: contents by path, and all of it as bytes."""
     data = code_layer.pack(folder, choice=choice)
     with tarfile.open(fileobj=io.BytesIO(data)) as tar:
-        files = {one.name.removeprefix("workspace/"): tar.extractfile(one).read() for one in tar if one.isreg()}
+        files = {entry.name.removeprefix("workspace/"): tar.extractfile(entry).read() for entry in tar if entry.isreg()}
     return files, data
 
 
@@ -89,12 +89,14 @@ def test_no_planted_credential_is_in_the_layer_and_all_else_is(folder):
 
 @pytest.mark.holds("credentials-stay")
 def test_what_stays_is_named_once_with_who_asks_for_it_and_the_way_to_send_it(folder):
-    left_out = {one.path: one for one in code_layer.check(folder)}
+    left_out = {entry.path: entry for entry in code_layer.check(folder)}
     assert set(left_out) == {*(credentials.place_of(path) for path in NAMED), *HELD}
     assert {".git", "sub/.git", ".aws"} <= set(left_out)
     assert left_out[".env"].asked == "speaks_of_keys.py"
-    said = code_layer.describe([left_out[".env"], left_out["server.pem"]])
-    assert said.startswith("not sent: .env (speaks_of_keys.py names it), server.pem (a private key); --include .env ")
+    sentence = code_layer.describe([left_out[".env"], left_out["server.pem"]])
+    assert sentence.startswith(
+        "not sent: .env (speaks_of_keys.py names it), server.pem (a private key); --include .env "
+    )
 
 
 def test_what_is_included_by_name_goes_along_alone(folder):
@@ -124,8 +126,8 @@ def test_the_file_of_a_secret_is_never_sent_under_any_name(folder, tmp_path, ali
     choice = Choice(frozenset({name, ".aws"} if alias == "in an included folder" else {name}), {"TOKEN": given})
     files, _ = layer(folder, choice)
     assert name not in files
-    (found,) = [one for one in code_layer.check(folder, choice=choice) if one.never]
-    assert (found.path, found.why) == (name, "the secret TOKEN is taken from it")
+    (listed,) = [entry for entry in code_layer.check(folder, choice=choice) if entry.never]
+    assert (listed.path, listed.why) == (name, "the secret TOKEN is taken from it")
 
 
 @pytest.mark.holds("secret-source-stays")
@@ -146,7 +148,7 @@ def test_a_file_that_holds_the_value_of_a_secret_stays_too(folder):
 
 def test_a_script_that_holds_a_secret_is_refused_before_anything_is_asked(folder):
     (folder / "train.py").write_text(f"TOKEN = '{PLANTED}'\n")
-    with pytest.raises(UsageError, match=r"train.py: left out.*the value of TOKEN stands in it") as refused:
+    with pytest.raises(UsageError, match=r"train.py: Muster does not send it.*the value of TOKEN") as refused:
         code_layer.check(folder, "train.py", Choice(values={"TOKEN": PLANTED}))
     assert PLANTED not in str(refused.value) + refused.value.hint
 
@@ -184,20 +186,20 @@ def test_the_whole_list_stands_on_the_page():
 def test_a_build_is_told_which_credentials_it_could_copy(folder):
     dockerfile = folder / "Dockerfile"
     dockerfile.write_text("FROM scratch\nCOPY . .\n")
-    found = {one.path for one in code_layer.build_context(dockerfile)}
-    assert {".env", ".git", "deploy.txt"} <= found
-    assert not {*PLAIN, "Dockerfile"} & found
+    listed = {entry.path for entry in code_layer.build_context(dockerfile)}
+    assert {".env", ".git", "deploy.txt"} <= listed
+    assert not {*PLAIN, "Dockerfile"} & listed
     (folder / ".dockerignore").write_text("*\n!train.py\n")
     assert code_layer.build_context(dockerfile) == []
     (folder / "Dockerfile.dockerignore").write_text(".git\n")
-    assert ".env" in {one.path for one in code_layer.build_context(dockerfile)}
+    assert ".env" in {entry.path for entry in code_layer.build_context(dockerfile)}
 
 
 @pytest.mark.holds("build-context")
 def test_a_secrets_file_in_the_build_context_is_refused(folder):
     plant(folder, {"Dockerfile": "FROM scratch\n", "token.txt": PLANTED})
     choice = Choice(frozenset({"token.txt"}), {"TOKEN": folder / "token.txt"})
-    with pytest.raises(UsageError, match=r"token.txt could be built into the image: the secret TOKEN") as refused:
+    with pytest.raises(UsageError, match=r"token.txt: the build could copy it.*the secret TOKEN") as refused:
         code_layer.build_context(folder / "Dockerfile", choice)
     assert ".dockerignore" in refused.value.hint
     (folder / ".dockerignore").write_text("token.txt\n")

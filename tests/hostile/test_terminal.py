@@ -174,10 +174,10 @@ def test_a_server_before_login_cannot_either(server_before_login, tmp_path):
         for task in ("status", "fetch", "trust")
     ]
     for process in started:
-        said = process.communicate(timeout=60)[0].decode()
+        printed = process.communicate(timeout=60)[0].decode()
         assert process.returncode != 0
-        assert "Traceback" not in said
-        assert not OBEYED.findall(said)
+        assert "Traceback" not in printed
+        assert not OBEYED.findall(printed)
 
 
 def test_who_reads_no_further_gets_no_traceback():

@@ -53,10 +53,10 @@ def test_every_node_is_fenced_in_and_provided_for(settings, node):
 
 
 def test_a_runs_id_is_on_everything(settings):
-    found = settings(MUSTER_RUN_ID="r7")
-    assert {service["labels"]["muster.run"] for service in found["services"].values()} == {"r7"}
-    assert found["networks"]["default"]["labels"]["muster.run"] == "r7"
-    environment = found["services"]["worker"]["environment"]
+    resolved = settings(MUSTER_RUN_ID="r7")
+    assert {service["labels"]["muster.run"] for service in resolved["services"].values()} == {"r7"}
+    assert resolved["networks"]["default"]["labels"]["muster.run"] == "r7"
+    environment = resolved["services"]["worker"]["environment"]
     assert (environment["MUSTER_RUN_ID"], environment["MUSTER_RUN_DIR"]) == ("r7", "/muster/runs/r7")
     assert environment["PET_RDZV_ID"] == "r7"
 
@@ -69,8 +69,10 @@ def test_a_run_of_ours_sees_its_own_folder_and_no_other(settings):
 
 
 def test_arguments_are_split_as_a_shell_does(settings):
-    found = settings(MUSTER_ARGS="--recipe 'my recipe.py' --steps \"5\"", WORKERS="4", MUSTER_UID="7", MUSTER_GID="8")
-    worker = found["services"]["worker"]
+    resolved = settings(
+        MUSTER_ARGS="--recipe 'my recipe.py' --steps \"5\"", WORKERS="4", MUSTER_UID="7", MUSTER_GID="8"
+    )
+    worker = resolved["services"]["worker"]
     assert worker["command"] == ["--recipe", "my recipe.py", "--steps", "5"]
     assert worker["user"] == "7:8"
     assert (worker["deploy"]["replicas"], worker["environment"]["WORKERS"]) == (4, "4")
@@ -94,11 +96,11 @@ def test_the_gpu_overlay_gives_one_node_every_gpu(settings):
 
 def events(folder: Path) -> dict[str, list[dict]]:
     """Events by node."""
-    found: dict[str, list[dict]] = {}
+    by_node: dict[str, list[dict]] = {}
     for path in folder.glob("ranks/rank-*.jsonl"):
         for line in path.read_text().splitlines():
-            found.setdefault(json.loads(line)["node"], []).append(json.loads(line))
-    return found
+            by_node.setdefault(json.loads(line)["node"], []).append(json.loads(line))
+    return by_node
 
 
 def test_plain_up_trains_to_the_end(image, compose, run_id, tmp_path):
@@ -112,11 +114,11 @@ def test_plain_up_trains_to_the_end(image, compose, run_id, tmp_path):
     assert all(status.startswith("Exited (0)") for status in ended.values()), ended
 
     (folder,) = (path for path in (tmp_path / "runs").iterdir() if (path / "metrics.jsonl").exists())
-    said = events(folder)
-    assert set(said) == {"master", "worker-1", "worker-2"}
-    assert {event["rank"] for event in said["master"]} == {0}, "rank 0 is on the master node"
-    assert {node: found[-1]["verdict"] for node, found in said.items()} == dict.fromkeys(said, "done")
-    assert {event["world"] for found in said.values() for event in found if event["kind"] == "started"} == {3}
+    by_node = events(folder)
+    assert set(by_node) == {"master", "worker-1", "worker-2"}
+    assert {event["rank"] for event in by_node["master"]} == {0}, "rank 0 is on the master node"
+    assert {node: own[-1]["verdict"] for node, own in by_node.items()} == dict.fromkeys(by_node, "done")
+    assert {event["world"] for own in by_node.values() for event in own if event["kind"] == "started"} == {3}
     steps = [json.loads(line)["step"] for line in (folder / "metrics.jsonl").read_text().splitlines()]
     assert max(steps) == 60
 
@@ -127,9 +129,9 @@ def test_a_refusal_is_said_once_and_is_final(image, compose, run_id):
 
     def ended():
         shown = subprocess.run(["docker", "inspect", name], capture_output=True, text=True, check=True).stdout
-        found = json.loads(shown)[0]
-        return found if found["State"]["Status"] == "exited" and found["RestartCount"] == 3 else None
+        container = json.loads(shown)[0]
+        return container if container["State"]["Status"] == "exited" and container["RestartCount"] == 3 else None
 
     assert until(ended, "the container to end")["State"]["ExitCode"] == 2
-    said = subprocess.run(["docker", "logs", name], capture_output=True, text=True, check=True)
-    assert (said.stdout + said.stderr).count("error:") == 1
+    console = subprocess.run(["docker", "logs", name], capture_output=True, text=True, check=True)
+    assert (console.stdout + console.stderr).count("error:") == 1

@@ -125,11 +125,11 @@ def test_cleaning_is_by_label_and_touches_nothing_else(image, run_id):
     subprocess.run([*bystander, image, "600"], check=True, capture_output=True)
     try:
         start(run_id, "--recipe digits --steps 1000000", workers=1)
-        assert {run_id, another} <= client.runs_there()
+        assert {run_id, another} <= client.run_ids()
         assert client.down(run_id) == 3, "two containers and a network"
         assert client.states(run_id) == []
-        assert run_id not in client.runs_there()
-        assert another in client.runs_there()
+        assert run_id not in client.run_ids()
+        assert another in client.run_ids()
     finally:
         client.down(another)
-    assert another not in client.runs_there()
+    assert another not in client.run_ids()

@@ -37,10 +37,10 @@ def test_it_says_what_it_is(settings):
 
 def test_of_the_checkout_only_the_trainer_is_inside(inside):
     assert set(inside("ls", "-A", "/muster").split()) == {"muster", "trainer", "runs", "node.sh"}
-    found = inside(
+    names = inside(
         "sh", "-c", "find / -xdev \\( -name .git -o -name 'test_*.py' -path '/muster/*' \\) 2>/dev/null || true"
     )
-    assert found == ""
+    assert names == ""
     assert "agent.py" in inside("ls", "/muster/trainer/node").split()
 
 

@@ -17,7 +17,7 @@ def left():
     """Containers and networks of any preflight on this machine."""
     lists = (["ps", "--all"], ["network", "ls"])
     lines = [["docker", *words, "--quiet", "--filter", LABEL] for words in lists]
-    return [found for line in lines for found in subprocess.run(line, capture_output=True, check=True).stdout.split()]
+    return [name for line in lines for name in subprocess.run(line, capture_output=True, check=True).stdout.split()]
 
 
 def line(*options):
@@ -36,8 +36,8 @@ def test_a_healthy_machine_is_green_and_proved_on_either_backend(image, backend,
 def test_a_limit_of_this_shell_is_told_where_processes_would_run():
     shell = ["sh", "-c", 'ulimit -n 120 && exec "$@"', "sh", *line("--backend=processes", "--quick", "--strict")]
     done = subprocess.run(shell, cwd=HOME, capture_output=True, text=True, timeout=60)
-    found = [finding["cause"] for finding in json.loads(done.stdout)["findings"]]
-    assert (done.returncode, found) == (WARNED, ["open-files"]), done.stderr
+    causes = [finding["cause"] for finding in json.loads(done.stdout)["findings"]]
+    assert (done.returncode, causes) == (WARNED, ["open-files"]), done.stderr
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
@@ -45,7 +45,7 @@ def test_whatever_ends_it_leaves_neither_container_nor_network(image, number):
     started = subprocess.Popen(line("--backend=docker"), cwd=HOME, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     until(lambda: len(left()) > 1, "a network and a container")
     started.send_signal(number)
-    _, said = started.communicate(timeout=30)
+    _, errors = started.communicate(timeout=30)
     assert started.returncode == (STOPPED if number == signal.SIGINT else -number)
-    assert (b"nothing is left" in said) == (number == signal.SIGINT)
+    assert (b"nothing is left" in errors) == (number == signal.SIGINT)
     until(lambda: left() == [], "all of it to be gone")

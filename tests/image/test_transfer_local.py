@@ -45,8 +45,8 @@ class Nearby:
         self.asked.append(tuple(argv))
         pipe = subprocess.PIPE
         with subprocess.Popen(argv, env=self.environment, stdin=pipe, stdout=pipe, stderr=pipe) as process:
-            said = []
-            reader = threading.Thread(target=lambda: said.append(process.stderr.read()))
+            lines = []
+            reader = threading.Thread(target=lambda: lines.append(process.stderr.read()))
             reader.start()
             try:
                 for chunk in [input] if isinstance(input, bytes) else input or ():
@@ -59,8 +59,8 @@ class Nearby:
                 raise
             out = process.stdout.read()
             reader.join()
-        assert not check or process.returncode == 0, said
-        return session.Done(process.returncode, out.decode(), said[0].decode())
+        assert not check or process.returncode == 0, lines
+        return session.Done(process.returncode, out.decode(), lines[0].decode())
 
     def docker(self, *arguments):
         """Standard output of a docker command on this engine."""
@@ -108,7 +108,7 @@ def engine_there(request, docker):
 
 
 @pytest.fixture
-def there(engine_there):
+def host(engine_there):
     """A session to the second engine, which is empty again afterwards."""
     nearby = Nearby("there", engine_there[0])
     yield nearby
@@ -155,92 +155,92 @@ def folder(tmp_path):
 
 
 @pytest.fixture
-def push(there, base, folder, tmp_path):
+def push(host, base, folder, tmp_path):
     """push() -> what it did on the host; raises its fault."""
 
     def run(tell=lambda host, sent, total: None, tag="muster-test:run", folder=folder):
         cache = LayerCache(tmp_path / "layers")
-        return transfer.push([there], base, folder, tag, tell, cache).all()["there"]
+        return transfer.push([host], base, folder, tag, tell, cache).all()["there"]
 
     return run
 
 
-def test_a_cold_push_sends_all_and_the_host_can_make_containers_of_it(push, there):
-    told = []
-    done = push(lambda host, sent, total: told.append((host, sent, total)))
+def test_a_cold_push_sends_all_and_the_host_can_make_containers_of_it(push, host):
+    progress = []
+    done = push(lambda host, sent, total: progress.append((host, sent, total)))
     assert done.sent_bytes > BASE_BYTES
-    assert done.why == "no layer of it is there"
-    assert {host for host, _, _ in told} == {"there", transfer.HERE}
-    assert [entry for entry in told if entry[0] == "there"][-1] == ("there", done.sent_bytes, done.sent_bytes)
-    container = there.docker("create", "muster-test:run", "true")
-    there.docker("cp", f"{container}:/workspace/train.py", "-")
-    kept = there.docker("inspect", "--format", "{{.Config.WorkingDir}} {{.Config.Env}}", container)
-    there.docker("rm", container)
-    assert kept == "/workspace [KEPT=yes PYTHONPATH=/muster]"
+    assert done.why == "the host has none of its layers"
+    assert {host for host, _, _ in progress} == {"there", transfer.HERE}
+    assert [entry for entry in progress if entry[0] == "there"][-1] == ("there", done.sent_bytes, done.sent_bytes)
+    container = host.docker("create", "muster-test:run", "true")
+    host.docker("cp", f"{container}:/workspace/train.py", "-")
+    settings = host.docker("inspect", "--format", "{{.Config.WorkingDir}} {{.Config.Env}}", container)
+    host.docker("rm", container)
+    assert settings == "/workspace [KEPT=yes PYTHONPATH=/muster]"
 
 
-def test_a_second_push_sends_nothing_and_says_so(push, there):
+def test_a_second_push_sends_nothing_and_says_so(push, host):
     push()
-    there.asked.clear()
-    assert push() == transfer.Pushed(0, "already there")
-    assert not [argv for argv in there.asked if any("docker load" in word for word in argv)]
+    host.asked.clear()
+    assert push() == transfer.Pushed(0, "the host has it")
+    assert not [argv for argv in host.asked if any("docker load" in word for word in argv)]
 
 
-def test_a_change_of_code_sends_the_code_alone_and_the_image_it_replaces_goes(push, there, folder):
+def test_a_change_of_code_sends_the_code_alone_and_the_image_it_replaces_goes(push, host, folder):
     push()
-    before = there.layers("muster-test:run")
+    before = host.layers("muster-test:run")
     (folder / "train.py").write_text("print(2)\n")
     done = push()
     assert 100_000 < done.sent_bytes < 130_000
-    assert there.layers("muster-test:run") != before
-    assert len(there.docker("image", "ls", "--quiet").split()) == 1
-    assert there.docker("ps", "--all", "--quiet") == ""
+    assert host.layers("muster-test:run") != before
+    assert len(host.docker("image", "ls", "--quiet").split()) == 1
+    assert host.docker("ps", "--all", "--quiet") == ""
 
 
-def test_an_image_in_use_is_not_removed_when_its_name_moves(push, there, folder):
+def test_an_image_in_use_is_not_removed_when_its_name_moves(push, host, folder):
     push()
-    container = there.docker("create", "muster-test:run", "true")
+    container = host.docker("create", "muster-test:run", "true")
     (folder / "train.py").write_text("print(3)\n")
     push()
-    there.docker("inspect", container)
-    there.docker("cp", f"{container}:/workspace/train.py", "-")
-    there.docker("rm", container)
+    host.docker("inspect", container)
+    host.docker("cp", f"{container}:/workspace/train.py", "-")
+    host.docker("rm", container)
 
 
-def test_without_a_folder_the_base_itself_arrives(push, there, base):
+def test_without_a_folder_the_base_itself_arrives(push, host, base):
     push(folder=None)
     local = subprocess.run(
         ["docker", "image", "inspect", "--format", "{{json .RootFS.Layers}}", base], capture_output=True, text=True
     )
-    assert there.layers("muster-test:run") == local.stdout.strip()
+    assert host.layers("muster-test:run") == local.stdout.strip()
 
 
-def test_what_would_be_sent_is_foreseen_and_nothing_is_done(push, there, base, folder):
-    (foreseen,) = transfer.foresee([there], base, folder, "muster-test:run").all().values()
+def test_what_would_be_sent_is_foreseen_and_nothing_is_done(push, host, base, folder):
+    (foreseen,) = transfer.foresee([host], base, folder, "muster-test:run").all().values()
     assert len(foreseen.layers) == 2
-    assert there.docker("image", "ls", "--quiet") == ""
+    assert host.docker("image", "ls", "--quiet") == ""
     push()
-    (foreseen,) = transfer.foresee([there], base, folder, "muster-test:run").all().values()
-    assert foreseen.there
+    (foreseen,) = transfer.foresee([host], base, folder, "muster-test:run").all().values()
+    assert foreseen.present
 
 
-def test_layers_that_vanish_between_question_and_answer_are_sent_after_all(push, there, folder):
+def test_layers_that_vanish_between_question_and_answer_are_sent_after_all(push, host, folder):
     push()
     (folder / "train.py").write_text("print(4)\n")
 
     def vanish(argv):
         if any("docker load" in word for word in argv):
-            there.before = lambda argv: None
-            there.docker("image", "rm", "muster-test:run")
+            host.before = lambda argv: None
+            host.docker("image", "rm", "muster-test:run")
 
-    there.before = vanish
+    host.before = vanish
     done = push()
-    assert done.why == "all layers: what was there did not do"
+    assert done.why == "all layers: those of the host did not give this image"
     assert done.sent_bytes > BASE_BYTES
-    there.docker("rm", there.docker("create", "muster-test:run", "true"))
+    host.docker("rm", host.docker("create", "muster-test:run", "true"))
 
 
-def test_a_push_cut_in_the_middle_leaves_nothing_and_the_next_one_works(push, there, engine_there):
+def test_a_push_cut_in_the_middle_leaves_nothing_and_the_next_one_works(push, host, engine_there):
     def cut(host, sent, total):
         if host == "there" and sent > total / 2:
             raise DeployError("cut")
@@ -249,33 +249,35 @@ def test_a_push_cut_in_the_middle_leaves_nothing_and_the_next_one_works(push, th
         push(cut)
     temporary = [engine_there[1] / "tmp", *engine_there[1].rglob("io.containerd.content.v1.content/ingest")]
     until(lambda: not [path for folder in temporary if folder.exists() for path in folder.iterdir()], "no leftovers")
-    assert there.docker("image", "ls", "--all", "--quiet") == ""
+    assert host.docker("image", "ls", "--all", "--quiet") == ""
     assert push().sent_bytes > BASE_BYTES
 
 
-def test_on_a_base_that_came_another_way_only_code_is_sent_and_then_nothing(push, there, base, tmp_path):
+def test_on_a_base_that_came_another_way_only_code_is_sent_and_then_nothing(push, host, base, tmp_path):
     saved = subprocess.run(["docker", "save", base], capture_output=True, check=True).stdout
-    there.run(("docker", "load"), input=[saved])
+    host.run(("docker", "load"), input=[saved])
     assert push().sent_bytes < 130_000
     assert not list((tmp_path / "layers").glob("*"))
-    there.docker("image", "rm", base)
+    host.docker("image", "rm", base)
     assert push().sent_bytes == 0
-    there.docker("rm", there.docker("create", "muster-test:run", "true"))
+    host.docker("rm", host.docker("create", "muster-test:run", "true"))
 
 
-def test_a_base_only_the_host_has_gets_the_code_alone(push, there, base, folder, tmp_path):
+def test_a_base_only_the_host_has_gets_the_code_alone(push, host, base, folder, tmp_path):
     push()
-    there.docker("tag", "muster-test:run", "only-there:1")
+    host.docker("tag", "muster-test:run", "only-there:1")
     cache = LayerCache(tmp_path / "none")
-    done = transfer.push([there], "only-there:1", folder, "muster-test:other", lambda *told: None, cache).all()["there"]
+    done = transfer.push([host], "only-there:1", folder, "muster-test:other", lambda *progress: None, cache).all()[
+        "there"
+    ]
     assert done.sent_bytes < 130_000
-    there.docker("rm", there.docker("create", "muster-test:other", "true"))
+    host.docker("rm", host.docker("create", "muster-test:other", "true"))
 
 
-def test_a_base_nobody_has_is_a_fault_that_says_why(there, folder):
+def test_a_base_nobody_has_is_a_fault_that_says_why(host, folder):
     absent = "localhost:1/absent:1"  # port 1: nobody serves a registry there
     with pytest.raises(DeployError, match=r"neither on this machine nor on there, which cannot pull it: .*127.0.0.1:1"):
-        transfer.push([there], absent, folder, "muster-test:run", lambda *told: None)
+        transfer.push([host], absent, folder, "muster-test:run", lambda *progress: None)
 
 
 def test_a_host_without_docker_or_without_an_engine_says_so(base, folder, tmp_path):
@@ -285,18 +287,18 @@ def test_a_host_without_docker_or_without_an_engine_says_so(base, folder, tmp_pa
     (tmp_path / "bin/sh").symlink_to("/bin/sh")
     bare.environment["PATH"] = str(tmp_path / "bin")
     with pytest.raises(HostsFailed) as failed:
-        transfer.push([gone, bare], base, folder, "muster-test:run", lambda *told: None)
+        transfer.push([gone, bare], base, folder, "muster-test:run", lambda *progress: None)
     faults = failed.value.faults
     assert "the Docker engine does not answer" in faults["gone"].message
     assert "Docker is not installed" in faults["bare"].message
 
 
-def test_images_that_a_user_made_stay_even_without_a_name_and_from_one_of_ours(push, there, folder):
+def test_images_that_a_user_made_stay_even_without_a_name_and_from_one_of_ours(push, host, folder):
     push()
-    container = there.docker("create", "muster-test:run", "true")
-    there.docker("cp", __file__, f"{container}:/workspace/mine.py")
-    theirs = there.docker("commit", container)
-    there.docker("rm", container)
+    container = host.docker("create", "muster-test:run", "true")
+    host.docker("cp", __file__, f"{container}:/workspace/mine.py")
+    theirs = host.docker("commit", container)
+    host.docker("rm", container)
     (folder / "train.py").write_text("print(5)\n")
     push()
-    there.docker("image", "inspect", theirs)
+    host.docker("image", "inspect", theirs)

@@ -18,8 +18,8 @@ def checkout(image, tmp_path):
     made = Checkout(tmp_path)
     yield made
     for folder in made.folders():
-        if found := containers(folder.name):
-            subprocess.run(["docker", "rm", "-f", *found], check=True)
+        if ids := containers(folder.name):
+            subprocess.run(["docker", "rm", "-f", *ids], check=True)
 
 
 def docker(*words):
@@ -39,20 +39,20 @@ def nothing_left(run_id):
 
 def node(run_id, service, number=1):
     """The container of one node."""
-    (found,) = containers(
+    (container,) = containers(
         run_id,
         "--filter",
         f"label=com.docker.compose.service={service}",
         "--filter",
         f"label=com.docker.compose.container-number={number}",
     )
-    return found
+    return container
 
 
 def listens(container):
     """The addresses, as numbers, on which something in a container listens; 0 is every one."""
-    said = docker("exec", container, "awk", '$4 == "0A" { print $2 }', "/proc/net/tcp", "/proc/net/tcp6")
-    return {int(address.partition(":")[0], 16) for address in said}
+    sockets = docker("exec", container, "awk", '$4 == "0A" { print $2 }', "/proc/net/tcp", "/proc/net/tcp6")
+    return {int(address.partition(":")[0], 16) for address in sockets}
 
 
 def test_containers_train_to_the_end_with_rank_0_on_the_master(checkout):
@@ -103,10 +103,10 @@ def test_a_killed_container_comes_back_and_the_run_ends_well(checkout, service):
 def test_when_the_control_side_is_killed_down_cleans_up(checkout):
     run = checkout.start("--workers=1", f"--args={LONG}", backend="docker")
     folder = checkout.training()
-    found = [listens(one) for one in containers(folder.name, "--filter", "status=running")]
-    assert len(found) == 2
-    assert all(found)
-    assert not any(0 in addresses for addresses in found)
+    addresses = [listens(container) for container in containers(folder.name, "--filter", "status=running")]
+    assert len(addresses) == 2
+    assert all(addresses)
+    assert not any(0 in ports for ports in addresses)
     run.kill()
     run.communicate()
     assert containers(folder.name)

@@ -16,13 +16,13 @@ def failed_runs():
 
 def test_real_failures_are_explained_and_a_wrong_cause_is_rare():
     right = unknown = wrong = 0
-    for one, texts in failed_runs():
-        said = explain(texts)
-        causes = {said.cause, *said.maybe}
-        right += bool(causes & {one.cause, *one.also})
-        unknown += not said.cause
-        wrong += bool(said.cause) and not causes & {one.cause, *one.also}
-        assert len(said.maybe) <= 5, said
+    for case, texts in failed_runs():
+        explained = explain(texts)
+        causes = {explained.cause, *explained.maybe}
+        right += bool(causes & {case.cause, *case.also})
+        unknown += not explained.cause
+        wrong += bool(explained.cause) and not causes & {case.cause, *case.also}
+        assert len(explained.maybe) <= 5, explained
     assert right + unknown + wrong >= 25
     assert right >= 0.8 * (right + unknown + wrong)
     assert wrong <= 0.05 * (right + unknown + wrong)
@@ -31,10 +31,10 @@ def test_real_failures_are_explained_and_a_wrong_cause_is_rare():
 def test_an_explanation_shows_the_line_it_stands_on():
     texts = {"gpu-a": "epoch 1\n", "gpu-b": "starting\nRuntimeError: [enforce fail at device.cc:84] ifa != nullptr. "
              "Unable to find address for: eth9\n"}  # fmt: skip
-    said = explain(texts)
-    assert said.cause == "interface-missing"
-    assert "eth9" in said.what
-    assert [(line.node, line.number) for line in said.evidence] == [("gpu-b", 2)]
+    explained = explain(texts)
+    assert explained.cause == "interface-missing"
+    assert "eth9" in explained.what
+    assert [(line.node, line.number) for line in explained.evidence] == [("gpu-b", 2)]
 
 
 @pytest.mark.parametrize("text", [
@@ -53,6 +53,6 @@ def test_the_cause_comes_before_what_its_victims_say():
 
 
 def test_an_error_of_the_script_is_told_as_that():
-    said = explain({"a": "Traceback (most recent call last):\n  x\nKeyError: 'image'\n"})
-    assert said.cause == "script-error"
-    assert "KeyError: 'image'" in said.what
+    explained = explain({"a": "Traceback (most recent call last):\n  x\nKeyError: 'image'\n"})
+    assert explained.cause == "script-error"
+    assert "KeyError: 'image'" in explained.what

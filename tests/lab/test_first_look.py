@@ -7,10 +7,10 @@ from deploy.preflight.findings import Finding, Verdict
 from lab import fault, trial
 
 
-def looked(said, right, expected="link-loss"):
+def looked(named, right, expected="link-loss"):
     """A trial as benchmarks/preflight.py has it."""
     return {"id": "bad_wire/3/1", "name": "bad wire", "count": 3, "truth": "fails", "expected": expected, "where": "b",
-            "said": said, "said_where": "b", "right": right, "right_where": right, "alarm": bool(said),
+            "said": named, "said_where": "b", "right": right, "right_where": right, "alarm": bool(named),
             "all_named": right}  # fmt: skip
 
 

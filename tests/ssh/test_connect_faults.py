@@ -205,11 +205,11 @@ def test_a_busy_server_gets_all_hosts_in_the_end(client, server):
     # One machine under eight names is refused, rightly; so each takes a way of its own.
     opened, faults = [], []
 
-    def one(number):
+    def connect(number):
         with session.open_all([Host(f"n{number}", f"n{number}")]) as results:
             (opened if results.values else faults).append(number)
 
-    threads = [threading.Thread(target=one, args=(number,)) for number in range(8)]
+    threads = [threading.Thread(target=connect, args=(number,)) for number in range(8)]
     # One who never logs in holds one of the two places.
     with socket.create_connection(("127.0.0.1", busy.port)) as idle:
         assert idle.recv(4) == b"SSH-"
@@ -254,10 +254,10 @@ def test_one_machine_under_two_names_is_refused_by_both(client, server):
         pass
 
 
-@pytest.mark.parametrize("there", [True, False], ids=["ssh", "no-ssh"])
+@pytest.mark.parametrize("installed", [True, False], ids=["ssh", "no-ssh"])
 @pytest.mark.parametrize("text", [None, "Match never\n  User x\n", "nonsense\n"])
-def test_settings_that_make_no_sense_are_refused_by_file(client, monkeypatch, text, there):
-    if not there:
+def test_settings_that_make_no_sense_are_refused_by_file(client, monkeypatch, text, installed):
+    if not installed:
         monkeypatch.setattr("deploy.ssh.settings.shutil.which", lambda _: None)
     if text is None:
         client.config.unlink()

@@ -37,8 +37,8 @@ def locks(*servers):
 
 def holder_file(server):
     """The one holder file of a server whose lock is held."""
-    (found,) = server.home.glob(".muster/lock-*/holder")
-    return found
+    (path,) = server.home.glob(".muster/lock-*/holder")
+    return path
 
 
 def age(server, seconds):
@@ -86,8 +86,8 @@ def test_a_second_deploy_is_refused_with_holder_since_when_and_how_to_break_it(s
 
 def test_of_many_who_race_exactly_one_wins(server):
     with ExitStack() as stack:
-        one = server()
-        rivals = [stack.enter_context(opened(one))[0] for _ in range(12)]
+        machine = server()
+        rivals = [stack.enter_context(opened(machine))[0] for _ in range(12)]
         start, won, lost = threading.Barrier(len(rivals)), [], []
 
         def race(rival, number):
@@ -106,7 +106,7 @@ def test_of_many_who_race_exactly_one_wins(server):
         assert len(lost) == 11
         assert all(f"(run run-{won[0][0]}," in message for message in lost)
         won[0][1].release()
-        assert locks(one) == []
+        assert locks(machine) == []
 
 
 def test_two_deploys_in_opposite_orders_both_get_their_turn(server):
@@ -149,49 +149,49 @@ def test_waiting_ends_when_the_holder_lets_go(server):
 
 
 def test_a_holder_that_falls_silent_is_told_as_stale_and_kept(server):
-    one = server()
-    with opened(one) as sessions, host_lock.take(sessions, "run-1"):
-        belongs_to(one, control="laptop", user="alice")
-        age(one, 100)
+    machine = server()
+    with opened(machine) as sessions, host_lock.take(sessions, "run-1"):
+        belongs_to(machine, control="laptop", user="alice")
+        age(machine, 100)
         with pytest.raises(DeployError, match=r"locked by alice@laptop .* 10\d s") as caught:
             host_lock.take(sessions, "run-2")
         assert "fab unlock --hosts a" in caught.value.hint
-        assert locks(one) == ["a"]
+        assert locks(machine) == ["a"]
 
 
 def test_a_lock_whose_keeper_on_the_host_died_makes_way(server, ended):
-    one = server()
-    with opened(one) as sessions, host_lock.take(sessions, "run-1"):
-        holder_file(one).with_name("pid").write_text(f"{ended}\n")  # as after the host started anew
+    machine = server()
+    with opened(machine) as sessions, host_lock.take(sessions, "run-1"):
+        holder_file(machine).with_name("pid").write_text(f"{ended}\n")  # as after the host started anew
         with host_lock.take(sessions, "run-2"):
-            assert json.loads(holder_file(one).read_text())["run"] == "run-2"
+            assert json.loads(holder_file(machine).read_text())["run"] == "run-2"
 
 
 def test_closing_the_connection_lets_go(server):
-    one = server()
-    with opened(one) as sessions:
+    machine = server()
+    with opened(machine) as sessions:
         host_lock.take(sessions, "run-1")
-        assert locks(one) == ["a"]
-    until(lambda: not locks(one), "the lock to be let go", 20)
+        assert locks(machine) == ["a"]
+    until(lambda: not locks(machine), "the lock to be let go", 20)
 
 
 def test_a_holder_that_stops_without_a_word_lets_go_and_learns_of_it(server, monkeypatch):
     """Its process stands still while its connection stays: so does a cable that is cut, or a laptop that sleeps."""
     monkeypatch.setattr(host_lock, "STALE_AFTER_S", 2.0)
-    one = server()
-    with opened(one) as sessions:
+    machine = server()
+    with opened(machine) as sessions:
         held = host_lock.take(sessions, "run-1")
         monkeypatch.setattr(held._holds[0].over, "wait", lambda _: threading.Event().wait())
-        until(lambda: not locks(one), "the lock to be let go", 20)
+        until(lambda: not locks(machine), "the lock to be let go", 20)
         assert until(lambda: held.lost, "the holder to notice", 20) == ["a"]
 
 
 def test_a_living_holder_keeps_saying_so(server, monkeypatch):
     monkeypatch.setattr(host_lock, "BEAT_S", 0.1)
-    one = server()
-    with opened(one) as sessions, host_lock.take(sessions, "run-1") as held:
-        age(one, 1000)
-        beat = holder_file(one).with_name("beat")
+    machine = server()
+    with opened(machine) as sessions, host_lock.take(sessions, "run-1") as held:
+        age(machine, 1000)
+        beat = holder_file(machine).with_name("beat")
         before = int(beat.read_text())
         until(lambda: beat.read_text().strip() and int(beat.read_text()) > before + 900, "the next beat", 20)
         assert not held.lost
@@ -199,8 +199,8 @@ def test_a_living_holder_keeps_saying_so(server, monkeypatch):
 
 def test_a_broken_lock_is_noticed_by_its_holder_and_not_dropped_for_the_next(server, monkeypatch):
     monkeypatch.setattr(host_lock, "BEAT_S", 0.1)
-    one = server()
-    with opened(one) as sessions:
+    machine = server()
+    with opened(machine) as sessions:
         first = host_lock.take(sessions, "run-1")
         first.refuse_lost()
         broken = host_lock.break_lock(sessions, standing(sessions)).all()
@@ -210,48 +210,48 @@ def test_a_broken_lock_is_noticed_by_its_holder_and_not_dropped_for_the_next(ser
             first.refuse_lost()
         with host_lock.take(sessions, "run-2"):
             first.release()
-            assert locks(one) == ["a"]
+            assert locks(machine) == ["a"]
 
 
 @pytest.mark.holds("audit")
 def test_the_host_keeps_who_broke_whose_lock(server):
-    one = server()
-    told = one.home / ".muster" / "audit.log"
-    with opened(one) as sessions:
+    machine = server()
+    log = machine.home / ".muster" / "audit.log"
+    with opened(machine) as sessions:
         assert host_lock.look(sessions).all() == {"a": None}
-        assert not told.exists()
+        assert not log.exists()
         with host_lock.take(sessions, "run-1"):
-            belongs_to(one, control="laptop", user="alice")
+            belongs_to(machine, control="laptop", user="alice")
             host_lock.break_lock(sessions, standing(sessions)).all()
-    (line,) = told.read_text().splitlines()
+    (line,) = log.read_text().splitlines()
     assert " removed the lock of alice@laptop (run run-1, process" in line
 
 
 @pytest.mark.holds("audit")
 def test_the_audit_line_says_who_logged_in_and_not_what_a_variable_claims(server, monkeypatch):
-    one = server()
-    with opened(one) as sessions:
+    machine = server()
+    with opened(machine) as sessions:
         monkeypatch.setenv("LOGNAME", "mallory")
         monkeypatch.setenv("USER", "mallory")
         audit.note(sessions[0], "run-1 started\n2026-01-01 root from 10.0.0.9: nothing")
-    (line,) = (one.home / ".muster" / "audit.log").read_text().splitlines()
+    (line,) = (machine.home / ".muster" / "audit.log").read_text().splitlines()
     login = pwd.getpwuid(os.getuid()).pw_name
     assert f" {login} from 127.0.0.1: run-1 started" in line
     assert "mallory" not in line
 
 
 def test_a_lock_whose_holder_died_before_leaving_a_name_can_be_told_and_broken(server):
-    one = server()
-    with opened(one) as sessions:
+    machine = server()
+    with opened(machine) as sessions:
         host_lock.take(sessions, "run-1")
-        folder = holder_file(one).parent
+        folder = holder_file(machine).parent
         for file in folder.iterdir():
             file.unlink()
         assert not list(folder.iterdir())
         with pytest.raises(DeployError, match="locked by somebody who left no name"):
             host_lock.take(sessions, "run-2")
         assert host_lock.break_lock(sessions, standing(sessions)).all() == {"a": "somebody who left no name"}
-        assert locks(one) == []
+        assert locks(machine) == []
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
@@ -282,13 +282,13 @@ def test_nothing_is_left_behind_at_whatever_moment_taking_is_cut_off(server, how
 
 
 def test_the_audit_says_when_who_what_and_keeps_what_was_there(server):
-    one = server()
-    with opened(one) as sessions:
+    machine = server()
+    with opened(machine) as sessions:
         audit.note(sessions[0], "run-1 started 2 containers")
         audit.note(sessions[0], "run-1 removed\nforged line")
-    first, second = (one.home / ".muster/audit.log").read_text().splitlines()
+    first, second = (machine.home / ".muster/audit.log").read_text().splitlines()
     assert re.match(
         r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[+-]\d{4} \S+ from 127.0.0.1: run-1 started 2 containers \(\S+@\S+\)$", first
     )
     assert " run-1 removed\\nforged line (" in second
-    assert (one.home / ".muster/audit.log").stat().st_mode & 0o777 == 0o600
+    assert (machine.home / ".muster/audit.log").stat().st_mode & 0o777 == 0o600

@@ -95,17 +95,21 @@ class Setup:
 
     def environment(self, construct):
         """Variables that the settings may name."""
-        said = {"MUSTER_TEST_KEYS": str(self.keys), "MUSTER_TEST_AGENT": self.fields["agent"], "SHELL": "/bin/bash"}
-        return {**said, **({"SSH_AUTH_SOCK": self.fields["agent"]} if construct.agent else {})}
+        variables = {
+            "MUSTER_TEST_KEYS": str(self.keys),
+            "MUSTER_TEST_AGENT": self.fields["agent"],
+            "SHELL": "/bin/bash",
+        }
+        return {**variables, **({"SSH_AUTH_SOCK": self.fields["agent"]} if construct.agent else {})}
 
     def openssh(self, construct):
         """What OpenSSH's client makes of it: who got in, or None."""
         config = self.place(construct) / "config"
         line = ["ssh", "-F", config, "-o", "BatchMode=yes", "node", ASK]
-        kept = {name: value for name, value in os.environ.items() if name != "SSH_AUTH_SOCK"}
+        variables = {name: value for name, value in os.environ.items() if name != "SSH_AUTH_SOCK"}
         done = subprocess.run(
-            line, env={**kept, **self.environment(construct)}, stdin=subprocess.DEVNULL, capture_output=True, text=True,
-            timeout=60, check=False,
+            line, env={**variables, **self.environment(construct)}, stdin=subprocess.DEVNULL, capture_output=True,
+            text=True, timeout=60, check=False,
         )  # fmt: skip
         return done.stdout if done.returncode == 0 else None
 
@@ -155,7 +159,7 @@ def setup(sshd, tmp_path_factory):
 def rival(setup):
     """What OpenSSH's client made of each construct, by name; asked for all of them side by side."""
     with ThreadPoolExecutor(8) as pool:
-        return dict(zip([one.name for one in ALL], pool.map(setup.openssh, ALL), strict=True))
+        return dict(zip([each.name for each in ALL], pool.map(setup.openssh, ALL), strict=True))
 
 
 @pytest.fixture
@@ -179,7 +183,7 @@ def ours(setup, monkeypatch):
 
 
 @pytest.mark.holds("ssh-settings")
-@pytest.mark.parametrize("construct", ALL, ids=[one.name for one in ALL])
+@pytest.mark.parametrize("construct", ALL, ids=[each.name for each in ALL])
 def test_a_construct_is_never_taken_more_freely_than_openssh_takes_it(rival, ours, construct):
     theirs, got = rival[construct.name], ours(construct)
     if construct.outcome == IN:
@@ -196,14 +200,14 @@ def test_a_construct_is_never_taken_more_freely_than_openssh_takes_it(rival, our
 
 
 @pytest.mark.holds("ssh-settings")
-@pytest.mark.parametrize("construct", ALL, ids=[one.name for one in ALL])
+@pytest.mark.parametrize("construct", ALL, ids=[each.name for each in ALL])
 def test_without_openssh_a_construct_means_the_same_or_is_refused(rival, ours, construct, monkeypatch):
-    there = shutil.which
-    monkeypatch.setattr("shutil.which", lambda name, **more: None if name == "ssh" else there(name, **more))
+    which = shutil.which
+    monkeypatch.setattr("shutil.which", lambda name, **more: None if name == "ssh" else which(name, **more))
     theirs, got = rival[construct.name], ours(construct)
     assert isinstance(got, DeployError) or got == theirs
 
 
 def test_there_are_many_of_them_each_once():
     assert len(ALL) >= 40
-    assert len({one.name for one in ALL}) == len(ALL)
+    assert len({each.name for each in ALL}) == len(ALL)

@@ -63,11 +63,11 @@ def test_what_start_up_files_print_is_not_the_commands(server, client):
 
 
 def test_lines_are_told_while_the_command_runs(opened):
-    told = []
+    lines = []
     done = threading.Event()
 
     def tell(line):
-        told.append(line)
+        lines.append(line)
         if line == "first":
             done.set()
 
@@ -77,10 +77,10 @@ def test_lines_are_told_while_the_command_runs(opened):
     opened.run(["mkfifo", f"{opened.home}.fifo"])
     worker.start()
     assert done.wait(20)
-    assert told == ["first"]
+    assert lines == ["first"]
     opened.run(["sh", "-c", f"echo second > {opened.home}.fifo"])
     worker.join(20)
-    assert told == ["first", "second", "last"]
+    assert lines == ["first", "second", "last"]
 
 
 def test_a_lot_of_output_is_told_and_only_its_end_kept(opened):

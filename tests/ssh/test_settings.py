@@ -59,12 +59,12 @@ def test_hosts_behind_one_jump_host_share_one_login_there(client, server):
     door = server(name="door")
     inner = [server(name=name) for name in "abc"]
     gateway = f"127.0.0.1:{door.port}"
-    hosts = [Host(one.name, "127.0.0.1", one.port, gateway=gateway) for one in inner]
+    hosts = [Host(machine.name, "127.0.0.1", machine.port, gateway=gateway) for machine in inner]
     with session.open_all(hosts) as results:
         done = session.on_all(results.all().values(), lambda opened: opened.run(["echo", opened.host.name]).out)
     assert done.all() == {"a": "a\n", "b": "b\n", "c": "c\n"}
     assert logins(door) == 1
-    assert [logins(one) for one in inner] == [1, 1, 1]
+    assert [logins(machine) for machine in inner] == [1, 1, 1]
 
 
 def test_a_chain_of_jump_hosts_from_the_settings(client, server, monkeypatch):
@@ -73,14 +73,14 @@ def test_a_chain_of_jump_hosts_from_the_settings(client, server, monkeypatch):
     outer, middle, inner = (server(name=name) for name in ("outer", "middle", "inner"))
     alias = [
         line
-        for one in (outer, middle, inner)
-        for line in (f"Host {one.name}", "HostName 127.0.0.1", f"Port {one.port}")
+        for machine in (outer, middle, inner)
+        for line in (f"Host {machine.name}", "HostName 127.0.0.1", f"Port {machine.port}")
     ]
     client.settings(*alias, "ProxyJump outer,middle")
     before = set(threading.enumerate())
     for _ in range(3):
         assert hello(Host("inner", "inner")) == "hello inner\n"
-    assert [logins(one) for one in (outer, middle, inner)] == [3, 3, 3]
+    assert [logins(machine) for machine in (outer, middle, inner)] == [3, 3, 3]
     # All are closed at once, and a thread whose way out is closed before it must not end with a traceback.
     waiting.until(lambda: set(threading.enumerate()) <= before, "the connections' threads to end")
     assert not died

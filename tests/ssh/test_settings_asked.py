@@ -103,8 +103,8 @@ def test_a_proxy_command_ends_with_its_session(client, server, tmp_path):
 def test_an_address_known_by_another_key_is_a_change_where_it_is_to_be_checked(client, tmp_path):
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", tmp_path / "other"], check=True)
     own, other = PKey.from_path(client.key), PKey.from_path(tmp_path / "other")
-    for there, kind in ((other, "changed-key"), (own, None)):
-        lines = [f"node ssh-ed25519 {own.get_base64()}", f"192.0.2.7 ssh-ed25519 {there.get_base64()}"]
+    for address, kind in ((other, "changed-key"), (own, None)):
+        lines = [f"node ssh-ed25519 {own.get_base64()}", f"192.0.2.7 ssh-ed25519 {address.get_base64()}"]
         client.known_hosts.write_text("\n".join(lines) + "\n")
         client.settings("CheckHostIP yes")
         checked = way()

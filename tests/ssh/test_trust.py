@@ -85,27 +85,27 @@ def test_a_changed_key_is_refused_and_not_asked_about(client, server, asked):
 
 @pytest.mark.holds("changed-keys")
 def test_a_key_of_another_type_than_the_known_one_is_a_change_too(client, server, asked):
-    there = server()
+    machine = server()
     stranger = client.known_hosts.read_text().splitlines()
     # Known by an ECDSA key alone; who shows keys of other types is not that server.
     client.known_hosts.write_text(f"{stranger[0].split()[0]} {ECDSA}\n")
-    done = session.trust([there.host], lambda _: pytest.fail("asked about a changed key"), asked.append)
+    done = session.trust([machine.host], lambda _: pytest.fail("asked about a changed key"), asked.append)
     assert done.faults["a"].kind == "changed-key"
-    with session.open_all([there.host]) as results:
+    with session.open_all([machine.host]) as results:
         assert results.faults["a"].kind == "changed-key"
         assert "ecdsa" not in results.faults["a"].message.partition("known is")[0]
 
 
 def test_a_key_of_a_new_type_beside_the_known_one_is_asked_about(client, server, asked):
-    there = server()
+    machine = server()
     client.known_hosts.write_text(client.known_hosts.read_text().splitlines(keepends=True)[0])
-    assert session.trust([there.host], lambda _: True, asked.append).all()["a"].startswith("trusted")
+    assert session.trust([machine.host], lambda _: True, asked.append).all()["a"].startswith("trusted")
 
 
 def test_settings_that_name_no_file_for_known_hosts_get_nothing_written(client, server, asked):
-    there = server()
+    machine = server()
     client.settings("UserKnownHostsFile none", f"GlobalKnownHostsFile {client.folder}/all")
-    done = session.trust([there.host], lambda _: True, asked.append)
+    done = session.trust([machine.host], lambda _: True, asked.append)
     assert "name no file for known hosts" in done.faults["a"].message
     assert not (client.folder / "all").exists()
 

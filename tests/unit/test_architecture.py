@@ -106,12 +106,12 @@ def packages_crossed(top: str, order: list[str]) -> list[str]:
     crossed = []
     for path in python_files(top):
         own = path.relative_to(HOME / top).parts[0]
-        for found in imported(path):
-            there = (*found.split("."), "")[1]
-            apart = {own, there} == {"local", "hosts"}
-            known = found.startswith(f"{top}.") and {own, there} <= set(order)
-            if known and (apart or order.index(there) > order.index(own)):
-                crossed.append(f"{name(path)} imports {found}")
+        for module in imported(path):
+            package = (*module.split("."), "")[1]
+            apart = {own, package} == {"local", "hosts"}
+            known = module.startswith(f"{top}.") and {own, package} <= set(order)
+            if known and (apart or order.index(package) > order.index(own)):
+                crossed.append(f"{name(path)} imports {module}")
     return crossed
 
 
@@ -129,7 +129,7 @@ def test_a_package_of_the_trainer_imports_only_those_before_it() -> None:
     [("deploy", {"trainer", "muster"}), ("trainer", {"deploy"}), ("muster", {"deploy", "trainer"})],
 )
 def test_the_halves_never_import_each_other_and_muster_neither(top: str, others: set[str]) -> None:
-    crossing = {name(path) for path in python_files(top) for found in imported(path) if found.split(".")[0] in others}
+    crossing = {name(path) for path in python_files(top) for module in imported(path) if module.split(".")[0] in others}
     assert not crossing, f"{crossing} import {others}: the contract of the two halves is docs/contract.md"
 
 
@@ -146,7 +146,7 @@ def test_unit_tests_lie_in_the_folder_of_the_package_they_hold() -> None:
 
 
 def test_the_laboratory_imports_neither_tests_nor_benchmarks() -> None:
-    imports = {name(path): {found.split(".")[0] for found in imported(path)} for path in python_files("lab")}
+    imports = {name(path): {module.split(".")[0] for module in imported(path)} for path in python_files("lab")}
     assert imports
     assert not {path for path, tops in imports.items() if tops & {"tests", "benchmarks"}}
 
@@ -156,7 +156,7 @@ def test_only_its_door_imports_a_library(library: str) -> None:
     users = {
         name(path).removesuffix(".py")
         for path in HALVES
-        if any(found.split(".")[0] == library for found in imported(path))
+        if any(module.split(".")[0] == library for module in imported(path))
     }
     assert users
     strangers = {user for user in users if not any(fnmatch(user, door) for door in DOORS[library])}
@@ -203,12 +203,12 @@ def test_no_unwanted_words() -> None:
     )
     if listed.returncode:
         pytest.skip("not a git checkout: the list of our own files is git's")
-    found = []
+    module = []
     for entry in filter(None, listed.stdout.decode().split("\0")):
         path = HOME / entry
         if not path.is_file() or path.suffix in {".gz", ".xz", ".png", ".whl"}:
             continue
         for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1):
             if match := UNWANTED.search(line):
-                found.append(f"{entry}:{number}: {match[0]}")
-    assert not found
+                module.append(f"{entry}:{number}: {match[0]}")
+    assert not module

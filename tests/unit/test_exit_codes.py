@@ -28,13 +28,13 @@ def _numbers(node: ast.expr) -> list[int]:
 
 def _literals(tree: ast.AST) -> list[int]:
     """Numbers that a code is compared with, or that a process exits with."""
-    found = []
+    numbers = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Compare) and _is_code(node.left):
-            found += [number for right in node.comparators for number in _numbers(right)]
+            numbers += [number for right in node.comparators for number in _numbers(right)]
         elif isinstance(node, ast.Call) and getattr(node.func, "attr", "") in ("exit", "_exit"):
-            found += [number for word in node.args if isinstance(word, ast.Constant) for number in _numbers(word)]
-    return found
+            numbers += [number for word in node.args if isinstance(word, ast.Constant) for number in _numbers(word)]
+    return numbers
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))

@@ -69,14 +69,14 @@ def test_a_run_folder_of_a_newer_muster_is_refused_and_listed_as_such(run):
 
 
 def test_a_checkpoint_of_format_1_is_loaded():
-    found, damaged = checkpoint.newest_usable(GOLDEN / "checkpoint-v1")
+    newest, damaged = checkpoint.newest_usable(GOLDEN / "checkpoint-v1")
     assert not damaged
-    state, manifest = checkpoint.load(found.path)
+    state, manifest = checkpoint.load(newest.path)
     assert manifest.step == state["position"]["step"] == 6
     assert state["position"]["consumed"] == 6 * 8
     assert {name: tuple(value.shape) for name, value in state["model"].items()} == {"weight": (1, 2), "bias": (1,)}
     assert len(state["rng"]) == 2
-    assert all(torch.is_tensor(one["torch"]) for one in state["rng"])
+    assert all(torch.is_tensor(rng["torch"]) for rng in state["rng"])
 
 
 def test_a_checkpoint_of_a_newer_muster_is_refused_and_not_passed_over_for_an_older_one(tmp_path):
@@ -109,9 +109,9 @@ def test_a_cluster_file_of_format_1_is_read_and_a_newer_one_refused_before_its_u
 
 def test_a_container_of_a_newer_muster_is_refused_and_another_users_left_alone():
     def container(number):
-        said = json.loads(samples.container())
-        said["labels"]["muster.format"] = str(number)
-        return json.dumps(said)
+        document = json.loads(samples.container())
+        document["labels"]["muster.format"] = str(number)
+        return json.dumps(document)
 
     for read in (0, formats.LABELS):
         assert facts.containers([container(read)], "/home/ops")[0].run == "r1"
@@ -122,13 +122,15 @@ def test_a_container_of_a_newer_muster_is_refused_and_another_users_left_alone()
 
 
 def image(labels, path="/muster"):
-    said = {"Architecture": "amd64", "Os": "linux", "Size": 1, "RootFS": {"Layers": []}}
-    return model.base_of("muster-trainer:gpu", {**said, "Config": {"Env": [f"PYTHONPATH={path}"], "Labels": labels}})
+    document = {"Architecture": "amd64", "Os": "linux", "Size": 1, "RootFS": {"Layers": []}}
+    return model.base_of(
+        "muster-trainer:gpu", {**document, "Config": {"Env": [f"PYTHONPATH={path}"], "Labels": labels}}
+    )
 
 
 @pytest.mark.parametrize("labels", [None, {model.CONTRACT_LABEL: str(model.CONTRACT + 1)}])
 def test_an_image_whose_trainer_is_of_another_muster_is_refused_with_the_command_that_mends_it(labels):
-    with pytest.raises(UsageError, match="muster-trainer:gpu: the trainer in it is of another Muster") as refused:
+    with pytest.raises(UsageError, match="muster-trainer:gpu: its trainer belongs to another Muster") as refused:
         model.refuse_other_trainer(image(labels))
     assert "make image TARGET=gpu" in refused.value.hint
 

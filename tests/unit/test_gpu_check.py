@@ -42,10 +42,10 @@ def test_a_long_cell_goes_on_below_itself_and_no_line_is_cut():
 
 
 def test_json_has_every_finding_with_its_values():
-    told = finding.as_json([done(judge("rate", True, "3 GB/s", "", bus_gb_s=3.0), BAD)], {"cores": 2}, 4.0)
-    assert json.loads(json.dumps(told))["counts"] == {MET: 1, NOT_MET: 1, NOT_TRIED: 0}
-    assert told["checks"][0]["findings"][0]["values"] == {"bus_gb_s": 3.0}
-    assert Finding(**told["checks"][0]["findings"][1]) == BAD
+    output = finding.as_json([done(judge("rate", True, "3 GB/s", "", bus_gb_s=3.0), BAD)], {"cores": 2}, 4.0)
+    assert json.loads(json.dumps(output))["counts"] == {MET: 1, NOT_MET: 1, NOT_TRIED: 0}
+    assert output["checks"][0]["findings"][0]["values"] == {"bus_gb_s": 3.0}
+    assert Finding(**output["checks"][0]["findings"][1]) == BAD
 
 
 def test_every_check_says_what_it_is_and_how_long_it_may_take():
@@ -149,5 +149,5 @@ def test_an_unknown_check_is_refused_with_those_there_are(capsys):
     with pytest.raises(SystemExit) as ended:
         main(["--only", "hots"])
     assert ended.value.code == 2
-    assert "hots" in (told := capsys.readouterr().err)
-    assert "hosts" in told
+    assert "hots" in (output := capsys.readouterr().err)
+    assert "hosts" in output

@@ -21,14 +21,14 @@ def lines():
 
 def held():
     """Names in the marks of tests, and the files of the tests that bear them."""
-    found = {}
+    tests = {}
     for path in sorted((HOME / "tests").rglob("test_*.py")):
         text = path.read_text()
         for test in ast.walk(ast.parse(text)) if "pytest.mark.holds" in text else ():
             for mark in getattr(test, "decorator_list", ()):
                 if isinstance(mark, ast.Call) and ast.unparse(mark.func) == "pytest.mark.holds":
-                    found.setdefault(ast.literal_eval(mark.args[0]), set()).add(str(path.relative_to(HOME)))
-    return found
+                    tests.setdefault(ast.literal_eval(mark.args[0]), set()).add(str(path.relative_to(HOME)))
+    return tests
 
 
 def test_every_line_is_held_and_nothing_else():

@@ -1,5 +1,5 @@
 #!/bin/sh
-# checkpoints: a line `TIME RUN step-00000100` for each checkpoint that is whole.
+# checkpoints: a line `TIME RUN step-00000100` for each complete checkpoint.
 . ./reading.sh
 [ -n "$runs" ] && cd -- "$runs" || exit 0
 for run in *; do

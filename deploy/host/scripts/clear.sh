@@ -1,5 +1,5 @@
 #!/bin/sh
-# clear RUN: removes what the start before left about its nodes. Its containers are gone, their files in the folder are not.
+# clear RUN: removes what the previous start wrote about its nodes. Its containers are gone, their files in the folder remain.
 . ./reading.sh
 for part in nodes outcome ranks logs; do
     enter "$1" || exit 0

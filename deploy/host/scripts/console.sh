@@ -1,6 +1,7 @@
 #!/bin/sh
-# console MARK OPTION...: `docker logs OPTION...` with a mark now and then. One who listens no more is noticed by a mark that
-# cannot be written: nothing must stay there. It goes the other way than the lines, or it would stand in the middle of one.
+# console MARK OPTION...: `docker logs OPTION...`, and a mark every second. When the reader is gone, the mark cannot be
+# written, and this script ends: nothing may stay on the host. The mark goes to standard error: on standard output it could
+# land in the middle of a line.
 mark=$1; shift
 docker logs "$@" 2>&1 & console=$!
 trap 'kill $console 2>/dev/null' EXIT; trap 'exit 0' HUP INT TERM PIPE

@@ -1,6 +1,6 @@
 #!/bin/sh
-# delete RUN: removes a run's folder, and answers `deleted FILES KILOBYTES`; `running` where a container of ours still has
-# it, with whatever state: then nothing is removed. A folder that is a link, or whose name is no run's, is not there.
+# delete RUN: removes a run's folder, and answers `deleted FILES KILOBYTES`. If one of our containers still has the folder,
+# in any state, it answers `running` and removes nothing. A link, or a name that no run can have, counts as no folder.
 . ./reading.sh
 . ./ours.sh
 containers=$(ours "$1") || exit

@@ -1,9 +1,9 @@
 #!/bin/sh
-# containers DO: does DO for each container of a run, with $run, $name, $cells, and $user: empty where it is ours.
+# containers DO: calls DO for each container of a run, with $run, $name, $cells and $user. $user is empty if the run is ours.
 # verdicts: a line `verdict RUN JSON` for each verdict that $run has. host/status.py reads the lines.
 . ./reading.sh
 home=${HOME%/}/.muster/runs
-# Tabs between JSON, which has none.
+# A tab separates the JSON cells: JSON contains none.
 tab=$(printf '\t')
 node_line="{{.Names}}$tab{{json (.Label \"muster.run\")}}$tab{{json (.Label \"muster.user\")}}$tab{{json .Mounts}}$tab"
 node_line=$node_line'[{{json .State}},{{json .Status}},{{json .CreatedAt}},{{json (.Label "muster.node")}},'

@@ -1,17 +1,17 @@
 #!/bin/sh
-# follow CONTAINER FOLDER MARK SINCE MOST EVERY [SIZE PATH]...: tells what changes in a node's container and run folder, to
-# its end. `SIZE PATH` is one word: so many bytes of that file are known.
+# follow CONTAINER FOLDER MARK SINCE MOST EVERY [SIZE PATH]...: reports every change in a node's container and run folder,
+# until the node ends. `SIZE PATH` is one word: the reader has that many bytes of the file already.
 #
-# One line a change, a dot a look: a write that fails is how this learns that nobody listens any more. Each begins with
-# MARK, a word that the run cannot know; all else is the node's console, with times in front. Lines: `state JSON`, or a word
-# for a container that is gone or an engine that does not answer; `doc PATH BASE64 .`, `add PATH OFFSET BASE64 .`,
-# `big PATH SIZE .`: a line without the dot at its end was cut. What grows is told in pieces of at most MOST bytes; a document is
-# told whole, or its size is, where it is larger. The end is told last, when all that came before it has been. The
-# console of a container's next life has to be asked for.
+# It writes one line for a change and a dot for each round: a write that fails shows that nobody reads any more. Each line
+# begins with MARK, a word that the run cannot know; every other line is the node's console, with times in front. The lines:
+# `state JSON`, or a word if the container is gone or the engine does not answer; `doc PATH BASE64 .`;
+# `add PATH OFFSET BASE64 .`; `big PATH SIZE .`. A line without the dot at its end was cut. A growing file is reported in
+# pieces of at most MOST bytes; a document whole, or only its size if it is larger. The end is reported last, after
+# everything before it. `docker logs` must be called again when the container starts again.
 name=$1 run=${2##*/} mark=$3 since=$4 most=$5 every=$6; shift 6
 . ./reading.sh
 . ./container_line.sh
-# What was told of each path: `|PATH=VALUE|`.
+# What was reported of each path: `|PATH=VALUE|`.
 known="|"
 enter "$run" || { echo "$mark state gone"; exit 0; }
 keep() {
@@ -35,7 +35,7 @@ tell_growth() {
     while [ "$at" -lt "$until" ]; do
         size=$((until - at)); [ "$size" -le "$most" ] || size=$most
         now=$(read_at "$run" "$1" "$at" "$size" | base64 | tr -d '\n')
-        # shellcheck disable=SC2017  # base64 has whole groups of four
+        # shellcheck disable=SC2017  # base64 consists of groups of four
         [ "${#now}" -eq $(((size + 2) / 3 * 4)) ] || { more=; return 0; }
         echo "$mark add $1 $at $now ." || exit
         at=$((at + size)); keep "$1" "$at"
@@ -47,7 +47,7 @@ while echo "$mark ."; do
         case $state in *[Nn]'o such'*) state=gone ;; *) state=away ;; esac
     case $state in
     away) away=1 ;;
-    *) [ -z "$away" ] || exit 0 ;; # the console ended with its engine: whoever asks again knows what it has heard
+    *) [ -z "$away" ] || exit 0 ;; # the console ended with its engine: the reader connects again and names what it has
     esac
     case $state in
     gone | *'"Status":"exited"'*) over=1; wait $console ;;
@@ -56,7 +56,7 @@ while echo "$mark ."; do
         [ -z "$life" ] || [ "$started" = "$life" ] || { kill $console 2>/dev/null; listen "$started"; }
         life=$started ;;
     esac
-    found=$(files nodes config.json environment.json ranks metrics.jsonl telemetry outcome)
+    documents=$(files nodes config.json environment.json ranks metrics.jsonl telemetry outcome)
     while read -r path size change; do
         case $known in *"|$path="*) value=${known#*"|$path="}; value=${value%%"|"*} ;; *) value= ;; esac
         case $path in
@@ -64,10 +64,10 @@ while echo "$mark ."; do
         ranks/rank-*.jsonl | telemetry/*.jsonl | metrics.jsonl) tell_growth "$path" "$size" ;;
         esac
     done <<END
-$found
+$documents
 END
     [ -z "$more" ] || continue
-    [ "$state" = "${told:-}" ] || { told=$state; printf '%s\n' "$mark state $state" || exit; }
+    [ "$state" = "${reported:-}" ] || { reported=$state; printf '%s\n' "$mark state $state" || exit; }
     [ -z "$over" ] || exit 0
     sleep "$every"
 done

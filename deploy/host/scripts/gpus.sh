@@ -1,10 +1,10 @@
 #!/bin/sh
-# gpus PATIENCE COLUMNS: the GPUs, and each process that computes on them with its user and container.
+# gpus PATIENCE COLUMNS: the GPUs, and each process that computes on them, with its user and container.
 patience=$1 columns=$2
 . ./gpus_function.sh
 gpus
 command -v nvidia-smi >/dev/null 2>&1 || exit 0
-apps=$(ask --query-compute-apps=gpu_uuid,pid,used_memory,process_name) || { echo "app-said $apps"; exit 0; }
+apps=$(ask --query-compute-apps=gpu_uuid,pid,used_memory,process_name) || { echo "app-error $apps"; exit 0; }
 [ -n "$apps" ] || exit 0
 printf '%s\n' "$apps" | sed 's/^/app /'
 printf '%s\n' "$apps" | cut -d, -f2 | sort -u | while read -r pid; do

@@ -1,6 +1,6 @@
 #!/bin/sh
-# hand-in CONTAINER PYTHON NOBODY-WAITS: gives a node its secrets, a line of standard input. Ends with code NOBODY-WAITS
-# where the container does not run.
+# hand-in CONTAINER PYTHON NOBODY-WAITS: gives a node its secrets, which are a line of standard input. Ends with code
+# NOBODY-WAITS if the container does not run.
 name=$1 python=$2 nobody_waits=$3; IFS= read -r secrets || exit
 . ./hand_in_function.sh
 hand_in 0 && exit; code=$?

@@ -1,10 +1,10 @@
 #!/bin/sh
-# last FOLDER MOST TAIL: a JSON document a line: the verdicts that node and ranks left there, each rank's last step and
-# checkpoint. MOST: bytes of a document; TAIL: so much of the end of a rank's events is searched.
+# last FOLDER MOST TAIL: one JSON document a line: the verdicts of the node and its ranks, and each rank's last step and
+# checkpoint. MOST: the largest size of a document; TAIL: how many bytes at the end of a rank's events are searched.
 run=${1##*/} most=$2 tail=$3
 . ./reading.sh
 enter "$run" || exit 0
-found=$(files outcome ranks)
+documents=$(files outcome ranks)
 while read -r path size _; do
     case $path in
     outcome/*.json) read_at "$run" "$path" 0 "$most"; echo ;;
@@ -15,5 +15,5 @@ while read -r path size _; do
         done ;;
     esac
 done <<END
-$found
+$documents
 END

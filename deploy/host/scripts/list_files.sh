@@ -1,7 +1,7 @@
 #!/bin/sh
-# list-files RUN MOST CACHE...: first what sent.json says, in a line; then each file of the run's folder, and whatever else is
-# no folder, as `MODE SIZE TIME ./PATH`, the mode in hex. A folder with the name of a CACHE is such a line too, and what is
-# in it is none. The last line is `end`.
+# list-files RUN MOST CACHE...: the first line is the content of sent.json. Then comes a line `MODE SIZE TIME ./PATH` for
+# each entry of the run's folder that is not a folder, the mode in hex. A folder with the name of a CACHE is such a line too;
+# its content is left out. The last line is `end`.
 . ./reading.sh
 enter "$1" || exit
 piece sent.json 0 "$2" | tr '\n\000' '  '

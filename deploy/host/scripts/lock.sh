@@ -1,16 +1,16 @@
 #!/bin/sh
-# lock DO TOKEN SILENCE: one deploy per host at a time. `take` reads the holder, a JSON line, and keeps the lock until its
-# input ends or is silent for SILENCE seconds: each line of it is a beat. `show` says who holds the lock, `drop` takes it off
-# where it has this token (or `any`), `sweep` where its keeper has died. docs/decisions/0024 says why it is done this way.
+# lock DO TOKEN SILENCE: one deploy per host at a time. `take` reads the holder, a JSON line, and holds the lock until its
+# input ends or is silent for SILENCE seconds; each further line is a beat. `show` prints the holder. `drop` removes the lock
+# if it has this token (or with `any`), `sweep` if its process has died. docs/decisions/0024 gives the reasons.
 #
-# flock makes each step one step where the host has it, so that two who clear a dead lock cannot clear a fresh one; mkdir
-# alone decides where it has not. The folder bears the host's name, for homes that several hosts share.
+# If the host has flock, it makes each step atomic: of two scripts that clear a dead lock, none can clear a fresh one. If
+# not, mkdir alone decides. The folder has the host's name, because hosts may share a home.
 umask 077; trap '' HUP PIPE; mkdir -p "$HOME/.muster" && cd "$HOME/.muster" || exit 1
 lock=lock-$(uname -n); do=$1 token=$2
 step() { if command -v flock >/dev/null; then exec 9>>"$lock.step" && flock -w 20 9 || exit 1; fi; }
 holds() { cat "$lock/token" 2>/dev/null; }
 dead() { [ -s "$lock/pid" ] && ! kill -0 "$(cat "$lock/pid")" 2>/dev/null; }
-# A link that is cut ends no input: so silence does. `read` cannot wait for so long and no longer in every shell.
+# A cut link does not end the input, so silence must. `read` has no time limit in every shell.
 limit=$(command -v timeout) && limit="$limit $3"
 heard() { [ -n "$({ $limit dd bs=1 count=1 | tr '\n' .; } 2>/dev/null)" ]; }
 beat() { date +%s > "$lock/beat"; }

@@ -1,6 +1,6 @@
 #!/bin/sh
-# look PATIENCE SILENT: all that host/facts.py reads of a host. The engine gets PATIENCE seconds for each answer: one that
-# stands still would hold everybody. Where it says nothing by then, SILENT is said for it.
+# look PATIENCE SILENT: everything that host/facts.py reads about a host. The engine has PATIENCE seconds for each answer,
+# because an engine that hangs would delay all hosts. If it gives none, the text SILENT stands for its answer.
 patience=$1 silent=$2
 echo "time $(date +%s.%N)"; echo "home $HOME"; echo "ids $(id -u) $(id -g)"; echo "user $(id -un)"
 echo "ssh $SSH_CONNECTION"; echo "arch $(uname -m)"; echo "cores $(nproc 2>/dev/null)"
@@ -17,13 +17,13 @@ limit=$(command -v timeout) && limit="$limit $patience"
 nvidia-smi --query-gpu=index,name,memory.total --format=csv,noheader 2>/dev/null | sed 's/^/gpu /'
 printf '%s\n' "addresses $(ip -j addr 2>/dev/null | tr -d '\n')"
 sed '1d; s/^/socket /' /proc/net/tcp /proc/net/tcp6 2>/dev/null
-command -v docker >/dev/null || { echo "engine-said docker: not found"; exit 0; }
+command -v docker >/dev/null || { echo "engine-error docker: not found"; exit 0; }
 engine=$($limit docker version --format '{{json .}}' 2>&1); code=$?
 [ -n "$engine" ] || [ "$code" -ne 124 ] || engine="$silent within $patience s"
-[ "$code" -eq 0 ] || { echo "engine-said $(echo "$engine" | tail -n 1)"; exit 0; }
+[ "$code" -eq 0 ] || { echo "engine-error $(echo "$engine" | tail -n 1)"; exit 0; }
 printf '%s\n' "engine $(printf '%s\n' "$engine" | tail -n 1)"
 sed -n 's/^Max open files *[^ ]* *//p' "/proc/$(pgrep -x dockerd | head -n 1)/limits" 2>/dev/null | sed 's/^/files /'
-# shellcheck disable=SC2012  # a name of two lines is no run's, and is refused where this is read
+# shellcheck disable=SC2012  # no run has a name of two lines; host/facts.py refuses one
 ls "$HOME/.muster/runs" 2>/dev/null | sed 's/^/run /'
 echo "free $(df -Pk "$(docker info --format '{{.DockerRootDir}}')" 2>/dev/null | awk 'NR == 2 {print $4}')"
 label=muster.run

@@ -1,5 +1,5 @@
 #!/bin/sh
-# members: each run's container with its place, its ranks and whether they run a script, and the ranks' own logs.
+# members: each run's containers, with place, number of ranks and whether they run a script; and the logs of the ranks.
 . ./each_container.sh
 node() {
     [ -z "$user" ] || return

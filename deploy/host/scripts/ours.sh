@@ -1,6 +1,6 @@
 #!/bin/sh
-# ours RUN: the containers of a run, or of all runs, whose folder is in this home. Another user of the engine may have a run
-# of the same id, and an image may carry labels of its own.
+# ours RUN: the containers of a run, or of all runs, whose run folder is in this home. Labels do not suffice: another user
+# of the engine may have a run of the same id, and an image may set labels itself.
 source_folder='{{range .Mounts}}{{if eq .Destination "/muster/run"}}{{printf "%q" .Source}}{{end}}{{end}}'
 home=${HOME%/}/.muster/runs
 ours() {

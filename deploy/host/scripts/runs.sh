@@ -1,5 +1,5 @@
 #!/bin/sh
-# runs: every run's folder, and the containers that are left.
+# runs: every run's folder, and its containers that still exist.
 . ./each_container.sh
 node() { [ -n "$user" ] || printf '%s\n' "node $run $name $cells"; }
 list | containers node

@@ -1,5 +1,5 @@
 #!/bin/sh
-# signal NAME RUN: sends a signal to what runs of a run.
+# signal NAME RUN: sends a signal to the running containers of a run.
 . ./ours.sh
 containers=$(ours "$2")
 # shellcheck disable=SC2086  # one word for each container

@@ -1,6 +1,6 @@
 #!/bin/sh
-# status PATIENCE COLUMNS: every run's container with its last steps, verdicts and last lines, and the GPUs. nvidia-smi may take
-# a second: docker is asked meanwhile, its answer waits in the pipe.
+# status PATIENCE COLUMNS: every run's containers with their last steps, verdicts and last lines, and the GPUs. nvidia-smi may
+# take a second: docker answers meanwhile, into the pipe.
 patience=$1 columns=$2
 . ./gpus_function.sh
 . ./each_container.sh
@@ -17,10 +17,10 @@ node() {
     printf '%s\n' "node $run $name $cells"
     if [ -n "$user" ]; then printf '%s\n' "foreign $run $user"
     else steps | sed "s/^/event $run /"; verdicts; fi
-    docker logs --timestamps --tail 5 "$name" 2>&1 | tail -c 4000 | sed "s/^/said $run /"; echo
+    docker logs --timestamps --tail 5 "$name" 2>&1 | tail -c 4000 | sed "s/^/line $run /"; echo
 }
 runs() {
-    all=$(list) || { echo "engine-said $(printf '%s' "$all" | tail -n 1)"; return; }
+    all=$(list) || { echo "engine-error $(printf '%s' "$all" | tail -n 1)"; return; }
     printf '%s\n' "$all" | containers node
 }
 echo "time $(date +%s)"

@@ -1,6 +1,6 @@
 #!/bin/sh
-# take-home RUN: a run's folder as a tar stream, without the paths that standard input names, a line each. Not compressed:
-# what is written here had to be sent. tar walks from folder to folder and follows no link; by names it would.
+# take-home RUN: a run's folder as a tar stream, without the paths that standard input names, one a line. It is not
+# compressed, so a host cannot make us write more than it sent. tar walks from folder to folder and follows no link; given names, it would.
 . ./reading.sh
 enter "$1" || exit
 if tar --version 2>/dev/null | grep -q GNU; then

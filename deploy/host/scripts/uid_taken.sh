@@ -1,6 +1,6 @@
 #!/bin/sh
-# taken NUMBER...: those that are somebody's. A number with a + in front must not own anything either: one that runs had
-# before does.
+# taken NUMBER...: the uids that somebody has. A number with a + in front counts as taken also if it owns files; the uid of
+# earlier runs owns theirs, and stands without it.
 for word; do
     id=${word#+}
     name=$(getent passwd "$id" || getent group "$id" || awk -F: -v id="$id" '$3 == id' /etc/passwd /etc/group)

@@ -1,6 +1,6 @@
 #!/bin/sh
-# undo START FOLDER FRESH: removes what the start with that label made, and only that: its container, and its folder
-# where FRESH is not empty.
+# undo START FOLDER FRESH: removes only what the start with that label made: its container, and its folder if FRESH is not
+# empty.
 rm -f -- "$2=$1.starting"
 containers=$(docker ps --all --quiet --no-trunc --filter "label=muster.start=$1") || exit
 [ -n "$containers" ] || exit 0

@@ -1,7 +1,7 @@
-"""Measure every pair's rate without pairs disturbing each other: the rounds, the rates, and who is slow. Pure.
+"""Measure the rate of every pair without disturbing other pairs: the rounds, the rates, and who is slow. Pure.
 
 The rounds follow the circle method of tournaments: one host stays, the others move on by one; N - 1 rounds of N / 2
-pairs (N rounds if N is odd, each with one host at rest).
+pairs (N rounds if N is odd, in each of which one host pauses).
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from ..findings import FAULT, WARNING, Finding, listed
 from .link_quality import SLOW_MBIT
 
 SIZE, WAIT_S, MOST_AGAIN, FEW = 8 << 20, 3.0, 16, 3
-# Of what hosts usually get: below it a link is told of; a host is told of where all of its links are.
+# The share of what hosts usually get below which a link is slow. A host is slow if all its links are.
 SLOW = 0.4
 Pair = tuple[str, str]
 
 
 def rounds(hosts: Sequence[str]) -> Iterator[list[Pair]]:
-    """Pairs that do not meet, round after round, until every host has met every other once."""
+    """Rounds of pairs, in each of which a host is at most once, until every host has met every other."""
     circle: list[str | None] = [*hosts, *([None] if len(hosts) % 2 else [])]
     half = len(circle) // 2
     for _ in range(len(circle) - 1):
@@ -31,7 +31,7 @@ def rounds(hosts: Sequence[str]) -> Iterator[list[Pair]]:
 
 
 def call(answers: Answers, pair: Pair) -> dict[str, Any] | None:
-    """The target of one measurement; None where the pair has no way that works."""
+    """The target of one measurement; None if the pair has no working connection."""
     for link in answers.between(*pair, "data"):
         if link.ok:
             where = {"host": link.target, "address": link.address, "port": link.port}
@@ -40,28 +40,28 @@ def call(answers: Answers, pair: Pair) -> dict[str, Any] | None:
 
 
 def rates(answers: Answers) -> dict[Pair, float]:
-    """Mbit/s from each host to each, as one TCP connection gets through; the best where it was measured again."""
-    found: dict[Pair, float] = {}
+    """Mbit/s from each host to each over one TCP connection; the best of several measurements."""
+    best: dict[Pair, float] = {}
     for link in answers.links:
         if "bandwidth" not in link.kinds:
             continue
-        # What did not end in time has at least the rate that the kernel saw.
-        there = 8e-6 * link.size / link.send_s if link.send_s else 8e-6 * link.rate
-        found[link.source, link.target] = max(there, found.get((link.source, link.target), 0.0))
+        # A call that did not end in time has at least the rate that the kernel saw.
+        forth = 8e-6 * link.size / link.send_s if link.send_s else 8e-6 * link.rate
+        best[link.source, link.target] = max(forth, best.get((link.source, link.target), 0.0))
         if back_s := link.both_s - link.send_s if link.ok else 0.0:
             back = 8e-6 * link.size / back_s
-            found[link.target, link.source] = max(back, found.get((link.target, link.source), 0.0))
-    return found
+            best[link.target, link.source] = max(back, best.get((link.target, link.source), 0.0))
+    return best
 
 
 def again(answers: Answers) -> list[Pair]:
-    """Pairs to measure once more, one by one: those that look slow may only have had to wait for a core.
+    """Pairs to measure once more, one by one: a slow pair may only have had to wait for a core.
 
-    Not those of a host whose links are all slow: no chance does that.
+    If all links of a host are slow, that is no accident, and they are not measured again.
     """
     known = rates(answers)
     left = _slow(known)
-    for host in answers.told:
+    for host in answers.hosts_with_facts:
         for way in (0, 1):
             left -= mine if len(mine := _own(known, host, way)) >= FEW and mine <= left else set()
     return list({frozenset(pair): pair for pair in sorted(left, key=lambda pair: known[pair])}.values())[:MOST_AGAIN]
@@ -73,7 +73,7 @@ def check(answers: Answers) -> Iterator[Finding]:
     if len(known) < 3 * 2:
         return
     left = _slow(known)
-    for host in answers.told:
+    for host in answers.hosts_with_facts:
         sides = {word: _own(known, host, way) for way, word in ((0, "sends"), (1, "receives"))}
         slow = {word: mine for word, mine in sides.items() if mine and mine <= left}
         if slow:
@@ -89,7 +89,7 @@ def check(answers: Answers) -> Iterator[Finding]:
 
 
 def _usual(known: Mapping[Pair, float]) -> float:
-    """What a host gets at its best: half of the hosts have that or more, however many links a slow one spoils."""
+    """The median of the hosts' best rates, whatever the number of links that a slow host spoils."""
     best: dict[str, float] = {}
     for pair, rate in known.items():
         for host in pair:
@@ -103,7 +103,7 @@ def _slow(known: Mapping[Pair, float]) -> set[Pair]:
 
 
 def _own(known: Mapping[Pair, float], host: str, way: int) -> set[Pair]:
-    """What a host sends (way 0) or receives (way 1)."""
+    """The pairs in which a host sends (way 0) or receives (way 1)."""
     return {pair for pair in known if pair[way] == host}
 
 
@@ -116,10 +116,19 @@ def _finding(
     direction: str = "",
 ) -> Finding:
     rate = statistics.median(known[pair] for pair in pairs)
-    text = f"{what}: {rate:.0f} Mbit/s, where the others get {_usual(known):.0f}"
+    text = f"{what}: {rate:.0f} Mbit/s, while the others get {_usual(known):.0f}"
     shown = tuple(f"{first} -> {other} {known[first, other]:.0f} Mbit/s" for first, other in pairs[:4])
     fix = f"on {listed(hosts)}: ethtool <interface> | grep -i -e speed -e duplex; ip -s link; the switch port"
     level = FAULT if rate < SLOW_MBIT else WARNING
     return Finding(
-        "link-slow", "links", hosts, text, shown, "the slowest sets every step's pace", fix, level, link, direction
+        "link-slow",
+        "links",
+        hosts,
+        text,
+        shown,
+        "the slowest link sets the pace of every step",
+        fix,
+        level,
+        link,
+        direction,
     )

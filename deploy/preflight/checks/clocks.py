@@ -1,4 +1,4 @@
-"""Clocks: torch's rendezvous compares its own clock with what other hosts wrote. Pure."""
+"""Clocks: torch's rendezvous compares its own clock with times that other hosts wrote. Pure."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from ..answers import Answers
 from ..findings import WARNING, Finding, listed
 
 WARN_S = 2.0
-# A host this much ahead of the rendezvous' host trains, and then its agents hang at the end.
+# A host that is this far ahead of the rendezvous' host trains, but its agents hang at the end.
 AHEAD_S = 30.0
 
 
 def check(answers: Answers) -> Iterator[Finding]:
-    """Each clock against that of the rendezvous' host; the odd one is the one far from most."""
+    """Compare each clock with that of the rendezvous' host; the odd one is far from most others."""
     if len(answers.clocks) < 2 or answers.meeting not in answers.clocks:
         return
     zero = answers.clocks[answers.meeting][0]
     ahead = {host: clock - zero for host, (clock, _) in answers.clocks.items()}
-    late = [host for host, seconds in ahead.items() if seconds <= -answers.want.keep_alive_s or seconds >= AHEAD_S]
+    late = [host for host, seconds in ahead.items() if seconds <= -answers.request.keep_alive_s or seconds >= AHEAD_S]
     far = [host for host, seconds in ahead.items() if abs(seconds) >= WARN_S]
     if not far:
         return
-    # This machine's own clock, at 0, has a voice: of two hosts that differ, it tells which.
+    # This machine's own clock, at 0, counts too: if two hosts differ, it shows which one is wrong.
     middle = statistics.median([*(clock for clock, _ in answers.clocks.values()), 0.0])
     odd = tuple(host for host, (clock, _) in answers.clocks.items() if abs(clock - middle) >= WARN_S)
     shown = tuple(
@@ -31,14 +31,14 @@ def check(answers: Answers) -> Iterator[Finding]:
         for host, s in ahead.items()
         if abs(s) >= WARN_S
     )
-    fatal = bool(late) and answers.want.rendezvous == "c10d"
+    fatal = bool(late) and answers.request.rendezvous == "c10d"
     yield Finding(
         "clock-skew",
         "clocks",
         odd or tuple(late or far),
         f"clocks differ: {listed(shown)}",
         shown,
-        "one node silently trains alone and ends with 0; the others: `Failed to recv, got 0 bytes`",
+        "one node silently trains alone and ends with 0; the others print `Failed to recv, got 0 bytes`",
         f"on {listed(odd or tuple(late or far))}: sudo timedatectl set-ntp true (or: sudo chronyc makestep)",
         "fault" if fatal else WARNING,
     )

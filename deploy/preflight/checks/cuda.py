@@ -1,4 +1,4 @@
-"""Whether a driver, an image's torch and a GPU are compatible, by NVIDIA's rules. Pure."""
+"""Whether a driver, an image's torch and a GPU fit together, by NVIDIA's rules. Pure."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ from typing import Any
 
 from ..findings import FAULT, WARNING, Finding
 
-# From CUDA 11 on, any driver of the same major version will do; what it is called for Linux.
+# From CUDA 11 on, any driver of the same major version works. The oldest ones for Linux:
 MINOR_COMPATIBLE = 11
 LEAST_DRIVER = {11: "450.80.02", 12: "525.60.13", 13: "580.65.06"}
-# Compute capability from which on GPUs need at least such a CUDA: no older one has code for them.
+# GPUs from this compute capability on need at least this CUDA: older ones have no code for them.
 NEEDS = (((10, 0), (12, 8)), ((9, 0), (11, 8)), ((8, 0), (11, 0)), ((7, 5), (10, 0)))
 # CUDA 13 has no code for GPUs older than Turing.
 DROPPED = ((13, 0), (7, 5))
 
 
 def wanted(facts: Mapping[str, Any]) -> str:
-    """The CUDA version that the image's torch was built for, empty where that is not known."""
+    """The CUDA version of the image's torch, empty if it is not known."""
     setting = str(facts["software"].get("cuda", ""))
     return setting if _pair(setting) else ""
 
 
 def too_old(facts: Mapping[str, Any]) -> bool:
-    """Whether torch's CUDA will find the driver insufficient. What is not known is not too old."""
+    """Whether the driver is too old for torch's CUDA. An unknown version is not too old."""
     need, has = _pair(wanted(facts)), _has(facts)
     if not need or not has:
         return False
@@ -36,14 +36,14 @@ def least_driver(facts: Mapping[str, Any]) -> str:
     return LEAST_DRIVER.get(need[0] if need else 0, f"for CUDA {wanted(facts)}")
 
 
-def told(facts: Mapping[str, Any]) -> tuple[str, ...]:
+def evidence(facts: Mapping[str, Any]) -> tuple[str, ...]:
     """As evidence."""
     has = _has(facts)
     return (f"the driver supports CUDA {has[0]}.{has[1]}",) if has else ()
 
 
 def arch(host: str, facts: Mapping[str, Any], capabilities: Sequence[str]) -> Iterator[Finding]:
-    """A GPU for which the image's CUDA has no code. Builds of others than PyTorch's may carry code to translate."""
+    """A finding if the image's CUDA has no code for a GPU. Builds that are not PyTorch's may have translatable code."""
     cuda = _pair(wanted(facts))
     odd = sorted({text for text in capabilities if cuda and (entry := _pair(text)) and not _knows(cuda, entry)})
     if odd:
@@ -60,7 +60,7 @@ def _knows(cuda: tuple[int, int], capability: tuple[int, int]) -> bool:
 
 
 def _has(facts: Mapping[str, Any]) -> tuple[int, int] | None:
-    """The CUDA version a driver supports: it says 12040 for 12.4."""
+    """The CUDA version that a driver supports: 12040 means 12.4."""
     version = (facts.get("cuda") or {}).get("version") or 0
     return (version // 1000, version % 1000 // 10) if version else None
 

@@ -16,13 +16,13 @@ from ..findings import FAULT, UNKNOWN, WARNING, Finding, listed, odd_ones
 from ..probe.facts import GPU_FIELDS
 from . import cuda
 
-# A CUDA context and NCCL's buffers take about the latter.
+# A CUDA context and NCCL's buffers need about FREE_MIB.
 BUSY_MIB, FREE_MIB = 500, 1024
 SLOW_S = 3.0
 DRIVER = re.compile(r"NVML|driver|Driver/library")
 LOST = re.compile(r"Unable to determine the device handle|GPU is lost|fallen off the bus")
 NOT_FOUND = "nvidia-smi: not found"
-# What cuInit answers; other codes are told as numbers.
+# Codes of cuInit; findings show others as numbers.
 NO_DEVICE, FABRIC, NO_COMPAT = 100, 802, 804
 SLOW = "the slowest sets the pace"
 NO_CUDA = "torch.cuda.is_available() is False"
@@ -38,29 +38,29 @@ Gpu = Mapping[str, str]
 
 
 def read(facts: Mapping[str, Any]) -> list[Gpu]:
-    """A host's GPUs by the names of nvidia-smi's columns; what is not known is empty."""
+    """A host's GPUs, by the names of nvidia-smi's columns; unknown values are empty."""
     rows = (facts.get("gpus") or {}).get("rows") or []
     return [dict(zip(GPU_FIELDS, [*row, *[""] * len(GPU_FIELDS)], strict=False)) for row in rows]
 
 
 def without_cuda(facts: Mapping[str, Any]) -> bool:
-    """Whether the torch that training will import is known, and is built for no GPU at all."""
+    """Whether the torch of the image is known and was built without GPU support."""
     return bool(facts["software"].get("cuda") == facts["software"].get("hip", "None") == "None")
 
 
 def check(answers: Answers) -> Iterator[Finding]:
-    """Each host's GPUs, then all against each other."""
-    rows = {host: read(answers.facts[host]) for host in answers.told}
-    nccl = answers.want.backend == "nccl"
-    for host in answers.told:
+    """Check each host's GPUs, then compare the hosts."""
+    rows = {host: read(answers.facts[host]) for host in answers.hosts_with_facts}
+    nccl = answers.request.backend == "nccl"
+    for host in answers.hosts_with_facts:
         facts = answers.facts[host]
         if without_cuda(facts):
             if nccl or rows[host]:
                 yield _no_cuda(host, facts, nccl)
             continue
         yield from _driver(host, facts, rows[host])
-        yield from _together([(gpu["index"], finding) for gpu in rows[host] for finding in _one(host, gpu)])
-        yield from _shared(host, rows[host], answers.want.processes if nccl else 0)
+        yield from _together([(gpu["index"], finding) for gpu in rows[host] for finding in _own_findings(host, gpu)])
+        yield from _shared(host, rows[host], answers.request.processes if nccl else 0)
     yield from _slow(rows)
     # A container may have CUDA and no nvidia-smi.
     with_smi = {host: listed for host, listed in rows.items() if not _without_smi(answers.facts[host])}
@@ -70,7 +70,7 @@ def check(answers: Answers) -> Iterator[Finding]:
 
 
 def _without_smi(facts: Mapping[str, Any]) -> bool:
-    """Whether CUDA sees GPUs that nobody lists."""
+    """Whether CUDA sees GPUs, but there is no nvidia-smi to list them."""
     lists = (facts.get("gpus") or {}).get("error") != NOT_FOUND
     return not lists and bool((facts.get("cuda") or {}).get("count"))
 
@@ -83,7 +83,7 @@ def _no_cuda(host: str, facts: Mapping[str, Any], nccl: bool) -> Finding:
 
 
 def _driver(host: str, facts: Mapping[str, Any], rows: list[Gpu]) -> Iterator[Finding]:
-    """What keeps CUDA from starting there at all, or makes it slow."""
+    """Findings about faults that keep CUDA from starting, or make it slow."""
     message, driver = facts.get("gpus") or {}, facts.get("cuda")
     error, code = message.get("error", ""), (driver or {}).get("code")
     first = error.strip().splitlines()[-1] if error.strip() else ""
@@ -95,7 +95,7 @@ def _driver(host: str, facts: Mapping[str, Any], rows: list[Gpu]) -> Iterator[Fi
         fix = f"on {host}: nvidia-smi; dmesg | grep NVRM; sudo nvidia-smi -pm 1"
         yield broken("gpu-silent", "the GPUs' driver does not answer", fix, UNKNOWN)
     elif LOST.search(error):
-        yield broken("gpu-lost", first, f"on {host}: sudo reboot; if it comes again: reseat or replace the GPU")
+        yield broken("gpu-lost", first, f"on {host}: sudo reboot; if it happens again: reseat or replace the GPU")
     elif error and error != NOT_FOUND and DRIVER.search(error):
         yield broken("gpu-driver", first, RELOAD.format(host=host))
     elif message.get("devices") and code != 0:
@@ -113,49 +113,51 @@ def _driver(host: str, facts: Mapping[str, Any], rows: list[Gpu]) -> Iterator[Fi
 
 
 def _cuda(host: str, facts: Mapping[str, Any], rows: list[Gpu]) -> Iterator[Finding]:
-    """What cuInit answered, the driver's CUDA against the image's, the image's against the GPUs."""
+    """Check cuInit's answer, the driver's CUDA against the image's, and the image's against the GPUs."""
     code = (facts.get("cuda") or {}).get("code")
     seen = (f"cuInit: {code}",) if code else ()
     if code == FABRIC or (code != 0 and any(gpu["fabric.state"] in ("In Progress", "Not Started") for gpu in rows)):
         text = f"{host}: the NVSwitch fabric is not ready: nvidia-fabricmanager does not run"
-        fix = f"on {host}: sudo systemctl enable --now nvidia-fabricmanager (of the driver's very version)"
+        fix = f"on {host}: sudo systemctl enable --now nvidia-fabricmanager (of exactly the driver's version)"
         yield Finding("fabric-manager", "gpus", (host,), text, seen, "`Error 802: system not yet initialized`", fix)
     elif code == NO_DEVICE:
         hidden = facts["environment"].get("CUDA_VISIBLE_DEVICES")
-        why = "none of them is shown to it" if hidden is None else f"CUDA_VISIBLE_DEVICES is {hidden!r}"
+        why = "the container gets none of them" if hidden is None else f"CUDA_VISIBLE_DEVICES is {hidden!r}"
         if any(gpu["mig.mode.current"] == "Enabled" for gpu in rows):
-            why = "they are split (MIG), and it has none of the parts"
+            why = "they are split (MIG), and the container has no instance"
         text, fix = f"{host}: has {len(rows)} GPUs, CUDA sees none: {why}", "unset CUDA_VISIBLE_DEVICES, or correct it"
         yield Finding("gpu-hidden", "gpus", (host,), text, seen, "`no CUDA-capable device is detected`", fix)
     elif code == NO_COMPAT or cuda.too_old(facts):
         text = f"{host}: driver {rows[0]['driver_version']} is too old for torch with CUDA {cuda.wanted(facts)}"
         fix = f"on {host}: driver {cuda.least_driver(facts)} or newer; or an image with an older CUDA"
         symptom = "`The NVIDIA driver on your system is too old`"
-        yield Finding("driver-old", "gpus", (host,), text, (*seen, *cuda.told(facts)), symptom, fix)
+        yield Finding("driver-old", "gpus", (host,), text, (*seen, *cuda.evidence(facts)), symptom, fix)
     elif code:
         text = f"{host}: the GPUs' driver does not start: cuInit ends with {code}"
         yield Finding("gpu-driver", "gpus", (host,), text, seen, NO_CUDA, RELOAD.format(host=host))
     else:
         named, count = facts["environment"].get("CUDA_VISIBLE_DEVICES", ""), (facts.get("cuda") or {}).get("count")
         if count and count < len(named.split(",")):
-            text = f"{host}: CUDA_VISIBLE_DEVICES={named}, and CUDA sees {count}: it ends at one that is not there"
+            text = (
+                f"{host}: CUDA_VISIBLE_DEVICES={named}, and CUDA sees {count}: it stops at a number that does not exist"
+            )
             fix, symptom = "correct CUDA_VISIBLE_DEVICES, or unset it", "`invalid device ordinal`, or fewer ranks"
             yield Finding("gpu-hidden", "gpus", (host,), text, (), symptom, fix, WARNING)
         yield from cuda.arch(host, facts, [gpu["compute_cap"] for gpu in rows])
 
 
-def _one(host: str, gpu: Gpu) -> Iterator[Finding]:
+def _own_findings(host: str, gpu: Gpu) -> Iterator[Finding]:
     yield from _busy(host, gpu)
     yield from _memory(host, gpu)
 
 
 def _together(findings: Sequence[tuple[str, Finding]]) -> Iterator[Finding]:
-    """One finding for all GPUs of a host that have the same."""
+    """One finding for all GPUs of a host with the same fault."""
     kinds: dict[tuple[str, str], list[tuple[str, Finding]]] = {}
     for index, finding in findings:
         kinds.setdefault((finding.cause, finding.level), []).append((index, finding))
     for (_, first), *others in kinds.values():
-        more = f"; the same of GPU {listed(index for index, _ in others)}" if others else ""
+        more = f"; the same for GPU {listed(index for index, _ in others)}" if others else ""
         yield replace(first, text=first.text + more)
 
 
@@ -168,7 +170,7 @@ def _busy(host: str, gpu: Gpu) -> Iterator[Finding]:
         yield Finding("gpu-prohibited", "gpus", (host,), text, ("compute_mode: Prohibited",), symptom, fix)
     elif used > BUSY_MIB:
         full = alone or total - used < FREE_MIB
-        why = "is another's alone (Exclusive_Process)" if alone else f"has {used} of {total} MiB in use"
+        why = "belongs to one other process (Exclusive_Process)" if alone else f"has {used} of {total} MiB in use"
         fix = f"{FAB} gpus --hosts {host} shows by whom"
         symptom = "`devices are busy or unavailable`" if alone else "CUDA out of memory at the start"
         level = FAULT if full else WARNING
@@ -176,7 +178,7 @@ def _busy(host: str, gpu: Gpu) -> Iterator[Finding]:
 
 
 def _memory(host: str, gpu: Gpu) -> Iterator[Finding]:
-    """Memory errors. GPUs that remap rows (Ampere and later) contain most; older ones need a reset first."""
+    """Findings about memory errors. GPUs that remap rows (Ampere, later) survive most; others need a reset first."""
     count, failed = gpu["ecc.errors.uncorrected.volatile.total"], gpu["remapped_rows.failure"] == "Yes"
     errors = int(count) if count.isdigit() else 0
     remaps = gpu["remapped_rows.failure"] in ("Yes", "No")
@@ -228,7 +230,7 @@ def _alike(rows: dict[str, list[Gpu]], nccl: bool) -> Iterator[Finding]:
     none = tuple(host for host, kind in kinds.items() if not kind)
     shown = tuple(f"{host}: {len(rows[host])} GPUs ({kind or 'none'})" for host, kind in kinds.items())
     if none:
-        text = f"{listed(none)} shows no GPU, the others do"
+        text = f"{listed(none)} shows no GPU, but the others do"
         fix = f"on {listed(none)}: nvidia-smi; lspci | grep -i nvidia"
         symptom, level = "`no CUDA-capable device is detected`", FAULT if nccl else WARNING
         yield Finding("gpu-missing", "gpus", none, text, shown, symptom, fix, level)

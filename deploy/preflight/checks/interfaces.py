@@ -1,4 +1,4 @@
-"""Interfaces and addresses: what gloo or NCCL will pick exists, is of one family, and is the host's own. Pure."""
+"""Interfaces and addresses: gloo's or NCCL's choice exists, has one family, and belongs to the host. Pure."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ TEXTS = {
 }
 SLOW = 10
 BRIDGED = "`connectFullMesh failed ... remote=[172.17.0.2]`, or a 60 s timeout and a hang"
-OWN_NETWORK = "docker run --network host (bridge networks do not pass on the random ports)"
+OWN_NETWORK = "docker run --network host (bridge networks do not forward the random ports)"
 
 
 def check(answers: Answers) -> Iterator[Finding]:
-    """The picked interfaces, one by one and against each other."""
-    if len(answers.told) < 2:
+    """Check each chosen interface, then compare them."""
+    if len(answers.hosts_with_facts) < 2:
         return
     yield from _twice(answers)
     yield from _picked(answers)
@@ -43,7 +43,7 @@ def check(answers: Answers) -> Iterator[Finding]:
 
 
 def _picked(answers: Answers) -> Iterator[Finding]:
-    nccl = answers.want.backend == "nccl"
+    nccl = answers.request.backend == "nccl"
     for host, pick in answers.plan.data.items():
         if pick.problem not in TEXTS:
             continue
@@ -60,7 +60,7 @@ def _picked(answers: Answers) -> Iterator[Finding]:
 
 
 def _families(answers: Answers) -> Iterator[Finding]:
-    """gloo cannot pair an IPv4 address with an IPv6 one."""
+    """gloo cannot connect an IPv4 address to an IPv6 one."""
     versions = {
         host: ipaddress.ip_address(pick.address.partition("%")[0]).version
         for host, pick in answers.plan.data.items()
@@ -83,26 +83,26 @@ def _families(answers: Answers) -> Iterator[Finding]:
 
 
 def _behind(answers: Answers) -> Iterator[Finding]:
-    """A network of the container's own: peers see another address than it has."""
-    for host in answers.told:
+    """The container has its own network: peers see another address than it has."""
+    for host in answers.hosts_with_facts:
         own = prediction.own_addresses(answers.facts[host])
-        peers = [other for other in answers.told if other != host]
+        peers = [other for other in answers.hosts_with_facts if other != host]
         seen = {link.seen for peer in peers for link in answers.between(host, peer) if link.host == peer}
         strange = sorted(address for address in seen if address and address not in own)
         if strange:
             mine = answers.plan.data[host].address
-            text = f"{host} is behind address translation: it has {mine}, its peers see {strange[0]}"
+            text = f"{host} is behind address translation: its address is {mine}, but its peers see {strange[0]}"
             yield Finding("bridge-network", "interfaces", (host,), text, (), BRIDGED, OWN_NETWORK)
 
 
 def _twice(answers: Answers) -> Iterator[Finding]:
-    """Two hosts have one address, in use on one of them at least, if only on the other's loopback."""
+    """Two hosts have the same address. One of them uses it; the other may have it only on loopback."""
     having: dict[str, list[str]] = {}
     for host, pick in answers.plan.data.items():
         if pick.address and not prediction.is_loopback(pick.address) and pick.problem != "link-local":
             having.setdefault(pick.address, []).append(host)
     for address, hosts in having.items():
-        for host in answers.told:
+        for host in answers.hosts_with_facts:
             name = prediction.interface_of(answers.facts[host], address)
             if name and host not in hosts and not prediction.inner(answers.facts[host], name):
                 hosts.append(host)
@@ -111,17 +111,17 @@ def _twice(answers: Answers) -> Iterator[Finding]:
                 ipaddress.ip_address(address) in ipaddress.ip_network("172.16.0.0/12") if ":" not in address else False
             )
             cause = "bridge-network" if inner else "duplicate-address"
-            remedy = OWN_NETWORK if inner else "give each host an address of its own (see: ip addr)"
+            remedy = OWN_NETWORK if inner else "give each host its own address (see: ip addr)"
             text = f"{listed(hosts)} all have the address {address}"
             yield Finding(cause, "interfaces", tuple(hosts), text, (), BRIDGED, remedy)
 
 
 def _slow(answers: Answers) -> Iterator[Finding]:
-    """A much faster interface beside the picked one, in a network that the peers share."""
+    """A host has a much faster interface than the chosen one, in a network that its peers share."""
     for host, pick in answers.plan.data.items():
         entries = answers.facts[host]["interfaces"]
         mine = entries.get(pick.interface, {}).get("speed", 0)
-        peers = [answers.facts[other] for other in answers.told if other != host]
+        peers = [answers.facts[other] for other in answers.hosts_with_facts if other != host]
         for name, address, _ in prediction.reachable(answers.facts[host]):
             faster = mine and entries[name]["speed"] >= SLOW * mine
             if faster and all(prediction.shares_network(peer, address) for peer in peers):

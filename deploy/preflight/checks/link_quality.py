@@ -1,4 +1,4 @@
-"""Links that work badly: many retransmissions, or rates far below any network meant for training. Pure."""
+"""Links that work badly: many retransmissions, or rates far below those of a network for training. Pure."""
 
 from __future__ import annotations
 
@@ -9,31 +9,31 @@ from ..answers import Answers, Link
 from ..findings import WARNING, Finding, listed
 from .links import with_rules
 
-# Shares of segments that had to be sent again. TCP loses most of its rate at a few percent.
+# Shares of segments that were sent again. At a few percent, TCP loses most of its rate.
 LOSS_FAULT, LOSS_WARN, FEWEST = 0.06, 0.02, 40
-# Calls alone that were made again may also have met a firewall that counts connections, and torch tries again too.
+# If only calls were repeated, a firewall may limit connections, and torch tries again too.
 CALLS_FAULT = 0.08
 LOSS_SMALL, FEW_SMALL = 0.04, 16
-# Until a call is answered, at best: a round trip. Between cities it is below 100 ms; torch's rendezvous fails with 600.
+# The shortest round trip. Between cities it is below 100 ms; torch's rendezvous fails with 600 ms.
 FAR_MS, FARTHER_MS = 60.0, 250.0
 SLOW_MBIT, SLOWISH_MBIT = 40.0, 100.0
 
 
 def check(answers: Answers) -> Iterator[Finding]:
-    """Loss of each host with the others, then rates that were measured because a payload took long."""
-    if len(answers.told) < 2:
+    """Loss between the hosts, then the rates, which the probes measure if a payload took long."""
+    if len(answers.hosts_with_facts) < 2:
         return
     yield from _delay(answers)
     yield from _loss(answers)
-    if not any("bandwidth" in link.kinds for link in answers.links):  # which tells more
+    if not any("bandwidth" in link.kinds for link in answers.links):  # those say more
         yield from _rate(answers)
 
 
 def _loss(answers: Answers) -> Iterator[Finding]:
-    # A long call is made where all was well, and its many packets would hide the few of the others.
+    # A long call follows good ones, and its many packets would hide the few of the others.
     short = {
-        ends: [one for one in answers.between(*ends) + answers.between(*ends[::-1]) if "long" not in one.kinds]
-        for ends in itertools.combinations(answers.told, 2)
+        ends: [link for link in answers.between(*ends) + answers.between(*ends[::-1]) if "long" not in link.kinds]
+        for ends in itertools.combinations(answers.hosts_with_facts, 2)
     }
     pairs = {ends: _share([link for link in links if link.sent]) for ends, links in short.items()}
     pair = max(pairs, key=lambda ends: pairs[ends])
@@ -42,11 +42,11 @@ def _loss(answers: Answers) -> Iterator[Finding]:
         return
     bad = {ends for ends, lost in pairs.items() if lost >= max(LOSS_WARN, 0.25 * worst)}
     # The host whose every link is bad, if there is one.
-    hosts = tuple(host for host in answers.told if all(ends in bad for ends in pairs if host in ends))
+    hosts = tuple(host for host in answers.hosts_with_facts if all(ends in bad for ends in pairs if host in ends))
     single = len(bad) == 1 or not hosts
-    culprit = with_rules(answers, pair) if single or len(answers.told) == 2 else ()
-    shown = tuple(f"{one} and {other}: {lost:.0%}" for (one, other), lost in pairs.items() if lost >= LOSS_WARN)
-    text = f"{listed(pair if single else hosts)}: {worst:.0%} of the packets had to be sent again"
+    culprit = with_rules(answers, pair) if single or len(answers.hosts_with_facts) == 2 else ()
+    shown = tuple(f"{first} and {other}: {lost:.0%}" for (first, other), lost in pairs.items() if lost >= LOSS_WARN)
+    text = f"{listed(pair if single else hosts)}: {worst:.0%} of the packets were sent again"
     where = listed(pair if single else hosts)
     fix = f"on {where}: ip -s link; ethtool -S <interface> | grep -i err; then cable and switch"
     yield Finding(
@@ -57,17 +57,14 @@ def _loss(answers: Answers) -> Iterator[Finding]:
         shown[:4],
         "everything works, many times slower; now and then a timeout",
         fix,
-        "fault" if worst >= (LOSS_FAULT if any(one.again for one in short[pair]) else CALLS_FAULT) else WARNING,
-        pair if single or len(answers.told) == 2 else None,
+        "fault" if worst >= (LOSS_FAULT if any(link.again for link in short[pair]) else CALLS_FAULT) else WARNING,
+        pair if single or len(answers.hosts_with_facts) == 2 else None,
         "both",
     )
 
 
 def round_trips(answers: Answers) -> dict[frozenset[str], float]:
-    """Milliseconds there and back, the best of each two hosts: by the kernel, else from a call to its answer, which
-
-    no payload there and back takes less than.
-    """
+    """The shortest round trip of each two hosts, in ms: by the kernel, otherwise the time from a call to its answer."""
     best: dict[frozenset[str], float] = {}
     for link in answers.links:
         if link.ms and link.source != link.target:
@@ -78,7 +75,7 @@ def round_trips(answers: Answers) -> dict[frozenset[str], float]:
 
 
 def far_apart(answers: Answers, source: str, target: str) -> bool:
-    """Whether a payload between these may stand still only because the way is long."""
+    """Whether a payload between these hosts may stall only because the distance is long."""
     return round_trips(answers).get(frozenset((source, target)), 0.0) >= FARTHER_MS
 
 
@@ -87,11 +84,11 @@ def _delay(answers: Answers) -> Iterator[Finding]:
     if not late:
         return
     worst = max(late.values())
-    common = [host for host in answers.told if all(host in ends for ends in late)]
+    common = [host for host in answers.hosts_with_facts if all(host in ends for ends in late)]
     hosts = tuple(common if len(common) == 1 else sorted({host for ends in late for host in ends}))
     shown = tuple(f"{' and '.join(sorted(ends))}: {ms:.0f} ms" for ends, ms in late.items())[:4]
-    text = f"{listed(hosts)}: {worst:.0f} ms until a call is answered"
-    fix = f"on {listed(hosts)}: is this the way you mean? ip route get <a peer>; tracepath <a peer>"
+    text = f"{listed(hosts)}: a call takes {worst:.0f} ms to be answered"
+    fix = f"on {listed(hosts)}: is this the route you want? ip route get <a peer>; tracepath <a peer>"
     grave = "fault" if worst >= FARTHER_MS else WARNING
     pair = (hosts[0], hosts[1]) if len(hosts) == 2 else None
     yield Finding(
@@ -100,15 +97,15 @@ def _delay(answers: Answers) -> Iterator[Finding]:
 
 
 def loses_small_ones(answers: Answers) -> bool:
-    """Whether calls without a payload lose packets too, so that it is not their size."""
+    """Whether calls without a payload lose packets too, so that size is not the reason."""
     small = [link for link in answers.links if not link.size and link.sent and link.source != link.target]
     return _share(small, FEW_SMALL) >= LOSS_SMALL
 
 
 def _share(links: Sequence[Link], fewest: int = FEWEST) -> float:
-    """Segments sent again, and connections tried again, of all that were sent.
+    """The share of segments sent again and connections tried again.
 
-    Where most of them came twice, nothing was lost: packets overtook each other, or somebody was busy.
+    If most of them arrived twice, nothing was lost: packets overtook each other, or a host was busy.
     """
     sent = sum(link.sent for link in links) + len(links)
     again, twice = sum(link.again for link in links), sum(link.twice for link in links)
@@ -117,9 +114,9 @@ def _share(links: Sequence[Link], fewest: int = FEWEST) -> float:
 
 
 def mbit_of(link: Link) -> float:
-    """Mbit/s of a payload there and back, or what the kernel saw delivered at best where that is more: a process that
+    """Mbit/s of a payload in both directions, or the kernel's best rate if that is higher.
 
-    had to wait for a core does not make a slow link.
+    A process that had to wait for a core does not make a link slow.
     """
     return max(16e-6 * link.size / (link.both_s or 2.5), 8e-6 * link.rate)
 
@@ -135,11 +132,11 @@ def _rate(answers: Answers) -> Iterator[Finding]:
         return
     worst = min(slow.values())
     bad = [ends for ends, rate in slow.items() if rate <= 3 * worst]
-    common = [host for host in answers.told if all(host in ends for ends in bad)]
+    common = [host for host in answers.hosts_with_facts if all(host in ends for ends in bad)]
     hosts = tuple(common if len(common) == 1 else sorted({host for ends in bad for host in ends}))
-    shown = tuple(f"{one} and {other}: {rate:.0f} Mbit/s there and back" for (one, other), rate in slow.items())
+    shown = tuple(f"{first} and {other}: {rate:.0f} Mbit/s both ways" for (first, other), rate in slow.items())
     text = f"{listed(hosts)}: a link of {worst:.0f} Mbit/s"
     fix = f"on {listed(hosts)}: ethtool <interface> | grep -i -e speed -e duplex; is it the right interface?"
     grave = "fault" if worst < SLOW_MBIT else WARNING
-    link_ = bad[0] if len(bad) == 1 or len(answers.told) == 2 else None
+    link_ = bad[0] if len(bad) == 1 or len(answers.hosts_with_facts) == 2 else None
     yield Finding("link-slow", "links", hosts, text, shown, "steps many times slower", fix, grave, link_, "both")

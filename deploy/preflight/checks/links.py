@@ -1,4 +1,4 @@
-"""Reachability: which connections that training needs fail, and the smallest thing that explains them. Pure."""
+"""Reachability: which connections of the training fail, and the smallest thing that explains them. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..answers import Answers, Link, pairs
 from ..findings import WARNING, Finding, listed
 from ..reachability import ALL, DATA, MEET, Blame, Cell, Pair
 
-SILENT = "both nodes hang without a word, or `The client socket has timed out after 60000ms`"
+SILENT = "both nodes hang silently, or `The client socket has timed out after 60000ms`"
 LATER = "all nodes hang silently after rendezvous, until the timeout (30 min)"
 REFUSED = "`connectFullMesh failed ... Connection refused` on one node, a hang on the others"
 HOW = {
@@ -26,31 +26,35 @@ NAMES = {ALL: "all-ports", MEET: "rendezvous", DATA: "data-ports"}
 
 def check(answers: Answers) -> Iterator[Finding]:
     """At most one finding for each kind of trouble and each set of hosts."""
-    if len(answers.told) < 2:
+    if len(answers.hosts_with_facts) < 2:
         return
     yield from _strangers(answers)
     yield from _six(answers)
     table = reachability.table(answers)
-    lost = [host for host in answers.told if all(cell.dead for pair, cell in table.items() if host in pair)]
+    lost = [host for host in answers.hosts_with_facts if all(cell.dead for pair, cell in table.items() if host in pair)]
     if lost:
         yield _unreachable(answers, lost)
     rest = {pair: cell for pair, cell in table.items() if not set(pair) & set(lost)}
     yield from _wrong_network(answers, rest)
     for what in (ALL, MEET, DATA):
-        said = {pair: outcome for pair, cell in rest.items() if (outcome := cell.of(what))}
+        outcome_of = {pair: outcome for pair, cell in rest.items() if (outcome := cell.of(what))}
         for how, outcomes in HOW.items():
-            bad = [pair for pair, outcome in said.items() if outcome in outcomes and _counts(answers, pair, rest, what)]
-            if how != "no-route":  # who has no way to a caller cannot answer it either
-                bad = [pair for pair in bad if said.get((pair[1], pair[0])) not in HOW["no-route"]]
+            bad = [
+                pair
+                for pair, outcome in outcome_of.items()
+                if outcome in outcomes and _counts(answers, pair, rest, what)
+            ]
+            if how != "no-route":  # a host without a route to a caller cannot answer it either
+                bad = [pair for pair in bad if outcome_of.get((pair[1], pair[0])) not in HOW["no-route"]]
             if what == MEET and not any(rest[pair].meet for pair in bad):
                 continue
-            for blame in reachability.blame(answers.told, said, bad):
+            for blame in reachability.blame(answers.hosts_with_facts, outcome_of, bad):
                 yield _finding(answers, rest, blame, what, how)
         rest = {pair: cell for pair, cell in rest.items() if what != ALL or not cell.dead}
 
 
 def _counts(answers: Answers, pair: Pair, table: dict[Pair, Cell], what: str) -> bool:
-    """Not what _wrong_network told already."""
+    """Whether _wrong_network does not report this pair already."""
     return what == MEET or table[pair].other != "ok" or _firewalled(answers, pair)
 
 
@@ -67,13 +71,13 @@ def _unreachable(answers: Answers, lost: Sequence[str]) -> Finding:
         text = f"{listed(bare)} has no interface that is up and has an address"
     elif aimless:
         hosts, text = aimless, f"{listed(aimless)} has no route to any of the others"
-    elif len(lost) == len(answers.told):
+    elif len(lost) == len(answers.hosts_with_facts):
         text = f"{listed(hosts)} do not reach each other at all"
         hosts = with_rules(answers, hosts) or hosts
     else:
-        text = f"{listed(hosts)} reaches no other host, and is reached by none"
+        text = f"{listed(hosts)} reaches no other host, and no host reaches it"
     fix = f"on {listed(hosts)}: ip addr; ip route; sudo iptables -S; then the switch, or the cloud's security group"
-    text += "" if routes else _outside(answers, answers.told)
+    text += "" if routes else _outside(answers, answers.hosts_with_facts)
     return Finding(
         "interface-down" if bare else "no-route" if routes else "host-unreachable",
         "links",
@@ -86,26 +90,26 @@ def _unreachable(answers: Answers, lost: Sequence[str]) -> Finding:
 
 
 def with_rules(answers: Answers, hosts: Sequence[str]) -> tuple[str, ...]:
-    """Of these hosts the only one whose own firewall drops or rejects anything, as far as it could be read."""
+    """The only one of these hosts whose own firewall drops or rejects packets, if we could read the rules."""
     having = [host for host in hosts if answers.control.get(host, {}).get("firewall", {}).get("rules")]
     return tuple(having) if len(having) == 1 else ()
 
 
 def _outside(answers: Answers, hosts: Sequence[str]) -> str:
-    """Words for a loss that no firewall of these hosts explains."""
+    """Words for a loss that the firewalls of these hosts do not explain."""
     firewalls = [answers.control.get(host, {}).get("firewall", {}) for host in hosts]
     clean = bool(firewalls) and all(rules.get("read") and not rules.get("rules") for rules in firewalls)
-    return "; their own firewalls are empty: it is between them (switch, security group)" if clean else ""
+    return "; their own firewalls have no rules: the cause is between them (switch, security group)" if clean else ""
 
 
 def _strangers(answers: Answers) -> Iterator[Finding]:
-    """Somebody else answers where a host of ours should."""
+    """Another program answers at the address of a host."""
     others = [
         foreign
         for foreign in answers.links
         if foreign.outcome in IDENTITY or (foreign.host and foreign.host != foreign.target)
     ]
-    for target in answers.told:
+    for target in answers.hosts_with_facts:
         own = prediction.own_addresses(answers.facts[target])
         busy = answers.listens.get(target, {}).get("failed", {})
         wrong = [
@@ -118,34 +122,36 @@ def _strangers(answers: Answers) -> Iterator[Finding]:
         ]
         if wrong:
             who = wrong[0].host or "something that is not our probe"
-            text = f"at {target}'s address {wrong[0].address} {who} answers"
-            fix = f"see who has it, on {wrong[0].source}: ip neigh show {wrong[0].address}; a proxy, a second host?"
+            text = f"{who} answers at {target}'s address {wrong[0].address}"
+            fix = f"find it, on {wrong[0].source}: ip neigh show {wrong[0].address}; is it a proxy, or a second host?"
             yield Finding("wrong-machine", "links", (target,), text, _evidence(wrong), SILENT, fix)
 
 
 def _six(answers: Answers) -> Iterator[Finding]:
-    """torch tries a name's IPv6 addresses first, and does not go on to IPv4 when packets vanish."""
+    """torch tries a name's IPv6 addresses first, and does not try IPv4 if the packets get lost."""
     for kind in ("rendezvous", "store"):
         addresses: dict[str, list[str]] = {}
         links: list[Link] = []
-        for source, target in pairs(answers.told):
+        for source, target in pairs(answers.hosts_with_facts):
             tried = answers.between(source, target, kind)
             six = [link for link in tried if ":" in link.address and link.outcome == "dropped"]
             if six and any(link.ok for link in tried if ":" not in link.address):
                 addresses.setdefault(target, []).append(source)
                 links += six
         for target, sources in addresses.items():
-            everyone = len(sources) == len(answers.told) - 1
+            everyone = len(sources) == len(answers.hosts_with_facts) - 1
             hosts = (target,) if everyone or len(sources) > 1 else (sources[0],)
             name = answers.plan.endpoint if kind == "rendezvous" else answers.plan.store_name
-            text = f"{name} has an IPv6 address, which torch tries first, and IPv6 from {listed(sources)} gets lost"
+            text = (
+                f"{name} has an IPv6 address, which torch tries first, but IPv6 packets from {listed(sources)} get lost"
+            )
             fix = f"give the endpoint as the IPv4 address, or on {listed(hosts)}: let IPv6 through (sudo ip6tables -S)"
             yield Finding("ipv6-blackhole", "links", hosts, text, _evidence(links), SILENT, fix, direction="one-way")
             return
 
 
 def _wrong_network(answers: Answers, table: dict[Pair, Cell]) -> Iterator[Finding]:
-    """The address that will be picked is not reached, another one of the same host is: the choice is wrong."""
+    """Peers do not reach the address that training chooses, but another one of the same host."""
     wrong: dict[str, list[Pair]] = {}
     for pair, cell in table.items():
         if cell.data not in ("", "ok") and cell.other == "ok" and not _firewalled(answers, pair):
@@ -157,16 +163,14 @@ def _wrong_network(answers: Answers, table: dict[Pair, Cell]) -> Iterator[Findin
         links = [link for pair in networks for link in answers.between(*pair, "data") if not link.ok]
         good = next(link.address for link in answers.between(*networks[0], "other") if link.ok)
         name = prediction.interface_of(answers.facts[host], good)
-        text = (
-            f"{host} would be reached at {pick.address} ({pick.how}), where its peers do not get; {good} ({name}) works"
-        )
+        text = f"{host} would use {pick.address} ({pick.how}), not reached by its peers; {good} ({name}) works"
         symptom = "`connect: Network is unreachable`, `No route to host`, or a hang"
         fix = f"on {host}: export GLOO_SOCKET_IFNAME={name} NCCL_SOCKET_IFNAME=={name}"
         yield Finding("other-network", "links", (host,), text, _evidence(links), symptom, fix, level)
 
 
 def _firewalled(answers: Answers, pair: Pair) -> bool:
-    """Whether the caller has an address in the network of the picked one, so that it is not the route that fails."""
+    """Whether the caller has an address in the network of the chosen address, so that its route is not the cause."""
     source, target = pair
     address = answers.plan.data[target].address
     return bool(address) and prediction.shares_network(answers.facts[source], address)
@@ -210,27 +214,27 @@ def _text(answers: Answers, table: dict[Pair, Cell], blame: Blame, what: str, ho
     else:
         text = f"{listed(blame.hosts)} {VERBS[how]} {ports} from {sources}"
     if what == DATA and any("ok" in (table[pair].meet, table[pair].hint) for pair in blame.cells):
-        text += f" ({answers.want.port} is open)"
+        text += f" ({answers.request.port} is open)"
     return text + _outside(answers, [host for pair in blame.cells for host in pair])
 
 
 def _needed(answers: Answers, pair: Pair, what: str, cell: Cell) -> bool:
-    """Whether training opens connections this way: to rank 0 always, between others as the backend does."""
+    """Whether training opens connections in this direction: always to rank 0, between others as the library does."""
     if what != DATA and cell.meet:
         return True
     if what == MEET:
         return False
     mine, theirs = (answers.plan.data[host].address for host in pair)
-    # The first's store is at the address of its name, which need not be the one that carries the data.
+    # The store of the first host is at the address of its name, which may not be the one that carries the data.
     store = answers.resolved(pair[0], answers.plan.store_name) or [theirs]
-    if answers.want.backend == "nccl" or (pair[1] == answers.plan.first and theirs in store):
+    if answers.request.backend == "nccl" or (pair[1] == answers.plan.first and theirs in store):
         return True
     return not mine or not theirs or prediction.connects(mine, theirs)
 
 
 def _ports(answers: Answers, blame: Blame, what: str) -> str:
     low, high = answers.facts[blame.cells[0][1]]["port_range"]
-    return {ALL: "1-65535", MEET: str(answers.want.port)}.get(what, f"{low}-{high}")
+    return {ALL: "1-65535", MEET: str(answers.request.port)}.get(what, f"{low}-{high}")
 
 
 def _fix(answers: Answers, blame: Blame, what: str, how: str) -> str:
@@ -252,19 +256,19 @@ def _fix(answers: Answers, blame: Blame, what: str, how: str) -> str:
 
 
 def _good(answers: Answers, bad: Sequence[Pair]) -> tuple[str, ...]:
-    """One that works: it shows that somebody listened."""
+    """A connection that works: it shows that a probe listened."""
     hosts = {host for pair in bad for host in pair}
     for link in answers.links:
         if link.ok and link.source != link.target and {link.source, link.target} & hosts:
-            return (f"{link.told()} in {link.ms:g} ms",)
+            return (f"{link.describe()} in {link.ms:g} ms",)
     return ()
 
 
 def _evidence(links: Sequence[Link], most: int = 3) -> tuple[str, ...]:
     shown: list[str] = []
     for link in links:
-        same = [one for one in links if (one.source, one.target) == (link.source, link.target)]
+        same = [other for other in links if (other.source, other.target) == (link.source, link.target)]
         if same[0] is link:
             more = f" ({len(same)} ports tried)" if len(same) > 1 else ""
-            shown.append(link.told() + more)
+            shown.append(link.describe() + more)
     return (*shown[:most], *([f"and {len(shown) - most} more"] if len(shown) > most else ()))

@@ -24,23 +24,30 @@ def check(answers: Answers) -> Iterator[Finding]:
     stalled = [link for link in stalled if not far_apart(answers, link.source, link.target)]
     if stalled and not loses_small_ones(answers):
         yield _blackhole(answers, stalled, sizes)
-    elif not stalled and len({size for size in sizes.values() if size}) > 1 and len(answers.told) > 1:
+    elif not stalled and len({size for size in sizes.values() if size}) > 1 and len(answers.hosts_with_facts) > 1:
         common = Counter(sizes.values()).most_common(1)[0][0]
         odd = tuple(host for host, size in sizes.items() if size != common)
         shown = tuple(f"{host}: {size}" for host, size in sizes.items())
         text = f"the packet size (MTU) differs: {listed(shown)}"
         yield Finding(
-            "mtu-differs", "mtu", odd, text, shown, "none, while large payloads pass", "one MTU everywhere", WARNING
+            "mtu-differs",
+            "mtu",
+            odd,
+            text,
+            shown,
+            "none, as long as large payloads pass",
+            "set one MTU on all hosts",
+            WARNING,
         )
 
 
 def _blackhole(answers: Answers, stalled: list[Link], sizes: dict[str, int]) -> Finding:
-    # Who sends what does not arrive: the caller while it sends, the one called while it gives back.
+    # Who sends the lost packets: the caller while it sends, the called host while it returns them.
     senders = {link.source if link.outcome == "stall-send" else link.target for link in stalled}
     pairs = {frozenset((link.source, link.target)) for link in stalled}
-    common = [host for host in answers.told if all(host in pair for pair in pairs)]
+    common = [host for host in answers.hosts_with_facts if all(host in pair for pair in pairs)]
     odd = _odd(sizes)
-    if len(answers.told) > 2 and len(common) == 1:
+    if len(answers.hosts_with_facts) > 2 and len(common) == 1:
         hosts = tuple(common)
     elif odd:
         hosts = tuple(odd)
@@ -56,9 +63,9 @@ def _blackhole(answers: Answers, stalled: list[Link], sizes: dict[str, int]) -> 
     least = min([size for size in sizes.values() if size] + [1400])
     fix = f"on {listed(hosts)}: sudo ip link set dev {name} mtu {least}; or let ICMP `fragmentation needed` through"
     direction = "one-way" if len(senders) == 1 else "both"
-    one = next(iter(stalled))
-    link = (one.source, one.target) if len(pairs) == 1 else None
-    evidence = tuple(link_.told() for link_ in stalled[:3])
+    first = next(iter(stalled))
+    link = (first.source, first.target) if len(pairs) == 1 else None
+    evidence = tuple(link_.describe() for link_ in stalled[:3])
     return Finding("mtu-blackhole", "mtu", hosts, text, evidence, SYMPTOM, fix, "fault", link, direction)
 
 
@@ -67,7 +74,7 @@ def _shown(pairs: set[frozenset[str]]) -> list[str]:
 
 
 def _odd(sizes: dict[str, int]) -> list[str]:
-    """Hosts with a packet size of their own; of two, the one with the larger one."""
+    """The hosts whose packet size differs from most; of two hosts, the one with the larger size."""
     counts = Counter(size for size in sizes.values() if size)
     if len(counts) < 2:
         return []

@@ -1,4 +1,4 @@
-"""Names: what each host calls itself and its peers, and what torch makes of it. Pure."""
+"""Names: what each host calls itself and its peers, and how torch uses that. Pure."""
 
 from __future__ import annotations
 
@@ -9,33 +9,33 @@ from ..answers import Answers
 from ..findings import FAULT, WARNING, Finding, listed
 from ..request import TORCHRUN
 
-HANG = "no error on most nodes; `The client socket has timed out after 60000ms` on some, a hang on the others"
+HANG = "most nodes hang without an error; some print `The client socket has timed out after 60000ms`"
 LOOPBACK = "`connectFullMesh failed ... remote=[127.0.1.1]` on the *other* hosts, a hang on this one"
 OWN = {
-    "name-loopback": "its own name {name} is {address}, where no peer reaches it",
+    "name-loopback": "its own name {name} is {address}, which no peer can reach",
     "name-unresolvable": "it cannot resolve its own name {name}",
-    "name-foreign": "its own name {name} stands for an address that is not its own ({address})",
-    "link-local": "it would use the link-local address {address}, which means nothing to its peers",
+    "name-foreign": "its own name {name} resolves to an address that it does not have ({address})",
+    "link-local": "it would use the link-local address {address}, which its peers cannot use",
 }
 
 
 def check(answers: Answers) -> Iterator[Finding]:
-    """Own names (which gloo listens by), the endpoint's, and rank 0's as its peers see it."""
-    if len(answers.told) < 2:
+    """The hosts' own names (gloo listens there), the endpoint's name, and rank 0's name as its peers see it."""
+    if len(answers.hosts_with_facts) < 2:
         return
     yield from _own(answers)
-    if answers.want.style == TORCHRUN or not prediction.is_address(answers.plan.endpoint):
+    if answers.request.style == TORCHRUN or not prediction.is_address(answers.plan.endpoint):
         yield from _endpoint(answers)
-    if answers.want.style == TORCHRUN and answers.want.rendezvous == "c10d":
+    if answers.request.style == TORCHRUN and answers.request.rendezvous == "c10d":
         yield from _twins(answers)
         yield from _store(answers)
 
 
 def _own(answers: Answers) -> Iterator[Finding]:
-    for host in answers.told:
+    for host in answers.hosts_with_facts:
         facts, pick = answers.facts[host], answers.plan.data[host]
         name, problem = str(facts["hostname"]), pick.problem if pick.problem in OWN else ""
-        c10d = answers.want.style == TORCHRUN and answers.want.rendezvous == "c10d"
+        c10d = answers.request.style == TORCHRUN and answers.request.rendezvous == "c10d"
         if c10d and prediction.takes_itself(facts, answers.plan.endpoint) is None:
             problem = "name-unresolvable"
         if not problem:
@@ -55,15 +55,15 @@ def _own(answers: Answers) -> Iterator[Finding]:
 
 
 def _harmless(answers: Answers, host: str, problem: str) -> bool:
-    """Whether gloo does without: the host with the larger address calls, so an address that nobody calls may be bad."""
-    if answers.want.backend != "gloo":
+    """Whether gloo works anyway: the host with the larger address calls, so nobody needs the address of that host."""
+    if answers.request.backend != "gloo":
         return False
     if problem == "link-local":
-        # On one link, with an interface of the same number on all hosts, gloo gets through.
+        # On one link, if the interface has the same number on all hosts, gloo connects.
         picks = answers.plan.data.items()
         numbers = {answers.facts[entry]["interfaces"].get(pick.interface, {}).get("index", 0) for entry, pick in picks}
         return len(numbers) == 1 and all(pick.problem == "link-local" for _, pick in picks)
-    c10d = answers.want.style == TORCHRUN and answers.want.rendezvous == "c10d"
+    c10d = answers.request.style == TORCHRUN and answers.request.rendezvous == "c10d"
     if c10d and prediction.takes_itself(answers.facts[host], answers.plan.endpoint) is None:
         return False
     return len(answers.plan.owners) == 1 and not prediction.called(answers.plan.data, host)
@@ -80,16 +80,16 @@ def _own_fix(answers: Answers, host: str, name: str, problem: str) -> str:
 
 
 def _endpoint(answers: Answers) -> Iterator[Finding]:
-    """The rendezvous endpoint as each host understands it."""
+    """The rendezvous endpoint as each host resolves it."""
     name, master = answers.plan.endpoint, answers.master
-    seen = {host: answers.resolved(host, name) for host in answers.told}
+    seen = {host: answers.resolved(host, name) for host in answers.hosts_with_facts}
     blind = tuple(host for host, addresses in seen.items() if addresses is None and name != "localhost")
     if blind:
         answer = answers.facts[blind[0]]["names"].get(name)
         why = answer.get("error", "") if isinstance(answer, dict) else ""
         text = f"{listed(blind)} cannot resolve the endpoint's name {name}"
-        address = prediction.meeting_address({host: answers.facts[host] for host in answers.told})
-        fix = f"give the endpoint as an IP: --rdzv-endpoint {address}:{answers.want.port}"
+        address = prediction.meeting_address({host: answers.facts[host] for host in answers.hosts_with_facts})
+        fix = f"give the endpoint as an IP: --rdzv-endpoint {address}:{answers.request.port}"
         yield Finding("endpoint-unresolvable", "names", blind, text, (f"{blind[0]}: {name}: {why}",), HANG, fix)
         return
     inward = tuple(
@@ -98,13 +98,13 @@ def _endpoint(answers: Answers) -> Iterator[Finding]:
         if name == "localhost" or (addresses and all(map(prediction.is_loopback, addresses)) and host != master)
     )
     if inward or prediction.is_loopback(name):
-        hosts = inward or answers.told
+        hosts = inward or answers.hosts_with_facts
         text = f"on {listed(hosts)} the endpoint {name} is the host itself: each would wait, or train, alone"
-        address = prediction.meeting_address({host: answers.facts[host] for host in answers.told})
-        fix = f"give an address of {master} that all reach: --rdzv-endpoint {address}:{answers.want.port}"
+        address = prediction.meeting_address({host: answers.facts[host] for host in answers.hosts_with_facts})
+        fix = f"give an address of {master} that all reach: --rdzv-endpoint {address}:{answers.request.port}"
         yield Finding("endpoint-loopback", "names", hosts, text, (), "every node trains, or waits, alone", fix)
         return
-    if answers.want.style == TORCHRUN and answers.want.rendezvous == "c10d":
+    if answers.request.style == TORCHRUN and answers.request.rendezvous == "c10d":
         yield from _owners(answers, name)
 
 
@@ -112,15 +112,15 @@ def _owners(answers: Answers, name: str) -> Iterator[Finding]:
     """torch compares the endpoint with what a host's own name resolves to: exactly one must recognise itself."""
     owners, master = answers.plan.owners, answers.master
     if len(owners) > 1:
-        fix = (
-            "hostnamectl set-hostname: a name of its own for each host, or --rdzv-conf is_host=1 on one, is_host=0 else"
-        )
+        fix = "hostnamectl set-hostname: its own name for each host, or --rdzv-conf is_host=1 on one, is_host=0 else"
         wrong = tuple(host for host in owners if host != master)
         text = f"{listed(owners)} all take themselves for the endpoint {name}: each would host a rendezvous of its own"
         yield Finding("endpoint-twice", "names", wrong, text, (), "every node waits alone", fix)
     if owners:
         return
-    having = [host for host in answers.told if name in prediction.own_addresses(answers.facts[host])] or [master]
+    having = [host for host in answers.hosts_with_facts if name in prediction.own_addresses(answers.facts[host])] or [
+        master
+    ]
     own = answers.facts[having[0]]["hostname"]
     rows = answers.facts[having[0]]["names"].get(own)
     shown = ", ".join(row[0] for row in rows) if isinstance(rows, list) else "nothing"
@@ -142,12 +142,12 @@ def _owners(answers: Answers, name: str) -> Iterator[Finding]:
 
 def _twins(answers: Answers) -> Iterator[Finding]:
     by_name: dict[str, list[str]] = {}
-    for host in answers.told:
+    for host in answers.hosts_with_facts:
         by_name.setdefault(str(answers.facts[host]["hostname"]), []).append(host)
     for name, hosts in by_name.items():
         if len(hosts) > 1 and not name.startswith("localhost"):
             fix = f"on {hosts[-1]}: sudo hostnamectl set-hostname <a name of its own>"
-            text = f"{listed(hosts)} have the same name, {name}: rank 0's peers would look for it at home"
+            text = f"{listed(hosts)} have the same name, {name}: the peers of rank 0 would look for it on themselves"
             yield Finding("same-hostname", "names", tuple(hosts), text, (), "all nodes hang after rendezvous", fix)
 
 
@@ -156,12 +156,12 @@ def _store(answers: Answers) -> Iterator[Finding]:
     first, name = answers.plan.first, answers.plan.store_name
     own = prediction.own_addresses(answers.facts[first])
     if name.startswith("localhost"):
-        text = f"{first} calls itself {name} and would be rank 0: its peers would look for it at home"
+        text = f"{first} calls itself {name} and would be rank 0: its peers would look for it on themselves"
         fix = _own_fix(answers, first, str(answers.facts[first]["hostname"]), "name-loopback")
         yield Finding("name-loopback", "names", (first,), text, (), "all nodes hang after rendezvous", fix)
         return
     blind, wrong, evidence = [], [], []
-    for host in answers.told:
+    for host in answers.hosts_with_facts:
         addresses = answers.resolved(host, name)
         if host == first:
             continue
@@ -182,7 +182,7 @@ def _store(answers: Answers) -> Iterator[Finding]:
         text = f"{listed(blind)} cannot resolve {name}, the name that rank 0 on {first} gives itself"
         yield Finding("peer-name-unresolvable", "names", tuple(blind), text, (), symptom, fix)
     if wrong:
-        text = f"on {listed(wrong)} the name of rank 0's host, {name}, leads elsewhere than to {first}"
+        text = f"on {listed(wrong)} the name of rank 0's host, {name}, does not resolve to {first}"
         yield Finding("peer-name-wrong", "names", tuple(wrong), text, tuple(evidence), symptom, fix)
 
 

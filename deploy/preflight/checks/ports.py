@@ -1,4 +1,4 @@
-"""The rendezvous port, and what earlier runs left. Pure."""
+"""The rendezvous port, and processes that earlier runs left. Pure."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ FEWEST, FEW = 32, 128
 
 
 def check(answers: Answers) -> Iterator[Finding]:
-    """The port must be free on the host of the rendezvous; nobody else needs it."""
-    if not answers.told:
+    """The port must be free on the host of the rendezvous; the other hosts do not need it."""
+    if not answers.hosts_with_facts:
         return
-    host, port = answers.meeting, str(answers.want.port)
+    host, port = answers.meeting, str(answers.request.port)
     failed = answers.listens.get(host, {}).get("failed", {}).get(port)
     if failed:
-        who = failed["holder"] or "a process that we may not see"
+        who = failed["holder"] or "a process that we cannot see"
         state = "is in use" if failed["error"] == "in use" else f"cannot be listened on: {failed['error']}"
         yield Finding(
             "port-busy",
@@ -26,25 +26,25 @@ def check(answers: Answers) -> Iterator[Finding]:
             (host,),
             f"{host}: port {port} {state}, by {who}",
             (f"bind to {port} on {host}: {failed['error']}",),
-            "silence: all nodes become clients of the stranger; with a static rendezvous EADDRINUSE on one node",
-            f"on {host}: sudo ss -ltnp 'sport = :{port}' shows who; end it, or take another port",
+            "all nodes hang silently, as clients of that process; with a static rendezvous, one node prints EADDRINUSE",
+            f"on {host}: sudo ss -ltnp 'sport = :{port}' shows who; end that process, or use another port",
         )
     yield from _range(answers)
-    for name in answers.told:
+    for name in answers.hosts_with_facts:
         rows = [row for row in answers.facts[name].get("leftovers", ()) if row[1] > OLD_S]
         if rows:
             pid, age, command = rows[0]
             shown = f"{command[:60]} (pid {pid}, {age:.0f} s)"
-            text = f"{name}: {len(rows)} processes of a distributed run are there already: {shown}"
-            fix = f"on {name}: kill {pid}, if it is not wanted"
+            text = f"{name}: {len(rows)} processes of another distributed run exist already: {shown}"
+            fix = f"on {name}: kill {pid}, if nobody needs it"
             yield Finding("leftovers", "ports", (name,), text, (), "busy ports or GPUs", fix, WARNING)
 
 
 def _range(answers: Answers) -> Iterator[Finding]:
     """Every rank takes several ports of this range, for each of its peers."""
-    for host in answers.told:
+    for host in answers.hosts_with_facts:
         low, high = answers.facts[host]["port_range"]
-        count, ranks = high - low + 1, answers.want.processes
+        count, ranks = high - low + 1, answers.request.processes
         if count < FEW * ranks:
             level = "fault" if count < FEWEST * ranks else WARNING
             text = f"{host}: only {count} ports ({low}-{high}) for all connections"

@@ -1,7 +1,7 @@
-"""InfiniBand and RoCE as NCCL will see them: devices, ports that are up, addresses, what the container may use. Pure.
+"""InfiniBand and RoCE as NCCL will see them: devices, active ports, addresses, access from the container. Pure.
 
-NCCL takes the ports that are active, of link layer InfiniBand or Ethernet, and that NCCL_IB_HCA names. A host that is
-left with none goes over sockets: slowly, and not at all with peers that have some.
+NCCL uses the active ports of link layer InfiniBand or Ethernet that NCCL_IB_HCA names. A host without such a port uses
+sockets: slowly, and not at all with peers that use RDMA.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Port:
 
     @property
     def active(self) -> bool:
-        """Whether NCCL would take it."""
+        """Whether NCCL would use it."""
         return self.state == "ACTIVE"
 
     @property
@@ -43,7 +43,7 @@ class Port:
 
 
 def ports(facts: Mapping[str, Any]) -> list[Port]:
-    """A host's ports of the kinds that NCCL knows; a cloud's own kind has a plugin of its own."""
+    """A host's ports of the kinds that NCCL knows; a cloud's own kind needs its own plugin."""
     listed, rdma = [], facts.get("rdma") or {}
     for device, numbers in rdma.items() if isinstance(rdma, Mapping) else ():
         for number, port in numbers.items():
@@ -54,7 +54,7 @@ def ports(facts: Mapping[str, Any]) -> list[Port]:
 
 
 def named(port: Port, asked: str) -> bool:
-    """Whether NCCL_IB_HCA (`mlx5`, `=mlx5_0:1,mlx5_1`, `^mlx5_2`) leaves a port to NCCL."""
+    """Whether NCCL_IB_HCA (`mlx5`, `=mlx5_0:1,mlx5_1`, `^mlx5_2`) allows NCCL to use a port."""
     without, exact = asked.startswith("^"), asked.lstrip("^").startswith("=")
     hit = False
     for word in filter(None, asked.lstrip("^=").split(",")):
@@ -65,9 +65,9 @@ def named(port: Port, asked: str) -> bool:
 
 
 def check(answers: Answers) -> Iterator[Finding]:
-    """Nothing unless NCCL is to run and may use RDMA."""
-    hosts = [host for host in answers.told if _setting(answers, host, "NCCL_IB_DISABLE") in ("", "0")]
-    if answers.want.backend != "nccl" or not hosts:
+    """Findings only if the run uses NCCL and some host may use RDMA."""
+    hosts = [host for host in answers.hosts_with_facts if _setting(answers, host, "NCCL_IB_DISABLE") in ("", "0")]
+    if answers.request.backend != "nccl" or not hosts:
         return
     every = {host: ports(answers.facts[host]) for host in hosts}
     asked = {host: _setting(answers, host, "NCCL_IB_HCA") for host in hosts}
@@ -80,18 +80,18 @@ def check(answers: Answers) -> Iterator[Finding]:
         if every[host] and not usable[host]:
             yield _none(host, answers.facts[host], every[host], mine[host], asked[host], level)
         elif not every[host] and not some and level == FAULT:
-            text, fix = f"{host}: NCCL_NET=IB, and it has no RDMA device", "unset NCCL_NET there"
+            text, fix = f"{host}: NCCL_NET=IB, but it has no RDMA device", "unset NCCL_NET there"
             yield Finding("rdma-device", "interfaces", (host,), text, (), "`Failed to initialize any NET plugin`", fix)
-    off = tuple(host for host in answers.told if host not in hosts)
+    off = tuple(host for host in answers.hosts_with_facts if host not in hosts)
     if off and some:
         text, fix = (
-            f"{listed(off)} has NCCL_IB_DISABLE=1, the others use RDMA",
-            "set it alike on all hosts",
+            f"{listed(off)} has NCCL_IB_DISABLE=1, but the others use RDMA",
+            "set it to one value on all hosts",
         )
         yield Finding("rdma-differs", "interfaces", off, text, (), MISMATCH, fix)
     lacking = tuple(host for host in hosts if not every[host])
     if lacking and some:
-        text = f"{listed(lacking)} has no RDMA device, the others do"
+        text = f"{listed(lacking)} has no RDMA device, but the others have one"
         fix = f"on {listed(lacking)}: lspci | grep -i mellanox; modprobe mlx5_ib; or NCCL_IB_DISABLE=1 on all"
         yield Finding("rdma-differs", "interfaces", lacking, text, (), MISMATCH, fix)
     yield from _alike({host: host_ports for host, host_ports in usable.items() if host_ports})
@@ -105,36 +105,38 @@ def check(answers: Answers) -> Iterator[Finding]:
 def _memlock(host: str, answers: Answers) -> Iterator[Finding]:
     facts = answers.facts[host]
     locked = facts["resources"]["memlock"][0]
-    # Outside, the limit is that of a login: fab deploy gives its containers their own.
-    given = answers.want.style == "muster" and not facts.get("container")
+    # Outside a container, this is the limit of the login; fab deploy sets its own for containers.
+    given = answers.request.style == "muster" and not facts.get("container")
     if 0 <= locked < MEMLOCK_GOOD and not given:
-        text = f"{host}: RDMA needs locked memory, {locked // 1024} KiB are allowed"
+        text = f"{host}: RDMA needs locked memory, but only {locked // 1024} KiB are allowed"
         symptom, fix = "`ibv_reg_mr failed ... Cannot allocate memory`", "docker run --ulimit memlock=-1"
         yield Finding("memlock", "resources", (host,), text, (), symptom, fix)
 
 
 def _setting(answers: Answers, host: str, name: str) -> str:
-    return str({**answers.facts[host]["environment"], **answers.want.environment}.get(name, ""))
+    return str({**answers.facts[host]["environment"], **answers.request.environment}.get(name, ""))
 
 
 def _none(host: str, facts: Mapping[str, Any], every: list[Port], mine: list[Port], asked: str, level: str) -> Finding:
-    """Why a host that has devices has none for NCCL."""
+    """A finding: why NCCL cannot use the devices of a host."""
     shown = tuple(f"{port.name} {port.state or 'unknown'} ({port.layer})" for port in every[:4])
     if not mine:
         text = f"{host}: NCCL_IB_HCA={asked} names none of its devices ({listed(port.device for port in every)})"
-        return Finding("rdma-device", "interfaces", (host,), text, shown, MISMATCH, "name one that is there", level)
+        return Finding(
+            "rdma-device", "interfaces", (host,), text, shown, MISMATCH, "name a device that the host has", level
+        )
     if not any(port.active for port in mine):
         text = f"{host}: no RDMA port is active: {listed(f'{port.name} is {port.state}' for port in mine)}"
-        fix = f"on {host}: ibstat; the cable, the switch, a subnet manager (INIT means that none answers)"
+        fix = f"on {host}: ibstat; the cable, the switch, a subnet manager (INIT means that no manager answers)"
         return Finding("rdma-down", "interfaces", (host,), text, shown, MISMATCH, fix, level)
     inside = bool(facts.get("container"))
-    text = f"{host}: has RDMA devices, and /dev/infiniband is not there{' in the container' if inside else ''}"
+    text = f"{host}: has RDMA devices, but /dev/infiniband does not exist{' in the container' if inside else ''}"
     fix = "docker run --device /dev/infiniband --ulimit memlock=-1" if inside else f"on {host}: sudo modprobe ib_uverbs"
     return Finding("rdma-hidden", "interfaces", (host,), text, shown, MISMATCH, fix, level)
 
 
 def _alike(usable: dict[str, list[Port]]) -> Iterator[Finding]:
-    """Link layers that cannot talk to each other; fewer or slower ports than the peers have."""
+    """Findings about link layers that cannot talk to each other, and fewer or slower ports than the peers have."""
     layers = {host: "/".join(sorted({port.layer for port in host_ports})) for host, host_ports in usable.items()}
     power = {host: round(sum(port.rate for port in host_ports)) for host, host_ports in usable.items()}
     shown = tuple(
@@ -142,7 +144,10 @@ def _alike(usable: dict[str, list[Port]]) -> Iterator[Finding]:
     )
     if len(usable) > 1 and not set.intersection(*(set(value.split("/")) for value in layers.values())):
         odd = odd_ones(layers)
-        text, fix = f"{listed(odd)} has another link layer than the others", "NCCL_IB_HCA on each: the same network"
+        text, fix = (
+            f"{listed(odd)} has another link layer than the others",
+            "choose the same network on all by NCCL_IB_HCA",
+        )
         yield Finding("rdma-differs", "interfaces", odd, text, shown, MISMATCH, fix)
     elif len(set(power.values())) > 1:
         odd = tuple(host for host in power if power[host] < max(power.values()))
@@ -152,7 +157,7 @@ def _alike(usable: dict[str, list[Port]]) -> Iterator[Finding]:
 
 
 def _addresses(host: str, host_ports: list[Port], index: str) -> Iterator[Finding]:
-    """RoCE needs an IP address on its interface. Where there is InfiniBand too, that is another network's port."""
+    """RoCE needs an IP address on its interface. With InfiniBand too, the RoCE port has another network."""
     if any(port.layer == "InfiniBand" for port in host_ports):
         return
     for port in host_ports:
@@ -174,14 +179,16 @@ def _gid(port: Port, index: str) -> tuple[Any, ...] | None:
 
 
 def _types(usable: dict[str, list[Port]], answers: Answers) -> Iterator[Finding]:
-    """One index may stand for RoCE v1 here and v2 there, for IPv4 here and IPv6 there."""
+    """The same index may mean RoCE v1 on one host and v2 on another, or IPv4 and IPv6."""
     kinds = {}
-    for host, found in usable.items():
-        rows = [_gid(port, _setting(answers, host, "NCCL_IB_GID_INDEX")) for port in found if port.layer == "Ethernet"]
+    for host, host_ports in usable.items():
+        rows = [
+            _gid(port, _setting(answers, host, "NCCL_IB_GID_INDEX")) for port in host_ports if port.layer == "Ethernet"
+        ]
         if rows and rows[0]:
             kinds[host] = f"{rows[0][2]}, {'IPv4' if IPV4.match(rows[0][1]) else 'IPv6'}"
     if len(set(kinds.values())) > 1:
         odd, shown = odd_ones(kinds), tuple(f"{host}: {kind}" for host, kind in kinds.items())
         text = f"NCCL_IB_GID_INDEX means another kind of address on {listed(odd)}"
-        fix = "unset NCCL_IB_GID_INDEX (NCCL 2.21 and later choose themselves), or give each host its own"
+        fix = "unset NCCL_IB_GID_INDEX (NCCL 2.21 and later choose it themselves), or set it for each host"
         yield Finding("rdma-gid", "interfaces", odd, text, shown, "`ibv_modify_qp failed`, `wc error 12`", fix)

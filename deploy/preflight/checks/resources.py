@@ -9,21 +9,21 @@ from ..answers import Answers
 from ..findings import FAULT, WARNING, Finding
 
 MIB, GIB = 1 << 20, 1 << 30
-# gloo needs next to none, NCCL and data loaders with workers do.
+# gloo needs almost none; NCCL and data loaders with workers need some.
 SHM_LEAST, SHM_NCCL, SHM_GOOD, FILES_GOOD = 4 * MIB, 64 * MIB, GIB, 4096
 DISK_LEAST, DISK_GOOD, MEMORY_LEAST, MEMORY_GOOD = 16 * MIB, GIB, 384 * MIB, 2 * GIB
-# And one for each host. torchrun and one rank of two nodes run with 24 files on the first, with 20 on the other.
+# Plus one for each host: with two nodes, torchrun and a rank need 24 files on the first host and 20 on the other.
 FILES_FIRST, FILES_OTHER = 22, 18
 
 
 def check(answers: Answers) -> Iterator[Finding]:
-    """Each host for itself."""
-    for host in answers.told:
+    """Check each host."""
+    for host in answers.hosts_with_facts:
         facts = answers.facts[host]
         has = facts["resources"]
-        yield from _shm(host, has["disk"].get("/dev/shm"), SHM_NCCL if answers.want.backend == "nccl" else SHM_LEAST)
+        yield from _shm(host, has["disk"].get("/dev/shm"), SHM_NCCL if answers.request.backend == "nccl" else SHM_LEAST)
         yield from _disk(host, {path: room for path, room in has["disk"].items() if path != "/dev/shm"})
-        yield from _memory(host, has["memory"], answers.want.processes)
+        yield from _memory(host, has["memory"], answers.request.processes)
         yield from _limits(host, has, len(answers.hosts) + (FILES_FIRST if host == answers.meeting else FILES_OTHER))
 
 
@@ -47,7 +47,7 @@ def _disk(host: str, rooms: dict[str, dict[str, int]]) -> Iterator[Finding]:
         fix = f"on {host}: df -h {path}; sudo docker system df"
         if room["free"] < DISK_LEAST and room["total"]:
             text = f"{host}: {path} is full ({room['free'] // MIB} MiB free)"
-            # Python looks for another folder when /tmp is full, and torchrun goes on.
+            # If /tmp is full, Python uses another folder, and torchrun continues.
             level = WARNING if path == "/tmp" else FAULT
             yield Finding("disk-full", "resources", (host,), text, (), symptom, fix, level)
         elif room["inodes"] and not room["inodes_free"]:
@@ -61,8 +61,8 @@ def _disk(host: str, rooms: dict[str, dict[str, int]]) -> Iterator[Finding]:
 def _memory(host: str, memory: dict[str, int], processes: int) -> Iterator[Finding]:
     free = memory.get("MemAvailable", 0)
     free = min(free, memory["limit"]) if memory.get("limit") else free
-    symptom = "exit code -9 (SIGKILL) without a word"
-    fix = f"on {host}: free -h; ps aux --sort -rss | head; or fewer processes, smaller batches"
+    symptom = "exit code -9 (SIGKILL) without a message"
+    fix = f"on {host}: free -h; ps aux --sort -rss | head; or use fewer processes, smaller batches"
     if free and free < MEMORY_LEAST * processes:
         yield Finding("memory-low", "resources", (host,), f"{host}: {free // MIB} MiB of memory free", (), symptom, fix)
     elif free and free < MEMORY_GOOD:
@@ -82,16 +82,19 @@ def _limits(host: str, has: dict[str, Any], files: int) -> Iterator[Finding]:
         level = "fault" if count >= 0.98 * most else WARNING
         text = f"{host}: the kernel's connection table is full: {count} of {most}"
         fix = f"on {host}: sudo sysctl -w net.netfilter.nf_conntrack_max={4 * most}"
-        yield Finding("conntrack-full", "resources", (host,), text, (), "random connect timeouts", fix, level)
+        yield Finding("conntrack-full", "resources", (host,), text, (), "connections time out at random", fix, level)
 
 
 def _quotas(host: str, has: dict[str, Any]) -> Iterator[Finding]:
-    """What the shell, or the container, allows a process: the size of a file, seconds of CPU."""
+    """Findings about limits of the shell or the container: the size of a file, seconds of CPU."""
     size, seconds = has.get("fsize", [-1])[0], has.get("cpu", [-1])[0]
     if 0 <= size < GIB:
         text, fix = f"{host}: a file may not be larger than {size} bytes (ulimit -f)", "docker run --ulimit fsize=-1"
         level = FAULT if size < MIB else WARNING
         yield Finding("process-limits", "resources", (host,), text, (), "`File size limit exceeded`", fix, level)
     if seconds >= 0:
-        text, fix = f"{host}: a process is ended after {seconds} s of CPU (ulimit -t)", "docker run --ulimit cpu=-1"
+        text, fix = (
+            f"{host}: the system ends a process after {seconds} s of CPU (ulimit -t)",
+            "docker run --ulimit cpu=-1",
+        )
         yield Finding("process-limits", "resources", (host,), text, (), "exit code -24 (SIGXCPU)", fix, WARNING)

@@ -1,4 +1,4 @@
-"""Identical software and settings on all nodes. Pure."""
+"""Software and settings, which must be the same on all nodes. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ...core.program import FAB
 from ..answers import Answers
 from ..findings import WARNING, Finding, listed, odd_ones
 
-# Settings that every node may have its own of.
+# Settings that may differ from node to node.
 OWN = (
     "SOCKET_IFNAME",
     "NODE_RANK",
@@ -37,26 +37,26 @@ OLDEST = (3, 11)  # the Python that Muster's agent runs on, in any image
 
 
 def too_old(answers: Answers) -> Iterator[Finding]:
-    """A Python in the image on which no rank would start. The host's own may be older."""
-    for host in answers.told:
+    """The image has a Python that starts no rank. The host's own Python may be older."""
+    for host in answers.hosts_with_facts:
         version = answers.facts[host]["software"]["python"]
         if tuple(int(part) for part in version.split(".")[:2] if part.isdigit()) < OLDEST:
-            text = f"{host}: Python {version} in the image, and ranks are started by an agent that needs 3.11"
+            text = f"{host}: the image has Python {version}, but the agent that starts the ranks needs 3.11"
             fix = "an image with Python 3.11 or newer"
             yield Finding("python-old", "software", (host,), text, (), "`unknown option -P`", fix)
 
 
 def check(answers: Answers) -> Iterator[Finding]:
-    """Versions that differ, then variables that differ."""
-    # A host whose engine does not answer was looked at outside the image.
-    inside = [host for host in answers.told if answers.facts[host]["software"].get("torch")]
-    hosts = inside or answers.told
+    """Compare versions, then variables."""
+    # If a host's engine does not answer, its probe ran outside the image.
+    inside = [host for host in answers.hosts_with_facts if answers.facts[host]["software"].get("torch")]
+    hosts = inside or answers.hosts_with_facts
     if len(hosts) < 2:
         return
     versions = {host: answers.facts[host]["software"] for host in hosts}
-    nccl = answers.want.backend == "nccl"
+    nccl = answers.request.backend == "nccl"
     for name, group in (("torch", 2), ("nccl", 3), ("cuda", 1), ("python", 2)):
-        seen = {host: said.get(name, "") for host, said in versions.items()}
+        seen = {host: software.get(name, "") for host, software in versions.items()}
         short = {host: ".".join(value.split("+")[0].split(".")[:group]) for host, value in seen.items()}
         if len(set(seen.values())) < 2:
             continue
@@ -76,15 +76,15 @@ def _settings(answers: Answers, hosts: Sequence[str]) -> Iterator[Finding]:
 def _differing(cause: str, seen: Mapping[str, str], grave: bool, what: str) -> Finding:
     odd, common = odd_ones(seen), Counter(seen.values()).most_common(1)[0][0]
     having = tuple(host for host, value in seen.items() if value)
-    if cause == "settings-differ" and len(having) * 2 <= len(seen):  # torch does without it
+    if cause == "settings-differ" and len(having) * 2 <= len(seen):  # torch works without it
         odd, common = having, ""
     shown = tuple(f"{host}: {value or 'none'}" for host, value in seen.items())
     theirs = listed(f"{host} has {seen[host] or 'none'}" for host in odd)
     text = f"{what}: {theirs}" + (f", the others {common or 'none'}" if len(odd) < len(seen) else "")
     symptom = "`Mismatched NCCL version detected`, errors of pickle, or silent differences"
     fix = (
-        f"{FAB} push: the same image on all hosts"
+        f"{FAB} push gives all hosts the same image"
         if cause != "settings-differ"
-        else "set it alike on all hosts, or nowhere"
+        else "set it to one value on all hosts, or unset it on all"
     )
     return Finding(cause, "software", odd, text, shown, symptom, fix, "fault" if grave else WARNING)

@@ -1,4 +1,4 @@
-"""Hosts that could not be examined: no SSH, no shell, no Python, a probe that died. Pure."""
+"""Hosts that preflight could not examine: no SSH, no shell, no Python, or the probe died. Pure."""
 
 from __future__ import annotations
 
@@ -20,6 +20,6 @@ def check(answers: Answers) -> Iterator[Finding]:
             "hosts",
             (host,),
             text if text.startswith(host) else f"{host}: {text}",
-            symptom="the run would not start there",
+            symptom="the run does not start there",
             fix=hint or refusals.fix(slug, host),
         )

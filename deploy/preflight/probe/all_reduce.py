@@ -59,14 +59,14 @@ def prove(shells: Sequence[ProbeStream], answers: Answers, findings: Sequence[Fi
                 outcomes[shell.name] = probe_answers.read("proof", shell.read(LIMIT_S))
         except DeployError as failed:
             outcomes[shell.name] = {"error": failed.message}
-    verdict = judge(answers, [*findings, *_findings(outcomes, answers.want.backend)])
+    verdict = judge(answers, [*findings, *_findings(outcomes, answers.request.backend)])
     return replace(verdict, groups={**verdict.groups, "proof": verdict.groups["proof"] or "ok"})
 
 
 def _questions(shells: Sequence[ProbeStream], answers: Answers) -> list[dict[str, Any]]:
     plan = answers.plan
     address = f"[{plan.endpoint}]" if ":" in plan.endpoint else plan.endpoint
-    same = {"backend": answers.want.backend, "url": f"tcp://{address}:{answers.want.port}", "wait": WAIT_S}
+    same = {"backend": answers.request.backend, "url": f"tcp://{address}:{answers.request.port}", "wait": WAIT_S}
     # Nodes that are processes of one machine all have its interface.
     question = next(iter(plan.data.values()))
     names = [plan.data.get(shell.name, question).interface for shell in shells]

@@ -13,7 +13,7 @@ from ...core.errors import DeployError
 from .. import prediction, probe_answers, targets
 from ..answers import Answers, Link
 from ..checks import bandwidth, link_quality
-from ..request import TORCHRUN, Want
+from ..request import TORCHRUN, PreflightRequest
 from .text import ProbeStream
 
 FACTS_S, LISTEN_S, CONNECT_S, CLOCK_S, RATE_S = 25.0, 8.0, 12.0, 5.0, 25.0
@@ -23,7 +23,7 @@ CLOCK_ROUNDS = 3
 
 def examine(
     shells: Sequence[ProbeStream],
-    want: Want,
+    request: PreflightRequest,
     faults: Mapping[str, tuple[str, str]] | None = None,
     measure: bool = False,
     say: Callable[[str], None] = lambda _: None,
@@ -31,19 +31,19 @@ def examine(
 ) -> Answers:
     """All phases with the probes of the hosts, in their order (the first is the master).
 
-    faults: hosts that have no probe at all, with slug and words. A probe that fails on the way is a fault too.
-    measure: also every pair's rate. say: told how far it is (`facts 3 of 8`), from any thread. mounts: what each host's
-    probe tries, as the run will see it.
+    faults: hosts without a probe, with cause and words; a probe that fails later becomes one. measure: also the rate of
+    every pair. say: gets the progress (`facts 3 of 8`), from any thread. mounts: the folders that each host's probe
+    tries, by their paths in the run.
     """
     began, run = time.monotonic(), secrets.token_hex(8)
     talk = _Talk(shells, say)
     hosts = tuple(dict.fromkeys([*(shell.name for shell in shells), *(faults or {})]))
-    names = [] if prediction.is_address(want.endpoint) else [want.endpoint]
+    names = [] if prediction.is_address(request.endpoint) else [request.endpoint]
     wanted = {"do": "facts", "run": run, "resolve": names}
     facts = talk.ask(lambda host: {**wanted, "host": host, "mounts": list((mounts or {}).get(host, ()))}, FACTS_S)
-    answers = Answers(want.decided(facts), hosts, facts=facts)
+    answers = Answers(request.decided(facts), hosts, facts=facts)
     listens = talk.ask(lambda host: _listen(answers, host), LISTEN_S)
-    # A host that is lost now is one that we know nothing of: its peers would seem to be at fault.
+    # If a host is lost now, we drop its facts: otherwise its peers would seem to be at fault.
     facts = {host: facts[host] for host in facts if host in listens}
     answers = replace(answers, facts=facts, listens=listens)
     clocks = _clocks(talk)
@@ -52,8 +52,8 @@ def examine(
     if measure:
         answers = replace(answers, links=(*answers.links, *_bandwidth(talk, answers)))
     failed = {host for link in answers.links if not link.ok or link.again for host in (link.source, link.target)}
-    rules = talk.ask(lambda host: {"do": "firewall"}, LISTEN_S, failed) if failed else {}
-    answers = replace(answers, control={host: {"firewall": said} for host, said in rules.items()})
+    firewalls = talk.ask(lambda host: {"do": "firewall"}, LISTEN_S, failed) if failed else {}
+    answers = replace(answers, control={host: {"firewall": firewall} for host, firewall in firewalls.items()})
     talk.ask(lambda host: {"do": "quit"}, 0)
     lost = {host: ("probe-died", words) for host, words in talk.lost.items()}
     seconds = round(time.monotonic() - began, 2)
@@ -63,14 +63,14 @@ def examine(
 def _listen(answers: Answers, host: str) -> dict[str, Any]:
     plan, facts = answers.plan, answers.facts
     toward = {plan.endpoint} if prediction.is_address(plan.endpoint) else set()
-    if host == answers.told[0]:
-        peers = [next(iter(prediction.reachable(facts[peer])), None) for peer in answers.told[1:3]]
+    if host == answers.hosts_with_facts[0]:
+        peers = [next(iter(prediction.reachable(facts[peer])), None) for peer in answers.hosts_with_facts[1:3]]
         toward = {row[1] for row in peers if row}
-    names = {plan.store_name, *(str(facts[peer].get("fqdn") or "") for peer in answers.told)} - {""}
-    names = {name for name in names if not prediction.is_address(name)} if answers.want.style == TORCHRUN else set()
+    names = {plan.store_name, *(str(facts[peer].get("fqdn") or "") for peer in answers.hosts_with_facts)} - {""}
+    names = {name for name in names if not prediction.is_address(name)} if answers.request.style == TORCHRUN else set()
     return {
         "do": "listen",
-        "ports": [answers.want.port],
+        "ports": [answers.request.port],
         "range": facts[host]["port_range"],
         "samples": targets.SAMPLES,
         "toward": sorted(toward),
@@ -79,18 +79,19 @@ def _listen(answers: Answers, host: str) -> dict[str, Any]:
 
 
 def _connect(talk: _Talk, answers: Answers) -> tuple[Link, ...]:
-    """Who reaches whom. What opens and then stands still is a broken path, or a host too busy for so many calls at
+    """Who reaches whom.
 
-    once: it is called again. Of many hosts each pair has one call at first, and all where that casts a doubt.
+    A call that opens and then stalls is made again: the path is broken, or the host was too busy. With many hosts, each
+    pair first makes one call, and all its calls only if a call failed.
     """
-    if len(answers.told) > targets.MANY:
-        first = _called(talk, {host: targets.few_targets(answers, host) for host in answers.told})
+    if len(answers.hosts_with_facts) > targets.MANY:
+        first = _called(talk, {host: targets.few_targets(answers, host) for host in answers.hosts_with_facts})
         again = targets.doubtful(answers, first.values())
     else:
-        wanted = {host: targets.targets(answers, host) for host in answers.told}
+        wanted = {host: targets.targets(answers, host) for host in answers.hosts_with_facts}
         first = _called(talk, wanted)
         still = {key for key, link in first.items() if link.outcome in STANDS_STILL}
-        again = {host: [one for one in wanted[host] if _key(host, one) in still] for host in wanted}
+        again = {host: [target for target in wanted[host] if _key(host, target) in still] for host in wanted}
     return tuple({**first, **_called(talk, again)}.values())
 
 
@@ -99,40 +100,40 @@ def _key(source: str, target: Mapping[str, Any]) -> tuple[str, str, str, int]:
 
 
 def _called(talk: _Talk, wanted: Mapping[str, list[dict[str, Any]]]) -> dict[tuple[str, str, str, int], Link]:
-    """What came of each call, in the order of the callers and of their targets."""
+    """The link of each call, in the order of the callers and of their targets."""
     hosts = [host for host in wanted if wanted[host]]
     if not hosts:
         return {}
-    said = talk.ask(lambda host: {"do": "connect", "targets": wanted[host]}, CONNECT_S, hosts)
-    found = dict[tuple[str, str, str, int], Link]()
-    for host, answer in said.items():
+    by_host = talk.ask(lambda host: {"do": "connect", "targets": wanted[host]}, CONNECT_S, hosts)
+    links = dict[tuple[str, str, str, int], Link]()
+    for host, answer in by_host.items():
         by_id = {result["id"]: result for result in answer["results"]}
-        found |= {
-            _key(host, target): targets.link(host, target, by_id[target["id"]])
+        links |= {
+            _key(host, target): targets.link_of(host, target, by_id[target["id"]])
             for target in wanted[host]
             if target["id"] in by_id
         }
-    return found
+    return links
 
 
 def _rates(talk: _Talk, answers: Answers) -> list[Link]:
-    """Larger payloads where small ones took long, one call at a time: two would disturb each other.
+    """Larger payloads for pairs whose small ones took long, one call at a time: two would disturb each other.
 
-    What is slow is tried once more: the host may have been busy.
+    A slow call is made once more: the host may have been busy.
     """
-    found: list[Link] = []
+    links: list[Link] = []
     for host, call in ((host, call) for host, calls in targets.suspects(answers).items() for call in calls):
         for _ in range(2):
             tried = list(_called(talk, {host: [call]}).values())
-            found += tried
+            links += tried
             if "rate" not in call["kinds"] or not tried or link_quality.mbit_of(tried[0]) >= link_quality.SLOWISH_MBIT:
                 break
-    return found
+    return links
 
 
 def _bandwidth(talk: _Talk, answers: Answers) -> list[Link]:
-    """All pairs, in rounds in which no host has two calls."""
-    rates = [link for pairs in bandwidth.rounds(answers.told) for link in _round(talk, answers, pairs)]
+    """The rates of all pairs, in rounds in which no host has two calls."""
+    rates = [link for pairs in bandwidth.rounds(answers.hosts_with_facts) for link in _round(talk, answers, pairs)]
     slow = bandwidth.again(replace(answers, links=tuple(rates)))
     return rates + [link for pair in slow for link in _round(talk, answers, [pair])]
 
@@ -140,14 +141,16 @@ def _bandwidth(talk: _Talk, answers: Answers) -> list[Link]:
 def _round(talk: _Talk, answers: Answers, pairs: Sequence[tuple[str, str]]) -> list[Link]:
     """One call of each pair, all at once."""
     calls = {pair[0]: call for pair in pairs if (call := bandwidth.call(answers, pair))}
-    said = talk.ask(lambda host: {"do": "connect", "targets": [calls[host]]}, RATE_S, list(calls)) if calls else {}
+    by_host = talk.ask(lambda host: {"do": "connect", "targets": [calls[host]]}, RATE_S, list(calls)) if calls else {}
     return [
-        targets.link(host, calls[host], result) for host, answer in said.items() for result in answer["results"][:1]
+        targets.link_of(host, calls[host], result)
+        for host, answer in by_host.items()
+        for result in answer["results"][:1]
     ]
 
 
 def _clocks(talk: _Talk) -> dict[str, tuple[float, float]]:
-    """How far each clock is ahead of ours: of several questions the one that was answered fastest counts."""
+    """How far each clock is ahead of ours: of several questions, the one with the fastest answer counts."""
     best: dict[str, tuple[float, float]] = {}
     for _ in range(CLOCK_ROUNDS):
         for host, answer in talk.ask(lambda host: {"do": "clock"}, CLOCK_S).items():
@@ -159,7 +162,7 @@ def _clocks(talk: _Talk) -> dict[str, tuple[float, float]]:
 
 
 class _Talk:
-    """One question to all hosts at a time. A host that fails is asked nothing more."""
+    """Asks all hosts one question at a time, and a host that failed none."""
 
     def __init__(self, shells: Sequence[ProbeStream], say: Callable[[str], None]) -> None:
         self.shells, self.lost, self.say = {shell.name: shell for shell in shells}, dict[str, str](), say
@@ -168,27 +171,27 @@ class _Talk:
     def ask(
         self, question: Callable[[str], dict[str, Any]], wait_s: float, only: Collection[str] = ()
     ) -> dict[str, dict[str, Any]]:
-        """Answers by host, in the hosts' order; none is read where `wait_s` is 0. `only`: ask these, else all."""
-        found: dict[str, dict[str, Any]] = {}
+        """Answers by host, in the hosts' order; with `wait_s` 0 it reads none. `only`: ask only these hosts."""
+        by_host: dict[str, dict[str, Any]] = {}
 
-        def one(host: str) -> None:
+        def ask_host(host: str) -> None:
             try:
                 asked, what = time.time(), question(host)
                 if wait_s:
-                    self.say(f"{what['do']} {len(found)} of {len(hosts)}")
+                    self.say(f"{what['do']} {len(by_host)} of {len(hosts)}")
                 self.shells[host].send(what)
                 if wait_s:
                     answer = probe_answers.read(what["do"], self.shells[host].read(wait_s))
                     self.times[host] = (asked, time.time())
-                    found[host] = answer
-                    self.say(f"{what['do']} {len(found)} of {len(hosts)}")
+                    by_host[host] = answer
+                    self.say(f"{what['do']} {len(by_host)} of {len(hosts)}")
             except DeployError as failed:
                 self.lost[host] = failed.message
 
         hosts = [host for host in self.shells if host not in self.lost and (not only or host in only)]
-        threads = [threading.Thread(target=one, args=(host,), daemon=True) for host in hosts]
+        threads = [threading.Thread(target=ask_host, args=(host,), daemon=True) for host in hosts]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-        return {host: found[host] for host in hosts if host in found}
+        return {host: by_host[host] for host in hosts if host in by_host}

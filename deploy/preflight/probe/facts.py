@@ -1,6 +1,6 @@
-"""What a host knows of itself: interfaces, names, limits, versions. First half of what is sent to a host (probe.py).
+"""The facts of a host: interfaces, names, limits, versions. The first half of the program that hosts run (probe.py).
 
-Python 3.8 and its standard library only. Reads, changes nothing; whatever cannot be read is left out or says why.
+Python 3.8 and its standard library only. It reads and changes nothing. What it cannot read, it leaves out or explains.
 """
 
 import ctypes
@@ -18,9 +18,9 @@ import time
 
 UP, LOOPBACK, POINT_TO_POINT, RUNNING = 0x1, 0x8, 0x10, 0x40
 SIOCGIFMTU = 0x8921
-# Without its persistence daemon a driver wakes up again for each question, some seconds for eight GPUs.
+# Without its persistence daemon, a driver wakes up for each question: some seconds for eight GPUs.
 NAMES_S, GPUS_S, SMI_S = 2.5, 21.0, 20.0
-# The columns of a GPU's row. A driver that does not know one answers nothing else: that one is left empty then.
+# The columns of a GPU's row. A driver that does not know one of them answers nothing, so we ask again without it.
 GPU_FIELDS = (
     "index,name,memory.total,memory.used,driver_version,pci.bus_id,ecc.errors.uncorrected.volatile.total,"
     "retired_pages.pending,remapped_rows.pending,remapped_rows.failure,compute_mode,compute_cap,persistence_mode,"
@@ -31,7 +31,7 @@ VARIABLES = re.compile(r"(NCCL|GLOO|TORCH|PET|MASTER|RANK|WORLD|CUDA|OMP|TP_SOCK
 
 
 class Interface(ctypes.Structure):
-    """`struct ifaddrs`, whose order is the one gloo and NCCL go by."""
+    """`struct ifaddrs`: gloo and NCCL use its order."""
 
 
 Interface._fields_ = [
@@ -44,7 +44,7 @@ Interface._fields_ = [
 
 
 def number_of(name):
-    """The system's number of an interface: what a link-local address is sent with."""
+    """The system's number of an interface; link-local addresses need it."""
     try:
         return socket.if_nametoindex(name)
     except OSError:
@@ -53,55 +53,55 @@ def number_of(name):
 
 def interfaces():
     """By name: flags, MTU, addresses with prefix lengths in the system's own order."""
-    libc, head, found = ctypes.CDLL(None, use_errno=True), ctypes.POINTER(Interface)(), {}
+    libc, head, by_name = ctypes.CDLL(None, use_errno=True), ctypes.POINTER(Interface)(), {}
     if libc.getifaddrs(ctypes.byref(head)):
-        return found
+        return by_name
     at = head
     while at:
-        one = at.contents
-        name = one.name.decode(errors="replace")
-        entry = found.setdefault(name, dict(link(name), flags=one.flags, addresses=[]))
-        if one.address:
-            family = struct.unpack("=H", ctypes.string_at(one.address, 2))[0]
+        row = at.contents
+        name = row.name.decode(errors="replace")
+        entry = by_name.setdefault(name, dict(link(name), flags=row.flags, addresses=[]))
+        if row.address:
+            family = struct.unpack("=H", ctypes.string_at(row.address, 2))[0]
             start, size = {socket.AF_INET: (4, 4), socket.AF_INET6: (8, 16)}.get(family, (0, 0))
             if size:
-                address = socket.inet_ntop(family, ctypes.string_at(one.address + start, size))
-                mask = ctypes.string_at(one.mask + start, size) if one.mask else b""
+                address = socket.inet_ntop(family, ctypes.string_at(row.address + start, size))
+                mask = ctypes.string_at(row.mask + start, size) if row.mask else b""
                 entry["addresses"].append([address, sum(bin(byte).count("1") for byte in mask)])
-        at = one.next
+        at = row.next
     libc.freeifaddrs(head)
-    for name, entry in found.items():
+    for name, entry in by_name.items():
         flags = entry.pop("flags")
         entry["index"] = number_of(name)
         entry.update(up=bool(flags & UP), running=bool(flags & RUNNING), loopback=bool(flags & LOOPBACK))
         entry["point_to_point"] = bool(flags & POINT_TO_POINT)
-    return found
+    return by_name
 
 
 def link(name):
-    """What the kernel says of one interface beside its addresses."""
-    there = "/sys/class/net/" + name
-    speed = text(there + "/speed").strip()
+    """What the kernel says about an interface, except its addresses."""
+    folder = "/sys/class/net/" + name
+    speed = text(folder + "/speed").strip()
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
         try:
             request = struct.pack("16si", name.encode()[:15], 0)
             mtu = struct.unpack("16si", fcntl.ioctl(asked, SIOCGIFMTU, request)[:20])[1]
         except OSError:
             mtu = 0
-    errors = [text(there + "/statistics/" + kind).strip() for kind in ("rx_errors", "tx_errors", "rx_crc_errors")]
+    errors = [text(folder + "/statistics/" + kind).strip() for kind in ("rx_errors", "tx_errors", "rx_crc_errors")]
     return {
         "mtu": mtu,
         "speed": int(speed) if speed.isdigit() else 0,
-        "mac": text(there + "/address").strip(),
-        "bridge": os.path.isdir(there + "/bridge"),
-        "ports": sorted(os.listdir(there + "/brif")) if os.path.isdir(there + "/brif") else [],
-        "tunnel": os.path.exists(there + "/tun_flags"),
+        "mac": text(folder + "/address").strip(),
+        "bridge": os.path.isdir(folder + "/bridge"),
+        "ports": sorted(os.listdir(folder + "/brif")) if os.path.isdir(folder + "/brif") else [],
+        "tunnel": os.path.exists(folder + "/tun_flags"),
         "errors": sum(int(count) for count in errors if count.isdigit()),
     }
 
 
 def text(path):
-    """What a small file of the kernel's says; empty where it cannot be read. Hundreds are read: so, past `open`."""
+    """The text of a small kernel file; empty if it cannot be read. We read hundreds, and `open` would be slower."""
     try:
         file = os.open(path, os.O_RDONLY)
     except OSError:
@@ -120,23 +120,23 @@ def text(path):
 
 
 def at_once(work, wait_s=NAMES_S):
-    """Values of some functions by name, each in a thread of its own; what takes longer is `{"error": "timeout"}`."""
+    """The values of functions by name, each in its own thread; one that takes longer is `{"error": "timeout"}`."""
     return begun(work)(wait_s)
 
 
 def begun(work):
-    """The same, begun; call what this gives, with the seconds to wait, for the values."""
-    found = {name: {"error": "timeout"} for name in work}
+    """Start the same; call the result with the seconds to wait, to get the values."""
+    answers = {name: {"error": "timeout"} for name in work}
 
-    def one(name):
+    def answer(name):
         try:
-            found[name] = work[name]()
+            answers[name] = work[name]()
         except OSError as failed:
-            found[name] = {"error": failed.strerror or str(failed), "code": failed.errno}
+            answers[name] = {"error": failed.strerror or str(failed), "code": failed.errno}
         except Exception as failed:
-            found[name] = {"error": repr(failed)}
+            answers[name] = {"error": repr(failed)}
 
-    threads = [threading.Thread(target=one, args=(name,), daemon=True) for name in work]
+    threads = [threading.Thread(target=answer, args=(name,), daemon=True) for name in work]
     for thread in threads:
         thread.start()
 
@@ -144,7 +144,7 @@ def begun(work):
         end = time.monotonic() + wait_s
         for thread in threads:
             thread.join(max(0.0, end - time.monotonic()))
-        return dict(found)
+        return dict(answers)
 
     return ended
 
@@ -167,7 +167,7 @@ def bindable(row):
 
 def software():
     """Versions of what training imports, without importing any of it."""
-    found = {"python": sys.version.split()[0]}
+    versions = {"python": sys.version.split()[0]}
     listed = []
     for folder in sys.path:
         try:
@@ -175,24 +175,24 @@ def software():
         except OSError:
             continue
         listed += [name for name in names if name.endswith((".dist-info", ".egg-info"))]
-        said = torch_version(text(os.path.join(folder, "torch", "version.py")))
-        found.update({name: value for name, value in said.items() if name not in found})
+        of_torch = torch_version(text(os.path.join(folder, "torch", "version.py")))
+        versions.update({name: value for name, value in of_torch.items() if name not in versions})
     for entry in sorted(set(listed)):
         known = re.match(r"(numpy|lightning|accelerate|deepspeed|nvidia_nccl_cu\d+)-(\d[^-]*)\.", entry)
         if known:
-            found.setdefault("nccl" if known[1].startswith("nvidia_nccl") else known[1], known[2])
-    found["packages"] = sorted({entry.rsplit(".", 1)[0].lower() for entry in listed})
-    return found
+            versions.setdefault("nccl" if known[1].startswith("nvidia_nccl") else known[1], known[2])
+    versions["packages"] = sorted({entry.rsplit(".", 1)[0].lower() for entry in listed})
+    return versions
 
 
-def torch_version(said):
+def torch_version(source):
     """Versions in torch/version.py: of torch, and of the CUDA or HIP it was built for (`None`: for none)."""
-    found = re.findall(r"^(__version__|cuda|hip)\b[^=\n]*= *'?\"?([^'\"\n]+)", said, re.M)
-    return {"torch" if word == "__version__" else word: value.strip() for word, value in found}
+    pairs = re.findall(r"^(__version__|cuda|hip)\b[^=\n]*= *'?\"?([^'\"\n]+)", source, re.M)
+    return {"torch" if word == "__version__" else word: value.strip() for word, value in pairs}
 
 
 def gpus():
-    """Rows of nvidia-smi (GPU_FIELDS), or what it said instead, and how many seconds that took."""
+    """The rows of nvidia-smi (GPU_FIELDS), or its message, and how many seconds it took."""
     if not shutil.which("nvidia-smi"):
         return {"error": "nvidia-smi: not found", "devices": os.path.exists("/dev/nvidia0")}
     began, asked = time.monotonic(), list(GPU_FIELDS)
@@ -202,21 +202,21 @@ def gpus():
             done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=SMI_S, check=False)
         except subprocess.TimeoutExpired:
             return {"error": "timeout"}
-        said = done.stdout.decode(errors="replace").strip()
-        strange = re.match(r'Field "([^"]+)" is not a valid field', said)
+        output = done.stdout.decode(errors="replace").strip()
+        strange = re.match(r'Field "([^"]+)" is not a valid field', output)
         if not strange or strange[1] not in asked:
             break
         asked.remove(strange[1])
-    rows = [[cell.strip() for cell in line.split(",")] for line in said.splitlines()]
+    rows = [[cell.strip() for cell in line.split(",")] for line in output.splitlines()]
     whole = [dict(map(lambda *pair: pair, asked, row)) for row in rows if len(row) == len(asked) and row[0].isdigit()]
-    found = {"rows": [[row.get(name, "") for name in GPU_FIELDS] for row in whole]}
+    answer = {"rows": [[row.get(name, "") for name in GPU_FIELDS] for row in whole]}
     if done.returncode or len(whole) < len(rows):
-        found["error"] = said[-500:] or "it said nothing"
-    return dict(found, seconds=round(time.monotonic() - began, 1))
+        answer["error"] = output[-500:] or "no output"
+    return dict(answer, seconds=round(time.monotonic() - began, 1))
 
 
 def cuda():
-    """What the driver answers training's first question: its CUDA version, cuInit's code, how many GPUs are shown."""
+    """The driver's answers at the start of training: its CUDA version, the code of cuInit, the number of GPUs."""
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError:
@@ -230,54 +230,54 @@ def cuda():
 
 
 def rdma():
-    """RDMA devices: by name their ports, each with state, rate, link layer and the addresses (GIDs) it has."""
-    found = {}
+    """RDMA devices by name: their ports, each with state, rate, link layer and addresses (GIDs)."""
+    devices = {}
     for device in sorted(os.listdir(INFINIBAND)) if os.path.isdir(INFINIBAND) else []:
-        there = os.path.join(INFINIBAND, device, "ports")
-        ports = found.setdefault(device, {})
-        for number in sorted(os.listdir(there)) if os.path.isdir(there) else []:
-            port = os.path.join(there, number)
+        folder = os.path.join(INFINIBAND, device, "ports")
+        ports = devices.setdefault(device, {})
+        for number in sorted(os.listdir(folder)) if os.path.isdir(folder) else []:
+            port = os.path.join(folder, number)
             words = {name: text(os.path.join(port, name)).strip() for name in ("state", "rate", "link_layer")}
             ports[number] = dict(words, gids=gids(port))
-    return found
+    return devices
 
 
 def gids(port):
-    """A port's addresses that are not empty: [index, address, type, network interface]."""
-    found = []
+    """The addresses of a port that are not empty: [index, address, type, network interface]."""
+    rows = []
     for index in map(str, range(MOST_GIDS)):
         address = text(os.path.join(port, "gids", index)).strip()
         if address.strip("0:"):
             more = [text(os.path.join(port, "gid_attrs", kind, index)).strip() for kind in ("types", "ndevs")]
-            found.append([int(index), address, *more])
-    return found
+            rows.append([int(index), address, *more])
+    return rows
 
 
 def resources():
-    """Limits and room: bytes, counts; what cannot be read is left out."""
-    found = {"cores": len(os.sched_getaffinity(0)), "disk": {}}
+    """Limits and free space, in bytes or counts; it leaves out what it cannot read."""
+    answer = {"cores": len(os.sched_getaffinity(0)), "disk": {}}
     for name in ("nofile", "memlock", "fsize", "cpu"):
-        found[name] = list(resource.getrlimit(getattr(resource, "RLIMIT_" + name.upper())))
+        answer[name] = list(resource.getrlimit(getattr(resource, "RLIMIT_" + name.upper())))
     for path in ("/dev/shm", "/tmp", os.path.expanduser("~"), "/"):
         try:
-            there = os.statvfs(path)
+            room = os.statvfs(path)
         except OSError:
             continue
-        sizes = {"total": there.f_blocks * there.f_frsize, "free": there.f_bavail * there.f_frsize}
-        found["disk"][path] = dict(sizes, inodes=there.f_files, inodes_free=there.f_favail)
+        sizes = {"total": room.f_blocks * room.f_frsize, "free": room.f_bavail * room.f_frsize}
+        answer["disk"][path] = dict(sizes, inodes=room.f_files, inodes_free=room.f_favail)
     memory = dict(re.findall(r"^(\w+): +(\d+) kB", text("/proc/meminfo"), re.M))
-    found["memory"] = {name: int(memory[name]) * 1024 for name in ("MemTotal", "MemAvailable") if name in memory}
+    answer["memory"] = {name: int(memory[name]) * 1024 for name in ("MemTotal", "MemAvailable") if name in memory}
     limits = [
         text(path).strip() for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
     ]
-    found["memory"]["limit"] = min([int(limit) for limit in limits if limit.isdigit()] or [0])
+    answer["memory"]["limit"] = min([int(limit) for limit in limits if limit.isdigit()] or [0])
     counts = [text("/proc/sys/net/netfilter/nf_conntrack_" + what).strip() for what in ("count", "max")]
-    found["conntrack"] = [int(count) for count in counts if count.isdigit()]
-    return found
+    answer["conntrack"] = [int(count) for count in counts if count.isdigit()]
+    return answer
 
 
 def mounts(wanted):
-    """What we may do with each folder: read it (r), write into it (w). The file system says, or its server."""
+    """What we may do with each folder: read it (r), write into it (w). The file system or its server decides."""
     return {
         path: "r" * os.access(path, os.R_OK | os.X_OK * os.path.isdir(path)) + "w" * os.access(path, os.W_OK)
         for path in wanted
@@ -285,7 +285,7 @@ def mounts(wanted):
 
 
 def namespace(pid):
-    """The network a process is in."""
+    """The network namespace of a process."""
     try:
         return os.readlink("/proc/%s/ns/net" % pid)
     except OSError:
@@ -293,7 +293,7 @@ def namespace(pid):
 
 
 def leftovers():
-    """Processes here that belong to a distributed run: [pid, seconds old, command]."""
+    """Processes on this host that belong to a distributed run: [pid, age in seconds, command]."""
     rows, uptime = [], float(text("/proc/uptime").split()[0] or 0)
     for pid in filter(str.isdigit, os.listdir("/proc")):
         command = text("/proc/%s/cmdline" % pid).replace("\0", " ").strip()
@@ -308,14 +308,14 @@ def leftovers():
 
 
 def facts(asked):
-    """All that can be known here alone."""
+    """Everything that this host can find out alone."""
     name = socket.gethostname()
     names = {host: (lambda host=host: resolve(host)) for host in {name, *asked.get("resolve", ())} - {""}}
     slow = begun({"gpus": gpus, "cuda": cuda} if asked.get("gpus", True) else {})
-    found = at_once({"fqdn": socket.getfqdn, "names": lambda: at_once(names, 2.2)})
+    answers = at_once({"fqdn": socket.getfqdn, "names": lambda: at_once(names, 2.2)})
     port_range = text("/proc/sys/net/ipv4/ip_local_port_range").split()
     return dict(
-        found,
+        answers,
         hostname=name,
         user=os.geteuid(),
         kernel=os.uname().release,
@@ -348,7 +348,7 @@ def listeners():
 
 
 def holder(port):
-    """Who listens on a port, as far as we may see: `python3 (pid 12)`, or nothing."""
+    """Who listens on a port, if we may see it: `python3 (pid 12)`, or nothing."""
     wanted = {"socket:[%s]" % inode for inode, number in listeners() if number == port}
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
@@ -361,7 +361,7 @@ def holder(port):
 
 
 def source_toward(address):
-    """The address packets to `address` leave with, or why they cannot; nothing is sent."""
+    """The source address of packets to `address`. Raises OSError if there is no route. Sends nothing."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with socket.socket(family, socket.SOCK_DGRAM) as asked:
         asked.connect((address, 9))
@@ -369,7 +369,7 @@ def source_toward(address):
 
 
 def firewall():
-    """Rules of this host that drop or reject, where we may read them."""
+    """The firewall rules of this host that drop or reject packets, if we may read them."""
     rules, read = [], False
     for argv in (["iptables", "-S"], ["ip6tables", "-S"], ["nft", "list", "ruleset"]):
         try:

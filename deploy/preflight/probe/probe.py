@@ -1,8 +1,8 @@
-"""What a host sees and reaches, told by one text that needs nothing but Python 3.8: sent to where training will run.
+"""The program that preflight runs on each host: it reports what the host sees and reaches. It needs only Python 3.8.
 
-conversation.py starts it with this text on its standard input (facts.py in place of its import), and asks in JSON
-lines, one answer each: `facts`, `listen`, `connect`, `clock`, `firewall`, `quit`. It opens ports only between
-`listen` and its end, writes no file, and ends by itself when its input closes or its time is up.
+conversation.py sends it as text to a Python on the host (with facts.py in place of its import), and asks in JSON lines,
+one answer each: `facts`, `listen`, `connect`, `clock`, `firewall`, `quit`. It opens ports only between `listen` and its
+end, writes no file, and ends when its input closes or its time is up.
 """
 
 import errno
@@ -19,7 +19,7 @@ from .facts import at_once, facts, firewall, holder, resolve, source_toward
 WAIT_S = 2.2
 RETRY_AT_S = (0.0, 0.6, 1.2)
 LIFE_S = 90.0
-# Anybody may call, or answer, on the ports that are tried.
+# Anybody may call these ports, or answer on them.
 MOST_PAYLOAD, MOST_GREETING = 64 << 20, 1 << 16
 REASONS = {
     errno.ECONNREFUSED: "refused",
@@ -37,33 +37,33 @@ REASONS = {
 
 
 def reason(code):
-    """A connect's error number as the word preflight goes by."""
+    """The word of preflight for an error number of connect."""
     return REASONS.get(code, os.strerror(code))
 
 
 def reason_of(fault):
-    """An error of bind in a word."""
+    """The word of preflight for an error of bind."""
     return {errno.EADDRINUSE: "in use", errno.EACCES: "forbidden"}.get(fault.errno, fault.strerror)
 
 
 def packets(connection):
-    """Segments a connection sent, and sent again, bytes a second delivered, and the shortest round trip in ms, by the
+    """What the kernel's `struct tcp_info` says of a connection: segments sent, sent again, rate, round trip.
 
-    kernel's `struct tcp_info`: a process that waits for a core makes none of these longer.
+    A process that has to wait for a core does not change these.
     """
     info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 220)
     if len(info) < 168:
         return {}
     again, (sent, trip, rate) = struct.unpack("=I", info[100:104])[0], struct.unpack("=I8xI8xQ", info[136:168])
-    # What the other side got twice had not been lost.
+    # A segment that arrived twice was not lost.
     twice = struct.unpack("=I", info[216:220])[0] if len(info) >= 220 else 0
-    # Without a sample it is all ones.
+    # Without a sample, all bits are set.
     trip_ms = trip / 1000 if trip < 0xFFFFFFFF else 0.0
     return {"again": again, "twice": min(again, twice), "sent": sent, "rate": rate, "trip_ms": trip_ms}
 
 
 class Answer:
-    """One connection somebody made to us: says who we are, then takes and gives back as much as was announced."""
+    """A connection that somebody opened to us: it says who we are, then receives and returns bytes."""
 
     def __init__(self, probe, connection, address):
         self.probe, self.socket, self.seen = probe, connection, address[0].replace("::ffff:", "")
@@ -72,7 +72,7 @@ class Answer:
         probe.watch(connection, selectors.EVENT_READ, self.ready)
 
     def ready(self, mask):
-        """Read on or write on, whichever the loop found possible."""
+        """Read or write, whichever is possible now."""
         try:
             if mask & selectors.EVENT_READ:
                 self.read()
@@ -88,7 +88,7 @@ class Answer:
         return None
 
     def read(self):
-        """Greeting first, then the announced bytes, which are only counted."""
+        """Read the greeting first, then count the announced bytes."""
         piece = self.socket.recv(1 << 18)
         if not piece:
             return self.probe.forget(self.socket)
@@ -106,14 +106,14 @@ class Answer:
             piece = rest
         self.left -= len(piece)
         if self.size and self.left <= 0:
-            # A view: of a large payload no piece is copied when the rest is sent.
+            # A view, so that sending the rest of a large payload copies nothing.
             self.out = memoryview(bytes(self.out) + b"got\n" + bytes(self.size))
             self.size = 0
         return None
 
 
 class Dial:
-    """One target: connect, ask who it is, send and get back `size` bytes. Tried again while nothing is heard."""
+    """One call: connect, ask who is there, send `size` bytes, get them back. Tries again while nothing answers."""
 
     def __init__(self, probe, target, done):
         self.probe, self.target, self.done = probe, target, done
@@ -127,7 +127,7 @@ class Dial:
         probe.after(wait, self.late)
 
     def attempt(self):
-        """Another connection beside those that still wait: one lost packet is not a firewall."""
+        """Open another connection beside those that still wait: one lost packet is not a firewall."""
         if self.over or self.socket:
             return
         address = self.target["address"]
@@ -140,7 +140,7 @@ class Dial:
             code = failed.errno or errno.EINVAL
         if code not in (0, errno.EINPROGRESS):
             tried.close()
-            # At once, so it is this host's own routing table that says so, and nobody on the way.
+            # An immediate error comes from this host's own routing table, not from the network.
             here = code in (errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EACCES)
             return self.end("no-route" if here else reason(code))
         self.tries.append(tried)
@@ -148,7 +148,7 @@ class Dial:
         return None
 
     def connected(self, tried):
-        """A try came to an end, well or not."""
+        """One of the connections succeeded or failed."""
         code = tried.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if code:
             return self.end(reason(code))
@@ -164,7 +164,7 @@ class Dial:
         return None
 
     def ready(self, mask):
-        """Go on with whatever stage this is."""
+        """Continue with the current stage."""
         try:
             if self.out and mask & selectors.EVENT_WRITE:
                 self.out = self.out[self.socket.send(self.out) :]
@@ -177,7 +177,7 @@ class Dial:
                 else:
                     self.data += piece
                 self.understand()
-                # What is left was not understood: whoever this is, it is no probe.
+                # A probe would have sent something that we understand.
                 if len(self.data) > MOST_GREETING:
                     return self.end("stranger")
         except BlockingIOError:
@@ -189,7 +189,7 @@ class Dial:
         return None
 
     def understand(self):
-        """The greeting's answer, then `got`, then the bytes back."""
+        """Read the answer to the greeting, then `got`, then the returned bytes."""
         if self.stage == "silent" and b"\n" in self.data:
             line, _, self.data = self.data.partition(b"\n")
             try:
@@ -211,12 +211,12 @@ class Dial:
         return None
 
     def late(self):
-        """Nothing connected in time."""
+        """End the call if nothing connected in time."""
         if not self.socket:
             self.end("dropped")
 
     def end(self, outcome):
-        """Tell, once, and let go of every socket."""
+        """Report the outcome once, and close all sockets."""
         if self.over:
             return
         self.over = True
@@ -230,7 +230,7 @@ class Dial:
 
 
 class Probe:
-    """The loop: standard input, listeners, connections and timers, all in one thread."""
+    """The event loop for standard input, listeners, connections and timers, in one thread."""
 
     def __init__(self):
         self.ready, self.ends = selectors.DefaultSelector(), time.monotonic() + LIFE_S
@@ -260,7 +260,7 @@ class Probe:
         heapq.heappush(self.timers, (time.monotonic() + delay, self.number, work))
 
     def loop(self):
-        """Until told to quit, the input ends, or the time is up."""
+        """Run until `quit`, the end of the input, or the end of the time."""
         while self.going and time.monotonic() < self.ends:
             while self.timers and self.timers[0][0] <= time.monotonic():
                 heapq.heappop(self.timers)[2]()
@@ -270,7 +270,7 @@ class Probe:
                     key.data(mask)
 
     def hear(self, mask):
-        """Requests come as lines; an input that ends means that nobody asks any more."""
+        """Answer the requests, one a line; the end of the input ends the probe."""
         piece = os.read(0, 1 << 16)
         if not piece:
             self.going = False
@@ -280,19 +280,19 @@ class Probe:
             getattr(self, "do_" + asked["do"])(asked)
 
     def say(self, did, answer):
-        """One answer, one line."""
+        """Write an answer as one line."""
         data = memoryview(json.dumps(dict(answer, did=did)).encode() + b"\n")
         while data:
             data = data[os.write(1, data) :]
 
     def do_facts(self, asked):
-        """Who this is, in the words of the asking side, and all that can be known here alone."""
+        """Remember the name that the client gives us, and report the facts of this host."""
         self.run, self.host = asked["run"], asked["host"]
         self.ends = time.monotonic() + asked.get("life", LIFE_S)
         self.say("facts", facts(asked))
 
     def do_listen(self, asked):
-        """Listen on the ports asked for and on some of the range that the system takes ports from."""
+        """Listen on the requested ports, and on some ports of the system's range."""
         opened, failed = [], {}
         low, high = asked["range"]
         for port in asked.get("ports", ()):
@@ -300,7 +300,7 @@ class Probe:
                 opened.append(self.listen(port))
             except OSError as fault:
                 failed[str(port)] = {"error": reason_of(fault), "holder": holder(port)}
-        # A narrow range must keep ports for those who call.
+        # Leave ports of a narrow range free for outgoing calls.
         count = min(asked["samples"], (high - low + 1) // 16)
         sampled, step = [], (high - low + 1) // max(1, count)
         for start in range(low, low + step * count, step):
@@ -315,7 +315,7 @@ class Probe:
         self.say("listen", {"ports": opened, "sampled": sampled, "failed": failed, "routes": routes, "names": names})
 
     def listen(self, port):
-        """One listener as torch's store makes its own: both families where IPv6 exists, else IPv4."""
+        """Listen as torch's store does: on both families if IPv6 exists, otherwise on IPv4."""
         try:
             made = socket.socket(socket.AF_INET6, socket.SOCK_STREAM)
             made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
@@ -334,14 +334,14 @@ class Probe:
         return made.getsockname()[1]
 
     def accept(self, made):
-        """Whoever comes is answered."""
+        """Answer any caller."""
         try:
             Answer(self, *made.accept())
         except OSError:
             pass
 
     def do_connect(self, asked):
-        """Try all targets at once; answer when the last one is decided."""
+        """Call all targets at once; answer when the last call has ended."""
         results, targets = [], asked["targets"]
 
         def done(result):
@@ -355,15 +355,15 @@ class Probe:
             self.say("connect", {"results": [], "time": time.time()})
 
     def do_clock(self, asked):
-        """The time here."""
+        """Report the time on this host."""
         self.say("clock", {"time": time.time()})
 
     def do_firewall(self, asked):
-        """What may explain a connection that failed."""
+        """Report firewall rules that may explain a failed connection."""
         self.say("firewall", firewall())
 
     def do_quit(self, asked):
-        """Enough."""
+        """End the probe."""
         self.going = False
 
 

@@ -16,7 +16,7 @@ from ...run import events as run_events
 from ...run import own_files
 
 BLOCK = 4096
-# Beyond it differences and products are no floats any more.
+# Beyond this, differences and products are no longer finite floats.
 MOST = 1e100
 OBJECTS = ("config", "environment", "outcome")
 MISSING = ": missing"
@@ -26,7 +26,7 @@ Fields = dict[str, Any]
 
 @dataclass(frozen=True)
 class Event:
-    """What happened on a rank, or (`rank` None) what a node's agent or the control side reports. `t`: unix s."""
+    """Something that happened on a rank; `rank` None: reported by a node's agent or the control side. `t`: unix s."""
 
     t: float
     kind: str
@@ -37,9 +37,9 @@ class Event:
 
 @dataclass(frozen=True)
 class StepTime:
-    """Where a step's milliseconds went, a mean over the `count` steps that end at `step`.
+    """The parts of a step in milliseconds, the mean of the `count` steps that end at `step`.
 
-    `wait` is 0 where it is not known: `compute` has it then.
+    `wait` is 0 if it is not known; `compute` then includes it.
     """
 
     step: int
@@ -53,9 +53,9 @@ class StepTime:
 
 @dataclass(frozen=True)
 class Run:
-    """All that the page is drawn from. `metrics` and `evaluations` hold the last value for a step, in step order.
+    """The data of the page. `metrics` and `evaluations` have the last value for a step, in step order.
 
-    `script`: of the user's; such a run has neither config.json nor, where the watcher saw no loss, metrics.
+    `script`: the run of a user's script, which has no config.json, and no metrics if the watcher saw no loss.
     """
 
     folder: Path
@@ -75,16 +75,16 @@ class Run:
 
 
 def number(value: object) -> float | None:
-    """A finite float, or None for anything else: text, a boolean, NaN, what no sum of a run can be."""
+    """A finite float, or None for anything else: text, a boolean, NaN, an impossible number."""
     if isinstance(value, bool) or not isinstance(value, float | int) or not -MOST < value < MOST:
         return None
     return float(value)
 
 
 def load(folder: Path, own: Fields | None = None) -> Run:
-    """Read a run folder. Raises nothing for files that are missing, partial or torn; `notes` names them.
+    """Read a run folder. It does not raise for missing, partial or torn files: `notes` names them.
 
-    `own`: as page.build has it.
+    `own`: as in page.build.
     """
     notes: list[str] = []
     if not folder.is_dir():
@@ -150,7 +150,7 @@ def _object(path: Path, notes: list[str]) -> Fields:
 
 
 def _lines(path: Path, notes: list[str]) -> list[Fields]:
-    """JSON lines, thousands to a call of the parser for its speed; torn lines are counted and left out."""
+    """JSON lines, thousands per call of the parser, which is faster; it counts and drops torn lines."""
     lines = [line for line in _read(path, notes).split("\n") if line.strip()]
     rows: list[Any] = []
     for start in range(0, len(lines), BLOCK):
@@ -194,7 +194,7 @@ def _evaluated(event: Event) -> Fields | None:
 
 
 def _ranks(folder: Path, notes: list[str]) -> tuple[list[Event], dict[int, list[StepTime]]]:
-    """Every rank's events but its steps, and its step times by rank."""
+    """The events of every rank except its steps, and the step times by rank."""
     files = {
         int(m[1]): path
         for path in children(folder / "ranks")
@@ -214,7 +214,7 @@ def _ranks(folder: Path, notes: list[str]) -> tuple[list[Event], dict[int, list[
             events.append(Event(last, str(row.get("kind")), rank, str(row.get("node") or ""), row))
         if steps:
             ordered = [steps[step] for step in sorted(steps)]
-            # Of a script the first wait is measured after some steps: these would lower the mean of the others.
+            # The watcher of a script measures the first wait after some steps, and these would lower the mean.
             times[rank] = [time for time in ordered if time.wait_known] or ordered
     return events, times
 
@@ -232,7 +232,7 @@ def _add_step(row: Fields, steps: dict[int, StepTime]) -> None:
 
 
 def _telemetry(folder: Path, notes: list[str]) -> dict[str, list[Fields]]:
-    """What each node's machine did, in the order of time; lines that are not as the contract has them are left out."""
+    """What each node's machine did, in order of time, without lines that break the contract."""
     by_node: dict[str, list[Fields]] = {}
     paths = [] if (folder / "telemetry").is_symlink() else children(folder / "telemetry")
     for path in [path for path in paths if path.suffix == ".jsonl"][:MOST_NODES]:
@@ -256,10 +256,10 @@ def _nodes_up(folder: Path, notes: list[str]) -> list[Event]:
 
 
 def _control(folder: Path, notes: list[str]) -> list[Event]:
-    """What the control side told of. It copies the time of a rank's event where that was its source."""
+    """The control side's story. It has the time of a rank's event if that event was its source."""
     path = folder / "timeline.jsonl"
     rows = _lines(path, notes) if path.exists() else []
-    return [Event(t, "told", None, "", row) for row in rows if (t := number(row.get("t"))) is not None]
+    return [Event(t, "story", None, "", row) for row in rows if (t := number(row.get("t"))) is not None]
 
 
 def children(folder: Path) -> list[Path]:

@@ -21,7 +21,7 @@ SYMBOLS = {"done": "✓", "stopped": "■", "failed": "✕", "refused": "✕"}
 
 @dataclass(frozen=True)
 class Summary:
-    """The values of the head; None where the folder does not say. Seconds, samples a second, unix seconds."""
+    """The values of the head, None if the folder lacks them. Seconds, samples a second, unix seconds."""
 
     verdict: str
     message: str
@@ -38,7 +38,7 @@ class Summary:
 
 
 def summary(run: Run) -> Summary:
-    """The run's end as outcome.json says it; without that, as the ranks' events and the metrics let it be known."""
+    """The end of the run from outcome.json; without that, from the ranks' events and the metrics."""
     end = run.outcome if run.outcome.get("verdict") else _end_by_ranks(run)
     last: Fields = run.evaluations[-1] if run.evaluations else {}
     values = last.get("values", {})
@@ -69,7 +69,7 @@ def _first(*values: object) -> float | None:
 
 
 def _end_by_ranks(run: Run) -> Fields:
-    """The gravest verdict the ranks left after they last started; empty when they left none."""
+    """The most serious verdict that the ranks left after their last start; empty if there is none."""
     began = max((event.t for event in run.events if event.kind == "started"), default=0.0)
     ends = [event.fields for event in run.events if event.kind == "outcome" and event.t >= began]
     ends = [end for end in ends if end.get("verdict") in SEVERITY]
@@ -78,7 +78,7 @@ def _end_by_ranks(run: Run) -> Fields:
 
 
 def _culprit(end: Fields) -> str:
-    """`rank 2 on worker-2`; empty when nobody is to blame or the message names the node itself."""
+    """`rank 2 on worker-2`; empty if nobody is to blame, or the message names the node itself."""
     rank, node = number(end.get("rank")), str(end.get("node") or "")
     if end.get("verdict") not in ("failed", "refused") or (node and node in str(end.get("message"))):
         return ""
@@ -125,15 +125,15 @@ def again(record: Fields) -> str:
 
 
 def _deploy(record: Fields, hosts: list[Any], words: list[str]) -> str:
-    """`fab deploy` to where the run was; the record's `again` has the other options, quoted already."""
+    """`fab deploy` to the hosts of the run; the record's `again` has the other options, quoted already."""
     named = ["--cluster", str(record["cluster"])] if record.get("cluster") else ["--hosts", ",".join(map(str, hosts))]
     return " ".join(filter(None, [shlex.join([FAB, "deploy", *named, *words]), str(record.get("again") or "")]))
 
 
 def onward(run: Run, verdict: str) -> str:
-    """The command that continues from the last checkpoint; empty if the run is done or there is nothing to continue.
+    """The command that continues from the last checkpoint; empty if the run is done or cannot continue.
 
-    A script continues with the files that it has written, whatever they are.
+    A script continues with the files that it wrote.
     """
     goes_on = bool(run.outcome.get("kept")) if run.script else _has_checkpoint(run)
     if verdict == "done" or not run.own or not goes_on:
@@ -150,7 +150,7 @@ def _has_checkpoint(run: Run) -> bool:
 
 
 def figures(run: Run, end: Summary) -> list[tuple[str, str]]:
-    """The large numbers of the page that the run has, each with what it is."""
+    """The large numbers of the page that the run has, each with its caption."""
     on = "" if end.samples is None else f" of {words.count(end.samples)} samples"
     starts = run.record.get("starts")
     times = len(starts) if isinstance(starts, list) and run.outcome else 1
@@ -169,7 +169,7 @@ def figures(run: Run, end: Summary) -> list[tuple[str, str]]:
 
 
 def facts(run: Run, end: Summary) -> list[tuple[str, str]]:
-    """Where and what was run: name and value."""
+    """Where the run was, and what it was: name and value."""
     plan: Fields = next((event.fields for event in reversed(run.events) if event.kind == "plan"), {})
     backend, why = str(backend_of(run.record) or ""), str(run.record.get("why") or "")
     given = run.record.get("arguments") if run.script else None
@@ -184,6 +184,6 @@ def facts(run: Run, end: Summary) -> list[tuple[str, str]]:
 
 
 def commands(run: Run, verdict: str) -> list[tuple[str, str]]:
-    """What the user may type next: what for, and the command."""
+    """Commands that the user may type next, each with its purpose."""
     rows = [("Go on from here", onward(run, verdict)), ("Do it again", again(run.own))]
     return [(name, command) for name, command in rows if command]

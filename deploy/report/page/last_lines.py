@@ -22,7 +22,7 @@ _TAIL_BYTES = 64 << 10
 
 @dataclass(frozen=True)
 class LastLines:
-    """The end of what one rank printed. `source`: the file in the run folder that has all of it."""
+    """The end of the output of one rank. `source`: the file in the run folder that has all of it."""
 
     rank: int
     node: str
@@ -31,7 +31,7 @@ class LastLines:
 
 
 def sections(run: Run) -> list[LastLines]:
-    """Of a script, and of a trainer's run that failed; ranks that printed nothing are left out."""
+    """For a script, and for a failed run of the trainer; without ranks that printed nothing."""
     failed = run.outcome.get("verdict") == "failed"
     culprit = number(run.outcome.get("rank")) if failed else None
     ranks = dict.fromkeys([*([0] if run.script else []), *([] if culprit is None else [int(culprit)])])
@@ -53,7 +53,7 @@ def _of_rank(run: Run, rank: int) -> LastLines:
 
 
 def _tail(run: Run, name: str) -> list[str]:
-    """The last lines of a file of the run folder; none where it cannot be read."""
+    """The last lines of a file in the run folder; none if it cannot be read."""
     try:
         with own_files.open_inside(run.folder, name) as file:
             size = os.fstat(file.fileno()).st_size
@@ -65,6 +65,6 @@ def _tail(run: Run, name: str) -> list[str]:
 
 
 def _shown(lines: list[str]) -> list[str]:
-    """The last of them, each cut where it is too long; of a progress bar only what it showed last."""
+    """The last lines, shortened if too long; of a progress bar only its last state."""
     readable = [line for line in map(console_line, lines) if line]
     return [line if len(line) <= LONGEST else f"{line[:LONGEST]}…" for line in readable[-LINES:]]

@@ -14,14 +14,14 @@ from . import units as words
 from .charts import Chart, Drawing, Point, Series, draw
 from .data import Fields
 
-# So many nodes, and points of a line: a page of hundreds of GPUs still opens.
+# The most nodes, and points of a line, so that a page of hundreds of GPUs still opens.
 NODES, POINTS = 8, 240
 _GIGA, _MEGA = 1e9, 1e6
 
 
 @dataclass(frozen=True)
 class Machine:
-    """One node: what is said of it in words, and its charts."""
+    """One node: its facts in words, and its charts."""
 
     node: str
     facts: list[tuple[str, str]]
@@ -30,14 +30,14 @@ class Machine:
 
 @dataclass(frozen=True)
 class Section:
-    """The nodes that are shown, and how many more there are."""
+    """The nodes on the page, and the number of the others."""
 
     shown: list[Machine]
     left_out: int
 
 
 def section(telemetry: dict[str, list[Fields]], start: float | None) -> Section:
-    """The values of the section; empty where no node wrote two lines. `start`: unix seconds where time begins."""
+    """The values of the section; empty if no node wrote two lines. `start`: the unix second where time begins."""
     lines = {node: rows for node, rows in sorted(telemetry.items()) if len(rows) > 1}
     if not lines:
         return Section([], 0)
@@ -76,7 +76,7 @@ def _node_charts(rows: Sequence[Fields], time: Callable[[Fields], float]) -> Ite
 
 
 def _busiest(rows: Sequence[Fields]) -> list[str]:
-    """The two interfaces that moved the most; one that moved next to nothing beside the first is none of them."""
+    """The two interfaces that moved the most data, without one that moved almost nothing beside the first."""
     total: dict[str, float] = {}
     for row in rows:
         for name, rates in row.get("network", {}).items():
@@ -86,7 +86,7 @@ def _busiest(rows: Sequence[Fields]) -> list[str]:
 
 
 def _gpu_charts(rows: Sequence[Fields], time: Callable[[Fields], float]) -> Iterator[Chart]:
-    """One chart a measure: the mean of the node's GPUs, and faint behind it the least and the most of several."""
+    """One chart a measure: the mean of the node's GPUs, with the least and the most of several faint behind it."""
     for title, unit, name, scale, top in (
         ("GPU use", "%", "use_percent", 1.0, 100.0),
         ("GPU memory", "GB", "memory_bytes", 1 / _GIGA, None),
@@ -109,7 +109,7 @@ def _gpu_charts(rows: Sequence[Fields], time: Callable[[Fields], float]) -> Iter
 
 
 def _facts(rows: Sequence[Fields]) -> list[tuple[str, str]]:
-    """The GPUs by name, why they ran slower than they could and how often, and why they cannot be seen."""
+    """The GPUs by name, why and how often they slowed down, or why Muster cannot see them."""
     last = rows[-1]
     names = [str(gpu.get("name", "")) for gpu in last.get("gpus", [])]
     kinds = [f"{names.count(name)} × {name}" for name in dict.fromkeys(names) if name]

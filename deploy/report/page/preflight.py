@@ -19,18 +19,18 @@ from ..preflight_text import MARKS
 from . import render
 from . import units as words
 
-# `on gpu-b: sudo ufw allow ...   (or the same elsewhere)`; several hosts with a command each stay one text.
+# `on gpu-b: sudo ufw allow ...   (or the same elsewhere)`; a fix with several such commands stays one text.
 ONE_COMMAND = re.compile(r"(on [^:]+): ((?:(?!; on ).)+?)(?: {3}\((.+)\))?")
 CLASSES = {"ok": "ok", FAULT: "fault", WARNING: "warning", UNKNOWN: "unknown"}
 COLUMNS = ("Host", "Interface", "Address", "Chosen by", "Clock", "torch", "Python", "GPUs", "Machine", "Kernel")
-# With more hosts a cell is a square: its words are in its title, and those of bad ones in a list below.
+# With more hosts, a cell is a square with its words in its title, and a list below has the bad ones.
 WORDED, LINES = 16, 20
 Pair = tuple[str, str]
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A pair of hosts in a grid; `slow` is how strong its colour is, from 0 to 1."""
+    """A pair of hosts in a grid; `slow`, from 0 to 1, is the strength of its colour."""
 
     text: str
     style: str
@@ -40,7 +40,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Grid:
-    """Each host to each: rows by the host that calls, None where a host would call itself."""
+    """Each host with each: a row for each calling host; None where a host would call itself."""
 
     hosts: Sequence[str]
     rows: list[tuple[str, list[Cell | None]]]
@@ -60,8 +60,8 @@ def build(answers: Answers, verdict: Verdict) -> str:
         head=_head(verdict),
         groups=[(name, level, MARKS[level], CLASSES[level]) for name, level in verdict.groups.items() if level],
         facts={
-            "Meets at": f"{endpoint or answers.want.endpoint}:{answers.want.port} ({answers.meeting})",
-            "Backend": answers.want.backend,
+            "Meets at": f"{endpoint or answers.request.endpoint}:{answers.request.port} ({answers.meeting})",
+            "Backend": answers.request.backend,
             "Looked": verdict.where,
             "Took": words.duration(verdict.seconds),
         },
@@ -75,7 +75,7 @@ def build(answers: Answers, verdict: Verdict) -> str:
 
 
 def _head(verdict: Verdict) -> dict[str, str]:
-    """The verdict in a word and a sentence, with its mark and classes of page.css."""
+    """The verdict in a word and a sentence, with its mark and the classes of page.css."""
     cause = verdict.first
     if not cause:
         text = "The nodes will find each other" + (", with warnings." if verdict.warnings else ".")
@@ -85,7 +85,7 @@ def _head(verdict: Verdict) -> dict[str, str]:
 
 
 def _finding(finding: Finding) -> dict[str, Any]:
-    """Why it is so and what to do: the command to copy apart from the host to type it on, and where to read more."""
+    """A finding: the reason, the command to copy, the host for it, and where to read more."""
     known = ONE_COMMAND.fullmatch(finding.fix)
     where, command, note = known.groups("") if known else ("", finding.fix, "")
     rows = {"Evidence": finding.evidence, "Would show as": (finding.symptom,), "So also": finding.follows}
@@ -98,11 +98,11 @@ def _finding(finding: Finding) -> dict[str, Any]:
 
 
 def reach(answers: Answers, faulty: bool) -> Grid | None:
-    """Rows call, columns are called; None where nothing was tried. `faulty`: a fault keeps training from starting."""
-    known, port = reachability.table(answers), answers.want.port
+    """Rows call columns; None if no pair was tried. `faulty`: a fault keeps training from starting."""
+    known, port = reachability.table(answers), answers.request.port
     if not known:
         return None
-    small, bad = len(answers.told) > WORDED, "fault" if faulty else "warning"
+    small, bad = len(answers.hosts_with_facts) > WORDED, "fault" if faulty else "warning"
     failed = {pair: text for pair, cell in known.items() if (text := _trouble(cell, port))}
     fastest = dict[Pair, float]()
     for link in answers.links:
@@ -118,15 +118,17 @@ def reach(answers: Answers, faulty: bool) -> Grid | None:
         return Cell(short, state, f"{pair[0]} → {pair[1]}: {text}")
 
     note = f"Rows call, columns are called, at port {port} and the data ports; ms of the fastest data port."
-    return Grid(answers.told, _rows(answers.told, cell), small, note, _in_words(failed) if small else ())
+    return Grid(
+        answers.hosts_with_facts, _rows(answers.hosts_with_facts, cell), small, note, _in_words(failed) if small else ()
+    )
 
 
 def heat(answers: Answers) -> Grid | None:
-    """Every pair's rate, the stronger in colour the slower against the median; None where none was measured."""
+    """The rate of every pair, in a stronger colour the slower it is; None if preflight measured none."""
     rates = bandwidth.rates(answers)
     if not rates:
         return None
-    middle, small = statistics.median(rates.values()), len(answers.told) > WORDED
+    middle, small = statistics.median(rates.values()), len(answers.hosts_with_facts) > WORDED
 
     def cell(pair: Pair) -> Cell:
         rate = rates.get(pair)
@@ -137,11 +139,16 @@ def heat(answers: Answers) -> Grid | None:
         return Cell("" if small else text, "rate", f"{pair[0]} → {pair[1]}: {text} Mbit/s", slow)
 
     note = f"Mbit/s of one TCP connection, row to column, each pair on its own; the median is {words.figure(middle)}."
-    return Grid(answers.told, _rows(answers.told, cell), small, f"{note} The stronger the colour, the slower.")
+    return Grid(
+        answers.hosts_with_facts,
+        _rows(answers.hosts_with_facts, cell),
+        small,
+        f"{note} The stronger the colour, the slower.",
+    )
 
 
 def _machine(answers: Answers, host: str) -> tuple[str, str, Sequence[str]]:
-    """A host's name, why there are no facts of it, and the facts below COLUMNS."""
+    """A host's name, the reason if it has no facts, and its facts by COLUMNS."""
     if host not in answers.facts:
         _, fault = answers.faults.get(host, ("", "it gave no facts"))
         return host, fault, ()
@@ -172,7 +179,7 @@ def _gpus(answer: Mapping[str, Any]) -> str:
 
 
 def _trouble(cell: reachability.Cell, port: int) -> str:
-    """What did not get through, in words; empty where all did."""
+    """The failed calls of a pair in words; empty if all succeeded."""
     tried = {str(port): cell.meet or cell.hint, "data ports": cell.data}
     bad = {name: outcome for name, outcome in tried.items() if outcome not in ("", "ok")}
     if len(bad) == 2 and len(set(bad.values())) == 1:
@@ -181,7 +188,7 @@ def _trouble(cell: reachability.Cell, port: int) -> str:
 
 
 def _in_words(failed: Mapping[Pair, str]) -> list[str]:
-    """Pairs and their trouble in few lines: by who calls, or by who is called, whichever are fewer."""
+    """Pairs and their faults in few lines: by caller or by called host, whichever are fewer."""
     by_source, by_target = dict[Pair, list[str]](), dict[Pair, list[str]]()
     for (source, target), trouble in failed.items():
         by_source.setdefault((source, trouble), []).append(target)

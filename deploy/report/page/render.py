@@ -18,7 +18,7 @@ TEMPLATES = Path(__file__).parent / "templates"
 
 
 def page(template: str, title: str, styles: Sequence[str], script: str = "", **values: Any) -> str:
-    """A whole page that needs nothing beside itself; no browser lets it load or run anything else.
+    """A whole page in one file; no browser lets it load or run anything else.
 
     `styles` and `script` are files beside the template.
     """
@@ -28,13 +28,13 @@ def page(template: str, title: str, styles: Sequence[str], script: str = "", **v
     policy = f"default-src 'none'; {allowed}; base-uri 'none'; form-action 'none'"
     style = "".join(map(_read, styles))
     markup = environment().get_template(template).render(values, title=title, policy=policy, style=style, script=code)
-    # Plain ASCII: right whatever encoding the file is written in, and half a surrogate pair from a node cannot stop it.
+    # Plain ASCII is right in any encoding, and a lone surrogate from a node cannot stop the page.
     return markup.encode("ascii", "xmlcharrefreplace").decode()
 
 
 @cache
 def environment() -> Environment:
-    """Where the templates are. Commands that write no page do not wait for the import of Jinja2."""
+    """The templates. Commands that write no page do not wait for the import of Jinja2."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     return Environment(
@@ -48,7 +48,7 @@ def environment() -> Environment:
 
 
 def _visible(value: object) -> object:
-    """Text with visible control characters, before it is escaped. Markup of a template stays as it is."""
+    """Text with visible control characters, before escaping. The markup of a template stays as it is."""
     return value if hasattr(value, "__html__") else visible(str(value))
 
 

@@ -52,7 +52,7 @@ LISTED = (
 
 @dataclass(frozen=True)
 class Rows:
-    """As many rows of a table or list as the page shows."""
+    """The rows of a table or list, as many as the page shows."""
 
     shown: list[Any]
     left_out: int
@@ -60,7 +60,7 @@ class Rows:
 
 @dataclass(frozen=True)
 class File:
-    """A file or folder of the run: what it is called, its link, and how much is behind it."""
+    """A file or folder of the run: its name, its link, and its size."""
 
     name: str
     link: str
@@ -68,9 +68,9 @@ class File:
 
 
 def build(run_dir: Path, own: Fields | None = None) -> str:
-    """The page for a run folder. Never raises for what is missing, partial or torn there: the page says it instead.
+    """The page for a run folder. It never raises for missing, partial or torn files: the page names them.
 
-    `own`: what this machine itself recorded of the run; the commands on the page are made of that alone.
+    `own`: what this machine itself recorded of the run; only this makes the commands on the page.
     """
     run = load(run_dir, own)
     end = head.summary(run)
@@ -103,7 +103,7 @@ def build(run_dir: Path, own: Fields | None = None) -> str:
 
 
 def _column(rows: list[Fields], name: str) -> list[Point]:
-    """A metric as points, without the lines that lack it or where it is not finite."""
+    """The points of a metric, without lines that lack it or have no finite value."""
     return [(row["step"], value) for row in rows if (value := number(row.get(name))) is not None]
 
 
@@ -112,9 +112,9 @@ def _held_out(run: Run, name: str) -> list[Point]:
 
 
 def _charts(run: Run) -> list[Drawing]:
-    """The loss, large, then the held-out measures, learning rate and throughput, over the same steps.
+    """The loss, large, then held-out measures, learning rate and throughput, over the same steps.
 
-    Of a script, whose samples nobody counts, the time of a step instead. What was not recorded has no chart.
+    For a script, whose samples nobody counts, the time of a step instead. Without data there is no chart.
     """
     names = list(dict.fromkeys(name for row in run.evaluations for name in row["values"] if name != "loss"))
     names.sort(key=lambda name: name != "accuracy")
@@ -133,7 +133,7 @@ def _charts(run: Run) -> list[Drawing]:
 
 
 def _unseen(run: Run) -> list[tuple[str, str]]:
-    """What the watcher of a script could not tell, and of which ranks: each reason once."""
+    """What the watcher of a script could not see, and on which ranks: each reason once."""
     ranks: dict[tuple[str, str], list[int]] = {}
     for event in run.events:
         if event.kind == "unseen" and event.rank is not None:
@@ -164,7 +164,7 @@ def _aligned(charts: list[Chart], run: Run) -> list[Chart]:
 
 
 def _smoothed(name: str, points: list[Point]) -> list[Series]:
-    """A line; a running mean with the values faint behind it where there are many."""
+    """A line; with many values, a running mean with the values faint behind it."""
     if len(points) < SMOOTH_FROM:
         return [Series(name, points)]
     mean = running_mean(points, len(points) // 20)
@@ -172,7 +172,7 @@ def _smoothed(name: str, points: list[Point]) -> list[Series]:
 
 
 def _tables(fields: Fields) -> list[tuple[str | None, Rows]]:
-    """Plain values first, without a name; then each nested object under its own name. What is null is left out."""
+    """Plain values first, without a name; then each nested object under its name. It drops nulls."""
     known = {key: value for key, value in fields.items() if value is not None}
     nested = {key: value for key, value in known.items() if isinstance(value, dict) and value}
     plain = {key: value for key, value in known.items() if key not in nested}
@@ -185,14 +185,14 @@ def _rows(fields: Fields) -> Rows:
 
 
 def _value(value: object) -> str:
-    """Text as it is, anything else as JSON; cut where it is too long for a table."""
+    """Text as it is, anything else as JSON; shortened if it is too long for a table."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return text if len(text) <= LONGEST else text[:LONGEST] + "…"
 
 
 @dataclass(frozen=True)
 class CodeSection:
-    """What the code was: name and value; the lines of the diff, and whether it is whole."""
+    """The code of the run: names and values; the lines of the diff, and whether it is complete."""
 
     facts: list[tuple[str, str]]
     lines: list[str]
@@ -225,7 +225,7 @@ def _files(folder: Path) -> Rows:
 
 
 def _names(folder: Path, wanted: Callable[[Path], bool]) -> list[str]:
-    """Names in a folder, rank-2 before rank-10."""
+    """The names in a folder, rank-2 before rank-10."""
     return sorted((path.name for path in children(folder) if wanted(path)), key=lambda name: (len(name), name))
 
 
@@ -242,7 +242,7 @@ def _file(folder: Path, name: str) -> File | None:
 
 
 def write(run_dir: Path) -> Path:
-    """Build report.html from what lies in the run folder; returns its path."""
+    """Build report.html from the run folder; returns its path."""
     path = run_dir / "report.html"
     own_files.write(run_dir, path.name, build(run_dir, record.own(run_dir)).encode())
     return path

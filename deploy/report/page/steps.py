@@ -19,7 +19,7 @@ from .data import StepTime
 
 PARTS = ("data", "compute", "wait")
 NAMES = {"data": "data", "compute": "compute", "wait": "waiting"}
-# The watcher of a script sees what is data and what is waiting; `compute` is all else.
+# The watcher of a script sees data and waiting; `compute` is the rest.
 SCRIPT_NAMES = {**NAMES, "compute": "forward, backward, rest"}
 WAIT_UNKNOWN = "How long a rank waits for the others is not known: the time is part of the backward pass."
 BARS = 32
@@ -113,9 +113,9 @@ def verdict(means: list[Mean]) -> str:
 
 
 def section(times: dict[int, list[StepTime]], nodes: dict[int, str], script: bool = False) -> Section:
-    """The values of templates/steps.html; no bars where no rank left step times.
+    """The values of templates/steps.html; without bars if no rank wrote step times.
 
-    Where no rank of a script knows how long it waits, nobody is called a straggler.
+    If no rank of a script knows how long it waits, there is no straggler.
     """
     if not times:
         return Section("", 0, [], [])

@@ -1,4 +1,4 @@
-"""The timeline: the events of all ranks in order, each told once. Pure.
+"""The timeline: the events of all ranks in order, each once. Pure.
 
 Flow: events -> entries (equal ones of several ranks merged) -> lines (many routine entries folded) -> timeline.html.
 """
@@ -35,7 +35,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Line:
-    """What timeline.html writes as one item; `lines` are folded into it. Without a title it tells of an omission."""
+    """One item of timeline.html, with the `lines` folded into it. Without a title it stands for omitted lines."""
 
     clock: str
     date: str = ""
@@ -76,9 +76,9 @@ def entries(events: list[Event]) -> list[Entry]:
 
 
 def section(events: list[Event], start: float | None, script: bool = False) -> list[Line]:
-    """The lines of templates/timeline.html, times relative to `start` (unix seconds; the first event's when None).
+    """The lines of templates/timeline.html, times relative to `start` (unix seconds; default: the first event).
 
-    Only of a `script` the agents' own events are told: a rank of the trainer reports its beginning and end itself.
+    Only for a `script` it shows the agents' own events: a rank of the trainer reports its start and end itself.
     """
     listed = entries([event for event in events if script or event.kind not in BY_AGENTS])
     if not listed:
@@ -96,7 +96,7 @@ def section(events: list[Event], start: float | None, script: bool = False) -> l
 
 
 def _grouped(listed: list[Entry]) -> list[list[Entry]]:
-    """Routine entries that follow each other, together; every other entry alone."""
+    """Groups of consecutive routine entries; every other entry alone."""
     groups: list[list[Entry]] = []
     for entry in listed:
         if groups and entry.sort in ROUTINE and groups[-1][-1].sort in ROUTINE:
@@ -231,7 +231,7 @@ def _ended(fields: Fields) -> Sentence:
     return "Rank ended", ": ".join(part for part in parts if part), "bad" if code else ""
 
 
-def _kept(fields: Fields) -> Sentence:
+def _files_left(fields: Fields) -> Sentence:
     measures = _measures(fields, (("files", "files", words.count), ("bytes", "", words.size)))
     return "Left behind", f"{_text(fields, 'node')}: {measures}", ""
 
@@ -249,6 +249,6 @@ SENTENCES: dict[str, Callable[[Fields], Sentence]] = {
     "outcome": _outcome,
     "began": _began,
     "ended": _ended,
-    "kept": _kept,
-    "told": lambda f: (_text(f, "text"), "", "warn" if f.get("grave") is True else ""),
+    "kept": _files_left,
+    "story": lambda f: (_text(f, "text"), "", "warn" if f.get("grave") is True else ""),
 }

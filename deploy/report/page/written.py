@@ -1,4 +1,4 @@
-"""What a script has written: how much on each node, and the largest files that are on this machine."""
+"""The files that a script wrote: how many on each node, and the largest ones on this machine."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ _MOST_LOOKED_AT = 20_000
 
 @dataclass(frozen=True)
 class Written:
-    """`nodes`: name, files, size. `files`: path in the run folder, its link, size; the largest of those here."""
+    """`nodes`: name, files, size. `files`: path in the run folder, link, size; the largest ones here."""
 
     nodes: list[tuple[str, str, str]] = field(default_factory=list)
     files: list[tuple[str, str, str]] = field(default_factory=list)
 
 
 def section(run: Run) -> Written:
-    """The values of the section; empty for a run of the trainer, and where a script has written nothing."""
+    """The values of the section; empty for a run of the trainer, and if the script wrote nothing."""
     if not run.script:
         return Written()
     return Written(list(islice(_nodes(run), NODES)), _largest(run.folder))
 
 
 def _nodes(run: Run) -> Iterator[tuple[str, str, str]]:
-    """As the control side wrote it down at the end; where it did not see the end, as the nodes' agents tell it.
+    """From the control side's record of the end; without that, from the nodes' agents.
 
-    Nodes of one machine share the run folder: there the one that counted last, and most, has all files.
+    Nodes of one machine share the run folder: the last and highest count includes all files.
     """
     by_agents: Fields = {event.node: event.fields for event in run.events if event.kind == "kept"}
     recorded = run.outcome.get("kept")
@@ -59,7 +59,7 @@ def _largest(folder: Path) -> list[tuple[str, str, str]]:
 
 
 def _files(folder: Path) -> Iterator[tuple[str, int]]:
-    """The plain files below work/ and home/ with their sizes; no link is followed, and no cache looked at."""
+    """The plain files below work/ and home/ with their sizes, without caches. It follows no link."""
     for top in FOLDERS:
         if (folder / top).is_symlink():
             continue

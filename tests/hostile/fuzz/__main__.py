@@ -20,19 +20,22 @@ def main():
     asked.add_argument("--only", default="")
     asked.add_argument("--grow", action="store_true", help="keep inputs that reach new lines, a few for each")
     options = asked.parse_args()
-    entries = [one for one in ENTRIES if options.only in ("", one.name)]
+    entries = [entry for entry in ENTRIES if options.only in ("", entry.name)]
     print(f"seed {options.seed}, {len(entries)} parsers", flush=True)
     total, bad, most_mb, share = 0, 0, 0.0, options.seconds / len(entries)
-    for one in entries:
+    for entry in entries:
         began = time.monotonic()
         count, until = (options.count, None) if options.count else (1 << 40, began + share)
         # A process for each parser: its memory is that of one parser's answers.
         with multiprocessing.get_context("fork").Pool(1) as alone:
-            found, done, memory_mb = alone.apply(rounds, (one.name, options.seed, count, until, options.grow))
-        total, bad, most_mb = total + done, bad + len(found), max(most_mb, memory_mb)
+            findings, done, memory_mb = alone.apply(rounds, (entry.name, options.seed, count, until, options.grow))
+        total, bad, most_mb = total + done, bad + len(findings), max(most_mb, memory_mb)
         spent = time.monotonic() - began
-        print(f"{one.name:16} {done:9,} inputs  {spent:6.1f} s  {memory_mb:4.0f} MB  {len(found)} findings", flush=True)
-        for wrong, times in found.most_common(20):
+        print(
+            f"{entry.name:16} {done:9,} inputs  {spent:6.1f} s  {memory_mb:4.0f} MB  {len(findings)} findings",
+            flush=True,
+        )
+        for wrong, times in findings.most_common(20):
             print(f"    {times:6} x {wrong}", flush=True)
     print(f"{total:,} inputs, {bad} findings, at most {most_mb:.0f} MB of memory for one parser")
     return 1 if bad or most_mb > running.MOST_MB else 0
@@ -40,9 +43,9 @@ def main():
 
 def rounds(name, seed, count, until, grow):
     """`running.rounds` of the entry of that name, with the most memory of this process in MB."""
-    entry = next(one for one in ENTRIES if one.name == name)
-    found, done = running.rounds(entry, seed, count, until=until, grow=grow)
-    return found, done, running.memory_mb()
+    entry = next(entry for entry in ENTRIES if entry.name == name)
+    findings, done = running.rounds(entry, seed, count, until=until, grow=grow)
+    return findings, done, running.memory_mb()
 
 
 if __name__ == "__main__":

@@ -55,7 +55,7 @@ def entry(*given):
     """Register a parser with its samples; it gets text as a session gives it."""
 
     def register(run):
-        texts = tuple((one if isinstance(one, str) else json.dumps(one)).encode() for one in given)
+        texts = tuple((each if isinstance(each, str) else json.dumps(each)).encode() for each in given)
         ENTRIES.append(Entry(run.__name__, texts, lambda data: run(data.decode(errors="replace"))))
         return run
 
@@ -63,87 +63,87 @@ def entry(*given):
 
 
 @entry(samples.LOOK)
-def look(said):
+def look(text):
     """`host_commands.look`, and a plan made of it."""
-    found = facts.parse(said, 1795238476.0)
-    address = deploy_plan.choose_address([found], None)
+    parsed = facts.parse(text, 1795238476.0)
+    address = deploy_plan.choose_address([parsed], None)
     work = Work(names.run_id("r2"), "muster-trainer:cpu", ("train.py",))
     host = Host("a", "a")
-    meeting = deploy_spec.meeting_of([host], address, deploy_plan.choose_port(found), [facts.Route("eth0", address)])
-    if not found.uid:  # a login as root: a number is chosen for the run before
+    meeting = deploy_spec.meeting_of([host], address, deploy_plan.choose_port(parsed), [facts.Route("eth0", address)])
+    if not parsed.uid:  # a login as root: a number is chosen for the run before
         return
-    for one in deploy_spec.node_containers([host], [found], Job(), work, meeting):
-        host_commands.variable_lines(one.environment)
-        _words(one.argv)
+    for each in deploy_spec.node_containers([host], [parsed], Job(), work, meeting):
+        host_commands.variable_lines(each.environment)
+        _words(each.argv)
 
 
 @entry(samples.container(), samples.container("b", 1, "exited", 137))
-def container(said):
+def container(text):
     """One container, of ours or of somebody else."""
-    (found,) = facts.containers([said], "/home/ops") or (facts.parse_container(samples.container()),)
-    deploy_plan.choose_run(deploy_plan.runs_of({"a": [found]}) or {found.run: {"a": found}}, "")
-    _words([found.run, found.node, found.name, found.user])
+    (parsed,) = facts.containers([text], "/home/ops") or (facts.parse_container(samples.container()),)
+    deploy_plan.choose_run(deploy_plan.runs_of({"a": [parsed]}) or {parsed.run: {"a": parsed}}, "")
+    _words([parsed.run, parsed.node, parsed.name, parsed.user])
 
 
 @entry(samples.ADDRESSES)
-def addresses(said):
+def addresses(text):
     """`ip -j addr`."""
-    found = facts.parse_addresses(said)
-    return [one.shares_network(other) for one in found for other in found]
+    parsed = facts.parse_addresses(text)
+    return [each.shares_network(other) for each in parsed for other in parsed]
 
 
 @entry(samples.ROUTE)
-def route(said):
+def route(text):
     """`ip -j route get`."""
-    return facts.parse_route(said)
+    return facts.parse_route(text)
 
 
 @entry(samples.STATUS)
-def status(said):
+def status(text):
     """`commands.status`, as table and as JSON."""
-    found = {"a": host_status.parse(said)}
-    tables.status_rows(found)
-    _json(tables.status_values(found))
+    parsed = {"a": host_status.parse(text)}
+    tables.status_rows(parsed)
+    _json(tables.status_values(parsed))
 
 
 @entry(samples.RUNS)
-def runs(said):
+def runs(text):
     """`commands.runs`."""
-    found = {"a": host_status.parse_runs(said), "b": host_status.parse_runs(samples.RUNS)}
-    tables.run_rows(found)
-    _json(tables.run_values(found))
+    parsed = {"a": host_status.parse_runs(text), "b": host_status.parse_runs(samples.RUNS)}
+    tables.run_rows(parsed)
+    _json(tables.run_values(parsed))
 
 
 @entry(samples.MEMBERS)
-def members(said):
+def members(text):
     """`commands.members`."""
-    found = {"a": logs.parse(said)}
-    run = logs.choose_run(found, "r1")
-    logs.ranks_of(logs.members_of(found, run))
-    logs.host_of_rank(found, run, 11)
+    parsed = {"a": logs.parse(text)}
+    run = logs.choose_run(parsed, "r1")
+    logs.ranks_of(logs.members_of(parsed, run))
+    logs.host_of_rank(parsed, run, 11)
 
 
 @entry(samples.CONSOLE)
-def console(said):
+def console(text):
     """A node's console."""
     heard_of = logs.ConsoleCount(lambda: None)
-    for line in said.split("\n"):
+    for line in text.split("\n"):
         _, said_words = logs.split(line)
         heard_of.is_count(said_words)
 
 
 @entry(*samples.GPUS)
-def gpus(said):
+def gpus(text):
     """`commands.gpus`."""
-    found = {"a": gpu_facts.parse(said.split("\n"))}
-    tables.gpu_rows(found)
-    _json([tables.gpu_value(one) for one in found.values()])
+    parsed = {"a": gpu_facts.parse(text.split("\n"))}
+    tables.gpu_rows(parsed)
+    _json([tables.gpu_value(each) for each in parsed.values()])
 
 
 @entry(samples.INSPECT)
-def inspected(said):
+def inspected(text):
     """`docker image inspect`, and the image of a run made of it."""
-    made = model.run_image(model.parse_base("base:1", said), samples.LAYER, "run:1")
+    made = model.run_image(model.parse_base("base:1", text), samples.LAYER, "run:1")
     model.index(made, model.manifest(made, {}))
     for layer in made.layers:
         assert model.digest(b"").partition(":")[0] == "sha256"
@@ -152,122 +152,122 @@ def inspected(said):
 
 
 @entry(samples.STORE)
-def store(said):
+def store(text):
     """`commands.look_at_images`."""
-    found = push_plan.parse_store(said)
-    push_plan.plan_push(samples.IMAGE, found)
-    push_plan.check_space(found, [1])
-    push_plan.codec_for(found)
-    _words(push_plan.replaced(samples.IMAGE, found))
+    parsed = push_plan.parse_store(text)
+    push_plan.plan_push(samples.IMAGE, parsed)
+    push_plan.check_space(parsed, [1])
+    push_plan.codec_for(parsed)
+    _words(push_plan.replaced(samples.IMAGE, parsed))
 
 
 @entry(samples.HELD)
-def shown(said):
+def shown(text):
     """One image on a host."""
-    push_plan.stands_on(samples.BASE, push_plan.parse_image(said))
+    push_plan.stands_on(samples.BASE, push_plan.parse_image(text))
 
 
 @entry(samples.mirrored())
-def mirrored(said):
+def mirrored(text):
     """`host_commands.follow`, into a run folder that is then followed as a local one is."""
     run_dir = _fresh("r1")
     taking = mirror.Mirror(run_dir, "a", NodeName("a"), lambda words: None)
     follower, state = Follower(run_dir, from_start=True), State(("a", "b"))
-    for line in said.split("\n"):
+    for line in text.split("\n"):
         taking.take(line.replace("MARK", taking.mark, 1) if line.startswith("MARK") else line)
-    told = follower.read()
-    _followed(state, told)
-    _json(told)
+    events = follower.read()
+    _followed(state, events)
+    _json(events)
     here = {path.relative_to(_FOLDER).parts[0] for path in _FOLDER.rglob("*")}
     assert here == {"r1"}, here
 
 
 @entry(samples.REMOVED)
-def removed(said):
+def removed(text):
     """`host_commands.remove`."""
-    _words([word for pair in nodes.removed_of(said).left for word in pair])
+    _words([word for pair in nodes.removed_of(text).left for word in pair])
 
 
 @entry(samples.LOCK)
-def lock(said):
+def lock(text):
     """Who holds a host's lock."""
-    found = host_lock._standing(said)
-    if found:
-        host_lock._refusal("a", found)
+    parsed = host_lock._standing(text)
+    if parsed:
+        host_lock._refusal("a", parsed)
 
 
 @entry(samples.CHECKPOINTS)
-def checkpoints(said):
+def checkpoints(text):
     """`host_commands.checkpoints`."""
-    found = {"a": resume.parse_checkpoints(said)}
-    run = resume.pick("latest", found, frozenset())
-    resume.refuse_elsewhere(run, ["a"], {"a": found["a"][run]})
+    parsed = {"a": resume.parse_checkpoints(text)}
+    run = resume.pick("latest", parsed, frozenset())
+    resume.refuse_elsewhere(run, ["a"], {"a": parsed["a"][run]})
 
 
 @entry(samples.CONFIG)
-def config(said):
+def config(text):
     """A run's config.json, which becomes the trainer's arguments."""
-    _words(resume.arguments_of(resume.parse_config(said)))
+    _words(resume.arguments_of(resume.parse_config(text)))
 
 
 @entry(samples.VERDICT, samples.VERDICT + "\n" + samples.STEP, samples.RANK_LINES)
-def last_words(said):
+def last_words(text):
     """`host_commands.last_words`, and how `fab stop` tells the end."""
-    found = facts.parse_container(samples.container())
-    nodes = {"a": found}
-    state = stop._state(nodes, events.last_words(said.split("\n"), 1795238476.0))
-    _told(stop._result(state, nodes, killed=False), state)
+    parsed = facts.parse_container(samples.container())
+    nodes = {"a": parsed}
+    state = stop._state(nodes, events.last_words(text.split("\n"), 1795238476.0))
+    _outcome_words(stop._result(state, nodes, killed=False), state)
 
 
 @entry(samples.KNOWN_HOSTS)
-def known(said):
+def known(text):
     """A known_hosts file."""
-    return known_hosts.lookup(said, "gpu-a", "file") + known_hosts.lookup(said, "[gpu-a]:2222")
+    return known_hosts.lookup(text, "gpu-a", "file") + known_hosts.lookup(text, "[gpu-a]:2222")
 
 
 @entry(*samples.BOOTSTRAP)
-def bootstrapped(said):
+def bootstrapped(text):
     """What bootstrap asks, and its plan."""
-    plan = bootstrap.decide(bootstrap.parse(said))
+    plan = bootstrap.decide(bootstrap.parse(text))
     bootstrap_run.plan_lines({"a": plan})
     for step in plan.steps:
         _words(step.argv)
 
 
 @entry(samples.RANK_LINES)
-def ranks(said):
+def ranks(text):
     """Events of a rank, one after the other."""
     run_dir = _fresh("r1")
     (run_dir / "ranks").mkdir()
-    (run_dir / "ranks" / "rank-0.jsonl").write_text(said, errors="replace")
+    (run_dir / "ranks" / "rank-0.jsonl").write_text(text, errors="replace")
     state = State(("a", "b"))
     _followed(state, Follower(run_dir, from_start=True).read())
 
 
 @entry(samples.METRICS)
-def metrics(said):
+def metrics(text):
     """metrics.jsonl."""
     run_dir = _fresh("r1")
-    (run_dir / "metrics.jsonl").write_text(said, errors="replace")
+    (run_dir / "metrics.jsonl").write_text(text, errors="replace")
     _followed(State(("a",)), Follower(run_dir, from_start=True).read())
 
 
 @entry(samples.VERDICT, samples.NODE_UP)
-def documents(said):
+def documents(text):
     """nodes/<node>.json and outcome/<node>-0.json."""
     run_dir = _fresh("r1")
     for folder, name in (("nodes", "a.json"), ("outcome", "a-0.json")):
         (run_dir / folder).mkdir()
-        (run_dir / folder / name).write_text(said, errors="replace")
+        (run_dir / folder / name).write_text(text, errors="replace")
     _followed(State(("a", "b")), Follower(run_dir, from_start=True).read())
 
 
 @entry(samples.RECORD, samples.OUTCOME)
-def records(said):
+def records(text):
     """record.json and outcome.json, as `make runs`, a resume and the hints read them."""
     run_dir = _fresh("r1")
     for name in ("record.json", "outcome.json"):
-        (run_dir / name).write_text(said, errors="replace")
+        (run_dir / name).write_text(text, errors="replace")
     for row in record.listing(_FOLDER, ()):
         lines.run_cells(row)
         _json(row.__dict__)
@@ -285,9 +285,9 @@ def records(said):
         ("timeline.jsonl", samples.TIMELINE), ("environment.json", '{"torch": "2.13.0", "variables": {"A": "1"}}'),
     ))
 )  # fmt: skip
-def report_page(said):
+def report_page(text):
     """A run folder of which one file is odd, as a page."""
-    name, _, text = said.partition("\n")
+    name, _, text = text.partition("\n")
     run_dir = _fresh("r1")
     whole = {"record.json": samples.RECORD, "outcome.json": samples.OUTCOME, "config.json": samples.CONFIG,
              "metrics.jsonl": samples.METRICS, "ranks/rank-0.jsonl": samples.RANK_LINES,
@@ -300,34 +300,34 @@ def report_page(said):
 
 
 @entry(*samples.WORDS)
-def faults(said):
+def faults(text):
     """The last words of commands and engines, which are told with a cause."""
-    refusals.start(refusals.last_words(said) or said)
-    last_line(said.encode(errors="replace"))
-    facts.engine_fault(said)
+    refusals.start(refusals.last_words(text) or text)
+    last_line(text.encode(errors="replace"))
+    facts.engine_fault(text)
 
 
 @entry("r1", "2026-11-21-0214-digits", "nodes/a.json", "outcome/a-0.json", "ranks/rank-0.jsonl")
-def named(said):
+def named(text):
     """Names and paths."""
-    path = mirror.allowed_path(said)
+    path = mirror.allowed_path(text)
     assert path is None or not {"..", "/"} & set(path.parts)
     for check in (names.run_id, names.node_name, names.container_name, names.file_name, names.container_id):
         try:
-            found = check(said)
+            parsed = check(text)
         except names.BadAnswer:
             continue
-        assert "/" not in found
-        assert found not in (".", "..")
-        assert "\x00" not in found
+        assert "/" not in parsed
+        assert parsed not in (".", "..")
+        assert "\x00" not in parsed
 
 
 @entry(*({"do": do, **answer} for place in (0, 1) for do, answer in samples.probe(place).items()),
        {"do": "connect", "results": [samples.RESULT, {"id": 1, "outcome": "dropped", "tries": 3}]},
        {"do": "proof", "torch": "2.13.0", "right": True, "seconds": 0.5})  # fmt: skip
-def probed(said):
+def probed(text):
     """One answer of a probe, by its question."""
-    value = fields.json_object(said, "said")
+    value = fields.json_object(text, "said")
     do = value.pop("do", "facts")
     _json(probe_answers.read(do if isinstance(do, str) and do in probe_answers.QUESTIONS else "facts", value))
 
@@ -342,8 +342,8 @@ def _fresh(name):
     return _FOLDER / name
 
 
-def _followed(state, told):
-    for event in told:
+def _followed(state, events):
+    for event in events:
         state.apply(event)
     now = time.time()
     state.apply({"kind": "node", "t": now - 60, "node": "a", "state": "exited", "code": 1})
@@ -355,11 +355,11 @@ def _followed(state, told):
         lines.node_word(name, state)
     outcome.judge(state, now - 100, now)
     result = outcome.judge(state, now - 100, now) or outcome.stopped(state)
-    _told(result, state)
+    _outcome_words(result, state)
     record.close(_fresh("r1"), result, state, 1.0)
 
 
-def _told(result, state):
+def _outcome_words(result, state):
     outcome.all_ended(state)
     _words([result.message, result.hint])
     assert isinstance(result.code, int)

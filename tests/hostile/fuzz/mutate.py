@@ -40,8 +40,8 @@ def _json(data, random, others):
     if not places:
         return _word(data, random, others)
     place = random.choice(places)
-    found = re.search(r"[\[{]", lines[place])
-    head, tail = lines[place][: found.start()], lines[place][found.start() :]
+    match = re.search(r"[\[{]", lines[place])
+    head, tail = lines[place][: match.start()], lines[place][match.start() :]
     try:
         value = json.loads(tail)
     except (ValueError, RecursionError):

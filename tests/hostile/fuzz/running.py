@@ -92,25 +92,25 @@ def rounds(entry, seed, count, keep=True, until=None, grow=False):
     keep: findings go into the corpus; grow: so do inputs that reach new lines, a few for each entry.
     """
     chance, samples, known = random.Random(f"{entry.name} {seed}"), list(entry.samples), set()
-    found, done = Counter(), 0
+    findings, done = Counter(), 0
     while done < count and (until is None or time.monotonic() < until):
         data = mutate.mutated(chance.choice(samples), chance, samples)
         wrong, done = tried(entry, data), done + 1
         if wrong:
-            if keep and not found[wrong]:
-                kept(entry, data)
-            found[wrong] += 1
+            if keep and not findings[wrong]:
+                keep_finding(entry, data)
+            findings[wrong] += 1
         elif keep and done % TRACED == 0 and len(samples) < MOST_SAMPLES and len(data) < 100_000:
             new = reached(entry, data) - known
             if new:
                 known |= new
                 samples.append(data)
                 if grow and len(data) < SMALL and len(list((CORPUS / entry.name).glob("*"))) < MOST_BYTES:
-                    kept(entry, data)
-    return found, done
+                    keep_finding(entry, data)
+    return findings, done
 
 
-def kept(entry, data):
+def keep_finding(entry, data):
     """Put a finding into the corpus, for `make test` to try again."""
     path = CORPUS / entry.name / hashlib.sha1(data).hexdigest()[:12]
     path.parent.mkdir(parents=True, exist_ok=True)

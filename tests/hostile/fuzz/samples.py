@@ -90,7 +90,7 @@ node r2 muster-r2 {CELLS.replace("exited", "running").replace("Exited (137) 5 mi
 event r2 {STEP}
 event r2 {event(kind="plan", batch=96, steps=600)}
 verdict r1 {VERDICT}
-said r2 {DAY} loss 0.1\r 20%
+line r2 {DAY} loss 0.1\r 20%
 """ + GPUS[0]
 RUNS = f"node r1 muster-r1 {CELLS}\nfolder r1 1795238476 20480 00003146\nverdict r1 {VERDICT}\nfolder r2 1795238476 4 "
 MEMBERS = "member r1 muster-r1 running 0 8 script\nmember r0 muster-r0 exited 1 1 trainer\nrank-log r1/logs/rank-11.log"

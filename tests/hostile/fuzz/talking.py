@@ -8,15 +8,15 @@ from unittest import mock
 
 from deploy.core import fields
 from deploy.core.errors import DeployError
-from deploy.preflight import Want, judge
+from deploy.preflight import PreflightRequest, judge
 from deploy.preflight.probe import all_reduce
 from deploy.preflight.probe import conversation as preflight_run
 from tests.hostile.fuzz import samples
 
-WANTS = (
-    Want(style="torchrun", endpoint="10.0.0.1", backend="nccl"),
-    Want(style="muster", backend="auto"),
-    Want(style="torchrun", endpoint="gpu-a", backend="gloo"),
+REQUESTS = (
+    PreflightRequest(style="torchrun", endpoint="10.0.0.1", backend="nccl"),
+    PreflightRequest(style="muster", backend="auto"),
+    PreflightRequest(style="torchrun", endpoint="gpu-a", backend="gloo"),
 )
 ODD = samples.HOSTS[1]
 
@@ -24,8 +24,8 @@ ODD = samples.HOSTS[1]
 class Probe:
     """A host that answers; `said`: lines of a question, a blank and its answer, in the place of its own."""
 
-    def __init__(self, place, said=None):
-        self.name, self.place, self.said = samples.HOSTS[place], place, said
+    def __init__(self, place, script=None):
+        self.name, self.place, self.script = samples.HOSTS[place], place, script
         self.known, self.asked = samples.probe(place), {}
 
     def send(self, question):
@@ -33,12 +33,12 @@ class Probe:
 
     def read(self, wait_s):
         do = self.asked["do"]
-        if self.said is None:
+        if self.script is None:
             return self.answer(do)
-        for number, line in enumerate(self.said):
+        for number, line in enumerate(self.script):
             word, _, rest = line.partition(" ")
             if word == do:
-                del self.said[number]
+                del self.script[number]
                 if rest == "=":
                     return self.answer(do)
                 if rest.startswith("with "):
@@ -75,60 +75,62 @@ class Inline:
         pass
 
 
-def _examined(shells, want):
+def _examined(shells, request):
     with mock.patch.object(preflight_run.threading, "Thread", Inline):
-        return preflight_run.examine(shells, want)
+        return preflight_run.examine(shells, request)
 
 
 def conversation():
-    """Samples, and what to do with one: lines `question answer`, the first one the number of a Want."""
+    """Samples, and what to do with one: lines `question answer`, the first one the number of a PreflightRequest."""
     known = samples.probe(1)
     questions = ["facts", "listen", *["clock"] * 3]
     whole = [f"{do} {json.dumps(known[do])}" for do in questions]
     calls = ["connect ="] * 4
     asked = [json.dumps({**samples.RESULT, "host": "gpu-a"}), '{"outcome": "dropped", "host": ""}']
     rules = f"firewall {json.dumps(known['firewall'])}"
-    said = ["\n".join([str(number), *whole, *calls, rules]) for number in range(len(WANTS))]
-    said += ["\n".join(["1", *whole, f"connect with {call}", *calls, rules]) for call in asked]
-    return tuple(one.encode() for one in said), _judged
+    scripts = ["\n".join([str(number), *whole, *calls, rules]) for number in range(len(REQUESTS))]
+    scripts += ["\n".join(["1", *whole, f"connect with {call}", *calls, rules]) for call in asked]
+    return tuple(each.encode() for each in scripts), _judged
 
 
 def _judged(data):
-    number, *said = data.decode(errors="replace").split("\n")
-    want = WANTS[int(number)] if number in ("0", "1", "2") else WANTS[0]
-    answers = _examined([Probe(0), Probe(1, said), Probe(2)], want)
-    found = judge(answers)
+    number, *script = data.decode(errors="replace").split("\n")
+    request = REQUESTS[int(number)] if number in ("0", "1", "2") else REQUESTS[0]
+    answers = _examined([Probe(0), Probe(1, script), Probe(2)], request)
+    judged = judge(answers)
     json.dumps(answers.json()).encode()
-    json.dumps(found.json()).encode()
-    innocent = [one for one in found.findings if ODD not in one.hosts and ODD not in one.text + " ".join(one.evidence)]
-    strange = [one for one in innocent if one.cause not in _alone(want)]
+    json.dumps(judged.json()).encode()
+    innocent = [
+        each for each in judged.findings if ODD not in each.hosts and ODD not in each.text + " ".join(each.evidence)
+    ]
+    strange = [each for each in innocent if each.cause not in _alone(request)]
     assert not strange, f"others are blamed: {strange}"
 
 
 @cache
-def _alone(want):
+def _alone(request):
     """Causes that are told of three hosts that are as they should be."""
-    return {one.cause for one in judge(_well(want)).findings}
+    return {each.cause for each in judge(_well(request)).findings}
 
 
 @cache
-def _well(want):
-    return _examined([Probe(0), Probe(1), Probe(2)], want)
+def _well(request):
+    return _examined([Probe(0), Probe(1), Probe(2)], request)
 
 
 def proof():
     """Samples, and what to do with one: the proof's answer of one of three hosts."""
-    said = ('{"torch": "2.13.0", "right": true, "seconds": 0.5}', '{"torch": "", "error": "No module named torch"}')
-    return tuple(one.encode() for one in said), _proved
+    scripts = ('{"torch": "2.13.0", "right": true, "seconds": 0.5}', '{"torch": "", "error": "No module named torch"}')
+    return tuple(each.encode() for each in scripts), _proved
 
 
 def _proved(data):
-    answers, text = _well(WANTS[1]), data.decode(errors="replace")
+    answers, text = _well(REQUESTS[1]), data.decode(errors="replace")
 
     class Rank(Probe):
         def read(self, wait_s):
             return fields.json_object(text if self.place == 1 else '{"torch": "2", "right": true}', "said")
 
-    found = all_reduce.prove([Rank(0), Rank(1), Rank(2)], answers, [])
-    json.dumps(found.json()).encode()
-    assert found.ok or any(ODD in one.hosts for one in found.findings)
+    judged = all_reduce.prove([Rank(0), Rank(1), Rank(2)], answers, [])
+    json.dumps(judged.json()).encode()
+    assert judged.ok or any(ODD in each.hosts for each in judged.findings)

@@ -88,10 +88,10 @@ def test_the_refusal_of_an_old_option_does_not_repeat_a_secret(monkeypatch, caps
     monkeypatch.setenv("HF_TOKEN", "sesame-4711")
     with pytest.raises(Exit) as ended:
         runs.deploy(Context(), hosts="a", run="train.py --token sesame-4711")
-    said = capsys.readouterr()
+    output = capsys.readouterr()
     assert ended.value.code == 2
-    assert "--secret HF_TOKEN" in said.err
-    assert "sesame-4711" not in said.out + said.err
+    assert "--secret HF_TOKEN" in output.err
+    assert "sesame-4711" not in output.out + output.err
 
 
 def _options(words):

@@ -47,11 +47,11 @@ class Host:
     host = SimpleNamespace(name="gpu-b")
     home = "/home/u/.muster"
 
-    def __init__(self, said: str) -> None:
-        self._said = said
+    def __init__(self, words: str) -> None:
+        self._words = words
 
     def run(self, argv, **more):
-        return Done(1, "", self._said)
+        return Done(1, "", self._words)
 
 
 def fault(act) -> DeployError:
@@ -60,33 +60,33 @@ def fault(act) -> DeployError:
     return caught.value
 
 
-@pytest.mark.parametrize(("said", "name"), TEXTS.items())
-def test_the_same_words_give_the_same_hint_through_every_door(said, name):
+@pytest.mark.parametrize(("words", "name"), TEXTS.items())
+def test_the_same_words_give_the_same_hint_through_every_door(words, name):
     hint = docker_faults.named(name).hint()
     image, base = SimpleNamespace(tag="t"), SimpleNamespace(name="b", sources=())
     doors = {
-        "a look at a host": lambda: facts.parse(f"home /home/u\nengine-said {said}", 0),
-        "status": lambda: status.parse(f"engine-said {said}\n"),
-        "containers": lambda: observe.containers([Host(said)]).all(),
-        "a push that looks": lambda: push.look(Host(said), image, base),
+        "a look at a host": lambda: facts.parse(f"home /home/u\nengine-error {words}", 0),
+        "status": lambda: status.parse(f"engine-error {words}\n"),
+        "containers": lambda: observe.containers([Host(words)]).all(),
+        "a push that looks": lambda: push.look(Host(words), image, base),
     }
     for door, act in doors.items():
         assert fault(act).hint == hint, door
-    assert refusals.start(said) == name
+    assert refusals.start(words) == name
     assert refusals.fix(name, "gpu-b") == docker_faults.named(name).hint("gpu-b")
 
 
-@pytest.mark.parametrize(("said", "name"), TEXTS.items())
-def test_explain_knows_the_words_that_only_docker_says(said, name):
+@pytest.mark.parametrize(("words", "name"), TEXTS.items())
+def test_explain_knows_the_words_that_only_docker_says(words, name):
     cause = docker_faults.named(name)
     if cause.in_logs:
-        first = next(sign for sign in SIGNS if sign.pattern.search(said))
+        first = next(sign for sign in SIGNS if sign.pattern.search(words))
         assert (first.cause, first.next) == (name, cause.command)
 
 
-@pytest.mark.parametrize(("said", "name"), TEXTS.items())
-def test_compose_on_this_machine_has_the_same_next_command(said, name):
-    hint = client._compose_fault(said).hint
+@pytest.mark.parametrize(("words", "name"), TEXTS.items())
+def test_compose_on_this_machine_has_the_same_next_command(words, name):
+    hint = client._compose_fault(words).hint
     assert hint.startswith("clean up" if name == "docker-refused" else docker_faults.named(name).hint_here())
 
 

@@ -57,27 +57,27 @@ def test_a_silent_host_does_not_slow_down_one_that_says_much():
     merge = Merge(["talks", "silent"], patience_s=3600)
     count, text = 1000, "x" * (MOST_WAITING // 50)
     threading.Thread(target=put_all, args=(merge, "talks", range(count), text)).start()
-    found = 0
+    count = 0
     for block in merge.blocks():
-        found += len(block)
-        if found > count - 100:
+        count += len(block)
+        if count > count - 100:
             merge.end("silent")
-    assert found == count
+    assert count == count
 
 
 def test_without_patience_an_earlier_line_is_waited_for():
     merge = Merge(["a", "b"])
     merge.put(Line("a", "2", "second"))
-    found = []
-    reader = threading.Thread(target=lambda: found.extend(line for block in merge.blocks() for line in block))
+    lines = []
+    reader = threading.Thread(target=lambda: lines.extend(line for block in merge.blocks() for line in block))
     reader.start()
     reader.join(0.2)
-    assert found == []
+    assert lines == []
     put_all(merge, "b", [])
-    until(lambda: found, "the line", 10)
+    until(lambda: lines, "the line", 10)
     merge.end("a")
     reader.join(5)
-    assert [line.text for line in found] == ["second"]
+    assert [line.text for line in lines] == ["second"]
 
 
 def test_empty_lines_are_held_up_too():

@@ -35,14 +35,14 @@ def test_a_message_names_the_users_command_and_not_the_users_text(program, optio
 def test_no_message_names_a_command_in_its_own_words():
     """A message takes the command's name from core/program.py; docstrings are for readers of the code."""
     named = re.compile(r"\bfab (?=[a-z])|\bmake (?=(?:up|down|runs|report)\b)|\b(?:RESUME|WORKERS|BACKEND)=")
-    found = []
+    commands = []
     for path in (HOME / "deploy").rglob("*.py"):
         tree = ast.parse(path.read_text())
         plain = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
         texts = [node for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
-        found += [
+        commands += [
             f"{path.relative_to(HOME)}:{text.lineno}: {text.value}"
             for text in texts
             if id(text) not in plain and named.search(text.value)
         ]
-    assert found == []
+    assert commands == []

@@ -66,9 +66,9 @@ def test_each_cause_of_the_table_has_an_example():
 ])  # fmt: skip
 @pytest.mark.parametrize(("text", "cause"), [(OOM, "gpu-memory"), (KEY, "script-error")], ids=["oom", "key"])
 def test_no_prefix_of_a_launcher_hides_the_error(prefix, text, cause):
-    said = explain({"a": "".join(f"{prefix}{line}\n" for line in f"starting\n{text}".splitlines())})
-    assert said.cause == cause, said
-    assert cause != "script-error" or "KeyError: 'image'" in said.what
+    explained = explain({"a": "".join(f"{prefix}{line}\n" for line in f"starting\n{text}".splitlines())})
+    assert explained.cause == cause, explained
+    assert cause != "script-error" or "KeyError: 'image'" in explained.what
 
 
 @pytest.mark.parametrize(("line", "who", "rank"), [
@@ -80,8 +80,8 @@ def test_no_prefix_of_a_launcher_hides_the_error(prefix, text, cause):
     ("train.py: error: x", "", ""),
 ])  # fmt: skip
 def test_who_speaks_is_read_from_the_prefix(line, who, rank):
-    said = undress(line)
-    assert (said.who, said.rank) == (who, rank)
+    explained = undress(line)
+    assert (explained.who, explained.rank) == (who, rank)
 
 
 def test_times_of_different_programs_compare():
@@ -98,9 +98,9 @@ def test_times_of_different_programs_compare():
 
 def test_the_rank_that_torchrun_saw_fail_first_is_believed():
     text = f"[rank0]: ValueError: the peer is gone\n[rank3]: {OOM}\n" + SUMMARY.format(rank=3, code=1)
-    said = explain({"a": text})
-    assert said.cause == "gpu-memory"
-    assert said.first == "rank 3 on gpu-b (exit code 1)"
+    explained = explain({"a": text})
+    assert explained.cause == "gpu-memory"
+    assert explained.first == "rank 3 on gpu-b (exit code 1)"
 
 
 @pytest.mark.parametrize(("code", "cause"), [(-9, "killed"), (-11, "crashed"), (-7, "shm-small")])
@@ -109,52 +109,52 @@ def test_the_exit_code_of_the_root_cause_is_read(code, cause):
 
 
 def test_a_root_cause_without_its_error_is_not_known_and_names_the_rank():
-    said = explain({"a": SUMMARY.format(rank=3, code=1)})
-    assert said.cause == ""
-    assert "rank 3 on gpu-b" in said.what
+    explained = explain({"a": SUMMARY.format(rank=3, code=1)})
+    assert explained.cause == ""
+    assert "rank 3 on gpu-b" in explained.what
 
 
 def test_a_warning_beats_neither_the_error_nor_success():
     warning = "UserWarning: CUDA initialization: CUDA driver version is insufficient for CUDA runtime version\n"
     assert explain({"a": warning + KEY}).cause == "script-error"
-    said = explain({"a": warning + TRAINING + "Training completed.\n"})
-    assert (said.cause, said.ended_well) == ("", True)
+    explained = explain({"a": warning + TRAINING + "Training completed.\n"})
+    assert (explained.cause, explained.ended_well) == ("", True)
 
 
 def test_a_warning_is_no_cause_where_a_rank_only_lost_its_peer():
     warning = "UserWarning: Failed to load image extension: libodd.so: cannot open shared object file: No such file\n"
     lost = "RuntimeError: [1] is setting up NCCL communicator and retrieving ncclUniqueId from [0]: Socket Timeout"
-    said = explain({"a": warning + lost})
-    assert (said.cause, "lost a peer" in said.what) == ("", True)
+    explained = explain({"a": warning + lost})
+    assert (explained.cause, "lost a peer" in explained.what) == ("", True)
 
 
 def test_a_process_that_failed_elsewhere_is_told_as_that():
     lines = "subprocess.CalledProcessError: Command '['python', 'train.py']' returned non-zero exit status 1."
-    said = explain({"a": lines})
-    assert (said.cause, said.ended_well) == ("", False)
-    assert "its own error is not in this output" in said.what
-    assert said.evidence
+    explained = explain({"a": lines})
+    assert (explained.cause, explained.ended_well) == ("", False)
+    assert "its own error is not in this output" in explained.what
+    assert explained.evidence
 
 
 def test_an_error_that_training_survived_is_not_why_a_run_ended():
-    said = explain({"a": f"{OOM}\nretrying with a smaller batch\n{TRAINING}{KEY}\n"})
-    assert said.cause == "script-error"
+    explained = explain({"a": f"{OOM}\nretrying with a smaller batch\n{TRAINING}{KEY}\n"})
+    assert explained.cause == "script-error"
     assert explain({"a": f"{OOM}\n{TRAINING}run finished successfully\n"}).ended_well
 
 
 def test_the_earliest_of_several_files_counts_not_the_first_by_name():
     early, late = "2026-01-02 03:04:05 ", "2026-01-02 03:09:05 "
-    said = explain({"a": f"{late}x\nKeyError: 'b'\n", "z": f"{early}x\n{OOM}\n"})
-    assert said.cause == "gpu-memory"
-    assert said.evidence[0].node == "z"
+    explained = explain({"a": f"{late}x\nKeyError: 'b'\n", "z": f"{early}x\n{OOM}\n"})
+    assert explained.cause == "gpu-memory"
+    assert explained.evidence[0].node == "z"
 
 
 def test_the_silent_one_of_several_is_pointed_at():
     words = "[rank0]:[E ProcessGroupNCCL.cpp:616] Watchdog caught collective operation timeout: OpType=ALLREDUCE"
     waits = f"2026-01-02 03:14:05 {words}\n"
-    said = explain({"a": waits, "b": waits, "c": "2026-01-02 03:04:05 step 7 loss 0.3\n"})
-    assert said.silent == ("c",)
-    assert "c went silent" in said.what
+    explained = explain({"a": waits, "b": waits, "c": "2026-01-02 03:04:05 step 7 loss 0.3\n"})
+    assert explained.silent == ("c",)
+    assert "c went silent" in explained.what
 
 
 def test_an_empty_output_is_told_as_that():
@@ -197,16 +197,16 @@ def test_the_next_step_is_a_command_everywhere():
 
 def test_victims_are_counted_not_shown():
     lost = "[rank1]: RuntimeError: Connection reset by peer\n"
-    said = explain({"a": lost * 3 + OOM, "b": lost})
-    assert (said.cause, said.victims) == ("gpu-memory", 4)
+    explained = explain({"a": lost * 3 + OOM, "b": lost})
+    assert (explained.cause, explained.victims) == ("gpu-memory", 4)
 
 
 def test_an_error_nobody_knows_is_told_as_it_is():
-    said = explain(
+    explained = explain(
         {"a": '  File "/venv/site-packages/odd/io.py", line 3, in read\nodd.errors.OddError: strange things\n'}
     )
-    assert said.cause == ""
-    assert "odd.errors.OddError: strange things" in said.what
+    assert explained.cause == ""
+    assert "odd.errors.OddError: strange things" in explained.what
 
 
 def test_a_line_of_any_length_and_bytes_of_any_kind_are_read_in_short_time():
@@ -224,8 +224,8 @@ def test_a_line_of_any_length_and_bytes_of_any_kind_are_read_in_short_time():
 def test_numbers_of_lines_hold_through_pieces_of_any_size():
     text = (TRAINING * 5 + OOM + "\nend\n").encode()
     for size in (7, 4096, 1 << 20):
-        found = judge([read("a", [text[at : at + size] for at in range(0, len(text), size)])])
-        assert [line.number for line in found.evidence] == [10_001]
+        explained = judge([read("a", [text[at : at + size] for at in range(0, len(text), size)])])
+        assert [line.number for line in explained.evidence] == [10_001]
 
 
 def test_files_folders_runs_and_nothing(tmp_path, monkeypatch):
@@ -251,20 +251,22 @@ def test_a_folder_with_a_link_or_a_pipe_is_read_without_them(tmp_path):
 
 
 def test_control_characters_of_a_log_do_not_reach_the_terminal():
-    found = explain({"a": "RuntimeError: CUDA out of memory \x1b]0;title\x07 \x9b2J \u202e\n"})
-    shown = "\n".join(explain_tasks.lines_of(found))
+    explained = explain({"a": "RuntimeError: CUDA out of memory \x1b]0;title\x07 \x9b2J \u202e\n"})
+    shown = "\n".join(explain_tasks.lines_of(explained))
     assert not any(sign in shown for sign in ("\x1b", "\x07", "\x9b", "\u202e"))
 
 
 def test_a_name_from_a_log_is_no_part_of_a_command():
-    said = explain({"a": "The IPv4 network addresses of ($(reboot), 29500) cannot be retrieved (gai error: -2 - x)\n"})
-    assert said.cause
-    assert "reboot" not in said.next
+    explained = explain(
+        {"a": "The IPv4 network addresses of ($(reboot), 29500) cannot be retrieved (gai error: -2 - x)\n"}
+    )
+    assert explained.cause
+    assert "reboot" not in explained.next
 
 
 def test_lines_that_differ_in_numbers_only_are_looked_at_some_times_only():
     lines = b"".join(b"WARNING: error in sample %d at 0x%x\n" % (number, number * 7919) for number in range(200_000))
     start = time.process_time()
-    found = judge([read("a", [lines, OOM.encode()])])
-    assert found.cause == "gpu-memory"
+    explained = judge([read("a", [lines, OOM.encode()])])
+    assert explained.cause == "gpu-memory"
     assert time.process_time() - start < 4

@@ -16,15 +16,15 @@ LINK = '[{"ifname":"%s","addr_info":[{"family":"inet","local":"%s","prefixlen":2
 ENGINE = 'engine {"Server": {"Version": "26.1.5"}}'
 
 
-def said(*lines):
+def answer(*lines):
     return "\n".join((*lines, ENGINE))
 
 
 def test_this_machine_answers_the_look_and_its_answer_is_read():
     with socket.create_server(("127.0.0.1", 0)) as listener:
         done = subprocess.run(commands.look(), capture_output=True, text=True, check=True)
-        rows = [line for line in done.stdout.splitlines() if line.split(" ")[0] not in ("engine", "engine-said")]
-        facts = host_facts.parse(said(*rows), time.time())
+        rows = [line for line in done.stdout.splitlines() if line.split(" ")[0] not in ("engine", "engine-error")]
+        facts = host_facts.parse(answer(*rows), time.time())
         assert listener.getsockname()[1] in facts.listening
     assert facts.cores >= 1
     assert facts.memory > 1 << 20
@@ -33,7 +33,7 @@ def test_this_machine_answers_the_look_and_its_answer_is_read():
 
 
 def test_gpus_are_those_nvidia_smi_lists():
-    facts = host_facts.parse(said("gpu 0, NVIDIA A100-SXM4-80GB, 81920 MiB", "gpu No devices were found"), 0)
+    facts = host_facts.parse(answer("gpu 0, NVIDIA A100-SXM4-80GB, 81920 MiB", "gpu No devices were found"), 0)
     assert facts.gpus == (Gpu(0, "NVIDIA A100-SXM4-80GB", 81920),)
 
 
@@ -63,20 +63,20 @@ def test_a_route_is_its_interface_and_source_or_none():
 def test_a_container_is_known_by_its_labels():
     labels = {"muster.run": "r1", "muster.node": "b", "muster.place": "1", "muster.nodes": "2", "muster.port": "29501"}
     row = {"name": "/muster-r1", "labels": labels, "state": {"Status": "exited", "ExitCode": 137}}
-    found = host_facts.parse(said(f"container {json.dumps(row)}"), 0).containers[0]
-    assert (found.run, found.node, found.place, found.nodes, found.port) == ("r1", "b", 1, 2, 29501)
-    assert (found.name, found.code) == ("muster-r1", 137)
+    facts = host_facts.parse(answer(f"container {json.dumps(row)}"), 0).containers[0]
+    assert (facts.run, facts.node, facts.place, facts.nodes, facts.port) == ("r1", "b", 1, 2, 29501)
+    assert (facts.name, facts.code) == ("muster-r1", 137)
     row["state"] = {"Status": "running", "ExitCode": 0}
-    assert host_facts.parse(said(f"container {json.dumps(row)}"), 0).containers[0].code is None
+    assert host_facts.parse(answer(f"container {json.dumps(row)}"), 0).containers[0].code is None
 
 
 def test_a_host_tells_whether_a_run_could_keep_anything_and_what_its_gpus_driver_logged():
-    found = host_facts.parse(
-        said("room 12", "home-readonly", "kernel [9.1] NVRM: loading", "kernel [9.9] NVRM: Xid"), 0
+    facts = host_facts.parse(
+        answer("room 12", "home-readonly", "kernel [9.1] NVRM: loading", "kernel [9.9] NVRM: Xid"), 0
     )
-    assert (found.room, found.home_writable) == (12 * 1024, False)
-    assert found.kernel == ("[9.1] NVRM: loading", "[9.9] NVRM: Xid")
-    assert (host_facts.parse(said(), 0).room, host_facts.parse(said(), 0).home_writable) == (None, True)
+    assert (facts.room, facts.home_writable) == (12 * 1024, False)
+    assert facts.kernel == ("[9.1] NVRM: loading", "[9.9] NVRM: Xid")
+    assert (host_facts.parse(answer(), 0).room, host_facts.parse(answer(), 0).home_writable) == (None, True)
 
 
 @pytest.mark.parametrize(
@@ -91,5 +91,5 @@ def test_a_host_tells_whether_a_run_could_keep_anything_and_what_its_gpus_driver
 )
 def test_a_host_without_an_engine_is_a_fault_with_its_next_command(words, message, hint):
     with pytest.raises(DeployError, match=message) as caught:
-        host_facts.parse(f"home /home/u\nengine-said {words}", 0)
+        host_facts.parse(f"home /home/u\nengine-error {words}", 0)
     assert hint in caught.value.hint

@@ -64,10 +64,10 @@ def test_a_gpu_that_is_in_use_by_nobody_to_be_seen_is_not_free():
     ],
 )
 def test_a_driver_that_fails_is_told_in_its_own_words(name, words):
-    found = answer(name)
-    assert words in found.fault
-    assert any("could not tell" in cell for row in tables.gpu_rows({"a": found}) for cell in row)
-    assert "none" not in tables.gpu_words(found)
+    answered = answer(name)
+    assert words in answered.fault
+    assert any("could not tell" in cell for row in tables.gpu_rows({"a": answered}) for cell in row)
+    assert "none" not in tables.gpu_words(answered)
 
 
 def test_the_gpus_that_still_answer_are_shown_beside_the_fault():
@@ -76,9 +76,9 @@ def test_the_gpus_that_still_answer_are_shown_beside_the_fault():
 
 
 def test_an_answer_to_another_question_is_a_fault_and_no_gpu():
-    found = gpus.parse(["gpu No devices were found"])
-    assert found.gpus == ()
-    assert "No devices were found" in found.fault
+    answered = gpus.parse(["gpu No devices were found"])
+    assert answered.gpus == ()
+    assert "No devices were found" in answered.fault
 
 
 def test_a_host_without_any_has_none():
@@ -88,5 +88,5 @@ def test_a_host_without_any_has_none():
 
 
 def test_a_device_without_its_tools_could_not_be_told():
-    found = gpus.parse(["gpu-said an NVIDIA device is there, nvidia-smi is not"])
-    assert tables.gpu_words(found) == "could not tell: an NVIDIA device is there, nvidia-smi is not"
+    answered = gpus.parse(["gpu-error an NVIDIA device is there, nvidia-smi is not"])
+    assert tables.gpu_words(answered) == "could not tell: an NVIDIA device is there, nvidia-smi is not"

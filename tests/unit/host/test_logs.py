@@ -41,11 +41,11 @@ def at_a_tenth(monkeypatch):
 
 def misses(lines, whole=True):
     """How often it is told that these lines are not all."""
-    told = []
-    heard = host_logs.ConsoleCount(lambda: told.append(1), whole)
+    missed = []
+    heard = host_logs.ConsoleCount(lambda: missed.append(1), whole)
     own = [line for line in lines if not heard.is_count(line)]
     assert all(line.split()[0].isdigit() for line in own)
-    return len(told)
+    return len(missed)
 
 
 def test_a_console_that_was_read_whole_is_no_alarm_from_wherever_and_however_often_it_begins(console):
@@ -62,11 +62,11 @@ def test_lines_that_are_missing_in_front_or_between_are_told_once(console, first
 
 
 def host(place, ranks, run="r", state="running", logs=()):
-    said = [
+    lines = [
         f"member {run} muster-{run} {state} {place} {ranks} script",
         *(f"rank-log {run}/logs/rank-{n}.log" for n in logs),
     ]
-    return host_logs.parse("\n".join(said))
+    return host_logs.parse("\n".join(lines))
 
 
 def test_ranks_are_counted_node_by_node_in_their_places():

@@ -27,10 +27,10 @@ def read(*lines):
 
 def test_the_slowest_rank_says_how_far_a_node_is():
     plan = json.dumps({"kind": "plan", "batch": 96})
-    found = read(node("r"), step("r", 0, 230, NOW - 3), step("r", 0, 240, NOW - 2), step("r", 1, 239, NOW - 4))
-    (one,) = found.nodes
-    assert (one.step, one.steps, one.step_age_s) == (239, 600, 2.0)
-    assert one.batch is None
+    host_status = read(node("r"), step("r", 0, 230, NOW - 3), step("r", 0, 240, NOW - 2), step("r", 1, 239, NOW - 4))
+    (node_status,) = host_status.nodes
+    assert (node_status.step, node_status.steps, node_status.step_age_s) == (239, 600, 2.0)
+    assert node_status.batch is None
     (with_plan,) = read(node("r"), step("r", 0, 240, NOW), f"event r {plan}").nodes
     assert status.rate(with_plan, with_plan.batch) == pytest.approx(96 / 0.080)
 
@@ -46,14 +46,14 @@ def test_the_batch_that_rank_0_knows_gives_every_host_its_rate():
 
 
 def test_a_script_of_the_users_shows_its_last_line_and_since_when_it_is_up():
-    found = read(node("r"), "said r 2026-11-21T05:21:14.5Z epoch 1\r 10%\r 20%", "said r 2026-11-21T05:21:15.5Z ")
-    (row,) = tables.status_rows({"a": found})
+    host_status = read(node("r"), "line r 2026-11-21T05:21:14.5Z epoch 1\r 10%\r 20%", "line r 2026-11-21T05:21:15.5Z ")
+    (row,) = tables.status_rows({"a": host_status})
     assert row == ("a", "r", "up 3 minutes", "", "", "none", " 20%")
 
 
 def test_a_run_that_has_gone_quiet_shows_for_how_long():
-    found = read(node("r"), step("r", 0, 240, NOW - 90), "said r 2026-11-21T05:19:46.000000000Z loss 0.1")
-    (row,) = tables.status_rows({"a": found})
+    host_status = read(node("r"), step("r", 0, 240, NOW - 90), "line r 2026-11-21T05:19:46.000000000Z loss 0.1")
+    (row,) = tables.status_rows({"a": host_status})
     assert row[3] == "step 240/600 (1:30 ago)"
     assert row[6] == "loss 0.1 (1:30 ago)"
 
@@ -77,18 +77,18 @@ def test_how_a_node_ended_is_told_by_its_verdict_and_its_code(uptime, verdict, w
 
 def test_what_goes_on_stands_before_what_has_ended():
     ended = node("old", "exited", "Exited (0) 1 second ago", "2026-11-21 06:00:00 +0000 UTC")
-    assert [one.run for one in read(ended, node("new")).nodes] == ["new", "old"]
+    assert [node_status.run for node_status in read(ended, node("new")).nodes] == ["new", "old"]
 
 
 def test_torn_and_foreign_lines_change_nothing():
     noise = ["event r {torn", "event r 7", 'event r {"kind": "step"}', "verdict r []", "node r only-a-name", "strange"]
-    (one,) = read(node("r"), *noise).nodes
-    assert (one.step, one.verdict) == (None, "")
+    (node_status,) = read(node("r"), *noise).nodes
+    assert (node_status.step, node_status.verdict) == (None, "")
 
 
 def test_an_engine_that_does_not_answer_is_a_fault_with_its_cause():
     with pytest.raises(DeployError, match="permission denied on the Docker socket"):
-        read("engine-said permission denied while trying to connect to the Docker daemon socket")
+        read("engine-error permission denied while trying to connect to the Docker daemon socket")
 
 
 def test_a_host_that_is_not_part_of_the_run_says_so():
@@ -100,11 +100,11 @@ def test_a_host_that_is_not_part_of_the_run_says_so():
 
 def test_a_run_on_several_hosts_is_listed_once_and_by_the_node_that_is_worst_off():
     done, failed = json.dumps({"verdict": "done"}), json.dumps({"verdict": "failed"})
-    found = {
+    host_status = {
         "a": status.parse_runs(f"folder r 1000 20 00003146\nverdict r {done}\nfolder older 500 4 \n"),
         "b": status.parse_runs(f"folder r 1200 10 \nverdict r {failed}\n{node('now')}"),
     }
-    older, run, now = sorted(tables.run_values(found), key=lambda value: value["changed"] or 9e9)
+    older, run, now = sorted(tables.run_values(host_status), key=lambda value: value["changed"] or 9e9)
     assert (run["state"], run["hosts"], run["checkpoint"]) == ("failed", ["a", "b"], 3146)
     assert (run["bytes"], run["changed"]) == (30 * 1024, 1200.0)
     assert (older["run"], older["state"], older["checkpoint"]) == ("older", "unfinished", None)

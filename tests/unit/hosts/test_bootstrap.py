@@ -95,7 +95,7 @@ def test_a_gpu_without_its_driver_is_told():
 
 
 def test_what_a_host_says_is_read_also_where_it_says_little():
-    said = "os ubuntu\nrelease 24.04\nuid 1000\nuser ops\nsudo\nsystemd\nclient\ndockerd\nanswers\nrunning 2\ngpu\n"
-    machine = bootstrap.parse(said)
+    answer = "os ubuntu\nrelease 24.04\nuid 1000\nuser ops\nsudo\nsystemd\nclient\ndockerd\nanswers\nrunning 2\ngpu\n"
+    machine = bootstrap.parse(answer)
     assert machine == replace(READY, os="ubuntu", release="24.04", member=False, running=2, gpu=True)
     assert bootstrap.parse("").os == ""

@@ -21,7 +21,7 @@ WORK = Work("r1", "muster-app:latest", ("train.py", "--lr", "3e-4"), secrets={"H
 
 def made(work=WORK, job=None, host=None, **facts):
     fact = dataclasses.replace(FACTS, **facts)
-    hosts = [dataclasses.replace(one, **(host or {})) for one in from_flag("a,b").hosts]
+    hosts = [dataclasses.replace(container, **(host or {})) for container in from_flag("a,b").hosts]
     return container.node_containers(hosts, (fact, fact), job or Job(), work, MEETING)
 
 
@@ -44,7 +44,7 @@ def test_the_whole_command_of_a_host():
 
 
 def test_the_whole_environment_of_both_hosts():
-    first, second = (one.environment for one in made())
+    first, second = (container.environment for container in made())
     assert first == {
         "PET_NNODES": "2",
         "PET_NPROC_PER_NODE": "1",
@@ -84,21 +84,21 @@ def test_a_python_path_of_the_users_does_not_hide_the_agent(given, gets):
 
 
 def test_a_secret_is_handed_in_and_is_nowhere_else():
-    one = made()[0]
-    variables, secrets = (base64.b64decode(line) for line in one.input.splitlines())
+    container = made()[0]
+    variables, secrets = (base64.b64decode(line) for line in container.input.splitlines())
     assert json.loads(secrets) == {"HF_TOKEN": "hush"}
     assert b"MUSTER_RUN_ID=r1\n" in variables
     assert b"hush" not in variables
-    assert "hush" not in shlex.join(one.argv)
-    assert "hush" not in repr(one)
-    assert "HF_TOKEN" not in one.environment
+    assert "hush" not in shlex.join(container.argv)
+    assert "hush" not in repr(container)
+    assert "HF_TOKEN" not in container.environment
 
 
 def test_a_run_without_secrets_waits_for_none_and_may_leave_a_core():
-    one = made(dataclasses.replace(WORK, secrets={}))[0]
-    assert base64.b64decode(one.input.splitlines()[1]) == b""
-    assert "MUSTER_SECRET_NAMES" not in one.environment
-    assert not {"core=0", "muster.secrets="} & set(one.argv)
+    container = made(dataclasses.replace(WORK, secrets={}))[0]
+    assert base64.b64decode(container.input.splitlines()[1]) == b""
+    assert "MUSTER_SECRET_NAMES" not in container.environment
+    assert not {"core=0", "muster.secrets="} & set(container.argv)
 
 
 def test_rdma_devices_and_memlock_only_where_there_are_any():
@@ -118,10 +118,10 @@ def test_rdma_devices_and_memlock_only_where_there_are_any():
 )
 def test_gpus_as_asked_and_as_many_ranks(asked, options, ranks):
     gpus = (Gpu(0, "A", 1), Gpu(1, "A", 1))
-    one = made(host={"gpus": asked}, gpus=gpus)[0]
-    argv = one.argv
+    container = made(host={"gpus": asked}, gpus=gpus)[0]
+    argv = container.argv
     assert argv[argv.index("--gpus") : argv.index("--gpus") + 2] == options if options else "--gpus" not in argv
-    assert one.environment["PET_NPROC_PER_NODE"] == ranks
+    assert container.environment["PET_NPROC_PER_NODE"] == ranks
 
 
 def test_no_more_open_files_than_the_engine_may_grant():
@@ -138,9 +138,9 @@ def test_mounts_are_the_jobs_and_the_hosts_own_of_two_at_one_place_the_hosts():
 
 
 def test_root_hands_the_folder_to_the_number_that_was_chosen_and_never_runs_without_one():
-    one = made(uid=0, gid=0, job=Job(user=70001))[0]
-    assert one.owner == "70001:70001"
-    assert one.argv[one.argv.index("--user") + 1] == "70001:70001"
+    container = made(uid=0, gid=0, job=Job(user=70001))[0]
+    assert container.owner == "70001:70001"
+    assert container.argv[container.argv.index("--user") + 1] == "70001:70001"
     with pytest.raises(ValueError, match="root"):
         made(uid=0, gid=0)
     assert made()[0].owner == ""

@@ -93,7 +93,7 @@ def test_a_secret_in_the_open_is_refused_and_not_repeated(monkeypatch, option, k
     if not secrets:
         monkeypatch.setenv("HF_TOKEN", VALUE)
     text = f"train.py --token {VALUE}"
-    with pytest.raises(UsageError, match="holds the value of") as refused:
+    with pytest.raises(UsageError, match="contains the value of") as refused:
         refuse_open_secrets(asked(**{option: (f"A={VALUE}",) if option == "environment" else text}), secrets)
     assert VALUE not in refused.value.message + refused.value.hint
     assert "--secret" in refused.value.hint

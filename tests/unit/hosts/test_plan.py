@@ -13,8 +13,8 @@ from tests.hosts import FACTS
 
 
 def host(*addresses, reached_at=""):
-    found = tuple(Address(*address) for address in addresses)
-    return dataclasses.replace(FACTS, addresses=found, reached_at=reached_at)
+    own = tuple(Address(*address) for address in addresses)
+    return dataclasses.replace(FACTS, addresses=own, reached_at=reached_at)
 
 
 OUTER_A, INNER_A = ("eth0", "203.0.113.5", 24), ("ib0", "10.0.0.1", 24)

@@ -19,33 +19,33 @@ from deploy.run import record
 from deploy.run.outcome import Result
 from trainer import config
 
-FOUND = {"a": {"old": Checkpoint(900, 10), "new": Checkpoint(20, 50)}, "b": {"old": Checkpoint(40, 5)}}
+CHECKPOINTS = {"a": {"old": Checkpoint(900, 10), "new": Checkpoint(20, 50)}, "b": {"old": Checkpoint(40, 5)}}
 
 
 def test_latest_is_the_run_whose_checkpoint_was_written_last():
-    assert pick("latest", FOUND, frozenset({"old", "new"})) == "new"
-    assert pick("old", FOUND, frozenset({"old", "new"})) == "old"
+    assert pick("latest", CHECKPOINTS, frozenset({"old", "new"})) == "new"
+    assert pick("old", CHECKPOINTS, frozenset({"old", "new"})) == "old"
 
 
 @pytest.mark.parametrize(
-    ("asked", "found", "words"),
+    ("asked", "checkpoints", "words"),
     [
         ("latest", {"a": {}}, "no run on these hosts"),
-        ("fresh", FOUND, "no checkpoint yet"),
-        ("gone", FOUND, "new, old"),
+        ("fresh", CHECKPOINTS, "no checkpoint yet"),
+        ("gone", CHECKPOINTS, "new, old"),
     ],
 )
-def test_a_run_without_a_checkpoint_is_refused(asked, found, words):
+def test_a_run_without_a_checkpoint_is_refused(asked, checkpoints, words):
     with pytest.raises(DeployError, match=words):
-        pick(asked, found, frozenset({"fresh"}))
+        pick(asked, checkpoints, frozenset({"fresh"}))
 
 
 def test_the_first_host_must_have_the_newest_checkpoint():
-    kept = {"b": Checkpoint(40, 5), "c": Checkpoint(60, 9)}
+    checkpoints = {"b": Checkpoint(40, 5), "c": Checkpoint(60, 9)}
     with pytest.raises(DeployError, match="is on c") as refused:
-        refuse_elsewhere("r", ["a", "b", "c"], kept)
+        refuse_elsewhere("r", ["a", "b", "c"], checkpoints)
     assert "--hosts c,a,b --resume r" in refused.value.hint
-    refuse_elsewhere("r", ["c", "a"], kept)
+    refuse_elsewhere("r", ["c", "a"], checkpoints)
     refuse_elsewhere("r", ["a", "c"], {"a": Checkpoint(60, 9), "c": Checkpoint(60, 9)})  # a home that hosts share
 
 
@@ -57,7 +57,7 @@ def test_the_arguments_come_back_from_the_trainers_own_config(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("options", "lost", "told"),
+    ("options", "lost", "command"),
     [
         (Options(), [], "fab deploy --hosts a,b,c --resume r"),
         (Options(image="my:1", environment=("A=x y",)), [], "--resume r --image my:1 --env 'A=x y'"),
@@ -67,12 +67,12 @@ def test_the_arguments_come_back_from_the_trainers_own_config(tmp_path):
         (Options(), ["a"], "fab deploy --hosts a,b,c --resume r"),
     ],
 )
-def test_the_hint_names_the_command_that_resumes_the_run(options, lost, told, tmp_path):
+def test_the_hint_names_the_command_that_resumes_the_run(options, lost, command, tmp_path):
     run_dir = tmp_path / "r"
     run_dir.mkdir()
     record.write_record(run_dir, {"id": "r", "hosts": ["a", "b", "c"], "script": False, **resume_fields(options)})
     result = with_resume_hint(Result("stopped", hint="`fab deploy --resume r` goes on from here"), run_dir, True, lost)
-    assert told in result.hint
+    assert command in result.hint
     assert ("its checkpoints are on a" in result.hint) == ("a" in lost)
     assert "`fab deploy --resume r`" not in result.hint
 
@@ -84,6 +84,6 @@ def test_a_script_of_the_users_gets_no_such_hint(tmp_path):
 
 def test_a_checkpoint_is_placed_on_the_first_host_and_a_log_on_its_ranks_own():
     hint = "the traceback is in /muster/run/logs/rank-1.log; last good checkpoint: /muster/run/checkpoints/step-9"
-    told = with_host_paths(hint, "r", "a", "b")
-    assert "b:~/.muster/runs/r/logs/rank-1.log" in told
-    assert "a:~/.muster/runs/r/checkpoints/step-9" in told
+    command = with_host_paths(hint, "r", "a", "b")
+    assert "b:~/.muster/runs/r/logs/rank-1.log" in command
+    assert "a:~/.muster/runs/r/checkpoints/step-9" in command

@@ -77,22 +77,22 @@ def test_the_trainer_goes_along_where_an_image_lacks_it_readable_by_all_and_with
 
 
 def test_kinds_of_files_survive_and_whoever_runs_may_write_beside_the_code(folder):
-    found = entries(code_layer.pack(folder))
-    assert set(found) == {"", "train.py", "package", "package/__init__.py", "start.sh", "latest"}
-    assert found["start.sh"].mode == 0o755
-    assert found["train.py"].mode == 0o644
-    assert found["latest"].issym()
-    assert found["latest"].linkname == "package"
-    assert found[""].mode == found["package"].mode == 0o777
-    assert {(entry.uid, entry.gid, entry.mtime) for entry in found.values()} == {(1000, 1000, 315532800)}
+    members = entries(code_layer.pack(folder))
+    assert set(members) == {"", "train.py", "package", "package/__init__.py", "start.sh", "latest"}
+    assert members["start.sh"].mode == 0o755
+    assert members["train.py"].mode == 0o644
+    assert members["latest"].issym()
+    assert members["latest"].linkname == "package"
+    assert members[""].mode == members["package"].mode == 0o777
+    assert {(entry.uid, entry.gid, entry.mtime) for entry in members.values()} == {(1000, 1000, 315532800)}
 
 
 def test_a_link_out_of_the_folder_or_to_nowhere_is_kept_as_it_is_and_not_followed(folder):
     (folder / "outside").symlink_to("/etc/passwd")
     (folder / "nowhere").symlink_to("gone")
-    found = entries(code_layer.pack(folder))
-    assert found["outside"].linkname == "/etc/passwd"
-    assert found["nowhere"].linkname == "gone"
+    members = entries(code_layer.pack(folder))
+    assert members["outside"].linkname == "/etc/passwd"
+    assert members["nowhere"].linkname == "gone"
 
 
 def test_sockets_and_pipes_are_left_out(folder):
@@ -108,9 +108,9 @@ def test_dockerignore_is_read_by_dockers_rules(folder):
     (folder / "data/keep.txt").write_text("keep")
     (folder / "notes.md").write_text("")
     (folder / ".dockerignore").write_text("# data is mounted\ndata\n!data/keep.txt\n\n*.md\n")
-    found = set(entries(code_layer.pack(folder)))
-    assert "data/keep.txt" in found
-    assert not {"data/raw", "data/raw/big.bin", "notes.md"} & found
+    members = set(entries(code_layer.pack(folder)))
+    assert "data/keep.txt" in members
+    assert not {"data/raw", "data/raw/big.bin", "notes.md"} & members
 
 
 def test_without_dockerignore_what_nobody_wants_stays_here(folder):

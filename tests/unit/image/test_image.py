@@ -13,10 +13,10 @@ import pytest
 from deploy.core.errors import DeployError, UsageError
 from deploy.core.text import amount, pace
 from deploy.image.archive import archive
-from deploy.image.compression import GZIP, PLAIN, ZSTD, packed, unpacked
+from deploy.image.compression import GZIP, PLAIN, ZSTD, compress_layer, decompress
 from deploy.image.model import MARK, TOP, base_of, digest, full_name, run_image
 from deploy.image.push_plan import (
-    Held,
+    HostImage,
     Store,
     check_space,
     codec_for,
@@ -53,7 +53,7 @@ STORE = Store("26.1.5", "amd64", "linux", False, "/var/lib/docker", 10**12, ())
 
 def holding(*images):
     """A host with images of these layers."""
-    held = [Held(f"sha256:{number}", (f"other:{number}",), layers, "") for number, layers in enumerate(images)]
+    held = [HostImage(f"sha256:{number}", (f"other:{number}",), layers, "") for number, layers in enumerate(images)]
     return replace(STORE, images=tuple(held))
 
 
@@ -133,20 +133,20 @@ def test_a_layer_is_left_out_only_when_all_below_it_are_there_too():
 
 
 def test_there_means_the_same_name_layers_and_configuration():
-    same = Held("sha256:9", ("run:1",), IMAGE.layers, IMAGE.mark)
-    for held, there in (
+    same = HostImage("sha256:9", ("run:1",), IMAGE.layers, IMAGE.mark)
+    for on_host, present in (
         (same, True),
         (replace(same, tags=("run:2",)), False),
         (replace(same, mark=""), False),
         (replace(same, layers=(A, B)), False),
     ):
-        assert plan_push(IMAGE, replace(STORE, images=(held,))).there is there
+        assert plan_push(IMAGE, replace(STORE, images=(on_host,))).present is present
 
 
 def test_an_image_stands_on_the_base_that_made_it_whatever_the_folder_and_on_no_other():
     bare = run_image(BASE, None, "run:1")
-    pushed = [Held("1", ("run:1",), image.layers, image.mark) for image in (IMAGE, bare)]
-    plain = Held("2", ("base:1",), (A, B), "")
+    pushed = [HostImage("1", ("run:1",), image.layers, image.mark) for image in (IMAGE, bare)]
+    plain = HostImage("2", ("base:1",), (A, B), "")
     settings = {**BASE.settings, "Env": ["PATH=/bin", "GLOO_SOCKET_IFNAME=eth9"]}
     for base, same in (
         (BASE, True),
@@ -161,12 +161,12 @@ def test_an_image_stands_on_the_base_that_made_it_whatever_the_folder_and_on_no_
 
 def test_only_what_pushes_made_and_has_no_other_name_is_replaced():
     images = (
-        Held("before", ("run:1",), (A,), "old"),
-        Held("nameless", (), (A,), "older"),
-        Held("two names", ("run:1", "kept:1"), (A,), "old"),
-        Held("another run", ("run:2",), (A,), "old"),
-        Held("a user's", (), (A,), ""),
-        Held("the same", ("run:1",), IMAGE.layers, IMAGE.mark),
+        HostImage("before", ("run:1",), (A,), "old"),
+        HostImage("nameless", (), (A,), "older"),
+        HostImage("two names", ("run:1", "kept:1"), (A,), "old"),
+        HostImage("another run", ("run:2",), (A,), "old"),
+        HostImage("a user's", (), (A,), ""),
+        HostImage("the same", ("run:1",), IMAGE.layers, IMAGE.mark),
     )
     assert replaced(IMAGE, replace(STORE, images=images)) == ("before", "nameless")
 
@@ -192,7 +192,7 @@ def test_too_little_disk_is_refused_with_both_figures():
 
 
 def test_a_host_is_read_past_anything_else_on_the_lines():
-    said = "\n".join(
+    output = "\n".join(
         [
             "WARNING: No swap limit support",
             '{"version":"29.0.1","machine":"aarch64","system":"linux",'
@@ -205,30 +205,30 @@ def test_a_host_is_read_past_anything_else_on_the_lines():
             '{"id":"sha256:4","tags":null,"labels":null,"layers":null}',
         ]
     )
-    store = parse_store(said)
+    store = parse_store(output)
     assert (store.version, store.architecture, store.containerd, store.free) == ("29.0.1", "arm64", True, 1024**2)
     assert store.images == (
-        Held("sha256:1", ("a:1",), (A,), ""),
-        Held("sha256:2", (), (A,), "m"),
-        Held("sha256:3", ("built:1",), (A, B), ""),  # made by somebody on top of ours
-        Held("sha256:4", (), (), ""),
+        HostImage("sha256:1", ("a:1",), (A,), ""),
+        HostImage("sha256:2", (), (A,), "m"),
+        HostImage("sha256:3", ("built:1",), (A, B), ""),  # made by somebody on top of ours
+        HostImage("sha256:4", (), (), ""),
     )
 
 
-@pytest.mark.parametrize("said", ["", "Welcome!", '{"version":""}'])
-def test_an_engine_that_says_nothing_is_a_fault(said):
+@pytest.mark.parametrize("output", ["", "Welcome!", '{"version":""}'])
+def test_an_engine_that_says_nothing_is_a_fault(output):
     with pytest.raises(DeployError, match="did not say what it is"):
-        parse_store(said)
+        parse_store(output)
 
 
 @pytest.mark.parametrize("codec", [ZSTD, GZIP, PLAIN], ids=lambda codec: codec.name)
 def test_an_archive_has_its_length_its_layers_and_its_names_last(codec):
-    layers = [packed(digest(LAYERS[letter]), LAYERS[letter], codec) for letter in "bc"]
+    layers = [compress_layer(digest(LAYERS[letter]), LAYERS[letter], codec) for letter in "bc"]
     parcel = archive(IMAGE, layers, {A: 7}, codec)
     stream = b"".join(parcel.read())
     assert len(stream) == parcel.size
     assert b"".join(parcel.read()) == stream  # for the next host
-    with tarfile.open(fileobj=io.BytesIO(b"".join(unpacked([stream])))) as tar:
+    with tarfile.open(fileobj=io.BytesIO(b"".join(decompress([stream])))) as tar:
         files = {entry.name: tar.extractfile(entry).read() for entry in tar}
     assert list(files)[-2:] == ["index.json", "manifest.json"]
     blobs = {name.removeprefix("blobs/sha256/"): data for name, data in files.items() if name.startswith("blobs/")}

@@ -11,7 +11,7 @@ import threading
 import pytest
 
 from deploy.core.errors import DeployError
-from deploy.image.compression import GZIP, PIECE, ZSTD, unpacked
+from deploy.image.compression import GZIP, PIECE, ZSTD, decompress
 from deploy.image.layer_cache import LayerCache
 from deploy.image.model import digest
 
@@ -56,19 +56,19 @@ def fetch(cache, source, layers=LAYERS, codec=ZSTD):
 def test_layers_come_out_as_they_went_in_and_are_read_once(cache, form):
     source = Source(saved(BODIES, form))
     for _ in range(2):
-        found = fetch(cache, source)
+        fetched = fetch(cache, source)
         for body, layer in zip(BODIES, LAYERS, strict=True):
-            stream = list(found[layer].read())
-            assert b"".join(unpacked(stream)) == body
-            assert (found[layer].size, found[layer].packed) == (len(body), sum(map(len, stream)))
+            stream = list(fetched[layer].read())
+            assert b"".join(decompress(stream)) == body
+            assert (fetched[layer].size, fetched[layer].compressed_size) == (len(body), sum(map(len, stream)))
     assert source.reads == 1
 
 
 def test_another_codec_is_made_from_what_is_kept(cache):
     source = Source(saved(BODIES))
     fetch(cache, source)
-    found = fetch(cache, source, codec=GZIP)
-    assert gzip.decompress(b"".join(found[LAYERS[2]].read())) == BODIES[2]
+    fetched = fetch(cache, source, codec=GZIP)
+    assert gzip.decompress(b"".join(fetched[LAYERS[2]].read())) == BODIES[2]
     assert source.reads == 1
 
 
@@ -77,7 +77,7 @@ def test_a_damaged_file_is_made_anew(cache, tmp_path):
     fetch(cache, source)
     path = tmp_path / "layers" / f"{LAYERS[1].removeprefix('sha256:')}.zst"
     path.write_bytes(path.read_bytes()[:-1] + b"?")
-    assert b"".join(unpacked(fetch(cache, source)[LAYERS[1]].read())) == BODIES[1]
+    assert b"".join(decompress(fetch(cache, source)[LAYERS[1]].read())) == BODIES[1]
     assert source.reads == 2
 
 
@@ -99,15 +99,16 @@ def test_parts_of_a_push_that_was_killed_are_cleared_away(cache, tmp_path):
 
 def test_two_pushes_at_once_read_the_image_once(cache, tmp_path):
     source = Source(saved(BODIES))
-    found = []
+    fetched = []
     pushes = [
-        threading.Thread(target=lambda: found.append(fetch(LayerCache(tmp_path / "layers"), source))) for _ in range(2)
+        threading.Thread(target=lambda: fetched.append(fetch(LayerCache(tmp_path / "layers"), source)))
+        for _ in range(2)
     ]
     for push in pushes:
         push.start()
     for push in pushes:
         push.join(60)
-    assert len(found) == 2
+    assert len(fetched) == 2
     assert source.reads == 1
 
 

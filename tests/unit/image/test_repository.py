@@ -43,9 +43,9 @@ def git(folder, *words):
 
 
 def test_a_clean_folder_is_its_commit(folder):
-    found = repository.look(folder)
-    assert len(found.commit) == 40
-    assert (found.branch, found.dirty, found.diff) == ("work", False, "")
+    code = repository.look(folder)
+    assert len(code.commit) == 40
+    assert (code.branch, code.dirty, code.diff) == ("work", False, "")
 
 
 def test_the_diff_is_of_the_files_that_are_sent(folder):
@@ -53,11 +53,11 @@ def test_the_diff_is_of_the_files_that_are_sent(folder):
     (folder / "data/big.bin").write_text("changed\n")
     (folder / "new.py").write_text("pass\n")
     (folder / ".netrc").write_text("password\n")
-    found = repository.look(folder)
-    assert found.dirty
-    assert "-lr = 0.1\n+lr = 0.2" in found.diff
-    assert "big.bin" not in found.diff
-    assert found.new == ("new.py",)
+    code = repository.look(folder)
+    assert code.dirty
+    assert "-lr = 0.1\n+lr = 0.2" in code.diff
+    assert "big.bin" not in code.diff
+    assert code.new == ("new.py",)
 
 
 @pytest.mark.holds("no-credential-in-the-diff")
@@ -73,33 +73,33 @@ def test_the_diff_is_of_the_files_that_are_sent(folder):
 )
 def test_a_credential_is_in_no_diff_neither_as_it_was_nor_as_it_is(folder, name, text):
     (folder / name).write_text(text)
-    found = repository.look(folder, Choice(values={"TOKEN": SECRET}))
-    assert name in found.changed
-    assert not any(secret in found.diff for secret in ("PASSWORD", "AAAA", "BBBB", SECRET))
+    code = repository.look(folder, Choice(values={"TOKEN": SECRET}))
+    assert name in code.changed
+    assert not any(secret in code.diff for secret in ("PASSWORD", "AAAA", "BBBB", SECRET))
 
 
 def test_a_deleted_files_content_stays_here(folder):
     (folder / "notes.txt").unlink()
     (folder / ".env").unlink()
-    found = repository.look(folder)
-    assert set(found.changed) == {"notes.txt", ".env"}
-    assert found.diff == ""
+    code = repository.look(folder)
+    assert set(code.changed) == {"notes.txt", ".env"}
+    assert code.diff == ""
 
 
 def test_a_part_of_a_repository_is_seen_from_there(folder):
     (folder / "train.py").write_text("elsewhere\n")
     (folder / "part").mkdir()
     (folder / "part/a.py").write_text("pass\n")
-    found = repository.look(folder / "part")
-    assert (found.changed, found.new) == ((), ("a.py",))
+    code = repository.look(folder / "part")
+    assert (code.changed, code.new) == ((), ("a.py",))
 
 
 def test_an_endless_diff_is_cut(folder, monkeypatch):
     monkeypatch.setattr(repository, "MOST_DIFF", 100)
     (folder / "train.py").write_text("x = 1\n" * 100)
-    found = repository.look(folder)
-    assert found.cut
-    assert len(found.diff) <= 100
+    code = repository.look(folder)
+    assert code.cut
+    assert len(code.diff) <= 100
 
 
 def test_odd_names_and_settings_start_nothing(folder):
@@ -111,11 +111,11 @@ def test_odd_names_and_settings_start_nothing(folder):
     for name in ("diff.external", "core.fsmonitor"):
         git(folder, "config", name, f"touch {marker}; true")
     (folder / "train.py").write_text("2\n")
-    found = repository.look(folder)
+    code = repository.look(folder)
     assert not marker.exists()
-    assert "+2" in found.diff
+    assert "+2" in code.diff
     assert not (folder / "x").exists()
-    found.diff.encode(errors="surrogateescape")
+    code.diff.encode(errors="surrogateescape")
 
 
 @pytest.mark.parametrize("kind", ["no repository", "no commit", "no git"])

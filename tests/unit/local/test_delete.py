@@ -27,8 +27,8 @@ def test_the_run_goes_with_all_it_wrote_and_the_amount_is_said(runs, capsys):
     (runs / "r1/work/link").symlink_to(runs / "r2")
     delete.delete("r1", Console(as_json=True))
     assert sorted(os.listdir(runs)) == ["r2"]
-    said = json.loads(capsys.readouterr().out)
-    assert (said["run"], said["files"], said["bytes"] >= 2000) == ("r1", 2, True)
+    result = json.loads(capsys.readouterr().out)
+    assert (result["run"], result["files"], result["bytes"] >= 2000) == ("r1", 2, True)
 
 
 def test_a_run_that_is_driven_is_not_deleted(runs):

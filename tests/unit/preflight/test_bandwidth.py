@@ -2,7 +2,7 @@
 
 import pytest
 
-from deploy.preflight import Answers, Want
+from deploy.preflight import Answers, PreflightRequest
 from deploy.preflight.answers import Link
 from deploy.preflight.checks import bandwidth
 
@@ -23,15 +23,15 @@ def matrix(slow, count=5, fast=9000.0, bad=900.0):
     """Answers in which the directed links that `slow` picks are ten times slower."""
     hosts, links, size = [f"h{number}" for number in range(count)], [], bandwidth.SIZE
     for pairs in bandwidth.rounds(hosts):
-        for one, other in pairs:
-            there, back = (8e-6 * size / (bad if slow(*ends) else fast) for ends in ((one, other), (other, one)))
-            more = {"host": other, "size": size, "send_s": there, "both_s": there + back}
-            links.append(Link(one, other, "10.0.0.1", 40000, ("bandwidth",), "ok", **more))
-    return Answers(Want(), tuple(hosts), facts={host: {} for host in hosts}, links=tuple(links))
+        for source, other in pairs:
+            forth, back = (8e-6 * size / (bad if slow(*ends) else fast) for ends in ((source, other), (other, source)))
+            more = {"host": other, "size": size, "send_s": forth, "both_s": forth + back}
+            links.append(Link(source, other, "10.0.0.1", 40000, ("bandwidth",), "ok", **more))
+    return Answers(PreflightRequest(), tuple(hosts), facts={host: {} for host in hosts}, links=tuple(links))
 
 
 def test_rates_are_read_in_both_directions():
-    known = bandwidth.rates(matrix(lambda one, other: (one, other) == ("h1", "h2")))
+    known = bandwidth.rates(matrix(lambda source, other: (source, other) == ("h1", "h2")))
     assert known["h1", "h2"] == pytest.approx(900)
     assert known["h2", "h1"] == pytest.approx(9000)
     assert len(known) == 20
@@ -39,31 +39,31 @@ def test_rates_are_read_in_both_directions():
 
 @pytest.mark.parametrize("host", ["h0", "h3", "h4"])
 def test_a_slow_host_is_named_and_not_its_links(host):
-    found = list(bandwidth.check(matrix(lambda one, other: other == host)))
-    assert [(one.hosts, one.link) for one in found] == [((host,), None)]
-    assert "receives slowly: 900 Mbit/s" in found[0].text
+    findings = list(bandwidth.check(matrix(lambda source, other: other == host)))
+    assert [(finding.hosts, finding.link) for finding in findings] == [((host,), None)]
+    assert "receives slowly: 900 Mbit/s" in findings[0].text
 
 
 def test_a_slow_link_is_named_with_its_direction():
-    found = list(bandwidth.check(matrix(lambda one, other: (one, other) == ("h3", "h1"))))
-    assert [(one.link, one.direction) for one in found] == [(("h3", "h1"), "one-way")]
+    findings = list(bandwidth.check(matrix(lambda source, other: (source, other) == ("h3", "h1"))))
+    assert [(finding.link, finding.direction) for finding in findings] == [(("h3", "h1"), "one-way")]
 
 
 def test_an_even_matrix_has_no_finding():
-    assert list(bandwidth.check(matrix(lambda one, other: False))) == []
+    assert list(bandwidth.check(matrix(lambda source, other: False))) == []
 
 
 def test_of_three_hosts_one_slow_both_ways_is_one_finding():
-    found = list(bandwidth.check(matrix(lambda one, other: "h1" in (one, other), count=3)))
-    assert [(one.hosts, one.link) for one in found] == [(("h1",), None)]
-    assert "sends and receives slowly" in found[0].text
+    findings = list(bandwidth.check(matrix(lambda source, other: "h1" in (source, other), count=3)))
+    assert [(finding.hosts, finding.link) for finding in findings] == [(("h1",), None)]
+    assert "sends and receives slowly" in findings[0].text
 
 
 def test_a_link_that_is_slow_both_ways_is_one_finding():
-    found = list(bandwidth.check(matrix(lambda one, other: {one, other} == {"h3", "h1"})))
-    assert [(one.link, one.direction) for one in found] == [(("h1", "h3"), "both")]
+    findings = list(bandwidth.check(matrix(lambda source, other: {source, other} == {"h3", "h1"})))
+    assert [(finding.link, finding.direction) for finding in findings] == [(("h1", "h3"), "both")]
 
 
 def test_single_slow_links_are_measured_again_and_those_of_a_slow_host_are_not():
-    assert bandwidth.again(matrix(lambda one, other: one == "h2")) == []
-    assert bandwidth.again(matrix(lambda one, other: (one, other) == ("h3", "h1"))) == [("h3", "h1")]
+    assert bandwidth.again(matrix(lambda source, other: source == "h2")) == []
+    assert bandwidth.again(matrix(lambda source, other: (source, other) == ("h3", "h1"))) == [("h3", "h1")]

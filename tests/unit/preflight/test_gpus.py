@@ -14,11 +14,11 @@ from lab import gpu_hosts
 def test_a_recorded_fault_is_named_with_its_host(case):
     for count, place in ((2, 0), (3, 2)):
         verdict, hosts = gpu_hosts.tried(case, count, place)
-        found = gpu_hosts.first(verdict, case.level)
-        assert found, "nothing was said"
-        assert (found.cause, found.level, found.hosts) == (case.cause, case.level, hosts)
+        finding = gpu_hosts.first(verdict, case.level)
+        assert finding, "nothing was said"
+        assert (finding.cause, finding.level, finding.hosts) == (case.cause, case.level, hosts)
         assert [other.cause for other in verdict.faults] == [case.cause] * (case.level == FAULT)
-        assert found.fix
+        assert finding.fix
 
 
 @pytest.mark.parametrize(("name", "base", "section", "old", "new"), gpu_hosts.WELL, ids=lambda value: str(value)[:40])
@@ -28,12 +28,12 @@ def test_what_only_looks_odd_is_no_alarm(name, base, section, old, new):
     for hosts in ([odd, well], [odd, odd, odd], [well, well, odd]):
         verdict = gpu_hosts.judged(hosts)
         assert verdict.ok, (name, verdict.first)
-        assert [found.cause for found in verdict.warnings if found.group in ("gpus", "interfaces")] == []
+        assert [finding.cause for finding in verdict.warnings if finding.group in ("gpus", "interfaces")] == []
 
 
 def test_a_container_with_cuda_and_without_nvidia_smi_has_its_gpus():
     facts = {**gpu_hosts.facts(gpu_hosts.sections("h100")), "gpus": {"error": gpus.NOT_FOUND, "devices": True}}
-    assert replace(gpu_hosts.WANT, backend="auto").decided({"a": facts}).backend == "nccl"
+    assert replace(gpu_hosts.REQUEST, backend="auto").decided({"a": facts}).backend == "nccl"
     assert list(gpus._driver("a", facts, [])) == []
 
 
@@ -41,15 +41,15 @@ def test_gpus_of_a_host_that_have_the_same_are_told_together():
     held = gpu_hosts.changed(gpu_hosts.sections("roce"), "gpus", "81920, 7,", "81920, 81900,")
     verdict = gpu_hosts.judged([gpu_hosts.sections("roce"), held])
     assert (verdict.cause, verdict.hosts) == ("gpu-busy", ("b",))
-    assert verdict.faults[0].text == "b: GPU 0 has 81900 of 81920 MiB in use; the same of GPU 1"
+    assert verdict.faults[0].text == "b: GPU 0 has 81900 of 81920 MiB in use; the same for GPU 1"
 
 
 def test_a_driver_that_hangs_could_not_be_told():
     verdict = gpu_hosts.judged([gpu_hosts.sections("rtx")] * 2)
     assert verdict.ok
     facts = gpu_hosts.facts(gpu_hosts.sections("rtx"))
-    (found,) = gpus._driver("a", {**facts, "gpus": {"error": "timeout"}}, [])
-    assert (found.cause, found.level) == ("gpu-silent", UNKNOWN)
+    (finding,) = gpus._driver("a", {**facts, "gpus": {"error": "timeout"}}, [])
+    assert (finding.cause, finding.level) == ("gpu-silent", UNKNOWN)
 
 
 def test_a_column_that_a_driver_does_not_know_is_left_empty_and_the_others_are_read():
@@ -102,7 +102,7 @@ def test_rdma_is_not_looked_at_where_gloo_carries_the_gradients():
     down = gpu_hosts.changed(gpu_hosts.sections("h100"), "infiniband", "state:4: ACTIVE", "state:1: DOWN")
     hosts = [down, gpu_hosts.sections("h100")]
     assert gpu_hosts.judged(hosts).cause == "rdma-down"
-    assert gpu_hosts.judged(hosts, replace(gpu_hosts.WANT, backend="gloo")).ok
+    assert gpu_hosts.judged(hosts, replace(gpu_hosts.REQUEST, backend="gloo")).ok
 
 
 def test_this_machine_answers_what_it_has():
@@ -113,6 +113,6 @@ def test_this_machine_answers_what_it_has():
 def test_one_host_whose_gpus_are_gone_is_the_fault_that_nobody_has_to_ask_for():
     gone = gpu_hosts.changed(gpu_hosts.sections("h100"), "gpus", "*", "No devices were found\ncode 6")
     facts = {"a": gpu_hosts.facts(gpu_hosts.sections("h100")), "b": gpu_hosts.facts(gone)}
-    want = replace(gpu_hosts.WANT, backend="auto").decided(facts)
-    verdict = gpu_hosts.judged([gpu_hosts.sections("h100"), gone], want)
+    request = replace(gpu_hosts.REQUEST, backend="auto").decided(facts)
+    verdict = gpu_hosts.judged([gpu_hosts.sections("h100"), gone], request)
     assert (verdict.cause, verdict.hosts) == ("gpu-missing", ("b",))

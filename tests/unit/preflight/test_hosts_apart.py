@@ -44,7 +44,7 @@ def test_a_bridge_with_a_card_in_it_leads_out(ports, out):
 
 def far(seen, host, ms, **more):
     """The same answers with every call from or to a host taking this long."""
-    links = (replace(one, ms=ms, **more) if host in (one.source, one.target) else one for one in seen.links)
+    links = (replace(link, ms=ms, **more) if host in (link.source, link.target) else link for link in seen.links)
     return replace(seen, links=tuple(links))
 
 
@@ -72,9 +72,9 @@ def test_megabytes_that_stop_where_little_gets_through():
 @pytest.mark.parametrize(("twice", "causes"), [(0, ["link-loss"]), (40, [])])
 def test_packets_that_overtake_each_other_are_not_lost(twice, causes):
     seen = answers()
-    links = (replace(one, again=60, twice=twice, sent=600) if "c" in (one.source, one.target) else one
-             for one in seen.links)  # fmt: skip
-    assert [found.cause for found in judge(replace(seen, links=tuple(links))).findings] == causes
+    links = (replace(link, again=60, twice=twice, sent=600) if "c" in (link.source, link.target) else link
+             for link in seen.links)  # fmt: skip
+    assert [finding.cause for finding in judge(replace(seen, links=tuple(links))).findings] == causes
 
 
 @pytest.mark.parametrize(("host", "files", "cause"), [("a", 24, "open-files"), ("a", 25, ""), ("c", 20, "open-files"),

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from deploy.explain.signs import SIGNS
-from deploy.preflight import Answers, Finding, Want, judge
+from deploy.preflight import Answers, Finding, PreflightRequest, judge
 from deploy.preflight.causes import CAUSES
 from deploy.preflight.checks import software
 from lab.answers import HOSTS, answers, facts
@@ -17,7 +17,7 @@ HOME = Path(__file__).resolve().parents[3]
 
 def test_a_python_too_old_for_the_agent_is_told_of_each_image_that_has_it():
     versions = (("a", "3.10.12"), ("b", "3.11.0"), ("c", "3.9.2"))
-    seen = answers(change={host: {"software": {"python": said}} for host, said in versions})
+    seen = answers(change={host: {"software": {"python": version}} for host, version in versions})
     assert [finding.hosts for finding in software.too_old(seen)] == [("a",), ("c",)]
 
 
@@ -58,14 +58,14 @@ def test_one_direction_between_peers_is_a_warning_only_where_gloo_never_goes_tha
         return answers(outcome=lambda s, t, k: "dropped" if (s, t) == ends and k == "data" else "ok")
 
     assert judge(closed(("b", "c"))).ok
-    assert [found.cause for found in judge(closed(("b", "c"))).warnings] == ["one-way"]
+    assert [finding.cause for finding in judge(closed(("b", "c"))).warnings] == ["one-way"]
     verdict = judge(closed(("c", "b")))
     assert (verdict.cause, verdict.link, verdict.direction) == ("data-ports-dropped", ("c", "b"), "one-way")
 
 
 def test_nccl_needs_both_directions():
-    want = Want(style="torchrun", endpoint="10.0.0.1", backend="nccl")
-    seen = answers(want, outcome=lambda s, t, k: "dropped" if (s, t, k) == ("b", "c", "data") else "ok")
+    request = PreflightRequest(style="torchrun", endpoint="10.0.0.1", backend="nccl")
+    seen = answers(request, outcome=lambda s, t, k: "dropped" if (s, t, k) == ("b", "c", "data") else "ok")
     assert judge(seen).cause == "data-ports-dropped"
 
 
@@ -80,7 +80,7 @@ def test_debians_own_name_is_the_cause_and_the_missing_owner_its_consequence():
 
 def test_given_addresses_make_names_harmless():
     loop = {host: {"names": {host: [["127.0.1.1", True, host]]}} for host in HOSTS}
-    assert judge(answers(Want(), change=loop)).ok
+    assert judge(answers(PreflightRequest(), change=loop)).ok
 
 
 def test_a_clock_that_is_late_is_a_fault_and_one_that_is_a_little_off_is_none():
@@ -89,7 +89,7 @@ def test_a_clock_that_is_late_is_a_fault_and_one_that_is_a_little_off_is_none():
 
     assert (late(-60).cause, late(-60).hosts) == ("clock-skew", ("b",))
     assert late(-5).ok
-    assert [found.cause for found in late(-5).warnings] == ["clock-skew"]
+    assert [finding.cause for finding in late(-5).warnings] == ["clock-skew"]
 
 
 def test_a_payload_that_stalls_is_the_packet_size():
@@ -111,7 +111,7 @@ def test_independent_causes_are_each_named():
     seen = answers(outcome=lambda s, t, k: "dropped" if t == "a" and k == "meet" else "ok")
     seen = dataclasses.replace(seen, clocks={"a": (0.0, 0.0), "b": (-60.0, 0.0), "c": (0.0, 0.0)})
     verdict = judge(seen)
-    assert [found.cause for found in verdict.faults] == ["rendezvous-dropped", "clock-skew"]
+    assert [finding.cause for finding in verdict.faults] == ["rendezvous-dropped", "clock-skew"]
 
 
 def test_answers_survive_being_recorded():
@@ -143,16 +143,16 @@ GPU, CUDA, NO_CUDA = {"rows": [["0", "NVIDIA A100"]]}, {"torch": "2.13.0", "cuda
     ],
 )
 def test_the_backend_follows_from_what_the_hosts_show(change, backend):
-    told = {host: facts(place, **change.get(host, {})) for place, host in enumerate(HOSTS)}
-    assert Want(backend="auto").decided(told).backend == backend
-    assert Want(backend="nccl").decided(told).backend == "nccl"
+    by_host = {host: facts(place, **change.get(host, {})) for place, host in enumerate(HOSTS)}
+    assert PreflightRequest(backend="auto").decided(by_host).backend == backend
+    assert PreflightRequest(backend="nccl").decided(by_host).backend == "nccl"
 
 
 def test_a_host_whose_engine_is_away_has_no_other_software():
     outside = {"b": {"software": {"python": "3.13.1"}, "environment": {}}, "c": {"software": {"python": "3.13.1"}}}
     engine = [Finding("docker-down", "hosts", (host,), f"{host}: no engine") for host in ("b", "c")]
     verdict = judge(answers(change=outside), engine)
-    assert [(found.cause, found.hosts) for found in verdict.findings] == [("docker-down", ("b", "c"))]
+    assert [(finding.cause, finding.hosts) for finding in verdict.findings] == [("docker-down", ("b", "c"))]
 
 
 @pytest.mark.parametrize(
@@ -177,11 +177,11 @@ def test_a_host_whose_engine_is_away_has_no_other_software():
     ],
 )  # fmt: skip
 def test_what_an_engine_says_when_it_starts_nothing_is_a_cause(words, cause):
-    said = f"`python3 -c 'import os\nb=b'...` ended with code 125: {words}"
+    message = f"`python3 -c 'import os\nb=b'...` ended with code 125: {words}"
     seen = answers()
     alone = {host: seen.facts[host] for host in ("a", "c")}
     links = tuple(link for link in seen.links if "b" not in (link.source, link.target))
-    verdict = judge(dataclasses.replace(seen, faults={"b": ("probe-died", said)}, facts=alone, links=links))
+    verdict = judge(dataclasses.replace(seen, faults={"b": ("probe-died", message)}, facts=alone, links=links))
     assert (verdict.cause, verdict.hosts) == (cause, ("b",))
     assert words in verdict.faults[0].text
     assert verdict.fix

@@ -69,21 +69,21 @@ class Still:
 
 
 def test_a_probe_that_was_slow_to_read_knows_its_like():
-    told, size = [], 1 << 17
+    results, size = [], 1 << 17
     with socket.create_server(("127.0.0.1", 0)) as server, socket.socket() as caller:
         caller.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8 * size)
         caller.connect(server.getsockname())
         answering = server.accept()[0]
-        dial = Dial(Still(), {"id": 0, "size": size}, told.append)
+        dial = Dial(Still(), {"id": 0, "size": size}, results.append)
         dial.socket, dial.stage = caller, "silent"
         answering.sendall(json.dumps({"run": "r1", "host": "here", "seen": "127.0.0.1"}).encode() + b"\n")
         dial.ready(selectors.EVENT_READ)
         answering.sendall(b"got\n" + bytes(size))
         until(lambda: len(caller.recv(2 * size, socket.MSG_PEEK)) == size + 4, "all of it to lie there")
-        while not told:
+        while not results:
             dial.ready(selectors.EVENT_READ)
         answering.close()
-    assert told[0]["outcome"] == "ok"
+    assert results[0]["outcome"] == "ok"
 
 
 def test_nobody_a_stranger_and_a_silent_one_are_told_apart(probe):

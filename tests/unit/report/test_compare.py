@@ -13,14 +13,14 @@ from tests.unit.report.test_page import ENVIRONMENT, HOSTILE, Page, sample, writ
 from tests.unit.report.test_script_page import RECORD, START, plain_run, watched_run
 
 
-def differing(found):
+def differing(compared):
     """What differs, by group and name."""
-    return {(group, row.name): (row.first, row.second) for group, rows in found.differences for row in rows}
+    return {(group, row.name): (row.first, row.second) for group, rows in compared.differences for row in rows}
 
 
-def numbers(found):
+def numbers(compared):
     """The numbers of both runs."""
-    return {row.name: (row.first, row.second) for row in found.numbers}
+    return {row.name: (row.first, row.second) for row in compared.numbers}
 
 
 def test_two_runs_of_the_trainer_differ_in_what_was_asked_for(tmp_path):
@@ -29,14 +29,14 @@ def test_two_runs_of_the_trainer_differ_in_what_was_asked_for(tmp_path):
     write(second / "config.json", {"recipe": "digits", "steps": 900, "batch": 96, "lr": 3e-3, "precision": "bf16"})
     write(second / "environment.json", {**ENVIRONMENT, "torch": "2.14.0", "packages": {"numpy": "2"}, "host": "other"})
     write(second / "outcome.json", {"verdict": "failed", "seconds": 60.0})
-    found = compare.compare(first, second)
-    assert differing(found)["Command", "precision"] == ("fp32", "bf16")
-    assert differing(found)["Packages", "torch"] == ("2.13.0+cpu", "2.14.0")
-    assert differing(found)["Packages", "numpy"] == ("", "2")
-    assert not [name for _, name in differing(found) if name in ("host", "lr")]
-    assert numbers(found)["end"] == ("done", "failed")
-    assert next(row.ratio for row in found.numbers if row.name == "seconds") == "2.01 ×"
-    assert [curve.name for curve in found.curves] == ["loss", "step time"]
+    compared = compare.compare(first, second)
+    assert differing(compared)["Command", "precision"] == ("fp32", "bf16")
+    assert differing(compared)["Packages", "torch"] == ("2.13.0+cpu", "2.14.0")
+    assert differing(compared)["Packages", "numpy"] == ("", "2")
+    assert not [name for _, name in differing(compared) if name in ("host", "lr")]
+    assert numbers(compared)["end"] == ("done", "failed")
+    assert next(row.ratio for row in compared.numbers if row.name == "seconds") == "2.01 ×"
+    assert [curve.name for curve in compared.curves] == ["loss", "step time"]
 
 
 def test_two_runs_of_a_script_differ_in_code_script_and_hosts(tmp_path):
@@ -44,13 +44,13 @@ def test_two_runs_of_a_script_differ_in_code_script_and_hosts(tmp_path):
     write(second / "record.json", {**RECORD, "arguments": ["train.py", "--lr", "1"], "hosts": ["gpu-a"]})
     code.write(first, code.Code("aaa", "main"))
     code.write(second, code.Code("aaa", "main", ("train.py",), diff="+x\n"))
-    found = compare.compare(first, second)
-    assert differing(found)["Command", "script"] == ("train.py --lr 3e-4", "train.py --lr 1")
-    assert differing(found)["Code", "changed"] == ("", "train.py")
-    assert ("Code", "commit") not in differing(found)
-    assert differing(found)["Hosts", "hosts"] == ("", '["gpu-a"]')
-    assert numbers(found)["steps"] == ("20", "")
-    assert found.curves[0].second == []
+    compared = compare.compare(first, second)
+    assert differing(compared)["Command", "script"] == ("train.py --lr 3e-4", "train.py --lr 1")
+    assert differing(compared)["Code", "changed"] == ("", "train.py")
+    assert ("Code", "commit") not in differing(compared)
+    assert differing(compared)["Hosts", "hosts"] == ("", '["gpu-a"]')
+    assert numbers(compared)["steps"] == ("20", "")
+    assert compared.curves[0].second == []
 
 
 def test_the_text_has_a_line_for_each(tmp_path):
@@ -64,7 +64,7 @@ def test_the_page_has_both_curves_in_one_chart(tmp_path):
     source = comparison.build(compare.compare(watched_run(tmp_path / "a"), watched_run(tmp_path / "b")))
     shown = Page(source)
     charts = [json.loads(a["data-series"]) for _, a in shown.tags if "data-series" in a]
-    assert [[one["name"] for one in chart] for chart in charts] == [["a", "b"], ["a", "b"]]
+    assert [[curve["name"] for curve in chart] for chart in charts] == [["a", "b"], ["a", "b"]]
     assert "last loss 0.0333 0.0333 1.00 ×" in shown.text
     assert "url(" not in source
 
@@ -74,12 +74,12 @@ def test_text_of_the_runs_stays_text(tmp_path):
     odd = HOSTILE + "\x1b[2J\n"
     write(second / "record.json", {**RECORD, "arguments": [odd], "nodes": [odd]})
     write(second / "environment.json", {odd: odd, "packages": {odd: odd}, "variables": {odd: odd}, "torch": [odd]})
-    found = compare.compare(first, second)
-    shown = Page(comparison.build(found))
+    compared = compare.compare(first, second)
+    shown = Page(comparison.build(compared))
     assert shown.text.count("alert(") > 5
     assert len(shown.scripts) == 1
     assert "img" not in {name for name, _ in shown.tags}
-    text = "\n".join(compare.lines(found))
+    text = "\n".join(compare.lines(compared))
     assert "\x1b" not in text
     assert "\\x1b" in text
     text.encode()
@@ -88,9 +88,9 @@ def test_text_of_the_runs_stays_text(tmp_path):
 def test_endless_differences_are_cut_and_counted(tmp_path):
     first, second = plain_run(tmp_path / "a"), plain_run(tmp_path / "b")
     write(second / "environment.json", {"packages": {f"p{n}": "x" * 10_000 for n in range(500)}})
-    found = compare.compare(first, second)
-    assert found.left_out == 500 - compare.ROWS
-    assert len("\n".join(compare.lines(found))) < 100_000
+    compared = compare.compare(first, second)
+    assert compared.left_out == 500 - compare.ROWS
+    assert len("\n".join(compare.lines(compared))) < 100_000
 
 
 @pytest.mark.parametrize("rubbish", [b"", b"null", b"[1]", b'{"t": {}', b'{"step": 5, "loss": NaN, "packages": 7}'])
@@ -99,7 +99,7 @@ def test_rubbish_in_any_file_never_raises(tmp_path, rubbish):
     write_lines(second / "telemetry/master.jsonl", [{"t": START, "node": "master"}])
     for path in second.rglob("*.json*"):
         path.write_bytes(rubbish)
-    found = compare.compare(first, second)
-    assert compare.lines(found)
-    Page(comparison.build(found))
+    compared = compare.compare(first, second)
+    assert compare.lines(compared)
+    Page(comparison.build(compared))
     compare.compare(tmp_path / "none", tmp_path / "neither")

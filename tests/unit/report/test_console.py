@@ -167,8 +167,8 @@ def test_json_puts_every_event_and_the_result_on_standard_output() -> None:
     with report.following(state, "digits", WHY) as tell:
         tell(events)
     report.result(Result("done"), state, {"verdict": "done", "seconds": 1.0}, "p", "f")
-    told = [json.loads(line) for line in text(out).splitlines()]
-    assert told == [*events, {"kind": "result", "verdict": "done", "seconds": 1.0, "report": "p", "folder": "f"}]
+    printed = [json.loads(line) for line in text(out).splitlines()]
+    assert printed == [*events, {"kind": "result", "verdict": "done", "seconds": 1.0, "report": "p", "folder": "f"}]
     assert text(err) == ""
 
 

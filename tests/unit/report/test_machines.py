@@ -35,8 +35,8 @@ def line(t, **more):
 def state_of(*lines):
     """A run that has read these lines."""
     state = State(("master", "worker-1"), script=True)
-    for one in lines:
-        state.apply(events.of_telemetry(one, 0.0))
+    for each in lines:
+        state.apply(events.of_telemetry(each, 0.0))
     return state
 
 
@@ -52,8 +52,8 @@ def test_a_node_has_its_charts_over_time(tmp_path):
         assert title in shown.text
     axes = {a["data-axis"] for _, a in shown.tags if "data-axis" in a}
     assert axes == {"min"}
-    series = [one for _, a in shown.tags if "data-series" in a for one in json.loads(a["data-series"])]
-    assert all(len(one["points"]) <= 240 for one in series)
+    series = [each for _, a in shown.tags if "data-series" in a for each in json.loads(a["data-series"])]
+    assert all(len(each["points"]) <= 240 for each in series)
 
 
 @pytest.mark.parametrize("lines", [[], [line(1)], [line(1), {"t": "x"}], ["x", None]])
@@ -103,10 +103,10 @@ def test_words_of_a_node_stay_text(tmp_path):
 
 def test_new_lines_come_as_events_and_are_no_sign_of_life(tmp_path):
     write_lines(tmp_path / "telemetry/master.jsonl", [line(1), {"bad": 1}])
-    found = Follower(tmp_path, from_start=True).read()
-    assert sorted(event["kind"] for event in found) == ["telemetry", "unread"]
+    events = Follower(tmp_path, from_start=True).read()
+    assert sorted(event["kind"] for event in events) == ["telemetry", "unread"]
     state = State(("master",))
-    for event in found:
+    for event in events:
         state.apply(event)
     assert state.last_sign == 0.0
     assert state.telemetry["master"]["cores"] == 8
@@ -133,20 +133,20 @@ def test_the_live_view_has_one_short_cell_a_node(more, cell):
     assert text.machine_cell("master", state) == ""
 
 
-@pytest.mark.parametrize(("width", "there"), [(120, True), (40, False)])
-def test_the_cell_is_there_where_the_view_has_room(width, there):
+@pytest.mark.parametrize(("width", "visible"), [(120, True), (40, False)])
+def test_the_cell_is_there_where_the_view_has_room(width, visible):
     with open("/dev/null", "w") as nowhere:
         console = RichConsole(width=width, record=True, file=nowhere)
         state = state_of(line(1))
         state.began = {0: "master", 1: "worker-1"}
         console.print(view(state, "train.py", "why", width, 24))
         shown = console.export_text()
-    assert ("cpu 45 %" in shown) == there
+    assert ("cpu 45 %" in shown) == visible
     assert "runs rank 1" in shown
 
 
 def test_a_gpu_that_is_slowed_by_heat_is_told_once_and_a_power_cap_is_not():
     slow = line(1, gpus=[gpu(3, throttled=["power cap", "heat"])])
     state = state_of(slow, slow, {**slow, "node": "stranger"})
-    assert [told.text for told in state.story] == ["master: GPU 3 runs slower than it could: heat"]
+    assert [happening.text for happening in state.story] == ["master: GPU 3 runs slower than it could: heat"]
     assert set(state.telemetry) == {"master"}

@@ -90,14 +90,14 @@ class Story:
         self.steps, self.every, self.checkpoint_every = steps, every, checkpoint_every
         self.chance, self.metrics, self.events = random.Random(7), [], ([], [], [])
 
-    def told(self, rank, t, kind, **fields):
+    def event(self, rank, t, kind, **fields):
         self.events[rank].append({"t": round(START + t, 3), "kind": kind, "rank": rank, "node": NODES[rank], **fields})
 
     def start(self, t, attempt, step):
         for rank in range(3):
-            self.told(rank, t, "started", attempt=attempt, host="gpu-a", world=3, device="cpu", backend="gloo")
+            self.event(rank, t, "started", attempt=attempt, host="gpu-a", world=3, device="cpu", backend="gloo")
         plan = {"recipe": "digits", "steps": self.steps, "start_step": step, "batch": 96, "samples": 1437}
-        self.told(0, t + 0.2, "plan", **plan, precision="fp32")
+        self.event(0, t + 0.2, "plan", **plan, precision="fp32")
 
     def train(self, first, last, begin):
         for step in range(first + self.every, last + 1, self.every):
@@ -115,13 +115,13 @@ class Story:
         for rank in range(3):
             data, compute = uniform(0.8, 1.3), uniform(14, 16) + (9 if rank == 2 else 0)
             parts = {"data_ms": data, "compute_ms": compute, "wait_ms": 30 - data - compute, "step_ms": 30.0}
-            self.told(rank, t, "step", step=step, steps=self.steps, count=self.every, **parts)
+            self.event(rank, t, "step", step=step, steps=self.steps, count=self.every, **parts)
 
     def saved(self, step, t):
         accuracy = 0.9889 if step == self.steps else 0.991 - 0.9 * math.exp(-step / 100)
         values = {"loss": 0.0641 if step == self.steps else 2.1 * math.exp(-step / 120) + 0.05, "accuracy": accuracy}
-        self.told(0, t + 0.01, "checkpoint", step=step, pause_ms=3.1, write_ms=41.0, bytes=612_000)
-        self.told(0, t + 0.02, "evaluated", step=step, samples=360, values=values)
+        self.event(0, t + 0.01, "checkpoint", step=step, pause_ms=3.1, write_ms=41.0, bytes=612_000)
+        self.event(0, t + 0.02, "evaluated", step=step, samples=360, values=values)
         self.metrics.append({"t": START + t, "step": step, "eval": values, "samples": 360})
 
 
@@ -131,10 +131,10 @@ def sample(folder, steps=600, every=5, checkpoint_every=100):
     story.start(1.0, 0, 0)
     story.train(0, 340, 1.0)
     story.start(19.0, 1, 300)
-    story.told(0, 19.3, "resumed", step=300, path="checkpoints/step-00000300", changes=["world size 3, as before"])
+    story.event(0, 19.3, "resumed", step=300, path="checkpoints/step-00000300", changes=["world size 3, as before"])
     story.train(300, steps, 19.0)
     for rank, node in enumerate(NODES):
-        story.told(rank, 29.5, "outcome", verdict="done", code=0, step=steps, message="", hint="", culprit=rank)
+        story.event(rank, 29.5, "outcome", verdict="done", code=0, step=steps, message="", hint="", culprit=rank)
         write_lines(folder / "ranks" / f"rank-{rank}.jsonl", story.events[rank])
         write(folder / "nodes" / f"{node}.json", {"node": node, "pid": 99, "host": "gpu-a", "t": START + 0.4})
         write(folder / "logs" / f"rank-{rank}.log", "hello")
@@ -164,8 +164,8 @@ def shown(run_dir):
 
 def series_of(shown, name):
     """The points of a series as page.js would read them."""
-    every = [one for _, a in shown.tags if "data-series" in a for one in json.loads(a["data-series"])]
-    return next(one["points"] for one in every if one["name"] == name)
+    every = [each for _, a in shown.tags if "data-series" in a for each in json.loads(a["data-series"])]
+    return next(each["points"] for each in every if each["name"] == name)
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ def mean(rank, data, compute, wait):
 )
 def test_straggler_rule(waits, slow):
     means = [mean(rank, 1.0, 20.0 - wait, wait) for rank, wait in enumerate(waits)]
-    assert [one.rank for one in steps.stragglers(means)] == slow
+    assert [straggler.rank for straggler in steps.stragglers(means)] == slow
     assert ("No straggler" in steps.verdict(means)) == (not slow)
 
 
@@ -66,15 +66,15 @@ def test_log_axis_has_a_few_ticks_inside(low, high):
 def test_thinning_is_bounded_and_keeps_order_ends_and_extremes():
     points = [(float(i), math.sin(i)) for i in range(100_000)]
     points[31_234] = (31_234.0, -50.0)
-    kept = charts.thin(points, columns=100)
-    assert len(kept) <= 400
-    assert kept == sorted(kept)
-    assert set(kept) <= set(points)
-    assert {points[0], points[-1], points[31_234]} <= set(kept)
+    thinned = charts.thin(points, columns=100)
+    assert len(thinned) <= 400
+    assert thinned == sorted(thinned)
+    assert set(thinned) <= set(points)
+    assert {points[0], points[-1], points[31_234]} <= set(thinned)
 
 
 @pytest.mark.parametrize(
-    ("said", "meant"),
+    ("shown", "meant"),
     [
         (text.percent(0.98888), "98.9 %"),
         (text.percent(0.9999), "99.9 %"),
@@ -93,5 +93,5 @@ def test_thinning_is_bounded_and_keeps_order_ends_and_extremes():
         (text.ranks([0, 1, 2, 5]), "ranks 0–2, 5"),
     ],
 )
-def test_words(said, meant):
-    assert said.replace("\u00a0", " ") == meant
+def test_words(shown, meant):
+    assert shown.replace("\u00a0", " ") == meant

@@ -44,7 +44,7 @@ def page(seen, more=()):
 
 def rated(seen, slow):
     """The same answers with a rate for every pair: 1000 Mbit/s, a tenth for one."""
-    rates = {pair: 100 if pair == slow else 1000 for pair in pairs(seen.told)}
+    rates = {pair: 100 if pair == slow else 1000 for pair in pairs(seen.hosts_with_facts)}
     more = tuple(
         Link(*pair, "", 1, ("bandwidth",), "ok", host=pair[1], size=8 << 20, rate=int(rate * 1e6 / 8))
         for pair, rate in rates.items()
@@ -54,18 +54,18 @@ def rated(seen, slow):
 
 def test_a_fault_is_told_with_its_evidence_its_symptom_and_its_fix_to_copy():
     seen = answers(outcome=lambda s, t, k: "dropped" if (k, t) == ("data", "b") else "ok")
-    verdict, said = judge(seen), Reader(page(seen))
-    assert "Not ready" in "".join(said.text["header"])
-    assert verdict.first.text in said.text["header"]
+    verdict, reader = judge(seen), Reader(page(seen))
+    assert "Not ready" in "".join(reader.text["header"])
+    assert verdict.first.text in reader.text["header"]
     where, command = verdict.fix.partition("   (")[0].split(": ", 1)
-    assert (f"Fix {where}" in said.text["span"], command in said.text["code"]) == (True, True)
-    assert all(row in said.text["dd"] for row in [*verdict.evidence, verdict.symptom])
+    assert (f"Fix {where}" in reader.text["span"], command in reader.text["code"]) == (True, True)
+    assert all(row in reader.text["dd"] for row in [*verdict.evidence, verdict.symptom])
 
 
 @pytest.mark.parametrize("fix", ["on a: sudo x; on b: sudo y", "check the spelling, or give its IP; `ssh -G a`", "y"])
 def test_a_fix_that_is_no_single_command_stays_whole(fix):
-    found = Finding("ssh", "hosts", ("a",), "a: no", fix=fix)
-    assert fix in Reader(page(answers(), [found])).text["code"]
+    finding = Finding("ssh", "hosts", ("a",), "a: no", fix=fix)
+    assert fix in Reader(page(answers(), [finding])).text["code"]
 
 
 def test_the_matrix_has_every_pair_and_marks_those_that_failed():
@@ -78,8 +78,8 @@ def test_the_matrix_has_every_pair_and_marks_those_that_failed():
 
 
 def test_rates_are_a_picture_in_which_the_slow_pair_is_the_darkest():
-    found = page(rated(answers(), ("a", "b")))
-    shades = {title: float(shade) for shade, title in re.findall(r"--slow:([\d.]+)\" title=\"([^\"]+)", found)}
+    html = page(rated(answers(), ("a", "b")))
+    shades = {title: float(shade) for shade, title in re.findall(r"--slow:([\d.]+)\" title=\"([^\"]+)", html)}
     assert shades.pop("a &#8594; b: 100 Mbit/s") == pytest.approx(0.9)
     assert set(shades.values()) == {0.0}
     assert "How fast" not in page(answers())
@@ -88,41 +88,41 @@ def test_rates_are_a_picture_in_which_the_slow_pair_is_the_darkest():
 def test_a_host_that_said_nothing_has_its_row_with_the_reason():
     seen = answers()
     seen = dataclasses.replace(seen, hosts=(*HOSTS, "d"), faults={"d": ("ssh", "d: connection refused")})
-    found = Reader(page(seen))
-    assert "d: connection refused" in found.text["td"]
-    assert all("d" not in title.split(": ")[0].split(" → ") for title, _ in found.cells)
+    reader = Reader(page(seen))
+    assert "d: connection refused" in reader.text["td"]
+    assert all("d" not in title.split(": ")[0].split(" → ") for title, _ in reader.cells)
 
 
 def test_a_page_of_no_answers_at_all_is_whole():
-    seen = Answers(answers().want, ("a",), faults={"a": ("ssh", "a: connection refused")})
+    seen = Answers(answers().request, ("a",), faults={"a": ("ssh", "a: connection refused")})
     assert "Not ready" in page(seen)
 
 
 def test_between_one_host_and_none_nothing_can_be_told_of_links():
-    told, lost = answers(), {host: ("ssh-refused", f"{host}: connection refused") for host in HOSTS[1:]}
-    one = dataclasses.replace(told, facts={"a": told.facts["a"]}, links=(), faults=lost, clocks={})
-    groups = judge(one).groups
+    whole, lost = answers(), {host: ("ssh-refused", f"{host}: connection refused") for host in HOSTS[1:]}
+    alone = dataclasses.replace(whole, facts={"a": whole.facts["a"]}, links=(), faults=lost, clocks={})
+    groups = judge(alone).groups
     assert (groups["names"], groups["links"], groups["mtu"], groups["clocks"]) == ("ok", *["could not tell"] * 3)
 
 
 def test_what_a_host_says_stays_text_and_nothing_is_loaded():
     seen = answers(change={"a": {"kernel": NASTY, "software": {"python": NASTY, "torch": NASTY}}})
     seen = dataclasses.replace(seen, faults={"d": ("ssh", NASTY)}, hosts=(*HOSTS, NASTY))
-    found = page(seen, [Finding("ssh", "hosts", (NASTY,), NASTY, (NASTY,), NASTY, NASTY, follows=(NASTY,))])
-    assert "script" not in Reader(found).text
-    assert Reader(found).wanted == []
-    assert "url(" not in found
-    assert found.isascii()
+    html = page(seen, [Finding("ssh", "hosts", (NASTY,), NASTY, (NASTY,), NASTY, NASTY, follows=(NASTY,))])
+    assert "script" not in Reader(html).text
+    assert Reader(html).wanted == []
+    assert "url(" not in html
+    assert html.isascii()
 
 
 @pytest.mark.parametrize("count", [17, 64])
 def test_many_hosts_are_small_squares_and_what_failed_is_listed_in_words(count):
     names = [f"h{number}" for number in range(count)]
-    told = {name: facts(0) for name in names}
+    by_name = {name: facts(0) for name in names}
     links = tuple(Link(*pair, "10.0.0.1", 40000, ("data",), "ok", host=pair[1]) for pair in pairs(names))
     broken = dataclasses.replace(links[0], outcome="refused", host="")
     listens = {name: {"sampled": [40000]} for name in names}
-    seen = Answers(answers().want, tuple(names), facts=told, listens=listens, links=(broken, *links[1:]))
-    found = Reader(page(seen))
-    assert len(found.cells) == count * (count - 1)
-    assert any(text.startswith("h0 → h1: data ports: refused") for text in found.text["li"])
+    seen = Answers(answers().request, tuple(names), facts=by_name, listens=listens, links=(broken, *links[1:]))
+    reader = Reader(page(seen))
+    assert len(reader.cells) == count * (count - 1)
+    assert any(text.startswith("h0 → h1: data ports: refused") for text in reader.text["li"])

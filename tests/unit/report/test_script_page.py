@@ -30,8 +30,8 @@ def plain_run(folder, code=0):
     """The folder of a script that nothing but the agent saw."""
     write(folder / "record.json", RECORD)
     verdict = "failed" if code else "done"
-    kept = {"master": {"files": 2, "bytes": 1_200_000_000}, "worker-1": {"files": 0, "bytes": 0}}
-    end = {"verdict": verdict, "seconds": 9.5, "kept": kept, "rank": 1 if code else None, "message": "it broke"}
+    written = {"master": {"files": 2, "bytes": 1_200_000_000}, "worker-1": {"files": 0, "bytes": 0}}
+    end = {"verdict": verdict, "seconds": 9.5, "kept": written, "rank": 1 if code else None, "message": "it broke"}
     write(folder / "outcome.json", end)
     for rank in (0, 1):
         began = event(rank, 1.0, kind="began", attempt=0, world=2, pid=1)

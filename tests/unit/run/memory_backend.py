@@ -96,7 +96,15 @@ class MemoryBackend(Backend):
         folder = self.run.run_dir / "outcome"
         folder.mkdir(exist_ok=True)
         for place, name in enumerate(self.run.names):
-            said = {"verdict": verdict, "code": code, "rank": place, "node": name, "step": 7, "message": "", "hint": ""}
-            (folder / f"{name}-0.json").write_text(json.dumps({**said, "since": 0, "t": time.time()}))
+            verdict_ = {
+                "verdict": verdict,
+                "code": code,
+                "rank": place,
+                "node": name,
+                "step": 7,
+                "message": "",
+                "hint": "",
+            }
+            (folder / f"{name}-0.json").write_text(json.dumps({**verdict_, "since": 0, "t": time.time()}))
             self._code[name] = code
         self.running.clear()

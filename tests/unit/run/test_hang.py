@@ -14,21 +14,21 @@ def waiting(rank, line=88, doing="backward"):
 
 def test_the_rank_that_does_not_wait_is_the_missing_one_and_its_line_is_named():
     missing = RankDoing(3, "gpu-c", "script", "data.py", 41, "read", 31.0)
-    said = hang.verdict([waiting(0), waiting(1), waiting(2), missing])
-    assert said.startswith("rank 3 (gpu-c) stands still in data.py:41 read() for 31 s")
-    assert "ranks 0-2 wait for it in backward, train.py:88" in said
+    sentence = hang.verdict([waiting(0), waiting(1), waiting(2), missing])
+    assert sentence.startswith("rank 3 (gpu-c) stands still in data.py:41 read() for 31 s")
+    assert "ranks 0-2 wait for it in backward, train.py:88" in sentence
 
 
 def test_ranks_in_different_collectives_are_told_with_their_places_the_fewest_first():
-    said = hang.verdict([waiting(0, 10, "collective"), waiting(1, 20, "collective"), waiting(2, 20, "collective")])
-    assert "different places" in said
-    assert said.index("train.py:10") < said.index("train.py:20")
+    sentence = hang.verdict([waiting(0, 10, "collective"), waiting(1, 20, "collective"), waiting(2, 20, "collective")])
+    assert "different places" in sentence
+    assert sentence.index("train.py:10") < sentence.index("train.py:20")
 
 
 def test_where_all_wait_at_one_place_no_rank_is_blamed():
-    said = hang.verdict([waiting(0), waiting(1)])
-    assert "none is missing" in said
-    assert "gpu-0" not in said
+    sentence = hang.verdict([waiting(0), waiting(1)])
+    assert "none is missing" in sentence
+    assert "gpu-0" not in sentence
 
 
 @pytest.mark.parametrize(

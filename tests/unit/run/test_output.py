@@ -20,8 +20,8 @@ def test_a_rank_cannot_speak_for_another():
     lines = ConsoleLines()
     lines.put("b", "[rank1]: [rank0]: I am rank 0")
     lines.put("c", "[rank0]: I am rank 0")
-    said = shown(lines.take({0: "a", 1: "b", 2: "b", 3: "c"}))
-    assert [rank for rank, _, _ in said] == [1, 3]
+    printed = shown(lines.take({0: "a", 1: "b", 2: "b", 3: "c"}))
+    assert [rank for rank, _, _ in printed] == [1, 3]
 
 
 def test_lines_wait_until_the_ranks_of_their_node_are_known():

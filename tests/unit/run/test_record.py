@@ -113,9 +113,9 @@ def test_a_resume_keeps_the_record_and_takes_old_verdicts_away(tmp_path: Path) -
     (run_dir / "outcome/master-0.json").write_text("{}")
     (run_dir / "nodes/worker-9.json").write_text("{}")
     record.open_start(run_dir, record.Choice(run_dir, ()), "docker", "Docker", ["master"], NOON + 500)
-    kept = json.loads((run_dir / "record.json").read_text())
-    assert kept["started"] == NOON
-    assert [start["backend"] for start in kept["starts"]] == ["processes", "docker"]
+    state = json.loads((run_dir / "record.json").read_text())
+    assert state["started"] == NOON
+    assert [start["backend"] for start in state["starts"]] == ["processes", "docker"]
     assert not list(run_dir.glob("outcome/*")) + list(run_dir.glob("nodes/*"))
     assert not (run_dir / "outcome.json").exists()
 
@@ -124,8 +124,8 @@ def test_a_start_refused_at_once_leaves_no_trace(tmp_path: Path) -> None:
     first = make_run(tmp_path, checkpoint=True)
     record.close(first, Result("done", step=9), State(("master",)), 1.0)
     files = {path.name: path.read_bytes() for path in first.glob("*.json")}
-    kept = record.open_start(first, record.Choice(first, ("--bogus",), start=2), "docker", "", ["master"], NOON + 60)
-    record.undo_start(first, kept)
+    state = record.open_start(first, record.Choice(first, ("--bogus",), start=2), "docker", "", ["master"], NOON + 60)
+    record.undo_start(first, state)
     assert {path.name: path.read_bytes() for path in first.glob("*.json")} == files
     second = record.make_folder(tmp_path, (), NOON + 120)
     record.undo_start(second, record.open_start(second, record.Choice(None, ()), "docker", "", ["master"], NOON + 120))

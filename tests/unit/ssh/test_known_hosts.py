@@ -62,8 +62,8 @@ def test_ssh_keygen_finds_what_we_hash_and_we_find_what_it_hashes(tmp_path):
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
     kind, data = (tmp_path / "key.pub").read_text().split()[:2]
     file.write_text(known_hosts.line("[a]:2222", kind, base64.b64decode(data), b"s" * 20))
-    found = subprocess.run(["ssh-keygen", "-F", "[a]:2222", "-f", file], capture_output=True, text=True, check=False)
-    assert data in found.stdout
+    done = subprocess.run(["ssh-keygen", "-F", "[a]:2222", "-f", file], capture_output=True, text=True, check=False)
+    assert data in done.stdout
     file.write_text(f"b {kind} {data}\n")
     subprocess.run(["ssh-keygen", "-q", "-H", "-f", file], capture_output=True, check=True)
     assert file.read_text().startswith("|1|")

@@ -88,9 +88,9 @@ def test_old_checkpoints_that_cannot_be_removed_end_nothing(tmp_path, monkeypatc
         raise OSError(errno.EIO, "broken disk")
 
     monkeypatch.setattr("muster.checkpoint.store.prune", broken)
-    told = []
-    writer = BackgroundWriter(tmp_path, 1, False, told.append)
+    events = []
+    writer = BackgroundWriter(tmp_path, 1, False, events.append)
     writer.submit(1, {"a": 1}, None, {})
     writer.submit(2, {"a": 2}, None, {})
     writer.finish()
-    assert [one.error for one in told] == [None, None]
+    assert [event.error for event in events] == [None, None]

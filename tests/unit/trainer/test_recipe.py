@@ -279,8 +279,8 @@ def test_a_rank_that_vanishes_is_not_laid_at_the_recipes_door(write, tmp_path):
         )
         for rank in range(2)
     ]
-    told = [rank.communicate(timeout=120)[0] for rank in ranks]
-    assert told[0].startswith("passed ")
+    outputs = [rank.communicate(timeout=120)[0] for rank in ranks]
+    assert outputs[0].startswith("passed ")
 
 
 @pytest.mark.torch

@@ -85,17 +85,17 @@ def test_a_trained_model_and_optimizer_go_on_from_the_snapshot_exactly():
         optimizer.step()
         return loss.item()
 
-    one, other = build(), build()
-    step(*one, 0)
-    taken = Snapshot().take({"model": one[0].state_dict(), "optimizer": one[1].state_dict()})
-    after = step(*one, 1)
+    first, other = build(), build()
+    step(*first, 0)
+    taken = Snapshot().take({"model": first[0].state_dict(), "optimizer": first[1].state_dict()})
+    after = step(*first, 1)
     assert isinstance(taken["model"], OrderedDict)
-    assert taken["model"]._metadata == one[0].state_dict()._metadata
+    assert taken["model"]._metadata == first[0].state_dict()._metadata
     other[0].load_state_dict(taken["model"])
     other[1].load_state_dict(taken["optimizer"])
     assert step(*other, 1) == after
     assert all(
-        torch.equal(a, b) for a, b in zip(one[0].state_dict().values(), other[0].state_dict().values(), strict=True)
+        torch.equal(a, b) for a, b in zip(first[0].state_dict().values(), other[0].state_dict().values(), strict=True)
     )
 
 

@@ -59,9 +59,9 @@ def test_any_flipped_bit_is_noticed_and_the_one_before_used(tmp_path, name):
     whole, dice = (newest / name).read_bytes(), random.Random(name)
     for _ in range(100):
         flip(newest / name, dice.randrange(len(whole)), dice.randrange(8))
-        found, damaged = store.newest_usable(tmp_path)
-        assert found.path == before
-        assert [one.path for one in damaged] == [newest]
+        usable, damaged = store.newest_usable(tmp_path)
+        assert usable.path == before
+        assert [each.path for each in damaged] == [newest]
         (newest / name).write_bytes(whole)
     assert store.newest_usable(tmp_path)[0].path == newest
 
@@ -72,9 +72,9 @@ def test_any_truncation_is_noticed_and_the_one_before_used(tmp_path, name):
     whole, dice = (newest / name).read_bytes(), random.Random(name)
     for length in [0, len(whole) - 1, *(dice.randrange(len(whole)) for _ in range(50))]:
         (newest / name).write_bytes(whole[:length])
-        found, damaged = store.newest_usable(tmp_path)
-        assert found.path == before
-        assert [one.path for one in damaged] == [newest]
+        usable, damaged = store.newest_usable(tmp_path)
+        assert usable.path == before
+        assert [each.path for each in damaged] == [newest]
 
 
 def test_the_reason_says_what_is_wrong(tmp_path):
@@ -83,14 +83,14 @@ def test_the_reason_says_what_is_wrong(tmp_path):
     flip(altered / "state.pt", 700)
     (lacking / "state.pt").unlink()
 
-    found, damaged = store.newest_usable(tmp_path)
+    usable, damaged = store.newest_usable(tmp_path)
 
-    assert found is None
+    assert usable is None
     expected = [(lacking, "cannot be read"), (altered, "altered"), (truncated, "truncated: 100")]
-    for one, (path, words) in zip(damaged, expected, strict=True):
-        assert one.path == path
-        assert words in one.reason
-        assert str(path) in one.reason
+    for each, (path, words) in zip(damaged, expected, strict=True):
+        assert each.path == path
+        assert words in each.reason
+        assert str(path) in each.reason
 
 
 WRITER = """
@@ -128,12 +128,12 @@ def test_a_writer_killed_at_any_moment_leaves_a_usable_newest(tmp_path):
             assert forker.stdout.readline() == "dead\n"
 
             leftovers += any(name.startswith(".") for name in names(tmp_path))
-            found, damaged = store.newest_usable(tmp_path)
-            state, _ = store.load(found.path)
+            usable, damaged = store.newest_usable(tmp_path)
+            state, _ = store.load(usable.path)
             assert damaged == []
-            assert found.manifest.step >= reached, "a checkpoint that had been in place is gone"
-            assert torch.unique(state["model"]["w"]).tolist() == [state["step"]] == [found.manifest.step]
-            reached = found.manifest.step
+            assert usable.manifest.step >= reached, "a checkpoint that had been in place is gone"
+            assert torch.unique(state["model"]["w"]).tolist() == [state["step"]] == [usable.manifest.step]
+            reached = usable.manifest.step
         forker.stdin.close()
     assert reached > 0
     assert leftovers > 0, "no kill came in the middle of a write: the test says nothing"
@@ -183,12 +183,12 @@ def test_a_kill_before_any_file_operation_leaves_a_usable_newest(tmp_path):
             print(folder, trial, file=forker.stdin, flush=True)
             ended = int(forker.stdout.readline())
 
-            found, damaged = store.newest_usable(folder)
+            usable, damaged = store.newest_usable(folder)
             assert damaged == []
-            assert found is not None, f"nothing usable: {names(folder)}"
-            assert store.load(found.path)[0]["step"] == found.manifest.step
+            assert usable is not None, f"nothing usable: {names(folder)}"
+            assert store.load(usable.path)[0]["step"] == usable.manifest.step
             store.prune(folder, 1, False)
-            assert names(folder) == [f"step-{found.manifest.step:08d}"]
+            assert names(folder) == [f"step-{usable.manifest.step:08d}"]
         forker.stdin.close()
     assert ended == 0
     assert trial > 30
@@ -200,9 +200,9 @@ def test_between_the_two_renames_of_a_replacement_the_old_one_is_used(tmp_path):
     place.rename(tmp_path / ".old-step-00000002")
     shutil.copytree(tmp_path / ".old-step-00000002", tmp_path / ".new-step-00000002")
 
-    found, damaged = store.newest_usable(tmp_path)
-    assert (found.path.name, found.manifest.step, damaged) == (".old-step-00000002", 2, [])
-    assert store.locate(tmp_path) == (found.path, [])
+    usable, damaged = store.newest_usable(tmp_path)
+    assert (usable.path.name, usable.manifest.step, damaged) == (".old-step-00000002", 2, [])
+    assert store.locate(tmp_path) == (usable.path, [])
 
     store.prune(tmp_path, 5, False)
     assert names(tmp_path) == ["step-00000001", "step-00000002"]
@@ -310,7 +310,7 @@ def test_locate_takes_a_step_a_checkpoints_folder_or_a_run(tmp_path):
     assert store.locate(tmp_path) == (newest, [])
     flip(newest / "state.pt", 900)
     path, damaged = store.locate(tmp_path)
-    assert (path, [one.path for one in damaged]) == (before, [newest])
+    assert (path, [each.path for each in damaged]) == (before, [newest])
     flip(before / "state.pt", 900)
     with pytest.raises(CheckpointError, match=r"no usable checkpoint in it:\n.*step-00000002.*altered"):
         store.locate(tmp_path)

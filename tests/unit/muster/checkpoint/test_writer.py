@@ -28,13 +28,13 @@ def test_each_checkpoint_holds_the_step_it_was_submitted_at(tmp_path):
     state["w"].fill_(-1)
     writer.finish()
 
-    assert [one.step for one in done] == [1, 2, 3, 4, 5, 6]
-    for one in done:
-        loaded, manifest = store.load(one.path)
-        assert torch.unique(loaded["w"]).tolist() == [one.step] == [loaded["step"]]
-        assert (one.error, one.bytes) == (None, manifest.bytes)
-        assert one.pause_ms > 0
-        assert one.write_ms > 0
+    assert [written.step for written in done] == [1, 2, 3, 4, 5, 6]
+    for written in done:
+        loaded, manifest = store.load(written.path)
+        assert torch.unique(loaded["w"]).tolist() == [written.step] == [loaded["step"]]
+        assert (written.error, written.bytes) == (None, manifest.bytes)
+        assert written.pause_ms > 0
+        assert written.write_ms > 0
 
 
 def test_old_checkpoints_go_and_the_best_stays(tmp_path):
@@ -63,16 +63,16 @@ def test_submit_does_not_wait_for_the_disk(tmp_path):
 
 
 def test_a_failed_write_is_told_and_training_goes_on(tmp_path):
-    folder, done, told = tmp_path / "checkpoints", [], threading.Event()
+    folder, done, reported = tmp_path / "checkpoints", [], threading.Event()
 
     def tell(written):
         done.append(written)
-        told.set()
+        reported.set()
 
     writer = BackgroundWriter(folder, 3, False, tell)
     folder.write_text("a file where the folder should be")
     writer.submit(1, {"w": torch.zeros(10)}, None, {})
-    assert told.wait(30)
+    assert reported.wait(30)
     folder.unlink()
     writer.submit(2, {"w": torch.zeros(10)}, None, {})
     writer.finish()

@@ -1,4 +1,4 @@
-"""Recipe digits, which leaves in the run folder what it was trained with: types, layout, memory at its peak."""
+"""Recipe digits; each rank writes to the run folder how it trained: types, layout, peak memory."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ from trainer.recipes import digits
 DEFAULTS = {"steps": 600, "batch": 96, "lr": 5e-3}
 model, datasets, metrics = digits.model, digits.datasets, digits.metrics
 _types: set[str] = set()
-_told: dict[str, Any] = {}
+_observed: dict[str, Any] = {}
 
 
 def loss(net: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
-    """As that recipe's; notes the type of the scores and what the model is like."""
+    """The loss of digits; notes the type of the scores and the layout of the model."""
     images, classes = batch
     scores = net(images)
     _types.add(str(scores.dtype).removeprefix("torch."))
     weights = [part.weight for part in net.modules() if isinstance(part, nn.Conv2d)]
-    _told["device"] = str(weights[0].device)
-    _told["channels_last"] = all(weight.is_contiguous(memory_format=torch.channels_last) for weight in weights[1:])
+    _observed["device"] = str(weights[0].device)
+    _observed["channels_last"] = all(weight.is_contiguous(memory_format=torch.channels_last) for weight in weights[1:])
     return F.cross_entropy(scores.float(), classes)
 
 
 @atexit.register
-def _tell() -> None:
-    if _told:
-        text = json.dumps({**_told, "types": sorted(_types), "peak_mb": peak_mb()})
+def _write() -> None:
+    if _observed:
+        text = json.dumps({**_observed, "types": sorted(_types), "peak_mb": peak_mb()})
         Path(os.environ["MUSTER_RUN_DIR"], f"seen-{os.environ['RANK']}.json").write_text(text)
 
 
 def peak_mb() -> float:
-    """What this process held most: on a GPU of its memory, as torch counts it; else of the machine's."""
+    """The peak memory of this process: of the GPU, as torch counts it; without one, of the machine."""
     if torch.cuda.is_available():
         return torch.cuda.max_memory_allocated() / 1e6
     return int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0]) / 1e3
