@@ -18,7 +18,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TextIO
 
 from muster.files import Lines
 
@@ -46,6 +46,7 @@ class Scalars:
         self._folder, self._node = folder, node
         self._path = folder / "scalars" / f"{node}.jsonl"
         self._lines: Lines | None = None
+        self._lock: TextIO | None = None
         self._tags = set[str]()
         self._stamps: dict[str, tuple[int, int]] = {}
         self._offsets: dict[str, int] = {}
@@ -57,26 +58,33 @@ class Scalars:
         more, paths = False, self._files()
         if not paths:
             return False
-        with suppress(OSError), _alone(self._folder) as alone:
-            for path in paths if alone else ():
-                if time.monotonic() > until:
-                    return True
-                with suppress(OSError):
-                    more = self._read(path) or more
+        for path in paths if self._is_alone() else ():
+            if time.monotonic() > until:
+                return True
+            with suppress(OSError):
+                more = self._read(path) or more
         return more
 
+    def _is_alone(self) -> bool:
+        """Whether no other node of this machine, which shares the run folder, reads these files. Once so, always."""
+        if self._lock is None:
+            with suppress(OSError):
+                lock = (self._folder / ".scalars.lock").open("w")
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                self._lock = lock
+        return self._lock is not None
+
     def _files(self) -> list[str]:
-        """The files to read, the one that changed first before the others. What came with the script is left out."""
-        paths, changed = list(_metric_files(self._folder)), dict[str, float]()
+        """The files to read. What came with the script, and is as it came, is not this run's."""
+        paths, own = list(_metric_files(self._folder)), list[str]()
         sent = _sent(self._folder) if paths else {}
         for path in paths:
             with suppress(OSError):
                 status = os.lstat(self._folder / path)
                 if sent.get(path.removeprefix(f"{work.WORK}/")) != (status.st_size, int(status.st_mtime)):
-                    changed[path] = status.st_mtime
-        found = sorted(changed, key=lambda path: changed[path])
-        new = [path for path in found if path not in self._stamps][: max(0, _MOST_FILES - len(self._stamps))]
-        return [path for path in found if path in self._stamps or path in new]
+                    own.append(path)
+        new = [path for path in own if path not in self._stamps]
+        return [path for path in own if path in self._stamps] + new[: max(0, _MOST_FILES - len(self._stamps))]
 
     def _read(self, path: str) -> bool:
         with _regular(self._folder / path) as file:
@@ -95,10 +103,11 @@ class Scalars:
 
     def _read_events(self, path: str, file: BinaryIO, size: int) -> bool:
         offset = self._offsets.get(path, 0)
-        points, end = event_file.read(file, offset if offset <= size else 0, size, _MOST_RECORDS)
+        begin = offset if offset <= size else 0
+        points, end = event_file.read(file, begin, size, _MOST_RECORDS)
         self._offsets[path] = end
         self._tell(path, points)
-        return len(points) > 0 and end < size
+        return begin < end < size
 
     def _read_text(self, path: str, text: str) -> None:
         """A file that is written again as a whole: what came since the last time."""
@@ -107,10 +116,8 @@ class Scalars:
         values = of_trainer_state(text) if path.endswith(_STATE) else of_csv(text)
         new = []
         for tag, points in values.items():
-            newest, before = max(points), self._last.get((family, tag), -1)
-            self._last[family, tag] = newest
-            # Another training that writes to the same place begins with its first step.
-            since = before if newest >= before else -1
+            since = self._last.get((family, tag), -1)
+            self._last[family, tag] = max(since, *points)
             new += [
                 event_file.Point(tag, step, value)
                 for index, (step, value) in enumerate(points.items())
@@ -219,15 +226,3 @@ def _regular(path: Path) -> Iterator[BinaryIO]:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise OSError(f"{path} is no file")
         yield file
-
-
-@contextmanager
-def _alone(folder: Path) -> Iterator[bool]:
-    """Whether no other node of this machine, which shares the run folder, reads these files."""
-    with (folder / ".scalars.lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-            return
-        yield True
