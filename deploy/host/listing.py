@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 import stat
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -19,7 +19,7 @@ from .unpack import parts_of
 # Programs can make these again. As trainer/node/work.py has them (docs/contract.md).
 CACHES = (".cache", ".triton", ".nv", ".config", "__pycache__")
 # How the agent remembers what was sent; for this machine it is no result.
-_HOUSEKEEPING = re.compile(r"sent\.json|\.sent\.lock|\.others-.*|nodes/\..*")
+_HOUSEKEEPING = re.compile(r"(?:sent|copies)\.json|\.(?:sent|scalars)\.lock|\.others-.*|nodes/\..*")
 _LINE = re.compile(r"([0-9a-f]{1,8}) ([0-9]{1,18}) (-?[0-9]{1,12})(?:\.[0-9]+)? \./(.+)")
 
 
@@ -33,12 +33,20 @@ class Stamp:
 
 @dataclass(frozen=True)
 class Listing:
-    """The files of a run's folder on a host by path; its links; its caches; and the files as they were sent there."""
+    """The files of a run's folder on a host by path; its links; its caches; the files as they were sent there.
+
+    `copies`: files as they came from another host.
+    """
 
     files: Mapping[str, Stamp]
     links: Sequence[str] = ()
     caches: Sequence[str] = ()
     sent: Mapping[str, Stamp] = field(default_factory=dict)
+    copies: Mapping[str, Stamp] = field(default_factory=dict)
+
+    def is_copy(self, path: str) -> bool:
+        """Whether this file is as it came from another host."""
+        return self.copies.get(path) == self.files[path]
 
 
 @dataclass(frozen=True)
@@ -71,9 +79,10 @@ def parse(answer: str) -> Listing:
 
     Raises DeployError for a list that is not complete.
     """
-    first, *lines = answer.split("\n")
+    sent, *lines = answer.split("\n")
     if lines[-2:] != ["end", ""]:
         raise DeployError("its list of files is incomplete")
+    copies, *lines = lines
     files, links, caches = dict[str, Stamp](), list[str](), list[str]()
     for line in lines[:-2]:
         match = _LINE.fullmatch(line)
@@ -88,15 +97,20 @@ def parse(answer: str) -> Listing:
                 links.append(path)
             elif stat.S_ISDIR(mode):
                 caches.append(path)
-    return Listing(files, links, caches, _sent(first))
+    return Listing(files, links, caches, _stamps(sent, "work/", 1), _stamps(copies, "", 0))
 
 
-def select(listing: Listing, only: Sequence[str], is_home: Callable[[str, Stamp], bool]) -> Selection:
-    """Choose what to ask for: what matches `only`; without patterns, all but caches and unchanged sent files."""
+def select(
+    listing: Listing, only: Sequence[str], is_home: Callable[[str, Stamp], bool], elsewhere: Container[str] = ()
+) -> Selection:
+    """Choose what to ask for: what matches `only`; without patterns, all but caches and unchanged sent files.
+
+    A copy of what is `elsewhere`, on its own host, is not asked for.
+    """
     wanted, home, leave_out = dict[str, Stamp](), dict[str, Stamp](), list[str]()
     for path, stamp in listing.files.items():
         chosen = matches(path, only) if only else listing.sent.get(path) != stamp
-        if _HOUSEKEEPING.fullmatch(path) or not chosen:
+        if _HOUSEKEEPING.fullmatch(path) or not chosen or (path in elsewhere and listing.is_copy(path)):
             leave_out.append(path)
         elif is_home(path, stamp):
             home[path] = stamp
@@ -116,14 +130,19 @@ def matches(path: str, patterns: Sequence[str]) -> bool:
     return any(fnmatchcase(name, pattern.strip("/")) for pattern in patterns for name in folders)
 
 
-def _sent(text: str) -> dict[str, Stamp]:
-    """The files that were sent to work/, as docs/contract.md has sent.json; none if it cannot be read."""
+def _stamps(text: str, above: str, place: int) -> dict[str, Stamp]:
+    """The files of sent.json or copies.json, as docs/contract.md has them; none if it cannot be read.
+
+    `above`: the folder of their paths. `place`: where in a row size and time are.
+    """
     with suppress(ValueError, RecursionError):
         rows = json.loads(text)
         if isinstance(rows, dict):
             return {
-                f"work/{path}": Stamp(row[1], row[2])
+                f"{above}{path}": Stamp(*row[place:])
                 for path, row in rows.items()
-                if isinstance(row, list) and len(row) == 3 and all(type(number) is int for number in row[1:])
+                if isinstance(row, list)
+                and len(row) == place + 2
+                and all(type(number) is int for number in row[place:])
             }
     return {}

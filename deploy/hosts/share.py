@@ -26,7 +26,7 @@ Missing = dict[tuple[str, str], list[str]]
 
 
 def share(sessions: Sequence[Session], run: RunId, console: Console) -> None:
-    """Copy to each host what only others have, and name the files of which each host keeps its own.
+    """Copy to each host what only others have, or have newer, and name the files of which each host keeps its own.
 
     Raises DeployError if a host cannot be asked, or a copy ends early.
     """
@@ -39,7 +39,8 @@ def share(sessions: Sequence[Session], run: RunId, console: Console) -> None:
     with console.fetching(order) as tell:
         for (source, target), paths in missing(listings).items():
             size = sum(listings[source].files[path].size for path in paths)
-            console.note(f"{target} gets {several(len(paths), 'file')}, {amount(size)}, that it lacks, from {source}")
+            what = f"{several(len(paths), 'file')}, {amount(size)}, that it lacks or has an old copy of"
+            console.note(f"{target} gets {what}, from {source}")
             name = f".others-{order.index(source)}.tar"
             others = [*(listings[source].files.keys() - set(paths)), *listings[source].caches]
             leave_out = listing.Selection({}, others, {}).input
@@ -48,25 +49,38 @@ def share(sessions: Sequence[Session], run: RunId, console: Console) -> None:
 
 
 def missing(listings: Mapping[str, Listing]) -> Missing:
-    """By source and target host: the files that the target lacks. The first host that has one is its source."""
+    """By source and target host: the files that the target lacks, or has only an old copy of.
+
+    The first host whose own a file is is its source. A file that nobody but copies have is one that its host has
+    removed, or whose host is gone: only a host that is new to the run gets it.
+    """
     pairs: Missing = {}
-    holders: dict[str, str] = {}
+    owners, holders = dict[str, str](), dict[str, str]()
     for host, files in listings.items():
         for path in sorted(_written(files)):
             holders.setdefault(path, host)
-    for path, source in holders.items():
+        for path in _own(files):
+            owners.setdefault(path, host)
+    for path, source in ({**holders, **owners}).items():
         for target, files in listings.items():
-            if path not in files.files and path not in files.links:
+            if path in files.links:
+                continue
+            if path in files.files:
+                is_old = path in owners and listings[source].files[path] != files.files[path]
+                wanted = is_old and files.is_copy(path)
+            else:
+                wanted = path in owners or not _written(files)
+            if wanted:
                 pairs.setdefault((source, target), []).append(path)
     return pairs
 
 
 def differing_files(listings: Mapping[str, Listing]) -> list[str]:
-    """The files that hosts have with different sizes or times."""
+    """The files that hosts have of their own, with different sizes or times."""
     first = dict[str, listing.Stamp]()
     differing = set()
     for files in listings.values():
-        for path, stamp in _written(files).items():
+        for path, stamp in _own(files).items():
             if first.setdefault(path, stamp) != stamp:
                 differing.add(path)
     return sorted(differing)
@@ -77,6 +91,11 @@ def _written(files: Listing) -> dict[str, listing.Stamp]:
     return {
         path: stamp for path, stamp in files.files.items() if path.startswith(_PARTS) and files.sent.get(path) != stamp
     }
+
+
+def _own(files: Listing) -> dict[str, listing.Stamp]:
+    """What a script wrote on this very host: no copy that is as it came."""
+    return {path: stamp for path, stamp in _written(files).items() if not files.is_copy(path)}
 
 
 def _list(session: Session, run: RunId) -> Listing:
