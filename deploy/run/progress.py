@@ -159,7 +159,7 @@ class State:
         rank = int(event["rank"])
         # The pid does not show a restart: a restarted container counts its processes from 1 again.
         restarted = rank in self.ranks
-        step = self.ranks[rank].step if restarted else 0
+        step = self.ranks[rank].step if restarted else event.get("step", 0)
         self.ranks[rank] = RankView(rank, event["node"], int(event.get("pid", 0)), step)
         self.backend = event.get("backend", self.backend)
         if rank == 0 and restarted:

@@ -160,7 +160,8 @@ def _aligned(charts: list[Chart], run: Run) -> list[Chart]:
     if not xs:
         return charts
     low, high = min(xs), max(xs)
-    resumed = {number(event.fields.get("step")) for event in run.events if event.kind == "resumed"}
+    again = ("started", "resumed") if run.script else ("resumed",)
+    resumed = {number(event.fields.get("step")) for event in run.events if event.kind in again and event.rank == 0}
     marks = [(step, "resumed") for step in sorted(step for step in resumed if step is not None) if low <= step <= high]
     return [replace(chart, marks=marks[-MARKS:], steps=(low, high)) for chart in charts]
 
