@@ -119,10 +119,12 @@ def _take(
 
 
 def kept(run_folder: Path) -> Kept:
-    """What the script has written so far, caches left out."""
-    sent, sizes = _manifest(run_folder), list[int]()
+    """What the script has written so far on this host, caches left out."""
+    sent, copies, sizes = _manifest(run_folder), _known_copies(run_folder), list[int]()
     for top in (WORK, HOME, KEEP):
         for path in _files(run_folder / top):
+            if f"{top}/{path}" in copies:
+                continue
             with suppress(OSError):
                 status = os.lstat(run_folder / top / path)
                 if top != WORK or path not in sent or _digest(run_folder / top / path) != sent[path]:

@@ -155,6 +155,7 @@ def test_a_copy_is_replaced_by_a_newer_one_unless_the_script_has_changed_it(run,
         (run / "work/changed.pt").write_text("mine, since")
     assert (run / "work/changed.pt").read_text() == "mine, since"
     assert list(json.loads((run / "copies.json").read_text())) == ["work/last.pt"]
+    assert work.kept(run).files == 1, "the copy is kept on the host that wrote it"
 
 
 @pytest.mark.parametrize("manifest", ["", "[]", '{"work/log.txt": 3}', '{"work/log.txt": [4]}', '{"../x": [0, 0]}'])
