@@ -12,6 +12,7 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from typing import Any
 
 from ..core.errors import BadAnswer, DeployError
 from .unpack import parts_of
@@ -35,18 +36,19 @@ class Stamp:
 class Listing:
     """The files of a run's folder on a host by path; its links; its caches; the files as they were sent there.
 
-    `copies`: files as they came from another host.
+    `copies`: files as they came from another host, and from which node.
     """
 
     files: Mapping[str, Stamp]
     links: Sequence[str] = ()
     caches: Sequence[str] = ()
     sent: Mapping[str, Stamp] = field(default_factory=dict)
-    copies: Mapping[str, Stamp] = field(default_factory=dict)
+    copies: Mapping[str, tuple[Stamp, str]] = field(default_factory=dict)
 
-    def is_copy(self, path: str) -> bool:
-        """Whether this file is as it came from another host."""
-        return self.copies.get(path) == self.files[path]
+    def origin(self, path: str) -> str:
+        """The node of the host that this file came from, and is as it came; empty for a file of this host's own."""
+        stamp, node = self.copies.get(path, (None, ""))
+        return node if stamp == self.files[path] else ""
 
 
 @dataclass(frozen=True)
@@ -97,20 +99,20 @@ def parse(answer: str) -> Listing:
                 links.append(path)
             elif stat.S_ISDIR(mode):
                 caches.append(path)
-    return Listing(files, links, caches, _stamps(sent, "work/", 1), _stamps(copies, "", 0))
+    return Listing(files, links, caches, _sent(sent), _copies(copies))
 
 
 def select(
-    listing: Listing, only: Sequence[str], is_home: Callable[[str, Stamp], bool], elsewhere: Container[str] = ()
+    listing: Listing, only: Sequence[str], is_home: Callable[[str, Stamp], bool], nodes: Container[str] = ()
 ) -> Selection:
     """Choose what to ask for: what matches `only`; without patterns, all but caches and unchanged sent files.
 
-    A copy of what is `elsewhere`, on its own host, is not asked for.
+    A copy is not asked for where the host that it came from is one of `nodes`: that has the file, or has removed it.
     """
     wanted, home, leave_out = dict[str, Stamp](), dict[str, Stamp](), list[str]()
     for path, stamp in listing.files.items():
         chosen = matches(path, only) if only else listing.sent.get(path) != stamp
-        if _HOUSEKEEPING.fullmatch(path) or not chosen or (path in elsewhere and listing.is_copy(path)):
+        if _HOUSEKEEPING.fullmatch(path) or not chosen or listing.origin(path) in nodes:
             leave_out.append(path)
         elif is_home(path, stamp):
             home[path] = stamp
@@ -130,19 +132,24 @@ def matches(path: str, patterns: Sequence[str]) -> bool:
     return any(fnmatchcase(name, pattern.strip("/")) for pattern in patterns for name in folders)
 
 
-def _stamps(text: str, above: str, place: int) -> dict[str, Stamp]:
-    """The files of sent.json or copies.json, as docs/contract.md has them; none if it cannot be read.
+def _sent(text: str) -> dict[str, Stamp]:
+    """The files that were sent to work/, as docs/contract.md has sent.json; none if it cannot be read."""
+    return {f"work/{path}": Stamp(size, time) for path, (_, size, time) in _rows(text, str, int, int).items()}
 
-    `above`: the folder of their paths. `place`: where in a row size and time are.
-    """
+
+def _copies(text: str) -> dict[str, tuple[Stamp, str]]:
+    """The files of copies.json, as docs/contract.md has it; none if it cannot be read."""
+    return {path: (Stamp(size, time), node) for path, (size, time, node) in _rows(text, int, int, str).items()}
+
+
+def _rows(text: str, *types: type) -> dict[str, list[Any]]:
+    """The rows of an object that are lists of these types."""
     with suppress(ValueError, RecursionError):
         rows = json.loads(text)
         if isinstance(rows, dict):
             return {
-                f"{above}{path}": Stamp(*row[place:])
+                path: row
                 for path, row in rows.items()
-                if isinstance(row, list)
-                and len(row) == place + 2
-                and all(type(number) is int for number in row[place:])
+                if isinstance(row, list) and [type(one) for one in row] == [*types]
             }
     return {}

@@ -81,10 +81,8 @@ def fetch(cluster: Cluster, run_option: str, only: Sequence[str], console: Conso
         with incoming.exclusive(run_dir):
             fetched = incoming.Fetched(run_dir)
             listings = on_all(members, lambda session: _list(session, run, only))
-            elsewhere = {
-                path for _, files in listings.values.values() for path in files.files if not files.is_copy(path)
-            }
-            orders = listings.then(lambda host_files: _order(*host_files, only, run_dir, fetched, elsewhere))
+            answered = {node_of(host) for host in listings.values}
+            orders = listings.then(lambda host_files: _order(*host_files, only, run_dir, fetched, answered))
             ready = _refuse_full(orders, shutil.disk_usage(run_dir).free)
             nodes = [str(node) for node in record.read_json(run_dir / "record.json").get("nodes", ())]
             senders = [session for session in members if session.host.name in ready.values]
@@ -105,11 +103,11 @@ def _list(session: Session, run: RunId, only: Sequence[str]) -> tuple[str, Listi
 
 
 def _order(
-    host: str, files: Listing, only: Sequence[str], run_dir: Path, fetched: incoming.Fetched, elsewhere: Container[str]
+    host: str, files: Listing, only: Sequence[str], run_dir: Path, fetched: incoming.Fetched, answered: Container[str]
 ) -> _Order:
-    """Choose what a host that has these files is asked for."""
+    """Choose what a host that has these files is asked for. `answered`: the nodes of all hosts that listed theirs."""
     folder = incoming.stage(run_dir, host)
-    selection = listing.select(files, only, lambda path, stamp: fetched.is_home(host, path, stamp), elsewhere)
+    selection = listing.select(files, only, lambda path, stamp: fetched.is_home(host, path, stamp), answered)
     staged = incoming.keep_whole(folder, selection.wanted)
     links = [path for path in files.links if not only or listing.matches(path, only)]
     return _Order(selection.without(staged), folder, staged, files.caches, links)

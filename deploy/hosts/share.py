@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from ..core.errors import DeployError
-from ..core.names import RunId
+from ..core.names import RunId, node_of
 from ..core.text import amount, several
 from ..host import commands, listing
 from ..host.listing import Listing
@@ -41,35 +41,36 @@ def share(sessions: Sequence[Session], run: RunId, console: Console) -> None:
             size = sum(listings[source].files[path].size for path in paths)
             what = f"{several(len(paths), 'file')}, {amount(size)}, that it lacks or has an old copy of"
             console.note(f"{target} gets {what}, from {source}")
-            name = f".others-{order.index(source)}.tar"
-            others = [*(listings[source].files.keys() - set(paths)), *listings[source].caches]
+            # What another host has just brought to the source was not there when it listed its files.
+            others = [*(listings[source].files.keys() - set(paths)), *listings[source].caches, *map(_archive, order)]
             leave_out = listing.Selection({}, others, {}).input
             most = size + size // 10 + 3 * BLOCK * (len(paths) + 20)
-            _copy(by_host[source], by_host[target], run, name, leave_out, most, tell)
+            _copy(by_host[source], by_host[target], run, _archive(source), leave_out, most, tell)
 
 
 def missing(listings: Mapping[str, Listing]) -> Missing:
     """By source and target host: the files that the target lacks, or has only an old copy of.
 
-    The first host whose own a file is is its source. A file that nobody but copies have is one that its host has
-    removed, or whose host is gone: only a host that is new to the run gets it.
+    The first host that wrote a file is its source. A file of which there are only copies, and whose host is one of
+    these, has been removed there: nobody gets it.
     """
     pairs: Missing = {}
-    owners, holders = dict[str, str](), dict[str, str]()
+    sources, nodes = dict[str, str](), {node_of(host) for host in listings}
+    for host, files in listings.items():
+        for path in sorted(_own(files)):
+            sources.setdefault(path, host)
+    own = frozenset(sources)
     for host, files in listings.items():
         for path in sorted(_written(files)):
-            holders.setdefault(path, host)
-        for path in _own(files):
-            owners.setdefault(path, host)
-    for path, source in ({**holders, **owners}).items():
+            if files.origin(path) not in nodes:
+                sources.setdefault(path, host)
+    for path, source in sources.items():
         for target, files in listings.items():
-            if path in files.links:
-                continue
-            if path in files.files:
-                is_old = path in owners and listings[source].files[path] != files.files[path]
-                wanted = is_old and files.is_copy(path)
+            if path not in files.files:
+                wanted = path not in files.links
             else:
-                wanted = path in owners or not _written(files)
+                is_old = files.files[path] != listings[source].files[path]
+                wanted = path in own and is_old and bool(files.origin(path))
             if wanted:
                 pairs.setdefault((source, target), []).append(path)
     return pairs
@@ -95,7 +96,12 @@ def _written(files: Listing) -> dict[str, listing.Stamp]:
 
 def _own(files: Listing) -> dict[str, listing.Stamp]:
     """What a script wrote on this very host: no copy that is as it came."""
-    return {path: stamp for path, stamp in _written(files).items() if not files.is_copy(path)}
+    return {path: stamp for path, stamp in _written(files).items() if not files.origin(path)}
+
+
+def _archive(host: str) -> str:
+    """What a host's files are called, in the run's folder on another one."""
+    return f".others-{node_of(host)}.tar"
 
 
 def _list(session: Session, run: RunId) -> Listing:

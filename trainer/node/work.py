@@ -70,26 +70,31 @@ def take_in(run_folder: Path) -> int:
     """
     count, copies = 0, _known_copies(run_folder)
     for path in sorted(run_folder.glob(".others-*.tar")):
+        node = path.name.removeprefix(".others-").removesuffix(".tar")
         with suppress(tarfile.TarError, EOFError), tarfile.open(path, "r:") as tar:
             for member in tar:
                 if taken := _take(tar, member, run_folder, copies):
                     count += 1
-                    copies[taken] = _stamp(run_folder / taken, False)
+                    copies[taken] = (*_stamp(run_folder / taken, False), node)
         replace(run_folder / _COPIES, json.dumps(copies))
         path.unlink(missing_ok=True)
     return count
 
 
-def _known_copies(run_folder: Path) -> dict[str, tuple[int, int]]:
-    """Size and second of last change of the files that came from other hosts and are as they came."""
+def _known_copies(run_folder: Path) -> dict[str, tuple[int, int, str]]:
+    """Size, second of last change and origin of the files that came from other hosts and are as they came."""
     with suppress(OSError, ValueError, TypeError, AttributeError):
         known = json.loads((run_folder / _COPIES).read_text())
-        return {path: (size, t) for path, (size, t) in known.items() if _stamp(run_folder / path, False) == (size, t)}
+        return {
+            path: (size, changed, node)
+            for path, (size, changed, node) in known.items()
+            if _stamp(run_folder / path, False) == (size, changed)
+        }
     return {}
 
 
 def _take(
-    tar: tarfile.TarFile, member: tarfile.TarInfo, run_folder: Path, copies: Mapping[str, tuple[int, int]]
+    tar: tarfile.TarFile, member: tarfile.TarInfo, run_folder: Path, copies: Mapping[str, tuple[int, int, str]]
 ) -> str:
     """Write a file that is not here, or is a copy, whole or not at all; no link, nothing outside work and home.
 

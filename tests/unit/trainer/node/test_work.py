@@ -126,7 +126,7 @@ def brought(run, *members, cut=0):
             info.type, info.linkname, info.mtime = kind, link, 1000
             info.size = len(data) if kind == tarfile.REGTYPE else 0
             tar.addfile(info, io.BytesIO(data))
-    (run / ".others-0.tar").write_bytes(stream.getvalue()[: -cut or None])
+    (run / ".others-a.tar").write_bytes(stream.getvalue()[: -cut or None])
 
 
 def file(name, data=b"theirs"):
@@ -154,7 +154,7 @@ def test_a_copy_is_replaced_by_a_newer_one_unless_the_script_has_changed_it(run,
         assert (run / "work/last.pt").read_text() == start
         (run / "work/changed.pt").write_text("mine, since")
     assert (run / "work/changed.pt").read_text() == "mine, since"
-    assert list(json.loads((run / "copies.json").read_text())) == ["work/last.pt"]
+    assert json.loads((run / "copies.json").read_text()) == {"work/last.pt": [6, 1000, "a"]}
     assert work.kept(run).files == 1, "the copy is kept on the host that wrote it"
 
 
