@@ -3,8 +3,8 @@
 A script that trains alone on every host ends as well as one that trains with all. What tells them apart is noted in
 MUSTER_OUTCOME_DIR/together.jsonl: each process group that is formed, that an optimizer stepped, and that anything went
 through a group. The agent reads it at the end (trainer/node/together.py). Nothing of ours may be imported here: a
-script may have a module named `trainer`. What watches the script's numbers and stacks (trainer/watch/) is therefore loaded
-by its place, under another name.
+script may have a module named `trainer`. What watches the script's numbers and stacks (trainer/watch/) is therefore
+loaded by its place, under another name.
 """
 
 from __future__ import annotations
