@@ -117,7 +117,14 @@ def test_a_line_that_is_not_as_it_should_be_is_left_out_everywhere(tmp_path, odd
 def test_the_view_has_the_newest_evaluation(tmp_path):
     write_lines(
         tmp_path / "scalars/master.jsonl",
-        [line(val_loss=[[1, 0.9], [2, 0.81]], lr=[[2, 1e-4]], eval_runtime=[[2, 3.0]], **{"eval/acc": [[2, 0.5]]})],
+        [
+            line(
+                val_loss=[[1, 0.9], [2, 0.81]],
+                lr=[[2, 1e-4]],
+                eval_runtime=[[2, 3.0]],
+                **{"eval_acc": [[2, 0.5]], "eval/acc": [[2, 0.5]]},
+            )
+        ],
     )
     state = State(("master",), script=True)
     for event in Follower(tmp_path, from_start=True).read():
