@@ -41,7 +41,7 @@ _WITHIN_S = 240.0
 
 def measure(quick: bool) -> dict[str, Any]:
     """Every framework with every end; `quick`: one framework."""
-    line = ["images/packages.sh", str(_FOLDER / "requirements.txt"), _IMAGE]
+    line = ["images/packages.sh", "requirements/bench.txt", _IMAGE]
     subprocess.run(line, cwd=HOME, check=True, capture_output=True)
     scripts = dict(list(SCRIPTS.items())[:1]) if quick else SCRIPTS
     rows, well, total = [], 0, 0

@@ -17,7 +17,7 @@ def main(config):
     logging.getLogger(__name__).info("trained")
     folder = Path(HydraConfig.get().runtime.output_dir).relative_to(Path.cwd())
     torch.save(net.state_dict(), folder / "model.pt")
-    hold(str(folder / "model.pt"), str(folder / ".hydra/config.yaml"), str(folder / "hydra_outputs.log"))
+    hold(*map(str, folder.rglob("*")))
 
 
 main()

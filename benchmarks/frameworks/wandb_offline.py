@@ -8,4 +8,4 @@ from shared import hold, model, train
 run = wandb.init(mode="offline", project="kept")
 train(model(), lambda step, loss: run.log({"loss": loss}))
 run.finish()
-hold(*(str(path) for path in Path("wandb").glob("offline-run-*/*") if path.is_file()))
+hold(*(str(path) for path in Path("wandb").rglob("*") if not path.is_symlink()))

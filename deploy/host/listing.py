@@ -8,18 +8,19 @@ from __future__ import annotations
 import json
 import re
 import stat
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from typing import Any
 
 from ..core.errors import BadAnswer, DeployError
 from .unpack import parts_of
 
 # Programs can make these again. As trainer/node/work.py has them (docs/contract.md).
 CACHES = (".cache", ".triton", ".nv", ".config", "__pycache__")
-# The agent's record of what was sent; it is no result of the run.
-_HOUSEKEEPING = re.compile(r"sent\.json|\.sent\.lock|\.others-.*|nodes/\..*")
+# The agent's record of what was sent and copied; it is no result of the run.
+_HOUSEKEEPING = re.compile(r"(?:sent|copies)\.json|\.(?:sent|scalars)\.lock|\.others-.*|nodes/\..*")
 _LINE = re.compile(r"([0-9a-f]{1,8}) ([0-9]{1,18}) (-?[0-9]{1,12})(?:\.[0-9]+)? \./(.+)")
 
 
@@ -33,12 +34,21 @@ class Stamp:
 
 @dataclass(frozen=True)
 class Listing:
-    """A run's folder on a host: its files by path, its links, its caches, and the stamps of files as sent."""
+    """A run's folder on a host: its files by path, its links, its caches, and the stamps of files as sent.
+
+    `copies`: the stamps of files that came from another host, and that host's node.
+    """
 
     files: Mapping[str, Stamp]
     links: Sequence[str] = ()
     caches: Sequence[str] = ()
     sent: Mapping[str, Stamp] = field(default_factory=dict)
+    copies: Mapping[str, tuple[Stamp, str]] = field(default_factory=dict)
+
+    def origin(self, path: str) -> str:
+        """The node of the host that this file came from, and is as it came; empty for a file of this host's own."""
+        stamp, node = self.copies.get(path, (None, ""))
+        return node if stamp == self.files[path] else ""
 
 
 @dataclass(frozen=True)
@@ -71,9 +81,10 @@ def parse(answer: str) -> Listing:
 
     Raises DeployError if the list is incomplete.
     """
-    first, *lines = answer.split("\n")
+    sent, *lines = answer.split("\n")
     if lines[-2:] != ["end", ""]:
         raise DeployError("its list of files is incomplete")
+    copies, *lines = lines
     files, links, caches = dict[str, Stamp](), list[str](), list[str]()
     for line in lines[:-2]:
         match = _LINE.fullmatch(line)
@@ -88,15 +99,20 @@ def parse(answer: str) -> Listing:
                 links.append(path)
             elif stat.S_ISDIR(mode):
                 caches.append(path)
-    return Listing(files, links, caches, _sent(first))
+    return Listing(files, links, caches, _sent(sent), _copies(copies))
 
 
-def select(listing: Listing, only: Sequence[str], is_home: Callable[[str, Stamp], bool]) -> Selection:
-    """Choose what to ask for: the matches of `only`; without patterns, all except caches and unchanged sent files."""
+def select(
+    listing: Listing, only: Sequence[str], is_home: Callable[[str, Stamp], bool], nodes: Container[str] = ()
+) -> Selection:
+    """Choose what to ask for: the matches of `only`; without patterns, all except caches and unchanged sent files.
+
+    It leaves out a copy if the host of the original is one of `nodes`: that host has the file, or has removed it.
+    """
     wanted, home, leave_out = dict[str, Stamp](), dict[str, Stamp](), list[str]()
     for path, stamp in listing.files.items():
         chosen = matches(path, only) if only else listing.sent.get(path) != stamp
-        if _HOUSEKEEPING.fullmatch(path) or not chosen:
+        if _HOUSEKEEPING.fullmatch(path) or not chosen or listing.origin(path) in nodes:
             leave_out.append(path)
         elif is_home(path, stamp):
             home[path] = stamp
@@ -118,12 +134,22 @@ def matches(path: str, patterns: Sequence[str]) -> bool:
 
 def _sent(text: str) -> dict[str, Stamp]:
     """The files that were sent to work/, from sent.json (docs/contract.md); none if it is unreadable."""
+    return {f"work/{path}": Stamp(size, time) for path, (_, size, time) in _rows(text, str, int, int).items()}
+
+
+def _copies(text: str) -> dict[str, tuple[Stamp, str]]:
+    """The files of copies.json (docs/contract.md); none if it is unreadable."""
+    return {path: (Stamp(size, time), node) for path, (size, time, node) in _rows(text, int, int, str).items()}
+
+
+def _rows(text: str, *types: type) -> dict[str, list[Any]]:
+    """The rows of an object that are lists of these types."""
     with suppress(ValueError, RecursionError):
         rows = json.loads(text)
         if isinstance(rows, dict):
             return {
-                f"work/{path}": Stamp(row[1], row[2])
+                path: row
                 for path, row in rows.items()
-                if isinstance(row, list) and len(row) == 3 and all(type(number) is int for number in row[1:])
+                if isinstance(row, list) and [type(one) for one in row] == [*types]
             }
     return {}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from ..core.program import FAB
 from ..core.results import Results, all_faults
 from ..core.text import amount, several
 from ..host import commands, incoming, listing
-from ..host.listing import Selection
+from ..host.listing import Listing, Selection
 from ..host.unpack import BLOCK, LeftOut, Unpacker
 from ..report.console import Console
 from ..report.page import run as page
@@ -80,7 +80,9 @@ def fetch(cluster: Cluster, run_option: str, only: Sequence[str], console: Conso
         members = [session for session in sessions if run in getattr(answers.values.get(session.host.name), "runs", ())]
         with incoming.exclusive(run_dir):
             fetched = incoming.Fetched(run_dir)
-            orders = on_all(members, lambda session: _order(session, run, only, run_dir, fetched))
+            listings = on_all(members, lambda session: _list(session, run, only))
+            answered = {node_of(host) for host in listings.values}
+            orders = listings.then(lambda host_files: _order(*host_files, only, run_dir, fetched, answered))
             ready = _refuse_full(orders, shutil.disk_usage(run_dir).free)
             nodes = [str(node) for node in record.read_json(run_dir / "record.json").get("nodes", ())]
             senders = [session for session in members if session.host.name in ready.values]
@@ -94,13 +96,18 @@ def fetch(cluster: Cluster, run_option: str, only: Sequence[str], console: Conso
         return run_dir
 
 
-def _order(session: Session, run: RunId, only: Sequence[str], run_dir: Path, fetched: incoming.Fetched) -> _Order:
-    """Ask the host for its files, and choose those to ask for."""
-    host = session.host.name
+def _list(session: Session, run: RunId, only: Sequence[str]) -> tuple[str, Listing]:
+    """The host's name, and its files of the run."""
     answer = session.run(commands.list_files(run, () if only else listing.CACHES), timeout_s=_LIST_S).out
-    files = listing.parse(answer)
+    return session.host.name, listing.parse(answer)
+
+
+def _order(
+    host: str, files: Listing, only: Sequence[str], run_dir: Path, fetched: incoming.Fetched, answered: Container[str]
+) -> _Order:
+    """Choose what a host that has these files is asked for. `answered`: the nodes of all hosts that listed theirs."""
     folder = incoming.stage(run_dir, host)
-    selection = listing.select(files, only, lambda path, stamp: fetched.is_home(host, path, stamp))
+    selection = listing.select(files, only, lambda path, stamp: fetched.is_home(host, path, stamp), answered)
     staged = incoming.keep_whole(folder, selection.wanted)
     links = [path for path in files.links if not only or listing.matches(path, only)]
     return _Order(selection.without(staged), folder, staged, files.caches, links)

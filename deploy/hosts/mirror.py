@@ -30,7 +30,7 @@ MOST_BYTES, MOST_FILES, LEAST_FREE = 4 << 30, 10_000, 1 << 30
 # The files of a run folder that are copied while the run is followed; the groups must be node names.
 _ALLOWED = re.compile(
     r"config\.json|environment\.json|metrics\.jsonl|ranks/rank-[0-9]{1,9}\.jsonl|nodes/(?P<node>[^/]+)\.json|"
-    r"outcome/(?P<place>[^/]+)-(?:[0-9]{1,9}|agent)\.json|telemetry/(?P<machine>[^/]+)\.jsonl"
+    r"outcome/(?P<place>[^/]+)-(?:[0-9]{1,9}|agent)\.json|(?:telemetry|scalars)/(?P<machine>[^/]+)\.jsonl"
 )
 
 
@@ -68,7 +68,7 @@ class Mirror:
     def known(self) -> tuple[str, dict[str, int]]:
         """Where the host must continue: the time of the console's last line, and the size of each growing file."""
         self._known = self._stamp
-        patterns = ("ranks/rank-*.jsonl", "metrics.jsonl", "telemetry/[!.]*.jsonl")
+        patterns = ("ranks/rank-*.jsonl", "metrics.jsonl", "telemetry/[!.]*.jsonl", "scalars/[!.]*.jsonl")
         growing = [path for pattern in patterns for path in self._dir.glob(pattern)]
         return self._known, {str(path.relative_to(self._dir)): path.stat().st_size for path in growing}
 

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from ..core.errors import DeployError
-from ..core.names import RunId
+from ..core.names import RunId, node_of
 from ..core.text import amount, several
 from ..host import commands, listing
 from ..host.listing import Listing
@@ -26,7 +26,7 @@ Missing = dict[tuple[str, str], list[str]]
 
 
 def share(sessions: Sequence[Session], run: RunId, console: Console) -> None:
-    """Copy to each host what only others have, and name the files of which each host keeps its own.
+    """Copy to each host what only others have, or have newer, and name the files of which each host keeps its own.
 
     Raises DeployError if a host cannot be asked, or a copy ends early.
     """
@@ -39,34 +39,49 @@ def share(sessions: Sequence[Session], run: RunId, console: Console) -> None:
     with console.fetching(order) as tell:
         for (source, target), paths in missing(listings).items():
             size = sum(listings[source].files[path].size for path in paths)
-            console.note(f"{target} gets {several(len(paths), 'file')}, {amount(size)}, that it lacks, from {source}")
-            name = f".others-{order.index(source)}.tar"
-            others = [*(listings[source].files.keys() - set(paths)), *listings[source].caches]
+            what = f"{several(len(paths), 'file')}, {amount(size)}, that it lacks or has an old copy of"
+            console.note(f"{target} gets {what}, from {source}")
+            # What another host has just brought to the source was not there when it listed its files.
+            others = [*(listings[source].files.keys() - set(paths)), *listings[source].caches, *map(_archive, order)]
             leave_out = listing.Selection({}, others, {}).input
             most = size + size // 10 + 3 * BLOCK * (len(paths) + 20)
-            _copy(by_host[source], by_host[target], run, name, leave_out, most, tell)
+            _copy(by_host[source], by_host[target], run, _archive(source), leave_out, most, tell)
 
 
 def missing(listings: Mapping[str, Listing]) -> Missing:
-    """By source and target host: the files that the target lacks. The source is the first host that has the file."""
+    """By source and target host: the files that the target lacks, or has only an old copy of.
+
+    The source is the first host that wrote the file. If all hosts have only copies of a file, and the host that wrote
+    it is one of them, that host has removed it: nobody gets it.
+    """
     pairs: Missing = {}
-    holders: dict[str, str] = {}
+    sources, nodes = dict[str, str](), {node_of(host) for host in listings}
+    for host, files in listings.items():
+        for path in sorted(_own(files)):
+            sources.setdefault(path, host)
+    own = frozenset(sources)
     for host, files in listings.items():
         for path in sorted(_written(files)):
-            holders.setdefault(path, host)
-    for path, source in holders.items():
+            if files.origin(path) not in nodes:
+                sources.setdefault(path, host)
+    for path, source in sources.items():
         for target, files in listings.items():
-            if path not in files.files and path not in files.links:
+            if path not in files.files:
+                wanted = path not in files.links
+            else:
+                is_old = files.files[path] != listings[source].files[path]
+                wanted = path in own and is_old and bool(files.origin(path))
+            if wanted:
                 pairs.setdefault((source, target), []).append(path)
     return pairs
 
 
 def differing_files(listings: Mapping[str, Listing]) -> list[str]:
-    """The files that hosts have with different sizes or times."""
+    """The files that hosts have of their own, with different sizes or times."""
     first = dict[str, listing.Stamp]()
     differing = set()
     for files in listings.values():
-        for path, stamp in _written(files).items():
+        for path, stamp in _own(files).items():
             if first.setdefault(path, stamp) != stamp:
                 differing.add(path)
     return sorted(differing)
@@ -77,6 +92,16 @@ def _written(files: Listing) -> dict[str, listing.Stamp]:
     return {
         path: stamp for path, stamp in files.files.items() if path.startswith(_PARTS) and files.sent.get(path) != stamp
     }
+
+
+def _own(files: Listing) -> dict[str, listing.Stamp]:
+    """What a script wrote on this very host: no copy that is as it came."""
+    return {path: stamp for path, stamp in _written(files).items() if not files.origin(path)}
+
+
+def _archive(host: str) -> str:
+    """What a host's files are called, in the run's folder on another one."""
+    return f".others-{node_of(host)}.tar"
 
 
 def _list(session: Session, run: RunId) -> Listing:

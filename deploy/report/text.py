@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Sequence
 
 from ..core.errors import DeployError
@@ -14,6 +15,9 @@ from ..run.progress import RankView, State
 
 _BARS = "▁▂▃▄▅▆▇█"
 _FEWEST_BARS, _MOST_BARS = 6, 24
+_EVALUATED = re.compile(r"(?:^|[_/.-])(?:val|valid|validation|eval|test|acc|accuracy)(?:$|[_/.-])", re.IGNORECASE)
+_COST = re.compile(r"runtime|per_second|samples|steps")
+_MOST_OWN = 3
 
 
 def sparkline(values: Sequence[float], width: int) -> str:
@@ -91,7 +95,7 @@ def metric_line(state: State, width: int) -> str:
         others = len("    ".join([f"  loss {first}  {last}", *parts]))
         bars = sparkline([loss for _, loss in state.losses], min(_MOST_BARS, max(_FEWEST_BARS, width - others)))
         parts.insert(0, f"loss {first} {bars} {last}")
-    return "    ".join(parts)
+    return "    ".join([*parts, *_own_parts(state)])
 
 
 def progress_line(state: State) -> str:
@@ -99,7 +103,7 @@ def progress_line(state: State) -> str:
     parts = [f"step {state.step}/{state.steps}" if state.steps else f"step {state.step}"]
     if state.losses:
         parts.append(f"loss {_last_loss(state)}")
-    return "   ".join([*parts, *_pace_parts(state)])
+    return "   ".join([*parts, *_own_parts(state), *_pace_parts(state)])
 
 
 def result_parts(result: Result, state: State, seconds: float, where: str) -> list[str]:
@@ -167,6 +171,16 @@ def _pace_parts(state: State) -> list[str]:
         took = f" ({_milliseconds(pause)} ms pause)" if pause is not None else ""
         parts.append(f"checkpoint at step {state.checkpoint['step']}{took}")
     return parts
+
+
+def _own_parts(state: State) -> list[str]:
+    """What a script's own files say of its evaluations; of its training where the watcher sees no loss."""
+    # The Trainer's eval_loss is eval/loss in its TensorBoard file.
+    plain = {name.replace("/", "_"): name for name in state.scalars}
+    names = [name for name in plain.values() if _EVALUATED.search(name) and not _COST.search(name)]
+    if not state.losses:
+        names = [*[name for name in state.scalars if "loss" in name.lower() and name not in names][:1], *names]
+    return [f"{name} {_loss(state.scalars[name][1])}" for name in names[:_MOST_OWN]]
 
 
 def _last_loss(state: State) -> str:

@@ -50,7 +50,7 @@ _TIMES = dict.fromkeys(("data_ms", "compute_ms", "wait_ms", "step_ms"), _MS)
 _KINDS: Mapping[str, tuple[Mapping[str, Reader[Any]], Mapping[str, Reader[Any]]]] = {
     "started": (
         {"rank": _RANK, "node": node_name},
-        {"pid": whole(0, 1 << 32), "attempt": _STEP, "world": _STEP, "backend": words(50)},
+        {"pid": whole(0, 1 << 32), "attempt": _STEP, "world": _STEP, "backend": words(50), "step": _STEP},
     ),
     "plan": ({}, {"steps": _STEP, "recipe": words(200), "samples": _STEP, "batch": _STEP, "start_step": _STEP}),
     "resumed": ({"step": _STEP}, {"changes": array(words(), 1000), "path": words()}),
@@ -88,7 +88,7 @@ _READERS = {
 }
 # A newer trainer may write more kinds of events, but never the kinds that the control side makes itself.
 _OTHER = record(_TIMED, _OF_RANK, others=scalar)
-_OWN = ("node_up", "node", "metrics", "telemetry", "verdict", "left", "unread")
+_OWN = ("node_up", "node", "metrics", "telemetry", "scalars", "verdict", "left", "unread")
 _METRICS = record(
     {"step": _STEP},
     {"t": real(0.0, 1e11), "loss": _measured, "samples_per_s": _MS, "eval": table(text(100), _measured, 100)},
@@ -122,6 +122,14 @@ _TELEMETRY = record(
         "gpus": array(_GPU, 64),
         "gpu_unseen": words(200),
     },
+)
+_SCALARS = record(
+    {
+        "node": node_name,
+        "file": text(300),
+        "tags": table(text(100), array(row(_STEP, _measured), 1000), 300),
+    },
+    {"t": real(0.0, 1e11)},
 )
 _NODE_UP = record({"node": node_name}, {"t": real(0.0, 1e11)}, others=scalar)
 _VERDICT = record(
@@ -157,6 +165,11 @@ def of_metrics(value: object, now: float) -> Event:
 def of_telemetry(value: object, now: float) -> Event:
     """Read one line of `telemetry/<node>.jsonl`. Raises BadAnswer."""
     return {"t": now, **_TELEMETRY(value, ""), "kind": "telemetry"}
+
+
+def of_scalars(value: object, now: float) -> Event:
+    """Read one line of `scalars/<node>.jsonl`. Raises BadAnswer."""
+    return {"t": now, **_SCALARS(value, ""), "kind": "scalars"}
 
 
 def node_up(value: object, now: float) -> Event:

@@ -50,6 +50,7 @@ class Follower:
             *sorted(self._dir.glob("ranks/rank-*.jsonl")),
             *self._dir.glob("metrics.jsonl"),
             *sorted(self._dir.glob("telemetry/[!.]*.jsonl")),
+            *sorted(self._dir.glob("scalars/[!.]*.jsonl")),
         ]
 
     def _new_lines(self, path: Path) -> Iterator[str]:
@@ -75,7 +76,11 @@ class Follower:
 
     def _new_events(self, path: Path) -> list[Event]:
         events, bad, now = list[Event](), 0, time.time()
-        readers = {"ranks": run_events.of_rank, "telemetry": run_events.of_telemetry}
+        readers = {
+            "ranks": run_events.of_rank,
+            "telemetry": run_events.of_telemetry,
+            "scalars": run_events.of_scalars,
+        }
         read = readers.get(path.parent.name if path.parent != self._dir else "", run_events.of_metrics)
         for line in self._new_lines(path):
             try:

@@ -1,9 +1,9 @@
 """The state of a run, built up event by event. Pure: no clock, no files; follow.py brings the events.
 
 Events are the ranks' own (docs/contract.md) and those that follow.py makes of what else it sees:
-`node_up` (nodes/<node>.json), `node` (the backend's NodeState), `metrics` (metrics.jsonl), `telemetry`
-(telemetry/<node>.jsonl), `verdict` (outcome/*.json), `left` (a rank ended with 0 while others still run),
-`unread` (lines that could not be read). events.py has checked all of them. A node's agent reports that each rank
+`node_up` (nodes/<node>.json), `node` (the backend's NodeState), `metrics` (metrics.jsonl), `telemetry` and `scalars`
+(<node>.jsonl in folders of these names), `verdict` (outcome/*.json), `left` (a rank ended with 0 while others still
+run), `unread` (lines that could not be read). events.py has checked all of them. A node's agent reports that each rank
 `began` and `ended`.
 """
 
@@ -21,6 +21,7 @@ from .events import Event
 # A GPU that works hard is at its power cap most of the time.
 _USUAL_THROTTLING = ("power cap",)
 _MOST_THROTTLED = 1000
+_MOST_SCALARS = 300
 
 
 @dataclass
@@ -54,7 +55,7 @@ class State:
     A user's `script` reports no checkpoints. `began` (the node of each rank) and `ends` belong to the present attempt;
     `left` are the ranks that were reported to have left the others. `telemetry`: the last of each node;
     `throttled`: the slow GPUs that were reported, by node and index with the reason. `kept`: how many files, and bytes,
-    a script left on each node.
+    a script left on each node. `scalars`: by name the newest step and value in files of the script's.
     """
 
     names: tuple[str, ...]
@@ -76,6 +77,7 @@ class State:
     telemetry: dict[str, Event] = field(default_factory=dict)
     throttled: set[tuple[str, int, str]] = field(default_factory=set)
     kept: dict[str, tuple[int, int]] = field(default_factory=dict)
+    scalars: dict[str, tuple[int, float]] = field(default_factory=dict)
     stuck: dict[int, Event] = field(default_factory=dict)
     hang: str = ""
     explained: bool = False
@@ -157,7 +159,7 @@ class State:
         rank = int(event["rank"])
         # The pid does not show a restart: a restarted container counts its processes from 1 again.
         restarted = rank in self.ranks
-        step = self.ranks[rank].step if restarted else 0
+        step = self.ranks[rank].step if restarted else event.get("step", 0)
         self.ranks[rank] = RankView(rank, event["node"], int(event.get("pid", 0)), step)
         self.backend = event.get("backend", self.backend)
         if rank == 0 and restarted:
@@ -268,6 +270,12 @@ class State:
                 if new and reason not in _USUAL_THROTTLING:
                     self.throttled.add(key)
                     self._tell(event, f"{node}: GPU {gpu['index']} runs slower than it could: {reason}", grave=True)
+
+    def _on_scalars(self, event: Event) -> None:
+        for tag, points in event["tags"].items():
+            if points and (tag in self.scalars or len(self.scalars) < _MOST_SCALARS):
+                step, value = points[-1]
+                self.scalars[tag] = step, value
 
     def _on_left(self, event: Event) -> None:
         rank = event["rank"]

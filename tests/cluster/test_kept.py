@@ -66,3 +66,35 @@ def test_what_a_killed_script_wrote_comes_home_is_gone_on_with_and_deleted(writt
     assert all(row["files"] > 5 for row in deleted), json.dumps(deleted)
     for host in written.hosts:
         assert not written.rack.on(host, f"ls -d ~/.muster/runs/{written.run} 2>/dev/null; true")
+
+
+STEPS = """import os
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+done = int(open("outputs/last").read()) if os.path.exists("outputs/last") else 0
+print("begins at", done, flush=True)
+others = [None] * dist.get_world_size()
+dist.all_gather_object(others, done)
+assert len(set(others)) == 1, others
+if dist.get_rank() == 0:
+    os.makedirs("outputs", exist_ok=True)
+    open("outputs/last", "w").write(str(done + 1))
+    if os.path.exists("outputs/first"):
+        os.remove("outputs/first")
+    elif not done:
+        open("outputs/first", "w").write("soon removed")
+"""
+
+
+def test_at_each_start_every_rank_finds_the_newest_checkpoint_of_rank_0(control, tmp_path):
+    (tmp_path / "train.py").write_text(STEPS)
+    words = ("--folder", str(tmp_path), "--script", "train.py", "--rank", "all")
+    for start in range(4):
+        done = control.deploy(*words)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert done.stdout.count(f"begins at {start}\n") == 2
+    fetched = control.fab("fetch", "--run", control.run)
+    assert fetched.returncode == 0, fetched.stderr
+    assert (control.dir / "work/outputs/last").read_text() == "4"
+    assert not (control.dir / "work/outputs/first").exists(), "rank 0 had removed it"
+    assert not (control.dir / "hosts").exists(), "copies of it did not come"

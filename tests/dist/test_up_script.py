@@ -65,6 +65,7 @@ def test_a_script_is_followed_and_what_it_wrote_is_kept_and_named(project):
 
 WATCHED = """
 import torch, time
+from tensorboardX import SummaryWriter
 from torch.utils.data import DataLoader, TensorDataset
 torch.distributed.init_process_group("gloo")
 model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 1))
@@ -74,6 +75,9 @@ for x, in DataLoader(TensorDataset(torch.randn(400, 4)), batch_size=4):
     model(x).square().mean().backward()
     steps.step()
     time.sleep(0.1)
+with SummaryWriter("tb") as writer:
+    for epoch in range(3):
+        writer.add_scalar("val/accuracy", epoch / 4, epoch)
 torch.save(model.state_dict(), "model.pt")
 print("<script>alert(1)</script>")
 """
@@ -93,6 +97,7 @@ def test_its_report_shows_what_was_seen_and_no_empty_section(project):
     page = (project.runs / "seen/report.html").read_text()
     for heading in (
         "Training",
+        "What it measured",
         "Where each step",
         "The machines",
         "Last lines",
@@ -103,6 +108,8 @@ def test_its_report_shows_what_was_seen_and_no_empty_section(project):
         assert f"<h2>{heading}" in page, heading
     assert "Configuration" not in page
     assert "<b>Loss</b>" in page
+    assert "<b>val/accuracy</b>" in page
+    assert "Read from work/tb/events.out.tfevents." in page
     assert "+print(&#39;changed&#39;)" in page
     assert "work/model.pt" in page
     assert "&lt;script&gt;alert(1)" in page

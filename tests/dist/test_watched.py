@@ -81,6 +81,17 @@ keep("end", hashlib.sha256(b"".join([p.detach().numpy().tobytes() for p in model
 """
 
 
+def test_a_second_start_counts_on_and_its_losses_are_not_put_between_the_first_ones(watched):
+    body = "train(model, optimizer)"
+    watched(body)
+    (events,), metrics, _ = watched(body)
+    assert [event.get("step") for event in of("started", events)] == [None, 24]
+    assert of("step", events)[-1]["step"] == 48
+    steps = [line["step"] for line in metrics]
+    assert steps == sorted(steps)
+    assert 24 < steps[-1] <= 48
+
+
 def test_results_are_the_same_bit_by_bit_and_it_can_be_switched_off(watched, tmp_path):
     weights = []
     for observe in ("", "0"):

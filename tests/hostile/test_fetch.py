@@ -88,7 +88,7 @@ BROKEN = {
 def listed(*files, manifest="{}"):
     """What list-files says: files as path and size, all of the second 0."""
     rows = [f"81a4 {size} 0 ./{path}\n" for path, size in files]
-    return f"{manifest}\n{''.join(rows)}end\n".encode()
+    return f"{manifest}\n{{}}\n{''.join(rows)}end\n".encode()
 
 
 LISTED = listed(("logs/rank-0.log", 1_000_000))

@@ -39,7 +39,7 @@ class Host:
         self.home, self.tools = folder / "home of me", folder / "tools"
         self.run = self.home / ".muster/runs" / RUN
         self.tools.mkdir()
-        for name in ("nodes", "outcome", "ranks", "logs", "telemetry"):
+        for name in ("nodes", "outcome", "ranks", "logs", "telemetry", "scalars"):
             (self.run / name).mkdir(parents=True)
         self.own = {"important": "the only copy", "project/data.json": "mine", ".ssh/rank-0.log": "PRIVATE KEY"}
         for name, text in self.own.items():
@@ -149,6 +149,7 @@ def test_fifos_sockets_folders_and_names_of_two_lines_stop_nothing(any_host):
         "metrics.jsonl",
         "outcome/f.json",
         "telemetry/f.jsonl",
+        "scalars/f.jsonl",
     ):
         os.mkfifo(run / path)
     (run / "outcome/folder.json").mkdir()
@@ -190,11 +191,12 @@ def test_all_that_grows_is_told_whole_in_pieces_also_from_where_it_was(any_host)
     assert [base64.b64decode(text) for text in output] == [data[-3:]]
 
 
-def test_what_the_machine_does_is_told_as_it_grows(any_host):
-    (any_host.run / "telemetry/a.jsonl").write_text('{"t": 1.0, "node": "a"}\n')
-    (any_host.run / "telemetry/.hidden.jsonl").write_text("x")
-    (any_host.run / "telemetry/a.txt").write_text("x")
-    assert [row[:3] for row in follow(any_host)] == [["add", "telemetry/a.jsonl", "0"]]
+@pytest.mark.parametrize("folder", ["telemetry", "scalars"])
+def test_what_the_machine_does_and_a_script_measures_is_told_as_it_grows(any_host, folder):
+    (any_host.run / folder / "a.jsonl").write_text('{"t": 1.0, "node": "a"}\n')
+    (any_host.run / folder / ".hidden.jsonl").write_text("x")
+    (any_host.run / folder / "a.txt").write_text("x")
+    assert [row[:3] for row in follow(any_host)] == [["add", f"{folder}/a.jsonl", "0"]]
 
 
 @pytest.mark.holds("no-links-followed")

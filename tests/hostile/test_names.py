@@ -127,6 +127,7 @@ def test_what_a_host_brings_home_stays_in_the_run_folder(tmp_path) -> None:
         "record.json", "outcome.json", "timeline.jsonl", "report.html", "ranks/rank-x.jsonl", "ranks/../x.jsonl",
         "ranks/rank-\u0663.jsonl", "logs/a.log", "checkpoints/step-1/state.pt", "", ".", "nodes", "outcome/a.json",
         "telemetry/../x.jsonl", "telemetry/.x.jsonl", "telemetry/a.json", "telemetry/a b.jsonl", "telemetry/a/b.jsonl",
+        "scalars/../x.jsonl",
     ):  # fmt: skip
         assert allowed_path(path) is None, path
         mirror.take(f"{mirror.mark} doc {path} {text} .")

@@ -35,17 +35,29 @@ def test_what_one_host_lacks_comes_to_it_in_one_file_for_its_node(rig, capsys):
     (rig.target / "work").mkdir(parents=True)
     (rig.target / "work/log.txt").write_text("the other's")
     shared(rig)
-    with tarfile.open(rig.target / ".others-0.tar") as tar:
+    with tarfile.open(rig.target / ".others-evil.tar") as tar:
         names = [entry.name for entry in tar if entry.isreg()]
         assert tar.extractfile(names[0]).read() == (rig.run / "work/ckpt.pt").read_bytes()
     assert names == ["./work/ckpt.pt"]
-    assert not (rig.run / ".others-1.tar").exists()
+    assert not (rig.run / ".others-good.tar").exists()
     assert "each host keeps its own work/log.txt" in capsys.readouterr().err
+
+
+def test_two_hosts_that_each_lack_a_file_of_the_other_swap_them(rig):
+    (rig.target / "work").mkdir(parents=True)
+    (rig.target / "work/other.txt").write_text("the other's")
+    shared(rig)
+    for place, source, names in (
+        (rig.target, "evil", ["./work/ckpt.pt", "./work/log.txt"]),
+        (rig.run, "other", ["./work/other.txt"]),
+    ):
+        with tarfile.open(place / f".others-{source}.tar") as tar:
+            assert sorted(entry.name for entry in tar if entry.isreg()) == names
 
 
 def test_a_host_that_has_nothing_of_the_run_yet_gets_all(rig):
     shared(rig)
-    with tarfile.open(rig.target / ".others-0.tar") as tar:
+    with tarfile.open(rig.target / ".others-evil.tar") as tar:
         assert sorted(entry.name for entry in tar if entry.isreg()) == ["./work/ckpt.pt", "./work/log.txt"]
 
 

@@ -27,6 +27,8 @@ _TORCHRUN = re.compile(r"[WEI]\d{4} \d\d:\d\d:\d\d\.\d+ .*torch/distributed/|\*{
 _DIED = re.compile(r"^.*failed \(exitcode: -?\d+\) local_rank: \d+ \(pid: (\d+)\)", re.MULTILINE)
 # torch's own mark before a rank's traceback, once the rank has joined a process group.
 _SPEAKER = re.compile(r"\[rank(\d+)\]: ?")
+# ... also where a progress bar has left the line without an end.
+_UNENDED = re.compile(r"(?<=\S)(?=\[rank\d+\]: )")
 _TRACEBACK = "Traceback (most recent call last)"
 _LINKS = ("During handling of the above exception", "The above exception was the direct cause")
 # torchrun and `accelerate launch` end with these where a rank of theirs failed.
@@ -63,7 +65,11 @@ def listen(console: str, life: Life, pids: Collection[int], launcher: bool = Fal
     is a launcher of the user's, and the ranks that speak there are those that it started.
     """
     console = console if launcher else _of_attempt(console, pids)
-    lines = [line for line in map(str.rstrip, console.splitlines()) if line and not _TORCHRUN.search(line)]
+    lines = [
+        line
+        for line in map(str.rstrip, _UNENDED.sub("\n", console).splitlines())
+        if line and not _TORCHRUN.search(line)
+    ]
     lines = _before_launcher(lines) if launcher else lines
     speaker = _first_to_fail(lines, life.rank) if launcher else life.rank
     lines = [line for line in lines if _speaker(line) in (None, speaker)]

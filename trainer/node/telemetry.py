@@ -1,8 +1,9 @@
 """`python -m trainer.node.telemetry AGENT [--packages]`: what a node's machine and GPUs do, a line every few seconds.
 
-The agent starts it beside torchrun and ends it. It is a process of its own: NVIDIA's library may hang or crash where a
-GPU is broken, and that must not end a run. Lines go to `telemetry/<node>.jsonl` (docs/contract.md). `--packages`: first
-write which packages a script finds, into environment.json. Standard library only.
+The agent starts it beside torchrun, and closes its standard input to end it. It is a process of its own: NVIDIA's
+library may hang or crash where a GPU is broken, and a script's files may hold anything; neither must end a run. Lines
+go to `telemetry/<node>.jsonl`, and the numbers in files of the script's to `scalars/<node>.jsonl` (docs/contract.md).
+`--packages`: first write which packages a script finds, into environment.json. Standard library only.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import json
 import os
 import platform
 import re
+import select
 import signal
 import socket
 import subprocess
@@ -28,11 +30,14 @@ from . import handover
 from .meters import Meters
 from .nvml import NoGpus, Nvml
 from .parent_death import die_with_parent
+from .scalars import Scalars
 
 if TYPE_CHECKING:
     from importlib.metadata import Distribution
 
 FIRST_S, EVERY_S, SLOWEST_S = 1.0, 5.0, 60.0
+# Of a script's files: how long one look may take, how much longer than it the pause is, and the look at the end.
+_LOOK_S, _LOOK_SHARE, _LAST_LOOK_S = 1.0, 20, 2.0
 _MOST_PACKAGES = 2000
 _DEVICE = Path("/dev/nvidiactl")
 _VARIABLES = ("PET_", "MUSTER_", "NCCL_", "GLOO_", "OMP_", "CUDA_", "TORCH_", "MASTER_", "WORLD_SIZE")
@@ -52,9 +57,21 @@ def main() -> None:
         about = environment(os.environ, gpus)
         replace(folder / "environment.json", json.dumps(about, indent=1))
     lines, began = Lines(folder / "telemetry" / f"{node}.jsonl"), time.monotonic()
-    while True:
-        time.sleep(pause(time.monotonic() - began))
+    scalars, due = Scalars(folder, node), 0.0
+    while not _ends_within(pause(time.monotonic() - began)):
         lines.add(node=node, **meters.read(time.monotonic()), **gpus.read())
+        now = time.monotonic()
+        if now >= due:
+            scalars.look(now + _LOOK_S)
+            due = time.monotonic() + _LOOK_SHARE * (time.monotonic() - now)
+    until = time.monotonic() + _LAST_LOOK_S
+    while scalars.look(until) and time.monotonic() < until:
+        pass
+
+
+def _ends_within(seconds: float) -> bool:
+    """Wait; returns at once when the agent closes our standard input."""
+    return bool(select.select([sys.stdin], [], [], seconds)[0])
 
 
 def pause(elapsed: float) -> float:
@@ -77,7 +94,7 @@ def beside(folder: Path | None, node: str, packages: bool) -> Iterator[None]:
         process = subprocess.Popen(
             words,
             env={**os.environ, "MUSTER_NODE": node, **({"PYTHONPATH": path} if path else {})},
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
@@ -85,7 +102,10 @@ def beside(folder: Path | None, node: str, packages: bool) -> Iterator[None]:
     try:
         yield
     finally:
-        if process:
+        if process and process.stdin:
+            process.stdin.close()
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(_LAST_LOOK_S + 1.0)
             process.kill()
             with suppress(subprocess.TimeoutExpired):
                 process.wait(1.0)

@@ -42,6 +42,8 @@ def trained_alone(outcome: Path, lives: Sequence[Life], nodes: int) -> str:
         return (
             f"all {max(sizes)} ranks of its process group were on this host, and {nodes} hosts were to train together"
         )
+    if any(note.get("stepped") for note in noted) and not any(note.get("sent") for note in noted):
+        return f"its {max(sizes)} ranks formed a process group, and sent nothing through it"
     return ""
 
 

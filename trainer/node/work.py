@@ -20,7 +20,7 @@ from pathlib import Path
 
 from muster.files import replace
 
-WORK, HOME, KEEP, _SENT, _LOCK = "work", "home", "keep", "sent.json", ".sent.lock"
+WORK, HOME, KEEP, _SENT, _COPIES, _LOCK = "work", "home", "keep", "sent.json", "copies.json", ".sent.lock"
 # What programs can make again is no result; it stays on the host.
 _CACHES = (".cache", ".triton", ".nv", ".config", "__pycache__")
 _LINK = "link:"
@@ -64,33 +64,55 @@ def prepare(run_folder: Path, sent: Path) -> list[str]:
 
 
 def take_in(run_folder: Path) -> int:
-    """Unpack what the control side brought of other hosts: the files that are not here. Returns how many.
+    """Unpack what the control side brought of other hosts: files that are not here, or came in this way before.
 
-    What they hold is as untrusted as the script itself, and stays where the script may write.
+    Returns how many. What they hold is as untrusted as the script itself, and stays where the script may write.
     """
-    count = 0
+    count, copies = 0, _known_copies(run_folder)
     for path in sorted(run_folder.glob(".others-*.tar")):
+        node = path.name.removeprefix(".others-").removesuffix(".tar")
         with suppress(tarfile.TarError, EOFError), tarfile.open(path, "r:") as tar:
             for member in tar:
-                count += _take(tar, member, run_folder)
+                if taken := _take(tar, member, run_folder, copies):
+                    count += 1
+                    copies[taken] = (*_stamp(run_folder / taken, False), node)
+        replace(run_folder / _COPIES, json.dumps(copies))
         path.unlink(missing_ok=True)
     return count
 
 
-def _take(tar: tarfile.TarFile, member: tarfile.TarInfo, run_folder: Path) -> bool:
-    """Write a file that is not here, whole or not at all; no link, nothing outside work and home."""
+def _known_copies(run_folder: Path) -> dict[str, tuple[int, int, str]]:
+    """Size, second of last change and origin of the files that came from other hosts and are as they came."""
+    with suppress(OSError, ValueError, TypeError, AttributeError):
+        known = json.loads((run_folder / _COPIES).read_text())
+        return {
+            path: (size, changed, node)
+            for path, (size, changed, node) in known.items()
+            if _stamp(run_folder / path, False) == (size, changed)
+        }
+    return {}
+
+
+def _take(
+    tar: tarfile.TarFile, member: tarfile.TarInfo, run_folder: Path, copies: Mapping[str, tuple[int, int, str]]
+) -> str:
+    """Write a file that is not here, or is a copy, whole or not at all; no link, nothing outside work and home.
+
+    Returns its path in the run folder; nothing where it was not written.
+    """
     parts = [part for part in member.name.split("/") if part not in ("", ".")]
     outside = member.name.startswith("/") or ".." in parts or len(parts) < 2 or parts[0] not in (WORK, HOME)
-    goal = run_folder.joinpath(*parts)
-    content = tar.extractfile(member) if member.isreg() and not outside and not os.path.lexists(goal) else None
+    goal, name = run_folder.joinpath(*parts), "/".join(parts)
+    free = not os.path.lexists(goal) or (name in copies and not goal.is_symlink())
+    content = tar.extractfile(member) if member.isreg() and not outside and free else None
     if content is None:
-        return False
+        return ""
     aside = goal.with_name(f".{goal.name[:200]}.muster")
     try:
         goal.parent.mkdir(parents=True, exist_ok=True)
         aside.unlink(missing_ok=True)
     except (FileExistsError, NotADirectoryError):
-        return False  # a file of the script has the name of that folder
+        return ""  # a file of the script has the name of that folder
     try:
         with aside.open("xb") as file:
             shutil.copyfileobj(content, file)
@@ -98,14 +120,16 @@ def _take(tar: tarfile.TarFile, member: tarfile.TarInfo, run_folder: Path) -> bo
         os.replace(aside, goal)
     finally:
         aside.unlink(missing_ok=True)
-    return True
+    return name
 
 
 def kept(run_folder: Path) -> Kept:
-    """What the script has written so far, caches left out."""
-    sent, sizes = _manifest(run_folder), list[int]()
+    """What the script has written so far on this host, caches left out."""
+    sent, copies, sizes = _manifest(run_folder), _known_copies(run_folder), list[int]()
     for top in (WORK, HOME, KEEP):
         for path in _files(run_folder / top):
+            if f"{top}/{path}" in copies:
+                continue
             with suppress(OSError):
                 status = os.lstat(run_folder / top / path)
                 if top != WORK or path not in sent or _digest(run_folder / top / path) != sent[path]:

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import time
+from contextlib import suppress
 from typing import Any
 
 _DISTRIBUTED = "torch.distributed"
+# The end of a file of events in which the last step is looked for, and how `event` writes one.
+_LAST_BYTES = 256 * 1024
+_STEP = re.compile(rb'"kind": "step", "step": (\d{1,15}),')
 
 
 class Place:
@@ -40,10 +45,22 @@ class Place:
             return False
         return True
 
+    def steps_before(self) -> int:
+        """How many steps this rank has told of in earlier starts of the run: those of this one come behind them."""
+        with suppress(OSError, ValueError), open(self._events(), "rb") as file:
+            file.seek(max(0, os.path.getsize(self._events()) - _LAST_BYTES))
+            for line in reversed(file.read().split(b"\n")):
+                if found := _STEP.search(line):
+                    return int(found[1])
+        return 0
+
+    def _events(self) -> str:
+        return os.path.join(self.run, "ranks", f"rank-{self.rank}.jsonl")
+
     def event(self, kind: str, **fields: Any) -> None:
         """Append an event of this rank, as docs/contract.md has it. Raises OSError."""
         line = {"t": round(time.time(), 3), "kind": kind, **fields, "rank": self.rank, "node": self.node}
-        append(os.path.join(self.run, "ranks", f"rank-{self.rank}.jsonl"), line)
+        append(self._events(), line)
 
 
 def append(path: str, line: dict[str, Any]) -> int:

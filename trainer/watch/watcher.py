@@ -65,6 +65,7 @@ class Watcher:
         self.trains = self._armed = self._ends = False
         self._looks: Looks | None = None
         self._told: Done | None = None
+        self._before = 0
         self._told_at, self._usual_wait = 0.0, _NO_WAIT
         self._started: dict[str, Any] | None = None
         self._wait: waits.Wait | None = None
@@ -222,7 +223,8 @@ class Watcher:
         self._patience()
         with suppress(OSError):
             if self._started and not self._told:
-                self._place.event("started", **self._started)
+                self._before = self._place.steps_before()
+                self._place.event("started", **self._started, **({"step": self._before} if self._before else {}))
                 self._told = self.steps.begun
             for what, message in list(self._unseen.items()):
                 if what not in self._unseen_told:
@@ -241,7 +243,7 @@ class Watcher:
             return
         times = between(told, done, self._usual_wait)
         more = {"skipped": self.steps.skipped} if self.steps.skipped else {}
-        self._place.event("step", step=done.step, count=done.step - told.step, **times, **more)
+        self._place.event("step", step=self._before + done.step, count=done.step - told.step, **times, **more)
         self._told, self._usual_wait = done, times.get("wait_ms")
 
     def _tell_losses(self) -> None:
@@ -253,7 +255,8 @@ class Watcher:
                 self._metrics_bytes = 0
                 self.unseen("loss", "the script writes metrics.jsonl itself")
                 return
-            self._metrics_bytes = append(path, {"t": round(time.time(), 3), **point})
+            line = {"t": round(time.time(), 3), **point, "step": self._before + point["step"]}
+            self._metrics_bytes = append(path, line)
 
     def _patience(self) -> None:
         """What has not come by now does not come."""

@@ -56,12 +56,12 @@ while echo "$mark ."; do
         [ -z "$life" ] || [ "$started" = "$life" ] || { kill $console 2>/dev/null; listen "$started"; }
         life=$started ;;
     esac
-    documents=$(files nodes config.json environment.json ranks metrics.jsonl telemetry outcome)
+    documents=$(files nodes config.json environment.json ranks metrics.jsonl telemetry scalars outcome)
     while read -r path size change; do
         case $known in *"|$path="*) value=${known#*"|$path="}; value=${value%%"|"*} ;; *) value= ;; esac
         case $path in
         nodes/*.json | config.json | environment.json | outcome/*.json) tell_document "$path" "$size" "$change" ;;
-        ranks/rank-*.jsonl | telemetry/*.jsonl | metrics.jsonl) tell_growth "$path" "$size" ;;
+        ranks/rank-*.jsonl | telemetry/*.jsonl | scalars/*.jsonl | metrics.jsonl) tell_growth "$path" "$size" ;;
         esac
     done <<END
 $documents

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -72,6 +73,7 @@ class Run:
     own: Fields
     script: bool = False
     telemetry: dict[str, list[Fields]] = field(default_factory=dict)
+    scalars: dict[str, list[Fields]] = field(default_factory=dict)
 
 
 def number(value: object) -> float | None:
@@ -118,7 +120,8 @@ def load(folder: Path, own: Fields | None = None) -> Run:
         notes=notes,
         own=own or {},
         script=script,
-        telemetry=_telemetry(folder, notes),
+        telemetry=_by_node(folder / "telemetry", run_events.of_telemetry, notes),
+        scalars=_by_node(folder / "scalars", run_events.of_scalars, notes),
     )
 
 
@@ -231,14 +234,14 @@ def _add_step(row: Fields, steps: dict[int, StepTime]) -> None:
     steps[int(step)] = StepTime(int(step), count, data, compute, wait, whole, wait_known)
 
 
-def _telemetry(folder: Path, notes: list[str]) -> dict[str, list[Fields]]:
-    """What each node's machine did, in order of time, without lines that break the contract."""
+def _by_node(folder: Path, read: Callable[[object, float], Fields], notes: list[str]) -> dict[str, list[Fields]]:
+    """The lines of each node, in order of time, without lines that break the contract."""
     by_node: dict[str, list[Fields]] = {}
-    paths = [] if (folder / "telemetry").is_symlink() else children(folder / "telemetry")
+    paths = [] if folder.is_symlink() else children(folder)
     for path in [path for path in paths if path.suffix == ".jsonl"][:MOST_NODES]:
         for row in [row for row in _lines(path, notes) if "t" in row]:
             try:
-                event = run_events.of_telemetry(row, 0.0)
+                event = read(row, 0.0)
             except BadAnswer:
                 continue
             by_node.setdefault(event["node"], []).append(event)

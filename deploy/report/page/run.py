@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import quote
 
 from ...run import code, own_files, record
-from . import head, last_lines, machines, render, steps, timeline, written
+from . import head, last_lines, machines, render, scalars, steps, timeline, written
 from . import units as words
 from .charts import Chart, Drawing, Point, Series, draw, running_mean
 from .data import Fields, Run, children, load, number
@@ -45,6 +45,7 @@ LISTED = (
     "work/",
     "home/",
     "telemetry/",
+    "scalars/",
     "tensorboard/",
     "checkpoints/",
 )
@@ -90,6 +91,7 @@ def build(run_dir: Path, own: Fields | None = None) -> str:
         notes=run.notes[:NOTES] + ([f"and {len(run.notes) - NOTES} more"] if len(run.notes) > NOTES else []),
         training=_charts(run),
         unseen=_unseen(run),
+        scalars=scalars.section(run.scalars),
         steps=steps.section(run.times, run.nodes, run.script),
         machines=machines.section(run.telemetry, end.start),
         last_lines=last_lines.sections(run),
@@ -158,7 +160,8 @@ def _aligned(charts: list[Chart], run: Run) -> list[Chart]:
     if not xs:
         return charts
     low, high = min(xs), max(xs)
-    resumed = {number(event.fields.get("step")) for event in run.events if event.kind == "resumed"}
+    again = ("started", "resumed") if run.script else ("resumed",)
+    resumed = {number(event.fields.get("step")) for event in run.events if event.kind in again and event.rank == 0}
     marks = [(step, "resumed") for step in sorted(step for step in resumed if step is not None) if low <= step <= high]
     return [replace(chart, marks=marks[-MARKS:], steps=(low, high)) for chart in charts]
 

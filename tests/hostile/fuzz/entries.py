@@ -282,6 +282,7 @@ def records(text):
         ("record.json", samples.RECORD), ("outcome.json", samples.OUTCOME), ("config.json", samples.CONFIG),
         ("metrics.jsonl", samples.METRICS), ("ranks/rank-0.jsonl", samples.RANK_LINES),
         ("nodes/a.json", samples.NODE_UP), ("telemetry/a.jsonl", samples.TELEMETRY),
+        ("scalars/a.jsonl", samples.SCALARS),
         ("timeline.jsonl", samples.TIMELINE), ("environment.json", '{"torch": "2.13.0", "variables": {"A": "1"}}'),
     ))
 )  # fmt: skip
@@ -291,7 +292,7 @@ def report_page(text):
     run_dir = _fresh("r1")
     whole = {"record.json": samples.RECORD, "outcome.json": samples.OUTCOME, "config.json": samples.CONFIG,
              "metrics.jsonl": samples.METRICS, "ranks/rank-0.jsonl": samples.RANK_LINES,
-             "telemetry/a.jsonl": samples.TELEMETRY}  # fmt: skip
+             "telemetry/a.jsonl": samples.TELEMETRY, "scalars/a.jsonl": samples.SCALARS}  # fmt: skip
     odd = name if name in (*whole, "nodes/a.json", "timeline.jsonl", "environment.json") else "metrics.jsonl"
     for path, content in {**whole, odd: text}.items():
         (run_dir / path).parent.mkdir(exist_ok=True)

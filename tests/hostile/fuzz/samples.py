@@ -129,6 +129,8 @@ TELEMETRY = "".join(json.dumps({"t": 1795238000.0 + t, "node": "a", "cores": 8, 
     "network": {"eth0": [2e6, 1e6]},
     "gpus": [{"index": 0, "name": "NVIDIA H100", "use_percent": 93, "memory_bytes": 61 << 30, "power_w": 654.3,
               "celsius": 70, "sm_mhz": 1980, "throttled": ["heat"]}]}) + "\n" for t in (0, 5))  # fmt: skip
+SCALARS = json.dumps({"t": 1795238000.0, "node": "a", "file": "work/runs/x/events.out.tfevents.1.a.2.0",
+                      "tags": {"train/loss": [[10, 0.5], [20, 0.25]], "lr": [[10, 1e-3]]}}) + "\n"  # fmt: skip
 WORDS = (
     "a: the probe ended with code 125: docker: Error response from daemon: could not select device driver",
     "`docker run` ended with code 127: exec: sh: executable file not found in $PATH",
@@ -143,6 +145,7 @@ def mirrored(mark="MARK"):
         f"{mark} doc nodes/a.json {base64.b64encode(NODE_UP.encode()).decode()}",
         f"{mark} add ranks/rank-0.jsonl 0 {base64.b64encode((RANK_LINES + chr(10)).encode()).decode()}",
         f"{mark} add telemetry/a.jsonl 0 {base64.b64encode(TELEMETRY.encode()).decode()}",
+        f"{mark} add scalars/a.jsonl 0 {base64.b64encode(SCALARS.encode()).decode()}",
         f"{mark} add metrics.jsonl 0 {base64.b64encode((METRICS + chr(10)).encode()).decode()}",
         CONSOLE,
         f"{mark} state {container()}",

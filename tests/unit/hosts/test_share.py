@@ -32,3 +32,29 @@ def test_files_of_one_path_with_other_content_are_named_and_copied_nowhere():
     }
     assert missing(listings) == {}
     assert differing_files(listings) == ["work/log"]
+
+
+def test_a_copy_is_replaced_when_its_host_has_a_newer_one_and_never_spread_as_an_own_file():
+    old, new = Stamp(10, 1), Stamp(10, 7)
+    listings = {
+        "a": Listing({"work/last.pt": old, "work/rank.txt": Stamp(3, 3)}, copies={"work/last.pt": (old, "b")}),
+        "b": Listing({"work/last.pt": new, "work/rank.txt": Stamp(4, 3)}),
+        "c": Listing({"work/last.pt": Stamp(11, 5)}, copies={"work/last.pt": (old, "b")}),
+    }
+    assert missing(listings) == {("b", "a"): ["work/last.pt"], ("a", "c"): ["work/rank.txt"]}
+    assert differing_files(listings) == ["work/last.pt", "work/rank.txt"], "c has changed its copy: it is its own"
+
+
+def test_what_its_host_has_removed_is_not_brought_back():
+    copies = {"work/old.pt": (CKPT, "a"), "work/new.pt": (CKPT, "a")}
+    listings = {
+        "a": Listing({"work/new.pt": CKPT}),
+        "b": Listing({"work/old.pt": CKPT, "work/new.pt": CKPT}, copies=copies),
+        "c": Listing({}),
+    }
+    assert missing(listings) == {("a", "c"): ["work/new.pt"]}
+
+
+def test_where_a_files_host_is_gone_its_copies_are_what_there_is():
+    listings = {"b": Listing({"work/last.pt": CKPT}, copies={"work/last.pt": (CKPT, "a")}), "d": Listing({})}
+    assert missing(listings) == {("b", "d"): ["work/last.pt"]}

@@ -1,13 +1,15 @@
 """Run by Python itself as it starts, in each process below a rank: notes who trained with whom, and has it watched.
 
 A script that trains alone on every host ends as well as one that trains with all. What tells them apart is noted in
-MUSTER_OUTCOME_DIR/together.jsonl: each process group that is formed, and that an optimizer stepped. The agent reads it
-at the end (trainer/node/together.py). Nothing of ours may be imported here: a script may have a module named `trainer`.
-What watches the script's numbers and stacks (trainer/watch/) is therefore loaded by its place, under another name.
+MUSTER_OUTCOME_DIR/together.jsonl: each process group that is formed, that an optimizer stepped, and that anything went
+through a group. The agent reads it at the end (trainer/node/together.py). Nothing of ours may be imported here: a
+script may have a module named `trainer`. What watches the script's numbers and stacks (trainer/watch/) is therefore
+loaded by its place, under another name.
 """
 
 from __future__ import annotations
 
+import atexit
 import importlib.machinery
 import importlib.util
 import json
@@ -20,6 +22,8 @@ from typing import Any
 
 _NAME, _WATCHER = "together.jsonl", "_muster_watch"
 _WATCH = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "watch")
+# NCCL counts what one rank sends to another apart: there nobody can tell that nothing was sent.
+_GPUS = ("/dev/nvidiactl", "/dev/kfd")
 _OTHER_MEANS = {"horovod.torch", "mpi4py.MPI", "byteps.torch", "hivemind", "ray"}
 
 
@@ -67,7 +71,18 @@ def _groups(module: ModuleType) -> None:
             _try(_note, size=size, member=rank)
         return form(size, rank, *more, **others)
 
+    destroy: Callable[..., Any] = module.destroy_process_group
+
+    def destroying(*words: Any, **named: Any) -> Any:
+        _try(_note_sent)
+        return destroy(*words, **named)
+
     module._new_process_group_helper = noting  # type: ignore[attr-defined]
+    # A rank that was forked with torch loaded has it under both names already.
+    for place in (module, sys.modules.get("torch.distributed")):
+        if getattr(place, "destroy_process_group", None) is destroy:
+            place.destroy_process_group = destroying  # type: ignore[union-attr]
+    atexit.register(_try, _note_sent)
 
 
 def _steps(module: ModuleType) -> None:
@@ -77,8 +92,30 @@ def _steps(module: ModuleType) -> None:
         if not noted:  # the hook stays: to take it away here breaks torch's loop over all such hooks
             noted.append(True)
             _try(_note, stepped=True, otherwise=_otherwise())
+        if not _sent:
+            _try(_note_sent)
 
     module.register_optimizer_step_post_hook(stepped)
+
+
+_sent = list[bool]()
+
+
+def _note_sent() -> None:
+    """Note, once, that something went through a process group, or that nobody can tell."""
+    if not _sent and _has_sent():
+        _sent.append(True)
+        _note(sent=True)
+
+
+def _has_sent() -> bool:
+    if any(map(os.path.exists, _GPUS)):
+        return True
+    groups = list(sys.modules["torch.distributed.distributed_c10d"]._world.pg_map)
+    try:
+        return any(group._get_sequence_number_for_group() > 0 for group in groups)
+    except Exception:  # a backend that does not count
+        return True
 
 
 def _otherwise() -> bool:

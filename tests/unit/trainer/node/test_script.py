@@ -139,6 +139,16 @@ def test_an_abort_is_a_victims_only_with_a_victims_words(words, victim):
     assert heard(words, "what(): see above", "frame #0: c10::Error", code=-6).victim is victim
 
 
+@pytest.mark.parametrize("prefix", ["", "[rank0]: "])
+def test_a_traceback_behind_a_progress_bar_is_heard_as_any_other(prefix):
+    first, *more = traceback([LOST], prefix)
+    bar = "\r  6%|#         | 74/1190 [00:12<03:12,  5.80it/s]\r  6%|#         | 75/1190 [00:12<03:11,  5.81it/s]"
+    assert heard("step", bar + first, *more).victim
+    first, *more = traceback(["ValueError: bad sample 7"], prefix)
+    said = heard("step", bar + first, *more)
+    assert (said.victim, said.error) == (False, "ValueError: bad sample 7")
+
+
 def test_of_two_ranks_on_a_node_each_is_judged_by_its_own_words():
     console = [*traceback(["ValueError: bad sample 7"], "[rank1]: "), *traceback([LOST], "[rank0]: ")]
     assert heard(*console, rank=0).victim

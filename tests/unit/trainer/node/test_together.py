@@ -36,12 +36,13 @@ if "INNER" in os.environ:
 else:
     subprocess.run([sys.executable, "train.py"], env={**os.environ, "INNER": "1"}, check=True)
 """
-TOGETHER = """
+SILENT = """
 import torch.distributed as dist
-dist.init_process_group("gloo")
+dist.init_process_group()
 step()
 dist.destroy_process_group()
 """
+TOGETHER = SILENT.replace("dist.destroy", "dist.all_reduce(torch.ones(1))\ndist.destroy")
 
 
 @pytest.mark.torch
@@ -51,6 +52,7 @@ dist.destroy_process_group()
         (STEP + "step()", "no process group was formed"),
         (STEP + SPAWN, "its largest process group was of 1 rank"),
         (STEP + LAUNCH, "no process group was formed"),
+        (STEP + SILENT, "sent nothing through it"),
     ],
 )
 def test_ranks_that_train_alone_have_failed(tmp_path, body, words):
@@ -63,7 +65,13 @@ def test_ranks_that_train_alone_have_failed(tmp_path, body, words):
 @pytest.mark.torch
 @pytest.mark.parametrize(
     ("body", "more"),
-    [(STEP + TOGETHER, {}), (STEP + "step()", {"MUSTER_SEPARATE": "1"}), ("print('no training')", {})],
+    [
+        (STEP + TOGETHER, {}),
+        (STEP + TOGETHER.replace("dist.destroy_process_group()", ""), {}),
+        (STEP + TOGETHER.replace("step()", ""), {}),
+        (STEP + "step()", {"MUSTER_SEPARATE": "1"}),
+        ("print('no training')", {}),
+    ],
 )
 def test_ranks_that_train_together_or_apart_on_purpose_are_done(tmp_path, body, more):
     code, verdict, _, said = node(tmp_path, body, GLOO_SOCKET_IFNAME="lo", **more)

@@ -126,7 +126,7 @@ def brought(run, *members, cut=0):
             info.type, info.linkname, info.mtime = kind, link, 1000
             info.size = len(data) if kind == tarfile.REGTYPE else 0
             tar.addfile(info, io.BytesIO(data))
-    (run / ".others-0.tar").write_bytes(stream.getvalue()[: -cut or None])
+    (run / ".others-a.tar").write_bytes(stream.getvalue()[: -cut or None])
 
 
 def file(name, data=b"theirs"):
@@ -144,6 +144,29 @@ def test_files_that_only_other_hosts_had_come_in_and_no_file_of_this_host_is_rep
     assert (run / "work/log.txt").read_text() == "mine"
     assert (run / "work/train.py").read_text() == (sent / "train.py").read_text()
     assert not list(run.glob(".others-*"))
+
+
+def test_a_copy_is_replaced_by_a_newer_one_unless_the_script_has_changed_it(run, sent):
+    work.prepare(run, sent)
+    for start in ("first", "second"):
+        brought(run, file("work/last.pt", start.encode()), file("work/changed.pt", start.encode()))
+        work.prepare(run, sent)
+        assert (run / "work/last.pt").read_text() == start
+        (run / "work/changed.pt").write_text("mine, since")
+    assert (run / "work/changed.pt").read_text() == "mine, since"
+    assert json.loads((run / "copies.json").read_text()) == {"work/last.pt": [6, 1000, "a"]}
+    assert work.kept(run).files == 1, "the copy is kept on the host that wrote it"
+
+
+@pytest.mark.parametrize("manifest", ["", "[]", '{"work/log.txt": 3}', '{"work/log.txt": [4]}', '{"../x": [0, 0]}'])
+def test_a_list_of_copies_that_a_script_spoilt_gives_nothing_away(run, sent, manifest):
+    work.prepare(run, sent)
+    (run / "work/log.txt").write_text("mine")
+    (run / "copies.json").write_text(manifest)
+    brought(run, file("work/log.txt"), file("work/good"))
+    work.prepare(run, sent)
+    assert (run / "work/log.txt").read_text() == "mine"
+    assert (run / "work/good").exists()
 
 
 @pytest.mark.holds("shared-inside")
@@ -170,7 +193,8 @@ def test_what_other_hosts_had_stays_in_the_work_folder_and_makes_no_link(run, se
     before = sorted(path.relative_to(tmp_path) for path in tmp_path.rglob("*"))
     brought(run, member, file("work/good"))
     work.prepare(run, sent)
-    after = {path.relative_to(tmp_path) for path in tmp_path.rglob("*")} - {(run / "work/good").relative_to(tmp_path)}
+    ours = {(run / name).relative_to(tmp_path) for name in ("work/good", "copies.json")}
+    after = {path.relative_to(tmp_path) for path in tmp_path.rglob("*")} - ours
     assert sorted(after) == before
     assert os.readlink(run / "work/link-here") == str(tmp_path / "outside")
     assert (run / "work/log.txt").read_text() == "mine"

@@ -1,0 +1,33 @@
+"""What of a run's folder on a host is asked for."""
+
+from deploy.host.listing import Listing, Stamp, parse, select
+
+STAMP = Stamp(10, 1)
+
+
+def test_a_list_has_what_was_sent_what_was_copied_and_the_files():
+    answer = (
+        '{"train.py": ["digest", 4, 1]}\n{"work/last.pt": [10, 1, "a"], "home/x": [10, 1, "a"]}\n'
+        "81a4 4 1 ./work/train.py\n81a4 10 1 ./work/last.pt\n81a4 10 2 ./home/x\nend\n"
+    )
+    files = parse(answer)
+    assert files.sent == {"work/train.py": Stamp(4, 1)}
+    assert files.origin("work/last.pt") == "a"
+    assert not files.origin("home/x"), "it has been changed since"
+    assert not files.origin("work/train.py")
+
+
+def test_spoilt_lists_name_no_copies():
+    for spoilt in ("", "[]", '{"a": 1}', '{"a": [1]}', '{"a": ["1", 2]}', "{" * 5000):
+        files = parse(f"{spoilt}\n{spoilt}\nend\n")
+        assert not files.sent
+        assert not files.copies
+
+
+def test_a_copy_stays_where_the_host_that_it_came_from_is_asked_too():
+    files = Listing(
+        {"work/a.pt": STAMP, "work/b.pt": STAMP}, copies={"work/a.pt": (STAMP, "a"), "work/b.pt": (STAMP, "b")}
+    )
+    chosen = select(files, (), lambda path, stamp: False, nodes={"a", "c"})
+    assert list(chosen.wanted) == ["work/b.pt"]
+    assert chosen.leave_out == ["work/a.pt"]
