@@ -18,7 +18,7 @@ from ..report.page import run as page
 from ..run import folders, record
 from . import exit, look, renamed
 from . import runs as deploy_tasks
-from .command import SHOWN, UNWATCHED, command
+from .command import RESTARTS, SHOWN, UNWATCHED, command
 
 
 @command(
@@ -45,6 +45,7 @@ from .command import SHOWN, UNWATCHED, command
         "resume": "continue a run: latest, a run's id or folder, or a checkpoint (default: start a new run)",
         "args": 'options of the trainer, in one string: --args="--recipe text --steps 100" (default: none)',
         "rank": SHOWN,
+        "restarts": RESTARTS,
         "no-observe": UNWATCHED,
         "json": "write events and the result as JSON lines to standard output",
         "ground": "refused: --backend says where the nodes run",
@@ -61,6 +62,7 @@ def up(
     folder: str = "",
     run: str = "",
     rank: str = "",
+    restarts: str = "",
     no_observe: bool = False,
     json: bool = False,
     ground: str = "",
@@ -73,7 +75,8 @@ def up(
 
     def work() -> int:
         renamed.refuse_ground(sys.argv[1:], ground)
-        return launch.up(launch.Options(workers, backend, resume, args, script, folder, run, rank, no_observe), console)
+        options = launch.Options(workers, backend, resume, args, script, folder, run, rank, no_observe, restarts)
+        return launch.up(options, console)
 
     _end(console, work)
 

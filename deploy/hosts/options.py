@@ -56,6 +56,7 @@ class Options:
     separate: bool = False
     rank: str = ""
     no_observe: bool = False
+    restarts: str = ""
 
     def load(self) -> Cluster:
         """The hosts and their job: flags override the file, which is --cluster or this folder's cluster.toml.

@@ -80,7 +80,8 @@ class ProcessBackend(LocalBackend):
         self._logs = RankLogs(spec.run_dir)
         python = script.python() if spec.script else sys.executable
         command = commands.agent(python, spec.arguments)
-        self._nodes = processes.LocalNodes(spec.run_dir, command, folders.RUNS.parent, bool(spec.script))
+        restarts = spec.script.restarts if spec.script else processes.MOST_RESTARTS
+        self._nodes = processes.LocalNodes(spec.run_dir, command, folders.RUNS.parent, bool(spec.script), restarts)
 
     def check(self) -> None:
         """Refuse a Python without torch."""
@@ -93,9 +94,7 @@ class ProcessBackend(LocalBackend):
             self._nodes.start(node, self._spec.run_dir / "logs" / f"{node.name}.log")
 
     def states(self, state: State) -> list[NodeState]:
-        """The state of each node. A node that died without a verdict is restarted, at most three times."""
-        if self._spec.script:  # it would start from its beginning
-            return self._nodes.states(lambda node: False)
+        """The state of each node. One that died without a verdict is restarted: three times, a script as asked."""
         return self._nodes.states(lambda node: may_restart(node, state.verdicts, self._stopping))
 
     def output(self, state: State) -> list[Event]:
@@ -167,7 +166,7 @@ class ComposeBackend(LocalBackend):
             "MUSTER_MOUNT": str(self._spec.run_dir),
             "MUSTER_MOUNT_AT": f"{RUNS_IN_CONTAINER}/{self._spec.run_id}",
             "MUSTER_MAX_RESTARTS": shared["PET_MAX_RESTARTS"],
-            "MUSTER_RESTART": "no" if self._spec.script else "",
+            "MUSTER_RESTART": self._restart_policy(),
             "OMP_NUM_THREADS": shared["OMP_NUM_THREADS"],
             # Each node may use all the memory that a single one could; the user's own setting overrides this.
             "MUSTER_MEMORY": os.environ.get("MUSTER_MEMORY") or str(memory_limit(client.memory())),
@@ -181,6 +180,11 @@ class ComposeBackend(LocalBackend):
                 files.append(Path(scratch) / "compose.paths.json")
                 files[-1].write_text(json.dumps(mounts_file(paths)))
             client.up(self._spec.run_id, environment, len(self._spec.nodes) - 1, files)
+
+    def _restart_policy(self) -> str:
+        """What Docker does with a node that is lost; empty: as docker-compose.yml says."""
+        script = self._spec.script
+        return "" if script is None else f"on-failure:{script.restarts}" if script.restarts else "no"
 
     def undo(self) -> None:
         """Remove the containers that were made. Raises EngineLost: they may start when the engine is back."""

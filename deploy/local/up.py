@@ -46,11 +46,13 @@ class Options:
     run: str = ""
     rank: str = ""
     no_observe: bool = False
+    restarts: str = ""
 
 
 def up(options: Options, console: Console) -> int:
     """Train to the end; returns the exit code. Raises DeployError for faults before the first node starts."""
     choice, ranks = _choice(options), shown_ranks(options.rank)
+    restarts = environment.asked_restarts(options.restarts, choice.script)
     # A script of the user's knows nothing of several nodes unless it is asked to run on them.
     usual = choice.workers if choice.workers is not None else 0 if choice.script else DEFAULT_WORKERS
     workers = plan.check_workers(options.workers or str(usual))
@@ -77,8 +79,8 @@ def up(options: Options, console: Console) -> int:
         if folder:
             script.bring(folder, run_dir)
         own = backend_class.script(run_dir, gpus, 1 + workers) if folder else None
-        if own and options.no_observe:
-            own = replace(own, observe=False)
+        if own:
+            own = replace(own, observe=not options.no_observe, restarts=restarts or 0)
         run = environment.local_spec(
             run_dir, choice.start, workers, choice.arguments, port, machine.cores, machine.system, own
         )
@@ -95,8 +97,8 @@ def up(options: Options, console: Console) -> int:
             began = time.time()
             chosen = choice_of_backend
             earlier = record.open_start(run_dir, choice, chosen.name, chosen.why, run.names, began)
-            if options.folder:
-                again = shlex.join(["--folder", options.folder])
+            repeated = {"--folder": options.folder, "--restarts": options.restarts}
+            if again := shlex.join(word for pair in repeated.items() if pair[1] for word in pair):
                 record.write_record(run_dir, {**record.facts(run_dir), "again": again})
             return earlier
 

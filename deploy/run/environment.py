@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..core.program import MAKE, option
+from ..core.errors import UsageError
+from ..core.program import FAB, MAKE, option
 
 RUN_ID, RUN_DIR, NODE, STOP_ON_EOF = "MUSTER_RUN_ID", "MUSTER_RUN_DIR", "MUSTER_NODE", "MUSTER_STOP_ON_EOF"
 RESTARTED_BY_HOST, RESUME_COMMAND, SECRETS = "MUSTER_RESTARTED_BY_HOST", "MUSTER_RESUME_COMMAND", "MUSTER_SECRET_NAMES"
@@ -34,6 +35,7 @@ MUSTER_NAMES = (
     OBSERVE,
 )
 
+MAX_RESTARTS_NAME = "PET_MAX_RESTARTS"
 MASTER_PORT = 29500
 MAX_RESTARTS = 100
 MONITOR_INTERVAL_S = 0.1
@@ -85,13 +87,14 @@ class NodeSpec:
 class Script:
     """How a script of the user's runs on this machine: the folder that was sent, and the GPUs that its nodes share.
 
-    `observe`: its ranks are watched from inside.
+    `observe`: its ranks are watched from inside. `restarts`: how often it is started again where it fails.
     """
 
     sent: str
     gpus: int = 0
     nodes: int = 1
     observe: bool = True
+    restarts: int = 0
 
     @property
     def ranks(self) -> int:
@@ -143,7 +146,7 @@ def local_spec(
     ranks = script.ranks if script else 1
     for rank, name in enumerate(names):
         placement = Placement(name, rank, len(names), ranks, interface, max(1, threads // ranks))
-        restarts = 0 if script else MAX_RESTARTS
+        restarts = script.restarts if script else MAX_RESTARTS
         variables = node_environment(placement, rendezvous, run_dir.name, str(run_dir), restarts)
         variables |= {STOP_ON_EOF: "1", RESUME_COMMAND: f"{MAKE} up {option('RESUME', 'latest')}"}
         variables |= script.variables(rank, len(names)) if script else {}
@@ -167,7 +170,7 @@ def node_environment(
         "PET_RDZV_ENDPOINT": rendezvous.endpoint,
         "PET_RDZV_ID": rendezvous.id,
         "PET_RDZV_CONF": f"is_host={int(node.rank == 0)},{RDZV_CONF}",
-        "PET_MAX_RESTARTS": str(max_restarts),
+        MAX_RESTARTS_NAME: str(max_restarts),
         "PET_MONITOR_INTERVAL": str(MONITOR_INTERVAL_S),
         "PET_SHUTDOWN_TIMEOUT": str(SHUTDOWN_TIMEOUT_S),
         "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
@@ -178,6 +181,19 @@ def node_environment(
         RUN_DIR: run_dir,
         NODE: node.name,
     }
+
+
+def asked_restarts(text: str, script: bool) -> int | None:
+    """--restarts as a number; None where it is not given. Raises UsageError for other text, and without a script."""
+    if not text:
+        return None
+    if not script:
+        raise UsageError(
+            f"--restarts {text}: there is no script", "Muster's own trainer starts again from its newest checkpoint"
+        )
+    if not re.fullmatch(r"[0-9]{1,4}", text):
+        raise UsageError(f"--restarts {text}: not a number from 0 to 9999", f"{FAB} deploy ... --restarts 3")
+    return int(text)
 
 
 def memory_limit(total: int) -> int:

@@ -54,7 +54,7 @@ class State:
     A user's `script` reports no checkpoints. `began` (the node of each rank) and `ends` belong to the present attempt;
     `left` are the ranks that were reported to have left the others. `telemetry`: the last of each node;
     `throttled`: the slow GPUs that were reported, by node and index with the reason. `kept`: how many files, and bytes,
-    a script left on each node.
+    a script left on each node. `lives`: how often each rank of a script has begun.
     """
 
     names: tuple[str, ...]
@@ -76,6 +76,7 @@ class State:
     telemetry: dict[str, Event] = field(default_factory=dict)
     throttled: set[tuple[str, int, str]] = field(default_factory=set)
     kept: dict[str, tuple[int, int]] = field(default_factory=dict)
+    lives: dict[int, int] = field(default_factory=dict)
     stuck: dict[int, Event] = field(default_factory=dict)
     hang: str = ""
     explained: bool = False
@@ -160,7 +161,7 @@ class State:
         step = self.ranks[rank].step if restarted else 0
         self.ranks[rank] = RankView(rank, event["node"], int(event.get("pid", 0)), step)
         self.backend = event.get("backend", self.backend)
-        if rank == 0 and restarted:
+        if rank == 0 and restarted and not self.script:
             self.restarts += 1
             self.barren_restarts += 1
             self.pace.clear()
@@ -221,10 +222,11 @@ class State:
 
     def _on_began(self, event: Event) -> None:
         rank = event["rank"]
+        if self.script:  # the trainer's own ranks report themselves that all have restarted
+            self._count_life(event)
+            self.ends.pop(rank, None)
         self.began[rank] = event["node"]
         self.left.discard(rank)
-        if self.script:  # the trainer's own ranks report themselves that all have restarted
-            self.ends.pop(rank, None)
 
     def _on_ended(self, event: Event) -> None:
         rank, node, code = event["rank"], event["node"], event["code"]
@@ -237,6 +239,17 @@ class State:
         if code < 0 and not end.victim:
             self.explained = True
             self._tell(event, f"{node} (rank {rank}) {how}{self._at_step()}", grave=True)
+
+    def _count_life(self, event: Event) -> None:
+        """A rank of a script began. All ranks restart together: the first to begin again tells it of all."""
+        rank = event["rank"]
+        self.lives[rank] = self.lives.get(rank, 0) + 1
+        if self.lives[rank] - 1 <= self.restarts:
+            return
+        self.restarts += 1
+        self.pace.clear()
+        self.stuck, self.hang = {}, ""
+        self._tell(event, f"the script starts again (restart {self.restarts}){self._restart_reason()}", grave=True)
 
     def _on_stuck(self, event: Event) -> None:
         self.stuck[event["rank"]] = event

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from deploy.run.environment import RunSpec, local_spec, mounted, mounts_file, node_names, recipe_name
+from deploy.core.errors import UsageError
+from deploy.run.environment import RunSpec, asked_restarts, local_spec, mounted, mounts_file, node_names, recipe_name
 
 
 def spec(start: int = 1, workers: int = 2, cores: int = 8, system: str = "Linux") -> RunSpec:
@@ -84,3 +85,10 @@ def test_containers_see_what_the_arguments_name_at_its_absolute_path(tmp_path: P
 def test_a_recipe_of_ours_is_not_taken_for_a_folder_of_that_name(given: list[str], tmp_path: Path) -> None:
     (tmp_path / "text").mkdir()
     assert mounted(given, tmp_path) == (given, [])
+
+
+def test_restarts_are_a_number_for_a_script_alone() -> None:
+    assert (asked_restarts("", False), asked_restarts("", True), asked_restarts("0", True)) == (None, None, 0)
+    for text, script in (("3", False), ("-1", True), ("many", True)):
+        with pytest.raises(UsageError, match="--restarts"):
+            asked_restarts(text, script)
