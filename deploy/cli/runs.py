@@ -24,7 +24,7 @@ from ..report.console import Console
 from ..run import folders
 from ..ssh import session
 from . import exit, renamed
-from .command import HOSTS, INCLUDE, JSON, RESTARTS, RUN, SECRET, SHOWN, UNWATCHED, command
+from .command import HOSTS, INCLUDE, JSON, KEEP, RESTARTS, RUN, SECRET, SHOWN, UNWATCHED, command
 
 
 @command(
@@ -57,8 +57,7 @@ from .command import HOSTS, INCLUDE, JSON, RESTARTS, RUN, SECRET, SHOWN, UNWATCH
         "include": INCLUDE,
         "mount": "a folder of the hosts for the ranks: /source:/target or /source:/target:ro; repeatable "
         "(default: none)",
-        "keep": "a path in the container that is kept with the run, as the script's folder and home are; repeatable "
-        "(default: none)",
+        "keep": KEEP,
         "nproc": "processes on each node: auto (as many as GPUs, or one) or a number (default: auto)",
         "name": "refused: --run names the run",
         "detach": "return once the run has started",

@@ -9,12 +9,12 @@ import signal
 import sys
 import time
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from ..core.errors import DeployError, EngineLost
+from ..core.errors import DeployError, EngineLost, UsageError
 from ..core.facts import EngineFacts, NodeState
 from ..core.names import run_ids
 from ..core.program import FAB, MAKE, option
@@ -24,6 +24,7 @@ from ..run import folders, own_files, record
 from ..run.backend import Backend
 from ..run.environment import (
     IMAGE_USER,
+    KEEP,
     OBSERVE,
     RUNS_IN_CONTAINER,
     RunSpec,
@@ -61,6 +62,10 @@ class LocalBackend(Backend):
         return Script(str(script.sent(run_dir)), gpus, nodes)
 
     @classmethod
+    def refuse_kept(cls, paths: Sequence[str]) -> None:
+        """Raise UsageError where this backend has no paths that go with a container."""
+
+    @classmethod
     def running(cls, runs: Path, engine: EngineFacts) -> frozenset[str]:
         """Ids of the runs of the folder `runs` that have nodes on this backend."""
         return frozenset()
@@ -82,6 +87,15 @@ class ProcessBackend(LocalBackend):
         command = commands.agent(python, spec.arguments)
         restarts = spec.script.restarts if spec.script else processes.MOST_RESTARTS
         self._nodes = processes.LocalNodes(spec.run_dir, command, folders.RUNS.parent, bool(spec.script), restarts)
+
+    @classmethod
+    def refuse_kept(cls, paths: Sequence[str]) -> None:
+        """A process writes to the paths of this machine, where they stay."""
+        if paths:
+            raise UsageError(
+                f"--keep {paths[0]}: without a container, that is {paths[0]} of this machine, where it stays anyway",
+                f"leave out --keep, or run in containers: `{MAKE} up {option('BACKEND', 'docker')}`",
+            )
 
     def check(self) -> None:
         """Refuse a Python without torch."""
@@ -149,7 +163,9 @@ class ComposeBackend(LocalBackend):
         prepare_image(folders.CHECKOUT)
 
     def prepare(self) -> None:
-        """Let the image's user write into the run folder."""
+        """Make the folders that are kept, and let the image's user write into the run folder."""
+        for path in self._spec.script.keep if self._spec.script else ():
+            own_files.clear(self._spec.run_dir, f"{KEEP}{path}")
         record.give_to_image_user(self._spec.run_dir)
 
     def start(self) -> None:
@@ -176,9 +192,9 @@ class ComposeBackend(LocalBackend):
         # Not in the run folder, where its containers can write: this file says what is mounted.
         with TemporaryDirectory(prefix="muster-") as scratch:
             files = [folders.CHECKOUT / "docker-compose.yml"]
-            if paths:
+            if paths or (self._spec.script and self._spec.script.keep):
                 files.append(Path(scratch) / "compose.paths.json")
-                files[-1].write_text(json.dumps(mounts_file(paths)))
+                files[-1].write_text(json.dumps(mounts_file(paths, self._spec)))
             client.up(self._spec.run_id, environment, len(self._spec.nodes) - 1, files)
 
     def _restart_policy(self) -> str:

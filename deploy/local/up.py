@@ -12,6 +12,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from ..config import keep
 from ..core.errors import DeployError, EngineLost, UsageError
 from ..core.facts import EngineFacts
 from ..core.names import RunId, asked_run, run_ids
@@ -47,12 +48,18 @@ class Options:
     rank: str = ""
     no_observe: bool = False
     restarts: str = ""
+    keep: tuple[str, ...] = ()
 
 
 def up(options: Options, console: Console) -> int:
     """Train to the end; returns the exit code. Raises DeployError for faults before the first node starts."""
     choice, ranks = _choice(options), shown_ranks(options.rank)
-    restarts = environment.asked_restarts(options.restarts, choice.script)
+    restarts, kept = environment.asked_restarts(options.restarts, choice.script), keep.asked(options.keep)
+    keep.refuse_nested(kept, ())
+    if kept and not choice.script:
+        raise UsageError(
+            f"--keep {kept[0]}: there is no script", "Muster's own trainer writes into the run folder alone"
+        )
     # A script of the user's knows nothing of several nodes unless it is asked to run on them.
     usual = choice.workers if choice.workers is not None else 0 if choice.script else DEFAULT_WORKERS
     workers = plan.check_workers(options.workers or str(usual))
@@ -71,6 +78,7 @@ def up(options: Options, console: Console) -> int:
         ExitStack() as held,
     ):
         backend_class = backends.BACKENDS[choice_of_backend.name]
+        backend_class.refuse_kept(kept)
         port = _choose_port(held, console) if backend_class.meets_on_machine else environment.MASTER_PORT
         taken = client.runs_there() if facts.answers else frozenset()
         run_dir = choice.run_dir or _new_folder(options.run, choice, taken)
@@ -80,7 +88,7 @@ def up(options: Options, console: Console) -> int:
             script.bring(folder, run_dir)
         own = backend_class.script(run_dir, gpus, 1 + workers) if folder else None
         if own:
-            own = replace(own, observe=not options.no_observe, restarts=restarts or 0)
+            own = replace(own, observe=not options.no_observe, restarts=restarts or 0, keep=kept)
         run = environment.local_spec(
             run_dir, choice.start, workers, choice.arguments, port, machine.cores, machine.system, own
         )
@@ -97,8 +105,7 @@ def up(options: Options, console: Console) -> int:
             began = time.time()
             chosen = choice_of_backend
             earlier = record.open_start(run_dir, choice, chosen.name, chosen.why, run.names, began)
-            repeated = {"--folder": options.folder, "--restarts": options.restarts}
-            if again := shlex.join(word for pair in repeated.items() if pair[1] for word in pair):
+            if again := _again(options):
                 record.write_record(run_dir, {**record.facts(run_dir), "again": again})
             return earlier
 
@@ -111,6 +118,16 @@ def up(options: Options, console: Console) -> int:
             record.undo_start(run_dir, before)
             raise DeployError(result.message, result.hint, result.code)
         return ending.end(run_dir, _with_local_paths(result, run_dir), state, time.time() - began, console)
+
+
+def _again(options: Options) -> str:
+    """The options that a command repeats to do the same again, beside its script, nodes and backend."""
+    named = [
+        ("--folder", options.folder),
+        ("--restarts", options.restarts),
+        *(("--keep", path) for path in options.keep),
+    ]
+    return shlex.join(word for option, value in named if value for word in (option, value))
 
 
 def _choice(options: Options) -> record.Choice:

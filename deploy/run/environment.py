@@ -46,6 +46,8 @@ RDZV_CONF = "last_call_timeout=1,keep_alive_interval=1,keep_alive_max_attempt=5,
 # The image's user, who must be able to write into a run folder that root makes.
 IMAGE_USER = 1000
 RUNS_IN_CONTAINER = "/muster/runs"
+# In the run folder: what a path of --keep is, below this folder.
+KEEP = "keep"
 DEFAULT_RECIPE = "digits"
 # A run's name is the minute, the recipe and perhaps a number: names.LONGEST in all.
 _LONGEST_RECIPE = 75
@@ -88,6 +90,7 @@ class Script:
     """How a script of the user's runs on this machine: the folder that was sent, and the GPUs that its nodes share.
 
     `observe`: its ranks are watched from inside. `restarts`: how often it is started again where it fails.
+    `keep`: paths in its containers that are folders of the run folder.
     """
 
     sent: str
@@ -95,6 +98,7 @@ class Script:
     nodes: int = 1
     observe: bool = True
     restarts: int = 0
+    keep: tuple[str, ...] = ()
 
     @property
     def ranks(self) -> int:
@@ -246,7 +250,14 @@ def mounted(arguments: Sequence[str], here: Path) -> tuple[list[str], list[Path]
     return words, sorted(set(paths))
 
 
-def mounts_file(paths: Sequence[Path]) -> dict[str, Any]:
-    """A compose file (JSON is YAML) that mounts `paths` read-only at the same paths in every node."""
-    volumes = [{"type": "bind", "source": str(path), "target": str(path), "read_only": True} for path in paths]
+def mounts_file(paths: Sequence[Path], run: RunSpec) -> dict[str, Any]:
+    """A compose file (JSON is YAML): in every node `paths`, read-only, at the same paths, and what `run` keeps.
+
+    A read-only cover over the folder of all that is kept: a container could put links there for the next start.
+    """
+    keep, kept = run.run_dir / KEEP, run.script.keep if run.script else ()
+    mounts = [(str(path), str(path), True) for path in paths]
+    mounts += [(str(keep), f"{RUNS_IN_CONTAINER}/{run.run_id}/{KEEP}", True)] * bool(kept)
+    mounts += [(f"{keep}{path}", path, False) for path in kept]
+    volumes = [{"type": "bind", "source": own, "target": at, "read_only": only} for own, at, only in mounts]
     return {"services": {service: {"volumes": volumes} for service in ("master", "worker")}}

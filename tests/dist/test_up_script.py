@@ -125,7 +125,7 @@ def test_a_run_of_a_script_continues_with_what_it_wrote_and_with_todays_code(pro
 
 def test_several_nodes_of_a_script_train_on_one_machine(project):
     (project.folder / "train.py").write_text(
-        "import torch.distributed as dist\ndist.init_process_group('gloo')\n"
+        "import torch.distributed as dist\ndist.init_process_group('gloo'); dist.barrier()\n"
         "print('rank', dist.get_rank(), 'of', dist.get_world_size())\ndist.destroy_process_group()\n"
     )
     done = project("--script", "train.py", "--workers", "1", "--run", "two", "--rank", "all")
@@ -150,6 +150,10 @@ def test_ctrl_c_stops_it_and_says_how_to_continue(project):
         (("--script", "train.py 'x"), "quotation"),
         (("--script", "train.py", "--folder", "nowhere"), "no such folder"),
         (("--script", "train.py", "--rank", "x"), "not a number"),
+        (("--script", "train.py", "--keep", "/data/out"), "stays anyway"),
+        (("--script", "train.py", "--keep", "data"), "absolute path"),
+        (("--script", "train.py", "--restarts", "x"), "not a number"),
+        (("--restarts", "3"), "there is no script"),
     ],
 )
 def test_what_is_wrong_is_refused_before_anything_starts(project, words, told):
