@@ -70,6 +70,7 @@ _KINDS: Mapping[str, tuple[Mapping[str, Reader[Any]], Mapping[str, Reader[Any]]]
         {"step": _STEP, "since_s": real(0.0, 1e9), "file": words(200), "line": _STEP, "function": words(100)},
     ),
     "moves": (_OF_RANK, {}),
+    "conflicts": ({**_OF_RANK, "paths": array(words(200), 20), "count": _STEP}, {}),
     "kept": ({**_OF_RANK, "files": _STEP, "bytes": _STEP}, {}),
     "began": (_OF_RANK, {"attempt": _STEP, "world": _STEP, "pid": _STEP}),
     "ended": (

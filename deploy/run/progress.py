@@ -21,6 +21,7 @@ from .events import Event
 # A GPU that works hard is at its power cap most of the time.
 _USUAL_THROTTLING = ("power cap",)
 _MOST_THROTTLED = 1000
+_MOST_PATHS = 5
 
 
 @dataclass
@@ -54,7 +55,8 @@ class State:
     A user's `script` reports no checkpoints. `began` (the node of each rank) and `ends` belong to the present attempt;
     `left` are the ranks that were reported to have left the others. `telemetry`: the last of each node;
     `throttled`: the slow GPUs that were reported, by node and index with the reason. `kept`: how many files, and bytes,
-    a script left on each node. `lives`: how often each rank of a script has begun.
+    a script left on each node. `lives`: how often each rank of a script has begun. `conflicts`: sent files that are not
+    used, as they were told of.
     """
 
     names: tuple[str, ...]
@@ -77,6 +79,7 @@ class State:
     throttled: set[tuple[str, int, str]] = field(default_factory=set)
     kept: dict[str, tuple[int, int]] = field(default_factory=dict)
     lives: dict[int, int] = field(default_factory=dict)
+    conflicts: set[tuple[str, ...]] = field(default_factory=set)
     stuck: dict[int, Event] = field(default_factory=dict)
     hang: str = ""
     explained: bool = False
@@ -264,6 +267,15 @@ class State:
         if self.hang:
             self.hang = ""
             self._tell(event, f"rank {event['rank']} moves again")
+
+    def _on_conflicts(self, event: Event) -> None:
+        paths = tuple(event["paths"])
+        if paths and paths not in self.conflicts:  # nodes of one machine share a folder, and hosts are often alike
+            self.conflicts.add(paths)
+            more = f" and {event['count'] - _MOST_PATHS} more" if event["count"] > _MOST_PATHS else ""
+            names = ", ".join(paths[:_MOST_PATHS])
+            text = f"{event['node']}: the run has changed {names}{more}: its own stay, and what was sent is not used"
+            self._tell(event, text, grave=True)
 
     def _on_kept(self, event: Event) -> None:
         self.kept[event["node"]] = (event["files"], event["bytes"])

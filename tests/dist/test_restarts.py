@@ -71,6 +71,7 @@ def test_a_script_that_fails_once_continues_with_what_it_wrote_and_its_ranks_are
     story = told(up.folder)
     assert any(reason in text for text in story)
     assert any("the script starts again (restart 1)" in text for text in story)
+    assert "the script starts again (restart 1)" in (up.folder / "report.html").read_text()
     assert json.loads((up.folder / "outcome.json").read_text())["restarts"] == 1
     assert json.loads((up.folder / "record.json").read_text())["again"] == "--restarts 1"
     for rank in (0, 1):

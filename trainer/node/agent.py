@@ -61,8 +61,7 @@ def main() -> int:
     try:
         is_script = arguments[:1] == ["--script"]
         began = time.time()
-        if is_script and folder:
-            _enter_work(folder, name)
+        conflicts = _enter_work(folder) if is_script and folder else []
         command = torchrun_command(arguments)
         if folder:
             here = {"node": name, "pid": os.getpid(), "host": socket.gethostname(), "t": time.time()}
@@ -77,6 +76,8 @@ def main() -> int:
         return known.code
     with _private_folder(folder, name) as outcome:
         diary = Diary(folder, name, outcome)
+        if conflicts:
+            diary.tell_conflicts(_first_rank(), conflicts)
         node = Node(command, environment, outcome, diary, relay=is_script)
         with telemetry.beside(folder, name, packages=is_script and _place() == 0):
             code = node.run()
@@ -92,17 +93,18 @@ def main() -> int:
     return code
 
 
-def _enter_work(folder: Path, node: str) -> None:
-    """Go to the run's work folder, with what was sent in it, and make its home ours; where nothing was sent, stay."""
+def _enter_work(folder: Path) -> list[str]:
+    """Go to the run's work folder, with what was sent in it, and make its home ours; where nothing was sent, stay.
+
+    Returns the paths where the script's own file stays, and what was sent is not used.
+    """
     sent = os.environ.get("MUSTER_SENT")
     if not sent:
-        return
-    stay = work.prepare(folder, Path(sent))
-    if stay:
-        more = f" and {len(stay) - 5} more" if len(stay) > 5 else ""
-        print(f"{node}: the run has changed {', '.join(stay[:5])}{more}: these stay, and what was sent is not used")
+        return []
+    conflicts = work.prepare(folder, Path(sent))
     os.environ["HOME"] = str(folder / work.HOME)
     os.chdir(folder / work.WORK)
+    return conflicts
 
 
 def _tell_kept(folder: Path, diary: Diary, began: float) -> None:
@@ -119,8 +121,7 @@ def _tell_kept(folder: Path, diary: Diary, began: float) -> None:
 
 def _verdict_on(arguments: Sequence[str], node: Node, code: int, name: str) -> Verdict | None:
     """How a script of the user's ended on this node; None when only another node can know."""
-    ranks = os.environ.get("PET_NPROC_PER_NODE", "1")
-    first = _place() * int(ranks) if ranks.isdigit() else _place()
+    first = _first_rank()
     what = script.name_of(arguments)
     if code == DONE:
         return _verdict_on_end(what, node, first, name)
@@ -142,6 +143,11 @@ def _verdict_on_end(what: str, node: Node, first: int, name: str) -> Verdict:
 
 def _place() -> int:
     return int(os.environ.get("PET_NODE_RANK") or "0")
+
+
+def _first_rank() -> int:
+    ranks = os.environ.get("PET_NPROC_PER_NODE", "1")
+    return _place() * int(ranks) if ranks.isdigit() else _place()
 
 
 class LastWords:
