@@ -32,6 +32,7 @@ for step in range(first, 20):
     if rank == 1 and step == 9:
         time.sleep(0.5)
         {fault}
+        time.sleep(30)  # a killed agent takes its ranks along a moment later
 dist.destroy_process_group()
 """
 
