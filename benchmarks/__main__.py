@@ -31,7 +31,7 @@ FIGURES = {
         "checkpoint_stall",
         "health",
     ),
-    "bench-scripts": ("watch_truth", "watch_cost", "hangs", "print_flood"),
+    "bench-scripts": ("watch_truth", "watch_cost", "hangs", "print_flood", "print_to_screen"),
     "bench-hosts": ("push", "cold_push", "first_step", "status", "leftovers", "control_side"),
 }
 PAGE = venv.HOME / "docs" / "benchmarks.md"
