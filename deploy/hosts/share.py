@@ -18,8 +18,8 @@ from ..host.listing import Listing
 from ..host.unpack import BLOCK
 from ..report.console import Console
 from ..ssh.session import Session, on_all
+from . import observe
 
-_LIST_S = 600.0
 _PARTS = ("work/", "home/")
 _SHOWN = 3
 Missing = dict[tuple[str, str], list[str]]
@@ -30,7 +30,7 @@ def share(sessions: Sequence[Session], run: RunId, console: Console) -> None:
 
     Raises DeployError if a host cannot be asked, or a copy ends early.
     """
-    listings = on_all(sessions, lambda session: _list(session, run)).all()
+    listings = on_all(sessions, lambda session: observe.files(session, run, listing.CACHES, check=False)).all()
     by_host = {session.host.name: session for session in sessions}
     if own := differing_files(listings):
         more = f" and {len(own) - _SHOWN} more" if len(own) > _SHOWN else ""
@@ -77,12 +77,6 @@ def _written(files: Listing) -> dict[str, listing.Stamp]:
     return {
         path: stamp for path, stamp in files.files.items() if path.startswith(_PARTS) and files.sent.get(path) != stamp
     }
-
-
-def _list(session: Session, run: RunId) -> Listing:
-    """The host's files of the run; none where it has not run there yet."""
-    done = session.run(commands.list_files(run, listing.CACHES), timeout_s=_LIST_S, check=False)
-    return listing.parse(done.out) if done.out else Listing({})
 
 
 def _copy(
