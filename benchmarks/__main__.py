@@ -31,7 +31,15 @@ FIGURES = {
         "checkpoint_stall",
         "health",
     ),
-    "bench-scripts": ("watch_truth", "scalars_truth", "watch_cost", "hangs", "print_flood", "kept_files"),
+    "bench-scripts": (
+        "watch_truth",
+        "scalars_truth",
+        "watch_cost",
+        "hangs",
+        "print_flood",
+        "print_to_screen",
+        "kept_files",
+    ),
     "bench-hosts": ("push", "cold_push", "first_step", "status", "leftovers", "control_side"),
 }
 PAGE = venv.HOME / "docs" / "benchmarks.md"

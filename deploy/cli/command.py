@@ -34,6 +34,13 @@ HOSTS = {
 RUN = {**HOSTS, "run": "the run's id (default: the only run that is going on)"}
 JSON = {"json": "write JSON lines to standard output"}
 UNWATCHED = "do not watch the script from inside its ranks: no steps, no loss, no stacks"
+KEEP = (
+    "a path in the container that is kept with the run, as the script's folder and home are; repeatable (default: none)"
+)
+RESTARTS = (
+    "how often a script that fails or is killed is started again, in the same folder (default: 0, because only a "
+    "script that finds its own checkpoint continues)"
+)
 SHOWN = "whose output to show: a rank's number, several with commas, or all (default: 0)"
 INCLUDE = "send this file of the folder although its name looks like a credential's; repeatable (default: none)"
 SECRET = (

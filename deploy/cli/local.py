@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from fabric import Connection
 from invoke.exceptions import Exit
@@ -18,7 +19,7 @@ from ..report.page import run as page
 from ..run import folders, record
 from . import exit, look, renamed
 from . import runs as deploy_tasks
-from .command import SHOWN, UNWATCHED, command
+from .command import KEEP, RESTARTS, SHOWN, UNWATCHED, command
 
 
 @command(
@@ -44,12 +45,15 @@ from .command import SHOWN, UNWATCHED, command
         "where an engine answers)",
         "resume": "continue a run: latest, a run's id or folder, or a checkpoint (default: start a new run)",
         "args": 'options of the trainer, in one string: --args="--recipe text --steps 100" (default: none)',
+        "keep": KEEP,
         "rank": SHOWN,
+        "restarts": RESTARTS,
         "no-observe": UNWATCHED,
         "json": "write events and the result as JSON lines to standard output",
         "ground": "refused: --backend says where the nodes run",
     },
     hidden=("ground",),
+    iterable=["keep"],
 )
 def up(
     context: Connection,
@@ -60,7 +64,9 @@ def up(
     script: str = "",
     folder: str = "",
     run: str = "",
+    keep: Sequence[str] | None = None,
     rank: str = "",
+    restarts: str = "",
     no_observe: bool = False,
     json: bool = False,
     ground: str = "",
@@ -73,7 +79,8 @@ def up(
 
     def work() -> int:
         renamed.refuse_ground(sys.argv[1:], ground)
-        return launch.up(launch.Options(workers, backend, resume, args, script, folder, run, rank, no_observe), console)
+        asked = launch.Options(workers, backend, resume, args, script, folder, run, rank, no_observe, restarts)
+        return launch.up(replace(asked, keep=tuple(keep or ())), console)
 
     _end(console, work)
 

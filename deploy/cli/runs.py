@@ -24,7 +24,7 @@ from ..report.console import Console
 from ..run import folders
 from ..ssh import session
 from . import exit, renamed
-from .command import HOSTS, INCLUDE, JSON, RUN, SECRET, SHOWN, UNWATCHED, command
+from .command import HOSTS, INCLUDE, JSON, KEEP, RESTARTS, RUN, SECRET, SHOWN, UNWATCHED, command
 
 
 @command(
@@ -57,8 +57,7 @@ from .command import HOSTS, INCLUDE, JSON, RUN, SECRET, SHOWN, UNWATCHED, comman
         "include": INCLUDE,
         "mount": "a folder of the hosts for the ranks: /source:/target or /source:/target:ro; repeatable "
         "(default: none)",
-        "keep": "a path in the container that is kept with the run, as the script's folder and home are; repeatable "
-        "(default: none)",
+        "keep": KEEP,
         "nproc": "processes on each node: auto (as many as GPUs, or one) or a number (default: auto)",
         "name": "refused: --run names the run",
         "detach": "return once the run has started",
@@ -67,6 +66,7 @@ from .command import HOSTS, INCLUDE, JSON, RUN, SECRET, SHOWN, UNWATCHED, comman
         "separate": "let each rank train alone, on purpose: without this, ranks that do are a failure",
         "resume": "continue from the newest checkpoint: latest, or a run's id (default: start a new run)",
         "rank": SHOWN,
+        "restarts": RESTARTS,
         "no-observe": UNWATCHED,
     },
 )
@@ -93,6 +93,7 @@ def deploy(
     separate: bool = False,
     resume: str = "",
     rank: str = "",
+    restarts: str = "",
     no_observe: bool = False,
     json: bool = False,
 ) -> None:
@@ -104,7 +105,7 @@ def deploy(
     options = replace(asked, environment=tuple(env or ()), secrets=tuple(secret or ()), processes=nproc)
     options = replace(options, mounts=tuple(mount or ()), resume=resume, force=force, dockerfile=dockerfile)
     options = replace(options, include=tuple(include or ()), separate=separate, rank=rank, keep=tuple(keep or ()))
-    options = replace(options, no_observe=no_observe)
+    options = replace(options, no_observe=no_observe, restarts=restarts)
     console = Console(json)
 
     def work() -> int:

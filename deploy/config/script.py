@@ -102,6 +102,13 @@ class ScriptCommand:
     restarts: int | None = None
     notes: tuple[str, ...] = ()
 
+    def asked_restarts(self, option: str) -> str:
+        """The text of --restarts, or what torchrun's own option says. Raises UsageError if the two differ."""
+        own = "" if self.restarts is None else str(self.restarts)
+        if own and option not in ("", own):
+            raise UsageError(f"--restarts {option}: the script's command says {own}", "give one of the two")
+        return option or own
+
     def refuse_nodes(self, nodes: int, hint: str) -> None:
         """Raise UsageError if the command names another number of nodes than the `nodes` that the run has."""
         if self.nodes not in (None, nodes):

@@ -101,10 +101,10 @@ class Fetched:
 
     def is_home(self, host: str, path: str, stamp: Stamp) -> bool:
         """Whether the host's file arrived, and still exists here with the same size."""
-        place = self._run_dir / "hosts" / node_of(host) / path
-        if self.hosts.get(node_of(host), {}).get(path) != stamp:
+        node = node_of(host)
+        if self.hosts.get(node, {}).get(path) != stamp:
             return False
-        here = _stamp(place) or _stamp(self._run_dir / path)
+        here = _stamp(f"{self._run_dir}/hosts/{node}/{path}") or _stamp(f"{self._run_dir}/{path}")
         return here is not None and here.size == stamp.size
 
     def add(self, host: str, files: Mapping[str, Stamp]) -> None:
@@ -128,8 +128,9 @@ class Merge:
         # By path: the node whose file has it.
         self._owners: dict[tuple[str, ...], str] = {}
         for node, files in fetched.hosts.items():
+            apart = f"{run_dir}/hosts/{node}"  # a path object for each of a million files would take minutes
             for path in files:
-                if not os.path.lexists(run_dir / "hosts" / node / path) and os.path.lexists(run_dir / path):
+                if not os.path.lexists(f"{apart}/{path}") and os.path.lexists(f"{run_dir}/{path}"):
                     self._owners.setdefault(tuple(map(_plain, path.split("/"))), node)
         self._paths: dict[tuple[str, ...], Path] = {}
 
@@ -175,10 +176,10 @@ def _same(path: Path, other: Path) -> bool:
     return False
 
 
-def _stamp(path: Path) -> Stamp | None:
+def _stamp(path: Path | str) -> Stamp | None:
     """The stamp of a regular file."""
     with suppress(OSError):
-        status = path.lstat()
+        status = os.lstat(path)
         return Stamp(status.st_size, int(status.st_mtime)) if stat.S_ISREG(status.st_mode) else None
     return None
 

@@ -20,6 +20,7 @@ from ..core.text import amount
 from ..run.own_files import open_folder
 
 BLOCK = tarfile.BLOCKSIZE
+# Of members so many besides those that were asked for.
 MOST_MEMBERS, DEEPEST, LONGEST_PATH = 200_000, 32, 4096
 # A long name has a header of its own, of at most this size.
 _MOST_EXTRA = 64 << 10
@@ -46,14 +47,16 @@ class LeftOut:
 
 
 class Unpacker:
-    """Takes a stream piece by piece. `root`: descriptor of the host's own folder; `room`: the most bytes that may come.
+    """Takes a stream piece by piece. `root`: descriptor of the host's own folder; `room`: the most bytes that may come,
+    `most`: the most members.
 
     `refuse` says why a path is not taken; empty if it is. `feed` and `end` raise DeployError if the stream is not a
     whole archive, is larger than `room`, or does not fit on this machine's disk.
     """
 
-    def __init__(self, root: int, room: int, refuse: Callable[[Path], str]) -> None:
+    def __init__(self, root: int, room: int, refuse: Callable[[Path], str], most: int = MOST_MEMBERS) -> None:
         self._root, self._room, self._announced, self._refuse = root, room, room, refuse
+        self._most = most
         self.left_out, self.files = LeftOut(), 0
         self._block, self._over, self._members = bytearray(), False, 0
         self._left = self._padding = 0
@@ -115,8 +118,8 @@ class Unpacker:
         except tarfile.HeaderError as fault:
             raise DeployError(f"it is not a tar archive: {fault}") from fault
         self._members += 1
-        if self._members > MOST_MEMBERS:
-            raise DeployError(f"it has more than {MOST_MEMBERS:,} files")
+        if self._members > self._most:
+            raise DeployError(f"it has more than {self._most:,} files")
         size = member.size
         if member.type in _EXTRA:
             if not 0 <= size <= _MOST_EXTRA:

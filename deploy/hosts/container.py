@@ -44,6 +44,7 @@ class Work:
 
     `start` counts from 1 and grows with each resume. `token`: a random word that no other start has. `sent`: the image
     holds a folder of the user's for the script to work in. `observe`: a script's ranks are watched from inside.
+    `restarts`: how often a script is started again, as --restarts says.
     """
 
     run_id: str
@@ -56,6 +57,7 @@ class Work:
     token: str = ""
     sent: bool = False
     observe: bool = True
+    restarts: int | None = None
 
     @property
     def command(self) -> tuple[str, ...]:
@@ -166,7 +168,7 @@ def restarts(work: Work, variables: Mapping[str, str]) -> int:
     """How often the engine restarts a node. It restarts a user's script only as often as the user asks."""
     if not work.script:
         return RESTARTS
-    setting = variables.get("PET_MAX_RESTARTS", "0")
+    setting = variables.get(environment.MAX_RESTARTS_NAME, "0")
     return int(setting) if re.fullmatch(r"[0-9]{1,9}", setting) else 0
 
 
@@ -260,6 +262,8 @@ def _node_container(
         **host.environment,
         **work.environment,
     }
+    if work.restarts is not None:
+        variables[environment.MAX_RESTARTS_NAME] = str(work.restarts)
     if "PYTHONPATH" in variables:  # it would replace the image's own, which finds the agent
         variables["PYTHONPATH"] = f"{TRAINER_HOME}:{variables['PYTHONPATH']}".rstrip(":")
     restart_count = restarts(work, variables)
@@ -309,7 +313,7 @@ def _variables(
         meeting.interfaces[index],
         max(1, facts.cores // ranks),
     )
-    # A user's script starts from its beginning each time, so it restarts only if the user asks for that.
+    # A user's script starts from its beginning each time, so it restarts only if the user asks for that (--restarts).
     max_restarts = 0 if work.script else environment.MAX_RESTARTS
     return {
         **environment.node_environment(node, rendezvous, work.run_id, commands.RUN_IN_CONTAINER, max_restarts),

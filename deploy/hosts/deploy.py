@@ -153,7 +153,11 @@ def _work(options: Options, cluster: Cluster) -> Work:
     variables = deploy_options.environment_of(options)
     if twice := sorted(variables.keys() & hidden.keys()):
         raise UsageError(f"--env {twice[0]}: it is also a secret", "name it once")
-    return Work("", "", script, arguments, environment=variables, secrets=hidden, token=secrets.token_hex(8))
+    restarts = environment.asked_restarts(options.restarts, bool(script))
+    if restarts is not None and environment.MAX_RESTARTS_NAME in variables:
+        raise UsageError(f"--env {environment.MAX_RESTARTS_NAME}: --restarts is given too", "leave out one of them")
+    work = Work("", "", script, arguments, environment=variables, secrets=hidden, token=secrets.token_hex(8))
+    return replace(work, restarts=restarts)
 
 
 def _run_folder(name: str, work: Work, taken: frozenset[str]) -> Path:

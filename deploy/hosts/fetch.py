@@ -19,7 +19,7 @@ from ..core.names import RunId, asked_run, node_of
 from ..core.program import FAB
 from ..core.results import Results, all_faults
 from ..core.text import amount, several
-from ..host import commands, incoming, listing
+from ..host import commands, incoming, listing, unpack
 from ..host.listing import Listing, Selection
 from ..host.unpack import BLOCK, LeftOut, Unpacker
 from ..report.console import Console
@@ -32,7 +32,6 @@ from . import observe
 _GROWS = 64 << 20
 # The space that a fetch leaves free on the disk here.
 _LEAST_FREE = 256 << 20
-_LIST_S = 600.0
 Tell = Callable[[str, int, int], None]
 
 
@@ -51,6 +50,11 @@ class _Order:
         """The most bytes that the host may send, headers included."""
         size = self.selection.size + BLOCK * len(self.selection.wanted)
         return size + size // 10 + _GROWS
+
+    @property
+    def members(self) -> int:
+        """The most files and folders that the host may send."""
+        return unpack.MOST_MEMBERS + 2 * len(self.selection.wanted)
 
 
 @dataclass(frozen=True)
@@ -98,8 +102,7 @@ def fetch(cluster: Cluster, run_option: str, only: Sequence[str], console: Conso
 
 def _list(session: Session, run: RunId, only: Sequence[str]) -> tuple[str, Listing]:
     """The host's name, and its files of the run."""
-    answer = session.run(commands.list_files(run, () if only else listing.CACHES), timeout_s=_LIST_S).out
-    return session.host.name, listing.parse(answer)
+    return session.host.name, observe.files(session, run, () if only else listing.CACHES)
 
 
 def _order(
@@ -138,7 +141,7 @@ def _bring(session: Session, run: RunId, order: _Order, nodes: Sequence[str], te
         return _Part(left_out, None)
     host, total, received = session.host.name, order.selection.size, 0
     root = os.open(order.folder, os.O_RDONLY | os.O_DIRECTORY)
-    unpacker = Unpacker(root, order.room, lambda parts: incoming.ours(parts, nodes))
+    unpacker = Unpacker(root, order.room, lambda parts: incoming.ours(parts, nodes), order.members)
 
     def take(data: bytes) -> None:
         nonlocal received

@@ -8,19 +8,42 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from ..config.inventory import Job
 from ..core.errors import DeployError
+from ..core.names import RunId
 from ..core.results import Results
-from ..host import commands
+from ..core.text import amount
+from ..host import commands, listing
 from ..host import facts as host_facts
 from ..host.facts import Container, HostFacts, Route
-from ..ssh.session import Session, on_all
+from ..host.listing import Listing
+from ..ssh.session import CommandFailed, Session, on_all
 from . import container
 
 _MOST_TEXT = 500
+# The list of a run's files: 3 million of them.
+MOST_LIST = 256 << 20
 
 
 def facts(sessions: Iterable[Session]) -> Results[HostFacts]:
     """The facts of each host. A host whose engine does not answer is a fault."""
     return on_all(sessions, lambda session: host_facts.parse(session.run(commands.look()).out, time.time()))
+
+
+def files(session: Session, run: RunId, caches: Sequence[str], check: bool = True) -> Listing:
+    """The files of a run on one host, but for those in folders with the names of `caches`.
+
+    Raises DeployError; without `check`, a host that has nothing of the run has no files.
+    """
+    answer, argv = bytearray(), commands.list_files(run, caches)
+
+    def take(data: bytes) -> None:
+        answer.extend(data)
+        if len(answer) > MOST_LIST:
+            raise DeployError(f"its list of files is longer than {amount(MOST_LIST)}", "pack them there, with tar say")
+
+    done = session.receive(argv, take)
+    if done.code and check:
+        raise CommandFailed(session.host.name, argv, done)
+    return listing.parse(answer.decode(errors="replace")) if answer or check else Listing({})
 
 
 def routes(sessions: Iterable[Session], peers: dict[str, str]) -> Results[Route]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from ..config import inventory, script
+from ..config import inventory, keep, script
 from ..config import values as values
 from ..config.inventory import Cluster, Job
 from ..config.script import PER_NODE, ScriptCommand
@@ -57,6 +57,7 @@ class Options:
     separate: bool = False
     rank: str = ""
     no_observe: bool = False
+    restarts: str = ""
 
     def load(self) -> Cluster:
         """The hosts and their job: flags override the file, which is --cluster or this folder's cluster.toml.
@@ -70,7 +71,7 @@ class Options:
         job, targets = self._job(cluster.job), {mount.target for mount in mounts}
         hosts = tuple(replace(host, mounts=_without(targets, host.mounts)) for host in cluster.hosts)
         job = replace(job, mounts=(*_without(targets, job.mounts), *mounts))
-        _refuse_nested(
+        keep.refuse_nested(
             job.keep, {mount.target for mounts in (job.mounts, *(host.mounts for host in hosts)) for mount in mounts}
         )
         return Cluster(hosts, job)
@@ -81,7 +82,8 @@ class Options:
         ranks = str(command.processes or "")
         if ranks and self.processes not in ("", ranks):
             raise UsageError(f"--nproc {self.processes}: the script's command says {ranks}", "give one of the two")
-        return replace(self, script=shlex.join(command.words), processes=self.processes or ranks), command
+        plain = replace(self, script=shlex.join(command.words), processes=self.processes or ranks)
+        return replace(plain, restarts=command.asked_restarts(self.restarts)), command
 
     def script_words(self) -> tuple[str, ...]:
         """The script and its arguments, of `plain` options."""
@@ -118,7 +120,7 @@ class Options:
         if self.dockerfile and (self.image or not Path(self.dockerfile).is_file()):
             wrong = "--image is given too" if self.image else "no such file"
             raise UsageError(f"--dockerfile {self.dockerfile}: {wrong}", "name a Dockerfile, or an image, not both")
-        keep = tuple(dict.fromkeys((*job.keep, *(_keep(text) for text in self.keep))))
+        kept = tuple(dict.fromkeys((*job.keep, *keep.asked(self.keep))))
         include = (*job.include, *(_inside(text) for text in self.include))
         return replace(
             job,
@@ -126,7 +128,7 @@ class Options:
             processes=processes,
             dockerfile=dockerfile,
             include=include,
-            keep=keep,
+            keep=kept,
             separate=separate,
         )
 
@@ -257,20 +259,6 @@ def _mount(text: str) -> Mount:
     if mount := values.mount(text):
         return mount
     raise UsageError(f"--mount {text}: not {inventory.MOUNT}", "--mount /data:/data:ro, and --mount again for another")
-
-
-def _keep(text: str) -> str:
-    if path := values.keep(text):
-        return path
-    raise UsageError(f"--keep {text}: not {inventory.KEEP}", "--keep /data/out, and --keep again for another")
-
-
-def _refuse_nested(keep: Sequence[str], targets: Set[str]) -> None:
-    """Raise UsageError for a kept path that is in another one, or is a mount's too: its folder would not be ours."""
-    for path in keep:
-        for other in (*(other_keep for other_keep in keep if other_keep != path), *targets):
-            if f"{path}/".startswith(f"{other}/"):
-                raise UsageError(f"keep {path}: {other} is mounted too", "a mounted folder of the host stays anyway")
 
 
 def _without(targets: Set[str], mounts: Sequence[Mount]) -> tuple[Mount, ...]:

@@ -18,8 +18,8 @@ from ..host.listing import Listing
 from ..host.unpack import BLOCK
 from ..report.console import Console
 from ..ssh.session import Session, on_all
+from . import observe
 
-_LIST_S = 600.0
 _PARTS = ("work/", "home/")
 _SHOWN = 3
 Missing = dict[tuple[str, str], list[str]]
@@ -30,7 +30,7 @@ def share(sessions: Sequence[Session], run: RunId, console: Console) -> None:
 
     Raises DeployError if a host cannot be asked, or a copy ends early.
     """
-    listings = on_all(sessions, lambda session: _list(session, run)).all()
+    listings = on_all(sessions, lambda session: observe.files(session, run, listing.CACHES, check=False)).all()
     by_host = {session.host.name: session for session in sessions}
     if own := differing_files(listings):
         more = f" and {len(own) - _SHOWN} more" if len(own) > _SHOWN else ""
@@ -102,12 +102,6 @@ def _own(files: Listing) -> dict[str, listing.Stamp]:
 def _archive(host: str) -> str:
     """What a host's files are called, in the run's folder on another one."""
     return f".others-{node_of(host)}.tar"
-
-
-def _list(session: Session, run: RunId) -> Listing:
-    """The host's files of the run; none if it has not run there yet."""
-    done = session.run(commands.list_files(run, listing.CACHES), timeout_s=_LIST_S, check=False)
-    return listing.parse(done.out) if done.out else Listing({})
 
 
 def _copy(

@@ -9,12 +9,12 @@ import signal
 import sys
 import time
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from ..core.errors import DeployError, EngineLost
+from ..core.errors import DeployError, EngineLost, UsageError
 from ..core.facts import EngineFacts, NodeState
 from ..core.names import run_ids
 from ..core.program import FAB, MAKE, option
@@ -24,6 +24,7 @@ from ..run import folders, own_files, record
 from ..run.backend import Backend
 from ..run.environment import (
     IMAGE_USER,
+    KEEP,
     LAUNCHER_RANKS,
     OBSERVE,
     RUNS_IN_CONTAINER,
@@ -62,6 +63,10 @@ class LocalBackend(Backend):
         return Script(str(script.sent(run_dir)), gpus, nodes)
 
     @classmethod
+    def refuse_kept(cls, paths: Sequence[str]) -> None:
+        """Raise UsageError where this backend has no paths that go with a container."""
+
+    @classmethod
     def running(cls, runs: Path, engine: EngineFacts) -> frozenset[str]:
         """Ids of the runs of the folder `runs` that have nodes on this backend."""
         return frozenset()
@@ -81,7 +86,17 @@ class ProcessBackend(LocalBackend):
         self._logs = RankLogs(spec.run_dir)
         python = script.python() if spec.script else sys.executable
         command = commands.agent(python, spec.arguments)
-        self._nodes = processes.LocalNodes(spec.run_dir, command, folders.RUNS.parent, bool(spec.script))
+        restarts = spec.script.restarts if spec.script else processes.MOST_RESTARTS
+        self._nodes = processes.LocalNodes(spec.run_dir, command, folders.RUNS.parent, bool(spec.script), restarts)
+
+    @classmethod
+    def refuse_kept(cls, paths: Sequence[str]) -> None:
+        """A process writes to the paths of this machine, where they stay."""
+        if paths:
+            raise UsageError(
+                f"--keep {paths[0]}: without a container, that is {paths[0]} of this machine, where it stays anyway",
+                f"leave out --keep, or run in containers: `{MAKE} up {option('BACKEND', 'docker')}`",
+            )
 
     def check(self) -> None:
         """Refuse a Python without torch."""
@@ -94,9 +109,7 @@ class ProcessBackend(LocalBackend):
             self._nodes.start(node, self._spec.run_dir / "logs" / f"{node.name}.log")
 
     def states(self, state: State) -> list[NodeState]:
-        """The state of each node. A node that died without a verdict is restarted, at most three times."""
-        if self._spec.script:  # it would start from its beginning
-            return self._nodes.states(lambda node: False)
+        """The state of each node. One that died without a verdict is restarted: three times, a script as asked."""
         return self._nodes.states(lambda node: may_restart(node, state.verdicts, self._stopping))
 
     def output(self, state: State) -> list[Event]:
@@ -151,7 +164,9 @@ class ComposeBackend(LocalBackend):
         prepare_image(folders.CHECKOUT)
 
     def prepare(self) -> None:
-        """Let the image's user write into the run folder."""
+        """Make the folders that are kept, and let the image's user write into the run folder."""
+        for path in self._spec.script.keep if self._spec.script else ():
+            own_files.clear(self._spec.run_dir, f"{KEEP}{path}")
         record.give_to_image_user(self._spec.run_dir)
 
     def start(self) -> None:
@@ -170,7 +185,7 @@ class ComposeBackend(LocalBackend):
             "MUSTER_MOUNT": str(self._spec.run_dir),
             "MUSTER_MOUNT_AT": f"{RUNS_IN_CONTAINER}/{self._spec.run_id}",
             "MUSTER_MAX_RESTARTS": shared["PET_MAX_RESTARTS"],
-            "MUSTER_RESTART": "no" if self._spec.script else "",
+            "MUSTER_RESTART": self._restart_policy(),
             "OMP_NUM_THREADS": shared["OMP_NUM_THREADS"],
             # Each node may use all the memory that a single one could; the user's own setting overrides this.
             "MUSTER_MEMORY": os.environ.get("MUSTER_MEMORY") or str(memory_limit(client.memory())),
@@ -180,10 +195,15 @@ class ComposeBackend(LocalBackend):
         # Not in the run folder, where its containers can write: this file says what is mounted.
         with TemporaryDirectory(prefix="muster-") as scratch:
             files = [folders.CHECKOUT / "docker-compose.yml"]
-            if paths:
+            if paths or (self._spec.script and self._spec.script.keep):
                 files.append(Path(scratch) / "compose.paths.json")
-                files[-1].write_text(json.dumps(mounts_file(paths)))
+                files[-1].write_text(json.dumps(mounts_file(paths, self._spec)))
             client.up(self._spec.run_id, environment, len(self._spec.nodes) - 1, files)
+
+    def _restart_policy(self) -> str:
+        """What Docker does with a node that is lost; empty: as docker-compose.yml says."""
+        script = self._spec.script
+        return "" if script is None else f"on-failure:{script.restarts}" if script.restarts else "no"
 
     def undo(self) -> None:
         """Remove the containers that were made. Raises EngineLost: they may start when the engine is back."""

@@ -42,8 +42,16 @@ class _Node:
 class LocalNodes:
     """The nodes of one run as processes. Each has its own session, and we hold its standard input open."""
 
-    def __init__(self, run_dir: Path, command: Iterable[str], home: Path, script: bool = False) -> None:
+    def __init__(
+        self,
+        run_dir: Path,
+        command: Iterable[str],
+        home: Path,
+        script: bool = False,
+        most_restarts: int = MOST_RESTARTS,
+    ) -> None:
         self._run_dir, self._command, self._home, self._script = run_dir, tuple(command), home, script
+        self._most_restarts = most_restarts
         self._nodes: dict[str, _Node] = {}
         self._agent: TemporaryDirectory[str] | None = None
 
@@ -52,7 +60,7 @@ class LocalNodes:
         self._nodes[spec.name] = _Node(spec, log, self._spawn(spec, log))
 
     def states(self, may_restart: Callable[[NodeState], bool]) -> list[NodeState]:
-        """The state of each node. A node that ended is restarted if `may_restart` agrees, at most three times."""
+        """The state of each node. A node that ended is restarted if `may_restart` agrees, within the limit."""
         return [self._state(node, may_restart) for node in self._nodes.values()]
 
     def signal_all(self, number: signal.Signals) -> None:
@@ -79,7 +87,7 @@ class LocalNodes:
         if code is None:
             return NodeState(node.spec.name, "running", None, node.restarts)
         state = NodeState(node.spec.name, "exited", code, node.restarts)
-        if node.restarts >= MOST_RESTARTS or not may_restart(state):
+        if node.restarts >= self._most_restarts or not may_restart(state):
             return state
         # A killed agent leaves its ranks behind; they would hold the GPU and disturb the next rendezvous.
         kill(labelled(self._run_dir, node.spec.name))

@@ -39,9 +39,11 @@ def check(folder: str, script: tuple[str, ...], console: Console) -> Path:
 
 def bring(folder: Path, run_dir: Path) -> None:
     """Copy what a deploy would send into the run folder. The agent uses that copy (docs/contract.md)."""
-    # We unpack beside the folder of all runs, where no container can put a link, and then move the whole folder.
-    beside = run_dir.parent.parent
+    # We unpack beside the folder of all runs, where no container can put a link, and then move the whole folder. If the
+    # runs are on a disk of their own, we unpack in their folder: a container of `fab up` sees only that of its own run.
+    runs = run_dir.parent
     try:
+        beside = runs.parent if runs.parent.stat().st_dev == runs.stat().st_dev else runs
         with TemporaryDirectory(prefix=".muster-sent-", dir=beside) as stage:
             with tarfile.open(fileobj=BytesIO(code_layer.pack(folder))) as tar:
                 tar.extractall(f"{stage}/sent", filter="fully_trusted")

@@ -6,12 +6,14 @@ Whatever happens, it ends the same way: nothing of the run is left running, and 
 from __future__ import annotations
 
 import shlex
+import shutil
 import time
 from collections.abc import Collection, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from ..config import keep
 from ..config import script as typed
 from ..core.errors import DeployError, EngineLost, UsageError
 from ..core.facts import EngineFacts
@@ -32,6 +34,8 @@ from . import backends, plan, script
 from . import machine as observe
 
 DEFAULT_WORKERS = 2
+# So little room on a disk is none: each node frees a little at its end.
+_FULL = 4 << 20
 
 
 @dataclass(frozen=True)
@@ -47,6 +51,8 @@ class Options:
     run: str = ""
     rank: str = ""
     no_observe: bool = False
+    restarts: str = ""
+    keep: tuple[str, ...] = ()
 
 
 def up(options: Options, console: Console) -> int:
@@ -55,6 +61,13 @@ def up(options: Options, console: Console) -> int:
     choice, ranks = _choice(options, command.words), shown_ranks(options.rank)
     for note in command.notes:
         console.note(note)
+    restarts = environment.asked_restarts(command.asked_restarts(options.restarts), choice.script)
+    kept = keep.asked(options.keep)
+    keep.refuse_nested(kept, ())
+    if kept and not choice.script:
+        raise UsageError(
+            f"--keep {kept[0]}: there is no script", "Muster's own trainer writes into the run folder alone"
+        )
     # A user's script gets one node unless the user asks for more: it may not know several nodes.
     usual = (command.nodes or 1) - 1 if choice.script else DEFAULT_WORKERS
     workers = plan.check_workers(options.workers or str(usual if choice.workers is None else choice.workers))
@@ -75,6 +88,7 @@ def up(options: Options, console: Console) -> int:
         ExitStack() as held,
     ):
         backend_class = backends.BACKENDS[choice_of_backend.name]
+        backend_class.refuse_kept(kept)
         port = _choose_port(held, console) if backend_class.meets_on_machine else environment.MASTER_PORT
         taken = client.run_ids() if facts.answers else frozenset()
         run_dir = choice.run_dir or _new_folder(options.run, choice, taken)
@@ -84,7 +98,7 @@ def up(options: Options, console: Console) -> int:
             script.bring(folder, run_dir)
         own = backend_class.script(run_dir, gpus, 1 + workers) if folder else None
         if own:
-            own = replace(own, observe=not options.no_observe, asked=asked)
+            own = replace(own, observe=not options.no_observe, asked=asked, restarts=restarts or 0, keep=kept)
         run = environment.local_spec(
             run_dir, choice.start, workers, choice.arguments, port, machine.cores, machine.system, own
         )
@@ -101,8 +115,7 @@ def up(options: Options, console: Console) -> int:
             began = time.time()
             chosen = choice_of_backend
             earlier = record.open_start(run_dir, choice, chosen.name, chosen.why, run.names, began)
-            if options.folder:
-                again = shlex.join(["--folder", options.folder])
+            if again := _again(options):
                 record.write_record(run_dir, {**record.facts(run_dir), "again": again})
             return earlier
 
@@ -111,10 +124,22 @@ def up(options: Options, console: Console) -> int:
             code.write(run_dir, code_now)
         result = _follow(run, backend, follower, state, choice_of_backend.why, console, interrupts, ranks)
         backend.clean()
+        if shutil.disk_usage(run_dir).free < _FULL:
+            console.warn(f"the disk of {display_path(run_dir)} is full: words of ranks may be missing in its logs")
         if result.verdict == "refused" and not state.ranks:
             record.undo_start(run_dir, before)
             raise DeployError(result.message, result.hint, result.code)
         return ending.end(run_dir, _with_local_paths(result, run_dir), state, time.time() - began, console)
+
+
+def _again(options: Options) -> str:
+    """The options that a command repeats to do the same again, beside its script, nodes and backend."""
+    named = [
+        ("--folder", options.folder),
+        ("--restarts", options.restarts),
+        *(("--keep", path) for path in options.keep),
+    ]
+    return shlex.join(word for option, value in named if value for word in (option, value))
 
 
 def _choice(options: Options, words: Sequence[str]) -> record.Choice:

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from ..config.script import PER_NODE
-from ..core.program import MAKE, option
+from ..core.errors import UsageError
+from ..core.program import FAB, MAKE, option
 
 RUN_ID, RUN_DIR, NODE, STOP_ON_EOF = "MUSTER_RUN_ID", "MUSTER_RUN_DIR", "MUSTER_NODE", "MUSTER_STOP_ON_EOF"
 RESTARTED_BY_HOST, RESUME_COMMAND, SECRETS = "MUSTER_RESTARTED_BY_HOST", "MUSTER_RESUME_COMMAND", "MUSTER_SECRET_NAMES"
@@ -37,6 +38,7 @@ MUSTER_NAMES = (
     LAUNCHER_RANKS,
 )
 
+MAX_RESTARTS_NAME = "PET_MAX_RESTARTS"
 MASTER_PORT = 29500
 MAX_RESTARTS = 100
 MONITOR_INTERVAL_S = 0.1
@@ -47,6 +49,8 @@ RDZV_CONF = "last_call_timeout=1,keep_alive_interval=1,keep_alive_max_attempt=5,
 # The image's user, who must be able to write into a run folder that root makes.
 IMAGE_USER = 1000
 RUNS_IN_CONTAINER = "/muster/runs"
+# In the run folder: what a path of --keep is, below this folder.
+KEEP = "keep"
 DEFAULT_RECIPE = "digits"
 # A run's name is the minute, the recipe and perhaps a number: names.LONGEST in all.
 _LONGEST_RECIPE = 75
@@ -88,7 +92,8 @@ class NodeSpec:
 class Script:
     """How a script of the user's runs on this machine: the folder that was sent, and the GPUs that its nodes share.
 
-    `asked`: how many ranks the user wants on each node. `observe`: its ranks are watched from inside.
+    `asked`: how many ranks the user wants on each node. `observe`: its ranks are watched from inside. `restarts`: how
+    often it is started again if it fails. `keep`: paths in its containers that are folders of the run folder.
     """
 
     sent: str
@@ -96,6 +101,8 @@ class Script:
     nodes: int = 1
     observe: bool = True
     asked: int | None = None
+    restarts: int = 0
+    keep: tuple[str, ...] = ()
 
     @property
     def ranks(self) -> int:
@@ -152,7 +159,7 @@ def local_spec(
     per_node = tuple(arguments[:1]) == (PER_NODE,)
     for rank, name in enumerate(names):
         placement = Placement(name, rank, len(names), 1 if per_node else ranks, interface, max(1, threads // ranks))
-        restarts = 0 if script else MAX_RESTARTS
+        restarts = script.restarts if script else MAX_RESTARTS
         variables = node_environment(placement, rendezvous, run_dir.name, str(run_dir), restarts)
         variables |= {STOP_ON_EOF: "1", RESUME_COMMAND: f"{MAKE} up {option('RESUME', 'latest')}"}
         variables |= script.variables(rank, len(names)) if script else {}
@@ -177,7 +184,7 @@ def node_environment(
         "PET_RDZV_ENDPOINT": rendezvous.endpoint,
         "PET_RDZV_ID": rendezvous.id,
         "PET_RDZV_CONF": f"is_host={int(node.rank == 0)},{RDZV_CONF}",
-        "PET_MAX_RESTARTS": str(max_restarts),
+        MAX_RESTARTS_NAME: str(max_restarts),
         "PET_MONITOR_INTERVAL": str(MONITOR_INTERVAL_S),
         "PET_SHUTDOWN_TIMEOUT": str(SHUTDOWN_TIMEOUT_S),
         "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
@@ -188,6 +195,19 @@ def node_environment(
         RUN_DIR: run_dir,
         NODE: node.name,
     }
+
+
+def asked_restarts(text: str, script: bool) -> int | None:
+    """--restarts as a number; None where it is not given. Raises UsageError for other text, and without a script."""
+    if not text:
+        return None
+    if not script:
+        raise UsageError(
+            f"--restarts {text}: there is no script", "Muster's own trainer starts again from its newest checkpoint"
+        )
+    if not re.fullmatch(r"[0-9]{1,4}", text):
+        raise UsageError(f"--restarts {text}: not a number from 0 to 9999", f"{FAB} deploy ... --restarts 3")
+    return int(text)
 
 
 def memory_limit(total: int) -> int:
@@ -240,7 +260,14 @@ def mounted(arguments: Sequence[str], here: Path) -> tuple[list[str], list[Path]
     return words, sorted(set(paths))
 
 
-def mounts_file(paths: Sequence[Path]) -> dict[str, Any]:
-    """A compose file (JSON is YAML) that mounts `paths` read-only at the same paths in every node."""
-    volumes = [{"type": "bind", "source": str(path), "target": str(path), "read_only": True} for path in paths]
+def mounts_file(paths: Sequence[Path], run: RunSpec) -> dict[str, Any]:
+    """A compose file (JSON is YAML): in every node `paths`, read-only, at the same paths, and what `run` keeps.
+
+    A read-only cover over the folder of all that is kept: a container could put links there for the next start.
+    """
+    keep, kept = run.run_dir / KEEP, run.script.keep if run.script else ()
+    mounts = [(str(path), str(path), True) for path in paths]
+    mounts += [(str(keep), f"{RUNS_IN_CONTAINER}/{run.run_id}/{KEEP}", True)] * bool(kept)
+    mounts += [(f"{keep}{path}", path, False) for path in kept]
+    volumes = [{"type": "bind", "source": own, "target": at, "read_only": only} for own, at, only in mounts]
     return {"services": {service: {"volumes": volumes} for service in ("master", "worker")}}

@@ -44,6 +44,8 @@ def _measured(value: object, what: str) -> float:
 
 
 _TIMED: Mapping[str, Reader[Any]] = {"t": real(0.0, 1e11), "kind": text(50)}
+# Of a rank that waits: group, number in it, name, size, and the script's file, line and function.
+COLLECTIVES = array(row(words(40), _STEP, words(40), words(40), words(200), _STEP, words(100)), 64)
 _OF_RANK: Mapping[str, Reader[Any]] = {"rank": _RANK, "node": _NODE}
 _TIMES = dict.fromkeys(("data_ms", "compute_ms", "wait_ms", "step_ms"), _MS)
 # By kind: the fields that an event must have besides its time and kind, and those that it may have.
@@ -67,9 +69,18 @@ _KINDS: Mapping[str, tuple[Mapping[str, Reader[Any]], Mapping[str, Reader[Any]]]
     "outcome": ({}, {}),
     "stuck": (
         {**_OF_RANK, "doing": text(20, "[a-z]+")},
-        {"step": _STEP, "since_s": real(0.0, 1e9), "file": words(200), "line": _STEP, "function": words(100)},
+        {
+            "step": _STEP,
+            "since_s": real(0.0, 1e9),
+            "file": words(200),
+            "line": _STEP,
+            "function": words(100),
+            "op": words(40),
+            "collectives": COLLECTIVES,
+        },
     ),
     "moves": (_OF_RANK, {}),
+    "conflicts": ({**_OF_RANK, "paths": array(words(200), 20), "count": _STEP}, {}),
     "kept": ({**_OF_RANK, "files": _STEP, "bytes": _STEP}, {}),
     "began": (_OF_RANK, {"attempt": _STEP, "world": _STEP, "pid": _STEP}),
     "ended": (

@@ -12,6 +12,9 @@ from typing import Any
 
 from ..core.fields import array, default, real, record, text, whole, words
 from ..core.names import node_name
+from . import collectives
+from .collectives import Call
+from .events import COLLECTIVES
 
 # What a rank does that waits for others.
 _WAITS = ("collective", "backward")
@@ -29,6 +32,8 @@ _FIELDS = {
     "file": default(words(200), ""),
     "line": default(whole(0, 1 << 30), 0),
     "function": default(words(100), ""),
+    "op": default(words(40), ""),
+    "collectives": default(COLLECTIVES, list[list[Any]]()),
     "since_s": default(real(0.0, 1e9), 0.0),
     "step": default(whole(0, 10**15), 0),
     "code": default(whole(-255, 255), 0),
@@ -50,21 +55,21 @@ class RankDoing:
     since_s: float = 0.0
     step: int = 0
     stack: tuple[str, ...] = ()
+    op: str = ""
+    collectives: tuple[Call, ...] = ()
 
     @property
     def place(self) -> str:
         """`train.py:88 forward()`, or nothing where no line is known."""
-        if not self.file:
-            return ""
-        function = "" if self.function.startswith("<") or not self.function else f" {self.function}()"
-        return f"{self.file}:{self.line}{function}"
+        return _place(self)
 
 
 def read(value: object) -> RankDoing:
     """What an agent says of a rank. Raises BadAnswer."""
     fields = _READ(value, "")
     known: dict[str, Any] = {name: fields[name] for name in RankDoing.__dataclass_fields__ if name in fields}
-    return RankDoing(**{**known, "doing": fields.get("doing", "unseen"), "stack": tuple(fields.get("stack", ()))})
+    known |= {"doing": fields.get("doing", "unseen"), "stack": tuple(fields.get("stack", ()))}
+    return RankDoing(**{**known, "collectives": collectives.calls(fields.get("collectives", ()))})
 
 
 def verdict(ranks: Iterable[RankDoing]) -> str:
@@ -76,10 +81,14 @@ def verdict(ranks: Iterable[RankDoing]) -> str:
         heads = "; ".join(_missing(one) for one in missing[:3])
         more = f"; and {len(missing) - 3} more" if len(missing) > 3 else ""
         return f"{heads}{more}{_waiters(waiting)}"
+    if differ := collectives.disagreement({one.rank: one.collectives for one in waiting}):
+        return _disagreement(differ)
     places = _by_place(waiting)
+    if len({one.op for one in waiting if one.doing == "collective"}) > 1:
+        parts = [f"{_names(group)} in {_what(group[0])}, {place}" for place, group in _fewest_first(places)]
+        return f"the ranks do not agree on the next collective: {'; '.join(parts)}"
     if len(places) > 1:
-        groups = sorted(places.items(), key=lambda pair: len(pair[1]))
-        parts = [f"{_names(group)} in {_what(group[0])}, {place}" for place, group in groups[:3]]
+        parts = [f"{_names(group)} in {_what(group[0])}, {place}" for place, group in _fewest_first(places)]
         return f"the ranks wait for each other in different places: {'; '.join(parts)}"
     place = next(iter(places), "")
     where = f"{_what(waiting[0])}, {place}" if waiting else "nothing that can be seen"
@@ -116,13 +125,38 @@ def _by_place(ranks: Sequence[RankDoing]) -> Mapping[str, list[RankDoing]]:
     return found
 
 
+def _fewest_first(places: Mapping[str, list[RankDoing]]) -> list[tuple[str, list[RankDoing]]]:
+    return sorted(places.items(), key=lambda pair: len(pair[1]))[:3]
+
+
+def _disagreement(differ: Mapping[int, Call]) -> str:
+    """Who called what, in place of one collective of all."""
+    groups = collectives.alike(differ)
+    sized = len({call.name for _, call in groups}) < len(groups)
+    parts = []
+    for ranks, call in groups[:3]:
+        size = f" of {call.size}" if sized and call.size else ""
+        parts.append(f"{_numbers(ranks)} called {call.name}{size}{f', {place}' if (place := _place(call)) else ''}")
+    return f"the ranks do not agree on the next collective: {'; '.join(parts)}"
+
+
+def _place(one: RankDoing | Call) -> str:
+    if not one.file:
+        return ""
+    function = "" if one.function.startswith("<") or not one.function else f" {one.function}()"
+    return f"{one.file}:{one.line}{function}"
+
+
 def _what(one: RankDoing) -> str:
-    return "backward" if one.doing == "backward" else "a collective"
+    return "backward" if one.doing == "backward" else one.op or "a collective"
 
 
 def _names(ranks: Sequence[RankDoing]) -> str:
+    return _numbers([one.rank for one in ranks])
+
+
+def _numbers(numbers: Sequence[int]) -> str:
     """`rank 3`, or `ranks 0-2, 5`."""
-    numbers = [one.rank for one in ranks]
     runs: list[list[int]] = []
     for number in numbers:
         if runs and number == runs[-1][-1] + 1:

@@ -22,6 +22,7 @@ from .events import Event
 _USUAL_THROTTLING = ("power cap",)
 _MOST_THROTTLED = 1000
 _MOST_SCALARS = 300
+_MOST_PATHS = 5
 
 
 @dataclass
@@ -55,7 +56,8 @@ class State:
     A user's `script` reports no checkpoints. `began` (the node of each rank) and `ends` belong to the present attempt;
     `left` are the ranks that were reported to have left the others. `telemetry`: the last of each node;
     `throttled`: the slow GPUs that were reported, by node and index with the reason. `kept`: how many files, and bytes,
-    a script left on each node. `scalars`: by name the newest step and value in files of the script's.
+    a script left on each node. `scalars`: by name the newest step and value in files of the script's. `lives`: how
+    often each rank of a script has begun. `conflicts`: sent files that are not used, as the console has named them.
     """
 
     names: tuple[str, ...]
@@ -78,6 +80,8 @@ class State:
     throttled: set[tuple[str, int, str]] = field(default_factory=set)
     kept: dict[str, tuple[int, int]] = field(default_factory=dict)
     scalars: dict[str, tuple[int, float]] = field(default_factory=dict)
+    lives: dict[int, int] = field(default_factory=dict)
+    conflicts: set[tuple[str, ...]] = field(default_factory=set)
     stuck: dict[int, Event] = field(default_factory=dict)
     hang: str = ""
     explained: bool = False
@@ -162,7 +166,7 @@ class State:
         step = self.ranks[rank].step if restarted else event.get("step", 0)
         self.ranks[rank] = RankView(rank, event["node"], int(event.get("pid", 0)), step)
         self.backend = event.get("backend", self.backend)
-        if rank == 0 and restarted:
+        if rank == 0 and restarted and not self.script:
             self.restarts += 1
             self.barren_restarts += 1
             self.pace.clear()
@@ -223,10 +227,11 @@ class State:
 
     def _on_began(self, event: Event) -> None:
         rank = event["rank"]
+        if self.script:  # the trainer's own ranks report themselves that all have restarted
+            self._count_life(event)
+            self.ends.pop(rank, None)
         self.began[rank] = event["node"]
         self.left.discard(rank)
-        if self.script:  # the trainer's own ranks report themselves that all have restarted
-            self.ends.pop(rank, None)
 
     def _on_ended(self, event: Event) -> None:
         rank, node, code = event["rank"], event["node"], event["code"]
@@ -239,6 +244,17 @@ class State:
         if code < 0 and not end.victim:
             self.explained = True
             self._tell(event, f"{node} (rank {rank}) {how}{self._at_step()}", grave=True)
+
+    def _count_life(self, event: Event) -> None:
+        """A rank of a script began. All ranks restart together: the first to begin again tells it of all."""
+        rank = event["rank"]
+        self.lives[rank] = self.lives.get(rank, 0) + 1
+        if self.lives[rank] - 1 <= self.restarts:
+            return
+        self.restarts += 1
+        self.pace.clear()
+        self.stuck, self.hang = {}, ""
+        self._tell(event, f"the script starts again (restart {self.restarts}){self._restart_reason()}", grave=True)
 
     def _on_stuck(self, event: Event) -> None:
         self.stuck[event["rank"]] = event
@@ -253,6 +269,15 @@ class State:
         if self.hang:
             self.hang = ""
             self._tell(event, f"rank {event['rank']} moves again")
+
+    def _on_conflicts(self, event: Event) -> None:
+        paths = tuple(event["paths"])
+        if paths and paths not in self.conflicts:  # nodes of one machine share a folder, and hosts are often alike
+            self.conflicts.add(paths)
+            more = f" and {event['count'] - _MOST_PATHS} more" if event["count"] > _MOST_PATHS else ""
+            names = ", ".join(paths[:_MOST_PATHS])
+            text = f"{event['node']}: the run has changed {names}{more}: its own stay, and what was sent is not used"
+            self._tell(event, text, grave=True)
 
     def _on_kept(self, event: Event) -> None:
         self.kept[event["node"]] = (event["files"], event["bytes"])

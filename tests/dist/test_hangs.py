@@ -71,6 +71,15 @@ def test_a_rank_that_stands_still_is_named_with_its_line_and_who_waits_for_it(ru
     assert "work/train.py:9 stand" in answer.stdout
 
 
+def test_ranks_that_call_different_collectives_are_told_with_the_calls_on_which_they_do_not_agree(run):
+    run("dist.broadcast(torch.zeros(9), src=0)", 1000)
+    waiting.until(lambda: "no rank has made a step" in run.said(), "the hang to be named", 90)
+    line = next(line for line in run.said().splitlines() if "no rank has made a step" in line)
+    assert "do not agree on the next collective" in line
+    assert "rank 1 called broadcast, train.py:9 stand()" in line
+    assert "rank 0 called all_reduce, train.py:13" in line
+
+
 def test_a_rank_that_computes_alone_for_a_while_is_not_named(run):
     process = run("end = time.time() + 14\n    while time.time() < end: torch.randn(64, 64) @ torch.randn(64, 64)", 60)
     assert process.wait(120) == 0, run.output()

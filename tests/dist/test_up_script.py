@@ -130,9 +130,21 @@ def test_a_run_of_a_script_continues_with_what_it_wrote_and_with_todays_code(pro
     assert "begins at 4" in repeated.stdout
 
 
+def test_a_sent_file_that_the_script_has_changed_stays_and_the_report_names_it(project):
+    (project.folder / "config.yaml").write_text("rate: 1")
+    (project.folder / "train.py").write_text("open('config.yaml', 'a').write(' # seen')\n")
+    project("--script", "train.py", "--run", "changed")
+    (project.folder / "config.yaml").write_text("rate: 2")
+    done = project("--script", "train.py", "--run", "changed")
+    told = "master: the run has changed config.yaml: its own stay, and what was sent is not used"
+    assert told in done.stderr
+    assert told in (project.runs / "changed/report.html").read_text()
+    assert (project.runs / "changed/work/config.yaml").read_text() == "rate: 1 # seen # seen"
+
+
 def test_several_nodes_of_a_script_train_on_one_machine(project):
     (project.folder / "train.py").write_text(
-        "import torch.distributed as dist\ndist.init_process_group('gloo')\n"
+        "import torch.distributed as dist\ndist.init_process_group('gloo'); dist.barrier()\n"
         "print('rank', dist.get_rank(), 'of', dist.get_world_size())\ndist.destroy_process_group()\n"
     )
     done = project("--script", "train.py", "--workers", "1", "--run", "two", "--rank", "all")
@@ -157,6 +169,10 @@ def test_ctrl_c_stops_it_and_says_how_to_continue(project):
         (("--script", "train.py 'x"), "quotation"),
         (("--script", "train.py", "--folder", "nowhere"), "no such folder"),
         (("--script", "train.py", "--rank", "x"), "not a number"),
+        (("--script", "train.py", "--keep", "/data/out"), "stays anyway"),
+        (("--script", "train.py", "--keep", "data"), "absolute path"),
+        (("--script", "train.py", "--restarts", "x"), "not a number"),
+        (("--restarts", "3"), "there is no script"),
     ],
 )
 def test_what_is_wrong_is_refused_before_anything_starts(project, words, hint):

@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from deploy.host import unpack
-from deploy.hosts import fetch
+from deploy.hosts import fetch, observe
 from deploy.ssh import command
 from tests.hostile.server import Answer, drip, look
 
@@ -191,7 +191,25 @@ def test_a_stream_of_empty_files_ends(hostile, monkeypatch):
     monkeypatch.setattr(unpack, "MOST_MEMBERS", 500)
     rig = hostile(answers(member(f"f/{number}") for number in range(10**9)))
     done = fetched(rig)
-    assert "it has more than 500 files" in done.err
+    assert "it has more than 502 files" in done.err, "500 and as many files and folders as were asked for"
+
+
+def test_a_list_of_files_without_end_is_that_hosts_fault(hostile, monkeypatch):
+    monkeypatch.setattr(observe, "MOST_LIST", 1 << 20)
+    rig = hostile(answers(archive(GOOD), b"{}\n" + b"81a4 1 0 ./x\n" * (1 << 20)), good=answers(archive(GOOD)))
+    done = fetched(rig, "evil,good")
+    assert "evil: its list of files is longer than" in done.err
+    assert (rig.runs / "R/logs/rank-0.log").exists()
+
+
+def test_more_files_than_fit_into_an_answer_come_home(hostile):
+    """17 MB of names are read; what was not sent of them is named."""
+    names = [f"work/{number}/{'n' * 200}" for number in range(80_000)]
+    rig = hostile(answers(archive(member(f"./{names[0]}", b"x")), listed(*((name, 1) for name in names))))
+    done = fetched(rig)
+    assert done.code == 0, done.err
+    assert (rig.runs / "R" / names[0]).read_bytes() == b"x"
+    assert "79,999 files did not come" in done.err
 
 
 def test_hosts_that_share_a_home_tell_the_same_and_others_keep_theirs_apart(hostile):

@@ -13,6 +13,7 @@ import os
 import re
 import socket
 import sys
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -82,6 +83,7 @@ def _start_ranks(handler: Any, server: forkserver.Server | None) -> None:
         return
 
     def forked(self: Any, args: tuple[str, ...], env: dict[str, str]) -> Any:
+        env = {**env, rank_pipe.LIFE: str(time.time_ns())}
         if self._stdout is not None or self._stderr is not None:
             return start(self, args, env)
         pipe = rank_pipe.claim(env)

@@ -14,6 +14,8 @@ from ..run_dir import RankFolder
 from . import script
 from .ends import Ends, Life, Memory, ended_how
 
+_PATHS_MOST, _PATH_MOST = 20, 200
+
 
 @dataclass(frozen=True)
 class Failure:
@@ -71,6 +73,11 @@ class Diary:
         """Tell that a rank stands still, and where; None: that it moves again."""
         if folder := self._folder(rank):
             folder.event("stuck", **about) if about else folder.event("moves")
+
+    def tell_conflicts(self, first: int, paths: Sequence[str]) -> None:
+        """Tell which sent files are not used, because the script has its own; `first`: the node's first rank."""
+        if folder := self._folder(first):
+            folder.event("conflicts", paths=[path[-_PATH_MOST:] for path in paths[:_PATHS_MOST]], count=len(paths))
 
     def tell_kept(self, files: int, size: int) -> None:
         """Tell how many files, and bytes, the node's script has left in its folder and its home."""

@@ -14,12 +14,14 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
+# Another one at each start of a rank. torchrun's own count stays where ranks restart for the fault of another node.
+LIFE = "MUSTER_LIFE"
 _SIZE = 1 << 20
 _SET_SIZE = getattr(fcntl, "F_SETPIPE_SZ", None)  # Linux
 
 
 def label(outcome: Path, local_rank: int) -> Path:
-    """The file that says who writes: `RANK ATTEMPT`."""
+    """The file that says who writes: `RANK LIFE`."""
     return outcome / f"{local_rank}.writer"
 
 
@@ -43,8 +45,8 @@ def claim(environment: Mapping[str, str]) -> Path | None:
     try:
         if not path.is_fifo():
             return None
-        attempt = environment.get("TORCHELASTIC_RESTART_COUNT", "0")
-        label(Path(outcome), int(local_rank)).write_text(f"{int(rank)} {attempt}")
+        life = environment.get(LIFE, "0")
+        label(Path(outcome), int(local_rank)).write_text(f"{int(rank)} {life}")
     except OSError:
         return None
     return path

@@ -20,6 +20,7 @@ from muster import errors
 
 MOST_BYTES = 256 * 1024
 _LOOKS = 3
+_MOST_COLLECTIVES = 64
 _THREAD = re.compile(r"(?:Current thread|Thread) (0x[0-9a-f]+).*\(most recent call first\):")
 _FRAME = re.compile(r'  File "(.*)", line (\d+|\?\?\?) in (.*)')
 _WATCHER = "/trainer/watch/"
@@ -62,15 +63,20 @@ class Look:
     since_s: float = 0.0
     seen: str = ""
     locked: bool = False
+    collectives: tuple[Any, ...] = ()
 
 
 @dataclass(frozen=True)
 class Doing:
-    """What the main thread is in (`collective`, `data`, `backward`, `lock` or `script`), and the script's own line."""
+    """What the main thread is in (`collective`, `data`, `backward`, `lock` or `script`), and the script's own line.
+
+    `op`: the name of the collective that the script called.
+    """
 
     what: str
     own: Frame | None
     inner: Frame | None
+    op: str = ""
 
 
 def read(path: Path, most: int = _LOOKS) -> list[Look]:
@@ -120,7 +126,8 @@ def doing(look: Look, home: Path | None = None) -> Doing:
     above = frames[:at] if at is not None else frames
     what = next((name for frame in reversed(above) for name, files in _DOES if _in(frame, files)), "")
     own = frames[at] if at is not None else next((frame for frame in frames if not _is_plumbing(frame)), None)
-    return Doing(what or look.seen or "script", own, frames[0] if frames else None)
+    op = next((frame.function for frame in reversed(above) if _in(frame, _DOES[0][1])), "")
+    return Doing(what or look.seen or "script", own, frames[0] if frames else None, op if what == "collective" else "")
 
 
 def stuck(looks: Sequence[Look], most: int = _LOOKS) -> bool:
@@ -169,8 +176,9 @@ def _look(about: dict[str, Any] | None, threads: tuple[Thread, ...], main: str, 
     of_main = next((one for one in threads if one.number == main), threads[-1] if threads and not main else None)
     if about is None:
         return Look(threads, of_main, pid=pid, locked=True)
-    step, seen = int(_number(about, "step")), str(about.get("doing", ""))
-    return Look(threads, of_main, _number(about, "t"), pid, step, _number(about, "since_s"), seen)
+    step, seen, rows = int(_number(about, "step")), str(about.get("doing", "")), about.get("collectives")
+    last = tuple(rows[:_MOST_COLLECTIVES]) if isinstance(rows, list) else ()
+    return Look(threads, of_main, _number(about, "t"), pid, step, _number(about, "since_s"), seen, collectives=last)
 
 
 def _is_own(frame: Frame, home: Path | None) -> bool:

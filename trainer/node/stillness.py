@@ -104,14 +104,23 @@ def told(look: stacks.Look, work: Path | None) -> dict[str, Any]:
     doing = stacks.doing(look, work if work and work.is_dir() else None)
     about: dict[str, Any] = {"doing": "locked" if look.locked else doing.what}
     if doing.own:
-        file = doing.own.file
-        if work:
-            with suppress(ValueError):
-                file = Path(file).relative_to(work).as_posix()
-        about |= {"file": file[-200:], "line": doing.own.line, "function": doing.own.function[:100]}
+        file = _in_work(doing.own.file, work)
+        about |= {"file": file, "line": doing.own.line, "function": doing.own.function[:100]}
+    if doing.op:
+        about["op"] = doing.op[:40]
+    with suppress(ValueError, TypeError):
+        rows = [[*row[:4], _in_work(str(row[4]), work), *row[5:7]] for row in look.collectives]
+        about |= {"collectives": rows} if rows else {}
     if doing.inner and doing.inner != doing.own:
         about["inner"] = doing.inner.function[:100]
     return about
+
+
+def _in_work(file: str, work: Path | None) -> str:
+    """A script's file as its folder has it."""
+    with suppress(ValueError):
+        return (Path(file).relative_to(work).as_posix() if work else file)[-200:]
+    return file[-200:]
 
 
 def _take_pace(seen: _Rank, looks: Sequence[stacks.Look], now: float) -> None:

@@ -27,6 +27,8 @@ NAMES = {
     "torch._dynamo.trace_rules:_recompile_re": "torch.compile passes over what watches a script",
     "torch.autograd:Variable._execution_engine": "a wait in the middle of backward",
     "torch._C:_len_torch_dispatch_stack": "a script's loss under a dispatch mode is not misread",
+    "torch._C._distributed_c10d:_dump_fr_trace": "which collectives do not agree in a run that hangs",
+    "torch._C._distributed_c10d:_dump_fr_trace_json": "which collectives do not agree in a run that hangs",
     "torch.distributed.rpc.api:_is_current_rpc_agent_set": "whether a script's ranks were together by RPC",
 }
 # Read of objects that a script makes; the tests that compare what is seen with what a script knows fail without them.

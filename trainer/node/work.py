@@ -45,7 +45,7 @@ def prepare(run_folder: Path, sent: Path) -> list[str]:
     with _alone(run_folder):
         take_in(run_folder)
         before = _manifest(run_folder)
-        now = {path: _digest(sent / path) for path in _files(sent)}
+        now = {path: _digest(sent / path) for path, _ in _files(sent)}
         stay = []
         for path, digest in now.items():
             there = _digest(work / path)
@@ -127,34 +127,34 @@ def kept(run_folder: Path) -> Kept:
     """What the script has written so far on this host, caches left out."""
     sent, copies, sizes = _manifest(run_folder), _known_copies(run_folder), list[int]()
     for top in (WORK, HOME, KEEP):
-        for path in _files(run_folder / top):
+        for path, status in _files(run_folder / top):
             if f"{top}/{path}" in copies:
                 continue
-            with suppress(OSError):
-                status = os.lstat(run_folder / top / path)
-                if top != WORK or path not in sent or _digest(run_folder / top / path) != sent[path]:
-                    sizes.append(status.st_size)
+            if top != WORK or path not in sent or _digest(run_folder / top / path) != sent[path]:
+                sizes.append(status.st_size)
     return Kept(len(sizes), sum(sizes))
 
 
 def save_changes(run_folder: Path, folder: Path, since: float) -> None:
     """Copy what was written in an image's own `folder` since then into the work folder: the container will go."""
-    for path in _files(folder):
-        with suppress(OSError):
-            if os.lstat(folder / path).st_ctime > since:
+    for path, status in _files(folder):
+        if status.st_ctime > since:
+            with suppress(OSError):
                 _copy(folder / path, run_folder / WORK / path)
 
 
-def _files(folder: Path) -> Iterator[str]:
-    """Files and links below `folder`, by their paths in it; no caches."""
-    for place, folders, names in os.walk(folder):
-        inside = Path(place).relative_to(folder)
-        links = [name for name in folders if (Path(place) / name).is_symlink()]
-        folders[:] = sorted(name for name in folders if name not in _CACHES and name not in links)
-        for name in sorted(names + links):
-            path = Path(place) / name
-            if path.is_symlink() or path.is_file():
-                yield (inside / name).as_posix()
+def _files(folder: Path) -> Iterator[tuple[str, os.stat_result]]:
+    """Files and links below `folder`, by their paths in it; no caches. A script may leave millions of them."""
+    folders = [""]
+    while folders:
+        inside = folders.pop()
+        with suppress(OSError), os.scandir(f"{folder}/{inside}") as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    folders += [f"{inside}{entry.name}/"] if entry.name not in _CACHES else []
+                elif entry.is_symlink() or entry.is_file():
+                    with suppress(FileNotFoundError):
+                        yield f"{inside}{entry.name}", entry.stat(follow_symlinks=False)
 
 
 def _copy(source: Path, goal: Path) -> None:

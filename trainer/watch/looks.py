@@ -8,17 +8,20 @@ code runs, it reads frames that change under it, which ends the process (1 look 
 from __future__ import annotations
 
 import faulthandler
+import fcntl
 import json
 import os
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from types import FrameType
 from typing import Any
 
 SECONDS = 2.0
 _LOCKED_SECONDS = 10.0
 _ARM_EVERY = 2
+_HIGH_NUMBER = 200  # of 1,024 that a process usually may have
 _MOST_BYTES, _MOST_THREADS, _MOST_FRAMES = 256 * 1024, 100, 100
 _OWN = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
@@ -30,12 +33,14 @@ class Looks:
     """The file of one process. `take` raises OSError."""
 
     def __init__(self, path: str) -> None:
-        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        self._path = path
+        self._open()
         self._until_armed, self.taken_over, self._paused = 0, False, False
         _yield_to_others(self)
 
     def take(self, about: dict[str, Any]) -> None:
         """Look once. `about` goes into the look's first line."""
+        self._find_file()
         main = threading.main_thread().ident or 0
         text = [f"Look {json.dumps({**about, 'main': f'0x{main:016x}'})}\n"]
         for ident, frame in list(sys._current_frames().items())[:_MOST_THREADS]:
@@ -43,6 +48,24 @@ class Looks:
         if os.fstat(self._file).st_size > _MOST_BYTES:
             os.ftruncate(self._file, 0)
         os.write(self._file, "".join(text).encode(errors="replace"))
+
+    def _open(self) -> None:
+        """Open the file, by a number that no file of the script's gets soon."""
+        self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        with suppress(OSError):  # a process that may not have so many
+            low, self._file = self._file, fcntl.fcntl(self._file, fcntl.F_DUPFD_CLOEXEC, _HIGH_NUMBER)
+            os.close(low)
+        status = os.fstat(self._file)
+        self._known = status.st_dev, status.st_ino
+
+    def _find_file(self) -> None:
+        """Open it again where the script has closed all files: the number may be a file of its own by now."""
+        with suppress(OSError):
+            status = os.fstat(self._file)
+            if (status.st_dev, status.st_ino) == self._known:
+                return
+        self._open()
+        self._until_armed = 0
 
     def arm(self) -> None:
         """Have faulthandler look as well, should this not be called again in time."""

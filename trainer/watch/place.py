@@ -1,4 +1,4 @@
-"""Which rank this process is, and what it may write: each rank of an attempt is told of by one process."""
+"""Which rank this process is, and what it may write: each life of a rank is told of by one process."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ class Place:
         self.outcome, self.run = env["MUSTER_OUTCOME_DIR"], env.get("MUSTER_RUN_DIR", "")
         self.rank, self.local = int(env["RANK"]), int(env.get("LOCAL_RANK", "0"))
         self.attempt = int(env.get("TORCHELASTIC_RESTART_COUNT", "0"))
+        self._life = env.get("MUSTER_LIFE", str(self.attempt))
         self.node = env.get("MUSTER_NODE", "")
         self.pid = os.getpid()
 
@@ -37,8 +38,8 @@ class Place:
         return int(os.environ.get("WORLD_SIZE", "1")), ""
 
     def claim(self, what: str) -> bool:
-        """Whether this process is the first of its attempt to be `what`."""
-        path = os.path.join(self.outcome, f".{what}.{self.attempt}")
+        """Whether this process is the first in its rank's life to be `what`."""
+        path = os.path.join(self.outcome, f".{what}.{self._life}")
         try:
             os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644))
         except OSError:

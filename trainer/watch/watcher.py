@@ -22,6 +22,7 @@ from .looks import SECONDS as LOOK_SECONDS
 from .looks import Looks
 from .losses import Losses
 from .place import Place, append
+from .recorder import Recorder
 from .steps import FIRST_STEPS, Done, Steps, between
 
 _CLOSER_SECONDS = 0.25
@@ -64,6 +65,7 @@ class Watcher:
         self.losses = Losses()
         self.trains = self._armed = self._ends = False
         self._looks: Looks | None = None
+        self._recorder, self._began = Recorder(), perf_counter()
         self._told: Done | None = None
         self._before = 0
         self._told_at, self._usual_wait = 0.0, _NO_WAIT
@@ -215,8 +217,11 @@ class Watcher:
 
     def _about(self) -> dict[str, Any]:
         step, clock = self.steps.done[:2] if self.steps.done else (0, 0.0)
+        now = perf_counter()
         about: dict[str, Any] = {"t": round(time.time(), 3), "pid": os.getpid(), "step": step}
-        return {**about, "doing": self.steps.doing, "since_s": round(perf_counter() - clock, 3) if clock else None}
+        about |= {"doing": self.steps.doing, "since_s": round(now - clock, 3) if clock else None}
+        rows = self._recorder.look(step, now - (clock or self._began))
+        return {**about, "collectives": rows} if rows else about
 
     def _tell(self, now: float, last: bool = False) -> None:
         """Write what is new: at most four times a second, less often in a long run."""

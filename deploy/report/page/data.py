@@ -20,6 +20,8 @@ BLOCK = 4096
 # Beyond this, differences and products are no longer finite floats.
 MOST = 1e100
 OBJECTS = ("config", "environment", "outcome")
+# Events of a script that the timeline tells of in the words of the control side, which knows of all ranks.
+IN_ITS_WORDS = ("began", "conflicts", "moves", "stuck")
 MISSING = ": missing"
 MOST_NODES = 256
 Fields = dict[str, Any]
@@ -105,7 +107,7 @@ def load(folder: Path, own: Fields | None = None) -> Run:
     evaluations += [row for row in evaluated if row["step"] not in known]
     evaluations.sort(key=lambda row: float(row["step"]))
     nodes = {event.rank: event.node for event in events if event.rank is not None and event.node}
-    seen = {event.t for event in events}
+    seen = {event.t for event in events if event.kind not in IN_ITS_WORDS}
     story = [event for event in _control(folder, notes) if event.t not in seen]
     events = sorted(_nodes_up(folder, notes) + story + events, key=lambda event: event.t)
     return Run(

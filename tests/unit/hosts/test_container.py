@@ -153,6 +153,14 @@ def test_the_trainers_own_recipe_restarts_and_a_script_does_not():
     assert recipe.environment["PET_MAX_RESTARTS"] == "100"
 
 
+@pytest.mark.parametrize(("restarts", "count"), [(None, "2"), (0, "0"), (5, "5")])
+def test_a_script_restarts_as_often_as_asked_whatever_a_variable_of_the_file_says(restarts, count):
+    job = Job(environment={"PET_MAX_RESTARTS": "2"})
+    node = made(dataclasses.replace(WORK, restarts=restarts), job=job)[0]
+    assert node.environment["PET_MAX_RESTARTS"] == count
+    assert (f"on-failure:{count}" in node.argv) == (count != "0")
+
+
 def test_a_variable_of_several_lines_is_refused_by_name_without_its_value():
     with pytest.raises(UsageError, match="KEY") as caught:
         made(dataclasses.replace(WORK, environment={"KEY": "line\nhush"}))

@@ -6,7 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from deploy.run.environment import RunSpec, local_spec, mounted, mounts_file, node_names, recipe_name
+from deploy.core.errors import UsageError
+from deploy.run.environment import (
+    RunSpec,
+    Script,
+    asked_restarts,
+    local_spec,
+    mounted,
+    mounts_file,
+    node_names,
+    recipe_name,
+)
 
 
 def spec(start: int = 1, workers: int = 2, cores: int = 8, system: str = "Linux") -> RunSpec:
@@ -75,12 +85,28 @@ def test_containers_see_what_the_arguments_name_at_its_absolute_path(tmp_path: P
     made, paths = mounted(given, tmp_path)
     assert made == ["--recipe", f"{tmp_path}/my.py", f"--data={tmp_path}/corpus", "--steps", "5", "--lr=nowhere"]
     assert paths == [tmp_path / "corpus", tmp_path / "my.py"]
-    volumes = mounts_file(paths)["services"]["worker"]["volumes"]
+    volumes = mounts_file(paths, spec())["services"]["worker"]["volumes"]
     assert [volume["source"] for volume in volumes] == [volume["target"] for volume in volumes]
     assert all(volume["read_only"] for volume in volumes)
+
+
+def test_what_a_script_keeps_is_a_folder_of_the_run_that_containers_cannot_replace() -> None:
+    kept = local_spec(Path("/runs/r1"), 1, 1, ["train.py"], 29501, 2, "Linux", Script("/sent", keep=("/data/out",)))
+    volumes = mounts_file((), kept)["services"]["master"]["volumes"]
+    assert [(one["source"], one["target"], one["read_only"]) for one in volumes] == [
+        ("/runs/r1/keep", "/muster/runs/r1/keep", True),
+        ("/runs/r1/keep/data/out", "/data/out", False),
+    ]
 
 
 @pytest.mark.parametrize("given", [["--recipe", "text"], ["--recipe=text"]])
 def test_a_recipe_of_ours_is_not_taken_for_a_folder_of_that_name(given: list[str], tmp_path: Path) -> None:
     (tmp_path / "text").mkdir()
     assert mounted(given, tmp_path) == (given, [])
+
+
+def test_restarts_are_a_number_for_a_script_alone() -> None:
+    assert (asked_restarts("", False), asked_restarts("", True), asked_restarts("0", True)) == (None, None, 0)
+    for text, script in (("3", False), ("-1", True), ("many", True)):
+        with pytest.raises(UsageError, match="--restarts"):
+            asked_restarts(text, script)

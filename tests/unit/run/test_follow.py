@@ -374,3 +374,17 @@ def test_nodes_and_verdicts_are_seen_once_and_again_when_replaced(run_dir: Path)
     aside.write_text('{"node": "master", "t": 9}')
     aside.replace(run_dir / "nodes/master.json")
     assert [event["t"] for event in follower.read()] == [9]
+
+
+def test_all_ranks_of_a_script_that_begin_again_are_one_restart_with_its_reason() -> None:
+    state = State(NAMES, script=True)
+    failed = ended(1, 1, error="OSError: x", how="ended with code 1")
+    for event in (*began(), failed, lost(0), *began(), *began()[:1]):
+        state.apply({"t": 0.0, **event})
+    assert [line.text for line in state.story] == [
+        "the script starts again (restart 1): worker-1 (rank 1) ended with code 1: OSError: x; "
+        "logs/rank-1.log has its last words",
+        "the script starts again (restart 2)",
+    ]
+    assert state.restarts == 2
+    assert not state.ends

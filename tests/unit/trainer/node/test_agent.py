@@ -10,7 +10,7 @@ import pytest
 
 from lab.ports import free_port
 from muster.errors import Refused, TrainError
-from trainer.node import agent
+from trainer.node import node
 from trainer.node.agent import torchrun_command, torchrun_environment
 from trainer.node.meeting import resolve
 
@@ -76,5 +76,5 @@ def test_a_kernel_without_process_handles_is_waited_on_all_the_same(monkeypatch)
 
     monkeypatch.setattr(os, "pidfd_open", refused)
     with subprocess.Popen([sys.executable, "-c", ""]) as ended:
-        agent._wait(ended, 30.0)
+        node._wait(ended, 30.0)
         assert ended.returncode == 0

@@ -1,0 +1,58 @@
+"""Where ranks that wait for each other called different collectives: the first on which they do not agree. Pure.
+
+The rows are those of torch's flight recorder (docs/contract.md: the event `stuck`).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+# Of these all ranks must give as much: another size is another collective.
+_SAME_SIZE = ("all_reduce", "broadcast", "reduce")
+
+
+@dataclass(frozen=True)
+class Call:
+    """A collective that a rank called: its number in its group, its name, its size, and the script's own line."""
+
+    group: str
+    number: int
+    name: str
+    size: str = ""
+    file: str = ""
+    line: int = 0
+    function: str = ""
+
+    @property
+    def what(self) -> tuple[str, str]:
+        """What all ranks of a group must agree on."""
+        return self.name, self.size if self.name in _SAME_SIZE else ""
+
+
+def calls(rows: Iterable[Sequence[Any]]) -> tuple[Call, ...]:
+    """The rows of an event as calls."""
+    return tuple(Call(*row) for row in rows)
+
+
+def disagreement(by_rank: Mapping[int, Sequence[Call]]) -> dict[int, Call]:
+    """By rank the first call that differs from others' of the same number in the same group; empty where none does."""
+    found: dict[tuple[str, int], dict[int, Call]] = defaultdict(dict)
+    for rank, own in by_rank.items():
+        for call in own:
+            found[call.group, call.number][rank] = call
+    # A group's numbers grow, and the first that differs is the cause of all later ones.
+    for _, of in sorted(found.items(), key=lambda pair: pair[0][1]):
+        if len({call.what for call in of.values()}) > 1:
+            return of
+    return {}
+
+
+def alike(of: Mapping[int, Call]) -> list[tuple[list[int], Call]]:
+    """The ranks that made the same call, each with one of theirs; the fewest first."""
+    groups: dict[tuple[str, str], list[int]] = defaultdict(list)
+    for rank, call in sorted(of.items()):
+        groups[call.what].append(rank)
+    return sorted(((ranks, of[ranks[0]]) for ranks in groups.values()), key=lambda pair: len(pair[0]))

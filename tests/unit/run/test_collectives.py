@@ -1,0 +1,50 @@
+"""On which collective ranks that wait for each other do not agree: told from what each called last."""
+
+from deploy.run import hang
+from deploy.run.collectives import Call, alike, disagreement
+from deploy.run.hang import RankDoing
+
+
+def called(*calls, group="0"):
+    """A rank's last calls, the first of number 7, on the line of that number."""
+    return tuple(Call(group, 7 + n, *call.split(), file="train.py", line=7 + n) for n, call in enumerate(calls))
+
+
+def doing(rank, *calls):
+    return RankDoing(rank, f"gpu-{rank}", "backward", "train.py", 88, "main", 31.0, collectives=called(*calls))
+
+
+def test_the_first_call_that_differs_is_named_with_the_lines_and_the_fewest_ranks_first():
+    others = ("all_reduce 5", "all_reduce 5")
+    said = hang.verdict([doing(0, *others), doing(1, *others), doing(3, "all_reduce 5", "broadcast 5", "all_reduce 5")])
+    assert said.endswith(
+        "do not agree on the next collective: rank 3 called broadcast, train.py:8; "
+        "ranks 0-1 called all_reduce, train.py:8"
+    )
+
+
+def test_another_size_is_another_collective_where_all_must_give_as_much():
+    said = hang.verdict([doing(0, "all_reduce 5"), doing(1, "all_reduce 3")])
+    assert "rank 0 called all_reduce of 5" in said
+    assert "rank 1 called all_reduce of 3" in said
+    assert not disagreement({0: called("all_gather 5"), 1: called("all_gather 3")})
+
+
+def test_ranks_of_which_one_is_behind_agree_and_so_do_those_of_different_groups():
+    assert not disagreement({0: called("all_reduce 5", "all_reduce 5"), 1: called("all_reduce 5")})
+    assert not disagreement({0: called("all_reduce 5"), 1: called("broadcast 5", group="1")})
+    assert "none is missing" in hang.verdict([doing(0, "all_reduce 5"), doing(1, "all_reduce 5")])
+
+
+def test_ranks_with_the_same_call_are_one_group():
+    calls = {0: called("all_reduce 5")[0], 1: called("broadcast 5")[0], 2: called("all_reduce 5")[0]}
+    assert [ranks for ranks, _ in alike(calls)] == [[1], [0, 2]]
+
+
+def test_without_a_recorder_the_names_in_the_stacks_tell():
+    first = RankDoing(3, "gpu-c", "collective", "train.py", 40, "", op="broadcast")
+    second = RankDoing(0, "gpu-a", "collective", "train.py", 52, "", op="all_reduce")
+    said = hang.verdict([first, second])
+    assert "do not agree" in said
+    assert "rank 3 in broadcast, train.py:40" in said
+    assert "rank 0 in all_reduce, train.py:52" in said

@@ -1,0 +1,207 @@
+"""torchrun and its ranks on one node: started, looked at until the end, asked to stop, and the code they end with.
+
+The agent (agent.py) prepares all this and says how it ended. Standard library only.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from muster.errors import DONE, FAILED, REFUSED, SIGNALLED, STOPPED, TrainError
+from muster.stop import UNASKED
+
+from .. import NAME
+from ..verdict import Verdict, failed, publish
+from . import meeting, together, work
+from .diary import Diary
+from .output import Output
+from .parent_death import die_with_parent
+from .stillness import Stillness
+
+_POLL_SECONDS = 0.1
+_FINISH_SECONDS = 10.0
+_KILL_AFTER_SECONDS = 5.0
+
+
+class Node:
+    """torchrun and its ranks on this node. `relay`: what they print passes through here, so that `diary` hears it."""
+
+    def __init__(
+        self, command: list[str], environment: dict[str, str], outcome: Path, diary: Diary, relay: bool = False
+    ) -> None:
+        self._command, self.outcome, self.diary, self._relay = command, outcome, diary, relay
+        environment = together.observed(environment) if relay else _trainer_first(environment)
+        self._environment = {**environment, "MUSTER_OUTCOME_DIR": str(outcome)}
+        self._restarted_by_host = environment.get("MUSTER_RESTARTED_BY_HOST") == "1"
+        restarts = environment.get("PET_MAX_RESTARTS", "")
+        self._last_attempt = int(restarts) if restarts.isdecimal() else 0
+        self._asked_at = float("inf")
+        self._given_up = False
+        self._signalled: set[int] = set()
+        self._grace = float(environment.get("PET_SHUTDOWN_TIMEOUT", "30")) + _KILL_AFTER_SECONDS
+        self.leaves = self.judged = False
+
+    def run(self) -> int:
+        """Start torchrun and stay with it to its end; returns this node's exit code."""
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, self._ask)
+        with suppress(OSError):
+            (self.outcome / UNASKED).touch()
+        output = Output(self.outcome, self.diary.run_folder, self._environment) if self._relay else None
+        torchrun = subprocess.Popen(
+            self._command,
+            env=self._environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE if self._relay else None,
+            stderr=subprocess.PIPE if self._relay else None,
+            pass_fds=meeting.held(self._environment),
+            start_new_session=True,  # a Ctrl-C in the terminal is ours to pass on, once
+            # Killed, not asked: a node that was lost must not make the others believe somebody wants the run to stop.
+            preexec_fn=lambda: die_with_parent(signal.SIGKILL),
+        )
+        meeting.let_go(self._environment)
+        if output:
+            output.follow(torchrun)
+        words = output.words if output else _no_words
+        self._watch(torchrun, words)
+        self.diary.keep(words)
+        if output:
+            output.finish()
+        return self._code(torchrun.returncode)
+
+    def _ask(self, number: int, *_: Any) -> None:
+        if number == signal.SIGTERM and self._restarted_by_host:
+            self.leaves = True
+        else:
+            self._asked_at = min(self._asked_at, time.time())
+
+    @property
+    def _asked(self) -> bool:
+        return self._asked_at < float("inf")
+
+    def _failed_before(self) -> bool:
+        """Whether a rank had failed for good before anybody asked this node to stop."""
+        lives = self.diary.lives
+        return self.diary.first_failure < self._asked_at and all(life.attempt >= self._last_attempt for life in lives)
+
+    def _watch(self, torchrun: subprocess.Popen[bytes], words: Callable[[int], str]) -> None:
+        kill_at, asked = float("inf"), False
+        folder = self.diary.run_folder
+        still = Stillness(self.outcome, folder / work.WORK if folder else None) if self._relay else None
+        watch_input = os.environ.get("MUSTER_STOP_ON_EOF") == "1"
+        while torchrun.poll() is None:
+            if watch_input and _input_closed():
+                watch_input = False
+                self._ask(signal.SIGINT)
+            self.diary.keep(words)
+            if still:
+                for rank, about in still.look(self.diary.lives):
+                    self.diary.tell_still(rank, about)
+            now = time.monotonic()
+            if self._asked:
+                kill_at = kill_at if asked else now + self._grace
+                asked = True
+                self._ask_ranks(torchrun)
+            self._judge_leavers()
+            if kill_at == float("inf") and self._verdicts():
+                kill_at = now + _FINISH_SECONDS  # the other nodes are about to say the same, and torchrun to end
+            if now > kill_at or self.leaves:
+                torchrun.kill()
+            _wait(torchrun, _POLL_SECONDS)
+
+    def _judge_leavers(self) -> None:
+        """A rank of our trainer ends with 0 only when it left a verdict: another one leaves the others waiting."""
+        for life in () if self._relay else self.diary.lives:
+            if life.code == DONE and not any(self.outcome.glob(f"[!.]*-{life.local_rank}.json")):
+                why = TrainError(
+                    f"rank {life.rank} left with code 0 before the run's end, and the others wait for it",
+                    f"does the recipe call sys.exit? logs/rank-{life.rank}.log has its last words",
+                )
+                verdict = failed(life.rank, self.diary.node, 0, why)
+                publish(verdict, self.diary.run_folder, f"{self.diary.node}-{life.local_rank}", self.outcome)
+
+    def _ask_ranks(self, torchrun: subprocess.Popen[bytes]) -> None:
+        """Ask the ranks to stop, not torchrun: it would leave the other nodes' torchruns waiting for it.
+
+        A rank that is started meanwhile is asked as well. Where none lives (none began yet, or they died and wait for a
+        peer to begin again) there is nothing to save, and torchrun would wait for nobody.
+        """
+        living = [rank for rank in self._ranks() if _alive(rank)]
+        if self._verdicts() or self._given_up:
+            return
+        (self.outcome / UNASKED).unlink(missing_ok=True)  # without it, ranks take the signal for one of torchrun's
+        for rank in set(living) - self._signalled:
+            self._signalled.add(rank)
+            with suppress(ProcessLookupError):
+                os.kill(rank, signal.SIGTERM)
+        if not living:
+            self._given_up = True
+            torchrun.terminate()
+
+    def _ranks(self) -> list[int]:
+        return [int(path.read_text()) for path in self.outcome.glob("[!.]*.pid")]
+
+    def _verdicts(self) -> list[Verdict]:
+        return [Verdict(**json.loads(path.read_text())) for path in sorted(self.outcome.glob("[!.]*.json"))]
+
+    def _code(self, torchrun_code: int) -> int:
+        codes = [found.code for found in self._verdicts()]
+        self.judged = bool(codes)
+        if self.leaves and not codes:
+            return SIGNALLED + signal.SIGTERM
+        if codes:
+            return max(codes, key=lambda code: (code == REFUSED, code == FAILED, code == STOPPED))
+        if self._asked and torchrun_code and not self._failed_before():
+            return STOPPED
+        return FAILED if torchrun_code else DONE
+
+
+def _trainer_first(environment: Mapping[str, str]) -> dict[str, str]:
+    """`environment` in which ranks of the trainer import it, and no file of that name in the current folder."""
+    made = {**environment, "PYTHONSAFEPATH": "1"}
+    if "." not in NAME:  # in a wheel it lies where Python looks anyhow
+        home = str(Path(__file__).resolve().parents[2])
+        others = [path for path in environment.get("PYTHONPATH", "").split(os.pathsep) if path not in ("", home)]
+        made["PYTHONPATH"] = os.pathsep.join([home, *others])
+    return made
+
+
+def _no_words(local_rank: int) -> str:
+    """Ranks of the trainer say in their verdicts why they failed."""
+    return ""
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def _wait(torchrun: subprocess.Popen[bytes], seconds: float) -> None:
+    # Popen's wait wakes up every few milliseconds to look, on a core that a rank computes on.
+    try:
+        handle = os.pidfd_open(torchrun.pid)
+    except (AttributeError, OSError):  # not on this system, by this kernel (before 5.3), or in this container
+        with suppress(subprocess.TimeoutExpired):
+            torchrun.wait(seconds)
+        return
+    try:
+        select.select([handle], [], [], seconds)
+    finally:
+        os.close(handle)
+
+
+def _input_closed() -> bool:
+    readable, _, _ = select.select([0], [], [], 0)
+    return bool(readable) and not os.read(0, 1024)
