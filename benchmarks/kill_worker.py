@@ -5,7 +5,7 @@
 Seconds run from the kill to the end of the next step on every rank. What three processes take that import torch at
 once, as the restarted ranks do, is measured around the run and subtracted. The rival is the bare DDP loop under
 torchrun's defaults with as many restarts; a trial that takes longer than a limit counts as hung, and its run is
-started anew.
+started again.
 """
 
 from __future__ import annotations

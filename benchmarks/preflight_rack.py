@@ -146,7 +146,7 @@ def sections():
 
 
 def into(page):
-    """The page with both parts anew, before what was not measured."""
+    """The page with both parts replaced, before the parts that were not measured."""
     head = page.split(TITLES[0])[0].split("## Not measured here")[0]
     return f"{head}{sections()}\n## Not measured here{page.split('## Not measured here', 1)[1]}"
 
