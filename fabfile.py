@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-# invoke has turned this off: every command would compile all of deploy/ anew, a quarter of a second.
+# invoke turns this off, and every command would then compile all of deploy/ again, in a quarter of a second.
 sys.dont_write_bytecode = bool(sys.flags.dont_write_bytecode)
 
 from fabric.main import program  # noqa: E402

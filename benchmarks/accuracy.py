@@ -39,7 +39,7 @@ def _made(backend: str, seed: int) -> Made:
 
 
 def _rows(backend: str, made: list[Made]) -> list[Row]:
-    accuracies, seconds = [one.accuracy * 100 for one in made], [one.seconds for one in made]
+    accuracies, seconds = [training.accuracy * 100 for training in made], [training.seconds for training in made]
     return [
         Row(
             f"held-out accuracy, {backend}",

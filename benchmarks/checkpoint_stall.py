@@ -35,8 +35,8 @@ def measure(quick: bool) -> dict[str, Any]:
     done = Event()
     with nodes.scratch() as scratch:
 
-        def on_done(one: Written) -> None:
-            written.append(one)
+        def on_done(checkpoint: Written) -> None:
+            written.append(checkpoint)
             done.set()
 
         writer = BackgroundWriter(scratch / "ours", 1, False, on_done)
@@ -56,7 +56,7 @@ def measure(quick: bool) -> dict[str, Any]:
         f"<= {LIMIT}x",
         ratio <= LIMIT,
     )
-    wrote = statistics.median(one.write_ms for one in written)
+    wrote = statistics.median(checkpoint.write_ms for checkpoint in written)
     notes = [
         f"the first of each: {ours[0]:.0f} ms, torch.save {plain[0]:.0f} ms",
         f"ours is on the disk, synced, read back and verified {wrote:.0f} ms later; torch.save does not sync or verify",

@@ -43,9 +43,9 @@ def measure(quick: bool) -> dict[str, Any]:
         dcp.save(state, checkpoint_id=scratch / "dcp", no_dist=True)
         for case in range(cases):
             spoil = _damage(draw, flip=case % 2 == 0)
-            found, damaged = _ours(good, scratch / "ours", spoil)
+            usable, damaged = _ours(good, scratch / "ours", spoil)
             noticed["Muster"] += bool(damaged)
-            fell_back += found == "step-00000001"
+            fell_back += usable == "step-00000001"
             noticed["torch.load"] += _raises(lambda: _plain(scratch, spoil))  # noqa: B023
             noticed["DCP"] += _raises(lambda: _dcp(scratch, state, spoil))  # noqa: B023
     rows = [
@@ -102,9 +102,9 @@ def _ours(good: list[Path], folder: Path, spoil: Spoil) -> tuple[str, int]:
     for path in good:
         shutil.copytree(path, folder / path.name)
     spoil(folder / good[-1].name)
-    found, damaged = store.newest_usable(folder)
+    usable, damaged = store.newest_usable(folder)
     shutil.rmtree(folder)
-    return found.path.name if found else "", len(damaged)
+    return usable.path.name if usable else "", len(damaged)
 
 
 def _plain(scratch: Path, spoil: Spoil) -> None:

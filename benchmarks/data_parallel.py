@@ -36,9 +36,9 @@ def measure(quick: bool) -> dict[str, Any]:
 def _losses(folder: Path, recipe: str, workers: int) -> list[float]:
     with nodes.ours(folder, workers, ["--recipe", recipe, *ARGUMENTS]) as run:
         run.finish()
-    found = {line["step"]: line["loss"] for line in nodes.lines(folder / "metrics.jsonl") if "loss" in line}
-    assert sorted(found) == list(range(1, STEPS + 1)), f"metrics.jsonl has the steps {sorted(found)}"
-    return [found[step] for step in sorted(found)]
+    by_step = {line["step"]: line["loss"] for line in nodes.lines(folder / "metrics.jsonl") if "loss" in line}
+    assert sorted(by_step) == list(range(1, STEPS + 1)), f"metrics.jsonl has the steps {sorted(by_step)}"
+    return [by_step[step] for step in sorted(by_step)]
 
 
 if __name__ == "__main__":

@@ -55,7 +55,7 @@ def measure(quick: bool) -> dict[str, Any]:
         )
         for name, theirs in counts.items()
     ]
-    exact = ", ".join(f"{name} {found[2]}" for name, found in {"Muster": ours, **counts}.items())
+    exact = ", ".join(f"{name} {counted[2]}" for name, counted in {"Muster": ours, **counts}.items())
     return result(rows, [f"{pairs} pairs of world sizes, {EPOCH} samples each; pairs without a mistake: {exact}"])
 
 

@@ -35,9 +35,9 @@ def speed() -> tuple[float, float, str]:
         file.flush()
         start = time.process_time()
         with Path(file.name).open("rb") as stream:
-            found = judge([read("big", iter(lambda: stream.read(CHUNK), b""))])
+            reading = judge([read("big", iter(lambda: stream.read(CHUNK), b""))])
         took = time.process_time() - start
-    return took, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, found.cause
+    return took, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, reading.cause
 
 
 def score(folder: Path) -> Counter[str]:
@@ -45,9 +45,9 @@ def score(folder: Path) -> Counter[str]:
     counts: Counter[str] = Counter()
     for file in sorted(folder.glob("*.log")):
         wanted = set(json.loads(file.with_suffix(".json").read_text())["causes"])
-        said = explain({file.stem: file.read_text(errors="replace")})
-        cause = said.cause or "unknown"
-        verdict = "right" if cause in wanted else "vague" if wanted & set(said.maybe) else ""
+        explained = explain({file.stem: file.read_text(errors="replace")})
+        cause = explained.cause or "unknown"
+        verdict = "right" if cause in wanted else "vague" if wanted & set(explained.maybe) else ""
         counts[verdict or ("not known" if cause == "unknown" else "wrong")] += 1
     return counts
 

@@ -47,12 +47,12 @@ def cells(row: dict[str, Any]) -> list[str]:
 HEAD = ["figure", "Muster", "rival", "ratio", "reach", ""]
 
 
-def table(found: dict[str, Any]) -> str:
+def table(figures: dict[str, Any]) -> str:
     """The figure as plain text in columns, its notes below."""
-    lines = [HEAD, *map(cells, found["rows"])]
+    lines = [HEAD, *map(cells, figures["rows"])]
     widths = [max(len(line[column]) for line in lines) for column in range(len(HEAD))]
     text = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
-    return "\n".join([*text, *(f"  {note}" for note in found["notes"])])
+    return "\n".join([*text, *(f"  {note}" for note in figures["notes"])])
 
 
 def spread(values: Sequence[float], form: str = ".2f") -> str:
@@ -80,8 +80,8 @@ def alone(measure: Measure, title: str | None) -> None:
     stop_like_ctrl_c()
     began = time.monotonic()
     try:
-        found = measure(options.quick)
+        figures = measure(options.quick)
     except KeyboardInterrupt:
         sys.exit(130)
-    print(json.dumps(found) if options.json else table(found))
+    print(json.dumps(figures) if options.json else table(figures))
     say(f"took {time.monotonic() - began:.0f} s")

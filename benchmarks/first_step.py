@@ -33,7 +33,7 @@ dist.all_reduce(torch.ones(1000))
 print(f"first step at {time.time():.3f}", flush=True)
 dist.destroy_process_group()
 """
-_SAID = re.compile(r"first step at (\d+\.\d+)")
+_FIRST_STEP = re.compile(r"first step at (\d+\.\d+)")
 
 
 def measure(quick: bool) -> dict[str, Any]:
@@ -70,9 +70,9 @@ def _deploy(rack: racks.Rack, folder: Path) -> float:
         [str(FAB), "deploy", "--hosts", ",".join(rack.names), *words], cwd=HOME, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
-    said = "".join(path.read_text() for path in (HOME / "runs" / run / "logs").glob("*.log"))
+    logs = "".join(path.read_text() for path in (HOME / "runs" / run / "logs").glob("*.log"))
     shutil.rmtree(HOME / "runs" / run)
-    return _last(said) - began
+    return _last(logs) - began
 
 
 def _bare(rack: racks.Rack, image: str) -> float:
@@ -92,14 +92,14 @@ def _bare(rack: racks.Rack, image: str) -> float:
         )
         for rank, name in enumerate(rack.names)
     ]
-    said = [process.communicate(timeout=180)[0] for process in running]
-    assert not any(process.returncode for process in running), said
-    return _last("".join(said)) - began
+    outputs = [process.communicate(timeout=180)[0] for process in running]
+    assert not any(process.returncode for process in running), outputs
+    return _last("".join(outputs)) - began
 
 
-def _last(said: str) -> float:
-    times = [float(found) for found in _SAID.findall(said)]
-    assert len(times) == NODES, said
+def _last(text: str) -> float:
+    times = [float(match) for match in _FIRST_STEP.findall(text)]
+    assert len(times) == NODES, text
     return max(times)
 
 

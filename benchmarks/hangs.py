@@ -192,8 +192,8 @@ def hang(case: Case) -> bool:
             end = time.monotonic() + 120
             while time.monotonic() < end and not words:
                 text = (folder / "said").read_text()
-                found = _VERDICT.search(text)
-                words = found[1] if found else ""
+                match = _VERDICT.search(text)
+                words = match[1] if match else ""
                 if not planted and "planted" in text:
                     planted = time.monotonic()
                     end = planted + WITHIN_S
@@ -224,9 +224,9 @@ def sound_run(case: Case) -> bool:
             code = -1
         finally:
             _end(fab, folder)
-        found = _VERDICT.search((folder / "said").read_text())
-        say(f"{'quiet ' if not found and not code else 'ALARM '} {case.name}: {found[1] if found else f'code {code}'}")
-        return not found and not code
+        match = _VERDICT.search((folder / "said").read_text())
+        say(f"{'quiet ' if not match and not code else 'ALARM '} {case.name}: {match[1] if match else f'code {code}'}")
+        return not match and not code
 
 
 class _Folder:
@@ -263,9 +263,9 @@ def _line_of(case: Case, folder: Path) -> int:
 
 def _start(folder: Path) -> subprocess.Popen[bytes]:
     words = ["up", "--script", "train.py", "--backend", "processes", "--workers", "2", "--run", "r", "--rank", "all"]
-    with (folder / "said").open("w") as said:
+    with (folder / "said").open("w") as file:
         environment = {**os.environ, "PYTHONPATH": str(HOME), "OMP_NUM_THREADS": "1"}
-        return subprocess.Popen([*_FAB, *words], cwd=folder, env=environment, stdout=said, stderr=subprocess.STDOUT)
+        return subprocess.Popen([*_FAB, *words], cwd=folder, env=environment, stdout=file, stderr=subprocess.STDOUT)
 
 
 def _end(fab: subprocess.Popen[bytes], folder: Path) -> None:

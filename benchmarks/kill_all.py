@@ -78,7 +78,7 @@ def _trials(
     tally = Tally()
     reference = nodes.run_folder(scratch, f"{name}-reference")
     with start(reference, 1) as run:
-        run.wait(lambda: _told(reference))
+        run.wait(lambda: _starts(reference))
         met = time.monotonic()
         run.finish()
         lasted = time.monotonic() - met
@@ -105,9 +105,9 @@ def _killed_until_done(
 ) -> int:
     """Kill and resume one run until it has ended by itself; how often it was killed, `most` times at most."""
     for kills in itertools.count():
-        before = _told(folder)
+        before = _starts(folder)
         with start(folder, kills + 1) as run:
-            if not run.wait_or_none(lambda: _told(folder) > before or None not in run.codes(), 60.0):  # noqa: B023
+            if not run.wait_or_none(lambda: _starts(folder) > before or None not in run.codes(), 60.0):  # noqa: B023
                 say(f"the resumed run does not start\n{run.last_words()[-600:]}")
                 return kills
             if kills < most:
@@ -133,10 +133,10 @@ def _gave_up(run: nodes.Run) -> bool:
     return sum(log.read_text(errors="replace").count("Traceback") for log in run.folder.glob("logs/*.log")) > 4
 
 
-def _told(folder: Path) -> int:
+def _starts(folder: Path) -> int:
     """How often training has begun: our ranks' `started` events, the rival's lines."""
     begun = [event for event in nodes.lines(folder / "ranks" / "rank-0.jsonl") if event["kind"] == "started"]
-    return len(begun) + len(nodes.said(folder))
+    return len(begun) + len(nodes.console_lines(folder))
 
 
 def _start_ours(folder: Path, start: int) -> nodes.Run:
@@ -150,11 +150,11 @@ def _start_rival(folder: Path, start: int) -> nodes.Run:
 
 def _ours_readable(folder: Path) -> bool | None:
     """None when no checkpoint was written yet; else whether the newest one verifies."""
-    found, damaged = store.newest_usable(folder / "checkpoints")
-    told = any(event["kind"] == "checkpoint" for event in nodes.lines(folder / "ranks" / "rank-0.jsonl"))
-    if not told and not found and not damaged:
+    usable, damaged = store.newest_usable(folder / "checkpoints")
+    announced = any(event["kind"] == "checkpoint" for event in nodes.lines(folder / "ranks" / "rank-0.jsonl"))
+    if not announced and not usable and not damaged:
         return None
-    return found is not None and not damaged
+    return usable is not None and not damaged
 
 
 def _snapshot_readable(folder: Path) -> bool | None:
@@ -177,15 +177,17 @@ def _their_weights(folder: Path) -> Any:
     return torch.load(folder / "final.pt")
 
 
-def equal(one: Any, other: Any) -> bool:
+def equal(first: Any, other: Any) -> bool:
     """Bit for bit, through dicts and lists."""
-    if isinstance(one, torch.Tensor):
-        return isinstance(other, torch.Tensor) and torch.equal(one, other)
-    if isinstance(one, dict):
-        return isinstance(other, dict) and one.keys() == other.keys() and all(equal(one[k], other[k]) for k in one)
-    if isinstance(one, list | tuple):
-        return len(one) == len(other) and all(equal(a, b) for a, b in zip(one, other, strict=True))
-    return bool(one == other)
+    if isinstance(first, torch.Tensor):
+        return isinstance(other, torch.Tensor) and torch.equal(first, other)
+    if isinstance(first, dict):
+        return (
+            isinstance(other, dict) and first.keys() == other.keys() and all(equal(first[k], other[k]) for k in first)
+        )
+    if isinstance(first, list | tuple):
+        return len(first) == len(other) and all(equal(a, b) for a, b in zip(first, other, strict=True))
+    return bool(first == other)
 
 
 if __name__ == "__main__":

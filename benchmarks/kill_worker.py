@@ -5,7 +5,7 @@
 Seconds run from the kill to the end of the next step on every rank. What three processes take that import torch at
 once, as the restarted ranks do, is measured around the run and subtracted. The rival is the bare DDP loop under
 torchrun's defaults with as many restarts; a trial that takes longer than a limit counts as hung, and its run is
-started anew.
+started again.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def _rival(scratch: Path, kills: int, draw: random.Random) -> list[float]:
     while tried < kills:
         folder = nodes.run_folder(scratch, f"rival-{tried}")
         with nodes.rival(folder, WORLD - 1, "benchmarks.rivals.bare", ["--steps", "1000000"]) as run:
-            run.wait(run.said)
+            run.wait(run.console_lines)
             while tried < kills:
                 tried += 1
                 time.sleep(draw.uniform(0.0, 0.5))
@@ -146,7 +146,7 @@ def _rank_processes(folder: Path) -> list[psutil.Process]:
 
 
 def _said_since(run: nodes.Run, killed: float) -> float | None:
-    return next((line["t"] for line in run.said() if line["t"] > killed and line["step"] == 1), None)
+    return next((line["t"] for line in run.console_lines() if line["t"] > killed and line["step"] == 1), None)
 
 
 if __name__ == "__main__":

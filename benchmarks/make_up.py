@@ -35,27 +35,27 @@ def make_up(backend: str, arguments: str) -> Made:
     process = subprocess.Popen(
         command, cwd=HOME, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
     )
-    said = ""
+    output = ""
     try:
-        said, _ = process.communicate()
+        output, _ = process.communicate()
         seconds = time.time() - began
     finally:
         if process.poll() is None:  # we were interrupted: it shall end in good order too
             os.killpg(process.pid, signal.SIGTERM)
-            said, _ = process.communicate()
-        events = _parse(said)
+            output, _ = process.communicate()
+        events = _parse(output)
         outcome = next((event for event in events if event["kind"] == "result"), {})
         if outcome:
             _forget(HOME / outcome["folder"], latest)
     if process.returncode:
-        raise RuntimeError(f"{' '.join(command)}: exit code {process.returncode}\n{said[-3000:]}")
+        raise RuntimeError(f"{' '.join(command)}: exit code {process.returncode}\n{output[-3000:]}")
     first_step = min(event["t"] for event in events if event["kind"] == "step")
     return Made(seconds, first_step - began, outcome["accuracy"])
 
 
-def _parse(said: str) -> list[dict[str, Any]]:
+def _parse(output: str) -> list[dict[str, Any]]:
     events = []
-    for line in said.splitlines():
+    for line in output.splitlines():
         with suppress(ValueError):
             event = json.loads(line)
             if isinstance(event, dict) and "kind" in event:

@@ -78,17 +78,17 @@ class Run:
 
     def wait(self, condition: Callable[[], Any], limit_s: float = 60.0, poll_s: float = POLL_S) -> Any:
         """What `condition` returns once that is true. Raises TimeoutError with the last lines said."""
-        found = self.wait_or_none(condition, limit_s, poll_s)
-        if not found:
+        value = self.wait_or_none(condition, limit_s, poll_s)
+        if not value:
             raise TimeoutError(f"{self.folder.name}: waited {limit_s:.0f} s\n{self.last_words()}")
-        return found
+        return value
 
     def wait_or_none(self, condition: Callable[[], Any], limit_s: float, poll_s: float = POLL_S) -> Any:
         """As `wait`, but None when the time is over."""
         end = time.monotonic() + limit_s
         while time.monotonic() < end:
-            if found := condition():
-                return found
+            if value := condition():
+                return value
             time.sleep(poll_s)
         return None
 
@@ -107,9 +107,9 @@ class Run:
         """The events a rank of ours has written so far."""
         return lines(self.folder / "ranks" / f"rank-{rank}.jsonl")
 
-    def said(self) -> list[dict[str, Any]]:
+    def console_lines(self) -> list[dict[str, Any]]:
         """The JSON lines a rival has printed so far, on whichever node its rank 0 came to be, by time."""
-        return said(self.folder)
+        return console_lines(self.folder)
 
     def last_words(self) -> str:
         """The end of every log."""
@@ -130,22 +130,22 @@ def rival(folder: Path, workers: int, module: str, arguments: Sequence[str] = ()
     return Run(folder, (sys.executable, "-m", "torch.distributed.run", "-m", module, *arguments), specs)
 
 
-def said(folder: Path) -> list[dict[str, Any]]:
+def console_lines(folder: Path) -> list[dict[str, Any]]:
     """The JSON lines on the nodes' consoles, by time."""
-    found = [line for log in folder.glob("logs/*.log") for line in lines(log)]
-    return sorted(found, key=lambda line: float(line["t"]))
+    printed = [line for log in folder.glob("logs/*.log") for line in lines(log)]
+    return sorted(printed, key=lambda line: float(line["t"]))
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
     """The JSON objects in a file, one a line; anything else in it is passed over."""
-    found = []
+    objects = []
     for line in path.read_text(errors="replace").splitlines() if path.exists() else ():
         if line.startswith("{"):
             try:
-                found.append(json.loads(line))
+                objects.append(json.loads(line))
             except ValueError:  # torn by a kill, or not written to its end yet
                 continue
-    return found
+    return objects
 
 
 def _specs(folder: Path, workers: int, arguments: Sequence[str], start: int) -> tuple[NodeSpec, ...]:

@@ -83,7 +83,7 @@ def try_healthy(cluster):
     with network.Lab(cluster.count, cluster.families) as lab:
         cluster.peculiar(lab)
         verdict, seconds = trial.preflight(lab, cluster)
-    return cluster.name, [found.cause for found in (*verdict.faults, *verdict.unknown)], round(seconds, 2)
+    return cluster.name, [finding.cause for finding in (*verdict.faults, *verdict.unknown)], round(seconds, 2)
 
 
 def timed(count, dropped=False):
@@ -99,27 +99,27 @@ def everything(cases):
     """All trials of faults, two at a time."""
     truths = preflight_truth.known()
 
-    def one(case):
-        found = try_fault(case, truths[case.id]["outcome"])
-        mark = "right" if found.right_where else "where" if found.right else "WRONG"
-        print(f"{mark} {found.id:58} {found.truth:5} wanted {found.expected or 'nothing':22} {found.where:16} "
-              f"said {found.said or 'nothing'} {found.said_where}", flush=True)  # fmt: skip
-        return found
+    def measured(case):
+        trial = try_fault(case, truths[case.id]["outcome"])
+        mark = "right" if trial.right_where else "where" if trial.right else "WRONG"
+        print(f"{mark} {trial.id:58} {trial.truth:5} wanted {trial.expected or 'nothing':22} {trial.where:16} "
+              f"said {trial.said or 'nothing'} {trial.said_where}", flush=True)  # fmt: skip
+        return trial
 
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        return list(pool.map(one, [case for case in cases if case.id in truths]))
+        return list(pool.map(measured, [case for case in cases if case.id in truths]))
 
 
 def whole(faults):
     """All measurements, and the page."""
-    trials = [asdict(one) for one in everything(fault.cases(faults))]
+    trials = [asdict(each) for each in everything(fault.cases(faults))]
     more = preflight_bandwidth.rows(preflight_bandwidth.measure())
     with ThreadPoolExecutor(AT_ONCE) as pool:
         well = list(pool.map(try_healthy, healthy.clusters()))
     stops, left = preflight_leftovers.measure()
     more += preflight_explained.rows(preflight_explained.score())
     more.append(("stopped (Ctrl-C, `kill -9`) at 8 moments each, leftovers", f"{left} of {stops}", "0", left == 0))
-    later = preflight_later.section(preflight_later.known(), [one for one in trials if one["later"]])
+    later = preflight_later.section(preflight_later.known(), [each for each in trials if each["later"]])
     times = {"load": os.getloadavg()[0], 8: min(timed(8) for _ in range(3)), 64: timed(64)}
     times["dropped"] = timed(8, dropped=True)
     times["grown"] = preflight_growth.measure(quick=False)["rows"][0]
@@ -138,11 +138,13 @@ def main():
     faults = list(fault.catalogue().values())
     if given.first_look:
         new = [
-            case for case in fault.cases(one for one in faults if one.later) if case.id not in preflight_later.known()
+            case
+            for case in fault.cases(each for each in faults if each.later)
+            if case.id not in preflight_later.known()
         ]
-        preflight_later.keep([asdict(one) for one in everything(new)])
+        preflight_later.keep([asdict(each) for each in everything(new)])
     elif given.only:
-        everything(fault.cases(one for one in faults if one.name in given.only))
+        everything(fault.cases(each for each in faults if each.name in given.only))
     else:
         whole(faults)
 

@@ -56,8 +56,8 @@ def lost(answers, expected, outside=None):
 
     hosts themselves, without the environment, limits and mounts of the run; none where that would be the same.
     """
-    found = [part for part, without in PARTS.items() if not _right(without(answers), expected)]
-    return found + ([INSIDE] if outside is not None and not _right(outside, expected) else [])
+    parts_lost = [part for part, without in PARTS.items() if not _right(without(answers), expected)]
+    return parts_lost + ([INSIDE] if outside is not None and not _right(outside, expected) else [])
 
 
 def differs_outside(lab):

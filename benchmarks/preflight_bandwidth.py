@@ -37,22 +37,22 @@ class Tried:
     def right(self):
         """The slow one is named and nothing else; of a link one way, the way too."""
         wanted = [self.slow] if self.slow else []
-        found = [tuple(sorted(named)) if self.kind == "link" else named for named in self.named]
-        return found == wanted and self.rounds == self.count - 1 + self.count % 2
+        normal = [tuple(sorted(named)) if self.kind == "link" else named for named in self.named]
+        return normal == wanted and self.rounds == self.count - 1 + self.count % 2
 
 
 def slow_down(lab, kind, ends):
     """Shape all hosts, and slow down what the kind says; gives the names that should be told."""
-    one, other = ends
+    first, other = ends
     ways = {"host": ("out", "in"), "host sends": ("out",), "host receives": ("in",)}.get(kind, ())
     for host in lab.hosts:
         for way in ("out", "in"):
-            lab.rate(host, TENTH if host is one and way in ways else FAST, way)
+            lab.rate(host, TENTH if host is first and way in ways else FAST, way)
     if kind in ("link", "link one way"):
-        lab.rate_between(one, other, FAST, TENTH)
+        lab.rate_between(first, other, FAST, TENTH)
     if kind == "link":
-        lab.rate_between(other, one, FAST, TENTH)
-    names = (one.name,) if ways else (one.name, other.name) if kind.startswith("link") else ()
+        lab.rate_between(other, first, FAST, TENTH)
+    names = (first.name,) if ways else (first.name, other.name) if kind.startswith("link") else ()
     return tuple(sorted(names)) if kind == "link" else names
 
 
@@ -62,9 +62,9 @@ def attempt(count, kind, chance):
         slow = slow_down(lab, kind, chance.sample(lab.hosts, 2))
         began = time.monotonic()
         answers = trial.answers(lab, RUN, measure=True)
-        found = [one for one in judge(answers).findings if one.cause == "link-slow"]
+        findings = [finding for finding in judge(answers).findings if finding.cause == "link-slow"]
     rounds = len(list(bandwidth.rounds([host.name for host in lab.hosts])))
-    named = tuple(one.link or one.hosts for one in found)
+    named = tuple(finding.link or finding.hosts for finding in findings)
     return Tried(count, kind, slow, named, rounds, round(time.monotonic() - began, 1))
 
 
@@ -72,17 +72,19 @@ def measure():
     """All trials, one after the other: two at once would measure each other."""
     chance, tried = random.Random(SEED), []
     for number in range(TRIALS):
-        tried.append(one := attempt(chance.choice(COUNTS), KINDS[number % len(KINDS)], chance))
-        print(f"{'right' if one.right else 'WRONG'} {one.count} hosts, {one.kind}: slow {one.slow or 'nothing'}, "
-              f"named {one.named or 'nothing'}, {one.rounds} rounds, {one.seconds} s", flush=True)  # fmt: skip
+        trial = attempt(chance.choice(COUNTS), KINDS[number % len(KINDS)], chance)
+        tried.append(trial)
+        print(f"{'right' if trial.right else 'WRONG'} {trial.count} hosts, {trial.kind}: "
+              f"slow {trial.slow or 'nothing'}, named {trial.named or 'nothing'}, "
+              f"{trial.rounds} rounds, {trial.seconds} s", flush=True)  # fmt: skip
     return tried
 
 
 def rows(tried):
     """Lines of the table of figures: (what, measured, reach, met)."""
-    slow = [one for one in tried if one.slow]
-    right, quiet = [one for one in slow if one.right], [one for one in tried if not one.slow]
-    false = [one for one in quiet if not one.right]
+    slow = [trial for trial in tried if trial.slow]
+    right, quiet = [trial for trial in slow if trial.right], [trial for trial in tried if not trial.slow]
+    false = [trial for trial in quiet if not trial.right]
     return [
         (f"bandwidth in N - 1 rounds (N where odd), {min(COUNTS)} to {max(COUNTS)} hosts: a 10 × slower host or link "
          "named, and nothing else", f"{len(right)} of {len(slow)} ({100 * len(right) / len(slow):.1f} %)", "≥ 95 %",

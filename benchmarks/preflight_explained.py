@@ -8,30 +8,30 @@ from lab import fault, recordings
 
 def score():
     """Counts over all recordings, and the names of those that are wrong or not known."""
-    known, found = fault.catalogue(), {"first": 0, "among": 0, "unknown": [], "wrong": []}
+    known, counts = fault.catalogue(), {"first": 0, "among": 0, "unknown": [], "wrong": []}
     for case, texts in recordings.load().items():
-        one = known.get(recordings.of_fault(case))
-        if one is None:
+        broken = known.get(recordings.of_fault(case))
+        if broken is None:
             continue
-        said = explain(texts)
-        causes = {one.cause, *one.also}
-        if said.cause in causes:
-            found["first"] += 1
-        elif causes & set(said.maybe):
-            found["among"] += 1
+        explained = explain(texts)
+        causes = {broken.cause, *broken.also}
+        if explained.cause in causes:
+            counts["first"] += 1
+        elif causes & set(explained.maybe):
+            counts["among"] += 1
         else:
-            found["wrong" if said.cause else "unknown"].append(case)
-    return found
+            counts["wrong" if explained.cause else "unknown"].append(case)
+    return counts
 
 
-def rows(found):
+def rows(counts):
     """Lines of the table of figures: (what, measured, reach, met)."""
-    every = found["first"] + found["among"] + len(found["unknown"]) + len(found["wrong"])
-    right = found["first"] + found["among"]
+    every = counts["first"] + counts["among"] + len(counts["unknown"]) + len(counts["wrong"])
+    right = counts["first"] + counts["among"]
     shown = (
-        f"{right} of {every} ({100 * right / every:.1f} %): {found['first']} alone or first, {found['among']} among "
+        f"{right} of {every} ({100 * right / every:.1f} %): {counts['first']} alone or first, {counts['among']} among "
     )
-    shown += f"at most 5 that the same words have; {len(found['unknown'])} not known, {len(found['wrong'])} wrong"
+    shown += f"at most 5 that the same words have; {len(counts['unknown'])} not known, {len(counts['wrong'])} wrong"
     return [
         ("`fab explain` on failed runs, right cause", shown, "≥ 80 % of ≥ 25", every >= 25 and right >= 0.8 * every)
     ]

@@ -44,7 +44,7 @@ def measure(quick: bool) -> dict[str, Any]:
 
 
 def _times(count: int, repetitions: int) -> list[float]:
-    found = []
+    times = []
     with nodes.scratch() as scratch, network.Lab(count) as lab:
         places = [
             sshd.Place(
@@ -58,9 +58,9 @@ def _times(count: int, repetitions: int) -> list[float]:
         ]
         with sshd.servers(scratch, places) as config:
             for _ in range(repetitions + 1):  # the first warms the caches
-                found.append(_preflight([host.name for host in lab.hosts], lab.switch, config))
-                say(f"{count} hosts: {found[-1]:.2f} s")
-    return found[1:]
+                times.append(_preflight([host.name for host in lab.hosts], lab.switch, config))
+                say(f"{count} hosts: {times[-1]:.2f} s")
+    return times[1:]
 
 
 def _preflight(names: list[str], space: str, config: Path) -> float:
@@ -73,7 +73,7 @@ def _preflight(names: list[str], space: str, config: Path) -> float:
     )
     seconds = time.monotonic() - began
     try:
-        causes = {found["cause"] for found in json.loads(done.stdout)["findings"] if found["level"] == "fault"}
+        causes = {finding["cause"] for finding in json.loads(done.stdout)["findings"] if finding["level"] == "fault"}
     except ValueError:
         raise RuntimeError(f"{done.returncode}: {done.stdout[-500:]}{done.stderr[-1500:]}") from None
     if causes != {NO_ENGINE}:

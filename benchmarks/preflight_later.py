@@ -9,7 +9,7 @@ import json
 from pathlib import Path
 
 FIRST = Path(__file__).resolve().parents[1] / "lab/first_look.json"
-KEPT = ("truth", "expected", "where", "said", "said_where", "right", "right_where", "alarm", "all_named")
+FIELDS = ("truth", "expected", "where", "said", "said_where", "right", "right_where", "alarm", "all_named")
 
 
 def known():
@@ -19,21 +19,21 @@ def known():
 
 def keep(trials):
     """Add first looks; those that are there stay as they are."""
-    every = {**{one["id"]: {name: one[name] for name in KEPT} for one in trials}, **known()}
+    every = {**{trial["id"]: {name: trial[name] for name in FIELDS} for trial in trials}, **known()}
     lines = ",\n".join(f'"{id}": {json.dumps(every[id])}' for id in sorted(every))
     FIRST.write_text("{\n" + lines + "\n}\n")
 
 
 def section(first, trials):
     """The part of the page: both scores, then case by case."""
-    rows = [(one, first[one["id"]]) for one in trials if one["id"] in first]
+    rows = [(trial, first[trial["id"]]) for trial in trials if trial["id"] in first]
     real = [(now, then) for now, then in rows if now["expected"]]
     pairs = [(now, then) for now, then in real if " + " in now["expected"]]
     harmless = [(now, then) for now, then in rows if not now["expected"]]
     kinds = len({now["name"] for now, _ in rows})
 
     def line(what, some, name):
-        then, now = (f"{sum(bool(one[name]) for one in side)} of {len(some)}" for side in _sides(some))
+        then, now = (f"{sum(bool(trial[name]) for trial in side)} of {len(some)}" for side in _sides(some))
         return f"| {what} | {then} | {now} |"
 
     return "\n".join([
@@ -54,7 +54,7 @@ def section(first, trials):
         "",
         "| fault | hosts | torchrun | expected | first look | now |",
         "|---|---|---|---|---|---|",
-        *(f"| {now['name']} | {now['count']} | {now['truth']} | {_wanted(now)} | {_said(then)} | {_said(now)} |"
+        *(f"| {now['name']} | {now['count']} | {now['truth']} | {_wanted(now)} | {_named(then)} | {_named(now)} |"
           for now, then in rows),
         "",
     ])  # fmt: skip
@@ -64,10 +64,10 @@ def _sides(rows):
     return [then for _, then in rows], [now for now, _ in rows]
 
 
-def _wanted(one):
-    return f"{one['expected']} ({one['where']})" if one["expected"] else "nothing"
+def _wanted(trial):
+    return f"{trial['expected']} ({trial['where']})" if trial["expected"] else "nothing"
 
 
-def _said(one):
-    text = f"{one['said']} ({one['said_where']})" if one["said"] else "nothing"
-    return text if one["right_where"] else f"**{text}**"
+def _named(trial):
+    text = f"{trial['said']} ({trial['said_where']})" if trial["said"] else "nothing"
+    return text if trial["right_where"] else f"**{text}**"

@@ -45,9 +45,9 @@ def measure():
                 control.send_signal(number)
                 control.wait(20)
                 end = time.monotonic() + LEAVE_S
-                while (there := _processes(lab)) and time.monotonic() < end:
+                while (running := _processes(lab)) and time.monotonic() < end:
                     time.sleep(0.1)
-                tried, left = tried + 1, left + bool(there)
+                tried, left = tried + 1, left + bool(running)
     return tried, left
 
 

@@ -35,7 +35,7 @@ PAIRS = (
 )
 TITLES = ("## SSH, Docker and images: real servers of a rack", "## GPUs and RDMA: recordings, not machines")
 HOME = Path(__file__).resolve().parents[1]
-PAGE, KEPT = HOME / "docs/preflight-score.md", HOME / "lab/rack_score.json"
+PAGE, RECORDED = HOME / "docs/preflight-score.md", HOME / "lab/rack_score.json"
 
 
 def trial(kind, rack, count):
@@ -58,7 +58,7 @@ def trial(kind, rack, count):
 
 def of_pairs(rack):
     """Two faults at once, on different hosts of three: right where both are named with their hosts, nothing else."""
-    found = []
+    trials = []
     for names in PAIRS:
         kinds = [rack_faults.TROUBLES[name] for name in names]
         with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
@@ -70,58 +70,62 @@ def of_pairs(rack):
             began = time.monotonic()
             _, verdict = cluster.preflight()
             seconds = round(time.monotonic() - began, 1)
-        faults = {one["cause"]: ", ".join(one["hosts"]) for one in verdict["findings"] if one["level"] != "warning"}
+        faults = {
+            finding["cause"]: ", ".join(finding["hosts"])
+            for finding in verdict["findings"]
+            if finding["level"] != "warning"
+        }
         wanted = {kind.cause: host for kind, host in zip(kinds, hosts, strict=False)}
-        found.append(_told({
+        trials.append(_progress({
             "name": " + ".join(kind.words for kind in kinds), "count": 3, "expected": " + ".join(sorted(wanted)),
             "where": ", ".join(wanted[cause] for cause in sorted(wanted)), "said": " + ".join(sorted(faults)),
             "said_where": ", ".join(faults[cause] for cause in sorted(faults)), "right": faults.keys() == wanted.keys(),
             "right_where": faults == wanted, "seconds": seconds,
         }))  # fmt: skip
-    return found
+    return trials
 
 
-def _told(one):
-    mark = "right" if one["right_where"] else "where" if one["right"] else "WRONG"
-    print(f"{mark} {one['name']:45} {one['count']} wanted {one['expected'] or 'nothing'} {one['where']}; said "
-          f"{one['said'] or 'nothing'} {one['said_where']}, {one['seconds']} s", flush=True)  # fmt: skip
-    return one
+def _progress(trial):
+    mark = "right" if trial["right_where"] else "where" if trial["right"] else "WRONG"
+    print(f"{mark} {trial['name']:45} {trial['count']} wanted {trial['expected'] or 'nothing'} {trial['where']}; said "
+          f"{trial['said'] or 'nothing'} {trial['said_where']}, {trial['seconds']} s", flush=True)  # fmt: skip
+    return trial
 
 
 def of_recordings():
     """The same for each recorded fault (a warning is right where training would run), and for what only looks odd."""
-    found = []
+    trials = []
     for number, case in enumerate(gpu_hosts.CASES):
         for count in COUNTS:
             verdict, hosts = gpu_hosts.tried(case, count, number % count)
             first = gpu_hosts.first(verdict, case.level)
-            said, where = (first.cause, first.hosts) if first else ("", ())
+            cause, where = (first.cause, first.hosts) if first else ("", ())
             alarm = bool(verdict.faults) == (case.level == FAULT)
-            right = said == case.cause and alarm
-            found.append({
+            right = cause == case.cause and alarm
+            trials.append({
                 "name": case.name, "count": count,
                 "expected": case.cause + ("" if case.level == FAULT else " (warning)"),
-                "where": ", ".join(hosts), "said": said, "said_where": ", ".join(where), "right": right,
+                "where": ", ".join(hosts), "said": cause, "said_where": ", ".join(where), "right": right,
                 "right_where": right and where == hosts,
             })  # fmt: skip
     for name, base, section, old, new in gpu_hosts.WELL:
         well = gpu_hosts.sections(base)
         odd = well if old == "*" and new is None else gpu_hosts.changed(well, section, old, new)
         verdict = gpu_hosts.judged([odd, well, odd])
-        found.append({
+        trials.append({
             "name": name, "count": 3, "expected": "", "where": "", "said": verdict.cause,
             "said_where": ", ".join(verdict.hosts), "right": verdict.ok, "right_where": verdict.ok,
         })  # fmt: skip
-    return found
+    return trials
 
 
 def of_rack(rack, only=()):
     """All trials on a rack, one after the other: they share the hosts."""
-    found = []
+    trials = []
     for kind in rack_faults.TROUBLES.values():
         for count in COUNTS if not only or kind.name in only else ():
-            found.append(_told(trial(kind, rack, count)))
-    return found if only else found + of_pairs(rack)
+            trials.append(_progress(trial(kind, rack, count)))
+    return trials if only else trials + of_pairs(rack)
 
 
 def bring_image(rack):
@@ -137,18 +141,18 @@ def bring_image(rack):
 
 def sections():
     """Both parts of the page, from the rack's last trials and from the recordings."""
-    there = json.loads(KEPT.read_text())
-    return "\n".join([_rack(there), _recorded(of_recordings())])
+    recorded = json.loads(RECORDED.read_text())
+    return "\n".join([_rack(recorded), _recorded(of_recordings())])
 
 
 def into(page):
-    """The page with both parts anew, before what was not measured."""
+    """The page with both parts replaced, before the parts that were not measured."""
     head = page.split(TITLES[0])[0].split("## Not measured here")[0]
     return f"{head}{sections()}\n## Not measured here{page.split('## Not measured here', 1)[1]}"
 
 
 def _rack(trials):
-    took = [one["seconds"] for one in trials if not one["expected"]]
+    took = [trial["seconds"] for trial in trials if not trial["expected"]]
     return "\n".join([
         TITLES[0], "",
         "Hosts are containers with an OpenSSH server and a Docker engine each (docs/rack.md), and `fab preflight",
@@ -175,16 +179,16 @@ def _recorded(trials):
 
 
 def _figures(trials, harmless):
-    real, well = [one for one in trials if one["expected"]], [one for one in trials if not one["expected"]]
-    right = [one for one in real if one["right"]]
-    pairs = [one for one in real if " + " in one["expected"]]
-    kinds = f"{len({one['name'] for one in real}) - len(pairs)} kinds" + (f", {len(pairs)} pairs" if pairs else "")
+    real, well = [trial for trial in trials if trial["expected"]], [trial for trial in trials if not trial["expected"]]
+    right = [trial for trial in real if trial["right"]]
+    pairs = [trial for trial in real if " + " in trial["expected"]]
+    kinds = f"{len({trial['name'] for trial in real}) - len(pairs)} kinds" + (f", {len(pairs)} pairs" if pairs else "")
     return [
         "| figure | measured |",
         "|---|---|",
         f"| faults ({kinds}), right cause first | {len(right)} of {len(real)} |",
-        f"| right host, of those | {sum(one['right_where'] for one in right)} of {len(right)} |",
-        f"| alarms {harmless} | {sum(not one['right'] for one in well)} of {len(well)} |",
+        f"| right host, of those | {sum(trial['right_where'] for trial in right)} of {len(right)} |",
+        f"| alarms {harmless} | {sum(not trial['right'] for trial in well)} of {len(well)} |",
     ]
 
 
@@ -192,12 +196,12 @@ def _table(trials):
     timed = "seconds" in trials[0]
     lines = ["| fault | hosts | expected | said | where |", "|---|---|---|---|---|"]
     lines = [line + (more if timed else "") for line, more in zip(lines, (" s |", "---|"), strict=True)]
-    for one in trials:
-        said = one["said"] or "nothing"
-        said = said if one["right"] else f"**{said}**"
-        where = one["said_where"] if one["right_where"] else f"**{one['said_where']}** (not {one['where']})"
-        row = f"| {one['name']} | {one['count']} | {one['expected'] or 'nothing'} | {said} | {where} |"
-        lines.append(row + (f" {one['seconds']:.1f} |" if timed else ""))
+    for trial in trials:
+        named = trial["said"] or "nothing"
+        named = named if trial["right"] else f"**{named}**"
+        where = trial["said_where"] if trial["right_where"] else f"**{trial['said_where']}** (not {trial['where']})"
+        row = f"| {trial['name']} | {trial['count']} | {trial['expected'] or 'nothing'} | {named} | {where} |"
+        lines.append(row + (f" {trial['seconds']:.1f} |" if timed else ""))
     return lines
 
 
@@ -218,7 +222,7 @@ def main():
     if options.only:
         return
     if not options.recorded:
-        KEPT.write_text("[\n" + ",\n".join(json.dumps(one) for one in trials) + "\n]\n")
+        RECORDED.write_text("[\n" + ",\n".join(json.dumps(trial) for trial in trials) + "\n]\n")
     PAGE.write_text(into(PAGE.read_text()))
     print(f"wrote {PAGE.name}")
 

@@ -24,8 +24,8 @@ def page(trials, well, times, more, later):
 
     later: the part on faults written after the rules.
     """
-    real = [one for one in trials if one["expected"]]
-    harmless = [one for one in trials if not one["expected"]]
+    real = [trial for trial in trials if trial["expected"]]
+    harmless = [trial for trial in trials if not trial["expected"]]
     parts = [_HEAD, _figures(trials, real, well, times, more), _beside(real, harmless), later, _earned(real),
              _list("Faults, one by one", real), _list("Broken in some way, and torchrun trains all the same", harmless),
              _wrong(well), preflight_rack.sections(), "## Not measured here\n\n" + NOT_MEASURED]  # fmt: skip
@@ -52,13 +52,13 @@ def _met(good):
 
 
 def _figures(trials, real, well, times, more):
-    right = [one for one in real if one["right"]]
-    where = [one for one in right if one["right_where"]]
-    kinds = len({one["name"] for one in real})
-    green = [one for one in trials if not one["alarm"]]
-    red = [one for one in trials if one["alarm"]]
-    green_good = [one for one in green if one["truth"] == job.FINE]
-    red_good = [one for one in red if one["truth"] != job.FINE]
+    right = [trial for trial in real if trial["right"]]
+    where = [trial for trial in right if trial["right_where"]]
+    kinds = len({trial["name"] for trial in real})
+    green = [trial for trial in trials if not trial["alarm"]]
+    red = [trial for trial in trials if trial["alarm"]]
+    green_good = [trial for trial in green if trial["truth"] == job.FINE]
+    red_good = [trial for trial in red if trial["truth"] != job.FINE]
     alarmed = [name for name, causes, _ in well if causes]
     grown = times["grown"]
     rows = [
@@ -87,17 +87,17 @@ def _figures(trials, real, well, times, more):
 
 def _beside(real, harmless):
     """Three ways to look at the same faults."""
-    names = [one for one in real if one["torchrun_names"]]
-    nc = [one for one in real if one["nc_alarms"]]
-    false_nc = [one for one in harmless if one["nc_alarms"]]
-    false = [one for one in harmless if one["alarm"]]
+    names = [trial for trial in real if trial["torchrun_names"]]
+    nc = [trial for trial in real if trial["nc_alarms"]]
+    false_nc = [trial for trial in harmless if trial["nc_alarms"]]
+    false = [trial for trial in harmless if trial["alarm"]]
     return "\n".join([
         "## Beside torchrun alone and `nc -vz`",
         "",
         "| | faults it points at | names the cause | harmless cases alarmed |",
         "|---|---|---|---|",
-        f"| `fab preflight` | {_share([one for one in real if one['alarm']], real)} | "
-        f"{_share([one for one in real if one['right']], real)} | {_share(false, harmless)} |",
+        f"| `fab preflight` | {_share([trial for trial in real if trial['alarm']], real)} | "
+        f"{_share([trial for trial in real if trial['right']], real)} | {_share(false, harmless)} |",
         f"| `torchrun` alone, in its own words, after up to 50 s | {_share(real, real)} | {_share(names, real)} | - |",
         f"| `nc -vz` from each host to the rendezvous | {_share(nc, real)} | 0: it has no words for causes | "
         f"{_share(false_nc, harmless)} |",
@@ -112,7 +112,7 @@ def _earned(real):
     lines = ["## What each part earns", "", "The same answers, judged without one part: what is no longer named right.",
              "", "| without | lost | which |", "|---|---|---|"]  # fmt: skip
     for part in (*PARTS, INSIDE):
-        without = sorted({one["name"] for one in real if part in one["lost"]})
+        without = sorted({trial["name"] for trial in real if part in trial["lost"]})
         lines.append(f"| {part} | {len(without)} kinds | {', '.join(without) or '-'} |")
     return "\n".join([*lines, ""])
 
@@ -124,13 +124,13 @@ def _list(title, trials):
         "| fault | hosts | torchrun | expected | said | where | s |",
         "|---|---|---|---|---|---|---|",
     ]
-    for one in trials:
-        said = one["said"] or "nothing"
-        said = said if one["right"] else f"**{said}**"
-        where = one["said_where"] if one["right_where"] else f"**{one['said_where']}** (not {one['where']})"
-        where = where if one["right"] and one["expected"] else one["said_where"]
-        lines.append(f"| {one['name']} | {one['count']} | {one['truth']} | {one['expected'] or 'nothing'} | {said} | "
-                     f"{where} | {one['seconds']:.1f} |")  # fmt: skip
+    for trial in trials:
+        named = trial["said"] or "nothing"
+        named = named if trial["right"] else f"**{named}**"
+        where = trial["said_where"] if trial["right_where"] else f"**{trial['said_where']}** (not {trial['where']})"
+        where = where if trial["right"] and trial["expected"] else trial["said_where"]
+        lines.append(f"| {trial['name']} | {trial['count']} | {trial['truth']} | {trial['expected'] or 'nothing'} | "
+                     f"{named} | {where} | {trial['seconds']:.1f} |")  # fmt: skip
     return "\n".join([*lines, ""])
 
 

@@ -86,14 +86,14 @@ def main():
     every = fault.cases(fault.catalogue().values())
     wanted = [case for case in every if case.fault.name in again or (not again and case.id not in before)]
 
-    def one(case):
+    def measured_case(case):
         with tempfile.TemporaryDirectory() as folder:
             ran = measure(case, folder, healthy[case.count])
         keep(case, ran)
         print(f"{case.id:60} {ran.outcome:6} {ran.seconds:5.1f} s  {ran.codes} {ran.round_s or ''}", flush=True)
 
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        for done in [pool.submit(one, case) for case in wanted]:
+        for done in [pool.submit(measured_case, case) for case in wanted]:
             done.result()
 
 

@@ -37,7 +37,7 @@ class Rack:
 
     def on(self, name: str, *command: str) -> str:
         """What a command on a host prints; raises when it fails."""
-        return _said([*self.ssh(name), *command])
+        return _output([*self.ssh(name), *command])
 
     def received(self, name: str) -> int:
         """Bytes that came in over the host's network, packet headers included."""
@@ -51,7 +51,7 @@ class Rack:
     @contextmanager
     def uplink(self, mbit: int) -> Iterator[None]:
         """This machine sends to all hosts together at most so much. Needs root."""
-        bridge = "br-" + _said(["docker", "network", "inspect", "--format", "{{.Id}}", f"muster-{_NAME}"])[:12]
+        bridge = "br-" + _output(["docker", "network", "inspect", "--format", "{{.Id}}", f"muster-{_NAME}"])[:12]
         shape = ["rate", f"{mbit}mbit", "burst", "128kb", "latency", "50ms"]
         subprocess.run(["tc", "qdisc", "add", "dev", bridge, "root", "tbf", *shape], check=True)
         try:
@@ -79,5 +79,5 @@ def _make(target: str, *options: str) -> None:
     )
 
 
-def _said(command: Sequence[str]) -> str:
+def _output(command: Sequence[str]) -> str:
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()

@@ -226,14 +226,14 @@ def trial(hosts: Hosts, fault: Fault, folder: Path) -> tuple[str, float, str]:
     line = [str(FAB), "deploy", "--cluster", str(folder / "cluster.toml"), "--run", run, "--image", BASE, *what]
     if fault.before:
         fault.before(hosts, run)
-    told = folder / "told"
-    with told.open("wb") as out:
+    output = folder / "told"
+    with output.open("wb") as out:
         deploy = subprocess.Popen(
             [*line, "--folder", str(folder)], cwd=HOME, env=_environment(hosts), stderr=out, stdout=out
         )
     try:
         since = _made(hosts, fault, run, deploy)
-        words = _first_word(told, deploy, since + fault.limit_s)
+        words = _first_word(output, deploy, since + fault.limit_s)
         took = time.time() - since
     finally:
         _end(hosts, fault, run, deploy)
@@ -265,15 +265,15 @@ def _made(hosts: Hosts, fault: Fault, run: str, deploy: subprocess.Popen[bytes])
     return time.time()
 
 
-def _first_word(told: Path, deploy: subprocess.Popen[bytes], until: float) -> str:
+def _first_word(output: Path, deploy: subprocess.Popen[bytes], until: float) -> str:
     """The first line that speaks of the fault; the line that ends the run where there was none."""
     while time.time() < until:
         ended = deploy.poll() is not None
-        for line in told.read_text(errors="replace").splitlines():
+        for line in output.read_text(errors="replace").splitlines():
             if TELLS.search(line) and not ALL_GOES_WELL.match(line):
                 return line.strip()
         if ended:
-            return told.read_text(errors="replace").strip().splitlines()[-1]
+            return output.read_text(errors="replace").strip().splitlines()[-1]
         time.sleep(0.2)
     return ""
 

@@ -62,21 +62,23 @@ def trial(fault: Fault, folder: Path) -> tuple[str, float, str]:
     state, began = State(spec.names, script=bool(fault.script)), time.time()
     backend = _Nodes(spec, [sys.executable, "-m", "trainer.node.agent", *words])
     backend.start()
-    said: list[str] = []
+    messages: list[str] = []
 
     def tell(_: list[Event]) -> None:
-        said[:] = [line.text for line in state.story if TELLS.search(line.text)]
-        if said or time.time() > began + fault.limit_s + 60:
+        messages[:] = [line.text for line in state.story if TELLS.search(line.text)]
+        if messages or time.time() > began + fault.limit_s + 60:
             raise TimeoutError
 
     try:
         result = follow.follow(backend, follow.Follower(run_dir), state, tell, lambda: 0)
-        said = said or [f"{result.verdict}: {result.node} (rank {result.rank}): {result.message.splitlines()[0]}"]
+        messages = messages or [
+            f"{result.verdict}: {result.node} (rank {result.rank}): {result.message.splitlines()[0]}"
+        ]
     except TimeoutError:
         pass
     finally:
         backend.kill()
-    took, text = time.time() - began, said[0] if said else ""
+    took, text = time.time() - began, messages[0] if messages else ""
     for node, host in NAMES.items():
         text = text.replace(node, host)
     return judgement(fault.right.removeprefix("error: "), text), took, text

@@ -59,7 +59,7 @@ def servers(folder: Path, places: Sequence[Place]) -> Iterator[Path]:
 
 
 def _settings(folder: Path, places: Sequence[Place]) -> str:
-    known = [f"[{one.address}]:{one.port} {(folder / one.name / 'key.pub').read_text()}" for one in places]
+    known = [f"[{place.address}]:{place.port} {(folder / place.name / 'key.pub').read_text()}" for place in places]
     (folder / "known_hosts").write_text("".join(known))
     hosts = [f"Host {place.name}\n    HostName {place.address}\n    Port {place.port}\n" for place in places]
     common = {

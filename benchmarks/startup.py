@@ -46,7 +46,7 @@ def measure(quick: bool) -> dict[str, Any]:
 
 def _bare(folder: Path) -> float:
     with nodes.rival(folder, 2, "benchmarks.rivals.bare", ["--steps", "1"]) as run:
-        return float(run.wait(run.said)[0]["t"]) - run.began
+        return float(run.wait(run.console_lines)[0]["t"]) - run.began
 
 
 if __name__ == "__main__":

@@ -40,18 +40,18 @@ def measure(quick: bool) -> dict[str, Any]:
     same: list[float] = []
     with nodes.scratch() as scratch, sshd.servers(scratch, [sshd.on_loopback(name) for name in names]) as config:
         # Both find their modules compiled, as everybody does from the second time on.
-        kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-        environment = {**kept, "MUSTER_SSH_CONFIG": str(config), "PYTHONPYCACHEPREFIX": str(scratch / "compiled")}
+        variables = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+        environment = {**variables, "MUSTER_SSH_CONFIG": str(config), "PYTHONPYCACHEPREFIX": str(scratch / "compiled")}
         status = [Path(sys.executable).with_name("fab"), "status", "--hosts", ",".join(names)]
         plain = [sys.executable, "-c", _FABRIC, config]
         question = commands.status()[-1]
         for repetition in range(repetitions + 1):
-            found = [seconds(command, environment) for command in (status, [*plain, "true", *names])]
-            found.append(seconds([*plain, question, *names], environment))
+            times = [seconds(command, environment) for command in (status, [*plain, "true", *names])]
+            times.append(seconds([*plain, question, *names], environment))
             if repetition:  # the first warms the caches of all
-                for values, value in zip((ours, nothing, same), found, strict=True):
+                for values, value in zip((ours, nothing, same), times, strict=True):
                     values.append(value)
-                say(f"{repetition}/{repetitions}: {found[0]:.2f} s, Fabric {found[1]:.2f} s, same {found[2]:.2f} s")
+                say(f"{repetition}/{repetitions}: {times[0]:.2f} s, Fabric {times[1]:.2f} s, same {times[2]:.2f} s")
     return _result(ours, nothing, same)
 
 

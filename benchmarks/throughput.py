@@ -120,7 +120,7 @@ def _start(stack: ExitStack, folder: Path, name: str, recipe: str) -> Contender:
             return [line for line in nodes.lines(folder / "metrics.jsonl") if "loss" in line]
     else:
         run = stack.enter_context(nodes.rival(folder, 1, f"benchmarks.rivals.{RIVALS[name]}", arguments))
-        lines = run.said
+        lines = run.console_lines
     run.wait(lambda: (done := lines()) and done[-1]["step"] >= FIRST, 120.0, poll_s=0.1)
     ranks = [process for process in labelled(folder) if not process.children()]
     for rank in ranks:

@@ -39,10 +39,10 @@ def measure(quick: bool) -> dict[str, Any]:
     rows = []
     with nodes.scratch() as scratch:
         for name, batch in BATCHES.items():
-            found = [pair for at in range(starts) for pair in _pairs(scratch / f"{batch}-{at}", batch, pairs)]
-            ratios = [unwatched / watched for watched, unwatched in found]
+            every = [pair for at in range(starts) for pair in _pairs(scratch / f"{batch}-{at}", batch, pairs)]
+            ratios = [unwatched / watched for watched, unwatched in every]
             low, middle, high = _interval(ratios)
-            ours, theirs = (statistics.median(times) for times in zip(*found, strict=True))
+            ours, theirs = (statistics.median(times) for times in zip(*every, strict=True))
             rows.append(
                 Row(
                     f"steps/s watched against not, {name}",
@@ -88,8 +88,8 @@ def _run(folder: Path, observe: str, steps: int, batch: str) -> Iterator[subproc
 
 def _pairs(folder: Path, batch: str, pairs: int) -> Iterator[tuple[float, float]]:
     """Milliseconds a step, watched and not, of so many pairs of turns."""
-    with _run(folder / "1", WATCHED, 10**9, batch) as one, _run(folder / "2", NOT, 10**9, batch) as two:
-        both = [(folder / "1", one), (folder / "2", two)]
+    with _run(folder / "1", WATCHED, 10**9, batch) as first, _run(folder / "2", NOT, 10**9, batch) as two:
+        both = [(folder / "1", first), (folder / "2", two)]
         for place, agent in both:
             _wait_for_lines(place, 20)
             _all(agent, "suspend")
@@ -133,14 +133,14 @@ def _wait_for_lines(place: Path, count: int) -> None:
 
 def _same(scratch: Path, steps: int) -> bool:
     """Whether two runs to an end come to the same, bit by bit, on all ranks."""
-    found = []
+    weights = []
     for observe in (WATCHED, NOT):
         folder = scratch / f"whole{observe}"
         with _run(folder, observe, steps, "32") as agent:
             if agent.wait(FIRST_S * 3):
                 raise RuntimeError((folder / "console").read_text()[-2000:])
-        found.append([(folder / f"weights-{rank}").read_text() for rank in range(RANKS)])
-    return found[0] == found[1]
+        weights.append([(folder / f"weights-{rank}").read_text() for rank in range(RANKS)])
+    return weights[0] == weights[1]
 
 
 if __name__ == "__main__":

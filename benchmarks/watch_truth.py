@@ -36,7 +36,7 @@ SCRIPTS = {
 
 
 @dataclass
-class Told:
+class Reported:
     """What a run folder says of rank 0."""
 
     steps: int = 0
@@ -54,12 +54,12 @@ def measure(quick: bool) -> dict[str, Any]:
             if not importlib.util.find_spec(needs):
                 rows.append(Row(name, f"{needs} is not installed"))
                 continue
-            told, own = _run(scratch / script, script, 60 if quick else 300)
-            faults = _faults(told, own)
+            reported, own = _run(scratch / script, script, 60 if quick else 300)
+            faults = _faults(reported, own)
             say(f"{name}: {faults or 'equal'}")
-            equal += not faults and not told.unseen
+            equal += not faults and not reported.unseen
             wrong += bool(faults)
-            rows.append(_row(name, told, own, faults))
+            rows.append(_row(name, reported, own, faults))
     rows.append(Row("scripts told of rightly", f"{equal} of {len(SCRIPTS)}", target=">= 6", met=equal >= 6))
     rows.append(Row("... told of wrongly", str(wrong), target="0", met=wrong == 0))
     return result(
@@ -67,7 +67,7 @@ def measure(quick: bool) -> dict[str, Any]:
     )
 
 
-def _run(folder: Path, script: str, steps: int) -> tuple[Told, dict[str, Any]]:
+def _run(folder: Path, script: str, steps: int) -> tuple[Reported, dict[str, Any]]:
     """Have the agent run a script to its end."""
     folder.mkdir()
     for name in ("own", script):
@@ -81,42 +81,44 @@ def _run(folder: Path, script: str, steps: int) -> tuple[Told, dict[str, Any]]:
         subprocess.run(
             command, cwd=folder, env=environment, stdout=console, stderr=console, check=True, timeout=SECONDS
         )
-    return _told(folder / "run"), json.loads((folder / "own-0.json").read_text())
+    return _reported(folder / "run"), json.loads((folder / "own-0.json").read_text())
 
 
-def _told(run: Path) -> Told:
-    told = Told()
+def _reported(run: Path) -> Reported:
+    reported = Reported()
     for line in (run / "ranks" / "rank-0.jsonl").read_text().splitlines():
         event = json.loads(line)
         if event["kind"] == "step":
-            told.steps, told.skipped = event["step"], event.get("skipped", 0)
-            told.data_s += event["data_ms"] * event["count"] / 1e3
+            reported.steps, reported.skipped = event["step"], event.get("skipped", 0)
+            reported.data_s += event["data_ms"] * event["count"] / 1e3
         elif event["kind"] == "unseen":
-            told.unseen.append(event["what"])
+            reported.unseen.append(event["what"])
     metrics = run / "metrics.jsonl"
     for line in metrics.read_text().splitlines() if metrics.exists() else ():
         point = json.loads(line)
-        told.losses[point["step"]] = point["loss"]
-    return told
+        reported.losses[point["step"]] = point["loss"]
+    return reported
 
 
-def _faults(told: Told, own: dict[str, Any]) -> list[str]:
+def _faults(reported: Reported, own: dict[str, Any]) -> list[str]:
     """Where what was told is not what the script knows; what was said to be unseen is no fault."""
     faults = []
-    if (told.steps, told.skipped) != (own["steps"], own["skipped"]) and "steps" not in told.unseen:
-        faults.append(f"steps {told.steps} ({told.skipped}), own {own['steps']} ({own['skipped']})")
+    if (reported.steps, reported.skipped) != (own["steps"], own["skipped"]) and "steps" not in reported.unseen:
+        faults.append(f"steps {reported.steps} ({reported.skipped}), own {own['steps']} ({own['skipped']})")
     known = {int(step): loss for step, loss in own["losses"].items()}
-    off = [step for step, loss in told.losses.items() if abs(loss - known.get(step, loss + 1)) > 1e-6 * max(1.0, loss)]
-    if off or (len(told.losses) < 5 and "loss" not in told.unseen):
-        faults.append(f"losses {len(told.losses)}, not equal at {off[:3]}")
-    if not own["data_s"] * 0.98 <= told.data_s <= own["data_s"] * 1.25 + 0.1 and "data" not in told.unseen:
-        faults.append(f"data {told.data_s:.2f} s, own {own['data_s']:.2f} s")
+    off = [
+        step for step, loss in reported.losses.items() if abs(loss - known.get(step, loss + 1)) > 1e-6 * max(1.0, loss)
+    ]
+    if off or (len(reported.losses) < 5 and "loss" not in reported.unseen):
+        faults.append(f"losses {len(reported.losses)}, not equal at {off[:3]}")
+    if not own["data_s"] * 0.98 <= reported.data_s <= own["data_s"] * 1.25 + 0.1 and "data" not in reported.unseen:
+        faults.append(f"data {reported.data_s:.2f} s, own {own['data_s']:.2f} s")
     return faults
 
 
-def _row(name: str, told: Told, own: dict[str, Any], faults: list[str]) -> Row:
-    ours = f"{told.steps} ({told.skipped}), {len(told.losses)} losses, {told.data_s:.2f} s"
-    unseen = f"; unseen: {', '.join(told.unseen)}" if told.unseen else ""
+def _row(name: str, reported: Reported, own: dict[str, Any], faults: list[str]) -> Row:
+    ours = f"{reported.steps} ({reported.skipped}), {len(reported.losses)} losses, {reported.data_s:.2f} s"
+    unseen = f"; unseen: {', '.join(reported.unseen)}" if reported.unseen else ""
     theirs = f"{own['steps']} ({own['skipped']}), {'not ' if faults else ''}equal, {own['data_s']:.2f} s"
     return Row(name, ours + unseen, theirs, target="equal or said", met=not faults)
 

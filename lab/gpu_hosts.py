@@ -66,7 +66,7 @@ CASES = (
     Case("image of a later CUDA on an old driver", "v100", "torch", "11.8", "12.1", "driver-old"),
     Case("torch without CUDA", "h100", "torch", "cuda: Optional[str] = '12.4'", "cuda: Optional[str] = None",
          "torch-without-cuda"),
-    Case("driver updated, module not loaded anew", "h100", "gpus", "*",
+    Case("driver updated, module not reloaded", "h100", "gpus", "*",
          "Failed to initialize NVML: Driver/library version mismatch\nNVML library version: 550.127\ncode 18",
          "gpu-driver"),
     Case("NVML lost in the container", "h100", "gpus", "*", "Failed to initialize NVML: Unknown Error\ncode 255",
@@ -146,7 +146,7 @@ WELL = (
      "[402.1] NVRM: Xid (PCI:0000:3b:00): 31, pid=8123, name=python, Ch 0000001b, intr 00000000. MMU Fault\n"
      "[402.2] NVRM: Xid (PCI:0000:3b:00): 43, pid=8123, name=python, Ch 0000001b\n"
      "[407.2] NVRM: Xid (PCI:0000:3b:00): 13, pid=8200, Graphics SM Warp Exception on (GPC 0, TPC 0): Out Of Range"),
-    ("an Xid before the driver was loaded anew", "h100", "kernel", "*",
+    ("an Xid before the driver was reloaded", "h100", "kernel", "*",
      "[88.1] NVRM: Xid (PCI:0000:3b:00): 79, pid=0, GPU has fallen off the bus.\n"
      "[91.4] NVRM: loading NVIDIA UNIX x86_64 Kernel Module  570.124.06  Wed Feb 26 02:02:04 UTC 2025"),
     ("a memory error that a reset has mended", "h100", "kernel", "*",

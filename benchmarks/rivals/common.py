@@ -38,9 +38,9 @@ def device() -> torch.device:
     """This rank's GPU; the CPU where there is none."""
     if not torch.cuda.is_available():
         return torch.device("cpu")
-    found = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
-    torch.cuda.set_device(found)
-    return found
+    chosen = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+    torch.cuda.set_device(chosen)
+    return chosen
 
 
 def model(options: argparse.Namespace) -> torch.nn.Module:

@@ -23,7 +23,7 @@ def save_load(image: str, hosts: Sequence[Sequence[str]]) -> float:
         assert save.stdout is not None
         save.stdout.close()  # load's alone now: it ends when load does
         pairs.append((save, load))
-    said = [load.communicate()[1] for _, load in pairs]
+    errors = [load.communicate()[1] for _, load in pairs]
     if any(save.wait() or load.returncode for save, load in pairs):
-        raise RuntimeError(f"docker save | ssh docker load failed: {' '.join(said).strip()}")
+        raise RuntimeError(f"docker save | ssh docker load failed: {' '.join(errors).strip()}")
     return time.monotonic() - began

@@ -28,9 +28,9 @@ def main() -> None:
     optimizer = torch.optim.AdamW(model.parameters(), lr=options.lr, weight_decay=common.WEIGHT_DECAY)
     snapshot, first = os.path.join(options.folder, "snapshot.pt"), 0
     if os.path.exists(snapshot):
-        found = torch.load(snapshot)
-        model.load_state_dict(found["MODEL_STATE"])
-        first = found["EPOCHS_RUN"]
+        saved = torch.load(snapshot)
+        model.load_state_dict(saved["MODEL_STATE"])
+        first = saved["EPOCHS_RUN"]
     ddp = DistributedDataParallel(model)
     for epoch in range(first, math.ceil(options.steps / len(loader))):
         sampler.set_epoch(epoch)

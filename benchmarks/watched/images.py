@@ -50,8 +50,8 @@ with open(os.path.join(os.environ["OWN"], f"times-{rank}"), "w", buffering=1) as
                 print(f"{step} {time.perf_counter()}", file=times)
             if step == steps:
                 break
-found = [one.detach().numpy().tobytes() for one in model.parameters()]
-found += [torch.get_rng_state().numpy().tobytes(), repr(random.getstate()).encode(), json.dumps(loss.item()).encode()]
+state = [parameter.detach().numpy().tobytes() for parameter in model.parameters()]
+state += [torch.get_rng_state().numpy().tobytes(), repr(random.getstate()).encode(), json.dumps(loss.item()).encode()]
 with open(os.path.join(os.environ["OWN"], f"weights-{rank}"), "w") as file:
-    file.write(hashlib.sha256(b"".join(found)).hexdigest())
+    file.write(hashlib.sha256(b"".join(state)).hexdigest())
 dist.destroy_process_group()

@@ -22,14 +22,14 @@ class Own:
 
     def _write(self):
         name = f"own-{os.environ['RANK']}.json"
-        found = {
+        record = {
             "losses": self.losses,
             "data_s": self.data_s,
             "skipped": self.skipped,
             "steps": max(self.losses, default=0),
         }
         with open(os.path.join(os.environ["OWN"], name), "w") as file:
-            json.dump(found, file)
+            json.dump(record, file)
 
 
 own = Own()

@@ -162,7 +162,7 @@ def test_a_holder_that_falls_silent_is_told_as_stale_and_kept(server):
 def test_a_lock_whose_keeper_on_the_host_died_makes_way(server, ended):
     machine = server()
     with opened(machine) as sessions, host_lock.take(sessions, "run-1"):
-        holder_file(machine).with_name("pid").write_text(f"{ended}\n")  # as after the host started anew
+        holder_file(machine).with_name("pid").write_text(f"{ended}\n")  # as after a reboot of the host
         with host_lock.take(sessions, "run-2"):
             assert json.loads(holder_file(machine).read_text())["run"] == "run-2"
 

@@ -20,17 +20,17 @@ from pathlib import Path
 
 _MEET_SECONDS = 300
 _NOT_FOUND, _NOT_EXECUTABLE = 127, 126  # as a shell has them
-# What torchrun says to a rank. The launcher's own torchrun says it to its ranks.
+# The variables that torchrun sets for a rank. The launcher's own torchrun sets them for its ranks.
 _OF_A_RANK = ("TORCHELASTIC_", "PET_", "GROUP_", "ROLE_", "LOCAL_WORLD_SIZE", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE")
-# What the ranks note about themselves (node/site/sitecustomize.py) belongs to an attempt.
+# The ranks' notes (node/site/sitecustomize.py) belong to an attempt.
 _ATTEMPT = "TORCHELASTIC_RESTART_COUNT"
-# With one of these, Accelerate knows what it runs on.
+# With one of these options, Accelerate knows which devices to use.
 _ACCELERATE_KNOWS = ("--cpu", "--tpu", "--multi", "--use_", "--use-", "--config")
 
 
 @dataclass(frozen=True)
 class Place:
-    """This node among `nodes`, with `ranks` to start, and where they meet."""
+    """This node among `nodes`, with `ranks` to start, and the rendezvous."""
 
     node: int
     nodes: int
@@ -68,40 +68,40 @@ def main() -> None:
 
 
 def environment(given: Mapping[str, str], place: Place) -> dict[str, str]:
-    """The launcher's variables: `given` to this rank, without what torchrun says to a rank, and the place."""
-    kept = {name: value for name, value in given.items() if name == _ATTEMPT or not name.startswith(_OF_A_RANK)}
-    return {**kept, **place.variables()}
+    """The launcher's variables: `given` without what torchrun sets for a rank, and the place."""
+    inherited = {name: value for name, value in given.items() if name == _ATTEMPT or not name.startswith(_OF_A_RANK)}
+    return {**inherited, **place.variables()}
 
 
 def accelerate(command: Sequence[str], place: Place, gpus: bool) -> list[str]:
-    """`accelerate launch` with the place. The user's own options come later and win."""
+    """`accelerate launch` with the place. The user's own options come later, so they win."""
     if list(command[1:2]) != ["launch"]:
         return list(command)
     total = place.nodes * place.ranks
     own = [f"--num_machines={place.nodes}", f"--machine_rank={place.node}", f"--num_processes={total}"]
     own += [f"--main_process_ip={place.address}", f"--main_process_port={place.port}"]
     if total > 1 and not any(word.startswith(_ACCELERATE_KNOWS) for word in command):
-        # Accelerate looks at its own node alone: of two nodes with a GPU each, it does not see that there are several.
-        # Without GPUs it forms no group unless it is told to use the CPU.
+        # Accelerate looks only at its own node: with one GPU on each of two nodes, it does not see that there are two.
+        # Without GPUs it forms no group unless an option names the CPU.
         own += ["--multi_gpu" if gpus else "--cpu"]
     return [*command[:2], *own, *command[2:]]
 
 
 def deepspeed(command: Sequence[str], place: Place, hostfile: str) -> list[str]:
-    """`deepspeed` for this node alone, without SSH to the others."""
+    """`deepspeed` for this node only, without SSH to the others."""
     own = [f"--hostfile={hostfile}", "--no_ssh", f"--node_rank={place.node}"]
     return [*command[:1], *own, f"--master_addr={place.address}", f"--master_port={place.port}", *command[1:]]
 
 
 def _hostfile(place: Place, folder: str | None) -> str:
-    """DeepSpeed's list of the nodes. It reads how many there are, and their ranks."""
+    """DeepSpeed's list of nodes, from which it reads their number and their ranks."""
     with tempfile.NamedTemporaryFile("w", prefix=".hostfile-", dir=folder, delete=False) as file:
         file.writelines(f"node-{node} slots={place.ranks}\n" for node in range(place.nodes))
     return file.name
 
 
 def _port(node: int, address: str, store_port: int) -> int:
-    """A free port of the first node, which it tells the others through the store of torchrun's ranks."""
+    """A free port of the first node, which tells the others through the store of torchrun's ranks."""
     from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
     wait = timedelta(seconds=_MEET_SECONDS)

@@ -1,6 +1,6 @@
 """How each rank of this node began and ended, first hand: torchrun's process writes it down, the agent reads it.
 
-torchrun itself tells of one failure only, after it has ended the other ranks, and nothing of a rank that leaves with 0.
+torchrun itself reports only one failure, after it has ended the other ranks, and never a rank that exits with 0.
 Standard library only: the agent needs no torch.
 """
 
@@ -26,7 +26,7 @@ _CGROUP = Path("/sys/fs/cgroup")
 
 @dataclass(frozen=True)
 class Life:
-    """A rank in one attempt of torchrun's: `began` and `ended` in unix seconds, `code` as Popen has it."""
+    """A rank in one attempt of torchrun: `began` and `ended` in unix seconds, `code` as in Popen."""
 
     rank: int
     local_rank: int
@@ -51,11 +51,11 @@ def write_down(context: Any) -> None:
     path = Path(outcome) / _NAME
 
     def noting(self: Any) -> Any:
-        # Before torchrun looks: on a failure it ends the other ranks at once, and these failed nobody.
+        # We look before torchrun does: on a failure it ends the other ranks at once, and these are not at fault.
         with suppress(OSError, AttributeError, KeyError, ValueError):
             _note(self, path, self.subprocess_handlers)
         result = look(self)
-        # One that died after our look, and before torchrun's. Of the others, which it has ended, nothing is noted.
+        # A rank that died between our look and torchrun's. We note nothing about ranks that torchrun ended.
         with suppress(OSError, AttributeError, KeyError, ValueError):
             own = [rank for rank, failure in result.failures.items() if -failure.exitcode not in _TORCHRUN_ENDS_BY]
             if len(own) == 1 and not any(self.__dict__["_muster_noted"].values()):
@@ -73,8 +73,12 @@ def _note(context: Any, path: Path, local_ranks: Collection[int]) -> None:
             continue
         about = {"local_rank": local_rank, "pid": handler.proc.pid, "t": time.time()}
         if local_rank not in noted:
-            told = {**os.environ, **context.envs[local_rank]}
-            place = {"rank": told["RANK"], "world": told["WORLD_SIZE"], "attempt": told["TORCHELASTIC_RESTART_COUNT"]}
+            environment = {**os.environ, **context.envs[local_rank]}
+            place = {
+                "rank": environment["RANK"],
+                "world": environment["WORLD_SIZE"],
+                "attempt": environment["TORCHELASTIC_RESTART_COUNT"],
+            }
             lines.append({**about, **{name: int(value) for name, value in place.items()}})
             noted[local_rank] = False
         if not noted[local_rank] and (code := handler.proc.poll()) is not None:
@@ -90,7 +94,7 @@ def _append(path: Path, text: str) -> None:
 
 
 class Ends:
-    """What was noted in a node's private folder: the present life of each of its ranks, by local rank."""
+    """The notes in a node's private folder: the current life of each of its ranks, by local rank."""
 
     def __init__(self, outcome: Path) -> None:
         self._path, self._offset = outcome / _NAME, 0
@@ -100,12 +104,12 @@ class Ends:
         """The lives that began or ended since the last call, in that order."""
         news = []
         for line in self._lines():
-            told = json.loads(line)
-            local_rank, t = told["local_rank"], told["t"]
-            if "code" in told:
-                life = Life(**{**self.lives[local_rank].__dict__, "ended": t, "code": told["code"]})
+            row = json.loads(line)
+            local_rank, t = row["local_rank"], row["t"]
+            if "code" in row:
+                life = Life(**{**self.lives[local_rank].__dict__, "ended": t, "code": row["code"]})
             else:
-                place = {name: told[name] for name in ("rank", "attempt", "world", "pid")}
+                place = {name: row[name] for name in ("rank", "attempt", "world", "pid")}
                 life = Life(local_rank=local_rank, began=t, **place)
             self.lives[local_rank] = life
             news.append(life)
@@ -124,14 +128,14 @@ class Ends:
 
 
 class Memory:
-    """Whether the kernel killed processes of this container, or of this process's group, for want of memory."""
+    """Whether the kernel killed processes of this container, or of this process's group, because memory ran out."""
 
     def __init__(self, root: Path = _CGROUP, own: Path = Path("/proc/self/cgroup")) -> None:
         self._files = _counters(root, own)
         self._before = self._killed()
 
     def killed(self) -> bool | None:
-        """Whether it has since this was made; None where the kernel does not say."""
+        """Whether it has done so since this object exists; None if the kernel does not say."""
         now = self._killed()
         return None if now is None or self._before is None else now > self._before
 
@@ -145,22 +149,22 @@ class Memory:
 
 
 def _counters(root: Path, own: Path) -> list[Path]:
-    """Where the count may stand: version 2 of control groups, then version 1; in a container its group is the root."""
-    found = []
+    """The files that may have the count: of cgroup version 2, then 1; in a container, its group is the root."""
+    counters = []
     with suppress(OSError):
         for line in own.read_text().splitlines():
             number, kinds, path = line.split(":", 2)
             below = path.lstrip("/")
             if number == "0":
-                found += [root / below / "memory.events", root / "memory.events"]
+                counters += [root / below / "memory.events", root / "memory.events"]
             elif "memory" in kinds.split(","):
                 places = (root / "memory" / below, root / "memory")
-                found += [place / "memory.oom_control" for place in places]
-    return found
+                counters += [place / "memory.oom_control" for place in places]
+    return counters
 
 
 def ended_how(code: int, oom: bool | None = None) -> str:
-    """How a rank ended, in words. `oom`: whether the kernel says that it killed for want of memory; None: unknown."""
+    """How a rank ended, in words. `oom`: whether the kernel reports a kill because memory ran out; None: unknown."""
     if code >= 0:
         return f"ended with code {code}"
     try:

@@ -28,12 +28,12 @@ _TAKING_SECONDS = 10.0
 
 
 def names(environment: Mapping[str, str]) -> frozenset[str]:
-    """The names of the secrets that this node is due."""
+    """The names of the secrets that this node expects."""
     return frozenset(filter(None, environment.get(NAMES, "").split(",")))
 
 
 def take(environment: Mapping[str, str], pipe: Path = PIPE) -> dict[str, str]:
-    """Wait until somebody hands in all secrets that `environment` names; by name. Says so when it takes a while."""
+    """Wait until somebody hands in all secrets that `environment` names; by name. Says so if it takes long."""
     due = names(environment)
     if not due:
         return {}
@@ -42,7 +42,7 @@ def take(environment: Mapping[str, str], pipe: Path = PIPE) -> dict[str, str]:
     reading = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
     tell_at, waits = time.monotonic() + _QUIET_SECONDS, False
     try:
-        while (found := _read(reading, due)) is None:
+        while (secrets := _read(reading, due)) is None:
             if not waits and time.monotonic() > tell_at:
                 run, waits = environment.get("MUSTER_RUN_ID", "ID"), True
                 words = f"fab attach --hosts ... --run {run} hands them in"
@@ -53,13 +53,13 @@ def take(environment: Mapping[str, str], pipe: Path = PIPE) -> dict[str, str]:
         os.close(reading)
     if waits:
         print("has its secrets", flush=True)
-    return found
+    return secrets
 
 
 def _read(reading: int, due: frozenset[str]) -> dict[str, str] | None:
-    """What one writer says, whole; None while there is none, and for anything but the secrets that are due."""
-    said = bytearray()
-    while len(said) < _MOST_BYTES:
+    """The secrets from one writer; None if there is no writer, or it sent anything but the expected secrets."""
+    received = bytearray()
+    while len(received) < _MOST_BYTES:
         try:
             piece = os.read(reading, 1 << 16)
         except BlockingIOError:  # somebody writes, and pauses
@@ -67,19 +67,19 @@ def _read(reading: int, due: frozenset[str]) -> dict[str, str] | None:
             continue
         if not piece:
             break
-        said += piece
+        received += piece
     try:
-        found = json.loads(said)
+        values = json.loads(received)
     except (ValueError, RecursionError):
         return None
-    texts = isinstance(found, dict) and all(isinstance(value, str) for value in found.values())
-    return found if texts and found.keys() == due else None
+    texts = isinstance(values, dict) and all(isinstance(value, str) for value in values.values())
+    return values if texts and values.keys() == due else None
 
 
-def give(said: bytes, patience_seconds: float, pipe: Path = PIPE) -> int:
-    """Hand `said` to the agent that waits in this container, or begins to within the patience; returns an exit code.
+def give(secrets: bytes, patience_seconds: float, pipe: Path = PIPE) -> int:
+    """Hand `secrets` to the agent that waits in this container, or begins to wait in time; returns an exit code.
 
-    With nothing said, it is only looked whether one waits: NOT_TAKEN, if so.
+    Without secrets, it only checks whether an agent waits: then NOT_TAKEN.
     """
     end = time.monotonic() + patience_seconds
     while (writing := _open(pipe)) is None:
@@ -88,10 +88,10 @@ def give(said: bytes, patience_seconds: float, pipe: Path = PIPE) -> int:
         time.sleep(_POLL_SECONDS)
     try:
         with open(writing, "wb") as file:
-            file.write(said)
-    except BrokenPipeError:  # another was faster
+            file.write(secrets)
+    except BrokenPipeError:  # another writer was faster
         return NOT_TAKEN
-    if not said:
+    if not secrets:
         return NOT_TAKEN
     end = time.monotonic() + _TAKING_SECONDS
     while pipe.exists():
@@ -102,7 +102,7 @@ def give(said: bytes, patience_seconds: float, pipe: Path = PIPE) -> int:
 
 
 def _open(pipe: Path) -> int | None:
-    """The pipe, where an agent has it open; None where nobody does, or something else lies there."""
+    """The pipe, if an agent has it open; None if nobody does, or it is not a pipe."""
     try:
         writing = os.open(pipe, os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
     except OSError as fault:

@@ -1,6 +1,6 @@
-"""`python -m trainer.node.health`: is this node healthy? Docker asks every ten seconds, so no torch is imported.
+"""`python -m trainer.node.health`: is this node healthy? Docker asks every ten seconds, so this imports no torch.
 
-The answer is read from the run folder: when the agent started, and when the ranks of this node last said something.
+It reads the run folder: when the agent started, and when the ranks of this node last wrote an event.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ def stuck(folder: Path, host: str, now: float) -> str:
     """Why the node whose agent runs on `host` is unhealthy at `now` (unix seconds), or an empty string."""
     agent = _agent_of(folder, host)
     if agent is None:
-        # The agent writes its file first of all; before that, and in another run's folder, it cannot be judged.
+        # The agent writes its file first; before that, and in another run's folder, we cannot judge the node.
         return missing_agent(Path("/proc"))
     started, node = agent
-    # A resumed run goes on in its folder: what was said before this agent started is not its progress.
+    # A resumed run continues in its folder: events before this agent's start are not its progress.
     latest = max((t for t in _last_words(folder, node) if t >= started), default=None)
     if latest is None:
         silent = now - started
@@ -67,7 +67,7 @@ def _last_words(folder: Path, node: str) -> list[float]:
         for line in reversed(lines):
             try:
                 event = json.loads(line)
-            except ValueError:  # cut off at the front by us, or at the end by a kill
+            except ValueError:  # we cut its front, or a kill cut its end
                 continue
             if event.get("node") == node:
                 times.append(float(event["t"]))

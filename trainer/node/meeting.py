@@ -1,7 +1,7 @@
-"""Where the nodes of a run meet: an IP literal, and a socket that listens there and on no other address.
+"""The rendezvous of the nodes: an IP literal, and a socket that listens there and on no other address.
 
-Standard library only. The agent listens before it starts torchrun and hands the socket over: between a look at the
-port and torchrun's own listening lie seconds, in which anybody on the machine could take it.
+Standard library only. The agent listens before it starts torchrun and hands the socket over. Otherwise seconds would
+pass between a look at the port and torchrun's own listening, and anybody on the machine could take the port.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from collections.abc import Mapping, MutableMapping
 
 from muster.errors import Refused, TrainError
 
-# The descriptor's number, for torchrun alone: `claim` takes it out of what the ranks get.
+# The descriptor's number, only for torchrun: `claim` removes it from the ranks' environment.
 _HELD = "MUSTER_LISTEN_FD"
 _POLL_SECONDS = 0.1
 
 
 def resolve(host: str, patience_seconds: float) -> str:
-    """An IP literal for `host`, IPv4 first, waiting for a name that is not known yet (its container is starting)."""
+    """An IP literal for `host`, IPv4 first. Waits for a name that is not known yet (its container is starting)."""
     end = time.monotonic() + patience_seconds
     while True:
         try:
-            found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-            return str(min(found, key=lambda one: one[0] != socket.AF_INET)[4][0])
+            addresses = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+            return str(min(addresses, key=lambda row: row[0] != socket.AF_INET)[4][0])
         except OSError as fault:
             if time.monotonic() > end:
                 raise TrainError(

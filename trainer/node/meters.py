@@ -1,6 +1,7 @@
 """What a node uses of its machine, from /proc and /sys: CPU, memory, disk, network. Standard library only.
 
-A container with a limit of memory has a cgroup of its own, which counts; a node without one has the machine's numbers.
+A container with a memory limit has its own cgroup, and the numbers are those of the cgroup; otherwise they are the
+machine's.
 """
 
 from __future__ import annotations
@@ -12,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 MOST_INTERFACES = 16
-# As the two versions of cgroups call them: what is used, and the limit.
+# The files of the two cgroup versions: the use, and the limit.
 _MEMORY_FILES = (("memory.current", "memory.max"), ("memory.usage_in_bytes", "memory.limit_in_bytes"))
 
 
 class Meters:
-    """Reads what has changed since the last time. `root` is where /proc and /sys are; `interface` the training's."""
+    """Reads what has changed since the last call. `root` is where /proc and /sys are; `interface`: the training's."""
 
     def __init__(self, run_folder: Path, interface: str = "", root: Path = Path("/")) -> None:
         self._folder, self._interface, self._root = run_folder, interface, root
@@ -27,7 +28,7 @@ class Meters:
         self._before: tuple[float, float, dict[str, tuple[int, int]]] | None = None
 
     def read(self, now: float) -> dict[str, Any]:
-        """The fields of a line (docs/contract.md) at `now`, a clock's seconds; rates only from the second time on."""
+        """The fields of a line (docs/contract.md) at `now`, seconds of a clock; rates only from the second call on."""
         busy, traffic = self._busy(), self._traffic()
         fields: dict[str, Any] = {"cores": self._cores, **self._memory_use()}
         with suppress(OSError):
@@ -67,7 +68,7 @@ class Meters:
             total = now.get("MemTotal", 0)
             return {"memory_bytes": total - now.get("MemAvailable", 0), "memory_limit_bytes": total} if total else {}
         use, limit = self._memory
-        # The kernel gives the pages of files back before it kills anything.
+        # The kernel frees the pages of files before it kills anything.
         stat = dict(line.split() for line in _text(use.with_name("memory.stat")).splitlines())
         cached = int(stat.get("total_inactive_file", stat.get("inactive_file", 0)))
         return {"memory_bytes": max(0, _number(use) - cached), "memory_limit_bytes": _number(limit)}
@@ -87,7 +88,7 @@ class Meters:
             if used := _number(self._root.joinpath("sys/fs/cgroup/cpuacct", *inside, "cpuacct.usage")):
                 return used / 1e9
         fields = [int(word) for word in _text(self._root / "proc/stat").partition("\n")[0].split()[1:9]]
-        # Of user, nice, system, idle, waiting for I/O, irq, softirq and steal, two are not busy.
+        # The columns: user, nice, system, idle, waiting for I/O, irq, softirq, steal; two of them are not busy.
         ticks = sum(fields) - sum(fields[3:5])
         return ticks / os.sysconf("SC_CLK_TCK") * self._cores / (os.cpu_count() or 1)
 

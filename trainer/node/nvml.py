@@ -1,4 +1,4 @@
-"""What NVIDIA's driver says of each GPU, through its library NVML (nvml.h is the source of names and numbers).
+"""What NVIDIA's driver reports about each GPU, through its library NVML (nvml.h has the names and numbers).
 
 The library comes with the driver, into a container with the driver capability `utility`. Standard library only:
 decision 0031 says why not nvidia-ml-py.
@@ -14,12 +14,12 @@ from typing import Any
 LIBRARY = "libnvidia-ml.so.1"
 _TEXT_BYTES = 96
 _TEMPERATURE_OF_GPU, _CLOCK_OF_SM, _CLOCK_OF_MEMORY = 0, 1, 2
-# Why a GPU runs slower than it could; being idle, or set to a lower clock on purpose, is not among them.
+# Why a GPU runs slower than it could, without the reasons `idle` and `clock set on purpose`.
 _THROTTLED = {0x4: "power cap", 0x8: "hardware", 0x20: "heat", 0x40: "heat (hardware)", 0x80: "power brake"}
 
 
 class NoGpus(Exception):
-    """The driver's library is not here, or does not work; says why."""
+    """The driver's library is missing or does not work; the message says why."""
 
 
 class _Use(ctypes.Structure):
@@ -31,7 +31,7 @@ class _Memory(ctypes.Structure):
 
 
 class Nvml:
-    """The GPUs of this machine. Any call may take seconds, or kill the process, where a GPU or the driver is broken."""
+    """The GPUs of this machine. If a GPU or the driver is broken, any call may take seconds or kill the process."""
 
     def __init__(self) -> None:
         """Load the library. Raises NoGpus."""
@@ -52,11 +52,11 @@ class Nvml:
         }
 
     def driver(self) -> str:
-        """The driver's version; empty where it does not say."""
+        """The driver's version; empty if it does not report one."""
         return self._text("nvmlSystemGetDriverVersion")
 
     def read(self, index: int) -> dict[str, Any]:
-        """What one GPU does at this moment; what it does not say is left out."""
+        """What one GPU does now, without the values that it does not report."""
         handle, use, memory = self._handles[index], _Use(), _Memory()
         values: dict[str, Any] = {"index": index}
         if self._ask("nvmlDeviceGetUtilizationRates", handle, byref(use)):
@@ -92,7 +92,7 @@ class Nvml:
         return text.value.decode(errors="replace") if self._ask(name, *arguments, text, c_uint(_TEXT_BYTES)) else ""
 
     def _ask(self, name: str, *arguments: Any) -> bool:
-        """Whether the function is there, and answered."""
+        """Whether the function exists and answered."""
         function: Callable[..., int] | None = getattr(self._library, name, None)
         return function is not None and function(*arguments) == 0
 

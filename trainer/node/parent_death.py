@@ -11,9 +11,9 @@ _PR_SET_PDEATHSIG = 1
 
 
 def die_with_parent(with_signal: signal.Signals, parent: int = 0) -> None:
-    """Have the kernel send `with_signal` to this process when its parent ends. Elsewhere than on Linux: nothing.
+    """Let the kernel send `with_signal` to this process when its parent ends. Does nothing except on Linux.
 
-    `parent`: its process id, where it is known from before the fork; it may have ended since.
+    `parent`: its process id, if it is known from before the fork; the parent may have ended since.
     """
     if sys.platform != "linux":
         return

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-# What torch raises when it cannot communicate. The user's own `requests.exceptions.ConnectionError` is none of these.
+# What torch raises when it cannot communicate. A `requests.exceptions.ConnectionError` of the user is not in this list.
 _KINDS = re.compile(
     r"(?:\[rank\d+\]: *)?(?:torch\.(?:distributed\.|_C\.)?)?"
     r"(?:RuntimeError|_?Dist(?:Backend|Network|Store)?Error)(?:: |$)"
@@ -23,7 +23,7 @@ _WORDS = re.compile(
     r"|failed to (?:recv|send), (?:got|sent) 0 bytes"
     r"|(?:send|recv)(?:bytes|value|vector|string) failed on "
     r"|remote peer closed the connection"
-    r"|is there a distributed collective mismatch in your code"  # the rank that notices is not the one at odds
+    r"|is there a distributed collective mismatch in your code"  # the rank that notices is not at fault
     r"|wait timeout after \d+ms, keys"
     r"|waitforinput: socket .* timed out"
     r"|timed out after \d+ seconds waiting for clients"
@@ -45,16 +45,16 @@ _WORDS = re.compile(
 
 
 class LostPeerError(Exception):
-    """A rank of ours did not find, or lost, another one."""
+    """One of our ranks did not find another one, or lost it."""
 
 
 def lost_peer(error: BaseException) -> bool:
-    """Whether `error` says that communication failed: nothing about the code in which it surfaced."""
+    """Whether `error` says that communication failed, which says nothing about the code that raised it."""
     return isinstance(error, LostPeerError) or lost_a_peer(f"{type(error).__name__}: {error}")
 
 
 def lost_a_peer(error: str) -> bool:
-    """Whether `error`, a traceback's last line (`RuntimeError: ...`) and what follows it, is a victim's."""
+    """Whether a victim wrote `error`, the last line of a traceback (`RuntimeError: ...`) and what follows it."""
     return bool(_KINDS.match(error)) and speaks_of_peers(error)
 
 

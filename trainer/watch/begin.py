@@ -1,4 +1,4 @@
-"""The watcher of this process, as it starts: whether it is its rank's first, and what of torch it looks into."""
+"""The watcher of this process at its start: whether this is its rank's first process, and which modules to wrap."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from .watcher import Watcher
 
 
 def begin() -> dict[str, Callable[[ModuleType], None]]:
-    """Watch from now on. Returns by module's name what has to be done to it once it is loaded."""
+    """Watch from now on. Returns, by a module's name, what to do to the module once it is loaded."""
     place = Place()
-    # A process that multiprocessing started is a DataLoader's, or becomes a rank's own once it trains.
+    # A process that multiprocessing started belongs to a DataLoader, or becomes a rank's own once it trains.
     child = "--multiprocessing-fork" in sys.orig_argv
     return patches(Watcher(place, first=not child and place.claim(f"first-{place.local}")))

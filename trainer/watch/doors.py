@@ -1,7 +1,7 @@
-"""Where the watcher looks into torch: the functions of its modules that are wrapped as a script imports them.
+"""The functions of torch that the watcher wraps when a script imports their modules.
 
-Each wrapper does what the function did, whatever becomes of the watcher, whose methods never raise. What it does at
-every step is kept to a few microseconds; the rest waits for the steps that get a closer look.
+Each wrapper does what the function did, even if the watcher fails; the watcher's methods never raise. The work at every
+step takes a few microseconds; the rest waits for the steps that get a closer look.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .watcher import Watcher
 
 
 def patches(watcher: Watcher) -> dict[str, Callable[[ModuleType], None]]:
-    """By module's name what is done to it once it has been loaded."""
+    """What to do to each module once it has been loaded, by the module's name."""
     return {
         "torch.autograd": functools.partial(_backward, watcher),
         "torch.optim.optimizer": functools.partial(_step, watcher),
@@ -31,7 +31,7 @@ def _backward(watcher: Watcher, module: ModuleType) -> None:
 
     @functools.wraps(real)
     def backward(tensors: Any, grad_tensors: Any = None, *more: Any, **others: Any) -> Any:
-        # A checkpoint inside calls it again, maybe on another thread: that is part of this one.
+        # An activation checkpoint inside calls it again, maybe on another thread: that belongs to this call.
         if steps.doing or steps.off:
             return real(tensors, grad_tensors, *more, **others)
         begin = perf_counter()
@@ -71,7 +71,7 @@ def _scaler(watcher: Watcher, module: ModuleType) -> None:
     @functools.wraps(scale)
     def scaling(self: Any, outputs: Any) -> Any:
         scaled = scale(self, outputs)
-        if scaled is not outputs:  # else it is switched off
+        if scaled is not outputs:  # otherwise the scaler is off
             watcher.scaled(self, scaled)
         return scaled
 
@@ -105,7 +105,7 @@ def _data(watcher: Watcher, module: ModuleType) -> None:
             raise
         finally:
             steps.doing = ""
-        if with_gradients():  # without, it is an evaluation's
+        if with_gradients():  # without gradients, it belongs to an evaluation
             steps.fetched(id(self), begin)
         return batch
 

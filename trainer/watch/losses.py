@@ -10,15 +10,15 @@ import sys
 from typing import Any
 from weakref import ref
 
-# They scale losses in ways of their own.
+# They scale losses in their own ways.
 _OTHER_SCALERS = ("deepspeed", "apex", "colossalai")
 _MOST_OPTIMIZERS = 8
 
-Root = tuple[Any, Any]  # a copy of the scalar, and of the scale it is to be divided by, or None
+Root = tuple[Any, Any]  # a copy of the scalar, and of the scale to divide it by, or None
 
 
 class Losses:
-    """Takes roots of `backward` between two steps; `points` are those that have been read."""
+    """Takes the roots of `backward` between two steps; `points` are the losses that it has read."""
 
     def __init__(self) -> None:
         self.points: list[dict[str, float]] = []
@@ -33,13 +33,13 @@ class Losses:
         self._scaled: set[int] = set()
 
     def scaled(self, scaler: Any, outputs: Any) -> None:
-        """A GradScaler made these: what `backward` begins from next is theirs, or comes from them."""
+        """A GradScaler made these: the next `backward` begins from them, or from something that depends on them."""
         self._scaler = scaler
         many = outputs if isinstance(outputs, (list, tuple)) else (outputs,)
         self._scaled.update(map(id, many))
 
     def unscaled(self, passed_over: bool) -> None:
-        """A GradScaler stepped, or passed the step over: the gradients so far go into none then."""
+        """A GradScaler stepped or skipped a step: the gradients so far belong to no later step."""
         self._scaled.clear()
         if passed_over:
             self._groups, self._bad, self._mixed = [], "", False
@@ -52,16 +52,16 @@ class Losses:
         if self._bad:
             return
         if self._groups:
-            known = [optimizer for one in self._optimizers.values() if (optimizer := one())]
+            known = [optimizer for reference in self._optimizers.values() if (optimizer := reference())]
             have = [_has_gradients(optimizer) for optimizer in known[:_MOST_OPTIMIZERS]]
             if have and not any(have):
                 self._groups.append([])
             self._mixed = self._mixed or (any(have) and not all(have))
         else:
             self._groups = [[]]
-            for one in self._optimizers.values():
-                self._closures(one())
-        self._groups[-1] += [(one.detach().clone(), self._scale(one)) for one in many]
+            for reference in self._optimizers.values():
+                self._closures(reference())
+        self._groups[-1] += [(root.detach().clone(), self._scale(root)) for root in many]
 
     def _scale(self, root: Any) -> Any:
         if not self._scaled:
@@ -73,7 +73,7 @@ class Losses:
         return self._scaler._scale.detach().clone()
 
     def stepped(self, torch: Any, optimizer: Any, step: int, first: bool) -> None:
-        """An optimizer stepped; `first` of its round: what there is since the last one is this step's loss."""
+        """An optimizer stepped; `first` of its round: the roots since the last step are this step's loss."""
         groups, bad = self._groups, self._bad
         self._groups, self._bad = [], ""
         known = id(optimizer) in self._optimizers
@@ -82,7 +82,7 @@ class Losses:
         evaluations = self._closures(optimizer)
         if not first:
             if self._mixed and not groups and self._pending and len(self._pending["roots"]) > 1:
-                self._pending = None  # two losses, then two steps: whose is whose?
+                self._pending = None  # two losses, then two steps: nobody can tell which belongs to which
                 self._fail("several losses and several optimizers step together: whose is whose cannot be told")
             self._mixed = False
             return
@@ -95,7 +95,7 @@ class Losses:
                 self._send(torch)
 
     def _closures(self, optimizer: Any) -> int:
-        """How often an LBFGS asked for the loss in this step; 0 for all others, which ask once."""
+        """How often an LBFGS asked for the loss in this step; 0 for other optimizers, which ask once."""
         if type(optimizer).__name__ != "LBFGS":
             return 0
         state = optimizer.state[optimizer._params[0]]
@@ -107,21 +107,21 @@ class Losses:
         self.failures, self.why_not = self.failures + 1, why
 
     def _send(self, torch: Any) -> None:
-        """On a GPU: start the copy to this side, and mark its end."""
+        """On a GPU: start the copy to the CPU, and record an event at its end."""
         pending = self._pending
         if not pending or pending["roots"][0][0].device.type != "cuda":
             return
-        flat = [one for pair in pending["roots"] for one in pair if one is not None]
+        flat = [root for pair in pending["roots"] for root in pair if root is not None]
         device = flat[0].device
         with torch.cuda.device(device):
-            there = torch.stack([one.reshape(()).to(device, torch.float64, non_blocking=True) for one in flat])
+            scalars = torch.stack([root.reshape(()).to(device, torch.float64, non_blocking=True) for root in flat])
             pending["here"] = torch.empty(len(flat), dtype=torch.float64, device="cpu", pin_memory=True)
-            pending["here"].copy_(there, non_blocking=True)
+            pending["here"].copy_(scalars, non_blocking=True)
             pending["come"] = torch.cuda.Event()
             pending["come"].record()
 
     def settle(self, torch: Any) -> None:
-        """Read what was copied, if that waits for nothing."""
+        """Read the copied values, if that needs no waiting."""
         pending = self._pending
         if not pending:
             return
@@ -130,7 +130,7 @@ class Losses:
                 return
             values = iter(pending["here"].tolist())
         else:
-            values = (float(one) for pair in pending["roots"] for one in pair if one is not None)
+            values = (float(value) for pair in pending["roots"] for value in pair if value is not None)
         self._pending = None
         loss = sum(next(values) / (1.0 if scale is None else next(values)) for _, scale in pending["roots"])
         self.seen += 1
@@ -138,36 +138,36 @@ class Losses:
 
     @property
     def waits(self) -> bool:
-        """Whether a copy is on its way: another is not begun."""
+        """Whether a copy is under way: then no other one starts."""
         return self._pending is not None
 
 
 def _unreadable(torch: Any, many: tuple[Any, ...], plain: bool) -> str:
-    """Why these say no loss; empty where they do."""
+    """Why these roots have no readable loss; empty if they have one."""
     if not plain:
         return "backward is called with gradients or inputs of its own"
     if other := next((name for name in _OTHER_SCALERS if name in sys.modules), ""):
         return f"{other} scales losses by itself"
-    for one in many:
-        if type(one) is not torch.Tensor:
-            return f"backward begins from a {type(one).__name__}"
-        if one.numel() != 1 or one.is_complex():
+    for root in many:
+        if type(root) is not torch.Tensor:
+            return f"backward begins from a {type(root).__name__}"
+        if root.numel() != 1 or root.is_complex():
             return "backward begins from a tensor that is no single real number"
-        if one.device.type not in ("cpu", "cuda"):
-            return f"a loss on {one.device.type} is not read: that would wait for the device"
+        if root.device.type not in ("cpu", "cuda"):
+            return f"a loss on {root.device.type} is not read: that would wait for the device"
     if torch._C._len_torch_dispatch_stack():
         return "the script runs under a dispatch mode of torch"
-    if any(one.device.type == "cuda" for one in many) and torch.cuda.is_current_stream_capturing():
+    if any(root.device.type == "cuda" for root in many) and torch.cuda.is_current_stream_capturing():
         return "a CUDA graph replays the steps"
     return ""
 
 
 def _has_gradients(optimizer: Any) -> bool:
-    return any(one.grad is not None for group in optimizer.param_groups for one in group["params"])
+    return any(parameter.grad is not None for group in optimizer.param_groups for parameter in group["params"])
 
 
 def _of_first(groups: list[list[Root]], evaluations: int) -> list[Root]:
-    """What the first of so many evaluations began from; nothing where that cannot be told."""
+    """The roots of the first of several evaluations; nothing if that is not known."""
     if len(groups) >= evaluations:
         return groups[-evaluations]
     roots = groups[-1]

@@ -1,7 +1,7 @@
 """How many steps a rank has done and where their time went: plain numbers, taken on the script's own thread.
 
-A step of the run is a round of its optimizers: it begins when one steps that has stepped in this round already. With
-one optimizer each step is a round; of a GAN's two the one that steps more often counts.
+A step of the run is a round of its optimizers. A round begins when an optimizer steps that has stepped in the current
+round already. With one optimizer, each step is a round; of the two of a GAN, the one with more steps counts.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from time import perf_counter
 from typing import NamedTuple
 
 _MOST_ITERATORS = 64
-# The first steps get a closer look, and after a step that took so long there is time for one.
+# The first steps get a closer look, and so does the step after one that took this long.
 FIRST_STEPS, _SLOW_SECONDS = 10, 0.01
 
 
 class Done(NamedTuple):
-    """All up to the end of a step: totals of seconds and of what was counted. `clock` is perf_counter's."""
+    """Totals up to the end of a step: seconds and counts. `clock` is that of perf_counter."""
 
     step: int
     clock: float
@@ -49,7 +49,7 @@ class Steps:
         self._iterators: dict[int, list[float]] = {}
 
     def begin(self) -> None:
-        """The first batch is asked for, or the first gradient: from now on time counts."""
+        """The script asks for its first batch or first gradient: from now on time counts."""
         self.begun = Done(0, perf_counter(), 0.0, 0.0, 0.0, 0, 0.0)
 
     def stepped(self, optimizer: int) -> bool:
@@ -76,7 +76,7 @@ class Steps:
         return True
 
     def fetched(self, iterator: int, begin: float) -> None:
-        """A batch came from a DataLoader. It counts once a step follows: an evaluation's does not."""
+        """A batch came from a DataLoader. It counts once a step follows; a batch of an evaluation does not."""
         self.fetches += 1
         now = perf_counter()
         entry = self._iterators.get(iterator)
@@ -85,12 +85,12 @@ class Steps:
             return
         if not self.begun:
             self.begin()
-        if len(self._iterators) >= _MOST_ITERATORS:  # of loops that were left early
+        if len(self._iterators) >= _MOST_ITERATORS:  # of loops that ended early
             self._iterators.clear()
         self._iterators[iterator] = [self.count, begin, now - begin]
 
     def exhausted(self, iterator: int) -> None:
-        """A DataLoader has no more. One that began and ended between two steps was an evaluation's: time away."""
+        """A DataLoader has no more. One that began and ended between two steps belongs to an evaluation: time away."""
         born, begin, waited = self._iterators.pop(iterator, (-1, 0.0, 0.0))
         if born == self.count:
             self.away += perf_counter() - begin
@@ -99,18 +99,18 @@ class Steps:
 
 
 def between(before: Done, after: Done, usual_wait: float | None) -> dict[str, float]:
-    """Mean milliseconds a step from one to the other; `usual_wait` (ms) where no wait was measured meanwhile.
+    """Mean milliseconds a step between two totals; `usual_wait` (ms) if no wait was measured.
 
-    Waiting for other ranks is part of `backward`, and measured in some steps only. It is left out where none is known.
+    Waiting for other ranks is part of `backward`, and measured only in some steps. If no value is known, there is none.
     """
     count = after.step - before.step
     waits = after.waits - before.waits
     step = max(0.0, after.clock - before.clock - (after.away - before.away)) / count * 1e3
     data = min(step, (after.data - before.data) / count * 1e3)
     backward = (after.backward - before.backward) / count * 1e3
-    found = {"data_ms": data, "compute_ms": step - data, "backward_ms": backward, "step_ms": step}
+    parts = {"data_ms": data, "compute_ms": step - data, "backward_ms": backward, "step_ms": step}
     wait = (after.wait - before.wait) / waits * 1e3 if waits else usual_wait
     if wait is not None:
-        found["wait_ms"] = min(wait, step - data)
-        found["compute_ms"] -= found["wait_ms"]
-    return {name: round(value, 3) for name, value in found.items()}
+        parts["wait_ms"] = min(wait, step - data)
+        parts["compute_ms"] -= parts["wait_ms"]
+    return {name: round(value, 3) for name, value in parts.items()}

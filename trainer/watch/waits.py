@@ -1,7 +1,7 @@
 """How long `backward` waits for other ranks: from the end of its own work to its return, where DDP takes the sums.
 
-The engine calls back in the order in which it was asked: a hook on the root asks before DDP does. On a GPU two events
-of the device tell; they are read once both have passed.
+The engine calls back in the order in which hooks registered, and a hook on the root registers before DDP does. On a GPU
+two events of the device give the time; they are read once both have passed.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Wait:
         return not self._events or bool(self._events[-1][1].query())
 
     def seconds(self) -> float:
-        """The seconds in all, once they have come."""
+        """The seconds in total, once all parts are known."""
         return self._seconds + sum(float(before.elapsed_time(after)) for before, after in self._events) / 1e3
 
 
