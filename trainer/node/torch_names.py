@@ -22,6 +22,8 @@ NAMES = {
     f"{_DYNAMIC}:_NodeDesc": "a rendezvous at one address",
     f"{_ELASTIC}.rendezvous:rendezvous_handler_registry._registry": "a rendezvous at one address",
     "torch.distributed.distributed_c10d:_new_process_group_helper": "whether a script's ranks trained together",
+    "torch.distributed.distributed_c10d:_world.pg_map": "whether a script's ranks sent anything",
+    "torch.distributed:ProcessGroup._get_sequence_number_for_group": "whether a script's ranks sent anything",
     "torch.distributed.distributed_c10d:_set_pg_timeout": "a lost peer noticed soon",
     "torch.utils.data.dataloader:_BaseDataLoaderIter.__next__": "how long a script waits for data",
     "torch._dynamo.trace_rules:_recompile_re": "torch.compile passes over what watches a script",

@@ -111,10 +111,10 @@ def _note_sent() -> None:
 def _has_sent() -> bool:
     if any(map(os.path.exists, _GPUS)):
         return True
-    groups = list(sys.modules["torch.distributed.distributed_c10d"]._world.pg_map)
     try:
+        groups = list(sys.modules["torch.distributed.distributed_c10d"]._world.pg_map)
         return any(group._get_sequence_number_for_group() > 0 for group in groups)
-    except Exception:  # a backend that does not count
+    except Exception:  # a torch that has it elsewhere, a backend that does not count
         return True
 
 
