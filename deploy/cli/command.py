@@ -33,6 +33,7 @@ HOSTS = {
 }
 RUN = {**HOSTS, "run": "the run's id (default: the only run that is going on)"}
 JSON = {"json": "write JSON lines to standard output"}
+NPROC = "ranks of each node: auto (one for each GPU, or one) or a number (default: auto)"
 UNWATCHED = "do not watch the script from inside its ranks: no steps, no loss, no stacks"
 KEEP = (
     "a path in the container that is kept with the run, as the script's folder and home are; repeatable (default: none)"

@@ -19,7 +19,7 @@ from ..report.page import run as page
 from ..run import folders, record
 from . import exit, look, renamed
 from . import runs as deploy_tasks
-from .command import KEEP, RESTARTS, SHOWN, UNWATCHED, command
+from .command import KEEP, NPROC, RESTARTS, SHOWN, UNWATCHED, command
 
 
 @command(
@@ -46,6 +46,7 @@ from .command import KEEP, RESTARTS, SHOWN, UNWATCHED, command
         "resume": "continue a run: latest, a run's id or folder, or a checkpoint (default: start a new run)",
         "args": 'options of the trainer, in one string: --args="--recipe text --steps 100" (default: none)',
         "keep": KEEP,
+        "nproc": NPROC,
         "rank": SHOWN,
         "restarts": RESTARTS,
         "no-observe": UNWATCHED,
@@ -65,6 +66,7 @@ def up(
     folder: str = "",
     run: str = "",
     keep: Sequence[str] | None = None,
+    nproc: str = "",
     rank: str = "",
     restarts: str = "",
     no_observe: bool = False,
@@ -80,7 +82,7 @@ def up(
     def work() -> int:
         renamed.refuse_ground(sys.argv[1:], ground)
         asked = launch.Options(workers, backend, resume, args, script, folder, run, rank, no_observe, restarts)
-        return launch.up(replace(asked, keep=tuple(keep or ())), console)
+        return launch.up(replace(asked, keep=tuple(keep or ()), processes=nproc), console)
 
     _end(console, work)
 

@@ -24,7 +24,7 @@ from ..report.console import Console
 from ..run import folders
 from ..ssh import session
 from . import exit, renamed
-from .command import HOSTS, INCLUDE, JSON, KEEP, RESTARTS, RUN, SECRET, SHOWN, UNWATCHED, command
+from .command import HOSTS, INCLUDE, JSON, KEEP, NPROC, RESTARTS, RUN, SECRET, SHOWN, UNWATCHED, command
 
 
 @command(
@@ -58,7 +58,7 @@ from .command import HOSTS, INCLUDE, JSON, KEEP, RESTARTS, RUN, SECRET, SHOWN, U
         "mount": "a folder of the hosts for the ranks: /source:/target or /source:/target:ro; repeatable "
         "(default: none)",
         "keep": KEEP,
-        "nproc": "processes on each node: auto (as many as GPUs, or one) or a number (default: auto)",
+        "nproc": NPROC,
         "name": "refused: --run names the run",
         "detach": "return once the run has started",
         "dry-run": "print what each host would do, and do nothing",

@@ -102,6 +102,13 @@ class ScriptCommand:
     restarts: int | None = None
     notes: tuple[str, ...] = ()
 
+    def asked_ranks(self, option: str) -> str:
+        """The text of --nproc, or what torchrun's own option says. Raises UsageError if the two differ."""
+        own = str(self.processes or "")
+        if own and option not in ("", own):
+            raise UsageError(f"--nproc {option}: the script's command says {own}", "give one of the two")
+        return option or own
+
     def asked_restarts(self, option: str) -> str:
         """The text of --restarts, or what torchrun's own option says. Raises UsageError if the two differ."""
         own = "" if self.restarts is None else str(self.restarts)

@@ -79,11 +79,8 @@ class Options:
     def plain(self) -> tuple[Options, ScriptCommand]:
         """These options with the script as torchrun takes it, and all that its command says. Raises UsageError."""
         command = script.read(self.script, Path(self.folder or "."))
-        ranks = str(command.processes or "")
-        if ranks and self.processes not in ("", ranks):
-            raise UsageError(f"--nproc {self.processes}: the script's command says {ranks}", "give one of the two")
-        plain = replace(self, script=shlex.join(command.words), processes=self.processes or ranks)
-        return replace(plain, restarts=command.asked_restarts(self.restarts)), command
+        ranks, restarts = command.asked_ranks(self.processes), command.asked_restarts(self.restarts)
+        return replace(self, script=shlex.join(command.words), processes=ranks, restarts=restarts), command
 
     def script_words(self) -> tuple[str, ...]:
         """The script and its arguments, of `plain` options."""

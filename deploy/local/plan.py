@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Literal
 
+from ..config import values
 from ..core import text
 from ..core.errors import DeployError, UsageError
 from ..core.facts import EngineFacts, MachineFacts
@@ -68,17 +69,22 @@ def check_workers(given: str) -> int:
     return int(given)
 
 
-def check_ranks(asked: Literal["auto"] | int | None, gpus: int, nodes: int) -> int | None:
-    """The ranks that a node shall have; None: one a GPU, or one. Raises UsageError where two would share a GPU."""
-    if asked is None or asked == "auto":
-        return None
-    if gpus and asked > gpus // nodes:
+def ranks_of(given: str) -> int | None:
+    """--nproc as a number; None where it is not given, or is auto. Raises UsageError for other text."""
+    count = values.processes(int(given) if re.fullmatch(r"[0-9]{1,4}", given) else given or "auto")
+    if count is None:
+        raise UsageError(f"--nproc {given}: neither auto nor a number from 1 to 1024", "auto: one rank a GPU, or one")
+    return None if count == "auto" else count
+
+
+def check_ranks(asked: int | None, gpus: int, nodes: int) -> None:
+    """Raise UsageError where two ranks of a node would share a GPU."""
+    if asked and gpus and asked > gpus // nodes:
         raise UsageError(
-            f"torchrun --nproc-per-node {asked}: this machine has {text.several(gpus, 'GPU')} for "
+            f"{text.several(asked, 'rank')} a node: this machine has {text.several(gpus, 'GPU')} for "
             f"{text.several(nodes, 'node')}",
-            "leave it out: each GPU gets one rank",
+            "leave out --nproc: each GPU gets one rank",
         )
-    return asked
 
 
 def check_processes(machine: MachineFacts) -> None:

@@ -53,29 +53,32 @@ class Options:
     no_observe: bool = False
     restarts: str = ""
     keep: tuple[str, ...] = ()
+    processes: str = ""
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """The options, read. `ranks` of each node; None: one a GPU, or one. `notes`: what is not used of a command."""
+
+    choice: record.Choice
+    workers: int
+    ranks: int | None
+    restarts: int
+    keep: tuple[str, ...]
+    observe: bool
+    notes: tuple[str, ...]
 
 
 def up(options: Options, console: Console) -> int:
     """Train to the end; returns the exit code. Raises DeployError for faults before the first node starts."""
-    command = typed.read(options.script, Path(options.folder or "."))
-    choice, ranks = _choice(options, command.words), shown_ranks(options.rank)
-    for note in command.notes:
+    asked = _read(options)
+    choice, workers, ranks = asked.choice, asked.workers, shown_ranks(options.rank)
+    for note in asked.notes:
         console.note(note)
-    restarts = environment.asked_restarts(command.asked_restarts(options.restarts), choice.script)
-    kept = keep.asked(options.keep)
-    keep.refuse_nested(kept, ())
-    if kept and not choice.script:
-        raise UsageError(
-            f"--keep {kept[0]}: there is no script", "Muster's own trainer writes into the run folder alone"
-        )
-    # A user's script gets one node unless the user asks for more: it may not know several nodes.
-    usual = (command.nodes or 1) - 1 if choice.script else DEFAULT_WORKERS
-    workers = plan.check_workers(options.workers or str(usual if choice.workers is None else choice.workers))
-    command.refuse_nodes(1 + workers, f"give one of the two: {option('WORKERS', workers)} is {1 + workers} nodes")
     folder = script.check(options.folder, choice.arguments, console) if choice.script else None
     code_now = repository.look(folder) if folder else None
     gpus = observe.gpus() if folder else 0
-    asked = plan.check_ranks(command.processes, gpus, 1 + workers)
+    plan.check_ranks(asked.ranks, gpus, 1 + workers)
     wanted = options.backend or ("processes" if gpus else "auto")
     facts = client.find_engine() if wanted in ("auto", "docker") else EngineFacts(answers=False)
     if wanted == "auto" and not backends.has_build(folders.CHECKOUT):
@@ -88,7 +91,7 @@ def up(options: Options, console: Console) -> int:
         ExitStack() as held,
     ):
         backend_class = backends.BACKENDS[choice_of_backend.name]
-        backend_class.refuse_kept(kept)
+        backend_class.refuse_kept(asked.keep)
         port = _choose_port(held, console) if backend_class.meets_on_machine else environment.MASTER_PORT
         taken = client.run_ids() if facts.answers else frozenset()
         run_dir = choice.run_dir or _new_folder(options.run, choice, taken)
@@ -98,7 +101,7 @@ def up(options: Options, console: Console) -> int:
             script.bring(folder, run_dir)
         own = backend_class.script(run_dir, gpus, 1 + workers) if folder else None
         if own:
-            own = replace(own, observe=not options.no_observe, asked=asked, restarts=restarts or 0, keep=kept)
+            own = replace(own, observe=asked.observe, asked=asked.ranks, restarts=asked.restarts, keep=asked.keep)
         run = environment.local_spec(
             run_dir, choice.start, workers, choice.arguments, port, machine.cores, machine.system, own
         )
@@ -115,7 +118,7 @@ def up(options: Options, console: Console) -> int:
             began = time.time()
             chosen = choice_of_backend
             earlier = record.open_start(run_dir, choice, chosen.name, chosen.why, run.names, began)
-            if again := _again(options):
+            if again := _again(options, asked):
                 record.write_record(run_dir, {**record.facts(run_dir), "again": again})
             return earlier
 
@@ -132,11 +135,34 @@ def up(options: Options, console: Console) -> int:
         return ending.end(run_dir, _with_local_paths(result, run_dir), state, time.time() - began, console)
 
 
-def _again(options: Options) -> str:
+def _read(options: Options) -> _Asked:
+    """The options as numbers and paths. Raises UsageError."""
+    command = typed.read(options.script, Path(options.folder or "."))
+    choice = _choice(options, command.words)
+    restarts = environment.asked_restarts(command.asked_restarts(options.restarts), choice.script)
+    kept = keep.asked(options.keep)
+    keep.refuse_nested(kept, ())
+    if kept and not choice.script:
+        raise UsageError(
+            f"--keep {kept[0]}: there is no script", "Muster's own trainer writes into the run folder alone"
+        )
+    # A user's script gets one node unless the user asks for more: it may not know several nodes.
+    usual = (command.nodes or 1) - 1 if choice.script else DEFAULT_WORKERS
+    workers = plan.check_workers(options.workers or str(usual if choice.workers is None else choice.workers))
+    command.refuse_nodes(1 + workers, f"give one of the two: {option('WORKERS', workers)} is {1 + workers} nodes")
+    ranks = command.asked_ranks(options.processes)
+    if ranks and not choice.script:
+        raise UsageError(f"--nproc {ranks}: there is no script", "a node of Muster's own trainer has one rank here")
+    number = plan.ranks_of(ranks)
+    return _Asked(choice, workers, number, restarts or 0, kept, not options.no_observe, command.notes)
+
+
+def _again(options: Options, asked: _Asked) -> str:
     """The options that a command repeats to do the same again, beside its script, nodes and backend."""
     named = [
         ("--folder", options.folder),
-        ("--restarts", options.restarts),
+        ("--nproc", str(asked.ranks or "")),
+        ("--restarts", str(asked.restarts or "")),
         *(("--keep", path) for path in options.keep),
     ]
     return shlex.join(word for option, value in named if value for word in (option, value))

@@ -209,7 +209,7 @@ def test_more_files_than_fit_into_an_answer_come_home(hostile):
     done = fetched(rig)
     assert done.code == 0, done.err
     assert (rig.runs / "R" / names[0]).read_bytes() == b"x"
-    assert "79,999 files did not come" in done.err
+    assert "79,999 files did not arrive" in done.err
 
 
 def test_hosts_that_share_a_home_tell_the_same_and_others_keep_theirs_apart(hostile):

@@ -15,7 +15,9 @@ import os, pathlib, subprocess, sys
 from trainer.node import output, rank_pipe
 outcome, folder, scripts = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), sys.argv[3:]
 relay = output.Output(outcome, folder, {**os.environ, "PET_NPROC_PER_NODE": str(len(scripts))})
-torchrun = subprocess.Popen([sys.executable, "-c", "print('torchrun is here')"], stdout=subprocess.PIPE)
+# It prints once the ranks have their pipes: what it says before that has no mark.
+words = "import sys; sys.stdin.read(); print('torchrun is here')"
+torchrun = subprocess.Popen([sys.executable, "-c", words], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 relay.follow(torchrun)
 for place, script in enumerate(scripts):
     ranks = {"MUSTER_OUTCOME_DIR": str(outcome), "LOCAL_RANK": str(place), "RANK": str(place + 4)}
@@ -24,6 +26,7 @@ for place, script in enumerate(scripts):
     pipe.close()
     process.wait()
     print(repr(relay.words(place)[-200:]), file=sys.stderr)
+torchrun.stdin.close()
 torchrun.wait()
 relay.finish()
 """
