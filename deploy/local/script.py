@@ -46,9 +46,11 @@ def check(folder: str, script: tuple[str, ...], console: Console) -> Path:
 
 def bring(folder: Path, run_dir: Path) -> None:
     """Copy what a deploy would send into the run folder. The agent takes it from there (docs/contract.md)."""
-    # Unpacked beside the folder of all runs, where no container can plant a link, and then moved in whole.
-    beside = run_dir.parent.parent
+    # Unpacked beside the folder of all runs, where no container can plant a link, and then moved in whole. Where the
+    # runs are on a disk of their own, in their folder: a container of `fab up` sees that of its own run alone.
+    runs = run_dir.parent
     try:
+        beside = runs.parent if runs.parent.stat().st_dev == runs.stat().st_dev else runs
         with TemporaryDirectory(prefix=".muster-sent-", dir=beside) as stage:
             with tarfile.open(fileobj=BytesIO(code_layer.pack(folder))) as tar:
                 tar.extractall(f"{stage}/sent", filter="fully_trusted")

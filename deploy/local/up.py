@@ -6,6 +6,7 @@ Whatever happens, it ends the same way: nothing of the run is left running, and 
 from __future__ import annotations
 
 import shlex
+import shutil
 import time
 from collections.abc import Collection
 from contextlib import ExitStack, suppress
@@ -32,6 +33,8 @@ from . import backends, plan, script
 from . import machine as observe
 
 DEFAULT_WORKERS = 2
+# So little room on a disk is none: each node frees a little at its end.
+_FULL = 4 << 20
 
 
 @dataclass(frozen=True)
@@ -114,6 +117,8 @@ def up(options: Options, console: Console) -> int:
             code.write(run_dir, code_now)
         result = _follow(run, backend, follower, state, choice_of_backend.why, console, interrupts, ranks)
         backend.clean()
+        if shutil.disk_usage(run_dir).free < _FULL:
+            console.warn(f"the disk of {display_path(run_dir)} is full: words of ranks may be missing in its logs")
         if result.verdict == "refused" and not state.ranks:
             record.undo_start(run_dir, before)
             raise DeployError(result.message, result.hint, result.code)

@@ -249,13 +249,13 @@ class _Rank(_Source):
         if self._rest:
             self._console.put([self._mark + _last_drawn(self._rest) + b"\n"])
         if self._log:
-            with suppress(OSError):
+            note = b"\nmuster: %d bytes are missing here: the log has its limit, or the disk was full; the last:\n"
+            try:
                 if self._cut:
-                    note = (
-                        b"\nmuster: %d bytes are missing here: the log has its limit, or the disk was full; the last:\n"
-                    )
                     self._log.write(note % self._cut + self.tail)
                 self._log.close()
+            except OSError:
+                self._console.put([b"muster: %d bytes are missing in a log: the disk is full\n" % self._cut])
         self.tail = self._rest = b""
         self._log, self._written, self._cut = None, 0, 0
 
