@@ -16,6 +16,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from . import rank_pipe
@@ -260,11 +261,22 @@ class _Rank(_Source):
         self._log, self._written, self._cut = None, 0, 0
 
 
+@dataclass(frozen=True)
+class _Chunk:
+    """Whole lines for the console; before them a note on what was left out: so many bytes and lines."""
+
+    note: bytes
+    skipped: int
+    skipped_lines: int
+    lines: bytes
+    weight: int
+
+
 class _Console:
     """The node's own output, written by a thread: a reader that is slow, or a frozen engine, never holds up a rank."""
 
     def __init__(self) -> None:
-        self._chunks = deque[tuple[bytes, int]]()
+        self._chunks = deque[_Chunk]()
         self._size = self._skipped = self._skipped_lines = 0
         self._said, self._due = 0, _SAID_EVERY
         self._change, self._closed = threading.Condition(), threading.Event()
@@ -284,33 +296,35 @@ class _Console:
         if not lines:
             return
         with self._change:
-            chunk = self._left_out() + b"".join(lines)
-            weight = len(chunk) + _LINE_WEIGHT * len(lines)
-            self._chunks.append((chunk, weight))
-            self._size += weight
+            chunk = self._chunk(b"".join(lines), len(lines))
+            self._chunks.append(chunk)
+            self._size += chunk.weight
             self._change.notify()
 
     def finish(self, trim: bool) -> None:
         """Write what is left, for as long as somebody takes it; `trim`: of much only the last, the logs have all."""
         with self._change:
             while trim and self._size > _LAST_MOST and len(self._chunks) > 1:
-                chunk, weight = self._chunks.popleft()
-                self._size -= weight
-                self.skip(len(chunk), chunk.count(b"\n"))
-            if note := self._left_out():
-                self._chunks.appendleft((note, 0))
+                chunk = self._chunks.popleft()
+                self._size -= chunk.weight
+                self.skip(chunk.skipped + len(chunk.lines), chunk.skipped_lines + chunk.lines.count(b"\n"))
+            self._chunks.appendleft(self._chunk(b"", 0))
             self._closed.set()
             self._change.notify()
         self._writer.join(_REST_SECONDS)
 
-    def _left_out(self) -> bytes:
-        """The line that says what was not taken since the last one; nothing where all was."""
+    def _chunk(self, lines: bytes, count: int) -> _Chunk:
+        """Lines behind a note on what was not taken since the last one; without one where all was."""
+        weight = len(lines) + _LINE_WEIGHT * count
         if self._skipped_lines <= 0:
-            return b""
-        note = b"muster: %d lines (%d bytes) are not shown here; logs/rank-<r>.log has them\n"
-        note = note % (self._skipped_lines, self._skipped)
+            return _Chunk(b"", 0, 0, lines, weight)
+        skipped, skipped_lines = self._skipped, self._skipped_lines
         self._skipped = self._skipped_lines = 0
-        return note
+        note = b"muster: %d lines (%d bytes) are not shown here; logs/rank-<r>.log has them\n" % (
+            skipped_lines,
+            skipped,
+        )
+        return _Chunk(note, skipped, skipped_lines, lines, weight + len(note))
 
     def _run(self) -> None:
         while True:
@@ -319,10 +333,10 @@ class _Console:
                     self._change.wait()
                 if not self._chunks:
                     break
-                chunk, weight = self._chunks.popleft()
-                self._size -= weight
-            self._write(chunk)
-            self._closed.wait(weight / _CONSOLE_RATE)
+                chunk = self._chunks.popleft()
+                self._size -= chunk.weight
+            self._write(chunk.note + chunk.lines)
+            self._closed.wait(chunk.weight / _CONSOLE_RATE)
         if self._due > _SAID_EVERY:
             self._write(b"%s %d\n" % (_SAID, self._said), count=False)
 
