@@ -13,13 +13,12 @@ import selectors
 import subprocess
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from . import rank_pipe
+from .console import LINE_WEIGHT, Console
 
 # The log of one rank; MUSTER_LOG_LIMIT (bytes) says otherwise.
 LOG_MOST = 1 << 30
@@ -27,18 +26,11 @@ _TAIL = 64 << 10
 _PIECE = 1 << 20
 # A line without an end is passed on in pieces of this size.
 _LINE_MOST = 16 << 10
-# Of the console in bytes, where each line weighs _LINE_WEIGHT more: so much costs it whoever passes it on.
-_QUEUE_MOST = 8 << 20
-_CONSOLE_RATE = 4 << 20  # a second
-# At the end, of what waits and of a rank whose words were left out.
-_LAST_MOST, _LAST_LINES = 1 << 20, 20
+# At the end, of a rank whose words were left out.
+_LAST_LINES = 20
 _MOVING_EVERY_S = 1.0
 # A process that a rank left behind may hold a pipe open for ever.
 _REST_SECONDS = 2.0
-# The engine keeps the last 100 MB of a console and says nothing of the rest. So every 16 MB a line tells how much the
-# node has printed so far (docs/contract.md): whoever reads along counts, and knows what is missing.
-_SAID, _SAID_EVERY = b"muster-said", 16 << 20
-_LINE_WEIGHT = 75
 
 
 class Output:
@@ -49,7 +41,7 @@ class Output:
         ranks = int(count) if count.isdecimal() else max(16, os.cpu_count() or 1)
         limit = environment.get("MUSTER_LOG_LIMIT", "")
         most = int(limit) if limit.isdecimal() else LOG_MOST
-        self._console = _Console()
+        self._console = Console()
         self._lock, self._closed = threading.Lock(), False
         self._selector = selectors.DefaultSelector()
         self._torchrun = _Torchrun(self._console, lambda: any(rank.in_use for rank in self._ranks))
@@ -120,7 +112,7 @@ class Output:
 class _Source:
     """What one pipe brings: the last of it, and its lines for the console, each behind `mark`."""
 
-    def __init__(self, console: _Console) -> None:
+    def __init__(self, console: Console) -> None:
         self._console, self.tail = console, b""
         self._mark = self._rest = b""
         self._shown_at = 0.0
@@ -138,7 +130,7 @@ class _Source:
             self._skips = True
             return
         *whole, self._rest = (self._rest + data).split(b"\n")
-        weight = sum(map(len, whole)) + _LINE_WEIGHT * len(whole)
+        weight = sum(map(len, whole)) + LINE_WEIGHT * len(whole)
         fit = len(whole) if weight <= room else max(1, len(whole) * room // weight)
         self._console.put([self._mark + _last_drawn(line) + b"\n" for line in whole[:fit]])
         self._skips = fit < len(whole)
@@ -168,7 +160,7 @@ class _Source:
 class _Torchrun(_Source):
     """torchrun's own output, and that of ranks without a pipe: no log has it, so nothing of it may be left out."""
 
-    def __init__(self, console: _Console, ranks_have_pipes: Callable[[], bool]) -> None:
+    def __init__(self, console: Console, ranks_have_pipes: Callable[[], bool]) -> None:
         super().__init__(console)
         self._ranks_have_pipes = ranks_have_pipes
 
@@ -185,7 +177,7 @@ class _Rank(_Source):
     """One local rank's pipe, its log, and its lines. Another life of it may have another rank number."""
 
     def __init__(
-        self, outcome: Path, local_rank: int, marked: bool, run_folder: Path | None, most: int, console: _Console
+        self, outcome: Path, local_rank: int, marked: bool, run_folder: Path | None, most: int, console: Console
     ) -> None:
         super().__init__(console)
         self._label, self._marked, self._folder, self._most = (
@@ -259,103 +251,6 @@ class _Rank(_Source):
                 self._console.put([b"muster: %d bytes are missing in a log: the disk is full\n" % self._cut])
         self.tail = self._rest = b""
         self._log, self._written, self._cut = None, 0, 0
-
-
-@dataclass(frozen=True)
-class _Chunk:
-    """Whole lines for the console; before them a note on what was left out: so many bytes and lines."""
-
-    note: bytes
-    skipped: int
-    skipped_lines: int
-    lines: bytes
-    weight: int
-
-
-class _Console:
-    """The node's own output, written by a thread: a reader that is slow, or a frozen engine, never holds up a rank."""
-
-    def __init__(self) -> None:
-        self._chunks = deque[_Chunk]()
-        self._size = self._skipped = self._skipped_lines = 0
-        self._said, self._due = 0, _SAID_EVERY
-        self._change, self._closed = threading.Condition(), threading.Event()
-        self._writer = threading.Thread(target=self._run, daemon=True, name="muster-console")
-        self._writer.start()
-
-    def room(self) -> int:
-        """How much more is taken now, in bytes with the weight of lines."""
-        return _QUEUE_MOST - self._size
-
-    def skip(self, size: int, lines: int) -> None:
-        """Count what was not taken."""
-        self._skipped, self._skipped_lines = self._skipped + size, self._skipped_lines + lines
-
-    def put(self, lines: list[bytes]) -> None:
-        """Take whole lines."""
-        if not lines:
-            return
-        with self._change:
-            chunk = self._chunk(b"".join(lines), len(lines))
-            self._chunks.append(chunk)
-            self._size += chunk.weight
-            self._change.notify()
-
-    def finish(self, trim: bool) -> None:
-        """Write what is left, for as long as somebody takes it; `trim`: of much only the last, the logs have all."""
-        with self._change:
-            while trim and self._size > _LAST_MOST and len(self._chunks) > 1:
-                chunk = self._chunks.popleft()
-                self._size -= chunk.weight
-                self.skip(chunk.skipped + len(chunk.lines), chunk.skipped_lines + chunk.lines.count(b"\n"))
-            self._chunks.appendleft(self._chunk(b"", 0))
-            self._closed.set()
-            self._change.notify()
-        self._writer.join(_REST_SECONDS)
-
-    def _chunk(self, lines: bytes, count: int) -> _Chunk:
-        """Lines behind a note on what was not taken since the last one; without one where all was."""
-        weight = len(lines) + _LINE_WEIGHT * count
-        if self._skipped_lines <= 0:
-            return _Chunk(b"", 0, 0, lines, weight)
-        skipped, skipped_lines = self._skipped, self._skipped_lines
-        self._skipped = self._skipped_lines = 0
-        note = b"muster: %d lines (%d bytes) are not shown here; logs/rank-<r>.log has them\n" % (
-            skipped_lines,
-            skipped,
-        )
-        return _Chunk(note, skipped, skipped_lines, lines, weight + len(note))
-
-    def _run(self) -> None:
-        while True:
-            with self._change:
-                while not self._chunks and not self._closed.is_set():
-                    self._change.wait()
-                if not self._chunks:
-                    break
-                chunk = self._chunks.popleft()
-                self._size -= chunk.weight
-            self._write(chunk.note + chunk.lines)
-            self._closed.wait(chunk.weight / _CONSOLE_RATE)
-        if self._due > _SAID_EVERY:
-            self._write(b"%s %d\n" % (_SAID, self._said), count=False)
-
-    def _write(self, data: bytes, count: bool = True) -> None:
-        if count:
-            data = self._counted(data)
-        with suppress(OSError):  # where the console is on a full disk it is lost: nobody must wait for that
-            view = memoryview(data)
-            while view:
-                view = view[os.write(1, view) :]
-
-    def _counted(self, data: bytes) -> bytes:
-        """`data`; where that is due, behind its last whole line how much was said so far."""
-        self._said += len(data) + _LINE_WEIGHT * data.count(b"\n")
-        if self._said < self._due or b"\n" not in data:
-            return data
-        self._due = self._said + _SAID_EVERY
-        head, _, rest = data.rpartition(b"\n")
-        return b"%s\n%s %d\n%s" % (head, _SAID, self._said - len(rest), rest)
 
 
 def _last_drawn(line: bytes) -> bytes:

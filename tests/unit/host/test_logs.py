@@ -16,9 +16,9 @@ TENTH = 10
 TALKS = "for number in range(50_000): print(number, 'x' * 100)"
 RELAY = f"""
 import pathlib, subprocess, sys
-from trainer.node import output
-output._SAID_EVERY //= {TENTH}
-output._CONSOLE_RATE *= {TENTH}
+from trainer.node import console, output
+console._SAID_EVERY //= {TENTH}
+console._CONSOLE_RATE *= {TENTH}
 relay = output.Output(pathlib.Path(sys.argv[2]), None, {{}})
 process = subprocess.Popen([sys.executable, '-c', sys.argv[1]], stdout=subprocess.PIPE)
 relay.follow(process)
