@@ -66,3 +66,37 @@ def test_what_a_killed_script_wrote_comes_home_is_gone_on_with_and_deleted(writt
     assert all(row["files"] > 5 for row in deleted), json.dumps(deleted)
     for host in written.hosts:
         assert not written.rack.on(host, f"ls -d ~/.muster/runs/{written.run} 2>/dev/null; true")
+
+
+FAILS = """import json, os, signal, time
+import torch
+import torch.distributed as dist
+dist.init_process_group("gloo")
+first = torch.tensor(int(open("step").read()) + 1 if os.path.exists("step") else 0)
+dist.all_reduce(first, dist.ReduceOp.MIN)
+print("begins at", int(first), flush=True)
+for step in range(int(first), 10):
+    open("step", "w").write(str(step))
+    dist.barrier()
+    if dist.get_rank() == 1 and step == 3:
+        raise ValueError("bad sample 7")
+    if dist.get_rank() == 1 and step == 6:
+        os.kill(os.getppid(), signal.SIGKILL)  # torchrun's process
+        os.kill(json.load(open("../nodes/" + os.environ["MUSTER_NODE"] + ".json"))["pid"], signal.SIGKILL)
+        time.sleep(60)
+dist.destroy_process_group()
+"""
+
+
+def test_a_script_that_fails_and_whose_node_dies_is_started_again_as_often_as_asked(control, tmp_path):
+    (tmp_path / "train.py").write_text(FAILS)
+    done = control.deploy("--folder", str(tmp_path), "--script", "train.py", "--separate", "--restarts", "2")
+    assert done.returncode == 0, done.stderr
+    story = [json.loads(line)["text"] for line in (control.dir / "timeline.jsonl").read_text().splitlines()]
+    again = [text for text in story if text.startswith("the script starts again")]
+    assert len(again) == 2, story
+    assert "bad sample 7" in again[0]
+    assert "--restarts 2" in json.loads((control.dir / "record.json").read_text())["again"]
+    begins = (control.dir / f"logs/{control.hosts[0]}.log").read_text()
+    assert "begins at 4" in begins
+    assert "begins at 7" in begins

@@ -128,3 +128,31 @@ def test_a_recipe_of_the_users_own_trains_in_containers(checkout):
     )
     code, _, err = checkout.up("--workers=1", "--args=--recipe mine.py --steps 20 --batch 8", backend="docker")
     assert code == 0, err
+
+
+KEEPS = """
+import os
+run = os.environ["MUSTER_RUN_DIR"]
+try:
+    os.symlink("/etc", run + "/keep/planted")
+except OSError as fault:
+    print("refused", fault.errno, flush=True)
+again = os.path.exists("/data/out/first")
+open("/data/out/" + ("second" if again else "first"), "w").write("kept")
+if not again:
+    raise ValueError("bad sample 7")
+"""
+
+
+def test_a_script_in_a_container_keeps_a_path_and_is_started_again_as_asked(checkout):
+    project = checkout.home / "project"
+    project.mkdir()
+    (project / "train.py").write_text(KEEPS)
+    options = ("--script=train.py", "--folder=project", "--run=kept", "--keep=/data/out", "--restarts=1")
+    code, out, err = checkout.up(*options, backend="docker")
+    assert code == 0, err
+    folder = checkout.runs / "kept"
+    assert {path.name for path in (folder / "keep/data/out").iterdir()} == {"first", "second"}
+    assert "refused 30" in out, "the folder of what is kept is read-only"
+    assert "the script starts again (restart 1): master (rank 0) ended with code 1: ValueError: bad sample 7" in err
+    assert json.loads((folder / "record.json").read_text())["again"].endswith("--restarts 1 --keep /data/out")
