@@ -54,6 +54,8 @@ def pytest_collection_modifyitems(config, items):
 
 # What shares an engine's images or all cores runs in one process, in order; other files run beside it.
 _TOGETHER = {"dist": "this machine", "image": "this machine", "lab": "laboratory"}
+# About half of the time that tests/cluster takes.
+_SECOND_RACK = {"test_phases.py", "test_recover.py", "test_secrets.py", "test_security.py"}
 
 
 class _Together(LoadScopeScheduling):
@@ -63,7 +65,7 @@ class _Together(LoadScopeScheduling):
         file = nodeid.partition("::")[0]
         folder, name = file.split("/")[1:3]
         if folder == "cluster":
-            return f"rack {int(name >= 'test_preflight')}"
+            return f"rack {int(name in _SECOND_RACK)}"
         return _TOGETHER.get(folder, file)
 
 

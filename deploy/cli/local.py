@@ -36,7 +36,7 @@ from .command import KEEP, RESTARTS, SHOWN, UNWATCHED, command
         STOPPED: "stopped by Ctrl-C, with a checkpoint",
     },
     help={
-        "script": 'your script and its arguments, as for torchrun: "train.py --lr 3e-4", "-m pkg.train" '
+        "script": 'your script and its arguments, as you type it: "train.py --lr 3e-4", "torchrun ...", "bash run.sh" '
         "(default: Muster's own trainer)",
         "folder": "the folder that holds your script (default: this folder with --script)",
         "run": "the run's id (default: date, time and the script's name)",

@@ -46,7 +46,7 @@ from .command import HOSTS, INCLUDE, JSON, KEEP, RESTARTS, RUN, SECRET, SHOWN, U
         **HOSTS,
         **JSON,
         "run": "the run's id (default: date, time and the script's name)",
-        "script": 'your script and its arguments, as for torchrun: "train.py --lr 3e-4", "-m pkg.train" '
+        "script": 'your script and its arguments, as you type it: "train.py --lr 3e-4", "torchrun ...", "bash run.sh" '
         "(default: Muster's own trainer)",
         "args": "options of Muster's own trainer, where there is no --script (default: none)",
         "folder": "the folder to send (default: this folder with --script, else none)",

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ..config.inventory import Host, Job
+from ..config.script import PER_NODE
 from ..config.values import Mount
 from ..core.errors import UsageError
 from ..core.formats import LABELS
@@ -300,18 +301,24 @@ def _variables(
     index: int, names: Sequence[NodeName], host: Host, facts: HostFacts, job: Job, work: Work, meeting: Meeting
 ) -> dict[str, str]:
     """The variables that docs/contract.md promises a node."""
-    ranks = processes(host, facts, job)
+    ranks, per_node = processes(host, facts, job), work.script[:1] == (PER_NODE,)
     address = f"[{meeting.address}]" if ":" in meeting.address else meeting.address
     # The token keeps our rendezvous apart from another user's.
     rendezvous = environment.Rendezvous(f"{address}:{meeting.port}", f"{work.run_id}-{work.start}-{work.token}")
     node = environment.Placement(
-        names[index], index, len(names), ranks, meeting.interfaces[index], max(1, facts.cores // ranks)
+        names[index],
+        index,
+        len(names),
+        1 if per_node else ranks,
+        meeting.interfaces[index],
+        max(1, facts.cores // ranks),
     )
     # A user's script starts from its beginning each time, so it restarts only if the user asks for that (--restarts).
     max_restarts = 0 if work.script else environment.MAX_RESTARTS
     return {
         **environment.node_environment(node, rendezvous, work.run_id, commands.RUN_IN_CONTAINER, max_restarts),
         environment.RESUME_COMMAND: resume_command(work.run_id),
+        **({environment.LAUNCHER_RANKS: str(ranks)} if per_node else {}),
         **({environment.SEPARATE: "1"} if job.separate else {}),
         **(_for_a_script(work) if work.script else {}),
     }

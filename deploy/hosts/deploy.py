@@ -40,7 +40,11 @@ def deploy(options: Options, console: Console) -> int:
     """Start the run on all hosts; returns the exit code. Raises DeployError with every host that failed."""
     with Interrupts(console, "reading the options", "nothing was changed") as interrupts:
         options, script_run = resume.script_run(options)
+        options, command = options.plain()
+        for note in command.notes:
+            console.note(note)
         cluster, ranks = options.load(), shown_ranks(options.rank)
+        command.refuse_nodes(len(cluster.hosts), "leave it out: the run has one node a host")
         deploy_push.refuse_mixed(cluster)
         work, folder = _work(options, cluster), options.code(cluster)
         name = asked_run("--run", options.run)

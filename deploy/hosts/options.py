@@ -14,9 +14,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from ..config import inventory, keep
+from ..config import inventory, keep, script
 from ..config import values as values
 from ..config.inventory import Cluster, Job
+from ..config.script import PER_NODE, ScriptCommand
 from ..config.values import Mount, Secret
 from ..core.errors import UsageError
 from ..core.program import FAB
@@ -75,9 +76,19 @@ class Options:
         )
         return Cluster(hosts, job)
 
+    def plain(self) -> tuple[Options, ScriptCommand]:
+        """These options with the script as torchrun takes it, and all that its command says. Raises UsageError."""
+        command = script.read(self.script, Path(self.folder or "."))
+        ranks = str(command.processes or "")
+        if ranks and self.processes not in ("", ranks):
+            raise UsageError(f"--nproc {self.processes}: the script's command says {ranks}", "give one of the two")
+        restarts = command.asked_restarts(self.restarts)
+        asked = replace(self, script=shlex.join(command.words), processes=self.processes or ranks, restarts=restarts)
+        return asked, command
+
     def script_words(self) -> tuple[str, ...]:
-        """The script and its arguments. Raises UsageError for an unclosed quote."""
-        return _words("--script", self.script)
+        """The script and its arguments, of `plain` options."""
+        return tuple(shlex.split(self.script))
 
     def trainer_arguments(self) -> tuple[str, ...]:
         """The words of --args. Raises UsageError as `script_words` does."""
@@ -85,13 +96,15 @@ class Options:
 
     def code(self, cluster: Cluster) -> Path | None:
         """The folder to send to the hosts. Raises UsageError if it does not hold the script."""
-        script = self.script_words()
-        folder = Path(self.folder) if self.folder else cluster.job.folder or (Path() if script else None)
-        first = script[0] if script else ""
+        words = self.script_words()
+        folder = Path(self.folder) if self.folder else cluster.job.folder or (Path() if words else None)
+        if words[:1] == (PER_NODE,):
+            words = words[1:] if words[1].endswith(".sh") else ()
+        first = words[0] if words else ""
         if folder and not os.path.isdir(folder):
             raise UsageError(f"--folder {self.folder}: no such folder", "name the folder that holds your script")
         if folder and first == "-m":
-            _refuse_module(script[1] if len(script) > 1 else "", folder)
+            _refuse_module(words[1] if len(words) > 1 else "", folder)
         elif folder and first and not first.startswith("-") and not (folder / first).is_file():
             raise UsageError(
                 f"--script {first}: no such file in {folder.resolve()}", "give its path relative to --folder"

@@ -20,7 +20,7 @@ WORKSPACE = "/workspace"
 # Where Muster's own image has the trainer package; for other images it is sent with the user's folder.
 TRAINER_HOME = "/muster"
 # How the control side and the trainer speak with each other: docs/contract.md. The Dockerfile labels the image with it.
-CONTRACT, CONTRACT_LABEL = 2, "muster.contract"
+CONTRACT, CONTRACT_LABEL = 3, "muster.contract"
 MARK, BASE, TOP = "muster.image", "muster.base", "muster.top"
 # What the OCI image configuration and Docker's own addition (Healthcheck, OnBuild, Shell) define. Engines show more in
 # `inspect`, each version something else, which would make one image into several.

@@ -25,6 +25,7 @@ from ..run.backend import Backend
 from ..run.environment import (
     IMAGE_USER,
     KEEP,
+    LAUNCHER_RANKS,
     OBSERVE,
     RUNS_IN_CONTAINER,
     RunSpec,
@@ -177,6 +178,8 @@ class ComposeBackend(LocalBackend):
         environment = {
             "MUSTER_ARGS": shlex.join(arguments),
             "MUSTER_RDZV_ID": shared["PET_RDZV_ID"],
+            "MUSTER_RANKS": shared["PET_NPROC_PER_NODE"],
+            LAUNCHER_RANKS: shared.get(LAUNCHER_RANKS, ""),
             "MUSTER_SENT": self._spec.script.sent if self._spec.script else "",
             "MUSTER_OBSERVE": shared.get(OBSERVE, ""),
             "MUSTER_MOUNT": str(self._spec.run_dir),

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import Literal
 
+from ..core import text
 from ..core.errors import DeployError, UsageError
 from ..core.facts import EngineFacts, MachineFacts
 from ..core.program import MAKE, option
@@ -56,14 +58,27 @@ def on_gpus(gpus: int, nodes: int) -> BackendChoice:
     return BackendChoice("processes", f"local processes, {gpus // nodes * nodes} of {gpus} GPUs")
 
 
-def check_workers(text: str) -> int:
+def check_workers(given: str) -> int:
     """WORKERS as a number: the nodes beside the master."""
-    if not text.isascii() or not text.isdigit() or int(text) > MOST_WORKERS:
+    if not given.isascii() or not given.isdigit() or int(given) > MOST_WORKERS:
         raise UsageError(
-            f"{option('WORKERS', text)}: not a number from 0 to {MOST_WORKERS}",
+            f"{option('WORKERS', given)}: not a number from 0 to {MOST_WORKERS}",
             f"`{MAKE} up {option('WORKERS', 2)}` is the default",
         )
-    return int(text)
+    return int(given)
+
+
+def check_ranks(asked: Literal["auto"] | int | None, gpus: int, nodes: int) -> int | None:
+    """The ranks that a node shall have; None: one a GPU, or one. Raises UsageError where two would share a GPU."""
+    if asked is None or asked == "auto":
+        return None
+    if gpus and asked > gpus // nodes:
+        raise UsageError(
+            f"torchrun --nproc-per-node {asked}: this machine has {text.several(gpus, 'GPU')} for "
+            f"{text.several(nodes, 'node')}",
+            "leave it out: each GPU gets one rank",
+        )
+    return asked
 
 
 def check_processes(machine: MachineFacts) -> None:

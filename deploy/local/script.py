@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import subprocess
 import sys
 import tarfile
@@ -12,6 +11,7 @@ from io import BytesIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from ..config.script import PER_NODE
 from ..core.errors import DeployError, UsageError
 from ..image import code_layer
 from ..image.model import WORKSPACE
@@ -22,20 +22,13 @@ _HAS_TORCH = "import importlib.util, sys; sys.exit(importlib.util.find_spec('tor
 _LOOK_S = 20.0
 
 
-def words(script: str) -> tuple[str, ...]:
-    """`train.py --lr 3e-4` as words. Raises UsageError for a quote that does not end."""
-    try:
-        return tuple(shlex.split(script))
-    except ValueError as fault:
-        raise UsageError(f"--script {script}: {fault}", "quote as in a shell") from fault
-
-
 def check(folder: str, script: tuple[str, ...], console: Console) -> Path:
     """The folder that goes along. Says which credentials in it do not. Raises UsageError where it lacks the script."""
     path = Path(folder or ".")
     if not path.is_dir():
         raise UsageError(f"--folder {folder}: no such folder", "name the folder that holds your script")
-    first = "" if script[0].startswith("-") else script[0]
+    shell = script[1] if script[0] == PER_NODE and script[1].endswith(".sh") else ""
+    first = shell or ("" if script[0].startswith("-") else script[0])
     if first and not (path / first).is_file():
         raise UsageError(f"--script {first}: no such file in {path.resolve()}", "give its path relative to --folder")
     if left_out := code_layer.check(path, first):

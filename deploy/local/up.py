@@ -8,12 +8,13 @@ from __future__ import annotations
 import shlex
 import shutil
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..config import keep
+from ..config import script as typed
 from ..core.errors import DeployError, EngineLost, UsageError
 from ..core.facts import EngineFacts
 from ..core.names import RunId, asked_run, run_ids
@@ -56,19 +57,20 @@ class Options:
 
 def up(options: Options, console: Console) -> int:
     """Train to the end; returns the exit code. Raises DeployError for faults before the first node starts."""
-    choice, ranks = _choice(options), shown_ranks(options.rank)
-    restarts, kept = environment.asked_restarts(options.restarts, choice.script), keep.asked(options.keep)
-    keep.refuse_nested(kept, ())
-    if kept and not choice.script:
-        raise UsageError(
-            f"--keep {kept[0]}: there is no script", "Muster's own trainer writes into the run folder alone"
-        )
+    command = typed.read(options.script, Path(options.folder or "."))
+    choice, ranks = _choice(options, command.words), shown_ranks(options.rank)
+    for note in command.notes:
+        console.note(note)
+    options = replace(options, restarts=command.asked_restarts(options.restarts))
+    restarts, kept = environment.asked_restarts(options.restarts, choice.script), _kept(options.keep, choice.script)
     # A script of the user's knows nothing of several nodes unless it is asked to run on them.
-    usual = choice.workers if choice.workers is not None else 0 if choice.script else DEFAULT_WORKERS
-    workers = plan.check_workers(options.workers or str(usual))
+    usual = (command.nodes or 1) - 1 if choice.script else DEFAULT_WORKERS
+    workers = plan.check_workers(options.workers or str(usual if choice.workers is None else choice.workers))
+    command.refuse_nodes(1 + workers, f"give one of the two: {option('WORKERS', workers)} is {1 + workers} nodes")
     folder = script.check(options.folder, choice.arguments, console) if choice.script else None
     code_now = repository.look(folder) if folder else None
     gpus = observe.gpus() if folder else 0
+    asked = plan.check_ranks(command.processes, gpus, 1 + workers)
     wanted = options.backend or ("processes" if gpus else "auto")
     facts = client.find_engine() if wanted in ("auto", "docker") else EngineFacts(answers=False)
     if wanted == "auto" and not backends.has_build(folders.CHECKOUT):
@@ -91,7 +93,7 @@ def up(options: Options, console: Console) -> int:
             script.bring(folder, run_dir)
         own = backend_class.script(run_dir, gpus, 1 + workers) if folder else None
         if own:
-            own = replace(own, observe=not options.no_observe, restarts=restarts or 0, keep=kept)
+            own = replace(own, observe=not options.no_observe, asked=asked, restarts=restarts or 0, keep=kept)
         run = environment.local_spec(
             run_dir, choice.start, workers, choice.arguments, port, machine.cores, machine.system, own
         )
@@ -125,6 +127,17 @@ def up(options: Options, console: Console) -> int:
         return ending.end(run_dir, _with_local_paths(result, run_dir), state, time.time() - began, console)
 
 
+def _kept(texts: Sequence[str], is_script: bool) -> tuple[str, ...]:
+    """The paths of --keep. Raises UsageError for what a container cannot keep, and without a script."""
+    kept = keep.asked(texts)
+    keep.refuse_nested(kept, ())
+    if kept and not is_script:
+        raise UsageError(
+            f"--keep {kept[0]}: there is no script", "Muster's own trainer writes into the run folder alone"
+        )
+    return kept
+
+
 def _again(options: Options) -> str:
     """The options that a command repeats to do the same again, beside its script, nodes and backend."""
     named = [
@@ -135,9 +148,9 @@ def _again(options: Options) -> str:
     return shlex.join(word for option, value in named if value for word in (option, value))
 
 
-def _choice(options: Options) -> record.Choice:
-    """What to run. --run names a new run, or one of a script that continues."""
-    words, resume = script.words(options.script), options.resume
+def _choice(options: Options, words: Sequence[str]) -> record.Choice:
+    """What to run. --run names a new run, or one of a script that continues. `words`: the script's."""
+    resume = options.resume
     if options.script and options.arguments:
         raise UsageError("--args are options of Muster's own trainer", "put the script's options behind it in --script")
     name = asked_run("--run", options.run)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..config.script import PER_NODE
 from ..core.errors import UsageError
 from ..core.program import FAB, MAKE, option
 
@@ -20,6 +21,7 @@ RESTARTED_BY_HOST, RESUME_COMMAND, SECRETS = "MUSTER_RESTARTED_BY_HOST", "MUSTER
 TORCH_RENDEZVOUS, SEPARATE = "MUSTER_TORCH_RENDEZVOUS", "MUSTER_SEPARATE"
 PLAIN_TORCHRUN = "MUSTER_PLAIN_TORCHRUN"
 SENT, SAVE_CHANGES, OBSERVE = "MUSTER_SENT", "MUSTER_SAVE_CHANGES", "MUSTER_OBSERVE"
+LAUNCHER_RANKS = "MUSTER_LAUNCHER_RANKS"
 MUSTER_NAMES = (
     RUN_ID,
     RUN_DIR,
@@ -33,6 +35,7 @@ MUSTER_NAMES = (
     SENT,
     SAVE_CHANGES,
     OBSERVE,
+    LAUNCHER_RANKS,
 )
 
 MAX_RESTARTS_NAME = "PET_MAX_RESTARTS"
@@ -89,25 +92,30 @@ class NodeSpec:
 class Script:
     """How a script of the user's runs on this machine: the folder that was sent, and the GPUs that its nodes share.
 
-    `observe`: its ranks are watched from inside. `restarts`: how often it is started again where it fails.
-    `keep`: paths in its containers that are folders of the run folder.
+    `asked`: how many ranks the user wants on each node. `observe`: its ranks are watched from inside. `restarts`: how
+    often it is started again if it fails. `keep`: paths in its containers that are folders of the run folder.
     """
 
     sent: str
     gpus: int = 0
     nodes: int = 1
     observe: bool = True
+    asked: int | None = None
     restarts: int = 0
     keep: tuple[str, ...] = ()
 
     @property
     def ranks(self) -> int:
-        """Ranks of each node: one for each of its GPUs, or one on the CPU."""
-        return max(1, self.gpus // self.nodes)
+        """Ranks of each node: as asked; else one for each of its GPUs, or one on the CPU."""
+        return self.asked or self._share or 1
+
+    @property
+    def _share(self) -> int:
+        return self.gpus // self.nodes
 
     def variables(self, node: int, nodes: int) -> dict[str, str]:
         """What a node gets beside what every node gets. Two ranks never meet on one GPU: with too few, none has one."""
-        own = range(node * self.ranks, (node + 1) * self.ranks) if self.gpus >= nodes else range(0)
+        own = range(node * self._share, (node + 1) * self._share)
         shared = {"CUDA_VISIBLE_DEVICES": ",".join(map(str, own))} if self.gpus and nodes > 1 else {}
         return {SENT: self.sent, **shared, **({} if self.observe else {OBSERVE: "0"})}
 
@@ -148,12 +156,14 @@ def local_spec(
     interface, threads = LOOPBACK.get(system, "lo"), max(1, cores // len(names))
     nodes = []
     ranks = script.ranks if script else 1
+    per_node = tuple(arguments[:1]) == (PER_NODE,)
     for rank, name in enumerate(names):
-        placement = Placement(name, rank, len(names), ranks, interface, max(1, threads // ranks))
+        placement = Placement(name, rank, len(names), 1 if per_node else ranks, interface, max(1, threads // ranks))
         restarts = script.restarts if script else MAX_RESTARTS
         variables = node_environment(placement, rendezvous, run_dir.name, str(run_dir), restarts)
         variables |= {STOP_ON_EOF: "1", RESUME_COMMAND: f"{MAKE} up {option('RESUME', 'latest')}"}
         variables |= script.variables(rank, len(names)) if script else {}
+        variables |= {LAUNCHER_RANKS: str(ranks)} if per_node else {}
         nodes.append(NodeSpec(name, rank, variables))
     words = ("--script", *arguments) if script else arguments
     return RunSpec(run_dir.name, run_dir, start, tuple(words), tuple(nodes), script)

@@ -15,7 +15,7 @@ import uuid
 import pytest
 
 from lab.rack import Rack, make
-from tests.cluster.control import Control
+from tests.cluster.control import BASE, Control
 
 
 def left_up():
@@ -34,6 +34,9 @@ def started(request, **options):
     rack = Rack(f"test-{uuid.uuid4().hex[:6]}", options["NODES"])
     done = make("rack", RACK=rack.name, **options)
     assert done.returncode == 0, done.stderr
+    # The trainer's image, once and for all: without a name of its own on a host, every test would send its gigabyte.
+    pushed = Control(rack).fab("push", "--image", BASE, hosts=rack.hosts)
+    assert pushed.returncode == 0, pushed.stderr
     yield rack
     if os.environ.get("KEEP") == "1" and request.session.testsfailed:
         capture = request.config.pluginmanager.get_plugin("capturemanager")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -90,7 +91,8 @@ class Diary:
             lost = own.read_text()
             own.unlink()
             return script.Said((), lost, victim=True)
-        return script.listen(words(life.local_rank), life, {one.pid for one in self.lives})
+        launcher = bool(os.environ.get("MUSTER_LAUNCHER_RANKS"))
+        return script.listen(words(life.local_rank), life, {one.pid for one in self.lives}, launcher)
 
     def _folder(self, rank: int) -> RankFolder | None:
         """Where a rank's events are; None without a run folder, or where its disk takes no more."""

@@ -29,6 +29,11 @@ _DIED = re.compile(r"^.*failed \(exitcode: -?\d+\) local_rank: \d+ \(pid: (\d+)\
 _SPEAKER = re.compile(r"\[rank(\d+)\]: ?")
 _TRACEBACK = "Traceback (most recent call last)"
 _LINKS = ("During handling of the above exception", "The above exception was the direct cause")
+# torchrun and `accelerate launch` end with these where a rank of theirs failed.
+_LAUNCHER_ERRORS = (
+    "torch.distributed.elastic.multiprocessing.errors.ChildFailedError",
+    "subprocess.CalledProcessError",
+)
 _ERROR = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit)(: .*)?$")
 
 
@@ -51,15 +56,19 @@ class Said:
     victim: bool = False
 
 
-def listen(console: str, life: Life, pids: Collection[int]) -> Said:
+def listen(console: str, life: Life, pids: Collection[int], launcher: bool = False) -> Said:
     """What the rank `life` said last on its node's `console`; `pids` are those of all ranks that began with it.
 
-    What other ranks of the node say there is left out, as far as torch marks whose words they are.
+    What other ranks of the node say there is left out, as far as torch marks whose words they are. `launcher`: the rank
+    is a launcher of the user's, and the ranks that speak there are those that it started.
     """
-    lines = [line.rstrip() for line in _of_attempt(console, pids).splitlines()]
-    lines = [line for line in lines if line and not _TORCHRUN.search(line) and _speaker(line) in (None, life.rank)]
-    if any(_speaker(line) == life.rank for line in lines[-_LAST_LINES:]):
-        lines = [line for line in lines if _speaker(line) == life.rank]
+    console = console if launcher else _of_attempt(console, pids)
+    lines = [line for line in map(str.rstrip, console.splitlines()) if line and not _TORCHRUN.search(line)]
+    lines = _before_launcher(lines) if launcher else lines
+    speaker = _first_to_fail(lines, life.rank) if launcher else life.rank
+    lines = [line for line in lines if _speaker(line) in (None, speaker)]
+    if any(_speaker(line) == speaker for line in lines[-_LAST_LINES:]):
+        lines = [line for line in lines if _speaker(line) == speaker]
     bare = [_SPEAKER.sub("", line) for line in lines]
     errors = _chain(bare)
     told = [line for line in bare[-_ABORT_LINES:] if speaks_of_peers(line)]
@@ -74,6 +83,26 @@ def listen(console: str, life: Life, pids: Collection[int]) -> Said:
     if not _ERROR.match(last):  # output and errors come through two pipes: a line of the one may break a traceback
         last = next(filter(_ERROR.match, reversed(bare[-_LAST_LINES:])), last)
     return Said(tuple(kept[starts[-1] :] if starts else kept), last, victim)
+
+
+def _before_launcher(lines: list[str]) -> list[str]:
+    """What was printed before a launcher of the user's told, in a traceback of its own, that a rank had failed."""
+    start = 0
+    for at, line in enumerate(lines):
+        if line.startswith(_TRACEBACK):
+            start = at
+        elif start and line.startswith(_LAUNCHER_ERRORS):
+            return lines[:start]
+    return lines
+
+
+def _first_to_fail(lines: Sequence[str], rank: int) -> int:
+    """The rank whose traceback comes first and is not of a lost peer; `rank` where none has one."""
+    speakers = dict.fromkeys(_speaker(line) for line in lines if _TRACEBACK in line)
+    failed = [speaker for speaker in speakers if speaker is not None]
+    of = {speaker: [_SPEAKER.sub("", line) for line in lines if _speaker(line) == speaker] for speaker in failed}
+    causes = [speaker for speaker in failed if (errors := _chain(of[speaker])) and not lost_a_peer(errors[0])]
+    return next(iter([*causes, *failed]), rank)
 
 
 def _of_attempt(console: str, pids: Collection[int]) -> str:

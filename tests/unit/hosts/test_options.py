@@ -186,12 +186,12 @@ def test_any_folder_name_gives_an_image_name(tmp_path, name, tag):
     assert tag_of("base", folder) == f"muster-{tag}:latest"
 
 
-def test_quotes_are_those_of_a_shell():
-    assert asked(script="train.py --name 'two words'").script_words() == ("train.py", "--name", "two words")
-    with pytest.raises(UsageError, match="No closing quotation"):
-        asked(script="train.py 'oops").script_words()
-    with pytest.raises(UsageError, match="no command line can hold"):
-        asked(script="train.py \udcff").script_words()
+def test_the_ranks_of_a_typed_torchrun_are_those_of_nproc():
+    plain, command = asked(script="torchrun --nproc-per-node 2 train.py --name 'two words'").plain()
+    assert plain.script_words() == command.words == ("train.py", "--name", "two words")
+    assert plain.processes == "2"
+    with pytest.raises(UsageError, match="the script's command says 2"):
+        asked(script="torchrun --nproc-per-node 2 train.py", processes="3").plain()
 
 
 @pytest.mark.parametrize("path", ["data", "/", "/muster/run/x", "/a/../muster", "//a", "/a\nb", ""])

@@ -1,0 +1,294 @@
+"""A script's command as people type it: `python train.py`, `torchrun --nproc-per-node 8 train.py`, `bash run.sh`.
+
+Muster starts one torchrun a node itself. So it leaves out `python` and `torchrun` in front of a script, and keeps what
+they say about ranks. A launcher of another kind, a shell script or a program runs once a node. A word that Muster
+cannot follow is refused by name, with the command that works.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shlex
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal, NoReturn
+
+from ..core import text
+from ..core.errors import UsageError
+from . import values
+
+# In front of a command that runs once a node, and starts that node's ranks itself.
+PER_NODE = "--per-node"
+_LAUNCHERS = ("accelerate", "deepspeed", "bash", "sh")
+# Their options for what a run decides.
+_OF_LAUNCHERS = {
+    "accelerate": {"--num_machines", "--machine_rank", "--main_process_ip", "--main_process_port", "--rdzv_backend"},
+    "deepspeed": {
+        *("--hostfile", "-H", "--include", "-i", "--exclude", "-e", "--num_nodes", "--node_rank"),
+        *("--master_addr", "--master_port", "--launcher", "--no_ssh"),
+    },
+}
+# A program of the image, such as a package's own command: no path, no Python file.
+_PROGRAM = re.compile(r"\w[\w+-]*")
+_PYTHON = re.compile(r"(?:.*/)?python(?:3(?:\.\d+)?)?")
+_VARIABLE = re.compile(rf"{values.VARIABLE.pattern}=")
+# torchrun starts Python unbuffered; what -B leaves out, nobody needs.
+_NO_MATTER = ("-u", "-B", "-uB", "-Bu")
+_PYTHON_OPTIONS = {"-O": "PYTHONOPTIMIZE=1", "-OO": "PYTHONOPTIMIZE=2", "-W": "PYTHONWARNINGS=...", "-X": ""}
+_TORCHRUN = ("torch.distributed.run", "torch.distributed.launch")
+# In front of a launcher or a script: what they do is Muster's work, or the image's.
+_RUNNERS = {
+    "srun": "Muster starts the ranks itself, without Slurm",
+    "mpirun": "Muster starts the ranks itself, without MPI",
+    "mpiexec": "Muster starts the ranks itself, without MPI",
+    "nohup": "a run goes on without its terminal anyway",
+    "uv": "a run has the packages of its image",
+    "poetry": "a run has the packages of its image",
+    "pipenv": "a run has the packages of its image",
+    "conda": "a run has the packages of its image",
+    "sudo": "a run's user is chosen by Muster",
+    "env": "a run's variables are given by --env NAME=VALUE",
+}
+# Options of torchrun that say where the nodes meet, or how ranks are watched over: Muster chooses all of it.
+_MEETING = (
+    "--node-rank",
+    "--master-addr",
+    "--master-port",
+    "--rdzv-backend",
+    "--rdzv-endpoint",
+    "--rdzv-id",
+    "--rdzv-conf",
+    "--local-addr",
+    "--monitor-interval",
+)
+_REFUSED = {
+    "--role": "ranks of a run have one role",
+    "--log-dir": "each rank's output is in logs/rank-N.log of the run",
+    "--redirects": "each rank's output is in logs/rank-N.log of the run",
+    "-r": "each rank's output is in logs/rank-N.log of the run",
+    "--tee": "--rank all shows the lines of all ranks",
+    "-t": "--rank all shows the lines of all ranks",
+    "--local-ranks-filter": "--rank N shows the lines of one rank",
+    "--duplicate-stdout-filters": "--rank N shows the lines of one rank",
+    "--duplicate-stderr-filters": "--rank N shows the lines of one rank",
+    "--start-method": "Muster forks the ranks",
+    "--event-log-handler": "Muster writes the events of a run",
+    "--logs-specs": "each rank's output is in logs/rank-N.log of the run",
+    "--numa-binding": "Muster does not bind ranks to memory nodes",
+    "--signals-to-handle": "Muster passes signals to the ranks",
+    "--shutdown-timeout": "a rank has 20 s to end when it is asked to",
+}
+_REFUSED_FLAGS = {
+    "--run-path": "name the script itself",
+    "--virtual-local-rank": "each rank has its own LOCAL_RANK",
+}
+
+
+@dataclass(frozen=True)
+class ScriptCommand:
+    """What is to run. `words`: as torchrun takes them, or `--per-node COMMAND ARGS`.
+
+    torchrun takes `train.py ARGS`, `-m pkg.train ARGS`, and `--no-python PROGRAM ARGS` for a program on each rank.
+
+    `processes`: ranks of each node; `nodes`: how many; `restarts`: how often ranks that fail are started again; None:
+    the command does not say. `notes`: sentences about words of it that are not used.
+    """
+
+    words: tuple[str, ...]
+    processes: Literal["auto"] | int | None = None
+    nodes: int | None = None
+    restarts: int | None = None
+    notes: tuple[str, ...] = ()
+
+    def refuse_nodes(self, nodes: int, hint: str) -> None:
+        """Raise UsageError if the command names another number of nodes than the `nodes` that the run has."""
+        if self.nodes not in (None, nodes):
+            raise UsageError(f"torchrun --nnodes {self.nodes}: the run has {text.several(nodes, 'node')}", hint)
+
+    def asked_restarts(self, option: str) -> str:
+        """The text of --restarts, or what the command says where that is empty. Raises UsageError if they differ."""
+        said = "" if self.restarts is None else str(self.restarts)
+        if said and option not in ("", said):
+            raise UsageError(f"--restarts {option}: the script's command says {said}", "give one of the two")
+        return option or said
+
+
+def read(command: str, folder: Path | None, option: str = "--script") -> ScriptCommand:
+    """The command of --script, or of the words after `--`; `folder`: what is sent.
+
+    Raises UsageError that names the word and the command that works.
+    """
+    try:
+        if not values.is_text(command):
+            raise ValueError("it has a letter that no command line can hold")
+        words = tuple(shlex.split(command))
+    except ValueError as fault:
+        raise UsageError(f"{option} {command}: {fault}", "quote the words as in a shell") from fault
+    # A Python file needs no suffix.
+    if words and folder and _PROGRAM.fullmatch(words[0]) and (folder / words[0]).is_file():
+        return ScriptCommand(words)
+    return _command(words, option)
+
+
+def _command(words: tuple[str, ...], option: str) -> ScriptCommand:
+    refuse = _refusal(option)
+    first = words[0] if words else ""
+    name = first.rpartition("/")[2]
+    if _VARIABLE.match(first):
+        refuse(first.partition("=")[0], "a variable stands outside of it", f"--env {first} {_again(words[1:], option)}")
+    if first in _RUNNERS:
+        refuse(first, _RUNNERS[first], _again(_inner(words[1:]), option))
+    if _PYTHON.fullmatch(first):
+        return _of_python(words, option)
+    if name == "torchrun":
+        return _of_torchrun(words[1:], first, option)
+    if first == "-m" and words[1:2] and words[1] in _TORCHRUN:
+        return _of_python(("python", *words), option)
+    if name == "accelerate-launch":
+        return _command((first.removesuffix("-launch"), "launch", *words[1:]), option)
+    if name in _OF_LAUNCHERS:
+        _refuse_places(words, refuse)
+    if name in _LAUNCHERS or first.endswith(".sh") or _PROGRAM.fullmatch(first):
+        return ScriptCommand((PER_NODE, *words))
+    if first.startswith("./"):
+        return ScriptCommand((first.removeprefix("./"), *words[1:]))
+    return ScriptCommand(words)
+
+
+def _refuse_places(words: Sequence[str], refuse: Refuse) -> None:
+    """Raise UsageError for an option of a launcher that says what Muster tells it: the nodes, and where they meet."""
+    launcher = words[0].rpartition("/")[2]
+    ends = (at for at, word in enumerate(words) if word.endswith(".py"))
+    for word in words[1 : next(ends, len(words))]:
+        name = word.partition("=")[0]
+        if name in _OF_LAUNCHERS[launcher] or _underscored(name) in _OF_LAUNCHERS[launcher]:
+            refuse(f"{launcher} {name}", "Muster tells it the nodes, and where they meet", f"leave out {name}")
+
+
+def _of_python(words: tuple[str, ...], option: str) -> ScriptCommand:
+    refuse = _refusal(option)
+    python, rest = words[0], list(words[1:])
+    while rest and rest[0] in _NO_MATTER:
+        rest.pop(0)
+    first = rest[0] if rest else ""
+    if known := next((word for word in _PYTHON_OPTIONS if first.startswith(word)), ""):
+        variable = _PYTHON_OPTIONS[known]
+        given = f"--env {variable} " if variable else ""
+        refuse(first, "options of Python are not passed on", given + _again(_after(rest, first == known), option))
+    if first in ("-c", "-", "") or (first.startswith("-") and first != "-m"):
+        refuse(shlex.join([python, *rest[:1]]), "no script is named", f'{option} "train.py --lr 3e-4"')
+    if first == "-m" and rest[1:2] and rest[1] in _TORCHRUN:
+        if rest[1] == _TORCHRUN[1] and not {"--use-env", "--use_env"} & set(rest):
+            why = "it gives the script --local-rank, and a run gives it LOCAL_RANK in the environment"
+            refuse(rest[1], why, _again(("torchrun", *rest[2:]), option))
+        words_after = [word for word in rest[2:] if word not in ("--use-env", "--use_env")]
+        return _of_torchrun(tuple(words_after), shlex.join([python, *rest[:2]]), option)
+    command = _command(tuple(rest), option) if first.startswith("./") else ScriptCommand(tuple(rest))
+    note = f"{python}: not used; the run has a Python of its own, in its image or in this shell's environment"
+    return replace(command, notes=(note,)) if "/" in python else command
+
+
+def _of_torchrun(words: tuple[str, ...], launcher: str, option: str) -> ScriptCommand:
+    refuse = _refusal(option)
+    asked = _Torchrun(lambda why: refuse(launcher, why, f'{option} "torchrun --nproc-per-node 2 train.py"')).read(words)
+    script = tuple(asked.script)
+    for name, why in {**_REFUSED, **_REFUSED_FLAGS}.items():
+        if getattr(asked, _attribute(name), None):
+            refuse(f"{launcher} {name}", why, f"leave out {name}")
+    if not script:
+        refuse(launcher, "no script is named", f'{option} "torchrun train.py --lr 3e-4"')
+    if asked.module:
+        script = ("-m", *script)
+    elif asked.no_python:
+        script = ("--no-python", *script)
+    else:
+        script = _command(script, option).words if script[0].startswith("./") else script
+    unused = [name for name in _MEETING if getattr(asked, _attribute(name)) is not None]
+    notes = (f"{launcher} {', '.join(unused)}: not used; Muster chooses where the nodes meet",) if unused else ()
+    nodes = 1 if asked.standalone else _number(asked.nnodes, f"{launcher} --nnodes", refuse)
+    restarts = _number(asked.max_restarts, f"{launcher} --max-restarts", refuse)
+    return ScriptCommand(script, _ranks(asked.nproc_per_node, launcher, refuse), nodes, restarts, notes)
+
+
+class _Torchrun(argparse.ArgumentParser):
+    """torchrun's options, as torch.distributed.run has them (torch 2.8 to 2.13), with both spellings of each."""
+
+    def __init__(self, fail: Callable[[str], NoReturn]) -> None:
+        super().__init__(add_help=False)
+        self._fail = fail
+        self.add_argument("--standalone", action="store_true")
+        self.add_argument("-m", "--module", action="store_true")
+        self.add_argument("--no-python", "--no_python", action="store_true")
+        for name in ("--nnodes", "--nproc-per-node", "--max-restarts", *_MEETING, *_REFUSED):
+            self.add_argument(*dict.fromkeys((name, _underscored(name))))
+        for name in _REFUSED_FLAGS:
+            self.add_argument(name, _underscored(name), action="store_true")
+        self.add_argument("script", nargs=argparse.REMAINDER)
+
+    def read(self, words: Sequence[str]) -> argparse.Namespace:
+        """The options; what follows the first word without a dash is the script's."""
+        asked, unknown = self.parse_known_args(list(words))
+        if unknown:
+            self.error(f"{unknown[0]} is none of its options")
+        return asked
+
+    def error(self, message: str) -> NoReturn:
+        self._fail(message)
+
+
+def _ranks(given: str | None, launcher: str, refuse: Refuse) -> Literal["auto"] | int | None:
+    if given in ("gpu", "auto"):
+        return "auto"
+    if given in ("cpu", "xpu"):
+        refuse(f"{launcher} --nproc-per-node {given}", "ranks are counted by GPUs, or are named", "give a number")
+    count = _number(given, f"{launcher} --nproc-per-node", refuse)
+    if count is not None and values.processes(count) is None:
+        refuse(f"{launcher} --nproc-per-node {count}", "not a number of ranks", "a node has 1 to 1024 ranks")
+    return count
+
+
+def _number(given: str | None, name: str, refuse: Refuse) -> int | None:
+    if given is None:
+        return None
+    if not re.fullmatch(r"[0-9]{1,4}", given):
+        refuse(f"{name} {given}", "not a number", f"{name} 2")
+    return int(given)
+
+
+Refuse = Callable[[str, str, str], NoReturn]
+
+
+def _refusal(option: str) -> Refuse:
+    def refuse(word: str, why: str, hint: str) -> NoReturn:
+        raise UsageError(f"{option}: {word}: {why}", hint)
+
+    return refuse
+
+
+def _again(words: Sequence[str], option: str) -> str:
+    return f"{option} {shlex.quote(shlex.join(words))}" if words else f'{option} "train.py --lr 3e-4"'
+
+
+def _inner(words: Sequence[str]) -> Sequence[str]:
+    """The command behind a runner: from the first word that begins one."""
+    begins = (at for at, word in enumerate(words) if _begins(word))
+    return words[next(begins, len(words)) :]
+
+
+def _begins(word: str) -> bool:
+    name = word.rpartition("/")[2]
+    return bool(_PYTHON.fullmatch(word)) or name in ("torchrun", "accelerate", "deepspeed") or word.endswith(".py")
+
+
+def _after(words: Sequence[str], takes_value: bool) -> Sequence[str]:
+    return _inner(words[1:]) if takes_value else words[1:]
+
+
+def _attribute(name: str) -> str:
+    return name.lstrip("-").replace("-", "_")
+
+
+def _underscored(name: str) -> str:
+    return name[:2] + name[2:].replace("-", "_")

@@ -1,0 +1,87 @@
+"""Commands that start their node's ranks themselves: they train together, and their failures are told."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.torch
+HOME = Path(__file__).resolve().parents[2]
+FAB = Path(sys.executable).with_name("fab")
+TRAIN = """
+import os, sys, torch
+from torch.distributed import all_reduce, get_rank, get_world_size, init_process_group
+init_process_group("gloo")
+if sys.argv[1:] == ["fail"] and get_rank() == 1:
+    raise ValueError("rank 1 has had enough")
+number = torch.tensor([1.0 + get_rank()])
+all_reduce(number)
+print("rank", get_rank(), "of", get_world_size(), "sum", number.item(), "node", os.environ.get("NODE_RANK"))
+"""
+
+
+@pytest.fixture
+def up(tmp_path):
+    """`fab up` with a command, on two nodes as processes, and what all ranks printed."""
+    (tmp_path / "train.py").write_text(TRAIN)
+    (tmp_path / "run.sh").write_text("torchrun --nproc-per-node 2 train.py $1\n")
+    (tmp_path / "plain.sh").write_text("python train.py\n")
+    (tmp_path / "alone.sh").write_text("torchrun --standalone --nnodes 1 step.py\n")
+    step = "import torch\nmodel = torch.nn.Linear(1, 1)\nmodel(torch.ones(1)).backward()\n"
+    (tmp_path / "step.py").write_text(step + "torch.optim.SGD(model.parameters(), 0.1).step()\n")
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+
+    def start(command, workers="1"):
+        line = [FAB, "--search-root", HOME, "up", "--backend", "processes", "--workers", workers, "--rank", "all"]
+        return subprocess.run(
+            [*line, "--script", command],
+            cwd=tmp_path,
+            env={**os.environ, "PATH": path, "PYTHONPATH": str(HOME)},
+            capture_output=True,
+            text=True,
+            timeout=180,
+        )
+
+    return start
+
+
+def test_ranks_of_a_typed_torchrun_are_as_many_as_it_says(up):
+    done = up("torchrun --nproc-per-node 2 --nnodes 2 --master-addr gpu-a train.py")
+    assert done.returncode == 0, done.stderr
+    assert all(f"rank {rank} of 4 sum 10.0" in done.stdout for rank in range(4))
+    assert "--master-addr: not used" in done.stderr
+
+
+def test_a_torchrun_in_a_shell_script_joins_all_nodes(up):
+    done = up("bash run.sh")
+    assert done.returncode == 0, done.stderr
+    for rank in range(4):
+        assert f"rank {rank} of 4 sum 10.0 node {rank // 2}" in done.stdout
+
+
+def test_a_plain_python_in_a_shell_script_is_the_rank_of_its_node(up):
+    done = up("bash plain.sh")
+    assert done.returncode == 0, done.stderr
+    assert all(f"rank {rank} of 2 sum 3.0" in done.stdout for rank in range(2))
+
+
+def test_the_rank_that_failed_below_a_launcher_is_quoted(up):
+    done = up("bash run.sh fail")
+    assert done.returncode == 1
+    error = done.stderr[done.stderr.index("error: ") :]
+    assert "ValueError: rank 1 has had enough" in error.splitlines()[0]
+    assert "train.py" in error
+
+
+def test_nodes_whose_launchers_train_alone_have_failed(up):
+    done = up("bash alone.sh")
+    assert done.returncode == 1
+    assert "trained alone" in done.stderr
+
+
+def test_a_program_that_is_not_there_is_named(up):
+    done = up("no-such-program --x", workers="0")
+    assert done.returncode == 1
+    assert "no-such-program: No such file or directory" in done.stderr

@@ -1,0 +1,94 @@
+"""A script's command as people type it: what it comes to, and what is refused by name with the command that works."""
+
+import pytest
+
+from deploy.config import script
+from deploy.config.script import ScriptCommand
+from deploy.core.errors import UsageError
+
+
+@pytest.fixture
+def read(tmp_path):
+    (tmp_path / "train.py").write_text("")
+    (tmp_path / "train").write_text("")
+    return lambda command: script.read(command, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("typed", "words"),
+    [
+        ("train.py --lr 3e-4", ("train.py", "--lr", "3e-4")),
+        ("./train.py", ("train.py",)),
+        ("-m pkg.train --x", ("-m", "pkg.train", "--x")),
+        ("python train.py --x", ("train.py", "--x")),
+        ("python3 -u ./train.py", ("train.py",)),
+        ("python3.12 -m pkg.train", ("-m", "pkg.train")),
+        ("torchrun train.py", ("train.py",)),
+        ("torchrun -m pkg.train", ("-m", "pkg.train")),
+        ("torchrun --no-python tool a", ("--no-python", "tool", "a")),
+        ("python -m torch.distributed.run train.py", ("train.py",)),
+        ("python -m torch.distributed.launch --use_env train.py -m x", ("train.py", "-m", "x")),
+        ("-m torch.distributed.run train.py", ("train.py",)),
+        ("accelerate launch --mixed_precision bf16 train.py", "per node"),
+        ("accelerate-launch train.py", ("--per-node", "accelerate", "launch", "train.py")),
+        ("deepspeed train.py --deepspeed", "per node"),
+        ("bash run.sh a", "per node"),
+        ("./run.sh", "per node"),
+        ("llamafactory-cli train x.yaml", "per node"),
+        ("train --x", ("train", "--x")),  # a file of the folder
+        ("train.py --name 'two words'", ("train.py", "--name", "two words")),
+        ("", ()),
+    ],
+)
+def test_a_command_comes_to_what_torchrun_takes(read, typed, words):
+    found = read(typed)
+    assert found.words == (("--per-node", *typed.split()) if words == "per node" else words)
+    assert read(" ".join(f"'{word}'" for word in found.words)).words == found.words
+
+
+def test_what_torchrun_is_told_of_ranks_and_nodes_is_kept_and_where_to_meet_is_named(read):
+    typed = "torchrun --nproc_per_node=8 --nnodes 2 --node_rank=0 --master_addr=10.0.0.1 --max-restarts 3 train.py -x"
+    found = read(typed)
+    assert found == ScriptCommand(("train.py", "-x"), 8, 2, 3, found.notes)
+    assert "--node-rank, --master-addr: not used" in found.notes[0]
+    assert read("torchrun --standalone --nproc-per-node gpu train.py") == ScriptCommand(("train.py",), "auto", 1)
+    found.refuse_nodes(2, "")
+    with pytest.raises(UsageError, match="--nnodes 2: the run has 3 nodes"):
+        found.refuse_nodes(3, "")
+
+
+def test_a_python_of_another_place_is_named_as_not_used(read):
+    assert "/opt/conda/bin/python: not used" in read("/opt/conda/bin/python train.py").notes[0]
+
+
+@pytest.mark.parametrize(
+    ("typed", "named", "works"),
+    [
+        ("A=1 python train.py", "A", "--env A=1 --script 'python train.py'"),
+        ("uv run --with x python train.py", "uv", "--script 'python train.py'"),
+        ("srun -n 2 python train.py", "srun", "--script 'python train.py'"),
+        ("sudo ./train.py", "sudo", "--script ./train.py"),
+        ("python -O train.py", "-O", "--env PYTHONOPTIMIZE=1 --script train.py"),
+        ("python -W ignore train.py", "-W", "--script train.py"),
+        ("python -c 'import torch'", "-c", "train.py"),
+        ("python", "python", "train.py"),
+        ("torchrun", "torchrun", "train.py"),
+        ("torchrun --bogus train.py", "--bogus", "torchrun"),
+        ("torchrun --log-dir /x train.py", "--log-dir", "leave out --log-dir"),
+        ("torchrun -r 3 train.py", "-r", "leave out -r"),
+        ("torchrun --nnodes 1:4 train.py", "--nnodes 1:4", "--nnodes 2"),
+        ("torchrun --nproc-per-node cpu train.py", "--nproc-per-node cpu", "number"),
+        ("torchrun --nproc-per-node 0 train.py", "--nproc-per-node 0", "1 to 1024"),
+        ("torchrun --nproc-per-node 9999999 train.py", "9999999", "--nproc-per-node 2"),
+        ("python -m torch.distributed.launch train.py", "torch.distributed.launch", "--script 'torchrun train.py'"),
+        ("accelerate launch --num_machines 2 train.py", "--num_machines", "leave out"),
+        ("deepspeed --hostfile=hosts train.py", "--hostfile", "leave out"),
+        ("train.py 'oops", "train.py 'oops", "quote"),
+        ("train.py \udcff", "no command line", "quote"),
+    ],
+)
+def test_what_cannot_be_followed_is_refused_by_name_with_the_command_that_works(read, typed, named, works):
+    with pytest.raises(UsageError) as refused:
+        read(typed)
+    assert named in refused.value.message
+    assert works in refused.value.hint

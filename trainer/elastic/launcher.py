@@ -1,0 +1,125 @@
+"""`python launcher.py COMMAND ARGS`: the one rank that torchrun starts on a node becomes a launcher of the user's.
+
+The launcher (`accelerate launch`, `deepspeed`, a shell script) starts this node's ranks itself. It gets the node's
+place, the number of nodes and ranks, and where the nodes meet, in the variables that launchers agree on and in its own
+options. It meets at a port of its own: the port of MASTER_PORT is taken by the store of torchrun's ranks.
+
+torchrun runs this file by its path, so that no package of the user's can hide it.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+_MEET_SECONDS = 300
+_NOT_FOUND, _NOT_EXECUTABLE = 127, 126  # as a shell has them
+# What torchrun says to a rank. The launcher's own torchrun says it to its ranks.
+_OF_A_RANK = ("TORCHELASTIC_", "PET_", "GROUP_", "ROLE_", "LOCAL_WORLD_SIZE", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE")
+# What the ranks note about themselves (node/site/sitecustomize.py) belongs to an attempt.
+_ATTEMPT = "TORCHELASTIC_RESTART_COUNT"
+# With one of these, Accelerate knows what it runs on.
+_ACCELERATE_KNOWS = ("--cpu", "--tpu", "--multi", "--use_", "--use-", "--config")
+
+
+@dataclass(frozen=True)
+class Place:
+    """This node among `nodes`, with `ranks` to start, and where they meet."""
+
+    node: int
+    nodes: int
+    ranks: int
+    address: str
+    port: int
+
+    def variables(self) -> dict[str, str]:
+        """What launchers read. torchrun takes the `PET_` names as its options."""
+        shared = {"NNODES": self.nodes, "NODE_RANK": self.node, "NPROC_PER_NODE": self.ranks}
+        meeting = {"MASTER_ADDR": self.address, "MASTER_PORT": self.port}
+        mine = {"RANK": self.node, "WORLD_SIZE": self.nodes, "LOCAL_RANK": 0}
+        options = {f"PET_{name}": value for name, value in {**shared, **meeting}.items()}
+        return {name: str(value) for name, value in {**shared, **meeting, **mine, **options}.items()}
+
+
+def main() -> None:
+    """Find the place, agree on a port, and become the command."""
+    command, given = sys.argv[1:], dict(os.environ)
+    node, nodes = int(given["RANK"]), int(given["WORLD_SIZE"])
+    ranks = int(given.get("MUSTER_LAUNCHER_RANKS") or 1)
+    place = Place(
+        node, nodes, ranks, given["MASTER_ADDR"], _port(node, given["MASTER_ADDR"], int(given["MASTER_PORT"]))
+    )
+    if Path(command[0]).name == "accelerate":
+        command = accelerate(command, place, _has_gpu())
+    elif Path(command[0]).name == "deepspeed":
+        command = deepspeed(command, place, _hostfile(place, given.get("MUSTER_OUTCOME_DIR")))
+    try:
+        os.execvpe(command[0], command, environment(given, place))
+    except OSError as fault:
+        print(f"error: {command[0]}: {fault.strerror}", file=sys.stderr)
+        print("hint: is its package in the image, and has the file its x bit?", file=sys.stderr)
+        sys.exit(_NOT_FOUND if isinstance(fault, FileNotFoundError) else _NOT_EXECUTABLE)
+
+
+def environment(given: Mapping[str, str], place: Place) -> dict[str, str]:
+    """The launcher's variables: `given` to this rank, without what torchrun says to a rank, and the place."""
+    kept = {name: value for name, value in given.items() if name == _ATTEMPT or not name.startswith(_OF_A_RANK)}
+    return {**kept, **place.variables()}
+
+
+def accelerate(command: Sequence[str], place: Place, gpus: bool) -> list[str]:
+    """`accelerate launch` with the place. The user's own options come later and win."""
+    if list(command[1:2]) != ["launch"]:
+        return list(command)
+    total = place.nodes * place.ranks
+    own = [f"--num_machines={place.nodes}", f"--machine_rank={place.node}", f"--num_processes={total}"]
+    own += [f"--main_process_ip={place.address}", f"--main_process_port={place.port}"]
+    if total > 1 and not any(word.startswith(_ACCELERATE_KNOWS) for word in command):
+        # Accelerate looks at its own node alone: of two nodes with a GPU each, it does not see that there are several.
+        # Without GPUs it forms no group unless it is told to use the CPU.
+        own += ["--multi_gpu" if gpus else "--cpu"]
+    return [*command[:2], *own, *command[2:]]
+
+
+def deepspeed(command: Sequence[str], place: Place, hostfile: str) -> list[str]:
+    """`deepspeed` for this node alone, without SSH to the others."""
+    own = [f"--hostfile={hostfile}", "--no_ssh", f"--node_rank={place.node}"]
+    return [*command[:1], *own, f"--master_addr={place.address}", f"--master_port={place.port}", *command[1:]]
+
+
+def _hostfile(place: Place, folder: str | None) -> str:
+    """DeepSpeed's list of the nodes. It reads how many there are, and their ranks."""
+    with tempfile.NamedTemporaryFile("w", prefix=".hostfile-", dir=folder, delete=False) as file:
+        file.writelines(f"node-{node} slots={place.ranks}\n" for node in range(place.nodes))
+    return file.name
+
+
+def _port(node: int, address: str, store_port: int) -> int:
+    """A free port of the first node, which it tells the others through the store of torchrun's ranks."""
+    from torch.distributed import TCPStore  # type: ignore[attr-defined]
+
+    wait = timedelta(seconds=_MEET_SECONDS)
+    store = TCPStore(address, store_port, is_master=False, timeout=wait)
+    key = f"muster/launcher/{os.environ.get(_ATTEMPT, '0')}"
+    if node == 0:
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        with socket.socket(family) as listener:
+            listener.bind((address, 0))
+            store.set(key, str(listener.getsockname()[1]))
+    return int(store.get(key))
+
+
+def _has_gpu() -> bool:
+    import torch
+
+    return torch.cuda.is_available()
+
+
+if __name__ == "__main__":
+    main()
