@@ -1,10 +1,12 @@
 """What a script wrote on real hosts: it outlives its container, comes home, is gone on with, and goes when asked."""
 
 import json
+import subprocess
 
 import pytest
 
 from lab import waiting
+from tests.cluster.control import BASE, HOME
 
 SCRIPT = """import os, time
 import torch.distributed as dist
@@ -132,3 +134,37 @@ def test_a_script_that_fails_and_whose_node_dies_is_started_again_as_often_as_as
     begins = (control.dir / f"logs/{control.hosts[0]}.log").read_text()
     assert "begins at 4" in begins
     assert "begins at 7" in begins
+
+
+WRITES = """import os, time
+again = os.path.exists("out.txt")
+with open("out.txt", "a", buffering=1) as file:
+    for line in range(20 if again else 6000):
+        file.write(f"{int(again)} {line}\\n")
+        os.fsync(file.fileno())
+        time.sleep(0.1)
+"""
+
+
+@pytest.mark.parametrize(("restarts", "code"), [("0", 1), ("1", 0)])
+def test_what_a_script_wrote_up_to_a_reboot_of_its_host_is_kept_and_it_goes_on_if_asked(
+    control, tmp_path, restarts, code
+):
+    (tmp_path / "train.py").write_text(WRITES)
+    host = control.hosts[0]
+    words = ("--run", control.run, "--image", BASE, "--folder", str(tmp_path), "--script", "train.py")
+    line = control.line("deploy", *words, "--restarts", restarts, hosts=[host])
+    # It is asked for its end, and may say much meanwhile.
+    with (tmp_path / "said").open("w") as said:
+        deploy = subprocess.Popen(line, cwd=HOME, env=control.environment, stdout=said, stderr=subprocess.STDOUT)
+    written = f"cd ~/.muster/runs/{control.run}/work 2>/dev/null && wc -l < out.txt 2>/dev/null; true"
+    waiting.until(lambda: int(control.rack.on(host, written) or 0) > 20, "the script to write", 90)
+    before = int(control.rack.on(host, written))
+    subprocess.run(["docker", "restart", "-t", "0", control.rack.container(host)], check=True, capture_output=True)
+    waiting.until(lambda: control.rack.is_up(host), "the host to be up", 90)
+    assert deploy.wait(180) == code, (tmp_path / "said").read_text()
+    assert control.fab("fetch", "--run", control.run, hosts=[host]).returncode == 0
+    lines = (control.dir / "work/out.txt").read_text().splitlines()
+    first = [row for row in lines if row.startswith("0 ")]
+    assert len(first) >= before
+    assert [row for row in lines if row.startswith("1 ")] == [f"1 {n}" for n in range(20 if restarts == "1" else 0)]

@@ -45,7 +45,7 @@ def up(tmp_path):
         (tmp_path / "train.py").write_text(SCRIPT.format(fault=fault))
         line = [str(FAB), "--search-root", str(HOME), "up", "--backend", "processes", "--workers", "1", "--run", "r"]
         environment = {**os.environ, "PYTHONPATH": str(HOME)}
-        line += ["--script", "train.py", *words]
+        line += words if "--script" in words else ["--script", "train.py", *words]
         return subprocess.run(line, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
 
     run.folder = tmp_path / "runs" / "r"
@@ -87,6 +87,15 @@ def test_a_script_is_started_again_as_often_as_asked_and_not_once_more(up):
     assert "rank 1" in done.stderr
     assert "bad sample 7" in done.stderr
     assert [text.partition(":")[0] for text in told(up.folder)] == ["the script starts again (restart 1)"]
+
+
+def test_a_command_of_torchruns_may_say_it_itself(up):
+    done = up("raise ValueError('bad sample 7')", "--script", "torchrun --max-restarts 1 train.py")
+    assert done.returncode == 0, done.stderr
+    assert "begins at 10" in done.stdout
+    refused = up("pass", "--script", "torchrun --max-restarts 1 train.py", "--restarts", "2")
+    assert refused.returncode == 2
+    assert "the script's command says 1" in refused.stderr
 
 
 def test_without_the_option_it_is_not_started_again(up):
