@@ -17,12 +17,13 @@ from invoke.exceptions import Exit, ParseError
 from invoke.program import Program
 
 from ..core.errors import USAGE, UsageError
+from ..core.program import FAB
 from ..report.console import Console
-from . import bootstrap, compare, explain, local, look, preflight, runs
+from . import bootstrap, compare, explain, local, look, preflight, runs, within
 
 # The name of this package for pip; `muster` is another project there (docs/decisions/0021).
 DISTRIBUTION = "muster-train"
-_EXAMPLE = "muster deploy --hosts a,b -- train.py --lr 3e-4"
+_EXAMPLE = f"{FAB} deploy --hosts a,b -- train.py --lr 3e-4"
 _TASKS = (
     *(
         runs.attach,
@@ -35,6 +36,8 @@ _TASKS = (
         look.logs,
         look.status,
         look.why,
+        within.exec_task,
+        within.shell,
     ),
     *(runs.push, preflight.preflight, runs.stop, runs.trust, runs.unlock),
     *(local.down, local.report, local.runs, local.up),
@@ -72,23 +75,31 @@ def end_quietly_when_nobody_reads() -> None:
 def main() -> None:
     """The console command `muster`; ends the process with the task's exit code."""
     end_quietly_when_nobody_reads()
+    words = words_of(sys.argv[1:])
+    program = _Program(version=version(DISTRIBUTION), namespace=namespace, name="muster", binary="muster")
+    program.run(["muster", *words])
+
+
+def words_of(typed: Sequence[str]) -> list[str]:
+    """The words for invoke, which takes none after `--`. Ends the process where they cannot be understood."""
     try:
-        words = with_script(sys.argv[1:])
+        return with_script(typed)
     except UsageError as fault:
         Console().error(fault)
         sys.exit(fault.code)
-    program = _Program(version=version(DISTRIBUTION), namespace=namespace, name="muster", binary="muster")
-    program.run(["muster", *words])
 
 
 def with_script(words: Sequence[str]) -> list[str]:
     """Turn the words after `--`, a script and its arguments, into the option --script of deploy or up.
 
-    Raises UsageError for another task, for --script beside it, and if nothing follows.
+    exec and shell read theirs themselves. Raises UsageError for another task, for --script beside it, and if nothing
+    follows.
     """
     if "--" not in words:
         return list(words)
     at = list(words).index("--")
+    if words[0] in ("exec", "shell"):
+        return list(words[:at])
     options, script = list(words[:at]), list(words[at + 1 :])
     if options[:1] not in (["deploy"], ["up"]):
         raise UsageError("only `deploy` and `up` accept a script after --", _EXAMPLE)

@@ -71,6 +71,11 @@ def why(container: str) -> tuple[str, ...]:
     return _SCRIPT("why", container, PYTHON)
 
 
+def within(container: str, words: Sequence[str], terminal: bool = False) -> tuple[str, ...]:
+    """A command beside the ranks of a node, which ends when its input ends; no words: a shell."""
+    return _SCRIPT("within", container, PYTHON, *(["--terminal"] * terminal), "--", *words)
+
+
 def clear(run: str) -> tuple[str, ...]:
     """Prepare a run's folder for its next start: remove what the last start wrote about its nodes."""
     return _SCRIPT("clear", run)

@@ -3,7 +3,7 @@
 The other packages use this module, and the rest of ssh/ serves it. It uses paramiko, without agent forwarding,
 passwords or prompts. settings.py reads the user's SSH settings (ask, reader, rules, keywords, tokens, way);
 connect.py opens a connection and retries (sockets, transport, host_keys, keys); command.py runs a command; stream.py
-talks with one; trust.py adds host keys; faults.py has the errors.
+talks with one, terminal.py in this terminal; trust.py adds host keys; faults.py has the errors.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ..core import fields
 from ..core.errors import DeployError
 from ..core.results import Results
 from ..core.scripts import Scripts
-from . import command, settings
+from . import command, settings, terminal
 from .command import Terms
 from .connect import Link, Opener
 from .faults import SshFault
@@ -130,6 +130,10 @@ class Session:
     def stream(self, argv: Sequence[str]) -> LineStream:
         """Start a command and talk with it, line by line. Raises SshFault."""
         return LineStream(self._transport, self._where, argv)
+
+    def converse(self, argv: Sequence[str]) -> int:
+        """Run a command in this terminal (terminal.py) until it ends; returns its exit code. Raises SshFault."""
+        return terminal.converse(self._transport, self._where, argv)
 
     def close(self) -> None:
         """End the connection and everything that waits on it. A second call does nothing."""

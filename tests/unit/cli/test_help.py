@@ -25,7 +25,7 @@ def test_the_example_can_be_typed(task):
     examples = examples_of(task)
     assert examples
     for example in examples:
-        words = shlex.split(example.rpartition("| ")[2].partition("2>&1")[0])
+        words = shlex.split(example.rpartition("| ")[2].partition("2>&1")[0].partition(" -- ")[0])
         assert words[:2] == ["fab", task.name]
         named = {word.removeprefix("--").partition("=")[0] for word in words if word.startswith("--")}
         assert named <= set(options_of(task))

@@ -1,0 +1,113 @@
+"""`fab exec` and `fab shell`: a command, or a shell, beside the ranks of a run that is going on.
+
+Both run in the run's container, as its user, in the folder where the script works. They end when the command here ends
+or the connection is lost, so that nothing of them stays on a host.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from ..config.inventory import Cluster
+from ..core.errors import DONE, FAILED, STOPPED, DeployError, UsageError
+from ..core.names import asked_run
+from ..core.printable import console_line
+from ..core.program import FAB
+from ..host import commands
+from ..host import logs as host_logs
+from ..report.console import Console
+from ..ssh.session import Session, on_all, open_all
+
+
+@dataclass(frozen=True)
+class Place:
+    """A running node of the run: its host's session, and its container."""
+
+    session: Session
+    container: str
+
+
+def exec_on_hosts(cluster: Cluster, run: str, rank: str, words: Sequence[str], console: Console) -> int:
+    """Run a command on all hosts of a run, or on that of a rank; returns the largest exit code of all.
+
+    Raises DeployError where the run has no node, UsageError without a command.
+    """
+    if not words:
+        raise UsageError("no command is named", f"{FAB} exec --hosts a,b -- nvidia-smi")
+    with _places(cluster, run, rank) as places:
+        several = len(places) > 1
+        by_host = {place.session.host.name: place for place in places}
+
+        def work(session: Session) -> int:
+            name = session.host.name
+            return _exec(by_host[name], words, lambda line: _show(console, name if several else "", line))
+
+        try:
+            codes = on_all([place.session for place in places], work)
+        except KeyboardInterrupt:
+            return STOPPED
+        for fault in codes.faults.values():
+            console.error(fault)
+        for host, code in codes.values.items():
+            console.data({"kind": "ended", "host": host, "code": code})
+            if code and several:
+                console.warn(f"{host}: ended with code {code}")
+        return max([*codes.values.values(), FAILED if codes.faults else DONE])
+
+
+def shell(cluster: Cluster, run: str, rank: str, words: Sequence[str]) -> int:
+    """Open a shell, or `words` with a terminal, beside a rank (default: rank 0); returns its exit code."""
+    if not sys.stdout.isatty():
+        raise UsageError("no terminal is here", f"without one: {FAB} exec --hosts a,b -- COMMAND")
+    with _places(cluster, run, rank or "0") as (place, *_):
+        return place.session.converse(commands.within(place.container, words, terminal=True))
+
+
+@contextmanager
+def _places(cluster: Cluster, run: str, rank: str) -> Iterator[list[Place]]:
+    """The running nodes of the run that was asked for, or that of a rank, in the order of their places."""
+    if rank and not rank.isdecimal():
+        raise UsageError(f"--rank {rank}: not a number", "ranks are numbered from 0")
+    wanted = asked_run("--run", run)
+    with open_all(cluster.hosts, ask_home=False) as opened:
+        sessions = opened.all()
+        hosts = on_all(sessions.values(), lambda session: host_logs.parse(session.run(commands.members()).out)).all()
+        chosen = host_logs.choose_run(hosts, wanted)
+        members = host_logs.members_of(hosts, chosen)
+        of_host = host_logs.ranks_of(members)
+        living = {
+            host: member
+            for host, member in members.items()
+            if member.state == "running" and (not rank or int(rank) in of_host[host])
+        }
+        if not living:
+            what = f"rank {rank} of {chosen}" if rank else chosen
+            raise DeployError(f"{what}: no container of it runs on these hosts", f"{FAB} status")
+        yield [Place(sessions[host], member.container) for host, member in living.items()]
+
+
+def _exec(place: Place, words: Sequence[str], tell: Callable[[str], None]) -> int:
+    over = threading.Event()
+
+    def hold() -> Iterator[bytes]:
+        over.wait()  # the command ends when its input does
+        yield from ()
+
+    try:
+        done = place.session.run(
+            commands.within(place.container, words), input=hold(), timeout_s=None, check=False, on_line=tell
+        )
+    finally:
+        over.set()
+    return done.code
+
+
+def _show(console: Console, host: str, line: str) -> None:
+    if console.as_json:
+        console.data({"kind": "line", "host": host, "line": line})
+    else:
+        console.line(console_line(f"{host}  {line}" if host else line))

@@ -1,0 +1,104 @@
+"""`fab exec` and `fab shell` on the rack: beside the ranks, with the command's own code, and nothing left of them."""
+
+import os
+import pty
+import select
+import signal
+import subprocess
+import time
+
+import pytest
+
+from lab import waiting
+from tests.cluster.control import HOME, Control
+
+
+@pytest.fixture(scope="module")
+def going(rack, tmp_path_factory):
+    """A run of a script that does not end by itself."""
+    control, tmp_path = Control(rack), tmp_path_factory.mktemp("going")
+    (tmp_path / "train.py").write_text("import time\nopen('here', 'w').close()\ntime.sleep(600)\n")
+    done = control.deploy("--folder", str(tmp_path), "--script", "train.py", "--detach")
+    assert done.returncode == 0, done.stderr
+    waiting.until(lambda: "here" in control.fab("exec", "--run", control.run, "--", "ls").stdout, "the script's file")
+    yield control
+    control.clean()
+
+
+def processes(going, words):
+    """How many processes of the run's containers have a command line with `words`, on all hosts."""
+    count = f"docker top muster-{going.run} -eo pid,args | grep -c '{words}'; true"
+    return sum(int(going.rack.on(host, count)) for host in going.hosts)
+
+
+def test_a_command_runs_on_every_host_as_the_runs_user_where_the_script_works(going):
+    done = going.fab("exec", "--run", going.run, "--", "sh", "-c", "id -u; pwd; ls; echo $MUSTER_NODE; exit 3")
+    assert done.returncode == 3
+    for host in going.hosts:
+        assert {f"{host}  /muster/run/work", f"{host}  here", f"{host}  {host}"} <= set(done.stdout.splitlines())
+        assert f"{host}  0" not in done.stdout.splitlines()
+    one = going.fab("exec", "--run", going.run, "--rank", "1", "--", "printenv", "MUSTER_NODE")
+    assert one.stdout == f"{going.hosts[1]}\n"
+
+
+def test_what_a_command_prints_cannot_command_the_terminal(going):
+    done = going.fab("exec", "--run", going.run, "--rank", "0", "--", "printf", r"a\033]0;title\007b\n")
+    assert "\x1b" not in done.stdout
+    assert done.returncode == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_a_command_ends_with_who_asked_for_it(going, number):
+    line = going.line("exec", "--run", going.run, "--", "sh", "-c", "echo began; sleep 4711")
+    asked = subprocess.Popen(line, cwd=HOME, env=going.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    waiting.until(lambda: processes(going, "[0-9]  *sleep 4711") == 2, "the command on both hosts")
+    asked.send_signal(number)
+    asked.communicate(timeout=30)
+    waiting.until(lambda: processes(going, "4711") == 0, "the command to be gone")
+    assert len(going.containers()) == 2
+
+
+class Terminal:
+    """`fab shell` on a terminal of ours."""
+
+    def __init__(self, going):
+        line = going.line("shell", "--run", going.run, "--rank", "1")
+        self.pid, self.terminal = pty.fork()
+        if not self.pid:
+            os.chdir(HOME)
+            os.execve(line[0], [str(word) for word in line], going.environment)
+        self.shown = b""
+
+    def type(self, words):
+        os.write(self.terminal, words.encode())
+
+    def until(self, words, seconds=30):
+        """Read until `words` are shown."""
+        end = time.monotonic() + seconds
+        while words.encode() not in self.shown:
+            assert time.monotonic() < end, self.shown
+            if select.select([self.terminal], [], [], 0.1)[0]:
+                self.shown += os.read(self.terminal, 1 << 16)
+        self.shown = self.shown.partition(words.encode())[2]
+
+
+def test_a_shell_has_a_terminal_of_this_window_and_ends_with_its_own_code(going):
+    shell = Terminal(going)
+    shell.until("$ ")
+    shell.type("stty size; echo $((6 * 7)) on $MUSTER_NODE\r")
+    shell.until(f"42 on {going.hosts[1]}")
+    shell.type("sleep 600\r")
+    waiting.until(lambda: processes(going, "[0-9]  *sleep 600") == 1, "the command")
+    shell.type("\x03exit 5\r")
+    assert os.waitstatus_to_exitcode(os.waitpid(shell.pid, 0)[1]) == 5
+    assert len(going.containers()) == 2
+
+
+def test_a_shell_whose_terminal_is_gone_leaves_nothing(going):
+    shell = Terminal(going)
+    shell.until("$ ")
+    shell.type("sleep 4712\r")
+    waiting.until(lambda: processes(going, "[0-9]  *sleep 4712") == 1, "the command")
+    os.kill(shell.pid, signal.SIGKILL)
+    os.waitpid(shell.pid, 0)
+    waiting.until(lambda: processes(going, "4712\\|within") == 0, "the shell to be gone")
