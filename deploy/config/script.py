@@ -121,13 +121,6 @@ class ScriptCommand:
         if self.nodes not in (None, nodes):
             raise UsageError(f"torchrun --nnodes {self.nodes}: the run has {text.several(nodes, 'node')}", hint)
 
-    def asked_restarts(self, option: str) -> str:
-        """The text of --restarts, or what the command says where that is empty. Raises UsageError if they differ."""
-        said = "" if self.restarts is None else str(self.restarts)
-        if said and option not in ("", said):
-            raise UsageError(f"--restarts {option}: the script's command says {said}", "give one of the two")
-        return option or said
-
 
 def read(command: str, folder: Path | None, option: str = "--script") -> ScriptCommand:
     """The command of --script, or of the words after `--`; `folder`: what is sent.

@@ -115,7 +115,7 @@ def follow_until_done(backend: HostsBackend, console: Console, interrupts: Inter
     result = resume.with_resume_hint(
         _with_host_paths(result, run),
         run_dir,
-        bool(state.checkpoint or any(files for files, _ in state.kept.values())),
+        bool(state.checkpoint or any(files for files, _ in state.files_left.values())),
         lost,
     )
     return ending.end(run_dir, result, state, time.monotonic() - began, console, f"{FAB} fetch {hosts}")

@@ -126,9 +126,9 @@ def left_line(state: State, folder: str, fetch: str) -> str:
     """What the run left, and where. `fetch`: the command that copies it; empty if it is in `folder`."""
     if not state.script:
         return f"checkpoints, metrics and logs in {folder}/"
-    left = {node: (files, size) for node, (files, size) in state.kept.items() if files}
+    left = {node: (files, size) for node, (files, size) in state.files_left.items() if files}
     if not left:
-        wrote = "it wrote no files" if state.kept else f"what it wrote: {fetch or f'{folder}/work'}"
+        wrote = "it wrote no files" if state.files_left else f"what it wrote: {fetch or f'{folder}/work'}"
         return f"logs in {folder}/; {wrote}"
     if not fetch:
         files, size = (max(numbers) for numbers in zip(*left.values(), strict=True))

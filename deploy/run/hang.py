@@ -74,17 +74,17 @@ def read(value: object) -> RankDoing:
 
 def verdict(ranks: Iterable[RankDoing]) -> str:
     """Who is missing, and who waits for it, in a sentence."""
-    ranks = sorted(ranks, key=lambda one: one.rank)
-    missing = [one for one in ranks if one.doing not in _WAITS]
-    waiting = [one for one in ranks if one.doing in _WAITS]
+    ranks = sorted(ranks, key=lambda rank: rank.rank)
+    missing = [rank for rank in ranks if rank.doing not in _WAITS]
+    waiting = [rank for rank in ranks if rank.doing in _WAITS]
     if missing:
-        heads = "; ".join(_missing(one) for one in missing[:3])
+        heads = "; ".join(_missing(rank) for rank in missing[:3])
         more = f"; and {len(missing) - 3} more" if len(missing) > 3 else ""
         return f"{heads}{more}{_waiters(waiting)}"
-    if differ := collectives.disagreement({one.rank: one.collectives for one in waiting}):
+    if differ := collectives.disagreement({rank.rank: rank.collectives for rank in waiting}):
         return _disagreement(differ)
     places = _by_place(waiting)
-    if len({one.op for one in waiting if one.doing == "collective"}) > 1:
+    if len({rank.op for rank in waiting if rank.doing == "collective"}) > 1:
         parts = [f"{_names(group)} in {_what(group[0])}, {place}" for place, group in _fewest_first(places)]
         return f"the ranks do not agree on the next collective: {'; '.join(parts)}"
     if len(places) > 1:
@@ -95,19 +95,19 @@ def verdict(ranks: Iterable[RankDoing]) -> str:
     return f"all ranks wait in {where}: none is missing, so look at the links between them"
 
 
-def waits(one: RankDoing) -> bool:
+def waits(rank: RankDoing) -> bool:
     """Whether a rank only waits for others."""
-    return one.doing in _WAITS
+    return rank.doing in _WAITS
 
 
-def words_of(one: RankDoing) -> str:
+def words_of(rank: RankDoing) -> str:
     """What one rank does, in a few words."""
-    return f"waits for others in {_what(one)}" if waits(one) else _STANDS.get(one.doing, one.doing)
+    return f"waits for others in {_what(rank)}" if waits(rank) else _STANDS.get(rank.doing, rank.doing)
 
 
-def _missing(one: RankDoing) -> str:
-    place = f" in {one.place}" if one.place else ""
-    return f"rank {one.rank} ({one.node}) {_STANDS.get(one.doing, one.doing)}{place} for {one.since_s:.0f} s"
+def _missing(rank: RankDoing) -> str:
+    place = f" in {rank.place}" if rank.place else ""
+    return f"rank {rank.rank} ({rank.node}) {_STANDS.get(rank.doing, rank.doing)}{place} for {rank.since_s:.0f} s"
 
 
 def _waiters(waiting: Sequence[RankDoing]) -> str:
@@ -119,10 +119,10 @@ def _waiters(waiting: Sequence[RankDoing]) -> str:
 
 
 def _by_place(ranks: Sequence[RankDoing]) -> Mapping[str, list[RankDoing]]:
-    found: dict[str, list[RankDoing]] = defaultdict(list)
-    for one in ranks:
-        found[one.place or "a place that is not known"].append(one)
-    return found
+    by_place: dict[str, list[RankDoing]] = defaultdict(list)
+    for rank in ranks:
+        by_place[rank.place or "a place that is not known"].append(rank)
+    return by_place
 
 
 def _fewest_first(places: Mapping[str, list[RankDoing]]) -> list[tuple[str, list[RankDoing]]]:
@@ -140,19 +140,19 @@ def _disagreement(differ: Mapping[int, Call]) -> str:
     return f"the ranks do not agree on the next collective: {'; '.join(parts)}"
 
 
-def _place(one: RankDoing | Call) -> str:
-    if not one.file:
+def _place(rank: RankDoing | Call) -> str:
+    if not rank.file:
         return ""
-    function = "" if one.function.startswith("<") or not one.function else f" {one.function}()"
-    return f"{one.file}:{one.line}{function}"
+    function = "" if rank.function.startswith("<") or not rank.function else f" {rank.function}()"
+    return f"{rank.file}:{rank.line}{function}"
 
 
-def _what(one: RankDoing) -> str:
-    return "backward" if one.doing == "backward" else one.op or "a collective"
+def _what(rank: RankDoing) -> str:
+    return "backward" if rank.doing == "backward" else rank.op or "a collective"
 
 
 def _names(ranks: Sequence[RankDoing]) -> str:
-    return _numbers([one.rank for one in ranks])
+    return _numbers([rank.rank for rank in ranks])
 
 
 def _numbers(numbers: Sequence[int]) -> str:

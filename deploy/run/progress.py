@@ -78,7 +78,7 @@ class State:
     left: set[int] = field(default_factory=set)
     telemetry: dict[str, Event] = field(default_factory=dict)
     throttled: set[tuple[str, int, str]] = field(default_factory=set)
-    kept: dict[str, tuple[int, int]] = field(default_factory=dict)
+    files_left: dict[str, tuple[int, int]] = field(default_factory=dict)
     scalars: dict[str, tuple[int, float]] = field(default_factory=dict)
     lives: dict[int, int] = field(default_factory=dict)
     conflicts: set[tuple[str, ...]] = field(default_factory=set)
@@ -280,7 +280,7 @@ class State:
             self._tell(event, text, grave=True)
 
     def _on_kept(self, event: Event) -> None:
-        self.kept[event["node"]] = (event["files"], event["bytes"])
+        self.files_left[event["node"]] = (event["files"], event["bytes"])
 
     def _on_telemetry(self, event: Event) -> None:
         """No sign of life: a node whose ranks hang still has a temperature."""

@@ -210,8 +210,8 @@ def close(run_dir: Path, result: Result, state: State, seconds: float) -> dict[s
         "samples": state.evaluated.get("samples"),
         "restarts": state.restarts,
         **(
-            {"kept": {node: {"files": files, "bytes": size} for node, (files, size) in state.kept.items()}}
-            if state.kept
+            {"kept": {node: {"files": files, "bytes": size} for node, (files, size) in state.files_left.items()}}
+            if state.files_left
             else {}
         ),
         **({"unread": state.unread} if state.unread else {}),

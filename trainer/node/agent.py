@@ -47,8 +47,8 @@ def main() -> int:
     arguments = sys.argv[1:]
     name = os.environ.get("MUSTER_NODE") or socket.gethostname()
     folder = Path(os.environ["MUSTER_RUN_DIR"]) if os.environ.get("MUSTER_RUN_DIR") else None
-    last = LastWords(folder, name, os.environ)
-    if (code := last.code()) is not None:
+    end = FinalEnd(folder, name, os.environ)
+    if (code := end.code()) is not None:
         return code
     try:
         secrets = handover.take(os.environ)
@@ -56,7 +56,7 @@ def main() -> int:
         publish(
             Verdict("stopped", STOPPED, _place(), name, 0, "stopped before its secrets came"), folder, f"{name}-agent"
         )
-        last.leave(STOPPED)
+        end.leave(STOPPED)
         return STOPPED
     try:
         is_script = arguments[:1] == ["--script"]
@@ -71,7 +71,7 @@ def main() -> int:
         known = fault if isinstance(fault, TrainError) else TrainError(f"cannot write the run folder: {fault}")
         if folder and not isinstance(fault, OSError):
             publish(failed(_place(), name, 0, known), folder, f"{name}-agent")
-            last.leave(known.code)
+            end.leave(known.code)
         print(known.report(), file=sys.stderr)
         return known.code
     with _private_folder(folder, name) as outcome:
@@ -89,7 +89,7 @@ def main() -> int:
             print(f"{found.verdict}: {found.message}\nerror: the disk of {folder} takes no more", file=sys.stderr)
         code = found.code if found else code
         if found or node.judged or code in (DONE, STOPPED):
-            last.leave(code)
+            end.leave(code)
     return code
 
 
@@ -112,7 +112,7 @@ def _tell_kept(folder: Path, diary: Diary, began: float) -> None:
     try:
         if os.environ.get("MUSTER_SAVE_CHANGES") == "1" and Path.cwd() != Path("/"):
             work.save_changes(folder, Path.cwd(), began)
-        left = work.kept(folder)
+        left = work.written(folder)
     except OSError as fault:
         print(f"{diary.node}: what the script has written could not be counted: {fault}", file=sys.stderr)
         return
@@ -128,7 +128,7 @@ def _verdict_on(arguments: Sequence[str], node: Node, code: int, name: str) -> V
     if code == STOPPED:
         return script.was_stopped(what, name, first)
     culprit = None if node.leaves else node.diary.culprit
-    return script.why_failed(culprit.said, culprit.how, what, name, culprit.life) if culprit else None
+    return script.why_failed(culprit.last_words, culprit.how, what, name, culprit.life) if culprit else None
 
 
 def _verdict_on_end(what: str, node: Node, first: int, name: str) -> Verdict:
@@ -150,7 +150,7 @@ def _first_rank() -> int:
     return _place() * int(ranks) if ranks.isdigit() else _place()
 
 
-class LastWords:
+class FinalEnd:
     """What this node ended with, kept in the run folder for a container that is started again. One start's only."""
 
     def __init__(self, folder: Path | None, name: str, environment: Mapping[str, str]) -> None:

@@ -22,7 +22,7 @@ class Failure:
     """A rank that failed: its life, its last words, and how it ended."""
 
     life: Life
-    said: script.Said
+    last_words: script.LastWords
     how: str
 
 
@@ -48,8 +48,8 @@ class Diary:
     @property
     def culprit(self) -> Failure | None:
         """The rank that failed first and is no victim; a signal before an exit code where both were seen at once."""
-        own = [one for one in self._failures.values() if not one.said.victim]
-        return min(own, key=lambda one: (one.life.ended, (one.life.code or 0) > 0, one.life.rank), default=None)
+        own = [each for each in self._failures.values() if not each.last_words.victim]
+        return min(own, key=lambda each: (each.life.ended, (each.life.code or 0) > 0, each.life.rank), default=None)
 
     def keep(self, words: Callable[[int], str]) -> None:
         """Tell of what is new. `words` gives the last that a local rank printed, if the agent reads that."""
@@ -62,11 +62,11 @@ class Diary:
                 continue
             oom = self._memory.killed() if life.code == -signal.SIGKILL else None
             how = ended_how(life.code, oom)
-            said = self._last_words(words, life) if life.failed else script.Said()
+            last_words = self._last_words(words, life) if life.failed else script.LastWords()
             if life.failed:
-                self._failures[life.local_rank] = Failure(life, said, how)
+                self._failures[life.local_rank] = Failure(life, last_words, how)
             if folder := self._folder(life.rank):
-                more = {"how": how, "victim": said.victim, "error": said.error[: script.LINE_MOST]}
+                more = {"how": how, "victim": last_words.victim, "error": last_words.error[: script.LINE_MOST]}
                 folder.event("ended", **about, code=life.code, **more)
 
     def tell_still(self, rank: int, about: Mapping[str, Any] | None) -> None:
@@ -85,14 +85,14 @@ class Diary:
         if first is not None and (folder := self._folder(first)):
             folder.event("kept", files=files, bytes=size)
 
-    def _last_words(self, words: Callable[[int], str], life: Life) -> script.Said:
+    def _last_words(self, words: Callable[[int], str], life: Life) -> script.LastWords:
         own = self._outcome / f"{life.local_rank}.lost"
         with suppress(OSError):  # a rank of ours that lost a peer says so itself
             lost = own.read_text()
             own.unlink()
-            return script.Said((), lost, victim=True)
+            return script.LastWords((), lost, victim=True)
         launcher = bool(os.environ.get("MUSTER_LAUNCHER_RANKS"))
-        return script.listen(words(life.local_rank), life, {one.pid for one in self.lives}, launcher)
+        return script.listen(words(life.local_rank), life, {each.pid for each in self.lives}, launcher)
 
     def _folder(self, rank: int) -> RankFolder | None:
         """Where a rank's events are; None without a run folder, or where its disk takes no more."""

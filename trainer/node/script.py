@@ -39,18 +39,18 @@ _LAUNCHER_ERRORS = (
 _ERROR = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit)(: .*)?$")
 
 
-def why_failed(said: Said, how: str, script: str, node: str, life: Life) -> Verdict:
+def why_failed(last_words: LastWords, how: str, script: str, node: str, life: Life) -> Verdict:
     """The verdict on a script whose rank `life` failed first on this node: `how`, with these last words."""
     message = f"{script} {how}"
-    if said.error and life.code == FAILED:
-        message += f": {said.error}"[:LINE_MOST]
-    shown = [f"    {line[:LINE_MOST]}" for line in said.words]
+    if last_words.error and life.code == FAILED:
+        message += f": {last_words.error}"[:LINE_MOST]
+    shown = [f"    {line[:LINE_MOST]}" for line in last_words.words]
     hint = f"logs/rank-{life.rank}.log has all that it printed"
     return Verdict("failed", FAILED, life.rank, node, 0, "\n".join([message, *shown]), hint, life.ended)
 
 
 @dataclass(frozen=True)
-class Said:
+class LastWords:
     """A rank's last words, the error in them, and whether that is a victim's: a peer went away, which knows why."""
 
     words: tuple[str, ...] = ()
@@ -58,7 +58,7 @@ class Said:
     victim: bool = False
 
 
-def listen(console: str, life: Life, pids: Collection[int], launcher: bool = False) -> Said:
+def listen(console: str, life: Life, pids: Collection[int], launcher: bool = False) -> LastWords:
     """What the rank `life` said last on its node's `console`; `pids` are those of all ranks that began with it.
 
     What other ranks of the node say there is left out, as far as torch marks whose words they are. `launcher`: the rank
@@ -77,22 +77,22 @@ def listen(console: str, life: Life, pids: Collection[int], launcher: bool = Fal
         lines = [line for line in lines if _speaker(line) == speaker]
     bare = [_SPEAKER.sub("", line) for line in lines]
     errors = _chain(bare)
-    told = [line for line in bare[-_ABORT_LINES:] if speaks_of_peers(line)]
+    peer_words = [line for line in bare[-_ABORT_LINES:] if speaks_of_peers(line)]
     if life.code == FAILED:
         victim = bool(errors) and lost_a_peer(errors[0])
     else:  # NCCL's watchdog and an exception in gloo's own thread abort the process
-        victim = life.code == -signal.SIGABRT and bool(told)
-        errors = told[:1] if victim else errors
-    kept = lines[-_LAST_LINES:]
-    starts = [at for at, line in enumerate(kept) if _TRACEBACK in line]
+        victim = life.code == -signal.SIGABRT and bool(peer_words)
+        errors = peer_words[:1] if victim else errors
+    ending = lines[-_LAST_LINES:]
+    starts = [at for at, line in enumerate(ending) if _TRACEBACK in line]
     last = errors[-1].splitlines()[0] if errors else ""
     if not _ERROR.match(last):  # output and errors come through two pipes: a line of the one may break a traceback
         last = next(filter(_ERROR.match, reversed(bare[-_LAST_LINES:])), last)
-    return Said(tuple(kept[starts[-1] :] if starts else kept), last, victim)
+    return LastWords(tuple(ending[starts[-1] :] if starts else ending), last, victim)
 
 
 def _before_launcher(lines: list[str]) -> list[str]:
-    """What was printed before a launcher of the user's told, in a traceback of its own, that a rank had failed."""
+    """The lines before the traceback in which a launcher reports that a rank failed."""
     start = 0
     for at, line in enumerate(lines):
         if line.startswith(_TRACEBACK):
@@ -112,31 +112,31 @@ def _first_to_fail(lines: Sequence[str], rank: int) -> int:
 
 
 def _of_attempt(console: str, pids: Collection[int]) -> str:
-    """What was said since torchrun told of an earlier attempt's failure, and before it told of this one's."""
+    """The part of the console between torchrun's report of an earlier attempt's failure and its report of this one's."""
     died = list(_DIED.finditer(console))
-    start = max((found.end() for found in died if int(found[1]) not in pids), default=0)
-    end = min((found.start() for found in died if found.start() >= start), default=len(console))
+    start = max((match.end() for match in died if int(match[1]) not in pids), default=0)
+    end = min((match.start() for match in died if match.start() >= start), default=len(console))
     return console[start:end]
 
 
 def _chain(lines: Sequence[str]) -> list[str]:
     """The errors of the last traceback and of those it came from, the first cause first; each with all its lines."""
-    found: list[list[str]] = []
+    chain: list[list[str]] = []
     linked = inside = False
     for line in lines:
         if _TRACEBACK in line:
-            found = [*found, []] if linked else [[]]
+            chain = [*chain, []] if linked else [[]]
             linked, inside = False, True
         elif line.startswith(_LINKS):
             linked, inside = True, False
-        elif inside and (found[-1] or not line.startswith(" ")):
-            found[-1].append(line)
-    return ["\n".join(error) for error in found if error]
+        elif inside and (chain[-1] or not line.startswith(" ")):
+            chain[-1].append(line)
+    return ["\n".join(error) for error in chain if error]
 
 
 def _speaker(line: str) -> int | None:
-    found = _SPEAKER.match(line)
-    return int(found[1]) if found else None
+    match = _SPEAKER.match(line)
+    return int(match[1]) if match else None
 
 
 def was_stopped(script: str, node: str, rank: int) -> Verdict:

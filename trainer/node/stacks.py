@@ -150,8 +150,8 @@ def _from_own(look: Look) -> tuple[Frame, ...]:
 
 def _about(text: str) -> dict[str, Any]:
     with suppress(ValueError):
-        found = json.loads(text)
-        return found if isinstance(found, dict) else {}
+        document = json.loads(text)
+        return document if isinstance(document, dict) else {}
     return {}
 
 
@@ -161,19 +161,21 @@ def _number(about: dict[str, Any], name: str) -> float:
 
 
 def _threads(lines: Sequence[str]) -> tuple[Thread, ...]:
-    found: list[tuple[str, list[Frame]]] = []
+    stacks_by_thread: list[tuple[str, list[Frame]]] = []
     for line in lines:
         if head := _THREAD.match(line):
-            found.append((head[1], []))
-        elif found and (call := _FRAME.match(line)):
-            found[-1][1].append(Frame(call[1], int(call[2]) if call[2].isdecimal() else 0, call[3]))
-    threads = [Thread(number, tuple(frames)) for number, frames in found]
-    return tuple(one for one in threads if one.frames and _WATCHER not in one.frames[0].file)
+            stacks_by_thread.append((head[1], []))
+        elif stacks_by_thread and (call := _FRAME.match(line)):
+            stacks_by_thread[-1][1].append(Frame(call[1], int(call[2]) if call[2].isdecimal() else 0, call[3]))
+    threads = [Thread(number, tuple(frames)) for number, frames in stacks_by_thread]
+    return tuple(thread for thread in threads if thread.frames and _WATCHER not in thread.frames[0].file)
 
 
 def _look(about: dict[str, Any] | None, threads: tuple[Thread, ...], main: str, pid: int) -> Look:
     # faulthandler writes the main thread last.
-    of_main = next((one for one in threads if one.number == main), threads[-1] if threads and not main else None)
+    of_main = next(
+        (thread for thread in threads if thread.number == main), threads[-1] if threads and not main else None
+    )
     if about is None:
         return Look(threads, of_main, pid=pid, locked=True)
     step, seen, rows = int(_number(about, "step")), str(about.get("doing", "")), about.get("collectives")

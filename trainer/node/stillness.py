@@ -50,7 +50,7 @@ class _Rank:
     paces: deque[float] = field(default_factory=lambda: deque(maxlen=20))
     step: int = 0
     step_at: float = 0.0
-    told: bool = False
+    reported: bool = False
 
 
 class Stillness:
@@ -76,8 +76,8 @@ class Stillness:
             if seen is None or seen.pid != life.pid:
                 seen = self._ranks[life.rank] = _Rank(life.pid, life.began)
             about = self._about(seen, life, busy[life.pid], now)
-            if bool(about) != seen.told:
-                seen.told = bool(about)
+            if bool(about) != seen.reported:
+                seen.reported = bool(about)
                 news.append((life.rank, about))
         return news
 
@@ -96,10 +96,10 @@ class Stillness:
         fresh = bool(looks) and (looks[-1].locked or now - looks[-1].t < _WITHOUT_A_LOOK_SECONDS)
         if not fresh or not stacks.stuck(looks):
             return None
-        return {**about, **told(looks[-1], self._work)}
+        return {**about, **describe(looks[-1], self._work)}
 
 
-def told(look: stacks.Look, work: Path | None) -> dict[str, Any]:
+def describe(look: stacks.Look, work: Path | None) -> dict[str, Any]:
     """What a look shows, for a person: what the main thread does, and the script's own line."""
     doing = stacks.doing(look, work if work and work.is_dir() else None)
     about: dict[str, Any] = {"doing": "locked" if look.locked else doing.what}
@@ -149,24 +149,24 @@ def _idle(samples: Sequence[tuple[float, Busy]]) -> bool:
 
 def _busy(pids: Sequence[int]) -> dict[int, Busy]:
     """By rank's pid what all processes of its session have used: each rank leads one."""
-    found: dict[int, list[Busy]] = {pid: [] for pid in pids}
+    by_pid: dict[int, list[Busy]] = {pid: [] for pid in pids}
     for path in Path("/proc").glob("[0-9]*") if pids else ():
         with suppress(OSError, ValueError, IndexError):
             # The name in parentheses may hold blanks.
             fields = (path / "stat").read_text().rpartition(")")[2].split()
             state, session = fields[0], int(fields[3])
-            if session in found:
+            if session in by_pid:
                 cpu_s = (int(fields[11]) + int(fields[12])) / _TICKS
                 own = int(path.name) == session
-                found[session].append(Busy(cpu_s, _bytes(path), own and state in "Tt", _wakes(path) if own else 0))
+                by_pid[session].append(Busy(cpu_s, _bytes(path), own and state in "Tt", _wakes(path) if own else 0))
     return {
         pid: Busy(
-            sum(one.cpu_s for one in of),
-            sum(one.bytes for one in of),
-            any(one.stopped for one in of),
-            sum(one.wakes for one in of),
+            sum(each.cpu_s for each in of),
+            sum(each.bytes for each in of),
+            any(each.stopped for each in of),
+            sum(each.wakes for each in of),
         )
-        for pid, of in found.items()
+        for pid, of in by_pid.items()
         if of
     }
 

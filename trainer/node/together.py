@@ -52,9 +52,9 @@ def _count(ranks: int) -> str:
 
 
 def _notes(outcome: Path) -> list[dict[str, Any]]:
-    found = []
+    notes = []
     with suppress(OSError):
         for line in (outcome / _NAME).read_text().splitlines():
             with suppress(ValueError):
-                found.append(json.loads(line))
-    return found
+                notes.append(json.loads(line))
+    return notes

@@ -27,7 +27,7 @@ _LINK = "link:"
 
 
 @dataclass(frozen=True)
-class Kept:
+class Written:
     """What a script left in its folder and its home: how many files, and their bytes."""
 
     files: int
@@ -48,10 +48,10 @@ def prepare(run_folder: Path, sent: Path) -> list[str]:
         now = {path: _digest(sent / path) for path, _ in _files(sent)}
         stay = []
         for path, digest in now.items():
-            there = _digest(work / path)
-            if there == digest:
+            present = _digest(work / path)
+            if present == digest:
                 continue
-            if there and there != before.get(path):
+            if present and present != before.get(path):
                 stay.append(path)
             else:
                 _copy(sent / path, work / path)
@@ -123,7 +123,7 @@ def _take(
     return name
 
 
-def kept(run_folder: Path) -> Kept:
+def written(run_folder: Path) -> Written:
     """What the script has written so far on this host, caches left out."""
     sent, copies, sizes = _manifest(run_folder), _known_copies(run_folder), list[int]()
     for top in (WORK, HOME, KEEP):
@@ -132,7 +132,7 @@ def kept(run_folder: Path) -> Kept:
                 continue
             if top != WORK or path not in sent or _digest(run_folder / top / path) != sent[path]:
                 sizes.append(status.st_size)
-    return Kept(len(sizes), sum(sizes))
+    return Written(len(sizes), sum(sizes))
 
 
 def save_changes(run_folder: Path, folder: Path, since: float) -> None:

@@ -66,7 +66,7 @@ class Watcher:
         self.trains = self._armed = self._ends = False
         self._looks: Looks | None = None
         self._recorder, self._began = Recorder(), perf_counter()
-        self._told: Done | None = None
+        self._last_report: Done | None = None
         self._before = 0
         self._told_at, self._usual_wait = 0.0, _NO_WAIT
         self._started: dict[str, Any] | None = None
@@ -227,10 +227,10 @@ class Watcher:
         """Write what is new: at most four times a second, less often in a long run."""
         self._patience()
         with suppress(OSError):
-            if self._started and not self._told:
+            if self._started and not self._last_report:
                 self._before = self._place.steps_before()
                 self._place.event("started", **self._started, **({"step": self._before} if self._before else {}))
-                self._told = self.steps.begun
+                self._last_report = self.steps.begun
             for what, message in list(self._unseen.items()):
                 if what not in self._unseen_told:
                     self._place.event("unseen", what=what, message=message)
@@ -242,14 +242,14 @@ class Watcher:
                 self._tell_losses()
 
     def _tell_step(self) -> None:
-        told = self._told
-        done = Done(*self.steps.done) if self.steps.done else told
-        if not done or not told or done.step <= told.step:
+        last = self._last_report
+        done = Done(*self.steps.done) if self.steps.done else last
+        if not done or not last or done.step <= last.step:
             return
-        times = between(told, done, self._usual_wait)
+        times = between(last, done, self._usual_wait)
         more = {"skipped": self.steps.skipped} if self.steps.skipped else {}
-        self._place.event("step", step=self._before + done.step, count=done.step - told.step, **times, **more)
-        self._told, self._usual_wait = done, times.get("wait_ms")
+        self._place.event("step", step=self._before + done.step, count=done.step - last.step, **times, **more)
+        self._last_report, self._usual_wait = done, times.get("wait_ms")
 
     def _tell_losses(self) -> None:
         points, self.losses.points = self.losses.points, []
