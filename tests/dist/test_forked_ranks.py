@@ -13,6 +13,7 @@ from lab.ports import free_port
 from lab.waiting import alive, until
 from tests.dist.conftest import HOME, environment
 
+# Left out are variables that differ from start to start: ports, ids, files, MUSTER_LIFE.
 LOOKS = """
 import json, os, random, signal, sys
 before = "torch" in sys.modules
@@ -23,7 +24,7 @@ here = {
     "signals": [str(signal.getsignal(n)) for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)],
     "buffered": not sys.stdout.write_through, "threads": torch.get_num_threads(),
     "foreign": sorted(name for name in sys.modules if name.split(".")[0] in ("trainer", "muster")),
-    "environment": {k: v for k, v in os.environ.items() if "PORT" not in k and "ID" not in k and "FILE" not in k},
+    "environment": {k: v for k, v in os.environ.items() if not any(n in k for n in ("PORT", "ID", "FILE", "LIFE"))},
 }
 with open(f"seen-{os.environ['RANK']}.json", "w") as file:  # not printed: lines of two ranks may mix
     json.dump({"here": here, "before": before, "drawn": random.random(), "seed": torch.initial_seed()}, file)

@@ -73,8 +73,8 @@ def test_a_rank_that_stands_still_is_named_with_its_line_and_who_waits_for_it(ru
 
 def test_ranks_that_call_different_collectives_are_told_with_the_calls_on_which_they_do_not_agree(run):
     run("dist.broadcast(torch.zeros(9), src=0)", 1000)
-    waiting.until(lambda: "no rank has made a step" in run.said(), "the hang to be named", 90)
-    line = next(line for line in run.said().splitlines() if "no rank has made a step" in line)
+    waiting.until(lambda: "no rank has made a step" in run.output(), "the hang to be named", 90)
+    line = next(line for line in run.output().splitlines() if "no rank has made a step" in line)
     assert "do not agree on the next collective" in line
     assert "rank 1 called broadcast, train.py:9 stand()" in line
     assert "rank 0 called all_reduce, train.py:13" in line
