@@ -112,7 +112,7 @@ def _first_to_fail(lines: Sequence[str], rank: int) -> int:
 
 
 def _of_attempt(console: str, pids: Collection[int]) -> str:
-    """The part of the console between torchrun's report of an earlier attempt's failure and its report of this one's."""
+    """The console between torchrun's report of an earlier attempt's failure and its report of this one's."""
     died = list(_DIED.finditer(console))
     start = max((match.end() for match in died if int(match[1]) not in pids), default=0)
     end = min((match.start() for match in died if match.start() >= start), default=len(console))
