@@ -14,6 +14,7 @@ NODE = """
 import os, pathlib, subprocess, sys
 from trainer.node import output, rank_pipe
 outcome, folder, scripts = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), sys.argv[3:]
+output._MOVING_EVERY_S = 0.2
 relay = output.Output(outcome, folder, {**os.environ, "PET_NPROC_PER_NODE": str(len(scripts))})
 # It prints once the ranks have their pipes: what it says before that has no mark.
 words = "import sys; sys.stdin.read(); print('torchrun is here')"
@@ -70,7 +71,7 @@ def test_the_agent_hears_a_rank_to_its_last_word(node):
 
 
 def test_a_progress_bar_is_whole_in_the_log_and_one_line_on_the_console(node):
-    bar = "import time\nfor done in range(30): print(f'\\r{done} %', end='', flush=True); time.sleep(0.05)\nprint()"
+    bar = "import time\nfor done in range(30): print(f'\\r{done} %', end='', flush=True); time.sleep(0.02)\nprint()"
     console, _, folder = node(bar)
     assert log(folder, 4).count(b"\r") == 30
     lines = [line for line in console.split("\n") if "%" in line]
@@ -80,7 +81,7 @@ def test_a_progress_bar_is_whole_in_the_log_and_one_line_on_the_console(node):
 
 
 def test_a_line_that_has_no_end_is_seen_while_it_stands(node):
-    console, _, _ = node("import time; print('Password: ', end='', flush=True); time.sleep(4)")
+    console, _, _ = node("import time; print('Password: ', end='', flush=True); time.sleep(1)")
     assert "\rPassword: " in console
 
 
