@@ -13,6 +13,12 @@ from lab import waiting
 HOME = Path(__file__).resolve().parents[2]
 FAB = Path(sys.executable).with_name("fab")
 BASE = "muster-trainer:cpu"
+SLOW = ("--folder", "tests/cluster/slow")
+
+
+def forever(more=""):
+    """Words of a deploy of Muster's trainer that only a stop ends."""
+    return (*SLOW, "--args", f"--recipe slow.py --steps 1000000 {more}".rstrip())
 
 
 class Control:

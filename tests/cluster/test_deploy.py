@@ -12,7 +12,7 @@ from deploy.image.archive import archive
 from deploy.image.compression import GZIP
 from deploy.image.model import base_of, digest, run_image
 from lab import waiting
-from tests.cluster.control import BASE, FAB, HOME
+from tests.cluster.control import BASE, FAB, HOME, forever
 
 
 def test_a_users_own_script_runs_on_all_hosts_and_leaves_no_container(control):
@@ -116,7 +116,7 @@ def test_a_name_whose_layers_never_came_keeps_no_deploy_from_starting(control, t
 
 
 def test_ctrl_c_leaves_the_run_and_stop_ends_it_with_a_checkpoint_that_fetch_brings_home(control):
-    fab = control.start("--args", "--steps 100000")
+    fab = control.start(*forever())
     waiting.until(lambda: control.step() >= 10, "steps to come home", 120)
     fab.send_signal(signal.SIGINT)
     assert fab.wait(60) == DETACHED
@@ -133,7 +133,7 @@ def test_ctrl_c_leaves_the_run_and_stop_ends_it_with_a_checkpoint_that_fetch_bri
 
 
 def test_a_killed_control_side_leaves_the_run_going_and_attach_sees_its_end(control):
-    fab = control.start("--args", "--steps 100000")
+    fab = control.start(*forever())
     waiting.until(lambda: control.step() >= 10, "steps to come home", 120)
     fab.kill()
     fab.wait()
@@ -228,7 +228,7 @@ def test_hosts_before_the_task_end_in_a_clear_word(control):
 
 
 def test_a_connection_that_is_cut_is_opened_again_and_the_run_goes_on(control):
-    fab = control.start("--args", "--steps 100000")
+    fab = control.start(*forever())
     waiting.until(lambda: waiting.events(control.dir, 1, "step"), "steps of the second host to come home", 120)
     control.rack.root(control.hosts[1], "sh", "-c", "pgrep -u muster sshd | xargs kill -9")
     seen = len(waiting.events(control.dir, 1, "step"))

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from lab import waiting
-from tests.cluster.control import HOME, Control
+from tests.cluster.control import HOME, Control, forever
 
 # The control side's own needs, and what SSH's windows may hold for two hosts; the output is several times that.
 MOST_MEMORY_MB = 220
@@ -75,7 +75,7 @@ def peak_memory_mb(pid):
 
 
 def test_a_run_of_ours_shows_its_step_its_rate_and_its_last_line_on_every_host(control):
-    control.detach("--args", "--steps 1000000")
+    control.detach(*forever())
     waiting.until(lambda: len(control.steps()) == 2, "steps", 300)
     before = control.steps()
     waiting.until(lambda: all(step > before[host] for host, step in control.steps().items()), "progress", 120)

@@ -9,9 +9,9 @@ import pytest
 
 from deploy.core.errors import DETACHED
 from lab import waiting
-from tests.cluster.control import BASE, HOME, Control
+from tests.cluster.control import BASE, HOME, SLOW, Control, forever
 
-FOREVER = "--steps 1000000 --checkpoint-every 10"
+FOREVER = forever("--checkpoint-every 10")
 
 
 class Run(Control):
@@ -23,7 +23,7 @@ class Run(Control):
 
     def begin(self, *words, **variables):
         """Start it, and wait until it has a checkpoint to go on from."""
-        line = self.line("deploy", "--run", self.run, "--image", BASE, "--args", FOREVER, *words)
+        line = self.line("deploy", "--run", self.run, "--image", BASE, *FOREVER, *words)
         self.follow(line, **variables)
         waiting.until(lambda: self.saved() and self.step() > 10, "a checkpoint and the steps behind it", 180)
 
@@ -136,7 +136,7 @@ def test_a_host_that_stays_away_is_named_and_the_others_go_on_without_it(run):
         alone = Control(run.rack)
         alone.run, alone.hosts = run.run, left
         waiting.until(lambda: not alone.traces(), "the others to be clean")
-        run.follow(run.line("deploy", "--resume", run.run, "--image", BASE, hosts=left))
+        run.follow(run.line("deploy", "--resume", run.run, "--image", BASE, *SLOW, hosts=left))
         run.goes_on()
         assert run.fab("stop", "--run", run.run, hosts=left).returncode == 0
         assert run.fab_deploy.wait(90) == 75
@@ -163,7 +163,7 @@ def test_a_terminal_that_goes_away_leaves_the_run_going_and_stop_says_how_it_end
     elsewhere = run.fab("deploy", "--resume", run.run, hosts=run.hosts[1::-1])
     assert elsewhere.returncode == 1
     assert f"its newest checkpoint (step {saved[1]}) is on {run.hosts[0]}" in elsewhere.stderr
-    run.follow(run.line("deploy", "--resume", "latest", "--image", BASE))
+    run.follow(run.line("deploy", "--resume", "latest", "--image", BASE, *SLOW))
     run.goes_on()
     assert run.resumes()[-1] == int(saved[1])
     killed = run.fab("stop", "--run", run.run, "--now")

@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from lab import waiting
-from tests.cluster.control import BASE, FAB, HOME, Control
+from tests.cluster.control import BASE, FAB, HOME, Control, forever
 
 HUSH, FILED, SHOWN = "sesame-4711-first\nsesame-4711-second", "sesame-4712-filed", "visible-4713"
 DECOY = "decoy-4714"
@@ -149,7 +149,7 @@ def test_a_container_that_is_killed_leaves_no_secret_and_neither_does_down(run):
 
 @pytest.mark.holds("secret-again")
 def test_a_host_that_reboots_waits_for_its_secrets_and_attach_hands_them_in(run):
-    words = ("--args", "--steps 1000000 --checkpoint-every 20", "--detach")
+    words = (*forever("--checkpoint-every 20"), "--detach")
     assert run.fab("deploy", "--run", run.run, *words).returncode == 0
     first = run.rack.container(run.hosts[0])
     trains = f"grep -q checkpoint ~/.muster/runs/{run.run}/ranks/rank-0.jsonl"
