@@ -63,16 +63,16 @@ def test_the_hosts_have_either_image_store(pusher):
 def test_a_second_push_sends_nothing_and_says_so(pusher):
     first = pusher.push()
     assert first.returncode == 0, first.stderr
-    before = pusher.layers()
-    assert len({tuple(layers) for layers in before.values()}) == 1
-    assert all(before.values())
+    layers = pusher.layers()
+    assert len({tuple(of_host) for of_host in layers.values()}) == 1
+    assert all(layers.values())
     before = pusher.received()
     second = pusher.push()
     assert second.returncode == 0, second.stderr
     for host, count in pusher.received().items():
         assert f"{host}: nothing sent (the host has it)" in second.stderr
         assert count - before[host] < 60_000
-    assert pusher.layers() == before
+    assert pusher.layers() == layers
     assert {host: line["bytes"] for host, line in messages(pusher.push("--json")).items()} == dict.fromkeys(
         pusher.hosts, 0
     )

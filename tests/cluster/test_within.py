@@ -72,7 +72,7 @@ class Terminal:
     def type(self, words):
         os.write(self.terminal, words.encode())
 
-    def until(self, words, seconds=30):
+    def until(self, words, seconds=90):
         """Read until `words` are shown."""
         end = time.monotonic() + seconds
         while words.encode() not in self.shown:
