@@ -144,7 +144,9 @@ def _command(words: tuple[str, ...], option: str) -> ScriptCommand:
     first = words[0] if words else ""
     name = first.rpartition("/")[2]
     if _VARIABLE.match(first):
-        refuse(first.partition("=")[0], "a variable stands outside of it", f"--env {first} {_again(words[1:], option)}")
+        variable = first.partition("=")[0]  # its value may be a secret
+        hint = f"--env {variable}=... {_again(words[1:], option)}; a secret: --secret {variable}"
+        refuse(variable, "a variable stands outside of it", hint)
     if first in _RUNNERS:
         refuse(first, _RUNNERS[first], _again(_inner(words[1:]), option))
     if _PYTHON.fullmatch(first):
@@ -187,11 +189,7 @@ def _of_python(words: tuple[str, ...], option: str) -> ScriptCommand:
     if first in ("-c", "-", "") or (first.startswith("-") and first != "-m"):
         refuse(shlex.join([python, *rest[:1]]), "no script is named", f'{option} "train.py --lr 3e-4"')
     if first == "-m" and rest[1:2] and rest[1] in _TORCHRUN:
-        if rest[1] == _TORCHRUN[1] and not {"--use-env", "--use_env"} & set(rest):
-            why = "it gives the script --local-rank, and a run gives it LOCAL_RANK in the environment"
-            refuse(rest[1], why, _again(("torchrun", *rest[2:]), option))
-        words_after = [word for word in rest[2:] if word not in ("--use-env", "--use_env")]
-        return _of_torchrun(tuple(words_after), shlex.join([python, *rest[:2]]), option)
+        return _of_torchrun(tuple(rest[2:]), shlex.join([python, *rest[:2]]), option)
     command = _command(tuple(rest), option) if first.startswith("./") else ScriptCommand(tuple(rest))
     note = f"{python}: not used; the run has a Python of its own, in its image or in this shell's environment"
     return replace(command, notes=(note,)) if "/" in python else command
@@ -201,6 +199,9 @@ def _of_torchrun(words: tuple[str, ...], launcher: str, option: str) -> ScriptCo
     refuse = _refusal(option)
     asked = _Torchrun(lambda why: refuse(launcher, why, f'{option} "torchrun --nproc-per-node 2 train.py"')).read(words)
     script = tuple(asked.script)
+    if launcher.endswith(_TORCHRUN[1]) and not asked.use_env:
+        why = "it gives the script --local-rank, and a run gives it LOCAL_RANK in the environment"
+        refuse(_TORCHRUN[1], why, _again(("torchrun", *words), option))
     for name, why in {**_REFUSED, **_REFUSED_FLAGS}.items():
         if getattr(asked, _attribute(name), None):
             refuse(f"{launcher} {name}", why, f"leave out {name}")
@@ -226,6 +227,7 @@ class _Torchrun(argparse.ArgumentParser):
         super().__init__(add_help=False)
         self._fail = fail
         self.add_argument("--standalone", action="store_true")
+        self.add_argument("--use-env", "--use_env", action="store_true")  # of torch.distributed.launch
         self.add_argument("-m", "--module", action="store_true")
         self.add_argument("--no-python", "--no_python", action="store_true")
         for name in ("--nnodes", "--nproc-per-node", "--max-restarts", *_MEETING, *_REFUSED):

@@ -14,6 +14,7 @@ import signal
 import struct
 import sys
 import termios
+import time
 import tty
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -36,7 +37,7 @@ def converse(transport: Transport, where: Where, argv: Sequence[str]) -> int:
     channel = command.begin(transport, where, command.wrapped(marker, argv))
     try:
         with _raw(), _resizing() as resized:
-            _pump(channel, f"{marker}\n".encode(), resized)
+            _pump(transport, channel, f"{marker}\n".encode(), resized)
         code = channel.recv_exit_status() if channel.exit_status_ready() else -1
     except (SSHException, OSError, EOFError) as failed:
         raise fault("lost", where, f" ({failed})") from failed
@@ -47,13 +48,19 @@ def converse(transport: Transport, where: Where, argv: Sequence[str]) -> int:
     return code
 
 
-def _pump(channel: Channel, marker: bytes, resized: int) -> None:
-    """Until the command has ended. What the host writes before the marker is its login's, not the command's."""
+def _pump(transport: Transport, channel: Channel, marker: bytes, resized: int) -> None:
+    """Until the command has ended. What the host writes before the marker is its login's, not the command's.
+
+    A link that answers no question for as long as command.py allows is dead, and is closed.
+    """
     before: bytes | None = b""
     typing = [0]
     channel.sendall(_size())
     while True:
-        ready = select.select([channel, resized, *typing], [], [])[0]
+        ready = select.select([channel, resized, *typing], [], [], command.PULSE_S)[0]
+        if time.monotonic() - transport.sock.at > command.DEAD_AFTER_S:
+            transport.close()
+            return
         if resized in ready:
             os.read(resized, _PIECE)
             channel.sendall(_size())

@@ -57,6 +57,18 @@ def test_what_torchrun_is_told_of_ranks_and_nodes_is_kept_and_where_to_meet_is_n
         found.refuse_nodes(3, "")
 
 
+def test_a_word_of_the_script_is_never_one_of_the_launchers(read):
+    typed = "python -m torch.distributed.launch --use_env train.py --use_env --nnodes 9"
+    assert read(typed) == ScriptCommand(("train.py", "--use_env", "--nnodes", "9"))
+
+
+def test_the_value_of_a_variable_is_not_repeated(read):
+    with pytest.raises(UsageError) as refused:
+        read("WANDB_API_KEY=hush python train.py")
+    assert "hush" not in refused.value.message + refused.value.hint
+    assert "--secret WANDB_API_KEY" in refused.value.hint
+
+
 def test_a_python_of_another_place_is_named_as_not_used(read):
     assert "/opt/conda/bin/python: not used" in read("/opt/conda/bin/python train.py").notes[0]
 
@@ -64,7 +76,7 @@ def test_a_python_of_another_place_is_named_as_not_used(read):
 @pytest.mark.parametrize(
     ("typed", "named", "works"),
     [
-        ("A=1 python train.py", "A", "--env A=1 --script 'python train.py'"),
+        ("A=1 python train.py", "A", "--env A=... --script 'python train.py'"),
         ("uv run --with x python train.py", "uv", "--script 'python train.py'"),
         ("srun -n 2 python train.py", "srun", "--script 'python train.py'"),
         ("sudo ./train.py", "sudo", "--script ./train.py"),
