@@ -7,7 +7,7 @@ ARG CPU_BASE=python:3.11.14-slim-bookworm@sha256:65a93d69fa75478d554f4ad27c85c1e
 
 
 FROM ${CPU_BASE} AS cpu-base
-# An extra package index with CPU builds of torch; pip's own default brings CUDA along on x86-64 Linux.
+# An extra package index with CPU builds of torch. Without it, requirements/torch.sh finds the CPU build.
 ARG TORCH_INDEX=""
 RUN --mount=type=bind,source=requirements,target=/build/requirements \
     --mount=type=bind,source=images/install.sh,target=/build/install.sh \

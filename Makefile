@@ -28,7 +28,7 @@ help: ## this list
 	@echo '  make preflight          for `make up`, with its WORKERS and BACKEND; HOSTS=a,b: for fab deploy there'
 	@echo '  make rack  NODES=3     STORE=classic|containerd|mixed         JUMP=1 (the last host only through the first)'
 	@echo '             DEBIAN=trixie|forky (their Docker: 26.1 or 28.5)'
-	@echo '  TORCH_INDEX=URL   an extra package index with the CPU builds of torch, for the first install'
+	@echo '  TORCH_INDEX=URL   an extra package index with builds of torch, for the first install (without it, uv finds the build)'
 
 up: $(VENV)/.ready ## train on this machine: master and workers, in containers or without
 	@$(BIN)/fab up $(UP_OPTIONS)
@@ -107,9 +107,9 @@ $(VENV)/.ready: requirements/control.txt requirements/trainer.txt requirements/t
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) \
 		|| { rm -rf $(VENV); echo "error: $(PYTHON) cannot make $(VENV)" >&2; \
 		echo "hint: install your distribution's python3-venv package" >&2; exit 1; }
-	@echo "installing torch and what else is locked in requirements/ into $(VENV) (a minute or two, once)" >&2
+	@echo "installing what is locked in requirements/ into $(VENV) (half a minute, once; torch follows)" >&2
 	@$(PIP) install --require-hashes -r requirements/control.txt -r requirements/trainer.txt
-	@$(PIP) install $${TORCH_INDEX:+--extra-index-url "$$TORCH_INDEX"} -r requirements/torch.txt
+	@requirements/torch.sh $(BIN)/python
 	@touch $@
 
 $(VENV)/.ready-dev: $(VENV)/.ready requirements/dev.txt

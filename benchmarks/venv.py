@@ -13,7 +13,8 @@ VENV = HOME / ".venv-bench"
 _PYTHON = VENV / "bin" / "python"
 # Named as the Makefile names its own stamp, so that `make up VENV=.venv-bench` finds nothing to install.
 _STAMP = VENV / ".ready"
-_LOCKS = [HOME / "requirements" / f"{name}.txt" for name in ("control", "trainer", "torch", "bench")]
+_REQUIREMENTS = HOME / "requirements"
+_LOCKS = [_REQUIREMENTS / f"{name}.txt" for name in ("control", "trainer", "torch", "bench")]
 
 
 def enter() -> None:
@@ -33,8 +34,9 @@ def _make() -> None:
     print(f"installing what is compared into {VENV.name} (a minute or two, once)", file=sys.stderr)
     if not _PYTHON.exists():
         venv.create(VENV, with_pip=True)
-    index = ["--extra-index-url", os.environ["TORCH_INDEX"]] if os.environ.get("TORCH_INDEX") else []
     # One after the other: torch has no hash (requirements/lock.sh), and what needs torch takes the one that is there.
     for lock in _LOCKS:
-        subprocess.run([_PYTHON, "-m", "pip", "install", "--quiet", *index, "-r", lock], check=True)
+        torch = lock.name == "torch.txt"
+        pip = [_PYTHON, "-m", "pip", "install", "--quiet", "-r", lock]
+        subprocess.run([_REQUIREMENTS / "torch.sh", _PYTHON] if torch else pip, check=True)
     _STAMP.touch()

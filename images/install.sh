@@ -1,10 +1,9 @@
 #!/bin/sh
 # Runs inside the build, as root: init process, virtual environment, user, folders.
-#   install.sh [--torch-from-base]     /build/requirements holds trainer.txt, torch.txt and, for air-gapped builds, wheels/
+#   install.sh [--torch-from-base]     /build/requirements holds trainer.txt, torch.txt, torch.sh, uv.txt and, for air-gapped builds, wheels/
 # Optional secrets: `ca` (a company's certificate authorities), `pip_conf` (its package index). Neither stays in the image.
 set -eu
 lock=/build/requirements/trainer.txt
-torch=/build/requirements/torch.txt
 wheels=/build/requirements/wheels
 
 if [ -s /run/secrets/ca ]; then
@@ -32,7 +31,7 @@ if [ "${1:-}" = --torch-from-base ]; then
 else
     python3 -m venv /venv
     /venv/bin/pip install --require-hashes --find-links "$wheels" -r "$lock"
-    /venv/bin/pip install --find-links "$wheels" ${TORCH_INDEX:+--extra-index-url "$TORCH_INDEX"} -r "$torch"
+    sh /build/requirements/torch.sh /venv/bin/python cpu
     # torch's own compiled tests are a tenth of the image.
     rm -rf /venv/lib/python3*/site-packages/torch/test
 fi

@@ -22,4 +22,5 @@ lock() {
 lock control
 lock trainer torch.in
 lock dev
+lock uv
 lock bench

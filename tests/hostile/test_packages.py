@@ -14,14 +14,14 @@ from pathlib import Path
 import pytest
 
 HOME = Path(__file__).resolve().parents[2]
-LOCKS = ("control", "trainer", "dev", "bench")
+LOCKS = ("control", "trainer", "dev", "bench", "uv")
 
 
 @pytest.mark.holds("hashes")
 @pytest.mark.parametrize("name", LOCKS)
 def test_every_package_of_a_lock_has_hashes(name):
     entries = re.split(r"^(?=[a-z])", (HOME / f"requirements/{name}.txt").read_text(), flags=re.MULTILINE)[1:]
-    assert len(entries) > 5
+    assert len(entries) > (0 if name == "uv" else 5)
     assert [entry.split()[0] for entry in entries if "--hash=sha256:" not in entry] == []
 
 
@@ -31,10 +31,13 @@ def test_only_torch_is_installed_without_a_hash():
     assert [row.partition("==")[0] for row in rows if not row.startswith("#")] == ["torch"]
     makers = "".join((HOME / path).read_text() for path in ("Makefile", "images/install.sh"))
     installs = [line for line in makers.splitlines() if re.search(r"install .*-r ", line)]
-    assert len(installs) == 6
-    assert [
-        line for line in installs if "--require-hashes" not in line and "torch" not in line.rpartition("-r")[2]
-    ] == []
+    assert len(installs) == 4
+    assert [line for line in installs if "--require-hashes" not in line] == []
+    torch = (HOME / "requirements/torch.sh").read_text()
+    assert "lock=$here/torch.txt\n" in torch
+    installs = [line.rpartition("-r ")[2] for line in torch.splitlines() if re.search(r"install .*-r ", line)]
+    assert {line.split()[0] for line in installs} == {'"$lock"', '"$here/uv.txt"'}
+    assert [line for line in torch.splitlines() if "uv.txt" in line and "--require-hashes" not in line] == []
 
 
 @pytest.mark.holds("hashes")
