@@ -40,15 +40,39 @@ def save(name: str) -> Iterator[bytes]:
             process.kill()  # does nothing if it has ended
 
 
-def build_command(dockerfile: Path, tag: str) -> list[str]:
-    """The command that builds `dockerfile`, with its folder as the context, and names the image `tag`."""
-    return ["docker", "build", "--quiet", "--file", str(dockerfile), "--tag", tag, str(dockerfile.resolve().parent)]
+def build_command(dockerfile: Path, tag: str, platform: str) -> list[str]:
+    """The command that builds `dockerfile`, with its folder as the context, and names the image `tag`.
+
+    platform: of the hosts (linux/amd64), if it is not this engine's own.
+    """
+    options = ["--platform", platform] if platform and platform != own_platform() else []
+    return [
+        "docker",
+        "build",
+        "--quiet",
+        *options,
+        "--file",
+        str(dockerfile),
+        "--tag",
+        tag,
+        str(dockerfile.resolve().parent),
+    ]
 
 
-def build(dockerfile: Path, tag: str) -> None:
-    """Build an image here. Raises DeployError with the builder's last lines."""
+def own_platform() -> str:
+    """The platform that the local engine builds for, as `linux/arm64`; empty if it does not say."""
+    command = ["docker", "version", "--format", "{{.Server.Os}}/{{.Server.Arch}}"]
     try:
-        done = subprocess.run(build_command(dockerfile, tag), capture_output=True, text=True, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_LOOK_S, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""
+
+
+def build(command: Sequence[str], dockerfile: Path) -> None:
+    """Build an image here, with a command of `build_command`. Raises DeployError with the builder's last lines."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
     except OSError as fault:
         raise DeployError(f"cannot build {dockerfile}: no docker here", "install Docker, or name an image") from fault
     if done.returncode:

@@ -10,6 +10,7 @@ from ..core.errors import DeployError
 from ..core.names import RunId
 from ..core.program import FAB
 from ..host.facts import Container, HostFacts
+from ..image import push_plan
 from ..run.environment import MASTER_PORT
 from .container import NodeContainer
 
@@ -52,6 +53,25 @@ def choose_address(facts: Sequence[HostFacts], interface: str | None = None) -> 
     # An address that is shared and was reached by SSH comes first: it is known to work.
     both = [address for address in reached if address in shared]
     return (both or shared or reached or own)[0].address
+
+
+def platform(facts: Mapping[str, HostFacts]) -> str:
+    """The platform of all hosts, as `linux/amd64`; empty if no host says which. Raises DeployError if they differ."""
+    machines = {host: look.architecture for host, look in facts.items() if look.architecture}
+    if len(set(machines.values())) > 1:
+        listed = ", ".join(f"{host} {machine}" for host, machine in machines.items())
+        raise DeployError(
+            f"the hosts have different architectures: {listed}; one image cannot run on both",
+            f"use hosts of one architecture: --hosts {','.join(_alike(machines))}",
+        )
+    return push_plan.platform(next(iter(machines.values()))) if machines else ""
+
+
+def _alike(machines: Mapping[str, str]) -> list[str]:
+    """The hosts of the architecture that most of them have."""
+    kinds = list(machines.values())
+    most = max(kinds, key=kinds.count)
+    return [host for host, machine in machines.items() if machine == most]
 
 
 def choose_port(master: HostFacts) -> int:

@@ -91,9 +91,10 @@ def foretell(
 def base_of(options: Options, cluster: Cluster, facts: Mapping[str, HostFacts], console: Console) -> str:
     """The image that the user named, or built from the user's Dockerfile, or Muster's own. `facts` by host.
 
-    A dry run builds nothing and prints the build command. Raises DeployError if the image was never built then.
+    It is built for the hosts' architecture. A dry run builds nothing and prints the build command. Raises DeployError
+    if the image was never built then, and for hosts of different architectures.
     """
-    dockerfile = cluster.job.dockerfile
+    dockerfile, platform = cluster.job.dockerfile, plan.platform(facts)
     if options.image or not dockerfile:
         return options.image or cluster.job.image or plan.choose_image(list(facts.values()))
     if credentials := code_layer.build_context(dockerfile, deploy_options.choice_of(cluster)):
@@ -102,11 +103,12 @@ def base_of(options: Options, cluster: Cluster, facts: Mapping[str, HostFacts], 
             f"{dockerfile}: COPY may put credentials into the image on all hosts: {names} not in .dockerignore"
         )
     tag = f"muster-{deploy_options.slug(dockerfile.resolve().parent.name)}-base:latest"
+    command = engine_images.build_command(dockerfile, tag, platform)
     if not options.dry_run:
-        console.note(f"building {tag} from {dockerfile}")
-        engine_images.build(dockerfile, tag)
+        console.note(f"building {tag} from {dockerfile}{f' for {platform}' if platform in command else ''}")
+        engine_images.build(command, dockerfile)
     else:
-        console.note(f"would first build: {shlex.join(engine_images.build_command(dockerfile, tag))}")
+        console.note(f"would first build: {shlex.join(command)}")
         if engine_images.inspect(tag) is None:
             raise DeployError(
                 f"{dockerfile} was never built, so Muster cannot know what a push would send", "build it first"

@@ -91,7 +91,7 @@ def foresee(
     base_image = _agreed(bases)
     code = _code(folder, base_image, choice)
     image = run_image(base_image, digest(code) if code else None, tag)
-    return on_all(sessions, lambda session: plan_push(image, look(session, image, base_image)))
+    return on_all(sessions, lambda session: plan_push(image, look(session, image, base_image), base))
 
 
 def look(session: Session, image: Image, base: Base) -> Store:
@@ -169,18 +169,18 @@ def _ready(session: Session, context: _PushContext, bases: Results[Base]) -> Sto
             "name the base by its digest (name@sha256:...), so that all hosts pull the same",
         )
     store = look(session, context.image, context.base)
-    if lacking := plan_push(context.image, store).layers:
+    if lacking := plan_push(context.image, store, context.base.name).layers:
         check_space(store, [context.source.weight(lacking)])
     return store
 
 
 def _bring(session: Session, context: _PushContext, store: Store, proven: bool) -> Pushed:
-    plan = plan_push(context.image, store)
+    plan = plan_push(context.image, store, context.base.name)
     if plan.present and proven and not replaced(context.image, store):
         return Pushed(0, plan.why)
     if _lacks_base(context, plan) and _pulled(session, context):
         store = look(session, context.image, context.base)
-        plan = plan_push(context.image, store)
+        plan = plan_push(context.image, store, context.base.name)
     return _deliver(session, context, store, plan)
 
 

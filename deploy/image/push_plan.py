@@ -103,13 +103,20 @@ def parse_image(line: str) -> HostImage:
     return _host_image({"id": "", "layers": [], "tags": None, "labels": None, **json_object(line)})
 
 
-def plan_push(image: Image, store: Store) -> PushPlan:
-    """What to send. Raises DeployError if the image cannot run on this engine's kind of machine."""
+def platform(machine: str) -> str:
+    """Docker's name for the platform of a Linux machine that the kernel calls `machine`: linux/amd64."""
+    return f"linux/{_ARCHITECTURES.get(machine, machine)}"
+
+
+def plan_push(image: Image, store: Store, base: str = "") -> PushPlan:
+    """What to send of an image; `base`: the name of the one that it stands on, if that is another.
+
+    Raises DeployError if the image cannot run on this engine's kind of machine.
+    """
     if (image.system, image.architecture) != (store.system, store.architecture):
-        kind = f"{store.system}/{store.architecture}"
+        kind, base = f"{store.system}/{store.architecture}", base or image.tag
         raise DeployError(
-            f"{image.tag} is for {image.system}/{image.architecture}, but this host is {kind}",
-            "name an image for that kind of machine",
+            f"{base} is for {image.system}/{image.architecture}, but this host is {kind}", _build(base, kind)
         )
     if any(_same(image, on_host) for on_host in store.images):
         return PushPlan((), True, "the host has it")
@@ -118,6 +125,13 @@ def plan_push(image: Image, store: Store) -> PushPlan:
     if not shared:
         return PushPlan(missing, False, "the host has none of its layers")
     return PushPlan(missing, False, f"the host has {shared} of {len(image.layers)} layers")
+
+
+def _build(base: str, kind: str) -> str:
+    if base.startswith("muster-trainer:"):
+        target = " TARGET=gpu" if base == "muster-trainer:gpu" else ""
+        return f"in Muster's checkout: DOCKER_DEFAULT_PLATFORM={kind} make image{target}"
+    return f"docker pull --platform {kind} {base}; or, if you build it: docker build --platform {kind}"
 
 
 def stands_on(base: Base, on_host: HostImage) -> bool:

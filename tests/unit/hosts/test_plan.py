@@ -42,6 +42,16 @@ def test_an_interface_named_by_the_user_decides():
         deploy_plan.choose_address((host(INNER_A),), "ib7")
 
 
+def test_the_image_is_for_the_hosts_architecture_and_mixed_hosts_are_named_before_anything_is_sent():
+    arm, silent = dataclasses.replace(FACTS, architecture="aarch64"), dataclasses.replace(FACTS, architecture="")
+    assert deploy_plan.platform({"a": FACTS, "b": silent}) == "linux/amd64"
+    assert deploy_plan.platform({"a": arm}) == "linux/arm64"
+    assert deploy_plan.platform({"a": silent}) == ""
+    with pytest.raises(DeployError, match="a x86_64, b aarch64, c x86_64") as refusal:
+        deploy_plan.platform({"a": FACTS, "b": arm, "c": FACTS})
+    assert "--hosts a,c" in refusal.value.hint
+
+
 def container(run="r1", code=None, port=29500, place=0):
     return Container(run, "a", place, 1, f"muster-{run}", "running" if code is None else "exited", code, port)
 

@@ -174,6 +174,9 @@ def test_only_what_pushes_made_and_has_no_other_name_is_replaced():
 def test_another_kind_of_machine_is_refused():
     with pytest.raises(DeployError, match="run:1 is for linux/amd64, but this host is linux/arm64"):
         plan_push(IMAGE, replace(STORE, architecture="arm64"))
+    with pytest.raises(DeployError, match="muster-trainer:cpu is for linux/amd64") as refusal:
+        plan_push(IMAGE, replace(STORE, architecture="arm64"), "muster-trainer:cpu")
+    assert "DOCKER_DEFAULT_PLATFORM=linux/arm64 make image" in refusal.value.hint
 
 
 def test_compression_is_what_the_engine_reads():
