@@ -34,7 +34,7 @@ model = DistributedDataParallel(
 )
 optimizer, criterion = torch.optim.AdamW(model.parameters()), nn.CrossEntropyLoss()
 sampler = DistributedSampler(images)
-loader = DataLoader(images, batch_size=int(os.environ.get("BATCH", "32")), sampler=sampler)
+loader = DataLoader(images, batch_size=32, sampler=sampler)
 step = epoch = 0
 with open(os.path.join(os.environ["OWN"], f"times-{rank}"), "w", buffering=1) as times:
     while step < steps:
