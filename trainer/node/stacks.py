@@ -53,7 +53,10 @@ class Thread:
 
 @dataclass(frozen=True)
 class Look:
-    """All threads at a moment. Of a `locked` interpreter neither the time nor the step is known: both are 0."""
+    """All threads at a moment. Of a `locked` interpreter neither the time nor the step is known: both are 0.
+
+    `step`: of this start of the run; earlier starts made `before`.
+    """
 
     threads: tuple[Thread, ...]
     main: Thread | None = None
@@ -64,6 +67,7 @@ class Look:
     seen: str = ""
     locked: bool = False
     collectives: tuple[Any, ...] = ()
+    before: int = 0
 
 
 @dataclass(frozen=True)
@@ -180,7 +184,8 @@ def _look(about: dict[str, Any] | None, threads: tuple[Thread, ...], main: str, 
         return Look(threads, of_main, pid=pid, locked=True)
     step, seen, rows = int(_number(about, "step")), str(about.get("doing", "")), about.get("collectives")
     last = tuple(rows[:_MOST_COLLECTIVES]) if isinstance(rows, list) else ()
-    return Look(threads, of_main, _number(about, "t"), pid, step, _number(about, "since_s"), seen, collectives=last)
+    t, since_s, before = (_number(about, name) for name in ("t", "since_s", "before"))
+    return Look(threads, of_main, t, pid, step, since_s, seen, collectives=last, before=int(before))
 
 
 def _is_own(frame: Frame, home: Path | None) -> bool:

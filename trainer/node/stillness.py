@@ -48,6 +48,7 @@ class _Rank:
     began: float
     samples: deque[tuple[float, Busy]] = field(default_factory=lambda: deque(maxlen=_LOOKS))
     paces: deque[float] = field(default_factory=lambda: deque(maxlen=20))
+    before: int = 0
     step: int = 0
     step_at: float = 0.0
     reported: bool = False
@@ -90,7 +91,7 @@ class Stillness:
         limit = _USUAL_TIMES * _usual(seen) + _MORE_SECONDS if seen.paces else _UNUSUAL_SECONDS
         if since < limit or len(seen.samples) < _LOOKS or not _idle(seen.samples):
             return None
-        about = {"step": seen.step, "since_s": round(since, 1)}
+        about = {"step": seen.before + seen.step, "since_s": round(since, 1)}
         if busy.stopped:
             return {**about, "doing": "stopped"}
         fresh = bool(looks) and (looks[-1].locked or now - looks[-1].t < _WITHOUT_A_LOOK_SECONDS)
@@ -127,6 +128,7 @@ def _take_pace(seen: _Rank, looks: Sequence[stacks.Look], now: float) -> None:
     last = next((look for look in reversed(looks) if not look.locked), None)
     if last is None or last.step <= seen.step:
         return
+    seen.before = last.before
     at = min(now, last.t - last.since_s if last.since_s else last.t)
     if seen.step_at and at > seen.step_at:
         seen.paces.append((at - seen.step_at) / (last.step - seen.step))

@@ -35,7 +35,7 @@ def main() -> int:
         elif looks := stacks.read(stacks.newest(outcome, life.local_rank)):
             look = looks[-1]
             age = time.time() - look.t if look.t else None
-            about |= {"step": look.step, "since_s": round(look.since_s + (age or 0.0), 1), "t": look.t}
+            about |= {"step": look.before + look.step, "since_s": round(look.since_s + (age or 0.0), 1), "t": look.t}
             about |= stillness.describe(look, Path(folder) / work.WORK)
             frames = look.main.frames if look.main else ()
             about["stack"] = [f"{frame.file}:{frame.line} {frame.function}"[-300:] for frame in frames[:_FRAMES]]

@@ -220,6 +220,7 @@ class Watcher:
         now = perf_counter()
         about: dict[str, Any] = {"t": round(time.time(), 3), "pid": os.getpid(), "step": step}
         about |= {"doing": self.steps.doing, "since_s": round(now - clock, 3) if clock else None}
+        about |= {"before": self._before} if self._before else {}
         rows = self._recorder.look(step, now - (clock or self._began))
         return {**about, "collectives": rows} if rows else about
 
