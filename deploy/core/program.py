@@ -8,7 +8,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-INSTALLED = Path(sys.argv[0]).name == "muster"
+# In a wheel this package is `muster.deploy`: a program that uses the Python API has no `fab` either.
+INSTALLED = Path(sys.argv[0]).name == "muster" or __name__.startswith("muster.")
 FAB, MAKE = ("muster", "muster") if INSTALLED else ("fab", "make")
 
 

@@ -8,6 +8,7 @@ machine stops by Ctrl-C, and one on hosts is left: it goes on, and only a clear 
 from __future__ import annotations
 
 import signal
+import threading
 import time
 from types import FrameType
 from typing import Any
@@ -38,7 +39,9 @@ class Interrupts:
         self._before: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> Interrupts:
-        self._before = {number: signal.signal(number, self._handle) for number in _SIGNALS}
+        # Only the main thread may set handlers; in another one of a program, signals are that program's.
+        if threading.current_thread() is threading.main_thread():
+            self._before = {number: signal.signal(number, self._handle) for number in _SIGNALS}
         return self
 
     def __exit__(self, kind: type[BaseException] | None, raised: BaseException | None, _: object) -> None:

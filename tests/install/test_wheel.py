@@ -46,6 +46,12 @@ def test_muster_lists_the_tasks_without_torch_and_stays_small(installed, tmp_pat
     assert 10e6 < grown <= MOST_BYTES
 
 
+def test_the_python_api_is_there_and_names_commands_as_they_are_installed(installed, tmp_path):
+    code = "from muster import UsageError as U; from muster.deploy.core.program import FAB; print(FAB, U.__module__)"
+    done = run(str(installed[0].parent / "python"), "-c", code, cwd=tmp_path)
+    assert done.stdout.split() == ["muster", "muster.deploy.core.errors"], done.stderr
+
+
 def test_what_a_host_gets_of_the_trainer_is_the_same_from_the_wheel_as_from_the_checkout(installed, tmp_path):
     code = "import hashlib; from {}.image.code_layer import pack; print(hashlib.sha256(pack(None, True)).hexdigest())"
     wheel = run(str(installed[0].parent / "python"), "-c", code.format("muster.deploy"), cwd=tmp_path)

@@ -1,0 +1,312 @@
+"""The Python API: what `fab` does on hosts, for a program or a notebook. `from muster import Cluster` leads here.
+
+    run = Cluster("gpu-a,gpu-b").deploy("train.py --lr 3e-4")
+    print(run.wait().verdict, run.fetch())
+
+It calls what the commands call, so it refuses the same, as exceptions, and prints nothing unless `show` says so.
+"""
+
+from __future__ import annotations
+
+import queue
+import shlex
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+from .config import inventory
+from .core.errors import DETACHED, DONE, FAILED, STOPPED, DeployError, Refused, UsageError
+from .core.names import RunId, asked_run
+from .hosts import attach, delete, deploy, fetch, logs, preflight, status, stop
+from .hosts.logs import Choice
+from .hosts.options import Options, environment_of
+from .preflight.request import PreflightRequest
+from .report.recorder import Recorder
+from .run import folders, record
+
+__all__ = ["Cluster", "DeployError", "Outcome", "Refused", "Run", "RunFailed", "UsageError"]
+Event = dict[str, Any]
+# Of `Options`: what the methods below give, some under the name that the command line has for it.
+_OURS = {"hosts", "cluster", "detach", "dry_run", "environment", "processes"}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended. `values`: what the last evaluation measured; `event`: everything that outcome.json has."""
+
+    verdict: str
+    code: int
+    message: str
+    hint: str
+    seconds: float
+    folder: Path
+    report: Path
+    values: Mapping[str, float] = field(default_factory=dict)
+    event: Mapping[str, Any] = field(default_factory=dict)
+
+
+class RunFailed(DeployError):
+    """A run failed or refused its input; `outcome` says how."""
+
+    def __init__(self, outcome: Outcome) -> None:
+        super().__init__(outcome.message or outcome.verdict, outcome.hint, outcome.code)
+        self.outcome = outcome
+
+
+class Cluster:
+    """Some hosts: `"user@a:port,b"`, a list of such, or none for those of cluster.toml (`file`, or this folder's).
+
+    Raises UsageError for hosts or a file that cannot be understood. No method prints; `show=True` prints what the
+    command of the same name prints.
+    """
+
+    def __init__(self, hosts: str | Sequence[str] = "", file: str | Path = "") -> None:
+        self._hosts = hosts if isinstance(hosts, str) else ",".join(hosts)
+        self._file = str(file)
+        self.hosts: tuple[str, ...] = tuple(host.name for host in inventory.load(self._hosts, self._file).hosts)
+
+    def preflight(self, image: str = "") -> Event:
+        """Whether training would start: the verdict. Raises Refused with the one cause if it would not."""
+        asked = preflight.PreflightOptions(PreflightRequest(), proof=True)
+        _, verdict = preflight.preflight(inventory.load(self._hosts, self._file), image, asked)
+        if not verdict.ok:
+            cause = next(iter(verdict.faults), None)
+            raise Refused(
+                f"preflight: {cause.text}" if cause else "preflight could not tell", cause.fix if cause else ""
+            )
+        return verdict.json()
+
+    def deploy(
+        self,
+        script: str | Sequence[str] = "",
+        *,
+        folder: str | Path = "",
+        image: str = "",
+        env: Mapping[str, str | int | float] | None = None,
+        secrets: Sequence[str] = (),
+        mounts: Sequence[str] = (),
+        nproc: int | str = "",
+        run: str = "",
+        restarts: int | str = "",
+        resume: str = "",
+        force: bool = False,
+        show: bool = False,
+        **more: Any,
+    ) -> Run:
+        """Start a run and return at once. The options are those of `fab deploy`, and so is what is refused.
+
+        script: a command as you type it, or its words. more: any other option, under its name in `Options`.
+        Raises UsageError, Refused (preflight), DeployError with every host that failed; nothing runs then.
+        """
+        options = replace(
+            self._options(more),
+            script=script if isinstance(script, str) else shlex.join(script),
+            folder=str(folder),
+            image=image,
+            environment=_environment(env or {}),
+            secrets=tuple(secrets),
+            mounts=tuple(mounts),
+            processes=str(nproc),
+            run=run,
+            restarts=str(restarts),
+            resume=resume,
+            force=force,
+            detach=True,
+        )
+        events = _recorded(lambda console: deploy.deploy(options, console), show)
+        started = next(event for event in events if event.get("kind") == "started")
+        return Run(self, started["run"])
+
+    def run(self, name: str) -> Run:
+        """A run on these hosts, by its id. Raises UsageError for a name that no run can have."""
+        if not (run := asked_run("run", name)):
+            raise UsageError("no run is named", "Cluster.runs() lists them")
+        return Run(self, run)
+
+    def runs(self) -> list[Event]:
+        """The runs that have a folder or a container on the hosts, as `fab runs --hosts --json`."""
+        return _answers(lambda console: status.runs(inventory.load(self._hosts, self._file), console))
+
+    def status(self) -> list[Event]:
+        """What runs on each host, as `fab status --json`; a host that does not answer has the key `error`."""
+        return _answers(lambda console: status.status(inventory.load(self._hosts, self._file), "", console))
+
+    def gpus(self) -> list[Event]:
+        """Who holds which GPU, as `fab gpus --json`."""
+        return _answers(lambda console: status.gpus(inventory.load(self._hosts, self._file), console))
+
+    def down(self, run: str = "") -> None:
+        """Remove the containers of our runs, or of one. Files stay. Raises DeployError."""
+        _recorded(lambda console: attach.down(self._options({"run": run}), console))
+
+    def _options(self, more: Mapping[str, Any]) -> Options:
+        known = {entry.name for entry in fields(Options)} - _OURS
+        if strange := sorted(more.keys() - known):
+            raise UsageError(f"deploy() has no option {strange[0]}", f"there are: {', '.join(sorted(known))}")
+        given: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in more.items()
+        }
+        return replace(Options(self._hosts, self._file), **given)
+
+
+class Run:
+    """A run on hosts: `id`. It does not depend on this process; `Cluster.run(id)` finds it again."""
+
+    def __init__(self, cluster: Cluster, name: str) -> None:
+        self.cluster, self.id = cluster, name
+        self._outcome: Outcome | None = None
+
+    def __repr__(self) -> str:
+        return f"<Run {self.id} on {', '.join(self.cluster.hosts)}>"
+
+    def wait(
+        self,
+        timeout: float | None = None,
+        *,
+        each: Callable[[Event], None] | None = None,
+        check: bool = True,
+        show: bool = False,
+    ) -> Outcome:
+        """Follow the run to its end, and remove its containers. each: gets every event (docs/contract.md).
+
+        Raises RunFailed for a failed run (not with check=False), TimeoutError after `timeout` seconds and
+        KeyboardInterrupt after Ctrl-C (the run continues after both), DeployError.
+        """
+        if not self._outcome:
+            until = None if timeout is None else time.monotonic() + timeout
+            self._follow(each or (lambda event: None), lambda: until is not None and time.monotonic() > until, show)
+            if not self._outcome:
+                if until is not None and time.monotonic() > until:
+                    raise TimeoutError(f"{self.id} still runs after {timeout:g} s")
+                raise KeyboardInterrupt(f"{self.id} continues")
+        if check and self._outcome.code not in (DONE, STOPPED):
+            raise RunFailed(self._outcome)
+        return self._outcome
+
+    def follow(self) -> Iterator[Event]:
+        """The run's events as they come, until its end. Whoever stops reading leaves the run, which continues."""
+        return _streamed(self._follow)
+
+    def logs(self, rank: int | None = None, since: str = "", follow: bool = False) -> Iterator[Event]:
+        """What the ranks print, in the order of time: `host`, `rank`, `t`, `line`. Raises UsageError, DeployError."""
+        choice = Choice(self.id, "" if rank is None else str(rank), since, follow)
+        hosts = inventory.load(self.cluster._hosts, self.cluster._file)
+
+        def work(tell: Callable[[Event], None], over: Callable[[], bool]) -> None:
+            faults: list[Event] = []
+            console = Recorder(lambda event: faults.append(event) if _is_fault(event) else tell(event), over=over)
+            if logs.logs(hosts, choice, console) == FAILED and faults:
+                raise DeployError(faults[0]["message"], faults[0]["hint"])
+
+        return (event for event in _streamed(work) if "line" in event)
+
+    def stop(self, now: bool = False) -> None:
+        """Stop the run: its script gets SIGTERM, Muster's trainer writes a checkpoint. now: kill it.
+
+        Raises DeployError.
+        """
+        _recorded(lambda console: stop.stop(self._options, now, console))
+
+    def fetch(self, only: Sequence[str] = ()) -> Path:
+        """Copy what the run wrote to this machine; returns its folder. only: patterns, as 'work/*.pt'.
+
+        Raises DeployError with every host that failed.
+        """
+        hosts = inventory.load(self.cluster._hosts, self.cluster._file)
+        return fetch.fetch(hosts, self.id, tuple(only), Recorder(lambda event: None))
+
+    def delete(self) -> None:
+        """Remove the run and its files from the hosts. Raises DeployError."""
+        _recorded(lambda console: delete.delete(self._options, console))
+
+    @property
+    def folder(self) -> Path:
+        """The run's folder on this machine."""
+        return record.folder_of(folders.RUNS, RunId(self.id))
+
+    @property
+    def _options(self) -> Options:
+        return self.cluster._options({"run": self.id})
+
+    def _follow(self, tell: Callable[[Event], None], over: Callable[[], bool], show: bool = False) -> None:
+        """Follow until the end, or until `over`. Keeps the outcome."""
+
+        def hear(event: Event) -> None:
+            if event.get("kind") == "result":
+                self._outcome = self._ended(event)
+            tell(event)
+
+        code = attach.attach(self._options, Recorder(hear, show, over))
+        if not self._outcome and code != DETACHED:
+            raise DeployError(f"{self.id} ended with code {code} and left no outcome")
+
+    def _ended(self, event: Event) -> Outcome:
+        texts = {name: str(event.get(name) or "") for name in ("verdict", "message", "hint")}
+        report = self.folder / "report.html"
+        values = event.get("values") or {}
+        return Outcome(
+            **texts,
+            code=event["code"],
+            seconds=event["seconds"],
+            folder=self.folder,
+            report=report,
+            values=values,
+            event=event,
+        )
+
+
+def _environment(variables: Mapping[str, str | int | float]) -> tuple[str, ...]:
+    """The variables as --env takes them. Raises UsageError for a value that --env would read as two variables."""
+    texts = tuple(f"{name}={value}" for name, value in variables.items())
+    due = {name: str(value) for name, value in variables.items()}
+    for name, value in environment_of(Options(environment=texts)).items():
+        if due.get(name) != value:
+            raise UsageError(f"env {name}: it contains `,NAME=`, which --env takes for another variable", "use a file")
+    return texts
+
+
+def _recorded(work: Callable[[Recorder], int], show: bool = False) -> list[Event]:
+    """The events of a piece of work. Raises what it raises."""
+    events: list[Event] = []
+    work(Recorder(events.append, show))
+    return events
+
+
+def _answers(work: Callable[[Recorder], int]) -> list[Event]:
+    return [event for event in _recorded(work) if event.get("kind") != "note"]
+
+
+def _is_fault(event: Event) -> bool:
+    return event.get("kind") == "error"
+
+
+def _streamed(work: Callable[[Callable[[Event], None], Callable[[], bool]], None]) -> Iterator[Event]:
+    """The events of work that a thread of its own does; it ends soon after nobody reads any more."""
+    events: queue.Queue[Event | BaseException | None] = queue.Queue(10_000)
+    unread = threading.Event()
+
+    def tell(event: Event | BaseException | None) -> None:
+        while not unread.is_set():
+            with suppress(queue.Full):
+                events.put(event, timeout=0.5)
+                break
+
+    def run() -> None:
+        try:
+            work(tell, unread.is_set)
+            tell(None)
+        except BaseException as failed:
+            tell(failed)
+
+    threading.Thread(target=run, daemon=True, name="muster-follow").start()
+    try:
+        while (event := events.get()) is not None:
+            if isinstance(event, BaseException):
+                raise event
+            yield event
+    finally:
+        unread.set()

@@ -1,0 +1,71 @@
+"""A console for a program that calls Muster: it hands every event on as a value, and prints only if asked to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..run.outcome import Result
+from ..run.progress import State
+from .console import Console
+
+
+class Recorder(Console):
+    """`tell` gets what `--json` would print, from the thread that works. show: print as a command does.
+
+    `over`: whether the caller no longer waits; a follower then leaves the run, which continues.
+    """
+
+    def __init__(
+        self, tell: Callable[[dict[str, Any]], None], show: bool = False, over: Callable[[], bool] = lambda: False
+    ) -> None:
+        self._tell, self._show, self._over, self._gone = tell, show, over, False
+        super().__init__(as_json=not show)
+
+    @property
+    def gone(self) -> bool:
+        """Whether nobody waits any more."""
+        return self._gone or self._over()
+
+    @gone.setter
+    def gone(self, value: bool) -> None:
+        self._gone = value
+
+    def mute(self) -> None:
+        """As for a command; without `show` there is nothing to silence."""
+        if self._show:
+            super().mute()
+
+    def data(self, value: dict[str, Any]) -> None:
+        """Hand an event on."""
+        self._tell(value)
+
+    def result(
+        self, result: Result, state: State, outcome: dict[str, Any], where: str, folder: str, fetch: str = ""
+    ) -> None:
+        """Hand the end of a run on, and show it if asked to."""
+        if self._show:
+            super().result(result, state, outcome, where, folder, fetch)
+        self._tell({"kind": "result", **outcome, "report": where, "folder": folder})
+
+    def block(self, rows: Sequence[str]) -> None:
+        """Print lines if asked to."""
+        if self._show:
+            super().block(rows)
+
+    def ask(self, question: str) -> bool:
+        """Nobody is asked: the answer is no."""
+        return False
+
+    def _data(self, value: dict[str, Any]) -> None:
+        self._tell(value)
+
+    def _say(self, text: str, style: str) -> None:
+        if self._show:
+            super()._say(text, style)
+        else:
+            self._tell({"kind": "note", "text": text})
+
+    def _print(self, console: Any, text: Any) -> None:
+        if self._show:
+            super()._print(console, text)

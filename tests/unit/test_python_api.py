@@ -1,0 +1,119 @@
+"""The Python API: what it loads, refuses and prints. tests/cluster/test_python_api.py runs it on hosts."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from deploy import api
+from deploy.core.errors import USAGE
+from deploy.hosts.options import Options
+from deploy.report.interrupts import Interrupts
+
+HOME = Path(__file__).resolve().parents[2]
+
+
+def python(code, **more):
+    return subprocess.run([sys.executable, "-c", code], cwd=HOME, capture_output=True, text=True, timeout=60, **more)
+
+
+def test_import_muster_loads_nothing_of_the_control_side():
+    loaded = (
+        "import sys, muster; print([n for n in ('deploy', 'rich', 'fabric', 'invoke', 'paramiko') if n in sys.modules])"
+    )
+    assert python(loaded).stdout == "[]\n"
+
+
+def test_the_api_needs_neither_fabric_nor_torch():
+    loaded = "import sys; from muster import Cluster; print([n for n in ('fabric', 'torch') if n in sys.modules])"
+    assert python(loaded).stdout == "[]\n"
+
+
+def test_muster_and_the_control_side_are_one_and_not_a_neighbours_package_of_that_name(tmp_path):
+    assert python("import muster, deploy.api; print(muster.Cluster is deploy.api.Cluster)").stdout == "True\n"
+    (tmp_path / "deploy").mkdir()
+    (tmp_path / "deploy" / "__init__.py").write_text("raise SystemExit('the wrong one')")
+    code = f"import sys; sys.path[:0] = [{str(tmp_path)!r}, {str(HOME)!r}]; import muster; muster.Cluster"
+    done = python(code)
+    assert "ImportError: the control side of Muster is not installed" in done.stderr
+    assert "AttributeError" in python("import muster; muster.Nothing").stderr
+
+
+@pytest.mark.parametrize(
+    "refused",
+    [
+        lambda cluster: cluster.deploy("nothing.py", folder=HOME),
+        lambda cluster: cluster.deploy("python -O train.py", folder=HOME),
+        lambda cluster: cluster.deploy("train.py", env={"A": "1,B=2"}),
+        lambda cluster: cluster.deploy("train.py", env={"MUSTER_RUN_ID": "x"}),
+        lambda cluster: cluster.deploy("train.py", colour="red"),
+        lambda cluster: cluster.run("../x"),
+        lambda cluster: cluster.run(""),
+    ],
+)
+def test_what_a_command_refuses_is_an_exception_with_a_hint_and_prints_nothing(refused, capfd):
+    with pytest.raises(api.UsageError) as refusal:
+        refused(api.Cluster("a,b"))
+    assert refusal.value.code == USAGE
+    assert refusal.value.hint
+    assert capfd.readouterr() == ("", "")
+
+
+def test_hosts_come_as_text_or_list_or_from_the_file(tmp_path):
+    (tmp_path / "mine.toml").write_text('[[hosts]]\nname = "x"\n')
+    assert api.Cluster("a, me@b:22").hosts == api.Cluster(["a", "me@b:22"]).hosts == ("a", "b")
+    assert api.Cluster(file=tmp_path / "mine.toml").hosts == ("x",)
+    with pytest.raises(api.UsageError):
+        api.Cluster("a,a")
+
+
+def test_every_option_of_a_deploy_can_be_given_and_none_that_is_the_apis_own():
+    cluster = api.Cluster("a")
+    assert cluster._options({"keep": ["/data"], "no_observe": True}) == Options("a", keep=("/data",), no_observe=True)
+    with pytest.raises(api.UsageError, match="dry_run"):
+        cluster._options({"dry_run": True})
+
+
+def test_whoever_stops_reading_a_stream_ends_its_work():
+    over_seen = threading.Event()
+
+    def work(tell, over):
+        while not over():
+            tell({"kind": "step"})
+        over_seen.set()
+
+    stream = api._streamed(work)
+    assert next(stream) == {"kind": "step"}
+    stream.close()
+    assert over_seen.wait(10)
+
+
+def test_a_fault_in_the_thread_of_a_stream_reaches_its_reader():
+    def work(tell, over):
+        tell({"kind": "step"})
+        raise api.DeployError("lost", "look")
+
+    stream = api._streamed(work)
+    next(stream)
+    with pytest.raises(api.DeployError, match="lost"):
+        next(stream)
+
+
+def test_in_a_thread_signals_stay_the_programs_own():
+    failed = []
+
+    def work():
+        try:
+            with Interrupts(None, "working"):
+                pass
+        except ValueError as fault:
+            failed.append(fault)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert failed == []
