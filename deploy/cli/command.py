@@ -33,6 +33,10 @@ HOSTS = {
 }
 RUN = {**HOSTS, "run": "the run's id (default: the only run that is going on)"}
 JSON = {"json": "write JSON lines to standard output"}
+GPUS = (
+    "GPUs of each host, or of this machine: auto (all), how many free ones (2; 0 for none), or which (0,3; one alone: "
+    "3,) (default: auto)"
+)
 NPROC = "ranks of each node: auto (one for each GPU, or one) or a number (default: auto)"
 UNWATCHED = "do not watch the script from inside its ranks: no steps, no loss, no stacks"
 KEEP = (

@@ -19,7 +19,7 @@ from ..report.page import run as page
 from ..run import folders, record
 from . import exit, look, renamed
 from . import runs as deploy_tasks
-from .command import KEEP, NPROC, RESTARTS, SHOWN, UNWATCHED, command
+from .command import GPUS, KEEP, NPROC, RESTARTS, SHOWN, UNWATCHED, command
 
 
 @command(
@@ -47,6 +47,7 @@ from .command import KEEP, NPROC, RESTARTS, SHOWN, UNWATCHED, command
         "args": 'options of the trainer, in one string: --args="--recipe text --steps 100" (default: none)',
         "keep": KEEP,
         "nproc": NPROC,
+        "gpus": GPUS,
         "rank": SHOWN,
         "restarts": RESTARTS,
         "no-observe": UNWATCHED,
@@ -67,6 +68,7 @@ def up(
     run: str = "",
     keep: Sequence[str] | None = None,
     nproc: str = "",
+    gpus: str = "",
     rank: str = "",
     restarts: str = "",
     no_observe: bool = False,
@@ -82,7 +84,7 @@ def up(
     def work() -> int:
         renamed.refuse_ground(sys.argv[1:], ground)
         asked = launch.Options(workers, backend, resume, args, script, folder, run, rank, no_observe, restarts)
-        return launch.up(replace(asked, keep=tuple(keep or ()), processes=nproc), console)
+        return launch.up(replace(asked, keep=tuple(keep or ()), processes=nproc, gpus=gpus), console)
 
     _end(console, work)
 

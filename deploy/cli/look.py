@@ -30,12 +30,17 @@ def status(context: Connection, hosts: str = "", cluster: str = "", run: str = "
 @command(
     example=f"{FAB} gpus --hosts gpu-a,gpu-b",
     codes={DONE: "every host answered", FAILED: "a host did not answer, or its driver did not; the others are shown"},
-    help={**HOSTS, **JSON},
+    help={
+        **HOSTS,
+        **JSON,
+        "watch": "show it again every 2 s, until Ctrl-C; where nobody looks, a line for each change",
+    },
 )
-def gpus(context: Connection, hosts: str = "", cluster: str = "", json: bool = False) -> None:
+def gpus(context: Connection, hosts: str = "", cluster: str = "", watch: bool = False, json: bool = False) -> None:
     """Show who holds which GPU on each host: memory, process, user, container."""
     console = Console(json)
-    end(context, console, lambda: deploy_look.gpus(Options(hosts, cluster).load(), console))
+    show = deploy_look.watch_gpus if watch else deploy_look.gpus
+    end(context, console, lambda: show(Options(hosts, cluster).load(), console))
 
 
 @command(

@@ -24,7 +24,7 @@ from ..report.console import Console
 from ..run import folders
 from ..ssh import session
 from . import exit, renamed
-from .command import HOSTS, INCLUDE, JSON, KEEP, NPROC, RESTARTS, RUN, SECRET, SHOWN, UNWATCHED, command
+from .command import GPUS, HOSTS, INCLUDE, JSON, KEEP, NPROC, RESTARTS, RUN, SECRET, SHOWN, UNWATCHED, command
 
 
 @command(
@@ -59,6 +59,8 @@ from .command import HOSTS, INCLUDE, JSON, KEEP, NPROC, RESTARTS, RUN, SECRET, S
         "(default: none)",
         "keep": KEEP,
         "nproc": NPROC,
+        "gpus": GPUS,
+        "wait": "wait until the hosts, or enough of their GPUs, are free; the image is pushed first (default: refuse)",
         "name": "refused: --run names the run",
         "detach": "return once the run has started",
         "dry-run": "print what each host would do, and do nothing",
@@ -86,6 +88,8 @@ def deploy(
     include: Sequence[str] | None = None,
     keep: Sequence[str] | None = None,
     nproc: str = "",
+    gpus: str = "",
+    wait: bool = False,
     name: str = "",
     detach: bool = False,
     dry_run: bool = False,
@@ -105,7 +109,7 @@ def deploy(
     options = replace(asked, environment=tuple(env or ()), secrets=tuple(secret or ()), processes=nproc)
     options = replace(options, mounts=tuple(mount or ()), resume=resume, force=force, dockerfile=dockerfile)
     options = replace(options, include=tuple(include or ()), separate=separate, rank=rank, keep=tuple(keep or ()))
-    options = replace(options, no_observe=no_observe, restarts=restarts)
+    options = replace(options, no_observe=no_observe, restarts=restarts, gpus=gpus, wait=wait)
     console = Console(json)
 
     def work() -> int:

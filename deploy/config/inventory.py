@@ -20,6 +20,7 @@ from .toml import Table
 from .values import Gpus, Mount, Secret
 
 MOUNT = '"/source:/target" or "/source:/target:ro", absolute paths both, the target not / nor in /muster'
+GPUS = '"auto", how many, or a list of which: [0, 1]'
 KEEP = "an absolute path in the container, not / nor in /muster"
 _SECRET = '"NAME" or { name = "NAME", file = "path" }; a value never stands here'
 _EXAMPLE = "write --hosts user@a:port,b; user and port may be left out"
@@ -68,6 +69,7 @@ class Job:
     memory: str | None = None
     pids: int | None = None
     separate: bool = False
+    gpus: Gpus = "auto"
 
 
 @dataclass(frozen=True)
@@ -127,7 +129,9 @@ def from_file(path: Path) -> Cluster:
         if host.name in hosts:
             table.refuse(f"{host.name} is already the name of a host above", "give each host a name of its own", "name")
         hosts[host.name] = host
-    return Cluster(tuple(_through(host, hosts) for host in hosts.values()), _job(job_table))
+    job = _job(job_table)
+    through = (_through(host, hosts) for host in hosts.values())
+    return Cluster(tuple(replace(host, gpus=job.gpus) if host.gpus == "auto" else host for host in through), job)
 
 
 def refuse_twins(hosts: Iterable[Host], endpoints: Mapping[str, tuple[str, int, str]]) -> None:
@@ -177,7 +181,7 @@ def _host(table: Table) -> Host:
         user=table.get("user", None, values.user, "a user name"),
         gateway=table.get("gateway", None, values.gateway, 'a jump host: "user@a:port", several with commas'),
         interface=table.get("interface", None, values.word, "the name of a network interface"),
-        gpus=table.get("gpus", "auto", values.gpus, '"auto", how many, or a list of which: [0, 1]'),
+        gpus=table.get("gpus", "auto", values.gpus, GPUS),
         image=table.get("image", None, values.word, "the name of an image"),
         environment=_environment(table),
         mounts=table.items("mounts", values.mount, MOUNT),
@@ -205,6 +209,7 @@ def _job(table: Table) -> Job:
         memory=table.get("memory", None, values.matching(values.SIZE), 'a size such as "200g"'),
         pids=table.get("pids", None, values.whole(64, 4194304), "a number from 64 to 4194304"),
         separate=table.get("separate", False, values.yes_or_no, "true or false"),
+        gpus=table.get("gpus", "auto", values.gpus, GPUS),
     )
     table.done()
     if job.image and job.dockerfile:

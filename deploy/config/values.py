@@ -93,6 +93,14 @@ def gpus(value: Any) -> Gpus | None:
     return "auto" if value == "auto" else whole(0, 1024)(value)
 
 
+def gpus_flag(text: str) -> Gpus | None:
+    """auto, how many (0 for none), or which, with commas: `0,3`; a single one has a comma behind it: `3,`."""
+    if "," not in text:
+        return gpus(int(text) if re.fullmatch(r"[0-9]{1,4}", text) else text)
+    numbers = [part.strip() for part in text.removesuffix(",").split(",")]
+    return gpus([int(part) for part in numbers]) if all(re.fullmatch(r"[0-9]{1,4}", part) for part in numbers) else None
+
+
 def processes(value: Any) -> Literal["auto"] | int | None:
     """auto, or the number of ranks of a node."""
     return "auto" if value == "auto" else whole(1, 1024)(value)

@@ -31,7 +31,7 @@ _MANIFEST = 8 << 20
 # Only this much of the end of a rank's events is searched.
 _TAIL = 64 << 20
 # A driver that hangs takes nvidia-smi along. The name is the last column, because it may hold commas.
-_GPU_PATIENCE_S, _GPU_COLUMNS = 10, "index,uuid,memory.used,memory.total,utilization.gpu,name"
+GPU_PATIENCE_S, GPU_COLUMNS = 10, "index,uuid,memory.used,memory.total,utilization.gpu,name"
 
 
 def look() -> tuple[str, ...]:
@@ -55,15 +55,24 @@ def missing(paths: Sequence[str]) -> tuple[str, ...]:
 
 
 def start(
-    folder: str, owner: str, command: Sequence[str], label: str, new: bool = False, keep: Sequence[str] = ()
+    folder: str,
+    owner: str,
+    command: Sequence[str],
+    label: str,
+    new: bool = False,
+    keep: Sequence[str] = (),
+    claim: str = "",
 ) -> tuple[str, ...]:
     """Make the run folder, run `command`, which makes a container, and give the container its secrets.
 
     Standard input: two `line`s, the variables for VARIABLES_FIRST, and the secrets (empty: there are none).
     `label`: the value of the container's label `muster.start`, which no other container has. `new`: the folder must
-    not exist yet. `keep`: paths in the container, each of which has a folder below `keep` of the run folder.
+    not exist yet. `keep`: paths in the container, each of which has a folder below `keep` of the run folder. `claim`:
+    the claim that must still hold the container's GPUs.
     """
-    return _SCRIPT("start", folder, owner, label, "new" * new, PYTHON, str(_TAKEN_WITHIN_S), "\n".join(keep), *command)
+    return _SCRIPT(
+        "start", folder, owner, label, "new" * new, PYTHON, str(_TAKEN_WITHIN_S), "\n".join(keep), claim, *command
+    )
 
 
 def why(container: str) -> tuple[str, ...]:
@@ -176,7 +185,7 @@ def take_home(run: str) -> tuple[str, ...]:
 
 def status() -> tuple[str, ...]:
     """For status.parse: each run's container, last steps, verdicts and last lines, and the GPUs."""
-    return _SCRIPT("status", str(_GPU_PATIENCE_S), _GPU_COLUMNS)
+    return _SCRIPT("status", str(GPU_PATIENCE_S), GPU_COLUMNS)
 
 
 def runs() -> tuple[str, ...]:
@@ -186,7 +195,7 @@ def runs() -> tuple[str, ...]:
 
 def gpus() -> tuple[str, ...]:
     """For gpus.parse: the GPUs, and each process that computes on them with its user and container."""
-    return _SCRIPT("gpus", str(_GPU_PATIENCE_S), _GPU_COLUMNS)
+    return _SCRIPT("gpus", str(GPU_PATIENCE_S), GPU_COLUMNS)
 
 
 def members() -> tuple[str, ...]:

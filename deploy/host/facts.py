@@ -19,6 +19,7 @@ from ..core.docker_faults import DockerFault
 from ..core.errors import BadAnswer
 from ..core.fields import Reader, array, decimal, digits, flag, interface, record, table, text, whole
 from ..core.names import ContainerName, NodeName, RunId, container_name, node_name, run_id, run_ids
+from .gpus import UUID
 
 # Interfaces that container engines and virtual machines add to a host: they lead to no peer.
 _INNER = ("lo", "docker", "br-", "veth", "cni", "virbr", "flannel", "podman", "nerdctl")
@@ -53,6 +54,7 @@ class Gpu:
     index: int
     name: str
     memory_mib: int
+    uuid: str = ""
 
 
 @dataclass(frozen=True)
@@ -113,7 +115,8 @@ class HostFacts:
 
     `open_files`: the most that its engine can grant; None if there is no limit, or it is unknown. `runs`: the ids of
     its run folders. `clock_ahead_s`: compared with this machine's clock. `kernel`: lines of the GPU driver in the
-    kernel's log, if we may read it.
+    kernel's log, if we may read it. `machine`: the same text for all its users, and that of no other machine. `picked`:
+    `gpus` are those that this deploy gets, and not all.
     """
 
     home: str
@@ -137,6 +140,8 @@ class HostFacts:
     user: str = ""
     room: int | None = None
     kernel: tuple[str, ...] = ()
+    machine: str = ""
+    picked: bool = False
 
 
 def parse(answer: str, now: float) -> HostFacts:
@@ -173,6 +178,7 @@ def parse(answer: str, now: float) -> HostFacts:
         clock_ahead_s=0.0 if time_there is None else round(time_there - now, 1),
         home_writable="home-readonly" not in rows,
         room=_kilobytes(field("room", _KILOBYTES, -1, "-")),
+        machine=field("machine", fields.words(400), ""),
         kernel=tuple(row[:_MOST_KERNEL] for row in rows.get("kernel", ())[:100]),
     )
 
@@ -209,12 +215,12 @@ def engine_fault(last_words: str) -> DockerFault:
 
 
 def parse_gpu(row: str) -> Gpu | None:
-    """Read `0, NVIDIA A100-SXM4-80GB, 81920 MiB`, a line of `nvidia-smi --query-gpu=index,name,memory.total`."""
+    """Read `0, NVIDIA A100-SXM4-80GB, 81920 MiB, GPU-5d5b...`, as nvidia-smi lists index, name, memory and UUID."""
     cells = [cell.strip() for cell in row.split(",")]
-    if len(cells) != 3 or not _INDEX.fullmatch(cells[0]):
+    if len(cells) != 4 or not _INDEX.fullmatch(cells[0]) or not UUID.fullmatch(cells[3]):
         return None
     memory = cells[2].partition(" ")[0]
-    return Gpu(int(cells[0]), cells[1][:100], int(memory) if _INDEX.fullmatch(memory) else 0)
+    return Gpu(int(cells[0]), cells[1][:100], int(memory) if _INDEX.fullmatch(memory) else 0, cells[3])
 
 
 def parse_addresses(text: str) -> tuple[Address, ...]:

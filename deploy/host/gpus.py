@@ -8,15 +8,34 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
+from ..core import fields
+from ..core.errors import BadAnswer
+from ..core.fields import array, default, digits, document, flag, record, text, tree, words
 from ..core.names import container_id, container_name, run_id
 
 # A cgroup v1 ends in /docker/<id>, v2 in docker-<id>.scope; other engines on containerd also have the id.
 _CONTAINER = re.compile(r"[0-9a-f]{64}")
-_MOST_TEXT, _DIGITS = 500, re.compile(r"[0-9]{1,9}")
+_MOST_TEXT, _DIGITS, UUID = 500, re.compile(r"[0-9]{1,9}"), re.compile(r"GPU-[0-9A-Za-z-]{1,96}")
 # A driver's own memory on an idle GPU is well below this.
 UNSEEN_MIB = 1024
+_MOST_GPUS = 1024
+_UUIDS = array(text(100, r"[!-~]*"), _MOST_GPUS)
+_OURS = default(words(1000), "")
+_GIVEN = fields.row(text(1000), text(20), _OURS, _OURS, default(text(1 << 17), ""), default(array(tree(4), 100), []))
+_CLAIM = record(
+    {
+        "token": text(64, "[0-9a-f]+"),
+        "run": text(200),
+        "user": text(100),
+        "control": text(300),
+        "gpus": _UUIDS,
+        "waits": flag,
+        "whole": flag,
+    }
+)
 
 
 @dataclass(frozen=True)
@@ -36,7 +55,10 @@ class Holder:
 
 @dataclass(frozen=True)
 class GpuUse:
-    """The present use of one GPU: memory in MiB, `busy` in percent; None if the driver does not say."""
+    """The present use of one GPU: memory in MiB, `busy` in percent; None if the driver does not say.
+
+    `given`: the runs and deploys that have it, in words, whether they compute on it yet or not.
+    """
 
     index: int
     uuid: str
@@ -45,6 +67,7 @@ class GpuUse:
     total_mib: int | None
     busy: int | None
     holders: tuple[Holder, ...] = ()
+    given: tuple[str, ...] = ()
 
     @property
     def unseen(self) -> bool:
@@ -53,11 +76,38 @@ class GpuUse:
 
 
 @dataclass(frozen=True)
+class Claim:
+    """A deploy that has GPUs of this machine, or waits for some (`waits`), as its process there says.
+
+    `number` grows in the order of the claims. `whole`: it wants a machine without GPUs, and no other run there.
+    """
+
+    number: int
+    token: str
+    run: str
+    user: str
+    control: str
+    gpus: tuple[str, ...]
+    waits: bool
+    whole: bool
+
+    @property
+    def shown(self) -> str:
+        """`the deploy of train.py (alice@laptop)`."""
+        return f"the deploy of {self.run} ({self.user}@{self.control})"
+
+
+@dataclass(frozen=True)
 class Gpus:
-    """A host's GPUs. `fault` says why the list may be incomplete; without GPU and fault, the host has none."""
+    """A host's GPUs. `fault` says why the list may be incomplete; without GPU and fault, the host has none.
+
+    `runs`: the runs with a living container there, in words. `claims`: in their order.
+    """
 
     gpus: tuple[GpuUse, ...] = ()
     fault: str = ""
+    runs: tuple[str, ...] = ()
+    claims: tuple[Claim, ...] = ()
 
 
 def parse(lines: Iterable[str]) -> Gpus:
@@ -84,17 +134,25 @@ def parse(lines: Iterable[str]) -> Gpus:
         holders.setdefault(uuid, []).append(
             replace(holder, user=users.get(str(holder.pid), ""), container=container, run=run)
         )
-    gpus = tuple(replace(gpu, holders=tuple(holders.get(gpu.uuid, ()))) for _, gpu in read if gpu)
-    return Gpus(gpus, _fault(rows, unreadable))
+    claims = parse_claims(rows.get("claim", ()))
+    given = [_given(line) for line in rows.get("given", ())]
+    have = [*given, *((claim.shown, claim.gpus, False) for claim in claims if not claim.waits)]
+    gpus = tuple(
+        replace(gpu, holders=tuple(holders.get(gpu.uuid, ())), given=tuple(_having(gpu, have)))
+        for _, gpu in read
+        if gpu
+    )
+    runs = tuple(name for name, _, is_run in given if is_run)
+    return Gpus(gpus, _fault(rows, unreadable), runs, claims)
 
 
 def parse_gpu(row: str) -> GpuUse | None:
     """Read `0, GPU-5d5b..., 412, 81559, 97, NVIDIA H100 80GB HBM3`; None for any other line."""
     cells = [cell.strip() for cell in row.split(",", 5)]
-    if len(cells) != 6 or not _DIGITS.fullmatch(cells[0]) or not cells[1].startswith("GPU-"):
+    if len(cells) != 6 or not _DIGITS.fullmatch(cells[0]) or not UUID.fullmatch(cells[1]):
         return None
     used, total, busy = (_number(cell) for cell in cells[2:5])
-    return GpuUse(int(cells[0]), cells[1][:100], cells[5][:100], used, total, busy)
+    return GpuUse(int(cells[0]), cells[1], cells[5][:100], used, total, busy)
 
 
 def parse_app(row: str) -> tuple[str, Holder | None]:
@@ -108,6 +166,37 @@ def parse_app(row: str) -> tuple[str, Holder | None]:
     return cells[0][:100], Holder(int(cells[1]), _number(cells[2]), cells[3][:_MOST_TEXT])
 
 
+def parse_claims(rows: Iterable[str]) -> tuple[Claim, ...]:
+    """Read the values of `claim` lines: a number and a JSON object each. Skips what no Muster writes."""
+    claims = []
+    for line in rows:
+        number, _, told = line.partition(" ")
+        with suppress(BadAnswer):  # any user of the machine may write there
+            about = _CLAIM(document(told, "a claim"), "a claim")
+            claims.append(Claim(digits()(number[:19], "a claim's number"), **{**about, "gpus": tuple(about["gpus"])}))
+    return tuple(sorted(claims, key=lambda claim: (claim.number, claim.token)))
+
+
+def _given(line: str) -> tuple[str, tuple[str, ...], bool]:
+    """Read a living container: its words, the GPUs that it was given, and whether it is a node of a run.
+
+    "all" stands for all GPUs. A container of somebody else's counts only where it names its GPUs: tools that watch GPUs
+    get all of them, and compute on none.
+    """
+    name, state, run, user, label, requests = _GIVEN(document(line, "a container"), "a container")
+    asked = [request for request in requests if isinstance(request, dict)]
+    named = [uuid for request in asked for uuid in request.get("DeviceIDs") or () if isinstance(uuid, str)]
+    if not run:
+        return f"container {name.removeprefix('/')}", tuple(named) if state != "created" else (), False
+    everything = ["all"] if any(request.get("Count") for request in asked) else []
+    gpus = label.split(",") if label else named or everything
+    return f"run {run}" + (f" ({user})" if user else ""), tuple(gpus), True
+
+
+def _having(gpu: GpuUse, have: Iterable[tuple[str, tuple[str, ...], bool]]) -> list[str]:
+    return [words for words, gpus, _ in have if {gpu.uuid, str(gpu.index), "all"} & set(gpus)]
+
+
 def _fault(rows: dict[str, list[str]], unreadable: list[str]) -> str:
     """Why the answer may be incomplete: an exit code, an unknown line, a question without an answer."""
     code = rows.get("gpu-code", [""])[0][:10]
@@ -117,6 +206,8 @@ def _fault(rows: dict[str, list[str]], unreadable: list[str]) -> str:
         return "nvidia-smi does not answer: the driver hangs"
     if code and code != "0":
         return f"nvidia-smi ended with code {code}: {words or 'no output'}"
+    if "given-error" in rows:
+        return f"the engine does not say whose GPUs these are: {rows['given-error'][0][:_MOST_TEXT]}"
     if "app-error" in rows:
         return f"nvidia-smi does not say who computes: {words}" if words else "nvidia-smi does not say who computes"
     return f"nvidia-smi said: {words}" if unreadable else words

@@ -23,7 +23,9 @@ from .gpus import Gpus
 
 _EXITED = re.compile(r"Exited \(([0-9]{1,9})\)")
 _FOLDER = re.compile(r"(.+?) ([0-9]*) ([0-9]*) ?(\S*)")
-_CELLS = fields.row(text(20), text(200), text(100), text(100), default(digits(0, 1 << 20), 0), text(1000))
+_CELLS = fields.row(
+    text(20), text(200), text(100), text(100), default(digits(0, 1 << 20), 0), text(1000), text(1 << 17)
+)
 _WORD, _STEP = optional(text(20)), optional(digits())
 
 
@@ -34,7 +36,7 @@ class NodeStatus:
     `state` and `uptime` ("Up 3 minutes") are the engine's words, `code` the exit code. `step` is that of the slowest
     rank here, `step_ms` its mean, `step_age_s` the age of its report; only rank 0's host knows `batch` (global).
     `verdict` comes from the ranks. `last_line` is the console's, `last_line_age_s` its age. `user`: the owner of a run
-    that is not ours.
+    that is not ours. `gpus`: the UUIDs of the GPUs that it was given.
     """
 
     run: RunId
@@ -54,6 +56,7 @@ class NodeStatus:
     last_line: str = ""
     last_line_age_s: float | None = None
     user: str = ""
+    gpus: tuple[str, ...] = ()
 
     @property
     def runs(self) -> bool:
@@ -147,7 +150,7 @@ def _nodes(rows: Mapping[str, Sequence[str]]) -> list[NodeStatus]:
 
 def _node(run: str, cells_text: str) -> NodeStatus:
     cells = _CELLS(fields.document(cells_text, "a container"), "a container")
-    state, uptime, created, name, place, command = cells
+    state, uptime, created, name, place, command, gpus = cells
     exited = _EXITED.match(uptime)
     return NodeStatus(
         run=run_id(run, "the label muster.run"),
@@ -158,6 +161,7 @@ def _node(run: str, cells_text: str) -> NodeStatus:
         uptime=uptime,
         code=int(exited[1]) if exited else FAILED if state == "dead" else None,
         created=_created(created),
+        gpus=tuple(filter(gpu_facts.UUID.fullmatch, gpus.split(","))),
     )
 
 

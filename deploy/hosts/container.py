@@ -81,7 +81,7 @@ class NodeContainer:
 
     `fresh`: this start makes the run folder; no earlier start has left checkpoints in it. `start`: the label of
     everything that this start makes. `first`: this node is the host of the rendezvous. `keep`: paths in the container
-    that are folders of the run folder.
+    that are folders of the run folder. `claim`: what holds its GPUs for us until it has them.
     """
 
     host: str
@@ -97,6 +97,7 @@ class NodeContainer:
     start: str = ""
     first: bool = False
     keep: tuple[str, ...] = ()
+    claim: str = ""
 
     @property
     def name(self) -> str:
@@ -155,13 +156,11 @@ def resume_command(run_id: str) -> str:
     return f"{FAB} deploy --resume {run_id}"
 
 
-def processes(host: Host, facts: HostFacts, job: Job) -> int:
+def processes(facts: HostFacts, job: Job) -> int:
     """How many ranks a host gets: one for each GPU, or one."""
     if job.processes != "auto":
         return job.processes
-    if host.gpus == "auto":
-        return max(1, len(facts.gpus))
-    return max(1, host.gpus if isinstance(host.gpus, int) else len(host.gpus))
+    return max(1, len(facts.gpus))
 
 
 def restarts(work: Work, variables: Mapping[str, str]) -> int:
@@ -172,14 +171,16 @@ def restarts(work: Work, variables: Mapping[str, str]) -> int:
     return int(setting) if re.fullmatch(r"[0-9]{1,9}", setting) else 0
 
 
-def gpu_options(host: Host, facts: HostFacts) -> tuple[str, ...]:
-    """`docker run` options for the host's GPUs; `auto` takes all of them."""
-    if host.gpus == "auto":
-        return ("--gpus", "all") if facts.gpus else ()
-    if isinstance(host.gpus, int):
-        return ("--gpus", str(host.gpus)) if host.gpus else ()
-    # Docker reads a value with commas as CSV, so it needs these quotes.
-    return ("--gpus", f'"device={",".join(map(str, host.gpus))}"')
+def gpu_options(facts: HostFacts) -> tuple[str, ...]:
+    """`docker run` options for the GPUs that the run gets on this host."""
+    if not facts.gpus:
+        return ()
+    # Some engines (WSL 2) can only give all of them. Docker reads a value with commas as CSV, so it needs these quotes.
+    return ("--gpus", f'"device={_uuids(facts)}"' if facts.picked else "all")
+
+
+def _uuids(facts: HostFacts) -> str:
+    return ",".join(gpu.uuid for gpu in facts.gpus)
 
 
 def container_options(host: Host, facts: HostFacts, job: Job) -> tuple[str, ...]:
@@ -198,7 +199,7 @@ def container_options(host: Host, facts: HostFacts, job: Job) -> tuple[str, ...]
         ),
         *("--ulimit", f"nofile={files}:{files}"),
         *(("--ulimit", "memlock=-1:-1", "--device", "/dev/infiniband") if facts.rdma else ()),
-        *gpu_options(host, facts),
+        *gpu_options(facts),
         *(word for mount in mounts(host, job) for word in ("--mount", mount_option(mount))),
     )
 
@@ -254,6 +255,7 @@ def _node_container(
         "muster.nodes": str(len(names)),
         "muster.port": str(meeting.port),
         "muster.command": " ".join(work.script or work.arguments)[:200],
+        **({"muster.gpus": _uuids(facts)} if facts.gpus else {}),
         **({"muster.secrets": secret_names} if (secret_names := ",".join(sorted(work.secrets))) else {}),
     }
     variables = {
@@ -301,7 +303,7 @@ def _variables(
     index: int, names: Sequence[NodeName], host: Host, facts: HostFacts, job: Job, work: Work, meeting: Meeting
 ) -> dict[str, str]:
     """The variables that docs/contract.md promises a node."""
-    ranks, per_node = processes(host, facts, job), work.script[:1] == (PER_NODE,)
+    ranks, per_node = processes(facts, job), work.script[:1] == (PER_NODE,)
     address = f"[{meeting.address}]" if ":" in meeting.address else meeting.address
     # The token keeps our rendezvous apart from another user's.
     rendezvous = environment.Rendezvous(f"{address}:{meeting.port}", f"{work.run_id}-{work.start}-{work.token}")

@@ -10,7 +10,6 @@ import secrets
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from ..config.inventory import Cluster
 from ..core.errors import DONE, UsageError
 from ..core.names import RunId, asked_run, node_of
 from ..core.program import FAB
-from ..host import run_user
+from ..host import lock, run_user
 from ..image import push as transfer
 from ..image import repository
 from ..report.console import Console
@@ -32,8 +31,9 @@ from . import options as deploy_options
 from . import push as deploy_push
 from .backend import RunHandle
 from .container import Work
-from .new_run import DeployRequest, NewRun
+from .new_run import LOCK_WAIT_S, DeployRequest, NewRun
 from .options import Options
+from .places import Places, foreseen, uses_gpus, with_choice
 
 
 def deploy(options: Options, console: Console) -> int:
@@ -79,7 +79,11 @@ def deploy(options: Options, console: Console) -> int:
                 **resume.resume_fields(options),
                 "foreign": ["arguments"] if resumption and resumption.foreign else [],
             }
-            backend = _start(request, name, resumed_dir, resume_fields, console, interrupts)
+            running = name or (resumption.run if resumption else environment.script_name(work.script))
+            with Places(sessions, facts, running, work.token, options.wait) as places:
+                if options.wait:
+                    request = _wait(request, places, resumption, console, interrupts)
+                backend = _start(request, name, resumed_dir, resume_fields, places, console, interrupts)
             code.write(backend.run.run_dir, code_now)
             run = backend.run.run_dir.name
             console.note(f"{run} runs on {', '.join(facts)}")
@@ -107,6 +111,7 @@ def _start(
     name: str,
     resumed_dir: Path | None,
     resume_fields: dict[str, Any],
+    places: Places,
     console: Console,
     interrupts: Interrupts,
 ) -> NewRun:
@@ -122,14 +127,44 @@ def _start(
     handle = RunHandle(
         run_dir, names, bool(work.script), work.script or work.arguments, resumed_dir is not None, secrets
     )
-    backend = NewRun(request, handle, console, interrupts)
-    open_record = partial(attach.open_record, handle, [host.destination for host in hosts], resume_fields)
+    backend = NewRun(request, handle, places, console, interrupts)
+
+    def open_record() -> dict[str, bytes]:
+        fields = {**resume_fields, "gpus": backend.gpus}
+        return attach.open_record(handle, [host.destination for host in hosts], fields)
+
     launch(backend, run_dir, handle.resumed, open_record, interrupts.hold)
     return backend
 
 
+def _wait(
+    request: DeployRequest,
+    places: Places,
+    resumption: resume.Resumption | None,
+    console: Console,
+    interrupts: Interrupts,
+) -> DeployRequest:
+    """Push the image, wait for the places, and look at the hosts again: much may have changed there meanwhile."""
+    with lock.take(request.sessions, "push", LOCK_WAIT_S):
+        interrupts.at("pushing the image", deploy_push.LEFT_BY_A_PUSH)
+        deploy_push.bring(request.sessions, request.base, request.folder, request.tag, console, request.choice)
+    interrupts.at("waiting for the hosts", "the wait is over and nothing was started; the image stays on the hosts")
+    places.wait(console.note)
+    facts = observe.facts(request.sessions).all()
+    if resumption:
+        resume.refuse_going(resumption.run, facts)
+    return replace(request, facts=facts)
+
+
 def _dry_run(request: DeployRequest, console: Console) -> None:
     """Print the plan: for each host the steps, the reasons and the commands."""
+    asked = [session for session in request.sessions if uses_gpus(session, request.facts[session.host.name])]
+    choices = foreseen(asked, observe.gpus(asked).all())
+    for host, choice in choices.items():
+        if choice.taken:
+            console.warn(f"{host}: {choice.taken}: a deploy would be refused now; with --wait, it waits")
+    free = {host: with_choice(request.facts[host], choice) for host, choice in choices.items() if not choice.taken}
+    request = replace(request, facts={**request.facts, **free})
     containers = request.containers("RUN", try_links=not request.force)
     pushes = transfer.foresee(request.sessions, request.base, request.folder, request.tag, request.choice).all()
     steps = plan.steps(containers, {host: (sent.present, sent.why) for host, sent in pushes.items()})

@@ -25,8 +25,10 @@ from . import container, nodes, observe, plan, preflight, share
 from . import push as image_push
 from .backend import HostsBackend, RunHandle
 from .container import NodeContainer, Work
+from .places import Places
 from .preflight import ReachedHosts
 
+LOCK_WAIT_S = 600.0
 _NOTHING_LEFT = "the started nodes were removed; nothing of the run is left on any host"
 
 
@@ -52,10 +54,11 @@ class DeployRequest:
 class NewRun(HostsBackend):
     """The nodes of a run that this command starts."""
 
-    def __init__(self, request: DeployRequest, run: RunHandle, console: Console, interrupts: Interrupts) -> None:
+    def __init__(
+        self, request: DeployRequest, run: RunHandle, places: Places, console: Console, interrupts: Interrupts
+    ) -> None:
         super().__init__(request.sessions, run, console.warn)
-        self._request, self._console, self._interrupts = request, console, interrupts
-        self._hosts = ReachedHosts(request.cluster, request.sessions, request.facts)
+        self._request, self._console, self._interrupts, self._places = request, console, interrupts, places
         self._preflight: dict[str, Any] = {}
         self._containers: Sequence[NodeContainer] = ()
 
@@ -63,7 +66,12 @@ class NewRun(HostsBackend):
     def lock(self) -> Iterator[None]:
         """Hold the lock of every host. The lock comes first, so that a second deploy learns who is deploying."""
         self._interrupts.at("locking the hosts")
-        with lock.take(self._request.sessions, self._id) as self._locks:
+        # With --wait the places are ours already, and another deploy of this user's may still be at work.
+        with lock.take(self._request.sessions, self._id, LOCK_WAIT_S if self._places.waited else 0.0) as self._locks:
+            if not self._places.waited:
+                self._interrupts.at("choosing GPUs")
+                self._places.take()
+            self._request = replace(self._request, facts=self._places.narrowed(self._request.facts))
             yield
 
     def check(self) -> None:
@@ -71,7 +79,11 @@ class NewRun(HostsBackend):
         self._interrupts.at("trying the links between the hosts")
         self._preflight = self._gate(after_push=False)
         self._interrupts.at("planning")
-        self._containers = self._request.containers(self._id, try_links=bool(self._preflight["unseen"]))
+        planned, claims = self._request.containers(self._id, bool(self._preflight["unseen"])), self._places.names()
+        self._containers = [replace(node, claim=claims.get(node.host, "")) for node in planned]
+        for host, gpus in self.gpus.items():
+            if gpus:
+                self._console.note(f"{host}: GPU {', '.join(map(str, gpus))}")
 
     def prepare(self) -> None:
         """Push the image. If the hosts lacked it, run the preflight again, now inside it."""
@@ -86,6 +98,7 @@ class NewRun(HostsBackend):
             self._interrupts.at("trying the image", image_push.LEFT_BY_A_PUSH)
             record.write_json(run_dir / "preflight.json", self._gate(after_push=True))
         self._locks.refuse_lost()
+        self._places.refuse_lost()
         if self.run.resumed:
             nodes.remove(request.sessions, self._id).all()
             if request.work.script and request.work.sent:
@@ -108,9 +121,16 @@ class NewRun(HostsBackend):
             self._interrupts.left = f"something may be left on {hosts}: {FAB} down --hosts {hosts} --run {self._id}"
             self._console.warn(self._interrupts.left)
 
+    @property
+    def gpus(self) -> dict[str, list[int]]:
+        """The numbers of the GPUs that the run gets, by host."""
+        facts = self._request.facts
+        return {node.host: [gpu.index for gpu in facts[node.host].gpus] for node in self._containers}
+
     def _gate(self, after_push: bool) -> dict[str, Any]:
         request = self._request
-        return preflight.gate(self._hosts, (request.tag, request.base), request.force, self._console, after_push)
+        hosts = ReachedHosts(request.cluster, request.sessions, request.facts)
+        return preflight.gate(hosts, (request.tag, request.base), request.force, self._console, after_push)
 
 
 def _containers(request: DeployRequest, work: Work, try_links: bool) -> tuple[NodeContainer, ...]:

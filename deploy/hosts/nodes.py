@@ -75,7 +75,9 @@ def remove(sessions: Sequence[Session], run: str = "") -> Results[Removed]:
 
 def _start_one(session: Session, container: NodeContainer) -> None:
     new = container.fresh and container.first
-    command = commands.start(container.folder, container.owner, container.argv, container.start, new, container.keep)
+    command = commands.start(
+        container.folder, container.owner, container.argv, container.start, new, container.keep, container.claim
+    )
     done = session.run(command, input=container.input, timeout_s=_START_S, check=False)
     if done.code:
         lines = (done.err.strip() or "no output").splitlines()

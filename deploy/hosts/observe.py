@@ -5,6 +5,7 @@ from __future__ import annotations
 import posixpath
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from ..config.inventory import Job
 from ..core.errors import DeployError
@@ -13,7 +14,9 @@ from ..core.results import Results
 from ..core.text import amount
 from ..host import commands, listing
 from ..host import facts as host_facts
+from ..host import gpus as host_gpus
 from ..host.facts import Container, HostFacts, Route
+from ..host.gpus import Gpus
 from ..host.listing import Listing
 from ..ssh.session import CommandFailed, Session, on_all
 from . import container
@@ -24,8 +27,21 @@ MOST_LIST = 256 << 20
 
 
 def facts(sessions: Iterable[Session]) -> Results[HostFacts]:
-    """The facts of each host. A host whose engine does not answer is a fault."""
-    return on_all(sessions, lambda session: host_facts.parse(session.run(commands.look()).out, time.time()))
+    """The facts of each host, without GPUs that the job leaves out. A host whose engine does not answer is a fault."""
+
+    def ask(session: Session) -> HostFacts:
+        seen, asked = host_facts.parse(session.run(commands.look()).out, time.time()), session.host.gpus
+        if asked == "auto" or (isinstance(asked, int) and asked):
+            return seen  # which of them are free is asked later (places.py)
+        gpus = tuple(gpu for gpu in seen.gpus if isinstance(asked, tuple) and gpu.index in asked)
+        return replace(seen, gpus=gpus, picked=True)
+
+    return on_all(sessions, ask)
+
+
+def gpus(sessions: Iterable[Session]) -> Results[Gpus]:
+    """The GPUs of each host, and who has them."""
+    return on_all(sessions, lambda session: host_gpus.parse(session.run(commands.gpus()).out.split("\n")))
 
 
 def files(session: Session, run: RunId, caches: Sequence[str], check: bool = True) -> Listing:

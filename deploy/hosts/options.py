@@ -58,6 +58,8 @@ class Options:
     rank: str = ""
     no_observe: bool = False
     restarts: str = ""
+    gpus: str = ""
+    wait: bool = False
 
     def load(self) -> Cluster:
         """The hosts and their job: flags override the file, which is --cluster or this folder's cluster.toml.
@@ -69,7 +71,11 @@ class Options:
             _refuse_ours(name, "cluster.toml: environment:")
         mounts = tuple(_mount(text) for text in self.mounts)
         job, targets = self._job(cluster.job), {mount.target for mount in mounts}
-        hosts = tuple(replace(host, mounts=_without(targets, host.mounts)) for host in cluster.hosts)
+        gpus = _gpus(self.gpus) if self.gpus else None
+        hosts = tuple(
+            replace(host, mounts=_without(targets, host.mounts), gpus=host.gpus if gpus is None else gpus)
+            for host in cluster.hosts
+        )
         job = replace(job, mounts=(*_without(targets, job.mounts), *mounts))
         keep.refuse_nested(
             job.keep, {mount.target for mounts in (job.mounts, *(host.mounts for host in hosts)) for mount in mounts}
@@ -269,6 +275,15 @@ def _processes(text: str) -> Literal["auto"] | int:
             f"--nproc {text}: neither auto nor a number from 1 to 1024", "auto: one rank for each GPU, or one rank"
         )
     return count
+
+
+def _gpus(text: str) -> values.Gpus:
+    asked = values.gpus_flag(text)
+    if asked is None:
+        raise UsageError(
+            f"--gpus {text}: neither auto, how many, nor which", "--gpus 2, --gpus 0,3, or --gpus 3, for one"
+        )
+    return asked
 
 
 def _words(option: str, text: str) -> tuple[str, ...]:

@@ -5,7 +5,9 @@ A host that does not answer gets a line with the cause; the others are shown.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import TypeVar
 
 from ..config.inventory import Cluster
@@ -15,13 +17,14 @@ from ..core.results import Results
 from ..host import commands
 from ..host import gpus as gpu_facts
 from ..host import status as host_status
+from ..host.gpus import Gpus
 from ..host.status import HostStatus
 from ..report import tables
 from ..report.console import Console
-from ..ssh.session import on_all, open_all
+from ..ssh.session import Session, on_all, open_all
 
 T = TypeVar("T")
-_PATIENCE_S = 30.0
+_PATIENCE_S, _WATCH_S = 30.0, 2.0
 
 
 def status(cluster: Cluster, run: str, console: Console) -> int:
@@ -48,6 +51,37 @@ def gpus(cluster: Cluster, console: Console) -> int:
         console.table(tables.GPUS_HEAD, tables.gpu_rows(answers.values))
     incomplete = any(value.fault for value in answers.values.values())
     return max(_show_faults(answers, console), FAILED if incomplete else DONE)
+
+
+def watch_gpus(cluster: Cluster, console: Console) -> int:
+    """Show the same every two seconds until Ctrl-C; without a terminal, what has changed since the last look."""
+    with open_all(cluster.hosts, ask_home=False) as opened:
+        sessions, before = list(opened.values.values()), dict[str, list[tuple[str, ...]]]()
+        with suppress(KeyboardInterrupt):
+            while not console.gone:
+                replies = on_all(sessions, _gpus_of)
+                by_host: dict[str, Gpus | DeployError] = {**opened.faults, **replies.values, **replies.faults}
+                answers = Results(by_host)
+                rows = {host: tables.gpu_rows({host: gpus}) for host, gpus in answers.values.items()}
+                changed = {host for host in rows if rows[host] != before.get(host)}
+                if console.as_json:
+                    values = {host: answers.values[host] for host in sorted(changed)}
+                    console.values(
+                        [{"t": time.time(), "host": host, **tables.gpu_value(values[host])} for host in values]
+                    )
+                elif console.clear():
+                    console.table(tables.GPUS_HEAD, [row for host in rows for row in rows[host]])
+                    _show_faults(answers, console)
+                elif changed:
+                    now = (time.strftime("%H:%M:%S"),)
+                    console.table((), [now + row for host in rows if host in changed for row in rows[host]])
+                before = rows
+                time.sleep(_WATCH_S)
+    return DONE
+
+
+def _gpus_of(session: Session) -> Gpus:
+    return gpu_facts.parse(session.run(commands.gpus(), timeout_s=_PATIENCE_S).out.split("\n"))
 
 
 def runs(cluster: Cluster, console: Console) -> int:

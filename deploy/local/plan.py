@@ -77,6 +77,34 @@ def ranks_of(given: str) -> int | None:
     return None if count == "auto" else count
 
 
+def check_gpus(given: str, script: bool, backend: str) -> values.Gpus:
+    """--gpus, read. Raises UsageError for other text, and where no GPU can be given."""
+    asked = values.gpus_flag(given) if given else "auto"
+    if asked is None:
+        raise UsageError(
+            f"--gpus {given}: neither auto, how many, nor which", "--gpus 2, --gpus 0,3, or --gpus 3, for one"
+        )
+    if given and not script:
+        raise UsageError(f"--gpus {given}: there is no script", "Muster's own trainer trains on the CPU here")
+    if asked not in ("auto", 0) and backend == "docker":
+        raise UsageError(
+            f"--gpus {given}: the containers of this machine have torch for the CPU", "leave out --backend docker"
+        )
+    return asked
+
+
+def how_many(asked: values.Gpus, present: int) -> int:
+    """How many GPUs a run gets on a machine with so many."""
+    if asked == "auto":
+        return present
+    number = asked if isinstance(asked, int) else len(asked)
+    if number > present:
+        raise UsageError(
+            f"--gpus: {text.several(number, 'GPU')} asked for, this machine has {text.several(present, 'GPU')}", ""
+        )
+    return number
+
+
 def check_ranks(asked: int | None, gpus: int, nodes: int) -> None:
     """Raise UsageError where two ranks of a node would share a GPU."""
     if asked and gpus and asked > gpus // nodes:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from ..config import keep
 from ..config import script as typed
+from ..config.values import Gpus
 from ..core.errors import DeployError, EngineLost, UsageError
 from ..core.facts import EngineFacts
 from ..core.names import RunId, asked_run, run_ids
@@ -31,6 +32,7 @@ from ..run.folders import display_path
 from ..run.outcome import Result
 from ..run.progress import State
 from . import backends, plan, script
+from . import gpus as local_gpus
 from . import machine as observe
 
 DEFAULT_WORKERS = 2
@@ -54,6 +56,7 @@ class Options:
     restarts: str = ""
     keep: tuple[str, ...] = ()
     processes: str = ""
+    gpus: str = ""
 
 
 @dataclass(frozen=True)
@@ -67,6 +70,7 @@ class _Asked:
     keep: tuple[str, ...]
     observe: bool
     notes: tuple[str, ...]
+    gpus: Gpus
 
 
 def up(options: Options, console: Console) -> int:
@@ -77,7 +81,7 @@ def up(options: Options, console: Console) -> int:
         console.note(note)
     folder = script.check(options.folder, choice.arguments, console) if choice.script else None
     code_now = repository.look(folder) if folder else None
-    gpus = observe.gpus() if folder else 0
+    gpus = plan.how_many(asked.gpus, observe.gpus()) if folder else 0
     plan.check_ranks(asked.ranks, gpus, 1 + workers)
     wanted = options.backend or ("processes" if gpus else "auto")
     facts = client.find_engine() if wanted in ("auto", "docker") else EngineFacts(answers=False)
@@ -93,6 +97,8 @@ def up(options: Options, console: Console) -> int:
         backend_class = backends.BACKENDS[choice_of_backend.name]
         backend_class.refuse_kept(asked.keep)
         port = _choose_port(held, console) if backend_class.meets_on_machine else environment.MASTER_PORT
+        running = options.run or environment.script_name(choice.arguments)
+        uuids = _hold_gpus(asked.gpus, running, held, console) if gpus and backend_class.meets_on_machine else ()
         taken = client.run_ids() if facts.answers else frozenset()
         run_dir = choice.run_dir or _new_folder(options.run, choice, taken)
         _take(run_dir, held, facts)
@@ -102,6 +108,7 @@ def up(options: Options, console: Console) -> int:
         own = backend_class.script(run_dir, gpus, 1 + workers) if folder else None
         if own:
             own = replace(own, observe=asked.observe, asked=asked.ranks, restarts=asked.restarts, keep=asked.keep)
+            own = replace(own, uuids=uuids)
         run = environment.local_spec(
             run_dir, choice.start, workers, choice.arguments, port, machine.cores, machine.system, own
         )
@@ -154,7 +161,8 @@ def _read(options: Options) -> _Asked:
     if ranks and not choice.script:
         raise UsageError(f"--nproc {ranks}: there is no script", "a node of Muster's own trainer has one rank here")
     number = plan.ranks_of(ranks)
-    return _Asked(choice, workers, number, restarts or 0, kept, not options.no_observe, command.notes)
+    gpus = plan.check_gpus(options.gpus, choice.script, options.backend)
+    return _Asked(choice, workers, number, restarts or 0, kept, not options.no_observe, command.notes, gpus)
 
 
 def _again(options: Options, asked: _Asked) -> str:
@@ -163,6 +171,7 @@ def _again(options: Options, asked: _Asked) -> str:
         ("--folder", options.folder),
         ("--nproc", str(asked.ranks or "")),
         ("--restarts", str(asked.restarts or "")),
+        ("--gpus", options.gpus),
         *(("--keep", path) for path in options.keep),
     ]
     return shlex.join(word for option, value in named if value for word in (option, value))
@@ -252,6 +261,16 @@ def _take(run_dir: Path, held: ExitStack, engine: EngineFacts) -> None:
             f"wait until it ends, or `{MAKE} down` first; then `{MAKE} up {option('RESUME', display_path(run_dir))}`",
         )
     held.callback(taken.release)
+
+
+def _hold_gpus(asked: Gpus, running: str, held: ExitStack, console: Console) -> tuple[str, ...]:
+    """Take the run's GPUs, until its end; their UUIDs where these are not all of the machine's."""
+    own = local_gpus.take(asked, running)
+    held.callback(own.release)
+    if asked == "auto":
+        return ()
+    console.note(f"GPU {', '.join(str(gpu.index) for gpu in own.gpus)}")
+    return tuple(gpu.uuid for gpu in own.gpus)
 
 
 def _choose_port(held: ExitStack, console: Console) -> int:

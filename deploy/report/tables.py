@@ -9,7 +9,7 @@ from typing import Any
 
 from ..core.errors import DONE, STOPPED, DeployError
 from ..core.facts import ended_how
-from ..core.printable import console_line
+from ..core.printable import console_line, one_line
 from ..core.text import amount, clock, gpu_memory
 from ..host import status as host_status
 from ..host.commands import WAITS
@@ -30,11 +30,22 @@ def status_rows(statuses: Mapping[str, HostStatus], run: str = "") -> list[tuple
     rows: list[tuple[str, ...]] = []
     for host, status in statuses.items():
         nodes = [node for node in status.nodes if run in ("", node.run)]
-        gpu = gpu_words(status.gpus)
-        if not nodes:
+        gpu, claims = gpu_words(status.gpus), [] if run else status.gpus.claims
+        if not nodes and not claims:
             rows.append((host, "", "no run" if not run else "not of this run", "", "", gpu, ""))
-        rows += [(host, *_node_cells(node, batches.get(node.run)), gpu, _last_line(node)) for node in nodes]
+        for node in nodes:
+            cells = _node_cells(node, batches.get(node.run))
+            rows.append((host, *cells, _own_gpus(node, status.gpus) + gpu, _last_line(node)))
+        rows += [
+            (host, one_line(claim.shown), "waits" if claim.waits else "is starting", "", "", "", "") for claim in claims
+        ]
     return rows
+
+
+def _own_gpus(node: NodeStatus, gpus: Gpus) -> str:
+    """The numbers of the GPUs that a node was given, if these are not all of the host's."""
+    own = [str(gpu.index) for gpu in gpus.gpus if gpu.uuid in node.gpus] if node.runs else []
+    return f"{', '.join(own)} of " if own and len(own) < len(gpus.gpus) else ""
 
 
 def status_values(statuses: Mapping[str, HostStatus], run: str = "") -> list[dict[str, Any]]:
@@ -50,6 +61,8 @@ def status_values(statuses: Mapping[str, HostStatus], run: str = "") -> list[dic
             values.append({"host": host, **value, **gpus})
         if not nodes:
             values.append({"host": host, "run": None, **gpus})
+        if not run:
+            values += [{"host": host, "claim": asdict(claim)} for claim in status.gpus.claims]
     return values
 
 
@@ -147,6 +160,8 @@ def _held(gpu: GpuUse) -> list[tuple[int, str]]:
             console_line(holder.process),
         )
         words.append("  ".join(filter(None, parts)))
+    computing = tuple(f"run {holder.run} " for holder in gpu.holders if holder.run)
+    words += [f"given to {one_line(who)}" for who in gpu.given if not f"{who} ".startswith(computing)]
     if not words:
         words.append("somebody who cannot be seen from here" if gpu.unseen else "free")
     return list(enumerate(words))

@@ -93,7 +93,8 @@ class Script:
     """How a script of the user's runs on this machine: the folder that was sent, and the GPUs that its nodes share.
 
     `asked`: how many ranks the user wants on each node. `observe`: its ranks are watched from inside. `restarts`: how
-    often it is started again if it fails. `keep`: paths in its containers that are folders of the run folder.
+    often it is started again if it fails. `keep`: paths in its containers that are folders of the run folder. `uuids`:
+    of these GPUs, if they are not all of the machine's.
     """
 
     sent: str
@@ -103,6 +104,7 @@ class Script:
     asked: int | None = None
     restarts: int = 0
     keep: tuple[str, ...] = ()
+    uuids: tuple[str, ...] = ()
 
     @property
     def ranks(self) -> int:
@@ -115,8 +117,10 @@ class Script:
 
     def variables(self, node: int, nodes: int) -> dict[str, str]:
         """What a node gets beside what every node gets. Two ranks never meet on one GPU: with too few, none has one."""
-        own = range(node * self._share, (node + 1) * self._share)
-        shared = {"CUDA_VISIBLE_DEVICES": ",".join(map(str, own))} if self.gpus and nodes > 1 else {}
+        names = self.uuids or tuple(map(str, range(self.gpus)))
+        own = names[node * self._share : (node + 1) * self._share]
+        given = self.gpus and (nodes > 1 or self.uuids)
+        shared = {"CUDA_VISIBLE_DEVICES": ",".join(own)} if given else {}
         return {SENT: self.sent, **shared, **({} if self.observe else {OBSERVE: "0"})}
 
 

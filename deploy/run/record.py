@@ -17,7 +17,7 @@ from typing import Any
 from ..core import formats
 from ..core.errors import BadAnswer, DeployError, UsageError
 from ..core.facts import RunFacts
-from ..core.fields import MOST_DOCUMENT, array, digits, document, flag, optional, real, text, tree, whole
+from ..core.fields import MOST_DOCUMENT, array, digits, document, flag, optional, real, table, text, tree, whole
 from ..core.fields import record as shaped
 from ..core.names import RunId, asked, node_name, run_id
 from ..core.program import MAKE, option
@@ -44,6 +44,7 @@ _FACTS = shaped(
         "again": optional(text(1 << 16)),
         "foreign": optional(array(text(20), 10)),
         "cluster": optional(text()),
+        "gpus": optional(table(text(300), array(whole(0, 10_000)), 10_000)),
     },
 )
 _OUTCOME = shaped(

@@ -7,7 +7,7 @@ home=${HOME%/}/.muster/runs
 tab=$(printf '\t')
 node_line="{{.Names}}$tab{{json (.Label \"muster.run\")}}$tab{{json (.Label \"muster.user\")}}$tab{{json .Mounts}}$tab"
 node_line=$node_line'[{{json .State}},{{json .Status}},{{json .CreatedAt}},{{json (.Label "muster.node")}},'
-node_line=$node_line'{{json (.Label "muster.place")}},{{json (.Label "muster.command")}}]'
+node_line=$node_line'{{json (.Label "muster.place")}},{{json (.Label "muster.command")}},{{json (.Label "muster.gpus")}}]'
 list() { docker ps --all --no-trunc --filter label=muster.run --format "$node_line" 2>&1; }
 # shellcheck disable=SC2034  # DO reads them
 containers() {

@@ -2,7 +2,9 @@
 # look PATIENCE SILENT: everything that host/facts.py reads about a host. The engine has PATIENCE seconds for each answer,
 # because an engine that hangs would delay all hosts. If it gives none, the text SILENT stands for its answer.
 patience=$1 silent=$2
-echo "time $(date +%s.%N)"; echo "home $HOME"; echo "ids $(id -u) $(id -g)"; echo "user $(id -un)"
+limit=$(command -v timeout) && limit="$limit $patience"
+echo "time $(date +%s.%N)"; echo "machine $(cat /proc/sys/kernel/random/boot_id 2>/dev/null) $(uname -n)"
+echo "home $HOME"; echo "ids $(id -u) $(id -g)"; echo "user $(id -un)"
 echo "ssh $SSH_CONNECTION"; echo "arch $(uname -m)"; echo "cores $(nproc 2>/dev/null)"
 awk '$1 == "MemTotal:" {print "memory", $2}' /proc/meminfo
 [ ! -d /dev/infiniband ] || echo rdma
@@ -10,11 +12,10 @@ awk '$1 == "MemTotal:" {print "memory", $2}' /proc/meminfo
 for folder in "$HOME/.muster/runs" "$HOME/.muster" "$HOME"; do
     [ ! -d "$folder" ] || { echo "room $(df -Pk "$folder" | awk 'NR == 2 {print $4}')"; break; }
 done
-limit=$(command -v timeout) && limit="$limit $patience"
 [ ! -e /proc/driver/nvidia/version ] ||
     { dmesg || $limit journalctl --quiet --dmesg --boot --no-pager; } 2>/dev/null |
     grep -E 'NVRM: (Xid|loading)' | tail -n 30 | sed 's/^/kernel /'
-nvidia-smi --query-gpu=index,name,memory.total --format=csv,noheader 2>/dev/null | sed 's/^/gpu /'
+$limit nvidia-smi --query-gpu=index,name,memory.total,uuid --format=csv,noheader 2>/dev/null | sed 's/^/gpu /'
 printf '%s\n' "addresses $(ip -j addr 2>/dev/null | tr -d '\n')"
 sed '1d; s/^/socket /' /proc/net/tcp /proc/net/tcp6 2>/dev/null
 command -v docker >/dev/null || { echo "engine-error docker: not found"; exit 0; }

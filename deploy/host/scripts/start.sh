@@ -1,5 +1,5 @@
 #!/bin/sh
-# start FOLDER OWNER START NEW PYTHON PATIENCE KEEP COMMAND...: makes the run folder, runs COMMAND, which makes a container
+# start FOLDER OWNER START NEW PYTHON PATIENCE KEEP CLAIM COMMAND...: makes the run folder, runs COMMAND, which makes a container
 # with the label muster.start=START, and gives the container its secrets within PATIENCE seconds.
 #
 # Everybody on a host can read command lines, so a user's variables come over standard input, in base64: one line for
@@ -10,8 +10,9 @@
 # A start may go on after a `remove`, when nobody waits for it any more. So `remove` deletes the mark first, and a start
 # without its mark undoes itself. It undoes only what has its own label, and a folder that it made: two starts may have the
 # same id, and hosts may share a home.
-folder=$1 owner=$2 start=$3 new=$4 python=$5 patience=$6 keep=$7 mark=$1=$3.starting made=; shift 7
+folder=$1 owner=$2 start=$3 new=$4 python=$5 patience=$6 keep=$7 claim=$8 mark=$1=$3.starting made=; shift 8
 . ./hand_in_function.sh
+. ./claims_function.sh
 IFS= read -r variables && IFS= read -r secrets || { echo "not all of the variables arrived" >&2; exit 1; }
 umask 077
 # shellcheck disable=SC2317,SC2329  # the trap calls it
@@ -44,7 +45,12 @@ printf '%s\n' "$keep" | (
 case ${owner%%:*} in
 6???? | 2?????????) [ -e "$HOME/.muster/uid" ] || echo "${owner%%:*}" >"$HOME/.muster/uid" || exit ;;
 esac
-id=$(echo "$variables" | base64 -d | "$@") || exit
+# CLAIM keeps the container's GPUs for us until the container has them (claim.sh). While we hold the machine's lock, nobody
+# else looks for free ones: either they see the claim, or the container.
+[ -z "$claim" ] || { exec 9</tmp && flock -w 60 9 && held "/tmp/muster-$(id -u)/$claim"; } ||
+    { echo "error: its GPUs are no longer claimed: the connection was cut, or the machine's lock is taken" >&2; exit 1; }
+id=$(exec 9>&-; echo "$variables" | base64 -d | "$@") || exit
+[ -z "$claim" ] || exec 9>&-
 [ -z "$secrets" ] || {
     # shellcheck disable=SC2034  # hand_in reads it
     name=$id; hand_in "$patience" & taking=$!

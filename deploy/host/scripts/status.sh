@@ -3,6 +3,7 @@
 # take a second: docker answers meanwhile, into the pipe.
 patience=$1 columns=$2
 . ./gpus_function.sh
+. ./claims_function.sh
 . ./each_container.sh
 steps() (
     ranks=$(enter "$run" && files ranks); enter "$run/ranks" || exit
@@ -24,4 +25,4 @@ runs() {
     printf '%s\n' "$all" | containers node
 }
 echo "time $(date +%s)"
-runs | { gpus; cat; }
+runs | { gpus; claims; cat; }

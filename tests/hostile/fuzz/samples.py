@@ -43,7 +43,7 @@ memory 131072000
 rdma
 room 52428800
 kernel [402.1] NVRM: Xid (PCI:0000:3b:00): 31, pid=8123, name=python
-gpu 0, NVIDIA A100-SXM4-80GB, 81920 MiB
+gpu 0, NVIDIA A100-SXM4-80GB, 81920 MiB, GPU-5d5ba0d6
 addresses {ADDRESSES}
 socket   0: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000  1000        0 1 1 0
 engine {{"Client":{{"Version":"26.1.5"}},"Server":{{"Version":"26.1.5","Components":[]}}}}
@@ -82,7 +82,9 @@ METRICS = "\n".join([
 VERDICT = json.dumps({"verdict": "failed", "code": 1, "rank": 0, "node": "a", "step": 241, "message": "loss is nan\nx",
                       "hint": "lower --lr; the run goes on from here"})  # fmt: skip
 NODE_UP = '{"node": "a", "pid": 1, "host": "h", "t": 1795238470.5}'
-CELLS = json.dumps(["exited", "Exited (137) 5 minutes ago", "2026-11-21 05:19:25 +0000 UTC", "a", "0", "train.py"])
+CELLS = json.dumps(
+    ["exited", "Exited (137) 5 minutes ago", "2026-11-21 05:19:25 +0000 UTC", "a", "0", "train.py", "GPU-0"]
+)
 GPUS = [path.read_text() for path in sorted(ANSWERS.glob("*.txt"))]
 STATUS = f"""time 1795238476
 node r1 muster-r1 {CELLS}

@@ -33,8 +33,10 @@ def test_this_machine_answers_the_look_and_its_answer_is_read():
 
 
 def test_gpus_are_those_nvidia_smi_lists():
-    facts = host_facts.parse(answer("gpu 0, NVIDIA A100-SXM4-80GB, 81920 MiB", "gpu No devices were found"), 0)
-    assert facts.gpus == (Gpu(0, "NVIDIA A100-SXM4-80GB", 81920),)
+    facts = host_facts.parse(
+        answer("gpu 0, NVIDIA A100-SXM4-80GB, 81920 MiB, GPU-5d5b", "gpu No devices were found"), 0
+    )
+    assert facts.gpus == (Gpu(0, "NVIDIA A100-SXM4-80GB", 81920, "GPU-5d5b"),)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ NOW = 1795238476
 
 
 def node(run, state="running", uptime="Up 3 minutes", created="2026-11-21 05:19:25 +0000 UTC"):
-    cells = [state, uptime, created, "a", "0", "train.py --lr 3e-4"]
+    cells = [state, uptime, created, "a", "0", "train.py --lr 3e-4", ""]
     return f"node {run} muster-{run} {json.dumps(cells)}"
 
 

@@ -108,18 +108,19 @@ def test_rdma_devices_and_memlock_only_where_there_are_any():
 
 
 @pytest.mark.parametrize(
-    ("asked", "options", "ranks"),
+    ("gpus", "picked", "options", "ranks"),
     [
-        ("auto", ("--gpus", "all"), "2"),
-        (1, ("--gpus", "1"), "1"),
-        ((0, 1), ("--gpus", '"device=0,1"'), "2"),
-        (0, (), "1"),
+        ("ab", False, ("--gpus", "all"), "2"),
+        ("b", True, ("--gpus", '"device=GPU-b"'), "1"),
+        ("ab", True, ("--gpus", '"device=GPU-a,GPU-b"'), "2"),
+        ("", True, (), "1"),
     ],
 )
-def test_gpus_as_asked_and_as_many_ranks(asked, options, ranks):
-    gpus = (Gpu(0, "A", 1), Gpu(1, "A", 1))
-    container = made(host={"gpus": asked}, gpus=gpus)[0]
+def test_a_container_has_the_gpus_that_were_chosen_by_uuid_and_as_many_ranks(gpus, picked, options, ranks):
+    chosen = tuple(Gpu(index, "A", 1, f"GPU-{letter}") for index, letter in enumerate(gpus))
+    container = made(picked=picked, gpus=chosen)[0]
     argv = container.argv
+    assert (f"muster.gpus={','.join(gpu.uuid for gpu in chosen)}" in argv) == bool(gpus)
     assert argv[argv.index("--gpus") : argv.index("--gpus") + 2] == options if options else "--gpus" not in argv
     assert container.environment["PET_NPROC_PER_NODE"] == ranks
 

@@ -1,0 +1,84 @@
+"""A deploy's claim on GPUs of one machine, between all its users: from the choice until its container has them.
+
+A small script on the host (scripts/claim.sh) keeps the claim as long as our connection lives. It locks the machine
+while we look and choose, so that no GPU is given twice (docs/decisions/0048).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+from ..core.errors import DeployError
+from ..core.printable import one_line
+from ..core.scripts import Scripts
+from ..ssh.session import Session
+from . import audit, gpus
+from .commands import GPU_COLUMNS, GPU_PATIENCE_S
+from .gpu_choice import Choice
+from .gpus import Gpus
+
+BEAT_S, STALE_AFTER_S = 5.0, 60.0
+_ANSWER_S, _MOST_LINES = 60.0, 100_000
+_SCRIPT = Scripts(__file__)
+_NAME = re.compile(r"noted (claim-[0-9]{1,20}-[0-9a-f]{1,64})")
+
+
+class Claim:
+    """Our conversation with one machine. `name`: that of the claim there. `choice`: our GPUs, or why we have none."""
+
+    def __init__(self, session: Session, token: str, run: str) -> None:
+        user, control = audit.who()
+        self._about: dict[str, Any] = {"token": token, "run": run, "user": user, "control": control}
+        words = (token, f"{STALE_AFTER_S:g}", str(GPU_PATIENCE_S), GPU_COLUMNS)
+        self.host, self.name, self.choice, self.lost = session.host.name, "", Choice(taken="nobody has looked"), False
+        self._stream = session.stream(_SCRIPT("claim", *words))
+
+    def attempt(self, decide: Callable[[Gpus], Choice], waits: bool) -> Choice:
+        """Lock the machine, look, decide, and claim what was chosen; with `waits`, else a place among those who wait.
+
+        Raises DeployError: the host does not answer, or what `decide` raises.
+        """
+        self._stream.write(b"look\n")
+        lines: list[str] = []
+        while (line := self._line()) != "choose":
+            lines.append(line)
+            if len(lines) > _MOST_LINES:
+                raise DeployError(f"{self.host}: its answer about its GPUs does not end")
+        try:
+            choice = decide(gpus.parse(lines))
+        except BaseException:
+            self.close()
+            raise
+        if choice.taken and not waits:
+            self._stream.write(b"\n")
+        else:
+            own = {"gpus": [gpu.uuid for gpu in choice.gpus], "waits": bool(choice.taken), "whole": choice.whole}
+            self._stream.write(json.dumps({**self._about, **own}).encode() + b"\n")
+            self.name = self._named(self._line())
+        self.choice = choice
+        return choice
+
+    def beat(self) -> None:
+        """Tell the script that we live. Sets `lost` if it has ended."""
+        try:
+            self._stream.write(b"\n")
+        except DeployError:
+            self.lost = True
+
+    def close(self) -> None:
+        """Give the claim back. A second call does nothing."""
+        self._stream.close()
+
+    def _line(self) -> str:
+        line = self._stream.read_line(_ANSWER_S).decode(errors="replace")
+        if line.startswith("error "):
+            raise DeployError(f"{self.host}: {one_line(line[6:500])}")
+        return line
+
+    def _named(self, line: str) -> str:
+        if match := _NAME.fullmatch(line):
+            return match[1]
+        raise DeployError(f"{self.host}: the claim on its GPUs was not noted: {one_line(line[:200])}")

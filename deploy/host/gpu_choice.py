@@ -1,0 +1,106 @@
+"""Which GPUs of a host a deploy gets, from what the host says of them. Pure; host/claims.py asks.
+
+A GPU is free if no living container and no deploy at work has it, and nobody computes on it. Who waits longest is next.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..config.values import Gpus as Asked
+from ..core.errors import DeployError, UsageError
+from ..core.program import FAB
+from ..core.text import several
+from .gpus import Claim, Gpus, GpuUse
+
+# It serves the processes of others, and is on every GPU itself.
+SERVER = "nvidia-cuda-mps-server"
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The GPUs that a deploy gets on a host; or why it has to wait.
+
+    `passing`: another deploy has them for now. `whole`: it uses no GPU, and wants the host without another run.
+    """
+
+    gpus: tuple[GpuUse, ...] = ()
+    taken: str = ""
+    passing: bool = False
+    whole: bool = False
+
+
+def choose(asked: Asked, here: Gpus, token: str, alone: bool = False) -> Choice:
+    """Choose among a host's GPUs for the deploy `token`.
+
+    `auto` takes all, whoever computes there: preflight judges that. `alone`: wait until nobody computes, and where no
+    GPU is used, until no other run is there. Raises UsageError for GPUs that the host does not have, DeployError if
+    the host cannot say who has them.
+    """
+    whole = asked == 0 or not (here.gpus or here.fault)
+    others = [claim for claim in here.claims if claim.token != token and claim.whole == whole]
+    own = [claim.number for claim in here.claims if claim.token == token]
+    first = next((claim for claim in others if claim.waits and claim.number < min(own, default=1 << 63)), None)
+    if whole:
+        _refuse_missing(asked, here)
+        return _place(here, others, first) if alone else Choice(whole=True)
+    if here.fault and (asked != "auto" or alone):
+        raise DeployError(f"could not tell which GPUs are free: {here.fault}", "on that host: nvidia-smi")
+    _refuse_missing(asked, here)
+    if first:
+        return Choice(taken=f"{first.shown} waits there for GPUs")
+    if isinstance(asked, int):
+        free = [gpu for gpu in here.gpus if not _why_not(gpu)]
+        if len(free) >= asked:
+            return Choice(tuple(free[:asked]))
+        held = [gpu for gpu in here.gpus if _why_not(gpu)]
+        words = f"{several(len(free), 'free GPU')} of {len(here.gpus)}, and {asked} asked for"
+        return Choice(taken=f"{words}: {_listed(held)}", passing=any(_passing(gpu, others) for gpu in held))
+    wanted = [gpu for gpu in here.gpus if asked == "auto" or gpu.index in asked]
+    held = [gpu for gpu in wanted if (gpu.given if asked == "auto" and not alone else _why_not(gpu))]
+    if held:
+        return Choice(taken=_listed(held), passing=any(_passing(gpu, others) for gpu in held))
+    return Choice(tuple(wanted))
+
+
+def ask_for(asked: Asked) -> str:
+    """What a deploy asks for, in words."""
+    if asked == "auto":
+        return "all GPUs"
+    return several(asked, "GPU") if isinstance(asked, int) else f"GPU {', '.join(map(str, asked))}"
+
+
+def _place(here: Gpus, others: list[Claim], first: Claim | None) -> Choice:
+    if first:
+        return Choice(taken=f"{first.shown} waits there", whole=True)
+    holding = [claim for claim in others if not claim.waits]
+    words = [*here.runs, *(claim.shown for claim in holding)]
+    return Choice(taken=f"{', '.join(words)} runs there" if words else "", passing=bool(holding), whole=True)
+
+
+def _refuse_missing(asked: Asked, here: Gpus) -> None:
+    have = [gpu.index for gpu in here.gpus]
+    missing = [index for index in asked if index not in have] if isinstance(asked, tuple) else []
+    if missing or (isinstance(asked, int) and asked > len(have)):
+        raise UsageError(
+            f"--gpus: {ask_for(asked)} asked for, the host has {several(len(have), 'GPU') if have else 'none'}",
+            f"{FAB} gpus shows them",
+        )
+
+
+def _why_not(gpu: GpuUse) -> str:
+    """Who has this GPU; empty if it is free."""
+    if gpu.given:
+        return gpu.given[0]
+    if computing := [holder for holder in gpu.holders if not holder.process.endswith(SERVER)]:
+        holder = computing[0]
+        return f"run {holder.run}" if holder.run else f"process {holder.pid} ({holder.user or 'another user'})"
+    return "somebody who cannot be seen from there" if gpu.unseen else ""
+
+
+def _passing(gpu: GpuUse, others: list[Claim]) -> bool:
+    return any(gpu.uuid in claim.gpus and not claim.waits for claim in others)
+
+
+def _listed(held: list[GpuUse]) -> str:
+    return ", ".join(f"{_why_not(gpu)} has GPU {gpu.index}" for gpu in held[:8])

@@ -1,0 +1,83 @@
+"""GPUs of hosts, given to runs: by UUID, to nobody twice, and waited for in order. The GPUs are a named fake."""
+
+import subprocess
+
+import pytest
+
+from lab import fake_gpus, waiting
+from tests.cluster.control import HOME, Control
+
+SCRIPT = """
+import os, time
+print(os.environ["NVIDIA_VISIBLE_DEVICES"], os.environ["LOCAL_WORLD_SIZE"], flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.fixture(scope="module")
+def hosts(rack):
+    """Two hosts with four GPUs each."""
+    with fake_gpus.on_host(rack, rack.hosts[0]), fake_gpus.on_host(rack, rack.hosts[1]):
+        yield rack.hosts[:2]
+
+
+@pytest.fixture
+def controls(rack, hosts):
+    """Two runs, of which nothing is left."""
+    made = [Control(rack), Control(rack)]
+    yield made
+    for each in made:
+        each.clean()
+
+
+@pytest.fixture
+def words(tmp_path):
+    (tmp_path / "train.py").write_text(SCRIPT)
+    return ("--folder", str(tmp_path), "--script", "train.py", "--separate", "--detach")
+
+
+def given(control):
+    """The GPUs of each of our containers, as its engine gave them."""
+    form = "'{{range .HostConfig.DeviceRequests}}{{.DeviceIDs}}{{end}}'"
+    look = f"docker inspect --format {form} muster-{control.run}"
+    return {host: control.rack.on(host, look).strip("[]").split() for host in control.hosts}
+
+
+def claims(control):
+    return [
+        line for host in control.hosts for line in control.rack.on(host, "ls /tmp/muster-*/ 2>/dev/null; true").split()
+    ]
+
+
+@pytest.mark.holds("gpus-once")
+def test_free_gpus_are_given_by_uuid_and_never_twice(controls, words):
+    one, two = controls
+    assert one.deploy("--gpus", "0,2", *words).returncode == 0
+    assert given(one) == {host: [fake_gpus.UUIDS[0], fake_gpus.UUIDS[2]] for host in one.hosts}
+    refused = two.deploy("--gpus", "1,2", *words)
+    assert refused.returncode == 1
+    assert f"run {one.run} (muster) has GPU 2" in refused.stderr
+    assert two.deploy("--gpus", "2", *words).returncode == 0
+    assert given(two) == {host: [fake_gpus.UUIDS[1], fake_gpus.UUIDS[3]] for host in two.hosts}
+    visible = f"{fake_gpus.UUIDS[1]},{fake_gpus.UUIDS[3]} 2"
+    waiting.until(lambda: visible in two.fab("logs", "--run", two.run).stdout, "a rank for each GPU")
+    (first, *_) = [row for row in one.rows("gpus") if row["host"] == one.hosts[0]]
+    assert [gpu["given"] for gpu in first["gpus"]] == [[f"run {run} (muster)"] for run in (one.run, two.run) * 2]
+    assert not claims(one), "what was claimed for the start is given back"
+
+
+def test_a_deploy_waits_for_gpus_and_one_that_is_killed_leaves_nothing(controls, words):
+    one, two = controls
+    assert one.deploy("--gpus", "3", *words).returncode == 0
+    line = two.line("deploy", "--run", two.run, "--image", "muster-trainer:cpu", "--gpus", "2", "--wait", *words)
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
+    killed = subprocess.Popen(line, cwd=HOME, env=two.environment, **quiet)
+    waiting.until(lambda: any(row.get("claim", {}).get("waits") for row in one.rows("status")), "a deploy that waits")
+    killed.kill()
+    killed.communicate()
+    waiting.until(lambda: not claims(one), "nothing of the killed deploy")
+    waits = subprocess.Popen(line, cwd=HOME, env=two.environment, **quiet)
+    waiting.until(lambda: claims(one), "the second one")
+    assert one.fab("down", "--run", one.run).returncode == 0
+    assert waits.wait(timeout=120) == 0, waits.stderr.read()
+    assert {host: len(gpus) for host, gpus in given(two).items()} == dict.fromkeys(two.hosts, 2)

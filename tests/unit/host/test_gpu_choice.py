@@ -1,0 +1,108 @@
+"""Which GPUs a deploy gets: only those that nobody has, and of those who wait, the first."""
+
+import json
+
+import pytest
+
+from deploy.core.errors import DeployError, UsageError
+from deploy.host import gpus
+from deploy.host.gpu_choice import choose
+
+MINE, HERS, HIS = "aa", "bb", "cc"
+
+
+def host(*rows, count=4):
+    """A host with so many GPUs, GPU-0 and on, and more lines of its answer."""
+    return gpus.parse([*(f"gpu {index}, GPU-{index}, 4, 81559, 0, H100" for index in range(count)), *rows])
+
+
+def claim(number, token, *own, waits=False, whole=False):
+    about = {"token": token, "run": "train.py", "user": "alice", "control": "laptop"}
+    return f"claim {number} " + json.dumps({**about, "gpus": own, "waits": waits, "whole": whole})
+
+
+def container(run, label="", requests=None, state="running"):
+    return "given " + json.dumps([f"/muster-{run}", state, run or None, "alice", label, requests])
+
+
+def chosen(asked, *rows, **more):
+    return [gpu.index for gpu in choose(asked, host(*rows), MINE, **more).gpus]
+
+
+@pytest.mark.parametrize(
+    "holder",
+    [
+        "app GPU-1, 7, 61230, python",
+        container("r1", "GPU-1"),
+        container("r1", "GPU-1", state="created"),
+        container("r1", requests=[{"Count": 0, "DeviceIDs": ["1"]}]),
+        container("", requests=[{"Count": 0, "DeviceIDs": ["GPU-1"]}]),
+        claim(5, HERS, "GPU-1"),
+    ],
+    ids=["process", "label", "created", "number", "somebody's container", "deploy"],
+)
+def test_a_gpu_that_somebody_has_is_not_given(holder):
+    assert chosen(2, holder) == [0, 2]
+    assert choose((1,), host(holder), MINE).taken
+    assert not choose((1,), host(holder), MINE).gpus
+    assert choose(4, host(holder), MINE).taken.startswith("3 free GPUs of 4, and 4 asked for: ")
+
+
+@pytest.mark.parametrize(
+    "nobody",
+    [
+        container("", requests=[{"Count": -1, "DeviceIDs": None}]),
+        "app GPU-1, 7, 30, nvidia-cuda-mps-server",
+        claim(5, HERS, whole=True),
+        "claim 5 {",
+        "claim x " + json.dumps(["GPU-1"]),
+    ],
+    ids=["a tool that watches GPUs", "the driver's server", "a CPU run", "torn", "odd"],
+)
+def test_what_holds_no_gpu_keeps_nobody_from_it(nobody):
+    assert chosen(2, nobody) == [0, 1]
+
+
+def test_all_gpus_are_not_given_while_a_run_has_one_whatever_computes_there():
+    assert chosen("auto", "app GPU-1, 7, 300, Xorg") == [0, 1, 2, 3]
+    assert not chosen("auto", "app GPU-1, 7, 300, Xorg", alone=True)
+    assert not chosen("auto", container("r1", "GPU-3"))
+    assert not chosen("auto", container("old", requests=[{"Count": -1}])), "a run of an older Muster has all of them"
+
+
+def test_memory_that_nobody_to_be_seen_holds_is_in_use():
+    used = gpus.parse(["gpu 0, GPU-0, 40210, 46068, 0, L40S"])
+    assert (
+        choose(1, used, MINE).taken
+        == "0 free GPUs of 1, and 1 asked for: somebody who cannot be seen from there has GPU 0"
+    )
+
+
+def test_who_waits_longest_is_next_and_nobody_passes():
+    rows = [claim(7, HERS, waits=True), claim(9, HIS, waits=True)]
+    assert choose(1, host(*rows), HERS).gpus
+    assert choose(1, host(*rows), HIS).taken == "the deploy of train.py (alice@laptop) waits there for GPUs"
+    assert choose(1, host(*rows), MINE).taken
+
+
+def test_a_host_without_gpus_is_free_where_no_other_run_is():
+    assert not choose("auto", host(count=0), MINE, alone=True).taken
+    assert choose("auto", host(container("r1"), count=0), MINE, alone=True).taken == "run r1 (alice) runs there"
+    assert choose(0, host(claim(3, HERS, whole=True)), MINE, alone=True).passing
+    assert not choose("auto", host(container("r1"), count=0), MINE).taken, "two runs may share a CPU"
+
+
+def test_where_it_cannot_be_told_nothing_is_given():
+    broken = host("gpu-code 18", "gpu Failed to initialize NVML", count=0)
+    with pytest.raises(DeployError, match="could not tell which GPUs are free"):
+        choose(1, broken, MINE)
+    with pytest.raises(DeployError, match="the engine does not say"):
+        choose(1, host("given-error no answer"), MINE)
+    with pytest.raises(DeployError, match="nvidia-smi does not say who computes"):
+        choose((0,), host("app-error Unknown Error"), MINE)
+
+
+@pytest.mark.parametrize("asked", [5, (0, 4)])
+def test_gpus_that_are_not_there_are_refused_and_not_waited_for(asked):
+    with pytest.raises(UsageError, match="the host has 4 GPUs"):
+        choose(asked, host(), MINE, alone=True)
