@@ -47,7 +47,8 @@ RESTARTS = (
     "script that finds its own checkpoint continues)"
 )
 SHOWN = "whose output to show: a rank's number, several with commas, or all (default: 0)"
-INCLUDE = "send this file of the folder although its name looks like a credential's; repeatable (default: none)"
+INCLUDE = "send this file although .gitignore names it or it looks like a credential; repeatable (default: none)"
+LIMIT = "the most that the folder may have, such as 4g (default: 256m, because more is usually data, for --mount)"
 SECRET = (
     "a variable from this shell (NAME) or from a file (NAME=FILE), never shown on a host; repeatable (default: none)"
 )

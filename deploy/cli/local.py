@@ -19,7 +19,7 @@ from ..report.page import run as page
 from ..run import folders, record
 from . import exit, look, renamed
 from . import runs as deploy_tasks
-from .command import GPUS, KEEP, NPROC, RESTARTS, SHOWN, UNWATCHED, command
+from .command import GPUS, INCLUDE, KEEP, LIMIT, NPROC, RESTARTS, SHOWN, UNWATCHED, command
 
 
 @command(
@@ -46,6 +46,8 @@ from .command import GPUS, KEEP, NPROC, RESTARTS, SHOWN, UNWATCHED, command
         "resume": "continue a run: latest, a run's id or folder, or a checkpoint (default: start a new run)",
         "args": 'options of the trainer, in one string: --args="--recipe text --steps 100" (default: none)',
         "keep": KEEP,
+        "include": INCLUDE,
+        "folder-limit": LIMIT,
         "nproc": NPROC,
         "gpus": GPUS,
         "rank": SHOWN,
@@ -55,7 +57,7 @@ from .command import GPUS, KEEP, NPROC, RESTARTS, SHOWN, UNWATCHED, command
         "ground": "refused: --backend says where the nodes run",
     },
     hidden=("ground",),
-    iterable=["keep"],
+    iterable=["keep", "include"],
 )
 def up(
     context: Connection,
@@ -72,6 +74,8 @@ def up(
     rank: str = "",
     restarts: str = "",
     no_observe: bool = False,
+    include: Sequence[str] | None = None,
+    folder_limit: str = "",
     json: bool = False,
     ground: str = "",
 ) -> None:
@@ -84,6 +88,7 @@ def up(
     def work() -> int:
         renamed.refuse_ground(sys.argv[1:], ground)
         asked = launch.Options(workers, backend, resume, args, script, folder, run, rank, no_observe, restarts)
+        asked = replace(asked, include=tuple(include or ()), folder_limit=folder_limit)
         return launch.up(replace(asked, keep=tuple(keep or ()), processes=nproc, gpus=gpus), console)
 
     _end(console, work)

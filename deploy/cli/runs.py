@@ -24,7 +24,7 @@ from ..report.console import Console
 from ..run import folders
 from ..ssh import session
 from . import exit, renamed
-from .command import GPUS, HOSTS, INCLUDE, JSON, KEEP, NPROC, RESTARTS, RUN, SECRET, SHOWN, UNWATCHED, command
+from .command import GPUS, HOSTS, INCLUDE, JSON, KEEP, LIMIT, NPROC, RESTARTS, RUN, SECRET, SHOWN, UNWATCHED, command
 
 
 @command(
@@ -55,6 +55,7 @@ from .command import GPUS, HOSTS, INCLUDE, JSON, KEEP, NPROC, RESTARTS, RUN, SEC
         "env": "a variable for the ranks: NAME=VALUE; several with commas, or repeated (default: none)",
         "secret": SECRET,
         "include": INCLUDE,
+        "folder-limit": LIMIT,
         "mount": "a folder of the hosts for the ranks: /source:/target or /source:/target:ro; repeatable "
         "(default: none)",
         "keep": KEEP,
@@ -99,6 +100,7 @@ def deploy(
     rank: str = "",
     restarts: str = "",
     no_observe: bool = False,
+    folder_limit: str = "",
     json: bool = False,
 ) -> None:
     """Train on real hosts: preflight, push, start, follow to the end.
@@ -110,6 +112,7 @@ def deploy(
     options = replace(options, mounts=tuple(mount or ()), resume=resume, force=force, dockerfile=dockerfile)
     options = replace(options, include=tuple(include or ()), separate=separate, rank=rank, keep=tuple(keep or ()))
     options = replace(options, no_observe=no_observe, restarts=restarts, gpus=gpus, wait=wait)
+    options = replace(options, folder_limit=folder_limit)
     console = Console(json)
 
     def work() -> int:
@@ -130,6 +133,7 @@ def deploy(
         **JSON,
         "secret": "what must never be sent: as for deploy; repeatable (default: none)",
         "include": INCLUDE,
+        "folder-limit": LIMIT,
         "folder": "the folder to send (default: cluster.toml's, or none)",
         "image": "the image to send (default: muster-trainer:cpu, or :gpu where there are GPUs)",
         "dockerfile": "build the image here first, from this file and the folder it lies in (default: none)",
@@ -145,12 +149,13 @@ def push(
     dockerfile: str = "",
     secret: Sequence[str] | None = None,
     include: Sequence[str] | None = None,
+    folder_limit: str = "",
     dry_run: bool = False,
     json: bool = False,
 ) -> None:
     """Send an image and a folder to real hosts. Starts nothing."""
     options = Options(hosts, cluster, folder=folder, image=image, dry_run=dry_run, dockerfile=dockerfile)
-    options = replace(options, secrets=tuple(secret or ()), include=tuple(include or ()))
+    options = replace(options, secrets=tuple(secret or ()), include=tuple(include or ()), folder_limit=folder_limit)
     console = Console(json)
     end(context, console, lambda: deploy_push.push(options, console))
 

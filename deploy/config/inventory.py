@@ -70,6 +70,7 @@ class Job:
     pids: int | None = None
     separate: bool = False
     gpus: Gpus = "auto"
+    folder_limit: int | None = None
 
 
 @dataclass(frozen=True)
@@ -210,6 +211,7 @@ def _job(table: Table) -> Job:
         pids=table.get("pids", None, values.whole(64, 4194304), "a number from 64 to 4194304"),
         separate=table.get("separate", False, values.yes_or_no, "true or false"),
         gpus=table.get("gpus", "auto", values.gpus, GPUS),
+        folder_limit=table.get("folder_limit", None, values.size, 'a size such as "4g"'),
     )
     table.done()
     if job.image and job.dockerfile:

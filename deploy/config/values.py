@@ -111,6 +111,14 @@ def yes_or_no(value: Any) -> bool | None:
     return value if isinstance(value, bool) else None
 
 
+def size(value: Any) -> int | None:
+    """A number of bytes as docker writes it: `16g`."""
+    text = value.lower() if isinstance(value, str) else ""
+    if not SIZE.fullmatch(text) or len(text) > 15:
+        return None
+    return int(text.rstrip("bkmg")) << {"k": 10, "m": 20, "g": 30}.get(text[-1], 0)
+
+
 def scalar(value: Any) -> str | None:
     """A variable's value: a string, or a number as the file writes it. A bool is unclear: `true`, `True` or `1`?"""
     if isinstance(value, str) and is_text(value) and "\n" not in value:

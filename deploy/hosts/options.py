@@ -21,7 +21,7 @@ from ..config.script import PER_NODE, ScriptCommand
 from ..config.values import Mount, Secret
 from ..core.errors import UsageError
 from ..core.program import FAB
-from ..image.credentials import Choice
+from ..image.credentials import MOST, Choice
 
 # A comma separates variables only if another NAME= follows: a value may hold commas.
 _NEXT = re.compile(r",(?=[A-Za-z_][A-Za-z0-9_]*=)")
@@ -60,6 +60,7 @@ class Options:
     restarts: str = ""
     gpus: str = ""
     wait: bool = False
+    folder_limit: str = ""
 
     def load(self) -> Cluster:
         """The hosts and their job: flags override the file, which is --cluster or this folder's cluster.toml.
@@ -133,6 +134,7 @@ class Options:
             include=include,
             keep=kept,
             separate=separate,
+            folder_limit=folder_limit(self.folder_limit) or job.folder_limit,
         )
 
 
@@ -176,6 +178,14 @@ def secrets_of(cluster: Cluster, due: Set[str] | None = None) -> dict[str, str]:
     return secrets
 
 
+def folder_limit(text: str) -> int | None:
+    """--folder-limit in bytes; None if it is not given. Raises UsageError for other text."""
+    limit = values.size(text) if text else None
+    if text and limit is None:
+        raise UsageError(f"--folder-limit {text}: not a size", "--folder-limit 4g")
+    return limit
+
+
 def choice_of(cluster: Cluster) -> Choice:
     """Which files of the folder may be sent. A secret that has no value here cannot be in a file here either."""
     job, known = cluster.job, dict[str, str]()
@@ -183,7 +193,7 @@ def choice_of(cluster: Cluster) -> Choice:
         with suppress(UsageError):
             known |= secrets_of(cluster, {secret.name})
     sources = {secret.name: secret.file for secret in job.secrets if secret.file}
-    return Choice(frozenset(job.include), sources, known)
+    return Choice(frozenset(job.include), sources, known, job.folder_limit or MOST)
 
 
 def refuse_open_secrets(options: Options, secrets: Mapping[str, str]) -> None:

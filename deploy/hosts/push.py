@@ -18,6 +18,7 @@ from ..host.facts import HostFacts
 from ..image import code_layer
 from ..image import push as transfer
 from ..image.credentials import Choice
+from ..report import sent
 from ..report.console import Console
 from ..report.interrupts import Interrupts
 from ..ssh.session import Session, open_all
@@ -50,10 +51,9 @@ def push(options: Options, console: Console) -> int:
 
 
 def look_through(folder: Path | None, script: str, choice: Choice, console: Console) -> None:
-    """Say which credentials of the folder are not sent. Raises as code_layer.check does."""
-    if folder and (left_out := code_layer.check(folder, script, choice)):
-        console.note(code_layer.describe(left_out))
-        console.data({"kind": "not sent", "paths": [credential.path for credential in left_out]})
+    """Say what of the folder is not sent, and what the user should know. Raises as code_layer.check does."""
+    if folder:
+        sent.tell(code_layer.check(folder, script, choice), console)
 
 
 def bring(

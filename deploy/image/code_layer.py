@@ -5,25 +5,26 @@ Only names, contents and the executable bit count; owner, times and the order of
 
 from __future__ import annotations
 
-import io
+import hashlib
 import os
+import shutil
 import stat
 import tarfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import IO, cast
 
 from ..core.errors import DeployError, UsageError
 from ..core.text import amount
 from ..engine import images
 from ..run.folders import TRAINER
-from . import credentials
+from . import left_out, selection
 from .credentials import NO_CHOICE, Choice
+from .left_out import LeftOut
 from .model import TRAINER_HOME, WORKSPACE
+from .spool import Spool
 
-MOST = 256 << 20  # bytes; more than that is data, which belongs in a mount
-# Without a .dockerignore, a push leaves these out: programs make them again.
-_USUAL = ("**/.git", "**/__pycache__", "**/*.pyc", "**/.venv", "**/venv", "**/.mypy_cache", "**/.ruff_cache", "runs")
 _OWNER = 1000  # the user of Muster's own image
 _TIME = 315532800  # 1980: zip files know no earlier year
 _TOP = Path(__file__).resolve().parents[2]
@@ -31,50 +32,78 @@ _TOP = Path(__file__).resolve().parents[2]
 _INSTALLED = "." in TRAINER
 _PACKAGES = {"muster": _TOP if _INSTALLED else _TOP / "muster", "trainer": _TOP / "trainer"}
 _HALVES = {"deploy", "trainer"}
-_LOOKED_AT = 1 << 20  # bytes of each file that are read: credentials are small, or at the beginning
-_LEAST = 8  # letters; a file may contain a shorter value by chance
+_LARGE = 50 << 20  # bytes; a file of code is never that large
+_SHOWN = 3
 
 
 @dataclass(frozen=True)
-class LeftOut:
-    """A file or folder that stays here, and why; `asked`: the file that is sent and names it. `never`: not even when
-    it is included."""
+class CodeLayer:
+    """The layer that goes on top of the base: its diff id, and its bytes on this machine's disk."""
 
-    path: str
-    why: str = ""
-    asked: str = ""
-    never: bool = False
+    digest: str
+    content: Spool
 
 
-def pack(folder: Path | None, with_trainer: bool = False, choice: Choice = NO_CHOICE) -> bytes:
-    """The tar file of `folder`, to stand at /workspace; `with_trainer`: of trainer and muster at /muster as well.
+@dataclass(frozen=True)
+class Look:
+    """What a user should know of a folder before it is sent: credentials that stay here, and notes of other kinds."""
 
-    What its `.dockerignore` names is left out; without such a file, .git, virtual environments, caches and runs are;
-    and credentials always, but for those of `choice`. Links are kept as they are; sockets, pipes and devices are left
-    out. Raises UsageError when there is no such folder or nothing in it, DeployError when a file cannot be read or all
-    are more than 256 MiB.
+    credentials: Sequence[LeftOut]
+    notes: Sequence[str]
+
+
+def pack(folder: Path | None, with_trainer: bool, choice: Choice, aside: Path) -> CodeLayer:
+    """The layer of `folder`, to stand at /workspace; `with_trainer`: of trainer and muster at /muster as well.
+
+    It has what selection.py selects, and no credentials but those of `choice`. Links are kept as they are; sockets,
+    pipes and devices are left out. `aside`: a folder for the bytes meanwhile. Raises UsageError when there is no such
+    folder or nothing in it, DeployError when a file cannot be read or all are more than `choice` allows.
     """
+    content = Spool(aside)
+    hashed = _Hashed(content)
+    write(folder, with_trainer, choice, cast(IO[bytes], hashed))
+    return CodeLayer(hashed.digest, content)
+
+
+def write(folder: Path | None, with_trainer: bool, choice: Choice, to: IO[bytes]) -> None:
+    """The same, into a file."""
     entries = _entries(folder, choice)[0] if folder else []
-    written = io.BytesIO()
-    with tarfile.open(fileobj=written, mode="w", format=tarfile.PAX_FORMAT, encoding="utf-8") as tar:
+    with tarfile.open(fileobj=to, mode="w", format=tarfile.PAX_FORMAT, encoding="utf-8") as tar:
         for entry in [_folder(), *entries]:
             _add(tar, entry, (folder or Path()) / _within(entry))
         for name, path in _trainer() if with_trainer else []:
             _add(tar, _part(name, path), path)
-    return written.getvalue()
 
 
-def check(folder: Path, script: str = "", choice: Choice = NO_CHOICE) -> list[LeftOut]:
-    """Raise what `pack` would, and UsageError if Muster would not send `script`. Returns the credentials that stay."""
-    entries, left_out = _entries(folder, choice)
+def copy(folder: Path, goal: Path, choice: Choice = NO_CHOICE) -> None:
+    """Copy what `pack` would send into a new folder. Raises as `pack` does, and OSError if `goal` cannot be written."""
+    goal.mkdir(parents=True)
+    for entry in _entries(folder, choice)[0]:
+        path = goal / _within(entry)
+        if entry.isdir():
+            path.mkdir()
+        elif entry.issym():
+            path.symlink_to(entry.linkname)
+        else:
+            shutil.copyfile(folder / _within(entry), path)
+        if not entry.issym():
+            path.chmod(entry.mode)
+
+
+def check(folder: Path, script: str = "", choice: Choice = NO_CHOICE) -> Look:
+    """Raise what `pack` would, and UsageError if Muster would not send `script`. Says what the user should know."""
+    entries, credentials, selected, odd = _entries(folder, choice)
     names = {_within(entry) for entry in entries}
     if script and Path(script).as_posix() not in names and (folder / script).resolve().is_relative_to(folder.resolve()):
-        if why := next((file.why for file in left_out if file.path == Path(script).as_posix()), ""):
+        if why := next((file.why for file in credentials if file.path == Path(script).as_posix()), ""):
             raise UsageError(
                 f"{script}: Muster does not send it: {why}", f"remove the credential; or --include {script}"
             )
-        raise UsageError(f"{script}: Muster does not send it", f"look at {folder / '.dockerignore'}")
-    return left_out
+        raise UsageError(
+            f"{script}: Muster does not send it: look at {folder / (selected.rule or '.dockerignore')}",
+            f"--include {script}",
+        )
+    return Look(credentials, [*selected.notes, *_large(folder, entries), *odd])
 
 
 def sent(folder: Path, choice: Choice = NO_CHOICE) -> frozenset[str]:
@@ -89,9 +118,10 @@ def build_context(dockerfile: Path, choice: Choice = NO_CHOICE) -> list[LeftOut]
     """
     folder = dockerfile.resolve().parent
     own = dockerfile.resolve().with_name(f"{dockerfile.name}.dockerignore")
-    patterns = _lines(own) or _lines(folder / ".dockerignore") or ()
+    patterns = selection.lines(own) or selection.lines(folder / ".dockerignore") or ()
     paths = sorted(set(images.not_ignored(folder, patterns)))
-    exposed = _credentials(folder, [entry for path in paths if (entry := _entry(folder, path))], choice)
+    entries = [entry for path in paths if (entry := _entry(folder, path))]
+    exposed = left_out.find(folder, _kinds(entries), choice)
     for file in exposed:
         if file.never:
             raise UsageError(
@@ -100,97 +130,42 @@ def build_context(dockerfile: Path, choice: Choice = NO_CHOICE) -> list[LeftOut]
     return exposed
 
 
-def describe(left_out: Sequence[LeftOut]) -> str:
-    """One line: the files that stay here, and the option that sends them."""
-    words = []
-    for file in left_out:
-        why = [file.why, f"{file.asked} names it" if file.asked else ""]
-        words.append(file.path + (f" ({', '.join(filter(None, why))})" if any(why) else ""))
-    free = next((file.path for file in left_out if not file.never), "")
-    how = f"; --include {free} sends it" if free else ""
-    return f"not sent: {', '.join(words)}{how}; --secret NAME or NAME=FILE hands a value to the ranks"
-
-
-def _entries(folder: Path, choice: Choice) -> tuple[list[tarfile.TarInfo], list[LeftOut]]:
-    """The entries of the folder to send, by name and without content; and the credentials that stay."""
+def _entries(
+    folder: Path, choice: Choice
+) -> tuple[list[tarfile.TarInfo], list[LeftOut], selection.Selection, list[str]]:
+    """The entries of the folder to send, by name and without content; the credentials that stay; what was selected;
+    and notes about what no layer can hold."""
     if not folder.is_dir():
         raise UsageError(f"no such folder: {folder}", "name the folder that holds your script")
-    patterns = _lines(folder / ".dockerignore")
-    paths = sorted(set(images.not_ignored(folder, _USUAL if patterns is None else patterns)))
-    entries = [entry for path in paths if (entry := _entry(folder, path))]
-    _check_size(folder, entries)
-    left_out = _credentials(folder, entries, choice)
-    stay = [file.path for file in left_out]
-    entries = [entry for entry in entries if not _is_in(_within(entry), stay)]
+    selected = selection.select(folder, choice.include)
+    entries, odd = list[tarfile.TarInfo](), list[str]()
+    for path in selected.paths:
+        if entry := _entry(folder, path):
+            entries.append(entry)
+        elif os.path.lexists(folder / path):
+            odd.append(f"{path} stays here: it is a pipe, a socket or a device")
+    credentials = left_out.find(folder, _kinds(entries), choice)
+    stay = {file.path for file in credentials}
+    entries = [entry for entry in entries if not left_out.is_below(_within(entry), stay)]
+    _check_size(folder, entries, choice.most)
     # Docker's own rules always send .dockerignore itself.
     if not any(not entry.isdir() and _within(entry) != ".dockerignore" for entry in entries):
-        raise UsageError(f"nothing to send in {folder}", "look at its .dockerignore")
-    return entries, left_out
+        rule = f": look at its {selected.rule}" if selected.rule else ""
+        raise UsageError(f"nothing to send in {folder}{rule}", "name the folder that holds your script: --folder")
+    return entries, credentials, selected, odd
 
 
-def _credentials(folder: Path, entries: Sequence[tarfile.TarInfo], choice: Choice) -> list[LeftOut]:
-    """The credentials among the entries, each once. Raises UsageError for an `include` that matches nothing."""
-    names = [_within(entry) for entry in entries]
-    for path in sorted(choice.include):
-        if path not in names:
-            raise UsageError(
-                f"--include {path}: Muster would send nothing of that name", f"as seen from {folder}: --include .env"
-            )
-    files = [(name, status) for name, path in choice.sources.items() if (status := _status(path))]
-    sources = {(status.st_dev, status.st_ino): name for name, status in files}
-    left_out, code = dict[str, LeftOut](), dict[str, bytes]()
-    for entry, path in zip(entries, names, strict=True):
-        if _is_in(path, left_out):
-            continue
-        credential, content = _judged(folder, path, entry, sources, choice)
-        if credential and (credential.never or not _is_in(path, choice.include)):
-            left_out[credential.path] = credential
-        elif path.endswith(".py"):
-            code[path] = content
-    return [_with_asking(file, code) for file in left_out.values()]
-
-
-def _judged(
-    folder: Path, path: str, entry: tarfile.TarInfo, sources: Mapping[tuple[int, int], str], choice: Choice
-) -> tuple[LeftOut | None, bytes]:
-    """Why an entry is a credential, or None, and the beginning of its content if it was read."""
-    if entry.issym():
-        return None, b""
-    status = _status(folder / path)
-    if entry.isreg() and status and (secret := sources.get((status.st_dev, status.st_ino))):
-        return LeftOut(path, f"the secret {secret} is taken from it", never=True), b""
-    if (place := credentials.place_of(path)) and not _is_in(path, choice.include):
-        if not any(_is_in(asked, [place]) for asked in choice.include):
-            return LeftOut(place), b""
-        if not entry.isdir():
-            return LeftOut(path), b""
-    if not entry.isreg():
-        return None, b""
-    content = _read(folder / path, _LOOKED_AT)
-    if kind := credentials.kind_of(path, content):
-        return LeftOut(path, kind), content
-    for name, value in choice.values.items():
-        if len(value) >= _LEAST and value.encode() in content:
-            return LeftOut(path, f"it contains the value of {name}"), content
-    return None, content
-
-
-def _with_asking(file: LeftOut, code: Mapping[str, bytes]) -> LeftOut:
-    """The same, with the first file of the code that mentions it."""
-    name = PurePosixPath(file.path).name.encode()
-    words = [name, b"dotenv"] if name.startswith(b".env") else [name]
-    return replace(file, asked=next((path for path, text in code.items() if any(word in text for word in words)), ""))
-
-
-def _is_in(path: str, places: Iterable[str]) -> bool:
-    return any(path == place or path.startswith(f"{place}/") for place in places)
-
-
-def _status(path: Path) -> os.stat_result | None:
-    try:
-        return path.stat()
-    except OSError:
-        return None
+def _large(folder: Path, entries: Sequence[tarfile.TarInfo]) -> list[str]:
+    """One note about the large files among the entries."""
+    large = sorted((entry for entry in entries if entry.size >= _LARGE), key=lambda entry: -entry.size)
+    if not large:
+        return []
+    named = ", ".join(f"{_within(entry)} ({amount(entry.size)})" for entry in large[:_SHOWN])
+    more = f" and {len(large) - _SHOWN} more" if len(large) > _SHOWN else ""
+    where = next((name for name in (".dockerignore", ".gitignore") if (folder / name).exists()), ".gitignore")
+    return [
+        f"sends large files: {named}{more}; what the hosts have already: --mount /data:/data, and list it in {where}"
+    ]
 
 
 def _trainer() -> Iterator[tuple[str, Path]]:
@@ -215,18 +190,6 @@ def _part(name: str, path: Path) -> tarfile.TarInfo:
     if path.is_dir():
         entry.mode, entry.type = 0o755, tarfile.DIRTYPE
     return entry
-
-
-def _lines(ignore: Path) -> tuple[str, ...] | None:
-    """The lines of a .dockerignore; None if there is no such file."""
-    try:
-        text = ignore.read_text(encoding="utf-8-sig")
-    except FileNotFoundError:
-        return None
-    except (OSError, UnicodeDecodeError) as fault:
-        raise DeployError(f"cannot read {ignore}: {fault}") from fault
-    lines = (line.strip() for line in text.splitlines())
-    return tuple(line for line in lines if line and not line.startswith("#"))
 
 
 def _entry(folder: Path, path: str) -> tarfile.TarInfo | None:
@@ -254,14 +217,15 @@ def _folder(name: str = WORKSPACE) -> tarfile.TarInfo:
     return entry
 
 
-def _check_size(folder: Path, entries: Iterable[tarfile.TarInfo]) -> None:
+def _check_size(folder: Path, entries: Iterable[tarfile.TarInfo], most: int) -> None:
     largest = sorted(entries, key=lambda entry: -entry.size)
     total = sum(entry.size for entry in largest)
-    if total > MOST:
+    if total > most:
         named = ", ".join(f"{_within(entry)} ({amount(entry.size)})" for entry in largest[:3])
         raise DeployError(
-            f"{folder} holds {amount(total)}, too much to send as code (at most {amount(MOST)}); the largest: {named}",
-            f"list what is not code in {folder / '.dockerignore'}, and mount the data",
+            f"{folder} holds {amount(total)}, too much to send as code (at most {amount(most)}); the largest: {named}",
+            f"list what is not code in {folder / '.gitignore'}, and mount the data: --mount /data:/data; "
+            f"or send it all: --folder-limit {total // 10**9 + 1}g",
         )
 
 
@@ -269,19 +233,34 @@ def _add(tar: tarfile.TarFile, entry: tarfile.TarInfo, path: Path) -> None:
     if not entry.isreg():
         tar.addfile(entry)
         return
-    content = _read(path)
-    entry.size = len(content)  # somebody may have written to it since we looked
-    tar.addfile(entry, io.BytesIO(content))
-
-
-def _read(path: Path, most: int = -1) -> bytes:
     try:
         with path.open("rb") as file:
-            return file.read(most)
+            entry.size = os.fstat(file.fileno()).st_size  # somebody may have written to it since we looked
+            tar.addfile(entry, file)
     except OSError as fault:
-        raise DeployError(
-            f"cannot read {path}: {fault.strerror}", "make it readable, or list it in .dockerignore"
-        ) from fault
+        raise left_out.unreadable(path, fault) from fault
+
+
+class _Hashed:
+    """A file for tarfile that hashes what goes through."""
+
+    def __init__(self, to: Spool) -> None:
+        self._to, self._hash = to, hashlib.sha256()
+
+    @property
+    def digest(self) -> str:
+        return f"sha256:{self._hash.hexdigest()}"
+
+    def write(self, data: bytes) -> int:
+        self._hash.update(data)
+        return self._to.write(data)
+
+    def tell(self) -> int:
+        return self._to.size
+
+
+def _kinds(entries: Iterable[tarfile.TarInfo]) -> dict[str, bytes]:
+    return {_within(entry): entry.type for entry in entries}
 
 
 def _within(entry: tarfile.TarInfo) -> str:

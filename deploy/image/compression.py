@@ -55,12 +55,6 @@ class CompressedLayer:
     read: Callable[[], Iterator[bytes]]
 
 
-def compress_layer(layer: str, content: bytes, codec: Codec) -> CompressedLayer:
-    """Compress a layer that is in memory."""
-    pieces = list(compress([content], codec))
-    return CompressedLayer(layer, len(content), sum(map(len, pieces)), lambda: iter(pieces))
-
-
 def compress(chunks: Iterable[bytes], codec: Codec) -> Iterator[bytes]:
     """Compress a stream with all cores, with at most two pieces per core in memory."""
     cores = os.cpu_count() or 1

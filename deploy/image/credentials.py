@@ -8,9 +8,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
+from fnmatch import translate
 from pathlib import Path, PurePosixPath
 
+MOST = (
+    256 << 20
+)  # bytes of a folder, unless the user raises it; more than that is usually data, which belongs in a mount
 # Patterns of fnmatch, in lower case. A folder stands for everything in it.
 FOLDERS = (".git", ".hg", ".ssh", ".gnupg", ".aws", ".azure", ".kube", ".kaggle", ".oci", ".password-store")
 FILES = (
@@ -33,15 +36,19 @@ _PRIVATE_KEY = re.compile(
     rb"[\w+/=-]{24}|PuTTY-User-Key-File-\d: |AGE-SECRET-KEY-1[A-Z0-9]{20}"
 )
 
+_FILES = re.compile("|".join(translate(f"*/{pattern}") for pattern in FILES))
+_KEY_MARKS = (b"PRIVATE KEY", b"PuTTY-User-Key-File-", b"AGE-SECRET-KEY-1")
+
 
 @dataclass(frozen=True)
 class Choice:
     """What a user says of a folder: paths of credentials to `include` (seen from it), the files its secrets come from
-    by the secrets' names, and these secrets' values, as far as they are known."""
+    by the secrets' names, these secrets' values, as far as they are known, and how many bytes it may have in all."""
 
     include: frozenset[str] = frozenset()
     sources: Mapping[str, Path] = field(default_factory=dict, hash=False)
     values: Mapping[str, str] = field(default_factory=dict, hash=False, repr=False)
+    most: int = MOST
 
 
 NO_CHOICE = Choice()
@@ -56,12 +63,13 @@ def place_of(path: str) -> str:
     if parts[-1] in EXAMPLES:
         return ""
     tail = "/" + "/".join(parts)
-    return path if any(fnmatchcase(tail, f"*/{pattern}") for pattern in FILES) else ""
+    return path if _FILES.match(tail) else ""
 
 
 def kind_of(path: str, content: bytes) -> str:
     """The kind of credential in a file, in words; empty if it holds none."""
-    if _PRIVATE_KEY.search(content):
+    # The plain words first: a search for them is as fast as reading, and a folder may have gigabytes.
+    if any(mark in content for mark in _KEY_MARKS) and _PRIVATE_KEY.search(content):
         return "a private key"
     if PurePosixPath(path).name.lower() in SETTINGS and _TOKEN.search(content):
         return "a token or a password"

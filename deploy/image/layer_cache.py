@@ -34,6 +34,11 @@ class LayerCache:
     def __init__(self, folder: Path, most: int = MOST) -> None:
         self._folder, self._most = folder, most
 
+    @property
+    def folder(self) -> Path:
+        """Where the cache is; a push may put its own files there, if they have no name."""
+        return self._folder
+
     def sizes(self, layers: Iterable[str]) -> dict[str, int]:
         """Bytes of these layers as tar files, where known; removing a layer keeps its size known."""
         files = {layer: self._folder / f"{_name(layer)}.size" for layer in layers}

@@ -7,9 +7,11 @@ from threading import Lock
 
 from ..core.errors import DeployError
 from ..engine import images
-from .compression import Codec, CompressedLayer, compress_layer
+from .code_layer import CodeLayer
+from .compression import Codec, CompressedLayer, compress
 from .layer_cache import LayerCache
-from .model import Base, digest
+from .model import Base
+from .spool import Spool
 
 
 class LayerSource:
@@ -19,7 +21,7 @@ class LayerSource:
     """
 
     def __init__(
-        self, base: Base, code: bytes | None, local: bool, cache: LayerCache, tell: Callable[[int], None]
+        self, base: Base, code: CodeLayer | None, local: bool, cache: LayerCache, tell: Callable[[int], None]
     ) -> None:
         self._base, self._code, self._local, self._cache, self._tell = base, code, local, cache, tell
         # Two locks: a host that lacks only the code need not wait until the base is read for another host.
@@ -38,7 +40,7 @@ class LayerSource:
 
     def weight(self, layers: Sequence[str]) -> int:
         """Bytes of these layers as tar files, as far as known: before reading any, what the base says of its size."""
-        known = self.sizes() | ({digest(self._code): len(self._code)} if self._code is not None else {})
+        known = self.sizes() | ({self._code.digest: self._code.content.size} if self._code is not None else {})
         unread = set(layers) - set(known)
         whole = self._base.size if unread and unread == set(self._base.layers) else 0
         return whole + sum(known[layer] for layer in set(layers) - unread)
@@ -47,10 +49,13 @@ class LayerSource:
         """Bytes of the base's layers as tar files, where known."""
         return self._cache.sizes(self._base.layers)
 
-    def _compress_code(self, code: bytes, codec: Codec) -> None:
-        layer = digest(code)
+    def _compress_code(self, code: CodeLayer, codec: Codec) -> None:
+        layer = code.digest
         if (layer, codec.name) not in self._layers:
-            self._layers[layer, codec.name] = compress_layer(layer, code, codec)
+            spool = Spool(self._cache.folder)
+            for piece in compress(code.content.read(), codec):
+                spool.write(piece)
+            self._layers[layer, codec.name] = CompressedLayer(layer, code.content.size, spool.size, spool.read)
 
     def _read_base(self, layers: Sequence[str], codec: Codec) -> None:
         if all((layer, codec.name) in self._layers for layer in layers):

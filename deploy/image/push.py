@@ -20,10 +20,11 @@ from ..host import audit
 from ..ssh.session import Done, Session, on_all
 from . import code_layer, commands
 from .archive import Archive, archive
+from .code_layer import CodeLayer
 from .credentials import NO_CHOICE, Choice
 from .layer_cache import LayerCache, default_folder
 from .layer_source import LayerSource
-from .model import Base, Image, base_of, digest, has_trainer, parse_base, refuse_other_trainer, run_image
+from .model import Base, Image, base_of, has_trainer, parse_base, refuse_other_trainer, run_image
 from .push_plan import PushPlan, Store, check_space, codec_for, full_push, parse_image, parse_store, plan_push, replaced
 
 Tell = Callable[[str, int, int], None]
@@ -75,7 +76,8 @@ def push(
     """
     sessions = list(sessions)
     bases = _find_base(sessions, base, pull=True)
-    context = _context(bases, _code(folder, _agreed(bases), choice), tag, tell, cache or LayerCache(default_folder()))
+    cache = cache or LayerCache(default_folder())
+    context = _context(bases, _code(folder, _agreed(bases), choice, cache), tag, tell, cache)
     stores = on_all(sessions, lambda session: _ready(session, context, bases)).all()
     return on_all(sessions, lambda session: _bring(session, context, stores[session.host.name], proven))
 
@@ -89,8 +91,8 @@ def foresee(
     if not bases.values:
         return on_all(sessions, lambda session: PushPlan((), False, f"the host would pull {base} first"))
     base_image = _agreed(bases)
-    code = _code(folder, base_image, choice)
-    image = run_image(base_image, digest(code) if code else None, tag)
+    code = _code(folder, base_image, choice, LayerCache(default_folder()))
+    image = run_image(base_image, code.digest if code else None, tag)
     return on_all(sessions, lambda session: plan_push(image, look(session, image, base_image), base))
 
 
@@ -145,17 +147,17 @@ def _agreed(bases: Results[Base]) -> Base:
     raise DeployError("no host to push to")
 
 
-def _context(bases: Results[Base], code: bytes | None, tag: str, tell: Tell, cache: LayerCache) -> _PushContext:
+def _context(bases: Results[Base], code: CodeLayer | None, tag: str, tell: Tell, cache: LayerCache) -> _PushContext:
     base, local = _agreed(bases), HERE in bases.values
-    image = run_image(base, digest(code) if code else None, tag)
+    image = run_image(base, code.digest if code else None, tag)
     source = LayerSource(base, code, local, cache, lambda read: tell(HERE, min(read, base.size), base.size))
     return _PushContext(image, base, local, source, tell)
 
 
-def _code(folder: Path | None, base: Base, choice: Choice) -> bytes | None:
+def _code(folder: Path | None, base: Base, choice: Choice, cache: LayerCache) -> CodeLayer | None:
     """The layer on top of the base: the user's folder, and the trainer if the base is not made from Muster's image."""
     apart = not has_trainer(base)
-    return code_layer.pack(folder, apart, choice) if folder or apart else None
+    return code_layer.pack(folder, apart, choice, cache.folder) if folder or apart else None
 
 
 def _ready(session: Session, context: _PushContext, bases: Results[Base]) -> Store:

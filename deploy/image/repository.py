@@ -6,19 +6,16 @@ diff, no conversion to text and no monitor of the file system for this.
 
 from __future__ import annotations
 
-import os
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
 from ..run.code import Code
-from . import code_layer, credentials
+from . import code_layer, credentials, git
 from .credentials import NO_CHOICE, Choice
 
 MOST_FILES, MOST_DIFF = 100, 256 << 10
 _MOST_NAMES = 1000
-_PATIENCE_S = 10.0
-_QUIET = ("-c", "core.fsmonitor=false", "-c", "core.untrackedCache=false", "-c", "color.ui=false")
 _LEAST_SECRET = 8  # letters; a file may contain a shorter value by chance
 
 
@@ -31,10 +28,10 @@ def look(folder: Path, choice: Choice = NO_CHOICE) -> Code | None:
 
 
 def _look(folder: Path, choice: Choice) -> Code | None:
-    commit = _git(folder, "rev-parse", "--verify", "--quiet", "HEAD").decode().strip()
-    branch = _git(folder, "rev-parse", "--abbrev-ref", "HEAD").decode(errors="replace").strip()
-    changed = _names(folder, "diff", "--name-only", "-z", "--relative", "--no-renames", "HEAD", "--", ".")
-    new = _names(folder, "ls-files", "-z", "--others", "--exclude-standard", "--", ".")
+    commit = git.ask(folder, "rev-parse", "--verify", "--quiet", "HEAD").decode().strip()
+    branch = git.ask(folder, "rev-parse", "--abbrev-ref", "HEAD").decode(errors="replace").strip()
+    changed = git.names(folder, "diff", "--name-only", "-z", "--relative", "--no-renames", "HEAD", "--", ".")
+    new = git.names(folder, "ls-files", "-z", "--others", "--exclude-standard", "--", ".")
     if not changed and not new:
         return Code(commit, branch)
     sent = code_layer.sent(folder, choice)
@@ -56,7 +53,7 @@ def _diffs(folder: Path, paths: Sequence[str], choice: Choice) -> tuple[str, lis
         if number == MOST_FILES:
             return "".join(diffs), left_out, True
         options = ("--no-ext-diff", "--no-textconv", "--no-color", "--relative", "--no-renames", "--unified=3")
-        diff = _git(folder, "diff", *options, "HEAD", "--", path)
+        diff = git.ask(folder, "diff", *options, "HEAD", "--", path)
         if _is_credential(path, b"\n".join(line[1:] for line in diff.split(b"\n")), choice) or _is_credential(
             path, _before(folder, path), choice
         ):
@@ -77,27 +74,6 @@ def _is_credential(path: str, content: bytes, choice: Choice) -> bool:
 def _before(folder: Path, path: str) -> bytes:
     """The content of a file in the commit; nothing if the file is new."""
     try:
-        return _git(folder, "show", "--no-textconv", f"HEAD:./{path}")
+        return git.ask(folder, "show", "--no-textconv", f"HEAD:./{path}")
     except subprocess.CalledProcessError:
         return b""
-
-
-def _names(folder: Path, *words: str) -> list[str]:
-    return [os.fsdecode(name) for name in _git(folder, *words).split(b"\0") if name]
-
-
-def _git(folder: Path, *words: str) -> bytes:
-    """The output of git. Raises CalledProcessError if git refuses: no repository, no commit, another user's folder."""
-    # Inside a git hook, variables name another repository.
-    own = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
-    environment = {**own, "GIT_OPTIONAL_LOCKS": "0", "GIT_LITERAL_PATHSPECS": "1"}
-    command = ["git", "-C", str(folder), *_QUIET, *words]
-    return subprocess.run(
-        command,
-        check=True,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        env=environment,
-        timeout=_PATIENCE_S,
-    ).stdout

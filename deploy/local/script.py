@@ -5,16 +5,18 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import tarfile
+from collections.abc import Sequence
 from contextlib import suppress
-from io import BytesIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from ..config import values as values
 from ..config.script import PER_NODE
 from ..core.errors import DeployError, UsageError
 from ..image import code_layer
+from ..image.credentials import Choice
 from ..image.model import WORKSPACE
+from ..report import sent as folder_notes
 from ..report.console import Console
 from ..run import own_files
 
@@ -22,7 +24,18 @@ _HAS_TORCH = "import importlib.util, sys; sys.exit(importlib.util.find_spec('tor
 _LOOK_S = 20.0
 
 
-def check(folder: str, script: tuple[str, ...], console: Console) -> Path:
+def choice_of(include: Sequence[str], folder_limit: str) -> Choice:
+    """Which files of the folder may be sent. Raises UsageError."""
+    paths = {text: values.inside(text) for text in include}
+    for text, path in paths.items():
+        if path is None:
+            raise UsageError(f"--include {text}: not a path in the folder", "relative to the folder: --include .env")
+    if (most := values.size(folder_limit or "256m")) is None:
+        raise UsageError(f"--folder-limit {folder_limit}: not a size", "--folder-limit 4g")
+    return Choice(frozenset(filter(None, paths.values())), most=most)
+
+
+def check(folder: str, script: tuple[str, ...], choice: Choice, console: Console) -> Path:
     """The folder to send. Names the credentials in it that stay here. Raises UsageError if it lacks the script."""
     path = Path(folder or ".")
     if not path.is_dir():
@@ -31,13 +44,11 @@ def check(folder: str, script: tuple[str, ...], console: Console) -> Path:
     first = shell or ("" if script[0].startswith("-") else script[0])
     if first and not (path / first).is_file():
         raise UsageError(f"--script {first}: no such file in {path.resolve()}", "give its path relative to --folder")
-    if left_out := code_layer.check(path, first):
-        console.note(code_layer.describe(left_out))
-        console.data({"kind": "not sent", "paths": [credential.path for credential in left_out]})
+    folder_notes.tell(code_layer.check(path, first, choice), console)
     return path
 
 
-def bring(folder: Path, run_dir: Path) -> None:
+def bring(folder: Path, run_dir: Path, choice: Choice) -> None:
     """Copy what a deploy would send into the run folder. The agent uses that copy (docs/contract.md)."""
     # We unpack beside the folder of all runs, where no container can put a link, and then move the whole folder. If the
     # runs are on a disk of their own, we unpack in their folder: a container of `fab up` sees only that of its own run.
@@ -45,8 +56,7 @@ def bring(folder: Path, run_dir: Path) -> None:
     try:
         beside = runs.parent if runs.parent.stat().st_dev == runs.stat().st_dev else runs
         with TemporaryDirectory(prefix=".muster-sent-", dir=beside) as stage:
-            with tarfile.open(fileobj=BytesIO(code_layer.pack(folder))) as tar:
-                tar.extractall(f"{stage}/sent", filter="fully_trusted")
+            code_layer.copy(folder, Path(stage) / "sent" / WORKSPACE.removeprefix("/"), choice)
             own_files.replace_folder(run_dir, sent(run_dir).parent.name, Path(stage) / "sent")
     except OSError as fault:
         raise DeployError(f"{run_dir}: {folder} cannot be copied there: {fault.strerror}", "free some space") from fault

@@ -57,6 +57,8 @@ class Options:
     keep: tuple[str, ...] = ()
     processes: str = ""
     gpus: str = ""
+    include: tuple[str, ...] = ()
+    folder_limit: str = ""
 
 
 @dataclass(frozen=True)
@@ -79,8 +81,9 @@ def up(options: Options, console: Console) -> int:
     choice, workers, ranks = asked.choice, asked.workers, shown_ranks(options.rank)
     for note in asked.notes:
         console.note(note)
-    folder = script.check(options.folder, choice.arguments, console) if choice.script else None
-    code_now = repository.look(folder) if folder else None
+    sending = script.choice_of(options.include, options.folder_limit)
+    folder = script.check(options.folder, choice.arguments, sending, console) if choice.script else None
+    code_now = repository.look(folder, sending) if folder else None
     gpus = plan.how_many(asked.gpus, observe.gpus()) if folder else 0
     plan.check_ranks(asked.ranks, gpus, 1 + workers)
     wanted = options.backend or ("processes" if gpus else "auto")
@@ -104,7 +107,7 @@ def up(options: Options, console: Console) -> int:
         _take(run_dir, held, facts)
         machine = observe.machine()
         if folder:
-            script.bring(folder, run_dir)
+            script.bring(folder, run_dir, sending)
         own = backend_class.script(run_dir, gpus, 1 + workers) if folder else None
         if own:
             own = replace(own, observe=asked.observe, asked=asked.ranks, restarts=asked.restarts, keep=asked.keep)
@@ -172,6 +175,8 @@ def _again(options: Options, asked: _Asked) -> str:
         ("--nproc", str(asked.ranks or "")),
         ("--restarts", str(asked.restarts or "")),
         ("--gpus", options.gpus),
+        ("--folder-limit", options.folder_limit),
+        *(("--include", path) for path in options.include),
         *(("--keep", path) for path in options.keep),
     ]
     return shlex.join(word for option, value in named if value for word in (option, value))

@@ -10,7 +10,8 @@ from deploy.engine import images
 from deploy.image import code_layer
 from deploy.image.archive import archive
 from deploy.image.compression import GZIP
-from deploy.image.model import base_of, digest, run_image
+from deploy.image.credentials import NO_CHOICE
+from deploy.image.model import base_of, run_image
 from lab import waiting
 from tests.cluster.control import BASE, FAB, HOME, forever
 
@@ -105,8 +106,8 @@ def test_a_name_whose_layers_never_came_keeps_no_deploy_from_starting(control, t
     folder.mkdir()
     (folder / "train.py").write_text(f"print('it runs', flush=True)  # in {control.run}: a layer no host has\n")
     control.fab("push", "--image", BASE)
-    code, tag = code_layer.pack(folder), f"muster-{folder.name}:latest"
-    image = run_image(base_of(BASE, images.inspect(BASE)), digest(code), tag)
+    code, tag = code_layer.pack(folder, False, NO_CHOICE, tmp_path), f"muster-{folder.name}:latest"
+    image = run_image(base_of(BASE, images.inspect(BASE)), code.digest, tag)
     named = b"".join(archive(image, [], {}, GZIP).read())
     container = control.rack.container(host)
     subprocess.run(["docker", "exec", "-i", container, "docker", "load"], input=named, capture_output=True, timeout=60)

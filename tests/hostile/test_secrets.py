@@ -15,7 +15,7 @@ import pytest
 from deploy.core.errors import UsageError
 from deploy.hosts import options as deploy_options
 from deploy.hosts.options import Options
-from deploy.image import code_layer, credentials
+from deploy.image import code_layer, credentials, left_out
 from deploy.image.credentials import Choice
 
 BODY = "b3BlbnNzaC1rZXktdjEAAAAABG5vbmUAAAAEbm9uZQAAAAAAAAABAAAAMwAAAAtzc2gtZW\n"
@@ -73,7 +73,9 @@ def folder(tmp_path):
 
 def layer(folder, choice=credentials.NO_CHOICE):
     """What is in the folder's layer: contents by path, and all of it as bytes."""
-    data = code_layer.pack(folder, choice=choice)
+    written = io.BytesIO()
+    code_layer.write(folder, False, choice, written)
+    data = written.getvalue()
     with tarfile.open(fileobj=io.BytesIO(data)) as tar:
         files = {entry.name.removeprefix("workspace/"): tar.extractfile(entry).read() for entry in tar if entry.isreg()}
     return files, data
@@ -89,11 +91,11 @@ def test_no_planted_credential_is_in_the_layer_and_all_else_is(folder):
 
 @pytest.mark.holds("credentials-stay")
 def test_what_stays_is_named_once_with_who_asks_for_it_and_the_way_to_send_it(folder):
-    left_out = {entry.path: entry for entry in code_layer.check(folder)}
-    assert set(left_out) == {*(credentials.place_of(path) for path in NAMED), *HELD}
-    assert {".git", "sub/.git", ".aws"} <= set(left_out)
-    assert left_out[".env"].asked == "speaks_of_keys.py"
-    sentence = code_layer.describe([left_out[".env"], left_out["server.pem"]])
+    listed = {entry.path: entry for entry in code_layer.check(folder).credentials}
+    assert set(listed) == {*(credentials.place_of(path) for path in NAMED), *HELD}
+    assert {".git", "sub/.git", ".aws"} <= set(listed)
+    assert listed[".env"].asked == "speaks_of_keys.py"
+    sentence = left_out.describe([listed[".env"], listed["server.pem"]])
     assert sentence.startswith(
         "not sent: .env (speaks_of_keys.py names it), server.pem (a private key); --include .env "
     )
@@ -126,7 +128,7 @@ def test_the_file_of_a_secret_is_never_sent_under_any_name(folder, tmp_path, ali
     choice = Choice(frozenset({name, ".aws"} if alias == "in an included folder" else {name}), {"TOKEN": given})
     files, _ = layer(folder, choice)
     assert name not in files
-    (listed,) = [entry for entry in code_layer.check(folder, choice=choice) if entry.never]
+    (listed,) = [entry for entry in code_layer.check(folder, choice=choice).credentials if entry.never]
     assert (listed.path, listed.why) == (name, "the secret TOKEN is taken from it")
 
 

@@ -53,7 +53,10 @@ def test_the_python_api_is_there_and_names_commands_as_they_are_installed(instal
 
 
 def test_what_a_host_gets_of_the_trainer_is_the_same_from_the_wheel_as_from_the_checkout(installed, tmp_path):
-    code = "import hashlib; from {}.image.code_layer import pack; print(hashlib.sha256(pack(None, True)).hexdigest())"
+    code = (
+        "from pathlib import Path; from {0}.image import code_layer; from {0}.image.credentials import NO_CHOICE; "
+        "print(code_layer.pack(None, True, NO_CHOICE, Path()).digest)"
+    )
     wheel = run(str(installed[0].parent / "python"), "-c", code.format("muster.deploy"), cwd=tmp_path)
     checkout = run(sys.executable, "-c", code.format("deploy"), cwd=HOME)
     assert wheel.returncode == checkout.returncode == 0, wheel.stderr + checkout.stderr

@@ -7,13 +7,14 @@ import io
 import json
 import tarfile
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
 from deploy.core.errors import DeployError, UsageError
 from deploy.core.text import amount, pace
 from deploy.image.archive import archive
-from deploy.image.compression import GZIP, PLAIN, ZSTD, compress_layer, decompress
+from deploy.image.compression import GZIP, PLAIN, ZSTD, CompressedLayer, compress, decompress
 from deploy.image.model import MARK, TOP, base_of, digest, full_name, run_image
 from deploy.image.push_plan import (
     HostImage,
@@ -226,7 +227,10 @@ def test_an_engine_that_says_nothing_is_a_fault(output):
 
 @pytest.mark.parametrize("codec", [ZSTD, GZIP, PLAIN], ids=lambda codec: codec.name)
 def test_an_archive_has_its_length_its_layers_and_its_names_last(codec):
-    layers = [compress_layer(digest(LAYERS[letter]), LAYERS[letter], codec) for letter in "bc"]
+    layers = []
+    for content in (LAYERS["b"], LAYERS["c"]):
+        pieces = list(compress([content], codec))
+        layers.append(CompressedLayer(digest(content), len(content), sum(map(len, pieces)), partial(iter, pieces)))
     parcel = archive(IMAGE, layers, {A: 7}, codec)
     stream = b"".join(parcel.read())
     assert len(stream) == parcel.size

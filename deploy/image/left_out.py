@@ -1,0 +1,139 @@
+"""Find the credentials in a folder, which stay on this machine: credentials.py has the list of what counts as one."""
+
+from __future__ import annotations
+
+import os
+import tarfile
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+
+from ..core.errors import DeployError, UsageError
+from . import credentials
+from .credentials import Choice
+
+_LOOKED_AT = 1 << 20  # bytes of each file that are read: credentials are small, or at the beginning
+_LEAST = 8  # letters; a file may contain a shorter value by chance
+_CODE_FILES = 1000  # so many files may name a credential; more are not read for that
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """A file or folder that stays here, and why; `asked`: the file that is sent and names it. `never`: not even when
+    it is included."""
+
+    path: str
+    why: str = ""
+    asked: str = ""
+    never: bool = False
+
+
+def describe(left_out: Sequence[LeftOut]) -> str:
+    """One line: the files that stay here, and the option that sends them."""
+    words = []
+    for file in left_out:
+        why = [file.why, f"{file.asked} names it" if file.asked else ""]
+        words.append(file.path + (f" ({', '.join(filter(None, why))})" if any(why) else ""))
+    free = next((file.path for file in left_out if not file.never), "")
+    how = f"; --include {free} sends it" if free else ""
+    return f"not sent: {', '.join(words)}{how}; --secret NAME or NAME=FILE hands a value to the ranks"
+
+
+def find(folder: Path, kinds: Mapping[str, bytes], choice: Choice) -> list[LeftOut]:
+    """The credentials among these paths, each once. `kinds`: by path, in order, its type as tar writes it.
+
+    Raises UsageError for an `include` that matches nothing, DeployError for a file that cannot be read.
+    """
+    for path in sorted(choice.include):
+        if path not in kinds:
+            raise UsageError(
+                f"--include {path}: Muster would send nothing of that name", f"as seen from {folder}: --include .env"
+            )
+    files = [(name, status) for name, path in choice.sources.items() if (status := _status(path))]
+    sources = {(status.st_dev, status.st_ino): name for name, status in files}
+    left_out = dict[str, LeftOut]()
+    for path, kind in kinds.items():
+        if is_below(path, left_out.keys()):
+            continue
+        credential = _judged(folder, path, kind, sources, choice)
+        if credential and (credential.never or not _is_in(path, choice.include)):
+            left_out[credential.path] = credential
+    if not left_out:
+        return []
+    code = {path: _read(folder / path, _LOOKED_AT) for path in _code(list(kinds), left_out)}
+    return [_with_asking(file, code) for file in left_out.values()]
+
+
+def _code(names: Sequence[str], left_out: Collection[str]) -> list[str]:
+    """The files that may name what is left out: the first of the user's code, those at the top first."""
+    code = [path for path in names if path.endswith(".py") and not is_below(path, left_out)]
+    return sorted(code, key=lambda path: path.count("/"))[:_CODE_FILES]
+
+
+def _judged(
+    folder: Path, path: str, type: bytes, sources: Mapping[tuple[int, int], str], choice: Choice
+) -> LeftOut | None:
+    """Why an entry is a credential, or None."""
+    if type == tarfile.SYMTYPE:
+        return None
+    status = _status(folder / path)
+    if type == tarfile.REGTYPE and status and (secret := sources.get((status.st_dev, status.st_ino))):
+        return LeftOut(path, f"the secret {secret} is taken from it", never=True)
+    if (place := credentials.place_of(path)) and not _is_in(path, choice.include):
+        if not any(_is_in(asked, [place]) for asked in choice.include):
+            return LeftOut(place)
+        if type != tarfile.DIRTYPE:
+            return LeftOut(path)
+    if type != tarfile.REGTYPE:
+        return None
+    content = _read(folder / path, _LOOKED_AT)
+    if kind := credentials.kind_of(path, content):
+        return LeftOut(path, kind)
+    for name, value in choice.values.items():
+        if len(value) >= _LEAST and value.encode() in content:
+            return LeftOut(path, f"it contains the value of {name}")
+    return None
+
+
+def _with_asking(file: LeftOut, code: Mapping[str, bytes]) -> LeftOut:
+    """The same, with the first file of the code that mentions it."""
+    name = PurePosixPath(file.path).name.encode()
+    words = [name, b"dotenv"] if name.startswith(b".env") else [name]
+    return replace(file, asked=next((path for path, text in code.items() if any(word in text for word in words)), ""))
+
+
+def _is_in(path: str, places: Iterable[str]) -> bool:
+    return any(path == place or path.startswith(f"{place}/") for place in places)
+
+
+def is_below(path: str, places: Collection[str]) -> bool:
+    """The same, for many places."""
+    if not places:
+        return False
+    while path:
+        if path in places:
+            return True
+        path = path.rpartition("/")[0]
+    return False
+
+
+def _status(path: Path) -> os.stat_result | None:
+    try:
+        return path.stat()
+    except OSError:
+        return None
+
+
+def _read(path: Path, most: int) -> bytes:
+    try:
+        with path.open("rb") as file:
+            # No larger buffer than the file: most files of a large folder are small.
+            return os.pread(file.fileno(), min(most, os.fstat(file.fileno()).st_size), 0)
+    except OSError as fault:
+        raise unreadable(path, fault) from fault
+
+
+def unreadable(path: Path, fault: OSError) -> DeployError:
+    """The error for a file of the folder."""
+    why = fault.strerror or "it became shorter while it was read"
+    return DeployError(f"cannot read {path}: {why}", "make it readable, or list it in .gitignore")

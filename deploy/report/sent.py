@@ -1,0 +1,16 @@
+"""What a user should know of the folder that is sent: what stays here, what is large, what is odd."""
+
+from __future__ import annotations
+
+from ..image import left_out
+from ..image.code_layer import Look
+from .console import Console
+
+
+def tell(look: Look, console: Console) -> None:
+    """Say what a look at a folder has found."""
+    for note in look.notes:
+        console.note(note)
+    if look.credentials:
+        console.note(left_out.describe(look.credentials))
+        console.data({"kind": "not sent", "paths": [credential.path for credential in look.credentials]})
