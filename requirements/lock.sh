@@ -24,3 +24,6 @@ lock trainer torch.in
 lock dev
 lock uv
 lock bench
+
+# Hosts install packages with the same one, also for an installed Muster: deploy/packages/uv.py.
+cp uv.txt ../deploy/packages/uv.txt

@@ -49,6 +49,10 @@ RESTARTS = (
 SHOWN = "whose output to show: a rank's number, several with commas, or all (default: 0)"
 INCLUDE = "send this file although .gitignore names it or it looks like a credential; repeatable (default: none)"
 LIMIT = "the most that the folder may have, such as 4g (default: 256m, because more is usually data, for --mount)"
+REQUIREMENTS = (
+    "install the packages of this file of the folder first: a requirements.txt, pyproject.toml or uv.lock; no: install "
+    "none (default: the one in the folder, if there is one)"
+)
 SECRET = (
     "a variable from this shell (NAME) or from a file (NAME=FILE), never shown on a host; repeatable (default: none)"
 )

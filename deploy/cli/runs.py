@@ -24,7 +24,22 @@ from ..report.console import Console
 from ..run import folders
 from ..ssh import session
 from . import exit, renamed
-from .command import GPUS, HOSTS, INCLUDE, JSON, KEEP, LIMIT, NPROC, RESTARTS, RUN, SECRET, SHOWN, UNWATCHED, command
+from .command import (
+    GPUS,
+    HOSTS,
+    INCLUDE,
+    JSON,
+    KEEP,
+    LIMIT,
+    NPROC,
+    REQUIREMENTS,
+    RESTARTS,
+    RUN,
+    SECRET,
+    SHOWN,
+    UNWATCHED,
+    command,
+)
 
 
 @command(
@@ -70,6 +85,7 @@ from .command import GPUS, HOSTS, INCLUDE, JSON, KEEP, LIMIT, NPROC, RESTARTS, R
         "resume": "continue from the newest checkpoint: latest, or a run's id (default: start a new run)",
         "rank": SHOWN,
         "restarts": RESTARTS,
+        "requirements": REQUIREMENTS,
         "no-observe": UNWATCHED,
     },
 )
@@ -99,6 +115,7 @@ def deploy(
     resume: str = "",
     rank: str = "",
     restarts: str = "",
+    requirements: str = "",
     no_observe: bool = False,
     folder_limit: str = "",
     json: bool = False,
@@ -112,7 +129,7 @@ def deploy(
     options = replace(options, mounts=tuple(mount or ()), resume=resume, force=force, dockerfile=dockerfile)
     options = replace(options, include=tuple(include or ()), separate=separate, rank=rank, keep=tuple(keep or ()))
     options = replace(options, no_observe=no_observe, restarts=restarts, gpus=gpus, wait=wait)
-    options = replace(options, folder_limit=folder_limit)
+    options = replace(options, folder_limit=folder_limit, requirements=requirements)
     console = Console(json)
 
     def work() -> int:
@@ -137,6 +154,7 @@ def deploy(
         "folder": "the folder to send (default: cluster.toml's, or none)",
         "image": "the image to send (default: muster-trainer:cpu, or :gpu where there are GPUs)",
         "dockerfile": "build the image here first, from this file and the folder it lies in (default: none)",
+        "requirements": REQUIREMENTS,
         "dry-run": "say what would be sent, and send nothing",
     },
 )
@@ -150,12 +168,14 @@ def push(
     secret: Sequence[str] | None = None,
     include: Sequence[str] | None = None,
     folder_limit: str = "",
+    requirements: str = "",
     dry_run: bool = False,
     json: bool = False,
 ) -> None:
     """Send an image and a folder to real hosts. Starts nothing."""
     options = Options(hosts, cluster, folder=folder, image=image, dry_run=dry_run, dockerfile=dockerfile)
     options = replace(options, secrets=tuple(secret or ()), include=tuple(include or ()), folder_limit=folder_limit)
+    options = replace(options, requirements=requirements)
     console = Console(json)
     end(context, console, lambda: deploy_push.push(options, console))
 

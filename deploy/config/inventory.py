@@ -59,6 +59,7 @@ class Job:
     dockerfile: Path | None = None
     folder: Path | None = None
     include: tuple[str, ...] = ()
+    requirements: str = ""
     environment: Mapping[str, str] = field(default_factory=dict, hash=False)
     secrets: tuple[Secret, ...] = ()
     mounts: tuple[Mount, ...] = ()
@@ -200,6 +201,7 @@ def _job(table: Table) -> Job:
         dockerfile=table.get("dockerfile", None, values.path_from(here), "the path of a Dockerfile"),
         folder=table.get("folder", None, values.path_from(here), "the path of a folder"),
         include=table.items("include", values.inside, 'a path in the folder: ".env"'),
+        requirements=table.get("requirements", "", values.requirements, 'a path in the folder, or "no"'),
         environment=_environment(table),
         secrets=table.items("secrets", values.secret_from(here), _SECRET, secret=True),
         mounts=table.items("mounts", values.mount, MOUNT),

@@ -137,6 +137,11 @@ def inside(value: Any) -> str | None:
     return None if path.startswith(("/", "..")) or path == "." else path
 
 
+def requirements(value: Any) -> str | None:
+    """A path in the folder that is sent, which `..` may leave for now, or `no`."""
+    return value if isinstance(value, str) and value and is_text(value) and "\n" not in value else None
+
+
 def path_from(folder: Path) -> Callable[[Any], Path | None]:
     """A path; a relative one starts at `folder`, and `~` is the home of an existing user."""
     return lambda value: folder / os.path.expanduser(value) if isinstance(value, str) and value else None

@@ -191,17 +191,18 @@ def container_options(host: Host, facts: HostFacts, job: Job) -> tuple[str, ...]
         *("--network", "host", "--init", "--no-healthcheck", "--user", _user(facts, job)),
         *("--security-opt", "no-new-privileges"),
         *("--shm-size", job.shm_size or f"{max(SHM_LEAST, facts.memory // SHM_SHARE)}b"),
-        *(
-            "--memory",
-            job.memory or f"{environment.memory_limit(facts.memory)}b",
-            "--pids-limit",
-            str(job.pids or PIDS),
-        ),
+        *memory_options(facts, job),
         *("--ulimit", f"nofile={files}:{files}"),
         *(("--ulimit", "memlock=-1:-1", "--device", "/dev/infiniband") if facts.rdma else ()),
         *gpu_options(facts),
         *(word for mount in mounts(host, job) for word in ("--mount", mount_option(mount))),
     )
+
+
+def memory_options(facts: HostFacts, job: Job) -> tuple[str, ...]:
+    """`docker run` options that keep a container from taking the host's memory and processes."""
+    memory = job.memory or f"{environment.memory_limit(facts.memory)}b"
+    return ("--memory", memory, "--pids-limit", str(job.pids or PIDS))
 
 
 def mount_option(mount: Mount) -> str:

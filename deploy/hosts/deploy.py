@@ -26,7 +26,7 @@ from ..report.script_lines import shown_ranks
 from ..run import alone, code, environment, folders, record
 from ..run.launch import launch
 from ..ssh.session import open_all
-from . import attach, observe, plan, resume
+from . import attach, observe, packages, plan, resume
 from . import options as deploy_options
 from . import push as deploy_push
 from .backend import RunHandle
@@ -50,6 +50,7 @@ def deploy(options: Options, console: Console) -> int:
         name = asked_run("--run", options.run)
         first, choice = next(iter(work.script), "-"), deploy_options.choice_of(cluster)
         deploy_push.look_through(folder, "" if first.startswith("-") else first, choice, console)
+        needs = packages.asked(cluster, folder, choice, console) if work.script else None
         code_now = repository.look(folder, choice) if folder else None
         if folder:
             _warn_alone(folder, work.script, cluster, console)
@@ -68,7 +69,7 @@ def deploy(options: Options, console: Console) -> int:
                 work = replace(work, arguments=(*resumption.arguments, *work.arguments), start=resumption.start)
             cluster, who = run_user.choose(cluster, sessions, facts, resumption.run if resumption else "")
             work = replace(work, image=tag, sent=folder is not None, observe=not options.no_observe)
-            request = DeployRequest(cluster, sessions, facts, base, folder, tag, work, choice, options.force)
+            request = DeployRequest(cluster, sessions, facts, base, folder, tag, work, choice, options.force, needs)
             console.note(f"the run's processes run {who}")
             console.data({"kind": "user", "text": who})
             if options.dry_run:
@@ -167,6 +168,9 @@ def _dry_run(request: DeployRequest, console: Console) -> None:
     request = replace(request, facts={**request.facts, **free})
     containers = request.containers("RUN", try_links=not request.force)
     pushes = transfer.foresee(request.sessions, request.base, request.folder, request.tag, request.choice).all()
+    if request.requirements:
+        target = packages.Target(request.cluster, request.sessions, request.facts, request.tag)
+        packages.foretell(target, request.requirements, console)
     steps = plan.steps(containers, {host: (sent.present, sent.why) for host, sent in pushes.items()})
     for step in steps:
         console.data({"kind": "step", "host": step.host, "text": step.text, "reason": step.reason, "argv": step.argv})

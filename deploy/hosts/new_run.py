@@ -17,11 +17,12 @@ from ..core.program import FAB
 from ..host import lock
 from ..host.facts import HostFacts
 from ..image.credentials import Choice
+from ..packages.requirements import Requirements
 from ..report.console import Console
 from ..report.interrupts import Interrupts
 from ..run import record
 from ..ssh.session import Session
-from . import container, nodes, observe, plan, preflight, share
+from . import container, nodes, observe, packages, plan, preflight, share
 from . import push as image_push
 from .backend import HostsBackend, RunHandle
 from .container import NodeContainer, Work
@@ -45,6 +46,7 @@ class DeployRequest:
     work: Work
     choice: Choice
     force: bool
+    requirements: Requirements | None = None
 
     def containers(self, run_id: str, try_links: bool) -> tuple[NodeContainer, ...]:
         """What each host runs. Raises DeployError if the hosts have no route to each other; try_links also tests it."""
@@ -97,6 +99,11 @@ class NewRun(HostsBackend):
         if not (self._preflight["ran"] or request.force):
             self._interrupts.at("trying the image", image_push.LEFT_BY_A_PUSH)
             record.write_json(run_dir / "preflight.json", self._gate(after_push=True))
+        if request.requirements:
+            self._interrupts.at("installing the packages", packages.LEFT_BY_AN_INSTALL)
+            target = packages.Target(request.cluster, request.sessions, request.facts, request.tag)
+            installed = packages.bring(target, request.requirements, self._console)
+            self._containers = packages.give(self._containers, installed)
         self._locks.refuse_lost()
         self._places.refuse_lost()
         if self.run.resumed:

@@ -61,6 +61,7 @@ class Options:
     gpus: str = ""
     wait: bool = False
     folder_limit: str = ""
+    requirements: str = ""
 
     def load(self) -> Cluster:
         """The hosts and their job: flags override the file, which is --cluster or this folder's cluster.toml.
@@ -132,6 +133,7 @@ class Options:
             processes=processes,
             dockerfile=dockerfile,
             include=include,
+            requirements=self.requirements or job.requirements,
             keep=kept,
             separate=separate,
             folder_limit=folder_limit(self.folder_limit) or job.folder_limit,

@@ -13,7 +13,7 @@ from ..config.inventory import Cluster
 from ..core.errors import DONE, DeployError, UsageError
 from ..core.text import amount
 from ..engine import images as engine_images
-from ..host import lock
+from ..host import lock, run_user
 from ..host.facts import HostFacts
 from ..image import code_layer
 from ..image import push as transfer
@@ -22,7 +22,7 @@ from ..report import sent
 from ..report.console import Console
 from ..report.interrupts import Interrupts
 from ..ssh.session import Session, open_all
-from . import observe, plan
+from . import observe, packages, plan
 from . import options as deploy_options
 from .options import Options
 
@@ -36,16 +36,26 @@ def push(options: Options, console: Console) -> int:
         refuse_mixed(cluster)
         folder, choice = options.code(cluster), deploy_options.choice_of(cluster)
         look_through(folder, "", choice, console)
+        needs = packages.asked(cluster, folder, choice, console)
         with open_all(cluster.hosts) as opened:
             sessions = list(opened.all().values())
-            base = base_of(options, cluster, observe.facts(sessions).all(), console)
+            facts = observe.facts(sessions).all()
+            base = base_of(options, cluster, facts, console)
             tag = deploy_options.tag_of(base, folder)
+            if needs:
+                cluster, _ = run_user.choose(cluster, sessions, facts)
+            target = packages.Target(cluster, sessions, facts, tag)
             if options.dry_run:
                 foretell(sessions, base, folder, tag, console, choice)
+                if needs:
+                    packages.foretell(target, needs, console)
                 return DONE
             with lock.take(sessions, "push"):
                 interrupts.at("pushing the image", LEFT_BY_A_PUSH)
                 bring(sessions, base, folder, tag, console, choice)
+                if needs:
+                    interrupts.at("installing the packages", packages.LEFT_BY_AN_INSTALL)
+                    packages.bring(target, needs, console)
                 interrupts.hold()
         return DONE
 

@@ -176,6 +176,7 @@ def resume_fields(options: Options) -> dict[str, str]:
     """For record.json: the options of a deploy that its resume must repeat."""
     words = [("--folder", options.folder), ("--image", options.image), ("--nproc", options.processes)]
     words += [("--restarts", options.restarts), ("--gpus", options.gpus)]
+    words += [("--requirements", options.requirements)]
     several = {
         "--env": options.environment,
         "--secret": options.secrets,

@@ -17,7 +17,7 @@ from tests.cluster.control import BASE, FAB, HOME, forever
 
 
 def test_a_users_own_script_runs_on_all_hosts_and_leaves_no_container(control):
-    done = control.deploy("--folder", "examples", "--script", "ddp.py --epochs 2")
+    done = control.deploy("--folder", "examples", "--requirements", "no", "--script", "ddp.py --epochs 2")
     assert done.returncode == 0, done.stderr
     for rank, host in enumerate(control.hosts):
         assert f"rank {rank} of 2: epoch 2" in (control.dir / "logs" / f"{host}.log").read_text()
@@ -77,7 +77,17 @@ def test_an_image_that_knows_nothing_of_muster_runs_a_users_script(control, imag
     without = "rm -r /muster; for name in $(which -a python); do rm $name; done; ! command -v python"
     name = image("USER root", f"RUN {without}", "ENV PYTHONPATH=/app")
     done = control.fab(
-        "deploy", "--run", control.run, "--image", name, "--folder", "examples", "--script", "ddp.py --epochs 1"
+        "deploy",
+        "--run",
+        control.run,
+        "--image",
+        name,
+        "--folder",
+        "examples",
+        "--requirements",
+        "no",
+        "--script",
+        "ddp.py --epochs 1",
     )
     assert done.returncode == 0, done.stderr
     for rank, host in enumerate(control.hosts):
@@ -187,7 +197,9 @@ def test_a_node_that_cannot_start_takes_the_others_back(control):
 
 
 def test_a_dry_run_prints_every_command_and_does_nothing(control):
-    done = control.fab("deploy", "--image", BASE, "--folder", "examples", "--script", "ddp.py", "--dry-run")
+    done = control.fab(
+        "deploy", "--image", BASE, "--folder", "examples", "--requirements", "no", "--script", "ddp.py", "--dry-run"
+    )
     assert done.returncode == 0, done.stderr
     for host in control.hosts:
         assert f"{host}: start {host}" in done.stdout

@@ -24,6 +24,7 @@ DEPLOY = [
     "explain",
     "host",
     "image",
+    "packages",
     "report",
     "local",
     "hosts",

@@ -1,0 +1,1 @@
+"""What runs on a host, in a container of the base image: sent as one text."""
