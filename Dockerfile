@@ -15,6 +15,8 @@ RUN --mount=type=bind,source=requirements,target=/build/requirements \
     TORCH_INDEX="${TORCH_INDEX}" sh /build/install.sh
 
 FROM ${GPU_BASE} AS gpu-base
+RUN --mount=type=bind,source=images/rdma.sh,target=/build/rdma.sh --mount=type=secret,id=ca \
+    sh /build/rdma.sh
 RUN --mount=type=bind,source=requirements,target=/build/requirements \
     --mount=type=bind,source=images/install.sh,target=/build/install.sh \
     --mount=type=secret,id=ca --mount=type=secret,id=pip_conf \

@@ -25,6 +25,17 @@ def inspect(name: str) -> dict[str, Any] | None:
     return dict(images[0]) if images else None
 
 
+def pull(name: str, platform: str) -> bool:
+    """Fetch an image from its registry into the local engine; whether that was possible."""
+    more = ["--platform", platform] if platform else []
+    try:
+        return (
+            subprocess.run(["docker", "pull", "--quiet", *more, name], capture_output=True, check=False).returncode == 0
+        )
+    except OSError:
+        return False
+
+
 def save(name: str) -> Iterator[bytes]:
     """A local image as the archive of `docker save`, in chunks. Raises DeployError if the archive is incomplete."""
     with subprocess.Popen(["docker", "save", name], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:

@@ -116,7 +116,7 @@ class HostFacts:
     `open_files`: the most that its engine can grant; None if there is no limit, or it is unknown. `runs`: the ids of
     its run folders. `clock_ahead_s`: compared with this machine's clock. `kernel`: lines of the GPU driver in the
     kernel's log, if we may read it. `machine`: the same text for all its users, and that of no other machine. `picked`:
-    `gpus` are those that this deploy gets, and not all.
+    `gpus` are those that this deploy gets, and not all. `driver`, `capabilities`: of the GPUs; empty: not known.
     """
 
     home: str
@@ -142,6 +142,8 @@ class HostFacts:
     kernel: tuple[str, ...] = ()
     machine: str = ""
     picked: bool = False
+    driver: tuple[int, ...] = ()
+    capabilities: tuple[tuple[int, int], ...] = ()
 
 
 def parse(answer: str, now: float) -> HostFacts:
@@ -169,6 +171,8 @@ def parse(answer: str, now: float) -> HostFacts:
         free=_kilobytes(field("free", _KILOBYTES, -1, "-")),
         open_files=_open_files(field("files", fields.text(200), "")),
         rdma="rdma" in rows,
+        driver=min((numbers for row in rows.get("driver_version", ()) if (numbers := _version(row))), default=()),
+        capabilities=tuple(sorted({(n[0], n[1]) for row in rows.get("compute_cap", ()) if (n := _version(row))})),
         gpus=tuple(gpu for row in rows.get("gpu", ()) if (gpu := parse_gpu(row))),
         addresses=parse_addresses(field("addresses", fields.text(fields.MOST_DOCUMENT), "") or "[]"),
         reached_at=[*field("ssh", fields.text(300), "").split(), "", "", ""][2],
@@ -181,6 +185,11 @@ def parse(answer: str, now: float) -> HostFacts:
         machine=field("machine", fields.words(400), ""),
         kernel=tuple(row[:_MOST_KERNEL] for row in rows.get("kernel", ())[:100]),
     )
+
+
+def _version(text: str) -> tuple[int, ...]:
+    """The numbers of a version; empty for other text."""
+    return tuple(map(int, text.split("."))) if re.fullmatch(r"[0-9]{1,5}(\.[0-9]{1,5}){1,3}", text.strip()) else ()
 
 
 def _engine(rows: Mapping[str, list[str]]) -> str:

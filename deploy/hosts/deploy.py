@@ -60,7 +60,7 @@ def deploy(options: Options, console: Console) -> int:
             interrupts.at("looking at the hosts")
             facts = observe.facts(sessions).all()
             observe.refuse_missing(sessions, cluster.job)
-            base = deploy_push.base_of(options, cluster, facts, console)
+            base = deploy_push.base_of(options, cluster, facts, console, sessions, not work.script)
             tag = deploy_options.tag_of(base, folder)
             resumption = resume.choose(options.resume, sessions, facts) if options.resume else None
             if script_run:

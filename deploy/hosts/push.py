@@ -15,7 +15,7 @@ from ..core.text import amount
 from ..engine import images as engine_images
 from ..host import lock, run_user
 from ..host.facts import HostFacts
-from ..image import code_layer
+from ..image import code_layer, official
 from ..image import push as transfer
 from ..image.credentials import Choice
 from ..report import sent
@@ -40,7 +40,7 @@ def push(options: Options, console: Console) -> int:
         with open_all(cluster.hosts) as opened:
             sessions = list(opened.all().values())
             facts = observe.facts(sessions).all()
-            base = base_of(options, cluster, facts, console)
+            base = base_of(options, cluster, facts, console, sessions)
             tag = deploy_options.tag_of(base, folder)
             if needs:
                 cluster, _ = run_user.choose(cluster, sessions, facts)
@@ -98,15 +98,26 @@ def foretell(
         })  # fmt: skip
 
 
-def base_of(options: Options, cluster: Cluster, facts: Mapping[str, HostFacts], console: Console) -> str:
-    """The image that the user named, or built from the user's Dockerfile, or Muster's own. `facts` by host.
+def base_of(
+    options: Options,
+    cluster: Cluster,
+    facts: Mapping[str, HostFacts],
+    console: Console,
+    sessions: Sequence[Session] = (),
+    trainer: bool = False,
+) -> str:
+    """The image that the user named or whose Dockerfile, or Muster's own, or PyTorch's. `facts` by host.
+
+    PyTorch's is for a script where Muster's own is neither here nor on the hosts; `trainer`: there is no script.
 
     It is built for the hosts' architecture. A dry run builds nothing and prints the build command. Raises DeployError
     if the image was never built then, and for hosts of different architectures.
     """
     dockerfile, platform = cluster.job.dockerfile, plan.platform(facts)
     if options.image or not dockerfile:
-        return options.image or cluster.job.image or plan.choose_image(list(facts.values()))
+        own = plan.choose_image(list(facts.values()))
+        named = options.image or cluster.job.image
+        return named or (own if trainer or transfer.is_anywhere(sessions, own) else _official(own, facts, console))
     if credentials := code_layer.build_context(dockerfile, deploy_options.choice_of(cluster)):
         names = ", ".join(credential.path for credential in credentials)
         console.warn(
@@ -124,6 +135,17 @@ def base_of(options: Options, cluster: Cluster, facts: Mapping[str, HostFacts], 
                 f"{dockerfile} was never built, so Muster cannot know what a push would send", "build it first"
             )
     return tag
+
+
+def _official(own: str, facts: Mapping[str, HostFacts], console: Console) -> str:
+    """PyTorch's image for these hosts, which this says."""
+    machines = {
+        host: official.Machine(fact.architecture, fact.driver, fact.capabilities) for host, fact in facts.items()
+    }
+    image, why = official.choose(machines)
+    console.note(f"image: pytorch/pytorch:{image.tag}, {why} (--image names another; {own} is nowhere)")
+    console.data({"kind": "image", "image": image.reference, "tag": image.tag, "why": why})
+    return image.reference
 
 
 def refuse_mixed(cluster: Cluster) -> None:

@@ -106,6 +106,14 @@ def look(session: Session, image: Image, base: Base) -> Store:
     return parse_store(done.out)
 
 
+def is_anywhere(sessions: Sequence[Session], name: str) -> bool:
+    """Whether this machine or a host has an image of that name."""
+    if images.inspect(name):
+        return True
+    held = on_all(sessions, lambda session: session.run(commands.inspect_image(name), timeout_s=_LOOK_S, check=False))
+    return any(done.code == 0 for done in held.values.values())
+
+
 def _find_base(sessions: Sequence[Session], name: str, pull: bool) -> Results[Base]:
     """The base, by `HERE` if the local engine has it; otherwise by host, and with `pull` hosts pull it if needed."""
     if inspected := images.inspect(name):
@@ -128,7 +136,19 @@ def _find_base(sessions: Sequence[Session], name: str, pull: bool) -> Results[Ba
             raise docker_faults.fault(done.err)
         return parse_base(name, done.out)
 
-    return on_all(sessions, ask)
+    found = on_all(sessions, ask)
+    if found.faults and pull and images.pull(name, _platform(sessions)):
+        return Results(
+            {HERE: base_of(name, images.inspect(name))}
+        )  # hosts without a way to a registry get it from here
+    return found
+
+
+def _platform(sessions: Sequence[Session]) -> str:
+    """The hosts' platform as an engine names it."""
+    done = on_all(sessions[:1], lambda session: session.run(("uname", "-m"), check=False).out.strip()).values
+    machine = next(iter(done.values()), "")
+    return f"linux/{ {'x86_64': 'amd64', 'aarch64': 'arm64'}.get(machine, machine) }" if machine else ""
 
 
 def _where_from(name: str) -> str:

@@ -16,7 +16,7 @@ CAUSES = frozenset(
     memory-low mount-missing mtu-blackhole mtu-differs name-foreign name-loopback name-unresolvable nccl-differs
     no-proof no-python no-route one-way open-files other-network peer-name-unresolvable peer-name-wrong
     port-busy probe-died process-limits proof-failed python-differs python-old rdma-device rdma-differs rdma-down
-    rdma-gid rdma-hidden rdma-slow rendezvous-dropped rendezvous-rejected same-hostname settings-differ
+    rdma-gid rdma-hidden rdma-library rdma-slow rendezvous-dropped rendezvous-rejected same-hostname settings-differ
     shm-small ssh ssh-host-key-changed ssh-host-key-unknown ssh-key ssh-name ssh-refused ssh-shell
     ssh-silent ssh-timeout torch-differs torch-without-cuda wrong-machine
     """.split()  # noqa: SIM905 (106 quoted words would say less)

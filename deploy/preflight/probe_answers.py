@@ -156,6 +156,7 @@ _FACTS = record(
         "cuda": _CUDA,
         "rdma": _RDMA,
         "rdma_devices": flag,
+        "verbs": whole(-1, 1 << 16),
         "mounts": table(text(4096), text(2, "r?w?"), 1000),
         "time": real(0.0, 1e11),
     },

@@ -16,6 +16,10 @@ done
     { dmesg || $limit journalctl --quiet --dmesg --boot --no-pager; } 2>/dev/null |
     grep -E 'NVRM: (Xid|loading)' | tail -n 30 | sed 's/^/kernel /'
 $limit nvidia-smi --query-gpu=index,name,memory.total,uuid --format=csv,noheader 2>/dev/null | sed 's/^/gpu /'
+# A driver that does not know one of these columns prints no number for it.
+[ ! -e /proc/driver/nvidia/version ] || for column in driver_version compute_cap; do
+    $limit nvidia-smi --query-gpu=$column --format=csv,noheader 2>/dev/null | sort -u | sed "s/^/$column /"
+done
 printf '%s\n' "addresses $(ip -j addr 2>/dev/null | tr -d '\n')"
 sed '1d; s/^/socket /' /proc/net/tcp /proc/net/tcp6 2>/dev/null
 command -v docker >/dev/null || { echo "engine-error docker: not found"; exit 0; }

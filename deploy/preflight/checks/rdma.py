@@ -98,8 +98,20 @@ def check(answers: Answers) -> Iterator[Finding]:
     for host, host_ports in usable.items():
         if host_ports:
             yield from _memlock(host, answers)
+            yield from _library(host, answers.facts[host])
         yield from _addresses(host, host_ports, _setting(answers, host, "NCCL_IB_GID_INDEX"))
     yield from _types({host: host_ports for host, host_ports in usable.items() if host_ports}, answers)
+
+
+def _library(host: str, facts: Mapping[str, Any]) -> Iterator[Finding]:
+    """A finding if the image lacks what NCCL opens RDMA devices with: NCCL then uses sockets without a word."""
+    if facts.get("container") and facts.get("verbs") in (-1, 0):
+        lacking = "libibverbs" if facts["verbs"] == -1 else "a provider of libibverbs for the host's cards"
+        text = f"{host}: it has RDMA, but the image lacks {lacking}: NCCL will use sockets"
+        fix = "an image with libibverbs1 and ibverbs-providers: docs/packages.md#infiniband"
+        yield Finding(
+            "rdma-library", "interfaces", (host,), text, (), "`NET/Socket` in `NCCL_DEBUG=INFO`", fix, WARNING
+        )
 
 
 def _memlock(host: str, answers: Answers) -> Iterator[Finding]:

@@ -242,6 +242,20 @@ def rdma():
     return devices
 
 
+def verbs():
+    """How many RDMA devices NCCL's way to them finds, libibverbs and its providers; -1: there is no such library."""
+    try:
+        library = ctypes.CDLL("libibverbs.so.1")
+    except OSError:
+        return -1
+    library.ibv_get_device_list.restype = ctypes.c_void_p
+    count = ctypes.c_int(0)
+    devices = library.ibv_get_device_list(ctypes.byref(count))
+    if devices:
+        library.ibv_free_device_list(ctypes.c_void_p(devices))
+    return max(count.value, 0)
+
+
 def gids(port):
     """The addresses of a port that are not empty: [index, address, type, network interface]."""
     rows = []
@@ -333,6 +347,7 @@ def facts(asked):
         leftovers=leftovers(),
         rdma=rdma(),
         rdma_devices=os.path.isdir("/dev/infiniband"),
+        verbs=verbs(),
         **slow(GPUS_S),
         time=time.time(),
     )

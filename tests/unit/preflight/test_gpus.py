@@ -105,7 +105,18 @@ def test_rdma_is_not_looked_at_where_gloo_carries_the_gradients():
     assert gpu_hosts.judged(hosts, replace(gpu_hosts.REQUEST, backend="gloo")).ok
 
 
+@pytest.mark.parametrize(("verbs", "told"), [(-1, "libibverbs"), (0, "provider"), (2, "")])
+def test_an_image_that_cannot_open_the_hosts_rdma_is_named(monkeypatch, verbs, told):
+    real = gpu_hosts.facts
+    monkeypatch.setattr(gpu_hosts, "facts", lambda sections: {**real(sections), "verbs": verbs, "container": True})
+    found = gpu_hosts.judged([gpu_hosts.sections("h100")] * 2).findings
+    named = [finding for finding in found if finding.cause == "rdma-library"]
+    assert bool(named) is bool(told)
+    assert all(told in finding.text and finding.level == "warning" for finding in named)
+
+
 def test_this_machine_answers_what_it_has():
+    assert probe_facts.verbs() >= -1
     assert set(probe_facts.cuda()) <= {"version", "code", "count"}
     assert isinstance(probe_facts.rdma(), dict)
 
