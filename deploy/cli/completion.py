@@ -1,0 +1,120 @@
+"""`fab completion`: what a shell needs to complete commands, options, hosts and runs, as a text to install.
+
+The text holds the commands and their options as they are now. At the Tab key the shell itself reads cluster.toml, SSH's
+settings and runs/: a Python that imports the commands would take half a second.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from fabric import Connection
+from fabric.tasks import Task
+
+from ..core.errors import DONE, UsageError
+from ..core.program import FAB
+from ..report.console import Console
+from .command import command
+from .runs import end
+
+_COMMANDS = " ".join(("fab", "muster"))
+# How each shell calls `_muster_words`. bash takes `=` for a word of its own.
+_SHELLS = {
+    "bash": """
+_muster_complete() {
+    local word words=() last
+    for word in "${COMP_WORDS[@]:1:COMP_CWORD}"; do
+        last=$((${#words[@]} - 1))
+        if [ "$word" = = ] && [ "$last" -ge 0 ]; then continue; fi
+        words+=("$word")
+    done
+    [ "${COMP_WORDS[COMP_CWORD]}" != = ] || words+=("")
+    COMPREPLY=()
+    while IFS= read -r word; do COMPREPLY+=("$word"); done < <(_muster_words "${words[@]}")
+    # What is typed before a `:` is a word of its own to bash, and must not be repeated.
+    local typed=${words[${#words[@]} - 1]}
+    if [[ $typed == *:* && $COMP_WORDBREAKS == *:* ]]; then COMPREPLY=("${COMPREPLY[@]#"${typed%:*}:"}"); fi
+}
+complete -o default -F _muster_complete COMMANDS
+""",
+    "zsh": """
+_muster_complete() {
+    local -a found
+    found=("${(@f)$(_muster_words "${(@)words[2,CURRENT]}")}")
+    found=("${(@)found:#}")
+    if (( ${#found} )); then compadd -Q -- "${found[@]}"; else _files; fi
+}
+whence compdef >/dev/null || { autoload -Uz compinit && compinit -i; }
+compdef _muster_complete COMMANDS
+""",
+}
+_INSTALL = {
+    "bash": "{fab} completion --shell bash > ~/.muster.bash && echo '. ~/.muster.bash' >> ~/.bashrc",
+    "zsh": "{fab} completion --shell zsh > ~/.muster.zsh && echo '. ~/.muster.zsh' >> ~/.zshrc",
+}
+
+
+@command(
+    example=f"{FAB} completion --shell zsh > ~/.muster.zsh",
+    codes={DONE: "the text is on standard output"},
+    help={"shell": "bash or zsh (default: that of this login, $SHELL)"},
+)
+def completion(context: Connection, shell: str = "") -> None:
+    """Print what a shell needs to complete commands, options, hosts and runs.
+
+    The Tab key then asks no host. Print it again after an update.
+    """
+    console = Console()
+
+    def work() -> int:
+        from .main import namespace
+
+        name = shell or Path(os.environ.get("SHELL", "")).name
+        if name not in _SHELLS:
+            raise UsageError(
+                f"no completion for the shell {name or '(none: SHELL is not set)'}", "--shell bash, or zsh"
+            )
+        console.block(script(name, namespace.tasks.values()).splitlines())
+        if console.asks:
+            console.hint(_INSTALL[name].format(fab=FAB))
+        return DONE
+
+    end(context, console, work)
+
+
+def script(shell: str, tasks: Iterable[Task]) -> str:
+    """The text for a shell that completes these tasks."""
+    options = {str(task.name): _options(task) for task in tasks}
+    return "\n".join(
+        (
+            f"# Completion of {_COMMANDS} for {shell}: `{FAB} completion --shell {shell}` wrote this.",
+            _function("_muster_tasks", f"printf '%s\\n' {' '.join(sorted(options))}"),
+            _cases("_muster_options", {task: sorted(names) for task, names in options.items()}),
+            _cases("_muster_values", {task: sorted(n for n in names if names[n]) for task, names in options.items()}),
+            Path(__file__).with_name("scripts").joinpath("completion.sh").read_text(encoding="utf-8"),
+            _SHELLS[shell].replace("COMMANDS", _COMMANDS),
+        )
+    )
+
+
+def _options(task: Task) -> dict[str, bool]:
+    """The options of a task, and whether each takes a value."""
+    hidden = set(getattr(task, "hidden", ()))
+    arguments = [argument for argument in task.get_arguments() if argument.name not in hidden]
+    named = {
+        f"--{argument.name.replace('_', '-')}": argument.takes_value
+        for argument in arguments
+        if not argument.positional
+    }
+    return {**named, "--help": False}
+
+
+def _function(name: str, body: str) -> str:
+    return f"{name}() {{\n    {body}\n}}"
+
+
+def _cases(name: str, words: dict[str, list[str]]) -> str:
+    lines = [f"    {task}) echo {' '.join(names)} ;;" for task, names in sorted(words.items()) if names]
+    return "\n".join((f"{name}() {{", "    case $1 in", *lines, "    esac", "}"))

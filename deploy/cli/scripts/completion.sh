@@ -1,0 +1,80 @@
+# shellcheck shell=sh
+# The words that can stand at the cursor, one a line: _muster_words WORD... CURRENT, without the command's own name.
+# For bash, zsh and sh; it asks no host and starts no Python. The functions _muster_tasks, _muster_options and
+# _muster_values are written before it. Names of files of others (cluster.toml, runs/) are never given to the shell as
+# text to read, and only plain ones are offered.
+_muster_words() (
+    task='' before='' file=cluster.toml
+    while [ $# -gt 1 ]; do
+        case $1 in
+        --) exit ;;
+        --cluster=*) file=${1#*=} ;;
+        -*) ;;
+        *)
+            [ "$before" != --cluster ] || file=$1
+            [ -n "$task" ] || task=$1
+            ;;
+        esac
+        before=$1
+        shift
+    done
+    typed=$1 stays=''
+    case $typed in
+    --*=*)
+        before=${typed%%=*} stays=${typed%%=*}=
+        typed=${typed#*=}
+        ;;
+    esac
+    case $before in
+    '' | --hosts | --run | --resume | --backend) ;;
+    *) case " $(_muster_values "$task") " in *" $before "*) exit ;; esac ;;
+    esac
+    case $before in
+    --hosts)
+        case $typed in
+        *,*) stays=$stays${typed%,*}, typed=${typed##*,} ;;
+        esac
+        case $typed in
+        *@*) stays=$stays${typed%@*}@ typed=${typed##*@} ;;
+        esac
+        words=$(_muster_hosts "$file")
+        ;;
+    --run | --resume) words=$(_muster_runs) ;;
+    --backend) words='auto docker processes' ;;
+    *)
+        case $task,$typed in
+        ,*) words=$(_muster_tasks) ;;
+        *,-*) words=$(_muster_options "$task") ;;
+        compare,*) words=$(_muster_runs) ;;
+        *) exit ;;
+        esac
+        ;;
+    esac
+    printf '%s\n' "$words" | tr ' ' '\n' | while IFS= read -r word; do
+        case $word in
+        '' | *[!A-Za-z0-9._@:+-]*) ;;
+        "$typed"*) printf '%s\n' "$stays$word" ;;
+        esac
+    done
+)
+
+# Hosts of cluster.toml, then those of SSH's settings that are no patterns.
+_muster_hosts() {
+    [ ! -r "$1" ] || awk '/^[ \t]*\[/ { inside = /^[ \t]*\[\[[ \t]*hosts[ \t]*\]\]/ }
+        inside && /^[ \t]*name[ \t]*=/ { gsub(/^[^=]*=[ \t]*["\047]|["\047].*$/, ""); print }' "$1"
+    settings=${MUSTER_SSH_CONFIG:-$HOME/.ssh/config}
+    [ ! -r "$settings" ] || awk 'tolower($1) == "host" { for (i = 2; i <= NF; i++) if ($i !~ /[*?!"]/) print $i }' "$settings"
+}
+
+# The runs of this folder, or of the checkout that it lies in; the newest is the last.
+_muster_runs() {
+    folder=$PWD
+    while [ ! -d "$folder/runs" ] && [ "$folder" != / ] && [ -n "$folder" ]; do
+        folder=${folder%/*}
+    done
+    for run in "$folder"/runs/*/; do
+        run=${run%/}
+        printf '%s\n' "${run##*/}"
+    done
+    echo latest
+}

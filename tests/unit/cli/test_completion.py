@@ -1,0 +1,86 @@
+"""What the Tab key offers, in a real bash (and zsh, where it is installed), with nothing else of this machine."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import subprocess
+
+import pytest
+
+from deploy.cli import completion, main
+
+BASH = 'COMP_WORDS=(fab "$@"); COMP_CWORD=$#; _muster_complete; printf "%s\\n" "${COMPREPLY[@]}"'
+ZSH = """
+compdef() { : }; compadd() { shift 2; print -rl -- "$@" }; _files() { : }
+source SCRIPT; words=(fab "$@"); CURRENT=${#words}; _muster_complete
+"""
+CLUSTER = """
+[[hosts]]
+name = "gpu-a"
+[[hosts]]
+name = "$(touch owned)"
+[job]
+name = "no-host"
+"""
+SETTINGS = "Host alpha beta-1 *.lab !x\n    HostName 10.0.0.1\nMatch host nothing\nhost Gamma\n"
+
+
+@pytest.fixture(params=[shell for shell in ("bash", "zsh") if shutil.which(shell)])
+def offered(request, tmp_path):
+    """offered(word, ..., typed): what the shell completes `typed` to."""
+    shell = shutil.which(request.param)
+    home, project = tmp_path / "home", tmp_path / "project"
+    for folder in (home / ".ssh", project / "runs" / "2026-one", project / "runs" / "$(touch owned)", project / "sub"):
+        folder.mkdir(parents=True)
+    (home / ".ssh" / "config").write_text(SETTINGS)
+    (project / "cluster.toml").write_text(CLUSTER)
+    (project / "other.toml").write_text('[[hosts]]\nname = "elsewhere"\n')
+    file = tmp_path / "completion"
+    file.write_text(completion.script(request.param, main.namespace.tasks.values()))
+    code = {"bash": f". {shlex.quote(str(file))}; {BASH}", "zsh": ZSH.replace("SCRIPT", shlex.quote(str(file)))}
+
+    def ask(*words, folder=""):
+        line = [shell, "-c", code[request.param], shell, *words]
+        told = {"HOME": str(home), "PATH": "/usr/bin:/bin"}
+        done = subprocess.run(line, cwd=project / folder, env=told, capture_output=True, text=True, timeout=30)
+        assert done.stderr == ""
+        assert not list(tmp_path.rglob("owned")), "a name of a project's file was run"
+        return done.stdout.split()
+
+    return ask
+
+
+def test_commands_and_their_options_are_offered(offered):
+    assert offered("sta") == ["status"]
+    assert {"deploy", "attach", "exec", "completion"} <= set(offered(""))
+    assert offered("deploy", "--hosts", "a", "--detac") == ["--detach"]
+    assert "--name" not in offered("deploy", "--"), "an option that exists only to be refused"
+
+
+def test_hosts_come_from_the_cluster_file_and_the_ssh_settings(offered):
+    assert offered("status", "--hosts", "") == ["gpu-a", "alpha", "beta-1", "Gamma"]
+    assert offered("status", "--hosts", "gpu-a,al") == ["gpu-a,alpha"]
+    assert offered("status", "--hosts", "me@al") == ["me@alpha"]
+    assert offered("status", "--cluster", "other.toml", "--hosts", "else") == ["elsewhere"]
+
+
+def test_runs_are_offered_from_a_folder_below_too(offered):
+    assert offered("attach", "--run", "2026") == ["2026-one"]
+    assert offered("deploy", "--resume", "", folder="sub") == ["2026-one", "latest"]
+    assert offered("compare", "2026-one", "2026") == ["2026-one"]
+
+
+def test_values_and_the_users_own_script_are_left_to_the_shells_file_names(offered):
+    assert offered("deploy", "--folder", "") == []
+    assert offered("deploy", "--hosts", "a", "--", "tr") == []
+
+
+def test_a_shell_without_a_completion_is_refused_by_name(capsys):
+    from invoke.context import Context
+    from invoke.exceptions import Exit
+
+    with pytest.raises(Exit) as end:
+        main.namespace.tasks["completion"](Context(), shell="tcsh")
+    assert end.value.code == 2
+    assert "tcsh" in capsys.readouterr().err
