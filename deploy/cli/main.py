@@ -19,7 +19,7 @@ from invoke.program import Program
 from ..core.errors import USAGE, UsageError
 from ..core.program import FAB
 from ..report.console import Console
-from . import bootstrap, compare, completion, explain, local, look, preflight, runs, within
+from . import bootstrap, compare, completion, explain, local, login, look, preflight, runs, within
 
 # The name of this package for pip; `muster` is another project there (docs/decisions/0021).
 DISTRIBUTION = "muster-train"
@@ -33,6 +33,7 @@ _TASKS = (
         runs.deploy,
         runs.fetch,
         explain.explain_task,
+        login.login_task,
         look.gpus,
         look.logs,
         look.status,

@@ -46,10 +46,17 @@ class OpenSSH:
     def ask(self, place: Place) -> Answer:
         """The settings for a place. Raises UsageError with ssh's own message if ssh refuses the settings file."""
         check(place)
+        return self._read(place.name, [*self._options(place), "--", place.name])
+
+    def client(self, place: Place) -> tuple[str, ...]:
+        """`ssh` with the options that lead to a place; its name follows."""
+        return (self._program, *self._options(place))
+
+    def _options(self, place: Place) -> list[str]:
         line = ["-F", self._file] if self._file else []
         for option, value in (("-l", place.user), ("-p", place.port), ("-J", place.jumps)):
             line += [option, str(value)] if value is not None else []
-        return self._read(place.name, [*line, "--", place.name])
+        return line
 
     def _read(self, name: str, options: list[str]) -> Answer:
         code, out, err = _run([self._program, "-G", *options])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import os
 import random
 import socket
 import subprocess
@@ -19,15 +20,18 @@ from paramiko.common import OPEN_FAILED_ADMINISTRATIVELY_PROHIBITED
 from paramiko.ssh_exception import BadAuthenticationType, ChannelException, SSHException
 
 from ..config.inventory import Host
-from . import host_keys, sockets
+from ..core.errors import UsageError
+from . import host_keys, master, sockets
 from .faults import Kind, SshFault, Where, fault
 from .keys import Keys
 from .transport import ENDLESS, Settled
-from .way import Way
+from .way import Client, Way
 
 # A server with MaxStartups 2 lets 32 hosts behind one jump host in within about this many tries.
 TRIES = 10
 _LONGEST_PAUSE_S = 2.0
+# What only a person, a token or Kerberos can do, and so the user's own ssh.
+_FOR_A_PERSON = ("second-factor", "password-only", "key-rejected")
 # How often the connect timeout a whole login may take.
 _LOGIN = 3
 # Judges a server's key; the second is the server's address, where we are connected to it straight. Raises.
@@ -68,9 +72,13 @@ class Opener:
         self._hops: dict[Way, _Hop] = {}
 
     def open(self, host: Host, link: Link) -> None:
-        """Open a link and the jump hosts before it. Raises SshFault."""
-        self.reach(host, link)
-        open_link(host, link, jump=False)
+        """Open a link and the jump hosts before it. Raises SshFault, UsageError for settings that only ssh honours."""
+
+        def connect() -> None:
+            self.reach(host, link)
+            open_link(host, link, jump=False)
+
+        _open_or_join(link, connect)
 
     def reach(self, host: Host, link: Link) -> None:
         """Open the jump hosts before the link, not the link itself. Raises SshFault."""
@@ -104,10 +112,32 @@ class _Hop:
                 raise SshFault(self._fault.kind, f"{host.name}: {fault_text}", self._fault.hint)
             if not (self.link.transport and self.link.transport.active):
                 try:
-                    open_link(host, self.link, jump=True)
+                    _open_or_join(self.link, lambda: open_link(host, self.link, jump=True))
                 except SshFault as failed:
                     self._fault = failed
                     raise
+
+
+def _open_or_join(link: Link, connect: Callable[[], None]) -> None:
+    """Join the connection of `fab login`; else open one; else, where only a person can log in, join the user's own."""
+    client = link.way.client
+    if client and _join(link, client, client.own):
+        return
+    try:
+        if link.way.refusal:
+            raise link.way.refusal
+        connect()
+    except (SshFault, UsageError) as failed:
+        for_person = isinstance(failed, UsageError) or failed.kind in _FOR_A_PERSON
+        if not (for_person and client and client.users and _join(link, client, client.users)):
+            raise
+
+
+def _join(link: Link, client: Client, path: str) -> bool:
+    joined = os.path.exists(path) and master.alive(client.line[0], path)
+    if joined:
+        link.transport = master.Master(client.line[0], path)
+    return joined
 
 
 def open_link(host: Host, link: Link, jump: bool) -> None:

@@ -87,15 +87,16 @@ _WORDS: dict[Kind, tuple[str, str]] = {
     ),
     "key-rejected": (
         "{at} accepts none of your keys for {user}: {detail}",
-        "`ssh-copy-id -p {port} {user}@{address}`, or name the right key (IdentityFile, User) in ~/.ssh/config",
+        "`ssh-copy-id -p {port} {user}@{address}`, or name the right key (IdentityFile, User) in ~/.ssh/config; with a "
+        f"token or Kerberos: `{FAB} login --hosts {{target}}`",
     ),
     "password-only": (
         "{at} takes no keys from {user}, only {detail}",
-        "set `PubkeyAuthentication yes` in its sshd_config, then `ssh-copy-id -p {port} {user}@{address}`",
+        f"`{FAB} login --hosts {{target}}` logs in once, with your own ssh; or: PubkeyAuthentication yes there",
     ),
     "second-factor": (
         "{at} accepts {user}'s key but also wants {detail}, which needs a person each time",
-        "let {user} log in there with a key alone (AuthenticationMethods publickey), or use a jump host",
+        f"`{FAB} login --hosts {{target}}` asks you once, and the other commands use that connection",
     ),
     "unknown-key": ("{at} shows an unknown host key: {detail}", f"`{FAB} trust --hosts {{target}}` shows it and asks"),
     "changed-key": (

@@ -68,6 +68,10 @@ class Reader:
             "globalknownhostsfile": ("/etc/ssh/ssh_known_hosts /etc/ssh/ssh_known_hosts2",),
         }
 
+    def client(self, place: Place) -> tuple[str, ...]:
+        """There is no `ssh`."""
+        return ()
+
     def ask(self, place: Place) -> Answer:
         """The settings for a place. Raises UsageError for a line that only OpenSSH can evaluate."""
         check(place)

@@ -6,6 +6,7 @@ because it may protect something.
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Mapping
 from typing import NoReturn
@@ -14,22 +15,36 @@ from ..core.errors import UsageError
 from . import tokens as tokens
 from .ask import Answer, Place
 from .keywords import HONOURED, INSTEAD, NO_MATTER, OURS, SAME
-from .way import Algorithms, Login, Trust, Way, trust_names
+from .way import Algorithms, Client, Login, Trust, Way, trust_names
 
 CONNECT_TIMEOUT_S = 10
+# With one of these, ssh may take a host key that nobody has looked at.
+_TRUSTING = ("nohostauthenticationforlocalhost", "verifyhostkeydns")
 
 
 class Rules:
-    """The rules, with OpenSSH's defaults to compare with."""
+    """The rules, with OpenSSH's defaults to compare with. `for_ssh`: the user's own ssh logs in, not paramiko."""
 
-    def __init__(self, defaults: Answer) -> None:
-        self._defaults = defaults
+    def __init__(self, defaults: Answer, for_ssh: bool = False) -> None:
+        self._defaults, self._for_ssh = defaults, for_ssh
         # Newer versions of ssh print these paths expanded.
         self._expanded = self.value(defaults, "userknownhostsfile", "").startswith("/")
 
-    def way(self, place: Place, answer: Answer, before: Way | None) -> Way:
-        """The way to a place. Raises UsageError for a setting that cannot be honoured."""
-        self._refuse(place, answer)
+    def way(self, place: Place, answer: Answer, before: Way | None, line: tuple[str, ...] = ()) -> Way:
+        """The way to a place; `line`: the user's own ssh. Raises UsageError for a setting that cannot be honoured.
+
+        Where the user's ssh holds a connection open, it has honoured the settings itself.
+        """
+        client = self._client(place, answer, before, line) if line else None
+        refusal = None
+        try:
+            self._refuse(place, answer)
+            algorithms = self._algorithms(place, answer)
+        except UsageError as fault:
+            by_ssh = client and (self._for_ssh or client.opened)
+            if not by_ssh or self.value(answer, "knownhostscommand"):
+                raise
+            refusal, algorithms = fault, Algorithms((), (), (), (), False)
         host, user, port = answer["hostname"][0], answer["user"][0], int(answer["port"][0])
         alias = self.value(answer, "hostkeyalias") or None
         server = tokens.of_server(place.name, host, port, user)
@@ -50,9 +65,11 @@ class Rules:
             family={"inet": 4, "inet6": 6}.get(self.value(answer, "addressfamily"), 0),
             bind=self.value(answer, "bindaddress") or None,
             timeout_s=float(timeout) if timeout.isdecimal() and int(timeout) else CONNECT_TIMEOUT_S,
-            algorithms=self._algorithms(place, answer),
+            algorithms=algorithms,
             login=login,
             trust=trust,
+            client=client,
+            refusal=refusal,
         )
 
     @staticmethod
@@ -70,6 +87,16 @@ class Rules:
         """A setting's value; `missing` if it has none."""
         value = answer.get(keyword, (missing,))[0]
         return missing if value == "none" else value
+
+    def _client(self, place: Place, answer: Answer, before: Way | None, line: tuple[str, ...]) -> Client:
+        """The user's own ssh, and the sockets of connections that it may hold open."""
+        server = [answer[keyword][0] for keyword in ("hostname", "port", "user")]
+        through = str(before.endpoint) if before else self.value(answer, "proxycommand")
+        name = hashlib.sha256("\0".join([*server, through]).encode()).hexdigest()[:16]
+        strict = self.value(answer, "stricthostkeychecking", "ask") in ("true", "yes", "ask")
+        strict = strict and all(self.value(answer, keyword, "no") in ("no", "false") for keyword in _TRUSTING)
+        users = self.value(answer, "controlpath") if strict and not self.value(answer, "knownhostscommand") else ""
+        return Client(line, place.name, f"{tokens.home()}/.ssh/muster-{name}", users)
 
     def _refuse(self, place: Place, answer: Answer) -> None:
         for keyword, lines in answer.items():

@@ -22,10 +22,13 @@ _MOST_HOPS = 16
 
 
 class Settings:
-    """~/.ssh/config and /etc/ssh/ssh_config, or the file MUSTER_SSH_CONFIG names alone."""
+    """~/.ssh/config and /etc/ssh/ssh_config, or the file MUSTER_SSH_CONFIG names alone.
 
-    def __init__(self, source: OpenSSH | Reader) -> None:
-        self._source = source
+    `for_ssh`: the user's own ssh will log in, so settings that only it honours are not refused.
+    """
+
+    def __init__(self, source: OpenSSH | Reader, for_ssh: bool = False) -> None:
+        self._source, self._for_ssh = source, for_ssh
 
     def way(self, host: Host) -> Way:
         """The way to one host. Raises UsageError."""
@@ -37,12 +40,12 @@ class Settings:
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             usual = pool.submit(self._source.defaults)
             try:
-                answers, rules = self._ask_all(pool, places.values()), Rules(usual.result())
+                answers, rules = self._ask_all(pool, places.values()), Rules(usual.result(), self._for_ssh)
             except BaseException:
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
         ways: dict[Place, Way] = {}
-        return {name: _way(rules, answers, ways, place, ()) for name, place in places.items()}
+        return {name: self._way(rules, answers, ways, place, ()) for name, place in places.items()}
 
     def _ask_all(self, pool: ThreadPoolExecutor, places: Iterable[Place]) -> dict[Place, Answer]:
         """Answers for all places and the jump hosts before them, asked side by side."""
@@ -56,15 +59,35 @@ class Settings:
                 return answers
         raise UsageError(f"{todo[0].name}: more than {_MOST_HOPS} jump hosts in a row", "see ProxyJump")
 
+    def _way(
+        self,
+        rules: Rules,
+        answers: dict[Place, Answer],
+        ways: dict[Place, Way],
+        place: Place,
+        behind: tuple[Place, ...],
+    ) -> Way:
+        if place in behind:
+            circle = " -> ".join(hop.name for hop in (*behind, place))
+            raise UsageError(
+                f"{behind[0].name}: its jump hosts form a circle: {circle}",
+                f"`ProxyJump none` in a section for {place.name}",
+            )
+        if place not in ways:
+            hop = _hop(place, answers[place])
+            before = self._way(rules, answers, ways, hop, (*behind, place)) if hop else None
+            ways[place] = rules.way(place, answers[place], before, self._source.client(place))
+        return ways[place]
 
-def load() -> Settings:
+
+def load(for_ssh: bool = False) -> Settings:
     """Load the settings. Raises UsageError for a file that is missing or cannot be understood."""
     path = os.environ.get("MUSTER_SSH_CONFIG")
     file = Path(path).expanduser().absolute() if path else None
     if file and not file.is_file():
         raise UsageError(f"MUSTER_SSH_CONFIG={path}: there is no such file", "name an SSH config file, or unset it")
     program = shutil.which("ssh")
-    return Settings(OpenSSH(program, str(file) if file else None) if program else Reader(file))
+    return Settings(OpenSSH(program, str(file) if file else None) if program else Reader(file), for_ssh)
 
 
 def _jumps(host: Host) -> str | None:
@@ -89,19 +112,3 @@ def _hop(place: Place, answer: Answer) -> Place | None:
     if destination is None:
         raise UsageError(f"{place.name}: its ProxyJump: {last!r} is not a host", f"`ssh -G {place.name}` shows it")
     return Place(destination.host, destination.user, destination.port, others or None)
-
-
-def _way(
-    rules: Rules, answers: dict[Place, Answer], ways: dict[Place, Way], place: Place, behind: tuple[Place, ...]
-) -> Way:
-    if place in behind:
-        circle = " -> ".join(hop.name for hop in (*behind, place))
-        raise UsageError(
-            f"{behind[0].name}: its jump hosts form a circle: {circle}",
-            f"`ProxyJump none` in a section for {place.name}",
-        )
-    if place not in ways:
-        hop = _hop(place, answers[place])
-        before = _way(rules, answers, ways, hop, (*behind, place)) if hop else None
-        ways[place] = rules.way(place, answers[place], before)
-    return ways[place]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from ..config.inventory import Host
+from ..core.errors import UsageError
 from .faults import Where
 from .known_hosts import host_name
 
@@ -51,9 +53,30 @@ class Trust(NamedTuple):
     least_rsa: int
 
 
+class Client(NamedTuple):
+    """The user's own `ssh` for this server. `line`: the program with its options; `name`: what to connect to.
+
+    `own`: the socket of the connection that `fab login` opens. `users`: the ControlPath of the settings; empty if
+    there is none, or if they take unknown host keys.
+    """
+
+    line: tuple[str, ...]
+    name: str
+    own: str
+    users: str
+
+    @property
+    def opened(self) -> bool:
+        """Whether there is a socket; its connection may be dead."""
+        return any(path and os.path.exists(path) for path in (self.own, self.users))
+
+
 @dataclass(frozen=True)
 class Way:
-    """The way to one server. `name`: what the user calls it; `before`: the last jump host on the way."""
+    """The way to one server. `name`: what the user calls it; `before`: the last jump host on the way.
+
+    `refusal`: why only the user's own ssh can log in there.
+    """
 
     name: str
     host: str
@@ -67,6 +90,8 @@ class Way:
     algorithms: Algorithms
     login: Login
     trust: Trust
+    client: Client | None = None
+    refusal: UsageError | None = None
 
     @property
     def hops(self) -> tuple[Way, ...]:

@@ -1,0 +1,40 @@
+"""`fab login`: log in to hosts by the user's own ssh."""
+
+from __future__ import annotations
+
+from fabric import Connection
+
+from ..core.errors import DONE, FAILED
+from ..core.program import FAB
+from ..core.results import all_faults
+from ..hosts.options import Options
+from ..report.console import Console
+from ..ssh import login as ssh_login
+from . import runs
+from .command import HOSTS, JSON, command
+
+
+@command(
+    name="login",
+    example=(f"{FAB} login --hosts gpu-a,gpu-b", f"{FAB} login --hosts gpu-a,gpu-b --end"),
+    codes={DONE: "a connection to every host is open; with --end, none is", FAILED: "ssh could not log in to a host"},
+    help={**HOSTS, **JSON, "end": "close the connections"},
+)
+def login_task(context: Connection, hosts: str = "", cluster: str = "", end: bool = False, json: bool = False) -> None:
+    """Log in to hosts with your own ssh, and keep the connections.
+
+    For hosts that want a second factor, a key on a token, or Kerberos:
+    ssh asks once, and the other commands use these connections.
+    """
+    console = Console(json)
+
+    def work() -> int:
+        asked = Options(hosts, cluster).load().hosts
+        opened = None if end else ssh_login.login(asked, console.note)
+        for host, words in (opened.values if opened else ssh_login.logout(asked)).items():
+            console.line(f"{host}  {words}", {"kind": "login", "host": host, "message": words})
+        if opened:
+            all_faults(opened)
+        return DONE
+
+    runs.end(context, console, work)
