@@ -19,7 +19,7 @@ from ..report.page import run as page
 from ..run import folders, record
 from . import exit, look, renamed
 from . import runs as deploy_tasks
-from .command import GPUS, INCLUDE, KEEP, LIMIT, NPROC, RESTARTS, SHOWN, UNWATCHED, command
+from .command import GPUS, INCLUDE, KEEP, LIMIT, NPROC, REQUIREMENTS, RESTARTS, SHOWN, UNWATCHED, command
 
 
 @command(
@@ -52,6 +52,7 @@ from .command import GPUS, INCLUDE, KEEP, LIMIT, NPROC, RESTARTS, SHOWN, UNWATCH
         "gpus": GPUS,
         "rank": SHOWN,
         "restarts": RESTARTS,
+        "requirements": REQUIREMENTS,
         "no-observe": UNWATCHED,
         "json": "write events and the result as JSON lines to standard output",
         "ground": "refused: --backend says where the nodes run",
@@ -73,6 +74,7 @@ def up(
     gpus: str = "",
     rank: str = "",
     restarts: str = "",
+    requirements: str = "",
     no_observe: bool = False,
     include: Sequence[str] | None = None,
     folder_limit: str = "",
@@ -88,7 +90,7 @@ def up(
     def work() -> int:
         renamed.refuse_ground(sys.argv[1:], ground)
         asked = launch.Options(workers, backend, resume, args, script, folder, run, rank, no_observe, restarts)
-        asked = replace(asked, include=tuple(include or ()), folder_limit=folder_limit)
+        asked = replace(asked, include=tuple(include or ()), folder_limit=folder_limit, requirements=requirements)
         return launch.up(replace(asked, keep=tuple(keep or ()), processes=nproc, gpus=gpus), console)
 
     _end(console, work)

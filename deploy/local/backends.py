@@ -20,6 +20,8 @@ from ..core.names import run_ids
 from ..core.program import FAB, MAKE, option
 from ..engine import client
 from ..image import commands
+from ..packages.requirements import Requirements
+from ..report.console import Console
 from ..run import folders, own_files, record
 from ..run.backend import Backend
 from ..run.environment import (
@@ -28,6 +30,7 @@ from ..run.environment import (
     LAUNCHER_RANKS,
     OBSERVE,
     RUNS_IN_CONTAINER,
+    Packages,
     RunSpec,
     Script,
     memory_limit,
@@ -38,7 +41,7 @@ from ..run.events import Event
 from ..run.outcome import may_restart
 from ..run.output import RankLogs
 from ..run.progress import State
-from . import machine, plan, processes, script
+from . import machine, packages, plan, processes, script
 
 STOP_PATIENCE_S = 30.0
 LOOK_EVERY_S = 0.5
@@ -67,6 +70,11 @@ class LocalBackend(Backend):
         """Raise UsageError where this backend has no paths that go with a container."""
 
     @classmethod
+    def install(cls, needs: Requirements, run_dir: Path, console: Console) -> Packages | None:
+        """Install what a script needs, for this backend; None if everything is there."""
+        return None
+
+    @classmethod
     def running(cls, runs: Path, engine: EngineFacts) -> frozenset[str]:
         """Ids of the runs of the folder `runs` that have nodes on this backend."""
         return frozenset()
@@ -85,6 +93,8 @@ class ProcessBackend(LocalBackend):
         self._spec, self._stopping = spec, False
         self._logs = RankLogs(spec.run_dir)
         python = script.python() if spec.script else sys.executable
+        if spec.script and spec.script.packages:
+            python = f"{spec.script.packages.name}/bin/python"
         command = commands.agent(python, spec.arguments)
         restarts = spec.script.restarts if spec.script else processes.MOST_RESTARTS
         self._nodes = processes.LocalNodes(spec.run_dir, command, folders.RUNS.parent, bool(spec.script), restarts)
@@ -97,6 +107,11 @@ class ProcessBackend(LocalBackend):
                 f"--keep {paths[0]}: without a container, that is {paths[0]} of this machine, where it stays anyway",
                 f"leave out --keep, or run in containers: `{MAKE} up {option('BACKEND', 'docker')}`",
             )
+
+    @classmethod
+    def install(cls, needs: Requirements, run_dir: Path, console: Console) -> Packages | None:
+        """Into an environment of the script's Python."""
+        return packages.in_processes(needs, run_dir, console)
 
     def check(self) -> None:
         """Refuse a Python without torch."""
@@ -159,6 +174,12 @@ class ComposeBackend(LocalBackend):
         """As containers see the run folder. Their image has torch for the CPU."""
         return Script(f"{RUNS_IN_CONTAINER}/{run_dir.name}/{script.sent(run_dir).relative_to(run_dir)}")
 
+    @classmethod
+    def install(cls, needs: Requirements, run_dir: Path, console: Console) -> Packages | None:
+        """Into a volume, beside the packages of the image."""
+        prepare_image(folders.CHECKOUT)
+        return packages.in_containers(needs, run_dir, console)
+
     def check(self) -> None:
         """Bring the image up to date with the code. A first build takes minutes, which do not count as the run's."""
         prepare_image(folders.CHECKOUT)
@@ -195,7 +216,7 @@ class ComposeBackend(LocalBackend):
         # Not in the run folder, where its containers can write: this file says what is mounted.
         with TemporaryDirectory(prefix="muster-") as scratch:
             files = [folders.CHECKOUT / "docker-compose.yml"]
-            if paths or (self._spec.script and self._spec.script.keep):
+            if paths or (self._spec.script and (self._spec.script.keep or self._spec.script.packages)):
                 files.append(Path(scratch) / "compose.paths.json")
                 files[-1].write_text(json.dumps(mounts_file(paths, self._spec)))
             client.up(self._spec.run_id, environment, len(self._spec.nodes) - 1, files)

@@ -23,6 +23,7 @@ from ..core.program import MAKE, option
 from ..engine import client
 from ..image import repository
 from ..report import ending
+from ..report import packages as packages_shown
 from ..report.console import Console
 from ..report.interrupts import Interrupts
 from ..report.script_lines import ShownRanks, shown_ranks
@@ -59,6 +60,7 @@ class Options:
     gpus: str = ""
     include: tuple[str, ...] = ()
     folder_limit: str = ""
+    requirements: str = ""
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,7 @@ def up(options: Options, console: Console) -> int:
         console.note(note)
     sending = script.choice_of(options.include, options.folder_limit)
     folder = script.check(options.folder, choice.arguments, sending, console) if choice.script else None
+    needs = packages_shown.asked(options.requirements, folder, sending, console)
     code_now = repository.look(folder, sending) if folder else None
     gpus = plan.how_many(asked.gpus, observe.gpus()) if folder else 0
     plan.check_ranks(asked.ranks, gpus, 1 + workers)
@@ -111,7 +114,7 @@ def up(options: Options, console: Console) -> int:
         own = backend_class.script(run_dir, gpus, 1 + workers) if folder else None
         if own:
             own = replace(own, observe=asked.observe, asked=asked.ranks, restarts=asked.restarts, keep=asked.keep)
-            own = replace(own, uuids=uuids)
+            own = replace(own, uuids=uuids, packages=backend_class.install(needs, run_dir, console) if needs else None)
         run = environment.local_spec(
             run_dir, choice.start, workers, choice.arguments, port, machine.cores, machine.system, own
         )
@@ -174,6 +177,7 @@ def _again(options: Options, asked: _Asked) -> str:
         ("--folder", options.folder),
         ("--nproc", str(asked.ranks or "")),
         ("--restarts", str(asked.restarts or "")),
+        ("--requirements", options.requirements),
         ("--gpus", options.gpus),
         ("--folder-limit", options.folder_limit),
         *(("--include", path) for path in options.include),

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from ..core.scripts import Scripts
 from ..host.commands import PYTHON
+from ..run.environment import PACKAGES
 
-# A run's container has its packages here, below what is the image's own. Packages hold this path, so it never changes.
-TARGET, CACHE = "/muster/packages", "/muster-cache"
+TARGET, CACHE = PACKAGES, "/muster-cache"
 _SCRIPT = Scripts(__file__)
 _INSIDE, _OWN_IMPORT = Path(__file__).with_name("inside"), re.compile(r"^from \.\w+ import .*\n", re.MULTILINE)
 # The program starts as root, gives the volumes to the run's user, and goes on as that user.
@@ -69,7 +69,7 @@ def mount(volume: str) -> tuple[str, ...]:
     return ("--mount", f"type=volume,source={volume},target={TARGET},readonly")
 
 
-def variables(image: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
+def variables(image: Mapping[str, str], own: Mapping[str, str], target: str = TARGET) -> dict[str, str]:
     """The variables that put the packages before the image's own. `own`: those of the run, which override these."""
     path = own.get("PATH") or image.get("PATH") or "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-    return {"PATH": f"{TARGET}/bin:{path}", "VIRTUAL_ENV": TARGET}
+    return {"PATH": f"{target}/bin:{path}", "VIRTUAL_ENV": target}

@@ -47,8 +47,11 @@ class Settings:
         return text
 
 
-def of_user(environment: Mapping[str, str] = os.environ, home: Path | None = None) -> Settings:
-    """The settings of this user on this machine. Variables override files, as in pip and uv."""
+def of_user(environment: Mapping[str, str] = os.environ, home: Path | None = None, far: bool = True) -> Settings:
+    """The settings of this user on this machine. Variables override files, as in pip and uv.
+
+    far: for another machine, which has no files and no ports of this one.
+    """
     home = home or Path.home()
     pip, uv = _pip(environment, home), _uv(environment, home)
     variables, left = {**_as_uv(pip), **uv}, list[str]()
@@ -58,10 +61,12 @@ def of_user(environment: Mapping[str, str] = os.environ, home: Path | None = Non
             variables[name] = variables[name.lower()] = value
     for name in ("UV_DEFAULT_INDEX", "UV_INDEX", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL"):
         words = variables.get(name, "").split()
-        far = [word for word in words if not _HERE.match(word.partition("=")[2] or word)]
-        left += [word for word in words if word not in far]
+        usable = [word for word in words if not (far and _HERE.match(word.partition("=")[2] or word))]
+        left += [word for word in words if word not in usable]
         variables.pop(name, None)
-        variables |= {name: " ".join(far)} if far else {}
+        variables |= {name: " ".join(usable)} if usable else {}
+    if not far and (links := pip.get("find-links")):
+        variables["UV_FIND_LINKS"] = ",".join(links.split())
     if index := variables.get("UV_DEFAULT_INDEX") or variables.get("UV_INDEX_URL"):
         variables["PIP_INDEX_URL"] = index
     if more := variables.get("UV_INDEX") or variables.get("UV_EXTRA_INDEX_URL"):

@@ -7,8 +7,8 @@ trainer's half.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -88,13 +88,25 @@ class NodeSpec:
     environment: dict[str, str]
 
 
+# A run's container has its packages here, below what is the image's own. Packages hold this path.
+PACKAGES = "/muster/packages"
+
+
+@dataclass(frozen=True)
+class Packages:
+    """A project's packages here: the environment's folder, or its volume for containers; the variables that use it."""
+
+    name: str
+    variables: Mapping[str, str] = field(hash=False)
+
+
 @dataclass(frozen=True)
 class Script:
     """How a script of the user's runs on this machine: the folder that was sent, and the GPUs that its nodes share.
 
     `asked`: how many ranks the user wants on each node. `observe`: its ranks are watched from inside. `restarts`: how
     often it is started again if it fails. `keep`: paths in its containers that are folders of the run folder. `uuids`:
-    of these GPUs, if they are not all of the machine's.
+    of these GPUs, if they are not all of the machine's. `packages`: what was installed for it.
     """
 
     sent: str
@@ -105,6 +117,7 @@ class Script:
     restarts: int = 0
     keep: tuple[str, ...] = ()
     uuids: tuple[str, ...] = ()
+    packages: Packages | None = None
 
     @property
     def ranks(self) -> int:
@@ -168,6 +181,7 @@ def local_spec(
         variables |= {STOP_ON_EOF: "1", RESUME_COMMAND: f"{MAKE} up {option('RESUME', 'latest')}"}
         variables |= script.variables(rank, len(names)) if script else {}
         variables |= {LAUNCHER_RANKS: str(ranks)} if per_node else {}
+        variables |= script.packages.variables if script and script.packages else {}
         nodes.append(NodeSpec(name, rank, variables))
     words = ("--script", *arguments) if script else arguments
     return RunSpec(run_dir.name, run_dir, start, tuple(words), tuple(nodes), script)
@@ -274,4 +288,10 @@ def mounts_file(paths: Sequence[Path], run: RunSpec) -> dict[str, Any]:
     mounts += [(str(keep), f"{RUNS_IN_CONTAINER}/{run.run_id}/{KEEP}", True)] * bool(kept)
     mounts += [(f"{keep}{path}", path, False) for path in kept]
     volumes = [{"type": "bind", "source": own, "target": at, "read_only": only} for own, at, only in mounts]
-    return {"services": {service: {"volumes": volumes} for service in ("master", "worker")}}
+    packages = run.script.packages if run.script else None
+    if packages is None:
+        return {"services": {service: {"volumes": volumes} for service in ("master", "worker")}}
+    volumes.append({"type": "volume", "source": "packages", "target": PACKAGES, "read_only": True})
+    more = {"volumes": volumes, "environment": dict(packages.variables)}
+    own_volume = {"packages": {"external": True, "name": packages.name}}
+    return {"services": dict.fromkeys(("master", "worker"), more), "volumes": own_volume}

@@ -69,7 +69,7 @@ def volumes(project):
 def test_packages_are_there_on_all_hosts_and_the_second_time_without_an_index(project):
     done = deploy(project)
     assert done.returncode == 0, done.stderr
-    assert "the same files on 2 hosts" in done.stderr
+    assert "on each of 2 hosts, the same files" in done.stderr
     assert "has plain sourced mine" in done.stdout
     for host in project.hosts:
         assert "sesame-4715" not in project.rack.on(host, INSPECTED)

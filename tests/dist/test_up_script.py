@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lab import waiting
+from lab import index, waiting
 
 pytestmark = pytest.mark.torch
 HOME = Path(__file__).resolve().parents[2]
@@ -43,7 +43,7 @@ def project(tmp_path):
             command(*words), cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=180
         )
 
-    up.folder, up.runs = tmp_path, tmp_path / "runs"
+    up.folder, up.runs, up.environment = tmp_path, tmp_path / "runs", environment
     up.start = lambda *words: subprocess.Popen(
         command(*words), cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
@@ -180,3 +180,25 @@ def test_what_is_wrong_is_refused_before_anything_starts(project, words, hint):
     assert done.returncode == 2
     assert hint in done.stderr
     assert not list(project.runs.glob("*"))
+
+
+def test_its_packages_are_installed_beside_the_torch_that_is_there(project, tmp_path_factory):
+    """From an index of this machine; the second time without it. A launcher of the environment finds them too."""
+    folder = project.folder
+    (folder / "train.py").write_text("import plain, sourced, torch\nprint('has', plain.VALUE, sourced.VALUE)\n")
+    (folder / "run.sh").write_text("torchrun train.py\n")
+    (folder / "requirements.txt").write_text("plain\nsourced\ntorch\n")
+    files = [index.wheel("plain", "1", "VALUE = 'plain'"), index.source("sourced", "1", "VALUE = 'sourced'")]
+    environment = project.environment
+    environment["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
+    with index.serve("127.0.0.1", dict(files)) as url:
+        environment["UV_DEFAULT_INDEX"] = url
+        done = project("--script", "train.py")
+        assert done.returncode == 0, done.stderr
+        assert "has plain sourced" in done.stdout
+    done = project("--script", "bash run.sh")
+    assert done.returncode == 0, done.stderr
+    assert "has plain sourced" in done.stdout
+    done = project("--script", "train.py", "--requirements", "no")
+    assert done.returncode == 1
+    assert "No module named 'plain'" in done.stderr

@@ -35,13 +35,24 @@ class Locking(Work):
         stubs.mkdir()
         for entry in self.base.values():
             _stub(stubs, entry, set(of_base))
-        constraints.write_text("".join(f"{name}=={version}\n" for name, version in of_base.items()))
+        constraints.write_text("".join(f"{name}=={_stub_version(version)}\n" for name, version in of_base.items()))
+        unbuilt = self.scratch / "unbuilt.txt"  # a build needs real packages
+        unbuilt.write_text("".join(f"{name}!={_stub_version(entry.version)}\n" for name, entry in self.base.items()))
         out = self.scratch / "lock.txt"
         # uv prefers the versions that its output file names.
         names = {name: entry.version for name, entry in self.base.items() if name not in of_base}
-        out.write_text("".join(f"{name}=={version}\n" for name, version in names.items()))
+        out.write_text("".join(f"{name}=={_stub_version(version)}\n" for name, version in names.items()))
         sources = [word for name in of_base for word in ("--no-sources-package", name)]
-        options = ["--constraints", str(constraints), "--find-links", str(stubs), "--python", sys.executable]
+        options = [
+            "--constraints",
+            str(constraints),
+            "--build-constraints",
+            str(unbuilt),
+            "--find-links",
+            str(stubs),
+            "--python",
+            sys.executable,
+        ]
         compile_ = [self.uv, "pip", "compile", "--no-header", "--no-annotate", *options, *sources]
         try:
             run([*compile_, "--generate-hashes", "--output-file", str(out), str(asked)], source)
@@ -71,7 +82,8 @@ class Locking(Work):
 
     def _chosen(self, lines: list[str], compile_: list[str], of_base: dict[str, str], source: Path) -> dict[str, Any]:
         """The lines of the lock that are to be installed: each a wheel with its hash."""
-        same = {name for name, entry in self.base.items() if f"{name}=={entry.version}" in {_pin(x) for x in lines}}
+        pins = {_pin(line) for line in lines}
+        same = {name for name, entry in self.base.items() if f"{name}=={_stub_version(entry.version)}" in pins}
         entries = {line: read_name(line) for line in lines if not line.startswith("-e")}
         left_out = sorted(name for name in entries.values() if FROM_BASE.fullmatch(name) and name not in of_base)
         apart = same | set(of_base) | set(left_out)
@@ -169,7 +181,7 @@ class Locking(Work):
 
 def _stub(folder: Path, entry: importlib.metadata.Distribution, of_base: set[str]) -> None:
     """A wheel of nothing but the name, version and needs of what the base has: uv resolves with it."""
-    name, version = re.sub(r"[-_.]+", "_", entry.metadata["Name"]), entry.version
+    name, version = re.sub(r"[-_.]+", "_", entry.metadata["Name"]), _stub_version(entry.version)
     needs = [need for need in entry.requires or () if not comes_along(need) or normal(read_name(need)) in of_base]
     head = f"Metadata-Version: 2.1\nName: {entry.metadata['Name']}\nVersion: {version}\n"
     head += "".join(f"Provides-Extra: {extra}\n" for extra in entry.metadata.get_all("Provides-Extra") or ())
@@ -180,6 +192,11 @@ def _stub(folder: Path, entry: importlib.metadata.Distribution, of_base: set[str
             f"{info}/WHEEL", "Wheel-Version: 1.0\nGenerator: muster\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
         )
         wheel.writestr(f"{info}/RECORD", "")
+
+
+def _stub_version(version: str) -> str:
+    """A version that no index has, and that means the same."""
+    return version if "+" in version else f"{version}+base"
 
 
 def _editable(wheel: Path, folder: Path, inside: str, out: Path) -> Path:

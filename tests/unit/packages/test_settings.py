@@ -1,5 +1,7 @@
 """The user's settings of pip and uv reach uv on a host; what works only here, and passwords, do not leak."""
 
+import os
+
 import pytest
 
 from deploy.packages import settings
@@ -38,6 +40,16 @@ def test_an_index_of_this_machine_alone_is_named_and_not_sent(home):
     got = of(home, PIP_EXTRA_INDEX_URL="file:///srv/simple https://far.example/simple http://localhost:8/simple")
     assert got.variables["UV_INDEX"] == "https://far.example/simple"
     assert got.left == ("file:///srv/simple", "http://localhost:8/simple")
+
+
+def test_for_this_machine_itself_all_of_it_counts(home):
+    more = {"PIP_CONFIG_FILE": os.devnull, "PIP_EXTRA_INDEX_URL": "file:///srv/simple", "PIP_FIND_LINKS": "/srv/wheels"}
+    got = settings.of_user(more, home, far=False)
+    assert (got.variables["UV_INDEX"], got.variables["UV_FIND_LINKS"], got.left) == (
+        "file:///srv/simple",
+        "/srv/wheels",
+        (),
+    )
 
 
 def test_a_password_is_nowhere_to_be_seen(home):

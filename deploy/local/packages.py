@@ -1,0 +1,60 @@
+"""A project's packages on this machine: an environment of the script's Python, or a volume for its containers."""
+
+from __future__ import annotations
+
+import fcntl
+import getpass
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from ..core.errors import DeployError
+from ..core.results import Results
+from ..image.model import WORKSPACE
+from ..packages import commands, store
+from ..packages.places import HERE, DockerPlace, Here, Place, ProcessPlace
+from ..packages.requirements import Requirements
+from ..report import packages as packages_shown
+from ..report.console import Console
+from ..run.environment import IMAGE_USER, Packages
+from . import script
+
+IMAGE = "muster-trainer:cpu"
+
+
+def in_processes(needs: Requirements, run_dir: Path, console: Console) -> Packages | None:
+    """Install what a script needs beside its Python's own packages; None if this Python has all of it."""
+    folder = store.default_folder().parent / "environments"
+    folder.mkdir(parents=True, exist_ok=True)
+    place = ProcessPlace(HERE, script.python(), folder, script.sent(run_dir))
+    target = _bring(place, needs, folder, console)
+    return Packages(target, commands.variables(os.environ, {}, target)) if target else None
+
+
+def in_containers(needs: Requirements, run_dir: Path, console: Console) -> Packages | None:
+    """The same for containers of the image, which must be there."""
+    owner = (os.getuid(), os.getgid()) if os.getuid() else (IMAGE_USER, IMAGE_USER)
+    source = ("--mount", f"type=bind,source={script.sent(run_dir).resolve()},target={WORKSPACE},readonly")
+    place = DockerPlace(HERE, Here(), IMAGE, getpass.getuser(), owner, mounts=source, code_layers=0)
+    folder = store.default_folder()
+    folder.mkdir(parents=True, exist_ok=True)
+    volume = _bring(place, needs, folder, console)
+    return Packages(volume, commands.variables(place.look().variables, {})) if volume else None
+
+
+def _bring(place: Place, needs: Requirements, folder: Path, console: Console) -> str:
+    """The environment's name. A second `fab up` waits until the first one has installed."""
+    with (folder / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return packages_shown.bring([place], needs, _each, console).environments.get(HERE, "")
+
+
+def _each(places: Sequence[Place], work: Callable[[Place], Any]) -> Results[Any]:
+    outcomes: dict[str, Any] = {}
+    for place in places:
+        try:
+            outcomes[place.name] = work(place)
+        except DeployError as fault:
+            outcomes[place.name] = fault
+    return Results(outcomes)

@@ -1,0 +1,59 @@
+"""A project's packages, as a command asks for them and says what was done: the same on hosts and on this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..core.text import amount, several
+from ..image import code_layer
+from ..image.credentials import Choice
+from ..packages import install, requirements, settings
+from ..packages.install import Each, Installed
+from ..packages.places import HERE, Place
+from ..packages.requirements import Requirements
+from .console import Console
+
+
+def asked(wanted: str, folder: Path | None, choice: Choice, console: Console) -> Requirements | None:
+    """The requirements of the folder, which this says; `wanted` as --requirements has it. Raises UsageError."""
+    if folder is None:
+        return None
+    sent = code_layer.sent(folder, choice)
+    path, by_itself = requirements.find(folder, wanted, sent)
+    if not path:
+        return None
+    if by_itself:
+        console.note(f"packages: {path} of the folder (--requirements no leaves them out)")
+    for where in requirements.own_indexes(needs := requirements.read(folder, path, sent)):
+        console.note(f"packages: {where} names an index of its own")
+    console.data({"kind": "requirements", "path": path, "found": by_itself})
+    return needs
+
+
+def bring(places: Sequence[Place], needs: Requirements, each: Each, console: Console) -> Installed:
+    """Install the packages at every place and say what was done. Raises DeployError with uv's own words."""
+    own = settings.of_user(far=any(place.name != HERE for place in places))
+    if own.left:
+        console.warn(f"packages: {', '.join(own.left)} is only on this machine: hosts cannot install from it")
+    with console.waiting("packages") as say:
+        want = install.Asked(needs, own, lambda place, words: say(f"{place}: {words}"), each)
+        installed = install.bring(places, want)
+    console.note(f"packages: {needs.path}: {_words(installed, len(places))}")
+    if installed.lock.left_out:
+        console.note(f"packages: left out, the image has no CUDA: {requirements.reasons(installed.lock.left_out)}")
+    row = {"kind": "packages", "path": needs.path, "count": len(installed.lock.lines), "bytes": installed.size}
+    console.data({**row, "sent": installed.sent, "environments": dict(installed.environments)})
+    return installed
+
+
+def _words(installed: Installed, places: int) -> str:
+    if not installed.environments:
+        return "they are all there already"
+    words = f"{several(len(installed.lock.lines), 'package')} beside torch {installed.lock.base.get('torch', '')}"
+    if not installed.size:
+        return f"{words}, installed before"
+    each = (
+        f"{amount(installed.size)} on each of {places} hosts, the same files" if places > 1 else amount(installed.size)
+    )
+    return f"{words}, installed: {each}"
