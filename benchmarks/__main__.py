@@ -40,7 +40,7 @@ FIGURES = {
         "print_to_screen",
         "kept_files",
     ),
-    "bench-hosts": ("push", "cold_push", "first_step", "status", "leftovers", "control_side"),
+    "bench-hosts": ("push", "cold_push", "folder", "first_step", "status", "leftovers", "control_side"),
 }
 PAGE = venv.HOME / "docs" / "benchmarks.md"
 BEGIN, END = "<!-- begin: written by `make {}` -->", "<!-- end -->"

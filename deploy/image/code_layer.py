@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-import stat
 import tarfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -19,14 +18,13 @@ from ..core.errors import DeployError, UsageError
 from ..core.text import amount
 from ..engine import images
 from ..run.folders import TRAINER
-from . import left_out, selection
+from . import left_out, path_entry, selection
 from .credentials import NO_CHOICE, Choice
 from .left_out import LeftOut
-from .model import TRAINER_HOME, WORKSPACE
+from .model import TRAINER_HOME
+from .path_entry import TIME, Entry, within
 from .spool import Spool
 
-_OWNER = 1000  # the user of Muster's own image
-_TIME = 315532800  # 1980: zip files know no earlier year
 _TOP = Path(__file__).resolve().parents[2]
 # In a wheel both halves are inside the package `muster`, in a checkout beside it.
 _INSTALLED = "." in TRAINER
@@ -59,18 +57,38 @@ def pack(folder: Path | None, with_trainer: bool, choice: Choice, aside: Path) -
     pipes and devices are left out. `aside`: a folder for the bytes meanwhile. Raises UsageError when there is no such
     folder or nothing in it, DeployError when a file cannot be read or all are more than `choice` allows.
     """
+    return pack_entries(folder, entries(folder, choice) if folder else [], with_trainer, aside)
+
+
+def pack_entries(folder: Path | None, chosen: Sequence[Entry], with_trainer: bool, aside: Path) -> CodeLayer:
+    """The layer of these entries of the folder. Raises as `pack`."""
     content = Spool(aside)
     hashed = _Hashed(content)
-    write(folder, with_trainer, choice, cast(IO[bytes], hashed))
+    _write(folder, chosen, with_trainer, cast(IO[bytes], hashed))
     return CodeLayer(hashed.digest, content)
 
 
 def write(folder: Path | None, with_trainer: bool, choice: Choice, to: IO[bytes]) -> None:
-    """The same, into a file."""
-    entries = _entries(folder, choice)[0] if folder else []
+    """The same as `pack`, into a file."""
+    _write(folder, entries(folder, choice) if folder else [], with_trainer, to)
+
+
+def entries(folder: Path, choice: Choice) -> list[Entry]:
+    """The entries of the folder to send, by name and without content. Raises as `pack`."""
+    return _look(folder, choice)[0]
+
+
+def trainer_digest() -> str:
+    """What tells one trainer from another."""
+    layer = _Hashed(None)
+    _write(None, [], True, cast(IO[bytes], layer))
+    return layer.digest
+
+
+def _write(folder: Path | None, chosen: Sequence[Entry], with_trainer: bool, to: IO[bytes]) -> None:
     with tarfile.open(fileobj=to, mode="w", format=tarfile.PAX_FORMAT, encoding="utf-8") as tar:
-        for entry in [_folder(), *entries]:
-            _add(tar, entry, (folder or Path()) / _within(entry))
+        for entry in [path_entry.folder(), *chosen]:
+            _add(tar, entry, (folder or Path()) / within(entry))
         for name, path in _trainer() if with_trainer else []:
             _add(tar, _part(name, path), path)
 
@@ -78,22 +96,22 @@ def write(folder: Path | None, with_trainer: bool, choice: Choice, to: IO[bytes]
 def copy(folder: Path, goal: Path, choice: Choice = NO_CHOICE) -> None:
     """Copy what `pack` would send into a new folder. Raises as `pack` does, and OSError if `goal` cannot be written."""
     goal.mkdir(parents=True)
-    for entry in _entries(folder, choice)[0]:
-        path = goal / _within(entry)
+    for entry in entries(folder, choice):
+        path = goal / within(entry)
         if entry.isdir():
             path.mkdir()
         elif entry.issym():
             path.symlink_to(entry.linkname)
         else:
-            shutil.copyfile(folder / _within(entry), path)
+            shutil.copyfile(folder / within(entry), path)
         if not entry.issym():
             path.chmod(entry.mode)
 
 
 def check(folder: Path, script: str = "", choice: Choice = NO_CHOICE) -> Look:
     """Raise what `pack` would, and UsageError if Muster would not send `script`. Says what the user should know."""
-    entries, credentials, selected, odd = _entries(folder, choice)
-    names = {_within(entry) for entry in entries}
+    chosen, credentials, selected, odd = _look(folder, choice)
+    names = {within(entry) for entry in chosen}
     if script and Path(script).as_posix() not in names and (folder / script).resolve().is_relative_to(folder.resolve()):
         if why := next((file.why for file in credentials if file.path == Path(script).as_posix()), ""):
             raise UsageError(
@@ -103,12 +121,12 @@ def check(folder: Path, script: str = "", choice: Choice = NO_CHOICE) -> Look:
             f"{script}: Muster does not send it: look at {folder / (selected.rule or '.dockerignore')}",
             f"--include {script}",
         )
-    return Look(credentials, [*selected.notes, *_large(folder, entries), *odd])
+    return Look(credentials, [*selected.notes, *_large(folder, chosen), *odd])
 
 
 def sent(folder: Path, choice: Choice = NO_CHOICE) -> frozenset[str]:
     """The paths in `folder` that `pack` sends. Raises what `pack` would for the folder."""
-    return frozenset(_within(entry) for entry in _entries(folder, choice)[0] if not entry.isdir())
+    return frozenset(within(entry) for entry in entries(folder, choice) if not entry.isdir())
 
 
 def build_context(dockerfile: Path, choice: Choice = NO_CHOICE) -> list[LeftOut]:
@@ -120,8 +138,7 @@ def build_context(dockerfile: Path, choice: Choice = NO_CHOICE) -> list[LeftOut]
     own = dockerfile.resolve().with_name(f"{dockerfile.name}.dockerignore")
     patterns = selection.lines(own) or selection.lines(folder / ".dockerignore") or ()
     paths = sorted(set(images.not_ignored(folder, patterns)))
-    entries = [entry for path in paths if (entry := _entry(folder, path))]
-    exposed = left_out.find(folder, _kinds(entries), choice)
+    exposed = left_out.find(folder, _kinds(made for path in paths if (made := path_entry.read(folder, path))), choice)
     for file in exposed:
         if file.never:
             raise UsageError(
@@ -130,29 +147,27 @@ def build_context(dockerfile: Path, choice: Choice = NO_CHOICE) -> list[LeftOut]
     return exposed
 
 
-def _entries(
-    folder: Path, choice: Choice
-) -> tuple[list[tarfile.TarInfo], list[LeftOut], selection.Selection, list[str]]:
+def _look(folder: Path, choice: Choice) -> tuple[list[Entry], list[LeftOut], selection.Selection, list[str]]:
     """The entries of the folder to send, by name and without content; the credentials that stay; what was selected;
     and notes about what no layer can hold."""
     if not folder.is_dir():
         raise UsageError(f"no such folder: {folder}", "name the folder that holds your script")
     selected = selection.select(folder, choice.include)
-    entries, odd = list[tarfile.TarInfo](), list[str]()
+    chosen, odd = list[Entry](), list[str]()
     for path in selected.paths:
-        if entry := _entry(folder, path):
-            entries.append(entry)
+        if made := path_entry.read(folder, path):
+            chosen.append(made)
         elif os.path.lexists(folder / path):
             odd.append(f"{path} stays here: it is a pipe, a socket or a device")
-    credentials = left_out.find(folder, _kinds(entries), choice)
+    credentials = left_out.find(folder, _kinds(chosen), choice)
     stay = {file.path for file in credentials}
-    entries = [entry for entry in entries if not left_out.is_below(_within(entry), stay)]
-    _check_size(folder, entries, choice.most)
+    chosen = [entry for entry in chosen if not left_out.is_below(within(entry), stay)]
+    _check_size(folder, chosen, choice.most)
     # Docker's own rules always send .dockerignore itself.
-    if not any(not entry.isdir() and _within(entry) != ".dockerignore" for entry in entries):
+    if not any(not entry.isdir() and within(entry) != ".dockerignore" for entry in chosen):
         rule = f": look at its {selected.rule}" if selected.rule else ""
         raise UsageError(f"nothing to send in {folder}{rule}", "name the folder that holds your script: --folder")
-    return entries, credentials, selected, odd
+    return chosen, credentials, selected, odd
 
 
 def _large(folder: Path, entries: Sequence[tarfile.TarInfo]) -> list[str]:
@@ -160,7 +175,7 @@ def _large(folder: Path, entries: Sequence[tarfile.TarInfo]) -> list[str]:
     large = sorted((entry for entry in entries if entry.size >= _LARGE), key=lambda entry: -entry.size)
     if not large:
         return []
-    named = ", ".join(f"{_within(entry)} ({amount(entry.size)})" for entry in large[:_SHOWN])
+    named = ", ".join(f"{within(entry)} ({amount(entry.size)})" for entry in large[:_SHOWN])
     more = f" and {len(large) - _SHOWN} more" if len(large) > _SHOWN else ""
     where = next((name for name in (".dockerignore", ".gitignore") if (folder / name).exists()), ".gitignore")
     return [
@@ -186,42 +201,17 @@ def _trainer() -> Iterator[tuple[str, Path]]:
 def _part(name: str, path: Path) -> tarfile.TarInfo:
     """An entry of these packages in the layer, without content: root owns it, and everybody may read it."""
     entry = tarfile.TarInfo((PurePosixPath(TRAINER_HOME[1:]) / name).as_posix())
-    entry.mtime, entry.mode, entry.type = _TIME, 0o644, tarfile.REGTYPE
+    entry.mtime, entry.mode, entry.type = TIME, 0o644, tarfile.REGTYPE
     if path.is_dir():
         entry.mode, entry.type = 0o755, tarfile.DIRTYPE
     return entry
 
 
-def _entry(folder: Path, path: str) -> tarfile.TarInfo | None:
-    """A path as an entry of the layer, without content; None if a layer cannot hold it, or it has just disappeared."""
-    try:
-        status = os.lstat(folder / path)
-    except FileNotFoundError:
-        return None
-    entry = _folder(f"{WORKSPACE}/{path}")
-    if stat.S_ISLNK(status.st_mode):
-        entry.type, entry.linkname, entry.mode = tarfile.SYMTYPE, os.readlink(folder / path), 0o777
-    elif stat.S_ISREG(status.st_mode):
-        entry.type, entry.size = tarfile.REGTYPE, status.st_size
-        entry.mode = 0o755 if status.st_mode & 0o111 else 0o644
-    elif not stat.S_ISDIR(status.st_mode):
-        return None
-    return entry
-
-
-def _folder(name: str = WORKSPACE) -> tarfile.TarInfo:
-    entry = tarfile.TarInfo(name.removeprefix("/"))
-    entry.type, entry.mtime, entry.uid, entry.gid = tarfile.DIRTYPE, _TIME, _OWNER, _OWNER
-    # Scripts write into their own folder, and a run may use another user than the image names.
-    entry.mode = 0o777
-    return entry
-
-
-def _check_size(folder: Path, entries: Iterable[tarfile.TarInfo], most: int) -> None:
-    largest = sorted(entries, key=lambda entry: -entry.size)
-    total = sum(entry.size for entry in largest)
+def _check_size(folder: Path, entries: Sequence[Entry], most: int) -> None:
+    total = sum(entry.size for entry in entries)
     if total > most:
-        named = ", ".join(f"{_within(entry)} ({amount(entry.size)})" for entry in largest[:3])
+        largest = sorted(entries, key=lambda entry: -entry.size)
+        named = ", ".join(f"{within(entry)} ({amount(entry.size)})" for entry in largest[:3])
         raise DeployError(
             f"{folder} holds {amount(total)}, too much to send as code (at most {amount(most)}); the largest: {named}",
             f"list what is not code in {folder / '.gitignore'}, and mount the data: --mount /data:/data; "
@@ -230,7 +220,7 @@ def _check_size(folder: Path, entries: Iterable[tarfile.TarInfo], most: int) -> 
 
 
 def _add(tar: tarfile.TarFile, entry: tarfile.TarInfo, path: Path) -> None:
-    if not entry.isreg():
+    if not entry.isreg() or (isinstance(entry, Entry) and entry.is_mark):
         tar.addfile(entry)
         return
     try:
@@ -244,8 +234,8 @@ def _add(tar: tarfile.TarFile, entry: tarfile.TarInfo, path: Path) -> None:
 class _Hashed:
     """A file for tarfile that hashes what goes through."""
 
-    def __init__(self, to: Spool) -> None:
-        self._to, self._hash = to, hashlib.sha256()
+    def __init__(self, to: Spool | None) -> None:
+        self._to, self._hash, self._size = to, hashlib.sha256(), 0
 
     @property
     def digest(self) -> str:
@@ -253,15 +243,12 @@ class _Hashed:
 
     def write(self, data: bytes) -> int:
         self._hash.update(data)
-        return self._to.write(data)
+        self._size += len(data)
+        return self._to.write(data) if self._to else len(data)
 
     def tell(self) -> int:
-        return self._to.size
+        return self._size
 
 
-def _kinds(entries: Iterable[tarfile.TarInfo]) -> dict[str, bytes]:
-    return {_within(entry): entry.type for entry in entries}
-
-
-def _within(entry: tarfile.TarInfo) -> str:
-    return entry.name.removeprefix(WORKSPACE[1:] + "/")
+def _kinds(entries: Iterable[Entry]) -> dict[str, Entry]:
+    return {within(entry): entry for entry in entries}

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import os
-import tarfile
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from ..core.errors import DeployError, UsageError
 from . import credentials
 from .credentials import Choice
+from .path_entry import Entry
 
 _LOOKED_AT = 1 << 20  # bytes of each file that are read: credentials are small, or at the beginning
 _LEAST = 8  # letters; a file may contain a shorter value by chance
 _CODE_FILES = 1000  # so many files may name a credential; more are not read for that
+# By what they were searched for: the files that hold no credential, as they were then. A deploy looks several times.
+_CLEAN: dict[Hashable, set[tuple[object, ...]]] = {}
 
 
 @dataclass(frozen=True)
@@ -39,29 +41,44 @@ def describe(left_out: Sequence[LeftOut]) -> str:
     return f"not sent: {', '.join(words)}{how}; --secret NAME or NAME=FILE hands a value to the ranks"
 
 
-def find(folder: Path, kinds: Mapping[str, bytes], choice: Choice) -> list[LeftOut]:
-    """The credentials among these paths, each once. `kinds`: by path, in order, its type as tar writes it.
+def remember(files: Mapping[str, Sequence[object]], choice: Choice) -> None:
+    """These files, by path with their stamps, hold no credential as long as they have these stamps."""
+    _CLEAN.setdefault(_key(choice), set()).update((path, *stamp) for path, stamp in files.items())
+
+
+def find(folder: Path, entries: Mapping[str, Entry], choice: Choice) -> list[LeftOut]:
+    """The credentials among these paths, each once. `entries`: by path, in order.
 
     Raises UsageError for an `include` that matches nothing, DeployError for a file that cannot be read.
     """
     for path in sorted(choice.include):
-        if path not in kinds:
+        if path not in entries:
             raise UsageError(
                 f"--include {path}: Muster would send nothing of that name", f"as seen from {folder}: --include .env"
             )
     files = [(name, status) for name, path in choice.sources.items() if (status := _status(path))]
     sources = {(status.st_dev, status.st_ino): name for name, status in files}
     left_out = dict[str, LeftOut]()
-    for path, kind in kinds.items():
+    clean = _CLEAN.setdefault(_key(choice), set())
+    for path, entry in entries.items():
         if is_below(path, left_out.keys()):
             continue
-        credential = _judged(folder, path, kind, sources, choice)
+        known = (path, *entry.stamp)
+        if not sources and known in clean:
+            continue
+        credential = _judged(folder, path, entry, sources, choice)
+        if not credential:
+            clean.add(known)
         if credential and (credential.never or not _is_in(path, choice.include)):
             left_out[credential.path] = credential
     if not left_out:
         return []
-    code = {path: _read(folder / path, _LOOKED_AT) for path in _code(list(kinds), left_out)}
+    code = {path: _read(folder / path, _LOOKED_AT) for path in _code(list(entries), left_out)}
     return [_with_asking(file, code) for file in left_out.values()]
+
+
+def _key(choice: Choice) -> Hashable:
+    return choice.include, tuple(sorted(choice.values.items()))
 
 
 def _code(names: Sequence[str], left_out: Collection[str]) -> list[str]:
@@ -71,20 +88,20 @@ def _code(names: Sequence[str], left_out: Collection[str]) -> list[str]:
 
 
 def _judged(
-    folder: Path, path: str, type: bytes, sources: Mapping[tuple[int, int], str], choice: Choice
+    folder: Path, path: str, entry: Entry, sources: Mapping[tuple[int, int], str], choice: Choice
 ) -> LeftOut | None:
     """Why an entry is a credential, or None."""
-    if type == tarfile.SYMTYPE:
+    if entry.issym():
         return None
     status = _status(folder / path)
-    if type == tarfile.REGTYPE and status and (secret := sources.get((status.st_dev, status.st_ino))):
+    if entry.isreg() and status and (secret := sources.get((status.st_dev, status.st_ino))):
         return LeftOut(path, f"the secret {secret} is taken from it", never=True)
     if (place := credentials.place_of(path)) and not _is_in(path, choice.include):
         if not any(_is_in(asked, [place]) for asked in choice.include):
             return LeftOut(place)
-        if type != tarfile.DIRTYPE:
+        if not entry.isdir():
             return LeftOut(path)
-    if type != tarfile.REGTYPE:
+    if not entry.isreg():
         return None
     content = _read(folder / path, _LOOKED_AT)
     if kind := credentials.kind_of(path, content):

@@ -134,15 +134,15 @@ def parse_base(name: str, output: str) -> Base:
     return base_of(name, value[0] if isinstance(value, list) and value else value)
 
 
-def run_image(base: Base, code: str | None, tag: str) -> Image:
-    """The image of a run under the name `tag`. `code` is the diff id of the user's folder; None adds no layer.
+def run_image(base: Base, code: Sequence[str], tag: str) -> Image:
+    """The image of a run under the name `tag`. `code`: the diff ids of the user's folder, bottom up; it may be none.
 
     In an image that is not Muster's, Python is told where the trainer lies, and whoever it runs as gets a home and a
     name: without them torch and other libraries find no place for their caches.
     Raises UsageError when `tag` is no image name.
     """
     tag = full_name(tag).removeprefix("docker.io/").removeprefix("library/")
-    layers = base.layers + ((code,) if code else ())
+    layers = (*base.layers, *code)
     # The label names the top layer, because images that a user makes from this one inherit the labels.
     labels = {**base.settings.get("Labels", {}), BASE: base.name, TOP: layers[-1] if layers else ""}
     settings = {**base.settings, "Labels": labels, **({"WorkingDir": WORKSPACE} if code else {})}
@@ -210,9 +210,9 @@ def _at_home(variables: Mapping[str, str]) -> list[str]:
     return [f"{name}={value}" for name, value in complete.items()]
 
 
-def _history(base: Base, code: str | None) -> list[dict[str, str]]:
+def _history(base: Base, code: Sequence[str]) -> list[dict[str, str]]:
     entries = [f"layer {number} of {base.name}" for number in range(1, len(base.layers) + 1)]
-    entries += [f"the folder in {WORKSPACE}"] if code else []
+    entries += [f"the folder in {WORKSPACE}"] * len(code)
     return [{"created": base.created, "created_by": entry} for entry in entries]
 
 

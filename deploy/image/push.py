@@ -18,10 +18,10 @@ from ..core.text import amount
 from ..engine import images
 from ..host import audit
 from ..ssh.session import Done, Session, on_all
-from . import code_layer, commands
+from . import commands, folder_layers
 from .archive import Archive, archive
-from .code_layer import CodeLayer
 from .credentials import NO_CHOICE, Choice
+from .folder_layers import FolderLayers
 from .layer_cache import LayerCache, default_folder
 from .layer_source import LayerSource
 from .model import Base, Image, base_of, has_trainer, parse_base, refuse_other_trainer, run_image
@@ -77,8 +77,12 @@ def push(
     sessions = list(sessions)
     bases = _find_base(sessions, base, pull=True)
     cache = cache or LayerCache(default_folder())
-    context = _context(bases, _code(folder, _agreed(bases), choice, cache), tag, tell, cache)
+    code = _code(folder, _agreed(bases), choice, cache)
+    context = _context(bases, code, tag, tell, cache)
     stores = on_all(sessions, lambda session: _ready(session, context, bases)).all()
+    if _lack_below(code, context.image, stores.values(), base):
+        context = _context(bases, _code(folder, context.base, choice, cache, whole=True), tag, tell, cache)
+        stores = on_all(sessions, lambda session: _ready(session, context, bases)).all()
     return on_all(sessions, lambda session: _bring(session, context, stores[session.host.name], proven))
 
 
@@ -92,7 +96,11 @@ def foresee(
         return on_all(sessions, lambda session: PushPlan((), False, f"the host would pull {base} first"))
     base_image = _agreed(bases)
     code = _code(folder, base_image, choice, LayerCache(default_folder()))
-    image = run_image(base_image, code.digest if code else None, tag)
+    image = run_image(base_image, code.digests, tag)
+    stores = on_all(sessions, lambda session: look(session, image, base_image))
+    if _lack_below(code, image, stores.values.values(), base):
+        code = _code(folder, base_image, choice, LayerCache(default_folder()), whole=True)
+        image = run_image(base_image, code.digests, tag)
     return on_all(sessions, lambda session: plan_push(image, look(session, image, base_image), base))
 
 
@@ -167,17 +175,25 @@ def _agreed(bases: Results[Base]) -> Base:
     raise DeployError("no host to push to")
 
 
-def _context(bases: Results[Base], code: CodeLayer | None, tag: str, tell: Tell, cache: LayerCache) -> _PushContext:
+def _context(bases: Results[Base], code: FolderLayers, tag: str, tell: Tell, cache: LayerCache) -> _PushContext:
     base, local = _agreed(bases), HERE in bases.values
-    image = run_image(base, code.digest if code else None, tag)
+    image = run_image(base, code.digests, tag)
     source = LayerSource(base, code, local, cache, lambda read: tell(HERE, min(read, base.size), base.size))
     return _PushContext(image, base, local, source, tell)
 
 
-def _code(folder: Path | None, base: Base, choice: Choice, cache: LayerCache) -> CodeLayer | None:
-    """The layer on top of the base: the user's folder, and the trainer if the base is not made from Muster's image."""
+def _code(folder: Path | None, base: Base, choice: Choice, cache: LayerCache, whole: bool = False) -> FolderLayers:
+    """The layers on top of the base: the user's folder, and the trainer if the base is not made from Muster's image."""
     apart = not has_trainer(base)
-    return code_layer.pack(folder, apart, choice, cache.folder) if folder or apart else None
+    if not folder and not apart:
+        return FolderLayers(None, None)
+    return folder_layers.pack(folder, apart, choice, cache.folder, whole)
+
+
+def _lack_below(code: FolderLayers, image: Image, stores: Iterable[Store], base: str) -> bool:
+    """Whether a host lacks the layer that this machine cannot make again without reading the whole folder."""
+    below = code.below
+    return bool(below) and any(below.digest in plan_push(image, store, base).layers for store in stores if below)
 
 
 def _ready(session: Session, context: _PushContext, bases: Results[Base]) -> Store:

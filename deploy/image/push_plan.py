@@ -138,8 +138,7 @@ def stands_on(base: Base, on_host: HostImage) -> bool:
     """Whether an image on a host is this base, or a push made it from this base and a folder."""
     if not on_host.mark:
         return on_host.layers == base.layers
-    code = next(iter(on_host.layers[len(base.layers) :]), None)
-    return run_image(base, code, base.name).mark == on_host.mark
+    return run_image(base, on_host.layers[len(base.layers) :], base.name).mark == on_host.mark
 
 
 def full_push(image: Image, why: str) -> PushPlan:

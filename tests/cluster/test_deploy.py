@@ -117,7 +117,7 @@ def test_a_name_whose_layers_never_came_keeps_no_deploy_from_starting(control, t
     (folder / "train.py").write_text(f"print('it runs', flush=True)  # in {control.run}: a layer no host has\n")
     control.fab("push", "--image", BASE)
     code, tag = code_layer.pack(folder, False, NO_CHOICE, tmp_path), f"muster-{folder.name}:latest"
-    image = run_image(base_of(BASE, images.inspect(BASE)), code.digest, tag)
+    image = run_image(base_of(BASE, images.inspect(BASE)), [code.digest], tag)
     named = b"".join(archive(image, [], {}, GZIP).read())
     container = control.rack.container(host)
     subprocess.run(["docker", "exec", "-i", container, "docker", "load"], input=named, capture_output=True, timeout=60)

@@ -143,7 +143,7 @@ def gpus(text):
 @entry(samples.INSPECT)
 def inspected(text):
     """`docker image inspect`, and the image of a run made of it."""
-    made = model.run_image(model.parse_base("base:1", text), samples.LAYER, "run:1")
+    made = model.run_image(model.parse_base("base:1", text), [samples.LAYER], "run:1")
     model.index(made, model.manifest(made, {}))
     for layer in made.layers:
         assert model.digest(b"").partition(":")[0] == "sha256"

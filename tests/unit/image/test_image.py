@@ -48,7 +48,7 @@ INSPECTED = {
     },
 }
 BASE = base_of("base:1", INSPECTED)
-IMAGE = run_image(BASE, CODE_LAYER, "run:1")
+IMAGE = run_image(BASE, [CODE_LAYER], "run:1")
 STORE = Store("26.1.5", "amd64", "linux", False, "/var/lib/docker", 10**12, ())
 
 
@@ -71,7 +71,7 @@ def test_the_configuration_is_the_bases_with_the_folder_on_top():
 def test_in_an_image_that_is_not_ours_python_finds_the_trainer_and_its_user_has_a_home():
     def variables(*given):
         base = replace(BASE, settings={**BASE.settings, "Env": list(given)})
-        return json.loads(run_image(base, CODE_LAYER, "run:1").config)["config"]["Env"]
+        return json.loads(run_image(base, [CODE_LAYER], "run:1").config)["config"]["Env"]
 
     assert sorted(variables("PATH=/bin")) == ["HOME=/tmp", "PATH=/bin", "PYTHONPATH=/muster", "USER=muster"]
     assert "PYTHONPATH=/muster:/app:/lib" in variables("PYTHONPATH=/app:/lib")
@@ -81,7 +81,7 @@ def test_in_an_image_that_is_not_ours_python_finds_the_trainer_and_its_user_has_
 
 
 def test_without_a_folder_nothing_is_added_and_the_working_directory_stays():
-    config = json.loads(run_image(BASE, None, "run:1").config)
+    config = json.loads(run_image(BASE, [], "run:1").config)
     assert config["rootfs"]["diff_ids"] == [A, B]
     assert config["config"]["WorkingDir"] == "/old"
 
@@ -91,14 +91,14 @@ def test_what_only_one_engines_inspect_shows_does_not_make_another_image():
         "base:1",
         {**INSPECTED, "Config": {"Env": ["PATH=/bin"], "User": "u", "WorkingDir": "/old", "Labels": {"own": "1"}}},
     )
-    assert run_image(newer, CODE_LAYER, "run:1") == IMAGE
+    assert run_image(newer, [CODE_LAYER], "run:1") == IMAGE
 
 
 def test_the_mark_tells_any_two_configurations_apart_and_not_their_names():
     other = base_of("base:1", {**INSPECTED, "Config": {**INSPECTED["Config"], "Env": ["PATH=/sbin"]}})
-    assert run_image(other, CODE_LAYER, "run:1").mark != IMAGE.mark
-    assert run_image(BASE, None, "run:1").mark != IMAGE.mark
-    assert run_image(BASE, CODE_LAYER, "run:2").mark == IMAGE.mark
+    assert run_image(other, [CODE_LAYER], "run:1").mark != IMAGE.mark
+    assert run_image(BASE, [], "run:1").mark != IMAGE.mark
+    assert run_image(BASE, [CODE_LAYER], "run:2").mark == IMAGE.mark
 
 
 def test_no_label_of_an_image_is_the_one_that_cleaning_goes_by():
@@ -122,7 +122,7 @@ def test_names_are_written_out_as_engines_do(tag, whole):
 @pytest.mark.parametrize("tag", ["", "Run", "run:", "run 1", "-x", "run:1 --privileged", "a//b"])
 def test_what_is_no_image_name_is_wrong_usage(tag):
     with pytest.raises(UsageError, match="not an image name"):
-        run_image(BASE, None, tag)
+        run_image(BASE, [], tag)
 
 
 def test_a_layer_is_left_out_only_when_all_below_it_are_there_too():
@@ -145,7 +145,7 @@ def test_there_means_the_same_name_layers_and_configuration():
 
 
 def test_an_image_stands_on_the_base_that_made_it_whatever_the_folder_and_on_no_other():
-    bare = run_image(BASE, None, "run:1")
+    bare = run_image(BASE, [], "run:1")
     pushed = [HostImage("1", ("run:1",), image.layers, image.mark) for image in (IMAGE, bare)]
     plain = HostImage("2", ("base:1",), (A, B), "")
     settings = {**BASE.settings, "Env": ["PATH=/bin", "GLOO_SOCKET_IFNAME=eth9"]}
