@@ -86,7 +86,7 @@ def test_ctrl_c_stops_containers_with_a_checkpoint_and_resume_goes_on_with_more_
 
 @pytest.mark.parametrize("service", ["worker", "master"])
 def test_a_killed_container_comes_back_and_the_run_ends_well(checkout, service):
-    run = checkout.start("--workers=1", "--args=--steps 800 --checkpoint-every 20 --eval-every 0", backend="docker")
+    run = checkout.start("--workers=1", "--args=--steps 400 --checkpoint-every 20 --eval-every 0", backend="docker")
     folder = checkout.training(step=40)
     # The whole node at once, as a crash does it; the engine was not asked to stop it, so it starts it again.
     pid = docker("inspect", "--format", "{{.State.Pid}}", node(folder.name, service))[0]
@@ -95,7 +95,7 @@ def test_a_killed_container_comes_back_and_the_run_ends_well(checkout, service):
     assert run.returncode == 0, err
     assert service in err
     assert len(events(folder, 0, "started")) >= 2
-    assert lines(folder / "metrics.jsonl")[-1]["step"] == 800
+    assert lines(folder / "metrics.jsonl")[-1]["step"] == 400
     assert nothing_left(folder.name)
 
 
