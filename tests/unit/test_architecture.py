@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.sources import parsed, statements
+
 HOME = Path(__file__).resolve().parents[2]
 # A package imports only what stands before it. `local` and `hosts` never import each other.
 DEPLOY = [
@@ -84,15 +86,10 @@ def name(path: Path) -> str:
 
 
 @cache
-def parsed(path: Path) -> ast.Module:
-    return ast.parse(path.read_text())
-
-
-@cache
 def imported(path: Path) -> set[str]:
     """Whole dotted names a file imports, wherever in it, relative ones made whole."""
     names: set[str] = set()
-    for node in ast.walk(parsed(path)):
+    for node in statements(path):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -176,7 +173,7 @@ def test_functions_are_short() -> None:
     long = {
         f"{name(path)}: {node.name}": node.end_lineno - node.lineno + 1
         for path in ALL
-        for node in ast.walk(parsed(path))
+        for node in statements(path)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         and node.end_lineno - node.lineno >= MOST_FUNCTION_LINES
     }

@@ -8,6 +8,7 @@ import pytest
 
 from deploy.core.errors import DeployError
 from deploy.report.console import Console
+from tests.sources import statements
 
 HOME = Path(__file__).resolve().parents[2]
 
@@ -23,8 +24,7 @@ def held():
     """Names in the marks of tests, and the files of the tests that bear them."""
     tests = {}
     for path in sorted((HOME / "tests").rglob("test_*.py")):
-        text = path.read_text()
-        for test in ast.walk(ast.parse(text)) if "pytest.mark.holds" in text else ():
+        for test in statements(path) if "pytest.mark.holds" in path.read_text() else ():
             for mark in getattr(test, "decorator_list", ()):
                 if isinstance(mark, ast.Call) and ast.unparse(mark.func) == "pytest.mark.holds":
                     tests.setdefault(ast.literal_eval(mark.args[0]), set()).add(str(path.relative_to(HOME)))
@@ -54,7 +54,7 @@ def test_the_control_side_has_nothing_to_speak_http_with():
     files = sorted((HOME / "deploy").rglob("*.py"))
     assert len(files) > 50
     for path in files:
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in statements(path):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
             known = {"requests"} if path.parent.name == "engine" else set()

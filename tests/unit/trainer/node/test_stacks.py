@@ -10,18 +10,20 @@ from lab.waiting import until
 from trainer.node import stacks
 
 SITE = os.path.join(os.getcwd(), "trainer", "node", "site")
-# The pause between looks comes first: armed for 0.5 s and pausing for 2 s, a rank that only sleeps seems locked.
+# The pause between looks comes first: armed for 0.5 s and pausing for 2 s, a rank that only sleeps seems locked. The
+# watcher's own thread may have begun a pause of 2 s by now: a second one begins at once.
 HURRY = """
-import sys, threading, time
+import _thread, gc, sys, threading, time
 sys.modules["_muster_watch.watcher"].LOOK_SECONDS = 0.1
 looks = sys.modules["_muster_watch.looks"]
 looks.SECONDS, looks._LOCKED_SECONDS, looks._ARM_EVERY = 0.1, 0.5, 1
+[_thread.start_new_thread(thing._run, ()) for thing in gc.get_objects() if type(thing).__name__ == "Watcher"]
 """
 
 
 @pytest.fixture
 def rank(tmp_path):
-    """Starts a Python as the first below a rank, with `body` from line 6 on; gives the file of its stacks."""
+    """Starts a Python as the first below a rank, with `body` from line 7 on; gives the file of its stacks."""
     started = []
 
     def start(body, **variables):
@@ -46,7 +48,7 @@ def test_a_rank_that_sleeps_is_named_with_its_line(rank, tmp_path):
     path = rank("def read():\n    time.sleep(60)\nread()\n")
     looks = looks_of(path, lambda found: stacks.stuck(found) if found and not found[-1].locked else None)
     doing = stacks.doing(looks[-1])
-    assert (doing.what, doing.own) == ("script", stacks.Frame(str(tmp_path / "train.py"), 7, "read"))
+    assert (doing.what, doing.own) == ("script", stacks.Frame(str(tmp_path / "train.py"), 8, "read"))
     assert len(looks) == 3
     assert looks[-1].t > 0
 
@@ -55,11 +57,11 @@ def test_a_rank_that_waits_for_another_thread_is_in_a_lock_at_its_own_line(rank,
     body = "threading.Thread(target=time.sleep, args=(60,), daemon=True).start()\nthreading.Event().wait()\n"
     looks = looks_of(rank(body))
     doing = stacks.doing(looks[-1], tmp_path)
-    assert (doing.what, doing.own.line, len(looks[-1].threads)) == ("lock", 7, 2)
+    assert (doing.what, doing.own.line, len(looks[-1].threads)) == ("lock", 8, 2)
 
 
 def test_a_rank_that_works_on_is_not_stuck(rank):
-    path = rank("def count():\n    return sum(range(200))\nwhile True:\n    count()\n    [count() for _ in range(3)]\n")
+    path = rank("while True:\n" + 6 * "    sum(range(2000))\n")
     calls = set()
 
     def several(looks):
@@ -71,8 +73,8 @@ def test_a_rank_that_works_on_is_not_stuck(rank):
 
 def test_an_interpreter_that_is_locked_is_looked_at_from_outside(rank, tmp_path):
     path = rank("import ctypes\ntime.sleep(1)\nctypes.PyDLL(None).sleep(60)\n")
-    # On a busy machine the watcher may be late, and faulthandler looks once before the lock: line 7.
-    here = stacks.Frame(str(tmp_path / "train.py"), 8, "<module>")
+    # On a busy machine the watcher may be late, and faulthandler looks once before the lock: line 8.
+    here = stacks.Frame(str(tmp_path / "train.py"), 9, "<module>")
     looks = looks_of(path, lambda found: found and found[-1].locked and stacks.doing(found[-1]).own == here)
     assert looks[-1].pid == looks[0].pid
 
