@@ -1,12 +1,14 @@
 """What a host says becomes facts; what it cannot say becomes a default or a fault with its next command."""
 
 import json
+import os
 import socket
 import subprocess
 import time
 
 import pytest
 
+from deploy.core.docker_faults import DockerFault
 from deploy.core.errors import DeployError
 from deploy.host import commands
 from deploy.host import facts as host_facts
@@ -30,6 +32,35 @@ def test_this_machine_answers_the_look_and_its_answer_is_read():
     assert facts.memory > 1 << 20
     assert facts.home.startswith("/")
     assert abs(facts.clock_ahead_s) < 5
+
+
+@pytest.mark.parametrize(
+    ("version", "security", "cause"),
+    [
+        ('{"Client":{"Version":"5.4.2","BuildOrigin":"Debian"}}', "", "podman-command"),
+        (
+            '{"Client":{},"Server":{"Version":"26.1.5"}}',
+            "[name=seccomp,profile=builtin name=rootless]",
+            "engine-rootless",
+        ),
+        ('{"Client":{},"Server":{"Version":"26.1.5"}}', "[name=seccomp,profile=builtin]", ""),
+    ],
+)
+def test_podmans_own_command_and_a_rootless_engine_are_named(tmp_path, version, security, cause):
+    docker = tmp_path / "docker"
+    docker.write_text(
+        "#!/bin/sh\n"
+        f"case $1 in version) echo '{version}' ;; info) printf '%s\\n' /var/lib/docker '{security}' ;; esac\n"
+    )
+    docker.chmod(0o755)
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    done = subprocess.run(commands.look(), capture_output=True, text=True, check=True, env={**os.environ, "PATH": path})
+    if not cause:
+        assert host_facts.parse(done.stdout, time.time()).docker == "26.1.5"
+        return
+    with pytest.raises(DockerFault) as fault:
+        host_facts.parse(done.stdout, time.time())
+    assert fault.value.cause.name == cause
 
 
 def test_gpus_are_those_nvidia_smi_lists():
