@@ -37,6 +37,13 @@ GPUS = (
     "GPUs of each host, or of this machine: auto (all), how many free ones (2; 0 for none), or which (0,3; one alone: "
     "3,) (default: auto)"
 )
+MAX_HOURS = (
+    "stop the run in an orderly way, with a checkpoint, after so many hours (2.5); it ends as stopped (default: none)"
+)
+ON_END = (
+    "a command, run once in the run's image when the run has ended, in whatever way, with MUSTER_END and its like; or "
+    "a URL that gets a JSON POST (default: none)"
+)
 NPROC = "ranks of each node: auto (one for each GPU, or one) or a number (default: auto)"
 UNWATCHED = "do not watch the script from inside its ranks: no steps, no loss, no stacks"
 KEEP = (

@@ -19,7 +19,20 @@ from ..report.page import run as page
 from ..run import folders, record
 from . import exit, look, renamed
 from . import runs as deploy_tasks
-from .command import GPUS, INCLUDE, KEEP, LIMIT, NPROC, REQUIREMENTS, RESTARTS, SHOWN, UNWATCHED, command
+from .command import (
+    GPUS,
+    INCLUDE,
+    KEEP,
+    LIMIT,
+    MAX_HOURS,
+    NPROC,
+    ON_END,
+    REQUIREMENTS,
+    RESTARTS,
+    SHOWN,
+    UNWATCHED,
+    command,
+)
 
 
 @command(
@@ -50,6 +63,8 @@ from .command import GPUS, INCLUDE, KEEP, LIMIT, NPROC, REQUIREMENTS, RESTARTS, 
         "folder-limit": LIMIT,
         "nproc": NPROC,
         "gpus": GPUS,
+        "max-hours": MAX_HOURS,
+        "on-end": ON_END,
         "rank": SHOWN,
         "restarts": RESTARTS,
         "requirements": REQUIREMENTS,
@@ -72,6 +87,8 @@ def up(
     keep: Sequence[str] | None = None,
     nproc: str = "",
     gpus: str = "",
+    max_hours: str = "",
+    on_end: str = "",
     rank: str = "",
     restarts: str = "",
     requirements: str = "",
@@ -91,6 +108,7 @@ def up(
         renamed.refuse_ground(sys.argv[1:], ground)
         asked = launch.Options(workers, backend, resume, args, script, folder, run, rank, no_observe, restarts)
         asked = replace(asked, include=tuple(include or ()), folder_limit=folder_limit, requirements=requirements)
+        asked = replace(asked, max_hours=max_hours, on_end=on_end)
         return launch.up(replace(asked, keep=tuple(keep or ()), processes=nproc, gpus=gpus), console)
 
     _end(console, work)

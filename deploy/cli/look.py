@@ -54,6 +54,7 @@ def gpus(context: Connection, hosts: str = "", cluster: str = "", watch: bool = 
         **JSON,
         "rank": "only this rank's lines, from its own log if it has one (default: all ranks)",
         "follow": "continue until the run ends, or Ctrl-C",
+        "grep": "only lines that this extended regular expression (grep -E) finds, on the hosts (default: all lines)",
         "since": "only newer lines: 10m, or a time such as 2026-11-21T03:00:00Z (default: all)",
     },
 )
@@ -65,11 +66,12 @@ def logs(
     rank: str = "",
     follow: bool = False,
     since: str = "",
+    grep: str = "",
     json: bool = False,
 ) -> None:
     """Print what a run's nodes wrote, in the order of time, with host and rank."""
     console = Console(json)
-    choice = Choice(run, rank, since, follow)
+    choice = Choice(run, rank, since, follow, grep)
     end(context, console, lambda: deploy_logs.logs(Options(hosts, cluster).load(), choice, console))
 
 

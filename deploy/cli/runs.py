@@ -31,7 +31,9 @@ from .command import (
     JSON,
     KEEP,
     LIMIT,
+    MAX_HOURS,
     NPROC,
+    ON_END,
     REQUIREMENTS,
     RESTARTS,
     RUN,
@@ -77,6 +79,8 @@ from .command import (
         "nproc": NPROC,
         "gpus": GPUS,
         "wait": "wait until the hosts, or enough of their GPUs, are free; the image is pushed first (default: refuse)",
+        "max-hours": MAX_HOURS,
+        "on-end": ON_END,
         "name": "refused: --run names the run",
         "detach": "return once the run has started",
         "dry-run": "print what each host would do, and do nothing",
@@ -107,6 +111,8 @@ def deploy(
     nproc: str = "",
     gpus: str = "",
     wait: bool = False,
+    max_hours: str = "",
+    on_end: str = "",
     name: str = "",
     detach: bool = False,
     dry_run: bool = False,
@@ -130,6 +136,7 @@ def deploy(
     options = replace(options, include=tuple(include or ()), separate=separate, rank=rank, keep=tuple(keep or ()))
     options = replace(options, no_observe=no_observe, restarts=restarts, gpus=gpus, wait=wait)
     options = replace(options, folder_limit=folder_limit, requirements=requirements)
+    options = replace(options, max_hours=max_hours, on_end=on_end)
     console = Console(json)
 
     def work() -> int:

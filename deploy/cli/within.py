@@ -1,4 +1,4 @@
-"""Commands beside the ranks of a run on real hosts: exec, shell."""
+"""Commands beside the ranks of a run on real hosts: exec, shell, port, tensorboard."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from fabric import Connection
 
 from ..core.errors import DONE, FAILED, STOPPED
 from ..core.program import FAB
+from ..hosts import port as deploy_port
 from ..hosts import within
 from ..hosts.options import Options
 from ..report.console import Console
+from ..run import folders, record
 from .command import JSON, RUN, command
 from .runs import end
 
@@ -51,6 +53,71 @@ def shell(context: Connection, hosts: str = "", cluster: str = "", run: str = ""
     Words after -- are started instead of the shell.
     """
     end(context, Console(False), lambda: within.shell(Options(hosts, cluster).load(), run, rank, _words()))
+
+
+@command(
+    example=(f"{FAB} port 6006 --hosts gpu-a,gpu-b", f"{FAB} port 7000:6006 --hosts gpu-a,gpu-b --rank 3"),
+    codes={DONE: "Ctrl-C, or the run's container has ended"},
+    positional=["number"],
+    help={
+        **RUN,
+        **JSON,
+        "number": "the port in the container, or HERE:THERE for another one here",
+        "rank": f"{_RANK} (default: 0)",
+    },
+)
+def port(
+    context: Connection,
+    number: str,
+    hosts: str = "",
+    cluster: str = "",
+    run: str = "",
+    rank: str = "",
+    json: bool = False,
+) -> None:
+    """Make a port of a run's container a port of this machine.
+
+    It listens on 127.0.0.1 alone, and ends with this command.
+    """
+    console = Console(json)
+    end(context, console, lambda: deploy_port.port(Options(hosts, cluster).load(), run, rank, number, console))
+
+
+@command(
+    example=(f"{FAB} tensorboard --hosts gpu-a,gpu-b", f"{FAB} tensorboard --run ID"),
+    codes={DONE: "Ctrl-C, or the run's container has ended", FAILED: "there are no event files, or no TensorBoard"},
+    help={
+        "hosts": "where the run is: user@a:port,b (default: the run's folder on this machine)",
+        "cluster": "where the run is: a file like cluster.toml (default: the run's folder on this machine)",
+        "run": "the run's id (default: on hosts the only run that is going on, here the latest)",
+        "rank": f"{_RANK}: its host's event files (default: 0)",
+        "port": "the port here (default: 6006)",
+        **JSON,
+    },
+)
+def tensorboard(
+    context: Connection,
+    hosts: str = "",
+    cluster: str = "",
+    run: str = "",
+    rank: str = "",
+    port: str = "",
+    json: bool = False,
+) -> None:
+    """Open TensorBoard on a run's event files.
+
+    On hosts it runs in the run's container, and this machine gets its
+    port; without --hosts it runs here, on the folder that was fetched.
+    """
+    console = Console(json)
+
+    def work() -> int:
+        if hosts or cluster:
+            return deploy_port.tensorboard(Options(hosts, cluster).load(), run, rank, port, console)
+        folder = record.find(folders.RUNS, run or "latest")
+        return deploy_port.tensorboard_here(str(folder), port)
+
+    end(context, console, work)
 
 
 def _words() -> list[str]:

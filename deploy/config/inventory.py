@@ -72,6 +72,8 @@ class Job:
     separate: bool = False
     gpus: Gpus = "auto"
     folder_limit: int | None = None
+    max_hours: str = ""
+    on_end: str = ""
 
 
 @dataclass(frozen=True)
@@ -214,6 +216,8 @@ def _job(table: Table) -> Job:
         separate=table.get("separate", False, values.yes_or_no, "true or false"),
         gpus=table.get("gpus", "auto", values.gpus, GPUS),
         folder_limit=table.get("folder_limit", None, values.size, 'a size such as "4g"'),
+        max_hours=table.get("max_hours", "", values.hours, "a number of hours, above 0"),
+        on_end=table.get("on_end", "", values.scalar, "a command of one line, or a URL"),
     )
     table.done()
     if job.image and job.dockerfile:

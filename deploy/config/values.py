@@ -106,6 +106,11 @@ def processes(value: Any) -> Literal["auto"] | int | None:
     return "auto" if value == "auto" else whole(1, 1024)(value)
 
 
+def hours(value: Any) -> str | None:
+    """A number of hours above 0, as text."""
+    return f"{value:g}" if type(value) in (int, float) and 0 < value < 100_000 else None
+
+
 def yes_or_no(value: Any) -> bool | None:
     """true or false."""
     return value if isinstance(value, bool) else None

@@ -208,17 +208,29 @@ def state(container: str) -> tuple[str, ...]:
     return ("docker", "inspect", "--format", "{{.State.Running}} {{.State.ExitCode}}", container)
 
 
-def console(container: str, since: str, mark: str = "") -> tuple[str, ...]:
-    """A container's console, each line after its time. With a mark: follow it, and send the mark at times."""
+def console(container: str, since: str, mark: str = "", pattern: str = "") -> tuple[str, ...]:
+    """A container's console, each line after its time. With a mark: follow it, and send the mark at times.
+
+    `pattern`: only lines whose text this extended regular expression finds.
+    """
     words = ("--timestamps", *(("--since", since) if since else ()), container)
+    found = _after_time(pattern) if pattern else ""
     if not mark:
-        return _SCRIPT("console-now", *words)
-    return _SCRIPT("console", mark, "--follow", *words)
+        return _SCRIPT("console-now", found, *words)
+    return _SCRIPT("console", mark, found, "--follow", *words)
 
 
-def rank_log(run: RunId, rank: int, container: str, mark: str) -> tuple[str, ...]:
-    """A rank's own log. With a container: follow it until the container ends, and send the mark at times."""
-    return _SCRIPT("rank-log", run, f"rank-{rank}.log", container, mark)
+def _after_time(pattern: str) -> str:
+    """The pattern for a line that begins with its time."""
+    return f"^[^ ]+ ({pattern[1:]})" if pattern.startswith("^") else f"^[^ ]+ .*({pattern})"
+
+
+def rank_log(run: RunId, rank: int, container: str, mark: str, pattern: str = "") -> tuple[str, ...]:
+    """A rank's own log; with a pattern, those of its lines that it finds.
+
+    With a container: follow it until the container ends, and send the mark at times.
+    """
+    return _SCRIPT("rank-log", run, f"rank-{rank}.log", container, mark, pattern)
 
 
 def _label(run: str) -> str:

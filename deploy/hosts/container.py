@@ -44,7 +44,7 @@ class Work:
 
     `start` counts from 1 and grows with each resume. `token`: a random word that no other start has. `sent`: the image
     holds a folder of the user's for the script to work in. `observe`: a script's ranks are watched from inside.
-    `restarts`: how often a script is started again, as --restarts says.
+    `restarts`: how often a script is started again, as --restarts says. `max_hours`, `on_end`: as their options say.
     """
 
     run_id: str
@@ -58,6 +58,8 @@ class Work:
     sent: bool = False
     observe: bool = True
     restarts: int | None = None
+    max_hours: str = ""
+    on_end: str = ""
 
     @property
     def command(self) -> tuple[str, ...]:
@@ -82,6 +84,7 @@ class NodeContainer:
     `fresh`: this start makes the run folder; no earlier start has left checkpoints in it. `start`: the label of
     everything that this start makes. `first`: this node is the host of the rendezvous. `keep`: paths in the container
     that are folders of the run folder. `claim`: what holds its GPUs for us until it has them.
+    `witness`: the container beside it that reports the run's end.
     """
 
     host: str
@@ -98,6 +101,7 @@ class NodeContainer:
     first: bool = False
     keep: tuple[str, ...] = ()
     claim: str = ""
+    witness: NodeContainer | None = None
 
     @property
     def name(self) -> str:
@@ -323,6 +327,7 @@ def _variables(
         environment.RESUME_COMMAND: resume_command(work.run_id),
         **({environment.LAUNCHER_RANKS: str(ranks)} if per_node else {}),
         **({environment.SEPARATE: "1"} if job.separate else {}),
+        **({environment.MAX_HOURS: work.max_hours} if work.max_hours else {}),
         **(_for_a_script(work) if work.script else {}),
     }
 

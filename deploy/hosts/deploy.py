@@ -196,7 +196,11 @@ def _work(options: Options, cluster: Cluster) -> Work:
     if restarts is not None and environment.MAX_RESTARTS_NAME in variables:
         raise UsageError(f"--env {environment.MAX_RESTARTS_NAME}: --restarts is given too", "leave out one of them")
     work = Work("", "", script, arguments, environment=variables, secrets=hidden, token=secrets.token_hex(8))
-    return replace(work, restarts=restarts)
+    hours = environment.asked_hours(options.max_hours) or cluster.job.max_hours
+    on_end = options.on_end or cluster.job.on_end
+    if "\n" in on_end:
+        raise UsageError("--on-end: a command has one line", "put it into a file of the folder: --on-end 'sh end.sh'")
+    return replace(work, restarts=restarts, max_hours=hours, on_end=on_end)
 
 
 def _run_folder(name: str, work: Work, taken: frozenset[str]) -> Path:

@@ -16,6 +16,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 from ..config.inventory import Cluster
+from ..config.values import is_text
 from ..core.errors import DONE, FAILED, FINAL, STOPPED, DeployError, UsageError
 from ..core.fields import digits
 from ..core.merge import Line, Merge
@@ -31,16 +32,19 @@ from ..ssh.session import Session, SshFault, on_all, open_all
 _PATIENCE_S = 1.0
 # A lost host is tried again this often, for this long.
 _AGAIN_S, LOST_S = 2.0, 300.0
+# A search through the logs of a host may take this long.
+_SEARCH_S, _MOST_PATTERN = 600.0, 1000
 
 
 @dataclass(frozen=True)
 class Choice:
-    """The options of `fab logs`: the run, one rank or all consoles, the first time, and whether to follow the run."""
+    """The options of `fab logs`: the run, one rank or all consoles, the first time, following, and a pattern."""
 
     run: str = ""
     rank: str = ""
     since: str = ""
     follow: bool = False
+    grep: str = ""
 
 
 def logs(cluster: Cluster, choice: Choice, console: Console) -> int:
@@ -50,6 +54,7 @@ def logs(cluster: Cluster, choice: Choice, console: Console) -> int:
     """
     if choice.rank and not re.fullmatch(r"[0-9]{1,9}", choice.rank):
         raise UsageError(f"--rank {choice.rank}: not a number", "ranks are numbered from 0")
+    refuse_pattern(choice.grep)
     wanted = asked_run("--run", choice.run)
     with open_all(cluster.hosts) as opened:
         sessions = opened.all()
@@ -78,7 +83,8 @@ def _readers(
     members = host_logs.members_of(hosts, run)
     if not choice.rank:
         readers = [
-            Reader(sessions[host], member.container, choice.since, choice.follow) for host, member in members.items()
+            Reader(sessions[host], member.container, choice.since, choice.follow, pattern=choice.grep)
+            for host, member in members.items()
         ]
         return readers, {host: host_logs.rank_text([ranks]) for host, ranks in host_logs.ranks_of(members).items()}
     host, own_log = host_logs.host_of_rank(hosts, run, int(choice.rank))
@@ -91,7 +97,13 @@ def _readers(
         )
     container = members[host].container if host in members else ""
     log = (run, int(choice.rank)) if own_log else None
-    return [Reader(sessions[host], container, choice.since, choice.follow, log)], {host: choice.rank}
+    return [Reader(sessions[host], container, choice.since, choice.follow, log, choice.grep)], {host: choice.rank}
+
+
+def refuse_pattern(pattern: str) -> None:
+    """Raise UsageError for a --grep that grep -E could not take as one pattern."""
+    if len(pattern) > _MOST_PATTERN or "\n" in pattern or not is_text(pattern):
+        raise UsageError(f"--grep: not one line of at most {_MOST_PATTERN} letters", "--grep 'loss: +nan'")
 
 
 @contextmanager
@@ -130,8 +142,15 @@ class Reader:
     """
 
     def __init__(
-        self, session: Session, container: str, since: str, follow: bool, log: tuple[RunId, int] | None = None
+        self,
+        session: Session,
+        container: str,
+        since: str,
+        follow: bool,
+        log: tuple[RunId, int] | None = None,
+        pattern: str = "",
     ) -> None:
+        self._pattern = pattern
         self.host, self._session = session.host.name, session
         self._container, self._since, self._follow, self._log = container, since, follow, log
         self._last, self._read = "", 0
@@ -146,7 +165,7 @@ class Reader:
         closed: threading.Event,
     ) -> None:
         """Read all lines that exist; with `follow` read on until the run ends."""
-        console_count = ConsoleCount(lambda: say(host_logs.missed_lines(self.host)), whole=not self._since)
+        console_count = ConsoleCount(self._missed(say), whole=not self._since)
         with ExitStack() as opened:
             try:
                 while not closed.is_set():
@@ -165,6 +184,10 @@ class Reader:
             finally:
                 self.streams = False
                 merge.end(self.host)
+
+    def _missed(self, say: Callable[[str], None]) -> Callable[[], object]:
+        """What to do where lines are missing; with a pattern, most of them are."""
+        return (lambda: None) if self._pattern else (lambda: say(host_logs.missed_lines(self.host)))
 
     def _once(self, merge: Merge, console_count: ConsoleCount) -> None:
         mark = secrets.token_hex(8)
@@ -186,12 +209,18 @@ class Reader:
                 merge.put(Line(self.host, self._last, words))
 
         if self._log:
-            command = commands.rank_log(*self._log, self._container if self._follow else "", mark)
+            command = commands.rank_log(*self._log, self._container if self._follow else "", mark, self._pattern)
         else:
-            command = commands.console(self._container, since, mark if self._follow else "")
+            command = commands.console(self._container, since, mark if self._follow else "", self._pattern)
         # A followed console may be silent for any time. A finished one must arrive at once.
-        moving = not self._follow
-        done = self._session.run(command, timeout_s=None, on_line=take, check=False, moving=moving)
+        moving = not self._follow and not self._pattern
+        done = self._session.run(
+            command,
+            timeout_s=_SEARCH_S if self._pattern and not self._follow else None,
+            on_line=take,
+            check=False,
+            moving=moving,
+        )
         last_line = (done.out.strip() or done.err.strip() or "no output").splitlines()[-1]
         if done.code and not (self._follow and "No such container" in last_line):
             raise DeployError(f"{self.host}: its log ended with code {done.code}: {last_line}")

@@ -22,7 +22,7 @@ from ..report.console import Console
 from ..report.interrupts import Interrupts
 from ..run import record
 from ..ssh.session import Session
-from . import container, nodes, observe, packages, plan, preflight, share
+from . import container, nodes, observe, packages, plan, preflight, share, witness
 from . import push as image_push
 from .backend import HostsBackend, RunHandle
 from .container import NodeContainer, Work
@@ -159,4 +159,7 @@ def _containers(request: DeployRequest, work: Work, try_links: bool) -> tuple[No
         toward = {host.name: [address] for host in hosts} | {hosts[0].name: [way.source for way in used[1:]]}
         observe.refuse_unreached(sessions, toward, port)
     meeting = container.meeting_of(hosts, address, port, used)
-    return container.node_containers(hosts, facts, request.cluster.job, work, meeting)
+    made = container.node_containers(hosts, facts, request.cluster.job, work, meeting)
+    addresses = (address, *(way.source for way in used[1:]))
+    circle = witness.Circle(addresses, witness.choose_port(facts, port) if work.on_end else 0)
+    return witness.beside(made, hosts, facts, request.cluster.job, work, circle)

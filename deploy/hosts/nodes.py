@@ -38,6 +38,8 @@ def start(sessions: Sequence[Session], containers: Sequence[NodeContainer]) -> N
     others = [session for session in sessions if session.host.name != containers[0].host]
     for group in (first, others):
         on_all(group, lambda session: _start_one(session, by_host[session.host.name])).all()
+    witnessed = [session for session in sessions if by_host[session.host.name].witness]
+    on_all(witnessed, lambda session: _start_one(session, by_host[session.host.name].witness)).all()
 
 
 def undo(sessions: Sequence[Session], containers: Sequence[NodeContainer]) -> Results[str]:
@@ -73,7 +75,9 @@ def remove(sessions: Sequence[Session], run: str = "") -> Results[Removed]:
     return on_all(sessions, remove_one)
 
 
-def _start_one(session: Session, container: NodeContainer) -> None:
+def _start_one(session: Session, container: NodeContainer | None) -> None:
+    if container is None:
+        return
     new = container.fresh and container.first
     command = commands.start(
         container.folder, container.owner, container.argv, container.start, new, container.keep, container.claim

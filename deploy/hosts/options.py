@@ -62,6 +62,8 @@ class Options:
     wait: bool = False
     folder_limit: str = ""
     requirements: str = ""
+    max_hours: str = ""
+    on_end: str = ""
 
     def load(self) -> Cluster:
         """The hosts and their job: flags override the file, which is --cluster or this folder's cluster.toml.
@@ -209,6 +211,7 @@ def refuse_open_secrets(options: Options, secrets: Mapping[str, str]) -> None:
         "--script": options.script,
         "--run": options.run,
         "--args": options.arguments,
+        "--on-end": options.on_end,
         "--env": "\n".join(options.environment),
     }
     for name, value in {**suspects, **secrets}.items():

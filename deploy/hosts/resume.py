@@ -175,8 +175,13 @@ def arguments_of(config: Mapping[str, Any]) -> tuple[str, ...]:
 def resume_fields(options: Options) -> dict[str, str]:
     """For record.json: the options of a deploy that its resume must repeat."""
     words = [("--folder", options.folder), ("--image", options.image), ("--nproc", options.processes)]
-    words += [("--restarts", options.restarts), ("--gpus", options.gpus)]
     words += [("--requirements", options.requirements)]
+    words += [
+        ("--restarts", options.restarts),
+        ("--gpus", options.gpus),
+        ("--max-hours", options.max_hours),
+        ("--on-end", options.on_end),
+    ]
     several = {
         "--env": options.environment,
         "--secret": options.secrets,

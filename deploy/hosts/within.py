@@ -38,16 +38,16 @@ def exec_on_hosts(cluster: Cluster, run: str, rank: str, words: Sequence[str], c
     """
     if not words:
         raise UsageError("no command is named", f"{FAB} exec --hosts a,b -- nvidia-smi")
-    with _places(cluster, run, rank) as places:
-        several = len(places) > 1
-        by_host = {place.session.host.name: place for place in places}
+    with places(cluster, run, rank) as chosen:
+        several = len(chosen) > 1
+        by_host = {place.session.host.name: place for place in chosen}
 
         def work(session: Session) -> int:
             name = session.host.name
-            return _exec(by_host[name], words, lambda line: _show(console, name if several else "", line))
+            return run_beside(by_host[name], words, lambda line: _show(console, name if several else "", line))
 
         try:
-            codes = on_all([place.session for place in places], work)
+            codes = on_all([place.session for place in chosen], work)
         except KeyboardInterrupt:
             return STOPPED
         for fault in codes.faults.values():
@@ -63,12 +63,12 @@ def shell(cluster: Cluster, run: str, rank: str, words: Sequence[str]) -> int:
     """Open a shell, or `words` with a terminal, beside a rank (default: rank 0); returns its exit code."""
     if not sys.stdout.isatty():
         raise UsageError("no terminal is here", f"without one: {FAB} exec --hosts a,b -- COMMAND")
-    with _places(cluster, run, rank or "0") as (place, *_):
+    with places(cluster, run, rank or "0") as (place, *_):
         return place.session.converse(commands.within(place.container, words, terminal=True))
 
 
 @contextmanager
-def _places(cluster: Cluster, run: str, rank: str) -> Iterator[list[Place]]:
+def places(cluster: Cluster, run: str, rank: str) -> Iterator[list[Place]]:
     """The running nodes of the run that was asked for, or that of a rank, in the order of their places."""
     if rank and not rank.isdecimal():
         raise UsageError(f"--rank {rank}: not a number", "ranks are numbered from 0")
@@ -90,20 +90,22 @@ def _places(cluster: Cluster, run: str, rank: str) -> Iterator[list[Place]]:
         yield [Place(sessions[host], member.container) for host, member in living.items()]
 
 
-def _exec(place: Place, words: Sequence[str], tell: Callable[[str], None]) -> int:
+def run_beside(place: Place, words: Sequence[str], tell: Callable[[str], None]) -> int:
+    """Run a command in the container to its end; returns its code. It ends with us."""
     over = threading.Event()
-
-    def hold() -> Iterator[bytes]:
-        over.wait()  # the command ends when its input does
-        yield from ()
-
     try:
         done = place.session.run(
-            commands.within(place.container, words), input=hold(), timeout_s=None, check=False, on_line=tell
+            commands.within(place.container, words), input=held_input(over), timeout_s=None, check=False, on_line=tell
         )
     finally:
         over.set()
     return done.code
+
+
+def held_input(over: threading.Event) -> Iterator[bytes]:
+    """An input that ends when `over` is set: the command that reads it ends then."""
+    over.wait()
+    yield from ()
 
 
 def _show(console: Console, host: str, line: str) -> None:

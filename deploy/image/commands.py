@@ -13,6 +13,11 @@ def agent(python: str, arguments: Sequence[str]) -> tuple[str, ...]:
     return (python, "-P", "-m", f"{TRAINER}.node.agent", *arguments)
 
 
+def witness(python: str) -> tuple[str, ...]:
+    """The witness of a run's end, beside its nodes."""
+    return (python, "-P", "-m", f"{TRAINER}.node.on_end")
+
+
 def build_image(script: str) -> tuple[str, ...]:
     """The image of the compose backend."""
     return (script,)

@@ -32,7 +32,7 @@ from ..run.backend import Backend
 from ..run.folders import display_path
 from ..run.outcome import Result
 from ..run.progress import State
-from . import backends, plan, script
+from . import backends, plan, script, witness
 from . import gpus as local_gpus
 from . import machine as observe
 
@@ -61,6 +61,8 @@ class Options:
     include: tuple[str, ...] = ()
     folder_limit: str = ""
     requirements: str = ""
+    max_hours: str = ""
+    on_end: str = ""
 
 
 @dataclass(frozen=True)
@@ -117,7 +119,7 @@ def up(options: Options, console: Console) -> int:
             own = replace(own, uuids=uuids, packages=backend_class.install(needs, run_dir, console) if needs else None)
         run = environment.local_spec(
             run_dir, choice.start, workers, choice.arguments, port, machine.cores, machine.system, own
-        )
+        ).limited(environment.asked_hours(options.max_hours))
         if choice.run_dir:
             console.note(f"resuming in {display_path(run_dir)}, start {choice.start}")
         backend = backend_class(run)
@@ -136,6 +138,8 @@ def up(options: Options, console: Console) -> int:
             return earlier
 
         before = launch.launch(backend, run_dir, bool(choice.run_dir), open_record, interrupts.hold)
+        if options.on_end:
+            witness.start(run, options.on_end)
         if folder:
             code.write(run_dir, code_now)
         result = _follow(run, backend, follower, state, choice_of_backend.why, console, interrupts, ranks)
@@ -181,6 +185,8 @@ def _again(options: Options, asked: _Asked) -> str:
         ("--gpus", options.gpus),
         ("--folder-limit", options.folder_limit),
         *(("--include", path) for path in options.include),
+        ("--max-hours", options.max_hours),
+        ("--on-end", options.on_end),
         *(("--keep", path) for path in options.keep),
     ]
     return shlex.join(word for option, value in named if value for word in (option, value))

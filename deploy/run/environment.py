@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ RESTARTED_BY_HOST, RESUME_COMMAND, SECRETS = "MUSTER_RESTARTED_BY_HOST", "MUSTER
 TORCH_RENDEZVOUS, SEPARATE = "MUSTER_TORCH_RENDEZVOUS", "MUSTER_SEPARATE"
 PLAIN_TORCHRUN = "MUSTER_PLAIN_TORCHRUN"
 SENT, SAVE_CHANGES, OBSERVE = "MUSTER_SENT", "MUSTER_SAVE_CHANGES", "MUSTER_OBSERVE"
-LAUNCHER_RANKS = "MUSTER_LAUNCHER_RANKS"
+LAUNCHER_RANKS, MAX_HOURS, ON_END = "MUSTER_LAUNCHER_RANKS", "MUSTER_MAX_HOURS", "MUSTER_ON_END"
 MUSTER_NAMES = (
     RUN_ID,
     RUN_DIR,
@@ -36,6 +36,8 @@ MUSTER_NAMES = (
     SAVE_CHANGES,
     OBSERVE,
     LAUNCHER_RANKS,
+    MAX_HOURS,
+    ON_END,
 )
 
 MAX_RESTARTS_NAME = "PET_MAX_RESTARTS"
@@ -153,6 +155,12 @@ class RunSpec:
         """Node names by place."""
         return tuple(node.name for node in self.nodes)
 
+    def limited(self, hours: str) -> RunSpec:
+        """The same run, which its nodes stop after so many hours; empty: no limit."""
+        more = {MAX_HOURS: hours} if hours else {}
+        nodes = tuple(replace(node, environment={**node.environment, **more}) for node in self.nodes)
+        return replace(self, nodes=nodes)
+
 
 def local_spec(
     run_dir: Path,
@@ -226,6 +234,13 @@ def asked_restarts(text: str, script: bool) -> int | None:
     if not re.fullmatch(r"[0-9]{1,4}", text):
         raise UsageError(f"--restarts {text}: not a number from 0 to 9999", f"{FAB} deploy ... --restarts 3")
     return int(text)
+
+
+def asked_hours(text: str) -> str:
+    """--max-hours as a node reads it; empty where it is not given. Raises UsageError for other text."""
+    if text and (not re.fullmatch(r"[0-9]{1,5}(\.[0-9]{1,6})?", text) or not float(text)):
+        raise UsageError(f"--max-hours {text}: not a number of hours above 0", f"{FAB} deploy ... --max-hours 2.5")
+    return text
 
 
 def memory_limit(total: int) -> int:

@@ -15,7 +15,8 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import NamedTuple, TypeVar
 
-from paramiko.ssh_exception import SSHException
+from paramiko import Channel
+from paramiko.ssh_exception import ChannelException, SSHException
 
 from ..config import inventory
 from ..config.inventory import Host
@@ -26,7 +27,7 @@ from ..core.scripts import Scripts
 from . import command, settings, terminal
 from .command import Terms
 from .connect import Link, Opener
-from .faults import SshFault
+from .faults import SshFault, fault
 from .stream import LineStream
 from .trust import HostKey, add_keys, scan_keys, trust
 
@@ -46,6 +47,8 @@ __all__ = [
 T = TypeVar("T")
 S = TypeVar("S")
 CAP = 32
+# OPEN_ADMINISTRATIVELY_PROHIBITED of RFC 4254.
+_PROHIBITED = 1
 _PATH = fields.text(4096, r"/[^\x00-\x1f\x7f]*")
 _SCRIPT = Scripts(__file__)
 
@@ -134,6 +137,22 @@ class Session:
     def converse(self, argv: Sequence[str]) -> int:
         """Run a command in this terminal (terminal.py) until it ends; returns its exit code. Raises SshFault."""
         return terminal.converse(self._transport, self._where, argv)
+
+    def tunnel(self, port: int) -> Channel:
+        """A connection to a port of the host's loopback. Raises DeployError if nobody listens there, SshFault."""
+        if not hasattr(self._transport, "open_channel"):  # master.py
+            words = f"{self.host.name}: a connection that `ssh` holds opens no ports for Muster"
+            raise DeployError(words, f"ssh -O forward -L {port}:127.0.0.1:{port} {self.host.name}")
+        try:
+            return self._transport.open_channel("direct-tcpip", ("127.0.0.1", port), ("127.0.0.1", 0), timeout=10.0)
+        except ChannelException as refused:
+            if refused.code == _PROHIBITED:
+                raise DeployError(
+                    f"{self.host.name}: its SSH server forwards no ports", "AllowTcpForwarding in its sshd_config"
+                ) from refused
+            raise DeployError(f"{self.host.name}: nobody listens on 127.0.0.1:{port} there", "") from refused
+        except (SSHException, OSError, EOFError) as failed:
+            raise fault("lost", self._where, f" ({failed})") from failed
 
     def close(self) -> None:
         """End the connection and everything that waits on it. A second call does nothing."""

@@ -6,18 +6,29 @@ import select
 import signal
 import subprocess
 import time
+import urllib.request
 
 import pytest
 
 from lab import waiting
 from tests.cluster.control import HOME, Control
 
+SCRIPT = """
+import http.server, os, threading, time
+open("here", "w").close()
+serve = http.server.HTTPServer(("127.0.0.1", 46006), http.server.SimpleHTTPRequestHandler).serve_forever
+threading.Thread(target=serve, daemon=True).start()
+print("loss: 0.5", flush=True)
+print("loss: nan $(touch here-too)", flush=True)
+time.sleep(600)
+"""
+
 
 @pytest.fixture(scope="module")
 def going(rack, tmp_path_factory):
     """A run of a script that does not end by itself."""
     control, tmp_path = Control(rack), tmp_path_factory.mktemp("going")
-    (tmp_path / "train.py").write_text("import time\nopen('here', 'w').close()\ntime.sleep(600)\n")
+    (tmp_path / "train.py").write_text(SCRIPT)
     done = control.deploy("--folder", str(tmp_path), "--script", "train.py", "--detach")
     assert done.returncode == 0, done.stderr
     waiting.until(lambda: "here" in control.fab("exec", "--run", control.run, "--", "ls").stdout, "the script's file")
@@ -102,3 +113,33 @@ def test_a_shell_whose_terminal_is_gone_leaves_nothing(going):
     os.kill(shell.pid, signal.SIGKILL)
     os.waitpid(shell.pid, 0)
     waiting.until(lambda: processes(going, "4712\\|within") == 0, "the shell to be gone")
+
+
+@pytest.mark.holds("loopback-alone")
+def test_a_port_of_the_run_is_one_of_this_machines_loopback_as_long_as_the_command_runs(going):
+    line = going.line("port", "36006:46006", "--run", going.run, "--rank", "1")
+    line.insert(2, line.pop(4))  # the number comes first, as it is typed
+    quiet = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True}
+    command = subprocess.Popen(line, cwd=HOME, env=going.environment, **quiet)
+    assert command.stdout.readline() == "http://127.0.0.1:36006\n"
+    with urllib.request.urlopen("http://127.0.0.1:36006/here", timeout=20) as answer:
+        assert answer.status == 200
+    listening = subprocess.run(["ss", "-Hltn", "sport = :36006"], capture_output=True, text=True, check=True).stdout
+    assert [row.split()[3] for row in listening.splitlines()] == ["127.0.0.1:36006"]
+    command.kill()
+    command.wait()
+    with pytest.raises(OSError, match="refused"):
+        urllib.request.urlopen("http://127.0.0.1:36006/here", timeout=20)
+
+
+def test_lines_are_searched_on_the_hosts_and_a_pattern_is_only_a_pattern(going):
+    done = going.fab("logs", "--run", going.run, "--grep", "^loss: +na")
+    assert sorted(done.stdout.splitlines()) == [
+        f"{host} [{place}]  loss: nan $(touch here-too)" for place, host in enumerate(going.hosts)
+    ]
+    assert going.fab("logs", "--run", going.run, "--rank", "1", "--grep", "0[.]5|x").stdout.endswith("]  loss: 0.5\n")
+    assert going.fab("logs", "--run", going.run, "--grep", "'; touch here-too; '").stdout == ""
+    refused = going.fab("logs", "--run", going.run, "--grep", "(")
+    assert refused.returncode == 1
+    assert "Unmatched" in refused.stderr
+    assert "here-too" not in going.fab("exec", "--run", going.run, "--", "ls").stdout

@@ -33,8 +33,9 @@ from muster.files import keep_ballast, replace, surely
 
 from .. import NAME, config
 from ..verdict import Verdict, done, failed, publish
-from . import handover, meeting, script, telemetry, together, work
+from . import alive, handover, meeting, script, telemetry, together, work
 from .diary import Diary
+from .limit import Limit
 from .node import Node
 from .parent_death import die_with_parent
 
@@ -44,9 +45,15 @@ _RESOLVE_SECONDS = 60.0
 def main() -> int:
     """Run this node until its ranks' verdict; returns the exit code of docs/contract.md."""
     die_with_parent(signal.SIGTERM)
-    arguments = sys.argv[1:]
     name = os.environ.get("MUSTER_NODE") or socket.gethostname()
     folder = Path(os.environ["MUSTER_RUN_DIR"]) if os.environ.get("MUSTER_RUN_DIR") else None
+    with alive.told(folder, name, os.environ.get("PET_RDZV_ID", "")) as leave:
+        code = _run(sys.argv[1:], folder, name)
+        leave(code)
+    return code
+
+
+def _run(arguments: list[str], folder: Path | None, name: str) -> int:
     end = FinalEnd(folder, name, os.environ)
     if (code := end.code()) is not None:
         return code
@@ -78,7 +85,8 @@ def main() -> int:
         diary = Diary(folder, name, outcome)
         if conflicts:
             diary.tell_conflicts(_first_rank(), conflicts)
-        node = Node(command, environment, outcome, diary, relay=is_script)
+        limit = Limit(folder, name, os.environ)
+        node = Node(command, environment, outcome, diary, limit, relay=is_script)
         with telemetry.beside(folder, name, packages=is_script and _place() == 0):
             code = node.run()
         if is_script and folder:
@@ -126,7 +134,7 @@ def _verdict_on(arguments: Sequence[str], node: Node, code: int, name: str) -> V
     if code == DONE:
         return _verdict_on_end(what, node, first, name)
     if code == STOPPED:
-        return script.was_stopped(what, name, first)
+        return script.was_stopped(what, name, first, node.limit.words if node.limit.reached else "was asked to stop")
     culprit = None if node.leaves else node.diary.culprit
     return script.why_failed(culprit.last_words, culprit.how, what, name, culprit.life) if culprit else None
 

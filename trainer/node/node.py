@@ -23,6 +23,7 @@ from .. import NAME
 from ..verdict import Verdict, failed, publish
 from . import meeting, together, work
 from .diary import Diary
+from .limit import REASON, Limit
 from .output import Output
 from .parent_death import die_with_parent
 from .stillness import Stillness
@@ -36,8 +37,15 @@ class Node:
     """torchrun and its ranks on this node. `relay`: what they print passes through here, so that `diary` hears it."""
 
     def __init__(
-        self, command: list[str], environment: dict[str, str], outcome: Path, diary: Diary, relay: bool = False
+        self,
+        command: list[str],
+        environment: dict[str, str],
+        outcome: Path,
+        diary: Diary,
+        limit: Limit,
+        relay: bool = False,
     ) -> None:
+        self.limit = limit
         self._command, self.outcome, self.diary, self._relay = command, outcome, diary, relay
         environment = together.observed(environment) if relay else _trainer_first(environment)
         self._environment = {**environment, "MUSTER_OUTCOME_DIR": str(outcome)}
@@ -107,6 +115,10 @@ class Node:
                 for rank, about in still.look(self.diary.lives):
                     self.diary.tell_still(rank, about)
             now = time.monotonic()
+            if self.limit.look():
+                with suppress(OSError):
+                    (self.outcome / REASON).write_text(self.limit.words)
+                self._ask(signal.SIGINT)
             if self._asked:
                 kill_at = kill_at if asked else now + self._grace
                 asked = True

@@ -139,9 +139,9 @@ def _speaker(line: str) -> int | None:
     return int(match[1]) if match else None
 
 
-def was_stopped(script: str, node: str, rank: int) -> Verdict:
+def was_stopped(script: str, node: str, rank: int, why: str) -> Verdict:
     """The verdict on a script that was asked to stop: what it saved, it knows itself."""
-    return Verdict("stopped", STOPPED, rank, node, 0, f"{script} was asked to stop")
+    return Verdict("stopped", STOPPED, rank, node, 0, f"{script} {why}")
 
 
 def name_of(arguments: Sequence[str]) -> str:

@@ -20,9 +20,11 @@ while line=$(hear "$silence"); do
     gpu_use 8>&- 9>&-; echo choose
     line=$(hear 20) || break
     if [ -n "$line" ]; then
-        [ -n "$name" ] || { name=claim-$(date +%s%N | tr -cd 0-9)-$token; exec 8>"$own/$name" && flock -n 8 || break; }
+        [ -n "$name" ] || { mkdir -p "$own"; name=claim-$(date +%s%N | tr -cd 0-9)-$token; exec 8>"$own/$name" && flock -n 8 || break; }
         printf '%s\n' "$line" >"$own/$name" && echo "noted $name" || break
     fi
     flock -u 9
 done
 flock -w 30 9; [ -z "$name" ] || rm -f -- "$own/$name"
+rmdir "$own" 2>/dev/null
+exit 0

@@ -1,8 +1,9 @@
 #!/bin/sh
-# rank-log RUN NAME CONTAINER MARK: prints a rank's log. With a container, it goes on until that container ends, and writes
-# the mark every second to learn whether anybody still reads.
-run=$1 name=$2 container=$3 mark=$4 at=0
+# rank-log RUN NAME CONTAINER MARK PATTERN: prints a rank's log. With a container, it goes on until that container ends, and writes
+# the mark every second to learn whether anybody still reads. With a pattern, only the lines that it finds.
+run=$1 name=$2 container=$3 mark=$4 pattern=$5 at=0
 . ./reading.sh
+. ./filter_function.sh
 grow() {
     read -r _ size _ <<END
 $(enter "$run" && files "logs/$name")
@@ -13,8 +14,11 @@ END
 # The agent creates the log of a script's rank at the rank's first output.
 exists() { [ -n "$(enter "$run" && files "logs/$name")" ]; }
 runs() { [ "$(docker inspect --format '{{.State.Running}}' "$container" 2>/dev/null)" = true ]; }
-while [ -n "$container" ] && runs; do
-    exists || { echo "$mark" >&2 && sleep 0.5 && continue || exit; }
-    grow && echo "$mark" >&2 && sleep 1 || exit
-done
-grow
+all() {
+    while [ -n "$container" ] && runs; do
+        exists || { echo "$mark" >&2 && sleep 0.5 && continue || exit; }
+        grow && echo "$mark" >&2 && sleep 1 || exit
+    done
+    grow
+}
+if [ -n "$pattern" ]; then all | filter; else all; fi

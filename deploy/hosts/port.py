@@ -1,0 +1,203 @@
+"""`fab port` and `fab tensorboard`: a port of a run's container, here. It listens on this machine's loopback alone.
+
+The run's container shares its host's network, so a tunnel to the host's loopback reaches it. It ends with the command.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import select
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+
+from ..config.inventory import Cluster
+from ..core.errors import DONE, DeployError, UsageError
+from ..core.fields import array, document, flag, record, text
+from ..core.program import FAB
+from ..host import commands
+from ..report.console import Console
+from ..ssh.session import Session
+from .within import Place, held_input, places, run_beside
+
+_PIECE, _MOST_AT_ONCE = 1 << 16, 64
+_LOOK_EVERY_S, _BEGIN_S = 5.0, 60.0
+_URL = re.compile(r"https?://\S+?:([0-9]{1,5})(/\S*)?")
+# In the container: whether it has TensorBoard, and the folders that hold event files.
+_LOOK = """
+import importlib.util, json, os
+found = set()
+for top in ("/muster/run/work", "/muster/run/home", "/muster/run/keep", "/muster/run/tensorboard"):
+    for folder, inner, files in os.walk(top):
+        if any(".tfevents." in name for name in files): found.add(folder)
+        if len(found) > 1000: break
+print(json.dumps({"has": bool(importlib.util.find_spec("tensorboard")), "folders": sorted(found)[:1000]}))
+"""
+_LOOKED = record({"has": flag, "folders": array(text(4096), 1000)})
+
+
+def port(cluster: Cluster, run: str, rank: str, asked: str, console: Console) -> int:
+    """Make a port of a rank's host (default: rank 0's) a port here, until Ctrl-C or the run's end.
+
+    `asked`: `6006`, or `7000:6006` for another number here. Raises UsageError, DeployError.
+    """
+    here, there = _numbers(asked)
+    with places(cluster, run, rank or "0") as (place, *_):
+        return _serve(place, here, there, "", console)
+
+
+def tensorboard(cluster: Cluster, run: str, rank: str, asked: str, console: Console) -> int:
+    """Start TensorBoard in the container of a rank (default: rank 0's), and make it a port here, until Ctrl-C."""
+    here, _ = _numbers(asked or "6006")
+    with places(cluster, run, rank or "0") as (place, *_):
+        answer: list[str] = []
+        run_beside(place, _python("-c", _LOOK), answer.append)
+        seen = _LOOKED(document("".join(answer), "the event files"), "the event files")
+        host = place.session.host.name
+        if not seen["folders"]:
+            raise DeployError(f"{host}: the run has written no TensorBoard files there yet", "another rank: --rank 3")
+        if not seen["has"]:
+            raise DeployError(
+                f"{host}: the image has no TensorBoard",
+                f"put tensorboard among the run's packages; or here: {FAB} fetch, then tensorboard --logdir runs/ID",
+            )
+        folder = common(seen["folders"])
+        with _running(place, folder, console) as (there, path):
+            console.note(f"event files: {folder}")
+            return _serve(place, here, there, path, console)
+
+
+def common(folders: Sequence[str]) -> str:
+    """The folder that holds all of these."""
+    first, *rest = (folder.split("/") for folder in folders)
+    for other in rest:
+        same = [left == right for left, right in zip(first, other, strict=False)]
+        first = first[: same.index(False) if False in same else len(same)]
+    return "/".join(first) or "/"
+
+
+def _numbers(asked: str) -> tuple[int, int]:
+    match = re.fullmatch(r"(?:([0-9]{1,5}):)?([0-9]{1,5})", asked)
+    here, there = (int(match[1] or match[2]), int(match[2])) if match else (0, 0)
+    if not (0 < here < 65536 and 0 < there < 65536):
+        raise UsageError(f"{asked or 'no port'}: not a port", f"{FAB} port 6006, or {FAB} port 7000:6006 for 7000 here")
+    return here, there
+
+
+def _python(*words: str) -> list[str]:
+    return ["sh", "-c", commands.PYTHON, "sh", *words]
+
+
+@contextmanager
+def _running(place: Place, folder: str, console: Console) -> Iterator[tuple[int, str]]:
+    """TensorBoard beside the ranks; yields its port and path there. It ends with us."""
+    over, began = threading.Event(), threading.Event()
+    seen: list[re.Match[str]] = []
+    last: list[str] = []
+
+    def take(line: str) -> None:
+        last[:] = [line]
+        if match := _URL.search(line):
+            seen.append(match)
+            began.set()
+
+    def work() -> None:
+        words = _python("-m", "tensorboard.main", "--logdir", folder, "--host", "127.0.0.1", "--port", "0")
+        with suppress(DeployError):
+            place.session.run(
+                commands.within(place.container, words),
+                input=held_input(over),
+                timeout_s=None,
+                check=False,
+                on_line=take,
+            )
+        began.set()
+
+    threading.Thread(target=work, daemon=True, name="muster-tensorboard").start()
+    try:
+        with console.waiting("starting TensorBoard"):
+            began.wait(_BEGIN_S)
+        if not seen:
+            raise DeployError(f"TensorBoard did not start: {' '.join(last) or 'it said nothing'}", f"{FAB} logs")
+        yield int(seen[0][1]), seen[0][2] or "/"
+    finally:
+        over.set()
+
+
+def _serve(place: Place, here: int, there: int, path: str, console: Console) -> int:
+    """Listen here until Ctrl-C, or until the container has ended. Raises DeployError."""
+    try:
+        listening = socket.create_server(("127.0.0.1", here))
+    except OSError as fault:
+        words = f"port {here} of this machine: {fault.strerror}"
+        raise UsageError(words, f"another one here: {FAB} port {here + 10000}:{there}") from fault
+    open_now = threading.Semaphore(_MOST_AT_ONCE)
+    console.line(f"http://127.0.0.1:{here}{path}", {"kind": "port", "port": here, "host": place.session.host.name})
+    console.note(f"port {there} beside {place.container} on {place.session.host.name}; Ctrl-C ends this")
+    warned: list[str] = []
+
+    def tell(words: str) -> None:
+        if words not in warned:
+            warned.append(words)
+            console.warn(words)
+
+    with listening, suppress(KeyboardInterrupt):
+        while True:
+            if select.select([listening], [], [], _LOOK_EVERY_S)[0]:
+                connection, _ = listening.accept()
+                if not open_now.acquire(blocking=False):
+                    connection.close()
+                    continue
+                work = (place.session, connection, there, tell, open_now.release)
+                threading.Thread(target=_carry, args=work, daemon=True).start()
+            elif not place.session.run(commands.state(place.container), check=False).out.startswith("true"):
+                console.note("the run's container has ended")
+                break
+    return DONE
+
+
+def _carry(
+    session: Session, connection: socket.socket, there: int, tell: Callable[[str], None], done: Callable[[], None]
+) -> None:
+    """Carry bytes both ways between one connection and the port there, until either side ends."""
+    try:
+        with connection:
+            channel = session.tunnel(there)
+            try:
+                ends = {connection: channel, channel: connection}
+                while ends:
+                    for source in select.select(list(ends), [], [])[0]:
+                        data = source.recv(_PIECE)
+                        target = connection if source is channel else channel
+                        if data:
+                            target.sendall(data)
+                            continue
+                        del ends[source]
+                        with suppress(OSError):
+                            target.shutdown(socket.SHUT_WR)
+            finally:
+                channel.close()
+    except DeployError as fault:
+        tell(fault.message)
+    except (OSError, EOFError):
+        pass  # one side is gone: the other learns it by the end of its connection
+    finally:
+        done()
+
+
+def tensorboard_here(folder: str, asked: str) -> int:
+    """TensorBoard on a run's folder on this machine, until Ctrl-C. Raises DeployError if it is not installed here."""
+    here, _ = _numbers(asked or "6006")
+    if not importlib.util.find_spec("tensorboard"):
+        raise DeployError(
+            f"{sys.executable} has no TensorBoard", f"pip install tensorboard; then: tensorboard --logdir {folder}"
+        )
+    line = [sys.executable, "-m", "tensorboard.main", "--logdir", folder, "--host", "127.0.0.1", "--port", str(here)]
+    try:
+        return subprocess.run(line, check=False).returncode
+    except KeyboardInterrupt:
+        return DONE

@@ -1,0 +1,81 @@
+"""The containers that witness a run's end for --on-end: one beside each node (trainer/node/on_end.py). Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ..config.inventory import Host, Job
+from ..core.errors import DeployError
+from ..core.formats import LABELS
+from ..host import commands
+from ..host.facts import HostFacts
+from ..run import environment, witness
+from . import container
+from .container import NodeContainer, Work
+
+PORTS = range(29700, 29800)
+
+
+@dataclass(frozen=True)
+class Circle:
+    """Where the witnesses of a run meet: the address of each host, in the hosts' order, and a port free on all."""
+
+    addresses: tuple[str, ...]
+    port: int
+
+
+def choose_port(facts: Sequence[HostFacts], taken: int) -> int:
+    """A port that nobody listens on, on any host. Raises DeployError if there is none."""
+    busy = frozenset[int]().union(*(fact.listening for fact in facts)) | {taken}
+    if free := next((port for port in PORTS if port not in busy), 0):
+        return free
+    raise DeployError(f"ports {PORTS.start} to {PORTS.stop - 1} are all in use on some host", "leave out --on-end")
+
+
+def beside(
+    nodes: Sequence[NodeContainer],
+    hosts: Sequence[Host],
+    facts: Sequence[HostFacts],
+    job: Job,
+    work: Work,
+    circle: Circle,
+) -> tuple[NodeContainer, ...]:
+    """The nodes, each with its witness; the same nodes without --on-end."""
+    if not work.on_end:
+        return tuple(nodes)
+    made, rank = [], 0
+    names = [node.node for node in nodes]
+    for place, (node, host, fact) in enumerate(zip(nodes, hosts, facts, strict=True)):
+        start, restarts = node.environment["PET_RDZV_ID"], environment.RESTARTED_BY_HOST in node.environment
+        plan = {
+            **witness.plan_of(work.on_end, work.run_id, commands.RUN_IN_CONTAINER, [node.node], start, restarts, rank),
+            **{"hosts": list(circle.addresses), "names": names, "place": place, "port": circle.port},
+            "token": work.token,
+        }
+        made.append(replace(node, witness=_witness(node, host, fact, job, work, plan)))
+        rank += container.processes(fact, job)
+    return tuple(made)
+
+
+def _witness(
+    node: NodeContainer, host: Host, facts: HostFacts, job: Job, work: Work, plan: Mapping[str, Any]
+) -> NodeContainer:
+    ours = (environment.NODE, environment.RUN_DIR, environment.RESTARTED_BY_HOST, environment.LAUNCHER_RANKS)
+    variables = {
+        name: value for name, value in node.environment.items() if name not in ours and not name.startswith("PET_")
+    }
+    variables[environment.ON_END] = json.dumps(plan)
+    labels = {"muster.format": str(LABELS), "muster.end": work.run_id, "muster.start": node.start}
+    argv = (
+        *("docker", "run", "--detach", "--rm", "--pull", "never", "--name", f"{node.name}-end-{work.token}"),
+        *(word for name, value in labels.items() for word in ("--label", f"{name}={value}")),
+        *("--volume", f"{node.folder}:{commands.RUN_IN_CONTAINER}", *container.LOG_LIMITS),
+        *container.container_options(host, replace(facts, gpus=(), rdma=False), job),
+        *(("--ulimit", "core=0") if node.secrets else ()),
+        *("--env-file", commands.VARIABLES_FIRST, *container.python_of(node.image)),
+        *("-P", "-m", "trainer.node.on_end"),
+    )
+    return replace(node, argv=argv, environment=variables, fresh=False, first=False, keep=(), claim="")

@@ -1,0 +1,34 @@
+"""The witness of a run on this machine, for --on-end: a process that outlives this command (trainer/node/on_end.py)."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+from ..core.errors import DeployError
+from ..image import commands
+from ..run import witness
+from ..run.environment import ON_END, RunSpec
+from ..run.folders import with_trainer
+
+
+def start(run: RunSpec, command: str) -> None:
+    """Start it. It waits for the nodes, and ends by itself after their end. Raises DeployError."""
+    first = run.nodes[0].environment
+    restarts = run.script is None or run.script.restarts > 0
+    plan = witness.plan_of(command, run.run_id, str(run.run_dir), run.names, first["PET_RDZV_ID"], restarts)
+    # Without MUSTER_RUN_DIR: by that variable, the end of the run would find and kill it.
+    plain = {name: value for name, value in os.environ.items() if not name.startswith(("MUSTER_", "PET_"))}
+    try:
+        subprocess.Popen(
+            commands.witness(sys.executable),
+            env=with_trainer({**plain, ON_END: json.dumps(plan)}),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+    except OSError as fault:
+        raise DeployError(f"--on-end: cannot start {sys.executable}: {fault.strerror}") from fault

@@ -1,0 +1,97 @@
+"""How a run ended, from what its witnesses say; and the command of --on-end, once and for no longer than it may."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from lab import waiting
+from trainer.node import alive, on_end
+
+HOME = Path(__file__).resolve().parents[4]
+
+
+def said(verdict, **more):
+    return {"verdicts": [{"verdict": verdict, "rank": 0, "node": "a", "step": 3, **more}], "codes": [0]}
+
+
+SILENT, KILLED = {"verdicts": [], "codes": [1]}, {"verdicts": [], "codes": [None]}
+
+
+@pytest.mark.parametrize(
+    ("ends", "lost", "word", "code"),
+    [
+        ([said("done"), said("done")], [], "done", 0),
+        ([said("done"), said("failed")], [], "failed", 1),
+        ([said("stopped"), said("refused")], [], "refused", 2),
+        ([said("stopped"), SILENT], [], "stopped", 75),
+        ([{**said("stopped"), "limit": True}, SILENT], [], "max-hours", 75),
+        ([said("failed", message="was killed by SIGKILL (out of memory: the kernel says so)")], [], "out-of-memory", 1),
+        ([SILENT, SILENT], [], "failed", 1),
+        ([SILENT, KILLED], [], "killed", 137),
+        ([SILENT], ["b"], "lost", 1),
+        ([said("done")], ["b"], "lost", 1),
+        ([said("done"), KILLED], [], "done", 0),
+        ([said("failed")], ["b"], "failed", 1),
+    ],
+)
+def test_the_worst_word_counts_and_a_silent_host_is_lost(ends, lost, word, code):
+    told = on_end.describe(ends, lost)
+    assert (told["end"], told["code"], told["lost"]) == (word, code, lost)
+
+
+def plan(folder, command, **more):
+    return {"command": command, "run": "r1", "folder": str(folder), "nodes": ["a"], "start": "r1-1", "restarts": False,
+            "rank": 0, "hosts": [""], "names": ["a"], "place": 0, "port": 0, "token": "t", **more}  # fmt: skip
+
+
+def witness(folder, command, **more):
+    (folder / "logs").mkdir(parents=True, exist_ok=True)
+    environment = {**os.environ, "PYTHONPATH": str(HOME), on_end.PLAN: json.dumps(plan(folder, command, **more))}
+    return subprocess.Popen([sys.executable, "-P", "-m", "trainer.node.on_end"], env=environment)
+
+
+def notes(folder):
+    return waiting.events(folder, 0, "on_end")
+
+
+def test_the_end_of_a_node_that_is_killed_is_told(tmp_path):
+    hold = (
+        f"import time; from trainer.node import alive\nfrom pathlib import Path\n"
+        f"with alive.told(Path({str(tmp_path)!r}), 'a', 'r1-1'): time.sleep(600)"
+    )
+    node = subprocess.Popen([sys.executable, "-c", hold], env={**os.environ, "PYTHONPATH": str(HOME)})
+    waiting.until(lambda: alive.look(tmp_path, "a", "r1-1")[0], "the node")
+    watching = witness(tmp_path, f'echo "$MUSTER_END $MUSTER_EXIT_CODE $MUSTER_RUN_ID" >{tmp_path}/told; exit 3')
+    time.sleep(0.5)
+    assert watching.poll() is None, "it waits as long as the node lives"
+    node.kill()
+    node.wait()
+    assert watching.wait(timeout=30) == 0
+    assert (tmp_path / "told").read_text() == "killed 137 r1\n"
+    assert [note["error"] for note in notes(tmp_path)] == ["the command ended with code 3"]
+
+
+def test_an_earlier_start_of_the_run_is_not_this_one(tmp_path):
+    with alive.told(tmp_path, "a", "r1-1") as leave:
+        leave(0)
+    assert alive.look(tmp_path, "a", "r1-2") == (None, None)
+
+
+def test_a_command_that_hangs_is_killed_with_all_that_it_started(tmp_path, monkeypatch):
+    (tmp_path / "logs").mkdir()
+    monkeypatch.setattr(on_end, "COMMAND_S", 0.3)
+    about = {**on_end.describe([said("done")], []), "run": "r1", "seconds": 1.0}
+    on_end.act(plan(tmp_path, f"echo began; sleep 4711 & echo $! >{tmp_path}/pid; wait"), about, {"A": "1"})
+    assert [note["error"] for note in notes(tmp_path)] == ["the command was killed: it still ran after 0 s"]
+    waiting.until(lambda: not waiting.alive(int((tmp_path / "pid").read_text())), "its child to be gone")
+    assert (tmp_path / "logs/on-end.log").read_text() == "began\n"
+
+
+def test_a_url_that_does_not_answer_is_noted_and_nothing_more(tmp_path):
+    on_end.act(plan(tmp_path, "http://127.0.0.1:9/"), {"end": "done", "lost": []}, {})
+    assert "refused" in notes(tmp_path)[0]["error"]

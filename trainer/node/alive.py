@@ -1,0 +1,62 @@
+"""Whether a node's agent lives, for others who see its run folder: a file that the agent keeps locked.
+
+The kernel releases the lock when the agent ends, however it ends. Standard library only.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+
+@contextmanager
+def told(folder: Path | None, name: str, start: str) -> Iterator[Callable[[int], None]]:
+    """Say that this start of the node lives. Yields `leave(code)`, for an end that is not violent."""
+    descriptor = -1
+    with suppress(OSError):
+        if folder:
+            path = _path(folder, name)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+
+    def write(text: str) -> None:
+        with suppress(OSError):
+            if descriptor >= 0:
+                os.pwrite(descriptor, text.encode(), 0)
+
+    with suppress(OSError):
+        if descriptor >= 0:
+            os.ftruncate(descriptor, 0)
+    write(start)
+    try:
+        yield lambda code: write(f"{start} {code}")
+    finally:
+        if descriptor >= 0:
+            os.close(descriptor)
+
+
+def look(folder: Path, name: str, start: str) -> tuple[bool | None, int | None]:
+    """Whether that start of the node lives (None: it has not begun), and the code that it ended with; None: killed."""
+    try:
+        descriptor = os.open(_path(folder, name), os.O_RDONLY)
+    except OSError:
+        return None, None
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True, None
+        own, _, code = os.read(descriptor, 1000).decode(errors="replace").partition(" ")
+        if own != start:
+            return None, None
+        return False, int(code) if code.isdecimal() else None
+    finally:
+        os.close(descriptor)
+
+
+def _path(folder: Path, name: str) -> Path:
+    return folder / "nodes" / f".{name}.alive"

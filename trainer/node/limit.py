@@ -1,0 +1,68 @@
+"""MUSTER_MAX_HOURS: how long a node may take, from its first start on, also where its host starts it again.
+
+Standard library only.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from muster.files import replace
+
+HOURS = "MUSTER_MAX_HOURS"
+# In the folder for the ranks: why they are asked to stop, for their verdict.
+REASON = "limit"
+
+
+class Limit:
+    """When this node's time is over. `reached` once it is."""
+
+    def __init__(self, folder: Path | None, name: str, environment: Mapping[str, str]) -> None:
+        self._hours, self._start = environment.get(HOURS, ""), environment.get("PET_RDZV_ID", "-")
+        self._path = _path(folder, name) if folder and self._hours else None
+        self._deadline = self._kept() if self._hours else float("inf")
+        self.reached = False
+
+    @property
+    def words(self) -> str:
+        """Why the node stops."""
+        return f"reached its limit of {self._hours} h (--max-hours)"
+
+    def look(self) -> bool:
+        """Whether the limit has just been reached; true once."""
+        if self.reached or time.time() < self._deadline:
+            return False
+        self.reached = True
+        self._keep("reached")
+        return True
+
+    def _kept(self) -> float:
+        own = time.time() + float(self._hours) * 3600
+        with suppress(OSError, ValueError):
+            if self._path:
+                start, deadline, *_ = self._path.read_text().split()
+                own = float(deadline) if start == self._start else own
+        self._deadline = own
+        self._keep()
+        return own
+
+    def _keep(self, word: str = "") -> None:
+        with suppress(OSError):
+            if self._path:
+                self._path.parent.mkdir(parents=True, exist_ok=True)
+                replace(self._path, f"{self._start} {self._deadline} {word}".rstrip())
+
+
+def was_reached(folder: Path, name: str, start: str) -> bool:
+    """Whether the limit of that start of the node was reached."""
+    with suppress(OSError, ValueError):
+        own, _, word = _path(folder, name).read_text().split()
+        return own == start and word == "reached"
+    return False
+
+
+def _path(folder: Path, name: str) -> Path:
+    return folder / "nodes" / f".{name}.limit"
