@@ -24,7 +24,7 @@ from benchmarks.venv import HOME
 FAB = HOME / ".venv" / "bin" / "fab"
 IMAGE = "muster-trainer:cpu"
 WITHIN_S = 5.0
-COMMAND = 'echo "$MUSTER_END $MUSTER_EXIT_CODE $(date +%s.%N)" >>/muster/run/work/ended'
+COMMAND = 'echo "$MUSTER_END $MUSTER_EXIT_CODE $(date +%s.%N)" >>ended'
 SCRIPT = """
 import datetime, os, sys, time
 import torch, torch.distributed as dist
@@ -150,7 +150,7 @@ def _files(rack: Rack, host: str, run: str) -> str:
 
 
 def _told(rack: Rack, run: str) -> list[str]:
-    lines = [_output(rack, host, f"cat /home/muster/.muster/runs/{run}/work/ended") for host in rack.names]
+    lines = [_output(rack, host, f"cd /home/muster/.muster/runs/{run}/work && cat ended") for host in rack.names]
     return [line for text in lines for line in text.splitlines()]
 
 

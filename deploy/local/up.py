@@ -138,8 +138,7 @@ def up(options: Options, console: Console) -> int:
             return earlier
 
         before = launch.launch(backend, run_dir, bool(choice.run_dir), open_record, interrupts.hold)
-        if options.on_end:
-            witness.start(run, options.on_end)
+        witness.start(run, options.on_end)
         if folder:
             code.write(run_dir, code_now)
         result = _follow(run, backend, follower, state, choice_of_backend.why, console, interrupts, ranks)

@@ -15,7 +15,9 @@ from ..run.folders import with_trainer
 
 
 def start(run: RunSpec, command: str) -> None:
-    """Start it. It waits for the nodes, and ends by itself after their end. Raises DeployError."""
+    """Start it, if there is a command. It waits for the nodes, and ends by itself after them. Raises DeployError."""
+    if not command:
+        return
     first = run.nodes[0].environment
     restarts = run.script is None or run.script.restarts > 0
     plan = witness.plan_of(command, run.run_id, str(run.run_dir), run.names, first["PET_RDZV_ID"], restarts)

@@ -5,7 +5,7 @@ import pytest
 from lab import waiting
 from tests.cluster.control import Control
 
-COMMAND = 'echo "$MUSTER_END $MUSTER_EXIT_CODE $TOKEN" >>/muster/run/work/ended'
+COMMAND = 'echo "$MUSTER_END $MUSTER_EXIT_CODE $TOKEN" >>ended'
 
 
 @pytest.fixture
@@ -17,7 +17,7 @@ def control(rack):
 
 def told(control):
     """What the command wrote, on all hosts."""
-    look = f"cat ~/.muster/runs/{control.run}/work/ended 2>/dev/null; true"
+    look = f"cd ~/.muster/runs/{control.run}/work && cat ended 2>/dev/null; true"
     return [line for host in control.hosts for line in control.rack.on(host, look).splitlines()]
 
 
