@@ -44,7 +44,8 @@ def on_rack(rack: Rack, repetitions: int) -> dict[str, Any]:
         try:
             rows = _rows(rack, run, host, repetitions)
         finally:
-            subprocess.run([FAB, "down", "--hosts", host, "--run", run, "--delete"], cwd=HOME, capture_output=True)
+            for more in ([], ["--delete"]):
+                subprocess.run([FAB, "down", "--hosts", host, "--run", run, *more], cwd=HOME, capture_output=True)
     return result(rows)
 
 

@@ -85,6 +85,11 @@ def within(container: str, words: Sequence[str], terminal: bool = False) -> tupl
     return _SCRIPT("within", container, PYTHON, *(["--terminal"] * terminal), "--", *words)
 
 
+def python(*words: str) -> list[str]:
+    """The words that run the image's Python within a container."""
+    return ["sh", "-c", PYTHON, "sh", *words]
+
+
 def clear(run: str) -> tuple[str, ...]:
     """Prepare a run's folder for its next start: remove what the last start wrote about its nodes."""
     return _SCRIPT("clear", run)

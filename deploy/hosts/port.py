@@ -55,7 +55,7 @@ def tensorboard(cluster: Cluster, run: str, rank: str, asked: str, console: Cons
     here, _ = _numbers(asked or "6006")
     with places(cluster, run, rank or "0") as (place, *_):
         answer: list[str] = []
-        run_beside(place, _python("-c", _LOOK), answer.append)
+        run_beside(place, commands.python("-c", _LOOK), answer.append)
         seen = _LOOKED(document("".join(answer), "the event files"), "the event files")
         host = place.session.host.name
         if not seen["folders"]:
@@ -88,10 +88,6 @@ def _numbers(asked: str) -> tuple[int, int]:
     return here, there
 
 
-def _python(*words: str) -> list[str]:
-    return ["sh", "-c", commands.PYTHON, "sh", *words]
-
-
 @contextmanager
 def _running(place: Place, folder: str, console: Console) -> Iterator[tuple[int, str]]:
     """TensorBoard beside the ranks; yields its port and path there. It ends with us."""
@@ -106,7 +102,7 @@ def _running(place: Place, folder: str, console: Console) -> Iterator[tuple[int,
             began.set()
 
     def work() -> None:
-        words = _python("-m", "tensorboard.main", "--logdir", folder, "--host", "127.0.0.1", "--port", "0")
+        words = commands.python("-m", "tensorboard.main", "--logdir", folder, "--host", "127.0.0.1", "--port", "0")
         with suppress(DeployError):
             place.session.run(
                 commands.within(place.container, words),

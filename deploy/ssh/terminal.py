@@ -27,7 +27,7 @@ from . import command
 from .faults import Where, fault
 
 _PIECE = 1 << 16
-_MOST_BEFORE = 1 << 20
+_MOST_BEFORE, _LAST_WORD_S = 1 << 20, 5.0
 _END_OF_INPUT = b"\x04"  # as a terminal says it: Ctrl-D
 
 
@@ -38,6 +38,10 @@ def converse(transport: Transport, where: Where, argv: Sequence[str]) -> int:
     try:
         with _raw(), _resizing() as resized:
             _pump(transport, channel, f"{marker}\n".encode(), resized)
+        # Its output may end before its code arrives.
+        end = time.monotonic() + _LAST_WORD_S
+        while not channel.exit_status_ready() and time.monotonic() < end:
+            time.sleep(0.01)
         code = channel.recv_exit_status() if channel.exit_status_ready() else -1
     except (SSHException, OSError, EOFError) as failed:
         raise fault("lost", where, f" ({failed})") from failed
