@@ -85,9 +85,9 @@ def within(container: str, words: Sequence[str], terminal: bool = False) -> tupl
     return _SCRIPT("within", container, PYTHON, *(["--terminal"] * terminal), "--", *words)
 
 
-def python(*words: str) -> list[str]:
-    """The words that run the image's Python within a container."""
-    return ["sh", "-c", PYTHON, "sh", *words]
+def python_within(container: str, *words: str) -> tuple[str, ...]:
+    """The image's Python beside the ranks of a node, which ends when its input ends."""
+    return _SCRIPT("within-python", container, PYTHON, *words)
 
 
 def clear(run: str) -> tuple[str, ...]:

@@ -55,7 +55,7 @@ def tensorboard(cluster: Cluster, run: str, rank: str, asked: str, console: Cons
     here, _ = _numbers(asked or "6006")
     with places(cluster, run, rank or "0") as (place, *_):
         answer: list[str] = []
-        run_beside(place, commands.python("-c", _LOOK), answer.append)
+        run_beside(place.session, commands.python_within(place.container, "-c", _LOOK), answer.append)
         seen = _LOOKED(document("".join(answer), "the event files"), "the event files")
         host = place.session.host.name
         if not seen["folders"]:
@@ -102,15 +102,10 @@ def _running(place: Place, folder: str, console: Console) -> Iterator[tuple[int,
             began.set()
 
     def work() -> None:
-        words = commands.python("-m", "tensorboard.main", "--logdir", folder, "--host", "127.0.0.1", "--port", "0")
+        words = ("-m", "tensorboard.main", "--logdir", folder, "--host", "127.0.0.1", "--port", "0")
         with suppress(DeployError):
-            place.session.run(
-                commands.within(place.container, words),
-                input=held_input(over),
-                timeout_s=None,
-                check=False,
-                on_line=take,
-            )
+            command = commands.python_within(place.container, *words)
+            place.session.run(command, input=held_input(over), timeout_s=None, check=False, on_line=take)
         began.set()
 
     threading.Thread(target=work, daemon=True, name="muster-tensorboard").start()

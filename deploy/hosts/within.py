@@ -44,7 +44,8 @@ def exec_on_hosts(cluster: Cluster, run: str, rank: str, words: Sequence[str], c
 
         def work(session: Session) -> int:
             name = session.host.name
-            return run_beside(by_host[name], words, lambda line: _show(console, name if several else "", line))
+            argv = commands.within(by_host[name].container, words)
+            return run_beside(session, argv, lambda line: _show(console, name if several else "", line))
 
         try:
             codes = on_all([place.session for place in chosen], work)
@@ -90,13 +91,11 @@ def places(cluster: Cluster, run: str, rank: str) -> Iterator[list[Place]]:
         yield [Place(sessions[host], member.container) for host, member in living.items()]
 
 
-def run_beside(place: Place, words: Sequence[str], tell: Callable[[str], None]) -> int:
-    """Run a command in the container to its end; returns its code. It ends with us."""
+def run_beside(session: Session, argv: Sequence[str], tell: Callable[[str], None]) -> int:
+    """Run a command of commands.within to its end; returns its code. It ends with us."""
     over = threading.Event()
     try:
-        done = place.session.run(
-            commands.within(place.container, words), input=held_input(over), timeout_s=None, check=False, on_line=tell
-        )
+        done = session.run(argv, input=held_input(over), timeout_s=None, check=False, on_line=tell)
     finally:
         over.set()
     return done.code
