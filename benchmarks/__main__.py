@@ -39,6 +39,7 @@ FIGURES = {
         "print_flood",
         "print_to_screen",
         "kept_files",
+        "commands",
     ),
     "bench-hosts": ("push", "cold_push", "folder", "first_step", "status", "leftovers", "control_side"),
 }

@@ -50,7 +50,19 @@ _RUNNERS = {
     "conda": "a run has the packages of its image",
     "sudo": "a run's user is chosen by Muster",
     "env": "a run's variables are given by --env NAME=VALUE",
+    "pdm": "a run has the packages of its image",
+    "hatch": "a run has the packages of its image",
+    "pixi": "a run has the packages of its image",
+    "time": "the run's page says how long it took",
+    "nice": "it would not reach the ranks, which Muster starts",
+    "numactl": "it would not reach the ranks, which Muster starts",
+    "taskset": "it would not reach the ranks, which Muster starts",
+    "stdbuf": "Python is started unbuffered",
+    "exec": "no shell reads this command",
 }
+# What a shell would act on: an operator that begins a word, or a `;` at a word's end, outside of quotes.
+_QUOTED = re.compile(r"'[^']*'|\"(?:\\.|[^\"\\])*\"|\\.", re.DOTALL)
+_OPERATOR = re.compile(r"(?:^|\s)(&&|\|\|?|&|[0-9]?>>?|<)|(;)(?=\s|$)")
 # Options of torchrun that say where the nodes meet, or how ranks are watched over: Muster chooses all of it.
 _MEETING = (
     "--node-rank",
@@ -133,6 +145,9 @@ def read(command: str, folder: Path | None, option: str = "--script") -> ScriptC
         words = tuple(shlex.split(command))
     except ValueError as fault:
         raise UsageError(f"{option} {command}: {fault}", "quote the words as in a shell") from fault
+    if operator := _OPERATOR.search(_QUOTED.sub("''", command)):
+        shell = _again(("bash", "-c", command), option)
+        _refusal(option)(operator[1] or operator[2], "no shell reads this command", shell)
     # A Python file needs no suffix.
     if words and folder and _PROGRAM.fullmatch(words[0]) and (folder / words[0]).is_file():
         return ScriptCommand(words)
@@ -147,8 +162,8 @@ def _command(words: tuple[str, ...], option: str) -> ScriptCommand:
         variable = first.partition("=")[0]  # its value may be a secret
         hint = f"--env {variable}=... {_again(words[1:], option)}; a secret: --secret {variable}"
         refuse(variable, "a variable stands outside of it", hint)
-    if first in _RUNNERS:
-        refuse(first, _RUNNERS[first], _again(_inner(words[1:]), option))
+    if name in _RUNNERS:
+        refuse(first, _RUNNERS[name], _again(_inner(words[1:]), option))
     if _PYTHON.fullmatch(first):
         return _of_python(words, option)
     if name == "torchrun":

@@ -37,6 +37,11 @@ def read(tmp_path):
         ("llamafactory-cli train x.yaml", "per node"),
         ("train --x", ("train", "--x")),  # a file of the folder
         ("train.py --name 'two words'", ("train.py", "--name", "two words")),
+        (
+            "train.py --url a?b=1&c=2 'x > y' --re a|b \\; 'it;'",
+            ("train.py", "--url", "a?b=1&c=2", "x > y", "--re", "a|b", ";", "it;"),
+        ),
+        ("bash -c 'cd src && python train.py'", ("--per-node", "bash", "-c", "cd src && python train.py")),
         ("", ()),
     ],
 )
@@ -79,6 +84,13 @@ def test_a_python_of_another_place_is_named_as_not_used(read):
         ("A=1 python train.py", "A", "--env A=... --script 'python train.py'"),
         ("uv run --with x python train.py", "uv", "--script 'python train.py'"),
         ("srun -n 2 python train.py", "srun", "--script 'python train.py'"),
+        ("/usr/bin/env python3 train.py", "/usr/bin/env", "--script 'python3 train.py'"),
+        ("numactl -N 0 torchrun train.py", "numactl", "--script 'torchrun train.py'"),
+        ("python train.py > log.txt 2>&1", ">", "--script 'bash -c '\"'\"'python train.py > log.txt 2>&1'\"'\"''"),
+        ("cd src && python train.py", "&&", "bash -c"),
+        ("python train.py | tee log", "|", "bash -c"),
+        ("cd src; python train.py", ";", "bash -c"),
+        ("python train.py &", "&", "bash -c"),
         ("sudo ./train.py", "sudo", "--script ./train.py"),
         ("python -O train.py", "-O", "--env PYTHONOPTIMIZE=1 --script train.py"),
         ("python -W ignore train.py", "-W", "--script train.py"),
