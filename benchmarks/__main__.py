@@ -41,7 +41,18 @@ FIGURES = {
         "kept_files",
         "commands",
     ),
-    "bench-hosts": ("push", "cold_push", "folder", "first_step", "status", "leftovers", "control_side"),
+    "bench-hosts": (
+        "push",
+        "cold_push",
+        "folder",
+        "first_step",
+        "status",
+        "leftovers",
+        "control_side",
+        "gpu_races",
+        "on_end",
+        "within",
+    ),
 }
 PAGE = venv.HOME / "docs" / "benchmarks.md"
 BEGIN, END = "<!-- begin: written by `make {}` -->", "<!-- end -->"

@@ -5,7 +5,7 @@
 Each race: three deploys, each wants one to three GPUs, or named ones, or all of four. The decision, the claim and the
 start are Muster's own, with the scripts that hosts run; recorded are nvidia-smi's answers, and the engine is a stand-in
 that notes which container has which GPUs. The rival looks, picks free GPUs and starts, as scripts around nvidia-smi do.
-Races run in mount namespaces of their own: the machine's lock is its /tmp.
+Races run in mount namespaces of their own (as root): the machine's lock is its /tmp.
 """
 
 from __future__ import annotations

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from fabric import Connection
 
-from ..core.errors import DONE, FAILED
+from ..core.errors import DONE, FAILED, UsageError
 from ..core.program import FAB
 from ..hosts import logs as deploy_logs
 from ..hosts import status as deploy_look
 from ..hosts import why as deploy_why
 from ..hosts.logs import Choice
 from ..hosts.options import Options
+from ..local import within as local_within
 from ..report.console import Console
 from .command import HOSTS, JSON, RUN, command
-from .runs import end
+from .runs import end, names_hosts
 
 
 @command(
@@ -69,10 +70,21 @@ def logs(
     grep: str = "",
     json: bool = False,
 ) -> None:
-    """Print what a run's nodes wrote, in the order of time, with host and rank."""
+    """Print what a run's nodes wrote, in the order of time, with host and rank.
+
+    Without hosts: what the ranks of a run on this machine wrote.
+    """
     console = Console(json)
     choice = Choice(run, rank, since, follow, grep)
-    end(context, console, lambda: deploy_logs.logs(Options(hosts, cluster).load(), choice, console))
+
+    def work() -> int:
+        if names_hosts(hosts, cluster):
+            return deploy_logs.logs(Options(hosts, cluster).load(), choice, console)
+        if since:
+            raise UsageError(f"--since {since}: the logs of this machine have no times", "leave it out")
+        return local_within.logs_here(run, rank, follow, grep, console)
+
+    end(context, console, work)
 
 
 @command(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from fabric import Connection
 from invoke.exceptions import Exit
@@ -325,6 +326,11 @@ def down_hosts(hosts: str, cluster: str, run: str, delete: bool, console: Consol
     """`fab down --hosts`: remove the containers of all runs from these hosts; with `delete`, a run and its files."""
     options = Options(hosts, cluster, run)
     return deploy_delete.delete(options, console) if delete else deploy_follow.down(options, console)
+
+
+def names_hosts(hosts: str, cluster: str) -> bool:
+    """Whether a command is about hosts: it names some, or this folder has a cluster.toml. Else about this machine."""
+    return bool(hosts or cluster or Path("cluster.toml").is_file())
 
 
 def end(context: Connection, console: Console, work: Callable[[], int]) -> None:

@@ -11,10 +11,11 @@ from ..core.program import FAB
 from ..hosts import port as deploy_port
 from ..hosts import within
 from ..hosts.options import Options
+from ..local import within as local_within
 from ..report.console import Console
 from ..run import folders, record
 from .command import JSON, RUN, command
-from .runs import end
+from .runs import end, names_hosts
 
 _RANK = "beside this rank"
 
@@ -35,10 +36,16 @@ def exec_task(
     """Run the command after -- in a run's container on every host.
 
     It runs as the run's user, in the folder where the script works.
+    Without hosts: once, beside a rank of a run on this machine.
     """
     console = Console(json)
-    load = Options(hosts, cluster).load
-    end(context, console, lambda: within.exec_on_hosts(load(), run, rank, _words(), console))
+
+    def work() -> int:
+        if names_hosts(hosts, cluster):
+            return within.exec_on_hosts(Options(hosts, cluster).load(), run, rank, _words(), console)
+        return local_within.exec_here(run, rank, _words(), console)
+
+    end(context, console, work)
 
 
 @command(
@@ -51,8 +58,15 @@ def shell(context: Connection, hosts: str = "", cluster: str = "", run: str = ""
 
     It is that of the run's user, in the folder where the script works.
     Words after -- are started instead of the shell.
+    Without hosts: beside a rank of a run on this machine.
     """
-    end(context, Console(False), lambda: within.shell(Options(hosts, cluster).load(), run, rank, _words()))
+
+    def work() -> int:
+        if names_hosts(hosts, cluster):
+            return within.shell(Options(hosts, cluster).load(), run, rank, _words())
+        return local_within.shell_here(run, rank, _words())
+
+    end(context, Console(False), work)
 
 
 @command(

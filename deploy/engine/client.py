@@ -125,6 +125,14 @@ def states(run_id: str) -> list[ContainerState]:
     return sorted(states, key=lambda state: (len(state.node), state.node))
 
 
+def containers(run_id: str) -> dict[str, str]:
+    """The running containers of a run, by node name."""
+    with _asking("look at the nodes"):
+        return {
+            _node_name(container): str(container.name) for container in _nodes(run_id) if container.status == "running"
+        }
+
+
 def logs(run_id: str, node: str) -> Iterator[bytes]:
     """A node's console so far, in pieces. Raises DeployError if the run has no such node."""
     with _asking("read a node's console"):

@@ -39,6 +39,15 @@ class _Node:
     restarts: int = 0
 
 
+@dataclass(frozen=True)
+class Head:
+    """A node's agent: its variables, its Python, and the folder that it is in."""
+
+    environment: dict[str, str]
+    python: str
+    folder: Path
+
+
 class LocalNodes:
     """The nodes of one run as processes. Each has its own session, and we hold its standard input open."""
 
@@ -161,6 +170,15 @@ def agents(processes: Iterable[psutil.Process]) -> list[psutil.Process]:
             if process.ppid() not in numbers:
                 heads.append(process)
     return heads
+
+
+def heads(run_dir: Path) -> list[Head]:
+    """The agent of each node of a run."""
+    found = []
+    for process in agents(labelled(run_dir)):
+        with suppress(psutil.Error):
+            found.append(Head(process.environ(), process.exe(), Path(process.cwd())))
+    return found
 
 
 def stop(processes: list[psutil.Process], patience_s: float) -> bool:

@@ -1,0 +1,158 @@
+"""`fab exec`, `fab shell` and `fab logs` for a run on this machine: beside its ranks, and what they have printed."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..core.errors import DONE, STOPPED, DeployError, UsageError
+from ..core.printable import console_line
+from ..core.program import FAB
+from ..engine import client
+from ..report.console import Console
+from ..run import folders, own_files, record
+from ..run.environment import NODE
+from . import backends, processes
+
+_LOOK_EVERY_S, _PIECE = 0.3, 1 << 20
+_LOG = re.compile(r"rank-([0-9]{1,9})\.log")
+
+
+@dataclass(frozen=True)
+class Beside:
+    """How to run a command beside a rank: the words before it, and its variables and folder where it is a process.
+
+    `guard`: starts it so that it ends when its input ends (trainer/node/within.py).
+    """
+
+    before: tuple[str, ...]
+    guard: tuple[str, ...]
+    environment: Mapping[str, str] | None = None
+    folder: Path | None = None
+
+
+def exec_here(run: str, rank: str, words: Sequence[str], console: Console) -> int:
+    """Run a command once, beside a rank (default: rank 0) of a run of this machine; returns its exit code."""
+    if not words:
+        raise UsageError("no command is named", f"{FAB} exec -- nvidia-smi")
+    beside = _beside(record.find(folders.RUNS, run or "latest"), rank or "0", ("-i",))
+    try:
+        child = subprocess.Popen(
+            [*beside.before, *beside.guard, "--", *words],
+            env=dict(beside.environment) if beside.environment else None,
+            cwd=beside.folder,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+    except OSError as fault:
+        raise DeployError(f"this machine: {fault.strerror}") from fault
+    with child:
+        try:
+            for line in child.stdout or ():
+                text = line.decode(errors="replace").rstrip("\n")
+                if console.as_json:
+                    console.data({"kind": "line", "line": text})
+                else:
+                    console.line(console_line(text))
+        except KeyboardInterrupt:
+            child.terminate()
+            return STOPPED
+    return child.returncode
+
+
+def shell_here(run: str, rank: str, words: Sequence[str]) -> int:
+    """Open a shell, or `words`, beside a rank (default: rank 0) of a run of this machine; returns its exit code."""
+    if not sys.stdout.isatty():
+        raise UsageError("no terminal is here", f"without one: {FAB} exec -- COMMAND")
+    beside = _beside(record.find(folders.RUNS, run or "latest"), rank or "0", ("-it",))
+    command = [*beside.before, *(words or [os.environ.get("SHELL", "sh") if beside.folder else "bash"])]
+    try:
+        environment = dict(beside.environment) if beside.environment else None
+        return subprocess.run(command, env=environment, cwd=beside.folder, check=False).returncode
+    except OSError as fault:
+        raise DeployError(f"{command[0]}: {fault.strerror}") from fault
+
+
+def _beside(run_dir: Path, rank: str, terminal: Sequence[str]) -> Beside:
+    """Where a rank of a run lives. Raises UsageError for a rank that is no number, DeployError if it does not run."""
+    if not rank.isdecimal():
+        raise UsageError(f"--rank {rank}: not a number", "ranks are numbered from 0")
+    names = record.facts(run_dir).get("nodes") or []
+    for head in processes.heads(run_dir):
+        per = head.environment.get("PET_NPROC_PER_NODE", "1")
+        place = int(rank) // max(1, int(per) if per.isdecimal() else 1)
+        if place < len(names) and head.environment.get(NODE) == names[place]:
+            work = run_dir / "work"
+            home = {"HOME": str(run_dir / "home")} if (run_dir / "home").is_dir() else {}
+            guard = (head.python, "-P", "-m", f"{folders.TRAINER}.node.within")
+            return Beside((), guard, {**head.environment, **home}, work if work.is_dir() else head.folder)
+    if run_dir.name in backends.ComposeBackend.running(folders.RUNS, client.find_engine()):
+        containers = client.containers(run_dir.name)
+        ranks = max(1, len(list((run_dir / "ranks").glob("rank-*.jsonl"))) // max(1, len(containers)))
+        place = int(rank) // ranks
+        if place < len(names) and names[place] in containers:
+            guard = ("python", "-P", "-m", "trainer.node.within")
+            return Beside(("docker", "exec", *terminal, containers[names[place]]), guard)
+    raise DeployError(
+        f"{run_dir.name}: rank {rank} of it does not run on this machine",
+        f"on hosts: name them with --hosts; {FAB} runs",
+    )
+
+
+def logs_here(run: str, rank: str, follow: bool, pattern: str, console: Console) -> int:
+    """Print what the ranks of a run on this machine have printed, or one of them. With `follow`, until its end."""
+    if rank and not rank.isdecimal():
+        raise UsageError(f"--rank {rank}: not a number", "ranks are numbered from 0")
+    try:
+        wanted = re.compile(pattern)
+    except re.error as fault:
+        raise UsageError(f"--grep {pattern}: {fault}", "--grep 'loss: +nan'") from fault
+    run_dir = record.find(folders.RUNS, run or "latest")
+    try:
+        for number, line in _lines(run_dir, rank, follow):
+            if not wanted.search(line):
+                continue
+            if console.as_json:
+                console.data({"rank": number, "line": line})
+            else:
+                console.line(f"[{number}]  {console_line(line)}")
+            if console.gone:
+                return STOPPED
+    except KeyboardInterrupt:
+        return DONE if follow else STOPPED
+    return DONE
+
+
+def _lines(run_dir: Path, rank: str, follow: bool) -> Iterator[tuple[int, str]]:
+    """The whole lines of the ranks' logs as they come, each with its rank."""
+    sizes, rests = dict[int, int](), dict[int, bytes]()
+    while True:
+        over = not follow or run_dir.name not in backends.running(folders.RUNS, client.find_engine())
+        numbers = sorted(int(match[1]) for path in run_dir.glob("logs/*.log") if (match := _LOG.fullmatch(path.name)))
+        if rank and int(rank) not in numbers and over:
+            raise DeployError(f"{run_dir.name}: it has no log of rank {rank}", f"it has {', '.join(map(str, numbers))}")
+        for number in numbers if not rank else [int(rank)]:
+            while new := _read(run_dir, number, sizes.get(number, 0)):
+                sizes[number] = sizes.get(number, 0) + len(new)
+                *lines, rests[number] = (rests.get(number, b"") + new).split(b"\n")
+                yield from ((number, line.decode(errors="replace")) for line in lines)
+            if over and rests.get(number):
+                yield number, rests[number].decode(errors="replace")
+        if over:
+            return
+        time.sleep(_LOOK_EVERY_S)
+
+
+def _read(run_dir: Path, rank: int, at: int) -> bytes:
+    with suppress(OSError), own_files.open_to_read(run_dir, f"logs/rank-{rank}.log") as file:
+        file.seek(at)
+        return file.read(_PIECE)
+    return b""

@@ -1,0 +1,75 @@
+"""`fab exec` and `fab logs` for a run on this machine: beside its ranks, with the command's own code."""
+
+import shutil
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+
+import pytest
+
+from lab import waiting
+
+HOME = Path(__file__).resolve().parents[2]
+FAB = Path(sys.executable).with_name("fab")
+SCRIPT = """
+import os, time
+print("loss: nan" if os.environ["RANK"] == "1" else "loss: 0.5", flush=True)
+open("here", "w").close()
+time.sleep(600)
+"""
+
+
+def fab(*words):
+    return subprocess.run([FAB, *words], cwd=HOME, capture_output=True, text=True, timeout=120)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A run of two ranks that does not end by itself."""
+    name, folder = f"test-{uuid.uuid4().hex[:8]}", tmp_path_factory.mktemp("script")
+    (folder / "train.py").write_text(SCRIPT)
+    line = [
+        FAB,
+        "up",
+        "--backend",
+        "processes",
+        "--nproc",
+        "2",
+        "--run",
+        name,
+        "--folder",
+        str(folder),
+        "--",
+        "train.py",
+    ]
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    going = subprocess.Popen(line, cwd=HOME, **quiet)
+    waiting.until(lambda: len(fab("logs", "--run", name).stdout.splitlines()) == 2, "both ranks")
+    yield name
+    going.terminate()
+    going.wait(timeout=60)
+    shutil.rmtree(HOME / "runs" / name, ignore_errors=True)
+
+
+def test_a_command_runs_where_the_script_works_and_ends_with_its_own_code(run):
+    done = fab("exec", "--run", run, "--", "sh", "-c", "ls; echo $MUSTER_NODE $MUSTER_RUN_ID; exit 4")
+    assert (done.returncode, done.stdout.splitlines()) == (4, ["here", "train.py", f"master {run}"])
+    assert "rank 2 of it does not run" in fab("exec", "--run", run, "--rank", "2", "--", "true").stderr
+
+
+def test_a_command_ends_with_who_asked_for_it(run):
+    line = [FAB, "exec", "--run", run, "--", "sh", "-c", "echo $$; sleep 4713"]
+    asked = subprocess.Popen(line, cwd=HOME, stdout=subprocess.PIPE, text=True)
+    pid = int(asked.stdout.readline())
+    assert waiting.alive(pid)
+    asked.kill()
+    asked.wait()
+    waiting.until(lambda: not waiting.alive(pid), "the command to be gone")
+
+
+def test_the_logs_of_a_rank_and_of_a_pattern(run):
+    assert fab("logs", "--run", run, "--rank", "0").stdout == "[0]  loss: 0.5\n"
+    assert fab("logs", "--run", run, "--grep", "na+n").stdout == "[1]  loss: nan\n"
+    assert fab("logs", "--run", run, "--grep", "(").returncode == 2
+    assert "no times" in fab("logs", "--run", run, "--since", "1m").stderr
