@@ -72,30 +72,34 @@ FORMS = (
     ("srun python train.py", 1, ""),
 )
 UNRULED = (
-    "time python train.py",
-    "pdm run python train.py",
-    "hatch run python train.py",
-    "pixi run python train.py",
-    "numactl --cpunodebind=0 python train.py",
-    "nice -n 10 python train.py",
-    "python train.py > log.txt 2>&1",
-    "python train.py | tee log.txt",
-    "cd . && python train.py",
-    "python train.py &",
-    "source .venv/bin/activate && python train.py",
-    "ipython train.py",
-    "python3.11 ./train.py",
-    "/usr/bin/env python3 train.py",
-    "sh -c 'python train.py'",
-    "python -u -W ignore train.py",
+    "rye run python train.py",
+    "ionice -c 3 python train.py",
+    "setsid python train.py",
+    "timeout 60 python train.py",
+    "xvfb-run python train.py",
+    "nsys profile python train.py",
+    "py-spy record -- python train.py",
+    "scalene train.py",
+    "screen -dm python train.py",
+    "docker run image python train.py",
+    "lightning run train.py",
     "composer -n 1 train.py",
-    "torchrun.exe train.py",
-    "python pkg/train.py",
-    "python -m pkg",
-    "stdbuf -oL python train.py",
-    "exec python train.py",
+    "ipython train.py",
     "make train",
     "python train",
+    "python pkg/train.py",
+    "python 'train.py'",
+    "python3.11 ./train.py",
+    "python -X dev train.py",
+    "python -u -W ignore train.py",
+    "python -m cProfile train.py",
+    "python -m accelerate.commands.launch --cpu train.py",
+    "sh -c 'python train.py'",
+    "bash -lc 'torchrun train.py'",
+    "torchrun --nproc-per-node=1 -- train.py",
+    "/bin/bash run.sh",
+    "pkg/train.py",
+    "my-train",
 )
 DRAWN, SEED = 8, 13
 
@@ -181,16 +185,18 @@ def _up(form: str, ranks: int, project: Path) -> tuple[int, str, str]:
         if done.returncode:
             words = (ended or fault).get("message") or (done.stderr.strip().splitlines() or ["no message"])[-1]
             return done.returncode, words, (ended or fault).get("hint", "")
-        return 0, _seen(Path(HOME, ended["folder"], "work"), ranks), ""
+        return 0, _seen(Path(HOME, ended["folder"], "work"), ranks, form), ""
     finally:
         if ended:
             shutil.rmtree(HOME / ended["folder"], ignore_errors=True)
 
 
-def _seen(folder: Path, ranks: int) -> str:
-    files = {path.name: path.read_text().split(" ")[0] for path in folder.glob("rank-*")}
-    due = {f"rank-{rank}-of-{ranks}": str(ranks) for rank in range(ranks)}
-    return "runs" if files == due else f"wrote {files or 'nothing'} instead of {ranks} ranks"
+def _seen(folder: Path, ranks: int, form: str) -> str:
+    """Whether the ranks that are due agreed, and got the arguments of the form and no other."""
+    files = {path.name: path.read_text().strip() for path in folder.glob("rank-*")}
+    arguments = " --lr 3e-4" if "--lr" in form else ""
+    due = {f"rank-{rank}-of-{ranks}": f"{ranks}{arguments}" for rank in range(ranks)}
+    return "runs" if files == due else f"wrote {files or 'nothing'} instead of {due}"
 
 
 def _behind_torchrun(form: str, project: Path) -> bool:
@@ -202,7 +208,7 @@ def _behind_torchrun(form: str, project: Path) -> bool:
         done = subprocess.run(line, cwd=project, env=_variables(project), capture_output=True, timeout=60, check=False)
     except subprocess.TimeoutExpired:
         return False
-    right = done.returncode == 0 and _seen(project, 1) == "runs"
+    right = done.returncode == 0 and _seen(project, 1, form) == "runs"
     for path in project.glob("rank-*"):
         path.unlink()
     return right
