@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import selectors
 import signal
+import socket
 import stat
 import subprocess
 import threading
@@ -19,9 +20,10 @@ from typing import Any
 
 from paramiko import pipe
 from paramiko.buffered_pipe import BufferedPipe, PipeTimeout
-from paramiko.ssh_exception import SSHException
+from paramiko.common import OPEN_FAILED_ADMINISTRATIVELY_PROHIBITED, OPEN_FAILED_CONNECT_FAILED
+from paramiko.ssh_exception import ChannelException, SSHException
 
-_CHECK_S = 5.0
+_CHECK_S, _REFUSED_S = 5.0, 0.15
 _PIECE = 1 << 16
 # As much as we take of a stream before somebody reads it.
 _MOST_WAITING = 16 << 20
@@ -84,12 +86,22 @@ class Master:
         """A channel for one command. Raises SSHException if this is closed."""
         return self._open()
 
-    def open_channel(self, kind: str, to: tuple[str, int], source: tuple[str, int]) -> MasterChannel:
-        """A connection from the host to another address. Raises SSHException."""
+    def open_channel(
+        self, kind: str, to: tuple[str, int], source: tuple[str, int], timeout: float | None = None
+    ) -> MasterChannel:
+        """A connection from the host to another address. Raises SSHException, ChannelException if it is refused soon.
+
+        ssh does not say that a connection is open; one that is refused later ends without a byte.
+        """
         if kind != "direct-tcpip":
             raise SSHException(f"no {kind} over the connection that ssh holds")
         channel, host = self._open(), f"[{to[0]}]" if ":" in to[0] else to[0]
         channel.start(["-W", f"{host}:{to[1]}", "muster"])
+        if channel.over(_REFUSED_S) and not channel.recv_ready():
+            words = channel.recv_stderr(_PIECE).decode(errors="replace").strip()
+            channel.close()
+            code = OPEN_FAILED_ADMINISTRATIVELY_PROHIBITED if "prohibited" in words else OPEN_FAILED_CONNECT_FAILED
+            raise ChannelException(code, words or "refused")
         return channel
 
     def global_request(self, kind: str, wait: bool = True) -> None:
@@ -216,6 +228,15 @@ class MasterChannel:
         if self._process and self._process.stdin:
             with suppress(OSError):
                 self._process.stdin.close()
+
+    def shutdown(self, how: int) -> None:
+        """As a socket's: the end of the input. Output ends when the other side ends it."""
+        if how != socket.SHUT_RD:
+            self.shutdown_write()
+
+    def over(self, seconds: float) -> bool:
+        """Whether it ends within this time."""
+        return self._over.wait(seconds)
 
     def exit_status_ready(self) -> bool:
         """Whether it has ended."""

@@ -140,9 +140,6 @@ class Session:
 
     def tunnel(self, port: int) -> Channel:
         """A connection to a port of the host's loopback. Raises DeployError if nobody listens there, SshFault."""
-        if not hasattr(self._transport, "open_channel"):  # master.py
-            words = f"{self.host.name}: a connection that `ssh` holds opens no ports for Muster"
-            raise DeployError(words, f"ssh -O forward -L {port}:127.0.0.1:{port} {self.host.name}")
         try:
             return self._transport.open_channel("direct-tcpip", ("127.0.0.1", port), ("127.0.0.1", 0), timeout=10.0)
         except ChannelException as refused:

@@ -158,16 +158,22 @@ def test_many_commands_at_once_have_their_own_answers(guarded, asked):
 def test_a_tunnel_goes_over_the_connection(guarded, asked):
     log_in(guarded.host)
     with socket.create_server(("127.0.0.1", 0)) as listening, opened(guarded.host) as sessions:
-        transport = sessions.all()["a"]._transport
-        channel = transport.open_channel("direct-tcpip", listening.getsockname()[:2], ("", 0))
+        session, port = sessions.all()["a"], listening.getsockname()[1]
+        channel = session.tunnel(port)
         there, _ = listening.accept()
         channel.sendall(b"ping")
         assert there.recv(4) == b"ping"
+        channel.shutdown(socket.SHUT_WR)
+        assert there.recv(4) == b""
         there.sendall(b"pong")
         channel.settimeout(10)
         assert channel.recv(4) == b"pong"
         there.close()
+        assert channel.recv(4) == b""
         channel.close()
+        listening.close()
+        with pytest.raises(DeployError, match="nobody listens"):
+            session.tunnel(port)
 
 
 @pytest.mark.holds("own-ssh")
