@@ -147,9 +147,7 @@ class Cluster:
         known = {entry.name for entry in fields(Options)} - _OURS
         if strange := sorted(more.keys() - known):
             raise UsageError(f"deploy() has no option {strange[0]}", f"there are: {', '.join(sorted(known))}")
-        given: dict[str, Any] = {
-            name: tuple(value) if isinstance(value, list) else value for name, value in more.items()
-        }
+        given = {name: _as_option(name, value) for name, value in more.items()}
         return replace(Options(self._hosts, self._file), **given)
 
 
@@ -257,6 +255,14 @@ class Run:
             values=values,
             event=event,
         )
+
+
+def _as_option(name: str, value: Any) -> Any:
+    """A value as `Options` has it: text, several texts, or a switch."""
+    usual = getattr(Options(), name)
+    if isinstance(usual, tuple):
+        return (str(value),) if isinstance(value, str | Path) else tuple(map(str, value))
+    return bool(value) if isinstance(usual, bool) else str(value)
 
 
 def _environment(variables: Mapping[str, str | int | float]) -> tuple[str, ...]:

@@ -74,6 +74,7 @@ def test_hosts_come_as_text_or_list_or_from_the_file(tmp_path):
 def test_every_option_of_a_deploy_can_be_given_and_none_that_is_the_apis_own():
     cluster = api.Cluster("a")
     assert cluster._options({"keep": ["/data"], "no_observe": True}) == Options("a", keep=("/data",), no_observe=True)
+    assert cluster._options({"keep": "/data", "gpus": 2}) == Options("a", keep=("/data",), gpus="2")
     with pytest.raises(api.UsageError, match="dry_run"):
         cluster._options({"dry_run": True})
 
