@@ -101,7 +101,9 @@ class NewRun(HostsBackend):
             record.write_json(run_dir / "preflight.json", self._gate(after_push=True))
         if request.requirements:
             self._interrupts.at("installing the packages", packages.LEFT_BY_AN_INSTALL)
-            target = packages.Target(request.cluster, request.sessions, request.facts, request.tag)
+            target = packages.Target(
+                request.cluster, request.sessions, request.facts, request.tag, request.base, request.folder
+            )
             installed = packages.bring(target, request.requirements, self._console)
             self._containers = packages.give(self._containers, installed)
         self._locks.refuse_lost()

@@ -5,6 +5,8 @@ packages/install.py does the work. `fab deploy` and `fab push` call this module.
 
 from __future__ import annotations
 
+import getpass
+import os
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,14 +16,17 @@ from typing import Any
 from ..config.inventory import Cluster
 from ..core.results import Results
 from ..core.text import amount, several
+from ..engine import images as engine_images
 from ..host import audit
 from ..host.facts import HostFacts
 from ..image.credentials import Choice
+from ..image.model import WORKSPACE
 from ..packages import commands, install
-from ..packages.places import DockerPlace, Place
+from ..packages.places import HERE, DockerPlace, Here, Place
 from ..packages.requirements import Requirements
 from ..report import packages as packages_shown
 from ..report.console import Console
+from ..run.environment import IMAGE_USER
 from ..ssh.session import Session, on_all
 from . import container
 from .container import NodeContainer
@@ -31,12 +36,14 @@ LEFT_BY_AN_INSTALL = "nothing was started; downloads stay on the hosts for the n
 
 @dataclass(frozen=True)
 class Target:
-    """The hosts that get packages, and the image these go with. `facts` by host."""
+    """The hosts that get packages, and the image these go with: `base` with `folder` on top. `facts` by host."""
 
     cluster: Cluster
     sessions: Sequence[Session]
     facts: Mapping[str, HostFacts]
     tag: str
+    base: str = ""
+    folder: Path | None = None
 
 
 def asked(cluster: Cluster, folder: Path | None, choice: Choice, console: Console) -> Requirements | None:
@@ -52,7 +59,7 @@ def bring(target: Target, needs: Requirements, console: Console) -> install.Inst
         by_name = {place.name: place for place in places}
         return on_all((sessions[name] for name in by_name), lambda session: work(by_name[session.host.name]))
 
-    installed = packages_shown.bring(_places(target), needs, each, console)
+    installed = packages_shown.bring(_places(target), needs, each, console, _here(target))
     if installed.size:
         words = f"installed {several(len(installed.lock.lines), 'package')} ({amount(installed.size)})"
         on_all(target.sessions, lambda session: audit.note(session, words))
@@ -79,6 +86,15 @@ def _with(node: NodeContainer, volume: str, image: Mapping[str, str]) -> NodeCon
     at = node.argv.index("--env-file")
     argv = (*node.argv[:at], *commands.mount(volume), *node.argv[at:])
     return replace(node, argv=argv, environment={**node.environment, **commands.variables(image, node.environment)})
+
+
+def _here(target: Target) -> DockerPlace | None:
+    """This machine in the place of hosts that reach no index, if its engine has the image."""
+    if target.folder is None or not engine_images.inspect(target.base):
+        return None
+    source = ("--mount", f"type=bind,source={target.folder.resolve()},target={WORKSPACE},readonly")
+    owner = (os.getuid(), os.getgid()) if os.getuid() else (IMAGE_USER, IMAGE_USER)
+    return DockerPlace(HERE, Here(), target.base, getpass.getuser(), owner, mounts=source, code_layers=0)
 
 
 def _places(target: Target) -> list[DockerPlace]:

@@ -44,7 +44,7 @@ def push(options: Options, console: Console) -> int:
             tag = deploy_options.tag_of(base, folder)
             if needs:
                 cluster, _ = run_user.choose(cluster, sessions, facts)
-            target = packages.Target(cluster, sessions, facts, tag)
+            target = packages.Target(cluster, sessions, facts, tag, base, folder)
             if options.dry_run:
                 foretell(sessions, base, folder, tag, console, choice)
                 if needs:

@@ -48,6 +48,16 @@ def container(image: str, user: str, cache: str, volume: str, digest: str, limit
     )
 
 
+def export(image: str, volume: str) -> tuple[str, ...]:
+    """Write a volume's packages to standard output, as a tar stream."""
+    text = f"import sys, tarfile\nwith tarfile.open(fileobj=sys.stdout.buffer, mode='w|') as t: t.add({TARGET!r}, '.')"
+    return (
+        *("docker", "run", "--rm", "--pull", "never", "--network", "none", "--cap-drop", "ALL", "--log-driver", "none"),
+        *("--label", "muster.packages=export", "--user", "65534:65534", *mount(volume)),
+        *("--entrypoint", "sh", image, "-c", PYTHON, "sh", "-P", "-c", text),
+    )
+
+
 def loader() -> tuple[str, ...]:
     """What follows the name of the Python: it reads the program from its input, and leaves the rest to the program."""
     size = len(program())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import mmap
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -17,8 +18,10 @@ from . import commands, store, uv
 from .inside.tools import NO_INDEX, NO_UV
 from .settings import Settings
 
+Files = Mapping[str, bytes | mmap.mmap]
 _MOST_WHEELS = 4 << 30  # bytes of wheels that one place may have built
 _MOST_WORDS = 8000
+_CHUNK = 1 << 20
 _PIECE = record({"wheel": text(300, store.WHEEL), "bytes": text(1 << 20)})
 
 
@@ -40,7 +43,7 @@ class Exchange:
         self._failed: tuple[int, str] | None = None
         self._wheels, self._size = dict[str, bytearray](), 0
 
-    def input(self, order: Mapping[str, Any], files: Mapping[str, bytes]) -> Iterator[bytes]:
+    def input(self, order: Mapping[str, Any], files: Files) -> Iterator[bytes]:
         """The program's text, the order and its files. It ends with the answer: an earlier end would end the order."""
         settings = self._settings
         certificates = {"ca": settings.certificates} if settings.certificates else {}
@@ -54,7 +57,9 @@ class Exchange:
         }
         yield commands.program()
         yield json.dumps(whole_order).encode() + b"\n"
-        yield from texts.values()
+        for data in texts.values():
+            for start in range(0, len(data), _CHUNK):
+                yield data[start : start + _CHUNK]
         self._over.wait()
 
     def line(self, line: str) -> None:

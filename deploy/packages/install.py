@@ -6,17 +6,20 @@ make it; let each place that lacks the packages install them; compare the digest
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 from ..core.errors import DeployError
 from ..core.fields import record, text, whole
 from ..core.program import FAB
 from ..core.results import Results
+from ..core.text import amount
 from . import store, uv
-from .exchange import Exchange, Unreached
+from .exchange import Exchange, Files, Unreached
 from .places import Place
 from .requirements import Requirements
 from .settings import Settings
@@ -24,6 +27,7 @@ from .store import Lock
 
 Tell = Callable[[str, str], None]
 Each = Callable[[Sequence[Place], Callable[[Place], Any]], Results[Any]]
+_MOST_COPIED = 64 << 30  # bytes of packages, from a host that reaches an index to one that does not
 _INSTALLED = record({"digest": text(64, "[0-9a-f]{64}"), "size": whole()})
 
 
@@ -31,13 +35,15 @@ _INSTALLED = record({"digest": text(64, "[0-9a-f]{64}"), "size": whole()})
 class Asked:
     """What to install, with which settings. `tell(place, words)` gets each line of progress, from any thread.
 
-    `each` does one thing at all places at once: for hosts that is `ssh.session.on_all`.
+    `each` does one thing at all places at once: for hosts that is `ssh.session.on_all`. `instead`: installs for places
+    that reach no index, if no other does; they get the files.
     """
 
     requirements: Requirements
     settings: Settings
     tell: Tell
     each: Each
+    instead: Place | None = None
 
 
 @dataclass(frozen=True)
@@ -69,7 +75,7 @@ def bring(places: Sequence[Place], asked: Asked, folder: Path | None = None) -> 
     digest = lock.digest(*first.base)
     names = {place.name: place.environment(digest) for place in places}
     lacking = [place for place in places if names[place.name] not in has[place.name].environments]
-    done = asked.each(lacking, lambda place: _install(place, asked, lock, digest, sent)).all() if lacking else {}
+    done = _everywhere(places, lacking, asked, lock, digest, sent) if lacking else {}
     files = _agreed(lacking, {name: answer["digest"] for name, answer in done.items()}, lock, digest)
     if files != lock.files:
         store.keep(key, replace(lock, files=files), folder)
@@ -88,16 +94,46 @@ def _locked(places: Sequence[Place], asked: Asked, sent: list[int]) -> Lock:
         "builds": bool(needs.packages),
         "files_read": texts,
     }
-    for place in places:
+    for place in (*places, *([asked.instead] if asked.instead else ())):
         try:
             answer, wheels = _do(place, asked, order, {}, "", sent)
         except Unreached as fault:
             unreached[place.name] = fault
         else:
-            read = store.LOCK(answer, "its lock")
+            read = store.LOCK(answer, f"{place.name}: its lock")
             return Lock(tuple(read["lock"]), tuple(read["left_out"]), read["base"], wheels)
     Results(unreached).all()
     raise DeployError("no host to lock packages on")
+
+
+def _everywhere(
+    places: Sequence[Place], lacking: Sequence[Place], asked: Asked, lock: Lock, digest: str, sent: list[int]
+) -> dict[str, dict[str, Any]]:
+    """Install at each place that lacks the packages; one that reaches no index gets the files of one that has them."""
+    results = asked.each(lacking, lambda place: _install(place, asked, lock, digest, sent))
+    unreached = [place for place in lacking if isinstance(results.faults.get(place.name), Unreached)]
+    having = [place for place in places if place not in lacking or place.name in results.values]
+    if not unreached or len(unreached) < len(results.faults) or not (having or asked.instead):
+        return results.all()
+    source = having[0] if having else asked.instead
+    assert source is not None
+    if not having and source.environment(digest) not in source.look().environments:
+        _install(source, asked, lock, digest, sent)
+    with TemporaryFile() as file:
+        asked.tell(source.name, f"its packages are copied to {', '.join(place.name for place in unreached)}")
+
+        def take(piece: bytes) -> None:
+            if file.tell() > _MOST_COPIED:
+                raise DeployError(f"{source.name}: its packages are more than {amount(_MOST_COPIED)}")
+            file.write(piece)
+
+        source.export(digest, take)
+        file.flush()
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            order = {"mode": "unpack"}
+            files = {"packages.tar": content}
+            copied = asked.each(unreached, lambda place: _do(place, asked, order, files, digest, sent)[0]).all()
+    return {**results.values, **{name: _INSTALLED(answer, "its packages") for name, answer in copied.items()}}
 
 
 def _install(place: Place, asked: Asked, lock: Lock, digest: str, sent: list[int]) -> dict[str, Any]:
@@ -108,11 +144,11 @@ def _install(place: Place, asked: Asked, lock: Lock, digest: str, sent: list[int
 
 
 def _do(
-    place: Place, asked: Asked, order: Mapping[str, Any], files: Mapping[str, bytes], digest: str, sent: list[int]
+    place: Place, asked: Asked, order: Mapping[str, Any], files: Files, digest: str, sent: list[int]
 ) -> tuple[dict[str, Any], dict[str, bytes]]:
     """Let a place do one order; once more with the uv of this machine if it gets none."""
 
-    def once(files: Mapping[str, bytes]) -> tuple[dict[str, Any], dict[str, bytes]]:
+    def once(files: Files) -> tuple[dict[str, Any], dict[str, bytes]]:
         sent[0] += sum(map(len, files.values()))
         exchange = Exchange(place.name, asked.settings, lambda words: asked.tell(place.name, words))
         return exchange.finish(place.run(digest, exchange, order, files), order["mode"], asked.requirements.path, hint)

@@ -20,7 +20,7 @@ from ..core.errors import DeployError
 from ..core.fields import array, default, json_object, record, text
 from ..image.model import DIGEST, WORKSPACE
 from . import commands
-from .exchange import Exchange
+from .exchange import Exchange, Files
 
 _LISTED = record(
     {}, {"layers": array(DIGEST), "environment": default(array(text(1 << 16), 10_000), []), "volume": text(300)}
@@ -54,13 +54,14 @@ class Place(Protocol):
     def environment(self, digest: str) -> str:
         """The name there of the environment with that content."""
 
-    def run(
-        self, digest: str, exchange: Exchange, order: Mapping[str, Any], files: Mapping[str, bytes]
-    ) -> tuple[int, str]:
+    def run(self, digest: str, exchange: Exchange, order: Mapping[str, Any], files: Files) -> tuple[int, str]:
         """Let the program do an order; an empty digest: it only locks. Returns its exit code and its other output."""
 
     def remove(self, digest: str) -> None:
         """Remove the environment with that content."""
+
+    def export(self, digest: str, take: Callable[[bytes], None]) -> None:
+        """Give the environment with that content to `take`, as a tar stream in pieces. Raises DeployError."""
 
     def machine(self) -> str:
         """The processor, as the kernel names it."""
@@ -79,6 +80,9 @@ class Runner(Protocol):
         on_line: Callable[[str], None] | None = None,
     ) -> Any:
         """Run a command to its end, as ssh.session.Session.run does."""
+
+    def receive(self, argv: Sequence[str], take: Callable[[bytes], None]) -> Any:
+        """Run a command with much output, as ssh.session.Session.receive does."""
 
 
 class Done(NamedTuple):
@@ -126,9 +130,7 @@ class DockerPlace:
         limits = (*self.limits, *self.mounts)
         return commands.container(self.image, self.user, commands.cache(self.owner[0]), volume, digest, limits)
 
-    def run(
-        self, digest: str, exchange: Exchange, order: Mapping[str, Any], files: Mapping[str, bytes]
-    ) -> tuple[int, str]:
+    def run(self, digest: str, exchange: Exchange, order: Mapping[str, Any], files: Files) -> tuple[int, str]:
         """In a container of the image, which is removed at its end."""
         volume = self.environment(digest) if digest else ""
         container, cache = self.container(volume, digest or "lock"), commands.cache(self.owner[0])
@@ -141,6 +143,12 @@ class DockerPlace:
         finally:
             exchange.close()
         return done.code, done.err or done.out
+
+    def export(self, digest: str, take: Callable[[bytes], None]) -> None:
+        """The volume's content."""
+        done = self.runner.receive(commands.export(self.image, self.environment(digest)), take)
+        if done.code:
+            raise docker_faults.fault(done.err)
 
     def remove(self, digest: str) -> None:
         """Remove the volume."""
@@ -184,6 +192,18 @@ class Here:
             raise DeployError(f"this machine: `{argv[0]}` ended with code {code}: {out[-300:]}")
         return Done(code, out, out if code else "")
 
+    def receive(self, argv: Sequence[str], take: Callable[[bytes], None]) -> Done:
+        """Run a command; `take` gets its output in pieces."""
+        with subprocess.Popen(
+            argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        ) as process:
+            assert process.stdout is not None
+            assert process.stderr is not None
+            while piece := process.stdout.read(1 << 20):
+                take(piece)
+            words = process.stderr.read().decode(errors="replace")
+        return Done(process.returncode, "", words)
+
 
 @dataclass(frozen=True)
 class ProcessPlace:
@@ -209,9 +229,7 @@ class ProcessPlace:
         """The environment's folder."""
         return str(self.folder / digest)
 
-    def run(
-        self, digest: str, exchange: Exchange, order: Mapping[str, Any], files: Mapping[str, bytes]
-    ) -> tuple[int, str]:
+    def run(self, digest: str, exchange: Exchange, order: Mapping[str, Any], files: Files) -> tuple[int, str]:
         """In a process of that Python. An environment without its mark is what an earlier try left."""
         target, cache = self.folder / digest, self.folder.parent / "cache"
         where: dict[str, Any] = {**order, "owner": [], "cache": str(cache), "source": str(self.source)}
@@ -230,6 +248,10 @@ class ProcessPlace:
         elif digest:
             shutil.rmtree(target, ignore_errors=True)
         return done.code, done.err
+
+    def export(self, digest: str, take: Callable[[bytes], None]) -> None:
+        """Nobody asks this machine for the environment of its own Python."""
+        raise DeployError("an environment of this machine's Python fits no other machine")
 
     def remove(self, digest: str) -> None:
         """Remove the environment's folder."""

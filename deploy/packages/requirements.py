@@ -91,6 +91,11 @@ def _project(folder: Path, path: str, name: str, here: str, sent: Collection[str
         )
     packaged = "build-system" in table or bool(table.get("tool", {}).get("uv", {}).get("package"))
     packages = {here or ".": True} if packaged else {}
+    for entry in table.get("tool", {}).get("uv", {}).get("sources", {}).values():
+        if isinstance(entry, dict) and isinstance(entry.get("path"), str):
+            packages[_inside(folder, posixpath.join(here, entry["path"]), f"{path}: {entry['path']}")] = bool(
+                entry.get("editable")
+            )
     text = (folder / path).read_text(errors="replace") if name == "uv.lock" else ""
     for match in re.finditer(r'source = \{ (editable|directory|virtual) = "([^"]+)" \}', text):
         local = _inside(folder, posixpath.join(here, match[2]))

@@ -31,13 +31,15 @@ def asked(wanted: str, folder: Path | None, choice: Choice, console: Console) ->
     return needs
 
 
-def bring(places: Sequence[Place], needs: Requirements, each: Each, console: Console) -> Installed:
-    """Install the packages at every place and say what was done. Raises DeployError with uv's own words."""
+def bring(
+    places: Sequence[Place], needs: Requirements, each: Each, console: Console, instead: Place | None = None
+) -> Installed:
+    """Install the packages at every place and say what was done. `instead`: as install.Asked has it."""
     own = settings.of_user(far=any(place.name != HERE for place in places))
     if own.left:
         console.warn(f"packages: {', '.join(own.left)} is only on this machine: hosts cannot install from it")
     with console.waiting("packages") as say:
-        want = install.Asked(needs, own, lambda place, words: say(f"{place}: {words}"), each)
+        want = install.Asked(needs, own, lambda place, words: say(f"{place}: {words}"), each, instead)
         installed = install.bring(places, want)
     console.note(f"packages: {needs.path}: {_words(installed, len(places))}")
     if installed.lock.left_out:

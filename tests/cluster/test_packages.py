@@ -1,5 +1,7 @@
 """A project's packages on two hosts of the rack, from an index of our own that wants a password."""
 
+import subprocess
+
 import pytest
 
 from lab import index
@@ -17,7 +19,7 @@ FILES = dict(
     [
         index.wheel("plain", "1.0", "VALUE = 'old'"),
         index.wheel("plain", "2.0", "VALUE = 'plain'", needs="torch>=2"),
-        index.source("sourced", "1.0", "VALUE = 'sourced'"),
+        index.source("sourced", "1.0", "VALUE = 'sourced'", before="import torch\n"),
         index.source("broken", "1.0", "", before="raise SystemExit('no compiler: gcc was not found')\n"),
     ]
 )
@@ -66,6 +68,7 @@ def volumes(project):
     return {host: project.rack.on(host, VOLUMES).split() for host in project.hosts}
 
 
+@pytest.mark.holds("index-passwords")
 def test_packages_are_there_on_all_hosts_and_the_second_time_without_an_index(project):
     done = deploy(project)
     assert done.returncode == 0, done.stderr
@@ -96,6 +99,28 @@ def test_what_cannot_be_installed_is_told_in_uvs_words_and_what_was_there_stays(
         assert words in done.stderr
         assert "sesame" not in done.stdout + done.stderr
         assert volumes(project) == before
+
+
+def test_a_host_without_a_way_to_the_index_gets_the_files_of_one_that_has_it(project):
+    port = project.environment["UV_DEFAULT_INDEX"].split("/")[2].rpartition(":")[2]
+    rule = ["OUTPUT", "-p", "tcp", "--dport", port, "-j", "REJECT"]
+    project.rack.root(project.hosts[1], "iptables", "-I", *rule)
+    try:
+        done = deploy(project)
+        assert done.returncode == 0, done.stderr
+        assert "has plain sourced mine" in done.stdout
+        assert all(volumes(project).values())
+        for host in project.hosts:
+            project.rack.on(host, f"{VOLUMES} | xargs docker volume rm")
+        project.rack.root(project.hosts[0], "iptables", "-I", *rule)
+        project.environment["XDG_CACHE_HOME"] += "-new"
+        done = push(project)  # now this machine is the only one that reaches it
+        project.rack.root(project.hosts[0], "iptables", "-D", *rule)
+        assert done.returncode == 0, done.stderr
+        assert all(volumes(project).values())
+    finally:
+        project.rack.root(project.hosts[1], "iptables", "-D", *rule)
+        subprocess.run(f"{VOLUMES} | xargs -r docker volume rm", shell=True, capture_output=True, check=False)
 
 
 def test_no_means_no(project):

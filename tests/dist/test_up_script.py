@@ -188,7 +188,10 @@ def test_its_packages_are_installed_beside_the_torch_that_is_there(project, tmp_
     (folder / "train.py").write_text("import plain, sourced, torch\nprint('has', plain.VALUE, sourced.VALUE)\n")
     (folder / "run.sh").write_text("torchrun train.py\n")
     (folder / "requirements.txt").write_text("plain\nsourced\ntorch\n")
-    files = [index.wheel("plain", "1", "VALUE = 'plain'"), index.source("sourced", "1", "VALUE = 'sourced'")]
+    files = [
+        index.wheel("plain", "1", "VALUE = 'plain'"),
+        index.source("sourced", "1", "VALUE = 'sourced'", before="import torch\n"),
+    ]
     environment = project.environment
     environment["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
     with index.serve("127.0.0.1", dict(files)) as url:

@@ -17,9 +17,15 @@ from typing import Any
 
 from .tools import FAILED, FROM_BASE, NAME, PIECE, Stop, Work, comes_along, normal, read_name, run, tell
 
+# uv says so where a build does not find a module that it did not ask for.
+_NEEDS_TORCH = re.compile(r"`([A-Za-z0-9._-]+)@[^`]{1,200}` depends\s+on\s+`torch`")
+
 
 class Locking(Work):
     """The order `lock`."""
+
+    # Options for the packages that are built beside the base's torch.
+    with_torch: tuple[str, ...] = ()
 
     def lock(self) -> dict[str, Any]:
         """Resolve the requirements beside what the base has; build what has no wheel."""
@@ -55,10 +61,23 @@ class Locking(Work):
         ]
         compile_ = [self.uv, "pip", "compile", "--no-header", "--no-annotate", *options, *sources]
         try:
-            run([*compile_, "--generate-hashes", "--output-file", str(out), str(asked)], source)
+            self._build_with_torch([*compile_, "--generate-hashes", "--output-file", str(out), str(asked)], source)
         except Stop as fault:
             raise Stop(fault.code, self._explained(source, fault.words, stubs, of_base)) from fault
         return self._chosen(list(_logical(out.read_text())), compile_, of_base, source)
+
+    def _build_with_torch(self, words: list[str], folder: Path) -> None:
+        """Run uv. A package whose build needs torch, and does not say so (flash-attn), is built with the base's own."""
+        while True:
+            try:
+                return run([*words, *self.with_torch], folder)
+            except Stop as fault:
+                names = [match[1] for match in _NEEDS_TORCH.finditer(fault.words)]
+                more = [word for name in names for word in ("--no-build-isolation-package", name)]
+                if not names or names[0] in self.with_torch:
+                    raise
+                tell(say=f"{names[0]} is built beside the torch of the base")
+                self.with_torch = (*self.with_torch, *more)
 
     def _has_all(self, source: Path) -> bool:
         """Whether the base has all that is asked: such an image needs no index, and not even uv."""
@@ -132,13 +151,17 @@ class Locking(Work):
         pinned = self.scratch / "sources.txt"
         pinned.write_text("\n".join(lines) + "\n")
         target = ["--target", str(self.scratch / "built"), "--python", sys.executable]
-        run([self.uv, "pip", "install", "--no-deps", *target, "--requirement", str(pinned)], self.scratch)
+        # What is built against one torch does not fit another, which uv's own cache does not know.
+        kind = hashlib.sha256(f"{sys.version} {self.of_base()['torch']}".encode()).hexdigest()[:16]
+        cache = self.cache / f"built-{kind}"
+        words = [self.uv, "pip", "install", "--no-deps", *target, "--cache-dir", str(cache)]
+        self._build_with_torch([*words, "--requirement", str(pinned)], self.scratch)
         wheels = []
         for line in lines:
             name = read_name(line)
             made = [
                 path
-                for path in (self.cache / "uv").glob("sdists-v*/**/*.whl")
+                for path in cache.glob("sdists-v*/**/*.whl")
                 if normal(path.name.split("-")[0]) == name and ("==" not in line or _wheel_pin(path) == _pin(line))
             ]
             if not made:

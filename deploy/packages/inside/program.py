@@ -53,8 +53,11 @@ def main() -> int:
         for variable in order["paths"]:
             os.environ[variable] = str(scratch / order["paths"][variable])
         try:
-            locks = order["mode"] == "lock"
-            done = Locking(order, scratch).lock() if locks else Installing(order, scratch).install()
+            if order["mode"] == "lock":
+                done = Locking(order, scratch).lock()
+            else:
+                installing = Installing(order, scratch)
+                done = installing.install() if order["mode"] == "install" else installing.unpack()
             over.set()
             tell(done=done)
         except Stop as stop:

@@ -38,6 +38,7 @@ def test_a_torn_lock_is_none(tmp_path):
     assert store.find("key", tmp_path) is None
 
 
+@pytest.mark.holds("lock-lines")
 @pytest.mark.parametrize(
     "line",
     [
