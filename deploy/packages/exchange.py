@@ -33,6 +33,17 @@ class Unreached(DeployError):
         self.uv = uv
 
 
+class ToolFailed(DeployError):
+    """uv failed at a place; `words`: all that it says."""
+
+    def __init__(self, place: str, what: str, words: str, hint: str) -> None:
+        first, *others = [line.strip() for line in words.splitlines() if line.strip()] or ["no words"]
+        cause = next((line for line in others if line.startswith("cause:")), "")
+        shown = "; ".join(filter(None, (first.removeprefix("error: "), cause.removeprefix("cause: "))))
+        super().__init__(f"{place}: {what}: {shown}", hint)
+        self.words = words
+
+
 class Exchange:
     """What goes in, and what comes out. `tell` gets each line of progress, without passwords."""
 
@@ -92,7 +103,7 @@ class Exchange:
     ) -> tuple[dict[str, Any], dict[str, bytes]]:
         """The answer, and the wheels that came with it. `done`: the program's exit code, and other output.
 
-        Raises Unreached, or DeployError with uv's own words.
+        Raises Unreached, or ToolFailed with uv's own words.
         """
         code, other = done
         if self._failed:
@@ -100,7 +111,7 @@ class Exchange:
             if kind in (NO_UV, NO_INDEX):
                 raise Unreached(self._place, words, kind == NO_UV)
             what = "resolve" if mode == "lock" else "install"
-            raise DeployError(f"{self._place}: uv could not {what} the packages of {path}:\n{words}", hint(words))
+            raise ToolFailed(self._place, f"uv could not {what} the packages of {path}", words, hint(words))
         if code or self._answer is None:
             raise docker_faults.fault(other)
         return self._answer, {name: bytes(data) for name, data in self._wheels.items()}

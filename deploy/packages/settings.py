@@ -18,7 +18,7 @@ _CERTIFICATES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bu
 _PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
 # What a user may set for uv that means the same on another machine.
 _OWN = re.compile(
-    r"UV_(DEFAULT_INDEX|INDEX|INDEX_URL|EXTRA_INDEX_URL|INDEX_STRATEGY|INSECURE_HOST|HTTP_TIMEOUT|NO_INDEX|"
+    r"UV_(DEFAULT_INDEX|INDEX|INDEX_URL|EXTRA_INDEX_URL|INDEX_STRATEGY|INSECURE_HOST|HTTP_TIMEOUT|HTTP_RETRIES|NO_INDEX|"
     r"INDEX_\w+_(USERNAME|PASSWORD)|EXCLUDE_NEWER|PRERELEASE|NATIVE_TLS|SYSTEM_CERTS)"
 )
 _HERE = re.compile(r"file:|/|~|\./|localhost|https?://(localhost|127\.|\[::1\])")

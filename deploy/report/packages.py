@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from ..core.errors import DeployError
+from ..core.results import HostsFailed
 from ..core.text import amount, several
 from ..image import code_layer
 from ..image.credentials import Choice
 from ..packages import install, requirements, settings
+from ..packages.exchange import ToolFailed
 from ..packages.install import Each, Installed
 from ..packages.places import HERE, Place
 from ..packages.requirements import Requirements
@@ -38,9 +41,15 @@ def bring(
     own = settings.of_user(far=any(place.name != HERE for place in places))
     if own.left:
         console.warn(f"packages: {', '.join(own.left)} is only on this machine: hosts cannot install from it")
-    with console.waiting("packages") as say:
-        want = install.Asked(needs, own, lambda place, words: say(f"{place}: {words}"), each, instead)
-        installed = install.bring(places, want)
+    try:
+        with console.waiting("packages") as say:
+            want = install.Asked(needs, own, lambda place, words: say(f"{place}: {words}"), each, instead)
+            installed = install.bring(places, want)
+    except DeployError as fault:
+        faults = list(fault.faults.values()) if isinstance(fault, HostsFailed) else [fault]
+        for words in dict.fromkeys(one.words for one in faults if isinstance(one, ToolFailed)):
+            console.note(words)
+        raise
     console.note(f"packages: {needs.path}: {_words(installed, len(places))}")
     if installed.lock.left_out:
         console.note(f"packages: left out, the image has no CUDA: {requirements.reasons(installed.lock.left_out)}")

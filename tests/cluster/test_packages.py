@@ -46,7 +46,7 @@ def project(tmp_path, rack, gateway):
     )
     (folder / "requirements.txt").write_text("# needs\nplain\nsourced==1.0\ntorch\n-e .\n")
     made = Control(rack)
-    made.environment |= {"XDG_CACHE_HOME": str(tmp_path / "cache")}
+    made.environment |= {"XDG_CACHE_HOME": str(tmp_path / "cache"), "UV_HTTP_RETRIES": "0"}
     made.project = folder
     with index.serve(gateway, FILES) as url:
         made.environment |= {"UV_DEFAULT_INDEX": url}

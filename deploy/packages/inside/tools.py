@@ -67,7 +67,8 @@ def run(words: list[str], folder: Path, shown: bool = True) -> None:
         if shown and line.strip():
             tell(say=line.strip()[:300])
     if child.wait():
-        text = "\n".join(lines).strip() or f"{words[0]} ended with code {child.returncode}"
+        first = next((number for number, line in enumerate(lines) if line.startswith(("error", "ERROR"))), 0)
+        text = "\n".join(lines[first:]).strip() or f"{words[0]} ended with code {child.returncode}"
         # An index that answers is reached, whatever it says.
         raise Stop(NO_INDEX if _LOST.search(text) and "HTTP status" not in text else FAILED, text)
 

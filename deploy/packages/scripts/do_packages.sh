@@ -14,5 +14,7 @@ docker volume create --label muster.cache=packages --label "muster.user=$user" "
 "$@"; code=$?
 [ -n "$volume" ] || exit "$code"
 [ "$code" -ne 0 ] || { mkdir -p "$HOME/.muster/packages" && : >"$HOME/.muster/packages/$start"; } || code=1
-[ "$code" -eq 0 ] || docker volume rm --force "$volume" >/dev/null
+[ "$code" -ne 0 ] || exit 0
+# The engine may still be at work on removing the container.
+for _ in 1 2 3 4 5 6 7 8 9 10; do docker volume rm --force "$volume" >/dev/null 2>&1 && break; sleep 1; done
 exit "$code"

@@ -7,6 +7,7 @@ import pytest
 from deploy.core.errors import DeployError
 from deploy.core.results import HostsFailed, Results
 from deploy.packages import commands, install
+from deploy.packages.exchange import ToolFailed
 from deploy.packages.inside import tools
 from deploy.packages.places import Has
 from deploy.packages.requirements import Requirements
@@ -128,10 +129,10 @@ def test_a_host_with_other_files_is_named_and_loses_them(tmp_path):
 
 
 def test_uvs_own_words_are_the_error(tmp_path):
-    words = "× No solution found\n  because six==9 does not exist"
-    with pytest.raises(DeployError) as fault:
+    words = "error: No solution found\n  cause: Because six==9 does not exist\n  more"
+    with pytest.raises(ToolFailed, match=r"a: uv could not resolve .*: No solution found; Because six==9") as fault:
         bring(tmp_path, Place("a", {"lock": {"failed": 1, "words": words}}))
-    assert words in fault.value.message
+    assert fault.value.words == words
 
 
 def test_a_host_that_answers_with_another_kind_of_lock_is_refused(tmp_path):
