@@ -185,12 +185,12 @@ def _given(line: str) -> tuple[str, tuple[str, ...], bool]:
     """
     name, state, run, user, label, requests = _GIVEN(document(line, "a container"), "a container")
     asked = [request for request in requests if isinstance(request, dict)]
-    named = [uuid for request in asked for uuid in request.get("DeviceIDs") or () if isinstance(uuid, str)]
+    named = [ids for request in asked if isinstance(ids := request.get("DeviceIDs"), list)]
+    gpus = tuple(uuid for ids in named for uuid in ids if isinstance(uuid, str))
     if not run:
-        return f"container {name.removeprefix('/')}", tuple(named) if state != "created" else (), False
-    everything = ["all"] if any(request.get("Count") for request in asked) else []
-    gpus = label.split(",") if label else named or everything
-    return f"run {run}" + (f" ({user})" if user else ""), tuple(gpus), True
+        return f"container {name.removeprefix('/')}", gpus if state != "created" else (), False
+    everything = ("all",) if any(request.get("Count") for request in asked) else ()
+    return f"run {run}" + (f" ({user})" if user else ""), tuple(label.split(",")) if label else gpus or everything, True
 
 
 def _having(gpu: GpuUse, have: Iterable[tuple[str, tuple[str, ...], bool]]) -> list[str]:

@@ -101,6 +101,10 @@ def steps(containers: Sequence[NodeContainer], pushes: Mapping[str, tuple[bool, 
     for index, container in enumerate(containers):
         reason = "first: the others meet on it" if index == 0 else f"meets {containers[0].node}"
         planned.append(Step(container.host, f"start {container.node} as {container.name}", reason, container.argv))
+    for container in containers:
+        if container.witness:
+            what, reason = f"start the witness of {container.node}", "for --on-end, however the run ends"
+            planned.append(Step(container.host, what, reason, container.witness.argv))
     return tuple(planned)
 
 

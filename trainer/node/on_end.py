@@ -31,7 +31,7 @@ COMMAND_S, _POST_S = 60.0, 15.0
 _POLL_S, _UNSEEN_S, _LINGER_S = 0.2, 2.0, 6.0
 # A node that its host starts again is away for moments; one that never began does not come any more.
 _AWAY_S, _BEGIN_S = 6.0, 300.0
-_MOST_LOG = 1 << 20
+_MOST_LOG, _MOST_TEXT = 1 << 20, 8000
 _CODES = {"done": DONE, "failed": FAILED, "refused": REFUSED, "stopped": STOPPED, "max-hours": STOPPED,
           "killed": SIGNALLED + signal.SIGKILL}  # fmt: skip
 # An error outranks the ends of ranks that only followed it.
@@ -136,17 +136,30 @@ def _all_ends(witness: Witness) -> tuple[list[dict[str, Any]], list[str]]:
                 continue
             seen[place] = now
             if answer.get("ended"):
-                ends[place] = answer.get("end") or {}
+                ends[place] = _checked(answer.get("end"))
         time.sleep(_POLL_S)
     return list(ends.values()), [plan["names"][place] for place in lost]
+
+
+def _checked(end: object) -> dict[str, Any]:
+    """What another host says about its node's end, without anything that we could not use."""
+    about = end if isinstance(end, dict) else {}
+    verdicts, codes = about.get("verdicts"), about.get("codes")
+    return {
+        "verdicts": [
+            verdict for verdict in verdicts if isinstance(verdict, dict) and _weight(verdict) < len(_WORST_FIRST)
+        ]
+        if isinstance(verdicts, list)
+        else [],
+        "limit": about.get("limit") is True,
+        "codes": [code if type(code) is int else None for code in codes] if isinstance(codes, list) else [None],
+    }
 
 
 def describe(ends: Sequence[Mapping[str, Any]], lost: Sequence[str]) -> dict[str, Any]:
     """How the run ended, from how each node did. `lost`: the hosts that do not answer any more."""
     verdicts = [verdict for end in ends for verdict in end.get("verdicts", ())]
-    first: Mapping[str, Any] = min(
-        verdicts, key=lambda verdict: (_weight(verdict), verdict.get("since") or float("inf")), default={}
-    )
+    first: Mapping[str, Any] = min(verdicts, key=lambda verdict: (_weight(verdict), _since(verdict)), default={})
     word, message = str(first.get("verdict", "")), str(first.get("message", ""))
     codes = [code for end in ends for code in end.get("codes", (None,))]
     if not word or (word == "done" and (lost or any(codes))):
@@ -224,17 +237,23 @@ def _post(url: str, about: Mapping[str, Any]) -> str:
 def _read(path: Path) -> list[dict[str, Any]]:
     with suppress(OSError, ValueError):
         value = json.loads(path.read_text())
-        return [value] if isinstance(value, dict) and value.get("verdict") in _WORST_FIRST else []
+        return list(_checked({"verdicts": [value]})["verdicts"])
     return []
 
 
+def _since(verdict: Mapping[str, Any]) -> float:
+    since = verdict.get("since")
+    return float(since) if isinstance(since, int | float) and since > 0 else float("inf")
+
+
 def _weight(verdict: Mapping[str, Any]) -> int:
-    return _WORST_FIRST.index(verdict["verdict"]) if verdict.get("verdict") in _WORST_FIRST else len(_WORST_FIRST)
+    word = verdict.get("verdict")
+    return _WORST_FIRST.index(word) if isinstance(word, str) and word in _WORST_FIRST else len(_WORST_FIRST)
 
 
 def _text(value: object) -> str:
     text = ",".join(value) if isinstance(value, list) else "" if value is None else str(value)
-    return text.replace("\0", "")
+    return text.replace("\0", "")[:_MOST_TEXT]
 
 
 if __name__ == "__main__":

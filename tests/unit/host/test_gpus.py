@@ -90,3 +90,11 @@ def test_a_host_without_any_has_none():
 def test_a_device_without_its_tools_could_not_be_told():
     answered = gpus.parse(["gpu-error an NVIDIA device is there, nvidia-smi is not"])
     assert tables.gpu_words(answered) == "could not tell: an NVIDIA device is there, nvidia-smi is not"
+
+
+def test_who_was_given_a_gpu_is_shown_before_it_computes():
+    assert held_by("claimed") == [
+        "given to run r1 (carol)",
+        "given to the deploy of train.py (alice@laptop)",
+        "free",
+    ]

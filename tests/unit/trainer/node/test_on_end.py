@@ -44,6 +44,23 @@ def test_the_worst_word_counts_and_a_silent_host_is_lost(ends, lost, word, code)
     assert (told["end"], told["code"], told["lost"]) == (word, code, lost)
 
 
+@pytest.mark.parametrize(
+    "end",
+    [
+        None,
+        7,
+        [],
+        {"verdicts": 7, "codes": {}},
+        {"verdicts": [7, {"verdict": []}], "codes": ["x", 1e9]},
+        {"limit": "yes"},
+    ],
+)
+def test_what_a_hostile_host_says_about_its_end_stops_nobody(end):
+    odd = on_end._checked(end)
+    told = on_end.describe([said("failed", since="x", message=["no", "text"]), odd], [])
+    assert (told["end"], odd["limit"]) == ("failed", False)
+
+
 def plan(folder, command, **more):
     return {"command": command, "run": "r1", "folder": str(folder), "nodes": ["a"], "start": "r1-1", "restarts": False,
             "rank": 0, "hosts": [""], "names": ["a"], "place": 0, "port": 0, "token": "t", **more}  # fmt: skip
