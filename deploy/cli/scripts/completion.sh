@@ -62,8 +62,27 @@ _muster_words() (
 _muster_hosts() {
     [ ! -r "$1" ] || awk '/^[ \t]*\[/ { inside = /^[ \t]*\[\[[ \t]*hosts[ \t]*\]\]/ }
         inside && /^[ \t]*name[ \t]*=/ { gsub(/^[^=]*=[ \t]*["\047]|["\047].*$/, ""); print }' "$1"
-    settings=${MUSTER_SSH_CONFIG:-$HOME/.ssh/config}
-    [ ! -r "$settings" ] || awk 'tolower($1) == "host" { for (i = 2; i <= NF; i++) if ($i !~ /[*?!"]/) print $i }' "$settings"
+    _muster_settings "${MUSTER_SSH_CONFIG:-$HOME/.ssh/config}" | while IFS= read -r file; do
+        awk 'tolower($1) == "host" { for (i = 2; i <= NF; i++) if ($i !~ /[*?!"]/) print $i }' "$file"
+    done
+}
+
+# SSH's settings, and the files that they include.
+_muster_settings() {
+    # In zsh, so that a pattern is one.
+    [ -z "${ZSH_VERSION:-}" ] || emulate -L sh
+    [ -r "$1" ] || return 0
+    printf '%s\n' "$1"
+    awk 'tolower($1) == "include" { for (i = 2; i <= NF; i++) print $i }' "$1" | while IFS= read -r pattern; do
+        case $pattern in
+        '~'/*) pattern=$HOME/${pattern#??} ;;
+        /*) ;;
+        *) pattern=$HOME/.ssh/$pattern ;;
+        esac
+        for file in $pattern; do
+            [ ! -r "$file" ] || printf '%s\n' "$file"
+        done
+    done
 }
 
 # The runs of this folder, or of the checkout that it lies in; the newest is the last.

@@ -23,7 +23,7 @@ name = "$(touch owned)"
 [job]
 name = "no-host"
 """
-SETTINGS = "Host alpha beta-1 *.lab !x\n    HostName 10.0.0.1\nMatch host nothing\nhost Gamma\n"
+SETTINGS = "Include conf.d/*\nHost alpha beta-1 *.lab !x\n    HostName 10.0.0.1\nMatch host nothing\nhost Gamma\n"
 
 
 @pytest.fixture(params=[shell for shell in ("bash", "zsh") if shutil.which(shell)])
@@ -34,6 +34,8 @@ def offered(request, tmp_path):
     for folder in (home / ".ssh", project / "runs" / "2026-one", project / "runs" / "$(touch owned)", project / "sub"):
         folder.mkdir(parents=True)
     (home / ".ssh" / "config").write_text(SETTINGS)
+    (home / ".ssh" / "conf.d").mkdir()
+    (home / ".ssh" / "conf.d" / "lab").write_text("Host delta\n")
     (project / "cluster.toml").write_text(CLUSTER)
     (project / "other.toml").write_text('[[hosts]]\nname = "elsewhere"\n')
     file = tmp_path / "completion"
@@ -59,7 +61,7 @@ def test_commands_and_their_options_are_offered(offered):
 
 
 def test_hosts_come_from_the_cluster_file_and_the_ssh_settings(offered):
-    assert offered("status", "--hosts", "") == ["gpu-a", "alpha", "beta-1", "Gamma"]
+    assert offered("status", "--hosts", "") == ["gpu-a", "alpha", "beta-1", "Gamma", "delta"]
     assert offered("status", "--hosts", "gpu-a,al") == ["gpu-a,alpha"]
     assert offered("status", "--hosts", "me@al") == ["me@alpha"]
     assert offered("status", "--cluster", "other.toml", "--hosts", "else") == ["elsewhere"]
