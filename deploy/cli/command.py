@@ -60,6 +60,12 @@ REQUIREMENTS = (
     "install the packages of this file of the folder first: a requirements.txt, pyproject.toml or uv.lock; no: install "
     "none (default: the one in the folder, if there is one)"
 )
+ENV_FILE = (
+    "a file such as .env, whose variables the ranks get; each value counts as a secret; repeatable (default: none)"
+)
+SECRET_FILE = (
+    "a file of this machine that the ranks find as /run/secrets/NAME, in memory: NAME=FILE; repeatable (default: none)"
+)
 SECRET = (
     "a variable from this shell (NAME) or from a file (NAME=FILE), never shown on a host; repeatable (default: none)"
 )

@@ -20,6 +20,7 @@ from ..run import folders, record
 from . import exit, look, renamed
 from . import runs as deploy_tasks
 from .command import (
+    ENV_FILE,
     GPUS,
     INCLUDE,
     KEEP,
@@ -29,6 +30,7 @@ from .command import (
     ON_END,
     REQUIREMENTS,
     RESTARTS,
+    SECRET,
     SHOWN,
     UNWATCHED,
     command,
@@ -61,6 +63,8 @@ from .command import (
         "keep": KEEP,
         "include": INCLUDE,
         "folder-limit": LIMIT,
+        "secret": SECRET,
+        "env-file": ENV_FILE,
         "nproc": NPROC,
         "gpus": GPUS,
         "max-hours": MAX_HOURS,
@@ -73,7 +77,7 @@ from .command import (
         "ground": "refused: --backend says where the nodes run",
     },
     hidden=("ground",),
-    iterable=["keep", "include"],
+    iterable=["keep", "include", "secret", "env_file"],
 )
 def up(
     context: Connection,
@@ -95,6 +99,8 @@ def up(
     no_observe: bool = False,
     include: Sequence[str] | None = None,
     folder_limit: str = "",
+    secret: Sequence[str] | None = None,
+    env_file: Sequence[str] | None = None,
     json: bool = False,
     ground: str = "",
 ) -> None:
@@ -109,6 +115,7 @@ def up(
         asked = launch.Options(workers, backend, resume, args, script, folder, run, rank, no_observe, restarts)
         asked = replace(asked, include=tuple(include or ()), folder_limit=folder_limit, requirements=requirements)
         asked = replace(asked, max_hours=max_hours, on_end=on_end)
+        asked = replace(asked, secrets=tuple(secret or ()), env_files=tuple(env_file or ()))
         return launch.up(replace(asked, keep=tuple(keep or ()), processes=nproc, gpus=gpus), console)
 
     _end(console, work)

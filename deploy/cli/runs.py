@@ -10,6 +10,7 @@ from pathlib import Path
 from fabric import Connection
 from invoke.exceptions import Exit
 
+from ..config import secrets
 from ..core.errors import DETACHED, DONE, FAILED, REFUSED, STOPPED, USAGE, UsageError
 from ..core.program import FAB
 from ..host import lock as host_lock
@@ -26,6 +27,7 @@ from ..run import folders
 from ..ssh import session
 from . import exit, renamed
 from .command import (
+    ENV_FILE,
     GPUS,
     HOSTS,
     INCLUDE,
@@ -39,6 +41,7 @@ from .command import (
     RESTARTS,
     RUN,
     SECRET,
+    SECRET_FILE,
     SHOWN,
     UNWATCHED,
     command,
@@ -59,7 +62,7 @@ from .command import (
         DETACHED: "Ctrl-C left the run, which continues",
     },
     hidden=("name",),
-    iterable=["env", "secret", "mount", "include", "keep"],
+    iterable=["env", "secret", "env_file", "secret_file", "mount", "include", "keep"],
     help={
         **HOSTS,
         **JSON,
@@ -72,10 +75,13 @@ from .command import (
         "dockerfile": "build the image here first, from this file and the folder it lies in (default: none)",
         "env": "a variable for the ranks: NAME=VALUE; several with commas, or repeated (default: none)",
         "secret": SECRET,
+        "env-file": ENV_FILE,
+        "secret-file": SECRET_FILE,
         "include": INCLUDE,
         "folder-limit": LIMIT,
-        "mount": "a folder of the hosts for the ranks: /source:/target or /source:/target:ro; repeatable "
-        "(default: none)",
+        "mount": "a folder of the hosts for the ranks: /source:/target, with :ro, or with :create to make it where it "
+        "is missing; repeatable (default: none)",
+        "no-cache": "keep no downloads and compiled kernels on the hosts for the next run (default: keep them)",
         "keep": KEEP,
         "nproc": NPROC,
         "gpus": GPUS,
@@ -106,6 +112,8 @@ def deploy(
     dockerfile: str = "",
     env: Sequence[str] | None = None,
     secret: Sequence[str] | None = None,
+    env_file: Sequence[str] | None = None,
+    secret_file: Sequence[str] | None = None,
     mount: Sequence[str] | None = None,
     include: Sequence[str] | None = None,
     keep: Sequence[str] | None = None,
@@ -125,6 +133,7 @@ def deploy(
     requirements: str = "",
     no_observe: bool = False,
     folder_limit: str = "",
+    no_cache: bool = False,
     json: bool = False,
 ) -> None:
     """Train on real hosts: preflight, push, start, follow to the end.
@@ -138,11 +147,15 @@ def deploy(
     options = replace(options, no_observe=no_observe, restarts=restarts, gpus=gpus, wait=wait)
     options = replace(options, folder_limit=folder_limit, requirements=requirements)
     options = replace(options, max_hours=max_hours, on_end=on_end)
+    options = replace(options, env_files=tuple(env_file or ()), secret_files=tuple(secret_file or ()))
+    options = replace(options, no_cache=no_cache)
     console = Console(json)
 
     def work() -> int:
         # The refusal repeats the command line: first refuse one that contains a secret.
-        deploy_options.refuse_open_secrets(options, deploy_options.secrets_of(options.load()))
+        cluster = options.load()
+        known = secrets.telling(cluster.job.secrets, deploy_options.secrets_of(cluster))
+        deploy_options.refuse_open_secrets(options, known)
         renamed.refuse_names(sys.argv[1:], run, script, name)
         return deploy_launch.deploy(options, console)
 
@@ -152,11 +165,12 @@ def deploy(
 @command(
     example=f"{FAB} push --hosts gpu-a,gpu-b --folder examples",
     codes={DONE: "every host has the image and the folder"},
-    iterable=["secret", "include"],
+    iterable=["secret", "include", "env_file"],
     help={
         **HOSTS,
         **JSON,
         "secret": "what must never be sent: as for deploy; repeatable (default: none)",
+        "env-file": "a file such as .env, whose values must never be sent; repeatable (default: none)",
         "include": INCLUDE,
         "folder-limit": LIMIT,
         "folder": "the folder to send (default: cluster.toml's, or none)",
@@ -174,6 +188,7 @@ def push(
     image: str = "",
     dockerfile: str = "",
     secret: Sequence[str] | None = None,
+    env_file: Sequence[str] | None = None,
     include: Sequence[str] | None = None,
     folder_limit: str = "",
     requirements: str = "",
@@ -183,6 +198,7 @@ def push(
     """Send an image and a folder to real hosts. Starts nothing."""
     options = Options(hosts, cluster, folder=folder, image=image, dry_run=dry_run, dockerfile=dockerfile)
     options = replace(options, secrets=tuple(secret or ()), include=tuple(include or ()), folder_limit=folder_limit)
+    options = replace(options, env_files=tuple(env_file or ()))
     options = replace(options, requirements=requirements)
     console = Console(json)
     end(context, console, lambda: deploy_push.push(options, console))
@@ -196,8 +212,8 @@ def push(
         STOPPED: f"stopped on request ({FAB} stop); Muster's own trainer has written a checkpoint",
         DETACHED: "Ctrl-C left the run, which continues",
     },
-    iterable=["secret"],
-    help={**RUN, **JSON, "secret": SECRET, "rank": SHOWN},
+    iterable=["secret", "env_file", "secret_file"],
+    help={**RUN, **JSON, "secret": SECRET, "env-file": ENV_FILE, "secret-file": SECRET_FILE, "rank": SHOWN},
 )
 def attach(
     context: Connection,
@@ -205,6 +221,8 @@ def attach(
     cluster: str = "",
     run: str = "",
     secret: Sequence[str] | None = None,
+    env_file: Sequence[str] | None = None,
+    secret_file: Sequence[str] | None = None,
     rank: str = "",
     json: bool = False,
 ) -> None:
@@ -214,6 +232,7 @@ def attach(
     secrets, attach hands them in again.
     """
     console, options = Console(json), Options(hosts, cluster, run, secrets=tuple(secret or ()), rank=rank)
+    options = replace(options, env_files=tuple(env_file or ()), secret_files=tuple(secret_file or ()))
     end(context, console, lambda: deploy_follow.attach(options, console))
 
 

@@ -19,10 +19,10 @@ from . import values as values
 from .toml import Table
 from .values import Gpus, Mount, Secret
 
-MOUNT = '"/source:/target" or "/source:/target:ro", absolute paths both, the target not / nor in /muster'
+MOUNT = '"/source:/target", with ":ro" or ":create" behind it, absolute paths both, the target not / nor in /muster'
 GPUS = '"auto", how many, or a list of which: [0, 1]'
 KEEP = "an absolute path in the container, not / nor in /muster"
-_SECRET = '"NAME" or { name = "NAME", file = "path" }; a value never stands here'
+_SECRET = '"NAME" or { name = "NAME", file = "path" }, with as_file = true for a file; a value never stands here'
 _EXAMPLE = "write --hosts user@a:port,b; user and port may be left out"
 
 
@@ -74,6 +74,8 @@ class Job:
     folder_limit: int | None = None
     max_hours: str = ""
     on_end: str = ""
+    env_files: tuple[Path, ...] = ()
+    cache: bool = True
 
 
 @dataclass(frozen=True)
@@ -215,6 +217,8 @@ def _job(table: Table) -> Job:
         pids=table.get("pids", None, values.whole(64, 4194304), "a number from 64 to 4194304"),
         separate=table.get("separate", False, values.yes_or_no, "true or false"),
         gpus=table.get("gpus", "auto", values.gpus, GPUS),
+        env_files=_env_files(table),
+        cache=table.get("cache", True, values.yes_or_no, "true or false"),
         folder_limit=table.get("folder_limit", None, values.size, 'a size such as "4g"'),
         max_hours=table.get("max_hours", "", values.hours, "a number of hours, above 0"),
         on_end=table.get("on_end", "", values.scalar, "a command of one line, or a URL"),
@@ -227,6 +231,22 @@ def _job(table: Table) -> Job:
     if job.folder and not os.path.isdir(job.folder):
         table.refuse(f"there is no folder {job.folder}", "", "folder")
     return job
+
+
+def _env_files(table: Table) -> tuple[Path, ...]:
+    """`env_file`: one path or several."""
+    here, wanted = values.path_from(table.path.parent), 'the path of a file of variables: ".env"'
+
+    def check(value: object) -> tuple[Path, ...] | None:
+        paths = [here(item) for item in (value if isinstance(value, list) else [value])]
+        return tuple(path for path in paths if path) if all(paths) else None
+
+    none: tuple[Path, ...] = ()
+    files = table.get("env_file", none, check, wanted)
+    for path in files:
+        if not os.path.isfile(path):
+            table.refuse(f"there is no file {path}", "", "env_file")
+    return files
 
 
 def _environment(table: Table) -> dict[str, str]:

@@ -12,6 +12,8 @@ from typing import Any, Literal, NamedTuple
 Gpus = Literal["auto"] | int | tuple[int, ...]
 
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+# The name of a file below /run/secrets.
+SECRET_FILE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 SIZE = re.compile(r"[1-9]\d*[bkmg]?")
 # The names of hosts and users that may reach ssh. They begin with no dash (it would be an option), and contain nothing
@@ -28,11 +30,12 @@ _TAKEN = re.compile(r"/|/muster(/.*)?")
 
 
 class Mount(NamedTuple):
-    """A folder of the host that the containers see; both paths are absolute."""
+    """A folder of the host that the containers see; both paths are absolute. `create`: it is made if it is missing."""
 
     source: str
     target: str
     read_only: bool
+    create: bool = False
 
 
 class Destination(NamedTuple):
@@ -44,10 +47,16 @@ class Destination(NamedTuple):
 
 
 class Secret(NamedTuple):
-    """A variable that only the ranks get: from this shell's environment, or from `file` on this machine."""
+    """A variable that only the ranks get: from this shell's environment, or from `file` on this machine.
+
+    `in_list`: the file is a list of variables (.env), and has this among them. `as_file`: the ranks get a file
+    /run/secrets/NAME, and no variable.
+    """
 
     name: str
     file: Path | None
+    in_list: bool = False
+    as_file: bool = False
 
 
 def matching(pattern: re.Pattern[str]) -> Callable[[Any], str | None]:
@@ -153,13 +162,13 @@ def path_from(folder: Path) -> Callable[[Any], Path | None]:
 
 
 def mount(value: Any) -> Mount | None:
-    """`/source:/target` or `/source:/target:ro`, but not over the image's own files or the run's folder."""
+    """`/source:/target`, with `:ro` or `:create` behind it, but not over the image's own files or the run's folder."""
     parts = value.split(":") if isinstance(value, str) else []
     mode = parts.pop() if len(parts) == 3 else "rw"
-    if len(parts) != 2 or mode not in ("ro", "rw") or not all(map(_PATH.fullmatch, parts)):
+    if len(parts) != 2 or mode not in ("ro", "rw", "create") or not all(map(_PATH.fullmatch, parts)):
         return None
     target = posixpath.normpath(parts[1])
-    return None if _TAKEN.fullmatch(target) else Mount(parts[0], target, mode == "ro")
+    return None if _TAKEN.fullmatch(target) else Mount(parts[0], target, mode == "ro", mode == "create")
 
 
 def keep(value: Any) -> str | None:
@@ -169,13 +178,17 @@ def keep(value: Any) -> str | None:
 
 
 def secret_from(folder: Path) -> Callable[[Any], Secret | None]:
-    """A variable's name, or a table with a name and a file (a relative one starts at `folder`)."""
+    """A variable's name, or a table with a name and a file (a relative one starts at `folder`), and as_file."""
 
     def check(value: Any) -> Secret | None:
         fields = {"name": value} if isinstance(value, str) else value
-        if not isinstance(fields, dict) or not fields.keys() <= {"name", "file"}:
+        if not isinstance(fields, dict) or not fields.keys() <= {"name", "file", "as_file"}:
             return None
-        name, file = matching(VARIABLE)(fields.get("name")), path_from(folder)(fields.get("file"))
-        return Secret(name, file) if name and (file or "file" not in fields) else None
+        as_file = fields.get("as_file", False)
+        if not isinstance(as_file, bool) or (as_file and "file" not in fields):
+            return None
+        pattern = SECRET_FILE if as_file else VARIABLE
+        name, file = matching(pattern)(fields.get("name")), path_from(folder)(fields.get("file"))
+        return Secret(name, file, as_file=as_file) if name and (file or "file" not in fields) else None
 
     return check

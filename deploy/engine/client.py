@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -27,6 +28,7 @@ LABEL = "muster.run"
 _LOOK_S = 1.0  # an engine that takes longer to report its version is useless
 _CALL_S = 20.0
 _UP_S = 120.0
+_TAKEN_WITHIN_S = 90
 _NOT_NODES = {"folder"}
 _GO_ON = f"{{}}; then `{MAKE} up {option('RESUME', 'latest')}`"
 
@@ -151,6 +153,21 @@ def save_logs(run_id: str, folder: Path) -> None:
         with aside.open("wb") as file:
             file.writelines(logs(run_id, state.node))
         aside.replace(folder / f"{state.node}.log")
+
+
+def hand_in(container: str, secrets: bytes) -> None:
+    """Give secrets to a node that waits for them, beside this process: the node may need a while to begin.
+
+    A node that does not get them waits, says so on its console, and ends with the run.
+    """
+    command = ["docker", "exec", "--interactive", container]
+    command += ["python", "-P", "-m", "trainer.node.handover", str(_TAKEN_WITHIN_S)]
+
+    def give() -> None:
+        with suppress(OSError):
+            subprocess.run(command, input=secrets, capture_output=True, check=False)
+
+    threading.Thread(target=give, daemon=True, name="muster-secrets").start()
 
 
 def ask_to_stop(run_id: str) -> None:

@@ -54,6 +54,11 @@ def missing(paths: Sequence[str]) -> tuple[str, ...]:
     return _SCRIPT("missing", *paths)
 
 
+def make_folders(owner: str, paths: Sequence[str]) -> tuple[str, ...]:
+    """Make the folders that are missing, for `owner` (uid:gid; empty: the login). A line `made PATH` for each."""
+    return _SCRIPT("make-folders", owner, *paths)
+
+
 def start(
     folder: str,
     owner: str,

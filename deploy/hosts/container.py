@@ -192,7 +192,7 @@ def container_options(host: Host, facts: HostFacts, job: Job) -> tuple[str, ...]
     # An engine that may not raise its own limit (in a container, say) cannot grant more than that limit.
     files = min(OPEN_FILES, facts.open_files or OPEN_FILES)
     return (
-        *("--network", "host", "--init", "--no-healthcheck", "--user", _user(facts, job)),
+        *("--network", "host", "--init", "--no-healthcheck", "--user", user_of(facts, job)),
         *("--security-opt", "no-new-privileges"),
         *("--shm-size", job.shm_size or f"{max(SHM_LEAST, facts.memory // SHM_SHARE)}b"),
         *memory_options(facts, job),
@@ -222,6 +222,19 @@ def mounts(host: Host, job: Job) -> tuple[Mount, ...]:
     return tuple({mount.target: mount for mount in (*job.mounts, *host.mounts)}.values())
 
 
+def cache_folder(facts: HostFacts, job: Job) -> str:
+    """The folder of a host with what scripts download and compile again and again; empty where no run shall use it.
+
+    Each uid has its own: a container of another one could neither read nor write it.
+    """
+    return f"{facts.home}/.muster/cache/{user_of(facts, job).partition(':')[0]}" if job.cache else ""
+
+
+def _cache_mount(facts: HostFacts, job: Job, work: Work) -> tuple[Mount, ...]:
+    folder = cache_folder(facts, job) if work.script else ""
+    return (Mount(folder, environment.CACHE, False),) if folder else ()
+
+
 def _kept_mounts(folder: str, keep: Sequence[str]) -> Iterator[Mount]:
     """The kept paths, and a read-only cover over their folder: a container could put links there for the next start."""
     if keep:
@@ -230,7 +243,13 @@ def _kept_mounts(folder: str, keep: Sequence[str]) -> Iterator[Mount]:
         yield Mount(f"{folder}/keep{path}", path, False)
 
 
-def _user(facts: HostFacts, job: Job) -> str:
+def _secrets_folder(user: str) -> str:
+    """A folder in the container's memory for secrets that are files, for `docker run --tmpfs`."""
+    uid, gid = user.split(":")
+    return f"/run/secrets:mode=0700,uid={uid},gid={gid},size=8m,noexec,nosuid,nodev"
+
+
+def user_of(facts: HostFacts, job: Job) -> str:
     """The login's own uid; for root, the uid that host/run_user.py chose, which no user of the host has."""
     if facts.uid:
         return f"{facts.uid}:{facts.gid}"
@@ -276,6 +295,8 @@ def _node_container(
     restart_count = restarts(work, variables)
     variables |= {environment.RESTARTED_BY_HOST: "1"} if restart_count else {}
     variables |= {environment.SECRETS: secret_names} if secret_names else {}
+    secret_files = ",".join(sorted(secret.name for secret in job.secrets if secret.as_file))
+    variables |= {environment.SECRET_FILES: secret_files} if secret_files else {}
     argv = (
         *("docker", "run", "--detach", "--pull", "never", "--name", container_name(work.run_id)),
         *(word for name, value in labels.items() for word in ("--label", f"{name}={value}")),
@@ -283,10 +304,12 @@ def _node_container(
         *("--stop-timeout", str(STOP_PATIENCE_S), *LOG_LIMITS, "--volume", f"{folder}:{commands.RUN_IN_CONTAINER}"),
         *container_options(host, facts, job),
         *(word for mount in _kept_mounts(folder, job.keep) for word in ("--mount", mount_option(mount))),
+        *(word for mount in _cache_mount(facts, job, work) for word in ("--mount", mount_option(mount))),
+        *(("--tmpfs", _secrets_folder(user_of(facts, job))) if secret_files else ()),
         *(("--ulimit", "core=0") if secret_names else ()),  # a core dump would write the secrets to a file
         *("--env-file", commands.VARIABLES_FIRST, *python_of(work.image), *work.command),
     )
-    owner = "" if facts.uid else _user(facts, job)
+    owner = "" if facts.uid else user_of(facts, job)
     return NodeContainer(
         host.name,
         names[index],

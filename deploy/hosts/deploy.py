@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ..config import secrets as secret_settings
 from ..config.inventory import Cluster
 from ..core.errors import DONE, UsageError
 from ..core.names import RunId, asked_run, node_of
@@ -75,6 +76,9 @@ def deploy(options: Options, console: Console) -> int:
             if options.dry_run:
                 _dry_run(request, console)
                 return DONE
+            for host, made in observe.make_folders(sessions, facts, cluster.job, bool(work.script)).all().items():
+                for path in made:
+                    console.note(f"{host}: made {path}")
             resumed_dir = record.folder_of(folders.RUNS, resumption.run) if resumption else None
             resume_fields = {
                 **resume.resume_fields(options),
@@ -183,7 +187,7 @@ def _dry_run(request: DeployRequest, console: Console) -> None:
 def _work(options: Options, cluster: Cluster) -> Work:
     """The work, without its image and its run id, which are chosen later. Raises UsageError for wrong options."""
     hidden = deploy_options.secrets_of(cluster)
-    deploy_options.refuse_open_secrets(options, hidden)
+    deploy_options.refuse_open_secrets(options, secret_settings.telling(cluster.job.secrets, hidden))
     script = options.script_words()
     if options.resume and (script or options.run):
         what = "--script" if script else "--run"

@@ -99,12 +99,42 @@ def refuse_missing(sessions: Iterable[Session], job: Job) -> None:
     """Raise HostsFailed with every host that lacks a folder to mount. Asks no host that mounts nothing."""
 
     def ask(session: Session) -> None:
-        sources = sorted({mount.source for mount in container.mounts(session.host, job)})
+        sources = sorted({mount.source for mount in container.mounts(session.host, job) if not mount.create})
         missing = session.run(commands.missing(sources)).out.split("\n")
         if absent := [path for path in sources if path in missing]:
-            raise DeployError(f"cannot mount {', '.join(absent)}: no such folder", "create it, or mount another folder")
+            hint = "create it, or let Muster: --mount SOURCE:TARGET:create"
+            raise DeployError(f"cannot mount {', '.join(absent)}: no such folder", hint)
 
     on_all([session for session in sessions if container.mounts(session.host, job)], ask).all()
+
+
+def make_folders(
+    sessions: Iterable[Session], facts: Mapping[str, HostFacts], job: Job, for_script: bool
+) -> Results[list[str]]:
+    """Make the folders that the run may mount and that are to be made: of `:create`, and the cache of a script.
+
+    Returns the folders of the user's that were made.
+    """
+
+    def ask(session: Session) -> list[str]:
+        fact = facts[session.host.name]
+        asked = [mount.source for mount in container.mounts(session.host, job) if mount.create]
+        cache = container.cache_folder(fact, job) if for_script else ""
+        paths = [*asked, *([cache] if cache else [])]
+        if not paths:
+            return []
+        owner = "" if fact.uid else container.user_of(fact, job)
+        done = session.run(commands.make_folders(owner, paths), check=False)
+        if done.code:
+            why = (done.err.strip() or "no message").splitlines()[-1][:_MOST_TEXT]
+            raise DeployError(
+                f"cannot make {' and '.join(paths)}: {why}",
+                f"on {session.host.name}: sudo install -d -o $(id -u) {paths[0]}",
+            )
+        made = {line.removeprefix("made ") for line in done.out.split("\n")}
+        return [path for path in asked if path in made]
+
+    return on_all(sessions, ask)
 
 
 def containers(sessions: Iterable[Session], run: str = "") -> Results[tuple[Container, ...]]:

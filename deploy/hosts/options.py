@@ -14,11 +14,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from ..config import inventory, keep, script
+from ..config import inventory, keep, script, secrets
 from ..config import values as values
 from ..config.inventory import Cluster, Job
 from ..config.script import PER_NODE, ScriptCommand
-from ..config.values import Mount, Secret
+from ..config.values import Mount
 from ..core.errors import UsageError
 from ..core.program import FAB
 from ..image.credentials import MOST, Choice
@@ -27,8 +27,6 @@ from ..image.credentials import MOST, Choice
 _NEXT = re.compile(r",(?=[A-Za-z_][A-Za-z0-9_]*=)")
 # The variables that the plan sets for each node (docs/contract.md); a user may set any other.
 _OURS = re.compile(r"MUSTER_\w+|PET_(NNODES|NPROC_PER_NODE|NODE_RANK|RDZV_\w+|LOCAL_ADDR)")
-_SECRET_NAME = re.compile(r"TOKEN|SECRET|PASSW|API_?KEY|ACCESS_KEY|CREDENTIAL", re.IGNORECASE)
-_SECRET_MOST = 120 << 10  # bytes; Linux allows 128 KiB for one variable with its name
 _SECRET_LEAST = 8  # letters; a shorter value can be in a command line by chance
 
 
@@ -61,6 +59,9 @@ class Options:
     gpus: str = ""
     wait: bool = False
     folder_limit: str = ""
+    env_files: tuple[str, ...] = ()
+    secret_files: tuple[str, ...] = ()
+    no_cache: bool = False
     requirements: str = ""
     max_hours: str = ""
     on_end: str = ""
@@ -118,9 +119,9 @@ class Options:
         return folder
 
     def _job(self, job: Job) -> Job:
-        secrets = tuple(_secret(text) for text in self.secrets)
-        names = {secret.name for secret in secrets}
-        others = tuple(secret for secret in job.secrets if secret.name not in names)
+        flags, lists = secrets.asked(self.secrets, self.env_files, self.secret_files)
+        open_names = job.environment.keys() | environment_of(self).keys()
+        hidden = secrets.combined((*job.env_files, *lists), job.secrets, flags, open_names, _refuse_ours)
         processes = job.processes if not self.processes else _processes(self.processes)
         separate = self.separate or job.separate
         dockerfile = Path(self.dockerfile) if self.dockerfile else job.dockerfile
@@ -131,13 +132,14 @@ class Options:
         include = (*job.include, *(_inside(text) for text in self.include))
         return replace(
             job,
-            secrets=(*others, *secrets),
+            secrets=hidden,
             processes=processes,
             dockerfile=dockerfile,
             include=include,
             requirements=self.requirements or job.requirements,
             keep=kept,
             separate=separate,
+            cache=job.cache and not self.no_cache,
             folder_limit=folder_limit(self.folder_limit) or job.folder_limit,
         )
 
@@ -162,24 +164,15 @@ def secrets_of(cluster: Cluster, due: Set[str] | None = None) -> dict[str, str]:
     Raises UsageError, which names the secret and never its value, for a secret without a value here, and for a due one
     that the user did not name: a host may ask for any variable.
     """
-    secrets = {}
     if missing := sorted((due or set()) - {secret.name for secret in cluster.job.secrets}):
         raise UsageError(
             f"secret {missing[0]}: this command does not name it",
             f"with {missing[0]} in this shell: --secret {missing[0]}",
         )
-    for secret in (entry for entry in cluster.job.secrets if due is None or entry.name in due):
+    wanted = [secret for secret in cluster.job.secrets if due is None or secret.name in due]
+    for secret in wanted:
         _refuse_ours(secret.name, "secret")
-        try:
-            value = secret.file.read_text().strip() if secret.file else os.environ[secret.name]
-        except (OSError, KeyError, UnicodeDecodeError) as fault:
-            where = f"cannot read {secret.file}" if secret.file else "not in this shell's environment"
-            raise UsageError(f"secret {secret.name}: {where}", f"export {secret.name}=..., or name a file") from fault
-        if not value or not values.is_text(value) or len(value.encode()) > _SECRET_MOST:
-            what = "is not text, or is longer than a variable can be" if value else "is empty"
-            raise UsageError(f"secret {secret.name}: {what}", "mount a file that large")
-        secrets[secret.name] = value
-    return secrets
+    return secrets.read(wanted)
 
 
 def folder_limit(text: str) -> int | None:
@@ -197,16 +190,16 @@ def choice_of(cluster: Cluster) -> Choice:
         with suppress(UsageError):
             known |= secrets_of(cluster, {secret.name})
     sources = {secret.name: secret.file for secret in job.secrets if secret.file}
-    return Choice(frozenset(job.include), sources, known, job.folder_limit or MOST)
+    return Choice(frozenset(job.include), sources, secrets.telling(job.secrets, known), job.folder_limit or MOST)
 
 
-def refuse_open_secrets(options: Options, secrets: Mapping[str, str]) -> None:
+def refuse_open_secrets(options: Options, known: Mapping[str, str]) -> None:
     """Raise UsageError if a command or a variable, which everybody on a host can read, holds a secret's value.
 
-    We look for the job's secrets, and for every variable of this shell whose name sounds like a secret's (the shell may
-    have expanded `$HF_TOKEN`).
+    We look for the job's secrets, as secrets.telling gives them, and for every variable of this shell whose name sounds
+    like a secret's (the shell may have expanded `$HF_TOKEN`).
     """
-    suspects = {name: value for name, value in os.environ.items() if _SECRET_NAME.search(name)}
+    suspects = {name: value for name, value in os.environ.items() if secrets.SOUNDS.search(name)}
     public = {
         "--script": options.script,
         "--run": options.run,
@@ -214,7 +207,7 @@ def refuse_open_secrets(options: Options, secrets: Mapping[str, str]) -> None:
         "--on-end": options.on_end,
         "--env": "\n".join(options.environment),
     }
-    for name, value in {**suspects, **secrets}.items():
+    for name, value in {**suspects, **known}.items():
         for option, text in public.items():
             if len(value) >= _SECRET_LEAST and value in text:
                 raise UsageError(
@@ -240,19 +233,6 @@ def _refuse_ours(name: str, where: str) -> None:
         raise UsageError(
             f"{where} {name}: Muster sets this variable for each node", f"to see it: {FAB} deploy --dry-run"
         )
-
-
-def _secret(text: str) -> Secret:
-    name, equals, file = text.partition("=")
-    if not values.VARIABLE.fullmatch(name):
-        raise UsageError("--secret: not the name of a variable", "--secret NAME, or --secret NAME=FILE")
-    # The text after = is not shown: it may be the secret itself.
-    if equals and not os.path.isfile(os.path.expanduser(file)):
-        raise UsageError(
-            f"--secret {name}=...: the text after = is not a file; never put a value there",
-            f"export {name}=... in this shell, then: --secret {name}",
-        )
-    return Secret(name, Path(os.path.expanduser(file)) if equals else None)
 
 
 def _inside(text: str) -> str:

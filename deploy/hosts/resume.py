@@ -182,13 +182,14 @@ def resume_fields(options: Options) -> dict[str, str]:
         ("--max-hours", options.max_hours),
         ("--on-end", options.on_end),
     ]
+    words += [("--folder-limit", options.folder_limit)]
     several = {
         "--env": options.environment,
         "--secret": options.secrets,
         "--mount": options.mounts,
         "--keep": options.keep,
     }
-    several |= {"--include": options.include}
+    several |= {"--include": options.include, "--env-file": options.env_files, "--secret-file": options.secret_files}
     words += [(option, text) for option, texts in several.items() for text in texts]
     repeated = shlex.join(word for option, value in words if value for word in (option, value))
     return {"again": repeated, "cluster": options.cluster}

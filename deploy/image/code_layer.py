@@ -121,7 +121,7 @@ def check(folder: Path, script: str = "", choice: Choice = NO_CHOICE) -> Look:
             f"{script}: Muster does not send it: look at {folder / (selected.rule or '.dockerignore')}",
             f"--include {script}",
         )
-    return Look(credentials, [*selected.notes, *_large(folder, chosen), *odd])
+    return Look(credentials, [*selected.notes, *_large(folder, chosen), *_settings(folder, choice, credentials), *odd])
 
 
 def sent(folder: Path, choice: Choice = NO_CHOICE) -> frozenset[str]:
@@ -168,6 +168,16 @@ def _look(folder: Path, choice: Choice) -> tuple[list[Entry], list[LeftOut], sel
         rule = f": look at its {selected.rule}" if selected.rule else ""
         raise UsageError(f"nothing to send in {folder}{rule}", "name the folder that holds your script: --folder")
     return chosen, credentials, selected, odd
+
+
+def _settings(folder: Path, choice: Choice, credentials: Sequence[LeftOut]) -> list[str]:
+    """A note about a file of variables that nobody has asked for, and nobody has named yet."""
+    path = folder / ".env"
+    sources = [source.resolve() for source in choice.sources.values()]
+    named = any(file.path == ".env" for file in credentials)
+    if not path.is_file() or named or ".env" in choice.include or path.resolve() in sources:
+        return []
+    return [f"{path} stays here; --env-file {path} gives its variables to the ranks"]
 
 
 def _large(folder: Path, entries: Sequence[tarfile.TarInfo]) -> list[str]:

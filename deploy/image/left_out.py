@@ -38,7 +38,10 @@ def describe(left_out: Sequence[LeftOut]) -> str:
         words.append(file.path + (f" ({', '.join(filter(None, why))})" if any(why) else ""))
     free = next((file.path for file in left_out if not file.never), "")
     how = f"; --include {free} sends it" if free else ""
-    return f"not sent: {', '.join(words)}{how}; --secret NAME or NAME=FILE hands a value to the ranks"
+    settings = any(PurePosixPath(file.path).name == ".env" and not file.never for file in left_out)
+    handed = "--env-file hands the variables of a .env to the ranks, --secret NAME or NAME=FILE one value"
+    handed = handed if settings else "--secret NAME or NAME=FILE hands a value to the ranks"
+    return f"not sent: {', '.join(words)}{how}; {handed}"
 
 
 def remember(files: Mapping[str, Sequence[object]], choice: Choice) -> None:

@@ -31,6 +31,7 @@ from ..run.environment import (
     MAX_HOURS,
     OBSERVE,
     RUNS_IN_CONTAINER,
+    SECRETS,
     Packages,
     RunSpec,
     Script,
@@ -98,7 +99,10 @@ class ProcessBackend(LocalBackend):
             python = f"{spec.script.packages.name}/bin/python"
         command = commands.agent(python, spec.arguments)
         restarts = spec.script.restarts if spec.script else processes.MOST_RESTARTS
-        self._nodes = processes.LocalNodes(spec.run_dir, command, folders.RUNS.parent, bool(spec.script), restarts)
+        secrets = spec.script.secrets if spec.script else {}
+        self._nodes = processes.LocalNodes(
+            spec.run_dir, command, folders.RUNS.parent, bool(spec.script), restarts, secrets
+        )
 
     @classmethod
     def refuse_kept(cls, paths: Sequence[str]) -> None:
@@ -169,6 +173,7 @@ class ComposeBackend(LocalBackend):
         self._states: list[NodeState] = []
         self._looked_at, self._logged_at = 0.0, 0.0
         self._read: dict[str, int] = {}
+        self._given = set[tuple[str, str]]()
 
     @classmethod
     def script(cls, run_dir: Path, gpus: int, nodes: int) -> Script:
@@ -205,6 +210,7 @@ class ComposeBackend(LocalBackend):
             "MUSTER_SENT": self._spec.script.sent if self._spec.script else "",
             MAX_HOURS: shared.get(MAX_HOURS, ""),
             "MUSTER_OBSERVE": shared.get(OBSERVE, ""),
+            SECRETS: ",".join(self._spec.script.secrets) if self._spec.script else "",
             "MUSTER_MOUNT": str(self._spec.run_dir),
             "MUSTER_MOUNT_AT": f"{RUNS_IN_CONTAINER}/{self._spec.run_id}",
             "MUSTER_MAX_RESTARTS": shared["PET_MAX_RESTARTS"],
@@ -240,11 +246,24 @@ class ComposeBackend(LocalBackend):
         now = time.monotonic()
         if now - self._looked_at >= LOOK_EVERY_S:
             self._looked_at = now
-            self._states = [container.as_node() for container in client.states(self._spec.run_id)]
+            containers = client.states(self._spec.run_id)
+            self._states = [container.as_node() for container in containers]
+            self._give_secrets(containers)
         if now - self._logged_at >= LOGS_EVERY_S:
             self._logged_at = now
             self.collect_logs()
         return self._states
+
+    def _give_secrets(self, containers: Sequence[client.ContainerState]) -> None:
+        """Give each node that has started, or was restarted, its secrets: a container has them in its memory alone."""
+        secrets = self._spec.script.secrets if self._spec.script else {}
+        if not secrets:
+            return
+        for container in containers:
+            life = (container.container, container.started_at)
+            if container.status == "running" and life not in self._given:
+                self._given.add(life)
+                client.hand_in(container.container, json.dumps(dict(secrets)).encode())
 
     def output(self, state: State) -> list[Event]:
         """The ends of the ranks' logs: the run folder is on this machine."""

@@ -11,7 +11,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +22,7 @@ import psutil
 from ..core.errors import DeployError
 from ..core.facts import NodeState
 from ..run import own_files
-from ..run.environment import NODE, PLAIN_TORCHRUN, RUN_DIR, TORCH_RENDEZVOUS, NodeSpec
+from ..run.environment import NODE, PLAIN_TORCHRUN, RUN_DIR, SECRETS_PRESENT, TORCH_RENDEZVOUS, NodeSpec
 from ..run.folders import link_agent_packages, with_trainer
 
 MOST_RESTARTS = 3
@@ -58,7 +58,9 @@ class LocalNodes:
         home: Path,
         script: bool = False,
         most_restarts: int = MOST_RESTARTS,
+        secrets: Mapping[str, str] | None = None,
     ) -> None:
+        self._secrets = {**secrets, SECRETS_PRESENT: ",".join(secrets)} if secrets else {}
         self._run_dir, self._command, self._home, self._script = run_dir, tuple(command), home, script
         self._most_restarts = most_restarts
         self._nodes: dict[str, _Node] = {}
@@ -130,7 +132,7 @@ class LocalNodes:
             try:
                 return subprocess.Popen(
                     self._command,
-                    env=self._with_agent(inherited | spec.environment),
+                    env=self._with_agent(inherited | spec.environment | self._secrets),
                     cwd=self._home,
                     stdin=subprocess.PIPE,
                     stdout=output,

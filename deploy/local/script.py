@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from ..config import secrets
 from ..config import values as values
 from ..config.script import PER_NODE
+from ..config.values import Secret
 from ..core.errors import DeployError, UsageError
 from ..image import code_layer
 from ..image.credentials import Choice
@@ -24,7 +26,20 @@ _HAS_TORCH = "import importlib.util, sys; sys.exit(importlib.util.find_spec('tor
 _LOOK_S = 20.0
 
 
-def choice_of(include: Sequence[str], folder_limit: str) -> Choice:
+def secrets_named(variables: Sequence[str], lists: Sequence[str]) -> tuple[Secret, ...]:
+    """The secrets of --secret and --env-file. Raises UsageError."""
+    flags, files = secrets.asked(variables, lists, ())
+    return secrets.combined(files, (), flags, frozenset(), _refuse_ours)
+
+
+def _refuse_ours(name: str, where: str) -> None:
+    if name.startswith(("MUSTER_", "PET_")):
+        raise UsageError(f"{where} {name}: Muster sets this variable for each node", "leave it out")
+
+
+def choice_of(
+    include: Sequence[str], folder_limit: str, named: Sequence[Secret] = (), known: Mapping[str, str] | None = None
+) -> Choice:
     """Which files of the folder may be sent. Raises UsageError."""
     paths = {text: values.inside(text) for text in include}
     for text, path in paths.items():
@@ -32,7 +47,8 @@ def choice_of(include: Sequence[str], folder_limit: str) -> Choice:
             raise UsageError(f"--include {text}: not a path in the folder", "relative to the folder: --include .env")
     if (most := values.size(folder_limit or "256m")) is None:
         raise UsageError(f"--folder-limit {folder_limit}: not a size", "--folder-limit 4g")
-    return Choice(frozenset(filter(None, paths.values())), most=most)
+    sources = {secret.name: secret.file for secret in named if secret.file}
+    return Choice(frozenset(filter(None, paths.values())), sources, secrets.telling(named, known or {}), most)
 
 
 def check(folder: str, script: tuple[str, ...], choice: Choice, console: Console) -> Path:

@@ -13,7 +13,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ..config import keep
+from ..config import keep, secrets
 from ..config import script as typed
 from ..config.values import Gpus
 from ..core.errors import DeployError, EngineLost, UsageError
@@ -22,6 +22,7 @@ from ..core.names import RunId, asked_run, run_ids
 from ..core.program import MAKE, option
 from ..engine import client
 from ..image import repository
+from ..image.credentials import Choice
 from ..report import ending
 from ..report import packages as packages_shown
 from ..report.console import Console
@@ -60,6 +61,8 @@ class Options:
     gpus: str = ""
     include: tuple[str, ...] = ()
     folder_limit: str = ""
+    secrets: tuple[str, ...] = ()
+    env_files: tuple[str, ...] = ()
     requirements: str = ""
     max_hours: str = ""
     on_end: str = ""
@@ -85,7 +88,7 @@ def up(options: Options, console: Console) -> int:
     choice, workers, ranks = asked.choice, asked.workers, shown_ranks(options.rank)
     for note in asked.notes:
         console.note(note)
-    sending = script.choice_of(options.include, options.folder_limit)
+    hidden, sending = _hidden(options, choice.script)
     folder = script.check(options.folder, choice.arguments, sending, console) if choice.script else None
     needs = packages_shown.asked(options.requirements, folder, sending, console)
     code_now = repository.look(folder, sending) if folder else None
@@ -116,7 +119,8 @@ def up(options: Options, console: Console) -> int:
         own = backend_class.script(run_dir, gpus, 1 + workers) if folder else None
         if own:
             own = replace(own, observe=asked.observe, asked=asked.ranks, restarts=asked.restarts, keep=asked.keep)
-            own = replace(own, uuids=uuids, packages=backend_class.install(needs, run_dir, console) if needs else None)
+            own = replace(own, secrets=hidden, uuids=uuids)
+            own = replace(own, packages=backend_class.install(needs, run_dir, console) if needs else None)
         run = environment.local_spec(
             run_dir, choice.start, workers, choice.arguments, port, machine.cores, machine.system, own
         ).limited(environment.asked_hours(options.max_hours))
@@ -174,6 +178,15 @@ def _read(options: Options) -> _Asked:
     return _Asked(choice, workers, number, restarts or 0, kept, not options.no_observe, command.notes, gpus)
 
 
+def _hidden(options: Options, has_script: bool) -> tuple[dict[str, str], Choice]:
+    """The secrets' values by name, and which files of the folder may be sent. Raises UsageError."""
+    named = script.secrets_named(options.secrets, options.env_files)
+    hidden = secrets.read(named)
+    if hidden and not has_script:
+        raise UsageError(f"secret {next(iter(hidden))}: there is no script", "Muster's own trainer needs none")
+    return hidden, script.choice_of(options.include, options.folder_limit, named, hidden)
+
+
 def _again(options: Options, asked: _Asked) -> str:
     """The options that a command repeats to do the same again, beside its script, nodes and backend."""
     named = [
@@ -186,6 +199,8 @@ def _again(options: Options, asked: _Asked) -> str:
         *(("--include", path) for path in options.include),
         ("--max-hours", options.max_hours),
         ("--on-end", options.on_end),
+        *(("--secret", text) for text in options.secrets),
+        *(("--env-file", text) for text in options.env_files),
         *(("--keep", path) for path in options.keep),
     ]
     return shlex.join(word for option, value in named if value for word in (option, value))

@@ -18,6 +18,9 @@ from ..core.program import FAB, MAKE, option
 
 RUN_ID, RUN_DIR, NODE, STOP_ON_EOF = "MUSTER_RUN_ID", "MUSTER_RUN_DIR", "MUSTER_NODE", "MUSTER_STOP_ON_EOF"
 RESTARTED_BY_HOST, RESUME_COMMAND, SECRETS = "MUSTER_RESTARTED_BY_HOST", "MUSTER_RESUME_COMMAND", "MUSTER_SECRET_NAMES"
+# In a container: what scripts download and compile, kept on the host across runs.
+CACHE = "/muster/cache"
+SECRET_FILES, SECRETS_PRESENT = "MUSTER_SECRET_FILES", "MUSTER_SECRETS_PRESENT"
 TORCH_RENDEZVOUS, SEPARATE = "MUSTER_TORCH_RENDEZVOUS", "MUSTER_SEPARATE"
 PLAIN_TORCHRUN = "MUSTER_PLAIN_TORCHRUN"
 SENT, SAVE_CHANGES, OBSERVE = "MUSTER_SENT", "MUSTER_SAVE_CHANGES", "MUSTER_OBSERVE"
@@ -30,6 +33,8 @@ MUSTER_NAMES = (
     RESTARTED_BY_HOST,
     RESUME_COMMAND,
     SECRETS,
+    SECRET_FILES,
+    SECRETS_PRESENT,
     TORCH_RENDEZVOUS,
     SEPARATE,
     SENT,
@@ -109,6 +114,7 @@ class Script:
     `asked`: how many ranks the user wants on each node. `observe`: its ranks are watched from inside. `restarts`: how
     often it is started again if it fails. `keep`: paths in its containers that are folders of the run folder. `uuids`:
     of these GPUs, if they are not all of the machine's. `packages`: what was installed for it.
+    `secrets`: variables that are secret.
     """
 
     sent: str
@@ -120,6 +126,7 @@ class Script:
     keep: tuple[str, ...] = ()
     uuids: tuple[str, ...] = ()
     packages: Packages | None = None
+    secrets: Mapping[str, str] = field(default_factory=dict, hash=False, repr=False)
 
     @property
     def ranks(self) -> int:

@@ -13,11 +13,15 @@ import pytest
 from lab import waiting
 from tests.cluster.control import BASE, FAB, HOME, Control, forever
 
+LISTED, ACCOUNT = "sesame-4715-listed", '{"key": "sesame-4716-account"}\n'
 HUSH, FILED, SHOWN = "sesame-4711-first\nsesame-4711-second", "sesame-4712-filed", "visible-4713"
 DECOY = "decoy-4714"
 SCRIPT = """
 import hashlib, os, time
 print("whole:", hashlib.sha256((os.environ["HUSH"] + os.environ["FILED"]).encode()).hexdigest(), flush=True)
+print("file:", oct(os.stat("/run/secrets/account.json").st_mode), open("/run/secrets/account.json").read(), flush=True)
+print("prints:", os.environ["HUSH"], os.environ["FILED"], os.environ["LISTED"], flush=True)
+open("/proc/self/fd/2", "w").write("one " + os.environ["LISTED"] + " two\\n")
 print("sees:", os.path.exists("token.txt"), os.path.exists(".env"), flush=True)
 while not os.path.exists("/muster/run/end"):
     time.sleep(0.1)
@@ -50,16 +54,22 @@ class Planted(Control):
         self.environment |= {"HUSH": HUSH}
         (folder / "train.py").write_text(SCRIPT)
         (folder / "token.txt").write_text(FILED)
-        (folder / ".env").write_text(f"HUSH={HUSH}\n")
+        (folder / ".env").write_text(f"# settings\nexport LISTED='{LISTED}'\nEMPTY=\n")
+        (folder.parent / "account.json").write_text(ACCOUNT)
         self.cluster = folder.parent / "cluster.toml"
         hosts = "".join(f'[[hosts]]\nname = "{host}"\n' for host in self.hosts)
         self.cluster.write_text(
             f'{hosts}[job]\nimage = "{BASE}"\nfolder = "{folder}"\n'
-            'secrets = ["HUSH", { name = "FILED", file = "code/token.txt" }]\n'
+            'secrets = ["HUSH", { name = "FILED", file = "code/token.txt" },'
+            '{ name = "account.json", file = "account.json", as_file = true }]\n'
+            'env_file = "code/.env"\n'
             f'[job.environment]\nSHOWN = "{SHOWN}"\n'
         )
         for host in self.hosts:
-            for name, text in (("planted", f"{HUSH}\n{FILED}\n"), ("shown", f"{SHOWN}\n{DECOY}\n")):
+            for name, text in (
+                ("planted", f"{HUSH}\n{FILED}\n{LISTED}\nsesame-4716-account\n"),
+                ("shown", f"{SHOWN}\n{DECOY}\n"),
+            ):
                 line = ["docker", "exec", "-i", rack.container(host), "sh", "-c", f"cat >/root/{name}"]
                 subprocess.run(line, input=text, text=True, check=True)
 
@@ -112,11 +122,13 @@ def run(rack, tmp_path):
 @pytest.mark.holds("secrets-nowhere")
 @pytest.mark.holds("variables-off-command-lines")
 @pytest.mark.holds("secret-source-stays")
+@pytest.mark.holds("secrets-masked")
 def test_a_detached_run_leaves_no_secret_while_it_goes_on_at_its_end_and_after(run):
     seen = run.watched()
     deployed = run.fab("deploy", "--run", run.run, "--script", "train.py", "--detach")
     assert deployed.returncode == 0, deployed.stderr
-    assert "not sent: .env (train.py names it), token.txt (the secret FILED is taken from it" in deployed.stderr
+    assert "not sent: .env (the secret" in deployed.stderr
+    assert "token.txt (the secret FILED is taken from it" in deployed.stderr
     assert run.places() == []
     assert run.holders(), "the ranks have them"
     for host in run.hosts:
@@ -127,6 +139,11 @@ def test_a_detached_run_leaves_no_secret_while_it_goes_on_at_its_end_and_after(r
     digest = subprocess.run(["sha256sum"], input=(HUSH + FILED).encode(), capture_output=True).stdout.decode()[:64]
     assert f"whole: {digest}" in console
     assert "sees: False False" in console
+    assert "file: 0o100400 ***" in console.replace('{"key": "***"}', "***")
+    assert "prints: *** *** ***" in console.replace("***\n***", "***")
+    assert "one *** two" in console
+    log = run.rack.on(run.hosts[0], f"cat ~/.muster/runs/{run.run}/logs/rank-0.log")
+    assert "***" in log
     assert run.places() == run.holders() == []
     assert run.fab("down", "--run", run.run).returncode == 0
     assert run.places() == run.holders() == []

@@ -33,7 +33,7 @@ from muster.files import keep_ballast, replace, surely
 
 from .. import NAME, config
 from ..verdict import Verdict, done, failed, publish
-from . import alive, handover, meeting, script, telemetry, together, work
+from . import alive, caches, handover, meeting, script, telemetry, together, work
 from .diary import Diary
 from .limit import Limit
 from .node import Node
@@ -73,7 +73,10 @@ def _run(arguments: list[str], folder: Path | None, name: str) -> int:
         if folder:
             here = {"node": name, "pid": os.getpid(), "host": socket.gethostname(), "t": time.time()}
             replace(folder / "nodes" / f"{name}.json", json.dumps(here))
-        environment = torchrun_environment({**os.environ, **secrets}, name)
+        variables = handover.put_files(os.environ, secrets)
+        given = {**os.environ, **variables}
+        given |= caches.variables(given) if is_script else {}
+        environment = torchrun_environment(given, name)
     except (TrainError, OSError) as fault:
         known = fault if isinstance(fault, TrainError) else TrainError(f"cannot write the run folder: {fault}")
         if folder and not isinstance(fault, OSError):
@@ -86,7 +89,8 @@ def _run(arguments: list[str], folder: Path | None, name: str) -> int:
         if conflicts:
             diary.tell_conflicts(_first_rank(), conflicts)
         limit = Limit(folder, name, os.environ)
-        node = Node(command, environment, outcome, diary, limit, relay=is_script)
+        hidden = handover.values(os.environ, secrets)
+        node = Node(command, environment, outcome, diary, limit, is_script, hidden)
         with telemetry.beside(folder, name, packages=is_script and _place() == 0):
             code = node.run()
         if is_script and folder:

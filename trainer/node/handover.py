@@ -18,7 +18,9 @@ from pathlib import Path
 
 from muster.errors import NOBODY_WAITS, NOT_TAKEN, TAKEN
 
-NAMES = "MUSTER_SECRET_NAMES"
+NAMES, FILES, PRESENT = "MUSTER_SECRET_NAMES", "MUSTER_SECRET_FILES", "MUSTER_SECRETS_PRESENT"
+# In the container's memory, for the run's user alone; the control side mounts it.
+FOLDER = Path("/run/secrets")
 # A memory file system in every container, new at every start.
 PIPE = Path("/dev/shm/muster-secrets")
 _MOST_BYTES = 4 << 20
@@ -28,13 +30,38 @@ _TAKING_SECONDS = 10.0
 
 
 def names(environment: Mapping[str, str]) -> frozenset[str]:
-    """The names of the secrets that this node expects."""
-    return frozenset(filter(None, environment.get(NAMES, "").split(",")))
+    """The names of all secrets of this node."""
+    return _listed(environment, NAMES) | _listed(environment, PRESENT)
+
+
+def values(environment: Mapping[str, str], taken: Mapping[str, str]) -> list[str]:
+    """What must not be shown: the secrets that were handed in, and those that are variables already."""
+    present = [environment[name] for name in _listed(environment, PRESENT) if name in environment]
+    return [*taken.values(), *present]
+
+
+def put_files(environment: Mapping[str, str], secrets: Mapping[str, str], folder: Path = FOLDER) -> dict[str, str]:
+    """Write those secrets that are files, which only this user may read; returns the others, which are variables.
+
+    Raises OSError where the folder is missing: then no container of Muster's started this node.
+    """
+    files = _listed(environment, FILES)
+    for name in sorted(files & secrets.keys()):
+        path = folder / name
+        path.unlink(missing_ok=True)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o400)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(secrets[name].encode())
+    return {name: value for name, value in secrets.items() if name not in files}
+
+
+def _listed(environment: Mapping[str, str], variable: str) -> frozenset[str]:
+    return frozenset(filter(None, environment.get(variable, "").split(",")))
 
 
 def take(environment: Mapping[str, str], pipe: Path = PIPE) -> dict[str, str]:
     """Wait until somebody hands in all secrets that `environment` names; by name. Says so if it takes long."""
-    due = names(environment)
+    due = _listed(environment, NAMES)
     if not due:
         return {}
     pipe.unlink(missing_ok=True)

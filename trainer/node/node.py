@@ -11,7 +11,7 @@ import select
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,8 @@ _KILL_AFTER_SECONDS = 5.0
 
 
 class Node:
-    """torchrun and its ranks on this node. `relay`: what they print passes through here, so that `diary` hears it."""
+    """torchrun and its ranks on this node. `relay`: what they print passes through here, so that `diary` hears it,
+    with `***` for each of the `hidden` values."""
 
     def __init__(
         self,
@@ -44,9 +45,11 @@ class Node:
         diary: Diary,
         limit: Limit,
         relay: bool = False,
+        hidden: Sequence[str] = (),
     ) -> None:
         self.limit = limit
         self._command, self.outcome, self.diary, self._relay = command, outcome, diary, relay
+        self._hidden = hidden
         environment = together.observed(environment) if relay else _trainer_first(environment)
         self._environment = {**environment, "MUSTER_OUTCOME_DIR": str(outcome)}
         self._restarted_by_host = environment.get("MUSTER_RESTARTED_BY_HOST") == "1"
@@ -64,7 +67,7 @@ class Node:
             signal.signal(number, self._ask)
         with suppress(OSError):
             (self.outcome / UNASKED).touch()
-        output = Output(self.outcome, self.diary.run_folder, self._environment) if self._relay else None
+        output = Output(self.outcome, self.diary.run_folder, self._environment, self._hidden) if self._relay else None
         torchrun = subprocess.Popen(
             self._command,
             env=self._environment,

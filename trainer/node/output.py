@@ -13,12 +13,13 @@ import selectors
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from . import rank_pipe
 from .console import LINE_WEIGHT, Console
+from .mask import Mask
 
 # The log of one rank; MUSTER_LOG_LIMIT (bytes) says otherwise.
 LOG_MOST = 1 << 30
@@ -36,7 +37,9 @@ _REST_SECONDS = 2.0
 class Output:
     """The output of torchrun and of the ranks of one node. Make it before torchrun starts, then call `follow`."""
 
-    def __init__(self, outcome: Path, run_folder: Path | None, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self, outcome: Path, run_folder: Path | None, environment: Mapping[str, str], hidden: Sequence[str] = ()
+    ) -> None:
         count = environment.get("PET_NPROC_PER_NODE", "1")
         ranks = int(count) if count.isdecimal() else max(16, os.cpu_count() or 1)
         limit = environment.get("MUSTER_LOG_LIMIT", "")
@@ -48,6 +51,8 @@ class Output:
         self._ranks = [_Rank(outcome, place, ranks > 1, run_folder, most, self._console) for place in range(ranks)]
         for rank in self._ranks:
             self._selector.register(rank.pipe, selectors.EVENT_READ, rank)
+        for source in (self._torchrun, *self._ranks):
+            source.mask = Mask(hidden)
         self._reader = threading.Thread(target=self._read, daemon=True, name="muster-output")
 
     def follow(self, torchrun: subprocess.Popen[bytes]) -> None:
@@ -91,9 +96,15 @@ class Output:
             if closed and not ready:
                 break
             if not closed:
+                now = time.monotonic()
+                for source in (self._torchrun, *self._ranks):
+                    with self._lock:
+                        source.settle(now)
                 for rank in self._ranks:
-                    rank.show_unfinished(time.monotonic())
+                    rank.show_unfinished(now)
         for rank in self._ranks:
+            if rest := rank.mask.rest():
+                rank.take(rest)
             rank.close()
 
     @staticmethod
@@ -105,7 +116,7 @@ class Output:
             return True
         except OSError:
             return False
-        source.take(data)
+        source.read(data)
         return bool(data)
 
 
@@ -118,6 +129,19 @@ class _Source:
         self._shown_at = 0.0
         self._shown = self._seen = b""
         self._seen_at, self._skips = 0.0, False
+        self.mask, self._read_at = Mask(()), 0.0
+
+    def read(self, data: bytes) -> None:
+        """New bytes from the pipe; none: it has ended."""
+        self._read_at = time.monotonic()
+        shown = self.mask.take(data) if data else self.mask.rest()
+        if shown or not data:
+            self.take(shown)
+
+    def settle(self, now: float) -> None:
+        """Show what may be the beginning of a secret, and is not: nothing has followed it for a while."""
+        if now - self._read_at >= _MOVING_EVERY_S and (rest := self.mask.rest()):
+            self.take(rest)
 
     def take(self, data: bytes) -> None:
         """New bytes, in any pieces."""

@@ -4,11 +4,12 @@ import base64
 import dataclasses
 import json
 import shlex
+from pathlib import Path
 
 import pytest
 
 from deploy.config.inventory import Job, from_flag
-from deploy.config.values import Mount
+from deploy.config.values import Mount, Secret
 from deploy.core.errors import UsageError
 from deploy.host.facts import Gpu
 from deploy.hosts import container
@@ -36,6 +37,7 @@ def test_the_whole_command_of_a_host():
         "--volume /home/u/.muster/runs/r1:/muster/run --network host --init --no-healthcheck --user 1001:1001 "
         "--security-opt no-new-privileges --shm-size 8589934592b --memory 16106127360b "
         "--pids-limit 32768 --ulimit nofile=1048576:1048576 "
+        "--mount type=bind,source=/home/u/.muster/cache/1001,target=/muster/cache "
         "--ulimit core=0 --env-file /dev/stdin "
         "--entrypoint sh muster-app:latest -c "
         '\'for name in python python3; do command -v $name >/dev/null && exec $name "$@"; done; '
@@ -131,11 +133,21 @@ def test_no_more_open_files_than_the_engine_may_grant():
 
 
 def test_mounts_are_the_jobs_and_the_hosts_own_of_two_at_one_place_the_hosts():
-    job = Job(mounts=(Mount("/data", "/data", True), Mount("/old", "/scratch", False)))
+    job = Job(cache=False, mounts=(Mount("/data", "/data", True), Mount("/old", "/scratch", False)))
     argv = made(job=job, host={"mounts": (Mount('/a,b "c"', "/scratch", False),)})[0].argv
     options = [argv[place + 1] for place, word in enumerate(argv) if word == "--mount"]
     wanted = ["type=bind,source=/data,target=/data,readonly", 'type=bind,"source=/a,b ""c""",target=/scratch']
     assert options == wanted
+
+
+def test_a_secret_that_is_a_file_goes_into_memory_that_only_the_runs_user_reads():
+    job = Job(secrets=(Secret("account.json", Path("a"), as_file=True), Secret("KEY", None)))
+    node = made(dataclasses.replace(WORK, secrets={"account.json": "x" * 9, "KEY": "y" * 9}), job=job)[0]
+    folder = node.argv[node.argv.index("--tmpfs") + 1]
+    assert folder.startswith("/run/secrets:mode=0700,uid=1001,gid=1001,")
+    assert node.environment["MUSTER_SECRET_FILES"] == "account.json"
+    assert node.environment["MUSTER_SECRET_NAMES"] == "KEY,account.json"
+    assert not any("xxxx" in word for word in node.argv)
 
 
 def test_root_hands_the_folder_to_the_number_that_was_chosen_and_never_runs_without_one():
@@ -174,5 +186,6 @@ def test_kept_paths_are_folders_of_the_run_that_containers_cannot_replace():
     assert mounts == [
         "type=bind,source=/home/u/.muster/runs/r1/keep,target=/muster/run/keep,readonly",
         "type=bind,source=/home/u/.muster/runs/r1/keep/data/out,target=/data/out",
+        "type=bind,source=/home/u/.muster/cache/1001,target=/muster/cache",
     ]
     assert node.keep == ("/data/out",)

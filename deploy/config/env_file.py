@@ -1,0 +1,58 @@
+"""Read a file of variables such as .env, as python-dotenv and docker compose read it: quotes, `export`, comments,
+empty values, several lines within quotes, ${OTHER}.
+
+Every value in it counts as a secret. No error shows a part of the file.
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from ..core.errors import UsageError
+from . import values
+
+_MOST = 1 << 20
+
+
+def read(path: Path) -> dict[str, str]:
+    """The variables by name. A name without `=` takes its value from this shell; without one there, it is left out.
+
+    Raises UsageError, with the line, for a file that cannot be read and for what is not NAME=VALUE.
+    """
+    # Imported here: only a run with such a file needs it.
+    from dotenv import dotenv_values
+    from dotenv.parser import parse_stream
+
+    text = _text(path)
+    for binding in parse_stream(io.StringIO(text)):
+        # A statement begins with the blank lines and comments before it.
+        line = binding.original.line + len(binding.original.string) - len(binding.original.string.lstrip("\r\n"))
+        if binding.error:
+            raise UsageError(f"{path}: line {line} is not NAME=VALUE", "quote a value that has quotes or several lines")
+        if binding.key is not None and not values.VARIABLE.fullmatch(binding.key):
+            raise UsageError(f"{path}: line {line} does not begin with the name of a variable", "letters, digits and _")
+    logging.getLogger("dotenv").setLevel(logging.ERROR)
+    return _complete(dotenv_values(stream=io.StringIO(text)), os.environ)
+
+
+def _complete(read: Mapping[str, str | None], shell: Mapping[str, str]) -> dict[str, str]:
+    both = {name: shell.get(name) if value is None else value for name, value in read.items()}
+    return {name: value for name, value in both.items() if value is not None}
+
+
+def _text(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            data = file.read(_MOST + 1)
+        text = data.decode("utf-8-sig")
+    except OSError as fault:
+        raise UsageError(f"{path}: cannot be read: {fault.strerror}", "--env-file .env") from fault
+    except UnicodeDecodeError as fault:
+        raise UsageError(f"{path}: not UTF-8 text", "save it as UTF-8") from fault
+    if len(data) > _MOST or "\0" in text:
+        raise UsageError(f"{path}: not a file of variables", "a line for each: NAME=VALUE")
+    return text

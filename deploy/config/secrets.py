@@ -1,0 +1,107 @@
+"""The secrets that a user names: as variables of this shell, as files, and in files such as .env. Never their values in
+an error, and never in the text of an option."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from pathlib import Path
+
+from ..core.errors import UsageError
+from . import env_file, values
+from .values import Secret
+
+# A name that sounds like a secret's, and a value with a password in it.
+SOUNDS = re.compile(r"TOKEN|SECRET|PASSW|API_?KEY|ACCESS_KEY|CREDENTIAL", re.IGNORECASE)
+_PASSWORD = re.compile(r"://[^/\s:@]*:[^/\s@]+@")
+_MOST = 120 << 10  # bytes; Linux allows 128 KiB for one variable with its name
+_FILE_MOST = 512 << 10  # bytes of a secret that is a file; all of them go through one pipe
+
+
+def asked(
+    variables: Iterable[str], lists: Iterable[str], files: Iterable[str]
+) -> tuple[tuple[Secret, ...], tuple[Path, ...]]:
+    """The options --secret and --secret-file as secrets, and those of --env-file as paths. Raises UsageError."""
+    return (*map(_secret, variables), *map(_secret_file, files)), tuple(map(_env_file, lists))
+
+
+def combined(
+    lists: Iterable[Path],
+    weaker: Sequence[Secret],
+    stronger: Sequence[Secret],
+    taken: Set[str],
+    refuse: Callable[[str, str], None],
+) -> tuple[Secret, ...]:
+    """All secrets, each name once: those of `lists` (the last file first), less the names `taken` by variables that
+    are open; `weaker` ones; `stronger` ones. `refuse(name, where)` raises for a name that nobody may set."""
+    listed = {name: path for path in lists for name in env_file.read(path)}
+    for name, path in listed.items():
+        refuse(name, f"{path}:")
+    from_lists = [Secret(name, path, in_list=True) for name, path in listed.items() if name not in taken]
+    return tuple({secret.name: secret for secret in (*from_lists, *weaker, *stronger)}.values())
+
+
+def read(secrets: Iterable[Secret]) -> dict[str, str]:
+    """Their values by name. Raises UsageError, which names the secret and never its value, for one without a value."""
+    known = {}
+    for secret in secrets:
+        try:
+            value = _value(secret)
+        except (OSError, KeyError, UnicodeDecodeError) as fault:
+            where = f"cannot read {secret.file}" if secret.file else "not in this shell's environment"
+            raise UsageError(f"secret {secret.name}: {where}", f"export {secret.name}=..., or name a file") from fault
+        most = _FILE_MOST if secret.as_file else _MOST
+        if (not value and not secret.in_list) or not values.is_text(value) or len(value.encode()) > most:
+            what = "is not text, or is longer than a variable can be" if value else "is empty"
+            raise UsageError(f"secret {secret.name}: {what}", "mount a file that large")
+        known[secret.name] = value
+    return known
+
+
+def telling(secrets: Iterable[Secret], known: Mapping[str, str]) -> dict[str, str]:
+    """The values that may stand nowhere else: a setting of .env, such as a model's name, may be in the code too."""
+    open_ones = {
+        secret.name
+        for secret in secrets
+        if secret.in_list and not SOUNDS.search(secret.name) and not _PASSWORD.search(known.get(secret.name, ""))
+    }
+    return {name: value for name, value in known.items() if name not in open_ones}
+
+
+def _value(secret: Secret) -> str:
+    if not secret.file:
+        return os.environ[secret.name]
+    if secret.in_list:
+        return env_file.read(secret.file)[secret.name]
+    text = secret.file.read_text()
+    return text if secret.as_file else text.strip()
+
+
+def _secret(text: str) -> Secret:
+    name, equals, file = text.partition("=")
+    if not values.VARIABLE.fullmatch(name):
+        raise UsageError("--secret: not the name of a variable", "--secret NAME, or --secret NAME=FILE")
+    # The text after = is not shown: it may be the secret itself.
+    if equals and not os.path.isfile(os.path.expanduser(file)):
+        raise UsageError(
+            f"--secret {name}=...: the text after = is not a file; never put a value there",
+            f"export {name}=... in this shell, then: --secret {name}",
+        )
+    return Secret(name, Path(os.path.expanduser(file)) if equals else None)
+
+
+def _secret_file(text: str) -> Secret:
+    name, equals, file = text.partition("=")
+    if not values.SECRET_FILE.fullmatch(name) or not equals or not os.path.isfile(os.path.expanduser(file)):
+        raise UsageError(
+            "--secret-file: not NAME=FILE with a file of this machine", "--secret-file account.json=path/account.json"
+        )
+    return Secret(name, Path(os.path.expanduser(file)), as_file=True)
+
+
+def _env_file(text: str) -> Path:
+    path = Path(os.path.expanduser(text))
+    if not path.is_file():
+        raise UsageError(f"--env-file {text}: no such file", "--env-file .env")
+    return path

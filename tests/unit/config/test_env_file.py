@@ -1,0 +1,70 @@
+"""A file of variables is read as python-dotenv and docker compose read it, and no error shows what is in it."""
+
+from __future__ import annotations
+
+import pytest
+
+from deploy.config import env_file
+from deploy.core.errors import UsageError
+
+TEXT = """\
+# settings
+export HF_TOKEN=hf_1234567890
+PLAIN = with blanks around   # a comment
+SINGLE='it is $HOME and #no comment'
+DOUBLE="line one\\nline two"
+LINES="-----BEGIN KEY-----
+abc
+-----END KEY-----"
+EMPTY=
+QUOTED_EMPTY=""
+URL=https://me:word@example.org/a#b
+OTHER=${HF_TOKEN}-more
+
+FROM_SHELL
+NOWHERE
+\tTABBED=1
+"""
+
+
+def test_quotes_exports_comments_empty_values_and_several_lines(tmp_path, monkeypatch):
+    path = tmp_path / ".env"
+    path.write_text(TEXT)
+    monkeypatch.setenv("FROM_SHELL", "of the shell")
+    monkeypatch.delenv("NOWHERE", raising=False)
+    assert env_file.read(path) == {
+        "HF_TOKEN": "hf_1234567890",
+        "PLAIN": "with blanks around",
+        "SINGLE": "it is $HOME and #no comment",
+        "DOUBLE": "line one\nline two",
+        "LINES": "-----BEGIN KEY-----\nabc\n-----END KEY-----",
+        "EMPTY": "",
+        "QUOTED_EMPTY": "",
+        "URL": "https://me:word@example.org/a#b",
+        "OTHER": "hf_1234567890-more",
+        "FROM_SHELL": "of the shell",
+        "TABBED": "1",
+    }
+    path.write_bytes(b"\xef\xbb\xbfA=1\r\nB=2\r\n")
+    assert env_file.read(path) == {"A": "1", "B": "2"}
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [("A=1\n\n=sesame\n", 3), ("A='sesame\nB=2\n", 1), ("A=1\nsesame word\n", 2), ("A-B=sesame\n", 1)],
+    ids=["no name", "open quote", "words", "odd name"],
+)
+def test_a_line_that_cannot_be_read_is_named_by_its_number_alone(tmp_path, text, line):
+    path = tmp_path / ".env"
+    path.write_text(text)
+    with pytest.raises(UsageError, match=f"line {line} ") as refused:
+        env_file.read(path)
+    assert "sesame" not in refused.value.message + refused.value.hint
+
+
+@pytest.mark.parametrize("data", [b"\xff\xfe\x00", b"A=\0", b"A=" + b"x" * (2 << 20)], ids=["bytes", "nul", "large"])
+def test_what_is_no_file_of_variables_is_refused(tmp_path, data):
+    path = tmp_path / ".env"
+    path.write_bytes(data)
+    with pytest.raises(UsageError):
+        env_file.read(path)

@@ -1,0 +1,28 @@
+"""Where a script's libraries keep what they download and compile: on the host, across runs, where that is mounted.
+
+Several runs may use it at once: these libraries lock a file, or rename a whole one into its place. torch's own
+extensions are not among them: a killed build leaves a lock there that nobody removes. Standard library only.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+FOLDER = Path("/muster/cache")
+_PLACES = {
+    "HF_HOME": "huggingface",
+    "TORCH_HOME": "torch",
+    "TORCHINDUCTOR_CACHE_DIR": "inductor",
+    "TRITON_CACHE_DIR": "triton",
+    "PIP_CACHE_DIR": "pip",
+    "UV_CACHE_DIR": "uv",
+}
+
+
+def variables(given: Mapping[str, str], folder: Path = FOLDER) -> dict[str, str]:
+    """The variables that name these places; none that the image or the user has set, and none without the folder."""
+    if not os.access(folder, os.W_OK) or not os.path.ismount(folder):
+        return {}
+    return {name: str(folder / place) for name, place in _PLACES.items() if name not in given}
