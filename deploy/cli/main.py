@@ -19,7 +19,7 @@ from invoke.program import Program
 from ..core.errors import USAGE, UsageError
 from ..core.program import FAB
 from ..report.console import Console
-from . import bootstrap, compare, completion, explain, local, login, look, preflight, runs, within
+from . import bootstrap, clean, compare, completion, explain, local, login, look, preflight, runs, within
 
 # The name of this package for pip; `muster` is another project there (docs/decisions/0021).
 DISTRIBUTION = "muster-train"
@@ -28,6 +28,7 @@ _TASKS = (
     *(
         runs.attach,
         bootstrap.bootstrap,
+        clean.clean,
         compare.compare,
         completion.completion,
         runs.deploy,

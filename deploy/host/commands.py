@@ -59,6 +59,16 @@ def make_folders(owner: str, paths: Sequence[str]) -> tuple[str, ...]:
     return _SCRIPT("make-folders", owner, *paths)
 
 
+def clean_list() -> tuple[str, ...]:
+    """For leftovers.parse: our runs, images, packages and caches."""
+    return _SCRIPT("clean-list")
+
+
+def clean_remove(kind: str, names: Sequence[str]) -> tuple[str, ...]:
+    """Remove these of ours. A line `removed NAME`, `used NAME` or `failed NAME` for each."""
+    return _SCRIPT("clean-remove", kind, *names)
+
+
 def start(
     folder: str,
     owner: str,

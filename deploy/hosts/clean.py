@@ -1,0 +1,120 @@
+"""`fab clean`: show what Muster keeps on the hosts, and remove what the user names.
+
+Nothing that a container has, and nothing of another user, is removed: the host looks again at each thing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from ..core.errors import DONE, STOPPED, BadAnswer, DeployError, UsageError
+from ..core.program import FAB
+from ..core.results import Results
+from ..core.text import amount, duration, several
+from ..host import audit, commands, leftovers
+from ..host import lock as host_lock
+from ..host.leftovers import KINDS, Leftover, Wanted
+from ..report.console import Console
+from ..ssh.session import Session, on_all, open_all
+from .options import Options
+
+_LOOK_S, _REMOVE_S = 600.0, 3600.0
+_AT_ONCE = 500
+
+
+def clean(options: Options, wanted: Wanted, yes: bool, ask: Callable[[str], bool] | None, console: Console) -> int:
+    """List, or remove what is `wanted`. `ask`: asks the user; None: nobody is there to ask.
+
+    Raises UsageError where somebody would have to be asked, DeployError with every host that failed.
+    """
+    with open_all(options.load().hosts) as opened:
+        sessions = list(opened.all().values())
+        there = on_all(sessions, look).all()
+        if not wanted.anything:
+            _show(there, console)
+            return DONE
+        if unknown := leftovers.unknown_runs(there, wanted):
+            raise UsageError(f"--runs {unknown[0]}: no host has a run of that name", f"{FAB} clean lists them")
+        choices = {host: leftovers.chosen(things, wanted) for host, things in there.items()}
+        for host, (_, used) in choices.items():
+            for thing in used:
+                console.note(f"{host}: {thing.kind} {thing.name} stays: a container has it")
+        goes = {host: free for host, (free, _) in choices.items() if free}
+        if not goes:
+            console.note("nothing to remove")
+            return DONE
+        if not yes and not _agreed(goes, ask, console):
+            console.note("nothing was removed")
+            return STOPPED
+        busy = [session for session in sessions if session.host.name in goes]
+        # A deploy holds the same lock until its nodes run.
+        with host_lock.take(busy, "clean"):
+            removed = on_all(busy, lambda session: _remove(session, goes[session.host.name]))
+        return _tell(removed, goes, console)
+
+
+def look(session: Session) -> list[Leftover]:
+    """What is kept on a host. Raises DeployError."""
+    return leftovers.parse(session.run(commands.clean_list(), timeout_s=_LOOK_S).out)
+
+
+def _agreed(goes: Mapping[str, Sequence[Leftover]], ask: Callable[[str], bool] | None, console: Console) -> bool:
+    if ask is None:
+        raise UsageError("no terminal to ask on", "look at the list first, then add --yes")
+    for host, things in goes.items():
+        for thing in things:
+            console.note(f"{host}: {_words(thing)}")
+    count = sum(map(len, goes.values()))
+    size = sum(thing.bytes or 0 for things in goes.values() for thing in things)
+    return ask(f"Remove {several(count, 'thing')}, {amount(size)}?")
+
+
+def _remove(session: Session, things: Sequence[Leftover]) -> dict[str, str]:
+    """Remove; returns by kind and name what became of each."""
+    ends = {}
+    for kind in KINDS:
+        names = [thing.name for thing in things if thing.kind == kind]
+        for first in range(0, len(names), _AT_ONCE):
+            some = names[first : first + _AT_ONCE]
+            done = session.run(commands.clean_remove(kind, some), timeout_s=_REMOVE_S)
+            for line in filter(None, done.out.split("\n")):
+                word, _, name = line.partition(" ")
+                if word not in ("removed", "used", "failed") or name not in some:
+                    raise BadAnswer("what was removed", "`removed NAME`", line[:200])
+                ends[f"{kind} {name}"] = word
+    gone = [what for what, end in ends.items() if end == "removed"]
+    if gone:
+        audit.note(session, f"cleaned {', '.join(gone)[:500]}")
+    return ends
+
+
+def _tell(removed: Results[dict[str, str]], goes: Mapping[str, Sequence[Leftover]], console: Console) -> int:
+    """Say what went, and what did not. Raises DeployError if something could not be removed."""
+    failed = []
+    for host, ends in removed.values.items():
+        for what, end in ends.items():
+            console.line(f"{host}  {end}  {what}", {"kind": "cleaned", "host": host, "what": what, "end": end})
+            failed += [f"{host}: {what}"] if end == "failed" else []
+        size = sum(thing.bytes or 0 for thing in goes[host] if ends.get(f"{thing.kind} {thing.name}") == "removed")
+        console.note(f"{host}: {amount(size)} free again")
+    removed.all()
+    if failed:
+        raise DeployError(f"could not be removed: {', '.join(failed)}", "look at it on that host")
+    return DONE
+
+
+def _show(there: Mapping[str, Sequence[Leftover]], console: Console) -> None:
+    for host, things in there.items():
+        for thing in sorted(things, key=lambda entry: (KINDS.index(entry.kind), entry.age_s or 0)):
+            console.line(f"{host}  {_words(thing)}{'  in use' if thing.used else ''}", {
+                "kind": "kept", "host": host, "what": thing.kind, "name": thing.name, "age_s": thing.age_s,
+                "bytes": thing.bytes, "used": thing.used,
+            })  # fmt: skip
+        total = amount(sum(thing.bytes or 0 for thing in things))
+        console.note(f"{host}: {several(len(things), 'thing')}, {total}" if things else f"{host}: nothing")
+
+
+def _words(thing: Leftover) -> str:
+    age = duration(thing.age_s) if thing.age_s is not None else "unknown age"
+    size = amount(thing.bytes) if thing.bytes is not None else "unknown size"
+    return f"{thing.kind:<8}  {thing.name:<40}  {age:>12}  {size:>12}"
