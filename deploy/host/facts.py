@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from ..config.values import VARIABLE
+from ..config.values import SECRET_FILE
 from ..core import docker_faults, fields, formats
 from ..core.docker_faults import DockerFault
 from ..core.errors import BadAnswer
@@ -328,7 +328,7 @@ def parse_container(row: str, home: str = "") -> Container:
         command=labels.get("muster.command", "")[:300],
         started=state.get("StartedAt", ""),
         last_code=state["ExitCode"],
-        secrets=tuple(filter(VARIABLE.fullmatch, labels.get("muster.secrets", "").split(","))),
+        secrets=tuple(filter(SECRET_FILE.fullmatch, labels.get("muster.secrets", "").split(","))),
         ours=own,
         user=labels.get("muster.user", "")[:64] or "another user",
     )

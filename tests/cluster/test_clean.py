@@ -1,0 +1,65 @@
+"""`fab clean`: what is kept is listed, and only what is named goes; what a run uses and another user's things stay."""
+
+from __future__ import annotations
+
+import json
+
+from tests.cluster.control import BASE
+
+COUNTS = """
+import os, pathlib, sys, time
+place = pathlib.Path(os.environ["HF_HOME"])
+place.mkdir(parents=True, exist_ok=True)
+(place / "weights").write_text(str(int((place / "weights").read_text()) + 1 if (place / "weights").exists() else 0))
+print("seen", (place / "weights").read_text(), os.environ["TRITON_CACHE_DIR"], flush=True)
+pathlib.Path("/out/result").write_text("1")
+while "--stay" in sys.argv and not os.path.exists("/muster/run/end"):
+    time.sleep(0.1)
+"""
+
+
+def kept(control):
+    done = control.fab("clean", "--json")
+    assert done.returncode == 0, done.stderr
+    rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    return {(row["host"], row["what"], row["name"]): row for row in rows if row["kind"] == "kept"}
+
+
+def test_caches_and_made_folders_stay_for_the_next_run_and_clean_removes_what_is_named(control, tmp_path):
+    control.hosts = control.rack.hosts[:1]
+    (host,) = control.hosts
+    folder = tmp_path / f"code-{control.run}"
+    folder.mkdir()
+    (folder / "train.py").write_text(COUNTS)
+    tag, made = f"muster-{folder.name}:latest", f"/home/muster/made-{control.run}"
+    control.rack.root(host, "rm", "-rf", "/home/muster/.muster/cache")
+    words = ("--image", BASE, "--folder", str(folder), "--mount", f"{made}/deep:/out:create")
+    first = control.fab("deploy", "--run", control.run, *words, "--script", "train.py")
+    assert first.returncode == 0, first.stderr
+    assert "seen 0 /muster/cache/triton" in first.stdout
+    assert f"{host}: made {made}/deep" in first.stderr
+    living = f"{control.run}-b"
+    second = control.fab("deploy", "--run", living, *words, "--script", "train.py --stay", "--detach")
+    assert second.returncode == 0, second.stderr
+    there = kept(control)
+    (cache,) = [name for on, what, name in there if what == "caches" and name.endswith("/huggingface")]
+    assert there[host, "runs", control.run]["used"] is False
+    assert there[host, "runs", living]["used"] is there[host, "caches", cache]["used"] is True
+    assert there[host, "images", tag]["used"] is True
+    asked = control.fab("clean", "--caches")
+    assert asked.returncode == 0  # all of it is in use
+    assert "stays" in asked.stderr
+    refused = control.fab("clean", "--runs", control.run)
+    assert refused.returncode == 2, "nobody is there to ask"
+    done = control.fab("clean", "--runs", control.run, "--images", "--caches", "--yes")
+    assert done.returncode == 0, done.stderr
+    after = kept(control)
+    assert (host, "runs", control.run) not in after
+    assert {(host, "runs", living), (host, "images", tag), (host, "caches", cache)} <= after.keys()
+    control.rack.on(host, f"touch ~/.muster/runs/{living}/end")
+    assert control.fab("down", "--run", living).returncode == 0
+    done = control.fab("clean", "--runs", living, "--images", "--caches", "--yes")
+    assert done.returncode == 0, done.stderr
+    assert not {(host, "runs", living), (host, "images", tag), (host, "caches", cache)} & kept(control).keys()
+    assert control.rack.on(host, f"cat {made}/deep/result") == "1", "the user's own folder stays"
+    control.rack.root(host, "rm", "-rf", made)
