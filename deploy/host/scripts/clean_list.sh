@@ -36,11 +36,11 @@ volumes() {
 }
 volumes packages muster.packages
 volumes caches muster.cache
-# An engine does not know whose an image is: ours are those that our own pushes brought.
-sed -nE 's/^[^ ]+ [^ ]+ from [^ ]*: pushed ([a-z0-9][A-Za-z0-9._/:-]*): .*/\1/p' "$HOME/.muster/audit.log" 2>/dev/null | sort -u |
-    while read -r tag; do
+# An engine does not know whose an image is, nor since when it has it: ours are those that our own pushes brought.
+sed -nE 's/^([^ ]+) [^ ]+ from [^ ]*: pushed ([a-z0-9][A-Za-z0-9._/:-]*): .*/\2 \1/p' "$HOME/.muster/audit.log" 2>/dev/null |
+    awk '{ at[$1] = $2 } END { for (tag in at) print tag, at[tag] }' | while read -r tag time; do
         id=$(docker image inspect --format '{{.Id}}' "$tag" 2>/dev/null) || continue
         [ -z "$(docker ps --all --quiet --filter "ancestor=$id")" ] && used=free || used=used
-        made=$(date -d "$(docker image inspect --format '{{json .Metadata.LastTagTime}}' "$tag" | tr -d '"')" +%s 2>/dev/null)
+        made=$(date -d "$time" +%s 2>/dev/null)
         echo "images $tag ${made:-0} $(($(docker image inspect --format '{{.Size}}' "$tag") / 1024)) $used"
     done
