@@ -95,9 +95,7 @@ def up(options: Options, console: Console) -> int:
     gpus = plan.how_many(asked.gpus, observe.gpus()) if folder else 0
     plan.check_ranks(asked.ranks, gpus, 1 + workers)
     wanted = options.backend or ("processes" if gpus else "auto")
-    facts = client.find_engine() if wanted in ("auto", "docker") else EngineFacts(answers=False)
-    if wanted == "auto" and not backends.has_build(folders.CHECKOUT):
-        facts = EngineFacts(answers=False, reason="only a checkout has containers for this machine")
+    facts = _engine(wanted)
     choice_of_backend = plan.choose_backend(wanted, facts, backends.BACKENDS)
     if gpus and not options.backend:
         choice_of_backend = plan.on_gpus(gpus, 1 + workers)
@@ -176,6 +174,13 @@ def _read(options: Options) -> _Asked:
     number = plan.ranks_of(ranks)
     gpus = plan.check_gpus(options.gpus, choice.script, options.backend)
     return _Asked(choice, workers, number, restarts or 0, kept, not options.no_observe, command.notes, gpus)
+
+
+def _engine(wanted: str) -> EngineFacts:
+    """What is known of the engine, where the wanted backend may be containers."""
+    if wanted == "auto" and not backends.has_build(folders.CHECKOUT):
+        return EngineFacts(answers=False, reason="only a checkout has containers for this machine")
+    return client.find_engine() if wanted in ("auto", "docker") else EngineFacts(answers=False)
 
 
 def _hidden(options: Options, has_script: bool) -> tuple[dict[str, str], Choice]:
