@@ -129,15 +129,15 @@ class Cluster:
 
     def runs(self) -> list[Event]:
         """The runs that have a folder or a container on the hosts, as `fab runs --hosts --json`."""
-        return _answers(lambda console: status.runs(inventory.load(self._hosts, self._file), console))
+        return _recorded(lambda console: status.runs(inventory.load(self._hosts, self._file), console))
 
     def status(self) -> list[Event]:
         """What runs on each host, as `fab status --json`; a host that does not answer has the key `error`."""
-        return _answers(lambda console: status.status(inventory.load(self._hosts, self._file), "", console))
+        return _recorded(lambda console: status.status(inventory.load(self._hosts, self._file), "", console))
 
     def gpus(self) -> list[Event]:
         """Who holds which GPU, as `fab gpus --json`."""
-        return _answers(lambda console: status.gpus(inventory.load(self._hosts, self._file), console))
+        return _recorded(lambda console: status.gpus(inventory.load(self._hosts, self._file), console))
 
     def down(self, run: str = "") -> None:
         """Remove the containers of our runs, or of one. Files stay. Raises DeployError."""
@@ -280,10 +280,6 @@ def _recorded(work: Callable[[Recorder], int], show: bool = False) -> list[Event
     events: list[Event] = []
     work(Recorder(events.append, show))
     return events
-
-
-def _answers(work: Callable[[Recorder], int]) -> list[Event]:
-    return [event for event in _recorded(work) if event.get("kind") != "note"]
 
 
 def _is_fault(event: Event) -> bool:

@@ -1,13 +1,21 @@
-"""A console for a program that calls Muster: it hands every event on as a value, and prints only if asked to."""
+"""A console for a program that calls Muster: it hands every event on as a value, and prints only if asked to.
+
+What a command would tell a person goes to the logger `muster`: notes as INFO, warnings as WARNING.
+"""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..run.outcome import Result
 from ..run.progress import State
 from .console import Console
+
+_LOG = logging.getLogger("muster")
+# A warning is printed only if the program asks for it.
+_LOG.addHandler(logging.NullHandler())
 
 
 class Recorder(Console):
@@ -64,7 +72,7 @@ class Recorder(Console):
         if self._show:
             super()._say(text, style)
         else:
-            self._tell({"kind": "note", "text": text})
+            _LOG.log(logging.WARNING if style == "warn" else logging.INFO, "%s", text)
 
     def _print(self, console: Any, text: Any) -> None:
         if self._show:

@@ -13,6 +13,7 @@ from deploy import api
 from deploy.core.errors import USAGE
 from deploy.hosts.options import Options
 from deploy.report.interrupts import Interrupts
+from deploy.report.recorder import Recorder
 
 HOME = Path(__file__).resolve().parents[2]
 
@@ -102,6 +103,13 @@ def test_a_fault_in_the_thread_of_a_stream_reaches_its_reader():
     next(stream)
     with pytest.raises(api.DeployError, match="lost"):
         next(stream)
+
+
+def test_warnings_go_to_the_logger_and_not_to_the_terminal(capfd, caplog):
+    console = Recorder(lambda event: None)
+    console.warn("its ranks will probably train alone")
+    assert [(record.name, record.levelname) for record in caplog.records] == [("muster", "WARNING")]
+    assert capfd.readouterr() == ("", "")
 
 
 def test_in_a_thread_signals_stay_the_programs_own():
