@@ -76,6 +76,11 @@ class Job:
     on_end: str = ""
     env_files: tuple[Path, ...] = ()
     cache: bool = True
+    script: str = ""
+    args: str = ""
+    restarts: int | None = None
+    rank: str = ""
+    observe: bool = True
 
 
 @dataclass(frozen=True)
@@ -219,11 +224,18 @@ def _job(table: Table) -> Job:
         gpus=table.get("gpus", "auto", values.gpus, GPUS),
         env_files=_env_files(table),
         cache=table.get("cache", True, values.yes_or_no, "true or false"),
+        script=table.get("script", "", values.matching(values.LINE), 'a command of one line: "train.py --lr 3e-4"'),
+        args=table.get("args", "", values.matching(values.LINE), "options of Muster's own trainer, in one string"),
+        restarts=table.get("restarts", None, values.whole(0, 9999), "a number from 0 to 9999"),
+        rank=table.get("rank", "", values.scalar, 'a rank, several with commas, or "all"'),
+        observe=table.get("observe", True, values.yes_or_no, "true or false"),
         folder_limit=table.get("folder_limit", None, values.size, 'a size such as "4g"'),
         max_hours=table.get("max_hours", "", values.hours, "a number of hours, above 0"),
         on_end=table.get("on_end", "", values.scalar, "a command of one line, or a URL"),
     )
     table.done()
+    if job.script and job.args:
+        table.refuse("there is a script too", "args are options of Muster's own trainer", "args")
     if job.image and job.dockerfile:
         table.refuse("there is an image too", "keep either image or dockerfile", "dockerfile")
     if job.dockerfile and not os.path.isfile(job.dockerfile):

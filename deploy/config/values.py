@@ -15,6 +15,7 @@ VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # The name of a file below /run/secrets.
 SECRET_FILE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+LINE = re.compile(r"[^\x00\n\ud800-\udfff]*")
 SIZE = re.compile(r"[1-9]\d*[bkmg]?")
 # The names of hosts and users that may reach ssh. They begin with no dash (it would be an option), and contain nothing
 # that a shell interprets, because `Match exec` and `ProxyCommand` of the user's SSH settings pass them to a shell. An

@@ -40,7 +40,7 @@ from .places import Places, foreseen, uses_gpus, with_choice
 def deploy(options: Options, console: Console) -> int:
     """Start the run on all hosts; returns the exit code. Raises DeployError with every host that failed."""
     with Interrupts(console, "reading the options", "nothing was changed") as interrupts:
-        options, script_run = resume.script_run(options)
+        options, script_run = resume.script_run(options.filled())
         options, command = options.plain()
         for note in command.notes:
             console.note(note)

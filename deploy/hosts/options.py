@@ -87,6 +87,25 @@ class Options:
         )
         return Cluster(hosts, job)
 
+    def filled(self) -> Options:
+        """These options with what to run, and how to follow it, from cluster.toml where no flag says it.
+
+        --script, --args and --resume each say what to run. Raises UsageError for an error in the file.
+        """
+        job = inventory.load(self.hosts, self.cluster).job
+        named = bool(self.script or self.arguments or self.resume)
+        script = self.script or ("" if named else job.script)
+        restarts = "" if job.restarts is None or not (script or self.resume) else str(job.restarts)
+        return replace(
+            self,
+            script=script,
+            arguments=self.arguments or ("" if named else job.args),
+            folder=self.folder or (str(job.folder) if job.folder else ""),
+            restarts=self.restarts or restarts,
+            rank=self.rank or job.rank,
+            no_observe=self.no_observe or not job.observe,
+        )
+
     def plain(self) -> tuple[Options, ScriptCommand]:
         """These options with the script as torchrun takes it, and all that its command says. Raises UsageError."""
         command = script.read(self.script, Path(self.folder or "."))

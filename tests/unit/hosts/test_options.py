@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from deploy.config import secrets
 from deploy.config.values import Mount
 from deploy.core.errors import UsageError
 from deploy.hosts.options import Options, environment_of, refuse_open_secrets, secrets_of, tag_of
@@ -209,3 +210,45 @@ def test_a_kept_path_in_another_mounted_one_is_refused(more):
 def test_kept_paths_of_the_file_and_of_the_flag_are_both_kept(tmp_path):
     (tmp_path / "cluster.toml").write_text('[job]\nkeep = ["/a", "/data/"]\n[[hosts]]\nname = "a"\n')
     assert Options(cluster=str(tmp_path / "cluster.toml"), keep=("/b", "/a")).load().job.keep == ("/a", "/data", "/b")
+
+
+def test_fab_deploy_alone_does_what_the_file_says_and_a_flag_overrides_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "code").mkdir()
+    (tmp_path / ".env").write_text("TOKEN=sesame-4711\nSHOWN=1\n")
+    (tmp_path / "cluster.toml").write_text(
+        '[[hosts]]\nname = "a"\n[job]\nscript = "train.py --lr 3e-4"\nfolder = "code"\nrestarts = 2\nrank = "all"\n'
+        'observe = false\nenv_file = ".env"\ncache = false\nfolder_limit = "4g"\nmounts = ["/data:/data:create"]\n'
+        'environment = { SHOWN = "2" }\n'
+    )
+    filled = Options().filled()
+    assert (filled.script, filled.folder, filled.restarts) == ("train.py --lr 3e-4", "code", "2")
+    assert (filled.rank, filled.no_observe) == ("all", True)
+    job = filled.load().job
+    assert (job.cache, job.folder_limit) == (False, 4 << 30)
+    assert job.mounts[0].create
+    assert secrets_of(filled.load()) == {"TOKEN": "sesame-4711"}, "an open variable of the same name holds"
+    other = Options(script="other.py", restarts="0", rank="1", folder="x").filled()
+    assert (other.script, other.restarts, other.rank, other.folder) == ("other.py", "0", "1", "x")
+    assert Options(arguments="--steps 5").filled().script == ""
+    assert Options(resume="latest").filled().script == ""
+
+
+@pytest.mark.parametrize(
+    "line", ["script = 3", "restarts = -1", 'script = "a.py"\nargs = "--steps 1"', 'env_file = ".none"', 'cache = "no"']
+)
+def test_a_wrong_setting_of_the_job_is_named(tmp_path, line):
+    (tmp_path / "cluster.toml").write_text(f'[[hosts]]\nname = "a"\n[job]\n{line}\n')
+    with pytest.raises(UsageError, match=r"job\."):
+        Options(cluster=str(tmp_path / "cluster.toml")).filled()
+
+
+def test_a_setting_of_an_env_file_may_also_be_an_argument_and_a_token_may_not(tmp_path):
+    (tmp_path / ".env").write_text("MODEL=llama-7b-chat\nHF_TOKEN=hf_sesame_4711\nDB=postgres://me:word@db/x\n")
+    options = asked(env_files=(str(tmp_path / ".env"),))
+    cluster = options.load()
+    telling = secrets.telling(cluster.job.secrets, secrets_of(cluster))
+    assert set(telling) == {"HF_TOKEN", "DB"}
+    refuse_open_secrets(asked(script="train.py --model llama-7b-chat"), telling)
+    with pytest.raises(UsageError, match="HF_TOKEN"):
+        refuse_open_secrets(asked(script="train.py --token hf_sesame_4711"), telling)
