@@ -46,6 +46,7 @@ FIGURES = {
         "cold_push",
         "folder",
         "first_step",
+        "packages",
         "status",
         "leftovers",
         "control_side",

@@ -18,7 +18,7 @@ from ..core.fields import record, text, whole
 from ..core.program import FAB
 from ..core.results import Results
 from ..core.text import amount
-from . import store, uv
+from . import git, store, uv
 from .exchange import Exchange, Files, Unreached
 from .places import Place
 from .requirements import Requirements
@@ -91,12 +91,17 @@ def _locked(places: Sequence[Place], asked: Asked, sent: list[int]) -> Lock:
         "mode": "lock",
         "kind": needs.kind,
         "requirements": needs.path,
-        "builds": bool(needs.packages),
+        "builds": bool(needs.packages or needs.git),
         "files_read": texts,
+        "git": list(needs.git),
     }
+    sources = dict[str, bytes]()
+    for number, word in enumerate(needs.git):
+        asked.tell(places[0].name, f"fetching {word} here")
+        sources[f"git-{number}.tar"] = git.fetch(word)
     for place in (*places, *([asked.instead] if asked.instead else ())):
         try:
-            answer, wheels = _do(place, asked, order, {}, "", sent)
+            answer, wheels = _do(place, asked, order, sources, "", sent)
         except Unreached as fault:
             unreached[place.name] = fault
         else:

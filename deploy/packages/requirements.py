@@ -21,7 +21,8 @@ FOUND = ("uv.lock", "requirements.txt", "pyproject.toml")
 _INCLUDE = re.compile(r"(?:-r|--requirement|-c|--constraint)(?:\s+|=)(\S.*)")
 _EDITABLE = re.compile(r"(?:-e|--editable)(?:\s+|=)(\S.*)")
 _LOCAL = re.compile(r"(?:[\w.-]+(?:\[[^\]]*\])?\s*@\s*)?(?:file:)?(\.{1,2}(?:/.*)?|/.*)")
-_GIT = re.compile(r"\bgit\+[a-z]+:")
+_GIT = re.compile(r"\bgit\+(?:https?|ssh|file)://[^\s;\"']+")
+_OTHER_GIT = re.compile(r"\bgit\+|\bhg\+|\bsvn\+|\bbzr\+")
 _OWN_OPTIONS = re.compile(r"--(?:index-url|extra-index-url|find-links|trusted-host)|-i\s|-f\s")
 _MOST = 1 << 20  # bytes of one file
 
@@ -31,13 +32,14 @@ class Requirements:
     """What a project needs. `path` in the folder. `files`: all that are read, by their paths, the first one `path`.
 
     `kind`: how uv reads it; `project`: a pyproject.toml whose project is itself installed. `packages`: folders of the
-    project that are packages to build, each with whether it is editable.
+    project that are packages to build, each with whether it is editable. `git`: sources that this machine fetches.
     """
 
     path: str
     kind: str
     files: tuple[tuple[str, bytes], ...]
     packages: tuple[tuple[str, bool], ...] = ()
+    git: tuple[str, ...] = ()
 
     def key(self, *more: object) -> str:
         """A digest of all this and of `more`: the same needs on the same base have the same packages."""
@@ -75,7 +77,9 @@ def read(folder: Path, path: str, sent: Collection[str]) -> Requirements:
         return _project(folder, path, name, here, sent)
     files, packages = dict[str, bytes](), dict[str, bool]()
     _read_into(folder, path, sent, files, packages)
-    return Requirements(path, "file", (*files.items(), *_contents(folder, packages, sent)), tuple(packages.items()))
+    git = [word for path, content in files.items() for _, line in lines(content) for word in _GIT.findall(line)]
+    contents = (*files.items(), *_contents(folder, packages, sent))
+    return Requirements(path, "file", contents, tuple(packages.items()), tuple(dict.fromkeys(git)))
 
 
 def _project(folder: Path, path: str, name: str, here: str, sent: Collection[str]) -> Requirements:
@@ -101,12 +105,16 @@ def _project(folder: Path, path: str, name: str, here: str, sent: Collection[str
         local = _inside(folder, posixpath.join(here, match[2]))
         if match[1] != "virtual":
             packages[local] = match[1] == "editable"
-    for number, line in enumerate(text.splitlines(), 1):
-        if match_ := re.search(r'source = \{ git = "([^"?#]+)', line):
-            raise _git(path, number, match_[1])
+    git = [
+        f"git+{url}@{commit}" for url, commit in re.findall(r'source = \{ git = "([^"?#]+)[^"#]*#([0-9a-f]+)"', text)
+    ]
+    git += _GIT.findall(project_text := _content(folder, project).decode(errors="replace"))
+    if name != "uv.lock" and re.search(r"\bgit\s*=\s*[\"']", project_text):
+        raise UsageError(f"{path}: [tool.uv.sources] names a git repository", "lock it first: uv lock")
     files = {one: _content(folder, one) for one in dict.fromkeys((path, project))}
     kind = "uv.lock" if name == "uv.lock" else "project" if packaged else "file"
-    return Requirements(path, kind, (*files.items(), *_contents(folder, packages, sent)), tuple(packages.items()))
+    contents = (*files.items(), *_contents(folder, packages, sent))
+    return Requirements(path, kind, contents, tuple(packages.items()), tuple(dict.fromkeys(git)))
 
 
 def _read_into(
@@ -123,7 +131,11 @@ def _read_into(
                 raise UsageError(f"{path}:{number}: {line}: no such file in {folder.resolve()}, or it is not sent")
             _read_into(folder, inner, sent, files, packages)
         elif _GIT.search(line):
-            raise _git(path, number, line)
+            continue
+        elif _OTHER_GIT.search(line):
+            raise UsageError(
+                f"{path}:{number}: {line}: no source that Muster can fetch", "NAME @ git+https://... or git+ssh://..."
+            )
         elif match := _EDITABLE.match(line):
             packages[_package(folder, here, match[1], f"{path}:{number}: {line}", sent)] = True
         elif match := _LOCAL.fullmatch(line.split(" ;")[0].split(" #")[0].strip()):
@@ -180,14 +192,6 @@ def _inside(folder: Path, path: str, where: str = "") -> str:
             "send the folder above both: --folder ..",
         )
     return normal
-
-
-def _git(path: str, number: int, line: str) -> UsageError:
-    return UsageError(
-        f"{path}:{number}: {line}: Muster does not fetch from git repositories",
-        "put it beside your code (git submodule add URL libs/NAME) and write ./libs/NAME, or name an archive: "
-        "NAME @ https://.../COMMIT.tar.gz",
-    )
 
 
 def _is_project(path: Path) -> bool:

@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 import tomllib
 import zipfile
@@ -36,6 +37,8 @@ class Locking(Work):
         if self.order["builds"]:  # a build writes into its folder
             source = self.scratch / "source"
             shutil.copytree(self.order["source"], source, symlinks=True)
+        for path in self.order["files_read"]:
+            self._with_fetched(source / path)
         asked = self._asked(source, kind)
         stubs, constraints = self.scratch / "stubs", self.scratch / "base.txt"
         stubs.mkdir()
@@ -85,6 +88,21 @@ class Locking(Work):
         command = [sys.executable, "-m", "pip", *words, self.order["requirements"]]
         return subprocess.run(command, cwd=source, capture_output=True, check=False).returncode == 0
 
+    def _with_fetched(self, path: Path) -> None:
+        """Name what came from git repositories by its folder here: there is no git, and no key."""
+        text = path.read_text() if self.order["git"] else ""
+        for number, word in enumerate(self.order["git"]):
+            folder = self.scratch / f"git-{number}"
+            if not folder.exists():
+                with tarfile.open(f"{folder}.tar") as tar:
+                    tar.extractall(folder)
+            inner = re.search(r"[#&]subdirectory=([^&]+)", word)
+            place = f"file://{folder}{'/' + inner[1] if inner else ''}"
+            text = re.sub(rf"(?:(?:-e|--editable)\s+)?{re.escape(word)}(#subdirectory=\S+)?", place, text)
+            text = re.sub(rf"(?m)^([\w.-]+(?:\[[^\]]*\])?)\s*@\s*{re.escape(place)}", rf"\1 @ {place}", text)
+        if text:
+            path.write_text(text)
+
     def _asked(self, source: Path, kind: str) -> Path:
         """What uv resolves: the file itself, or what its project stands for."""
         path, asked = source / str(self.order["requirements"]), self.scratch / "asked.txt"
@@ -93,6 +111,7 @@ class Locking(Work):
             run([self.uv, *words, "--project", str(path.parent), "--output-file", str(asked)], path.parent)
             kept = [line for line in _logical(asked.read_text()) if not comes_along(line)]
             asked.write_text("\n".join(kept) + "\n")
+            self._with_fetched(asked)
             return asked
         if kind == "project":
             asked.write_text(f"-e {path.parent}\n")

@@ -3,7 +3,7 @@
 import pytest
 
 from deploy.core.errors import UsageError
-from deploy.packages import requirements
+from deploy.packages import git, requirements
 
 
 def project(folder, **files):
@@ -71,7 +71,7 @@ def test_what_a_file_names_is_read_too(tmp_path):
         ("-r missing.txt", "no such file"),
         ("-e ../sibling", "outside the folder"),
         ("./data", "no pyproject.toml or setup.py"),
-        ("name @ git+ssh://git@example.org/a/b.git@main", "git"),
+        ("name @ hg+https://example.org/a", "no source that Muster can fetch"),
     ],
 )
 def test_what_cannot_work_on_a_host_is_refused_with_its_line(tmp_path, line, told):
@@ -113,3 +113,23 @@ def test_a_broken_project_file_is_named(tmp_path):
     folder, sent = project(tmp_path, **{"pyproject.toml": "[project\n"})
     with pytest.raises(UsageError, match=r"pyproject\.toml"):
         read(folder, sent, "pyproject.toml")
+
+
+@pytest.mark.parametrize(
+    ("word", "url", "revision"),
+    [
+        ("git+ssh://git@host.example/a/b.git", "ssh://git@host.example/a/b.git", "HEAD"),
+        ("git+ssh://git@host.example/a/b.git@feature/x#egg=b", "ssh://git@host.example/a/b.git", "feature/x"),
+        ("git+https://host.example/a@v1.2#subdirectory=c", "https://host.example/a", "v1.2"),
+    ],
+)
+def test_a_git_source_has_an_address_and_a_revision(word, url, revision):
+    assert git.split(word) == (url, revision)
+
+
+def test_git_sources_of_all_files_are_fetched_here(tmp_path):
+    folder, sent = project(
+        tmp_path,
+        **{"requirements.txt": "-r b.txt\nx @ git+ssh://git@h/x.git@v1\n", "b.txt": "-e git+https://h/y#egg=y ; a\n"},
+    )
+    assert read(folder, sent).git == ("git+ssh://git@h/x.git@v1", "git+https://h/y#egg=y")
