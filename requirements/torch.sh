@@ -35,6 +35,8 @@ find_uv() {
 uv_pip() { "$uv" pip install --python "$python" --torch-backend "$backend" -r "$lock" "$@"; }
 
 if pip install --quiet --dry-run --no-index --no-deps --find-links "$here/wheels" -r "$lock" >/dev/null 2>&1; then
+    "$python" -c 'import sys; from importlib.util import find_spec; sys.exit(bool(find_spec("torch")))' &&
+        say "installing torch from a wheel on this machine (20 s, once)"
     pip install --quiet --find-links "$here/wheels" -r "$lock"
     exit
 fi
