@@ -26,6 +26,10 @@ _SCRIPT = Scripts(__file__)
 _NAME = re.compile(r"noted (claim-[0-9]{1,20}-[0-9a-f]{1,64})")
 
 
+class Lost(DeployError):
+    """The claim has ended there: the machine of this command was silent for too long, or somebody ended the script."""
+
+
 class Claim:
     """Our conversation with one machine. `name`: that of the claim there. `choice`: our GPUs, or why we have none."""
 
@@ -39,9 +43,9 @@ class Claim:
     def attempt(self, decide: Callable[[Gpus], Choice], waits: bool) -> Choice:
         """Lock the machine, look, decide, and claim what was chosen; with `waits`, else a place among those who wait.
 
-        Raises DeployError: the host does not answer, or what `decide` raises.
+        Raises Lost, DeployError for what the host cannot do, and what `decide` raises.
         """
-        self._stream.write(b"look\n")
+        self._say(b"look\n")
         lines: list[str] = []
         while (line := self._line()) != "choose":
             lines.append(line)
@@ -53,10 +57,10 @@ class Claim:
             self.close()
             raise
         if choice.taken and not waits:
-            self._stream.write(b"\n")
+            self._say(b"\n")
         else:
             own = {"gpus": [gpu.uuid for gpu in choice.gpus], "waits": bool(choice.taken), "whole": choice.whole}
-            self._stream.write(json.dumps({**self._about, **own}).encode() + b"\n")
+            self._say(json.dumps({**self._about, **own}).encode() + b"\n")
             self.name = self._named(self._line())
         self.choice = choice
         return choice
@@ -72,8 +76,20 @@ class Claim:
         """Give the claim back. A second call does nothing."""
         self._stream.close()
 
+    def _say(self, data: bytes) -> None:
+        try:
+            self._stream.write(data)
+        except DeployError as fault:
+            raise self._lost(fault) from fault
+
+    def _lost(self, fault: DeployError) -> Lost:
+        return Lost(f"{self.host}: the claim on its GPUs was lost: {fault.message}", "try again")
+
     def _line(self) -> str:
-        line = self._stream.read_line(_ANSWER_S).decode(errors="replace")
+        try:
+            line = self._stream.read_line(_ANSWER_S).decode(errors="replace")
+        except DeployError as fault:
+            raise self._lost(fault) from fault
         if line.startswith("error "):
             raise DeployError(f"{self.host}: {one_line(line[6:500])}")
         return line

@@ -16,7 +16,7 @@ from ..core.errors import DeployError
 from ..core.program import FAB
 from ..core.results import HostsFailed
 from ..host import gpu_choice
-from ..host.claims import BEAT_S, Claim
+from ..host.claims import BEAT_S, Claim, Lost
 from ..host.facts import Gpu, HostFacts
 from ..host.gpu_choice import Choice
 from ..host.gpus import Gpus
@@ -78,8 +78,21 @@ class Places:
             time.sleep(random.uniform(_PAUSE_S, 3 * _PAUSE_S))
 
     def wait(self, say: Callable[[str], None]) -> None:
-        """Claim the places host by host, waiting for each as long as it takes. `say` gets each new reason to wait."""
+        """Claim the places host by host, waiting for each as long as it takes. `say` gets each new reason to wait.
+
+        If this machine was asleep, the claims are gone: then it waits again, behind all others.
+        """
         self._keep_alive()
+        while not self.waited:
+            try:
+                self._wait_in_order(say)
+                self.waited = True
+            except Lost:
+                self._drop()
+                say("lost the place: nothing came from here for too long; waiting again, behind the others")
+                time.sleep(_LOOK_EVERY_S)
+
+    def _wait_in_order(self, say: Callable[[str], None]) -> None:
         said = ""
         for session in self._sessions:
             while (choice := self._attempt(session, waits=True)).taken:
@@ -88,10 +101,10 @@ class Places:
                     say(f"waiting for {words}")
                     said = words
                 time.sleep(_LOOK_EVERY_S)
-        self.waited = True
+        self.refuse_lost()
 
     def refuse_lost(self) -> None:
-        """Raise DeployError if a claim has ended: another deploy may have those GPUs by now."""
+        """Raise Lost if a claim has ended: another deploy may have those GPUs by now."""
         if lost := ",".join(claim.host for claim in self._claims.values() if claim.lost):
             raise DeployError(
                 f"{lost}: the claim on its GPUs was lost: the connection was cut for too long", "try again"
