@@ -15,7 +15,7 @@ from deploy.core import fields, names
 from deploy.core.names import NodeName
 from deploy.core.text import last_line
 from deploy.host import commands as host_commands
-from deploy.host import facts, logs
+from deploy.host import facts, leftovers, logs
 from deploy.host import gpus as gpu_facts
 from deploy.host import lock as host_lock
 from deploy.host import status as host_status
@@ -138,6 +138,16 @@ def gpus(text):
     parsed = {"a": gpu_facts.parse(text.split("\n"))}
     tables.gpu_rows(parsed)
     _json([tables.gpu_value(each) for each in parsed.values()])
+
+
+@entry(samples.KEPT)
+def kept(text):
+    """`commands.clean_list`, and what would be removed of it."""
+    there = leftovers.parse(text)
+    wanted = leftovers.Wanted(("all",), frozenset(leftovers.KINDS), 60)
+    goes, stays = leftovers.chosen(there, wanted)
+    assert not any(thing.used for thing in goes)
+    assert not any(".." in thing.name or thing.name.startswith(("/", "-")) for thing in (*goes, *stays))
 
 
 @entry(samples.INSPECT)

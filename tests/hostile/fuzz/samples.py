@@ -103,6 +103,12 @@ REMOVED = 'removed 1\nleft ["r2","bob"]\nleft ["r3",""]\n'
 LOCK = '12\ntoken0123\n{"user": "alice", "control": "laptop", "pid": 42, "run": "r1", "since": 1795238476.5}\n'
 CHECKPOINTS = "1795238476 r1 step-00000100\n1795238477 r1 step-00000200\n1795238470 r0 step-00000900\n"
 CONFIG = '{"recipe": "digits", "steps": 600, "lr": 0.1, "compile": true, "resume": null, "batch_size": 32}'
+KEPT = """now 1795238476
+runs r1 1795230000 2048 free
+images muster-code:latest 1795230000 4096 used
+packages muster-packages-1 0 0 free
+caches 1000/huggingface 1795230000 100 free
+"""
 INSPECT = json.dumps([INSPECTED])
 HELD = json.dumps({"id": "sha256:" + "1" * 64, "tags": ["run:1"], "labels": {}, "layers": list(IMAGE.layers)})
 STORE = "\n".join([
