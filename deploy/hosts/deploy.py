@@ -175,6 +175,7 @@ def _dry_run(request: DeployRequest, console: Console) -> None:
     if request.requirements:
         target = packages.Target(request.cluster, request.sessions, request.facts, request.tag)
         packages.foretell(target, request.requirements, console)
+        containers = packages.foreseen(containers)
     steps = plan.steps(containers, {host: (sent.present, sent.why) for host, sent in pushes.items()})
     for step in steps:
         console.data({"kind": "step", "host": step.host, "text": step.text, "reason": step.reason, "argv": step.argv})

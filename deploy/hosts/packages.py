@@ -24,6 +24,7 @@ from ..image.model import WORKSPACE
 from ..packages import commands, install
 from ..packages.places import HERE, DockerPlace, Here, Place
 from ..packages.requirements import Requirements
+from ..packages.store import Lock
 from ..report import packages as packages_shown
 from ..report.console import Console
 from ..run.environment import IMAGE_USER
@@ -73,6 +74,12 @@ def foretell(target: Target, needs: Requirements, console: Console) -> None:
         text = f"{place.name}: install the packages of {needs.path}, if it lacks them\n    {shlex.join(argv[:-1])} ..."
         row = {"kind": "would install", "host": place.name, "requirements": needs.path, "argv": list(argv)}
         console.line(text, row)
+
+
+def foreseen(nodes: Sequence[NodeContainer]) -> tuple[NodeContainer, ...]:
+    """The containers as they would get packages: PACKAGES stands for the volume, dots for the image's own path."""
+    volumes = {node.host: "PACKAGES" for node in nodes}
+    return give(nodes, install.Installed(Lock(()), volumes, {"PATH": "..."}))
 
 
 def give(nodes: Sequence[NodeContainer], installed: install.Installed | None) -> tuple[NodeContainer, ...]:
