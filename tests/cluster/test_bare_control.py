@@ -54,7 +54,19 @@ def image(control):
 
 def test_a_laptop_without_linux_docker_or_tools_deploys_and_brings_the_results_home(bare, control, image):
     assert "ready" in bare("preflight", "--image", image).stdout
-    bare("deploy", "--run", control.run, "--image", image, "--folder", "examples", "--script", "ddp.py --epochs 1")
+    bare(
+        "deploy",
+        "--run",
+        control.run,
+        "--image",
+        image,
+        "--folder",
+        "examples",
+        "--requirements",
+        "no",
+        "--script",
+        "ddp.py --epochs 1",
+    )
     assert control.outcome()["verdict"] == "done"
     assert "epoch 1" in bare("logs", "--run", control.run, "--rank", "0").stdout
     bare("fetch", "--run", control.run)
