@@ -36,6 +36,11 @@ from .new_run import LOCK_WAIT_S, DeployRequest, NewRun
 from .options import Options
 from .places import Places, foreseen, uses_gpus, with_choice
 
+_OWN_FILES = (
+    "--restarts: at a restart each host has only the files that its own ranks wrote. If rank 0 alone writes the "
+    "checkpoints, let one rank of each host write them, or --mount a folder that the hosts share"
+)
+
 
 def deploy(options: Options, console: Console) -> int:
     """Start the run on all hosts; returns the exit code. Raises DeployError with every host that failed."""
@@ -55,6 +60,8 @@ def deploy(options: Options, console: Console) -> int:
         code_now = repository.look(folder, choice) if folder else None
         if folder:
             _warn_alone(folder, work.script, cluster, console)
+        if work.restarts and len(cluster.hosts) > 1 and not cluster.job.mounts:
+            console.warn(_OWN_FILES)
         interrupts.at("connecting")
         with open_all(cluster.hosts) as opened:
             sessions = list(opened.all().values())

@@ -106,7 +106,8 @@ def _port(node: int, address: str, store_port: int) -> int:
 
     wait = timedelta(seconds=_MEET_SECONDS)
     store = TCPStore(address, store_port, is_master=False, timeout=wait)
-    key = f"muster/launcher/{os.environ.get(_ATTEMPT, '0')}"
+    # The store is new for each generation of ranks. Each node counts its restarts alone, so the key has no count.
+    key = "muster/launcher"
     if node == 0:
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
         with socket.socket(family) as listener:
