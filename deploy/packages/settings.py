@@ -50,7 +50,7 @@ class Settings:
 def of_user(environment: Mapping[str, str] = os.environ, home: Path | None = None, far: bool = True) -> Settings:
     """The settings of this user on this machine. Variables override files, as in pip and uv.
 
-    far: for another machine, which has no files and no ports of this one.
+    far: for another machine or a container, which has no files and no ports of this one.
     """
     home = home or Path.home()
     pip, uv = _pip(environment, home), _uv(environment, home)

@@ -13,7 +13,7 @@ from ..image.credentials import Choice
 from ..packages import install, requirements, settings
 from ..packages.exchange import ToolFailed
 from ..packages.install import Each, Installed
-from ..packages.places import HERE, Place
+from ..packages.places import Place, ProcessPlace
 from ..packages.requirements import Requirements
 from .console import Console
 
@@ -38,9 +38,9 @@ def bring(
     places: Sequence[Place], needs: Requirements, each: Each, console: Console, instead: Place | None = None
 ) -> Installed:
     """Install the packages at every place and say what was done. `instead`: as install.Asked has it."""
-    own = settings.of_user(far=any(place.name != HERE for place in places))
+    own = settings.of_user(far=not all(isinstance(place, ProcessPlace) for place in places))
     if own.left:
-        console.warn(f"packages: {', '.join(own.left)} is only on this machine: hosts cannot install from it")
+        console.warn(f"packages: not used, because hosts and containers cannot reach it: {', '.join(own.left)}")
     try:
         with console.waiting("packages") as say:
             want = install.Asked(needs, own, lambda place, words: say(f"{place}: {words}"), each, instead)
