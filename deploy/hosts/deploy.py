@@ -27,7 +27,7 @@ from ..report.script_lines import shown_ranks
 from ..run import alone, code, environment, folders, record
 from ..run.launch import launch
 from ..ssh.session import open_all
-from . import attach, observe, packages, plan, resume
+from . import attach, container, observe, packages, plan, resume
 from . import options as deploy_options
 from . import push as deploy_push
 from .backend import RunHandle
@@ -171,6 +171,10 @@ def _wait(
 def _dry_run(request: DeployRequest, console: Console) -> None:
     """Print the plan: for each host the steps, the reasons and the commands."""
     asked = [session for session in request.sessions if uses_gpus(session, request.facts[session.host.name])]
+    for session in request.sessions:
+        for mount in container.mounts(session.host, request.cluster.job):
+            if mount.create:
+                console.note(f"{session.host.name}: would make {mount.source}, if it is missing")
     choices = foreseen(asked, observe.gpus(asked).all())
     for host, choice in choices.items():
         if choice.taken:

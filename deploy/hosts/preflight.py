@@ -69,6 +69,7 @@ class PreflightOptions:
 def preflight(cluster: Cluster, image: str, options: PreflightOptions) -> tuple[Answers, Verdict]:
     """The answers of all hosts, and the verdict on them, which includes hosts that cannot be reached."""
     options.say("connecting")
+    cluster = _without_made(cluster)
     with open_all(cluster.hosts) as opened:
         faults = {
             host: (refusals.ssh(getattr(fault, "kind", "")), _words(fault)) for host, fault in opened.faults.items()
@@ -82,6 +83,16 @@ def preflight(cluster: Cluster, image: str, options: PreflightOptions) -> tuple[
         hosts = ReachedHosts(cluster, sessions, facts.values, findings, faults)
         presence = _presence(hosts, _names(name, cluster.job.folder))
         return on_hosts(replace(hosts, findings=(*findings, *_differing(presence, hosts))), presence, options)
+
+
+def _without_made(cluster: Cluster) -> Cluster:
+    """The same without the folders that a deploy makes: they may be missing, and a preflight changes nothing."""
+
+    def there(mounts: Sequence[Mount]) -> tuple[Mount, ...]:
+        return tuple(mount for mount in mounts if not mount.create)
+
+    hosts = tuple(replace(host, mounts=there(host.mounts)) for host in cluster.hosts)
+    return replace(cluster, hosts=hosts, job=replace(cluster.job, mounts=there(cluster.job.mounts)))
 
 
 def on_hosts(hosts: ReachedHosts, presence: ImagePresence, options: PreflightOptions) -> tuple[Answers, Verdict]:
