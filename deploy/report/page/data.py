@@ -253,6 +253,8 @@ def _by_node(folder: Path, read: Callable[[object, float], Fields], notes: list[
 def _nodes_up(folder: Path, notes: list[str]) -> list[Event]:
     events = []
     for path in children(folder / "nodes"):
+        if path.suffix != ".json":
+            continue  # a node's own notes, such as the witness beside it
         fields = _object(path, notes)
         t = number(fields.get("t"))
         if t is not None:
