@@ -51,6 +51,7 @@ class Output:
         self._ranks = [_Rank(outcome, place, ranks > 1, run_folder, most, self._console) for place in range(ranks)]
         for rank in self._ranks:
             self._selector.register(rank.pipe, selectors.EVENT_READ, rank)
+        self._masked = bool(hidden)
         for source in (self._torchrun, *self._ranks):
             source.mask = Mask(hidden)
         self._reader = threading.Thread(target=self._read, daemon=True, name="muster-output")
@@ -97,7 +98,7 @@ class Output:
                 break
             if not closed:
                 now = time.monotonic()
-                for source in (self._torchrun, *self._ranks):
+                for source in (self._torchrun, *self._ranks) if self._masked else ():
                     with self._lock:
                         source.settle(now)
                 for rank in self._ranks:
