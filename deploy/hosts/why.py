@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..config.inventory import Cluster
 from ..core.errors import DONE, FAILED, DeployError
+from ..core.facts import ended_how
 from ..core.fields import document
-from ..core.names import asked_run
+from ..core.names import RunId, asked_run
 from ..core.program import FAB
 from ..core.results import Results
 from ..host import commands
+from ..host.facts import Container
 from ..report.console import Console
 from ..run import folders, hang, record
 from ..run.hang import RankDoing
@@ -34,6 +36,7 @@ def why_on_hosts(cluster: Cluster, run: str, stacks: bool, console: Console) -> 
         if wanted not in runs:
             plan.refuse_foreign(wanted, containers.values)
         chosen = plan.choose_run(runs, wanted)
+        _refuse_over(chosen, runs[chosen])
         members = [session for session in sessions if session.host.name in runs[chosen]]
         answers = on_all(members, lambda session: _ask(session, chosen))
         ranks = [rank for of_host in answers.values.values() for rank in of_host]
@@ -55,6 +58,15 @@ def why_here(run: str, stacks: bool, console: Console) -> int:
         raise DeployError(f"{run_dir.name}: no rank of it runs on this machine", "on hosts: name them with --hosts")
     _show(ranks, stacks, console)
     return DONE
+
+
+def _refuse_over(run: RunId, nodes: Mapping[str, Container]) -> None:
+    """Raise DeployError if every node of the run has ended: nothing there can say what a rank does."""
+    if all(node.code is not None for node in nodes.values()):
+        ends = ", ".join(f"{host} {ended_how(node.code or 0)}" for host, node in nodes.items())
+        raise DeployError(
+            f"{run} has ended: {ends}", f"how it ended: {FAB} attach --hosts {','.join(nodes)} --run {run}"
+        )
 
 
 def _ask(session: Session, run: str) -> list[RankDoing]:
@@ -83,9 +95,8 @@ def _show(ranks: Sequence[RankDoing], stacks: bool, console: Console) -> None:
     for rank in ranks if stacks else ():
         console.text(f"\nrank {rank.rank} ({rank.node}), the last call first:")
         console.text("\n".join(f"    {line}" for line in rank.stack))
-    living = [rank for rank in ranks if rank.doing not in ("ended", "unseen")]
-    if len(living) > 1 and any(map(hang.waits, living)):
-        console.text(hang.verdict(living))
+    if missing := hang.missing(ranks):
+        console.text(missing)
 
 
 def _faults(opened: Results[Session], containers: Results[Any], answers: Results[Any], console: Console) -> int:

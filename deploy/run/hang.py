@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..core.fields import array, default, real, record, text, whole, words
+from ..core.fields import array, default, flag, real, record, text, whole, words
 from ..core.names import node_name
 from . import collectives
 from .collectives import Call
@@ -27,6 +27,8 @@ _STANDS = {
     "ended": "has ended",
     "unseen": "cannot be seen",
 }
+# The same of a rank that moves.
+_IS_IN = {"data": "is in its DataLoader", "lock": "is in a lock", "script": "is in", "backward": "is in backward"}
 _FIELDS = {
     "doing": default(text(20, "[a-z]+"), "unseen"),
     "file": default(words(200), ""),
@@ -36,6 +38,7 @@ _FIELDS = {
     "collectives": default(COLLECTIVES, list[list[Any]]()),
     "since_s": default(real(0.0, 1e9), 0.0),
     "step": default(whole(0, 10**15), 0),
+    "moves": default(flag, False),
     "code": default(whole(-255, 255), 0),
     "stack": default(array(words(300), 100), list[str]()),
 }
@@ -44,7 +47,10 @@ _READ = record({"rank": whole(0, 65535), "node": node_name}, _FIELDS, others=lam
 
 @dataclass(frozen=True)
 class RankDoing:
-    """What one rank does: in words of the agent, at which line of the script, and for how long it has made no step."""
+    """What one rank does: in words of the agent, at which line of the script, and for how long it has made no step.
+
+    `moves`: its last step is not unusually long ago, so it is not to blame for anything.
+    """
 
     rank: int
     node: str
@@ -57,6 +63,7 @@ class RankDoing:
     stack: tuple[str, ...] = ()
     op: str = ""
     collectives: tuple[Call, ...] = ()
+    moves: bool = False
 
     @property
     def place(self) -> str:
@@ -75,11 +82,11 @@ def read(value: object) -> RankDoing:
 def verdict(ranks: Iterable[RankDoing]) -> str:
     """Who is missing, and who waits for it, in a sentence."""
     ranks = sorted(ranks, key=lambda rank: rank.rank)
-    missing = [rank for rank in ranks if rank.doing not in _WAITS]
+    absent = [rank for rank in ranks if rank.doing not in _WAITS]
     waiting = [rank for rank in ranks if rank.doing in _WAITS]
-    if missing:
-        heads = "; ".join(_missing(rank) for rank in missing[:3])
-        more = f"; and {len(missing) - 3} more" if len(missing) > 3 else ""
+    if absent:
+        heads = "; ".join(_missing(rank) for rank in absent[:3])
+        more = f"; and {len(absent) - 3} more" if len(absent) > 3 else ""
         return f"{heads}{more}{_waiters(waiting)}"
     if differ := collectives.disagreement({rank.rank: rank.collectives for rank in waiting}):
         return _disagreement(differ)
@@ -95,6 +102,13 @@ def verdict(ranks: Iterable[RankDoing]) -> str:
     return f"all ranks wait in {where}: none is missing, so look at the links between them"
 
 
+def missing(ranks: Sequence[RankDoing]) -> str:
+    """The verdict on ranks that live; empty while one moves, or where none waits for others."""
+    living = [rank for rank in ranks if rank.doing not in ("ended", "unseen")]
+    stands = len(living) > 1 and any(map(waits, living)) and not any(rank.moves for rank in living)
+    return verdict(living) if stands else ""
+
+
 def waits(rank: RankDoing) -> bool:
     """Whether a rank only waits for others."""
     return rank.doing in _WAITS
@@ -102,6 +116,8 @@ def waits(rank: RankDoing) -> bool:
 
 def words_of(rank: RankDoing) -> str:
     """What one rank does, in a few words."""
+    if rank.moves and (rank.doing in _IS_IN or waits(rank)):
+        return _IS_IN.get(rank.doing, f"is in {_what(rank)}")
     return f"waits for others in {_what(rank)}" if waits(rank) else _STANDS.get(rank.doing, rank.doing)
 
 

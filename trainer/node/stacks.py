@@ -20,6 +20,7 @@ from muster import errors
 
 MOST_BYTES = 256 * 1024
 _LOOKS = 3
+_MOST_LOOKS = 1000
 _MOST_COLLECTIVES = 64
 _THREAD = re.compile(r"(?:Current thread|Thread) (0x[0-9a-f]+).*\(most recent call first\):")
 _FRAME = re.compile(r'  File "(.*)", line (\d+|\?\?\?) in (.*)')
@@ -96,6 +97,22 @@ def newest(outcome: Path, local_rank: int) -> Path:
     with suppress(OSError):
         return max(files, key=lambda path: path.stat().st_mtime, default=outcome / f"{local_rank}.stacks")
     return outcome / f"{local_rank}.stacks"
+
+
+def of_life(path: Path, began: float) -> list[Look]:
+    """The looks of a process that lives and has looked since the rank began (unix seconds), the oldest first.
+
+    An earlier start of the rank, or a process from before a fork, leaves its file behind.
+    """
+    try:
+        looks = read(path, _MOST_LOOKS) if path.stat().st_mtime >= began else []
+        looks = [look for look in looks if look.pid == looks[-1].pid and (look.locked or look.t >= began)]
+        if looks and looks[-1].pid:
+            with suppress(PermissionError):  # it lives, as another user
+                os.kill(looks[-1].pid, 0)
+    except OSError:
+        return []
+    return looks
 
 
 def cut(path: Path) -> None:

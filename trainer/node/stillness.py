@@ -88,8 +88,7 @@ class Stillness:
         looks = stacks.read(stacks.newest(self._outcome, life.local_rank))
         _take_pace(seen, looks, now)
         since = now - (seen.step_at or seen.began)
-        limit = _USUAL_TIMES * _usual(seen) + _MORE_SECONDS if seen.paces else _UNUSUAL_SECONDS
-        if since < limit or len(seen.samples) < _LOOKS or not _idle(seen.samples):
+        if since < _limit(seen) or len(seen.samples) < _LOOKS or not _idle(seen.samples):
             return None
         about = {"step": seen.before + seen.step, "since_s": round(since, 1)}
         if busy.stopped:
@@ -98,6 +97,14 @@ class Stillness:
         if not fresh or not stacks.stuck(looks):
             return None
         return {**about, **describe(looks[-1], self._work)}
+
+
+def moves(looks: Sequence[stacks.Look], began: float, now: float) -> bool:
+    """Whether the last step of a rank that began then is not unusually long ago. `looks`: all that are known."""
+    seen = _Rank(0, began)
+    for look in looks:
+        _take_pace(seen, [look], now)
+    return now - (seen.step_at or began) < _limit(seen)
 
 
 def describe(look: stacks.Look, work: Path | None) -> dict[str, Any]:
@@ -135,9 +142,9 @@ def _take_pace(seen: _Rank, looks: Sequence[stacks.Look], now: float) -> None:
     seen.step, seen.step_at = last.step, at
 
 
-def _usual(seen: _Rank) -> float:
-    """The longest step of late: an evaluation every now and then is usual."""
-    return max(seen.paces)
+def _limit(seen: _Rank) -> float:
+    """How many seconds without a step are usual; of late, because an evaluation every now and then is usual."""
+    return _USUAL_TIMES * max(seen.paces) + _MORE_SECONDS if seen.paces else _UNUSUAL_SECONDS
 
 
 def _idle(samples: Sequence[tuple[float, Busy]]) -> bool:

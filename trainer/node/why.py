@@ -32,9 +32,10 @@ def main() -> int:
         about: dict[str, Any] = {"rank": life.rank, "node": node}
         if life.code is not None:
             about |= {"doing": "ended", "code": life.code}
-        elif looks := stacks.read(stacks.newest(outcome, life.local_rank)):
-            look = looks[-1]
-            age = time.time() - look.t if look.t else None
+        elif looks := stacks.of_life(stacks.newest(outcome, life.local_rank), life.began):
+            look, now = looks[-1], time.time()
+            age = now - look.t if look.t else None
+            about["moves"] = stillness.moves(looks, life.began, now)
             about |= {"step": look.before + look.step, "since_s": round(look.since_s + (age or 0.0), 1), "t": look.t}
             about |= stillness.describe(look, Path(folder) / work.WORK)
             frames = look.main.frames if look.main else ()

@@ -1,5 +1,7 @@
 """Who is missing while a run stands still, told from what each rank does."""
 
+import dataclasses
+
 import pytest
 
 from deploy.core.errors import BadAnswer
@@ -36,6 +38,16 @@ def test_where_all_wait_at_one_place_no_rank_is_blamed():
 )
 def test_what_the_missing_rank_does_is_said(doing, words):
     assert words in hang.verdict([waiting(0), RankDoing(1, "b", doing)])
+
+
+def test_nobody_is_missing_while_a_rank_moves_and_none_of_them_stands_still():
+    moving = [dataclasses.replace(rank, moves=True) for rank in (waiting(0), RankDoing(1, "b", "script", "train.py"))]
+    assert hang.missing(moving) == ""
+    assert [hang.words_of(rank) for rank in moving] == ["is in backward", "is in"]
+    still = [dataclasses.replace(rank, moves=False) for rank in moving]
+    assert "rank 1 (b) stands still" in hang.missing(still)
+    assert hang.words_of(still[1]) == "stands still"
+    assert hang.read({"rank": 0, "node": "a", "doing": "script", "moves": True}).moves
 
 
 def stuck(rank, **more):

@@ -3,11 +3,12 @@
 import os
 import subprocess
 import sys
+import time
 
 import pytest
 
 from lab.waiting import until
-from trainer.node import stacks
+from trainer.node import stacks, stillness
 
 SITE = os.path.join(os.getcwd(), "trainer", "node", "site")
 # The pause between looks comes first: armed for 0.5 s and pausing for 2 s, a rank that only sleeps seems locked. The
@@ -138,3 +139,24 @@ def test_a_step_between_two_looks_is_progress():
 def test_the_steps_of_earlier_starts_stand_apart(tmp_path):
     (look,) = stacks.parse(COLLECTIVE.replace('"step": 12', '"step": 12, "before": 40'))
     assert (look.step, look.before) == (12, 40)
+
+
+def test_only_looks_of_a_process_that_lives_and_belongs_to_this_start_say_what_a_rank_does(tmp_path):
+    path, now = tmp_path / "0.stacks", time.time()
+    own = COLLECTIVE.replace('"t": 9.5, "pid": 7', f'"t": {now}, "pid": {os.getpid()}')
+    path.write_text(COLLECTIVE + own)
+    assert [look.pid for look in stacks.of_life(path, now - 60)] == [os.getpid()]
+    assert stacks.of_life(path, now + 60) == []
+    dead = subprocess.Popen(["true"])
+    dead.wait()
+    path.write_text(own.replace(str(os.getpid()), str(dead.pid)))
+    assert stacks.of_life(path, now - 60) == []
+    assert stacks.of_life(tmp_path / "1.stacks", 0.0) == []
+
+
+def test_a_rank_moves_until_its_step_takes_far_longer_than_those_before():
+    looks = [stacks.Look((), t=100.0 + 2 * count, step=14 * count, since_s=0.1) for count in range(1, 5)]
+    assert stillness.moves(looks, began=90.0, now=112.0)
+    assert not stillness.moves(looks, began=90.0, now=114.0)
+    assert stillness.moves([], began=90.0, now=112.0), "before its first step nobody knows how long one takes"
+    assert not stillness.moves([], began=80.0, now=112.0)
