@@ -37,6 +37,8 @@ from .backend import HostsBackend, RunHandle
 from .options import Options
 
 _CONTINUES = "the run continues"
+# So much the clocks of a host and of this machine may differ.
+_CLOCKS_DIFFER_S = 60.0
 
 
 def attach(options: Options, console: Console) -> int:
@@ -56,7 +58,7 @@ def attach(options: Options, console: Console) -> int:
         names = {host: node.node for host, node in sorted(nodes.items(), key=lambda pair: pair[1].place)}
         due = frozenset(name for node in nodes.values() for name in node.secrets)
         secrets = partial(deploy_options.secrets_of, cluster, due) if due else None
-        run_handle = RunHandle(run_dir, names, script, arguments, secrets=secrets)
+        run_handle = RunHandle(run_dir, names, script, arguments, secrets=secrets, since=_started(known))
         if not known:
             # These words come from a label on a host. We show them and never run them.
             open_record(run_handle, list(names), {"foreign": ["arguments", "script"]})
@@ -98,7 +100,7 @@ def follow_until_done(backend: HostsBackend, console: Console, interrupts: Inter
     Ctrl-C or a closed terminal end only the following; the run continues.
     """
     run, began = backend.run, time.monotonic()
-    run_dir, state = run.run_dir, State(tuple(run.nodes.values()), script=run.script)
+    run_dir, state = run.run_dir, State(tuple(run.nodes.values()), script=run.script, since=run.since)
     follower = follow.Follower(run_dir, from_start=not run.resumed)
     what = environment.script_name(run.command) if run.script else environment.recipe_name(run.command)
     hosts = f"--hosts {','.join(run.nodes)} --run {run_dir.name}"
@@ -118,7 +120,8 @@ def follow_until_done(backend: HostsBackend, console: Console, interrupts: Inter
         bool(state.checkpoint or any(files for files, _ in state.files_left.values())),
         lost,
     )
-    return ending.end(run_dir, result, state, time.monotonic() - began, console, f"{FAB} fetch {hosts}")
+    seconds = max(time.monotonic() - began, state.seconds)  # it may have run long before we followed it
+    return ending.end(run_dir, result, state, seconds, console, f"{FAB} fetch {hosts}")
 
 
 def open_record(run: RunHandle, hosts: Sequence[str], resume_fields: Mapping[str, Any]) -> dict[str, bytes]:
@@ -148,6 +151,13 @@ def _run_on_hosts(cluster: Cluster, run: str) -> Iterator[tuple[list[Session], R
             plan.refuse_foreign(wanted, containers)
         chosen = plan.choose_run(runs, wanted)
         yield sessions, chosen, runs[chosen]
+
+
+def _started(known: Mapping[str, Any]) -> float:
+    """When the last start of a run began, less what two clocks may differ; 0 if an attach wrote the record."""
+    if "script" in known.get("foreign", ()):
+        return 0.0
+    return max(0.0, float((known.get("starts") or [{}])[-1].get("t", 0.0)) - _CLOCKS_DIFFER_S)
 
 
 def _with_host_paths(result: Result, run: RunHandle) -> Result:

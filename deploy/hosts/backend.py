@@ -21,7 +21,8 @@ from .watch import HostsWatch
 class RunHandle:
     """What this process knows of a run on real hosts. `nodes` by host; `command`: the script, or the trainer's options.
 
-    `resumed`: the run's folder holds earlier starts. `secrets`: as secrets.Handover takes them.
+    `resumed`: the run's folder holds earlier starts; what is older than `since` belongs to these. `secrets`: as
+    secrets.Handover takes them.
     """
 
     run_dir: Path
@@ -30,6 +31,7 @@ class RunHandle:
     command: Sequence[str]
     resumed: bool = False
     secrets: Callable[[], Mapping[str, str]] | None = None
+    since: float = 0.0
 
 
 class HostsBackend(Backend):

@@ -169,6 +169,7 @@ class Console:
                 plain.tell(events)
 
             yield tell_plainly
+            plain.close()
 
     def result(
         self, result: Result, state: State, outcome: dict[str, Any], where: str, folder: str, fetch: str = ""
@@ -382,7 +383,7 @@ class _PlainView:
     def __init__(self, say: Callable[[str, str], None], state: State, recipe: str, why: str) -> None:
         self._say, self._state = say, state
         self._lines_shown = 0
-        self._last, self._step = time.monotonic(), 0
+        self._last, self._step, self._shown = time.monotonic(), 0, ""
         say("   ".join(["muster up", *lines.headline(state.names, state, recipe, why)]), "node")
 
     def tell(self, events: list[Event]) -> None:
@@ -392,7 +393,18 @@ class _PlainView:
         now = time.monotonic()
         if self._state.step != self._step and now - self._last >= _PLAIN_EVERY_S:
             self._last, self._step = now, self._state.step
-            self._say(lines.progress_line(self._state), "")
+            self._tell_numbers()
+
+    def close(self) -> None:
+        """The last numbers, where newer ones have come since the last line."""
+        if self._state.step:
+            self._tell_numbers()
+
+    def _tell_numbers(self) -> None:
+        words = lines.progress_line(self._state)
+        if words != self._shown:
+            self._shown = words
+            self._say(words, "")
 
 
 def _fault_text(result: Result) -> str:

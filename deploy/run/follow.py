@@ -116,14 +116,14 @@ def follow(
 
     `tell` gets the new events after each look; `stop_requests` returns how often the user pressed Ctrl-C.
     """
-    watch = _Watch(backend, state, stop_requests)
+    watch, began = _Watch(backend, state, stop_requests), time.time()
     while True:
         nodes = backend.states(state)
         # Files come before the ends of nodes: a node writes its reason before it ends.
         events = [*follower.read(), *_changes(nodes, state)]
         for event in events:
             state.apply(event)
-        left = [{"kind": "left", "t": time.time(), "rank": rank} for rank in left_early(state, time.time())]
+        left = [{"kind": "left", "t": time.time(), "rank": rank} for rank in left_early(state, time.time(), began)]
         for event in left:
             state.apply(event)
         tell([*events, *left, *backend.output(state)])

@@ -172,14 +172,17 @@ def _killed(node: NodeState) -> bool:
     return node.code is not None and (node.code < 0 or node.code > SIGNALLED)
 
 
-def left_early(state: State, now: float) -> list[int]:
-    """Ranks that ended with 0 a while ago while others still run, and that were not reported yet."""
+def left_early(state: State, now: float, followed_since: float = 0.0) -> list[int]:
+    """Ranks that ended with 0 a while ago while others still run, and that were not reported yet.
+
+    Who begins to follow a run late gets the ends of its ranks one by one: for that while nobody has left early.
+    """
     if state.verdicts or state.exited_at or len(state.ends) == len(state.began):
         return []
     return [
         end.rank
         for end in state.ends.values()
-        if end.code == DONE and now - end.t >= LEFT_AFTER_S and end.rank not in state.left
+        if end.code == DONE and now - max(end.t, followed_since) >= LEFT_AFTER_S and end.rank not in state.left
     ]
 
 

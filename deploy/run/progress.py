@@ -57,7 +57,9 @@ class State:
     `left` are the ranks that were reported to have left the others. `telemetry`: the last of each node;
     `throttled`: the slow GPUs that were reported, by node and index with the reason. `kept`: how many files, and bytes,
     a script left on each node. `scalars`: by name the newest step and value in files of the script's. `lives`: how
-    often each rank of a script has begun. `conflicts`: sent files that are not used, as the console has named them.
+    often each rank of a script has begun. `first` and `last`: when its first rank began and its last one ended; what is
+    older than `since` belongs to earlier starts of the run. `conflicts`: sent files that are not used, as the console
+    has named them.
     """
 
     names: tuple[str, ...]
@@ -92,6 +94,9 @@ class State:
     story: list[Happening] = field(default_factory=list)
     script: bool = False
     unread: int = 0
+    since: float = 0.0
+    first: float = 0.0
+    last: float = 0.0
 
     def apply(self, event: Event) -> None:
         """Apply one event. Unknown kinds change nothing: an older control side may meet a newer trainer."""
@@ -108,6 +113,11 @@ class State:
     def steps(self) -> int:
         """How many steps are planned; 0 before rank 0 has reported it."""
         return int(self.plan.get("steps", 0))
+
+    @property
+    def seconds(self) -> float:
+        """How long the ranks have run, by the clocks of their nodes; 0 if that is not known."""
+        return max(0.0, self.last - self.first) if self.first else 0.0
 
     @property
     def seconds_left(self) -> float | None:
@@ -139,6 +149,11 @@ class State:
             self.longest_silence = max(self.longest_silence, t - self.last_sign)
         self.last_sign = max(self.last_sign, t)
 
+    def _took_part(self, event: Event) -> None:
+        t = float(event.get("t", 0.0))
+        if t >= self.since:
+            self.first, self.last = min(self.first or t, t), max(self.last, t)
+
     def _on_node_up(self, event: Event) -> None:
         self.up.setdefault(event["node"], float(event["t"]))
         self._sign(event)
@@ -161,6 +176,7 @@ class State:
 
     def _on_started(self, event: Event) -> None:
         rank = int(event["rank"])
+        self._took_part(event)
         # The pid does not show a restart: a restarted container counts its processes from 1 again.
         restarted = rank in self.ranks
         step = self.ranks[rank].step if restarted else event.get("step", 0)
@@ -227,6 +243,7 @@ class State:
 
     def _on_began(self, event: Event) -> None:
         rank = event["rank"]
+        self._took_part(event)
         if self.script:  # the trainer's own ranks report themselves that all have restarted
             self._count_life(event)
             self.ends.pop(rank, None)
@@ -237,6 +254,7 @@ class State:
         rank, node, code = event["rank"], event["node"], event["code"]
         if self.began.get(rank) != node:  # it belongs to an earlier start, whose last lines arrived late
             return
+        self._took_part(event)
         how = event.get("how") or ended_how(code)
         end = End(rank, node, code, event["t"], how, event.get("victim", False), event.get("error", ""))
         self.ends[rank] = end
@@ -324,6 +342,7 @@ class State:
             self._tell(event, f"{event['where']}: skipped lines that cannot be read: {many}")
 
     def _on_verdict(self, event: Event) -> None:
+        self._took_part(event)
         self.verdicts.append(event)
 
     def _at_step(self) -> str:

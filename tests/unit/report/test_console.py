@@ -115,6 +115,19 @@ def test_off_a_terminal_the_story_comes_as_plain_lines_on_standard_error() -> No
     assert text(out) == ""
 
 
+def test_off_a_terminal_the_last_line_of_numbers_has_what_came_last() -> None:
+    report, _, err = reporter()
+    state = State(NAMES, script=True)
+    with report.following(state, "train.py", WHY) as tell:
+        for step, value in ((180, 0.81), (180, 0.917)):
+            state.apply({"kind": "step", "t": 1.0, "rank": 0, "node": "master", "step": step})
+            state.apply({"kind": "metrics", "t": 1.0, "step": step, "loss": value})
+            state.apply({"kind": "scalars", "t": 1.0, "node": "master", "tags": {"val_acc": [[step, value]]}})
+            tell([])
+    assert "val_acc 0.92" in text(err).splitlines()[-1]
+    assert text(err).count("val_acc") == 1
+
+
 def test_the_result_is_data_and_names_the_page() -> None:
     report, out, _ = reporter()
     state = training()

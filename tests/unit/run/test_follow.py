@@ -211,6 +211,24 @@ def test_a_rank_that_left_early_is_told_while_others_go_on_and_blamed_when_they_
     assert "left early, with code 0, while the others waited" in result.message
 
 
+def test_who_follows_late_learns_of_the_ends_one_by_one_and_nobody_has_left_early() -> None:
+    state = run_of(*training(), *began(), ended(2, 0, 20.0))
+    assert left_early(state, 90.0, followed_since=89.0) == []
+    assert left_early(state, 89.0 + LEFT_AFTER_S, followed_since=89.0) == [2]
+
+
+def test_a_run_lasted_as_long_as_its_ranks_whoever_looks_whenever() -> None:
+    begin = [{**event, "t": 1000.0 + event["rank"]} for event in began()]
+    ends = [ended(rank, 0, 1090.0 + rank) for rank in range(3)]
+    assert run_of(*begin, *ends).seconds == 92.0
+    before = [{**event, "t": 100.0} for event in began()]
+    state = State(NAMES, since=900.0)
+    for event in (*before, *begin, *ends):
+        state.apply(event)
+    assert state.seconds == 92.0
+    assert State(NAMES).seconds == 0.0
+
+
 def test_a_rank_that_left_with_0_makes_no_run_done_whose_others_failed() -> None:
     left = {**verdict("done"), "message": "", "hint": ""}
     state = run_of(*began(), left, ended(1, 0, t=10.0), lost(0), lost(2), *(exited(name, 1) for name in NAMES))
