@@ -16,6 +16,10 @@ _UNSAFE = re.compile(
 )
 # Colours and movements of the cursor (CSI): a console is full of them, and a line reads better without.
 _CURSOR = re.compile(r"\x1b\[[0-?]{0,32}[ -/]{0,8}[@-~]")
+# A second progress bar is drawn below the first: a line's end, the bar, and the cursor back up. The next end of a line
+# goes down to the bar again, so it is a redraw like a carriage return.
+_UP = re.compile(r"\x1b\[[0-9]{0,3}A\r?$")
+_REDRAW = re.compile(r"(?:\x1b\[[0-9]{0,3}A)+\r?\n+")
 
 
 def visible(text: str) -> str:
@@ -30,9 +34,24 @@ def one_line(text: str) -> str:
     return visible(text).replace("\n", "\\n").replace("\t", " ")
 
 
+def without_redraws(text: str) -> str:
+    """Lines of a console, as long as before: those of a progress bar below another are one with carriage returns."""
+    return _REDRAW.sub(lambda match: "\r" * len(match[0]), text)
+
+
+def is_redrawn(line: str) -> bool:
+    """Whether the line after this one is drawn over it: it ends with the cursor going up."""
+    return _UP.search(line) is not None
+
+
+def plain(text: str) -> str:
+    """`text` without colours and cursor movements."""
+    return _CURSOR.sub("", text)
+
+
 def console_line(text: str) -> str:
     """A line of somebody's console, visible: without colours and cursor movements, of a progress bar the last state."""
-    parts = [part for part in _CURSOR.sub("", text).split("\r") if part.strip()]
+    parts = [part for part in plain(text).split("\r") if part.strip()]
     return one_line(parts[-1]) if parts else ""
 
 

@@ -21,7 +21,7 @@ from ..core.errors import DONE, FAILED, FINAL, STOPPED, DeployError, UsageError
 from ..core.fields import digits
 from ..core.merge import Line, Merge
 from ..core.names import RunId, asked_run
-from ..core.printable import console_line
+from ..core.printable import console_line, is_redrawn
 from ..host import commands
 from ..host import logs as host_logs
 from ..host.logs import ConsoleCount, HostLogs
@@ -132,7 +132,8 @@ def _tell(block: Sequence[Line], ranks: Mapping[str, str], console: Console) -> 
         rows = ({"t": line.stamp, "host": line.source, "rank": ranks[line.source], "line": line.text} for line in block)
         console.values(rows)
         return
-    console.block([f"{line.source} [{ranks[line.source]}]  {console_line(line.text)}" for line in block])
+    shown = [line for line in block if not is_redrawn(line.text)]
+    console.block([f"{line.source} [{ranks[line.source]}]  {console_line(line.text)}" for line in shown])
 
 
 class Reader:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..core.errors import UsageError
+from ..core.printable import plain
 from ..run.events import Event
 
 
@@ -48,7 +49,7 @@ class ScriptLines:
                 many = "older lines" if event["lines"] is None else f"{event['lines']:,} lines"
                 self._lines.append(f"({many} are not shown here: the logs have them)")
             elif event["kind"] == "output" and self._shown.have(event["rank"]):
-                line = self._label(event) + event["line"]
+                line = self._label(event) + plain(event["line"])
                 self.moving = line if event["moving"] else ""
                 if not event["moving"]:
                     self._lines.append(line)

@@ -16,6 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from ..core.errors import DeployError
+from ..core.printable import plain, without_redraws
 from . import own_files
 from .events import Event
 
@@ -82,7 +83,7 @@ class RankLogs:
         start = max(offset, size - _MOST_BYTES)
         with own_files.open_to_read(self._dir, f"logs/{path.name}") as file:
             file.seek(start)
-            text = file.read(size - start).decode(errors="replace")
+            text = without_redraws(file.read(size - start).decode(errors="replace"))
         whole, end, rest = text.rpartition("\n")
         if not end and len(rest) < _LINE_MOST:
             self._offsets[path.name] = start
@@ -125,7 +126,7 @@ def _left_out_event(count: int | None, now: float) -> Event:
 
 
 def _last_drawn(line: str) -> str:
-    return next((text for text in reversed(line.split("\r")) if text.strip()), "")
+    return next((text for text in reversed(plain(line).split("\r")) if text.strip()), "")
 
 
 def _size(path: Path) -> int:

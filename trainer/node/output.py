@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import selectors
 import subprocess
 import threading
@@ -32,6 +33,10 @@ _LAST_LINES = 20
 _MOVING_EVERY_S = 1.0
 # A process that a rank left behind may hold a pipe open for ever.
 _REST_SECONDS = 2.0
+# A second progress bar is drawn below the first: a line's end, the bar, and the cursor back up. The next end of a line
+# goes down to the bar again, so it is a redraw like a carriage return.
+_REDRAW = re.compile(rb"(?:\x1b\[[0-9]{0,3}A)+\r?\n+")
+_CURSOR = re.compile(rb"\x1b\[[0-9;]{0,16}[A-HJK]")
 
 
 class Output:
@@ -79,7 +84,7 @@ class Output:
         while rank_pipe.waiting(rank.pipe) and time.monotonic() < end:
             time.sleep(0.01)
         with self._lock:
-            return rank.tail.decode(errors="replace")
+            return _CURSOR.sub(b"", rank.tail).decode(errors="replace")
 
     def torchrun_words(self) -> str:
         """The last 64 KB of what torchrun itself printed, and of ranks without a pipe of their own."""
@@ -154,7 +159,7 @@ class _Source:
             self._rest = rest[-_LINE_MOST:] if end else (self._rest + rest)[-_LINE_MOST:]
             self._skips = True
             return
-        *whole, self._rest = (self._rest + data).split(b"\n")
+        *whole, self._rest = _REDRAW.sub(_drawn_again, self._rest + data).split(b"\n")
         weight = sum(map(len, whole)) + LINE_WEIGHT * len(whole)
         fit = len(whole) if weight <= room else max(1, len(whole) * room // weight)
         self._console.put([self._mark + _last_drawn(line) + b"\n" for line in whole[:fit]])
@@ -278,6 +283,10 @@ class _Rank(_Source):
         self._log, self._written, self._cut = None, 0, 0
 
 
+def _drawn_again(end: re.Match[bytes]) -> bytes:
+    return b"\r" * len(end[0])
+
+
 def _last_drawn(line: bytes) -> bytes:
     """What a terminal would show of a line that was drawn several times: a progress bar uses carriage returns."""
-    return next((text for text in reversed(line.split(b"\r")) if text.strip()), b"")
+    return next((text for text in reversed(_CURSOR.sub(b"", line).split(b"\r")) if text.strip()), b"")

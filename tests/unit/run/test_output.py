@@ -72,6 +72,20 @@ def test_a_progress_bar_in_a_log_moves(tmp_path):
     assert shown(logs.take({0: "master"})) == [(0, "30 %", False)]
 
 
+def test_a_progress_bar_below_another_moves_and_leaves_no_line_behind(tmp_path):
+    log = tmp_path / "run/logs/rank-0.log"
+    log.parent.mkdir(parents=True)
+    logs = RankLogs(tmp_path / "run")
+    log.write_text("epoch 0\n\rvalid: 50 %\x1b[A\n\rvalid: 100")
+    assert shown(logs.take({0: "master"})) == [(0, "epoch 0", False)]
+    with log.open("a") as file:
+        file.write(" %\x1b[A")
+    assert shown(logs.take({0: "master"})) == [(0, "valid: 100 %", True)]
+    with log.open("a") as file:
+        file.write("\n\r    \r\x1b[A\repoch 1\n")
+    assert shown(logs.take({0: "master"})) == [(0, "epoch 1", False)]
+
+
 def test_a_log_that_is_a_link_is_not_read(tmp_path):
     (tmp_path / "secret").write_text("key\n")
     (tmp_path / "run/logs").mkdir(parents=True)
