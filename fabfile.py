@@ -9,9 +9,10 @@ sys.dont_write_bytecode = bool(sys.flags.dont_write_bytecode)
 
 from fabric.main import program  # noqa: E402
 
-from deploy.cli.main import end_quietly_when_nobody_reads, namespace, words_of  # noqa: E402
+from deploy.cli.main import end_quietly_when_nobody_reads, namespace, refusing, words_of  # noqa: E402
 
 end_quietly_when_nobody_reads()
+refusing(program)
 # fab itself would run the words after `--` on its own hosts. It has read the command line, and not yet the tasks.
 if "--" in sys.argv and getattr(program, "core", None) and program.core.unparsed:
     program.core.unparsed[:] = words_of([*program.core.unparsed, *sys.argv[sys.argv.index("--") :]])

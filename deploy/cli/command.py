@@ -6,6 +6,7 @@ invoke prints a task's docstring above its options: `command` writes the example
 from __future__ import annotations
 
 import inspect
+import re
 import sys
 import textwrap
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -16,6 +17,7 @@ from fabric.tasks import Task
 from invoke.parser.argument import Argument
 
 from ..core.errors import DONE, FAILED, STOPPED, USAGE
+from ..core.program import FAB
 
 # The meaning of a code if the command does not give its own. Every command can end with each of these.
 MEANINGS = {
@@ -118,4 +120,5 @@ def _doc(doc: str, examples: Sequence[str], codes: Mapping[int, str]) -> str:
         textwrap.fill(meaning, _WIDTH, initial_indent=f"  {code:>2}  ", subsequent_indent=" " * 6)
         for code, meaning in sorted(codes.items())
     ]
-    return "\n".join([inspect.cleandoc(doc), "", "Example:", *shown, "", "Exit codes:", *ends])
+    doc = re.sub(r"\bfab (?=[a-z])", f"{FAB} ", inspect.cleandoc(doc))
+    return "\n".join([doc, "", "Example:", *shown, "", "Exit codes:", *ends])

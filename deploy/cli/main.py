@@ -9,6 +9,7 @@ import os
 import shlex
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from importlib.metadata import version
 from types import TracebackType
 
@@ -16,10 +17,10 @@ from invoke.collection import Collection
 from invoke.exceptions import Exit, ParseError
 from invoke.program import Program
 
-from ..core.errors import USAGE, UsageError
+from ..core.errors import UsageError
 from ..core.program import FAB
 from ..report.console import Console
-from . import bootstrap, clean, compare, completion, explain, local, login, look, preflight, runs, within
+from . import bootstrap, clean, compare, completion, explain, local, login, look, preflight, runs, typos, within
 
 # The name of this package for pip; `muster` is another project there (docs/decisions/0021).
 DISTRIBUTION = "muster-train"
@@ -58,6 +59,16 @@ class _Program(Program):
     def parse_tasks(self) -> None:
         """Parse the task and its options."""
         _refusing(super().parse_tasks)
+
+    def parse_cleanup(self) -> None:
+        """Show the help or the list, if asked to."""
+        _refusing(super().parse_cleanup)
+
+    def print_help(self) -> None:
+        """The commands, and the two options that stand before them."""
+        print(f"Usage: {self.binary} COMMAND [--options]\n\n  {_EXAMPLE}\n")
+        self.list_tasks()
+        print(f"`{self.binary} COMMAND --help` shows its options; `{self.binary} --version` shows the version.")
 
 
 def end_quietly_when_nobody_reads() -> None:
@@ -115,8 +126,21 @@ def with_script(words: Sequence[str]) -> list[str]:
     return [*options, f"--script={shlex.join(script)}"]
 
 
+def refusing(program: Program) -> None:
+    """Let fab's own program refuse a word that it does not know as `muster` does."""
+    for name in ("parse_tasks", "parse_cleanup"):
+        setattr(program, name, partial(_refusing, getattr(program, name)))
+
+
 def _refusing(parse: Callable[[], None]) -> None:
     try:
         parse()
     except ParseError as fault:
-        raise Exit(f"error: {fault}\nhint: muster --list, muster --help TASK", USAGE) from fault
+        context = fault.context
+        task = (context.name if context else "") or ""
+        options = [flag for flag in (context.flags if context else ()) if flag.startswith("--")]
+        hidden = {f"--{name}" for known in _TASKS if known.name == task for name in known.hidden}
+        shown = [option for option in options if option not in hidden]
+        typed = sys.argv[1 : sys.argv.index("--") if "--" in sys.argv else None]
+        refused = typos.refusal(str(fault), task, shown, namespace.task_names, typed)
+        raise Exit(f"error: {refused.message}\nhint: {refused.hint}", refused.code) from fault
