@@ -36,6 +36,7 @@ _REST_SECONDS = 2.0
 # A second progress bar is drawn below the first: a line's end, the bar, and the cursor back up. The next end of a line
 # goes down to the bar again, so it is a redraw like a carriage return.
 _REDRAW = re.compile(rb"(?:\x1b\[[0-9]{0,3}A)+\r?\n+")
+_UP = re.compile(rb"(?:\x1b\[[0-9]{0,3}A)*\r?$")
 _CURSOR = re.compile(rb"\x1b\[[0-9;]{0,16}[A-HJK]")
 
 
@@ -168,7 +169,7 @@ class _Source:
             self._console.skip(sum(map(len, whole[fit:])) + len(whole) - fit, len(whole) - fit)
         if len(self._rest) > _LINE_MOST:
             if b"\r" in self._rest:
-                self._rest = b"\r" + _last_drawn(self._rest)[-_LINE_MOST // 2 :]
+                self._rest = _shortened(self._rest)
             else:
                 self._console.put([self._mark + self._rest + b"\n"])
                 self._rest = b""
@@ -183,7 +184,7 @@ class _Source:
         if text in (b"", self._shown) or not stands or now - self._shown_at < _MOVING_EVERY_S:
             return
         self._shown, self._shown_at = text, now
-        self._rest = b"\r" + text if draws else self._rest
+        self._rest = _shortened(self._rest) if draws else self._rest
         self._console.put([self._mark + b"\r" + text[:_LINE_MOST] + b"\n"])
 
 
@@ -285,6 +286,12 @@ class _Rank(_Source):
 
 def _drawn_again(end: re.Match[bytes]) -> bytes:
     return b"\r" * len(end[0])
+
+
+def _shortened(line: bytes) -> bytes:
+    """A line that is still drawn: its last state, and whether the cursor went up from it."""
+    up = _UP.search(line)
+    return b"\r" + _last_drawn(line)[-_LINE_MOST // 2 :] + (up[0] if up else b"")
 
 
 def _last_drawn(line: bytes) -> bytes:

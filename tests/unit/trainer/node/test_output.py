@@ -115,9 +115,11 @@ def test_binary_junk_and_a_line_without_an_end_come_through(node, junk):
 
 
 def test_a_progress_bar_below_another_leaves_no_lines_on_the_console_and_all_of_it_in_the_log(node):
-    valid = "[print(f'\\n\\rvalid {n}\\x1b[A', end='') for n in range(5)]"
-    bar = f"print('epoch 0', end=''); {valid}; print('\\rloss 3\\x1b[K')"
+    valid = "[(print(f'\\n\\rvalid {n}\\x1b[A', end=''), time.sleep(0.3)) for n in range(5)]"
+    bar = f"import time; print('epoch 0', end=''); {valid}; print('\\rloss 3\\x1b[K')"
     console, words, folder = node(bar, "pass")
-    assert [line for line in console.splitlines() if "rank4" in line] == ["[rank4]: epoch 0", "[rank4]: loss 3"]
+    lines = [line for line in console.split("\n") if "rank4" in line]
+    assert [line for line in lines if "\r" not in line] == ["[rank4]: epoch 0", "[rank4]: loss 3"]
+    assert "[rank4]: \rvalid 1" in lines
     assert "x1b" not in words
     assert log(folder, 4).count(b"\x1b[A") == 5
