@@ -56,7 +56,10 @@ RESTARTS = (
     "script that finds its own checkpoint continues)"
 )
 SHOWN = "whose output to show: a rank's number, several with commas, or all (default: 0)"
-INCLUDE = "send this file although .gitignore names it or it looks like a credential; repeatable (default: none)"
+INCLUDE = (
+    "send this file although .gitignore names it or it looks like a credential; repeatable, several with commas "
+    "(default: none)"
+)
 LIMIT = "the most that the folder may have, such as 4g (default: 256m, because more is usually data, for --mount)"
 REQUIREMENTS = (
     "install the packages of this file of the folder first: a requirements.txt, pyproject.toml or uv.lock; no: install "
@@ -71,6 +74,11 @@ SECRET_FILE = (
 SECRET = (
     "a variable from this shell (NAME) or from a file (NAME=FILE), never shown on a host; repeatable (default: none)"
 )
+
+
+def split(given: Sequence[str] | None) -> tuple[str, ...]:
+    """The values of a repeatable option that also takes several with commas."""
+    return tuple(part for text in given or () for part in text.split(",") if part)
 
 
 class Command(Task):  # type: ignore[misc]

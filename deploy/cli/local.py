@@ -34,6 +34,7 @@ from .command import (
     SHOWN,
     UNWATCHED,
     command,
+    split,
 )
 
 
@@ -113,7 +114,7 @@ def up(
     def work() -> int:
         renamed.refuse_ground(sys.argv[1:], ground)
         asked = launch.Options(workers, backend, resume, args, script, folder, run, rank, no_observe, restarts)
-        asked = replace(asked, include=tuple(include or ()), folder_limit=folder_limit, requirements=requirements)
+        asked = replace(asked, include=split(include), folder_limit=folder_limit, requirements=requirements)
         asked = replace(asked, max_hours=max_hours, on_end=on_end)
         asked = replace(asked, secrets=tuple(secret or ()), env_files=tuple(env_file or ()))
         return launch.up(replace(asked, keep=tuple(keep or ()), processes=nproc, gpus=gpus), console)

@@ -45,6 +45,7 @@ from .command import (
     SHOWN,
     UNWATCHED,
     command,
+    split,
 )
 
 
@@ -143,7 +144,7 @@ def deploy(
     asked = Options(hosts, cluster, run, script, args, folder, image, detach, dry_run)
     options = replace(asked, environment=tuple(env or ()), secrets=tuple(secret or ()), processes=nproc)
     options = replace(options, mounts=tuple(mount or ()), resume=resume, force=force, dockerfile=dockerfile)
-    options = replace(options, include=tuple(include or ()), separate=separate, rank=rank, keep=tuple(keep or ()))
+    options = replace(options, include=split(include), separate=separate, rank=rank, keep=tuple(keep or ()))
     options = replace(options, no_observe=no_observe, restarts=restarts, gpus=gpus, wait=wait)
     options = replace(options, folder_limit=folder_limit, requirements=requirements)
     options = replace(options, max_hours=max_hours, on_end=on_end)
@@ -197,7 +198,7 @@ def push(
 ) -> None:
     """Send an image and a folder to real hosts. Starts nothing."""
     options = Options(hosts, cluster, folder=folder, image=image, dry_run=dry_run, dockerfile=dockerfile)
-    options = replace(options, secrets=tuple(secret or ()), include=tuple(include or ()), folder_limit=folder_limit)
+    options = replace(options, secrets=tuple(secret or ()), include=split(include), folder_limit=folder_limit)
     options = replace(options, env_files=tuple(env_file or ()))
     options = replace(options, requirements=requirements)
     console = Console(json)

@@ -209,7 +209,7 @@ def _job(table: Table) -> Job:
         image=table.get("image", None, values.word, "the name of an image"),
         dockerfile=table.get("dockerfile", None, values.path_from(here), "the path of a Dockerfile"),
         folder=table.get("folder", None, values.path_from(here), "the path of a folder"),
-        include=table.items("include", values.inside, 'a path in the folder: ".env"'),
+        include=table.items("include", values.inside, 'a path in the folder: "data/val.bin"'),
         requirements=table.get("requirements", "", values.requirements, 'a path in the folder, or "no"'),
         environment=_environment(table),
         secrets=table.items("secrets", values.secret_from(here), _SECRET, secret=True),

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from ..config.inventory import Cluster
@@ -22,6 +23,7 @@ from ..core.results import all_faults
 from ..core.text import several
 from ..host import lock as host_lock
 from ..host.facts import Container
+from ..image.credentials import Choice
 from ..report import ending
 from ..report.console import Console
 from ..report.interrupts import Detached, Interrupts
@@ -94,9 +96,16 @@ def down(options: Options, console: Console) -> int:
         return DONE
 
 
-def follow_until_done(backend: HostsBackend, console: Console, interrupts: Interrupts, ranks: ShownRanks) -> int:
+def follow_until_done(
+    backend: HostsBackend,
+    console: Console,
+    interrupts: Interrupts,
+    ranks: ShownRanks,
+    sent: tuple[Path, Choice] | None = None,
+) -> int:
     """Follow the run to its end, remove its containers, write the outcome here. The view shows what `ranks` print.
 
+    `sent`: the folder that this command sent, and by which choice.
     Ctrl-C or a closed terminal end only the following; the run continues.
     """
     run, began = backend.run, time.monotonic()
@@ -121,7 +130,7 @@ def follow_until_done(backend: HostsBackend, console: Console, interrupts: Inter
         lost,
     )
     seconds = max(time.monotonic() - began, state.seconds)  # it may have run long before we followed it
-    return ending.end(run_dir, result, state, seconds, console, f"{FAB} fetch {hosts}")
+    return ending.end(run_dir, result, state, seconds, console, f"{FAB} fetch {hosts}", sent)
 
 
 def open_record(run: RunHandle, hosts: Sequence[str], resume_fields: Mapping[str, Any]) -> dict[str, bytes]:

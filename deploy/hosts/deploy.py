@@ -104,7 +104,8 @@ def deploy(options: Options, console: Console) -> int:
                 console.note(f"follow it: {FAB} attach --hosts {options.hosts or ','.join(facts)} --run {run}")
                 console.line(run)
                 return DONE
-            return attach.follow_until_done(backend, console, interrupts, ranks)
+            sent = (folder, choice) if folder else None
+            return attach.follow_until_done(backend, console, interrupts, ranks, sent)
 
 
 def _warn_alone(folder: Path, script: Sequence[str], cluster: Cluster, console: Console) -> None:

@@ -257,7 +257,7 @@ def _refuse_ours(name: str, where: str) -> None:
 def _inside(text: str) -> str:
     if path := values.inside(text):
         return path
-    raise UsageError(f"--include {text}: not a path in the folder", "relative to the folder: --include .env")
+    raise UsageError(f"--include {text}: not a path in the folder", "relative to the folder: --include data/val.bin")
 
 
 def _refuse_module(name: str, folder: Path) -> None:

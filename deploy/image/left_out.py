@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from ..core.errors import DeployError, UsageError
+from ..core.near import near
 from . import credentials
 from .credentials import Choice
 from .path_entry import Entry
@@ -56,9 +57,9 @@ def find(folder: Path, entries: Mapping[str, Entry], choice: Choice) -> list[Lef
     """
     for path in sorted(choice.include):
         if path not in entries:
-            raise UsageError(
-                f"--include {path}: Muster would send nothing of that name", f"as seen from {folder}: --include .env"
-            )
+            meant = _near(folder, path)
+            hint = f"--include {meant}" if meant else f"name a path as seen from {folder.resolve()}"
+            raise UsageError(f"--include {path}: Muster would send nothing of that name", hint)
     files = [(name, status) for name, path in choice.sources.items() if (status := _status(path))]
     sources = {(status.st_dev, status.st_ino): name for name, status in files}
     left_out = dict[str, LeftOut]()
@@ -78,6 +79,16 @@ def find(folder: Path, entries: Mapping[str, Entry], choice: Choice) -> list[Lef
         return []
     code = {path: _read(folder / path, _LOOKED_AT) for path in _code(list(entries), left_out)}
     return [_with_asking(file, code) for file in left_out.values()]
+
+
+def _near(folder: Path, path: str) -> str:
+    """The path in the folder that may be meant, which is no credential."""
+    above = PurePosixPath(path).parent
+    try:
+        paths = [(above / name).as_posix() for name in sorted(os.listdir(folder / above))[:_CODE_FILES]]
+    except OSError:
+        return ""
+    return near(path, [name for name in paths if not credentials.place_of(name)])
 
 
 def _key(choice: Choice) -> Hashable:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from ..core.errors import DeployError
 from ..engine import images
-from . import git
+from . import credentials, git
 
 if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec
@@ -43,10 +43,18 @@ class Selection:
     def notes(self) -> tuple[str, ...]:
         """What a user may want to know of it."""
         notes = []
-        if self.ignored:
-            more = f" and {len(self.ignored) - _SHOWN} more" if len(self.ignored) > _SHOWN else ""
-            names = ", ".join(self.ignored[:_SHOWN]) + more
-            notes.append(f"not sent, because {self.rule} names it: {names}; --include NAME sends one")
+        # A credential has options of its own, and a .env a note of its own (code_layer.py).
+        hidden = [name for name in self.ignored if credentials.place_of(name)]
+        plain = [name for name in self.ignored if name not in hidden]
+        files = [name for name in hidden if name != ".env"]
+        for names, how in (
+            (plain, "--include NAME sends one"),
+            (files, "--secret-file NAME=FILE hands one to the ranks"),
+        ):
+            if names:
+                more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+                listed = ", ".join(names[:_SHOWN]) + more
+                notes.append(f"not sent, because {self.rule} names it: {listed}; {how}")
         for path in self.hollow:
             notes.append(f"{path} is an empty submodule: git submodule update --init {path}")
         return tuple(notes)

@@ -150,7 +150,8 @@ def up(options: Options, console: Console) -> int:
         if result.verdict == "refused" and not state.ranks:
             record.undo_start(run_dir, before)
             raise DeployError(result.message, result.hint, result.code)
-        return ending.end(run_dir, _with_local_paths(result, run_dir), state, time.time() - began, console)
+        sent = (folder, sending) if folder else None
+        return ending.end(run_dir, _with_local_paths(result, run_dir), state, time.time() - began, console, sent=sent)
 
 
 def _read(options: Options) -> _Asked:

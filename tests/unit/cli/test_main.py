@@ -6,7 +6,7 @@ import pytest
 from invoke.context import Context
 from invoke.exceptions import Exit
 
-from deploy.cli import main, renamed, runs
+from deploy.cli import command, main, renamed, runs
 from deploy.core.errors import UsageError
 
 
@@ -102,3 +102,8 @@ def _options(words):
         name, equals, value = option.partition("=")
         given[name.removeprefix("--")] = value if equals else next(options)
     return given
+
+
+def test_several_paths_to_include_may_stand_in_one_option():
+    assert command.split(["a.bin,b.bin", "c"]) == ("a.bin", "b.bin", "c")
+    assert command.split(None) == ()

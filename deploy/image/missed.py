@@ -1,0 +1,59 @@
+"""A file that a failed script did not have because Muster left it out of the folder."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path, PurePosixPath
+
+from ..core.errors import DeployError
+from . import code_layer, left_out, path_entry, selection
+from .credentials import Choice
+from .model import WORKSPACE
+
+_MISSING = re.compile(r"No such file|FileNotFoundError|not found|does not exist|cannot open|[Uu]nable to (?:find|open)")
+_WORDS = re.compile(r"'([^'\n]+)'|\"([^\"\n]+)\"|([^\s'\":,;()]+)")
+_MOST = 200  # words; a host chooses the text
+
+
+def hint(words: str, folder: Path, choice: Choice) -> str:
+    """The option that sends the file which these last `words` miss; empty if Muster left none of them out."""
+    candidates = [path for path in dict.fromkeys(named(words)) if os.path.exists(folder / path)]
+    if not candidates:
+        return ""
+    try:
+        selected = selection.select(folder, choice.include)
+        sent = {path_entry.within(entry) for entry in code_layer.entries(folder, choice)}
+        for path in candidates:
+            if path not in sent:
+                return _how(path, folder, choice, selected)
+    except DeployError:
+        pass  # the folder has changed since
+    return ""
+
+
+def named(words: str) -> Iterator[str]:
+    """What may be a path in the folder, in the lines that miss a file. Pure."""
+    lines = (line for line in words.splitlines() if _MISSING.search(line))
+    found = [next(filter(None, match.groups())) for line in lines for match in _WORDS.finditer(line)]
+    for word in found[:_MOST]:
+        top = f"{WORKSPACE}/"
+        path = word[word.rindex(top) + len(top) :] if word.startswith("/") and top in word else word
+        path = os.path.normpath(path)
+        if path != "." and not path.startswith(("/", "..")) and "\0" not in path:
+            yield PurePosixPath(path).as_posix()
+
+
+def _how(path: str, folder: Path, choice: Choice, selected: selection.Selection) -> str:
+    entry = path_entry.read(folder, path)
+    if entry is None:
+        return ""
+    if left_out.find(folder, {path: entry}, replace(choice, include=frozenset())):
+        how = f"--env-file {path}" if PurePosixPath(path).name == ".env" else f"--secret-file NAME={shlex.quote(path)}"
+        return f"{path} was not sent, because it looks like a credential: {how}"
+    by_rule = selected.rule == ".dockerignore" or left_out.is_below(path, selected.ignored)
+    why = f" ({selected.rule} names it)" if by_rule else ""
+    return f"{path} was not sent{why}: --include {shlex.quote(path)}"

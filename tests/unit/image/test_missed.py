@@ -1,0 +1,76 @@
+"""A script that misses a file which stayed here gets the option that sends it."""
+
+import pytest
+
+from deploy.core.errors import UsageError
+from deploy.image import code_layer, missed, selection
+from deploy.image.credentials import Choice
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for path in ("train.py", "data/train.bin", "data/val.bin", "conf/.env", "key.txt"):
+        (tmp_path / path).parent.mkdir(exist_ok=True)
+        (tmp_path / path).write_text("x")
+    (tmp_path / ".env").write_text("KEY=1\n")
+    (tmp_path / ".gitignore").write_text("*.bin\n.env\nkey.txt\n")
+    (tmp_path / "key.txt").write_text("-----BEGIN PRIVATE KEY-----\n" + "a" * 64 + "\n")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "train.py ended with 1: FileNotFoundError: [Errno 2] No such file or directory: 'data/val.bin'",
+        "train.py failed\n    FileNotFoundError: [Errno 2] No such file or directory: './data/val.bin'",
+        "FileNotFoundError: [Errno 2] No such file or directory: '/workspace/data/val.bin'",
+        "FileNotFoundError: No such file: '/home/me/runs/1/sent/workspace/data/val.bin'",
+        "FileNotFoundError: data/val.bin not found.",
+        "cat: data/val.bin: No such file or directory",
+    ],
+)
+def test_a_file_that_a_rule_left_out_is_named_with_its_option(folder, words):
+    assert missed.hint(words, folder, Choice()) == (
+        "data/val.bin was not sent (.gitignore names it): --include data/val.bin"
+    )
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "ValueError: 'data/val.bin' has 3 columns",
+        "No such file or directory: 'data/other.bin'",
+        "No such file or directory: 'train.py'",
+        "No such file or directory: '../../etc/passwd' '/etc/passwd' ''",
+        "No such file or directory: 'a\0b'",
+    ],
+)
+def test_other_words_give_no_hint(folder, words):
+    assert missed.hint(words, folder, Choice()) == ""
+
+
+def test_a_file_that_was_sent_gives_no_hint(folder):
+    words = "No such file or directory: 'data/val.bin'"
+    assert missed.hint(words, folder, Choice(frozenset({"data/val.bin"}))) == ""
+
+
+@pytest.mark.parametrize("path", [".env", "conf/.env", "key.txt"])
+def test_no_host_brings_a_user_to_send_a_credential(folder, path):
+    hint = missed.hint(f"No such file or directory: '{path}'", folder, Choice())
+    assert path in hint
+    assert "--include" not in hint
+
+
+def test_a_name_that_is_not_there_gets_one_that_is_and_never_a_credential(folder):
+    for path, meant in (("data/vall.bin", "--include data/val.bin"), (".enf", f"name a path as seen from {folder}")):
+        with pytest.raises(UsageError) as refused:
+            code_layer.check(folder, choice=Choice(frozenset({path})))
+        assert refused.value.hint == meant
+
+
+def test_the_note_on_what_stays_here_offers_to_send_no_credential(folder):
+    (folder / ".gitignore").write_text(".env\nid_rsa\n")
+    (folder / "id_rsa").write_text("x")
+    (note,) = selection.select(folder).notes
+    assert "id_rsa" in note
+    assert "--include" not in note
