@@ -32,8 +32,8 @@ from ..run import environment, folders, follow, record
 from ..run.outcome import Result
 from ..run.progress import State
 from ..ssh.session import Session, open_all
+from . import ended, observe, plan, resume
 from . import nodes as host_nodes
-from . import observe, plan, resume
 from . import options as deploy_options
 from .backend import HostsBackend, RunHandle
 from .options import Options
@@ -158,6 +158,7 @@ def _run_on_hosts(cluster: Cluster, run: str) -> Iterator[tuple[list[Session], R
         runs = plan.runs_of(containers)
         if wanted not in runs:
             plan.refuse_foreign(wanted, containers)
+            ended.refuse(wanted, sessions)
         chosen = plan.choose_run(runs, wanted)
         yield sessions, chosen, runs[chosen]
 

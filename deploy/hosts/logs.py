@@ -61,7 +61,7 @@ def logs(cluster: Cluster, choice: Choice, console: Console) -> int:
         hosts = on_all(sessions.values(), lambda session: host_logs.parse(session.run(commands.members()).out)).all()
         run = host_logs.choose_run(hosts, wanted)
         readers, ranks = _readers(sessions, hosts, run, choice)
-        merge = Merge([reader.host for reader in readers], _PATIENCE_S if choice.follow else None)
+        merge = Merge([reader.source for reader in readers], _PATIENCE_S if choice.follow else None)
         with _reading(readers, merge, console):
             try:
                 for block in merge.blocks():
@@ -81,6 +81,8 @@ def _readers(
 ) -> tuple[list[Reader], dict[str, str]]:
     """The readers, and by host the ranks whose lines it has."""
     members = host_logs.members_of(hosts, run)
+    if not (choice.rank or members):
+        return _files(sessions, hosts, run, choice)
     if not choice.rank:
         readers = [
             Reader(sessions[host], member.container, choice.since, choice.follow, pattern=choice.grep)
@@ -91,13 +93,32 @@ def _readers(
     if host in members and members[host].script and members[host].ranks == 1:
         # The log has every line, the console has them with their times.
         own_log = not choice.since
-    if own_log and choice.since:
-        raise UsageError(
-            f"--since {choice.since}: the lines of a rank's own log have no times", "leave out --since or --rank"
-        )
+    if own_log:
+        _refuse_since(choice)
     container = members[host].container if host in members else ""
     log = (run, int(choice.rank)) if own_log else None
     return [Reader(sessions[host], container, choice.since, choice.follow, log, choice.grep)], {host: choice.rank}
+
+
+def _files(
+    sessions: Mapping[str, Session], hosts: Mapping[str, HostLogs], run: RunId, choice: Choice
+) -> tuple[list[Reader], dict[str, str]]:
+    """The same for a run that has ended, whose consoles went with its containers: the ranks' own logs, rank by rank."""
+    _refuse_since(choice)
+    places = {rank: host for host, logs in hosts.items() for of_run, rank in logs.rank_logs if of_run == run}
+    readers, ranks = [], dict[str, str]()
+    for rank, host in sorted(places.items()):
+        source = host if list(places.values()).count(host) == 1 else f"{host} {rank}"
+        readers.append(Reader(sessions[host], "", "", False, (run, rank), choice.grep, source))
+        ranks[source] = str(rank)
+    return readers, ranks
+
+
+def _refuse_since(choice: Choice) -> None:
+    if choice.since:
+        raise UsageError(
+            f"--since {choice.since}: the lines of a rank's own log have no times", "leave out --since or --rank"
+        )
 
 
 def refuse_pattern(pattern: str) -> None:
@@ -129,17 +150,24 @@ def _reading(readers: Sequence[Reader], merge: Merge, console: Console) -> Itera
 
 def _tell(block: Sequence[Line], ranks: Mapping[str, str], console: Console) -> None:
     if console.as_json:
-        rows = ({"t": line.stamp, "host": line.source, "rank": ranks[line.source], "line": line.text} for line in block)
+        rows = (
+            {"t": line.stamp, "host": line.source.partition(" ")[0], "rank": ranks[line.source], "line": line.text}
+            for line in block
+        )
         console.values(rows)
         return
     shown = [line for line in block if not is_redrawn(line.text)]
-    console.block([f"{line.source} [{ranks[line.source]}]  {console_line(line.text)}" for line in shown])
+    hosts = [line.source.partition(" ")[0] for line in shown]
+    console.block(
+        [f"{host} [{ranks[line.source]}]  {console_line(line.text)}" for host, line in zip(hosts, shown, strict=True)]
+    )
 
 
 class Reader:
     """Reads the container's console, or the rank's own log if `log` names a run and a rank.
 
-    `fault` says why the reading ended early. `streams` is false while the node does not run.
+    `source` names its lines in the merge: the host, with the rank where several logs of one host are read. `fault` says
+    why the reading ended early. `streams` is false while the node does not run.
     """
 
     def __init__(
@@ -150,8 +178,9 @@ class Reader:
         follow: bool,
         log: tuple[RunId, int] | None = None,
         pattern: str = "",
+        source: str = "",
     ) -> None:
-        self._pattern = pattern
+        self._pattern, self.source = pattern, source or session.host.name
         self.host, self._session = session.host.name, session
         self._container, self._since, self._follow, self._log = container, since, follow, log
         self._last, self._read = "", 0
@@ -184,7 +213,7 @@ class Reader:
                 self.fault = None if closed.is_set() else fault
             finally:
                 self.streams = False
-                merge.end(self.host)
+                merge.end(self.source)
 
     def _missed(self, say: Callable[[str], None]) -> Callable[[], object]:
         """What to do where lines are missing; with a pattern, most of them are."""
@@ -201,13 +230,13 @@ class Reader:
             self._read += 1
             if self._log:
                 if self._read > known:
-                    merge.put(Line(self.host, "", line))
+                    merge.put(Line(self.source, "", line))
                 return
             stamp, words = host_logs.split(line)
             self._last = stamp or self._last
             # `since` repeats the lines of that very time. A line without a time is the engine's own.
             if self._last > before and not console_count.is_count(words):
-                merge.put(Line(self.host, self._last, words))
+                merge.put(Line(self.source, self._last, words))
 
         if self._log:
             command = commands.rank_log(*self._log, self._container if self._follow else "", mark, self._pattern)

@@ -22,6 +22,7 @@ from ..host.status import HostStatus
 from ..report import tables
 from ..report.console import Console
 from ..ssh.session import Session, on_all, open_all
+from . import ended
 
 T = TypeVar("T")
 _PATIENCE_S, _WATCH_S = 30.0, 2.0
@@ -34,7 +35,8 @@ def status(cluster: Cluster, run: str, console: Console) -> int:
     """
     run = asked_run("--run", run)
     answers = _ask(cluster, commands.status(), host_status.parse)
-    _refuse_unknown(answers, run)
+    if _is_unknown(answers, run):
+        return _tell_end(cluster, answers, run, console)
     if console.as_json:
         console.values(tables.status_values(answers.values, run))
     elif answers.values:
@@ -106,11 +108,24 @@ def _ask(cluster: Cluster, command: Sequence[str], read: Callable[[str], T]) -> 
         return Results({host: answers[host] for host in opened})
 
 
-def _refuse_unknown(answers: Results[HostStatus], run: str) -> None:
-    runs = sorted({node.run for status in answers.values.values() for node in status.nodes})
-    # A host that did not answer may have the run.
-    if run and run not in runs and not answers.faults:
-        raise UsageError(f"{run} is not on these hosts: they have {', '.join(runs) or 'no runs'}", "name one of those")
+def _is_unknown(answers: Results[HostStatus], run: str) -> bool:
+    """Whether no host has a container of the run; one that did not answer may have one."""
+    return bool(run) and not answers.faults and run not in _runs(answers)
+
+
+def _tell_end(cluster: Cluster, answers: Results[HostStatus], run: str, console: Console) -> int:
+    """Say how a run without containers ended. Raises UsageError if nobody knows it."""
+    end = ended.end_of(run, _ask(cluster, commands.runs(), host_status.parse_runs).values, time.time())
+    if end is None:
+        runs = ", ".join(_runs(answers)) or "no runs"
+        raise UsageError(f"{run} is not on these hosts: they have {runs}", "name one of those")
+    console.line(end.message, {"kind": "ended", "run": run, "message": end.message})
+    console.hint(end.hint)
+    return DONE
+
+
+def _runs(answers: Results[HostStatus]) -> list[str]:
+    return sorted({node.run for status in answers.values.values() for node in status.nodes})
 
 
 def _show_faults(answers: Results[T], console: Console) -> int:

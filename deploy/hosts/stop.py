@@ -25,6 +25,7 @@ from ..run.events import Event
 from ..run.outcome import Result
 from ..run.progress import State
 from ..ssh.session import Session, on_all, open_all
+from . import ended as known_end
 from . import nodes as host_nodes
 from . import observe, plan, resume
 from .options import Options
@@ -55,6 +56,7 @@ def stop(options: Options, now: bool, console: Console) -> int:
             containers.all()
         if wanted not in plan.runs_of(containers.values):
             plan.refuse_foreign(wanted, containers.values)
+            known_end.refuse(wanted, sessions)
         run = plan.choose_run(plan.runs_of(containers.values), wanted)
         for host, fault in faults.items():
             console.warn(f"{host}: {fault.message}; Muster could not ask its node to stop")

@@ -20,7 +20,7 @@ from ..report.console import Console
 from ..run import folders, hang, record
 from ..run.hang import RankDoing
 from ..ssh.session import Session, on_all, open_all
-from . import observe, plan
+from . import ended, observe, plan
 from .container import container_name
 
 _LOOK_S = 30.0
@@ -35,6 +35,7 @@ def why_on_hosts(cluster: Cluster, run: str, stacks: bool, console: Console) -> 
         runs = plan.runs_of(containers.values)
         if wanted not in runs:
             plan.refuse_foreign(wanted, containers.values)
+            ended.refuse(wanted, sessions)
         chosen = plan.choose_run(runs, wanted)
         _refuse_over(chosen, runs[chosen])
         members = [session for session in sessions if session.host.name in runs[chosen]]

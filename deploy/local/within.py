@@ -116,12 +116,15 @@ def logs_here(run: str, rank: str, follow: bool, pattern: str, console: Console)
     except re.error as fault:
         raise UsageError(f"--grep {pattern}: {fault}", "--grep 'loss: +nan'") from fault
     run_dir = record.find(folders.RUNS, run or "latest")
+    if not (follow or any(run_dir.glob("logs/*.log"))):
+        raise DeployError(f"{run_dir.name}: no log of it is here", f"on hosts: name them with --hosts; {FAB} runs")
     try:
-        for number, line in _lines(run_dir, rank, follow):
+        nodes = not (rank or follow or any(run_dir.glob("logs/rank-*.log")))
+        for number, line in _consoles(run_dir) if nodes else _lines(run_dir, rank, follow):
             if not wanted.search(line):
                 continue
             if console.as_json:
-                console.data({"rank": number, "line": line})
+                console.data({"node" if nodes else "rank": number, "line": line})
             else:
                 console.line(f"[{number}]  {console_line(line)}")
             if console.gone:
@@ -129,6 +132,16 @@ def logs_here(run: str, rank: str, follow: bool, pattern: str, console: Console)
     except KeyboardInterrupt:
         return DONE if follow else STOPPED
     return DONE
+
+
+def _consoles(run_dir: Path) -> Iterator[tuple[str, str]]:
+    """The lines of the nodes' consoles, node by node: of a run on hosts, that is what a follower keeps here."""
+    for path in sorted(run_dir.glob("logs/*.log")):
+        with own_files.open_to_read(run_dir, f"logs/{path.name}") as file:
+            for line in file:
+                text = line.decode(errors="replace").rstrip("\n")
+                if not text.startswith("muster-said "):
+                    yield path.stem, text
 
 
 def _lines(run_dir: Path, rank: str, follow: bool) -> Iterator[tuple[int, str]]:

@@ -10,12 +10,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..core.fields import array, default, flag, real, record, text, whole, words
+from ..core.fields import array, default, flag, optional, real, record, text, whole, words
 from ..core.names import node_name
 from . import collectives
 from .collectives import Call
 from .events import COLLECTIVES
 
+# docs/watching.md: a rank that stands still has made no step for longer than this.
+_MOVES_S = 5.0
 # What a rank does that waits for others.
 _WAITS = ("collective", "backward")
 _STANDS = {
@@ -38,7 +40,7 @@ _FIELDS = {
     "collectives": default(COLLECTIVES, list[list[Any]]()),
     "since_s": default(real(0.0, 1e9), 0.0),
     "step": default(whole(0, 10**15), 0),
-    "moves": default(flag, False),
+    "moves": optional(flag),
     "code": default(whole(-255, 255), 0),
     "stack": default(array(words(300), 100), list[str]()),
 }
@@ -75,6 +77,8 @@ def read(value: object) -> RankDoing:
     """What an agent says of a rank. Raises BadAnswer."""
     fields = _READ(value, "")
     known: dict[str, Any] = {name: fields[name] for name in RankDoing.__dataclass_fields__ if name in fields}
+    if fields.get("moves") is None:  # an older image does not say; no rank stands still so soon
+        known["moves"] = "since_s" in fields and fields.get("doing") != "locked" and fields["since_s"] < _MOVES_S
     known |= {"doing": fields.get("doing", "unseen"), "stack": tuple(fields.get("stack", ()))}
     return RankDoing(**{**known, "collectives": collectives.calls(fields.get("collectives", ()))})
 

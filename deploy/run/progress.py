@@ -342,7 +342,6 @@ class State:
             self._tell(event, f"{event['where']}: skipped lines that cannot be read: {many}")
 
     def _on_verdict(self, event: Event) -> None:
-        self._took_part(event)
         self.verdicts.append(event)
 
     def _at_step(self) -> str:

@@ -220,7 +220,8 @@ def test_who_follows_late_learns_of_the_ends_one_by_one_and_nobody_has_left_earl
 def test_a_run_lasted_as_long_as_its_ranks_whoever_looks_whenever() -> None:
     begin = [{**event, "t": 1000.0 + event["rank"]} for event in began()]
     ends = [ended(rank, 0, 1090.0 + rank) for rank in range(3)]
-    assert run_of(*begin, *ends).seconds == 92.0
+    seen_late = {**verdict("done"), "t": 9999.0}
+    assert run_of(*begin, *ends, seen_late).seconds == 92.0
     before = [{**event, "t": 100.0} for event in began()]
     state = State(NAMES, since=900.0)
     for event in (*before, *begin, *ends):

@@ -1,0 +1,66 @@
+"""What is known of a run whose containers are gone."""
+
+import pytest
+
+from deploy.core.names import RunId
+from deploy.host import logs as host_logs
+from deploy.host.status import HostRun
+from deploy.hosts import ended
+from deploy.hosts import logs as deploy_logs
+from deploy.run import folders, record
+from deploy.run.outcome import Result
+from deploy.run.progress import State
+
+RUN = RunId("r1")
+
+
+@pytest.fixture
+def runs(tmp_path, monkeypatch):
+    monkeypatch.setattr(folders, "RUNS", tmp_path)
+    return tmp_path
+
+
+def recorded(runs, backend):
+    folder = runs / RUN
+    folder.mkdir()
+    record.open_start(folder, record.Choice(None, ()), backend, "why", ["a"], 1000.0)
+    record.close(folder, Result("failed"), State(("a",)), 9.0)
+    return record.read_json(folder / "outcome.json")["t"]
+
+
+def test_how_long_ago_it_ended_and_where_its_files_are_is_told(runs):
+    t = recorded(runs, record.HOSTS)
+    fault = ended.end_of(RUN, {"a": [HostRun(RUN, 5.0)], "b": [HostRun(RunId("other"), 5.0)]}, t + 20)
+    assert "r1 ended (failed) 20.0 s ago" in fault.message
+    assert "logs --hosts a --run r1" in fault.hint
+    assert "r1" in ended.end_of(RUN, {"b": []}, t + 20).hint
+
+
+def test_a_host_that_has_its_files_is_enough_and_a_run_that_nobody_has_is_not_known(runs):
+    fault = ended.end_of(RUN, {"a": [HostRun(RUN, 5.0)], "b": [HostRun(RUN)]}, 1.0)
+    assert "r1 has ended" in fault.message
+    assert "logs --hosts a --run" in fault.hint
+    assert ended.end_of(RUN, {"a": []}, 1.0) is None
+
+
+def test_a_run_of_this_machine_says_nothing_about_one_on_hosts(runs):
+    recorded(runs, "processes")
+    assert ended.end_of(RUN, {"a": []}, 1.0) is None
+
+
+class Known:
+    """A session as far as a reader looks at it before it reads."""
+
+    def __init__(self, name):
+        self.host = self
+        self.name = name
+
+
+def test_the_logs_of_an_ended_run_are_those_of_its_ranks_wherever_they_lie():
+    answers = {"a": [0, 1], "b": [2]}
+    hosts = {
+        host: host_logs.parse("\n".join(f"rank-log r1/logs/rank-{rank}.log" for rank in ranks))
+        for host, ranks in answers.items()
+    }
+    readers, ranks = deploy_logs._readers({host: Known(host) for host in hosts}, hosts, RUN, deploy_logs.Choice())
+    assert [(reader.host, ranks[reader.source]) for reader in readers] == [("a", "0"), ("a", "1"), ("b", "2")]
