@@ -143,6 +143,11 @@ def _read_into(
                 packages.setdefault(_package(folder, here, match[1], f"{path}:{number}: {line}", sent), False)
             else:
                 inner = _inside(folder, posixpath.join(here, match[1]), f"{path}:{number}: {line}")
+                if inner not in sent:
+                    raise UsageError(
+                        f"{path}:{number}: {line}: no such file in {folder.resolve()}, or it is not sent",
+                        f"if a .gitignore names it: --include {inner}",
+                    )
                 files[inner] = _content(folder, inner, 256 << 20)
 
 

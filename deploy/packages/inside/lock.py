@@ -84,9 +84,10 @@ class Locking(Work):
 
     def _has_all(self, source: Path) -> bool:
         """Whether the base has all that is asked: such an image needs no index, and not even uv."""
-        words = ["install", "--quiet", "--dry-run", "--no-index", "--no-build-isolation", "--requirement"]
+        words = ["install", "--dry-run", "--no-index", "--no-build-isolation", "--requirement"]
         command = [sys.executable, "-m", "pip", *words, self.order["requirements"]]
-        return subprocess.run(command, cwd=source, capture_output=True, check=False).returncode == 0
+        done = subprocess.run(command, cwd=source, capture_output=True, check=False)
+        return done.returncode == 0 and b"Would install" not in done.stdout  # it would: a wheel of the folder
 
     def _with_fetched(self, path: Path) -> None:
         """Name what came from git repositories by its folder here: there is no git, and no key."""
@@ -190,10 +191,12 @@ class Locking(Work):
         return wheels
 
     def _local(self, line: str, source: Path) -> Path:
-        """The wheel of a package of the project. An editable one only says where its code lies."""
+        """A wheel of the project, or of a package of it. An editable one only says where its code lies."""
         editable = line.startswith("-e")
         text = re.sub(r"^-e\s+|^.*@ ", "", line.split(" --hash")[0].split(" ;")[0]).removeprefix("file://").strip()
         folder = (source / text.split("#")[0]).resolve()
+        if folder.suffix == ".whl" and folder.is_file():
+            return Path(shutil.copy(folder, self.wheels))
         out = Path(tempfile.mkdtemp(dir=self.scratch))
         run([self.uv, "build", "--wheel", "--python", sys.executable, "--out-dir", str(out), str(folder)], source)
         wheel = next(out.glob("*.whl"))

@@ -1,0 +1,42 @@
+"""A wheel in the folder is installed as it is, by its hash."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from deploy.core.errors import UsageError
+from deploy.packages import requirements
+from deploy.packages.inside.lock import Locking
+
+WHEEL = "mine-1.0-py3-none-any.whl"
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "wheels").mkdir()
+    (tmp_path / "wheels" / WHEEL).write_bytes(b"a wheel")
+    (tmp_path / "requirements.txt").write_text(f"./wheels/{WHEEL}\n")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "line", [f"./wheels/{WHEEL}", f"mine @ ./wheels/{WHEEL} --hash=sha256:0 ; python_version > '3'"]
+)
+def test_a_wheel_needs_no_build(folder, line, tmp_path):
+    (tmp_path / "out").mkdir()
+    made = Locking._local(SimpleNamespace(wheels=tmp_path / "out"), line, folder)
+    assert made == tmp_path / "out" / WHEEL
+    assert made.read_bytes() == b"a wheel"
+
+
+def test_another_content_of_the_wheel_makes_other_packages(folder):
+    sent = {"requirements.txt", f"wheels/{WHEEL}"}
+    before = requirements.read(folder, "requirements.txt", sent).key()
+    (folder / "wheels" / WHEEL).write_bytes(b"another wheel")
+    assert requirements.read(folder, "requirements.txt", sent).key() != before
+
+
+def test_a_wheel_that_is_not_sent_is_refused_with_the_option_that_sends_it(folder):
+    with pytest.raises(UsageError) as refused:
+        requirements.read(folder, "requirements.txt", {"requirements.txt"})
+    assert f"--include wheels/{WHEEL}" in refused.value.hint
