@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import shlex
 import stat
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from inspect import Parameter, Signature
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -15,7 +16,7 @@ from fabric import Connection
 from invoke.exceptions import Exit
 from invoke.parser.argument import Argument
 
-from ..core.errors import DONE, FAILED, UsageError
+from ..core.errors import DONE, FAILED, DeployError, UsageError
 from ..core.printable import visible
 from ..core.program import FAB
 from ..explain.cause import DOCS, Explanation, judge
@@ -74,7 +75,7 @@ def tell(whats: Sequence[str], console: Console) -> int:
     """Explain files, folders, runs or standard input. Raises UsageError if there is nothing to read."""
     explanation = judge(readings_of(whats, console))
     console.data({"kind": "explanation", **explanation.json()})
-    console.text("\n".join(lines_of(explanation)))
+    console.text("\n".join(lines_of(explanation, _script_of(whats))))
     return DONE if explanation.cause else FAILED
 
 
@@ -97,8 +98,11 @@ def readings_of(whats: Sequence[str], console: Console) -> list[Reading]:
     return readings
 
 
-def lines_of(explanation: Explanation) -> list[str]:
-    """The explanation as lines for people, with control characters of the logs made visible."""
+def lines_of(explanation: Explanation, script: str = "") -> list[str]:
+    """The explanation as lines for people, with control characters of the logs made visible.
+
+    `script`: the run's script and its arguments, if its record has them.
+    """
     whose = " (the script's own fault)" if explanation.script and explanation.cause != "script-error" else ""
     name = explanation.cause or ("none" if explanation.ended_well else "not known")
     lines = [f"cause     {name}: {visible(explanation.what)}{whose}"]
@@ -113,10 +117,23 @@ def lines_of(explanation: Explanation) -> list[str]:
         lines.append(f"silent    {visible(', '.join(explanation.silent))}{_SILENT}")
     if explanation.victims:
         lines.append(f"left out  words of ranks that lost a peer: {explanation.victims} lines")
-    lines.append(f"next      {explanation.next}")
+    # A command for a script that nobody has named cannot be typed.
+    if script or "SCRIPT" not in explanation.next.split():
+        lines.append(f"next      {visible(explanation.next.replace('SCRIPT', script))}")
     if explanation.cause:
         lines.append(f"more      {DOCS}#{explanation.cause}")
     return lines
+
+
+def _script_of(whats: Sequence[str]) -> str:
+    """The script of the run that is explained; empty if it is no run here, or not of a script that torchrun starts."""
+    with suppress(DeployError, ValueError):
+        folder = Path(whats[0]) if os.path.isdir(whats[0]) else record.find(folders.RUNS, whats[0])
+        known = record.own(folder) if len(whats) == 1 else {}
+        words = [str(word) for word in known.get("arguments", ())]
+        if known.get("script") and words and (words[0] == "-m" or not words[0].startswith("-")):
+            return shlex.join(words)
+    return ""
 
 
 def _sources(what: str) -> list[Path | None]:

@@ -56,7 +56,8 @@ def attach(options: Options, console: Console) -> int:
         known = record.facts(run_dir)
         arguments = tuple(known.get("arguments") or first.command.split())
         script = bool(known.get("script")) if known else first.script
-        run_dir.mkdir(record.OWNERS, parents=True, exist_ok=True)
+        record.make_runs(run_dir.parent)
+        run_dir.mkdir(record.OWNERS, exist_ok=True)
         names = {host: node.node for host, node in sorted(nodes.items(), key=lambda pair: pair[1].place)}
         due = frozenset(name for node in nodes.values() for name in node.secrets)
         secrets = partial(deploy_options.secrets_of, cluster, due) if due else None
@@ -141,7 +142,8 @@ def open_record(run: RunHandle, hosts: Sequence[str], resume_fields: Mapping[str
     """
     choice = record.Choice(None, tuple(run.command))
     run_dir, names = run.run_dir, list(run.nodes.values())
-    run_dir.mkdir(record.OWNERS, parents=True, exist_ok=True)
+    record.make_runs(run_dir.parent)
+    run_dir.mkdir(record.OWNERS, exist_ok=True)
     earlier = record.open_start(run_dir, choice, record.HOSTS, several(len(hosts), "host"), names, time.time())
     more = {"hosts": list(hosts), "script": run.script, **resume_fields}
     record.write_record(run_dir, {**record.facts(run_dir), **more})

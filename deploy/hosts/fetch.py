@@ -80,7 +80,8 @@ def fetch(cluster: Cluster, run_option: str, only: Sequence[str], console: Conso
             all_faults(opened, answers)
         run = _choose(asked_for, runs)
         run_dir = record.folder_of(folders.RUNS, run)
-        run_dir.mkdir(record.OWNERS, parents=True, exist_ok=True)
+        record.make_runs(run_dir.parent)
+        run_dir.mkdir(record.OWNERS, exist_ok=True)
         members = [session for session in sessions if run in getattr(answers.values.get(session.host.name), "runs", ())]
         with incoming.exclusive(run_dir):
             fetched = incoming.Fetched(run_dir)

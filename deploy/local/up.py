@@ -233,7 +233,8 @@ def _new_folder(name: str, choice: record.Choice, taken: Collection[str]) -> Pat
         words = ("--recipe", environment.script_name(choice.arguments)) if choice.script else choice.arguments
         return record.make_folder(folders.RUNS, words, time.time(), taken)
     folder = record.path_of(RunId(name))
-    folder.mkdir(record.OWNERS, parents=True)
+    record.make_runs(folder.parent)
+    folder.mkdir(record.OWNERS)
     return folder
 
 

@@ -276,7 +276,7 @@ def view(state: State, recipe: str, why: str, width: int, height: int, moving: s
     `moving` is the line that a script redraws, such as its progress bar.
     """
     head, *rest = lines.headline(state.names, state, recipe, why)
-    title = Text.assemble(("muster up", "node"), "   ", head, "   ", ("   ".join(rest), "quiet"), overflow="ellipsis")
+    title = Text.assemble(("muster", "node"), "   ", head, "   ", ("   ".join(rest), "quiet"), overflow="ellipsis")
     room = max(3, height - _LINES_BESIDE_NODES)
     shown = state.names if len(state.names) <= room else state.names[:room]
     table = Table.grid(padding=(0, 3, 0, 0))
@@ -384,7 +384,7 @@ class _PlainView:
         self._say, self._state = say, state
         self._lines_shown = 0
         self._last, self._step, self._shown = time.monotonic(), 0, ""
-        say("   ".join(["muster up", *lines.headline(state.names, state, recipe, why)]), "node")
+        say("   ".join(["muster", *lines.headline(state.names, state, recipe, why)]), "node")
 
     def tell(self, events: list[Event]) -> None:
         for line in self._state.story[self._lines_shown :]:

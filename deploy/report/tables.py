@@ -120,7 +120,7 @@ def state_word(node: NodeStatus) -> str:
 def gpu_words(gpus: Gpus) -> str:
     """A host's GPUs in a few words: mean use, and memory in total."""
     if not gpus.gpus:
-        return f"could not tell: {console_line(gpus.fault)}" if gpus.fault else "none"
+        return f"could not tell: {console_line(gpus.fault)}" if gpus.fault else "no GPU"
     busy = [gpu.busy for gpu in gpus.gpus if gpu.busy is not None]
     used, total = sum(gpu.used_mib or 0 for gpu in gpus.gpus), sum(gpu.total_mib or 0 for gpu in gpus.gpus)
     words = [f"{len(gpus.gpus)} x" if len(gpus.gpus) > 1 else "", f"{sum(busy) / len(busy):.0f} %" if busy else ""]

@@ -63,6 +63,8 @@ HOSTS = "hosts"
 OWNERS, PASSED_THROUGH = 0o700, 0o711
 # A plain `docker compose up` lets its containers make their run folders.
 _OPENED_BY_COMPOSE = 0o1777
+# In a folder of runs that Muster made.
+_IGNORED = "# Muster's runs\n*\n"
 
 
 @dataclass(frozen=True)
@@ -110,13 +112,23 @@ def choose(runs: Path, resume: str, arguments: Sequence[str], script: Sequence[s
     return Choice(None, (*arguments, "--resume", str(path)))
 
 
+def make_runs(runs: Path) -> None:
+    """Make the folder of this machine's runs, which git ignores."""
+    try:
+        runs.mkdir(parents=True)
+    except FileExistsError:
+        return
+    with suppress(OSError):
+        (runs / ".gitignore").write_text(_IGNORED)
+
+
 def make_folder(runs: Path, arguments: Sequence[str], now: float, taken: Collection[str] = (), mark: str = "") -> Path:
     """A new run folder, `<minute>-<recipe>`; mkdir decides who gets the name when two start at once.
 
     `taken` are ids to avoid: on one engine, runs of another checkout may have the same name. `mark` is appended, so
     that a command on another machine cannot choose the same name at the same moment.
     """
-    runs.mkdir(parents=True, exist_ok=True)
+    make_runs(runs)
     with suppress(PermissionError):
         if runs.stat().st_mode & 0o7777 != _OPENED_BY_COMPOSE:
             runs.chmod(PASSED_THROUGH)
@@ -185,7 +197,10 @@ def undo_start(run_dir: Path, earlier: dict[str, bytes]) -> None:
         point_latest(max(others, key=_started))
     else:
         (run_dir.parent / "latest").unlink(missing_ok=True)
-        with suppress(OSError):  # it holds other files
+        with suppress(OSError, UnicodeDecodeError):  # it holds other files
+            ignore = run_dir.parent / ".gitignore"
+            if [*run_dir.parent.iterdir()] == [ignore] and ignore.read_text() == _IGNORED:
+                ignore.unlink()
             run_dir.parent.rmdir()
 
 

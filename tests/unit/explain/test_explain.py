@@ -270,3 +270,12 @@ def test_lines_that_differ_in_numbers_only_are_looked_at_some_times_only():
     explained = judge([read("a", [lines, OOM.encode()])])
     assert explained.cause == "gpu-memory"
     assert time.process_time() - start < 4
+
+
+def test_the_next_command_names_the_script_of_the_run_or_is_left_out():
+    explained = explain({"a": "Traceback (most recent call last):\nValueError: no\n"})
+    assert "SCRIPT" in explained.next
+    assert not any("SCRIPT" in line for line in explain_tasks.lines_of(explained))
+    assert "next      torchrun --nproc-per-node 1 train.py --lr 3" in explain_tasks.lines_of(
+        explained, "train.py --lr 3"
+    )

@@ -67,7 +67,7 @@ def test_a_driver_that_fails_is_told_in_its_own_words(name, words):
     answered = answer(name)
     assert words in answered.fault
     assert any("could not tell" in cell for row in tables.gpu_rows({"a": answered}) for cell in row)
-    assert "none" not in tables.gpu_words(answered)
+    assert "no GPU" not in tables.gpu_words(answered)
 
 
 def test_the_gpus_that_still_answer_are_shown_beside_the_fault():
@@ -83,7 +83,7 @@ def test_an_answer_to_another_question_is_a_fault_and_no_gpu():
 
 def test_a_host_without_any_has_none():
     assert gpus.parse(["time 1", "node x"]) == gpus.Gpus()
-    assert tables.gpu_words(gpus.Gpus()) == "none"
+    assert tables.gpu_words(gpus.Gpus()) == "no GPU"
     assert tables.gpu_rows({"a": gpus.Gpus()}) == [("a", "", "no GPU", "", "", "")]
 
 

@@ -48,7 +48,7 @@ def test_the_batch_that_rank_0_knows_gives_every_host_its_rate():
 def test_a_script_of_the_users_shows_its_last_line_and_since_when_it_is_up():
     host_status = read(node("r"), "line r 2026-11-21T05:21:14.5Z epoch 1\r 10%\r 20%", "line r 2026-11-21T05:21:15.5Z ")
     (row,) = tables.status_rows({"a": host_status})
-    assert row == ("a", "r", "up 3 minutes", "", "", "none", " 20%")
+    assert row == ("a", "r", "up 3 minutes", "", "", "no GPU", " 20%")
 
 
 def test_a_run_that_has_gone_quiet_shows_for_how_long():

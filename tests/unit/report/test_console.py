@@ -64,7 +64,7 @@ def rendered(state: State, width: int = 120, height: int = 24) -> list[str]:
 
 def test_the_view_shows_nodes_loss_throughput_time_left_and_checkpoint() -> None:
     head, master, worker, _, metrics, story = rendered(training())
-    assert head == f"muster up   master + 2 workers   gloo   digits   {WHY}"
+    assert head == f"muster   master + 2 workers   gloo   digits   {WHY}"
     assert master == "  master     rank 0   step 240/600    12 ms/step   data  4 %   compute 71 %   waiting 25 %"
     assert worker.startswith("  worker-1   rank 1   step 240/600")
     assert metrics.startswith("  loss 2.31 █")
@@ -109,7 +109,7 @@ def test_off_a_terminal_the_story_comes_as_plain_lines_on_standard_error() -> No
         tell([])
         tell([])
     assert text(err).splitlines() == [
-        f"muster up   master + 2 workers   digits   {WHY}",
+        f"muster   master + 2 workers   digits   {WHY}",
         "training digits: 1,437 samples",
     ]
     assert text(out) == ""

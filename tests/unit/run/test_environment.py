@@ -16,6 +16,7 @@ from deploy.run.environment import (
     mounts_file,
     node_names,
     recipe_name,
+    script_name,
 )
 
 
@@ -110,3 +111,18 @@ def test_restarts_are_a_number_for_a_script_alone() -> None:
     for text, script in (("3", False), ("-1", True), ("many", True)):
         with pytest.raises(UsageError, match="--restarts"):
             asked_restarts(text, script)
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        ("train.py --lr 3", "train.py"),
+        ("-m pkg.train", "pkg.train"),
+        ("--per-node accelerate launch --num_processes 2 train.py --x a.py", "train.py"),
+        ("--per-node bash run.sh", "run.sh"),
+        ("--per-node accelerate launch -m pkg.train", "accelerate"),
+        ("--per-node nanochat train.py", "nanochat"),
+    ],
+)
+def test_a_run_is_named_after_the_script_and_not_its_launcher(words: str, name: str) -> None:
+    assert script_name(words.split()) == name

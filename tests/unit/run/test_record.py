@@ -175,3 +175,11 @@ def test_a_lock_has_one_holder_at_a_time(tmp_path: Path) -> None:
     held.release()
     assert locks.hold_run(tmp_path) is None, "a second release of the old holder must not free the new one's"
     again.release()
+
+
+def test_git_ignores_a_folder_of_runs_that_muster_made_and_no_other(tmp_path):
+    record.make_folder(tmp_path / "new" / "runs", [], 0)
+    assert (tmp_path / "new/runs/.gitignore").read_text().endswith("\n*\n")
+    (tmp_path / "runs").mkdir()
+    record.make_folder(tmp_path / "runs", [], 0)
+    assert not (tmp_path / "runs/.gitignore").exists()
