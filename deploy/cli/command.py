@@ -34,6 +34,12 @@ HOSTS = {
     "cluster": "a file like cluster.toml (default: cluster.toml in this folder, if there is one)",
 }
 RUN = {**HOSTS, "run": "the run's id (default: the only run that is going on)"}
+# Of commands that find the hosts of a run in its record (hosts/recorded.py).
+RECORDED = {
+    **HOSTS,
+    "hosts": "where: user@a:port,b (default: the hosts of cluster.toml, else those of the run's record here)",
+    "run": "the run's id, or latest (default: the only run that is going on; without hosts, the latest on hosts)",
+}
 JSON = {"json": "write JSON lines to standard output"}
 GPUS = (
     "GPUs of each host, or of this machine: auto (all), how many free ones (2; 0 for none), or which (0,3; one alone: "

@@ -12,6 +12,8 @@ from invoke.exceptions import Exit
 from ..core.errors import DONE, FAILED, STOPPED, USAGE, UsageError
 from ..core.names import asked_run
 from ..core.program import FAB
+from ..hosts import recorded
+from ..hosts.options import Options
 from ..local import delete as local_delete
 from ..local import up as launch
 from ..report.console import Console
@@ -129,7 +131,7 @@ def up(
         USAGE: "nothing was changed: with --delete, the run still runs",
     },
     help={
-        "hosts": "clean up these hosts instead of this machine: user@a:port,b (default: this machine)",
+        "hosts": "clean up these hosts: user@a:port,b (default: this machine; with --run, those of its record here)",
         "cluster": "clean up the hosts of this cluster.toml (default: this machine)",
         "run": "this run only (default: all of yours)",
         "delete": "with --run: also remove all that this run wrote there; it must have ended",
@@ -148,8 +150,11 @@ def down(
     def work() -> int:
         if delete and not run:
             raise UsageError("--delete: no run is named; nothing was deleted", f"{FAB} down ... --run ID --delete")
-        if hosts or cluster:
-            return deploy_tasks.down_hosts(hosts, cluster, run, delete, console)
+        # Without --run it is about this machine, and what --delete removes must be named.
+        options = recorded.or_here(Options(hosts, cluster, run), console) if run and not delete else None
+        options = options or Options(hosts, cluster, run)
+        if options.hosts or options.cluster:
+            return deploy_tasks.down_hosts(options.hosts, options.cluster, options.run, delete, console)
         if delete:
             local_delete.delete(run, console)
         else:

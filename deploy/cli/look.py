@@ -7,25 +7,31 @@ from fabric import Connection
 from ..core.errors import DONE, FAILED, UsageError
 from ..core.program import FAB
 from ..hosts import logs as deploy_logs
+from ..hosts import recorded
 from ..hosts import status as deploy_look
 from ..hosts import why as deploy_why
 from ..hosts.logs import Choice
 from ..hosts.options import Options
 from ..local import within as local_within
 from ..report.console import Console
-from .command import HOSTS, JSON, RUN, command
+from .command import HOSTS, JSON, RECORDED, command
 from .runs import end, names_hosts
 
 
 @command(
     example=f"{FAB} status --hosts gpu-a,gpu-b",
     codes={DONE: "every host answered", FAILED: "a host did not answer; the others are shown"},
-    help={**HOSTS, **JSON, "run": "show this run only (default: all runs)"},
+    help={**RECORDED, **JSON, "run": "show this run only, or the latest (default: all runs)"},
 )
 def status(context: Connection, hosts: str = "", cluster: str = "", run: str = "", json: bool = False) -> None:
     """Show what runs on each host: state, step, rate, GPUs, last line."""
     console = Console(json)
-    end(context, console, lambda: deploy_look.status(Options(hosts, cluster).load(), run, console))
+
+    def work() -> int:
+        options = recorded.filled(Options(hosts, cluster, run), console)
+        return deploy_look.status(options.load(), options.run if run else "", console)
+
+    end(context, console, work)
 
 
 @command(
@@ -51,7 +57,7 @@ def gpus(context: Connection, hosts: str = "", cluster: str = "", watch: bool = 
         FAILED: "a host did not answer, or was lost on the way",
     },
     help={
-        **RUN,
+        **RECORDED,
         **JSON,
         "rank": "only this rank's lines, from its own log if it has one (default: all ranks)",
         "follow": "continue until the run ends, or Ctrl-C",
@@ -75,11 +81,14 @@ def logs(
     Without hosts: what the ranks of a run on this machine wrote.
     """
     console = Console(json)
-    choice = Choice(run, rank, since, follow, grep)
+    asked = Options(hosts, cluster, run)
 
     def work() -> int:
-        if names_hosts(hosts, cluster):
-            return deploy_logs.logs(Options(hosts, cluster).load(), choice, console)
+        # What an ended run has printed is here, where somebody followed it.
+        options = asked if recorded.ended_here(asked) else recorded.or_here(asked, console)
+        if names_hosts(options.hosts, options.cluster):
+            choice = Choice(options.run, rank, since, follow, grep)
+            return deploy_logs.logs(options.load(), choice, console)
         if since:
             raise UsageError(f"--since {since}: the logs of this machine have no times", "leave it out")
         return local_within.logs_here(run, rank, follow, grep, console)
@@ -91,9 +100,9 @@ def logs(
     example=(f"{FAB} why --hosts gpu-a,gpu-b", f"{FAB} why"),
     codes={DONE: "every node answered", FAILED: "a host did not answer; the others are shown"},
     help={
-        "hosts": "where the run is: user@a:port,b (default: this machine)",
+        "hosts": "where the run is: user@a:port,b (default: what the run's record here says)",
         "cluster": "where the run is: a file like cluster.toml (default: this machine)",
-        "run": "the run's id (default: on hosts the only run, here the latest)",
+        "run": "the run's id, or latest (default: on named hosts the only run, else the latest)",
         "stacks": "also print each rank's whole stack",
         **JSON,
     },
@@ -108,8 +117,9 @@ def why(
     console = Console(json)
 
     def work() -> int:
-        if hosts or cluster:
-            return deploy_why.why_on_hosts(Options(hosts, cluster).load(), run, stacks, console)
+        options = recorded.or_here(Options(hosts, cluster, run), console)
+        if options.hosts or options.cluster:
+            return deploy_why.why_on_hosts(options.load(), options.run, stacks, console)
         return deploy_why.why_here(run, stacks, console)
 
     end(context, console, work)

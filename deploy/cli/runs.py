@@ -20,6 +20,7 @@ from ..hosts import deploy as deploy_launch
 from ..hosts import fetch as deploy_home
 from ..hosts import options as deploy_options
 from ..hosts import push as deploy_push
+from ..hosts import recorded
 from ..hosts import stop as deploy_stop
 from ..hosts.options import Options
 from ..report.console import Console
@@ -37,9 +38,9 @@ from .command import (
     MAX_HOURS,
     NPROC,
     ON_END,
+    RECORDED,
     REQUIREMENTS,
     RESTARTS,
-    RUN,
     SECRET,
     SECRET_FILE,
     SHOWN,
@@ -214,7 +215,7 @@ def push(
         DETACHED: "Ctrl-C left the run, which continues",
     },
     iterable=["secret", "env_file", "secret_file"],
-    help={**RUN, **JSON, "secret": SECRET, "env-file": ENV_FILE, "secret-file": SECRET_FILE, "rank": SHOWN},
+    help={**RECORDED, **JSON, "secret": SECRET, "env-file": ENV_FILE, "secret-file": SECRET_FILE, "rank": SHOWN},
 )
 def attach(
     context: Connection,
@@ -234,20 +235,20 @@ def attach(
     """
     console, options = Console(json), Options(hosts, cluster, run, secrets=tuple(secret or ()), rank=rank)
     options = replace(options, env_files=tuple(env_file or ()), secret_files=tuple(secret_file or ()))
-    end(context, console, lambda: deploy_follow.attach(options, console))
+    end(context, console, lambda: deploy_follow.attach(recorded.filled(options, console), console))
 
 
 @command(
     example=f"{FAB} stop --hosts gpu-a,gpu-b",
     codes={DONE: "the run has ended, in whatever way"},
-    help={**RUN, **JSON, "now": "kill it at once, without a checkpoint"},
+    help={**RECORDED, **JSON, "now": "kill it at once, without a checkpoint"},
 )
 def stop(
     context: Connection, hosts: str = "", cluster: str = "", run: str = "", now: bool = False, json: bool = False
 ) -> None:
     """Stop a run with a checkpoint, and say how it ended. Ctrl-C kills it."""
-    console = Console(json)
-    end(context, console, lambda: deploy_stop.stop(Options(hosts, cluster, run), now, console))
+    console, options = Console(json), Options(hosts, cluster, run)
+    end(context, console, lambda: deploy_stop.stop(recorded.filled(options, console), now, console))
 
 
 @command(
@@ -258,9 +259,9 @@ def stop(
     },
     iterable=["only"],
     help={
-        **HOSTS,
+        **RECORDED,
         **JSON,
-        "run": "the run's id (default: the only run on these hosts)",
+        "run": "the run's id, or latest (default: the only run on these hosts; without hosts, the latest on hosts)",
         "only": "what matches alone: 'work/outputs/*'; repeatable (default: all but caches and unchanged sent files)",
     },
 )
@@ -279,7 +280,8 @@ def fetch(
     console = Console(json)
 
     def work() -> int:
-        folder = deploy_home.fetch(Options(hosts, cluster).load(), run, tuple(only or ()), console)
+        options = recorded.filled(Options(hosts, cluster, run), console)
+        folder = deploy_home.fetch(options.load(), options.run, tuple(only or ()), console)
         console.line(folders.display_path(folder), {"kind": "fetched", "run": folder.name, "folder": str(folder)})
         return DONE
 

@@ -1,0 +1,62 @@
+"""Where a command looks that names no hosts: on those that this user's record of the run names (runs/ID/record.json).
+
+Only a record that this user's seal proves counts (record.own). The folder's cluster.toml comes before it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from ..core.errors import UsageError
+from ..core.names import RunId, asked_run
+from ..core.program import FAB
+from ..report.console import Console
+from ..run import folders, record
+from .options import Options
+
+
+def filled(options: Options, console: Console) -> Options:
+    """Options with the run that `latest` means, and with the hosts and the run of the record if no hosts are named.
+
+    Without --run it is the newest run that was deployed to hosts. Raises UsageError if `latest` means none.
+    """
+    newest = record.newest(folders.RUNS, record.HOSTS)
+    if options.run == "latest":
+        if newest is None:
+            raise UsageError(f"--run latest: no run in {folders.RUNS} was deployed to hosts", f"{FAB} runs lists them")
+        options = replace(options, run=newest.name)
+    run_dir = record.path_of(RunId(asked_run("--run", options.run))) if options.run else newest
+    own = record.own(run_dir) if run_dir else {}
+    if _names_hosts(options) or run_dir is None or own.get("backend") != record.HOSTS or not own.get("hosts"):
+        return options
+    hosts, cluster = ",".join(own["hosts"]), own.get("cluster", "")
+    console.note(f"{run_dir.name}: on {hosts}, as its record here says")
+    return replace(options, hosts=hosts, cluster=cluster if Path(cluster).is_file() else "", run=run_dir.name)
+
+
+def or_here(options: Options, console: Console) -> Options:
+    """The same for a command that also knows runs of this machine; of these, the options name no hosts."""
+    if _names_hosts(options):
+        return filled(options, console)
+    run_dir = _here(options)
+    if record.own(run_dir).get("backend") != record.HOSTS:
+        return options
+    return filled(replace(options, run=run_dir.name), console)
+
+
+def ended_here(options: Options) -> bool:
+    """Whether no hosts are named, and the run has ended and its logs are here: somebody followed it, or fetched it."""
+    run_dir = _here(options)
+    return not _names_hosts(options) and (run_dir / "outcome.json").is_file() and any(run_dir.glob("logs/*.log"))
+
+
+def _here(options: Options) -> Path:
+    """The folder of the run that is meant: the latest of any backend, or the one that is named."""
+    if options.run in ("", "latest"):
+        return (folders.RUNS / "latest").resolve()
+    return record.path_of(RunId(asked_run("--run", options.run)))
+
+
+def _names_hosts(options: Options) -> bool:
+    return bool(options.hosts or options.cluster or Path("cluster.toml").is_file())

@@ -1,0 +1,78 @@
+"""A command that names no hosts finds those of the run in this user's record, and nobody else's."""
+
+import json
+
+import pytest
+
+from deploy.core.errors import UsageError
+from deploy.hosts import recorded
+from deploy.hosts.options import Options
+from deploy.report.console import Console
+from deploy.run import folders, record
+
+
+@pytest.fixture
+def runs(tmp_path, monkeypatch):
+    monkeypatch.setattr(folders, "RUNS", tmp_path / "runs")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "runs"
+
+
+def started(runs, name, backend, t, **more):
+    folder = runs / name
+    folder.mkdir(parents=True)
+    record.open_start(folder, record.Choice(None, ()), backend, "why", ["a"], t)
+    record.write_record(folder, {**record.facts(folder), **more})
+    return folder
+
+
+def where(options, look=recorded.filled):
+    options = look(options, Console())
+    return options.hosts, options.run
+
+
+def test_the_newest_run_on_hosts_is_meant_or_the_one_that_is_named(runs):
+    started(runs, "r1", record.HOSTS, 1.0, hosts=["me@a:22", "b"])
+    started(runs, "r2", record.HOSTS, 2.0, hosts=["c"])
+    started(runs, "r3", "processes", 3.0)
+    assert where(Options()) == ("c", "r2")
+    assert where(Options(run="latest")) == ("c", "r2")
+    assert where(Options(run="r1")) == ("me@a:22,b", "r1")
+    assert where(Options(hosts="d")) == ("d", "")
+    assert where(Options(hosts="d", run="latest")) == ("d", "r2")
+    assert where(Options(run="r3")) == ("", "r3")
+
+
+def test_a_command_that_knows_this_machine_asks_hosts_only_for_their_runs(runs):
+    started(runs, "r1", record.HOSTS, 1.0, hosts=["a"])
+    assert where(Options(), recorded.or_here) == ("a", "r1")
+    started(runs, "r2", "processes", 2.0)
+    assert where(Options(), recorded.or_here) == ("", "")
+    assert where(Options(run="latest"), recorded.or_here) == ("", "latest")
+    assert where(Options(run="r1"), recorded.or_here) == ("a", "r1")
+
+
+def test_a_cluster_file_comes_first(runs):
+    started(runs, "r1", record.HOSTS, 1.0, hosts=["a"])
+    (runs.parent / "cluster.toml").touch()
+    assert where(Options()) == ("", "")
+
+
+def test_a_record_that_somebody_else_wrote_names_no_hosts(runs):
+    path = started(runs, "r1", record.HOSTS, 1.0, hosts=["a"]) / "record.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "hosts": ["evil"]}))
+    assert where(Options()) == ("", "")
+    assert where(Options(run="r1")) == ("", "r1")
+    assert where(Options(run="r1"), recorded.or_here) == ("", "r1")
+    with pytest.raises(UsageError, match="latest"):
+        where(Options(run="latest"))
+
+
+def test_logs_are_read_here_once_the_run_has_ended_and_they_are_here(runs):
+    folder = started(runs, "r1", record.HOSTS, 1.0, hosts=["a"])
+    assert not recorded.ended_here(Options())
+    (folder / "outcome.json").touch()
+    assert not recorded.ended_here(Options(run="latest"))
+    (folder / "logs" / "a.log").touch()
+    assert [recorded.ended_here(Options(run=run)) for run in ("", "latest", "r1")] == [True] * 3
+    assert not recorded.ended_here(Options(hosts="a", run="r1"))
