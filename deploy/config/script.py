@@ -12,11 +12,13 @@ import re
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Literal, NoReturn
 
 from ..core import text
 from ..core.errors import UsageError
+from ..core.near import near_file
+from ..core.program import SCRIPT
 from . import values
 
 # In front of a command that runs once a node, and starts that node's ranks itself.
@@ -134,7 +136,7 @@ class ScriptCommand:
             raise UsageError(f"torchrun --nnodes {self.nodes}: the run has {text.several(nodes, 'node')}", hint)
 
 
-def read(command: str, folder: Path | None, option: str = "--script") -> ScriptCommand:
+def read(command: str, folder: Path | None, option: str = SCRIPT) -> ScriptCommand:
     """The command of --script, or of the words after `--`; `folder`: what is sent.
 
     Raises UsageError that names the word and the command that works.
@@ -152,6 +154,13 @@ def read(command: str, folder: Path | None, option: str = "--script") -> ScriptC
     if words and folder and _PROGRAM.fullmatch(words[0]) and (folder / words[0]).is_file():
         return ScriptCommand(words)
     return _command(words, option)
+
+
+def refuse_missing(path: str, folder: Path) -> NoReturn:
+    """Raise UsageError for a script that is not in the folder."""
+    meant = near_file(folder, path, PurePosixPath(path).suffix or ".py")
+    hint = "give its path relative to --folder"
+    raise UsageError(f"{path}: no such file in {folder.resolve()}", f"did you mean {meant}? {hint}" if meant else hint)
 
 
 def _command(words: tuple[str, ...], option: str) -> ScriptCommand:
@@ -202,7 +211,7 @@ def _of_python(words: tuple[str, ...], option: str) -> ScriptCommand:
         given = f"--env {variable} " if variable else ""
         refuse(first, "options of Python are not passed on", given + _again(_after(rest, first == known), option))
     if first in ("-c", "-", "") or (first.startswith("-") and first != "-m"):
-        refuse(shlex.join([python, *rest[:1]]), "no script is named", f'{option} "train.py --lr 3e-4"')
+        refuse(shlex.join([python, *rest[:1]]), "no script is named", _typed("train.py --lr 3e-4", option))
     if first == "-m" and rest[1:2] and rest[1] in _TORCHRUN:
         return _of_torchrun(tuple(rest[2:]), shlex.join([python, *rest[:2]]), option)
     command = _command(tuple(rest), option) if first.startswith("./") else ScriptCommand(tuple(rest))
@@ -212,7 +221,9 @@ def _of_python(words: tuple[str, ...], option: str) -> ScriptCommand:
 
 def _of_torchrun(words: tuple[str, ...], launcher: str, option: str) -> ScriptCommand:
     refuse = _refusal(option)
-    asked = _Torchrun(lambda why: refuse(launcher, why, f'{option} "torchrun --nproc-per-node 2 train.py"')).read(words)
+    asked = _Torchrun(lambda why: refuse(launcher, why, _typed("torchrun --nproc-per-node 2 train.py", option))).read(
+        words
+    )
     script = tuple(asked.script)
     if launcher.endswith(_TORCHRUN[1]) and not asked.use_env:
         why = "it gives the script --local-rank, and a run gives it LOCAL_RANK in the environment"
@@ -221,7 +232,7 @@ def _of_torchrun(words: tuple[str, ...], launcher: str, option: str) -> ScriptCo
         if getattr(asked, _attribute(name), None):
             refuse(f"{launcher} {name}", why, f"leave out {name}")
     if not script:
-        refuse(launcher, "no script is named", f'{option} "torchrun train.py --lr 3e-4"')
+        refuse(launcher, "no script is named", _typed("torchrun train.py --lr 3e-4", option))
     if asked.module:
         script = ("-m", *script)
     elif asked.no_python:
@@ -286,13 +297,19 @@ Refuse = Callable[[str, str, str], NoReturn]
 
 def _refusal(option: str) -> Refuse:
     def refuse(word: str, why: str, hint: str) -> NoReturn:
-        raise UsageError(f"{option}: {word}: {why}", hint)
+        raise UsageError(f"{word}: {why}" if option == "--" else f"{option}: {word}: {why}", hint)
 
     return refuse
 
 
 def _again(words: Sequence[str], option: str) -> str:
-    return f"{option} {shlex.quote(shlex.join(words))}" if words else f'{option} "train.py --lr 3e-4"'
+    if not words:
+        return _typed("train.py --lr 3e-4", option)
+    return f"-- {shlex.join(words)}" if option == "--" else f"{option} {shlex.quote(shlex.join(words))}"
+
+
+def _typed(command: str, option: str) -> str:
+    return f"-- {command}" if option == "--" else f'{option} "{command}"'
 
 
 def _inner(words: Sequence[str]) -> Sequence[str]:

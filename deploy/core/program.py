@@ -13,6 +13,10 @@ INSTALLED = Path(sys.argv[0]).name == "muster" or __name__.startswith("muster.")
 FAB, MAKE = ("muster", "muster") if INSTALLED else ("fab", "make")
 
 
+# Where the user's script stands on this command line.
+SCRIPT = "--" if "--" in sys.argv and "--script" not in sys.argv else "--script"
+
+
 def option(name: str, value: object) -> str:
     """`RESUME=latest` as make takes it, `--resume=latest` as muster does."""
     return f"--{name.lower()}={value}" if INSTALLED else f"{name}={value}"

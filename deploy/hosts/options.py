@@ -132,9 +132,7 @@ class Options:
         if folder and first == "-m":
             _refuse_module(words[1] if len(words) > 1 else "", folder)
         elif folder and first and not first.startswith("-") and not (folder / first).is_file():
-            raise UsageError(
-                f"--script {first}: no such file in {folder.resolve()}", "give its path relative to --folder"
-            )
+            script.refuse_missing(first, folder)
         return folder
 
     def _job(self, job: Job) -> Job:

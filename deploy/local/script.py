@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 
 from ..config import secrets
 from ..config import values as values
-from ..config.script import PER_NODE
+from ..config.script import PER_NODE, refuse_missing
 from ..config.values import Secret
 from ..core.errors import DeployError, UsageError
 from ..image import code_layer
@@ -61,7 +61,7 @@ def check(folder: str, script: tuple[str, ...], choice: Choice, console: Console
     shell = script[1] if script[0] == PER_NODE and script[1].endswith(".sh") else ""
     first = shell or ("" if script[0].startswith("-") else script[0])
     if first and not (path / first).is_file():
-        raise UsageError(f"--script {first}: no such file in {path.resolve()}", "give its path relative to --folder")
+        refuse_missing(first, path)
     folder_notes.tell(code_layer.check(path, first, choice), console)
     return path
 

@@ -116,3 +116,20 @@ def test_what_cannot_be_followed_is_refused_by_name_with_the_command_that_works(
         read(typed)
     assert named in refused.value.message
     assert works in refused.value.hint
+
+
+def test_a_refusal_repeats_the_way_in_which_the_script_was_typed(tmp_path):
+    for option, hint in (("--", "-- train.py --lr 3"), ("--script", "--script 'train.py --lr 3'")):
+        with pytest.raises(UsageError) as refused:
+            script.read("nohup train.py --lr 3", tmp_path, option)
+        assert refused.value.hint == hint
+        assert ("--script" in refused.value.message) == (option == "--script")
+
+
+def test_a_missing_script_gets_the_nearest_name(tmp_path):
+    (tmp_path / "train.py").touch()
+    (tmp_path / ".env").touch()
+    for typed, meant in (("trian.py", True), ("other.py", False), ("no/such.py", False)):
+        with pytest.raises(UsageError) as refused:
+            script.refuse_missing(typed, tmp_path)
+        assert ("train.py" in refused.value.hint) == meant
