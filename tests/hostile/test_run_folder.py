@@ -8,6 +8,7 @@ import pytest
 from deploy.core.errors import DeployError
 from deploy.core.names import NodeName
 from deploy.hosts.mirror import Mirror
+from deploy.image.credentials import Choice
 from deploy.local import script
 from deploy.report.page import run as page
 from deploy.run import follow, locks, output, own_files, record
@@ -116,7 +117,7 @@ def test_what_is_sent_to_a_script_goes_into_its_run_and_through_no_link(planted,
     (tmp_path / "project/train.py").write_text("print(1)\n")
     for is_folder in (False, True):
         plant("sent", is_folder)
-        script.bring(tmp_path / "project", run_dir)
+        script.bring(tmp_path / "project", run_dir, Choice())
         assert not (run_dir / "sent").is_symlink()
         assert (script.sent(run_dir) / "train.py").read_text() == "print(1)\n"
         shutil.rmtree(run_dir / "sent")
