@@ -54,7 +54,7 @@ def ended_here(options: Options) -> bool:
 def _here(options: Options) -> Path:
     """The folder of the run that is meant: the latest of any backend, or the one that is named."""
     if options.run in ("", "latest"):
-        return (folders.RUNS / "latest").resolve()
+        return record.latest()
     return record.path_of(RunId(asked_run("--run", options.run)))
 
 

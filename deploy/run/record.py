@@ -263,6 +263,11 @@ def path_of(run: RunId) -> Path:
     return folders.RUNS / run
 
 
+def latest() -> Path:
+    """Where the latest run on this machine lies; if there is none, a path where nothing is."""
+    return (folders.RUNS / "latest").resolve()
+
+
 def folder_of(runs: Path, run: RunId) -> Path:
     """The local folder of a run on real hosts, which may not exist yet. All paths from a host's answer come from here.
 
