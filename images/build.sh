@@ -23,11 +23,13 @@ pinned_base() { sed -n "s/^ARG ${1}=//p" Dockerfile; }
 
 # Wheels of the user's own pip folder, where it holds torch: the build cannot see that folder by itself.
 collect_wheels() {
-    local folder wheel
+    local folder wheel place
     for folder in $(python3 -m pip config get global.find-links 2>/dev/null || true) ${PIP_FIND_LINKS:-}; do
         compgen -G "$folder/torch-*.whl" >/dev/null || continue
         for wheel in "$folder"/*.whl; do
-            [ -e "$wheels/${wheel##*/}" ] || ln "$wheel" "$wheels/" 2>/dev/null || cp "$wheel" "$wheels/"
+            place=$wheels/${wheel##*/}
+            # Another build may do the same at this moment: each name appears at once, with a whole file.
+            [ -e "$place" ] || ln "$wheel" "$place" 2>/dev/null || { cp "$wheel" "$place.$$" && mv -f "$place.$$" "$place"; }
         done
     done
 }
