@@ -8,11 +8,13 @@ import platform
 import secrets
 import shutil
 import subprocess
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Thread
+from tempfile import TemporaryFile
+from threading import Thread, Timer
 from typing import Any, NamedTuple, Protocol
 
 from ..core import docker_faults
@@ -171,21 +173,25 @@ class Here:
         check: bool = True,
         on_line: Callable[[str], None] | None = None,
     ) -> Done:
-        """Run a command to its end. Raises DeployError if it fails, and `check`."""
+        """Run a command to its end, and kill it after `timeout_s`. Raises DeployError if it fails, and `check`."""
         process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         chunks = (input,) if isinstance(input, bytes) else input or ()
         Thread(target=_feed, args=(process, chunks), daemon=True).start()
-        lines = list[str]()
+        lines = deque[str](maxlen=1000)
         assert process.stdout is not None
+        too_long = Timer(timeout_s or 0, process.kill)
+        if timeout_s:
+            too_long.start()
         try:
             for data in process.stdout:
                 line = data.decode(errors="replace").rstrip("\n")
                 if on_line:
                     on_line(line)
                 if not on_line or not line.startswith("{"):
-                    lines = [*lines, line][-1000:]
+                    lines.append(line)
             code = process.wait()
         finally:
+            too_long.cancel()
             process.kill()
         out = "\n".join(lines)
         if check and code:
@@ -194,15 +200,14 @@ class Here:
 
     def receive(self, argv: Sequence[str], take: Callable[[bytes], None]) -> Done:
         """Run a command; `take` gets its output in pieces."""
-        with subprocess.Popen(
-            argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-        ) as process:
-            assert process.stdout is not None
-            assert process.stderr is not None
-            while piece := process.stdout.read(1 << 20):
-                take(piece)
-            words = process.stderr.read().decode(errors="replace")
-        return Done(process.returncode, "", words)
+        # A pipe that nobody reads meanwhile would stop a command that complains at length.
+        with TemporaryFile() as words:
+            with subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=words) as process:
+                assert process.stdout is not None
+                while piece := process.stdout.read(1 << 20):
+                    take(piece)
+            words.seek(0)
+            return Done(process.returncode, "", words.read(1 << 20).decode(errors="replace"))
 
 
 @dataclass(frozen=True)

@@ -26,10 +26,10 @@ name = "no-host"
 SETTINGS = "Include conf.d/*\nHost alpha beta-1 *.lab !x\n    HostName 10.0.0.1\nMatch host nothing\nhost Gamma\n"
 
 
-@pytest.fixture(params=[shell for shell in ("bash", "zsh") if shutil.which(shell)])
+@pytest.fixture(params=["bash", "zsh"])
 def offered(request, tmp_path):
     """offered(word, ..., typed): what the shell completes `typed` to."""
-    shell = shutil.which(request.param)
+    shell = shutil.which(request.param) or pytest.skip(f"no {request.param} here")
     home, project = tmp_path / "home", tmp_path / "project"
     for folder in (home / ".ssh", project / "runs" / "2026-one", project / "runs" / "$(touch owned)", project / "sub"):
         folder.mkdir(parents=True)
