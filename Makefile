@@ -10,6 +10,8 @@ PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 RUN ?= latest
 # Through the environment, so that quotes in ARGS reach fab as they are.
 export HOSTS WORKERS BACKEND SCRIPT FOLDER RESUME ARGS JSON TORCH_INDEX RUN SEED COUNT
+# Some machines forbid Python to keep what it has compiled. Tests start Python hundreds of times: they keep it.
+unexport PYTHONDONTWRITEBYTECODE
 
 ifeq ($(origin GROUND),command line)
 $(error GROUND=$(GROUND) is called BACKEND=$(GROUND) now)

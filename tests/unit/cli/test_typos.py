@@ -36,8 +36,10 @@ main.version = lambda name: "1"
 main.main()"""
 
 
-@pytest.mark.parametrize("program", [["-m", "fabric"], ["-c", MUSTER]])
-@pytest.mark.parametrize(("typed", "hint"), [("status --host a", "--hosts"), ("--help statsu", "status")])
+@pytest.mark.parametrize(
+    ("program", "typed", "hint"),
+    [(["-m", "fabric"], "status --host a", "--hosts"), (["-c", MUSTER], "--help statsu", "status")],
+)
 def test_both_programs_hint_at_the_name(program, typed, hint):
     done = subprocess.run(
         [sys.executable, *program, *typed.split()], capture_output=True, text=True, timeout=60, check=False
