@@ -33,7 +33,6 @@ HOSTS = {
     "hosts": "where: user@a:port,b (default: the hosts of cluster.toml)",
     "cluster": "a file like cluster.toml (default: cluster.toml in this folder, if there is one)",
 }
-RUN = {**HOSTS, "run": "the run's id (default: the only run that is going on)"}
 # Of commands that find the hosts of a run in its record (hosts/recorded.py).
 RECORDED = {
     **HOSTS,

@@ -9,12 +9,12 @@ from fabric import Connection
 from ..core.errors import DONE, FAILED, STOPPED
 from ..core.program import FAB
 from ..hosts import port as deploy_port
-from ..hosts import within
+from ..hosts import recorded, within
 from ..hosts.options import Options
 from ..local import within as local_within
 from ..report.console import Console
 from ..run import folders, record
-from .command import JSON, RUN, command
+from .command import JSON, RECORDED, command
 from .runs import end, names_hosts
 
 _RANK = "beside this rank"
@@ -28,7 +28,7 @@ _RANK = "beside this rank"
         FAILED: "a host did not answer; the others are shown",
         STOPPED: "Ctrl-C: the command was ended on every host",
     },
-    help={**RUN, **JSON, "rank": f"{_RANK} alone (default: on every host of the run)"},
+    help={**RECORDED, **JSON, "rank": f"{_RANK} alone (default: on every host of the run)"},
 )
 def exec_task(
     context: Connection, hosts: str = "", cluster: str = "", run: str = "", rank: str = "", json: bool = False
@@ -36,13 +36,14 @@ def exec_task(
     """Run the command after -- in a run's container on every host.
 
     It runs as the run's user, in the folder where the script works.
-    Without hosts: once, beside a rank of a run on this machine.
+    For a run on this machine: once, beside a rank.
     """
     console = Console(json)
 
     def work() -> int:
-        if names_hosts(hosts, cluster):
-            return within.exec_on_hosts(Options(hosts, cluster).load(), run, rank, _words(), console)
+        options = recorded.or_here(Options(hosts, cluster, run), console)
+        if names_hosts(options.hosts, options.cluster):
+            return within.exec_on_hosts(options.load(), options.run, rank, _words(), console)
         return local_within.exec_here(run, rank, _words(), console)
 
     end(context, console, work)
@@ -51,22 +52,24 @@ def exec_task(
 @command(
     example=f"{FAB} shell --hosts gpu-a,gpu-b --rank 3",
     codes={DONE: "the shell has ended, with this code or another one of its own"},
-    help={**RUN, "rank": f"{_RANK} (default: 0)"},
+    help={**RECORDED, "rank": f"{_RANK} (default: 0)"},
 )
 def shell(context: Connection, hosts: str = "", cluster: str = "", run: str = "", rank: str = "") -> None:
     """Open a shell in a run's container. The run is not disturbed.
 
     It is that of the run's user, in the folder where the script works.
     Words after -- are started instead of the shell.
-    Without hosts: beside a rank of a run on this machine.
     """
 
+    console = Console(False)
+
     def work() -> int:
-        if names_hosts(hosts, cluster):
-            return within.shell(Options(hosts, cluster).load(), run, rank, _words())
+        options = recorded.or_here(Options(hosts, cluster, run), console)
+        if names_hosts(options.hosts, options.cluster):
+            return within.shell(options.load(), options.run, rank, _words())
         return local_within.shell_here(run, rank, _words())
 
-    end(context, Console(False), work)
+    end(context, console, work)
 
 
 @command(
@@ -74,7 +77,7 @@ def shell(context: Connection, hosts: str = "", cluster: str = "", run: str = ""
     codes={DONE: "Ctrl-C, or the run's container has ended"},
     positional=["number"],
     help={
-        **RUN,
+        **RECORDED,
         **JSON,
         "number": "the port in the container, or HERE:THERE for another one here",
         "rank": f"{_RANK} (default: 0)",
@@ -94,16 +97,21 @@ def port(
     It listens on 127.0.0.1 alone, and ends with this command.
     """
     console = Console(json)
-    end(context, console, lambda: deploy_port.port(Options(hosts, cluster).load(), run, rank, number, console))
+
+    def work() -> int:
+        options = recorded.filled(Options(hosts, cluster, run), console)
+        return deploy_port.port(options.load(), options.run, rank, number, console)
+
+    end(context, console, work)
 
 
 @command(
     example=(f"{FAB} tensorboard --hosts gpu-a,gpu-b", f"{FAB} tensorboard --run ID"),
     codes={DONE: "Ctrl-C, or the run's container has ended", FAILED: "there are no event files, or no TensorBoard"},
     help={
-        "hosts": "where the run is: user@a:port,b (default: the run's folder on this machine)",
-        "cluster": "where the run is: a file like cluster.toml (default: the run's folder on this machine)",
-        "run": "the run's id (default: on hosts the only run that is going on, here the latest)",
+        "hosts": "where the run is: user@a:port,b (default: what the run's record here says; once it has ended, here)",
+        "cluster": "where the run is: a file like cluster.toml (default: as for --hosts)",
+        "run": "the run's id, or latest (default: on named hosts the only run that is going on, else the latest)",
         "rank": f"{_RANK}: its host's event files (default: 0)",
         "port": "the port here (default: 6006)",
         **JSON,
@@ -121,13 +129,16 @@ def tensorboard(
     """Open TensorBoard on a run's event files.
 
     On hosts it runs in the run's container, and this machine gets its
-    port; without --hosts it runs here, on the folder that was fetched.
+    port; else it runs here, on the run's folder.
     """
     console = Console(json)
 
     def work() -> int:
-        if hosts or cluster:
-            return deploy_port.tensorboard(Options(hosts, cluster).load(), run, rank, port, console)
+        asked = Options(hosts, cluster, run)
+        # What an ended run wrote is here, where somebody followed it or fetched it.
+        options = asked if recorded.ended_here(asked) else recorded.or_here(asked, console)
+        if options.hosts or options.cluster:
+            return deploy_port.tensorboard(options.load(), options.run, rank, port, console)
         folder = record.find(folders.RUNS, run or "latest")
         return deploy_port.tensorboard_here(str(folder), port)
 

@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
@@ -136,18 +137,22 @@ def _serve(place: Place, here: int, there: int, path: str, console: Console) -> 
             warned.append(words)
             console.warn(words)
 
+    looked = time.monotonic()
     with listening, suppress(KeyboardInterrupt):
         while True:
-            if select.select([listening], [], [], _LOOK_EVERY_S)[0]:
+            due = looked + _LOOK_EVERY_S - time.monotonic()
+            if due > 0 and select.select([listening], [], [], due)[0]:
                 connection, _ = listening.accept()
                 if not open_now.acquire(blocking=False):
                     connection.close()
                     continue
                 work = (place.session, connection, there, tell, open_now.release)
                 threading.Thread(target=_carry, args=work, daemon=True).start()
-            elif not place.session.run(commands.state(place.container), check=False).out.startswith("true"):
-                console.note("the run's container has ended")
-                break
+            elif due <= 0:
+                if not place.session.run(commands.state(place.container), check=False).out.startswith("true"):
+                    console.note("the run's container has ended")
+                    break
+                looked = time.monotonic()
     return DONE
 
 

@@ -11,7 +11,7 @@ import urllib.request
 import pytest
 
 from lab import waiting
-from tests.cluster.control import HOME, Control
+from tests.cluster.control import FAB, HOME, Control
 
 SCRIPT = """
 import http.server, os, threading, time
@@ -50,6 +50,10 @@ def test_a_command_runs_on_every_host_as_the_runs_user_where_the_script_works(go
         assert f"{host}  0" not in done.stdout.splitlines()
     one = going.fab("exec", "--run", going.run, "--rank", "1", "--", "printenv", "MUSTER_NODE")
     assert one.stdout == f"{going.hosts[1]}\n"
+    # Without hosts, this machine's record of the run names them.
+    line = [FAB, "exec", "--run", going.run, "--rank", "1", "--", "printenv", "MUSTER_NODE"]
+    own = subprocess.run(line, cwd=HOME, env=going.environment, capture_output=True, text=True, timeout=60)
+    assert own.stdout == one.stdout, own.stderr
 
 
 def test_what_a_command_prints_cannot_command_the_terminal(going):

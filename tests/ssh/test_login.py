@@ -5,11 +5,14 @@ A real sshd asks by PAM, keyboard-interactive, after the key. The answer comes f
 
 from __future__ import annotations
 
+import functools
+import http.server
 import os
 import shutil
 import socket
 import subprocess
 import threading
+import urllib.request
 import uuid
 from pathlib import Path
 
@@ -17,6 +20,7 @@ import psutil
 import pytest
 
 from deploy.core.errors import DeployError, UsageError
+from deploy.hosts import port
 from deploy.ssh import login, settings
 from deploy.ssh import session as ssh
 from deploy.ssh.faults import SshFault
@@ -177,6 +181,46 @@ def test_a_tunnel_goes_over_the_connection(guarded, asked):
 
 
 @pytest.mark.holds("own-ssh")
+def test_a_port_of_the_host_serves_pages_over_the_connection(guarded, asked, tmp_path):
+    (tmp_path / "page").write_text("p" * 300_000)
+    served = http.server.ThreadingHTTPServer(
+        ("127.0.0.1", 0), functools.partial(http.server.SimpleHTTPRequestHandler, directory=tmp_path)
+    )
+    threading.Thread(target=served.serve_forever, daemon=True).start()
+    log_in(guarded.host)
+    told = []
+    with opened(guarded.host) as sessions, socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def carry():
+            while True:
+                try:
+                    ours, _ = listening.accept()
+                except OSError:
+                    return
+                work = (sessions.all()["a"], ours, served.server_port, told.append, lambda: None)
+                threading.Thread(target=port._carry, args=work, daemon=True).start()
+
+        threading.Thread(target=carry, daemon=True).start()
+        url = f"http://127.0.0.1:{listening.getsockname()[1]}/page"
+        got = []
+
+        def read():
+            with urllib.request.urlopen(url, timeout=30) as answer:
+                got.append(len(answer.read()))
+
+        readers = [threading.Thread(target=read) for _ in range(12)]
+        for reader in readers:
+            reader.start()
+        for reader in readers:
+            reader.join(60)
+        assert got == [300_000] * 12
+        served.shutdown()
+        served.server_close()
+        with pytest.raises(OSError, match=r"closed|reset|refused|without response"):
+            read()
+    assert all("nobody listens" in words for words in told)
+
+
 def test_a_connection_that_ends_in_the_middle_is_lost_and_no_other_is_opened_for_it(guarded, asked):
     log_in(guarded.host)
     with opened(guarded.host) as sessions:
