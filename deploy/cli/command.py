@@ -73,6 +73,7 @@ REQUIREMENTS = (
 ENV_FILE = (
     "a file such as .env, whose variables the ranks get; each value counts as a secret; repeatable (default: none)"
 )
+NO_CACHE = "keep no downloads and compiled kernels for the next run (default: keep them)"
 SECRET_FILE = (
     "a file of this machine that the ranks find as /run/secrets/NAME, in memory: NAME=FILE; repeatable (default: none)"
 )

@@ -28,11 +28,13 @@ from .command import (
     KEEP,
     LIMIT,
     MAX_HOURS,
+    NO_CACHE,
     NPROC,
     ON_END,
     REQUIREMENTS,
     RESTARTS,
     SECRET,
+    SECRET_FILE,
     SHOWN,
     UNWATCHED,
     command,
@@ -68,6 +70,8 @@ from .command import (
         "folder-limit": LIMIT,
         "secret": SECRET,
         "env-file": ENV_FILE,
+        "secret-file": f"{SECRET_FILE}; only in containers",
+        "no-cache": NO_CACHE,
         "nproc": NPROC,
         "gpus": GPUS,
         "max-hours": MAX_HOURS,
@@ -80,7 +84,7 @@ from .command import (
         "ground": "refused: --backend says where the nodes run",
     },
     hidden=("ground",),
-    iterable=["keep", "include", "secret", "env_file"],
+    iterable=["keep", "include", "secret", "env_file", "secret_file"],
 )
 def up(
     context: Connection,
@@ -104,6 +108,8 @@ def up(
     folder_limit: str = "",
     secret: Sequence[str] | None = None,
     env_file: Sequence[str] | None = None,
+    secret_file: Sequence[str] | None = None,
+    no_cache: bool = False,
     json: bool = False,
     ground: str = "",
 ) -> None:
@@ -119,6 +125,7 @@ def up(
         asked = replace(asked, include=split(include), folder_limit=folder_limit, requirements=requirements)
         asked = replace(asked, max_hours=max_hours, on_end=on_end)
         asked = replace(asked, secrets=tuple(secret or ()), env_files=tuple(env_file or ()))
+        asked = replace(asked, secret_files=tuple(secret_file or ()), no_cache=no_cache)
         return launch.up(replace(asked, keep=tuple(keep or ()), processes=nproc, gpus=gpus), console)
 
     _end(console, work)

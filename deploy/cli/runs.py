@@ -36,6 +36,7 @@ from .command import (
     KEEP,
     LIMIT,
     MAX_HOURS,
+    NO_CACHE,
     NPROC,
     ON_END,
     RECORDED,
@@ -83,7 +84,7 @@ from .command import (
         "folder-limit": LIMIT,
         "mount": "a folder of the hosts for the ranks: /source:/target, with :ro, or with :create to make it where it "
         "is missing; repeatable (default: none)",
-        "no-cache": "keep no downloads and compiled kernels on the hosts for the next run (default: keep them)",
+        "no-cache": NO_CACHE,
         "keep": KEEP,
         "nproc": NPROC,
         "gpus": GPUS,

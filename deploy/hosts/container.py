@@ -243,12 +243,6 @@ def _kept_mounts(folder: str, keep: Sequence[str]) -> Iterator[Mount]:
         yield Mount(f"{folder}/keep{path}", path, False)
 
 
-def _secrets_folder(user: str) -> str:
-    """A folder in the container's memory for secrets that are files, for `docker run --tmpfs`."""
-    uid, gid = user.split(":")
-    return f"/run/secrets:mode=0700,uid={uid},gid={gid},size=8m,noexec,nosuid,nodev"
-
-
 def user_of(facts: HostFacts, job: Job) -> str:
     """The login's own uid; for root, the uid that host/run_user.py chose, which no user of the host has."""
     if facts.uid:
@@ -305,7 +299,7 @@ def _node_container(
         *container_options(host, facts, job),
         *(word for mount in _kept_mounts(folder, job.keep) for word in ("--mount", mount_option(mount))),
         *(word for mount in _cache_mount(facts, job, work) for word in ("--mount", mount_option(mount))),
-        *(("--tmpfs", _secrets_folder(user_of(facts, job))) if secret_files else ()),
+        *(("--tmpfs", environment.secrets_folder(user_of(facts, job))) if secret_files else ()),
         *(("--ulimit", "core=0") if secret_names else ()),  # a core dump would write the secrets to a file
         *("--env-file", commands.VARIABLES_FIRST, *python_of(work.image), *work.command),
     )

@@ -11,6 +11,7 @@ import time
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -20,6 +21,7 @@ from ..core.names import run_ids
 from ..core.program import FAB, MAKE, option
 from ..engine import client
 from ..image import commands
+from ..packages import store
 from ..packages.requirements import Requirements
 from ..report.console import Console
 from ..run import folders, own_files, record
@@ -31,6 +33,7 @@ from ..run.environment import (
     MAX_HOURS,
     OBSERVE,
     RUNS_IN_CONTAINER,
+    SECRET_FILES,
     SECRETS,
     Packages,
     RunSpec,
@@ -68,8 +71,13 @@ class LocalBackend(Backend):
         return Script(str(script.sent(run_dir)), gpus, nodes)
 
     @classmethod
-    def refuse_kept(cls, paths: Sequence[str]) -> None:
-        """Raise UsageError where this backend has no paths that go with a container."""
+    def refuse_without_container(cls, paths: Sequence[str], secret_files: Sequence[str]) -> None:
+        """Raise UsageError for paths that go with a container and secrets in its memory, if this backend has none."""
+
+    @classmethod
+    def with_caches(cls, own: Script) -> Script:
+        """The same script with a place for what it downloads, kept across runs."""
+        return own
 
     @classmethod
     def install(cls, needs: Requirements, run_dir: Path, console: Console) -> Packages | None:
@@ -105,13 +113,25 @@ class ProcessBackend(LocalBackend):
         )
 
     @classmethod
-    def refuse_kept(cls, paths: Sequence[str]) -> None:
-        """A process writes to the paths of this machine, where they stay."""
+    def refuse_without_container(cls, paths: Sequence[str], secret_files: Sequence[str]) -> None:
+        """A process writes to the paths of this machine, where they stay, and its /run/secrets belongs to root."""
         if paths:
             raise UsageError(
                 f"--keep {paths[0]}: without a container, that is {paths[0]} of this machine, where it stays anyway",
                 f"leave out --keep, or run in containers: `{MAKE} up {option('BACKEND', 'docker')}`",
             )
+
+        if secret_files:
+            raise UsageError(
+                f"--secret-file {secret_files[0]}: without a container, there is no /run/secrets/{secret_files[0]}",
+                f"the script can read the file where it is; as a variable: --secret NAME=FILE; in containers: "
+                f"`{MAKE} up {option('BACKEND', 'docker')}`",
+            )
+
+    @classmethod
+    def with_caches(cls, own: Script) -> Script:
+        """This user's own: a script has another home here, and would download again what this user has."""
+        return replace(own, own=script.own_caches(os.environ, Path.home()))
 
     @classmethod
     def install(cls, needs: Requirements, run_dir: Path, console: Console) -> Packages | None:
@@ -181,6 +201,15 @@ class ComposeBackend(LocalBackend):
         return Script(f"{RUNS_IN_CONTAINER}/{run_dir.name}/{script.sent(run_dir).relative_to(run_dir)}")
 
     @classmethod
+    def with_caches(cls, own: Script) -> Script:
+        """A folder of this user's, which the image's user may write to if this user is root."""
+        folder = store.default_folder().parent / "containers"
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if not os.getuid():
+            os.chown(folder, IMAGE_USER, IMAGE_USER)
+        return replace(own, cache=str(folder))
+
+    @classmethod
     def install(cls, needs: Requirements, run_dir: Path, console: Console) -> Packages | None:
         """Into a volume, beside the packages of the image."""
         prepare_image(folders.CHECKOUT)
@@ -201,16 +230,18 @@ class ComposeBackend(LocalBackend):
         # A script's own files are in the folder that was sent; what else it names is a path of this machine.
         here = Path("/") / "nowhere" if self._spec.script else Path.cwd()
         arguments, paths = mounted(self._spec.arguments, here)
-        shared = self._spec.nodes[0].environment
+        shared, own = self._spec.nodes[0].environment, self._spec.script or Script("")
+        uid, gid = (os.getuid(), os.getgid()) if os.getuid() else (IMAGE_USER, IMAGE_USER)
         environment = {
             "MUSTER_ARGS": shlex.join(arguments),
             "MUSTER_RDZV_ID": shared["PET_RDZV_ID"],
             "MUSTER_RANKS": shared["PET_NPROC_PER_NODE"],
             LAUNCHER_RANKS: shared.get(LAUNCHER_RANKS, ""),
-            "MUSTER_SENT": self._spec.script.sent if self._spec.script else "",
+            "MUSTER_SENT": own.sent,
             MAX_HOURS: shared.get(MAX_HOURS, ""),
             "MUSTER_OBSERVE": shared.get(OBSERVE, ""),
-            SECRETS: ",".join(self._spec.script.secrets) if self._spec.script else "",
+            SECRETS: ",".join(own.secrets),
+            SECRET_FILES: ",".join(own.secret_files),
             "MUSTER_MOUNT": str(self._spec.run_dir),
             "MUSTER_MOUNT_AT": f"{RUNS_IN_CONTAINER}/{self._spec.run_id}",
             "MUSTER_MAX_RESTARTS": shared["PET_MAX_RESTARTS"],
@@ -218,15 +249,15 @@ class ComposeBackend(LocalBackend):
             "OMP_NUM_THREADS": shared["OMP_NUM_THREADS"],
             # Each node may use all the memory that a single one could; the user's own setting overrides this.
             "MUSTER_MEMORY": os.environ.get("MUSTER_MEMORY") or str(memory_limit(client.memory())),
-            "MUSTER_UID": str(os.getuid() or IMAGE_USER),
-            "MUSTER_GID": str(os.getgid() if os.getuid() else IMAGE_USER),
+            "MUSTER_UID": str(uid),
+            "MUSTER_GID": str(gid),
         }
         # Not in the run folder, where its containers can write: this file says what is mounted.
         with TemporaryDirectory(prefix="muster-") as scratch:
             files = [folders.CHECKOUT / "docker-compose.yml"]
-            if paths or (self._spec.script and (self._spec.script.keep or self._spec.script.packages)):
+            if paths or own.keep or own.packages or own.cache or own.secret_files:
                 files.append(Path(scratch) / "compose.paths.json")
-                files[-1].write_text(json.dumps(mounts_file(paths, self._spec)))
+                files[-1].write_text(json.dumps(mounts_file(paths, self._spec, f"{uid}:{gid}")))
             client.up(self._spec.run_id, environment, len(self._spec.nodes) - 1, files)
 
     def _restart_policy(self) -> str:

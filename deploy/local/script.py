@@ -26,10 +26,10 @@ _HAS_TORCH = "import importlib.util, sys; sys.exit(importlib.util.find_spec('tor
 _LOOK_S = 20.0
 
 
-def secrets_named(variables: Sequence[str], lists: Sequence[str]) -> tuple[Secret, ...]:
-    """The secrets of --secret and --env-file. Raises UsageError."""
-    flags, files = secrets.asked(variables, lists, ())
-    return secrets.combined(files, (), flags, frozenset(), _refuse_ours)
+def secrets_named(variables: Sequence[str], lists: Sequence[str], files: Sequence[str] = ()) -> tuple[Secret, ...]:
+    """The secrets of --secret, --env-file and --secret-file. Raises UsageError."""
+    flags, paths = secrets.asked(variables, lists, files)
+    return secrets.combined(paths, (), flags, frozenset(), _refuse_ours)
 
 
 def _refuse_ours(name: str, where: str) -> None:
@@ -83,6 +83,19 @@ def bring(folder: Path, run_dir: Path, choice: Choice) -> None:
 def sent(run_dir: Path) -> Path:
     """Where `bring` puts the folder."""
     return run_dir / "sent" / WORKSPACE.removeprefix("/")
+
+
+def own_caches(shell: Mapping[str, str], home: Path) -> dict[str, str]:
+    """Where this user's libraries keep downloads: as variables, for a script whose home is the run's."""
+    cache = Path(shell.get("XDG_CACHE_HOME") or home / ".cache")
+    places = {
+        "HF_HOME": cache / "huggingface",
+        "TORCH_HOME": cache / "torch",
+        "TRITON_CACHE_DIR": home / ".triton" / "cache",
+        "PIP_CACHE_DIR": cache / "pip",
+        "UV_CACHE_DIR": cache / "uv",
+    }
+    return {name: str(place) for name, place in places.items() if name not in shell}
 
 
 def python() -> str:

@@ -63,6 +63,8 @@ class Options:
     folder_limit: str = ""
     secrets: tuple[str, ...] = ()
     env_files: tuple[str, ...] = ()
+    secret_files: tuple[str, ...] = ()
+    no_cache: bool = False
     requirements: str = ""
     max_hours: str = ""
     on_end: str = ""
@@ -88,7 +90,7 @@ def up(options: Options, console: Console) -> int:
     choice, workers, ranks = asked.choice, asked.workers, shown_ranks(options.rank)
     for note in asked.notes:
         console.note(note)
-    hidden, sending = _hidden(options, choice.script)
+    in_files, hidden, sending = _hidden(options, choice.script)
     folder = script.check(options.folder, choice.arguments, sending, console) if choice.script else None
     needs = packages_shown.asked(options.requirements, folder, sending, console)
     code_now = repository.look(folder, sending) if folder else None
@@ -104,7 +106,7 @@ def up(options: Options, console: Console) -> int:
         ExitStack() as held,
     ):
         backend_class = backends.BACKENDS[choice_of_backend.name]
-        backend_class.refuse_kept(asked.keep)
+        backend_class.refuse_without_container(asked.keep, in_files)
         port = _choose_port(held, console) if backend_class.meets_on_machine else environment.MASTER_PORT
         running = options.run or environment.script_name(choice.arguments)
         uuids = _hold_gpus(asked.gpus, running, held, console) if gpus and backend_class.meets_on_machine else ()
@@ -116,8 +118,8 @@ def up(options: Options, console: Console) -> int:
             script.bring(folder, run_dir, sending)
         own = backend_class.script(run_dir, gpus, 1 + workers) if folder else None
         if own:
-            own = replace(own, observe=asked.observe, asked=asked.ranks, restarts=asked.restarts, keep=asked.keep)
-            own = replace(own, secrets=hidden, uuids=uuids)
+            own = _completed(own if options.no_cache else backend_class.with_caches(own), asked)
+            own = replace(own, secrets=hidden, secret_files=in_files, uuids=uuids)
             own = replace(own, packages=backend_class.install(needs, run_dir, console) if needs else None)
         run = environment.local_spec(
             run_dir, choice.start, workers, choice.arguments, port, machine.cores, machine.system, own
@@ -154,6 +156,10 @@ def up(options: Options, console: Console) -> int:
         return ending.end(run_dir, _with_local_paths(result, run_dir), state, time.time() - began, console, sent=sent)
 
 
+def _completed(own: environment.Script, asked: _Asked) -> environment.Script:
+    return replace(own, observe=asked.observe, asked=asked.ranks, restarts=asked.restarts, keep=asked.keep)
+
+
 def _read(options: Options) -> _Asked:
     """The options as numbers and paths. Raises UsageError."""
     command = typed.read(options.script, Path(options.folder or "."))
@@ -184,13 +190,14 @@ def _engine(wanted: str) -> EngineFacts:
     return client.find_engine() if wanted in ("auto", "docker") else EngineFacts(answers=False)
 
 
-def _hidden(options: Options, has_script: bool) -> tuple[dict[str, str], Choice]:
-    """The secrets' values by name, and which files of the folder may be sent. Raises UsageError."""
-    named = script.secrets_named(options.secrets, options.env_files)
+def _hidden(options: Options, has_script: bool) -> tuple[tuple[str, ...], dict[str, str], Choice]:
+    """The secrets that are files, the values of all by name, and what of the folder may be sent. Raises UsageError."""
+    named = script.secrets_named(options.secrets, options.env_files, options.secret_files)
     hidden = secrets.read(named)
     if hidden and not has_script:
         raise UsageError(f"secret {next(iter(hidden))}: there is no script", "Muster's own trainer needs none")
-    return hidden, script.choice_of(options.include, options.folder_limit, named, hidden)
+    in_files = tuple(secret.name for secret in named if secret.as_file)
+    return in_files, hidden, script.choice_of(options.include, options.folder_limit, named, hidden)
 
 
 def _again(options: Options, asked: _Asked) -> str:
@@ -207,9 +214,11 @@ def _again(options: Options, asked: _Asked) -> str:
         ("--on-end", options.on_end),
         *(("--secret", text) for text in options.secrets),
         *(("--env-file", text) for text in options.env_files),
+        *(("--secret-file", text) for text in options.secret_files),
         *(("--keep", path) for path in options.keep),
     ]
-    return shlex.join(word for option, value in named if value for word in (option, value))
+    words = [word for option, value in named if value for word in (option, value)]
+    return shlex.join([*words, *["--no-cache"] * options.no_cache])
 
 
 def _choice(options: Options, words: Sequence[str]) -> record.Choice:

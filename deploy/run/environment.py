@@ -114,7 +114,8 @@ class Script:
     `asked`: how many ranks the user wants on each node. `observe`: its ranks are watched from inside. `restarts`: how
     often it is started again if it fails. `keep`: paths in its containers that are folders of the run folder. `uuids`:
     of these GPUs, if they are not all of the machine's. `packages`: what was installed for it.
-    `secrets`: variables that are secret.
+    `secrets`: variables that are secret; those in `secret_files` are files of /run/secrets instead. `cache`: the folder
+    of this machine where its containers keep downloads. `own`: more variables of its nodes.
     """
 
     sent: str
@@ -127,6 +128,9 @@ class Script:
     uuids: tuple[str, ...] = ()
     packages: Packages | None = None
     secrets: Mapping[str, str] = field(default_factory=dict, hash=False, repr=False)
+    secret_files: tuple[str, ...] = ()
+    cache: str = ""
+    own: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     @property
     def ranks(self) -> int:
@@ -143,7 +147,7 @@ class Script:
         own = names[node * self._share : (node + 1) * self._share]
         given = self.gpus and (nodes > 1 or self.uuids)
         shared = {"CUDA_VISIBLE_DEVICES": ",".join(own)} if given else {}
-        return {SENT: self.sent, **shared, **({} if self.observe else {OBSERVE: "0"})}
+        return {SENT: self.sent, **shared, **self.own, **({} if self.observe else {OBSERVE: "0"})}
 
 
 @dataclass(frozen=True)
@@ -303,20 +307,31 @@ def mounted(arguments: Sequence[str], here: Path) -> tuple[list[str], list[Path]
     return words, sorted(set(paths))
 
 
-def mounts_file(paths: Sequence[Path], run: RunSpec) -> dict[str, Any]:
+def secrets_folder(user: str) -> str:
+    """A folder in the container's memory for secrets that are files, as `docker run --tmpfs` takes it."""
+    uid, gid = user.split(":")
+    return f"/run/secrets:mode=0700,uid={uid},gid={gid},size=8m,noexec,nosuid,nodev"
+
+
+def mounts_file(paths: Sequence[Path], run: RunSpec, user: str = "") -> dict[str, Any]:
     """A compose file (JSON is YAML): in every node `paths`, read-only, at the same paths, and what `run` keeps.
 
-    A read-only cover over the folder of all that is kept: a container could put links there for the next start.
+    `user`: of the containers, `uid:gid`. A read-only cover over the folder of all that is kept: a container could put
+    links there for the next start.
     """
-    keep, kept = run.run_dir / KEEP, run.script.keep if run.script else ()
+    script = run.script or Script("")
+    keep = run.run_dir / KEEP
     mounts = [(str(path), str(path), True) for path in paths]
-    mounts += [(str(keep), f"{RUNS_IN_CONTAINER}/{run.run_id}/{KEEP}", True)] * bool(kept)
-    mounts += [(f"{keep}{path}", path, False) for path in kept]
+    mounts += [(str(keep), f"{RUNS_IN_CONTAINER}/{run.run_id}/{KEEP}", True)] * bool(script.keep)
+    mounts += [(f"{keep}{path}", path, False) for path in script.keep]
+    mounts += [(script.cache, CACHE, False)] * bool(script.cache)
     volumes = [{"type": "bind", "source": own, "target": at, "read_only": only} for own, at, only in mounts]
-    packages = run.script.packages if run.script else None
-    if packages is None:
-        return {"services": {service: {"volumes": volumes} for service in ("master", "worker")}}
+    node: dict[str, Any] = {"volumes": volumes}
+    if script.secret_files:
+        node["tmpfs"] = [secrets_folder(user)]
+    services = {"services": dict.fromkeys(("master", "worker"), node)}
+    if script.packages is None:
+        return services
     volumes.append({"type": "volume", "source": "packages", "target": PACKAGES, "read_only": True})
-    more = {"volumes": volumes, "environment": dict(packages.variables)}
-    own_volume = {"packages": {"external": True, "name": packages.name}}
-    return {"services": dict.fromkeys(("master", "worker"), more), "volumes": own_volume}
+    node["environment"] = dict(script.packages.variables)
+    return {**services, "volumes": {"packages": {"external": True, "name": script.packages.name}}}

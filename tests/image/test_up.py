@@ -138,21 +138,35 @@ try:
 except OSError as fault:
     print("refused", fault.errno, flush=True)
 again = os.path.exists("/data/out/first")
+account, cache = "/run/secrets/account.json", os.environ["HF_HOME"]
+print("file:", oct(os.stat(account).st_mode), open(account).read(), flush=True)
+os.makedirs(cache, exist_ok=True)
+open(cache + "/weights", "a").write("x")
 open("/data/out/" + ("second" if again else "first"), "w").write("kept")
 if not again:
     raise ValueError("bad sample 7")
 """
 
 
-def test_a_script_in_a_container_keeps_a_path_and_is_started_again_as_asked(checkout):
+def test_a_script_in_a_container_keeps_a_path_and_a_cache_and_is_started_again_as_asked(
+    checkout, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
+    (tmp_path / "account.json").write_text("sesame-4718-account")
     project = checkout.home / "project"
     project.mkdir()
     (project / "train.py").write_text(KEEPS)
     options = ("--script=train.py", "--folder=project", "--run=kept", "--keep=/data/out", "--restarts=1")
-    code, out, err = checkout.up(*options, backend="docker")
+    secret = f"--secret-file=account.json={tmp_path}/account.json"
+    code, out, err = checkout.up(*options, secret, backend="docker")
     assert code == 0, err
+    assert out.count("file: 0o100400 ***") == 2
+    assert (tmp_path / "caches/muster/containers/huggingface/weights").read_text() == "xx"
+    assert subprocess.run(["grep", "-rlF", "sesame-4718", checkout.runs], capture_output=True, text=True).stdout == ""
     folder = checkout.runs / "kept"
     assert {path.name for path in (folder / "keep/data/out").iterdir()} == {"first", "second"}
     assert "refused 30" in out, "the folder of what is kept is read-only"
     assert "the script starts again (restart 1): master (rank 0) ended with code 1: ValueError: bad sample 7" in err
-    assert json.loads((folder / "record.json").read_text())["again"].endswith("--restarts 1 --keep /data/out")
+    assert json.loads((folder / "record.json").read_text())["again"].endswith(
+        f"--restarts 1 --secret-file account.json={tmp_path}/account.json --keep /data/out"
+    )

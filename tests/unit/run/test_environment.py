@@ -100,6 +100,16 @@ def test_what_a_script_keeps_is_a_folder_of_the_run_that_containers_cannot_repla
     ]
 
 
+def test_secrets_that_are_files_lie_in_the_containers_memory_and_the_cache_is_a_folder_of_this_machine() -> None:
+    made = Script("/sent", secrets={"a.json": "x"}, secret_files=("a.json",), cache="/cache", own={"HF_HOME": "/hf"})
+    run = local_spec(Path("/runs/r1"), 1, 0, ["train.py"], 29501, 2, "Linux", made)
+    node = mounts_file((), run, "7:8")["services"]["master"]
+    assert node["volumes"] == [{"type": "bind", "source": "/cache", "target": "/muster/cache", "read_only": False}]
+    (folder,) = node["tmpfs"]
+    assert folder.startswith("/run/secrets:mode=0700,uid=7,gid=8,")
+    assert run.nodes[0].environment["HF_HOME"] == "/hf"
+
+
 @pytest.mark.parametrize("given", [["--recipe", "text"], ["--recipe=text"]])
 def test_a_recipe_of_ours_is_not_taken_for_a_folder_of_that_name(given: list[str], tmp_path: Path) -> None:
     (tmp_path / "text").mkdir()
