@@ -57,8 +57,8 @@ KEEP = (
     "a path in the container that is kept with the run, as the script's folder and home are; repeatable (default: none)"
 )
 RESTARTS = (
-    "how often a script that fails or is killed is started again, in the same folder (default: 0, because only a "
-    "script that finds its own checkpoint continues)"
+    "how often a script that fails or is killed is started again, with the files that it wrote (default: 0, because "
+    "only a script that finds its own checkpoint continues)"
 )
 SHOWN = "whose output to show: a rank's number, several with commas, or all (default: 0)"
 INCLUDE = (

@@ -45,6 +45,7 @@ class Work:
     `start` counts from 1 and grows with each resume. `token`: a random word that no other start has. `sent`: the image
     holds a folder of the user's for the script to work in. `observe`: a script's ranks are watched from inside.
     `restarts`: how often a script is started again, as --restarts says. `max_hours`, `on_end`: as their options say.
+    `share_key`: known to the nodes of this start alone, which share a script's files with it before each attempt.
     """
 
     run_id: str
@@ -60,6 +61,7 @@ class Work:
     restarts: int | None = None
     max_hours: str = ""
     on_end: str = ""
+    share_key: str = field(default="", repr=False)
 
     @property
     def command(self) -> tuple[str, ...]:
@@ -288,6 +290,8 @@ def _node_container(
         variables["PYTHONPATH"] = f"{TRAINER_HOME}:{variables['PYTHONPATH']}".rstrip(":")
     restart_count = restarts(work, variables)
     variables |= {environment.RESTARTED_BY_HOST: "1"} if restart_count else {}
+    shares = work.script and work.sent and restart_count and len(names) > 1
+    variables |= {environment.SHARE_KEY: work.share_key} if shares else {}
     variables |= {environment.SECRETS: secret_names} if secret_names else {}
     secret_files = ",".join(sorted(secret.name for secret in job.secrets if secret.as_file))
     variables |= {environment.SECRET_FILES: secret_files} if secret_files else {}

@@ -37,8 +37,8 @@ from .options import Options
 from .places import Places, foreseen, uses_gpus, with_choice
 
 _OWN_FILES = (
-    "--restarts: at a restart each host has only the files that its own ranks wrote. If rank 0 alone writes the "
-    "checkpoints, let one rank of each host write them, or --mount a folder that the hosts share"
+    "--restarts: no folder is sent, so the script works in the image's own folder, which the hosts do not share: send "
+    "a folder with it, or --mount one that the hosts share"
 )
 
 
@@ -60,7 +60,7 @@ def deploy(options: Options, console: Console) -> int:
         code_now = repository.look(folder, choice) if folder else None
         if folder:
             _warn_alone(folder, work.script, cluster, console)
-        if work.restarts and len(cluster.hosts) > 1 and not cluster.job.mounts:
+        if work.restarts and not folder and len(cluster.hosts) > 1 and not cluster.job.mounts:
             console.warn(_OWN_FILES)
         interrupts.at("connecting")
         with open_all(cluster.hosts) as opened:
@@ -213,6 +213,7 @@ def _work(options: Options, cluster: Cluster) -> Work:
     if restarts is not None and environment.MAX_RESTARTS_NAME in variables:
         raise UsageError(f"--env {environment.MAX_RESTARTS_NAME}: --restarts is given too", "leave out one of them")
     work = Work("", "", script, arguments, environment=variables, secrets=hidden, token=secrets.token_hex(8))
+    work = replace(work, share_key=secrets.token_hex(16))
     hours = environment.asked_hours(options.max_hours) or cluster.job.max_hours
     on_end = options.on_end or cluster.job.on_end
     if "\n" in on_end:

@@ -81,6 +81,7 @@ _KINDS: Mapping[str, tuple[Mapping[str, Reader[Any]], Mapping[str, Reader[Any]]]
     ),
     "moves": (_OF_RANK, {}),
     "conflicts": ({**_OF_RANK, "paths": array(words(200), 20), "count": _STEP}, {}),
+    "shared": ({**_OF_RANK, "source": node_name, "files": _STEP, "bytes": _STEP}, {}),
     "kept": ({**_OF_RANK, "files": _STEP, "bytes": _STEP}, {}),
     "began": (_OF_RANK, {"attempt": _STEP, "world": _STEP, "pid": _STEP}),
     "ended": (

@@ -13,7 +13,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from ..core.facts import NodeState, ended_how
-from ..core.text import percent
+from ..core.text import amount, percent, several
 from . import hang
 from .blame import Blame, End, blame
 from .events import Event
@@ -296,6 +296,10 @@ class State:
             names = ", ".join(paths[:_MOST_PATHS])
             text = f"{event['node']}: the run has changed {names}{more}: its own stay, and what was sent is not used"
             self._tell(event, text, grave=True)
+
+    def _on_shared(self, event: Event) -> None:
+        what = f"{several(event['files'], 'file')}, {amount(event['bytes'])}"
+        self._tell(event, f"{event['node']} gets {what}, that it lacks or has an old copy of, from {event['source']}")
 
     def _on_kept(self, event: Event) -> None:
         self.files_left[event["node"]] = (event["files"], event["bytes"])

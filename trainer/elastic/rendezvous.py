@@ -14,6 +14,7 @@ import socket
 import sys
 from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 from ipaddress import ip_address
 from typing import Any
 
@@ -23,21 +24,27 @@ from torch.distributed.elastic import rendezvous as torch_rendezvous
 from torch.distributed.elastic.rendezvous import c10d_rendezvous_backend, dynamic_rendezvous, static_tcp_rendezvous
 from torch.distributed.elastic.rendezvous.utils import parse_rendezvous_endpoint
 
-from muster.errors import Refused
+from muster.errors import Refused, TrainError
 
 from ..node import meeting
+from ..node.link import Lost
+from ..node.share import Sharing
 from . import rendezvous_state
 
 # If this is 1, torchrun uses torch's own rendezvous.
 TORCHS_OWN = "MUSTER_TORCH_RENDEZVOUS"
 _NOT_SHARED = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"
 _RANKS_STORE = "muster/ranks-store"
+_FIRST = "muster/share"
+# A node that goes away while files are shared makes the others meet again; this often, and no more.
+_SHARE_ATTEMPTS = 5
+_SHARE_HINT = "can the hosts reach each other's ports? a folder that the hosts share needs none of this: --mount"
 _STORE_SECONDS = 300
 _RESOLVE_SECONDS = 60.0
 
 
-def install(listener: socket.socket | None = None) -> None:
-    """Make torchrun in this process use this rendezvous.
+def install(listener: socket.socket | None = None, sharing: Sharing | None = None) -> None:
+    """Make torchrun in this process use this rendezvous. `sharing`: the nodes share files before each attempt.
 
     On the first node `listener` already listens on the meeting address. Raises Refused if this torch has other names:
     its own rendezvous would listen on every address, and nobody would notice.
@@ -50,7 +57,7 @@ def install(listener: socket.socket | None = None) -> None:
             f"use torch 2.8 to 2.15; or set {TORCHS_OWN}=1 to use torch's own rendezvous, which listens on every "
             "address of the machine and runs code that anybody in its network stores there",
         )
-    creators["c10d"] = lambda parameters: _dynamic(parameters, listener)
+    creators["c10d"] = lambda parameters: _dynamic(parameters, listener, sharing)
     creators["static"] = _static
 
 
@@ -79,8 +86,8 @@ class _Backend(dynamic_rendezvous.RendezvousBackend):
 class _Dynamic(torch_rendezvous.RendezvousHandler):
     """torch's dynamic rendezvous. The first node of each generation opens a store for the ranks of all nodes."""
 
-    def __init__(self, dynamic: torch_rendezvous.RendezvousHandler, address: str) -> None:
-        self._dynamic, self._address = dynamic, address
+    def __init__(self, dynamic: torch_rendezvous.RendezvousHandler, address: str, sharing: Sharing | None) -> None:
+        self._dynamic, self._address, self._sharing = dynamic, address, sharing
         self._ranks_store: TCPStore | None = None
 
     @property
@@ -89,7 +96,20 @@ class _Dynamic(torch_rendezvous.RendezvousHandler):
         return True
 
     def next_rendezvous(self) -> torch_rendezvous.RendezvousInfo:
-        """Wait for the other nodes. Each generation of ranks gets a new store, without keys of the one before."""
+        """Wait for the other nodes, and share files with them. Each generation of ranks gets a new store."""
+        for attempt in range(_SHARE_ATTEMPTS):
+            info = self._meet()
+            try:
+                if self._sharing and info.world_size > 1:
+                    self._sharing.attempt(info.rank, info.world_size, self._address, partial(self._first, info))
+                return info
+            except Lost as fault:
+                print(f"muster: the nodes meet again before this attempt: {fault}", file=sys.stderr)
+                if attempt == _SHARE_ATTEMPTS - 1:
+                    raise TrainError(f"the hosts could not share the script's files: {fault}", _SHARE_HINT) from fault
+        raise AssertionError
+
+    def _meet(self) -> torch_rendezvous.RendezvousInfo:
         info = self._dynamic.next_rendezvous()
         if info.rank == 0:
             self._ranks_store = _store(_listen(self._address, 0), "", 0, _STORE_SECONDS)
@@ -97,6 +117,13 @@ class _Dynamic(torch_rendezvous.RendezvousHandler):
         address, _, port = info.store.get(_RANKS_STORE).decode().partition(" ")
         endpoint = torch_rendezvous.RendezvousStoreInfo(meeting.resolve(address, 0.0), int(port))
         return torch_rendezvous.RendezvousInfo(info.store, info.rank, info.world_size, endpoint)
+
+    @staticmethod
+    def _first(info: torch_rendezvous.RendezvousInfo, where: str) -> str:
+        """Where the first node listens to share files; this one listens at `where`."""
+        if info.rank == 0:
+            info.store.set(_FIRST, where)
+        return str(info.store.get(_FIRST).decode())
 
     def get_backend(self) -> str:
         """As in torch's rendezvous; so are the methods below."""
@@ -154,7 +181,7 @@ def _static(parameters: torch_rendezvous.RendezvousParameters) -> torch_rendezvo
 
 
 def _dynamic(
-    parameters: torch_rendezvous.RendezvousParameters, listener: socket.socket | None
+    parameters: torch_rendezvous.RendezvousParameters, listener: socket.socket | None, sharing: Sharing | None
 ) -> torch_rendezvous.RendezvousHandler:
     # Otherwise all generations of ranks would share the store of the rendezvous, and torch would open another one.
     os.environ[_NOT_SHARED] = "1"
@@ -171,7 +198,7 @@ def _dynamic(
     own_address = address if listener else meeting.this_end(address, port)
     store = _store(listener, address, port, parameters.get_as_int("read_timeout", 60) or 60)
     backend = _Backend(store, parameters.run_id)
-    return _Dynamic(dynamic_rendezvous.create_handler(store, backend, parameters), own_address)
+    return _Dynamic(dynamic_rendezvous.create_handler(store, backend, parameters), own_address, sharing)
 
 
 def _keep_ranks_on_loopback(address: str) -> None:

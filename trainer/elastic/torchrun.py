@@ -26,7 +26,7 @@ from torch.distributed.elastic.rendezvous import RendezvousStateError, dynamic_r
 from muster.errors import TrainError
 
 from .. import NAME
-from ..node import ends, meeting, rank_pipe, torch_names
+from ..node import ends, meeting, rank_pipe, share, torch_names
 from ..verdict import failed, publish
 from . import forkserver, rendezvous
 
@@ -39,7 +39,7 @@ _HANDLER = "torch.distributed.elastic.multiprocessing.subprocess_handler"
 
 def main() -> None:
     """Run torchrun's own main function, with its arguments from the command line."""
-    listener = meeting.claim(os.environ)
+    listener, sharing = meeting.claim(os.environ), share.claim(os.environ)
     if torch_names.plain(os.environ):
         if listener:
             listener.close()
@@ -55,7 +55,7 @@ def main() -> None:
             if listener:
                 listener.close()
         else:
-            rendezvous.install(listener)
+            rendezvous.install(listener, sharing)
         run.main()
     except (TrainError, RendezvousStateError) as fault:
         sys.exit(_report(fault))

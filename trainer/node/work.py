@@ -11,7 +11,9 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import shutil
+import stat
 import tarfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -20,10 +22,14 @@ from pathlib import Path
 
 from muster.files import replace
 
+from .lacks import OWN, SENT, Entry, Listing
+
 WORK, HOME, KEEP, _SENT, _COPIES, _LOCK = "work", "home", "keep", "sent.json", "copies.json", ".sent.lock"
 # What programs can make again is no result; it stays on the host.
 _CACHES = (".cache", ".triton", ".nv", ".config", "__pycache__")
 _LINK = "link:"
+# What a copy is called until it is whole; a kill may leave it.
+_ASIDE = re.compile(r"\..*\.muster", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -68,17 +74,46 @@ def take_in(run_folder: Path) -> int:
 
     Returns how many. What they hold is as untrusted as the script itself, and stays where the script may write.
     """
-    count, copies = 0, _known_copies(run_folder)
+    count = 0
     for path in sorted(run_folder.glob(".others-*.tar")):
         node = path.name.removeprefix(".others-").removesuffix(".tar")
         with suppress(tarfile.TarError, EOFError), tarfile.open(path, "r:") as tar:
-            for member in tar:
-                if taken := _take(tar, member, run_folder, copies):
-                    count += 1
-                    copies[taken] = (*_stamp(run_folder / taken, False), node)
-        replace(run_folder / _COPIES, json.dumps(copies))
+            count += sum(map(bool, unpack(tar, run_folder, node)))
         path.unlink(missing_ok=True)
     return count
+
+
+def unpack(tar: tarfile.TarFile, run_folder: Path, node: str, wanted: Mapping[str, int] | None = None) -> Iterator[str]:
+    """Take in the files of another node; yields the path of each in the run folder, or nothing where it cannot be.
+
+    `wanted`: the only paths that are taken, each with its size. Raises TarError, or OSError where the disk is full.
+    """
+    copies = _known_copies(run_folder)
+    try:
+        for member in tar:
+            if wanted is not None and wanted.get(member.name) != member.size:
+                continue
+            if taken := _take(tar, member, run_folder, copies):
+                copies[taken] = (*_stamp(run_folder / taken, False), node)
+            yield taken
+    finally:
+        replace(run_folder / _COPIES, json.dumps(copies))
+
+
+def listing(run_folder: Path) -> Listing:
+    """What the node has in its work folder and its home, caches left out. For a large folder this takes seconds."""
+    sent, copies = _sent_stamps(run_folder), _known_copies(run_folder)
+    files, links = dict[str, Entry](), list[str]()
+    for top in (WORK, HOME):
+        for inside, status in _files(run_folder / top):
+            path = f"{top}/{inside}"
+            if stat.S_ISLNK(status.st_mode):
+                links.append(path)
+                continue
+            stamp = status.st_size, int(status.st_mtime)
+            origin = SENT if sent.get(path) == stamp else OWN
+            files[path] = Entry(*stamp, copies[path][2] if path in copies else origin)
+    return Listing(files, links)
 
 
 def _known_copies(run_folder: Path) -> dict[str, tuple[int, int, str]]:
@@ -152,7 +187,7 @@ def _files(folder: Path) -> Iterator[tuple[str, os.stat_result]]:
             for entry in entries:
                 if entry.is_dir(follow_symlinks=False):
                     folders += [f"{inside}{entry.name}/"] if entry.name not in _CACHES else []
-                elif entry.is_symlink() or entry.is_file():
+                elif not _ASIDE.fullmatch(entry.name) and (entry.is_symlink() or entry.is_file()):
                     with suppress(FileNotFoundError):
                         yield f"{inside}{entry.name}", entry.stat(follow_symlinks=False)
 
@@ -184,6 +219,14 @@ def _stamp(path: Path, changed: bool) -> tuple[int, int]:
     except OSError:
         return -1, 0
     return (-1, 0) if changed else (status.st_size, int(status.st_mtime))
+
+
+def _sent_stamps(run_folder: Path) -> Mapping[str, tuple[int, int]]:
+    """Size and second of last change of each file as it was sent, by its path in the run folder."""
+    with suppress(OSError, ValueError, TypeError, AttributeError):
+        sent = json.loads((run_folder / _SENT).read_text())
+        return {f"{WORK}/{path}": (size, changed) for path, (_, size, changed) in sent.items()}
+    return {}
 
 
 def _manifest(run_folder: Path) -> Mapping[str, str]:

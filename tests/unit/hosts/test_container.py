@@ -174,6 +174,18 @@ def test_a_script_restarts_as_often_as_asked_whatever_a_variable_of_the_file_say
     assert (f"on-failure:{count}" in node.argv) == (count != "0")
 
 
+@pytest.mark.parametrize(
+    ("changes", "shares"),
+    [({}, True), ({"restarts": 0}, False), ({"sent": False}, False), ({"script": (), "arguments": ()}, False)],
+    ids=["a script", "never started again", "in its image", "Muster's own trainer"],
+)
+def test_nodes_of_a_script_that_may_start_again_have_one_key_to_share_its_files(changes, shares):
+    work = dataclasses.replace(WORK, **{"restarts": 3, "sent": True, "share_key": "k" * 32, **changes})
+    keys = [node.environment.get("MUSTER_SHARE_KEY") for node in made(work)]
+    assert len(keys) > 1
+    assert keys == ["k" * 32 if shares else None] * len(keys)
+
+
 def test_a_variable_of_several_lines_is_refused_by_name_without_its_value():
     with pytest.raises(UsageError, match="KEY") as caught:
         made(dataclasses.replace(WORK, environment={"KEY": "line\nhush"}))

@@ -395,6 +395,14 @@ def test_nodes_and_verdicts_are_seen_once_and_again_when_replaced(run_dir: Path)
     assert [event["t"] for event in follower.read()] == [9]
 
 
+def test_files_that_a_node_gets_before_an_attempt_are_told() -> None:
+    state = State(NAMES, script=True)
+    state.apply({"t": 0.0, "kind": "shared", "rank": 1, "node": "worker-1", "source": "master", "files": 1, "bytes": 9})
+    assert [line.text for line in state.story] == [
+        "worker-1 gets 1 file, 9 B, that it lacks or has an old copy of, from master"
+    ]
+
+
 def test_all_ranks_of_a_script_that_begin_again_are_one_restart_with_its_reason() -> None:
     state = State(NAMES, script=True)
     failed = ended(1, 1, error="OSError: x", how="ended with code 1")

@@ -1,0 +1,122 @@
+"""A connection between two nodes of a run, which have proved to each other that they have the run's key.
+
+It is neither encrypted nor signed afterwards, as little as what gloo and NCCL send. Standard library only.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import secrets
+import socket
+from contextlib import suppress
+from typing import Any
+
+_PROOF_SECONDS, _SILENCE_SECONDS = 10.0, 30.0
+# The kernel asks a silent machine after 5 s, and gives it up after 30.
+_ALIVE = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 5, "TCP_USER_TIMEOUT": 30_000}
+_MOST_MESSAGE = 256 << 20
+_CHALLENGE_BYTES, _LENGTH_BYTES = 32, 4
+_ENDS = (b"opens", b"answers")
+
+
+class Lost(Exception):
+    """A node went away, said nothing for too long, or is none of this run's."""
+
+
+class Link:
+    """Messages (JSON objects) and bytes. Closed at the end of a `with` block; every fault is Lost."""
+
+    def __init__(self, connection: socket.socket, key: bytes, opens: bool) -> None:
+        self._connection = connection
+        try:
+            connection.settimeout(_PROOF_SECONDS)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            for name, value in _ALIVE.items():
+                with suppress(AttributeError):  # not on this system
+                    connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+            self._prove(key, opens)
+        except OSError as fault:
+            connection.close()
+            raise Lost(f"a node went away: {fault}") from fault
+        except BaseException:
+            connection.close()
+            raise
+        self.patience(_SILENCE_SECONDS)
+
+    @staticmethod
+    def to(where: str, key: bytes) -> Link:
+        """A link to the node that listens at `where`: an address and a port."""
+        address, _, port = where.partition(" ")
+        try:
+            connection = socket.create_connection((address, int(port)), _PROOF_SECONDS)
+        except OSError as fault:
+            raise Lost(f"cannot reach {address}: {fault}") from fault
+        return Link(connection, key, opens=True)
+
+    def __enter__(self) -> Link:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._connection.close()
+
+    def patience(self, seconds: float | None) -> None:
+        """Wait so long for the other node's bytes; None: as long as its machine answers."""
+        self._connection.settimeout(seconds)
+
+    def send(self, message: dict[str, Any]) -> None:
+        """Send a message."""
+        data = json.dumps(message).encode()
+        self.write(len(data).to_bytes(_LENGTH_BYTES) + data)
+
+    def receive(self) -> dict[str, Any]:
+        """The other node's next message."""
+        length = int.from_bytes(self._exactly(_LENGTH_BYTES))
+        if length > _MOST_MESSAGE:
+            raise Lost(f"a message of {length} bytes")
+        try:
+            message = json.loads(self._exactly(length))
+        except (ValueError, RecursionError) as fault:
+            raise Lost("a message that is no JSON") from fault
+        if not isinstance(message, dict):
+            raise Lost("a message that is no object")
+        return message
+
+    def write(self, data: bytes) -> int:
+        """Send bytes, as a file takes them."""
+        try:
+            self._connection.sendall(data)
+        except OSError as fault:
+            raise Lost(f"a node went away: {fault}") from fault
+        return len(data)
+
+    def read(self, most: int) -> bytes:
+        """The next bytes, as a file gives them: fewer than `most` only at the end."""
+        data = bytearray()
+        try:
+            while len(data) < most and (piece := self._connection.recv(min(most - len(data), 1 << 20))):
+                data += piece
+        except OSError as fault:
+            raise Lost(f"a node went away: {fault}") from fault
+        return bytes(data)
+
+    def _exactly(self, count: int) -> bytes:
+        data = self.read(count)
+        if len(data) < count:
+            raise Lost("a node went away")
+        return data
+
+    def _prove(self, key: bytes, opens: bool) -> None:
+        """Each end shows that it knows the key, by a code over what both have just drawn; the key is never sent."""
+        mine, other = _ENDS if opens else reversed(_ENDS)
+        drawn = secrets.token_bytes(_CHALLENGE_BYTES)
+        self.write(drawn)
+        theirs = self._exactly(_CHALLENGE_BYTES)
+        self.write(hmac.digest(key, mine + drawn + theirs, "sha256"))
+        if not hmac.compare_digest(self._exactly(_CHALLENGE_BYTES), hmac.digest(key, other + theirs + drawn, "sha256")):
+            raise Lost("it does not know the key")

@@ -1,0 +1,216 @@
+"""Before each attempt of a script on several hosts: the nodes give each other the files that only some of them have.
+
+A start brings each host what it lacks (deploy/hosts/share.py); a restart may come while the user's machine is off. The
+first node collects what each has, tells each what to get from whom, and says when all have it; the files go from node
+to node. Each connection begins with a proof, in both directions, of the key that the nodes of a start have. Standard
+library only.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import sys
+import tarfile
+import threading
+import time
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Any
+
+from muster.errors import TrainError
+
+from ..run_dir import RankFolder
+from . import lacks, meeting, work
+from .lacks import Entry, Listing
+from .link import Link, Lost
+
+# The key of a start; the control side gives it to the nodes of a script that may be started again.
+KEY = "MUSTER_SHARE_KEY"
+_JOIN_SECONDS = 60.0
+_PIECE = 1 << 20
+_MOST_LISTED = 1_000_000
+
+
+class Sharing:
+    """What this node shares with the others. Made once; `attempt` is called before each attempt of its ranks."""
+
+    def __init__(self, key: str, run_folder: Path, node: str, ranks: int) -> None:
+        self._key, self._folder, self._node, self._ranks = key.encode(), run_folder, node, ranks
+
+    def attempt(self, place: int, nodes: int, address: str, meet: Callable[[str], str]) -> None:
+        """Bring all nodes what they lack. `meet`: takes where this node listens, and returns where the first does.
+
+        Raises Lost if a node went away: the nodes must meet again. Raises TrainError if a node cannot take its files.
+        """
+        self._first_rank = place * self._ranks
+        with _Door(address, self._key, self._folder) as door:
+            where = meet(door.where)
+            try:
+                if place == 0:
+                    self._lead(door, nodes)
+                else:
+                    self._follow(door, place, where)
+            except (LookupError, ValueError, TypeError, AttributeError) as fault:
+                raise Lost(f"a node sent an odd answer: {fault}") from fault
+
+    def _lead(self, door: _Door, nodes: int) -> None:
+        with ExitStack() as stack:
+            links: dict[int, Link] = {}
+            end = time.monotonic() + _JOIN_SECONDS
+            while len(links) < nodes - 1:
+                place, link = door.join(end - time.monotonic())
+                stack.callback(link.close)
+                links[place] = link
+            # All at once: a node whose long list nobody reads would seem to be gone.
+            with ThreadPoolExecutor(max(1, len(links))) as pool:
+                lists = pool.map(lambda place: (place, links[place].receive()), links)
+                about = {0: self._about(door), **dict(lists)}
+            orders = _orders(about)
+            for place, link in links.items():
+                link.send(orders[place])
+            faults = [self._fetch(orders[0]), *(str(link.receive()["fault"]) for link in links.values())]
+            fault = next(filter(None, faults), "")
+            for link in links.values():
+                link.send({"fault": fault})
+        _raise(fault)
+
+    def _follow(self, door: _Door, place: int, first: str) -> None:
+        with Link.to(first, self._key) as link:
+            link.patience(None)
+            link.send({"place": place})
+            link.send(self._about(door))
+            link.send({"fault": self._fetch(link.receive())})
+            fault = str(link.receive()["fault"])
+        _raise(fault)
+
+    def _about(self, door: _Door) -> dict[str, Any]:
+        """What the node has. A list of too many files is left out: nobody gets or gives any then."""
+        here = work.listing(self._folder)
+        about = {"node": self._node, "where": door.where}
+        if len(here.files) + len(here.links) > _MOST_LISTED:
+            print(
+                f"muster: {self._node} has more than {_MOST_LISTED:,} files: before this attempt the hosts do not "
+                "share what the script wrote",
+                file=sys.stderr,
+            )
+            return {**about, "files": None, "links": []}
+        door.files = here.files
+        return {**about, "files": here.files, "links": here.links}
+
+    def _fetch(self, order: Mapping[str, Any]) -> str:
+        """Get the files of an order; returns why the disk does not take them, or nothing."""
+        for node, where, files in order["get"]:
+            with suppress(OSError):
+                rank = RankFolder(self._folder, self._first_rank, self._node)
+                rank.event("shared", source=str(node), files=len(files), bytes=sum(files.values()))
+            with Link.to(where, self._key) as link:
+                link.send({"get": list(files)})
+                count = 0
+                try:
+                    with tarfile.open(fileobj=link, mode="r|", bufsize=_PIECE) as tar:  # type: ignore[call-overload]
+                        for _ in work.unpack(tar, self._folder, node, files):
+                            count += 1
+                except OSError as fault:
+                    return f"{self._node} cannot take in the files of {node}: {fault.strerror or fault}"
+                except (tarfile.TarError, EOFError) as fault:
+                    raise Lost(f"{node} sent no whole file: {fault}") from fault
+                if count < len(files):
+                    raise Lost(f"{node} sent {count} of {len(files)} files")
+        return ""
+
+
+def claim(environment: MutableMapping[str, str]) -> Sharing | None:
+    """What this node shares, from its variables; None if nothing is asked. The ranks do not get the key."""
+    key, folder = environment.pop(KEY, ""), environment.get("MUSTER_RUN_DIR")
+    ranks = environment.get("PET_NPROC_PER_NODE", "1")
+    if not key or not folder:
+        return None
+    return Sharing(key, Path(folder), environment.get("MUSTER_NODE", ""), int(ranks) if ranks.isdecimal() else 1)
+
+
+def _orders(about: Mapping[int, Mapping[str, Any]]) -> dict[int, dict[str, Any]]:
+    """By place: what each node gets from whom. They begin with different sources, so that none has to serve all."""
+    nodes, orders = [about[place] for place in sorted(about)], {}
+    listings = {
+        str(node["node"]): Listing(
+            {str(path): Entry(*entry) for path, entry in (node["files"] or {}).items()}, node["links"]
+        )
+        for node in nodes
+    }
+    pairs = {} if any(node["files"] is None for node in nodes) else lacks.missing(listings)
+    for place, node in enumerate(nodes):
+        get = []
+        for source in (*nodes[place + 1 :], *nodes[:place]):
+            if paths := pairs.get((source["node"], node["node"])):
+                sizes = {path: listings[source["node"]].files[path].size for path in paths}
+                get.append([source["node"], source["where"], sizes])
+        orders[place] = {"get": get}
+    return orders
+
+
+def _raise(fault: str) -> None:
+    if fault:
+        raise TrainError(
+            f"the hosts could not share the script's files before its next attempt: {fault}",
+            "free some disk there; or mount a folder that the hosts share",
+        )
+
+
+class _Door:
+    """Where this node listens meanwhile: others join here on the first node, and get its `files` on any."""
+
+    def __init__(self, address: str, key: bytes, run_folder: Path) -> None:
+        try:
+            self._listening = meeting.listen(address, 0)
+        except OSError as fault:
+            raise Lost(f"cannot listen on {address}: {fault.strerror}") from fault
+        self.where = f"{address} {self._listening.getsockname()[1]}"
+        self.files: Mapping[str, Entry] = {}
+        self._key, self._folder = key, run_folder
+        self._joined: queue.Queue[tuple[int, Link]] = queue.Queue()
+        threading.Thread(target=self._accept, daemon=True, name="muster-share").start()
+
+    def __enter__(self) -> _Door:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with suppress(OSError):  # it wakes the thread that accepts
+            self._listening.shutdown(2)
+        self._listening.close()
+
+    def join(self, seconds: float) -> tuple[int, Link]:
+        """The next node that joins, by its place. Raises Lost after so many seconds."""
+        try:
+            return self._joined.get(timeout=max(0.0, seconds))
+        except queue.Empty:
+            raise Lost("a node did not come to share its files") from None
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                connection, _ = self._listening.accept()
+                threading.Thread(target=self._serve, args=(connection,), daemon=True, name="muster-share").start()
+
+    def _serve(self, connection: Any) -> None:
+        # Whoever does not prove the key, or asks for what is not listed, gets nothing, not even an answer.
+        with suppress(Lost, OSError, LookupError, ValueError, TypeError, tarfile.TarError):
+            link = Link(connection, self._key, opens=False)
+            asked = link.receive()
+            if "place" in asked:
+                link.patience(None)
+                self._joined.put((int(asked["place"]), link))
+                return
+            with link:
+                self._give(link, [path for path in asked["get"] if path in self.files])
+
+    def _give(self, link: Link, paths: Sequence[str]) -> None:
+        with tarfile.open(fileobj=link, mode="w|", format=tarfile.GNU_FORMAT, bufsize=_PIECE) as tar:  # type: ignore[call-overload]
+            for path in paths:
+                with open(os.open(self._folder / path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+                    about = tarfile.TarInfo(path)
+                    status = os.fstat(file.fileno())
+                    about.size, about.mtime = status.st_size, int(status.st_mtime)
+                    tar.addfile(about, file)
