@@ -5,18 +5,22 @@ from __future__ import annotations
 import json as jsons
 import os
 import sys
+import time
+from dataclasses import replace
 from pathlib import Path
 
 from fabric import Connection
 from invoke.exceptions import Exit
 
-from ..config import inventory
+from ..config import inventory, values
 from ..core.errors import DONE, FAILED, REFUSED, USAGE, DeployError, UsageError
 from ..core.program import FAB
 from ..hosts import preflight as preflight_launch
 from ..hosts.preflight import PreflightOptions
 from ..local import preflight as preflight_here
 from ..preflight import PreflightRequest
+from ..preflight.probe.rehearsal import LONG
+from ..preflight.request import MUSTER, STYLES
 from ..report import preflight_text
 from ..report.console import Console
 from ..report.interrupts import Interrupts
@@ -24,8 +28,10 @@ from ..report.page import preflight as preflight_page
 from . import exit, renamed
 from .command import HOSTS, command
 
-STYLES, COLLECTIVES = ("muster", "torchrun"), ("auto", "gloo", "nccl")
-UNTOUCHED = "nothing was touched, and nothing is left of it anywhere"
+COLLECTIVES = ("auto", "gloo", "nccl")
+UNTOUCHED = "nothing was changed, and nothing is left of it anywhere"
+MOST_SIZE = 16 << 30
+_LOADED = time.monotonic()
 
 
 @command(
@@ -41,13 +47,15 @@ UNTOUCHED = "nothing was touched, and nothing is left of it anywhere"
         "backend": f"look at this machine, for `{FAB} up`: auto, docker or processes (default: look at real hosts)",
         "workers": "with --backend: nodes beside the master (default: 2)",
         "image": f"look from inside this image (default: the one {FAB} deploy would take)",
-        "style": f"muster (as {FAB} deploy starts a run) or torchrun (as you type it yourself) (default: muster)",
+        "style": f"who starts the run: muster ({FAB} deploy), torchrun (typed by you), slurm or mpi (default: muster)",
+        "python": "with another --style: the Python on the hosts that has your torch (default: python3)",
+        "size": "how much the rehearsal's long all_reduce sums (default: 20m)",
         "endpoint": f"where the nodes meet: an address or a name (default: the one {FAB} deploy chooses)",
         "port": "the rendezvous port (default: 29500, or the next free one)",
         "collectives": "foresee and prove with gloo, nccl, or auto: nccl where hosts show GPUs (default: auto)",
         "nc": "also print what `nc -vz` would say, from each host to each",
         "bandwidth": "measure the bandwidth of every pair, and print it",
-        "quick": "leave out the real all_reduce at the end",
+        "quick": "leave out the rehearsal at the end",
         "strict": "end with code 1 where there are warnings",
         "json": "write the verdict as one JSON object to standard output",
         "keep": "also write all answers to this file (default: none)",
@@ -64,6 +72,8 @@ def preflight(
     cluster: str = "",
     image: str = "",
     style: str = "muster",
+    python: str = "",
+    size: str = "",
     endpoint: str = "",
     port: str = "",
     collectives: str = "auto",
@@ -85,17 +95,21 @@ def preflight(
             raise UsageError("--hosts must follow the task's name", f"for example: {FAB} preflight --hosts a,b")
         renamed.refuse_ground(sys.argv[1:], ground, backend)
         request = _request(style, endpoint, port, collectives)
+        long = _size(size)
+        if python and style == MUSTER:
+            raise UsageError(f"--python {python}: {FAB} deploy starts the image's Python", "--style torchrun|slurm|mpi")
         for option, name in files.items():
             _refuse_unwritable(option, name)
         if backend or workers:
-            plain = "" if style == STYLES[0] else f"--style {style}"
+            plain = "" if style == MUSTER else f"--style {style}"
             _refuse_both(hosts, cluster, image, endpoint, plain, "--bandwidth" if bandwidth else "")
         with Interrupts(console, "looking", UNTOUCHED), console.waiting("preflight") as say:
-            asked = PreflightOptions(request, not quick, bandwidth, say)
+            asked = PreflightOptions(request, not quick, bandwidth, long, python or "python3", say)
             if backend or workers:
                 answers, verdict = preflight_here.preflight(workers, backend or "auto", request, not quick, say)
             else:
                 answers, verdict = preflight_launch.preflight(inventory.load(hosts, cluster), image, asked)
+        verdict = replace(verdict, seconds=round(_waited(), 1))
         matrix = list(preflight_text.matrix(answers)) if nc else []
         backend_used = answers.request.backend
         console.data({**verdict.json(), "backend": backend_used, **({"nc": matrix} if nc else {}), **files})
@@ -112,6 +126,23 @@ def preflight(
         return FAILED if strict and verdict.warnings else DONE
 
     raise Exit(code=exit.code_of(console, work))
+
+
+def _waited() -> float:
+    """Seconds since this process began: the user has waited for its start, too."""
+    try:
+        began = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]) / os.sysconf("SC_CLK_TCK")
+        return time.clock_gettime(time.CLOCK_BOOTTIME) - began
+    except (OSError, ValueError, AttributeError, IndexError):
+        return time.monotonic() - _LOADED
+
+
+def _size(text: str) -> int:
+    """--size in bytes. Raises UsageError for other text, and for a size beyond every GPU's memory."""
+    size = values.size(text) if text else LONG
+    if size is None or not 4 <= size <= MOST_SIZE:
+        raise UsageError(f"--size {text}: not a size up to {MOST_SIZE >> 30}g", "--size 200m")
+    return size
 
 
 def _refuse_both(*for_hosts: str) -> None:

@@ -128,6 +128,14 @@ def with_variables(command: Sequence[str]) -> tuple[str, ...]:
     return _SCRIPT("with-variables", *command)
 
 
+def rehearse(folder: str, owner: str, keep: Sequence[str], command: Sequence[str]) -> tuple[str, ...]:
+    """Run a command that mounts `folder` as a run's, and remove the folder. Standard input as `with_variables` has it.
+
+    `owner`, `keep`: as `start` takes them.
+    """
+    return _SCRIPT("rehearse", folder, owner, "\n".join(keep), *command)
+
+
 def line(data: bytes) -> bytes:
     """`data` as one line of standard input, in base64."""
     return base64.b64encode(data) + b"\n"

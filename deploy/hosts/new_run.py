@@ -22,7 +22,7 @@ from ..report.console import Console
 from ..report.interrupts import Interrupts
 from ..run import record
 from ..ssh.session import Session
-from . import container, nodes, observe, packages, plan, preflight, share, witness
+from . import container, meeting, nodes, packages, preflight, share, witness
 from . import push as image_push
 from .backend import HostsBackend, RunHandle
 from .container import NodeContainer, Work
@@ -96,9 +96,11 @@ class NewRun(HostsBackend):
         image_push.bring(
             request.sessions, request.base, request.folder, request.tag, self._console, request.choice, proven
         )
-        if not (self._preflight["ran"] or request.force):
+        never_run = not (self._preflight["ran"] or request.force)
+        if never_run:
             self._interrupts.at("trying the image", image_push.LEFT_BY_A_PUSH)
-            record.write_json(run_dir / "preflight.json", self._gate(after_push=True))
+            self._preflight = self._gate(after_push=True)
+            record.write_json(run_dir / "preflight.json", self._preflight)
         if request.requirements:
             self._interrupts.at("installing the packages", packages.LEFT_BY_AN_INSTALL)
             target = packages.Target(
@@ -106,6 +108,8 @@ class NewRun(HostsBackend):
             )
             installed = packages.bring(target, request.requirements, self._console)
             self._containers = packages.give(self._containers, installed)
+        if never_run:
+            self._rehearse()
         self._locks.refuse_lost()
         self._places.refuse_lost()
         if self.run.resumed:
@@ -113,6 +117,14 @@ class NewRun(HostsBackend):
             if request.work.script and request.work.sent:
                 self._interrupts.at("bringing each host what only others have", image_push.LEFT_BY_A_PUSH)
                 share.share(request.sessions, RunId(self._id), self._console)
+
+    def _rehearse(self) -> None:
+        """Rehearse what is about to start: these hosts have never run this image. Raises Refused for a fault."""
+        request = self._request
+        self._interrupts.at("rehearsing", image_push.LEFT_BY_A_PUSH)
+        hosts = ReachedHosts(request.cluster, request.sessions, request.facts)
+        shown = preflight.rehearse(hosts, self._containers, self._preflight["backend"], self._console)
+        record.write_json(self.run.run_dir / "preflight.json", {**self._preflight, "rehearsed": shown})
 
     def start(self) -> None:
         """Start the first host's node, then all others. Raises HostsFailed with every host that failed."""
@@ -143,25 +155,9 @@ class NewRun(HostsBackend):
 
 
 def _containers(request: DeployRequest, work: Work, try_links: bool) -> tuple[NodeContainer, ...]:
-    hosts, sessions = request.cluster.hosts, request.sessions
+    hosts, job = request.cluster.hosts, request.cluster.job
     facts = [request.facts[host.name] for host in hosts]
-    address = plan.choose_address(facts, hosts[0].interface)
-    # The first host's route leads to a peer, or to itself if it is alone.
-    first_peer = facts[1].reached_at if len(facts) > 1 and facts[1].addresses else address
-    peer_addresses = [entry.address for entry in facts[1].addresses] if len(facts) > 1 else []
-    peers = {host.name: address for host in hosts}
-    peers[hosts[0].name] = first_peer if first_peer in peer_addresses or not peer_addresses else peer_addresses[0]
-    routes = observe.routes(sessions, peers).all()
-    used = [routes[host.name] for host in hosts]
-    if used[0].interface == "lo":
-        used[0] = replace(used[0], interface=next(a.interface for a in facts[0].addresses if a.address == address))
-    port = plan.choose_port(facts[0])
-    # Preflight tests this better, but it cannot run on hosts that have neither the image nor a Python.
-    if len(hosts) > 1 and try_links:
-        toward = {host.name: [address] for host in hosts} | {hosts[0].name: [way.source for way in used[1:]]}
-        observe.refuse_unreached(sessions, toward, port)
-    meeting = container.meeting_of(hosts, address, port, used)
-    made = container.node_containers(hosts, facts, request.cluster.job, work, meeting)
-    addresses = (address, *(way.source for way in used[1:]))
-    circle = witness.Circle(addresses, witness.choose_port(facts, port) if work.on_end else 0)
-    return witness.beside(made, hosts, facts, request.cluster.job, work, circle)
+    met, addresses = meeting.choose(hosts, request.sessions, facts, try_links)
+    made = container.node_containers(hosts, facts, job, work, met)
+    circle = witness.Circle(addresses, witness.choose_port(facts, met.port) if work.on_end else 0)
+    return witness.beside(made, hosts, facts, job, work, circle)

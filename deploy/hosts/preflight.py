@@ -21,15 +21,18 @@ from ..image.push_plan import HostImage, stands_on
 from ..preflight import Answers, Finding, PreflightRequest, Verdict, judge, refusals
 from ..preflight.checks import resources, software
 from ..preflight.findings import WARNING, odd_ones
-from ..preflight.probe import all_reduce
+from ..preflight.probe import rehearsal as talk
 from ..preflight.probe.conversation import examine
+from ..preflight.request import MUSTER
 from ..report import preflight_text
 from ..report.console import Console
 from ..ssh.session import Session, open_all
-from . import container, observe, plan, probes
+from . import container, meeting, observe, plan, probes, rehearsal
 from . import options as deploy_options
+from .container import NodeContainer, Work
 
 NO_CONTAINER = ("docker-refused", "image-missing", "probe-died")
+NOT_YET = f"the hosts do not have the image yet; `{FAB} deploy` rehearses after its push"
 INSIDE, OUTSIDE = "in the image, with the run's options", "on the hosts themselves: not all of them have the image yet"
 
 
@@ -55,14 +58,17 @@ class ImagePresence:
 
 @dataclass(frozen=True)
 class PreflightOptions:
-    """What one preflight does. `proof`: a real all_reduce at the end. `measure`: the rate of every pair as well.
+    """What one preflight does. `proof`: a rehearsal at the end. `measure`: the rate of every pair as well.
 
-    `say` gets the name of each phase, from any thread.
+    `long`: bytes of the rehearsal's long all_reduce. `python`: the hosts' Python that other launchers start the ranks
+    with. `say` gets the name of each phase, from any thread.
     """
 
     request: PreflightRequest
     proof: bool = False
     measure: bool = False
+    long: int = talk.LONG
+    python: str = "python3"
     say: Callable[[str], None] = lambda phase: None
 
 
@@ -77,11 +83,15 @@ def preflight(cluster: Cluster, image: str, options: PreflightOptions) -> tuple[
         sessions = list(opened.values.values())
         options.say("looking at the hosts")
         facts = observe.facts(sessions)
-        findings = tuple(_engine(host, fault) for host, fault in facts.faults.items())
+        # Another launcher needs no engine.
+        needed = options.request.style == MUSTER
+        findings = tuple(_engine(host, fault) for host, fault in facts.faults.items() if needed)
         name = image or cluster.job.image or plan.choose_image(list(facts.values.values()))
         cluster, _ = run_user.choose(cluster, sessions, facts.values)
         hosts = ReachedHosts(cluster, sessions, facts.values, findings, faults)
-        presence = _presence(hosts, _names(name, cluster.job.folder))
+        # Ranks of another launcher run in an image only if the user names one.
+        bare = not (needed or image or cluster.job.image)
+        presence = ImagePresence("", {}, False) if bare else _presence(hosts, _names(name, cluster.job.folder))
         return on_hosts(replace(hosts, findings=(*findings, *_differing(presence, hosts))), presence, options)
 
 
@@ -100,7 +110,8 @@ def on_hosts(hosts: ReachedHosts, presence: ImagePresence, options: PreflightOpt
     inside = presence.everywhere
     request = _completed(options.request, hosts, inside)
     options.say("starting the probes")
-    started = probes.probes(hosts.sessions, hosts.facts, hosts.cluster.job, presence.image if inside else "")
+    image = presence.image if inside else ""
+    started = probes.probes(hosts.sessions, hosts.facts, hosts.cluster.job, image, python=options.python)
     try:
         faults = {**(hosts.faults or {}), **{host: _no_probe(fault) for host, fault in started.faults.items()}}
         mounts = {
@@ -113,21 +124,54 @@ def on_hosts(hosts: ReachedHosts, presence: ImagePresence, options: PreflightOpt
     logs = {host: {**answers.control.get(host, {}), "kernel": facts.kernel} for host, facts in hosts.facts.items()}
     answers = replace(answers, control={**answers.control, **logs})
     outdated = software.too_old(answers) if inside else ()
-    findings = [*hosts.findings, *_architectures(hosts), *_homes(hosts), *_mounts(answers, mounts), *outdated]
+    ours = (*_architectures(hosts), *_homes(hosts)) if request.style == MUSTER else ()
+    findings = [*hosts.findings, *ours, *_mounts(answers, mounts), *outdated]
     verdict = judge(answers, findings)
-    if options.proof and inside and verdict.ok and len(answers.hosts_with_facts) == len(answers.hosts):
-        options.say("a real all_reduce")
-        verdict = _prove(hosts, presence.image, answers, findings)
+    if verdict.ok and len(answers.hosts_with_facts) == len(answers.hosts):
+        return answers, _rehearsed(hosts, presence, options, answers, findings, verdict)
     return answers, verdict
 
 
-def _prove(hosts: ReachedHosts, image: str, answers: Answers, findings: Sequence[Finding]) -> Verdict:
-    job, program = hosts.cluster.job, all_reduce.PROGRAM
-    started = probes.probes(hosts.sessions, hosts.facts, job, image, program)
-    try:
-        return all_reduce.prove(list(started.all().values()), answers, findings)
-    finally:
-        probes.close(started)
+def _rehearsed(
+    hosts: ReachedHosts,
+    presence: ImagePresence,
+    options: PreflightOptions,
+    answers: Answers,
+    findings: Sequence[Finding],
+    verdict: Verdict,
+) -> Verdict:
+    """The verdict with what a rehearsal adds to it, or with why there was none."""
+    if not options.proof:
+        return replace(verdict, not_rehearsed="--quick leaves the rehearsal out")
+    other = options.request.style != MUSTER
+    if not presence.everywhere and not other:
+        return replace(verdict, not_rehearsed=NOT_YET)
+    options.say("rehearsing")
+    if presence.everywhere:
+        nodes = _nodes(hosts, presence.image, answers)
+        job, backend = hosts.cluster.job, answers.request.backend
+        done = rehearsal.rehearse(hosts.sessions, nodes, hosts.facts, job, backend, options.long, options.say)
+    else:
+        done = rehearsal.bare(hosts.sessions, answers, options.python, options.long, options.say)
+    return with_rehearsal(answers, findings, *done)
+
+
+def with_rehearsal(answers: Answers, before: Sequence[Finding], found: Sequence[Finding], shown: str) -> Verdict:
+    """The verdict on what was found before a rehearsal and in it."""
+    verdict = judge(answers, [*before, *found])
+    without = next((finding.text for finding in found if finding.cause == "no-proof"), "")
+    groups = {**verdict.groups, "proof": verdict.groups["proof"] or "ok"}
+    return replace(verdict, groups=groups, rehearsed=shown, not_rehearsed=without)
+
+
+def _nodes(hosts: ReachedHosts, image: str, answers: Answers) -> Sequence[NodeContainer]:
+    """The containers of a deploy, which meet where this preflight says; or those that another launcher would start."""
+    cluster, request = hosts.cluster, answers.request
+    facts = [hosts.facts[host.name] for host in cluster.hosts]
+    met, _ = meeting.choose(cluster.hosts, hosts.sessions, facts, try_links=False)
+    met = replace(met, address=request.endpoint or met.address, port=request.port)
+    nodes = container.node_containers(cluster.hosts, facts, cluster.job, Work("rehearsal", image), met)
+    return nodes if request.style == MUSTER else [rehearsal.without_interfaces(node, cluster.job) for node in nodes]
 
 
 def gate(
@@ -164,6 +208,22 @@ def gate(
     return {**result, "ran": "", "unseen": [], "ignored": [finding.text for finding in faults]}
 
 
+def rehearse(hosts: ReachedHosts, nodes: Sequence[NodeContainer], backend: str, console: Console) -> str:
+    """Rehearse the nodes of a deploy before they start; what it has shown. Raises Refused for a fault."""
+    with console.waiting("rehearsal") as say:
+        found, shown = rehearsal.rehearse(hosts.sessions, nodes, hosts.facts, hosts.cluster.job, backend, say=say)
+    for finding in found:
+        if finding.level != WARNING:
+            evidence = "; ".join(finding.evidence)
+            names = ",".join(session.host.name for session in hosts.sessions)
+            what = f"rehearsal: {finding.text}" + (f" ({evidence})" if evidence else "")
+            raise Refused(what, f"{finding.fix}; then: {FAB} preflight --hosts {names}")
+        console.warn(finding.text)
+    if shown:
+        console.note(f"rehearsed: {shown}")
+    return shown
+
+
 def _names(image: str, folder: Path | None) -> list[str]:
     """The names that an image may have on the hosts: those of `fab push`, with and without the folder, and its own."""
     pushed = [deploy_options.tag_of(image, pushed_folder) for pushed_folder in ([folder, None] if folder else [None])]
@@ -190,6 +250,8 @@ def _presence(hosts: ReachedHosts, images: Sequence[str]) -> ImagePresence:
 
 def _completed(request: PreflightRequest, hosts: ReachedHosts, inside: bool) -> PreflightRequest:
     """The request with the endpoint and the port that a deploy would choose, and where the probes run, in words."""
+    if request.style != MUSTER:
+        return replace(request, where=INSIDE if inside else f"as {request.style} starts the ranks on the hosts")
     facts = [hosts.facts[host.name] for host in hosts.cluster.hosts if host.name in hosts.facts]
     if facts and not request.endpoint and facts[0] is hosts.facts.get(hosts.cluster.hosts[0].name):
         try:

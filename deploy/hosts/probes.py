@@ -23,6 +23,8 @@ from ..ssh.session import Session, on_all
 from . import container
 
 LABEL = "muster.preflight=1"
+# A container that ends with its input, and is then removed.
+ONCE = ("docker", "run", "--rm", "--interactive", "--pull", "never")
 
 
 class SessionProbe:
@@ -40,6 +42,10 @@ class SessionProbe:
     def read(self, wait_s: float) -> dict[str, Any]:
         """The next answer. Raises DeployError if none comes in time or the probe ends, BadAnswer for a bad one."""
         return fields.json_object(self._stream.read_line(wait_s), "the probe's answer")
+
+    def finish(self) -> None:
+        """End its input; it may still say something."""
+        self._stream.end_input()
 
     def close(self) -> None:
         """End the probe by closing its input."""
@@ -62,16 +68,19 @@ def probes(
     facts: Mapping[str, HostFacts],
     job: Job,
     image: str,
-    program: bytes | None = None,
+    python: str = "python3",
 ) -> Results[SessionProbe]:
-    """Start the probe, or another program, on each host: in the image, or in the host's python3 if `image` is empty."""
-    sent = program or text.text()
+    """Start the probe on each host: in the image, or with the host's own `python` if `image` is empty."""
+    sent = text.text()
 
     def start(session: Session) -> SessionProbe:
         host = session.host
         if not image or host.name not in facts:
-            return SessionProbe(session, ["python3"], sent)
-        variables = host_commands.variable_lines({**job.environment, **host.environment})
+            return SessionProbe(session, [python], sent)
+        # What a deploy would set (container.meeting_of): predictions must be about that interface.
+        name = host.interface
+        named = {"GLOO_SOCKET_IFNAME": name, "NCCL_SOCKET_IFNAME": f"={name}"} if name else {}
+        variables = host_commands.variable_lines({**named, **job.environment, **host.environment})
         command = in_container(facts[host.name], session, job, image)
         return SessionProbe(session, command, sent, host_commands.line(variables))
 
@@ -84,7 +93,7 @@ def in_container(facts: HostFacts, session: Session, job: Job, image: str, label
     Its standard input: the variables as host_commands.with_variables takes them, then the input of Python.
     """
     options = container.container_options(session.host, facts, job)
-    head = ("docker", "run", "--rm", "--interactive", "--pull", "never", "--label", label, "--log-driver", "none")
+    head = (*ONCE, "--label", label, "--log-driver", "none")
     variables = ("--env-file", host_commands.VARIABLES_ASIDE)
     return host_commands.with_variables([*head, *options, *variables, *container.python_of(image)])
 

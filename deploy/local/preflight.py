@@ -14,8 +14,9 @@ from ..core.facts import EngineFacts
 from ..core.program import FAB, MAKE
 from ..engine import client, compose
 from ..preflight import Answers, PreflightRequest, Verdict, judge
-from ..preflight.probe import all_reduce, text
+from ..preflight.probe import rehearsal, text
 from ..preflight.probe.conversation import examine
+from ..preflight.rehearsed import Scene, findings, summary
 from ..run import environment as spec
 from ..run import folders
 from . import backends, plan, up
@@ -49,11 +50,41 @@ def preflight(
         with _started(place.look, text.text()) as probes:
             answers = examine(probes, request, say=say)
         verdict = judge(answers)
-        if proof and verdict.ok and len(answers.hosts_with_facts) == len(answers.hosts):
-            say("a real all_reduce")
-            with _started(place.nodes, all_reduce.PROGRAM) as ranks:
-                verdict = all_reduce.prove(ranks, answers, [])
+        if not proof:
+            return answers, replace(verdict, not_rehearsed="--quick leaves the rehearsal out")
+        if verdict.ok and len(answers.hosts_with_facts) == len(answers.hosts):
+            say("rehearsing")
+            verdict = _rehearsed(place, answers, say)
     return answers, verdict
+
+
+def _rehearsed(place: Place, answers: Answers, say: Callable[[str], None]) -> Verdict:
+    """The verdict with that of a rehearsal of the nodes on it."""
+    names, request = list(place.nodes), answers.request
+    endpoint = f"{place.endpoint}:{place.port}"
+    # Nodes that are processes of one machine all have its interface.
+    first = next(iter(answers.plan.data.values()))
+    interfaces = {name: answers.plan.data.get(name, first).interface for name in names}
+    questions = {
+        name: {
+            "backend": request.backend,
+            "environment": {
+                "PET_NNODES": str(len(names)),
+                "PET_NODE_RANK": str(number),
+                "PET_RDZV_ENDPOINT": endpoint,
+                "GLOO_SOCKET_IFNAME": interfaces[name],
+                "NCCL_SOCKET_IFNAME": f"={interfaces[name]}",
+                "MUSTER_RUN_DIR": "/tmp",
+            },
+        }
+        for number, name in enumerate(names)
+    }
+    with _started(place.nodes, rehearsal.program()) as ranks:
+        outcomes = rehearsal.rehearse(ranks, questions, say)
+    verdict = judge(answers, findings(outcomes, Scene(names, request.backend, endpoint, interfaces=interfaces)))
+    right = all(outcome.right for outcome in outcomes.values())
+    shown = summary(outcomes, rehearsal.LONG) if right else ""
+    return replace(verdict, groups={**verdict.groups, "proof": verdict.groups["proof"] or "ok"}, rehearsed=shown)
 
 
 @contextmanager

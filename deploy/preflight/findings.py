@@ -43,13 +43,18 @@ class Finding:
 
 @dataclass(frozen=True)
 class Verdict:
-    """All findings in order; the first fault is the cause. `groups`: outcome of each group of checks."""
+    """All findings in order; the first fault is the cause. `groups`: outcome of each group of checks.
+
+    rehearsed: what a rehearsal of the run has shown. not_rehearsed: why there was none.
+    """
 
     findings: tuple[Finding, ...]
     groups: dict[str, str] = field(default_factory=dict)
     hosts_examined: tuple[str, ...] = ()
     seconds: float = 0.0
     where: str = ""
+    rehearsed: str = ""
+    not_rehearsed: str = ""
 
     @property
     def faults(self) -> list[Finding]:
@@ -127,6 +132,8 @@ class Verdict:
             "examined": list(self.hosts_examined),
             "where": self.where,
             "seconds": self.seconds,
+            "rehearsed": self.rehearsed,
+            "not_rehearsed": self.not_rehearsed,
         }
 
 

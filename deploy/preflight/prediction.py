@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from .request import MUSTER, PreflightRequest
+from .request import MPI, MUSTER, SLURM, PreflightRequest
 
 Facts = Mapping[str, Any]
 # What container engines, virtual machines and overlays add to a host.
@@ -44,7 +44,7 @@ class Plan:
 def plan(request: PreflightRequest, facts: Mapping[str, Facts], routes: Mapping[str, Mapping[str, Any]]) -> Plan:
     """For hosts in their order, the first one the master. `routes`: by host, the source address toward an address."""
     hosts = list(facts)
-    endpoint = request.endpoint or meeting_address(facts)
+    endpoint = request.endpoint or _endpoint(request, facts)
     if request.style == MUSTER:
         given = {host: _muster_variables(facts[host], routes.get(host, {}), endpoint) for host in hosts}
         owners, first, name = tuple(hosts[:1]), hosts[0] if hosts else "", endpoint
@@ -54,13 +54,19 @@ def plan(request: PreflightRequest, facts: Mapping[str, Facts], routes: Mapping[
         # Ranks follow the agents' addresses as strings: socket.getfqdn(), where --local-addr is not given.
         first = min(hosts, key=lambda host: str(facts[host].get("fqdn") or ""), default="")
         name = str(facts[first].get("fqdn") or "") if first else ""
-        if request.rendezvous == "static":
+        if request.rendezvous == "static" or request.style in (SLURM, MPI):
             owners, first, name = tuple(hosts[:1]), hosts[0] if hosts else "", endpoint
     data = {}
     for host in hosts:
         variables = {**given[host], **facts[host].get("environment", {}), **request.environment}
         data[host] = (nccl_pick if request.backend == "nccl" else gloo_pick)(facts[host], variables)
     return Plan(endpoint, owners, first, name, data)
+
+
+def _endpoint(request: PreflightRequest, facts: Mapping[str, Facts]) -> str:
+    """Where the nodes meet if nobody says it. Scripts of Slurm and MPI set MASTER_ADDR to the first host's name."""
+    first: Facts = next(iter(facts.values()), {})
+    return str(first.get("hostname", "")) if request.style in (SLURM, MPI) else meeting_address(facts)
 
 
 def gloo_pick(facts: Facts, variables: Mapping[str, str]) -> Pick:

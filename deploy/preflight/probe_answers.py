@@ -190,14 +190,34 @@ _RESULT = record(
     },
 )
 _FIREWALL = record({"read": flag, "rules": array(words(500), 100)})
-_PROOF = record({}, {"torch": words(100), "right": flag, "seconds": _SECONDS, "error": words(500)})
+_RANK = record(
+    {"local": whole(0, 1024), "step": words(300)},
+    {
+        "right": flag,
+        "error": words(500),
+        "signal": whole(1, 64),
+        "code": whole(0, 255),
+        "words": words(500),
+        "seconds": _SECONDS,
+        "world": whole(0, 1 << 20),
+    },
+)
+_REHEARSAL = record(
+    {"phase": text(20, r"alone|together"), "torch": words(100)},
+    {
+        "ranks": array(_RANK, 1024),
+        "warnings": array(row(words(300), words(200)), 100),
+        "error": words(500),
+        "seconds": _SECONDS,
+    },
+)
 _SHAPES: Mapping[str, Callable[[object, str], dict[str, Any]]] = {
     "facts": _FACTS,
     "listen": _LISTEN,
     "connect": record({"results": array(_RESULT, 10_000)}),
     "clock": record({"time": real(0.0, 1e11)}),
     "firewall": _FIREWALL,
-    "proof": _PROOF,
+    "rehearsal": _REHEARSAL,
 }
 
 QUESTIONS = frozenset(_SHAPES)

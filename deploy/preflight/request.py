@@ -6,23 +6,26 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
-MUSTER, TORCHRUN = "muster", "torchrun"
+MUSTER, TORCHRUN, SLURM, MPI = "muster", "torchrun", "slurm", "mpi"
+STYLES = (MUSTER, TORCHRUN, SLURM, MPI)
 # torchrun drops a node whose last heartbeat is older than interval x attempts by its own clock: 5 s x 3 by default,
 # 1 s x 5 with fab deploy. Measured: a node 14 s behind trains, 16 s behind not; with fab deploy 4 s and 4.5 s.
-KEEP_ALIVE_S = {TORCHRUN: 14.5, MUSTER: 4.2}
+# The ranks that Slurm or MPI start keep no such watch on each other.
+KEEP_ALIVE_S = {TORCHRUN: 14.5, MUSTER: 4.2, SLURM: 1e9, MPI: 1e9}
 
 
 @dataclass(frozen=True)
 class PreflightRequest:
     """One planned run.
 
-    style: `torchrun` as a user types it, or `muster` as fab deploy starts it (Muster sets addresses and interfaces).
+    style: `muster` as fab deploy starts it (Muster sets addresses and interfaces), `torchrun` as a user types it,
+    `slurm` or `mpi` where srun or mpirun start the ranks, which then meet at the first host (MASTER_ADDR).
     endpoint: the value of `--rdzv-endpoint`, an IP or a name; empty: an address of the first host that its peers reach.
     backend: `decided` replaces `auto`, by the hosts' facts.
     environment: variables of the run that the probe's own environment lacks.
     """
 
-    style: Literal["muster", "torchrun"] = "muster"
+    style: Literal["muster", "torchrun", "slurm", "mpi"] = "muster"
     endpoint: str = ""
     port: int = 29500
     backend: Literal["auto", "gloo", "nccl"] = "gloo"

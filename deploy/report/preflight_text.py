@@ -26,7 +26,15 @@ def lines_of(verdict: Verdict, backend: str) -> Iterator[str]:
     for finding in verdict.warnings:
         yield f"warning {finding.text}" + (f"; {finding.fix}" if finding.fix else "")
     if verdict.ok:
-        yield "ready   the nodes will find each other" + (", with warnings" if verdict.warnings else "")
+        yield _ready(verdict)
+
+
+def _ready(verdict: Verdict) -> str:
+    warned = ", with warnings" if verdict.warnings else ""
+    if verdict.not_rehearsed:
+        return f"ready, not rehearsed{warned}: {verdict.not_rehearsed}"
+    shown = f": rehearsed, {verdict.rehearsed}" if verdict.rehearsed else ""
+    return f"ready   the nodes will find each other{warned}{shown}"
 
 
 def _whole(finding: Finding, word: str) -> Iterator[str]:

@@ -67,6 +67,11 @@ class LineStream:
                 raise self._over()
             self._rest += piece
 
+    def end_input(self) -> None:
+        """Tell it that no more input comes. Its output goes on."""
+        with suppress(SSHException, OSError, EOFError):
+            self._channel.shutdown_write()
+
     def close(self) -> None:
         """End it. Calling it again does nothing."""
         command.end(self._transport, self._channel)

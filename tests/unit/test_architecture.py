@@ -51,6 +51,7 @@ DOORS = {
         "trainer/recipes/*",
         "trainer/recipe",
         "trainer/verdict",
+        "trainer/rehearsal",
     },
 }
 MOST_LINES, MOST_MEDIAN_LINES, MOST_FUNCTION_LINES = 450, 150, 70

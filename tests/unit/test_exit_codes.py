@@ -10,7 +10,8 @@ from tests.sources import parsed
 ROOT = Path(__file__).resolve().parents[2]
 HOMES = {"deploy/core/errors.py", "muster/errors.py"}
 # Sent to hosts as text of their own; what a shell says of a program that is not there.
-FOREIGN = {"deploy/preflight/probe/probe.py", "deploy/preflight/probe/facts.py", "deploy/ssh/command.py"}
+FOREIGN = {"deploy/ssh/command.py", "trainer/rehearsal.py"}
+FOREIGN |= {f"deploy/preflight/probe/{name}.py" for name in ("probe", "facts")}
 FILES = [path for half in ("deploy", "trainer", "muster") for path in sorted((ROOT / half).rglob("*.py"))]
 
 

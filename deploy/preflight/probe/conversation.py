@@ -13,7 +13,7 @@ from ...core.errors import DeployError
 from .. import prediction, probe_answers, targets
 from ..answers import Answers, Link
 from ..checks import bandwidth, link_quality
-from ..request import TORCHRUN, PreflightRequest
+from ..request import MUSTER, PreflightRequest
 from .text import ProbeStream
 
 FACTS_S, LISTEN_S, CONNECT_S, CLOCK_S, RATE_S = 25.0, 8.0, 12.0, 5.0, 25.0
@@ -67,7 +67,7 @@ def _listen(answers: Answers, host: str) -> dict[str, Any]:
         peers = [next(iter(prediction.reachable(facts[peer])), None) for peer in answers.hosts_with_facts[1:3]]
         toward = {row[1] for row in peers if row}
     names = {plan.store_name, *(str(facts[peer].get("fqdn") or "") for peer in answers.hosts_with_facts)} - {""}
-    names = {name for name in names if not prediction.is_address(name)} if answers.request.style == TORCHRUN else set()
+    names = {name for name in names if not prediction.is_address(name)} if answers.request.style != MUSTER else set()
     return {
         "do": "listen",
         "ports": [answers.request.port],

@@ -9,8 +9,9 @@ from unittest import mock
 from deploy.core import fields
 from deploy.core.errors import DeployError
 from deploy.preflight import PreflightRequest, judge
-from deploy.preflight.probe import all_reduce
 from deploy.preflight.probe import conversation as preflight_run
+from deploy.preflight.probe import rehearsal
+from deploy.preflight.rehearsed import Scene, findings, summary
 from tests.hostile.fuzz import samples
 
 REQUESTS = (
@@ -119,8 +120,15 @@ def _well(request):
 
 
 def proof():
-    """Samples, and what to do with one: the proof's answer of one of three hosts."""
-    scripts = ('{"torch": "2.13.0", "right": true, "seconds": 0.5}', '{"torch": "", "error": "No module named torch"}')
+    """Samples, and what to do with one: the answer of one of three hosts to both phases of a rehearsal."""
+    rank = '{"local": 0, "step": "write to /muster/run"'
+    failed = rank + ', "error": "OSError: [Errno 28] No space left on device", "words": "x"}'
+    killed = rank + ', "signal": 9, "code": 1, "seconds": 0.5, "world": 3}'
+    scripts = (
+        f'{{"phase": "alone", "torch": "2.13.0", "ranks": [{rank}, "right": true}}], "warnings": [["/d", "full"]]}}',
+        f'{{"phase": "together", "torch": "2.13.0", "seconds": 0.5, "ranks": [{failed}, {killed}]}}',
+        '{"phase": "alone", "torch": "", "error": "No module named torch"}',
+    )
     return tuple(each.encode() for each in scripts), _proved
 
 
@@ -128,9 +136,17 @@ def _proved(data):
     answers, text = _well(REQUESTS[1]), data.decode(errors="replace")
 
     class Rank(Probe):
-        def read(self, wait_s):
-            return fields.json_object(text if self.place == 1 else '{"torch": "2", "right": true}', "said")
+        def send(self, question):
+            self.phase = question.get("do", "alone")
 
-    judged = all_reduce.prove([Rank(0), Rank(1), Rank(2)], answers, [])
+        def read(self, wait_s):
+            right = {"phase": self.phase, "torch": "2", "ranks": [{"local": 0, "step": "", "right": True}]}
+            return fields.json_object(text, "said") if self.place == 1 else right
+
+    ranks = [Rank(0), Rank(1), Rank(2)]
+    outcomes = rehearsal.rehearse(ranks, {rank.name: {} for rank in ranks})
+    scene = Scene([rank.name for rank in ranks], "gloo", "10.0.0.1:29500")
+    judged = judge(answers, findings(outcomes, scene))
+    summary(outcomes, rehearsal.LONG)
     json.dumps(judged.json()).encode()
     assert judged.ok or any(ODD in each.hosts for each in judged.findings)

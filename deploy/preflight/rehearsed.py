@@ -1,0 +1,266 @@
+"""From the answers of a rehearsal (trainer/rehearsal.py) to findings: which host failed, where and why. Pure.
+
+A fault that a host has alone is that host's. Where ranks failed together, a host whose own words show a fault is the
+cause, and those who only lost it are not; if there is none, the pair is named, or nobody.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from ..core.errors import SIGNALLED
+from ..core.program import FAB
+from ..core.text import several
+from . import refusals
+from .findings import UNKNOWN, WARNING, Finding, listed
+
+# Words of a rank that lost another one, or waited for it.
+VICTIM = re.compile(
+    r"closed by peer|reset by peer|timed? ?out|did not come within|recv, got 0 bytes|broken pipe|did not end in time|"
+    r"remote process exited|connection was (?:likely )?closed|failed to (?:send|recv)",
+    re.IGNORECASE,
+)
+_MISSED = re.compile(r"node (\d{1,5}) did not come")
+_ENDED = re.compile(r"ended with code (-?\d{1,3})(?:: (.*))?", re.DOTALL)
+_REMOTE = re.compile(r"\[(?:::ffff:)?([0-9a-fA-F.:]{3,45})\]:\d")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a phase went on one host: its answer; or `fault`, why there is none. `kind`: that of an SSH fault.
+
+    `waits`: it was still waiting for another host when that one had failed.
+    """
+
+    answer: Mapping[str, Any] = field(default_factory=dict)
+    fault: str = ""
+    kind: str = ""
+    waits: bool = False
+
+    @property
+    def ranks(self) -> Sequence[Mapping[str, Any]]:
+        """What each rank of the host said."""
+        ranks: Sequence[Mapping[str, Any]] = self.answer.get("ranks", ())
+        return ranks
+
+    @property
+    def right(self) -> bool:
+        """Whether all its ranks did the whole phase."""
+        return bool(self.ranks) and all(rank.get("right") for rank in self.ranks)
+
+    @property
+    def errors(self) -> list[str]:
+        """The words of each failure; of a rank that died, how it died."""
+        failed = [rank for rank in self.ranks if not rank.get("right")]
+        first = [word for word in (self.fault, self.answer.get("error", "")) if word]
+        return first + [rank.get("error") or _died(rank) for rank in failed]
+
+
+@dataclass(frozen=True)
+class Scene:
+    """What the rehearsal stood on. `runs`: by host, the folder of the runs; `addresses`: by host, all its own.
+
+    `interfaces`: by host, the interface that the run uses there, empty if the program chose it.
+    """
+
+    hosts: Sequence[str]
+    backend: str
+    endpoint: str
+    runs: Mapping[str, str] = field(default_factory=dict)
+    addresses: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    interfaces: Mapping[str, str] = field(default_factory=dict)
+    memory: Mapping[str, str] = field(default_factory=dict)
+
+
+class _Sign(NamedTuple):
+    words: re.Pattern[str]
+    step: str
+    cause: str
+    symptom: str
+    fix: str
+
+
+def _sign(words: str, step: str, cause: str, symptom: str, fix: str) -> _Sign:
+    return _Sign(re.compile(words, re.IGNORECASE), step, cause, symptom, fix)
+
+
+_SHM = "--shm-size 16g, or shm_size in cluster.toml; what fills it: df -h /dev/shm in a container"
+# The first one that fits counts: the words of the failure, and the beginning of the step.
+_SIGNS = (
+    _sign(r"bus error|SIGBUS", "", "shm-small", "`Bus error` in data loaders", f"on {{host}}: {_SHM}"),
+    _sign(r"no space left|allocate shared memory", "load", "shm-small", "`Bus error` in data loaders",
+          f"on {{host}}: {_SHM}"),
+    _sign(r"no space left|quota exceeded", "write", "disk-full", "the first checkpoint fails",
+          "on {host}: df -h {runs}; {fab} clean --hosts {host} shows what runs left"),
+    _sign(r"read-only file system|permission denied|not permitted", "write", "home-readonly", "nothing can be saved",
+          "on {host}: ls -ld {runs}; mount | grep -w ro"),
+    _sign(r"start new thread|resource temporarily unavailable", "", "process-limits",
+          "`can't start new thread`, or a data loader that dies",
+          "on {host}: ulimit -u; systemctl show docker -p TasksMax; or a higher `pids` in cluster.toml"),
+    _sign(r"too many open files", "", "open-files", "`Too many open files`", "on {host}: docker info; ulimit -n"),
+    _sign(r"cuda.{0,40}out of memory", "", "gpu-busy", "`CUDA out of memory`",
+          "{fab} gpus --hosts {host} shows who has its GPUs"),
+    _sign(r"SIGKILL|signal: killed|cannot allocate memory|memoryerror", "", "memory-low",
+          "exit code 137 (SIGKILL) without a message",
+          "on {host}: free -h; dmesg | grep -i oom; more with `memory` in cluster.toml{memory}"),
+    _sign(r"address already in use", "meet", "port-busy", "all nodes hang, as clients of that process",
+          "on {host}: sudo ss -ltnp shows who listens there; end it, or choose another port with --port"),
+    _sign(r"unable to find (?:address|interface)|no socket interface", "", "interface-missing",
+          "`Unable to find address`", "on {host}: ip addr; name its interface in cluster.toml"),
+)  # fmt: skip
+_SIGNALS = {
+    4: ("SIGILL", "its processor lacks an instruction that this build of torch uses"),
+    6: ("SIGABRT", "a library ended it"),
+    7: ("SIGBUS", "/dev/shm, or the disk behind a mapped file, has no room"),
+    9: ("SIGKILL", "the kernel ended it, most likely for memory"),
+    11: ("SIGSEGV", "it crashed in a library, such as the driver's"),
+    15: ("SIGTERM", "somebody ended it"),
+}
+
+
+def findings(outcomes: Mapping[str, Outcome], scene: Scene) -> list[Finding]:
+    """The findings of a rehearsal; none if all went well."""
+    without = [host for host, outcome in outcomes.items() if outcome.answer.get("torch") == ""]
+    if without:
+        text = f"nothing was rehearsed: there is no torch where training will run ({listed(without)})"
+        return [Finding("no-proof", "proof", tuple(without), text, level=WARNING)]
+    bad = {host: outcome for host, outcome in outcomes.items() if not outcome.right}
+    own = {host: outcome for host, outcome in bad.items() if _own(outcome)}
+    found = [_of_host(host, outcome, scene) for host, outcome in own.items()]
+    if bad and not own:
+        found = [_between(bad, scene)]
+    return found + list(_warnings(outcomes))
+
+
+def summary(outcomes: Mapping[str, Outcome], long: int) -> str:
+    """What a rehearsal that went well has shown."""
+    ranks = [rank for outcome in outcomes.values() for rank in outcome.ranks]
+    slowest = max((rank.get("seconds", 0.0) for rank in ranks), default=0.0)
+    if len(ranks) < 2:
+        return f"{several(len(ranks), 'rank')} wrote, loaded and computed"
+    return f"{several(len(ranks), 'rank')} met, and summed {long >> 20} MB in {slowest:.2f} s"
+
+
+def _own(outcome: Outcome) -> bool:
+    """Whether the host's own words show a fault, and not only that another one was missing."""
+    if outcome.waits:
+        return False
+    return any(not VICTIM.search(words) for words in outcome.errors) or outcome.answer.get("phase") == "alone"
+
+
+def _died(rank: Mapping[str, Any]) -> str:
+    number = rank.get("signal", 0)
+    name, why = _SIGNALS.get(number, (f"signal {number}", "it was ended"))
+    how = (
+        f"{name}, as exit code {SIGNALLED + number}: {why}" if number else f"it ended with code {rank.get('code', -1)}"
+    )
+    return f"{how}; its last words: {rank['words']}" if rank.get("words") else how
+
+
+def _of_host(host: str, outcome: Outcome, scene: Scene) -> Finding:
+    """The finding of a host that failed by itself."""
+    if outcome.fault:
+        return _lost(host, outcome, scene)
+    failed = [rank for rank in outcome.ranks if not rank.get("right")]
+    own = [rank for rank in failed if not VICTIM.search(rank.get("error") or _died(rank))]
+    rank: Mapping[str, Any] = next(iter([*own, *failed]), {})
+    words = rank.get("error") or (_died(rank) if rank else outcome.answer.get("error", "no answer"))
+    step = rank.get("step") or ("import torch" if not rank else "start")
+    where = f"{host}, rank {rank['local']} of {len(outcome.ranks)} there" if len(outcome.ranks) > 1 and rank else host
+    evidence = tuple(f"{host}: {text}" for text in outcome.errors[:3])
+    return _finding(host, f"{where}: the rehearsal failed at `{step}`: {words}", words, step, evidence, scene)
+
+
+def _lost(host: str, outcome: Outcome, scene: Scene) -> Finding:
+    """The finding of a host whose container said no more."""
+    if outcome.kind == "slow":
+        text = f"{host}: the rehearsal did not begin in time: {outcome.fault}"
+        fix = f"on {host}: time docker run --rm IMAGE true; uptime"
+        return Finding("proof-failed", "proof", (host,), text, (), "a start that takes minutes", fix, UNKNOWN)
+    ended = _ENDED.search(outcome.fault)
+    code, last = (int(ended[1]), (ended[2] or "").strip()) if ended else (-1, "")
+    cause = refusals.start(last)
+    if cause != "probe-died":
+        text = f"{host}: the run's container does not start: {last}"
+        return Finding(cause, "proof", (host,), text, (), "the run does not start there", refusals.fix(cause, host))
+    if code > SIGNALLED:
+        words = _died({"signal": code - SIGNALLED, "words": last})
+        return _finding(host, f"{host}: the run's container died: {words}", words, "", (), scene)
+    text = f"{host}: the rehearsal ended: {outcome.fault}"
+    step = "write" if "mkdir" in last or "rehearsal-" in last else ""
+    return _finding(host, text, last, step, (), scene)
+
+
+def _finding(host: str, text: str, words: str, step: str, evidence: Sequence[str], scene: Scene) -> Finding:
+    sign = next((sign for sign in _SIGNS if step.startswith(sign.step) and sign.words.search(words)), None)
+    if sign is None:
+        fix = f"on {host}: these are its last words; `{FAB} preflight --hosts {host}` tries that host alone"
+        return Finding(
+            "proof-failed", "proof", (host,), text, tuple(evidence), "training fails there the same way", fix
+        )
+    memory = scene.memory.get(host, "")
+    fix = sign.fix.format(
+        host=host, fab=FAB, runs=scene.runs.get(host, "~/.muster/runs"), memory=f" (now {memory})" if memory else ""
+    )
+    return Finding(sign.cause, "proof", (host,), text, tuple(evidence), sign.symptom, fix)
+
+
+def _between(bad: Mapping[str, Outcome], scene: Scene) -> Finding:
+    """The finding where every host only lost others: a host that did not come, a pair, or nobody."""
+    said = {host: outcome for host, outcome in bad.items() if not outcome.waits}
+    evidence = tuple(f"{host}: {text}" for host, outcome in said.items() for text in outcome.errors[:1])[:5]
+    steps = {rank["step"] for outcome in said.values() for rank in outcome.ranks if rank.get("step")}
+    step = next(iter(steps)) if len(steps) == 1 else "the collectives"
+    first = scene.hosts[0]
+    absent = _absent(said, scene)
+    if absent and first not in absent:
+        text = f"{listed(absent)} {'does' if len(absent) == 1 else 'do'} not come to the rendezvous at {scene.endpoint}"
+        port = scene.endpoint.rpartition(":")[2]
+        fix = f"on {first}: allow TCP {port} from {listed(absent)}; on {absent[0]}: {_nc(scene)}"
+        link = (absent[0], first) if len(absent) == 1 else None
+        symptom = "all nodes hang, then `timed out while trying to connect`"
+        return Finding("proof-failed", "proof", absent, text, evidence, symptom, fix, link=link)
+    pairs = {frozenset((host, peer)) for host, outcome in said.items() for peer in _named(host, outcome, scene)}
+    if len(pairs) == 1:
+        one, other = sorted(next(iter(pairs)), key=list(scene.hosts).index)
+        text = f"`{step}` fails between {_at(one, scene)} and {_at(other, scene)}: either end may be the cause"
+        fix = f"on {one} and on {other}: sudo iptables -S; sudo nft list ruleset (TCP 1024-65535 between them)"
+        return Finding("proof-failed", "proof", (one, other), text, evidence, "a hang", fix, link=(one, other))
+    text = f"`{step}` fails between {listed(bad)}, and none of them shows a fault of its own"
+    fix = f"{FAB} preflight with two of the hosts at a time shows which pair it is"
+    return Finding("proof-failed", "proof", tuple(bad), text, evidence, "a hang, until the timeout", fix, UNKNOWN)
+
+
+def _absent(said: Mapping[str, Outcome], scene: Scene) -> tuple[str, ...]:
+    """The hosts that others waited for at the rendezvous."""
+    texts = [text for outcome in said.values() for text in outcome.errors]
+    numbers = {int(number) for text in texts for number in _MISSED.findall(text)}
+    return tuple(host for place, host in enumerate(scene.hosts) if place in numbers)
+
+
+def _named(host: str, outcome: Outcome, scene: Scene) -> Iterator[str]:
+    """The peers whose addresses a host's errors name."""
+    for address in (address for text in outcome.errors for address in _REMOTE.findall(text)):
+        yield from (peer for peer, own in scene.addresses.items() if peer != host and address in own)
+
+
+def _at(host: str, scene: Scene) -> str:
+    interface = scene.interfaces.get(host, "")
+    return f"{host} ({interface})" if interface else host
+
+
+def _nc(scene: Scene) -> str:
+    address, _, port = scene.endpoint.rpartition(":")
+    return f"nc -vz {address.strip('[]')} {port}"
+
+
+def _warnings(outcomes: Mapping[str, Outcome]) -> Iterator[Finding]:
+    """Mounted folders that the run may write to by their rights, but cannot."""
+    for host, outcome in outcomes.items():
+        for folder, why in outcome.answer.get("warnings", ()):
+            text = f"{host}: the run cannot write to its folder {folder}: {why}"
+            fix = f"on {host}: look at the mounted folder; if the run only reads it, mount it with :ro"
+            yield Finding("mount-closed", "proof", (host,), text, (), f"`{why}`", fix, WARNING)

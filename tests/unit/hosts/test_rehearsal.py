@@ -1,0 +1,46 @@
+"""The rehearsal is the run: its `docker run` differs from the node's only where it must."""
+
+from types import SimpleNamespace
+
+from deploy.config.inventory import Job, from_flag
+from deploy.config.values import Mount
+from deploy.hosts import rehearsal
+from deploy.hosts.container import Meeting, Work, node_containers
+from tests.hosts import FACTS
+
+HOST = from_flag("a").hosts[0]
+MOUNTS = (Mount("/data", "/data", False), Mount("/ro", "/ro", True))
+JOB = Job(mounts=MOUNTS, keep=("/out",), memory="9g", shm_size="3g")
+
+
+def node():
+    meeting = Meeting("10.0.0.1", 29500, ("eth7",))
+    return node_containers([HOST], [FACTS], JOB, Work("r1", "app:latest", script=("train.py",)), meeting)[0]
+
+
+def test_it_has_the_options_of_the_node_and_a_folder_of_its_own():
+    made, folder = node(), rehearsal.folder_of(node(), "7f")
+    argv = rehearsal.argv_of(made, folder)
+    begin, end = made.argv.index("--volume"), made.argv.index("--env-file")
+    theirs = [word.replace(f"{made.folder}/keep", f"{folder}/keep") for word in made.argv[begin:end]]
+    theirs[1] = f"{folder}:/muster/run"
+    assert " ".join(theirs) in " ".join(argv)
+    assert made.folder not in " ".join(argv)
+    assert not {"--detach", "--name", "--restart"} & set(argv)
+    assert not any(word.startswith("muster.run=") for word in argv), "`fab status` would show it as a run"
+
+
+def test_its_folder_is_on_the_disk_of_the_runs_and_is_no_run():
+    folder = rehearsal.folder_of(node(), "7f")
+    assert folder.rpartition("/")[0] == node().folder.rpartition("/")[0]
+    assert folder.rpartition("/")[2].startswith(".")
+
+
+def test_it_writes_where_the_run_may_write_and_nowhere_else():
+    assert rehearsal.writable(SimpleNamespace(host=HOST), node(), JOB) == ["/out", "/data"]
+
+
+def test_another_launcher_names_no_interface():
+    plain = rehearsal.without_interfaces(node(), JOB).environment
+    assert not {"GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"} & plain.keys()
+    assert node().environment["GLOO_SOCKET_IFNAME"] == "eth7"

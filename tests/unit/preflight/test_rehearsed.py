@@ -1,0 +1,110 @@
+"""From the answers of a rehearsal to the host that failed: its own words make it the cause, a victim's do not."""
+
+import pytest
+
+from deploy.preflight.rehearsed import Outcome, Scene, findings, summary
+
+HOSTS = ("a", "b", "c")
+SCENE = Scene(
+    HOSTS,
+    "gloo",
+    "10.0.0.1:29500",
+    addresses={host: frozenset({f"10.0.0.{number}"}) for number, host in enumerate(HOSTS, 1)},
+    interfaces=dict.fromkeys(HOSTS, "eth1"),
+)
+
+
+def rank(step="meet", **more):
+    """What a rank said; right unless it says more."""
+    return {"local": 0, "step": step, **(more or {"right": True, "seconds": 0.25})}
+
+
+def answer(*ranks, phase="together"):
+    return Outcome({"phase": phase, "torch": "2.13", "ranks": list(ranks or [rank()]), "warnings": []})
+
+
+def found(**outcomes):
+    """The findings, where hosts that are not named went well."""
+    return findings({host: outcomes.get(host, answer()) for host in HOSTS}, SCENE)
+
+
+def test_a_rehearsal_that_went_well_finds_nothing_and_says_what_it_showed():
+    assert found() == []
+    assert summary({host: answer() for host in HOSTS}, 20 << 20) == "3 ranks met, and summed 20 MB in 0.25 s"
+
+
+@pytest.mark.parametrize(
+    ("failed", "cause"),
+    [
+        (rank("write to /muster/run", error="OSError: [Errno 28] No space left on device"), "disk-full"),
+        (rank("write to /muster/run", error="OSError: [Errno 30] Read-only file system"), "home-readonly"),
+        (rank("load data with 2 workers", error="RuntimeError: worker is killed by signal: Bus error"), "shm-small"),
+        (rank("load data with 2 workers", signal=7), "shm-small"),
+        (rank("load data with 2 workers", error="RuntimeError: worker is killed by signal: Killed."), "memory-low"),
+        (rank("start 64 threads", error="RuntimeError: can't start new thread"), "process-limits"),
+        (rank("compute on GPU 0", error="OutOfMemoryError: CUDA out of memory. Tried ..."), "gpu-busy"),
+        (rank("meet", error="OSError: [Errno 98] 10.0.0.1:29500: Address already in use"), "port-busy"),
+        (rank("form a group (gloo)", error="RuntimeError: Unable to find address for: eth9"), "interface-missing"),
+        (rank("all_reduce", signal=9), "memory-low"),
+        (rank("all_reduce", signal=11), "proof-failed"),
+    ],
+)
+def test_what_fails_is_a_fault_of_its_host_with_the_cause_that_its_words_show(failed, cause):
+    told = found(b=answer(failed), a=answer(rank(error="RuntimeError: Connection closed by peer")))
+    assert [(finding.cause, finding.hosts, finding.level) for finding in told] == [(cause, ("b",), "fault")]
+    assert "report" not in told[0].fix
+
+
+@pytest.mark.parametrize(
+    ("code", "cause", "words"),
+    [(137, "memory-low", "SIGKILL"), (139, "proof-failed", "crashed"), (132, "proof-failed", "SIGILL")],
+)
+def test_a_container_that_a_signal_ended_has_the_signal_in_words(code, cause, words):
+    told = found(b=Outcome({}, f"`sh ...` ended with code {code}: "))
+    assert (told[0].cause, told[0].hosts) == (cause, ("b",))
+    assert words in told[0].text
+
+
+def test_a_container_that_does_not_start_is_the_engines_fault():
+    words = (
+        "docker: Error response from daemon: invalid mount config for type bind: bind source path does not exist: /x."
+    )
+    assert found(c=Outcome({}, f"`sh ...` ended with code 125: {words}"))[0].cause == "mount-missing"
+
+
+def test_a_host_that_did_not_come_is_named_with_the_way_that_it_did_not_find():
+    timed_out = (
+        "DistNetworkError: The client socket has timed out after 30000ms while trying to connect to (10.0.0.1, 29500)."
+    )
+    told = found(
+        a=answer(rank(error="RuntimeError: node 2 did not come within 30 s")),
+        b=answer(rank(error="RuntimeError: node 2 did not come within 30 s")),
+        c=answer(rank(error=timed_out)),
+    )
+    assert [(finding.hosts, finding.link) for finding in told] == [(("c",), ("c", "a"))]
+
+
+def test_a_pair_that_lost_each_other_is_suspected_at_both_ends_on_its_interface():
+    lost = "RuntimeError: Timed out waiting 30000ms for recv operation to complete, remote=[10.0.0.3]:40123"
+    told = found(b=answer(rank("all_reduce of 20 MB", error=lost)))
+    assert (told[0].hosts, told[0].link) == (("b", "c"), ("b", "c"))
+    assert "b (eth1) and c (eth1)" in told[0].text
+
+
+def test_where_nobody_shows_a_fault_it_says_that_it_could_not_tell():
+    lost = answer(rank("all_reduce", error="RuntimeError: Connection closed by peer"))
+    told = found(a=lost, b=lost, c=lost)
+    assert [(finding.level, set(finding.hosts)) for finding in told] == [("could not tell", set(HOSTS))]
+
+
+def test_a_slow_engine_is_not_called_broken():
+    assert found(b=Outcome({}, "b: `sh` sent nothing for 150 s", kind="slow"))[0].level == "could not tell"
+
+
+def test_without_torch_nothing_is_rehearsed_and_a_torch_that_does_not_load_is_a_fault():
+    absent = Outcome({"phase": "alone", "torch": "", "error": "No module named torch"})
+    broken = Outcome({"phase": "alone", "torch": "?", "error": "OSError: libcudart.so.12: cannot open shared object"})
+    assert [(finding.cause, finding.level) for finding in found(b=absent)] == [("no-proof", "warning")]
+    told = found(b=broken)
+    assert [(finding.hosts, finding.level) for finding in told] == [(("b",), "fault")]
+    assert "libcudart" in told[0].text

@@ -1,0 +1,384 @@
+"""Rehearse a run where it will run: start threads, write where checkpoints go, load data, meet and sum with the others.
+
+`python -m trainer.rehearsal` does it in a node, before the node starts, by the variables of docs/contract.md. It prints
+a JSON line for each phase, and exits with 0 if all went well, else with 1. All nodes of the run must do it at once.
+
+The control side sends this file as text into any image that has torch (deploy/preflight/probe/rehearsal.py), and asks
+for one phase after the other on standard input: `alone`, then `together`. So this file imports nothing of ours, and
+Python 3.8 can read it.
+
+This process imports torch once and forks the ranks, which then cost next to nothing. A rank says each step before it
+begins it: if it dies, this process knows where.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import datetime
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import threading
+import time
+from ipaddress import ip_address
+
+# A rank that waits for others gives up before this process gives it up: its own words say more.
+ALONE_S, WAIT_S, GRACE_S = 60.0, 30.0, 10.0
+THREADS, WORKERS, FILE_SIZE, LONG = 64, 2, 1 << 20, 20 << 20
+MOST_WORDS = 2000
+PR_SET_PDEATHSIG = 1
+
+
+class Batches:
+    """A data set whose batches have 4 MB: they go through shared memory, as a real loader's do."""
+
+    def __len__(self):
+        return 4 * WORKERS
+
+    def __getitem__(self, index):
+        import torch
+
+        return torch.full((1 << 20,), float(index))
+
+
+def try_threads():
+    """Start as many threads as a rank with libraries has."""
+    go, started = threading.Event(), []
+    try:
+        for _ in range(THREADS):
+            thread = threading.Thread(target=go.wait, daemon=True)
+            thread.start()
+            started.append(thread)
+    finally:
+        go.set()
+    for thread in started:
+        thread.join()
+
+
+def try_folder(folder):
+    """Write a file as a checkpoint is written: under another name, synced, renamed; then remove it."""
+    part = os.path.join(folder, ".muster-rehearsal-%s" % os.urandom(6).hex())
+    whole = part + ".whole"
+    try:
+        file = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            data = memoryview(bytes(FILE_SIZE))
+            while data:
+                data = data[os.write(file, data) :]
+            os.fsync(file)
+        finally:
+            os.close(file)
+        os.rename(part, whole)
+    finally:
+        for path in (part, whole):
+            if os.path.lexists(path):
+                os.unlink(path)
+
+
+def try_loader():
+    """Load data with workers, which hand it over in shared memory."""
+    from torch.utils.data import DataLoader
+
+    loader = DataLoader(Batches(), batch_size=1, num_workers=WORKERS, multiprocessing_context="fork", timeout=30)
+    total = sum(float(batch[0, 0]) for batch in loader)
+    if total != sum(range(len(Batches()))):
+        raise RuntimeError("the data loader's workers handed over other numbers than they read")
+
+
+def try_device(local):
+    """A product of two matrices on the rank's own GPU."""
+    import torch
+
+    torch.cuda.set_device(local)
+    ones = torch.ones(512, 512, device="cuda")
+    if not bool((ones @ ones == 512).all()):
+        raise RuntimeError("GPU %d computes a wrong product" % local)
+
+
+def meet(plan, local, wait_s):
+    """The store where all ranks meet, this rank's number and the number of all."""
+    import torch.distributed as dist
+
+    host, _, port = plan["endpoint"].rpartition(":")
+    host, first = host.strip("[]"), plan["node"] == 0 and local == 0
+    more = {}
+    if first and is_address(host):
+        # At the run's own address, and at no other.
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        listening = socket.socket(family, socket.SOCK_STREAM)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listening.bind((host, int(port)))
+        except OSError as failed:
+            raise OSError(failed.errno, "%s: %s" % (plan["endpoint"], failed.strerror)) from None
+        listening.listen(512)
+        more = {"master_listen_fd": listening.detach()}
+    limit = datetime.timedelta(seconds=wait_s)
+    store = dist.TCPStore(host, int(port), is_master=first, timeout=limit, wait_for_workers=False, **more)
+    if local == 0:
+        store.set("ranks-%d" % plan["node"], str(plan["ranks"]))
+    counts = []
+    for node in range(plan["nodes"]):
+        try:
+            counts.append(int(store.get("ranks-%d" % node)))
+        except Exception:
+            raise RuntimeError("node %d did not come within %g s" % (node, wait_s)) from None
+    return store, sum(counts[: plan["node"]]) + local, sum(counts)
+
+
+def is_address(name):
+    """Whether this is an IP literal."""
+    try:
+        return bool(ip_address(name.partition("%")[0]))
+    except ValueError:
+        return False
+
+
+def add_up(data, world):
+    """One all_reduce of ones, and a look at the sum; returns its seconds."""
+    import torch.distributed as dist
+
+    data.fill_(1)
+    began = time.monotonic()
+    dist.all_reduce(data)
+    right = bool((data == world).all())
+    if not right:
+        raise RuntimeError("all_reduce gave a wrong sum")
+    return time.monotonic() - began
+
+
+class Rank:
+    """One rank, in its own process: `say` takes what it does, `go` lets it begin the second phase."""
+
+    def __init__(self, plan, local, say, go):
+        self.plan, self.local, self.say, self.go = plan, local, say, go
+
+    def step(self, name, work, *words):
+        """Say the step, then do it."""
+        self.say({"step": name})
+        return work(*words)
+
+    def run(self):
+        """Both phases. The last thing it says is a phase that it has done, or an error."""
+        try:
+            self.alone()
+            self.say({"done": "alone"})
+            if os.read(self.go, 1):
+                self.together()
+        except BaseException as failed:
+            self.say({"error": words_of(failed)})
+
+    def alone(self):
+        """What needs nobody else. Only one rank of a node writes and loads: all share the disk and the memory."""
+        if self.local == 0:
+            self.step("start %d threads" % THREADS, try_threads)
+            self.step("write to %s" % self.plan["folder"], try_folder, self.plan["folder"])
+            for folder in self.plan["folders"]:
+                self.say({"step": "write to %s" % folder})
+                try:
+                    try_folder(folder)
+                except OSError as failed:
+                    self.say({"warning": [folder, failed.strerror or str(failed)]})
+            self.step("load data with %d workers" % WORKERS, try_loader)
+        if self.plan["backend"] == "nccl":
+            self.step("compute on GPU %d" % self.local, try_device, self.local)
+
+    def together(self):
+        """What all ranks do at once."""
+        import torch
+        import torch.distributed as dist
+
+        wait_s = self.plan["wait"]
+        store, rank, world = self.step("meet", meet, self.plan, self.local, wait_s)
+        limit, backend = datetime.timedelta(seconds=wait_s), self.plan["backend"]
+        grouped = dist.PrefixStore("rehearsal", store)
+        device = "cuda" if backend == "nccl" else "cpu"
+        self.step(
+            "form a group (%s)" % backend,
+            lambda: dist.init_process_group(backend, store=grouped, rank=rank, world_size=world, timeout=limit),
+        )
+        self.step("all_reduce", add_up, torch.ones(1, device=device), world)
+        long = torch.ones(max(1, self.plan["bytes"] // 4), device=device)
+        seconds = self.step("all_reduce of %d MB" % (self.plan["bytes"] >> 20), add_up, long, world)
+        # Nobody leaves before all are done; the host of the store is the last.
+        store.add("ended", 1)
+        while rank == 0 and store.add("ended", 0) < world:
+            time.sleep(0.01)
+        self.say({"done": "together", "seconds": round(seconds, 4), "world": world})
+
+
+def words_of(failed):
+    """An error in one line; of a data loader's, also what its worker died of, or its worker's own error."""
+    shown = []
+    for each in (failed, failed.__cause__ or failed.__context__):
+        lines = str(each or "").strip().splitlines()
+        if lines:
+            shown.append(lines[-1] if "Original Traceback" in str(each) else lines[0])
+    return ("%s: %s" % (type(failed).__name__, "; ".join(shown)))[:500]
+
+
+class Child:
+    """A rank as this process sees it."""
+
+    def __init__(self, plan, local):
+        self.local, self.step, self.done, self.error = local, "", "", ""
+        self.status, self.rest, self.extra, self.warnings = None, b"", {}, []
+        self.pipe, theirs = os.pipe()
+        go, self.go = os.pipe()
+        self.words = os.memfd_create("words")
+        self.pid = os.fork()
+        if not self.pid:
+            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+            os.dup2(self.words, 1)
+            os.dup2(self.words, 2)
+            os.close(self.go)
+            Rank(plan, local, lambda what: os.write(theirs, (json.dumps(what) + "\n").encode()), go).run()
+            os._exit(0)
+        os.close(theirs)
+        os.close(go)
+
+    def hear(self):
+        """Read what it says; at the end of its output, how it ended."""
+        piece = os.read(self.pipe, 1 << 16)
+        *lines, self.rest = (self.rest + piece).split(b"\n")
+        for line in lines:
+            said = json.loads(line.decode())
+            self.step, self.done = said.pop("step", self.step), said.pop("done", self.done)
+            self.error = said.pop("error", self.error)
+            self.warnings += [said.pop("warning")] if "warning" in said else []
+            self.extra.update(said)
+        if not piece:
+            self.status = os.waitpid(self.pid, 0)[1]
+
+    def over(self, phase):
+        """Whether it has done the phase, or will never do it."""
+        return self.done == phase or bool(self.error) or self.status is not None
+
+    def end(self):
+        """End it, whatever it does."""
+        if self.status is None:
+            os.kill(self.pid, signal.SIGKILL)
+
+    def outcome(self, phase):
+        """How the phase went for this rank: `error`, `signal` or `code` where it went wrong."""
+        told = dict(self.extra, local=self.local, step=self.step)
+        if self.done == phase:
+            return dict(told, right=True)
+        if self.error:
+            told["error"] = self.error
+        elif self.status is None:
+            told["error"] = "TimeoutError: it did not end in time"
+        elif os.WIFSIGNALED(self.status):
+            told["signal"] = os.WTERMSIG(self.status)
+        else:
+            told["code"] = os.WEXITSTATUS(self.status)
+        size = os.fstat(self.words).st_size
+        last = os.pread(self.words, MOST_WORDS, max(0, size - MOST_WORDS)).decode(errors="replace").strip()
+        return dict(told, words=last.splitlines()[-1][:500] if last else "")
+
+
+def phase(children, name, limit_s):
+    """Wait until all ranks are over with a phase; returns their outcomes. Ends this process when its input ends."""
+    end = time.monotonic() + limit_s
+    while True:
+        waiting = {child.pipe: child for child in children if not child.over(name)}
+        left = end - time.monotonic()
+        if not waiting or left <= 0:
+            break
+        for pipe in select.select([*waiting, *LISTENS], [], [], left)[0]:
+            if pipe in waiting:
+                waiting[pipe].hear()
+            elif not os.read(pipe, 1 << 16):
+                os._exit(9)
+    return [child.outcome(name) for child in children]
+
+
+# Descriptors whose end tells this process that nobody listens any more.
+LISTENS = []
+
+
+def plan_of(asked, environment):
+    """What this node does: by the question, and by the variables that a node of the run has."""
+    import torch
+
+    backend = asked.get("backend") or ("nccl" if torch.cuda.is_available() else "gloo")
+    ranks = environment.get("MUSTER_LAUNCHER_RANKS") or environment.get("PET_NPROC_PER_NODE") or "1"
+    return {
+        "backend": backend,
+        "endpoint": environment.get("PET_RDZV_ENDPOINT") or "127.0.0.1:29500",
+        "node": int(environment.get("PET_NODE_RANK") or 0),
+        "nodes": int(environment.get("PET_NNODES") or 1),
+        "ranks": int(ranks),
+        "wait": float(asked.get("wait", WAIT_S)),
+        "bytes": int(asked.get("bytes", LONG)),
+        "folder": environment.get("MUSTER_RUN_DIR") or ".",
+        "folders": asked.get("folders", []),
+    }
+
+
+def rehearse(asked, next_phase):
+    """Answers of the phases, one at a time; `next_phase` is called before the second one, and may say no."""
+    os.environ.update(asked.get("environment", {}))
+    try:
+        import torch
+        import torch.distributed
+    except Exception as failed:
+        absent = isinstance(failed, ModuleNotFoundError) and failed.name == "torch"
+        yield {"phase": "alone", "torch": "" if absent else "?", "error": words_of(failed)}
+        return
+    plan = plan_of(asked, os.environ)
+    children = [Child(plan, local) for local in range(plan["ranks"])]
+    try:
+        outcomes = phase(children, "alone", ALONE_S)
+        warnings = [warning for child in children for warning in child.warnings]
+        yield {"phase": "alone", "torch": torch.__version__, "ranks": outcomes, "warnings": warnings}
+        if not all(outcome.get("right") for outcome in outcomes) or not next_phase():
+            return
+        began = time.monotonic()
+        for child in children:
+            os.write(child.go, b"!")
+        outcomes = phase(children, "together", plan["wait"] + GRACE_S)
+        seconds = round(time.monotonic() - began, 3)
+        yield {"phase": "together", "torch": torch.__version__, "ranks": outcomes, "seconds": seconds}
+    finally:
+        for child in children:
+            child.end()
+
+
+def follow():
+    """Do what the control side asks for; its words are JSON lines, and so are the answers."""
+    answer = os.dup(1)
+    os.dup2(2, 1)
+    asked = read_line()
+    LISTENS.append(0)
+    for told in rehearse(asked, read_line):
+        os.write(answer, (json.dumps(told) + "\n").encode())
+    os._exit(0)
+
+
+def read_line():
+    """The next line of the input; ends this process when there is none."""
+    line = b""
+    while not line.endswith(b"\n"):
+        piece = os.read(0, 1)
+        if not piece:
+            os._exit(9)
+        line += piece
+    return json.loads(line.decode())
+
+
+def main():
+    """In a node: both phases, by the node's own variables. Returns the exit code."""
+    right = True
+    for told in rehearse({}, lambda: True):
+        print(json.dumps(told), flush=True)
+        right = right and bool(told.get("ranks")) and all(rank.get("right") for rank in told["ranks"])
+    return 0 if right else 1
+
+
+if __name__ == "__main__":
+    # As text from the control side, this is the program of `python -c`.
+    sys.exit(follow() if sys.argv[:1] == ["-c"] else main())
