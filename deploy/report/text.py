@@ -100,7 +100,7 @@ def metric_line(state: State, width: int) -> str:
 
 def progress_line(state: State) -> str:
     """One line for a log file: `step 240/600   loss 0.083   5,410 samples/s   left 0:07`."""
-    parts = [f"step {state.step}/{state.steps}" if state.steps else f"step {state.step}"]
+    parts = [f"step {state.step}/{state.steps}" if state.steps else state.step_words]
     if state.losses:
         parts.append(f"loss {_last_loss(state)}")
     return "   ".join([*parts, *_own_parts(state), *_pace_parts(state)])
@@ -118,7 +118,7 @@ def result_parts(result: Result, state: State, seconds: float, where: str) -> li
     elif result.verdict == "stopped":
         parts.append(result.message.removeprefix("stopped "))
     elif state.step or (result.verdict != "done" and not state.script):
-        parts.append(f"at step {state.step}" if state.step else "before the first step")
+        parts.append(f"at {state.step_words}" if state.step else "before the first step")
     return [*parts, f"{seconds:.1f} s", where]
 
 

@@ -58,8 +58,9 @@ _KINDS: Mapping[str, tuple[Mapping[str, Reader[Any]], Mapping[str, Reader[Any]]]
     "resumed": ({"step": _STEP}, {"changes": array(words(), 1000), "path": words()}),
     "step": (
         {"rank": _RANK, "step": _STEP},
-        {"steps": _STEP, "count": _STEP, "skipped": _STEP, "backward_ms": _MS, **_TIMES},
+        {"steps": _STEP, "count": _STEP, "own": flag, "skipped": _STEP, "backward_ms": _MS, **_TIMES},
     ),
+    "continues": ({"rank": _RANK, "step": _STEP, "before": _STEP, "known": flag}, {}),
     "unseen": ({"what": text(50)}, {"message": words()}),
     "checkpoint": ({"step": _STEP}, {"pause_ms": _MS, "write_ms": _MS, "bytes": _STEP, "path": words()}),
     "checkpoint_failed": ({}, {"step": _STEP, "message": words()}),

@@ -103,7 +103,7 @@ def final(state: State) -> Result:
 
 def stopped(state: State) -> Result:
     """The end of a run that was asked to stop and whose ranks left no verdict."""
-    where = f" at step {state.step}" if state.step else "" if state.script else " before the first step"
+    where = f" at {state.step_words}" if state.step else "" if state.script else " before the first step"
     return Result("stopped", f"stopped{where}{_checkpoint_text(state)}", step=state.step)
 
 
@@ -147,7 +147,7 @@ def _node_gone(state: State, now: float) -> Result | None:
     name = min(ended, key=lambda entry: (*_rank_of_end(state.nodes[entry[1]]), entry))[1]
     node = state.nodes[name]
     code = node.code if node.code is not None else FAILED
-    at = f" at step {state.step}" if state.step else ""
+    at = f" at {state.step_words}" if state.step else ""
     if code == USAGE:
         return Result("refused", f"{name} refused to start", f"logs/{name}.log says why", name)
     if node.state == "lost":

@@ -59,7 +59,7 @@ class State:
     a script left on each node. `scalars`: by name the newest step and value in files of the script's. `lives`: how
     often each rank of a script has begun. `first` and `last`: when its first rank began and its last one ended; what is
     older than `since` belongs to earlier starts of the run. `conflicts`: sent files that are not used, as the console
-    has named them.
+    has named them. `repeats`: nobody knows at which step a later start of a script began, so steps may count twice.
     """
 
     names: tuple[str, ...]
@@ -93,6 +93,7 @@ class State:
     longest_silence: float = 0.0
     story: list[Happening] = field(default_factory=list)
     script: bool = False
+    repeats: bool = False
     unread: int = 0
     since: float = 0.0
     first: float = 0.0
@@ -108,6 +109,11 @@ class State:
     def step(self) -> int:
         """The step the run has reached: the slowest rank's."""
         return min((view.step for view in self.ranks.values()), default=0)
+
+    @property
+    def step_words(self) -> str:
+        """The step in words."""
+        return f"step {self.step}" + (" (all starts, with repeats)" if self.repeats else "")
 
     @property
     def steps(self) -> int:
@@ -209,6 +215,20 @@ class State:
             self.pace.append((float(event["t"]), view.step))
             self.barren_restarts = 0
         self._sign(event)
+
+    def _on_continues(self, event: Event) -> None:
+        """Where a start of a script begins. What it repeats counts once, if its optimizer tells where that is."""
+        rank, step, before = int(event["rank"]), int(event["step"]), int(event["before"])
+        self.ranks.setdefault(rank, RankView(rank, event["node"])).step = step
+        if not event["known"] and not self.repeats:
+            self.repeats = True
+            text = "nothing tells at which step the script continues: steps that it repeats count again"
+            self._tell(event, text)
+        if rank == 0 and event["known"]:
+            self.losses = [point for point in self.losses if point[0] <= step]
+            self.pace.clear()
+            repeated = f", so steps {step + 1} to {before} come again" if step < before else ""
+            self._tell(event, f"the script continues after step {step}{repeated}")
 
     def _on_metrics(self, event: Event) -> None:
         if "loss" in event:
@@ -349,4 +369,4 @@ class State:
         self.verdicts.append(event)
 
     def _at_step(self) -> str:
-        return f" at step {self.step}" if self.step else ""
+        return f" at {self.step_words}" if self.step else ""

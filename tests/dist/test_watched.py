@@ -92,6 +92,51 @@ def test_a_second_start_counts_on_and_its_losses_are_not_put_between_the_first_o
     assert 24 < steps[-1] <= 48
 
 
+GOES_ON = """
+optimizer = {optimizer}
+start = 0
+if os.path.exists("last.pt"):
+    saved = torch.load("last.pt")
+    start = saved["step"]
+    model.load_state_dict(saved["model"])
+    optimizer.load_state_dict(saved["optimizer"])
+for step in range(start, {end}):
+    (model(torch.randn(8, 8)) ** 2).mean().backward()
+    optimizer.step()
+    if step + 1 == 20:
+        torch.save(dict(step=20, model=model.state_dict(), optimizer=optimizer.state_dict()), "last.pt")
+    if step == 24:
+        {more}
+"""
+ADAM = "torch.optim.AdamW(model.parameters(), 0.01)"
+
+
+def test_a_script_that_loads_its_optimizer_continues_at_its_own_step_and_what_it_repeats_counts_once(watched):
+    watched(GOES_ON.format(optimizer=ADAM, end=30, more="pass"))
+    (events,), metrics, _ = watched(GOES_ON.format(optimizer=ADAM, end=60, more="pass"))
+    (place,) = of("continues", events)
+    assert (place["step"], place["before"], place["known"]) == (20, 30, True)
+    assert of("step", events)[-1]["step"] == 60
+    assert next(line["step"] for line in metrics if line["t"] >= place["t"]) == 21
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "more"),
+    [
+        ("torch.optim.SGD(model.parameters(), 0.01)", "pass"),
+        (ADAM, f"optimizer = {ADAM}"),
+        (ADAM, "torch.optim.Adam([*model.parameters()][:1]).step()"),
+    ],
+    ids=["that does not count", "that gives way to another", "one of two"],
+)
+def test_an_optimizer_that_does_not_tell_the_step_is_not_believed(watched, optimizer, more):
+    for _ in range(2):
+        (events,), _, _ = watched(GOES_ON.format(optimizer=optimizer, end=30, more=more))
+    (place,) = of("continues", events)
+    assert not place["known"]
+    assert of("step", events)[-1]["step"] > place["before"] == place["step"], "its steps come behind the earlier ones"
+
+
 def test_results_are_the_same_bit_by_bit_and_it_can_be_switched_off(watched, tmp_path):
     weights = []
     for observe in ("", "0"):

@@ -14,6 +14,7 @@ _DISTRIBUTED = "torch.distributed"
 # The end of a file of events in which the last step is looked for, and how `event` writes one.
 _LAST_BYTES = 256 * 1024
 _STEP = re.compile(rb'"kind": "step", "step": (\d{1,15}),')
+_OWN = b'"own": true,'
 
 
 class Place:
@@ -46,14 +47,14 @@ class Place:
             return False
         return True
 
-    def steps_before(self) -> int:
-        """How many steps this rank has told of in earlier starts of the run: those of this one come behind them."""
+    def steps_before(self) -> tuple[int, bool]:
+        """The last step that this rank told of in earlier starts of the run, and whether its optimizer agreed."""
         with suppress(OSError, ValueError), open(self._events(), "rb") as file:
             file.seek(max(0, os.path.getsize(self._events()) - _LAST_BYTES))
             for line in reversed(file.read().split(b"\n")):
                 if found := _STEP.search(line):
-                    return int(found[1])
-        return 0
+                    return int(found[1]), _OWN in line
+        return 0, False
 
     def _events(self) -> str:
         return os.path.join(self.run, "ranks", f"rank-{self.rank}.jsonl")

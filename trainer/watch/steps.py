@@ -30,13 +30,13 @@ class Done(NamedTuple):
 class Steps:
     """Grows by what doors.py sees, at a microsecond each. `done` is replaced whole, for another thread to read.
 
-    `doing`: what the script is in, as far as that is seen. `off`: nothing is counted. From `due` on, `backward` asks
-    whether this step gets a closer look; from `closer_at` on it does. `attended`: it does. `at_step`: how often
-    `backward` had been called at the last step.
+    `doing`: what the script is in, as far as that is seen. `off`: nothing is counted. `several`: more than one
+    optimizer has stepped. From `due` on, `backward` asks whether this step gets a closer look; from `closer_at` on it
+    does. `attended`: it does. `at_step`: how often `backward` had been called at the last step.
     """
 
     def __init__(self) -> None:
-        self.off = self.attended = False
+        self.off = self.attended = self.several = False
         self.doing = ""
         self.due = self.closer_at = self._last = 0.0
         self.at_step = 0
@@ -61,6 +61,7 @@ class Steps:
                 self._round = {optimizer}
             else:
                 self._round.add(optimizer)
+                self.several = self.several or len(self._round) > 1
             self._sole = optimizer if len(self._round) == 1 else 0
             if not self._sole:
                 return False

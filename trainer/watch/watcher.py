@@ -22,6 +22,7 @@ from .looks import SECONDS as LOOK_SECONDS
 from .looks import Looks
 from .losses import Losses
 from .place import Place, append
+from .position import Position
 from .recorder import Recorder
 from .steps import FIRST_STEPS, Done, Steps, between
 
@@ -67,7 +68,8 @@ class Watcher:
         self._looks: Looks | None = None
         self._recorder, self._began = Recorder(), perf_counter()
         self._last_report: Done | None = None
-        self._before = 0
+        self._before, self._told_before, self._agreed = 0, 0, False
+        self.position, self._placed = Position(), False
         self._told_at, self._usual_wait = 0.0, _NO_WAIT
         self._started: dict[str, Any] | None = None
         self._wait: waits.Wait | None = None
@@ -131,6 +133,7 @@ class Watcher:
         if self._wait or self._waits:
             self._take_waits()
         first = steps.stepped(id(optimizer))
+        self.position.look(sys.modules["torch"], optimizer, steps.count)
         if self._armed and self._place.rank == 0:
             self.losses.stepped(sys.modules["torch"], optimizer, steps.count, first)
         self._close(first)
@@ -229,8 +232,9 @@ class Watcher:
         self._patience()
         with suppress(OSError):
             if self._started and not self._last_report:
-                self._before = self._place.steps_before()
-                self._place.event("started", **self._started, **({"step": self._before} if self._before else {}))
+                self._told_before, self._agreed = self._place.steps_before()
+                before = {"step": self._told_before} if self._told_before else {}
+                self._place.event("started", **self._started, **before)
                 self._last_report = self.steps.begun
             for what, message in list(self._unseen.items()):
                 if what not in self._unseen_told:
@@ -239,8 +243,25 @@ class Watcher:
             begun = self.steps.begun
             if last or now - self._told_at >= _pause(now - begun.clock if begun else 0.0):
                 self._told_at = now
-                self._tell_step()
-                self._tell_losses()
+                if self._placed or self._find_place(last):
+                    self._tell_step()
+                    self._tell_losses()
+
+    def _find_place(self, last: bool) -> bool:
+        """Find out at which step this start begins, once its optimizer has shown it; whether that is decided.
+
+        Without an optimizer that counts, the steps come behind those of earlier starts.
+        """
+        position, told = self.position, self._told_before
+        # After the first step another optimizer may follow, and a number on a GPU may still be on its way.
+        waits = position.offset is None or (self.steps.count < 2 and (told or position.offset))
+        if not last and not position.off and not self.steps.several and waits:
+            return False
+        known = position.known and not self.steps.several and (not told or (self._agreed and bool(position.offset)))
+        self._before, self._placed = (position.offset or 0) if known else told, True
+        if told or self._before:
+            self._place.event("continues", step=self._before, before=told, known=known)
+        return True
 
     def _tell_step(self) -> None:
         last = self._last_report
@@ -248,7 +269,8 @@ class Watcher:
         if not done or not last or done.step <= last.step:
             return
         times = between(last, done, self._usual_wait)
-        more = {"skipped": self.steps.skipped} if self.steps.skipped else {}
+        agrees = self.position.known and not self.steps.several and self.position.offset == self._before
+        more = {**({"own": True} if agrees else {}), **({"skipped": self.steps.skipped} if self.steps.skipped else {})}
         self._place.event("step", step=self._before + done.step, count=done.step - last.step, **times, **more)
         self._last_report, self._usual_wait = done, times.get("wait_ms")
 

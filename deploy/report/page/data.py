@@ -21,7 +21,7 @@ BLOCK = 4096
 MOST = 1e100
 OBJECTS = ("config", "environment", "outcome")
 # Events of a script that the timeline tells of in the words of the control side, which knows of all ranks.
-IN_ITS_WORDS = ("began", "conflicts", "moves", "stuck")
+IN_ITS_WORDS = ("began", "conflicts", "continues", "moves", "shared", "stuck")
 MISSING = ": missing"
 MOST_NODES = 256
 Fields = dict[str, Any]
@@ -97,8 +97,9 @@ def load(folder: Path, own: Fields | None = None) -> Run:
     script = record.get("script") is True
     unread: list[str] = []
     objects = {name: _object(folder / f"{name}.json", unread) for name in OBJECTS}
-    metrics, evaluations = _metrics(_lines(folder / "metrics.jsonl", unread))
+    lines = _lines(folder / "metrics.jsonl", unread)
     events, times = _ranks(folder, unread)
+    metrics, evaluations = _metrics(_not_repeated(lines, events))
     notes += [note for note in unread if not (script and note.endswith(MISSING))]
     for row in evaluations:
         _keep_numbers(row)
@@ -185,6 +186,21 @@ def _metrics(rows: list[Fields]) -> tuple[list[Fields], list[Fields]]:
     return [training[step] for step in sorted(training)], [evaluations[step] for step in sorted(evaluations)]
 
 
+def _not_repeated(rows: list[Fields], events: list[Event]) -> list[Fields]:
+    """The lines of steps that no later start of a script has repeated."""
+    rewinds = [(event.t, event.fields["step"]) for event in events if event.rank == 0 and _rewinds(event.fields)]
+    return [
+        row
+        for row in rows
+        if not any((number(row.get("t")) or 0.0) < t and (number(row.get("step")) or 0.0) > step for t, step in rewinds)
+    ]
+
+
+def _rewinds(row: Fields) -> bool:
+    """Whether this line says at which step a later start began."""
+    return row.get("kind") == "continues" and row.get("known") is True and number(row.get("step")) is not None
+
+
 def _keep_numbers(row: Fields) -> Fields:
     values = {str(name): number(value) for name, value in row["values"].items()}
     row["values"] = {name: value for name, value in values.items() if value is not None}
@@ -215,6 +231,8 @@ def _ranks(folder: Path, notes: list[str]) -> tuple[list[Event], dict[int, list[
             if row.get("kind") == "step":
                 _add_step(row, steps)
                 continue
+            if _rewinds(row):
+                steps = {step: time for step, time in steps.items() if step <= row["step"]}
             last = number(row.get("t")) or last
             events.append(Event(last, str(row.get("kind")), rank, str(row.get("node") or ""), row))
         if steps:

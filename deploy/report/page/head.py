@@ -157,11 +157,13 @@ def figures(run: Run, end: Summary) -> list[tuple[str, str]]:
     took = f"in the last of {times} starts" if times > 1 else "from start to end"
     loss_name = "held-out loss" if end.held_out else "rank 0’s last loss" if run.script else "training loss"
     step = max((rows[-1].step for rows in run.times.values()), default=0) if run.script else 0
+    repeats = any(event.kind == "continues" and event.fields.get("known") is False for event in run.events)
+    more = ", of all starts with repeats" if repeats else ""
     rows = [
         (None if end.accuracy is None else words.percent(end.accuracy), "held-out accuracy" + on),
         (None if end.loss is None else words.figure(end.loss), loss_name),
         (None if end.seconds is None else words.duration(end.seconds), took),
-        (words.count(step) if step else None, "step" if step == 1 else "steps"),
+        (words.count(step) if step else None, ("step" if step == 1 else "steps") + more),
         (None if end.speed is None else words.count(end.speed), "samples per second"),
         (str(len(end.nodes)) if end.nodes else None, "node" if len(end.nodes) == 1 else "nodes"),
     ]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
-from deploy.report.page import run
+from deploy.report.page import data, head, run
 from deploy.run import code
 from tests.unit.report.test_page import HOSTILE, START, Page, recorded, write, write_lines
 
@@ -196,3 +198,19 @@ def test_a_link_in_the_place_of_logs_or_work_is_not_followed(tmp_path):
     source = run.build(folder)
     assert "not for this page" not in source
     assert "work/rank-0.log" not in source
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_what_a_later_start_repeats_is_on_the_curve_once_if_its_place_is_known(tmp_path, known):
+    folder = watched_run(tmp_path)
+    place = event(0, 5.0, kind="continues", step=12, before=20, known=known)
+    later = event(0, 6.0, step=16, **STEP, wait_ms=6.0)
+    with (folder / "ranks/rank-0.jsonl").open("a") as file:
+        file.writelines(json.dumps(line) + "\n" for line in (place, later))
+    with (folder / "metrics.jsonl").open("a") as file:
+        file.write(json.dumps({"t": START + 6, "step": 16, "loss": 0.5}) + "\n")
+    loaded = data.load(folder)
+    assert [row["step"] for row in loaded.metrics] == ([10, 16] if known else [10, 16, 20, 30])
+    assert loaded.times[0][-1].step == (16 if known else 20)
+    names = [name for _, name in head.figures(loaded, head.summary(loaded))]
+    assert ("steps, of all starts with repeats" in names) == (not known)

@@ -395,6 +395,24 @@ def test_nodes_and_verdicts_are_seen_once_and_again_when_replaced(run_dir: Path)
     assert [event["t"] for event in follower.read()] == [9]
 
 
+def placed(step: int, before: int, known: bool) -> dict[str, object]:
+    event = {"t": 3.0, "kind": "continues", "rank": 0, "node": "master", "step": step, "before": before}
+    return {**event, "known": known}
+
+
+def test_steps_that_a_later_start_repeats_count_once_if_the_optimizer_tells_and_are_named_if_not() -> None:
+    for known in (True, False):
+        state = State(NAMES, script=True)
+        for step, loss in ((60, 2.0), (73, 1.0)):
+            state.apply({"t": 1.0, "kind": "step", "rank": 0, "node": "master", "step": step})
+            state.apply({"t": 1.0, "kind": "metrics", "step": step, "loss": loss})
+        state.apply(placed(70 if known else 73, 73, known))
+        assert state.losses == ([(60, 2.0)] if known else [(60, 2.0), (73, 1.0)])
+        assert state.step_words == ("step 70" if known else "step 73 (all starts, with repeats)")
+        (line,) = state.story
+        assert ("steps 71 to 73 come again" in line.text) == known
+
+
 def test_files_that_a_node_gets_before_an_attempt_are_told() -> None:
     state = State(NAMES, script=True)
     state.apply({"t": 0.0, "kind": "shared", "rank": 1, "node": "worker-1", "source": "master", "files": 1, "bytes": 9})
