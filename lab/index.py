@@ -60,12 +60,15 @@ def source(name: str, version: str, code: str, before: str = "") -> tuple[str, b
 
 
 @contextmanager
-def serve(address: str, files: Mapping[str, bytes]) -> Iterator[str]:
-    """Serve these files to whoever knows LOGIN; gives the address of the index, with it."""
+def serve(address: str, files: Mapping[str, bytes], login: str = LOGIN) -> Iterator[str]:
+    """Serve these files to whoever knows the login; gives the address of the index, with it.
+
+    A path is found as it is too, so that a folder's files can be served.
+    """
     by_name: dict[str, list[str]] = {}
     for file in files:
         by_name.setdefault(file.split("-")[0], []).append(file)
-    allowed = "Basic " + base64.b64encode(LOGIN.encode()).decode()
+    allowed = "Basic " + base64.b64encode(login.encode()).decode()
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -74,6 +77,8 @@ def serve(address: str, files: Mapping[str, bytes]) -> Iterator[str]:
                 return self.answer(401, b"")
             if self.path.startswith("/files/") and name in files:
                 return self.answer(200, files[name])
+            if self.path.partition("?")[0] in files:
+                return self.answer(200, files[self.path.partition("?")[0]])
             if name in by_name:
                 links = (
                     f'<a href="/files/{f}#sha256={hashlib.sha256(files[f]).hexdigest()}">{f}</a>' for f in by_name[name]
@@ -98,5 +103,5 @@ def serve(address: str, files: Mapping[str, bytes]) -> Iterator[str]:
 
     with ThreadingHTTPServer((address, 0), Handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://{LOGIN}@{address}:{server.server_port}/simple"
+        yield f"http://{login}@{address}:{server.server_port}/simple"
         server.shutdown()

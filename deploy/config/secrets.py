@@ -14,6 +14,8 @@ from .values import Secret
 
 # A name that sounds like a secret's, and a value with a password in it.
 SOUNDS = re.compile(r"TOKEN|SECRET|PASSW|API_?KEY|ACCESS_KEY|CREDENTIAL", re.IGNORECASE)
+# One that can be nothing else: TOKENIZER and MAX_TOKENS are none.
+NAMES = re.compile(r"(^|_)(TOKEN|SECRET|SECRET_KEY|PASSWORD|PASSWD|PASSPHRASE|API_?KEY|ACCESS_KEY|CREDENTIALS?)$", re.I)
 _PASSWORD = re.compile(r"://[^/\s:@]*:[^/\s@]+@")
 _MOST = 120 << 10  # bytes; Linux allows 128 KiB for one variable with its name
 _FILE_MOST = 512 << 10  # bytes of a secret that is a file; all of them go through one pipe

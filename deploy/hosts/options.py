@@ -74,6 +74,8 @@ class Options:
         cluster = inventory.load(self.hosts, self.cluster)
         for name in frozenset(cluster.job.environment).union(*(host.environment for host in cluster.hosts)):
             _refuse_ours(name, "cluster.toml: environment:")
+        for variables in (cluster.job.environment, *(host.environment for host in cluster.hosts)):
+            _refuse_named_like_secrets(variables, "cluster.toml: environment:")
         mounts = tuple(_mount(text) for text in self.mounts)
         job, targets = self._job(cluster.job), {mount.target for mount in mounts}
         gpus = _gpus(self.gpus) if self.gpus else None
@@ -224,6 +226,7 @@ def refuse_open_secrets(options: Options, known: Mapping[str, str]) -> None:
         "--on-end": options.on_end,
         "--env": "\n".join(options.environment),
     }
+    _refuse_named_like_secrets(environment_of(options), "--env")
     for name, value in {**suspects, **known}.items():
         for option, text in public.items():
             if len(value) >= _SECRET_LEAST and value in text:
@@ -231,6 +234,16 @@ def refuse_open_secrets(options: Options, known: Mapping[str, str]) -> None:
                     f"{option} contains the value of {name}, and everybody on the hosts could read it",
                     f"leave it out and add --secret {name}: the script then has it in its environment",
                 )
+
+
+def _refuse_named_like_secrets(variables: Mapping[str, str], where: str) -> None:
+    """Raise UsageError for a variable that is called a token, a password or a key, and has a value as long as one."""
+    for name, value in variables.items():
+        if secrets.NAMES.search(name) and len(value) >= _SECRET_LEAST:
+            raise UsageError(
+                f"{where} {name}: everybody who may use a host's engine could read it",
+                f'export {name}=... in this shell, then: --secret {name} (cluster.toml: secrets = ["{name}"])',
+            )
 
 
 def slug(text: str) -> str:

@@ -19,7 +19,7 @@ from ..core.text import amount
 from ..engine import images
 from ..run.folders import TRAINER
 from . import left_out, path_entry, selection
-from .credentials import NO_CHOICE, Choice
+from .credentials import IN_AN_ADDRESS, NO_CHOICE, Choice
 from .left_out import LeftOut
 from .model import TRAINER_HOME
 from .path_entry import TIME, Entry, within
@@ -127,6 +127,14 @@ def check(folder: Path, script: str = "", choice: Choice = NO_CHOICE) -> Look:
 def sent(folder: Path, choice: Choice = NO_CHOICE) -> frozenset[str]:
     """The paths in `folder` that `pack` sends. Raises what `pack` would for the folder."""
     return frozenset(within(entry) for entry in entries(folder, choice) if not entry.isdir())
+
+
+def needs(folder: Path, choice: Choice = NO_CHOICE) -> frozenset[str]:
+    """The paths in `folder` that may say which packages a project needs: those that are sent, and those that stay here
+    for the password of an index alone. The hosts get what these say in memory."""
+    chosen, kept, _, _ = _look(folder, choice)
+    files = {within(entry) for entry in chosen if not entry.isdir()}
+    return frozenset(files | {file.path for file in kept if file.why == IN_AN_ADDRESS})
 
 
 def build_context(dockerfile: Path, choice: Choice = NO_CHOICE) -> list[LeftOut]:

@@ -30,6 +30,10 @@ EXAMPLES = (".env.example", ".env.sample", ".env.template", ".env.dist", "exampl
 # Settings of tools: a credential only if they contain a token or a password.
 SETTINGS = (".npmrc", ".yarnrc", ".yarnrc.yml", "pip.conf", "pip.ini", ".condarc", "uv.toml", ".gitconfig", "config")
 _TOKEN = re.compile(rb"_authToken|_auth\s*=|_password|npmAuthToken|://[^/\s:@]+:[^/\s@]+@", re.IGNORECASE)
+# What names a project's packages: a credential only if an address in it has a password that is no ${VARIABLE}.
+NEEDS = ("*requirements*.txt", "*requirements*.in", "requirements/*.txt", "*constraints*.txt")
+IN_AN_ADDRESS = "an address in it has a password"
+_ADDRESS = re.compile(rb"https?://[^/\s:@]*:(?!\$\{)[^/\s@]+@")
 # With the key after its first line: code that mentions keys is not a key. In JSON that line ends in `\n`.
 _PRIVATE_KEY = re.compile(
     rb"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----(?:\\r|\\n|\s)+(?:[A-Z][\w-]+: [^\n\\]*(?:\\n|\s)+)*"
@@ -37,6 +41,7 @@ _PRIVATE_KEY = re.compile(
 )
 
 _FILES = re.compile("|".join(translate(f"*/{pattern}") for pattern in FILES))
+_NEEDS = re.compile("|".join(translate(f"*/{pattern}") for pattern in NEEDS))
 _KEY_MARKS = (b"PRIVATE KEY", b"PuTTY-User-Key-File-", b"AGE-SECRET-KEY-1")
 
 
@@ -73,4 +78,6 @@ def kind_of(path: str, content: bytes) -> str:
         return "a private key"
     if PurePosixPath(path).name.lower() in SETTINGS and _TOKEN.search(content):
         return "a token or a password"
+    if b"://" in content and _NEEDS.match(f"/{path.lower()}") and _ADDRESS.search(content):
+        return IN_AN_ADDRESS
     return ""

@@ -6,11 +6,14 @@ import os
 import subprocess
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import unquote, urlsplit, urlunsplit
 
 from ..core.errors import DeployError
+from .settings import without_logins
 
 _PATIENCE_S = 900.0
+_USER, _PASSWORD = "MUSTER_GIT_USER", "MUSTER_GIT_PASSWORD"
+_HELPER = f'!printf \'username=%s\\npassword=%s\\n\' "${_USER}" "${_PASSWORD}"; :'
 
 
 def split(word: str) -> tuple[str, str]:
@@ -23,34 +26,65 @@ def split(word: str) -> tuple[str, str]:
 def fetch(word: str) -> bytes:
     """The files of a `git+https://...@REVISION`, as a tar file without the history. Raises DeployError, git's words."""
     url, revision = split(word)
+    shown = without_logins(word)
     if revision.startswith("-"):
-        raise DeployError(f"{word}: not a revision: {revision}")
+        raise DeployError(f"{shown}: not a revision: {revision}")
     with TemporaryDirectory(prefix="muster-git-") as name:
-        folder = Path(name)
-        _git(folder, word, "init", "--quiet", "--bare")
+        git = _Git(Path(name), shown, url)
+        git.ask("init", "--quiet", "--bare")
+        return git.ask("archive", "--format", "tar", _fetched(git, revision))
+
+
+def _fetched(git: _Git, revision: str) -> str:
+    """What the revision is called here, once it is fetched."""
+    for depth in (("--depth", "1"), ()):  # the simplest servers give no single commit
         try:
-            _git(folder, word, "fetch", "--quiet", "--depth", "1", "--", url, revision)
-            found = "FETCH_HEAD"
-        except DeployError:  # a short commit, or a server that gives no single one
-            _git(folder, word, "fetch", "--quiet", "--", url, "+refs/*:refs/theirs/*")
-            found = _git(folder, word, "rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}").decode().strip()
-        return _git(folder, word, "archive", "--format", "tar", found)
+            git.ask("fetch", "--quiet", *depth, "--", git.url, revision)
+        except DeployError:
+            continue
+        return "FETCH_HEAD"
+    git.ask("fetch", "--quiet", "--", git.url, "+refs/*:refs/theirs/*")  # it is a short commit
+    return git.ask("rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}").decode().strip()
 
 
-def _git(folder: Path, word: str, *words: str) -> bytes:
-    environment = {
-        **{name: value for name, value in os.environ.items() if not name.startswith("GIT_DIR")},
-        "GIT_TERMINAL_PROMPT": "0",
-        "GIT_SSH_COMMAND": os.environ.get("GIT_SSH_COMMAND", "ssh -o BatchMode=yes"),
-    }
-    try:
-        command = ["git", "-C", str(folder), "-c", "protocol.ext.allow=never", *words]
-        done = subprocess.run(command, capture_output=True, env=environment, timeout=_PATIENCE_S, check=False)
-    except (OSError, subprocess.TimeoutExpired) as fault:
-        raise DeployError(f"{word}: git does not answer here: {fault}", "install git, or name an archive") from fault
-    if done.returncode:
-        last = (done.stderr.decode(errors="replace").strip() or "it has no such revision").splitlines()[-1]
-        raise DeployError(
-            f"{word}: git cannot fetch it on this machine: {last}", f"try it: git ls-remote {word[4:].split('@')[0]}"
-        )
-    return done.stdout
+class _Git:
+    """git on this machine, in a folder. `shown`: the source as messages name it; `url`: without its password."""
+
+    def __init__(self, folder: Path, shown: str, url: str) -> None:
+        self._folder, self._shown = folder, shown
+        self.url, self._login = _login(url)
+
+    def ask(self, *words: str) -> bytes:
+        """What a command prints. Raises DeployError."""
+        environment = {
+            **{name: value for name, value in os.environ.items() if not name.startswith("GIT_DIR")},
+            **self._login,
+            "GIT_TERMINAL_PROMPT": "0",
+            "GIT_SSH_COMMAND": os.environ.get("GIT_SSH_COMMAND", "ssh -o BatchMode=yes"),
+        }
+        own = ("-c", "credential.helper=", "-c", f"credential.helper={_HELPER}") if self._login else ()
+        command = ["git", "-C", str(self._folder), "-c", "protocol.ext.allow=never", *own, *words]
+        try:
+            done = subprocess.run(command, capture_output=True, env=environment, timeout=_PATIENCE_S, check=False)
+        except (OSError, subprocess.TimeoutExpired) as fault:
+            raise DeployError(f"{self._shown}: git does not answer here: {fault}", "install git") from fault
+        if done.returncode:
+            last = (done.stderr.decode(errors="replace").strip() or "it has no such revision").splitlines()[-1]
+            raise DeployError(
+                f"{self._shown}: git cannot fetch it on this machine: {without_logins(last)}",
+                f"try it: git ls-remote {without_logins(self.url)}",
+            )
+        return done.stdout
+
+
+def _login(url: str) -> tuple[str, dict[str, str]]:
+    """The address without its password, and this password as variables for git's helper.
+
+    git would start its programs with the whole address, and everybody on this machine could read it there.
+    """
+    address = urlsplit(url)
+    if not address.scheme.startswith("http") or not address.password:
+        return url, {}
+    place = address.netloc.rpartition("@")[2]
+    login = {_USER: unquote(address.username or ""), _PASSWORD: unquote(address.password)}
+    return urlunsplit((address.scheme, place, address.path, address.query, "")), login

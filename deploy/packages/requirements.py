@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ..core.errors import UsageError
+from .settings import without_logins
 
 NO = "no"
 # In this order; a pyproject.toml only if it is a project's.
@@ -33,6 +34,7 @@ class Requirements:
 
     `kind`: how uv reads it; `project`: a pyproject.toml whose project is itself installed. `packages`: folders of the
     project that are packages to build, each with whether it is editable. `git`: sources that this machine fetches.
+    `kept`: those of the files that the hosts do not have.
     """
 
     path: str
@@ -40,6 +42,7 @@ class Requirements:
     files: tuple[tuple[str, bytes], ...]
     packages: tuple[tuple[str, bool], ...] = ()
     git: tuple[str, ...] = ()
+    kept: tuple[str, ...] = ()
 
     def key(self, *more: object) -> str:
         """A digest of all this and of `more`: the same needs on the same base have the same packages."""
@@ -134,7 +137,8 @@ def _read_into(
             continue
         elif _OTHER_GIT.search(line):
             raise UsageError(
-                f"{path}:{number}: {line}: no source that Muster can fetch", "NAME @ git+https://... or git+ssh://..."
+                f"{path}:{number}: {without_logins(line)}: no source that Muster can fetch",
+                "NAME @ git+https://... or git+ssh://...",
             )
         elif match := _EDITABLE.match(line):
             packages[_package(folder, here, match[1], f"{path}:{number}: {line}", sent)] = True

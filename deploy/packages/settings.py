@@ -39,12 +39,17 @@ class Settings:
         return [re.sub(r"//[^/@\s]*@", "//", self.variables.get(name, "")) for name in names]
 
     def hidden(self, text: str) -> str:
-        """The text without passwords of these settings."""
+        """The text without passwords of these settings, or of any address in it."""
         for name, value in self.variables.items():
             secrets = [value] if name.endswith("PASSWORD") else re.findall(r"//(?:[^/:@\s]*:)?([^/@\s]+)@", value)
             for secret in secrets:
                 text = text.replace(secret, "***")
-        return text
+        return without_logins(text)
+
+
+def without_logins(text: str) -> str:
+    """The text without the passwords and tokens of its addresses."""
+    return re.sub(r"(https?://)[^/@\s]+@", r"\1***@", text)
 
 
 def of_user(environment: Mapping[str, str] = os.environ, home: Path | None = None, far: bool = True) -> Settings:

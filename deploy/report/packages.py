@@ -10,7 +10,7 @@ from ..core.results import HostsFailed
 from ..core.text import amount, several
 from ..image import code_layer
 from ..image.credentials import Choice
-from ..packages import install, requirements, settings
+from ..packages import install, passwords, requirements, settings
 from ..packages.exchange import ToolFailed
 from ..packages.install import Each, Installed
 from ..packages.places import Place, ProcessPlace
@@ -22,7 +22,7 @@ def asked(wanted: str, folder: Path | None, choice: Choice, console: Console) ->
     """The requirements of the folder, which this says; `wanted` as --requirements has it. Raises UsageError."""
     if folder is None:
         return None
-    sent = code_layer.sent(folder, choice)
+    sent = code_layer.needs(folder, choice)
     path, by_itself = requirements.find(folder, wanted, sent)
     if not path:
         return None
@@ -41,6 +41,7 @@ def bring(
     own = settings.of_user(far=not all(isinstance(place, ProcessPlace) for place in places))
     if own.left:
         console.warn(f"packages: not used, because hosts and containers cannot reach it: {', '.join(own.left)}")
+    needs, own = passwords.take_out(needs, own)
     try:
         with console.waiting("packages") as say:
             want = install.Asked(needs, own, lambda place, words: say(f"{place}: {words}"), each, instead)

@@ -91,7 +91,7 @@ def _run(arguments: list[str], folder: Path | None, name: str) -> int:
         limit = Limit(folder, name, os.environ)
         hidden = handover.values(os.environ, secrets)
         node = Node(command, environment, outcome, diary, limit, is_script, hidden)
-        with telemetry.beside(folder, name, packages=is_script and _place() == 0):
+        with telemetry.beside(folder, name, packages=is_script and _place() == 0, hidden=hidden):
             code = node.run()
         if is_script and folder:
             _tell_kept(folder, diary, began)

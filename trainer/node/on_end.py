@@ -25,6 +25,7 @@ from muster.errors import DONE, FAILED, REFUSED, SIGNALLED, STOPPED
 
 from ..run_dir import RankFolder
 from . import alive, handover, limit, peers, work
+from .mask import Mask
 
 PLAN = "MUSTER_ON_END"
 COMMAND_S, _POST_S = 60.0, 15.0
@@ -205,7 +206,9 @@ def _run(plan: Mapping[str, Any], command: str, about: Mapping[str, Any], secret
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-        reading = threading.Thread(target=_copy, args=(child, log), daemon=True)
+        reading = threading.Thread(
+            target=_copy, args=(child, log, Mask(handover.values(os.environ, secrets))), daemon=True
+        )
         reading.start()
         try:
             code = child.wait(COMMAND_S)
@@ -219,13 +222,15 @@ def _run(plan: Mapping[str, Any], command: str, about: Mapping[str, Any], secret
     return f"the command ended with code {code}" if code else ""
 
 
-def _copy(child: subprocess.Popen[bytes], log: Any) -> None:
+def _copy(child: subprocess.Popen[bytes], log: Any, mask: Mask) -> None:
     left = _MOST_LOG
     with suppress(OSError, ValueError):
         while child.stdout and (piece := os.read(child.stdout.fileno(), 1 << 16)):
-            log.write(piece[:left])
+            shown = mask.take(piece)[:left]
+            log.write(shown)
             log.flush()
-            left -= len(piece[:left])
+            left -= len(shown)
+        log.write(mask.rest()[:left])
 
 
 def _post(url: str, about: Mapping[str, Any]) -> str:

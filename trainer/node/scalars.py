@@ -23,6 +23,7 @@ from typing import BinaryIO, TextIO
 from muster.files import Lines
 
 from . import event_file, work
+from .mask import Mask
 
 # What one node's script may have: more files and names than these are not read.
 _MOST_FILES, _MOST_TAGS, _MOST_ENTRIES = 64, 300, 20_000
@@ -40,10 +41,10 @@ Values = dict[str, dict[int, float]]
 
 
 class Scalars:
-    """What of one node's files was read so far."""
+    """What of one node's files was read so far. `hidden`: the secrets, which may stand in names."""
 
-    def __init__(self, folder: Path, node: str) -> None:
-        self._folder, self._node = folder, node
+    def __init__(self, folder: Path, node: str, hidden: Iterable[str] = ()) -> None:
+        self._folder, self._node, self._mask = folder, node, Mask(hidden)
         self._path = folder / "scalars" / f"{node}.jsonl"
         self._lines: Lines | None = None
         self._lock: TextIO | None = None
@@ -140,11 +141,11 @@ class Scalars:
         for start in range(0, len(welcome), _POINTS_A_LINE):
             tags: dict[str, list[tuple[int, float]]] = {}
             for tag, step, value in welcome[start : start + _POINTS_A_LINE]:
-                tags.setdefault(tag, []).append((step, value))
+                tags.setdefault(self._mask.text(tag), []).append((step, value))
             if self._lines is None:
                 self._lines = Lines(self._path)
             if self._path.stat().st_size < _MOST_BYTES:
-                self._lines.add(node=self._node, file=path, tags=tags)
+                self._lines.add(node=self._node, file=self._mask.text(path), tags=tags)
 
     def _is_welcome(self, point: event_file.Point) -> bool:
         if not 0 <= point.step <= _MOST_STEP or len(point.tag) > _MOST_TAG or point.tag.split("/")[-1] in _AXES:

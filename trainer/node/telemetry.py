@@ -4,6 +4,8 @@ The agent starts it beside torchrun, and closes its standard input to end it. It
 library may hang or crash where a GPU is broken, and a script's files may hold anything; neither must end a run. Lines
 go to `telemetry/<node>.jsonl`, and the numbers in files of the script's to `scalars/<node>.jsonl` (docs/contract.md).
 `--packages`: first write which packages a script finds, into environment.json. Standard library only.
+
+The first line of its input is a JSON list of the secrets, which it must not copy from names.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -49,6 +51,7 @@ def main() -> None:
     die_with_parent(signal.SIGKILL, int(sys.argv[1]))
     with suppress(OSError):
         os.nice(10)
+    hidden = json.loads(os.fdopen(sys.stdin.fileno(), "rb", buffering=0, closefd=False).readline() or b"[]")
     folder, node = Path(os.environ["MUSTER_RUN_DIR"]), os.environ["MUSTER_NODE"]
     interface = os.environ.get("GLOO_SOCKET_IFNAME", "")
     meters, gpus = Meters(folder, interface), Gpus(os.environ)
@@ -57,7 +60,7 @@ def main() -> None:
         about = environment(os.environ, gpus)
         replace(folder / "environment.json", json.dumps(about, indent=1))
     lines, began = Lines(folder / "telemetry" / f"{node}.jsonl"), time.monotonic()
-    scalars, due = Scalars(folder, node), 0.0
+    scalars, due = Scalars(folder, node, hidden), 0.0
     while not _ends_within(pause(time.monotonic() - began)):
         lines.add(node=node, **meters.read(time.monotonic()), **gpus.read())
         now = time.monotonic()
@@ -80,8 +83,11 @@ def pause(elapsed: float) -> float:
 
 
 @contextmanager
-def beside(folder: Path | None, node: str, packages: bool) -> Iterator[None]:
-    """Run this module beside what the agent does. It never fails, and never waits for a process that hangs."""
+def beside(folder: Path | None, node: str, packages: bool, hidden: Sequence[str] = ()) -> Iterator[None]:
+    """Run this module beside what the agent does. It never fails, and never waits for a process that hangs.
+
+    `hidden`: the secrets, which it must not copy.
+    """
     if folder is None or os.environ.get("MUSTER_OBSERVE") == "0":
         yield
         return
@@ -99,6 +105,10 @@ def beside(folder: Path | None, node: str, packages: bool) -> Iterator[None]:
             stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
+        # On its input: a variable would be in one more environment.
+        if process.stdin:
+            process.stdin.write(json.dumps(list(hidden)).encode() + b"\n")
+            process.stdin.flush()
     try:
         yield
     finally:

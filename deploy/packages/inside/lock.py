@@ -37,6 +37,9 @@ class Locking(Work):
         if self.order["builds"]:  # a build writes into its folder
             source = self.scratch / "source"
             shutil.copytree(self.order["source"], source, symlinks=True)
+        for name, path in self.order["kept"].items():
+            (source / path).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(self.scratch / name, source / path)
         for path in self.order["files_read"]:
             self._with_fetched(source / path)
         asked = self._asked(source, kind)

@@ -87,6 +87,19 @@ def test_a_secret_that_cannot_be_had_is_named_and_never_shown(monkeypatch, given
     assert VALUE not in refused.value.message + refused.value.hint
 
 
+@pytest.mark.parametrize("name", ["HF_TOKEN", "WANDB_API_KEY", "password", "AWS_SECRET_ACCESS_KEY"])
+def test_a_variable_that_is_called_a_secret_is_refused_with_what_works(name, tmp_path):
+    with pytest.raises(UsageError, match=name) as refused:
+        refuse_open_secrets(asked(environment=(f"{name}=sesame-4711",)), {})
+    assert "sesame" not in str(refused.value)
+    assert f"--secret {name}" in refused.value.hint
+    cluster = tmp_path / "cluster.toml"
+    cluster.write_text(f'[[hosts]]\nname = "a"\n[hosts.environment]\n{name} = "sesame-4711"\n')
+    with pytest.raises(UsageError, match=name):
+        Options(cluster=str(cluster)).load()
+    refuse_open_secrets(asked(environment=("TOKENIZERS_PARALLELISM=disabled-here", "MAX_TOKENS=10000000000")), {})
+
+
 @pytest.mark.parametrize("option", ["script", "run", "arguments", "environment"])
 @pytest.mark.parametrize("known", ["as a secret of the job", "by its name in this shell"])
 def test_a_secret_in_the_open_is_refused_and_not_repeated(monkeypatch, option, known):

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import random
+from urllib.parse import quote, quote_plus
 
 import pytest
 
@@ -38,6 +41,18 @@ def test_each_line_of_a_value_with_several_is_hidden_and_short_values_are_left()
     assert b"abcdefghijkl" not in masked(b"one abcdefghijkl two\n", [PEM])
     assert PEM.encode().strip() not in masked(PEM.encode(), [PEM])
     assert masked(b"short pw\n", ["pw", ""]) == b"short pw\n"
+
+
+@pytest.mark.parametrize("before", range(4))
+def test_a_value_is_hidden_as_urls_strings_and_headers_write_it(before):
+    value = "pa/ss+word 'x' \"12\" \u00e9"
+    login = b"u" * before + value.encode() + b"tail"
+    for text in (quote(value, safe=""), quote(value), quote_plus(value), repr({"a": value}), json.dumps([value])):
+        assert masked(f"see {text} there".encode(), [value]).count(SHOWN) == 1
+    for encode in (base64.b64encode, base64.urlsafe_b64encode):
+        shown = masked(b"Basic " + encode(login), [value])
+        assert SHOWN in shown
+        assert len(shown) < 35, "at most a few letters at its ends are left"
 
 
 def test_without_secrets_nothing_waits_and_with_them_only_what_may_be_one():

@@ -109,6 +109,15 @@ def test_a_command_that_hangs_is_killed_with_all_that_it_started(tmp_path, monke
     assert (tmp_path / "logs/on-end.log").read_text() == "began\n"
 
 
+@pytest.mark.holds("secrets-masked")
+def test_what_the_command_prints_shows_no_secret(tmp_path, monkeypatch):
+    (tmp_path / "logs").mkdir()
+    monkeypatch.setenv("PRESENT", "sesame-4712-present")
+    monkeypatch.setenv("MUSTER_SECRETS_PRESENT", "PRESENT")
+    on_end.act(plan(tmp_path, 'echo "a $HOOK b $PRESENT"'), {"end": "done"}, {"HOOK": "sesame-4711-handed"})
+    assert (tmp_path / "logs" / "on-end.log").read_text() == "a *** b ***\n"
+
+
 def test_a_url_that_does_not_answer_is_noted_and_nothing_more(tmp_path):
     on_end.act(plan(tmp_path, "http://127.0.0.1:9/"), {"end": "done", "lost": []}, {})
     assert "refused" in notes(tmp_path)[0]["error"]

@@ -227,3 +227,12 @@ def test_the_last_numbers_are_read_when_the_run_ends(tmp_path, monkeypatch):
     with telemetry.beside(tmp_path, "a", packages=False):
         shutil.copy(EVENTS, tmp_path / "work")
     assert len(told(tmp_path)[f"work/{EVENTS.name}"]["train/loss"]) == 8
+
+
+@pytest.mark.holds("secrets-masked")
+def test_names_of_files_and_numbers_show_no_secret(work):
+    folder = work / "sesame-4711"
+    folder.mkdir()
+    (folder / "metrics.csv").write_text("step,loss/sesame-4711\n1,0.5\n2,0.4\n")
+    look(Scalars(work.parent, "a", ["sesame-4711"]))
+    assert told(work.parent) == {"work/***/metrics.csv": {"loss/***": [(1, 0.5), (2, 0.4)]}}

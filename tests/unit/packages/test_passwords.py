@@ -1,0 +1,88 @@
+"""A password in a requirements file reaches no file of a host: an index goes with the settings, git fetches here."""
+
+from __future__ import annotations
+
+import base64
+import subprocess
+
+import pytest
+
+from deploy.core.errors import UsageError
+from deploy.image import credentials
+from deploy.packages import git, passwords
+from deploy.packages.requirements import Requirements
+from deploy.packages.settings import Settings
+from lab import index
+
+TEXT = """--extra-index-url https://me:sesame-1@index/simple
+-i https://me:sesame-2@other/simple
+plain  # of https://me:word@nowhere
+mine @ git+https://me:sesame-3@host/mine.git@v1
+"""
+WORD = "git+https://me:sesame-3@host/mine.git@v1"
+
+
+def needs(text: str, path: str = "requirements.txt") -> Requirements:
+    return Requirements(path, "file", ((path, text.encode()),), git=(WORD,))
+
+
+def test_indexes_go_with_the_settings_and_nothing_of_a_password_stays_in_the_text() -> None:
+    taken, own = passwords.take_out(needs(TEXT), Settings({"UV_INDEX": "https://first/simple"}))
+    ((path, content),) = taken.files
+    assert (path, taken.kept) == ("requirements.txt", ("requirements.txt",))
+    assert b"sesame" not in content
+    assert content.splitlines()[2:] == [b"plain  # of https://me:word@nowhere", b"mine @ git+https://host/mine.git@v1"]
+    assert own.variables["UV_INDEX"] == "https://first/simple https://me:sesame-1@index/simple"
+    assert own.variables["UV_DEFAULT_INDEX"] == "https://me:sesame-2@other/simple"
+    assert passwords.plain(WORD) in content.decode(), "what names the fetched source is in the text"
+
+
+def test_another_password_is_refused_by_its_line_and_not_shown() -> None:
+    with pytest.raises(UsageError, match=r"requirements\.txt:1: x @ https://\*\*\*@host") as refused:
+        passwords.take_out(needs("x @ https://me:sesame-4@host/x.whl\n"), Settings())
+    assert "sesame" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "kept"),
+    [
+        ("requirements.txt", "-i https://me:sesame@index/simple", True),
+        ("req/requirements-dev.in", "x @ https://:sesame@host/x.whl", True),
+        ("requirements/base.txt", "-i https://me:sesame@index/simple", True),
+        ("requirements.txt", "-i https://me:${TOKEN}@index/simple", False),
+        ("requirements.txt", "x @ git+ssh://git@host/x.git", False),
+        ("notes.txt", "see https://me:sesame@host", False),
+    ],
+)
+def test_only_a_file_of_requirements_with_a_password_stays_here(path: str, text: str, kept: bool) -> None:
+    assert (credentials.kind_of(path, text.encode()) == credentials.IN_AN_ADDRESS) is kept
+
+
+def test_without_a_password_nothing_changes() -> None:
+    given, own = needs("-i https://index/simple\nplain\n"), Settings({"UV_INDEX": "x"})
+    assert passwords.take_out(given, own) == (given, own)
+
+
+@pytest.mark.holds("git-passwords")
+def test_git_logs_in_without_the_password_on_any_command_line(tmp_path, monkeypatch) -> None:
+    def run(*words: str) -> None:
+        who = ("-c", "user.name=a", "-c", "user.email=a@example.org")
+        subprocess.run(["git", *who, *words], cwd=tmp_path, check=True, capture_output=True)
+
+    (tmp_path / "code.py").write_text("x")
+    for words in (("init", "-q"), ("add", "."), ("commit", "-q", "-m", "x"), ("update-server-info",)):
+        run(*words)
+    top = tmp_path / ".git"
+    files = {f"/r.git/{path.relative_to(top)}": path.read_bytes() for path in top.rglob("*") if path.is_file()}
+    login = "me:sesame 4%40/x"
+    trace = tmp_path / "trace"
+    monkeypatch.setenv("GIT_TRACE", str(trace))
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", "/dev/null")
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    with index.serve("127.0.0.1", files, login) as url:
+        address = url.replace(login, "me:sesame%204%2540%2Fx").removesuffix("/simple")
+        assert git.fetch(f"git+{address}/r.git")
+    commands = trace.read_text()
+    assert "remote-http" in commands
+    assert "sesame" not in commands
+    assert base64.b64encode(login.encode()).decode() not in commands
