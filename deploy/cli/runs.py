@@ -232,7 +232,8 @@ def attach(
     """Follow a run to its end, and show what it prints.
 
     Ctrl-C leaves the run, which continues. If nodes wait for their
-    secrets, attach hands them in again.
+    secrets, attach hands them in again. Of a run that has ended, it
+    shows the end and exits with the run's own code.
     """
     console, options = Console(json), Options(hosts, cluster, run, secrets=tuple(secret or ()), rank=rank)
     options = replace(options, env_files=tuple(env_file or ()), secret_files=tuple(secret_file or ()))

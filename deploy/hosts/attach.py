@@ -8,14 +8,12 @@ finds it by its label.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ..config.inventory import Cluster
 from ..core.errors import DETACHED, DONE
 from ..core.names import RunId, asked_run
 from ..core.program import FAB
@@ -44,13 +42,17 @@ _CLOCKS_DIFFER_S = 60.0
 
 
 def attach(options: Options, console: Console) -> int:
-    """Follow a run, and give its secrets to nodes that wait for them. Returns its exit code."""
+    """Follow a run, and give its secrets to nodes that wait for them. Returns its exit code, also if it has ended."""
     cluster, ranks = options.load(), shown_ranks(options.rank)
     with (
         Interrupts(console, "looking for the run", _CONTINUES) as interrupts,
-        _run_on_hosts(cluster, options.run) as run_on_hosts,
+        open_all(cluster.hosts) as opened,
     ):
-        sessions, run, nodes = run_on_hosts
+        sessions = list(opened.all().values())
+        try:
+            run, nodes = _run_on_hosts(sessions, options.run)
+        except ended.Ended as end:
+            return ended.show(end, sessions, console)
         run_dir = record.folder_of(folders.RUNS, run)
         first = min(nodes.values(), key=lambda node: node.place)
         known = record.facts(run_dir)
@@ -70,7 +72,8 @@ def attach(options: Options, console: Console) -> int:
             console.warn(f"{run} has {first.nodes} nodes; {lost} of them run on other hosts")
         interrupts.hold()
         members = [session for session in sessions if session.host.name in names]
-        return follow_until_done(HostsBackend(members, run_handle, console.warn), console, interrupts, ranks)
+        backend = HostsBackend(members, run_handle, console.warn)
+        return follow_until_done(backend, console, interrupts, ranks, resume.sent(run_dir, cluster.job))
 
 
 def down(options: Options, console: Console) -> int:
@@ -150,19 +153,16 @@ def open_record(run: RunHandle, hosts: Sequence[str], resume_fields: Mapping[str
     return earlier
 
 
-@contextmanager
-def _run_on_hosts(cluster: Cluster, run: str) -> Iterator[tuple[list[Session], RunId, dict[str, Container]]]:
-    """Sessions to all hosts, the chosen run, and its containers by host."""
+def _run_on_hosts(sessions: Sequence[Session], run: str) -> tuple[RunId, dict[str, Container]]:
+    """The chosen run, and its containers by host."""
     wanted = asked_run("--run", run)
-    with open_all(cluster.hosts) as opened:
-        sessions = list(opened.all().values())
-        containers = observe.containers(sessions).all()
-        runs = plan.runs_of(containers)
-        if wanted not in runs:
-            plan.refuse_foreign(wanted, containers)
-            ended.refuse(wanted, sessions)
-        chosen = plan.choose_run(runs, wanted)
-        yield sessions, chosen, runs[chosen]
+    containers = observe.containers(sessions).all()
+    runs = plan.runs_of(containers)
+    if wanted not in runs:
+        plan.refuse_foreign(wanted, containers)
+        ended.refuse(wanted, sessions)
+    chosen = plan.choose_run(runs, wanted)
+    return chosen, runs[chosen]
 
 
 def _started(known: Mapping[str, Any]) -> float:

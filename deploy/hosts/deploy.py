@@ -203,8 +203,9 @@ def _work(options: Options, cluster: Cluster) -> Work:
     deploy_options.refuse_open_secrets(options, secret_settings.telling(cluster.job.secrets, hidden))
     script = options.script_words()
     if options.resume and (script or options.run):
-        what = "--script" if script else "--run"
-        raise UsageError(f"--resume continues a run of Muster's trainer and cannot take {what}", f"leave out {what}")
+        if script:
+            raise UsageError(f"--resume {options.resume}: it names no run of a script here", f"{FAB} runs lists them")
+        raise UsageError("--resume continues a run of Muster's trainer and cannot take --run", "leave out --run")
     arguments = () if script else options.trainer_arguments()
     variables = deploy_options.environment_of(options)
     if twice := sorted(variables.keys() & hidden.keys()):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from ..core.errors import DeployError
 from ..core.names import RunId
@@ -12,14 +13,24 @@ from ..core.text import duration
 from ..host import commands
 from ..host import status as host_status
 from ..host.status import HostRun
-from ..run import folders, record
+from ..report import ending
+from ..report.console import Console
+from ..run import events, folders, outcome, record
 from ..ssh.session import Session, on_all
 
 _PATIENCE_S = 30.0
 
 
+class Ended(DeployError):
+    """A run has ended. `hosts` have its files; `outcome` is what outcome.json here says, if it is known here."""
+
+    def __init__(self, message: str, hint: str, run: RunId, hosts: Sequence[str], outcome: Mapping[str, Any]) -> None:
+        super().__init__(message, hint)
+        self.run, self.hosts, self.outcome = run, hosts, outcome
+
+
 def refuse(run: str, sessions: Sequence[Session]) -> None:
-    """Raise DeployError with the next command if the run that the user named has ended. Call it if nobody runs it."""
+    """Raise Ended, with the next command, if the run that the user named has ended. Call it if nobody runs it."""
     if run:
         answers = on_all(
             sessions, lambda each: host_status.parse_runs(each.run(commands.runs(), timeout_s=_PATIENCE_S).out)
@@ -28,20 +39,50 @@ def refuse(run: str, sessions: Sequence[Session]) -> None:
             raise fault
 
 
-def end_of(run: str, runs: Mapping[str, Sequence[HostRun]], now: float) -> DeployError | None:
+def show(end: Ended, sessions: Sequence[Session], console: Console) -> int:
+    """Show how the run ended, and what is there; returns the run's own exit code.
+
+    Without an outcome here, its ranks' verdicts on the hosts count. Raises `end` if there are none.
+    """
+    if end.outcome:
+        run_dir = record.path_of(end.run)
+        fetch = f"{FAB} fetch --hosts {','.join(end.hosts)} --run {end.run}" if end.hosts else ""
+        return ending.show_again(run_dir, end.outcome, record.own(run_dir).get("script") is True, console, fetch)
+    members = [session for session in sessions if session.host.name in end.hosts]
+    words = on_all(members, lambda each: each.run(commands.last_words(f"{each.home}/runs/{end.run}")).out)
+    by_host = {
+        host: [event for event in events.last_words(out.split("\n"), time.time()) if event["kind"] == "verdict"]
+        for host, out in words.values.items()
+    }
+    verdicts = [event for host in by_host.values() for event in host]
+    result = outcome.from_verdicts(verdicts) if verdicts else None
+    # A host without a verdict was killed: the others' "done" is not the run's.
+    if result is None or (result.verdict == "done" and not all(map(by_host.get, end.hosts))):
+        raise end
+    text = f"{end.run} ended ({result.verdict}), as its ranks say" + (f": {result.message}" if result.message else "")
+    console.line(text, {"kind": "ended", "run": end.run, "verdict": result.verdict, "message": result.message})
+    console.hint(end.hint)
+    return result.code
+
+
+def end_of(run: str, runs: Mapping[str, Sequence[HostRun]], now: float) -> Ended | None:
     """That a run has ended, as a fault with the next command; None if nobody knows it. `runs`: those of each host."""
     hosts = [host for host, on_host in runs.items() if any(each.run == run and each.changed for each in on_host)]
     folder = record.path_of(RunId(run))
-    outcome = record.read_json(folder / "outcome.json") if record.own(folder).get("backend") == record.HOSTS else {}
-    verdict, t = outcome.get("verdict"), outcome.get("t")
+    here = record.read_json(folder / "outcome.json") if record.own(folder).get("backend") == record.HOSTS else {}
+    verdict, t = here.get("verdict"), here.get("t")
     known = isinstance(verdict, str) and isinstance(t, (int, float))
     if not hosts and not known:
         return None
     ended = f"{run} ended ({verdict}) {duration(max(0.0, now - (t or 0.0)))} ago" if known else f"{run} has ended"
     if not hosts:
-        return DeployError(f"{ended}; these hosts have nothing of it", f"its report: {folders.display_path(folder)}")
+        hint = f"its report: {folders.display_path(folder)}"
+        return Ended(f"{ended}; these hosts have nothing of it", hint, RunId(run), hosts, here)
     there = f"--hosts {','.join(hosts)} --run {run}"
-    return DeployError(
+    return Ended(
         f"{ended}; no container of it is left, its files are on {', '.join(hosts)}",
         f"its logs: {FAB} logs {there}; its files: {FAB} fetch {there}",
+        RunId(run),
+        hosts,
+        here if known else {},
     )

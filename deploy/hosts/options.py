@@ -20,6 +20,7 @@ from ..config.inventory import Cluster, Job
 from ..config.script import PER_NODE, ScriptCommand
 from ..config.values import Mount
 from ..core.errors import UsageError
+from ..core.near import near_file
 from ..core.program import FAB
 from ..image.credentials import MOST, Choice
 
@@ -277,10 +278,12 @@ def _refuse_module(name: str, folder: Path) -> None:
     exists = os.path.isfile(f"{path}.py") or os.path.isfile(f"{path}/__main__.py")
     valid = all(part.isidentifier() for part in name.split("."))
     if not valid or (not exists and (os.path.isdir(top) or os.path.isfile(f"{top}.py"))):
-        what = f"no such module in {folder.resolve()}" if name else "no module is named"
-        raise UsageError(
-            f"--script -m {name}: {what}".replace("  ", " "), "-m pkg.train is the file pkg/train.py there"
-        )
+        if not name:
+            raise UsageError("-m: no module is named", "-m pkg.train is the file pkg/train.py of the folder")
+        meant = near_file(folder, f"{name.replace('.', '/')}.py", ".py").removesuffix(".py").replace("/", ".")
+        hint = "-m pkg.train is the file pkg/train.py there"
+        missing = f"-m {name}: no such module in {folder.resolve()}"
+        raise UsageError(missing, f"did you mean -m {meant}? {hint}" if meant else hint)
 
 
 def _mount(text: str) -> Mount:

@@ -13,12 +13,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from ..config.inventory import Job
 from ..core.errors import BadAnswer, DeployError, UsageError
 from ..core.fields import document, either, nothing, scalar, table, text
 from ..core.names import RunId, asked, asked_run, run_id, run_ids
-from ..core.program import FAB
+from ..core.program import FAB, SCRIPT
 from ..host import commands
 from ..host.facts import HostFacts
+from ..image.credentials import Choice
 from ..run import folders, record
 from ..run.outcome import Result
 from ..ssh.session import Session, on_all
@@ -68,7 +70,7 @@ def choose(wanted: str, sessions: Sequence[Session], facts: Mapping[str, HostFac
     run_dir = record.folder_of(folders.RUNS, run)
     own = record.own(run_dir)
     if record.facts(run_dir).get("script"):
-        raise UsageError(f"{run} runs a script", f'name both: {FAB} deploy --resume {run} --script "..."')
+        raise UsageError(f"{run} runs a script", f"name both: {FAB} deploy --resume {run} {SCRIPT} ...")
     if "arguments" in own:
         return Resumption(run, tuple(own["arguments"]), len(own.get("starts", ())) + 1)
     # Another machine started it: the trainer's configuration lies beside its checkpoints.
@@ -193,6 +195,18 @@ def resume_fields(options: Options) -> dict[str, str]:
     words += [(option, text) for option, texts in several.items() for text in texts]
     repeated = shlex.join(word for option, value in words if value for word in (option, value))
     return {"again": repeated, "cluster": options.cluster}
+
+
+def sent(run_dir: Path, job: Job) -> tuple[Path, Choice] | None:
+    """The folder that was sent with a run's script, as this user's record of it says, and what of it was asked for."""
+    own = record.own(run_dir)
+    if not own.get("script") or not own.get("starts"):
+        return None
+    words = shlex.split(own.get("again", ""))
+    given = list(zip(words[::2], words[1::2], strict=False))
+    folder = next((Path(value) for option, value in given if option == "--folder"), job.folder or Path())
+    include = {value for option, value in given if option == "--include"}
+    return folder, Choice(frozenset({*job.include, *include}))
 
 
 def with_resume_hint(result: Result, run_dir: Path, saved: bool, lost: Sequence[str] = ()) -> Result:

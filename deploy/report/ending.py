@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from ..image import missed
 from ..image.credentials import Choice
 from ..run import record
 from ..run.folders import display_path
-from ..run.outcome import Result
-from ..run.progress import State
+from ..run.outcome import CODES, Result
+from ..run.progress import RankView, State
 from .console import Console
 from .page import run as page
 
@@ -34,4 +36,22 @@ def end(
     outcome = record.close(run_dir, result, state, seconds)
     path = page.write(run_dir)
     console.result(result, state, outcome, display_path(path), display_path(run_dir), fetch)
+    return result.code
+
+
+def show_again(run_dir: Path, outcome: Mapping[str, Any], script: bool, console: Console, fetch: str) -> int:
+    """Show an end that was written earlier, from its outcome.json; returns the run's exit code."""
+    verdict = outcome["verdict"] if outcome.get("verdict") in CODES else "failed"
+    step = int(outcome.get("step") or 0)
+    result = Result(
+        verdict, outcome.get("message") or "", outcome.get("hint") or "", outcome.get("node") or "", step=step
+    )
+    kept = outcome.get("kept") or {}
+    state = State(tuple(kept), script=script)
+    state.files_left = {node: (left["files"], left["bytes"]) for node, left in kept.items()}
+    state.evaluated = {"values": outcome.get("values") or {}, "samples": outcome.get("samples") or 0}
+    if step:
+        state.ranks[0] = RankView(0, "", step=step)
+    shown = {**outcome, "seconds": float(outcome.get("seconds") or 0.0)}
+    console.result(result, state, shown, display_path(run_dir / "report.html"), display_path(run_dir), fetch)
     return result.code

@@ -31,11 +31,15 @@ _LINE_MOST = 16 << 10
 # At the end, of a rank whose words were left out.
 _LAST_LINES = 20
 _MOVING_EVERY_S = 1.0
+_HOLD_S = 0.2
 # A process that a rank left behind may hold a pipe open for ever.
 _REST_SECONDS = 2.0
 # A second progress bar is drawn below the first: a line's end, the bar, and the cursor back up. The next end of a line
 # goes down to the bar again, so it is a redraw like a carriage return.
 _REDRAW = re.compile(rb"(?:\x1b\[[0-9]{0,3}A)+\r?\n+")
+# The way down to a second or third bar, which goes up again once it is drawn: no end of a line either.
+_DOWN = re.compile(rb"|".join(rb"\n{%d}(?=\r[^\n\x1b]*(?:\x1b\[A){%d})" % (down, down) for down in (3, 2, 1)))
+_DRAWS_BELOW = re.compile(rb"(?:\r[^\n\x1b]*(?:\x1b\[?)?)?")
 _UP = re.compile(rb"(?:\x1b\[[0-9]{0,3}A)*\r?$")
 _CURSOR = re.compile(rb"\x1b\[[0-9;]{0,16}[A-HJK]")
 
@@ -136,6 +140,7 @@ class _Source:
         self._shown_at = 0.0
         self._shown = self._seen = b""
         self._seen_at, self._skips = 0.0, False
+        self._held, self._held_at = b"", 0.0
         self.mask, self._read_at = Mask(()), 0.0
 
     def read(self, data: bytes) -> None:
@@ -153,6 +158,12 @@ class _Source:
     def take(self, data: bytes) -> None:
         """New bytes, in any pieces."""
         self.tail = (self.tail + data[-_TAIL:])[-_TAIL:]
+        if self._held:
+            data, self._held = self._held + data, b""
+        self._pass_on(data, hold=bool(data))
+
+    def _pass_on(self, data: bytes, hold: bool) -> None:
+        """Bring whole lines to the console. `hold`: keep a bar back that may be drawn again below."""
         room = self._console.room()
         if room <= 0:
             head, end, rest = data.rpartition(b"\n")
@@ -160,7 +171,10 @@ class _Source:
             self._rest = rest[-_LINE_MOST:] if end else (self._rest + rest)[-_LINE_MOST:]
             self._skips = True
             return
-        *whole, self._rest = _REDRAW.sub(_drawn_again, self._rest + data).split(b"\n")
+        text = _DOWN.sub(_goes_down, _REDRAW.sub(_drawn_again, self._rest + data))
+        if hold and (at := _open_bar(text)) is not None:
+            text, self._held, self._held_at = text[:at], text[at:], time.monotonic()
+        *whole, self._rest = text.split(b"\n")
         weight = sum(map(len, whole)) + LINE_WEIGHT * len(whole)
         fit = len(whole) if weight <= room else max(1, len(whole) * room // weight)
         self._console.put([self._mark + _last_drawn(line) + b"\n" for line in whole[:fit]])
@@ -176,6 +190,9 @@ class _Source:
 
     def show_unfinished(self, now: float) -> None:
         """Show a line that has no end yet, such as a progress bar: at most once a second, marked as one that moves."""
+        if self._held and now - self._held_at >= _HOLD_S:
+            data, self._held = self._held, b""
+            self._pass_on(data, hold=False)
         text, draws = _last_drawn(self._rest), b"\r" in self._rest
         if self._rest != self._seen:
             self._seen, self._seen_at = self._rest, now
@@ -265,6 +282,7 @@ class _Rank(_Source):
 
     def close(self) -> None:
         """Close the log of this life; the console gets last lines that were left out, and the one without an end."""
+        self._pass_on(self._held, hold=False)
         if self._skips:
             last = [line + b"\n" for line in self.tail.split(b"\n")[-_LAST_LINES - 1 : -1]]
             self._console.skip(-sum(map(len, last)), -len(last))
@@ -280,12 +298,28 @@ class _Rank(_Source):
                 self._log.close()
             except OSError:
                 self._console.put([b"muster: %d bytes are missing in a log: the disk is full\n" % self._cut])
-        self.tail = self._rest = b""
+        self.tail = self._rest = self._held = b""
         self._log, self._written, self._cut = None, 0, 0
 
 
 def _drawn_again(end: re.Match[bytes]) -> bytes:
     return b"\r" * len(end[0])
+
+
+def _goes_down(end: re.Match[bytes]) -> bytes:
+    """Below a bar, the next one is drawn; below a line of text, that line has ended."""
+    text, at = end.string, end.start()
+    return b"\r" if b"\r" in text[text.rfind(b"\n", 0, at) + 1 : at] else end[0]
+
+
+def _open_bar(text: bytes) -> int | None:
+    """Where a bar begins whose line may have ended, or only goes down to the next bar: what follows will tell."""
+    end = text.rfind(b"\n")
+    if end < 0 or not _DRAWS_BELOW.fullmatch(text, end + 1):
+        return None
+    line = text[: end + 1].rstrip(b"\n")
+    start = line.rfind(b"\n") + 1
+    return start if b"\r" in line[start:] and len(text) - start < _LINE_MOST else None
 
 
 def _shortened(line: bytes) -> bytes:

@@ -1,5 +1,7 @@
 """What is known of a run whose containers are gone."""
 
+import json
+
 import pytest
 
 from deploy.core.names import RunId
@@ -7,6 +9,7 @@ from deploy.host import logs as host_logs
 from deploy.host.status import HostRun
 from deploy.hosts import ended
 from deploy.hosts import logs as deploy_logs
+from deploy.report.console import Console
 from deploy.run import folders, record
 from deploy.run.outcome import Result
 from deploy.run.progress import State
@@ -46,6 +49,47 @@ def test_a_host_that_has_its_files_is_enough_and_a_run_that_nobody_has_is_not_kn
 def test_a_run_of_this_machine_says_nothing_about_one_on_hosts(runs):
     recorded(runs, "processes")
     assert ended.end_of(RUN, {"a": []}, 1.0) is None
+
+
+class Host:
+    """A session to a host that answers with the last words of its ranks."""
+
+    def __init__(self, name, *verdicts):
+        self.host, self.home = Known(name), "/home/u/.muster"
+        self.out = "\n".join(json.dumps({"verdict": verdict, "t": 5.0, "message": "it broke"}) for verdict in verdicts)
+
+    def run(self, _):
+        return self
+
+
+def shown(end, sessions):
+    console = Console(as_json=True)
+    return ended.show(end, sessions, console)
+
+
+def test_attach_shows_an_end_that_is_known_here_and_exits_with_the_runs_code(runs, capsys):
+    t = recorded(runs, record.HOSTS)
+    end = ended.end_of(RUN, {"a": [HostRun(RUN, 5.0)]}, t)
+    assert shown(end, []) == 1
+    assert json.loads(capsys.readouterr().out)["verdict"] == "failed"
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "code"),
+    [((["done"], ["done"]), 0), ((["done"], ["failed"]), 1), ((["stopped"], ["stopped"]), 75)],
+)
+def test_without_an_outcome_here_the_ranks_verdicts_on_the_hosts_count(runs, verdicts, code):
+    sessions = [Host(name, *of) for name, of in zip("ab", verdicts, strict=True)]
+    end = ended.end_of(RUN, {name: [HostRun(RUN, 5.0)] for name in "ab"}, 9.0)
+    assert shown(end, sessions) == code
+
+
+def test_a_host_whose_ranks_left_no_verdict_makes_no_run_done(runs):
+    end = ended.end_of(RUN, {name: [HostRun(RUN, 5.0)] for name in "ab"}, 9.0)
+    with pytest.raises(ended.Ended):
+        shown(end, [Host("a", "done"), Host("b")])
+    with pytest.raises(ended.Ended):
+        shown(end, [Host("a")])
 
 
 class Known:

@@ -3,9 +3,12 @@
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
+
+from trainer.node import output
 
 HOME = Path(__file__).resolve().parents[4]
 
@@ -112,6 +115,41 @@ def test_a_log_ends_at_its_limit_and_says_what_is_missing(node):
 def test_binary_junk_and_a_line_without_an_end_come_through(node, junk):
     _, _, folder = node(f"import sys; sys.stdout.buffer.write({junk}); sys.stdout.flush()")
     assert log(folder, 4) == eval(junk)
+
+
+class Lines:
+    """A console with room for everything."""
+
+    def __init__(self, lines):
+        self.put = lambda new: lines.extend(line.decode().rstrip("\n") for line in new)
+
+    def room(self):
+        return 1 << 30
+
+
+def test_two_progress_bars_leave_one_line_when_they_end_and_text_between_them_stays():
+    """As tqdm draws an outer and an inner bar (leave=False), in any pieces."""
+    inner = "".join(f"\n\repoch: {done}/2\x1b[A" for done in range(3)) + "\n\r          \x1b[A"
+    epochs = [f"\repochs: {epoch}/3{inner}" for epoch in range(3)]
+    text = "begins\n" + epochs[0] + epochs[1] + "\r         \rsaved 1\n" + epochs[2] + "\repochs: 3/3\r3 epochs\nnext\n"
+    for size in (1, 2, 5, 7, len(text)):
+        lines = []
+        source = output._Source(Lines(lines))
+        for start in range(0, len(text), size):
+            source.take(text[start : start + size].encode())
+        assert lines == ["begins", "saved 1", "3 epochs", "next"], size
+
+
+def test_a_bar_that_ends_shows_its_last_state_though_another_follows():
+    lines = []
+    source = output._Source(Lines(lines))
+    source.take(b"\repoch 0: 1/2\repoch 0: 2/2\n")
+    source.show_unfinished(time.monotonic() + 0.3)
+    assert lines == ["epoch 0: 2/2"]
+    source.take(b"\repoch 1: 1/2\repoch 1: 2/2\n\repoch 2: 0/2")
+    source.take(b"\repoch 2: 1/2\repoch 2: 2/2\n")
+    source.take(b"finished\n")
+    assert lines == ["epoch 0: 2/2", "epoch 1: 2/2", "epoch 2: 2/2", "finished"]
 
 
 def test_a_progress_bar_below_another_leaves_no_lines_on_the_console_and_all_of_it_in_the_log(node):
