@@ -24,6 +24,12 @@ from . import values
 # In front of a command that runs once a node, and starts that node's ranks itself.
 PER_NODE = "--per-node"
 _LAUNCHERS = ("accelerate", "deepspeed", "bash", "sh")
+# What their commands stand for.
+_LAUNCHER_MODULES = {
+    "accelerate.commands.launch": ("accelerate", "launch"),
+    "accelerate.commands.accelerate_cli": ("accelerate",),
+    "deepspeed.launcher.runner": ("deepspeed",),
+}
 # Their options for what a run decides.
 _OF_LAUNCHERS = {
     "accelerate": {"--num_machines", "--machine_rank", "--main_process_ip", "--main_process_port", "--rdzv_backend"},
@@ -61,6 +67,13 @@ _RUNNERS = {
     "taskset": "it would not reach the ranks, which Muster starts",
     "stdbuf": "Python is started unbuffered",
     "exec": "no shell reads this command",
+    "setsid": "a run goes on without its terminal anyway",
+    "screen": "a run goes on without its terminal anyway",
+    "tmux": "a run goes on without its terminal anyway",
+    "docker": "a run is in a container anyway; --image names its image",
+    "podman": "a run is in a container anyway; --image names its image",
+    "ssh": "--hosts says where a run is",
+    "rye": "a run has the packages of its image",
 }
 # What a shell would act on: an operator that begins a word, or a `;` at a word's end, outside of quotes.
 _QUOTED = re.compile(r"'[^']*'|\"(?:\\.|[^\"\\])*\"|\\.", re.DOTALL)
@@ -177,7 +190,7 @@ def _command(words: tuple[str, ...], option: str) -> ScriptCommand:
         return _of_python(words, option)
     if name == "torchrun":
         return _of_torchrun(words[1:], first, option)
-    if first == "-m" and words[1:2] and words[1] in _TORCHRUN:
+    if first == "-m" and words[1:2] and (words[1] in _TORCHRUN or words[1] in _LAUNCHER_MODULES):
         return _of_python(("python", *words), option)
     if name == "accelerate-launch":
         return _command((first.removesuffix("-launch"), "launch", *words[1:]), option)
@@ -212,6 +225,8 @@ def _of_python(words: tuple[str, ...], option: str) -> ScriptCommand:
         refuse(first, "options of Python are not passed on", given + _again(_after(rest, first == known), option))
     if first in ("-c", "-", "") or (first.startswith("-") and first != "-m"):
         refuse(shlex.join([python, *rest[:1]]), "no script is named", _typed("train.py --lr 3e-4", option))
+    if first == "-m" and rest[1:2] and (launcher := _LAUNCHER_MODULES.get(rest[1])):
+        return _command((*launcher, *rest[2:]), option)
     if first == "-m" and rest[1:2] and rest[1] in _TORCHRUN:
         return _of_torchrun(tuple(rest[2:]), shlex.join([python, *rest[:2]]), option)
     command = _command(tuple(rest), option) if first.startswith("./") else ScriptCommand(tuple(rest))

@@ -82,6 +82,7 @@ def test_nodes_whose_launchers_train_alone_have_failed(up):
 
 
 def test_a_program_that_is_not_there_is_named(up):
-    done = up("no-such-program --x", workers="0")
-    assert done.returncode == 1
-    assert "no-such-program: No such file or directory" in done.stderr
+    done = up("no-such-program --x python train.py", workers="0")
+    assert done.returncode == 2
+    assert "no such program: no-such-program" in done.stderr
+    assert "--script 'python train.py'" in done.stderr

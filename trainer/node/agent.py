@@ -33,7 +33,7 @@ from muster.files import keep_ballast, replace, surely
 
 from .. import NAME, config
 from ..verdict import Verdict, done, failed, publish
-from . import alive, caches, handover, meeting, script, telemetry, together, work
+from . import alive, caches, handover, meeting, program, script, telemetry, together, work
 from .diary import Diary
 from .limit import Limit
 from .node import Node
@@ -190,6 +190,7 @@ def torchrun_command(arguments: Sequence[str]) -> list[str]:
         return [sys.executable, "-u", "-P", "-m", f"{NAME}.elastic.torchrun", "-m", NAME, *arguments]
     words = list(arguments[1:])
     if words[:1] == ["--per-node"] and len(words) > 1:
+        program.refuse_missing(words[1:])
         words = [str(Path(__file__).resolve().parents[1] / "elastic" / "launcher.py"), *words[1:]]
     if not words:
         raise Refused("no script", "name it behind --script: train.py --lr 3e-4")

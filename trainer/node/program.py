@@ -1,0 +1,40 @@
+"""The command that a node runs once: is its program here? If not, the part of it that would run without it.
+
+Standard library only.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from muster.errors import Refused
+
+# What a command for training begins with: after a profiler, say, or a tool for the terminal.
+_BEGINS = re.compile(r"(?:.*/)?(?:python(?:3(?:\.\d+)?)?|torchrun|accelerate|deepspeed)|.*\.py")
+
+
+def refuse_missing(words: Sequence[str]) -> None:
+    """Raise Refused if nothing here can be started by the first word; the hint has a command that can."""
+    name = words[0]
+    if shutil.which(name) or (Path(name).is_file() and "/" in name):
+        return
+    if Path(name).is_file():
+        hint = f"as a shell has it: {_typed(['./' + name, *words[1:]])}"
+    elif rest := _inner(words[1:]):
+        hint = f"without it: {_typed(rest)}; or put its package among the run's packages"
+    else:
+        hint = "put its package among the run's packages, or into the image"
+    raise Refused(f"no such program: {name}", hint)
+
+
+def _inner(words: Sequence[str]) -> Sequence[str]:
+    begins = (at for at, word in enumerate(words) if _BEGINS.fullmatch(word))
+    return words[next(begins, len(words)) :]
+
+
+def _typed(words: Sequence[str]) -> str:
+    return f"--script {shlex.quote(shlex.join(words))}"
