@@ -26,10 +26,6 @@ _SCRIPT = Scripts(__file__)
 _NAME = re.compile(r"noted (claim-[0-9]{1,20}-[0-9a-f]{1,64})")
 
 
-class Lost(DeployError):
-    """The claim has ended there: the machine of this command was silent for too long, or somebody ended the script."""
-
-
 class Claim:
     """Our conversation with one machine. `name`: that of the claim there. `choice`: our GPUs, or why we have none."""
 
@@ -40,10 +36,10 @@ class Claim:
         self.host, self.name, self.choice, self.lost = session.host.name, "", Choice(taken="nobody has looked"), False
         self._stream = session.stream(_SCRIPT("claim", *words))
 
-    def attempt(self, decide: Callable[[Gpus], Choice], waits: bool) -> Choice:
-        """Lock the machine, look, decide, and claim what was chosen; with `waits`, else a place among those who wait.
+    def attempt(self, decide: Callable[[Gpus], Choice]) -> Choice:
+        """Lock the machine, look, decide, and claim what was chosen.
 
-        Raises Lost, DeployError for what the host cannot do, and what `decide` raises.
+        Raises DeployError for what the host cannot do, and what `decide` raises.
         """
         self._say(b"look\n")
         lines: list[str] = []
@@ -56,10 +52,10 @@ class Claim:
         except BaseException:
             self.close()
             raise
-        if choice.taken and not waits:
+        if choice.taken:
             self._say(b"\n")
         else:
-            own = {"gpus": [gpu.uuid for gpu in choice.gpus], "waits": bool(choice.taken), "whole": choice.whole}
+            own = {"gpus": [gpu.uuid for gpu in choice.gpus], "waits": False, "whole": choice.whole}
             self._say(json.dumps({**self._about, **own}).encode() + b"\n")
             self.name = self._named(self._line())
         self.choice = choice
@@ -82,8 +78,8 @@ class Claim:
         except DeployError as fault:
             raise self._lost(fault) from fault
 
-    def _lost(self, fault: DeployError) -> Lost:
-        return Lost(f"{self.host}: the claim on its GPUs was lost: {fault.message}", "try again")
+    def _lost(self, fault: DeployError) -> DeployError:
+        return DeployError(f"{self.host}: the claim on its GPUs was lost: {fault.message}", "try again")
 
     def _line(self) -> str:
         try:

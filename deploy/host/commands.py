@@ -22,6 +22,7 @@ _ENGINE_PATIENCE_S, SILENT = 15, "no answer"
 PYTHON = _SCRIPT.text("python")
 # A node's console says these.
 WAITS, HAS_SECRETS = "waits for its secrets", "has its secrets"
+WAITS_FOR_HOSTS = "muster waits: "
 _TAKEN_WITHIN_S = 90
 VARIABLES_FIRST, VARIABLES_ASIDE = "/dev/stdin", "/dev/fd/3"
 # The most bytes of a document or of one piece of a growing file: no line may exceed ssh/command.py's LONGEST_LINE.
@@ -77,17 +78,17 @@ def start(
     new: bool = False,
     keep: Sequence[str] = (),
     claim: str = "",
+    own: tuple[str, str] = ("", ""),
 ) -> tuple[str, ...]:
     """Make the run folder, run `command`, which makes a container, and give the container its secrets.
 
     Standard input: two `line`s, the variables for VARIABLES_FIRST, and the secrets (empty: there are none).
     `label`: the value of the container's label `muster.start`, which no other container has. `new`: the folder must
     not exist yet. `keep`: paths in the container, each of which has a folder below `keep` of the run folder. `claim`:
-    the claim that must still hold the container's GPUs.
+    the claim that must still hold the container's GPUs. `own`: name and text of the claim that is the node's.
     """
-    return _SCRIPT(
-        "start", folder, owner, label, "new" * new, PYTHON, str(_TAKEN_WITHIN_S), "\n".join(keep), claim, *command
-    )
+    words = (folder, owner, label, "new" * new, PYTHON, str(_TAKEN_WITHIN_S), "\n".join(keep), claim, *own)
+    return _SCRIPT("start", *words, *command)
 
 
 def why(container: str) -> tuple[str, ...]:

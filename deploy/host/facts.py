@@ -116,7 +116,8 @@ class HostFacts:
     `open_files`: the most that its engine can grant; None if there is no limit, or it is unknown. `runs`: the ids of
     its run folders. `clock_ahead_s`: compared with this machine's clock. `kernel`: lines of the GPU driver in the
     kernel's log, if we may read it. `machine`: the same text for all its users, and that of no other machine. `picked`:
-    `gpus` are those that this deploy gets, and not all. `driver`, `capabilities`: of the GPUs; empty: not known.
+    `gpus` are those that this deploy gets, and not all. `candidates`: the GPUs that it may get, if it waits.
+    `driver`, `capabilities`: of the GPUs; empty: not known.
     """
 
     home: str
@@ -142,6 +143,7 @@ class HostFacts:
     kernel: tuple[str, ...] = ()
     machine: str = ""
     picked: bool = False
+    candidates: tuple[Gpu, ...] = ()
     driver: tuple[int, ...] = ()
     capabilities: tuple[tuple[int, int], ...] = ()
 

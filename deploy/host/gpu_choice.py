@@ -11,7 +11,7 @@ from ..config.values import Gpus as Asked
 from ..core.errors import DeployError, UsageError
 from ..core.program import FAB
 from ..core.text import several
-from .gpus import Claim, Gpus, GpuUse
+from .gpus import DEPLOYS, RESTS, Claim, Gpus, GpuUse
 
 # It serves the processes of others, and is on every GPU itself.
 SERVER = "nvidia-cuda-mps-server"
@@ -38,7 +38,7 @@ def choose(asked: Asked, here: Gpus, token: str, alone: bool = False) -> Choice:
     the host cannot say who has them.
     """
     whole = asked == 0 or not (here.gpus or here.fault)
-    others = [claim for claim in here.claims if claim.token != token and claim.whole == whole]
+    others = [claim for claim in here.claims if claim.token != token and claim.whole == whole and claim.state != RESTS]
     own = [claim.number for claim in here.claims if claim.token == token]
     first = next((claim for claim in others if claim.waits and claim.number < min(own, default=1 << 63)), None)
     if whole:
@@ -74,8 +74,9 @@ def _place(here: Gpus, others: list[Claim], first: Claim | None) -> Choice:
     if first:
         return Choice(taken=f"{first.shown} waits there", whole=True)
     holding = [claim for claim in others if not claim.waits]
-    words = [*here.runs, *(claim.shown for claim in holding)]
-    return Choice(taken=f"{', '.join(words)} runs there" if words else "", passing=bool(holding), whole=True)
+    words = list(dict.fromkeys((*here.runs, *(claim.shown for claim in holding))))
+    passing = all(claim.state == DEPLOYS for claim in holding) and not here.runs
+    return Choice(taken=f"{', '.join(words)} runs there" if words else "", passing=passing, whole=True)
 
 
 def _refuse_missing(asked: Asked, here: Gpus) -> None:
@@ -99,7 +100,7 @@ def _why_not(gpu: GpuUse) -> str:
 
 
 def _passing(gpu: GpuUse, others: list[Claim]) -> bool:
-    return any(gpu.uuid in claim.gpus and not claim.waits for claim in others)
+    return any(gpu.uuid in claim.gpus and claim.state == DEPLOYS for claim in others)
 
 
 def _listed(held: list[GpuUse]) -> str:

@@ -24,7 +24,12 @@ UNSEEN_MIB = 1024
 _MOST_GPUS = 1024
 _UUIDS = array(text(100, r"[!-~]*"), _MOST_GPUS)
 _OURS = default(words(1000), "")
-_GIVEN = fields.row(text(1000), text(20), _OURS, _OURS, default(text(1 << 17), ""), default(array(tree(4), 100), []))
+_GIVEN = fields.row(
+    text(1000), text(20), _OURS, _OURS, default(text(1 << 17), ""),
+    default(array(tree(4), 100), []), default(text(64), ""),
+)  # fmt: skip
+# What a claim's owner does: a command at work, or a node that waits, has what it waited for, or runs.
+DEPLOYS, RESTS, WAITS, HOLDS, RUNS = "deploys", "rests", "waits", "holds", "runs"
 _CLAIM = record(
     {
         "token": text(64, "[0-9a-f]+"),
@@ -34,7 +39,8 @@ _CLAIM = record(
         "gpus": _UUIDS,
         "waits": flag,
         "whole": flag,
-    }
+    },
+    {"state": text(20, "deploys|rests|waits|holds|runs"), "why": words(300)},
 )
 
 
@@ -77,9 +83,11 @@ class GpuUse:
 
 @dataclass(frozen=True)
 class Claim:
-    """A deploy that has GPUs of this machine, or waits for some (`waits`), as its process there says.
+    """A deploy, or a node, that has GPUs of this machine, or waits for some (`waits`), as its process there says.
 
-    `number` grows in the order of the claims. `whole`: it wants a machine without GPUs, and no other run there.
+    `number` grows in the order of the claims; it is the time when the wait of a run began, in nanoseconds.
+    `whole`: it wants a machine without GPUs, and no other run there. `state`: one of the words above. `why`: for whom
+    or what it waits.
     """
 
     number: int
@@ -90,10 +98,14 @@ class Claim:
     gpus: tuple[str, ...]
     waits: bool
     whole: bool
+    state: str = DEPLOYS
+    why: str = ""
 
     @property
     def shown(self) -> str:
-        """`the deploy of train.py (alice@laptop)`."""
+        """`the deploy of train.py (alice@laptop)`, `run r1 (alice)`."""
+        if self.state != DEPLOYS:
+            return f"run {self.run} ({self.user})"
         return f"the deploy of {self.run} ({self.user}@{self.control})"
 
 
@@ -135,15 +147,19 @@ def parse(lines: Iterable[str]) -> Gpus:
             replace(holder, user=users.get(str(holder.pid), ""), container=container, run=run)
         )
     claims = parse_claims(rows.get("claim", ()))
-    given = [_given(line) for line in rows.get("given", ())]
-    have = [*given, *((claim.shown, claim.gpus, False) for claim in claims if not claim.waits)]
+    # The claim of a node that waits, or has waited, tells what it has; its container could have every GPU.
+    known = {claim.token for claim in claims}
+    given = [row for row in map(_given, rows.get("given", ())) if not row[3] or row[3] not in known]
+    having = [claim for claim in claims if claim.state in (DEPLOYS, HOLDS, RUNS)]
+    have = [*given, *((claim.shown, claim.gpus, False, "") for claim in having)]
     gpus = tuple(
         replace(gpu, holders=tuple(holders.get(gpu.uuid, ())), given=tuple(_having(gpu, have)))
         for _, gpu in read
         if gpu
     )
-    runs = tuple(name for name, _, is_run in given if is_run)
-    return Gpus(gpus, _fault(rows, unreadable), runs, claims)
+    runs = [name for name, _, is_run, _ in given if is_run]
+    runs += [claim.shown for claim in claims if claim.state == RUNS]
+    return Gpus(gpus, _fault(rows, unreadable), tuple(dict.fromkeys(runs)), claims)
 
 
 def parse_gpu(row: str) -> GpuUse | None:
@@ -177,24 +193,26 @@ def parse_claims(rows: Iterable[str]) -> tuple[Claim, ...]:
     return tuple(sorted(claims, key=lambda claim: (claim.number, claim.token)))
 
 
-def _given(line: str) -> tuple[str, tuple[str, ...], bool]:
-    """Read a living container: its words, the GPUs that it was given, and whether it is a node of a run.
+def _given(line: str) -> tuple[str, tuple[str, ...], bool, str]:
+    """Read a living container: its words, the GPUs that it was given, whether it is a node of a run, and its claim's
+    token if it began with a wait.
 
     "all" stands for all GPUs. A container of somebody else's counts only where it names its GPUs: tools that watch GPUs
     get all of them, and compute on none.
     """
-    name, state, run, user, label, requests = _GIVEN(document(line, "a container"), "a container")
+    name, state, run, user, label, requests, waits = _GIVEN(document(line, "a container"), "a container")
     asked = [request for request in requests if isinstance(request, dict)]
     named = [ids for request in asked if isinstance(ids := request.get("DeviceIDs"), list)]
     gpus = tuple(uuid for ids in named for uuid in ids if isinstance(uuid, str))
     if not run:
-        return f"container {name.removeprefix('/')}", gpus if state != "created" else (), False
+        return f"container {name.removeprefix('/')}", gpus if state != "created" else (), False, ""
     everything = ("all",) if any(request.get("Count") for request in asked) else ()
-    return f"run {run}" + (f" ({user})" if user else ""), tuple(label.split(",")) if label else gpus or everything, True
+    name = f"run {run}" + (f" ({user})" if user else "")
+    return name, tuple(label.split(",")) if label else gpus or everything, True, waits
 
 
-def _having(gpu: GpuUse, have: Iterable[tuple[str, tuple[str, ...], bool]]) -> list[str]:
-    return [words for words, gpus, _ in have if {gpu.uuid, str(gpu.index), "all"} & set(gpus)]
+def _having(gpu: GpuUse, have: Iterable[tuple[str, tuple[str, ...], bool, str]]) -> list[str]:
+    return list(dict.fromkeys(words for words, gpus, *_ in have if {gpu.uuid, str(gpu.index), "all"} & set(gpus)))
 
 
 def _fault(rows: dict[str, list[str]], unreadable: list[str]) -> str:

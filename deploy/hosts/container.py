@@ -21,7 +21,7 @@ from ..core.formats import LABELS
 from ..core.names import NodeName, node_of
 from ..core.program import FAB
 from ..host import commands
-from ..host.facts import HostFacts, Route
+from ..host.facts import Gpu, HostFacts, Route
 from ..image.model import TRAINER_HOME, WORKSPACE
 from ..run import environment
 
@@ -36,6 +36,8 @@ STOP_PATIENCE_S = 60
 # The engine restarts a node this often, after its own host or a peer's host has rebooted. A node that waits for a host
 # to boot gives up after a minute each time.
 RESTARTS = 5
+# While a node waits, its host may reboot this often.
+WAIT_RESTARTS = 5
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,7 @@ class Work:
     holds a folder of the user's for the script to work in. `observe`: a script's ranks are watched from inside.
     `restarts`: how often a script is started again, as --restarts says. `max_hours`, `on_end`: as their options say.
     `share_key`: known to the nodes of this start alone, which share a script's files with it before each attempt.
+    `waits`: its nodes wait on their hosts first.
     """
 
     run_id: str
@@ -62,6 +65,7 @@ class Work:
     max_hours: str = ""
     on_end: str = ""
     share_key: str = field(default="", repr=False)
+    waits: bool = False
 
     @property
     def command(self) -> tuple[str, ...]:
@@ -85,7 +89,8 @@ class NodeContainer:
 
     `fresh`: this start makes the run folder; no earlier start has left checkpoints in it. `start`: the label of
     everything that this start makes. `first`: this node is the host of the rendezvous. `keep`: paths in the container
-    that are folders of the run folder. `claim`: what holds its GPUs for us until it has them.
+    that are folders of the run folder. `claim`: what holds its GPUs for us until it has them. `own`: name and text of
+    its own claim on the host.
     `witness`: the container beside it that reports the run's end.
     """
 
@@ -103,6 +108,7 @@ class NodeContainer:
     first: bool = False
     keep: tuple[str, ...] = ()
     claim: str = ""
+    own: tuple[str, str] = ("", "")
     witness: NodeContainer | None = None
 
     @property
@@ -181,12 +187,13 @@ def gpu_options(facts: HostFacts) -> tuple[str, ...]:
     """`docker run` options for the GPUs that the run gets on this host."""
     if not facts.gpus:
         return ()
+    seen = facts.candidates or facts.gpus
     # Some engines (WSL 2) can only give all of them. Docker reads a value with commas as CSV, so it needs these quotes.
-    return ("--gpus", f'"device={_uuids(facts)}"' if facts.picked else "all")
+    return ("--gpus", f'"device={_uuids(seen)}"' if facts.picked else "all")
 
 
-def _uuids(facts: HostFacts) -> str:
-    return ",".join(gpu.uuid for gpu in facts.gpus)
+def _uuids(gpus: Sequence[Gpu]) -> str:
+    return ",".join(gpu.uuid for gpu in gpus)
 
 
 def container_options(host: Host, facts: HostFacts, job: Job) -> tuple[str, ...]:
@@ -275,7 +282,9 @@ def _node_container(
         "muster.nodes": str(len(names)),
         "muster.port": str(meeting.port),
         "muster.command": " ".join(work.script or work.arguments)[:200],
-        **({"muster.gpus": _uuids(facts)} if facts.gpus else {}),
+        "muster.claim": work.token,
+        **({"muster.waits": work.token} if work.waits else {}),
+        **({"muster.gpus": _uuids(facts.gpus)} if facts.gpus and not work.waits else {}),
         **({"muster.secrets": secret_names} if (secret_names := ",".join(sorted(work.secrets))) else {}),
     }
     variables = {
@@ -288,9 +297,9 @@ def _node_container(
         variables[environment.MAX_RESTARTS_NAME] = str(work.restarts)
     if "PYTHONPATH" in variables:  # it would replace the image's own, which finds the agent
         variables["PYTHONPATH"] = f"{TRAINER_HOME}:{variables['PYTHONPATH']}".rstrip(":")
-    restart_count = restarts(work, variables)
+    restart_count = restarts(work, variables) + WAIT_RESTARTS * work.waits
     variables |= {environment.RESTARTED_BY_HOST: "1"} if restart_count else {}
-    shares = work.script and work.sent and restart_count and len(names) > 1
+    shares = work.script and work.sent and restart_count > WAIT_RESTARTS * work.waits and len(names) > 1
     variables |= {environment.SHARE_KEY: work.share_key} if shares else {}
     variables |= {environment.SECRETS: secret_names} if secret_names else {}
     secret_files = ",".join(sorted(secret.name for secret in job.secrets if secret.as_file))
@@ -303,6 +312,7 @@ def _node_container(
         *container_options(host, facts, job),
         *(word for mount in _kept_mounts(folder, job.keep) for word in ("--mount", mount_option(mount))),
         *(word for mount in _cache_mount(facts, job, work) for word in ("--mount", mount_option(mount))),
+        *("--mount", mount_option(Mount(environment.CLAIMS_ON_HOST, environment.CLAIMS, False))),
         *(("--tmpfs", environment.secrets_folder(user_of(facts, job))) if secret_files else ()),
         *(("--ulimit", "core=0") if secret_names else ()),  # a core dump would write the secrets to a file
         *("--env-file", commands.VARIABLES_FIRST, *python_of(work.image), *work.command),

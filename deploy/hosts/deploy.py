@@ -18,7 +18,7 @@ from ..config.inventory import Cluster
 from ..core.errors import DONE, UsageError
 from ..core.names import RunId, asked_run, node_of
 from ..core.program import FAB
-from ..host import lock, run_user
+from ..host import run_user
 from ..image import push as transfer
 from ..image import repository
 from ..report.console import Console
@@ -32,7 +32,7 @@ from . import options as deploy_options
 from . import push as deploy_push
 from .backend import RunHandle
 from .container import Work
-from .new_run import LOCK_WAIT_S, DeployRequest, NewRun
+from .new_run import DeployRequest, NewRun
 from .options import Options
 from .places import Places, foreseen, uses_gpus, with_choice
 
@@ -77,7 +77,9 @@ def deploy(options: Options, console: Console) -> int:
                 work = replace(work, arguments=(*resumption.arguments, *work.arguments), start=resumption.start)
             cluster, who = run_user.choose(cluster, sessions, facts, resumption.run if resumption else "")
             work = replace(work, image=tag, sent=folder is not None, observe=not options.no_observe)
-            request = DeployRequest(cluster, sessions, facts, base, folder, tag, work, choice, options.force, needs)
+            request = DeployRequest(
+                cluster, sessions, facts, base, folder, tag, work, choice, options.force, needs, options.wait
+            )
             console.note(f"the run's processes run {who}")
             console.data({"kind": "user", "text": who})
             if options.dry_run:
@@ -93,13 +95,14 @@ def deploy(options: Options, console: Console) -> int:
             }
             running = name or (resumption.run if resumption else environment.script_name(work.script))
             with Places(sessions, facts, running, work.token, options.wait) as places:
-                if options.wait:
-                    request = _wait(request, places, resumption, console, interrupts)
                 backend = _start(request, name, resumed_dir, resume_fields, places, console, interrupts)
             code.write(backend.run.run_dir, code_now)
             run = backend.run.run_dir.name
-            console.note(f"{run} runs on {', '.join(facts)}")
-            console.data({"kind": "started", "run": run, "nodes": dict(backend.run.nodes)})
+            where = ", ".join(facts)
+            waiting = f"{run} waits on {where}: its nodes start by themselves; this machine may sleep"
+            console.note(waiting if backend.waits else f"{run} runs on {where}")
+            kind = "waiting" if backend.waits else "started"
+            console.data({"kind": kind, "run": run, "nodes": dict(backend.run.nodes)})
             if options.detach:
                 console.note(f"follow it: {FAB} attach --hosts {options.hosts or ','.join(facts)} --run {run}")
                 console.line(run)
@@ -150,25 +153,6 @@ def _start(
     return backend
 
 
-def _wait(
-    request: DeployRequest,
-    places: Places,
-    resumption: resume.Resumption | None,
-    console: Console,
-    interrupts: Interrupts,
-) -> DeployRequest:
-    """Push the image, wait for the places, and look at the hosts again: much may have changed there meanwhile."""
-    with lock.take(request.sessions, "push", LOCK_WAIT_S):
-        interrupts.at("pushing the image", deploy_push.LEFT_BY_A_PUSH)
-        deploy_push.bring(request.sessions, request.base, request.folder, request.tag, console, request.choice)
-    interrupts.at("waiting for the hosts", "the wait is over and nothing was started; the image stays on the hosts")
-    places.wait(console.note)
-    facts = observe.facts(request.sessions).all()
-    if resumption:
-        resume.refuse_going(resumption.run, facts)
-    return replace(request, facts=facts)
-
-
 def _dry_run(request: DeployRequest, console: Console) -> None:
     """Print the plan: for each host the steps, the reasons and the commands."""
     asked = [session for session in request.sessions if uses_gpus(session, request.facts[session.host.name])]
@@ -179,7 +163,10 @@ def _dry_run(request: DeployRequest, console: Console) -> None:
     choices = foreseen(asked, observe.gpus(asked).all())
     for host, choice in choices.items():
         if choice.taken:
-            console.warn(f"{host}: {choice.taken}: a deploy would be refused now; with --wait, it waits")
+            then = "its nodes would wait" if request.wait else "a deploy would be refused now; with --wait, it waits"
+            console.warn(f"{host}: {choice.taken}: {then}")
+    if request.wait and any(choice.taken for choice in choices.values()):
+        request, choices = request.waiting(), {}
     free = {host: with_choice(request.facts[host], choice) for host, choice in choices.items() if not choice.taken}
     request = replace(request, facts={**request.facts, **free})
     containers = request.containers("RUN", try_links=not request.force)

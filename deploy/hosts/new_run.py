@@ -5,6 +5,8 @@ run/launch.py has the order of these steps.
 
 from __future__ import annotations
 
+import secrets
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -14,7 +16,8 @@ from typing import Any
 from ..config.inventory import Cluster
 from ..core.names import RunId
 from ..core.program import FAB
-from ..host import lock
+from ..core.results import HostsFailed
+from ..host import audit, lock
 from ..host.facts import HostFacts
 from ..image.credentials import Choice
 from ..packages.requirements import Requirements
@@ -22,11 +25,11 @@ from ..report.console import Console
 from ..report.interrupts import Interrupts
 from ..run import record
 from ..ssh.session import Session
-from . import container, meeting, nodes, packages, preflight, share, witness
+from . import container, meeting, nodes, packages, preflight, share, waits, witness
 from . import push as image_push
 from .backend import HostsBackend, RunHandle
 from .container import NodeContainer, Work
-from .places import Places
+from .places import Places, Taken, planned
 from .preflight import ReachedHosts
 
 LOCK_WAIT_S = 600.0
@@ -47,10 +50,17 @@ class DeployRequest:
     choice: Choice
     force: bool
     requirements: Requirements | None = None
+    wait: bool = False
 
     def containers(self, run_id: str, try_links: bool) -> tuple[NodeContainer, ...]:
         """What each host runs. Raises DeployError if the hosts have no route to each other; try_links also tests it."""
         return _containers(self, replace(self.work, run_id=run_id), try_links)
+
+    def waiting(self) -> DeployRequest:
+        """The same for nodes that wait on their hosts."""
+        asked = {session.host.name: session.host.gpus for session in self.sessions}
+        facts = {host: planned(fact, asked[host]) for host, fact in self.facts.items()}
+        return replace(self, facts=facts, work=replace(self.work, waits=True))
 
 
 class NewRun(HostsBackend):
@@ -68,12 +78,19 @@ class NewRun(HostsBackend):
     def lock(self) -> Iterator[None]:
         """Hold the lock of every host. The lock comes first, so that a second deploy learns who is deploying."""
         self._interrupts.at("locking the hosts")
-        # With --wait the places are ours already, and another deploy of this user's may still be at work.
-        with lock.take(self._request.sessions, self._id, LOCK_WAIT_S if self._places.waited else 0.0) as self._locks:
-            if not self._places.waited:
-                self._interrupts.at("choosing GPUs")
+        request = self._request
+        with lock.take(request.sessions, self._id, LOCK_WAIT_S if request.wait else 0.0) as self._locks:
+            self._interrupts.at("choosing GPUs")
+            try:
                 self._places.take()
-            self._request = replace(self._request, facts=self._places.narrowed(self._request.facts))
+            except HostsFailed as failed:
+                if not request.wait or not all(isinstance(fault, Taken) for fault in failed.faults.values()):
+                    raise
+                self._request = request.waiting()
+                for fault in failed.faults.values():
+                    self._console.note(f"its nodes will wait: {fault.message}")
+            else:
+                self._request = replace(request, facts=self._places.narrowed(request.facts))
             yield
 
     def check(self) -> None:
@@ -143,15 +160,23 @@ class NewRun(HostsBackend):
             self._console.warn(self._interrupts.left)
 
     @property
+    def waits(self) -> bool:
+        """Whether the nodes wait on their hosts before their ranks start."""
+        return self._request.work.waits
+
+    @property
     def gpus(self) -> dict[str, list[int]]:
-        """The numbers of the GPUs that the run gets, by host."""
+        """The numbers of the GPUs that the run gets, by host; nothing if it waits: they are chosen later."""
+        if self.waits:
+            return {}
         facts = self._request.facts
         return {node.host: [gpu.index for gpu in facts[node.host].gpus] for node in self._containers}
 
     def _gate(self, after_push: bool) -> dict[str, Any]:
         request = self._request
         hosts = ReachedHosts(request.cluster, request.sessions, request.facts)
-        return preflight.gate(hosts, (request.tag, request.base), request.force, self._console, after_push)
+        overlooked = ("gpu-busy",) if self.waits else ()
+        return preflight.gate(hosts, (request.tag, request.base), request.force, self._console, after_push, overlooked)
 
 
 def _containers(request: DeployRequest, work: Work, try_links: bool) -> tuple[NodeContainer, ...]:
@@ -159,5 +184,9 @@ def _containers(request: DeployRequest, work: Work, try_links: bool) -> tuple[No
     facts = [request.facts[host.name] for host in hosts]
     met, addresses = meeting.choose(hosts, request.sessions, facts, try_links)
     made = container.node_containers(hosts, facts, job, work, met)
-    circle = witness.Circle(addresses, witness.choose_port(facts, met.port) if work.on_end else 0)
+    port = witness.choose_port(facts, {met.port}) if work.waits else 0
+    began = time.time() + facts[0].clock_ahead_s
+    queue = waits.Queue(addresses, port, int(began * 1e9), secrets.token_hex(32), audit.who()[1])
+    made = waits.claimed(made, hosts, facts, work, queue)
+    circle = witness.Circle(addresses, witness.choose_port(facts, {met.port, port}) if work.on_end else 0)
     return witness.beside(made, hosts, facts, job, work, circle)

@@ -80,7 +80,14 @@ def _start_one(session: Session, container: NodeContainer | None) -> None:
         return
     new = container.fresh and container.first
     command = commands.start(
-        container.folder, container.owner, container.argv, container.start, new, container.keep, container.claim
+        container.folder,
+        container.owner,
+        container.argv,
+        container.start,
+        new,
+        container.keep,
+        container.claim,
+        container.own,
     )
     done = session.run(command, input=container.input, timeout_s=_START_S, check=False)
     if done.code:

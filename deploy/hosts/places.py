@@ -1,7 +1,7 @@
 """The places of a run: on each host the GPUs that it gets, and with --wait a host where no other run is.
 
-A deploy holds its places until its containers have them. It takes them from all hosts at once; with --wait from one
-after the other, in an order that all users of the hosts share, and keeps what it has: so two never wait for each other.
+A deploy takes them from all hosts at once, and holds them until its containers have them. With --wait, its nodes take
+them later, if they are not free now (waits.py).
 """
 
 from __future__ import annotations
@@ -9,20 +9,20 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from ..config.values import Gpus as Asked
 from ..core.errors import DeployError
 from ..core.program import FAB
 from ..core.results import HostsFailed
 from ..host import gpu_choice
-from ..host.claims import BEAT_S, Claim, Lost
+from ..host.claims import BEAT_S, Claim
 from ..host.facts import Gpu, HostFacts
 from ..host.gpu_choice import Choice
 from ..host.gpus import Gpus
 from ..ssh.session import Session, on_all
 
-_LOOK_EVERY_S = 3.0
 # Two deploys that begin at once may each keep the other from some hosts: then both try again.
 _TRIES, _PAUSE_S = 5, 0.4
 
@@ -40,21 +40,15 @@ class Taken(DeployError):
 class Places:
     """What a deploy claims on its hosts. `facts` by host; leave the `with`, or `release`, to give everything back.
 
-    `run`: in words, for others who want the same. `alone`: only hosts, or GPUs, that nobody else uses. `waited`: the
-    places are ours, after a wait.
+    `run`: in words, for others who want the same. `alone`: only hosts, or GPUs, that nobody else uses.
     """
 
     def __init__(
         self, sessions: Sequence[Session], facts: Mapping[str, HostFacts], run: str, token: str, alone: bool = False
     ) -> None:
         self._token, self._run, self._alone = token, run, alone
-        # Each user has names of their own for the hosts, so these cannot give the order.
-        self._sessions = sorted(
-            (session for session in sessions if alone or uses_gpus(session, facts[session.host.name])),
-            key=lambda session: (facts[session.host.name].machine, session.host.name),
-        )
+        self._sessions = [session for session in sessions if alone or uses_gpus(session, facts[session.host.name])]
         self._claims: dict[str, Claim] = {}
-        self.waited = False
         self._over, self._lock = threading.Event(), threading.Lock()
 
     def __enter__(self) -> Places:
@@ -77,34 +71,8 @@ class Places:
                     raise
             time.sleep(random.uniform(_PAUSE_S, 3 * _PAUSE_S))
 
-    def wait(self, say: Callable[[str], None]) -> None:
-        """Claim the places host by host, waiting for each as long as it takes. `say` gets each new reason to wait.
-
-        If this machine was asleep, the claims are gone: then it waits again, behind all others.
-        """
-        self._keep_alive()
-        while not self.waited:
-            try:
-                self._wait_in_order(say)
-                self.waited = True
-            except Lost:
-                self._drop()
-                say("lost the place: nothing came from here for too long; waiting again, behind the others")
-                time.sleep(_LOOK_EVERY_S)
-
-    def _wait_in_order(self, say: Callable[[str], None]) -> None:
-        said = ""
-        for session in self._sessions:
-            while (choice := self._attempt(session, waits=True)).taken:
-                self.refuse_lost()
-                if (words := f"{session.host.name}: {choice.taken}") != said:
-                    say(f"waiting for {words}")
-                    said = words
-                time.sleep(_LOOK_EVERY_S)
-        self.refuse_lost()
-
     def refuse_lost(self) -> None:
-        """Raise Lost if a claim has ended: another deploy may have those GPUs by now."""
+        """Raise DeployError if a claim has ended: another deploy may have those GPUs by now."""
         if lost := ",".join(claim.host for claim in self._claims.values() if claim.lost):
             raise DeployError(
                 f"{lost}: the claim on its GPUs was lost: the connection was cut for too long", "try again"
@@ -133,11 +101,11 @@ class Places:
             claim.close()
 
     def _take_one(self, session: Session) -> None:
-        choice = self._attempt(session, waits=False)
+        choice = self._attempt(session)
         if choice.taken:
             raise Taken(session.host.name, choice)
 
-    def _attempt(self, session: Session, waits: bool) -> Choice:
+    def _attempt(self, session: Session) -> Choice:
         host = session.host
 
         def decide(here: Gpus) -> Choice:
@@ -149,7 +117,7 @@ class Places:
             claim = Claim(session, self._token, self._run)
             with self._lock:
                 self._claims[host.name] = claim
-        return claim.attempt(decide, waits)
+        return claim.attempt(decide)
 
     def _keep_alive(self) -> None:
         threading.Thread(target=self._beat, daemon=True, name="muster-places").start()
@@ -167,6 +135,15 @@ def with_choice(facts: HostFacts, choice: Choice) -> HostFacts:
     known = {gpu.uuid: gpu for gpu in facts.gpus}
     gpus = tuple(known.get(gpu.uuid) or Gpu(gpu.index, gpu.name, gpu.total_mib or 0, gpu.uuid) for gpu in choice.gpus)
     return replace(facts, gpus=gpus, picked=facts.picked or {gpu.uuid for gpu in gpus} != set(known))
+
+
+def planned(facts: HostFacts, asked: Asked) -> HostFacts:
+    """A host's facts for a run that waits: as many GPUs as it will get there, and those that it may get."""
+    if asked == 0 or not facts.gpus:
+        return replace(facts, gpus=())
+    named = tuple(gpu for gpu in facts.gpus if not isinstance(asked, tuple) or gpu.index in asked)
+    gpus = named[:asked] if isinstance(asked, int) else named
+    return replace(facts, gpus=gpus, candidates=named, picked=facts.picked or named != facts.gpus)
 
 
 def foreseen(sessions: Sequence[Session], here: Mapping[str, Gpus]) -> dict[str, Choice]:

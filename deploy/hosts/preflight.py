@@ -175,13 +175,18 @@ def _nodes(hosts: ReachedHosts, image: str, answers: Answers) -> Sequence[NodeCo
 
 
 def gate(
-    hosts: ReachedHosts, images: Sequence[str], force: bool, console: Console, after_push: bool = False
+    hosts: ReachedHosts,
+    images: Sequence[str],
+    force: bool,
+    console: Console,
+    after_push: bool = False,
+    overlooked: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Run the preflight of a deploy, before it changes anything, or after its push. Returns the verdict for the record.
 
     The probes run inside the first of `images` that all hosts have; the last of `images` is the base. In the result,
     `ran` is that image if all hosts could run it, and `unseen` names hosts that cannot be probed before they have the
-    image, which is no fault. Raises Refused for a fault, unless `force`.
+    image, which is no fault. `overlooked`: causes that the run waits out. Raises Refused for a fault, unless `force`.
     """
     with console.waiting("preflight") as say:
         presence, options = _presence(hosts, images), PreflightOptions(PreflightRequest(backend="auto"), say=say)
@@ -192,7 +197,7 @@ def gate(
             answers, verdict = on_hosts(hosts, presence, options)
     result = {**verdict.json(), "backend": answers.request.backend}
     problems = [*verdict.faults, *verdict.unknown]
-    faults = [finding for finding in problems if finding.cause != "no-python"]
+    faults = [finding for finding in problems if finding.cause not in ("no-python", *overlooked)]
     if not faults:
         for finding in verdict.findings:
             console.note(f"preflight: {finding.text}")

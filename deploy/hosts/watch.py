@@ -91,17 +91,20 @@ class HostsWatch:
                 f"try again: {FAB} attach --hosts {','.join(self._mirrors)} --run {self._run}",
             )
         waits = self._handover.waits() or any(mirror.state.state == "waiting" for mirror in mirrors)
-        if self._script or self.out_of_sight or waits:
-            # A script reports no steps, and a run that waits for a host to boot must not count as silent.
+        if self._script or self.out_of_sight or waits or state.waiting:
+            # A script reports no steps, and a run that waits for a host, or its GPUs, must not count as silent.
             state.last_sign = time.time()
         step = max((view.step for view in state.ranks.values()), default=0)
         if step != self._step:
             self._step, self._moved = step, time.monotonic()
+        if state.waiting and not state.verdicts:
+            return [mirror.state for mirror in mirrors]  # the nodes wait for a host that is away, and so do we
         return [self._judged(mirror, mirrors, bool(state.verdicts)) for mirror in mirrors]
 
     def _hear(self, host: str, node: str, words: str) -> None:
         self._handover.on_console_line(host, words)
-        self.lines.put(node, words)
+        if not words.startswith(commands.WAITS_FOR_HOSTS):  # the run's story has it
+            self.lines.put(node, words)
 
     def _tell_silent(self) -> None:
         silent = {host for host, mirror in self._mirrors.items() if mirror.away and mirror.unseen_s() > UNSEEN_S}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -27,12 +27,13 @@ class Circle:
     port: int
 
 
-def choose_port(facts: Sequence[HostFacts], taken: int) -> int:
+def choose_port(facts: Sequence[HostFacts], taken: Collection[int]) -> int:
     """A port that nobody listens on, on any host. Raises DeployError if there is none."""
-    busy = frozenset[int]().union(*(fact.listening for fact in facts)) | {taken}
+    busy = frozenset(taken).union(*(fact.listening for fact in facts))
     if free := next((port for port in PORTS if port not in busy), 0):
         return free
-    raise DeployError(f"ports {PORTS.start} to {PORTS.stop - 1} are all in use on some host", "leave out --on-end")
+    words = f"ports {PORTS.start} to {PORTS.stop - 1} are all in use on some host"
+    raise DeployError(words, "leave out --on-end and --wait")
 
 
 def beside(
@@ -63,7 +64,8 @@ def beside(
 def _witness(
     node: NodeContainer, host: Host, facts: HostFacts, job: Job, work: Work, plan: Mapping[str, Any]
 ) -> NodeContainer:
-    ours = (environment.NODE, environment.RUN_DIR, environment.RESTARTED_BY_HOST, environment.LAUNCHER_RANKS)
+    ours = {environment.NODE, environment.RUN_DIR, environment.RESTARTED_BY_HOST, environment.LAUNCHER_RANKS}
+    ours |= {environment.CLAIM, environment.WAIT}
     variables = {
         name: value for name, value in node.environment.items() if name not in ours and not name.startswith("PET_")
     }
@@ -78,4 +80,4 @@ def _witness(
         *("--env-file", commands.VARIABLES_FIRST, *container.python_of(node.image)),
         *("-P", "-m", "trainer.node.on_end"),
     )
-    return replace(node, argv=argv, environment=variables, fresh=False, first=False, keep=(), claim="")
+    return replace(node, argv=argv, environment=variables, fresh=False, first=False, keep=(), claim="", own=("", ""))

@@ -24,8 +24,8 @@ from ..host import gpus as gpu_facts
 from ..host.gpus import GpuUse
 
 _LOOK_S, _LOCK_S = 60.0, 30.0
-# All users lock this folder, which is there on every machine with a driver of NVIDIA's.
-_MACHINE = Path("/tmp")
+# All users lock this folder, and write their claims into it (scripts/claims_function.sh).
+_MACHINE = Path("/var/tmp/muster-claims")
 
 
 class OwnGpus:
@@ -66,6 +66,7 @@ def look() -> gpu_facts.Gpus:
 @contextmanager
 def _machine() -> Iterator[None]:
     """Hold the machine's lock, as claim.sh does. Raises DeployError where another command holds it for too long."""
+    _share()
     descriptor, end = os.open(_MACHINE, os.O_RDONLY), time.monotonic() + _LOCK_S
     try:
         while True:
@@ -80,14 +81,22 @@ def _machine() -> Iterator[None]:
         os.close(descriptor)
 
 
+def _share() -> None:
+    with suppress(FileExistsError):
+        _MACHINE.mkdir()
+        _MACHINE.chmod(0o1777)
+    for _ in range(5):  # another command may be making it at this moment
+        about = os.lstat(_MACHINE)
+        if stat.S_ISDIR(about.st_mode) and stat.S_IMODE(about.st_mode) == 0o1777:
+            return
+        time.sleep(0.1)
+    else:
+        raise DeployError(f"{_MACHINE} is not a folder that all users share", f"look at it: ls -ld {_MACHINE}")
+
+
 def _claim(chosen: tuple[GpuUse, ...], run: str) -> OwnGpus:
     token, (user, control) = secrets.token_hex(8), audit.who()
-    own = _MACHINE / f"muster-{os.getuid()}"
-    own.mkdir(mode=0o755, exist_ok=True)
-    about = os.lstat(own)
-    if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.getuid():
-        raise DeployError(f"{own} is not ours: another user made it", f"look at it: ls -ld {own}")
-    path = own / f"claim-{time.time_ns()}-{token}"
+    path = _MACHINE / f"claim-{time.time_ns()}-{token}"
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
     told = {"token": token, "run": run, "user": user, "control": control, "waits": False, "whole": False}

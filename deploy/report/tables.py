@@ -13,7 +13,8 @@ from ..core.printable import console_line, one_line
 from ..core.text import amount, clock, gpu_memory
 from ..host import status as host_status
 from ..host.commands import WAITS
-from ..host.gpus import Gpus, GpuUse
+from ..host.gpus import DEPLOYS, HOLDS, RESTS, RUNS, Claim, Gpus, GpuUse
+from ..host.gpus import WAITS as WAITS_THERE
 from ..host.status import HostRun, HostStatus, NodeStatus
 
 STATUS_HEAD = ("host", "run", "state", "step", "rate", "GPU", "last line")
@@ -30,21 +31,41 @@ def status_rows(statuses: Mapping[str, HostStatus], run: str = "") -> list[tuple
     rows: list[tuple[str, ...]] = []
     for host, status in statuses.items():
         nodes = [node for node in status.nodes if run in ("", node.run)]
-        gpu, claims = gpu_words(status.gpus), [] if run else status.gpus.claims
+        gpu, claims = gpu_words(status.gpus), [] if run else _without_nodes(status)
         if not nodes and not claims:
             rows.append((host, "", "no run" if not run else "not of this run", "", "", gpu, ""))
         for node in nodes:
-            cells = _node_cells(node, batches.get(node.run))
-            rows.append((host, *cells, _own_gpus(node, status.gpus) + gpu, _last_line(node)))
-        rows += [
-            (host, one_line(claim.shown), "waits" if claim.waits else "is starting", "", "", "", "") for claim in claims
-        ]
+            name, state, *cells = _node_cells(node, batches.get(node.run))
+            claim = next((claim for claim in status.gpus.claims if _waits_for(node, claim)), None)
+            last = waiting_words(claim, status.gpus.claims) if claim else _last_line(node)
+            rows.append((host, name, "waits" if claim else state, *cells, _own_gpus(node, status.gpus) + gpu, last))
+        rows += [(host, one_line(claim.shown), "is starting", "", "", "", "") for claim in claims]
     return rows
+
+
+def waiting_words(claim: Claim, claims: Sequence[Claim]) -> str:
+    """What a node waits for on its host, since when, and in which place: `run r1 has GPU 0; since ..., place 1`."""
+    before = sum(other.waits and other.number < claim.number for other in claims)
+    why = "has its place here" if claim.state == HOLDS else one_line(claim.why) or "begins to wait"
+    began = time.strftime("%Y-%m-%d %H:%M", time.localtime(claim.number / 1e9))
+    place = f", place {before + 1}" if claim.waits else ""
+    return f"{why}; since {began}{place}"
+
+
+def _waits_for(node: NodeStatus, claim: Claim) -> bool:
+    return node.runs and claim.run == node.run and claim.state in (RESTS, WAITS_THERE, HOLDS)
+
+
+def _without_nodes(status: HostStatus) -> list[Claim]:
+    """The claims of commands at work: those of nodes are shown with their nodes."""
+    return [claim for claim in status.gpus.claims if claim.state == DEPLOYS]
 
 
 def _own_gpus(node: NodeStatus, gpus: Gpus) -> str:
     """The numbers of the GPUs that a node was given, if these are not all of the host's."""
-    own = [str(gpu.index) for gpu in gpus.gpus if gpu.uuid in node.gpus] if node.runs else []
+    later = (claim.gpus for claim in gpus.claims if claim.run == node.run and claim.state == RUNS)
+    given = node.gpus or next(later, ())
+    own = [str(gpu.index) for gpu in gpus.gpus if gpu.uuid in given] if node.runs else []
     return f"{', '.join(own)} of " if own and len(own) < len(gpus.gpus) else ""
 
 
@@ -58,6 +79,8 @@ def status_values(statuses: Mapping[str, HostStatus], run: str = "") -> list[dic
         for node in nodes:
             per_second = host_status.rate(node, batches.get(node.run)) if node.runs else None
             value = {**asdict(node), "word": state_word(node), "samples_per_s": per_second and round(per_second, 1)}
+            if claim := next((claim for claim in status.gpus.claims if _waits_for(node, claim)), None):
+                value |= {"word": "waits", "waits": waiting_words(claim, status.gpus.claims)}
             values.append({"host": host, **value, **gpus})
         if not nodes:
             values.append({"host": host, "run": None, **gpus})

@@ -81,6 +81,7 @@ _KINDS: Mapping[str, tuple[Mapping[str, Reader[Any]], Mapping[str, Reader[Any]]]
         },
     ),
     "moves": (_OF_RANK, {}),
+    "waits": ({**_OF_RANK, "why": words(500)}, {"since": real(0.0, 1e11)}),
     "conflicts": ({**_OF_RANK, "paths": array(words(200), 20), "count": _STEP}, {}),
     "shared": ({**_OF_RANK, "source": node_name, "files": _STEP, "bytes": _STEP}, {}),
     "kept": ({**_OF_RANK, "files": _STEP, "bytes": _STEP}, {}),

@@ -60,6 +60,7 @@ class State:
     often each rank of a script has begun. `first` and `last`: when its first rank began and its last one ended; what is
     older than `since` belongs to earlier starts of the run. `conflicts`: sent files that are not used, as the console
     has named them. `repeats`: nobody knows at which step a later start of a script began, so steps may count twice.
+    has named them. `waiting`: what the nodes wait for on their hosts before the ranks start.
     """
 
     names: tuple[str, ...]
@@ -86,6 +87,7 @@ class State:
     conflicts: set[tuple[str, ...]] = field(default_factory=set)
     stuck: dict[int, Event] = field(default_factory=dict)
     hang: str = ""
+    waiting: str = ""
     explained: bool = False
     restarts: int = 0
     barren_restarts: int = 0
@@ -261,8 +263,15 @@ class State:
             self._tell(event, f"stopping at step {event.get('step')}: {event.get('message', '')}")
         self._sign(event)
 
+    def _on_waits(self, event: Event) -> None:
+        """The nodes of a run wait on their hosts (`fab deploy --wait`)."""
+        if float(event.get("t", 0.0)) >= self.since:
+            self.waiting = event["why"]
+            self._tell(event, f"waits: {self.waiting}")
+            self._sign(event)
+
     def _on_began(self, event: Event) -> None:
-        rank = event["rank"]
+        rank, self.waiting = event["rank"], ""
         self._took_part(event)
         if self.script:  # the trainer's own ranks report themselves that all have restarted
             self._count_life(event)

@@ -28,12 +28,12 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from muster.errors import DONE, STOPPED, Refused, TrainError
+from muster.errors import DONE, REFUSED, STOPPED, Refused, TrainError
 from muster.files import keep_ballast, replace, surely
 
 from .. import NAME, config
 from ..verdict import Verdict, done, failed, publish
-from . import alive, caches, handover, meeting, program, script, telemetry, together, work
+from . import alive, caches, claims, handover, meeting, program, script, telemetry, together, waits, work
 from .diary import Diary
 from .limit import Limit
 from .node import Node
@@ -48,13 +48,20 @@ def main() -> int:
     name = os.environ.get("MUSTER_NODE") or socket.gethostname()
     folder = Path(os.environ["MUSTER_RUN_DIR"]) if os.environ.get("MUSTER_RUN_DIR") else None
     with alive.told(folder, name, os.environ.get("PET_RDZV_ID", "")) as leave:
-        code = _run(sys.argv[1:], folder, name)
+        end = FinalEnd(folder, name, os.environ)
+        try:
+            own = claims.own(os.environ)
+        except claims.NoClaim as fault:
+            print(f"refused: {fault}", file=sys.stderr)
+            return REFUSED
+        code = _run(sys.argv[1:], folder, name, end, own)
+        if own and end.is_final(code):
+            own.leave()
         leave(code)
     return code
 
 
-def _run(arguments: list[str], folder: Path | None, name: str) -> int:
-    end = FinalEnd(folder, name, os.environ)
+def _run(arguments: list[str], folder: Path | None, name: str, end: FinalEnd, own: claims.Claims | None) -> int:
     if (code := end.code()) is not None:
         return code
     try:
@@ -73,10 +80,16 @@ def _run(arguments: list[str], folder: Path | None, name: str) -> int:
         if folder:
             here = {"node": name, "pid": os.getpid(), "host": socket.gethostname(), "t": time.time()}
             replace(folder / "nodes" / f"{name}.json", json.dumps(here))
+            waits.until_start(os.environ, own, folder, name)
         variables = handover.put_files(os.environ, secrets)
         given = {**os.environ, **variables}
         given |= caches.variables(given) if is_script else {}
         environment = torchrun_environment(given, name)
+    except waits.Ends as early:
+        publish(early.verdict, folder, f"{name}-agent")
+        print(f"{early.verdict.verdict}: {early.verdict.message}", file=sys.stderr)
+        end.leave(early.verdict.code)
+        return early.verdict.code
     except (TrainError, OSError) as fault:
         known = fault if isinstance(fault, TrainError) else TrainError(f"cannot write the run folder: {fault}")
         if folder and not isinstance(fault, OSError):
@@ -176,6 +189,10 @@ class FinalEnd:
             return None
         start, _, code = self._path.read_text().rpartition(" ")
         return int(code) if start == self._start else None
+
+    def is_final(self, code: int) -> bool:
+        """Whether the host will not start this node again after this end."""
+        return self._path is None or code == DONE or self.code() is not None
 
     def leave(self, code: int) -> None:
         """The end is final."""

@@ -1,5 +1,7 @@
 """What NVIDIA's driver reports about each GPU, through its library NVML (nvml.h has the names and numbers).
 
+`python -m trainer.node.nvml` prints the index and the used bytes of each GPU, by its UUID, as JSON.
+
 The library comes with the driver, into a container with the driver capability `utility`. Standard library only:
 decision 0031 says why not nvidia-ml-py.
 """
@@ -7,6 +9,7 @@ decision 0031 says why not nvidia-ml-py.
 from __future__ import annotations
 
 import ctypes
+import json
 from collections.abc import Callable
 from ctypes import byref, c_int, c_uint, c_ulonglong, c_void_p
 from typing import Any
@@ -101,3 +104,9 @@ class Nvml:
             words = self._library.nvmlErrorString
             words.restype = ctypes.c_char_p
             raise NoGpus((words(code) or b"").decode(errors="replace") or f"NVML answers {code}")
+
+
+if __name__ == "__main__":
+    library = Nvml()
+    uuids = {index: uuid for index, (_, uuid) in library.identities().items()}
+    print(json.dumps({uuids[index]: [index, library.read(index).get("memory_bytes", 0)] for index in uuids}))

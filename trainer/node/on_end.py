@@ -88,7 +88,7 @@ def main() -> int:
     hosts, place = plan["hosts"], plan["place"]
     if len(hosts) > 1:
         with suppress(OSError):
-            peers.serve(hosts[place], plan["port"], plan["token"], witness.answer)
+            peers.serve(hosts[place], plan["port"], plan["token"], lambda _: witness.answer())
     began = time.time()
     witness.wait()
     if _another_acts(plan):

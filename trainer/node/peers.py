@@ -1,56 +1,121 @@
-"""What the witnesses of a run's nodes (on_end.py) ask each other: whether a node has ended, how, and who acts.
+"""Questions that the nodes of one run ask each other before its ranks start and after they have ended.
 
-A question is a line of JSON with the run's token, and so is the answer. Standard library only.
+on_end.py asks how a node has ended, waits.py whether it has its place. Question and answer are a line of JSON each.
+Both prove that they come from the run, by a key that never travels: HMAC-SHA256 over the text and a random word of
+each side, so that nobody can repeat them. Standard library only.
 """
 
 from __future__ import annotations
 
+import hmac
 import json
+import secrets
 import socket
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
-_WAIT_S, _MOST = 1.0, 1 << 20
+from . import meeting
+
+_WAIT_S, _MOST, _AT_ONCE = 1.0, 1 << 20, 64
+Answer = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 
 
-def serve(address: str, port: int, token: str, answer: Callable[[], dict[str, Any]]) -> None:
-    """Answer the other witnesses from now on, until this process ends. Raises OSError if the port is taken."""
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    listening = socket.socket(family)
-    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    listening.bind((address, port))
-    listening.listen(64)
+def serve(address: str, port: int, key: str, answer: Answer) -> socket.socket:
+    """Answer the other nodes from now on, each in a thread of its own, until the returned socket is shut down.
+
+    Raises OSError if the port is taken.
+    """
+    listening, free = meeting.listen(address, port), threading.BoundedSemaphore(_AT_ONCE)
+
+    def reply(connection: socket.socket) -> None:
+        try:
+            with connection, suppress(OSError, ValueError):
+                _reply(connection, key, answer)
+        finally:
+            free.release()
 
     def accept() -> None:
         while True:
-            connection, _ = listening.accept()
-            with connection, suppress(OSError, ValueError):
-                connection.settimeout(_WAIT_S)
-                if _read(connection).get("token") == token:
-                    connection.sendall(json.dumps(answer()).encode() + b"\n")
+            try:
+                connection, _ = listening.accept()
+            except ConnectionError:
+                continue
+            except OSError:  # closed
+                return
+            if free.acquire(blocking=False):
+                threading.Thread(target=reply, args=(connection,), daemon=True).start()
+            else:
+                connection.close()
 
     threading.Thread(target=accept, daemon=True).start()
+    return listening
 
 
-def ask(address: str, port: int, token: str) -> dict[str, Any] | None:
-    """What the witness there says; None if its host does not answer, empty if only the witness is gone."""
+def ask(
+    address: str, port: int, key: str, question: Mapping[str, Any] | None = None, wait_s: float = _WAIT_S
+) -> dict[str, Any] | None:
+    """What the node there answers; None if its host does not answer, empty if only the node is gone."""
     try:
         with socket.create_connection((address, port), _WAIT_S) as connection:
-            connection.sendall(json.dumps({"token": token}).encode() + b"\n")
-            return _read(connection)
+            theirs = _read(connection, _WAIT_S).get("word", "")
+            ours, text = secrets.token_hex(16), json.dumps(dict(question or {}))
+            _write(connection, {"word": ours, "text": text, "proof": _proof(key, "ask", theirs, ours, text)})
+            reply = _read(connection, wait_s)
+            if not _proves(reply, key, "answer", theirs, ours):
+                return None
+            return _object(reply["text"])
     except ConnectionRefusedError:
         return {}
     except (OSError, ValueError):
         return None
 
 
-def _read(connection: socket.socket) -> dict[str, Any]:
-    data = b""
-    while not data.endswith(b"\n") and len(data) < _MOST and (piece := connection.recv(1 << 16)):
+def _reply(connection: socket.socket, key: str, answer: Answer) -> None:
+    ours = secrets.token_hex(16)
+    connection.settimeout(_WAIT_S)
+    _write(connection, {"word": ours})
+    asked = _read(connection, _WAIT_S)
+    theirs = asked.get("word", "")
+    if _proves(asked, key, "ask", ours, theirs):
+        text = json.dumps(dict(answer(_object(asked["text"]))))
+        _write(connection, {"text": text, "proof": _proof(key, "answer", ours, theirs, text)})
+
+
+def _proof(key: str, *words: object) -> str:
+    return hmac.digest(key.encode(), json.dumps(words).encode(), "sha256").hex()
+
+
+def _proves(said: Mapping[str, Any], key: str, *words: object) -> bool:
+    text, proof = said.get("text"), said.get("proof")
+    if not isinstance(text, str) or not isinstance(proof, str):
+        return False
+    return hmac.compare_digest(proof.encode(), _proof(key, *words, text).encode())
+
+
+def _write(connection: socket.socket, value: Mapping[str, Any]) -> None:
+    connection.sendall(json.dumps(value).encode() + b"\n")
+
+
+def _read(connection: socket.socket, wait_s: float) -> dict[str, Any]:
+    """A line, which must arrive within this time, however slowly it comes. Raises OSError, ValueError."""
+    data, end = b"", time.monotonic() + wait_s
+    while not data.endswith(b"\n"):
+        connection.settimeout(max(0.001, end - time.monotonic()))
+        piece = connection.recv(1 << 16)
         data += piece
-    value = json.loads(data)
+        if not piece or len(data) > _MOST or time.monotonic() > end:
+            raise ValueError("no whole line in time")
+    return _object(data)
+
+
+def _object(text: str | bytes) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except RecursionError as fault:
+        raise ValueError("nested too deep") from fault
     if not isinstance(value, dict):
         raise ValueError("no object")
     return value

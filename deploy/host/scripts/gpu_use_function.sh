@@ -30,6 +30,7 @@ given() {
     # shellcheck disable=SC2086  # one word for each container
     [ -z "$living" ] || docker inspect --format "{{if or .HostConfig.DeviceRequests $label}}given [{{json .Name}},\
 {{json .State.Status}},{{json $label}},{{json (index .Config.Labels \"muster.user\")}},\
-{{json (index .Config.Labels \"muster.gpus\")}},{{json .HostConfig.DeviceRequests}}]{{end}}" $living 2>/dev/null | grep .
+{{json (index .Config.Labels \"muster.gpus\")}},{{json .HostConfig.DeviceRequests}},\
+{{json (index .Config.Labels \"muster.waits\")}}]{{end}}" $living 2>/dev/null | grep .
     return 0
 }

@@ -3,7 +3,7 @@
 # because an engine that hangs would delay all hosts. If it gives none, the text SILENT stands for its answer.
 patience=$1 silent=$2
 limit=$(command -v timeout) && limit="$limit $patience"
-echo "time $(date +%s.%N)"; echo "machine $(cat /proc/sys/kernel/random/boot_id 2>/dev/null) $(uname -n)"
+echo "time $(date +%s.%N)"; echo "machine $(cat /etc/machine-id 2>/dev/null) $(uname -n)"
 echo "home $HOME"; echo "ids $(id -u) $(id -g)"; echo "user $(id -un)"
 echo "ssh $SSH_CONNECTION"; echo "arch $(uname -m)"; echo "cores $(nproc 2>/dev/null)"
 awk '$1 == "MemTotal:" {print "memory", $2}' /proc/meminfo

@@ -1,6 +1,6 @@
 #!/bin/sh
-# start FOLDER OWNER START NEW PYTHON PATIENCE KEEP CLAIM COMMAND...: makes the run folder, runs COMMAND, which makes a container
-# with the label muster.start=START, and gives the container its secrets within PATIENCE seconds.
+# start FOLDER OWNER START NEW PYTHON PATIENCE KEEP CLAIM OWN TEXT COMMAND...: makes the run folder, runs COMMAND, which makes a
+# container with the label muster.start=START, and gives the container its secrets within PATIENCE seconds.
 #
 # Everybody on a host can read command lines, so a user's variables come over standard input, in base64: one line for
 # `docker run --env-file`, one for the secrets. A line without its end (a cut connection) does not count. Secrets go into a
@@ -11,6 +11,7 @@
 # without its mark undoes itself. It undoes only what has its own label, and a folder that it made: two starts may have the
 # same id, and hosts may share a home.
 folder=$1 owner=$2 start=$3 new=$4 python=$5 patience=$6 keep=$7 claim=$8 mark=$1=$3.starting made=; shift 8
+own=$1 text=$2; shift 2
 . ./hand_in_function.sh
 . ./claims_function.sh
 IFS= read -r variables && IFS= read -r secrets || { echo "not all of the variables arrived" >&2; exit 1; }
@@ -20,6 +21,7 @@ end() {
     code=$?; rm -f -- "$mark"; [ "$code" -ne 0 ] || return
     docker ps --all --quiet --no-trunc --filter "label=muster.start=$start" |
         xargs -r docker rm --force --volumes >/dev/null
+    [ -z "$own" ] || rm -f -- "$claims/$own"
     [ -z "$made" ] || rm -rf -- "$made"
 }
 trap end EXIT; trap 'exit 1' HUP INT TERM PIPE
@@ -45,12 +47,16 @@ printf '%s\n' "$keep" | (
 case ${owner%%:*} in
 6???? | 2?????????) [ -e "$HOME/.muster/uid" ] || echo "${owner%%:*}" >"$HOME/.muster/uid" || exit ;;
 esac
-# CLAIM keeps the container's GPUs for us until the container has them (claim.sh). While we hold the machine's lock, nobody
-# else looks for free ones: either they see the claim, or the container.
-[ -z "$claim" ] || { exec 9</tmp && flock -w 60 9 && held "/tmp/muster-$(id -u)/$claim"; } ||
-    { echo "error: its GPUs are no longer claimed: the connection was cut, or the machine's lock is taken" >&2; exit 1; }
+# CLAIM keeps the container's GPUs for us until the container has them (claim.sh). OWN with TEXT is the node's own claim, which
+# the node keeps locked from its first moment. While we hold the machine's lock, nobody else looks: they see one of the two.
+[ -z "$claim$own" ] || { share_claims && exec 9<"$claims" && { flock -w 60 9 || { [ -z "$claim" ] && ! command -v flock >/dev/null; }; }; } ||
+    { echo "error: $claims cannot be locked: is it a folder that all users share?" >&2; exit 1; }
+[ -z "$claim" ] || held "$claims/$claim" ||
+    { echo "error: its GPUs are no longer claimed: the connection was cut" >&2; exit 1; }
+[ -z "$own" ] || (umask 022; set -C; printf '%s\n' "$text" >"$claims/$own") || exit
+[ -z "$own" ] || [ -z "$owner" ] || chown -h -- "$owner" "$claims/$own" || exit
 id=$(exec 9>&-; echo "$variables" | base64 -d | "$@") || exit
-[ -z "$claim" ] || exec 9>&-
+[ -z "$claim$own" ] || exec 9>&-
 [ -z "$secrets" ] || {
     # shellcheck disable=SC2034  # hand_in reads it
     name=$id; hand_in "$patience" & taking=$!

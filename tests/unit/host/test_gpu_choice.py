@@ -21,8 +21,8 @@ def claim(number, token, *own, waits=False, whole=False):
     return f"claim {number} " + json.dumps({**about, "gpus": own, "waits": waits, "whole": whole})
 
 
-def container(run, label="", requests=None, state="running"):
-    return "given " + json.dumps([f"/muster-{run}", state, run or None, "alice", label, requests])
+def container(run, label="", requests=None, state="running", waits=""):
+    return "given " + json.dumps([f"/muster-{run}", state, run or None, "alice", label, requests, waits])
 
 
 def chosen(asked, *rows, **more):
@@ -90,6 +90,28 @@ def test_a_host_without_gpus_is_free_where_no_other_run_is():
     assert choose("auto", host(container("r1"), count=0), MINE, alone=True).taken == "run r1 (alice) runs there"
     assert choose(0, host(claim(3, HERS, whole=True)), MINE, alone=True).passing
     assert not choose("auto", host(container("r1"), count=0), MINE).taken, "two runs may share a CPU"
+
+
+def run(number, token, state, *own, whole=False):
+    about = {"token": token, "run": "r2", "user": "bob", "control": "laptop", "gpus": own, "whole": whole}
+    return f"claim {number} " + json.dumps({**about, "waits": state == "waits", "state": state, "why": "r1"})
+
+
+def test_a_node_that_waits_has_what_its_claim_says_and_not_all_that_its_container_sees():
+    waiting = container("r2", requests=[{"Count": -1}], waits=HERS)
+    assert chosen("auto", waiting, run(3, HERS, "rests")) == [0, 1, 2, 3], "its turn is on another host"
+    assert chosen(2, waiting, run(3, HERS, "holds", "GPU-0")) == [1, 2]
+    assert choose((0,), host(waiting, run(3, HERS, "runs", "GPU-0")), MINE).taken == "run r2 (bob) has GPU 0"
+    assert choose(1, host(waiting, run(3, HERS, "waits")), MINE).taken == "run r2 (bob) waits there for GPUs"
+    assert not chosen(1, waiting), "without its claim, it may have every one"
+
+
+def test_a_host_without_gpus_is_not_free_while_a_run_there_has_waited():
+    waiting = container("r2", waits=HERS)
+    held = [run(3, HERS, state, whole=True) for state in ("holds", "runs")]
+    taken = [choose("auto", host(waiting, each, count=0), MINE, alone=True).taken for each in held]
+    assert taken == ["run r2 (bob) runs there"] * 2
+    assert not choose("auto", host(waiting, run(3, HERS, "rests", whole=True), count=0), MINE, alone=True).taken
 
 
 def test_where_it_cannot_be_told_nothing_is_given():
