@@ -2,10 +2,11 @@
 
     python -m benchmarks.gpu_races [--quick]
 
-Each race: three deploys, each wants one to three GPUs, or named ones, or all of four. The decision, the claim and the
-start are Muster's own, with the scripts that hosts run; recorded are nvidia-smi's answers, and the engine is a stand-in
-that notes which container has which GPUs. The rival looks, picks free GPUs and starts, as scripts around nvidia-smi do.
-Races run in mount namespaces of their own (as root): the machine's lock is its /tmp.
+Each race: three deploys, each wants one to three GPUs, or named ones, or all of four. Some start now or not at all; of
+the others (--wait) a node on the host takes its GPUs itself. The decisions, the claims and the start are Muster's own,
+with the scripts that hosts run; recorded are nvidia-smi's answers, and the engine is a stand-in that notes which
+container has which GPUs. The rival looks, picks free GPUs and starts, as scripts around nvidia-smi do. Races run in
+mount namespaces of their own (as root): all users of a machine share a folder of its /var/tmp.
 """
 
 from __future__ import annotations
@@ -30,22 +31,35 @@ from deploy.host.facts import Gpu
 from deploy.host.gpu_choice import Choice
 from deploy.hosts import places
 from deploy.hosts.places import Places
+from deploy.local import gpus as local_gpus
 from lab import fake_gpus
 from tests.hosts import FACTS
+from trainer.node import place as node_place
+from trainer.node.claims import Claims
+from trainer.node.place import Place
 
 WORKERS, DEPLOYS = 4, 3
 WISHES: tuple[Any, ...] = (1, 2, 3, (0, 3), (1,), "auto")
 ENGINE = """#!/bin/sh
 box=${0%/*}/containers
 case $1 in
-ps) case "$*" in *--quiet*) ls "$box" ;; esac ;;
-inspect) shift 3; for id; do cat "$box/$id"; done ;;
+ps) case "$*" in
+    *muster.claim=*)
+        for word; do case $word in label=*) grep -l "${word##*=}" "$box"/* 2>/dev/null ;; esac; done; true ;;
+    *--quiet*) ls "$box" ;; esac ;;
+inspect) shift 3; for id; do head -n 1 "$box/$id"; done ;;
 run)
-    for word; do case $word in muster.gpus=*) gpus=${word#*=} ;; muster.run=*) run=${word#*=} ;; esac; done
-    printf 'given ["/muster-%s","running","%s","me","%s",null]\\n' "$run" "$run" "$gpus" >"${0%/*}/new-$run"
+    for word; do case $word in muster.gpus=*) gpus=${word#*=} ;; muster.run=*) run=${word#*=} ;;
+        muster.claim=*) claim=${word#*=} ;; muster.waits=*) waits=${word#*=} ;; esac; done
+    printf 'given ["/muster-%s","running","%s","me","%s",null,"%s"]\\n%s\\n' "$run" "$run" "$gpus" "$waits" "$claim" \
+        >"${0%/*}/new-$run"
     mv "${0%/*}/new-$run" "$box/$run"; echo "$run" ;;
 esac
 """
+
+
+# The agents of this race's containers, by run.
+AGENTS: dict[str, Claims] = {}
 
 
 class Machine:
@@ -81,14 +95,40 @@ class Stream:
 
 
 def ours(wish: Any, run: str) -> list[str]:
-    """A deploy as Muster does it; the GPUs that its container has."""
+    """A deploy as Muster does it, every second one with --wait; the GPUs that its container has."""
+    if int(run.rpartition("-")[2]) % 2:
+        return waits(wish, run)
     known = tuple(Gpu(index, "Fake GPU", 81920, uuid) for index, uuid in enumerate(fake_gpus.UUIDS))
     machine, facts = Machine(wish), {"machine": replace(FACTS, gpus=known)}
-    with Places([machine], facts, run, os.urandom(8).hex()) as held:  # type: ignore[list-item]
+    token = os.urandom(8).hex()
+    with Places([machine], facts, run, token) as held:  # type: ignore[list-item]
         held.take()
         chosen = [gpu.uuid for gpu in held.narrowed(facts)["machine"].gpus]
         time.sleep(random.uniform(0, 0.02))  # preflight, push
-        return start(run, chosen, held.names()["machine"])
+        start(run, chosen, held.names()["machine"], claim_of(run, token, chosen, "runs"))
+        return chosen
+
+
+def waits(wish: Any, run: str) -> list[str]:
+    """A node that waits on the host for a moment, and takes its GPUs there."""
+    about = claim_of(run, os.urandom(8).hex(), [], "rests")
+    start(run, [], "", about)
+    asked = list(wish) if isinstance(wish, tuple) else wish
+    known = {uuid: index for index, uuid in enumerate(fake_gpus.UUIDS)}
+    node = Place({"asked": asked, "gpus": known, "names": [run]}, AGENTS[run])
+    for _ in range(3):
+        time.sleep(random.uniform(0, 0.02))
+        node.answer({"do": "take"})
+        if node.answer({"do": "commit"}).get("ready"):
+            return list(AGENTS[run].own.gpus)
+    node.answer({"do": "rest"})
+    raise DeployError("it waits: another has GPU")
+
+
+def claim_of(run: str, token: str, chosen: list[str], state: str) -> dict[str, Any]:
+    """What a node of the run claims on its host."""
+    same = {"number": time.time_ns(), "run": run, "user": "me", "control": "here", "waits": False, "whole": False}
+    return {**same, "token": token, "gpus": chosen, "state": state, "returns": True}
 
 
 def looks_first(wish: Any, run: str) -> list[str]:
@@ -97,18 +137,26 @@ def looks_first(wish: Any, run: str) -> list[str]:
     choice: Choice = gpu_choice.choose(wish, here, run)
     if choice.taken:
         raise DeployError(choice.taken)
-    return start(run, [gpu.uuid for gpu in choice.gpus], "")
+    start(run, [gpu.uuid for gpu in choice.gpus])
+    return [gpu.uuid for gpu in choice.gpus]
 
 
-def start(run: str, chosen: list[str], claim: str) -> list[str]:
-    """Make the run's container by the script that hosts run."""
+def start(run: str, chosen: list[str], claim: str = "", about: dict[str, Any] | None = None) -> None:
+    """Make the run's container by the script that hosts run; and its agent, as far as it keeps its claim."""
     folder = f"{os.environ['HOME']}/.muster/runs/{run}"
     argv = ["docker", "run", "--label", f"muster.run={run}", "--label", f"muster.gpus={','.join(chosen)}"]
-    command = commands.start(folder, "", argv, run, new=True, claim=claim)
+    own, text = "", json.dumps(about or {})
+    if about:
+        own = f"run-{about['number']}-{about['token']}"
+        argv += ["--label", f"muster.claim={about['token']}"]
+        argv += ["--label", f"muster.waits={about['token']}"] if about["state"] == "rests" else []
+    command = commands.start(folder, "", argv, run, new=True, claim=claim, own=(own, text if own else ""))
     done = subprocess.run(command, input=commands.line(b"A=1\n") + b"\n", capture_output=True)
     if done.returncode:
         raise DeployError(done.stderr.decode())
-    return chosen
+    if about:
+        time.sleep(random.uniform(0, 0.02))  # the container starts
+        AGENTS[run] = Claims(text, local_gpus._MACHINE)
 
 
 def races(count: int, way: Any, box: Path, seed: int) -> dict[str, int]:
@@ -127,14 +175,18 @@ def races(count: int, way: Any, box: Path, seed: int) -> dict[str, int]:
         for thread in threads:
             thread.join()
         have = [uuid for container in given for uuid in container]
-        on_engine = sum(len(json.loads(path.read_text()[6:])[4].split(",")) for path in box.iterdir())
+        rows = [json.loads(path.read_text().splitlines()[0][6:]) for path in box.iterdir()]
+        on_engine = sum(len(AGENTS[row[2]].own.gpus if row[6] else row[4].split(",")) for row in rows)
         counts["races"] += 1
         counts["twice"] += len(have) - len(set(have))
         counts["started"] += len(given)
-        counts["refused"] += sum("has GPU" in fault for fault in faults)
-        counts["broken"] += sum("has GPU" not in fault for fault in faults) + (on_engine != len(have))
+        refused = ["has GPU" in fault or "waits there" in fault for fault in faults]
+        counts["refused"] += sum(refused)
+        counts["broken"] += len(refused) - sum(refused) + (on_engine != len(have))
         for path in box.iterdir():
             path.unlink()
+        while AGENTS:
+            AGENTS.popitem()[1].leave()
     return counts
 
 
@@ -154,13 +206,14 @@ def worker(count: int, way: str, seed: int) -> None:
         (home / name).chmod(0o755)
     os.environ.update(HOME=str(home), PATH=f"{home}:{os.environ['PATH']}")
     places._PAUSE_S = 0.05
+    node_place.in_use = dict  # there is no driver to ask
     counts = races(count, {"ours": ours, "looks_first": looks_first}[way], home / "containers", seed)
     print(json.dumps(counts))
 
 
 def together(count: int, way: str) -> dict[str, int]:
     """The races of all workers."""
-    line = 'mount -t tmpfs none /tmp && exec "$0" -m benchmarks.gpu_races worker "$@"'
+    line = 'mount -t tmpfs none /tmp && mount -t tmpfs none /var/tmp && exec "$0" -m benchmarks.gpu_races worker "$@"'
     commands_ = [
         ["unshare", "--mount", "sh", "-c", line, sys.executable, str(count // WORKERS), way, str(seed)]
         for seed in range(WORKERS)

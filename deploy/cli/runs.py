@@ -88,7 +88,8 @@ from .command import (
         "keep": KEEP,
         "nproc": NPROC,
         "gpus": GPUS,
-        "wait": "wait until the hosts, or enough of their GPUs, are free; the image is pushed first (default: refuse)",
+        "wait": "let the nodes wait on the hosts until these, or enough of their GPUs, are free: this machine may "
+        "sleep (default: refuse)",
         "max-hours": MAX_HOURS,
         "on-end": ON_END,
         "name": "refused: --run names the run",

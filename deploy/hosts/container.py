@@ -261,6 +261,12 @@ def user_of(facts: HostFacts, job: Job) -> str:
     return f"{job.user}:{job.user}"
 
 
+def _claim_labels(facts: HostFacts, work: Work) -> dict[str, str]:
+    """What the container has on its host: its GPUs; or, if it waits, what its claim will say."""
+    given = {"muster.gpus": _uuids(facts.gpus)} if facts.gpus else {}
+    return {"muster.claim": work.token, **({"muster.waits": work.token} if work.waits else given)}
+
+
 def _node_container(
     index: int,
     names: Sequence[NodeName],
@@ -282,9 +288,7 @@ def _node_container(
         "muster.nodes": str(len(names)),
         "muster.port": str(meeting.port),
         "muster.command": " ".join(work.script or work.arguments)[:200],
-        "muster.claim": work.token,
-        **({"muster.waits": work.token} if work.waits else {}),
-        **({"muster.gpus": _uuids(facts.gpus)} if facts.gpus and not work.waits else {}),
+        **_claim_labels(facts, work),
         **({"muster.secrets": secret_names} if (secret_names := ",".join(sorted(work.secrets))) else {}),
     }
     variables = {
@@ -308,11 +312,11 @@ def _node_container(
         *("docker", "run", "--detach", "--pull", "never", "--name", container_name(work.run_id)),
         *(word for name, value in labels.items() for word in ("--label", f"{name}={value}")),
         *(("--restart", f"on-failure:{restart_count}") if restart_count else ()),
+        *("--mount", mount_option(Mount(environment.CLAIMS_ON_HOST, environment.CLAIMS, False))),
         *("--stop-timeout", str(STOP_PATIENCE_S), *LOG_LIMITS, "--volume", f"{folder}:{commands.RUN_IN_CONTAINER}"),
         *container_options(host, facts, job),
         *(word for mount in _kept_mounts(folder, job.keep) for word in ("--mount", mount_option(mount))),
         *(word for mount in _cache_mount(facts, job, work) for word in ("--mount", mount_option(mount))),
-        *("--mount", mount_option(Mount(environment.CLAIMS_ON_HOST, environment.CLAIMS, False))),
         *(("--tmpfs", environment.secrets_folder(user_of(facts, job))) if secret_files else ()),
         *(("--ulimit", "core=0") if secret_names else ()),  # a core dump would write the secrets to a file
         *("--env-file", commands.VARIABLES_FIRST, *python_of(work.image), *work.command),

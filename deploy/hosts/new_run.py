@@ -125,7 +125,7 @@ class NewRun(HostsBackend):
             )
             installed = packages.bring(target, request.requirements, self._console)
             self._containers = packages.give(self._containers, installed)
-        if never_run:
+        if never_run and not self.waits:  # others use its GPUs now, and its nodes rehearse before they start
             self._rehearse()
         self._locks.refuse_lost()
         self._places.refuse_lost()

@@ -83,7 +83,6 @@ def _plan(
         "port": queue.port,
         "key": queue.key,
         "since": queue.number / 1e9,
-        "backend": "nccl" if all(fact.gpus for fact in facts) else "gloo",
     }
 
 

@@ -1,15 +1,14 @@
 """GPUs of hosts, given to runs: by UUID, to nobody twice, and waited for in order. The GPUs are a named fake."""
 
-import subprocess
-
 import pytest
 
 from lab import fake_gpus, waiting
-from tests.cluster.control import HOME, Control
+from tests.cluster.control import Control
 
 SCRIPT = """
 import os, time
 print(os.environ["NVIDIA_VISIBLE_DEVICES"], os.environ["LOCAL_WORLD_SIZE"], flush=True)
+print(os.environ.get("CUDA_VISIBLE_DEVICES"), os.environ.get("CUDA_DEVICE_ORDER"), flush=True)
 time.sleep(600)
 """
 
@@ -45,7 +44,9 @@ def given(control):
 
 def claims(control):
     return [
-        line for host in control.hosts for line in control.rack.on(host, "ls /tmp/muster-*/ 2>/dev/null; true").split()
+        line
+        for host in control.hosts
+        for line in control.rack.on(host, "ls /var/tmp/muster-claims | grep claim-; true").split()
     ]
 
 
@@ -66,18 +67,16 @@ def test_free_gpus_are_given_by_uuid_and_never_twice(controls, words):
     assert not claims(one), "what was claimed for the start is given back"
 
 
-def test_a_deploy_waits_for_gpus_and_one_that_is_killed_leaves_nothing(controls, words):
+def test_a_node_that_waits_takes_free_gpus_of_its_host_and_others_see_which(controls, words):
     one, two = controls
     assert one.deploy("--gpus", "3", *words).returncode == 0
-    line = two.line("deploy", "--run", two.run, "--image", "muster-trainer:cpu", "--gpus", "2", "--wait", *words)
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
-    killed = subprocess.Popen(line, cwd=HOME, env=two.environment, **quiet)
-    waiting.until(lambda: any(row.get("claim", {}).get("waits") for row in one.rows("status")), "a deploy that waits")
-    killed.kill()
-    killed.communicate()
-    waiting.until(lambda: not claims(one), "nothing of the killed deploy")
-    waits = subprocess.Popen(line, cwd=HOME, env=two.environment, **quiet)
-    waiting.until(lambda: claims(one), "the second one")
+    assert two.deploy("--gpus", "2", "--wait", *words).returncode == 0
+    refused = Control(one.rack).deploy("--gpus", "1", *words)
+    assert f"run {two.run} (muster) waits there for GPUs" in refused.stderr, "nobody passes"
     assert one.fab("down", "--run", one.run).returncode == 0
-    assert waits.wait(timeout=120) == 0, waits.stderr.read()
-    assert {host: len(gpus) for host, gpus in given(two).items()} == dict.fromkeys(two.hosts, 2)
+    waiting.until(lambda: "all 2" in two.fab("logs", "--run", two.run).stdout, "a rank for each GPU")
+    assert "0,1 PCI_BUS_ID" in two.fab("logs", "--run", two.run).stdout
+    (first, *_) = [row for row in one.rows("gpus") if row["host"] == one.hosts[0]]
+    assert [gpu["given"] for gpu in first["gpus"]] == [[f"run {two.run} (muster)"]] * 2 + [[]] * 2
+    assert one.deploy("--gpus", "2", *words).returncode == 0
+    assert given(one) == {host: [fake_gpus.UUIDS[2], fake_gpus.UUIDS[3]] for host in one.hosts}

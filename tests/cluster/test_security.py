@@ -128,10 +128,11 @@ def test_containers_get_no_device_where_there_is_none(run):
 
 
 @pytest.mark.holds("mounts")
-def test_containers_see_the_runs_folder_and_nothing_else_of_the_host(run):
+def test_containers_see_the_runs_folder_the_claims_and_nothing_else_of_the_host(run):
     for host, seen in run.inspected().items():
         folder = f"{run.rack.on(host, 'echo ~')}/.muster/runs/{run.id}"
-        assert [(mount["Source"], mount["Destination"]) for mount in seen["Mounts"]] == [(folder, "/muster/run")]
+        mounts = sorted((mount["Source"], mount["Destination"]) for mount in seen["Mounts"])
+        assert mounts == [(folder, "/muster/run"), ("/var/tmp/muster-claims", "/muster/claims")]
 
 
 @pytest.mark.holds("host-network")

@@ -1,7 +1,6 @@
-"""Other users of a machine write what they like into its /tmp: a claim on GPUs neither hangs nor runs nor trusts it."""
+"""Other users write what they like where the claims of a machine are: a claim neither hangs nor runs nor trusts it."""
 
 import json
-import os
 import subprocess
 
 import pytest
@@ -20,8 +19,9 @@ ABOUT = {
     "waits": False,
     "whole": False,
 }
-# A /tmp of its own; `exec 9` and `flock` there are those of a machine with other users.
-PRIVATE = 'mount -t tmpfs none /tmp && cd /tmp && eval "$1" && shift && "$@"; ls -d /tmp/ran 2>/dev/null'
+SHARED = "/var/tmp/muster-claims"
+# A /var/tmp of its own; `exec 9` and `flock` there are those of a machine with other users.
+PRIVATE = 'mount -t tmpfs none /var/tmp && cd /var/tmp && eval "$1" && shift && "$@"; ls -d /var/tmp/*/ran 2>/dev/null'
 
 
 def answer(setup, *lines):
@@ -42,11 +42,10 @@ def test_a_claim_is_noted_and_gone_with_its_input():
     assert "choose" in answer("", "look", "")
 
 
-@pytest.mark.parametrize("setup", [f"ln -s /etc muster-{os.getuid()}", f"touch muster-{os.getuid()}"])
-def test_a_folder_that_is_not_ours_is_refused(setup):
-    assert answer(setup, "look", json.dumps(ABOUT)) == [
-        f"error /tmp/muster-{os.getuid()} is not ours: another user made it"
-    ]
+@pytest.mark.parametrize("setup", [f"ln -s /etc {SHARED}", f"touch {SHARED}", f"mkdir -m 755 {SHARED}"])
+def test_a_folder_that_somebody_keeps_for_himself_is_refused(setup):
+    wanted = [f"error {SHARED} is not a folder that all users share: look at it: ls -ld {SHARED}"]
+    assert answer(setup, "look", json.dumps(ABOUT)) == wanted
 
 
 @pytest.mark.holds("claims-are-text")
@@ -65,6 +64,8 @@ def test_a_folder_that_is_not_ours_is_refused(setup):
     ids=["fifo", "link", "loop", "folder", "large", "name", "odd", "escape"],
 )
 def test_odd_files_of_another_user_hold_nothing_up(setup):
-    said = answer(f"mkdir muster-77 && cd muster-77 && {{ {setup}\n}}; sleep 0.2; cd /tmp", "look", json.dumps(ABOUT))
+    said = answer(
+        f"mkdir -m 1777 {SHARED} && cd {SHARED} && {{ {setup}\n}}; sleep 0.2; cd /", "look", json.dumps(ABOUT)
+    )
     assert said[-1].startswith("noted claim-")
     assert gpus.parse(said).claims == ()

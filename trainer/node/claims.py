@@ -72,7 +72,6 @@ class Claims:
         except OSError as fault:
             raise NoClaim(f"{folder}/{name} cannot be written: {fault.strerror}") from fault
         self._path = folder / name
-        threading.Thread(target=self._touch, daemon=True).start()
 
     @property
     def own(self) -> Claim:
@@ -97,6 +96,7 @@ class Claims:
         """Give everything back."""
         with suppress(OSError):
             self._path.unlink()
+        os.close(self._own)
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -171,7 +171,8 @@ class Claims:
         except OSError as fault:
             raise NoClaim(f"{self._folder}: {fault.strerror}") from fault
 
-    def _touch(self) -> None:
+    def stay(self) -> None:
+        """Keep the host from removing our claim as an old file. Never returns."""
         while True:
             time.sleep(_TOUCH_S)
             with suppress(OSError):
@@ -181,7 +182,11 @@ class Claims:
 def own(environment: MutableMapping[str, str]) -> Claims | None:
     """This node's own claim; None where no host gave it one. Raises NoClaim."""
     text = environment.pop(TEXT, "")
-    return Claims(text) if text else None
+    if not text:
+        return None
+    claims = Claims(text)
+    threading.Thread(target=claims.stay, daemon=True).start()
+    return claims
 
 
 def who_is_next(own: Claim, others: Sequence[Claim]) -> str:

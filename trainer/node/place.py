@@ -26,7 +26,7 @@ from .claims import HOLDS, RESTS, RUNS, WAITS, Claims, NoClaim, choose, who_is_n
 
 # Without a question of the first node for so long, a node gives back what it has: others may need it.
 LEASE_S = 20.0
-_COMMIT_S, _NVML_S, _REACH_S, _PROVE_S = 45.0, 10.0, 2.0, 90.0
+_COMMIT_S, _NVML_S, _REACH_S, _PROVE_S = 45.0, 10.0, 2.0, 130.0
 _CLOSE_S = 5.0
 # A driver's own memory on an idle GPU is well below this, with what it reserves.
 _IDLE_BYTES = 1 << 30
@@ -112,15 +112,14 @@ class Place:
         return None
 
     def _on_prove(self, question: Mapping[str, Any]) -> None:
-        """Begin a real all_reduce with the other nodes, with the variables of the ranks."""
+        """Begin the rehearsal with the other nodes, with the variables of the ranks."""
         self._end_proof()
-        names, place = self.plan["names"], self.plan["place"]
         address = self._address(0)
-        url = f"tcp://[{address}]:{question['port']}" if ":" in address else f"tcp://{address}:{question['port']}"
-        asked = {"backend": self.plan["backend"], "url": url, "rank": place, "world": len(names)}
+        point = f"[{address}]:{question['port']}" if ":" in address else f"{address}:{question['port']}"
+        own = {**variables(self.plan, self.claims.own.gpus), "PET_RDZV_ENDPOINT": point}
         self._proof = subprocess.Popen(
-            [sys.executable, "-P", "-m", f"{NAME}.elastic.rehearsal", json.dumps(asked)],
-            env={**os.environ, **variables(self.plan, self.claims.own.gpus)},
+            [sys.executable, "-P", "-m", f"{NAME}.rehearsal"],
+            env={**os.environ, **own},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             text=True,
@@ -128,14 +127,14 @@ class Place:
         _later(self._proof.kill)
 
     def _on_proved(self, _: Mapping[str, Any]) -> dict[str, Any]:
-        """Whether the all_reduce is over, and what went wrong."""
+        """Whether the rehearsal is over, and what went wrong."""
         if self._proof is None:
             return {"over": True, "error": "it was not asked to begin"}
         if self._proof.poll() is None:
             return {"over": False}
-        told = (self._proof.stdout.read() if self._proof.stdout else "").strip()
-        error = "" if told == "right" else told[-300:] or f"it did not end within {_PROVE_S:.0f} s"
-        return {"over": True, "error": error}
+        if not self._proof.returncode:
+            return {"over": True, "error": ""}
+        return {"over": True, "error": _error_of(self._proof.stdout.read() if self._proof.stdout else "")}
 
     def _on_commit(self, _: Mapping[str, Any]) -> dict[str, Any]:
         """Keep what we have for the run, from now on. Whoever has waited longer may have got it meanwhile."""
@@ -199,6 +198,19 @@ def in_use() -> dict[str, tuple[int, int]]:
         return {uuid: (int(index), int(used)) for uuid, (index, used) in json.loads(done.stdout).items()}
     except (OSError, subprocess.TimeoutExpired, ValueError):
         return {}
+
+
+def _error_of(told: str) -> str:
+    """What trainer/rehearsal.py says went wrong."""
+    with suppress(ValueError, AttributeError, TypeError):
+        last = json.loads(told.strip().splitlines()[-1])
+        wrong = [rank for rank in last.get("ranks", ()) if not rank.get("right")]
+        for rank in wrong:
+            ended = f"ended with signal {rank['signal']}" if "signal" in rank else f"ended with code {rank.get('code')}"
+            return f"local rank {rank['local']}: {rank['step']}: {rank.get('error') or ended}"[:300]
+        if last.get("error"):
+            return str(last["error"])[:300]
+    return f"it was killed, or did not end within {_PROVE_S:.0f} s"
 
 
 def _later(act: Callable[..., object], *arguments: object) -> None:

@@ -1,0 +1,161 @@
+"""`fab deploy --wait`: the hosts wait and start the run, with no command there, over a reboot, whoever else waits."""
+
+import subprocess
+import uuid
+
+import pytest
+
+from lab import waiting
+from tests.cluster.control import BASE, HOME, Control
+
+SCRIPT = """
+import os, sys, time
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+dist.all_reduce(torch.ones(1))
+print("trains", flush=True)
+time.sleep(float(sys.argv[1]))
+"""
+
+
+class User(Control):
+    """A control side that logs in under another name."""
+
+    def __init__(self, rack, login="muster"):
+        super().__init__(rack)
+        if login != "muster":
+            own = rack.ssh_config.with_name(f"{login}-{uuid.uuid4().hex[:6]}")
+            own.write_text(rack.ssh_config.read_text().replace("User muster", f"User {login}"))
+            self.environment["MUSTER_SSH_CONFIG"] = str(own)
+        self.login = login
+
+    def wait(self, folder, *words, seconds=0):
+        words = ("--wait", "--folder", str(folder), "--script", f"train.py {seconds}", "--detach", *words)
+        done = self.deploy(*words)
+        assert done.returncode == 0, done.stderr
+
+    def states(self, host=None):
+        """What `fab status` says of our node on each host, or on this one."""
+        rows = [row for row in self.rows("status") if row.get("run") == self.run]
+        return [row["word"] for row in rows if host in (None, row["host"])]
+
+    def clean(self):
+        super().clean()
+        if self.login != "muster":
+            (HOME / self.environment["MUSTER_SSH_CONFIG"]).unlink()
+
+
+def claims(rack, hosts):
+    return [line for host in hosts for line in rack.on(host, "ls /var/tmp/muster-claims 2>/dev/null; true").split()]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "train.py").write_text(SCRIPT)
+    return tmp_path
+
+
+@pytest.fixture
+def alice(rack):
+    made = User(rack)
+    yield made
+    made.clean()
+
+
+@pytest.fixture
+def blocker(rack, folder):
+    """A run on both hosts that keeps the others waiting."""
+    made = User(rack)
+    assert made.deploy("--folder", str(folder), "--script", "train.py 600", "--detach").returncode == 0
+    yield made
+    made.clean()
+
+
+@pytest.fixture
+def bob(rack):
+    for host in rack.hosts[:2]:
+        make = "useradd --create-home --shell /bin/bash --groups docker bob && cp -r /home/muster/.ssh /home/bob/"
+        rack.root(host, "sh", "-c", f"{make} && chown -R bob:bob /home/bob/.ssh")
+    made = User(rack, "bob")
+    yield made
+    made.clean()
+    for host in rack.hosts[:2]:
+        rack.root(host, "userdel", "--force", "--remove", "bob")
+
+
+def began(user):
+    """When the ranks of a run began and ended, by its own events on its hosts."""
+    assert user.fab("attach", "--run", user.run).returncode == 0
+    first = min(event["t"] for rank in (0, 1) for event in waiting.events(user.dir, rank, "began"))
+    return first, max(event["t"] for rank in (0, 1) for event in waiting.events(user.dir, rank, "ended"))
+
+
+def test_two_users_wait_in_opposite_order_without_their_commands_and_take_turns(rack, alice, bob, blocker, folder):
+    words = ("--wait", "--folder", str(folder), "--script", "train.py 3")
+    command = alice.start(*words)
+    waiting.until(lambda: alice.states() == ["waits", "waits"], "alice's nodes to wait")
+    command.kill()
+    command.wait()
+    bob.hosts = bob.hosts[::-1]
+    bob.wait(folder, seconds=3)
+    waiting.until(lambda: bob.states() == ["waits", "waits"], "bob's nodes to wait")
+    shown = alice.fab("status").stdout
+    assert f"run {blocker.run} (muster) is there; since " in shown
+    assert f"run {alice.run} (muster) waits there and is next" in shown
+    assert f"run {blocker.run} (muster) is there" in alice.fab("logs", "--run", alice.run).stdout
+    assert blocker.fab("stop", "--run", blocker.run, "--now").returncode == 0
+    first, second = began(alice), began(bob)
+    assert first[1] <= second[0], "they take turns"
+    assert alice.outcome()["verdict"] == bob.outcome()["verdict"] == "done"
+    waiting.until(lambda: not claims(rack, alice.hosts), "the claims to be given back")
+
+
+def test_a_host_that_reboots_keeps_its_place(rack, alice, folder):
+    one = User(rack)
+    one.hosts = one.hosts[:1]
+    try:
+        assert one.deploy("--folder", str(folder), "--script", "train.py 600", "--detach").returncode == 0
+        alice.wait(folder, "--max-hours", "0.05")
+        waiting.until(lambda: alice.states() == ["waits", "waits"], "both nodes to wait")
+        (before,) = claims(rack, alice.hosts[1:])
+        subprocess.run(["docker", "restart", "--time", "20", rack.container(alice.hosts[1])], check=True)
+        waiting.until(lambda: rack.is_up(alice.hosts[1]), "the host", 60)
+        waiting.until(lambda: alice.states(alice.hosts[1]) == ["waits"], "its node to wait again", 60)
+        assert claims(rack, alice.hosts[1:]) == [before]
+        assert one.fab("down", "--run", one.run).returncode == 0
+        done = alice.fab("attach", "--run", alice.run)
+        assert done.returncode == 0, done.stderr
+        assert "trains" in done.stdout
+    finally:
+        one.clean()
+
+
+def test_a_run_that_waits_can_be_stopped_and_leaves_nothing(rack, alice, blocker, folder):
+    alice.wait(folder, "--on-end", 'echo "$MUSTER_END $MUSTER_EXIT_CODE" >>ended')
+    waiting.until(lambda: alice.states() == ["waits", "waits"], "its nodes to wait")
+    again = alice.fab("deploy", "--image", BASE, "--folder", str(folder), "--resume", alice.run)
+    assert f"it still runs on {alice.hosts[0]}" in again.stderr, "it cannot be started twice"
+    stopped = alice.fab("stop", "--run", alice.run)
+    assert stopped.returncode == 0, stopped.stderr
+    assert "stopped while it waited" in stopped.stderr
+    assert not alice.containers()
+    assert len(claims(rack, alice.hosts)) == 2, "only the other run has a claim"
+    look = f"cd ~/.muster/runs/{alice.run} && cat work/ended; true"
+    waiting.until(lambda: rack.on(alice.hosts[0], look) == "stopped 75", "the end to be told")
+
+
+def test_a_network_that_breaks_while_it_waits_refuses_the_start_and_says_why(rack, alice, blocker, folder):
+    alice.wait(folder)
+    waiting.until(lambda: alice.states() == ["waits", "waits"], "its nodes to wait")
+    drop = ["iptables", "-I", "INPUT", "-p", "tcp", "--dport", "32768:60999", "-s", rack.address(alice.hosts[0])]
+    rack.root(alice.hosts[1], *drop, "-j", "DROP")
+    try:
+        assert blocker.fab("down", "--run", blocker.run).returncode == 0
+        done = alice.fab("attach", "--run", alice.run)
+    finally:
+        drop[1] = "-D"
+        rack.root(alice.hosts[1], *drop, "-j", "DROP")
+    assert done.returncode == 2, done.stderr
+    assert alice.outcome()["verdict"] == "refused"
+    where = f"{alice.hosts[0]} does not reach {alice.hosts[1]} ({rack.address(alice.hosts[1])}:"
+    assert f"the rehearsal before the start failed: {where}" in alice.outcome()["message"]
