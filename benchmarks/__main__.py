@@ -27,6 +27,7 @@ FIGURES = {
         "kill_all",
         "kill_worker",
         "exactly_once",
+        "library",
         "corruption",
         "checkpoint_stall",
         "health",

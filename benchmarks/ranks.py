@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import socket
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,17 @@ _PRELOAD = ["torch", "torch._dynamo", "accelerate", "torchdata.stateful_dataload
 _LIMIT_S = 60.0
 
 
-def run_ranks(world: int, log: Path, rank_main: Callable[..., None], *arguments: Any) -> None:
+def run_ranks(
+    world: int,
+    log: Path,
+    rank_main: Callable[..., None],
+    *arguments: Any,
+    kill: Callable[[], bool] | None = None,
+) -> None:
     """Call `rank_main(*arguments)` in `world` new processes with torchrun's variables set, their output sent to `log`.
 
-    Raises RuntimeError when one does not end well within the limit; none is left running either way.
+    All are killed as soon as `kill()` is true. Raises RuntimeError when one does not end well within the limit, or ends
+    before it is killed; none is left running either way.
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(_PRELOAD)
@@ -30,8 +38,11 @@ def run_ranks(world: int, log: Path, rank_main: Callable[..., None], *arguments:
     try:
         for process in ranks:
             process.start()
-        for process in ranks:
-            process.join(_LIMIT_S)
+        end = time.monotonic() + _LIMIT_S
+        while time.monotonic() < end and any(process.is_alive() for process in ranks):
+            if kill and kill():
+                return
+            time.sleep(0.005 if kill else 0.1)
     finally:
         for process in ranks:
             if process.is_alive():

@@ -1,7 +1,8 @@
 """What a training script may import, and the Python API of the control side.
 
-For a script; each module works alone, without the trainer and the control side:
+For a script (docs/library.md); each module works alone, without the trainer and the control side:
 
+`muster.Training`    a plain loop that neither repeats nor misses a sample: all of the following, in a few lines
 `muster.data`        data exactly once: a stream of samples whose position is one number
 `muster.checkpoint`  verified checkpoints that survive a kill at any moment
 `muster.metrics`     metrics.jsonl and TensorBoard events
@@ -13,16 +14,19 @@ For a program that starts runs: `from muster import Cluster` (docs/python.md). I
 where that is installed; `import muster` alone loads nothing.
 """
 
+_LIBRARY = {"Training": ".training"}
 _API = ("Cluster", "DeployError", "Outcome", "Refused", "Run", "RunFailed", "UsageError")
 
 
 def __getattr__(name: str) -> object:
-    """A name of the API. Raises AttributeError for another one, ImportError where the control side is missing."""
-    if name not in _API:
+    """A name of the library or the API. Raises ImportError where the control side, or torch, is missing."""
+    if name not in (*_LIBRARY, *_API):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    # Imported here, as below: a training script imports `muster` and asks for none of this.
+    # Imported here, as below: the control side has no torch, and a training script no control side.
     from importlib import import_module
 
+    if name in _LIBRARY:
+        return getattr(import_module(_LIBRARY[name], __name__), name)
     return getattr(import_module(_control_side()), name)
 
 

@@ -5,3 +5,4 @@ from muster.deploy.api import Refused as Refused
 from muster.deploy.api import Run as Run
 from muster.deploy.api import RunFailed as RunFailed
 from muster.deploy.api import UsageError as UsageError
+from muster.training import Training as Training

@@ -20,6 +20,8 @@ class TrainError(Exception):
         self, message: str, hint: str = "", code: int = FAILED, culprit: tuple[int, str] | None = None
     ) -> None:
         super().__init__(message)
+        if hint:
+            self.add_note(f"hint: {hint}")  # what a traceback shows below the message
         self.message, self.hint, self.code, self.culprit = message, hint, code, culprit
 
     def report(self) -> str:

@@ -8,22 +8,30 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from tensorboardX.event_file_writer import EventsWriter
-from tensorboardX.proto.event_pb2 import Event
-from tensorboardX.proto.summary_pb2 import Summary
-
 from .files import Lines
+
+try:
+    from tensorboardX.event_file_writer import EventsWriter
+    from tensorboardX.proto.event_pb2 import Event
+    from tensorboardX.proto.summary_pb2 import Summary
+except ImportError:  # in an image of the user's own
+    EventsWriter = None
 
 _FLUSH_SECONDS = 10.0
 
 
 class Metrics:
-    """`metrics.jsonl` in a run folder, and the same as TensorBoard events. Only one process of a run may use this."""
+    """`metrics.jsonl` in a folder, and the same as TensorBoard events if tensorboardX is installed.
+
+    Only one process of a run may use this.
+    """
 
     def __init__(self, path: Path) -> None:
         self._lines, self._flush_at = Lines(path / "metrics.jsonl"), 0.0
-        self._board: EventsWriter | None = None
+        self._board: Any = None
         with suppress(OSError):
+            if EventsWriter is None:
+                return
             (path / "tensorboard").mkdir(parents=True, exist_ok=True)
             self._board = EventsWriter(str(path / "tensorboard" / "events"))
 
@@ -38,8 +46,14 @@ class Metrics:
         self._lines.add(step=step, eval=values, samples=samples)
         self._scalars("held-out", values, step)
 
-    def close(self) -> None:
+    def flush(self) -> None:
         """Write the TensorBoard events that are still in memory."""
+        if self._board:
+            with suppress(OSError):
+                self._board.flush()
+
+    def close(self) -> None:
+        """Write the TensorBoard events that are still in memory. There are no more after this."""
         board, self._board = self._board, None
         if board:
             with suppress(OSError):

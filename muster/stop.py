@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
+import time
 from functools import partial
 from pathlib import Path
 
@@ -26,11 +28,18 @@ class Stop:
 
     def __init__(self) -> None:
         self.asked = False
+        self._asked_at = 0.0
 
     def listen(self, local_rank: int | None = None) -> None:
-        """Let SIGTERM and SIGINT set `asked` from now on. `local_rank` is LOCAL_RANK if it is None."""
+        """Let SIGTERM and SIGINT set `asked` from now on. `local_rank` is LOCAL_RANK if it is None.
+
+        A handler that the script has set stays. Only the main thread can set one: elsewhere this does nothing.
+        """
+        if threading.current_thread() is not threading.main_thread():
+            return
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._ask)
+            if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler, signal.SIG_IGN):
+                signal.signal(number, self._ask)
         number_on_node = os.environ.get("LOCAL_RANK", "0") if local_rank is None else local_rank
         # The agent signals this process itself: a torchrun that gets a signal abandons its ranks and the other nodes.
         if agent := os.environ.get("MUSTER_OUTCOME_DIR"):
@@ -42,7 +51,10 @@ class Stop:
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
             return
-        self.asked = True
+        # torchrun sends the same Ctrl-C on, at once; a person who presses it again will not wait for the checkpoint.
+        if number == signal.SIGINT and self.asked and time.monotonic() > self._asked_at + 1:
+            raise KeyboardInterrupt
+        self.asked, self._asked_at = True, self._asked_at or time.monotonic()
 
     @staticmethod
     def ignore_signals() -> None:

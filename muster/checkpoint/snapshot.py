@@ -7,7 +7,7 @@ not by tensor: tensors that share a storage (tied weights, views) share it in th
 from __future__ import annotations
 
 import mmap
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable
 from typing import Any
 
@@ -75,10 +75,10 @@ def _map(value: Any, each: Callable[[torch.Tensor], Any], where: str) -> Any:
         return value
     if type(value) in (list, tuple):
         return type(value)(_map(item, each, f"{where}[{i}]") for i, item in enumerate(value))
-    if type(value) in (dict, OrderedDict):
-        copied = type(value)(
-            (_plain_key(key, where), _map(item, each, f"{where}[{key!r}]")) for key, item in value.items()
-        )
+    if type(value) in (dict, OrderedDict, Counter):  # MultiStepLR has a Counter
+        copied = type(value)()
+        for key, item in value.items():
+            copied[_plain_key(key, where)] = _map(item, each, f"{where}[{key!r}]")
         # A module's state_dict has an attribute with the versions of its layers.
         for name, attribute in getattr(value, "__dict__", {}).items():
             setattr(copied, name, _map(attribute, each, f"{where}.{name}"))

@@ -119,6 +119,11 @@ def newest_usable(folder: Path) -> tuple[Checkpoint | None, list[Damaged]]:
     return _first_usable(_newest_first(folder))
 
 
+def listed(folder: Path) -> list[tuple[float, Path]]:
+    """The checkpoints in `folder`, not verified, with the seconds when they were written; the newest first."""
+    return [(_creation(path)[0], path) for path in _newest_first(folder)]
+
+
 def _first_usable(paths: list[Path]) -> tuple[Checkpoint | None, list[Damaged]]:
     damaged: list[Damaged] = []
     for path in paths:

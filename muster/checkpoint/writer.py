@@ -71,8 +71,12 @@ class BackgroundWriter:
         return pause_ms
 
     def finish(self) -> None:
-        """Wait for all writes. Raises TrainError if the last one failed. Do not call `submit` after this."""
+        """Wait as `wait` does. Do not call `submit` after this."""
         self._thread.shutdown(wait=True)
+        self.wait()
+
+    def wait(self) -> None:
+        """Wait for all writes. Raises TrainError if the last one failed."""
         results = [write.result() for write in self._writes]
         if results and results[-1].error:
             raise results[-1].error

@@ -23,7 +23,7 @@ def image(docker):
     return IMAGE
 
 
-@pytest.mark.parametrize("script", ["ddp.py", "lightning_train.py", "accelerate_train.py"])
+@pytest.mark.parametrize("script", ["ddp.py", "ddp_that_resumes.py", "lightning_train.py", "accelerate_train.py"])
 def test_an_example_trains_on_two_hosts_as_one_and_its_model_comes_home(rack, image, script):
     hosts, run = rack.hosts[:2], f"test-{uuid.uuid4().hex[:8]}"
     folder, environment = HOME / "runs" / run, {**os.environ, "MUSTER_SSH_CONFIG": str(rack.ssh_config)}
@@ -42,7 +42,7 @@ def test_an_example_trains_on_two_hosts_as_one_and_its_model_comes_home(rack, im
         ]
         assert all("epoch 2 loss" in of_rank[-1] for of_rank in lines)
         # Each of the two sees the loss of both, or the same model: they trained as one.
-        if script != "ddp.py":
+        if not script.startswith("ddp"):
             assert lines[0][-1].split("loss")[1] == lines[1][-1].split("loss")[1]
         fetched = fab("fetch", "--run", run)
         assert fetched.returncode == 0, fetched.stderr

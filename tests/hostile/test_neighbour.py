@@ -16,11 +16,11 @@ from torch.distributed.elastic.rendezvous import RendezvousStateError, dynamic_r
 from deploy.local import processes
 from lab import waiting
 from lab.ports import free_port
+from muster import exchange
 from muster.errors import Refused
 from tests.dist.conftest import HOME, Nodes
 from trainer.elastic import rendezvous, rendezvous_state
 from trainer.node import meeting
-from trainer.train import exchange
 
 
 class Payload:
@@ -145,7 +145,7 @@ def test_a_state_comes_back_as_it_was():
 def test_nothing_is_unpickled_of_what_ranks_give_each_other(payload):
     with pytest.raises(pickle.UnpicklingError):
         exchange._load(torch.frombuffer(bytearray(payload), dtype=torch.uint8))
-    for path in sorted((HOME / "trainer").rglob("*.py")):
+    for path in sorted([*(HOME / "trainer").rglob("*.py"), *(HOME / "muster").rglob("*.py")]):
         used = {node.attr for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Attribute)}
         assert not [name for name in used if name.endswith(("_object", "_object_list"))], path
 

@@ -77,6 +77,8 @@ def _run(arguments: list[str], folder: Path | None, name: str, end: FinalEnd, ow
         began = time.time()
         conflicts = _enter_work(folder) if is_script and folder else []
         command = torchrun_command(arguments)
+        if is_script and _place() == 0:
+            _name_clash()
         if folder:
             here = {"node": name, "pid": os.getpid(), "host": socket.gethostname(), "t": time.time()}
             replace(folder / "nodes" / f"{name}.json", json.dumps(here))
@@ -130,6 +132,13 @@ def _enter_work(folder: Path) -> list[str]:
     os.environ["HOME"] = str(folder / work.HOME)
     os.chdir(folder / work.WORK)
     return conflicts
+
+
+def _name_clash() -> None:
+    """Name a module of the script's folder that stands before Muster's own: the script gets that one."""
+    for path in (Path("muster.py"), Path("muster/__init__.py")):
+        if path.exists() and not Path("muster/training.py").exists():
+            print(f"muster: `import muster` gives this script {path} of its folder, not Muster's", file=sys.stderr)
 
 
 def _tell_kept(folder: Path, diary: Diary, began: float) -> None:

@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch.utils.data import Dataset
 
+from muster import exchange
 from muster.data import to_device
 
 from ..recipe import compute_loss, compute_metrics, take_batches
-from . import exchange
 from .strategy import Strategy
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from torch.utils.data import Dataset
 
+from muster import exchange
 from muster.checkpoint import BackgroundWriter, Written
 from muster.data import StreamSampler, cuts, share
 from muster.errors import Refused, TrainError
@@ -18,7 +19,7 @@ from ..config import Config
 from ..recipe import Recipe, take_batches
 from ..run_dir import RankFolder
 from ..verdict import Verdict, done, stopped
-from . import exchange, state
+from . import state
 from .environment import Ranks
 from .evaluate import evaluate
 from .metrics import Meter

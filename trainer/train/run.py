@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 
 import torch
 
+from muster import exchange
 from muster.checkpoint import randomness
 from muster.errors import FAILED, TrainError
 from muster.files import read_lines, replace, surely
@@ -30,7 +31,6 @@ from ..node import handover
 from ..node.peer_errors import lost_peer
 from ..run_dir import RankFolder
 from ..verdict import Verdict, VerdictStore
-from . import exchange
 from .environment import Ranks
 from .loop import Training
 from .process_group import Group, joined

@@ -6,15 +6,14 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from muster.checkpoint import store
+from muster import exchange
+from muster.checkpoint import parts, store
 from muster.checkpoint.randomness import random_state, restore_random_state, seed_all
+from muster.checkpoint.search import newest_of_all_ranks
 from muster.errors import CheckpointError
 
 from ..config import Config
 from ..run_dir import RankFolder
-from . import exchange
 from .environment import Ranks
 from .strategy import Strategy
 
@@ -30,10 +29,8 @@ class Position:
 def collect(strategy: Strategy, position: Position, config: Config, samples: int, rngs: list[Any]) -> dict[str, Any]:
     """The whole state of a run, on rank 0: `rngs` is every rank's random state, `samples` the training set's size."""
     return {
-        "model": strategy.model.state_dict(),
-        "optimizer": strategy.optimizer.state_dict(),
+        **parts.collect(strategy.parts()),
         "scheduler": {k: v for k, v in strategy.scheduler.state_dict().items() if k != "lr_lambdas"},
-        "scaler": strategy.scaler.state_dict(),
         "rng": rngs,
         "position": dataclasses.asdict(position),
         "samples": samples,
@@ -54,13 +51,13 @@ def seed_rank(seed: int, step: int, rank: int) -> None:
 def restore(strategy: Strategy, config: Config, ranks: Ranks, folder: RankFolder, samples: int) -> Position:
     """Continue from the run folder's newest usable checkpoint, else from `config.resume`, else from step 0.
 
-    Rank 0 reads the checkpoint and broadcasts it. Raises CheckpointError if it has another recipe, seed or data.
+    The rank whose host has the newest reads it and sends it to the others. Raises CheckpointError if it has another
+    recipe, seed or data.
     """
-    checkpoint = exchange.broadcast(_read(config, folder) if ranks.first else None)
-    if checkpoint is None:
+    path, state = _read(config, ranks, folder)
+    if state is None:
         seed_rank(config.seed, 0, ranks.rank)
         return Position()
-    path, state = checkpoint
     _check_same(path, state, config, samples)
     _apply(path, state, strategy)
     position = Position(**state["position"])
@@ -74,18 +71,25 @@ def restore(strategy: Strategy, config: Config, ranks: Ranks, folder: RankFolder
     return position
 
 
-def _read(config: Config, folder: RankFolder) -> tuple[str, dict[str, Any]] | None:
-    newest, damaged = store.newest_usable(folder.checkpoints)
-    path = newest.path if newest else None
-    if path is None and config.resume is not None:
-        path, more = store.locate(Path(config.resume))
-        damaged = [*damaged, *more]
+def _read(config: Config, ranks: Ranks, folder: RankFolder) -> tuple[str, dict[str, Any] | None]:
+    found = newest_of_all_ranks(folder.checkpoints, looks=ranks.local_rank == 0)
+    if ranks.first:
+        _report(found.damaged, folder)
+    if found.path and found.state:
+        return found.path, found.state
+    given = exchange.broadcast(_read_given(config.resume, folder) if ranks.first and config.resume else None)
+    return given or ("", None)
+
+
+def _read_given(resume: str, folder: RankFolder) -> tuple[str, dict[str, Any]]:
+    path, damaged = store.locate(Path(resume))
+    _report(damaged, folder)
+    return str(path), store.load(path)[0]
+
+
+def _report(damaged: list[store.Damaged], folder: RankFolder) -> None:
     for checkpoint in damaged:
         folder.event("checkpoint_damaged", path=str(checkpoint.path), message=checkpoint.reason)
-    if path is None:
-        return None
-    state, _ = store.load(path)
-    return str(path), state
 
 
 def _check_same(path: str, state: dict[str, Any], config: Config, samples: int) -> None:
@@ -113,30 +117,8 @@ def _check_same(path: str, state: dict[str, Any], config: Config, samples: int) 
 
 
 def _apply(path: str, state: dict[str, Any], strategy: Strategy) -> None:
-    try:
-        strategy.model.load_state_dict(state["model"])
-        strategy.optimizer.load_state_dict(state["optimizer"])
-        _match_layouts(strategy.optimizer)
-        strategy.scheduler.load_state_dict(
-            {**state["scheduler"], "lr_lambdas": [None] * len(strategy.scheduler.base_lrs)}
-        )
-        strategy.scaler.load_state_dict(state["scaler"])
-    except (RuntimeError, ValueError, KeyError, AttributeError) as fault:
-        text = str(fault).strip().splitlines()
-        raise CheckpointError(
-            f"{path}: does not fit this model: {' '.join(text[:2])}", "did the recipe change since?"
-        ) from fault
-
-
-def _match_layouts(optimizer: torch.optim.Optimizer) -> None:
-    """Give moments the memory layout of their weights, which the recipe may have changed since the checkpoint.
-
-    A fused optimizer reads both in the order of their memory: with two layouts it would mix up the elements.
-    """
-    for weight, moments in optimizer.state.items():
-        for name, value in moments.items():
-            if isinstance(value, torch.Tensor) and value.shape == weight.shape and value.stride() != weight.stride():
-                moments[name] = torch.empty_like(weight, dtype=value.dtype).copy_(value)
+    lambdas = {"lr_lambdas": [None] * len(strategy.scheduler.base_lrs)}
+    parts.apply(path, {**state, "scheduler": {**state["scheduler"], **lambdas}}, strategy.parts())
 
 
 def differences(state: dict[str, Any], config: Config, world: int) -> list[str]:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import copy
 import math
 import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,8 +16,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from muster.checkpoint.randomness import random_state, restore_random_state
 from muster.data import to_device
+from muster.ddp import unchanged
 from muster.errors import Refused
 
 from ..config import Config
@@ -65,6 +64,15 @@ class Strategy:
         self._parameters = [p for p in self.model.parameters() if p.requires_grad]
         self._warm_up(to_device(micro_batch, group.device))
 
+    def parts(self) -> dict[str, Any]:
+        """What a checkpoint holds of this."""
+        return {
+            "model": self.model,
+            "optimizer": self.optimizer,
+            "scheduler": self.scheduler,
+            "scaler": self.scaler,
+        }
+
     def _make_optimizer(self) -> torch.optim.Optimizer:
         if self.recipe.optimizer is not None:
             with blame(self.recipe, "optimizer"):
@@ -87,7 +95,8 @@ class Strategy:
         """
         order: list[Tensor] = []
         hooks = [parameter.register_post_accumulate_grad_hook(order.append) for parameter in self._parameters]
-        with _unchanged(self.model, self.group.device):
+        self.model.train()
+        with unchanged(self.model, self.group.device):
             (self._loss(micro_batch) * 0).backward()
         for hook in hooks:
             hook.remove()
@@ -166,15 +175,3 @@ def _check_compiler(config: Config, device: torch.device) -> None:
         return
     if not any(map(shutil.which, (os.environ.get("CXX", "g++"), "clang++"))):
         raise Refused("--compile: on CPUs torch.compile needs a C++ compiler, and there is none here", "install g++")
-
-
-@contextmanager
-def _unchanged(model: nn.Module, device: torch.device) -> Iterator[None]:
-    """Put back the model's buffers and this rank's random state at the end of the block; the model is in train mode."""
-    buffers, before = copy.deepcopy(dict(model.named_buffers())), random_state(device)
-    model.train()
-    yield
-    with torch.no_grad():
-        for name, buffer in model.named_buffers():
-            buffer.copy_(buffers[name])
-    restore_random_state(before, device)

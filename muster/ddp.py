@@ -1,0 +1,69 @@
+"""A DDP model whose first step sums gradients as all later ones do.
+
+After its first backward pass, DDP regroups its gradient buckets. With three or more ranks this changes the order in
+which it adds their gradients, and so the last bit of the sums: the first step of a resumed run would differ from the
+same step of a run that never stopped. `settle` has DDP regroup before the first step.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from .checkpoint.randomness import random_state, restore_random_state
+
+
+def settle(model: DistributedDataParallel) -> None:
+    """Before the first forward pass in training, run it once for nothing: its gradients are zero and thrown away."""
+
+    def first(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if not (model.training and torch.is_grad_enabled()):
+            return
+        hook.remove()
+        parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        with unchanged(model.module, parameters[0].device), _synchronized(model):
+            sums = [tensor.float().sum() for tensor in _tensors(model(*args, **kwargs)) if tensor.requires_grad]
+            if sums:
+                (torch.stack(sums).sum() * 0).backward()
+        for parameter in parameters:
+            parameter.grad = None
+
+    hook = model.register_forward_pre_hook(first, with_kwargs=True)
+
+
+@contextmanager
+def unchanged(model: nn.Module, device: torch.device) -> Iterator[None]:
+    """Put back the model's buffers and this rank's random state at the end of the block."""
+    buffers, before = copy.deepcopy(dict(model.named_buffers())), random_state(device)
+    yield
+    with torch.no_grad():
+        for name, buffer in model.named_buffers():
+            buffer.copy_(buffers[name])
+    restore_random_state(before, device)
+
+
+@contextmanager
+def _synchronized(model: DistributedDataParallel) -> Iterator[None]:
+    """Gradients travel also where the script accumulates (`no_sync`): only then does DDP regroup."""
+    before, model.require_backward_grad_sync = model.require_backward_grad_sync, True
+    try:
+        yield
+    finally:
+        model.require_backward_grad_sync = before
+
+
+def _tensors(value: Any) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from _tensors(item)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _tensors(item)

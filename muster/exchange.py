@@ -1,0 +1,58 @@
+"""Broadcast and gather of plain values, without torch's object collectives, which unpickle what they receive.
+
+A rank reads what it receives as it reads a checkpoint: with torch's loader for plain values and tensors, which runs
+no code. A `group` spans all ranks and takes CPU tensors; None is torch's default group.
+"""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+
+def rank_and_world(group: dist.ProcessGroup | None = None) -> tuple[int, int]:
+    """This process's rank and the world size: 0 and 1 without a process group."""
+    if not (dist.is_available() and dist.is_initialized()):
+        return 0, 1
+    return dist.get_rank(group), dist.get_world_size(group)
+
+
+def broadcast(value: Any, source: int = 0, group: dist.ProcessGroup | None = None) -> Any:
+    """The `value` of rank `source` on every rank: numbers, text, tensors, and tuples, lists and dicts of them."""
+    rank, world = rank_and_world(group)
+    if world == 1:
+        return value
+    data = _dump(value) if rank == source else torch.empty(0, dtype=torch.uint8)
+    size = torch.tensor([len(data)])
+    dist.broadcast(size, source, group)
+    data = data if rank == source else torch.empty(int(size), dtype=torch.uint8)
+    dist.broadcast(data, source, group)
+    return value if rank == source else _load(data)
+
+
+def gather(value: Any, group: dist.ProcessGroup | None = None) -> list[Any]:
+    """Each rank's `value`, by rank, on rank 0; an empty list elsewhere. Accepts the values that `broadcast` accepts."""
+    rank, world = rank_and_world(group)
+    if world == 1:
+        return [value]
+    data = _dump(value)
+    sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(world)]
+    dist.all_gather(sizes, torch.tensor([len(data)]), group)
+    padded = torch.zeros(int(max(sizes)), dtype=torch.uint8)
+    padded[: len(data)] = data
+    rows = [torch.empty_like(padded) for _ in sizes] if rank == 0 else None
+    dist.gather(padded, rows, 0, group)
+    return [_load(row[: int(size)]) for row, size in zip(rows or [], sizes, strict=False)]
+
+
+def _dump(value: Any) -> torch.Tensor:
+    file = io.BytesIO()
+    torch.save(value, file)
+    return torch.frombuffer(file.getbuffer(), dtype=torch.uint8)
+
+
+def _load(data: torch.Tensor) -> Any:
+    return torch.load(io.BytesIO(data.numpy().tobytes()), map_location="cpu", weights_only=True)

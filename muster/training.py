@@ -1,0 +1,280 @@
+"""A plain training loop that neither repeats nor misses a sample, whatever ends it: `muster.Training`.
+
+    training = muster.Training(model=model, optimizer=optimizer)         # continues from the newest checkpoint
+    for images, labels in training.batches(dataset, batch=256, steps=10_000):
+        ...                                                               # one optimizer step, as before
+        training.log(loss=loss)
+
+It needs nothing else of Muster: the loop runs under plain `python` and plain `torchrun` too.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NoReturn
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import Dataset
+
+from . import ddp, exchange
+from .agreement import Agreement, cpu_group
+from .checkpoint import BackgroundWriter, Written
+from .checkpoint import parts as checkpoint_parts
+from .checkpoint.parts import Part
+from .checkpoint.randomness import random_state, restore_random_state, seed_all
+from .checkpoint.search import newest_of_all_ranks
+from .data import StreamSampler, batches, to_device
+from .errors import STOPPED, CheckpointError, Refused, TrainError
+from .metrics import Metrics
+from .stop import Stop
+
+_OWN = ("rng", "position", "samples", "seed")
+_LOG_SECONDS = 0.5
+
+
+class Training:
+    """The parts of a training, its position, and the checkpoints of both.
+
+    `parts` are the model, the optimizer and everything else with a `state_dict` that the training needs to continue.
+    If `folder` has a checkpoint on the disk of any rank, all ranks continue from the newest usable one. After every
+    `save_every` steps, and at the end, rank 0 writes a checkpoint in the background and keeps the newest `keep`.
+    `seed` is that of the data's order. All ranks build this at the same place, after `init_process_group`.
+
+    Raises Refused for a use that cannot work, and CheckpointError if the checkpoint does not fit the parts.
+    """
+
+    def __init__(
+        self, folder: str | Path = "training", *, save_every: int = 500, keep: int = 3, seed: int = 0, **parts: Part
+    ) -> None:
+        _check(parts)
+        self.step = 0
+        self._consumed = 0
+        self._folder, self._parts, self._save_every, self._seed = Path(folder), parts, save_every, seed
+        self._group = cpu_group()
+        self._rank, self._world = exchange.rank_and_world(self._group)
+        self._restored: dict[str, Any] = {}
+        self._device = _device(parts)
+        self._restore()
+        self._writer: BackgroundWriter | None = None
+        self._metrics: Metrics | None = None
+        if self._rank == 0:
+            self._writer = BackgroundWriter(self._checkpoints, keep, False, _report)
+            self._metrics = Metrics(self._folder)
+        self._values: tuple[int, dict[str, Any]] | None = None
+        self._log_next = 0.0
+        self._saved = -1
+        stop = Stop()
+        stop.listen()
+        self._agreement = Agreement(stop, self._group)
+        for part in parts.values():
+            # Two numbers have the same sum in any order.
+            if isinstance(part, DistributedDataParallel) and self._world > 2:
+                ddp.settle(part)
+
+    def batches(
+        self,
+        dataset: Dataset[Any],
+        *,
+        batch: int,
+        steps: int | None = None,
+        epochs: int | None = None,
+        micro_batches: int = 1,
+        device: torch.device | str | None = None,
+        collate: Callable[[list[Any]], Any] | None = None,
+        workers: int = 0,
+    ) -> Iterator[Any]:
+        """This rank's batches, from the position of the checkpoint to optimizer step `steps`, or through `epochs`.
+
+        `batch` counts the samples of one optimizer step on all ranks together; each rank gets its share, which differ
+        by at most one. With `micro_batches`, a rank gets its share in so many pieces: the loop's body runs for each,
+        and steps the optimizer after the last. Every epoch has a new order, and a batch may hold the end of one epoch
+        and the start of the next. `collate` and `workers` are the DataLoader's; tensors are moved to `device`.
+
+        SIGTERM or Ctrl-C on any rank ends the loop on all ranks after the same step, with a checkpoint; then this
+        raises SystemExit with code 75. Raises Refused if the ranks or the data do not fit, TrainError if the last
+        checkpoint could not be written.
+        """
+        size = self._check_data(dataset, batch)
+        if (steps is None) == (epochs is None):
+            raise Refused("batches() takes steps or epochs", "batches(dataset, batch=256, epochs=3)")
+        last = steps if steps is not None else -(-(epochs or 0) * size // batch)
+        sampler = StreamSampler(
+            size,
+            batch=batch,
+            world=self._world,
+            rank=self._rank,
+            micro_batches=micro_batches,
+            seed=self._seed,
+            consumed=self._consumed,
+        )
+        stream = batches(dataset, sampler, collate=collate, workers=workers)
+        self._restore_randomness()
+        try:
+            while self.step < last:
+                for _ in range(micro_batches):
+                    samples = next(stream)
+                    yield samples if device is None else to_device(samples, torch.device(device))
+                self.step += 1
+                self._consumed += batch
+                if self._agreement.all_stop():
+                    self._end(size)
+                    self._exit()
+                if self._save_every and self.step % self._save_every == 0:
+                    self._save(size)
+            self._end(size)
+        finally:  # also after `break`
+            self._finish_writes()
+
+    @property
+    def epoch(self) -> int:
+        """How many epochs are done."""
+        return int(self._consumed // self._restored["samples"]) if "samples" in self._restored else 0
+
+    def log(self, **values: Any) -> None:
+        """Note numbers of this step, such as `loss=loss`: rank 0 writes its own twice a second.
+
+        They go to `metrics.jsonl` and TensorBoard events in the folder. A tensor on a GPU is read only then.
+        """
+        self._values = (self.step + 1, values)
+        if self._metrics and time.monotonic() >= self._log_next:
+            self._write_values()
+            self._log_next = time.monotonic() + _LOG_SECONDS
+
+    @property
+    def _checkpoints(self) -> Path:
+        return self._folder / "checkpoints"
+
+    def _restore(self) -> None:
+        looks = os.environ.get("LOCAL_RANK", "0") == "0"
+        search = newest_of_all_ranks(self._checkpoints, looks=looks, group=self._group)
+        if self._rank == 0:
+            for damaged in search.damaged:
+                print(f"muster: a damaged checkpoint is passed over: {damaged.reason}", file=sys.stderr)
+        if not (search.path and search.state):
+            return
+        if not {*_OWN} <= search.state.keys() or search.state["seed"] != self._seed:
+            raise CheckpointError(
+                f"{search.path}: not a checkpoint of muster.Training with seed {self._seed}",
+                "give it a folder of its own",
+            )
+        checkpoint_parts.apply(search.path, search.state, self._parts)
+        self.step, self._consumed = search.state["position"]["step"], search.state["position"]["consumed"]
+        self._restored = {"path": search.path, "rng": search.state["rng"], "samples": search.state["samples"]}
+        if self._rank == 0:
+            print(f"muster: continues at step {self.step} from {search.path}", file=sys.stderr)
+
+    def _restore_randomness(self) -> None:
+        """Before the first batch: what the script draws until then is not part of the training."""
+        saved = self._restored.get("rng", [])
+        if self._rank < len(saved):
+            restore_random_state(saved[self._rank], self._device)
+        elif saved:  # the world grew
+            seed_all((self._seed * 1_000_003 + self.step * 1009 + self._rank) % 2**31)
+        self._restored["rng"] = []
+
+    def _check_data(self, dataset: Dataset[Any], batch: int) -> int:
+        if not hasattr(dataset, "__len__"):
+            raise Refused(
+                "the dataset has no length, so there is no position in it to keep", "give it a map-style dataset"
+            )
+        size = len(dataset)
+        if batch < self._world:
+            raise Refused(f"batch={batch} for {self._world} ranks: some would have no sample", f"batch={self._world}")
+        if not size:
+            raise Refused("the dataset is empty")
+        if (then := self._restored.get("samples", size)) != size:
+            where = self._restored.get("path", self._folder)
+            raise CheckpointError(
+                f"{where}: the dataset had {then:,} samples then and has {size:,} now: a position in it is not valid",
+                "give it the same data, or another folder",
+            )
+        self._restored["samples"] = size
+        return size
+
+    def _save(self, size: int) -> None:
+        rngs = exchange.gather(random_state(self._device), self._group)
+        if self._writer:
+            state = {
+                **checkpoint_parts.collect(self._parts),
+                "rng": rngs,
+                "position": {"step": self.step, "consumed": self._consumed},
+                "samples": size,
+                "seed": self._seed,
+            }
+            try:
+                self._writer.submit(self.step, state, None, {"world": self._world})
+            except TypeError as error:
+                raise TrainError(
+                    f"muster.Training: {error}", "give it parts whose state is tensors and plain values"
+                ) from error
+        self._saved = self.step
+
+    def _end(self, size: int) -> None:
+        """Save what is not saved, and wait until that is on the disk: also on the ranks that write none."""
+        self._agreement.settle()
+        if self._saved != self.step:
+            self._save(size)
+        if fault := exchange.broadcast(self._finish_writes(), group=self._group):
+            raise TrainError(f"the last checkpoint is not on the disk: {fault}")
+
+    def _finish_writes(self) -> str:
+        """Wait for checkpoints and write the last numbers; returns the error of the last checkpoint."""
+        self._write_values()
+        if self._metrics:
+            self._metrics.flush()
+        try:
+            if self._writer:
+                self._writer.wait()
+        except TrainError as error:
+            return error.message
+        return ""
+
+    def _exit(self) -> NoReturn:
+        if self._rank == 0:
+            print(f"muster: stopped at step {self.step}, with a checkpoint in {self._folder}", file=sys.stderr)
+        # A rank's own code makes torchrun start it again; Muster's agent knows that somebody asked for the end.
+        raise SystemExit(0 if os.environ.get("MUSTER_OUTCOME_DIR") else STOPPED)
+
+    def _write_values(self) -> None:
+        if self._metrics and self._values:
+            step, values = self._values
+            numbers = {
+                name: value.detach() if isinstance(value, torch.Tensor) else value for name, value in values.items()
+            }
+            self._metrics.add(step, **{name: float(value) for name, value in numbers.items()})
+            self._values = None
+
+
+def _check(parts: dict[str, Part]) -> None:
+    if not parts:
+        raise Refused("muster.Training has no parts", "muster.Training(model=model, optimizer=optimizer)")
+    for name, part in parts.items():
+        if name in _OWN or not (hasattr(part, "state_dict") and hasattr(part, "load_state_dict")):
+            raise Refused(
+                f"muster.Training({name}=...): {'that name is taken' if name in _OWN else 'it has no state_dict'}",
+                "give it the model, the optimizer, and what else has a state",
+            )
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1 and not dist.is_initialized():
+        raise Refused("muster.Training before init_process_group", "build it after dist.init_process_group()")
+
+
+def _device(parts: dict[str, Part]) -> torch.device:
+    """Where the model is: that device's random generator counts."""
+    for part in parts.values():
+        if isinstance(part, torch.nn.Module):
+            return next((parameter.device for parameter in part.parameters()), torch.device("cpu"))
+    return torch.device("cpu")
+
+
+def _report(written: Written) -> None:
+    if written.error:
+        print(
+            f"muster: no checkpoint of step {written.step}, the one before is intact: {written.error.message}",
+            file=sys.stderr,
+        )

@@ -1,0 +1,125 @@
+"""`muster.Training` on several ranks, started as torchrun starts them: killed, stopped, and with disks of their own."""
+
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from lab.ports import free_port
+from lab.waiting import until
+from tests.dist.conftest import HOME, environment
+
+pytestmark = pytest.mark.torch
+
+# The layers are registered in another order than they are used, and fill more than one bucket of DDP's.
+SCRIPT = """
+import hashlib, os, sys, time
+import torch, torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import TensorDataset
+import muster
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.out, self.middle, self.into = nn.Linear(600, 1), nn.Linear(600, 600), nn.Linear(8, 600)
+        self.drop = nn.Dropout(0.1)
+    def forward(self, x):
+        return self.out(torch.relu(self.drop(self.middle(torch.relu(self.into(x))))))
+
+steps, pause = int(sys.argv[1]), float(sys.argv[2])
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+data = TensorDataset(torch.randn(100, 8), torch.randn(100, 1))
+model = DistributedDataParallel(Net())
+optimizer = torch.optim.AdamW(model.parameters())
+training = muster.Training(save_every=5, model=model, optimizer=optimizer)
+for x, y in training.batches(data, batch=12, steps=steps):
+    loss = (model(x) - y).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    time.sleep(pause)
+    print("step", training.step + 1, flush=True)
+weights = b"".join(p.detach().numpy().tobytes() for p in model.parameters())
+print("weights", hashlib.sha256(weights).hexdigest(), flush=True)
+dist.destroy_process_group()
+"""
+
+
+class Ranks:
+    """Ranks of SCRIPT as processes; each has `folders[rank]` as its folder and is the first rank there if `apart`."""
+
+    def __init__(self, folders, steps, pause=0.0, apart=False):
+        port = free_port()
+        self.processes = []
+        for rank, folder in enumerate(folders):
+            folder.mkdir(exist_ok=True)
+            (folder / "train.py").write_text(SCRIPT)
+            place = {"RANK": rank, "WORLD_SIZE": len(folders), "LOCAL_RANK": 0 if apart else rank}
+            variables = {name: str(value) for name, value in place.items()}
+            variables |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "PYTHONPATH": str(HOME)}
+            with (folder / f"said-{rank}").open("w") as said:
+                command = [sys.executable, "train.py", str(steps), str(pause)]
+                self.processes.append(
+                    subprocess.Popen(command, cwd=folder, env=environment(**variables), stdout=said, stderr=said)
+                )
+        self.said = [folder / f"said-{rank}" for rank, folder in enumerate(folders)]
+
+    def kill(self):
+        for process in self.processes:
+            process.kill()
+            process.wait()
+
+    def codes(self):
+        return [process.wait(timeout=120) for process in self.processes]
+
+    def weights(self):
+        """What each rank ended with."""
+        assert self.codes() == [0] * len(self.processes), self.said[0].read_text()
+        return {path.read_text().split("weights ")[1].strip() for path in self.said}
+
+
+@pytest.fixture
+def start():
+    started = []
+
+    def begin(*args, **kwargs):
+        started.append(Ranks(*args, **kwargs))
+        return started[-1]
+
+    yield begin
+    for ranks in started:
+        ranks.kill()
+
+
+def test_ranks_that_are_killed_continue_to_the_last_bit(start, tmp_path):
+    whole = start([tmp_path / "whole"] * 3, 20).weights()
+    assert len(whole) == 1
+    cut = start([tmp_path / "cut"] * 3, 20, 0.05)
+    until(lambda: (tmp_path / "cut/training/checkpoints/step-00000010").exists(), "a checkpoint")
+    cut.kill()
+    assert start([tmp_path / "cut"] * 3, 20).weights() == whole
+
+
+def test_the_rank_that_has_the_checkpoint_gives_it_to_the_others(start, tmp_path):
+    disks = [tmp_path / "first", tmp_path / "second"]
+    start(disks, 10, apart=True).weights()
+    assert not (disks[1] / "training/checkpoints").exists()
+    whole = start([tmp_path / "whole"] * 2, 20).weights()
+    (disks[0] / "training").rename(disks[1] / "training")
+    resumed = start(disks, 20, apart=True)
+    assert resumed.weights() == whole
+    assert "continues at step 10" in resumed.said[0].read_text()
+
+
+def test_a_signal_to_one_rank_ends_all_after_the_same_step(start, tmp_path):
+    ranks = start([tmp_path] * 2, 10_000, 0.02)
+    until(lambda: "step 7" in ranks.said[1].read_text(), "step 7")
+    ranks.processes[1].send_signal(signal.SIGTERM)
+    assert ranks.codes() == [75, 75]
+    steps = [[line for line in path.read_text().splitlines() if line.startswith("step ")][-1] for path in ranks.said]
+    assert steps[0] == steps[1]
+    assert (tmp_path / f"training/checkpoints/step-{int(steps[0].split()[1]):08d}").is_dir()

@@ -1,0 +1,206 @@
+"""A plain loop on `muster.Training`: it continues as if nothing had ended it, and refuses what it cannot keep."""
+
+import itertools
+import json
+import signal
+import threading
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import IterableDataset, TensorDataset
+
+import muster
+from muster.checkpoint import parts
+from muster.errors import CheckpointError, Refused, TrainError
+
+SAMPLES = 50
+
+
+@pytest.fixture(autouse=True)
+def signals():
+    """The handlers of the process that runs the tests come back."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def build(folder, **more):
+    """A model with dropout, its optimizer, its scheduler, and the training of them in `folder`."""
+    torch.manual_seed(3)
+    model = nn.Sequential(nn.Linear(1, 8), nn.Dropout(0.2), nn.Linear(8, 1))
+    optimizer = torch.optim.AdamW(model.parameters())
+    scheduler = torch.optim.lr_scheduler.MultiStepLR(optimizer, [5, 9])
+    options = {"save_every": 4, **more}
+    return model, muster.Training(folder, model=model, optimizer=optimizer, scheduler=scheduler, **options)
+
+
+def data(samples=SAMPLES):
+    return TensorDataset(torch.arange(float(samples)).unsqueeze(1))
+
+
+def train(folder, steps, fails_at=None, **more):
+    """Weights and the samples that were taken; raises KeyError in the middle of step `fails_at`."""
+    model, training = build(folder, **more)
+    parts_of = training._parts
+    taken = []
+    batches = training.batches(data(), batch=8, steps=steps)
+    for (x,) in batches:
+        if training.step == fails_at:
+            batches.close()  # as the end of the process does
+            raise KeyError(fails_at)
+        loss = (model(x) - x).square().mean()
+        parts_of["optimizer"].zero_grad()
+        loss.backward()
+        parts_of["optimizer"].step()
+        parts_of["scheduler"].step()
+        training.log(loss=loss)
+        taken.append(x.flatten().int().tolist())
+    return [parameter.detach().clone() for parameter in model.parameters()], taken
+
+
+def test_a_loop_that_was_killed_continues_to_the_last_bit_and_repeats_no_sample(tmp_path):
+    whole, samples = train(tmp_path / "whole", 15)
+    with pytest.raises(KeyError):
+        train(tmp_path / "cut", 15, fails_at=9)
+    resumed, rest = train(tmp_path / "cut", 15)
+    assert rest == samples[8:]
+    assert all(torch.equal(one, other) for one, other in zip(whole, resumed, strict=True))
+    first_epoch = list(itertools.chain.from_iterable(samples))[:SAMPLES]
+    assert sorted(first_epoch) == list(range(SAMPLES))
+
+
+def test_a_loop_that_has_done_its_steps_does_no_more_and_can_be_given_more(tmp_path):
+    train(tmp_path, 6)
+    assert train(tmp_path, 6)[1] == []
+    assert len(train(tmp_path, 10)[1]) == 4
+
+
+def test_a_loop_in_pieces_is_the_same_as_in_one(tmp_path):
+    _, whole = build(tmp_path / "whole")
+    _, pieces = build(tmp_path / "pieces")
+    samples = [x.tolist() for (x,) in whole.batches(data(), batch=8, steps=9)]
+    assert samples == [x.tolist() for steps in (4, 9) for (x,) in pieces.batches(data(), batch=8, steps=steps)]
+
+
+def test_epochs_are_counted_in_samples_whatever_the_batch(tmp_path):
+    _, training = build(tmp_path)
+    assert len(list(training.batches(data(), batch=8, epochs=1))) == 7
+    assert (training.step, training.epoch) == (7, 1)
+    _, training = build(tmp_path)
+    assert training.epoch == 1
+    assert len(list(training.batches(data(), batch=8, epochs=2))) == 6
+    with pytest.raises(Refused, match="steps or epochs"):
+        next(training.batches(data(), batch=8))
+
+
+def test_the_body_runs_for_each_micro_batch_and_the_step_counts_once(tmp_path):
+    _, training = build(tmp_path)
+    sizes = [len(x) for (x,) in training.batches(data(), batch=9, steps=2, micro_batches=2)]
+    assert (sizes, training.step) == ([4, 5, 4, 5], 2)
+
+
+def test_a_signal_ends_the_loop_with_a_checkpoint_and_code_75(tmp_path, monkeypatch):
+    monkeypatch.delenv("MUSTER_OUTCOME_DIR", raising=False)
+    _, training = build(tmp_path, save_every=0)
+    batches = training.batches(data(), batch=8, steps=100)
+    for _ in itertools.islice(batches, 3):
+        if training.step == 2:
+            signal.raise_signal(signal.SIGTERM)
+    with pytest.raises(SystemExit) as end:
+        next(batches)
+    assert end.value.code == 75
+    assert build(tmp_path)[1].step == 3
+
+
+def test_a_handler_of_the_script_stays(tmp_path):
+    def own(*_):
+        pass
+
+    signal.signal(signal.SIGTERM, own)
+    build(tmp_path)
+    assert signal.getsignal(signal.SIGTERM) is own
+
+
+def test_outside_the_main_thread_it_listens_to_no_signal(tmp_path):
+    built = []
+    thread = threading.Thread(target=lambda: built.append(build(tmp_path)))
+    thread.start()
+    thread.join()
+    assert built
+
+
+def test_a_damaged_checkpoint_is_named_and_the_one_before_is_taken(tmp_path, capsys):
+    train(tmp_path, 8)
+    state = tmp_path / "checkpoints/step-00000008/state.pt"
+    damaged = bytearray(state.read_bytes())
+    damaged[len(damaged) // 2] ^= 1
+    state.write_bytes(damaged)
+    assert build(tmp_path)[1].step == 4
+    assert "step-00000008: state.pt was altered" in capsys.readouterr().err
+
+
+def test_numbers_are_written_with_their_step(tmp_path):
+    train(tmp_path, 6)
+    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert (lines[0]["step"], lines[-1]["step"]) == (1, 6)
+    assert lines[-1]["loss"] > 0
+
+
+def test_other_data_or_other_parts_are_refused_and_named(tmp_path):
+    train(tmp_path, 4)
+    _, training = build(tmp_path)
+    with pytest.raises(CheckpointError, match="had 50 samples then and has 40 now"):
+        next(training.batches(data(40), batch=8, steps=9))
+    with pytest.raises(CheckpointError, match="has no ema"):
+        build(tmp_path, ema=nn.Linear(1, 1))
+    with pytest.raises(CheckpointError, match="seed 1"):
+        build(tmp_path, seed=1)
+    with pytest.raises(CheckpointError, match="does not fit this model"):
+        muster.Training(tmp_path, model=nn.Linear(3, 3))
+
+
+class Endless(IterableDataset):
+    """Samples without a number."""
+
+    def __iter__(self):
+        return itertools.count()
+
+
+class Lambda:
+    """A part whose state no checkpoint can hold."""
+
+    def state_dict(self):
+        return {"function": print}
+
+    def load_state_dict(self, state_dict):
+        pass
+
+
+def test_what_cannot_work_is_refused_with_what_can(tmp_path, monkeypatch):
+    with pytest.raises(Refused, match="no parts"):
+        muster.Training(tmp_path)
+    with pytest.raises(Refused, match="no state_dict"):
+        muster.Training(tmp_path, model=3)
+    _, training = build(tmp_path)
+    with pytest.raises(Refused, match="no length"):
+        next(training.batches(Endless(), batch=8, steps=1))
+    with pytest.raises(TrainError, match=r"function.*builtin_function_or_method"):
+        list(muster.Training(tmp_path / "other", part=Lambda()).batches(data(), batch=8, steps=1))
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(Refused, match="before init_process_group"):
+        build(tmp_path)
+
+
+def test_moments_take_the_layout_that_their_weights_have_now():
+    model = nn.Conv2d(3, 4, 3)
+    optimizer = torch.optim.AdamW(model.parameters())
+    model(torch.ones(1, 3, 8, 8)).sum().backward()
+    optimizer.step()
+    state = {"optimizer": optimizer.state_dict()}
+    other = nn.Conv2d(3, 4, 3).to(memory_format=torch.channels_last)
+    loaded = torch.optim.AdamW(other.parameters())
+    parts.apply("here", state, {"optimizer": loaded})
+    assert loaded.state[other.weight]["exp_avg"].stride() == other.weight.stride()
+    assert torch.equal(loaded.state[other.weight]["exp_avg"], optimizer.state[model.weight]["exp_avg"])
