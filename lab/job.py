@@ -42,11 +42,11 @@ def endpoint(lab, fault):
     return fault.endpoint if fault.endpoint != "address" else first.address
 
 
-def command(lab, fault, place):
+def command(lab, fault, place, script=HERE / "reduce.py"):
     """What one node runs, and the variables it gets."""
     meet, host, count = endpoint(lab, fault), lab.hosts[place], len(lab.hosts)
     at = f"[{meet}]:{PORT}" if ":" in meet else f"{meet}:{PORT}"
-    script = [str(HERE / "reduce.py"), str(PATIENCE_S)]
+    script = [str(script), str(PATIENCE_S)]
     line = [sys.executable, "-m", "torch.distributed.run", "--nnodes", str(count), "--nproc-per-node", "1"]
     every = {"LAB_HOSTS": str(count), "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
     if fault.style == MUSTER:
@@ -76,12 +76,16 @@ def _as_muster(host, place, meet, at):
     }
 
 
-def run(lab, fault, folder: Path, healthy_round_s=None, deadline_s=DEADLINE_S) -> Ran:
-    """Start the job on all hosts, the first one first, and stay until it is over or the deadline."""
+def run(lab, fault, folder: Path, healthy_round_s=None, deadline_s=DEADLINE_S, last_words_s=LAST_WORDS_S,
+        script=HERE / "reduce.py") -> Ran:  # fmt: skip
+    """Start the job on all hosts, the first one first, and stay until it is over or the deadline.
+
+    last_words_s: how long the others may go on after a node has failed.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     began, nodes = time.monotonic(), []
     for place, host in enumerate(lab.hosts):
-        line, variables = command(lab, fault, place)
+        line, variables = command(lab, fault, place, script)
         with (folder / f"{host.name}.log").open("wb") as out:
             nodes.append(host.start(*line, env=variables, stdout=out, stderr=out, cwd=str(folder)))
     end, failed = began + deadline_s, None
@@ -89,7 +93,7 @@ def run(lab, fault, folder: Path, healthy_round_s=None, deadline_s=DEADLINE_S) -
         # A node that failed ends no other one: what the others say by themselves is wanted, but not for ever.
         if any(node.poll() for node in nodes):
             failed = failed or time.monotonic()
-            end = min(end, failed + LAST_WORDS_S)
+            end = min(end, failed + last_words_s)
         time.sleep(0.1)
     seconds, codes = time.monotonic() - began, tuple(node.poll() for node in nodes)
     lab.stop()

@@ -187,6 +187,10 @@ class Lab:
         rule = ["-A", "FORWARD", "-i", ports[0], "-o", ports[1], *match, "-j", "DROP"]
         must("ip", "netns", "exec", self.switch, "ebtables", *rule)
 
+    def on_switch(self, *argv):
+        """A command in the switch's network."""
+        must("ip", "netns", "exec", self.switch, *argv)
+
     def port(self, place, what):
         """The switch's own end of a host's cable: `ip link set PORT <what>`."""
         must("ip", "-netns", self.switch, "link", "set", f"eth0-{place}", *what.split())

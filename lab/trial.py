@@ -39,6 +39,13 @@ OF_A_PATH = (
     "mtu-blackhole",
     "data-ports-dropped",
     "all-ports-dropped",
+    "rendezvous-dropped",
+    "rendezvous-rejected",
+    "data-ports-rejected",
+    "all-ports-rejected",
+    "arp-unanswered",
+    "connection-cut",
+    "link-delay",
     "link-loss",
     "link-slow",
 )

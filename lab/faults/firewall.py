@@ -86,7 +86,7 @@ def host_accepts_ssh_only(lab, host):
     only(host, 22)
 
 
-@fault("host-unreachable", on="last", also=("no-route", "all-ports-dropped"))
+@fault("host-unreachable", on="last", also=("arp-unanswered", "no-route", "all-ports-dropped"))
 def cable_pulled_at_the_switch(lab, host):
     for other in lab.hosts:
         if other is not host:
@@ -127,7 +127,7 @@ def inbound_dropped_on_the_one_that_is_called(lab, host):
     only(host, 22)
 
 
-@fault("host-unreachable", on="last", also=("no-route", "all-ports-dropped"))
+@fault("host-unreachable", on="last", also=("arp-unanswered", "no-route", "all-ports-dropped"))
 def two_peers_cut_from_each_other(lab, host):
     before = lab.hosts[-2]
     lab.wire_drops(host, before)

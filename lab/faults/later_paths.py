@@ -92,18 +92,24 @@ def two_cards_of_one_hardware_address(lab, host):
     return [twin.name, host.name]
 
 
-@later("host-unreachable", on="last", counts=(3,), also=("all-ports-dropped", "no-route"))
+@later("host-unreachable", on="last", counts=(3,), also=("arp-unanswered", "all-ports-dropped", "no-route"))
 def card_answers_no_arp(lab, host):
     host.ip("link set eth0 arp off")
 
 
-@later("host-unreachable", on="other", counts=(4,), also=("all-ports-dropped", "rendezvous-dropped"))
+@later("host-unreachable", on="other", counts=(4,), also=("arp-wrong", "all-ports-dropped", "rendezvous-dropped"))
 def neighbour_entry_of_the_first_is_stale(lab, host):
     host.ip(f"neigh replace {lab.hosts[0].address} lladdr 02:00:00:00:00:99 dev eth0 nud permanent")
     return Link(host.name, lab.hosts[0].name)
 
 
-@later("other-network", on="first", style=TORCHRUN, counts=(3,), also=("host-unreachable", "data-ports-dropped"))
+@later(
+    "other-network",
+    on="first",
+    style=TORCHRUN,
+    counts=(3,),
+    also=("arp-unanswered", "host-unreachable", "data-ports-dropped"),
+)
 def second_network_of_the_first_is_another_vlan(lab, host):
     lab.network("eth1", "192.168.60")
     for each in lab.hosts:

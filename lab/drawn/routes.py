@@ -1,0 +1,326 @@
+"""remove, lie and swap: routes, addresses, interfaces, hardware addresses, networks of containers."""
+
+from __future__ import annotations
+
+import json
+
+from lab.drawn.part import Cast, Part, breaks, harmless, host_of
+from lab.network import Lab, must
+
+NO_ROUTE, OBSERVED = frozenset({"no-route"}), frozenset({"host-unreachable", "all-ports-dropped", "arp-unanswered"})
+INNER = ("docker0", "br-1f0c", "virbr0", "cni0", "lxdbr0", "br-lan")
+
+
+def card(lab: Lab, host: str) -> str:
+    """The hardware address of a host's card."""
+    return json.loads(must("ip", "-netns", host_of(lab, host).space, "-j", "link", "show", "eth0"))[0]["address"]
+
+
+@breaks("remove", "host: its routes")
+def no_way_out(cast: Cast) -> Part | None:
+    if cast.families != "4":
+        return None
+    host, kind = cast.any(), cast.chance.choice(("blackhole", "unreachable", "prohibit", "throw"))
+    policy = cast.chance.random() < 0.5
+
+    def do(lab: Lab) -> None:
+        if policy:
+            host_of(lab, host).ip(f"route add {kind} default table 100", f"rule add to {cast.net4}.0/24 table 100")
+        else:
+            lines = [f"route add {kind} {cast.address(peer)}/32" for peer in cast.hosts if peer != host]
+            host_of(lab, host).ip(*lines)
+
+    words = f"{host} has a {kind} route to its peers" + (", by a policy rule" if policy else "")
+    return Part(words, do, NO_ROUTE, cast.silent(host), OBSERVED)
+
+
+@breaks("remove", "pair: a route")
+def no_way_to_one(cast: Cast) -> Part | None:
+    if cast.families != "4":
+        return None
+    host, peer = cast.pair()
+    kind = cast.chance.choice(("blackhole", "unreachable", "prohibit"))
+
+    def do(lab: Lab) -> None:
+        host_of(lab, host).ip(f"route add {kind} {cast.address(peer)}/32")
+
+    return Part(f"{host} has a {kind} route to {peer}", do, NO_ROUTE, cast.ends(host, peer, broken_at=host), OBSERVED)
+
+
+@breaks("lie", "host or pair: a gateway that is nobody")
+def a_gateway_that_is_nobody(cast: Cast) -> Part | None:
+    if cast.families != "4":
+        return None
+    host, peer = cast.pair()
+    whole = cast.chance.random() < 0.5
+
+    def do(lab: Lab) -> None:
+        there = [name for name in cast.hosts if name != host] if whole else [peer]
+        host_of(lab, host).ip(*(f"route add {cast.address(name)}/32 via {cast.net4}.253" for name in there))
+
+    subjects = cast.silent(host) if whole else cast.ends(host, peer, broken_at=host)
+    words = f"{host} sends to {'its peers' if whole else peer} by a gateway that is nobody"
+    return Part(words, do, frozenset({"arp-unanswered", "no-route"}), subjects, OBSERVED)
+
+
+@breaks("remove", "host: its address")
+def the_address_is_another(cast: Cast) -> Part | None:
+    if cast.families != "4":
+        return None
+    host, kind = cast.any(), cast.chance.choice(("none", "other subnet", "narrow"))
+    if kind == "narrow" and cast.count < 3:
+        kind = "other subnet"
+    new = {"none": [], "other subnet": ["address add 10.201.3.4/24 dev eth0"]}
+    new["narrow"] = [f"address add {cast.address(host)}/32 dev eth0"]
+
+    def do(lab: Lab) -> None:
+        host_of(lab, host).ip("address flush dev eth0", *new[kind])
+
+    causes = {"none": {"interface-no-address", "interface-down"}, "other subnet": {"no-route", "other-network"}}
+    causes["narrow"] = {"no-route"}
+    return Part(f"{host}'s eth0 has its address: {kind}", do, frozenset(causes[kind]), cast.silent(host), OBSERVED)
+
+
+@breaks("remove", "host: its card")
+def the_card_is_off(cast: Cast) -> Part:
+    host, where = cast.any(), cast.chance.choice(("host", "switch"))
+
+    def do(lab: Lab) -> None:
+        if where == "host":
+            host_of(lab, host).ip("link set eth0 down")
+        else:
+            lab.port(lab.hosts.index(host_of(lab, host)), "down")
+
+    causes = frozenset({"interface-down", "host-unreachable"})
+    return Part(
+        f"{host}'s cable is off at the {where}",
+        do,
+        causes,
+        cast.silent(host),
+        OBSERVED | {"no-route", "interface-no-address"},
+    )
+
+
+@breaks("remove", "host: its loopback")
+def loopback_is_gone(cast: Cast) -> Part:
+    host = cast.hosts[0] if cast.chance.random() < 0.6 else cast.any()
+    how = cast.chance.choice(("link set lo down", "address del 127.0.0.1/8 dev lo"))
+
+    def do(lab: Lab) -> None:
+        host_of(lab, host).ip(how)
+
+    causes = frozenset({"interface-down", "loopback-silent"})
+    return Part(f"{host}: {how}", do, causes, cast.alone(host))
+
+
+@breaks("lie", "pair: a stale neighbour")
+def a_neighbour_entry_is_stale(cast: Cast) -> Part:
+    host, peer = cast.pair()
+
+    def do(lab: Lab) -> None:
+        for family in cast.families:
+            line = f"neigh replace {cast.address(peer, family)} lladdr 02:00:00:00:00:77 dev eth0 nud permanent"
+            host_of(lab, host).ip(line)
+
+    causes = frozenset({"arp-unanswered", "host-unreachable", "arp-wrong"})
+    return Part(
+        f"{host} has a wrong hardware address for {peer}", do, causes, cast.ends(host, peer, broken_at=host), OBSERVED
+    )
+
+
+@breaks("remove", "host: its answers to ARP")
+def arp_is_off(cast: Cast) -> Part | None:
+    if cast.families != "4" or cast.count > 3:
+        return None
+    host = cast.any()
+
+    def do(lab: Lab) -> None:
+        host_of(lab, host).ip("link set eth0 arp off")
+
+    return Part(
+        f"{host}'s card answers no ARP", do, frozenset({"arp-unanswered"}), cast.silent(host), OBSERVED | {"no-route"}
+    )
+
+
+@breaks("swap", "host: two networks")
+def the_cables_are_crossed(cast: Cast) -> Part | None:
+    if cast.families != "4":
+        return None
+    host = cast.any()
+
+    def do(lab: Lab) -> None:
+        lab.network("eth1", "192.168.60")
+        place = lab.hosts.index(host_of(lab, host))
+        for name, bridge in (("eth0", "br-eth1"), ("eth1", "br-eth0")):
+            must("ip", "-netns", lab.switch, "link", "set", f"{name}-{place}", "master", bridge)
+
+    return Part(
+        f"{host}'s eth0 and eth1 are plugged into each other's network",
+        do,
+        frozenset({"host-unreachable", "other-network", "arp-unanswered"}),
+        cast.silent(host),
+        OBSERVED | {"no-route"},
+    )
+
+
+@breaks("lie", "two hosts of one address")
+def an_address_is_there_twice(cast: Cast) -> Part | None:
+    if cast.families != "4":
+        return None
+    host, twin = cast.pair()
+    how = cast.chance.choice(("eth0", "lo", "second")) if cast.count < 4 else "lo"
+
+    def do(lab: Lab) -> None:
+        if how == "eth0":
+            host_of(lab, host).ip("address flush dev eth0", f"address add {cast.address(twin)}/24 dev eth0")
+        else:
+            bits, device = ("32", "lo") if how == "lo" else ("24", "eth0")
+            host_of(lab, host).ip(f"address add {cast.address(twin)}/{bits} dev {device}")
+
+    return Part(
+        f"{host} has {twin}'s address on {how} too",
+        do,
+        frozenset({"duplicate-address"}),
+        cast.ends(host, twin, broken_at=host),
+        frozenset({"wrong-machine"}),
+    )
+
+
+@breaks("lie", "two hosts of one hardware address")
+def a_card_is_there_twice(cast: Cast) -> Part | None:
+    if cast.count > 3:
+        return None
+    host, twin = cast.pair()
+
+    def do(lab: Lab) -> None:
+        host_of(lab, host).ip(f"link set eth0 address {card(lab, twin)}")
+
+    causes = frozenset({"duplicate-mac", "duplicate-address"})
+    return Part(f"{host}'s card has the hardware address of {twin}'s", do, causes, cast.ends(host, twin))
+
+
+@breaks("overlap", "host: a network of containers")
+def containers_have_the_peers_network(cast: Cast) -> Part | None:
+    if cast.families != "4":
+        return None
+    host, name = cast.any(), cast.chance.choice(INNER)
+    bits = cast.chance.choice((27, 28))
+
+    def do(lab: Lab) -> None:
+        lines = [f"link add {name} type bridge", f"link set {name} up"]
+        # The peers' addresses begin at .10; this bridge has the network that holds them.
+        host_of(lab, host).ip(*lines, f"address add {cast.net4}.1/{bits} dev {name}")
+
+    words = f"{host}'s {name} has {cast.net4}.1/{bits}, which holds its peers' addresses"
+    return Part(
+        words,
+        do,
+        frozenset({"address-overlap"}),
+        cast.silent(host),
+        OBSERVED | {"no-route", "other-network", "container-bridge"},
+    )
+
+
+@breaks("overlap", "host: a tunnel")
+def a_tunnel_takes_the_peers(cast: Cast) -> Part | None:
+    if cast.families != "4":
+        return None
+    host, name = cast.any(), cast.chance.choice(("tun0", "wg0", "tailscale0"))
+
+    def do(lab: Lab) -> None:
+        host_of(lab, host).ip(
+            f"tuntap add dev {name} mode tun",
+            f"link set {name} up",
+            f"address add 100.64.9.9/32 dev {name}",
+            f"route add {cast.net4}.0/25 dev {name}",
+        )
+
+    return Part(
+        f"{host} sends to its peers by {name}, which leads nowhere",
+        do,
+        frozenset({"address-overlap", "other-network"}),
+        cast.silent(host),
+        OBSERVED | {"no-route", "interface-down"},
+    )
+
+
+@harmless("overlap", "host: networks of containers elsewhere")
+def container_networks(cast: Cast) -> Part:
+    hosts = cast.chance.sample(cast.hosts, cast.chance.randint(1, cast.count))
+    name, number = cast.chance.choice(INNER), cast.chance.randint(17, 31)
+    net = f"172.{number}.0" if not cast.net4.startswith(f"172.{number}.") else "10.244.7"
+
+    def do(lab: Lab) -> None:
+        for host in hosts:
+            host_of(lab, host).ip(
+                f"link add {name} type bridge", f"link set {name} up", f"address add {net}.1/16 dev {name}"
+            )
+
+    return Part(f"{', '.join(hosts)}: {name} has {net}.1/16", do)
+
+
+@harmless("overlap", "host: a bridge with the cluster's own network, unused")
+def a_bridge_of_the_same_network(cast: Cast) -> Part | None:
+    if cast.families != "4":
+        return None
+    host, name = cast.any(), cast.chance.choice(INNER)
+    where = cast.chance.choice((f"{cast.net4}.200/30", f"{cast.net4}.129/25"))
+
+    def do(lab: Lab) -> None:
+        host_of(lab, host).ip(f"link add {name} type bridge", f"link set {name} up", f"address add {where} dev {name}")
+
+    return Part(f"{host}'s {name} has {where}, where no peer is", do)
+
+
+@harmless("differ", "network: more of them")
+def more_networks(cast: Cast) -> Part:
+    kind = cast.chance.choice(("eth1", "tun", "second address", "default route"))
+    hosts = cast.chance.sample(cast.hosts, cast.chance.randint(1, cast.count))
+
+    def do(lab: Lab) -> None:
+        if kind in ("eth1", "default route") and not any("eth1" in str(host.setup) for host in lab.hosts):
+            lab.network("eth1", "192.168.70")
+        for place, name in enumerate(hosts):
+            host = host_of(lab, name)
+            if kind == "tun":
+                host.ip(
+                    "tuntap add dev tun7 mode tun", "link set tun7 up", f"address add 100.101.0.{place + 1}/32 dev tun7"
+                )
+            elif kind == "second address":
+                host.ip(f"address add 10.222.1.{place + 5}/24 dev eth0")
+            elif kind == "default route" and "4" in cast.families:
+                host.ip("route replace default via 192.168.70.1 dev eth1")
+
+    return Part(f"{', '.join(hosts)} have {kind} as well", do)
+
+
+@harmless("remove", "host: its way out")
+def no_default_route(cast: Cast) -> Part:
+    hosts = cast.chance.sample(cast.hosts, cast.chance.randint(1, cast.count))
+
+    def do(lab: Lab) -> None:
+        for name in hosts:
+            for family in cast.families:
+                host_of(lab, name).run("ip", f"-{family}", "route", "flush", "default")
+
+    return Part(f"{', '.join(hosts)} have no default route", do)
+
+
+@harmless("lie", "neighbours and rules that are right")
+def written_by_hand(cast: Cast) -> Part | None:
+    if cast.families != "4":
+        return None
+    host, peer = cast.pair()
+    kind = cast.chance.choice(("neighbour", "rule", "host route"))
+
+    def do(lab: Lab) -> None:
+        if kind == "neighbour":
+            host_of(lab, host).ip(f"neigh replace {cast.address(peer)} lladdr {card(lab, peer)} dev eth0 nud permanent")
+        elif kind == "rule":
+            host_of(lab, host).ip(
+                f"route add {cast.net4}.0/24 dev eth0 table 77", f"rule add to {cast.net4}.0/24 table 77"
+            )
+        else:
+            host_of(lab, host).ip(f"route add {cast.address(peer)}/32 dev eth0")
+
+    return Part(f"{host} has a {kind} for {peer} by hand, which is right", do)

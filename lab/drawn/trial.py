@@ -1,0 +1,156 @@
+"""One draw tried: what real torchrun does, what preflight says, quick and with its proof."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from deploy.local.probe import LocalProbe
+from deploy.preflight import Answers, Verdict, judge
+from deploy.preflight.probe import rehearsal
+from deploy.preflight.rehearsed import Scene, findings
+from lab import job, trial
+from lab.drawn import score
+from lab.drawn.draw import Draw
+from lab.network import PORT
+
+TRUTH = Path(__file__).resolve().parents[1] / "truth.json"
+STEPS = Path(__file__).resolve().parent / "steps.py"
+DEADLINE_S = 50
+
+
+@dataclass(frozen=True)
+class Said:
+    """What preflight said, and the mark for it."""
+
+    mark: str
+    cause: str
+    level: str
+    hosts: tuple[str, ...]
+    text: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Tried:
+    """One draw with its truth. `parts`: of each part, what is right to say."""
+
+    id: str
+    words: str
+    kinds: tuple[str, ...]
+    parts: tuple[tuple[list[str], list[list[str]], list[str]], ...]
+    truth: str
+    quick: Said
+    full: Said
+    answers: dict[str, Any]
+
+    @property
+    def fails(self) -> bool:
+        """Whether the run fails, or is several times slower."""
+        return self.truth != job.FINE
+
+
+def attempt(draw: Draw) -> Tried:
+    """Try a draw: preflight in one laboratory, torchrun in another, so that neither spends what a rule counts."""
+    with draw.lab() as lab:
+        _inject(draw, lab)
+        began = time.monotonic()
+        answers = trial.answers(lab, draw.cast.run)
+        quick = judge(answers)
+        quick_s = time.monotonic() - began
+        full = _proved(draw, lab, answers) if quick.ok else quick
+        full_s = time.monotonic() - began
+    ran = truth(draw)
+    if ran != job.FINE and not any(part.harmful for part in draw.parts):
+        # Nobody meant to break it: it may have failed because this machine was busy.
+        ran = truth(draw)
+    said = {}
+    for name, verdict, seconds in (("quick", quick, quick_s), ("full", full, full_s)):
+        marked = _checked(draw, score.mark(draw.parts, ran, verdict))
+        first = verdict.first or next(iter(verdict.warnings), None)
+        said[name] = Said(
+            marked,
+            first.cause if first else "",
+            first.level if first else "",
+            first.hosts if first else (),
+            first.text if first else "",
+            round(seconds, 1),
+        )
+    kinds = tuple(part.kind for part in draw.parts)
+    parts = tuple(part.right for part in draw.parts)
+    return Tried(draw.id, draw.words, kinds, parts, ran, said["quick"], said["full"], _slim(answers))
+
+
+@cache
+def _healthy(count: int) -> float:
+    return json.loads(TRUTH.read_text())[f"healthy/{count}/0"]["round_s"]
+
+
+def truth(draw: Draw) -> str:
+    """What real torchrun does under this draw, started as `fab deploy` does or as a user types it."""
+    with draw.lab() as lab, tempfile.TemporaryDirectory() as folder:
+        _inject(draw, lab)
+        round_s = _healthy(draw.cast.count)
+        ran = job.run(lab, draw.cast.run, Path(folder), round_s, DEADLINE_S, last_words_s=0, script=STEPS)
+        return ran.outcome
+
+
+def _inject(draw: Draw, lab) -> None:
+    for part in draw.parts:
+        part.do(lab)
+
+
+def _checked(draw: Draw, marked: score.Mark) -> str:
+    """The mark; wrong where the named part is a bystander: alone it does no harm, and another one does."""
+    harmful = [number for number, part in enumerate(draw.parts) if part.harmful]
+    if not marked.parts or len(harmful) < 2 or set(harmful) <= set(marked.parts):
+        return marked.word
+    if any(_alone(draw, number) != job.FINE for number in marked.parts):
+        return marked.word
+    others = [number for number in harmful if number not in marked.parts]
+    return score.WRONG if any(_alone(draw, number) != job.FINE for number in others) else marked.word
+
+
+_known: dict[tuple[str, int], str] = {}
+
+
+def _alone(draw: Draw, number: int) -> str:
+    key = (draw.id, number)
+    if key not in _known:
+        _known[key] = truth(draw.only(draw.parts[number]))
+    return _known[key]
+
+
+def _proved(draw: Draw, lab, answers: Answers) -> Verdict:
+    """The verdict with the rehearsal that a preflight makes when all is green, started as the run is."""
+    cast, questions, shells = draw.cast, {}, []
+    with ExitStack() as stack:
+        for place, host in enumerate(lab.hosts):
+            _, variables = job.command(lab, cast.run, place, STEPS)
+            meet = variables.get("PET_RDZV_ENDPOINT") or f"{answers.plan.endpoint}:{PORT}"
+            given = {"PET_NNODES": str(cast.count), "PET_NODE_RANK": str(place), "PET_RDZV_ENDPOINT": meet}
+            chosen = {name: value for name, value in variables.items() if name.endswith("SOCKET_IFNAME")}
+            own = {"environment": {**chosen, **given, "MUSTER_RUN_DIR": "/tmp"}, "backend": "gloo"}
+            questions[host.name] = own
+            argv = [*host.prefix(), trial.PYTHON]
+            shells.append(stack.enter_context(LocalProbe(host.name, argv, host.variables(), rehearsal.program())))
+        outcomes = rehearsal.rehearse(shells, questions)
+    names = [host.name for host in lab.hosts]
+    addresses = {host.name: frozenset(host.addresses.values()) for host in lab.hosts}
+    endpoint = questions[names[0]]["environment"]["PET_RDZV_ENDPOINT"]
+    return judge(answers, findings(outcomes, Scene(names, "gloo", endpoint, addresses=addresses)))
+
+
+def _slim(answers: Answers) -> dict[str, Any]:
+    """The answers without the list of packages, which is the same everywhere here."""
+    facts = {
+        host: {**fact, "software": {**fact["software"], "packages": []}, "leftovers": [], "listening": []}
+        for host, fact in answers.facts.items()
+    }
+    return replace(answers, facts=facts).json()
