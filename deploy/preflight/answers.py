@@ -13,7 +13,11 @@ from .request import PreflightRequest
 
 @dataclass(frozen=True)
 class Link:
-    """One attempted connection. `kinds`: what training would use it for; `outcome`: `ok`, or how it failed."""
+    """One attempted connection. `kinds`: what training would use it for; `outcome`: `ok`, or how it failed.
+
+    moved: bytes that passed in the direction in which it ended. card: the hardware address that the caller has for the
+    called address, or for the gateway `by` on the way.
+    """
 
     source: str
     target: str
@@ -34,6 +38,9 @@ class Link:
     size: int = 0
     rate: int = 0
     trip_ms: float = 0.0
+    card: str = ""
+    by: str = ""
+    moved: int = 0
 
     @property
     def ok(self) -> bool:
@@ -46,6 +53,7 @@ class Link:
         return f"{self.source} -> {self.target} {where}:{self.port} {WORDS.get(self.outcome, self.outcome)}"
 
 
+WAIT_S = 2.2  # how long most calls wait
 WORDS = {
     "ok": "answers",
     "dropped": "no answer in 2.2 s",
@@ -57,6 +65,12 @@ WORDS = {
     "stall-send": "connects, but a large payload does not get through",
     "stall-receive": "connects, but a large payload does not come back",
     "reset": "is cut off",
+    "cut": "stops half-way",
+    "slow": "carries a payload, but too slowly to end in time",
+    "late": "no answer in 2.2 s, one later",
+    "at-times": "no answer in 2.2 s, and one to the same call later",
+    "no-arp": "no answer: nobody answers ARP",
+    "wrong-card": "no answer: the table of neighbours has another card than its own",
 }
 
 

@@ -20,7 +20,8 @@ class Finding:
 
     cause: a slug, the name of its entry in docs/troubleshooting.md. hosts: what to repair. link: (from, to), where it
     is about one. symptom: how training would show it. fix: a command to copy, or what to do. follows: what else was
-    seen and is explained by this.
+    seen and is explained by this. cells: the pairs (from, to) whose failed calls it explains. odd: for a verdict
+    that knows no cause, what is odd, by slug. explains: how much of what failed it explains, in words.
     """
 
     cause: str
@@ -34,6 +35,9 @@ class Finding:
     link: tuple[str, str] | None = None
     direction: str = ""
     follows: tuple[str, ...] = ()
+    cells: tuple[tuple[str, str], ...] = ()
+    odd: tuple[str, ...] = ()
+    explains: str = ""
 
     def __post_init__(self) -> None:
         """Raise ValueError for a cause that has no entry."""
@@ -46,6 +50,7 @@ class Verdict:
     """All findings in order; the first fault is the cause. `groups`: outcome of each group of checks.
 
     rehearsed: what a rehearsal of the run has shown. not_rehearsed: why there was none.
+    Where not all is well: differ: what differs between the hosts; unexplained: failed calls that no finding explains.
     """
 
     findings: tuple[Finding, ...]
@@ -55,6 +60,8 @@ class Verdict:
     where: str = ""
     rehearsed: str = ""
     not_rehearsed: str = ""
+    differ: tuple[str, ...] = ()
+    unexplained: tuple[str, ...] = ()
 
     @property
     def faults(self) -> list[Finding]:
@@ -134,6 +141,8 @@ class Verdict:
             "seconds": self.seconds,
             "rehearsed": self.rehearsed,
             "not_rehearsed": self.not_rehearsed,
+            "differ": list(self.differ),
+            "unexplained": list(self.unexplained),
         }
 
 

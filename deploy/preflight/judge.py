@@ -7,9 +7,11 @@ and a wrong address looks like a firewall.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
+from ..core.program import FAB
+from . import differences
 from .answers import Answers
 from .checks import (
     bandwidth,
@@ -29,7 +31,7 @@ from .checks import (
     unreachable,
     xid,
 )
-from .findings import FAULT, GROUPS, UNKNOWN, WARNING, Finding, Verdict
+from .findings import FAULT, GROUPS, UNKNOWN, WARNING, Finding, Verdict, listed
 
 Check = Callable[[Answers], Iterable[Finding]]
 CHECKS: tuple[Check, ...] = (
@@ -54,6 +56,29 @@ CHECKS: tuple[Check, ...] = (
 APART = ("other-network", "wrong-machine")
 # What is a consequence where the cause on the left is found at one of its hosts.
 EXPLAINS = {
+    "address-overlap": {
+        "no-route",
+        "host-unreachable",
+        "all-ports-dropped",
+        "all-ports-rejected",
+        "other-network",
+        "container-bridge",
+        "arp-unanswered",
+        "wrong-machine",
+        "interface-down",
+        "interface-no-address",
+        "data-ports-dropped",
+        "rendezvous-dropped",
+        "rendezvous-rejected",
+        "data-ports-rejected",
+        "bridge-network",
+        "duplicate-address",
+        "interface-loopback",
+        "endpoint-nobody",
+    },
+    "machine-twice": {"duplicate-address", "port-busy", "wrong-machine", "endpoint-twice", "same-hostname"},
+    "loopback-silent": {"rendezvous-dropped", "rendezvous-rejected"},
+    "link-delay": {"link-slow", "link-loss", "mtu-blackhole", "connection-cut"},
     "image-differs": {"torch-differs", "nccl-differs", "cuda-differs", "python-differs", "image-without-python"},
     "torch-without-cuda": {"torch-differs", "cuda-differs", "gpu-missing"},
     "gpu-silent": {"gpu-missing", "gpu-xid"},
@@ -64,23 +89,41 @@ EXPLAINS = {
     "rdma-hidden": {"memlock"},
     "rdma-differs": {"rdma-gid"},
     "port-busy": {"wrong-machine"},
-    "bridge-network": {"other-network", "no-route", "host-unreachable", "endpoint-nobody", "all-ports-dropped"},
+    "bridge-network": {
+        "arp-unanswered",
+        "arp-wrong",
+        "other-network",
+        "no-route",
+        "host-unreachable",
+        "endpoint-nobody",
+        "all-ports-dropped",
+    },
     "duplicate-address": {
+        "arp-unanswered",
+        "arp-wrong",
         "wrong-machine",
         "host-unreachable",
         "all-ports-dropped",
         "interface-loopback",
         "endpoint-twice",
     },
-    "duplicate-mac": {"wrong-machine", "host-unreachable", "all-ports-dropped", "rendezvous-dropped", "link-loss"},
-    "interface-down": {"host-unreachable", "no-route"},
+    "duplicate-mac": {
+        "arp-unanswered",
+        "arp-wrong",
+        "wrong-machine",
+        "host-unreachable",
+        "all-ports-dropped",
+        "rendezvous-dropped",
+        "link-loss",
+    },
+    "interface-down": {"arp-unanswered", "arp-wrong", "host-unreachable", "no-route"},
     "same-hostname": {"peer-name-wrong", "endpoint-twice"},
     "name-loopback": {"endpoint-nobody", "peer-name-wrong", "family-mixed"},
     "name-unresolvable": {"endpoint-nobody", "peer-name-unresolvable", "family-mixed"},
     "name-foreign": {"endpoint-nobody", "peer-name-wrong", "family-mixed"},
     "endpoint-unresolvable": {"endpoint-nobody", "peer-name-unresolvable"},
     "ipv6-blackhole": {"data-ports-dropped", "all-ports-dropped", "one-way", "rendezvous-dropped"},
-    "interface-no-address": {"no-route", "host-unreachable", "all-ports-dropped"},
+    "interface-no-address": {"arp-unanswered", "arp-wrong", "no-route", "host-unreachable", "all-ports-dropped"},
     "mtu-blackhole": {"link-slow", "link-loss"},
     "link-loss": {"link-slow", "mtu-blackhole"},
     "link-slow": {"link-loss", "mtu-blackhole"},
@@ -100,8 +143,28 @@ def judge(answers: Answers, more: Iterable[Finding] = ()) -> Verdict:
     findings = [*more, *(finding for check in CHECKS for finding in check(answers))]
     order = {FAULT: 0, UNKNOWN: 1, WARNING: 2}
     findings = _folded(_merged(sorted(findings, key=lambda finding: order[finding.level])))
+    findings = _ranked(findings, answers)
     groups = {group: _outcome(group, findings, answers) for group in GROUPS}
-    return Verdict(tuple(findings), groups, answers.hosts, answers.seconds, answers.request.where)
+    verdict = Verdict(tuple(findings), groups, answers.hosts, answers.seconds, answers.request.where)
+    if verdict.ok:
+        return verdict
+    return replace(verdict, differ=differences.lines(answers), unexplained=_unexplained(answers, findings))
+
+
+def _unexplained(answers: Answers, findings: Sequence[Finding]) -> tuple[str, ...]:
+    """Failed calls between hosts that no finding is about: neither by its pairs nor by its hosts."""
+    cells = {cell for finding in findings for cell in finding.cells}
+    hosts = {host for finding in findings if not finding.cells for host in finding.hosts}
+    left = [
+        link
+        for link in answers.links
+        if not link.ok
+        and link.source != link.target
+        and "other" not in link.kinds
+        and (link.source, link.target) not in cells
+        and not {link.source, link.target} & hosts
+    ]
+    return tuple({(link.source, link.target): link.describe() for link in left}.values())[:4]
 
 
 def _merged(findings: list[Finding]) -> list[Finding]:
@@ -133,11 +196,45 @@ def _folded(findings: list[Finding]) -> list[Finding]:
         for number, cause in enumerate(remaining):
             same = finding.cause == cause.cause and finding.hosts == cause.hosts
             if same or (finding.cause in EXPLAINS.get(cause.cause, ()) and set(finding.hosts) & set(cause.hosts)):
-                remaining[number] = replace(cause, follows=(*cause.follows, finding.text))
+                cells = tuple(dict.fromkeys((*cause.cells, *finding.cells)))
+                remaining[number] = replace(cause, follows=(*cause.follows, finding.text), cells=cells)
                 break
         else:
             remaining.append(finding)
     return remaining
+
+
+def _ranked(findings: list[Finding], answers: Answers) -> list[Finding]:
+    """Faults about links in the order of how much of what failed they explain, each with that in words.
+
+    A fault of a host comes before them: a wrong name or a busy port is seen whole, and a link only from outside.
+    """
+    failed = {(link.source, link.target) for link in answers.links if not link.ok and link.source != link.target}
+    faults = [finding for finding in findings if finding.level == FAULT]
+    for number, finding in enumerate(findings):
+        if finding.level == FAULT and (mine := failed & set(finding.cells)):
+            words = f"explains {len(mine)} of {len(failed)} pairs of hosts with failed calls"
+            findings[number] = replace(finding, explains=words)
+    places = [number for number, finding in enumerate(findings) if finding.level == FAULT and finding.cells]
+    by_weight = sorted((findings[place] for place in places), key=lambda one: -len(failed & set(one.cells)))
+    for place, finding in zip(places, by_weight, strict=True):
+        findings[place] = finding
+    unexplained = failed - {cell for finding in findings for cell in finding.cells}
+    if not faults and unexplained and not any(finding.level == UNKNOWN for finding in findings):
+        findings += _not_known(answers, unexplained)
+    return findings
+
+
+def _not_known(answers: Answers, unexplained: set[tuple[str, str]]) -> Iterable[Finding]:
+    """Calls failed, and no rule knows why: what is odd, in order."""
+    links = [link for link in answers.links if not link.ok and (link.source, link.target) in unexplained]
+    needed = [link for link in links if {"rendezvous", "data", "store"} & set(link.kinds)]
+    if needed:
+        hosts = tuple(host for host in answers.hosts if any(host in pair for pair in unexplained))
+        shown = tuple(dict.fromkeys(link.describe() for link in needed))[:4]
+        text = f"{len(needed)} calls between {listed(hosts)} failed in a way that is not known; this is what is odd"
+        fix = f"compare these hosts with others; {FAB} preflight --keep FILE keeps all answers"
+        yield Finding("not-known", "links", hosts, text, shown, "", fix, UNKNOWN, cells=tuple(sorted(unexplained)))
 
 
 def _outcome(group: str, findings: list[Finding], answers: Answers) -> str:

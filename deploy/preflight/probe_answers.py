@@ -93,7 +93,7 @@ _INTERFACE = record(
         "point_to_point": flag,
     },
 )
-_ROOM = record(dict.fromkeys(("total", "free", "inodes", "inodes_free"), _SIZE))
+_ROOM = record(dict.fromkeys(("total", "free", "inodes", "inodes_free"), _SIZE), {"writable": flag})
 _LIMIT = row(_SIZE, _SIZE)
 _RESOURCES = record(
     {
@@ -102,7 +102,11 @@ _RESOURCES = record(
         "memlock": _LIMIT,
         "memory": table(text(100), _SIZE, 100),
     },
-    {"cores": whole(), "fsize": _LIMIT, "cpu": _LIMIT, "conntrack": array(_SIZE, 2)},
+    {
+        "cores": whole(),
+        **dict.fromkeys(("fsize", "cpu", "as", "data", "stack", "nproc"), _LIMIT),
+        "conntrack": array(_SIZE, 2),
+    },
 )
 _VERSIONS = ("torch", "cuda", "hip", "nccl", "numpy", "lightning", "accelerate", "deepspeed")
 _SOFTWARE = record(
@@ -166,6 +170,7 @@ _LISTEN = record(
     {
         "failed": table(_DIGITS, record({"error": words(200), "holder": words(200)}), 100),
         "routes": table(text(100), either(_FAILED, address), 100),
+        "ways": table(text(100), either(_FAILED, address), 1000),
         "names": _NAMES,
     },
 )
@@ -186,10 +191,14 @@ _RESULT = record(
         "rate": whole(0, (1 << 64) - 1),
         "host": _from_stranger(words(253)),
         "seen": _from_stranger(address),
+        **dict.fromkeys(("acked", "received"), whole(0, 1 << 62)),
+        "idle_ms": whole(0, 1 << 32),
+        "card": text(100, r"[0-9a-fA-F:]*"),
+        "by": address,
         "source": _from_stranger(address),
     },
 )
-_FIREWALL = record({"read": flag, "rules": array(words(500), 100)})
+_FIREWALL = record({"read": flag, "rules": array(words(500), 100)}, {"hits": array(whole(), 100)})
 _RANK = record(
     {"local": whole(0, 1024), "step": words(300)},
     {

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 from . import prediction
-from .answers import Answers, Link
+from .answers import WAIT_S, Answers, Link, pairs
 
 # How many ports of the system's range to try: torch's second store, gloo and NCCL listen on ports of that range.
 SAMPLES = 4
@@ -16,6 +17,10 @@ PAYLOAD, MOST_OTHERS = 64 * 1024, 4
 # Still larger than a packet of any network. For 64 hosts, all pairs together carry half a gigabyte less.
 SMALL_PAYLOAD = 16 * 1024
 FEW, LONG_SIZE, LONG_WAIT_S = 8, 2 << 20, 6.0
+# More than a connection carries before its first large packet; and how long one may pause that still carries.
+SOME, STILL_MS = 16 << 10, 700
+# One call of each pair waits longer than the others: an answer that is late is no answer that is dropped.
+PATIENT_S, OTHER_S, AGAIN_S, MOST_AGAIN = 3.4, 1.3, 0.8, 2
 SLOW_S, MOST_SUSPECTS, RATE_SIZE, RATE_WAIT_S = 0.04, 3, 1 << 20, 2.5
 
 
@@ -27,6 +32,9 @@ def targets(answers: Answers, source: str) -> list[dict[str, Any]]:
         entry = by_host.setdefault(key, {"host": host, "address": address, "port": port, "kinds": [], "size": 0})
         entry["kinds"] = list(dict.fromkeys([*entry["kinds"], kind]))
         entry["size"] = max(entry["size"], size)
+        waits = PATIENT_S if kind == "rendezvous" or (size and kind == "data") else OTHER_S if kind == "other" else 0.0
+        if waits:
+            entry["wait"] = max(waits, entry.get("wait", 0.0))
     return [{**entry, "id": number} for number, entry in enumerate(by_host.values())]
 
 
@@ -39,8 +47,50 @@ def few_targets(answers: Answers, source: str) -> list[dict[str, Any]]:
         ports = opened.get(target["host"], [])
         chosen = "data" in target["kinds"] and ports and target["port"] == ports[place % len(ports)]
         if chosen or {"rendezvous", "store"} & set(target["kinds"]):
-            few.append({**target, "size": SMALL_PAYLOAD if chosen else min(target["size"], SMALL_PAYLOAD)})
+            brief = {name: value for name, value in target.items() if name != "wait"}
+            few.append({**brief, "size": SMALL_PAYLOAD if chosen else min(target["size"], SMALL_PAYLOAD)})
     return few
+
+
+def once_more(answers: Answers) -> dict[str, list[dict[str, Any]]]:
+    """Calls that failed, or lost packets, to be made again by caller: two of each pair, and shorter."""
+    wanted: dict[str, list[dict[str, Any]]] = {}
+    for source, target in pairs(answers.hosts_with_facts):
+        bad = [link for link in answers.between(source, target) if not link.ok or link.again]
+        for link in sorted(bad, key=lambda link: (link.ok, -link.size))[:MOST_AGAIN]:
+            where = {"host": target, "address": link.address, "port": link.port, "kinds": ["again"], "size": link.size}
+            mine = wanted.setdefault(source, [])
+            mine.append({**where, "id": len(mine), "wait": AGAIN_S})
+    return wanted
+
+
+def settled(answers: Answers) -> tuple[Link, ...]:
+    """The links with what only all of them together tell: of two same calls one answered, late or at times; a wrong
+
+    card. Where the network itself answers ARP for its hosts, as some clouds do, no card is wrong.
+    """
+    again = {(link.source, link.address, link.port) for link in answers.links if "again" in link.kinds and link.ok}
+    cards = {
+        host: {entry["mac"] for entry in facts["interfaces"].values() if entry.get("mac")}
+        for host, facts in answers.facts.items()
+    }
+
+    def strange(link: Link) -> bool:
+        return bool(link.card and not link.by and cards.get(link.target)) and link.card not in cards[link.target]
+
+    proxied = any(link.ok and strange(link) for link in answers.links)
+    late = {(link.source, link.target) for link in answers.links if link.ms > 1000 * WAIT_S}
+    settled: list[Link] = []
+    for link in answers.links:
+        outcome = link.outcome
+        if outcome == "dropped" and (link.source, link.address, link.port) in again:
+            outcome = "at-times"
+        elif outcome == "dropped" and (link.source, link.target) in late:
+            outcome = "late"
+        elif outcome in ("dropped", "no-arp") and strange(link) and not proxied:
+            outcome = "wrong-card"
+        settled.append(replace(link, outcome=outcome))
+    return tuple(link for link in settled if "again" not in link.kinds)
 
 
 def doubtful(answers: Answers, links: Iterable[Link]) -> dict[str, list[dict[str, Any]]]:
@@ -55,25 +105,23 @@ def doubtful(answers: Answers, links: Iterable[Link]) -> dict[str, list[dict[str
 
 
 def suspects(answers: Answers) -> dict[str, list[dict[str, Any]]]:
-    """Calls, one at a time, by caller: to pairs whose payload took long, because the host may only have been busy.
-
-    If all went well among few hosts, each calls the next one with a large payload.
-    """
-    sent = [link for link in answers.links if link.ok and link.size and "data" in link.kinds]
-    slow = sorted((link for link in sent if link.both_s > SLOW_S * link.size / PAYLOAD), key=lambda link: -link.both_s)
+    """Calls, one at a time, by caller: to pairs whose payload took long, because the host may only have been busy."""
+    sent = [link for link in answers.links if link.outcome in ("ok", "slow") and link.size and "data" in link.kinds]
+    slow = sorted(
+        (link for link in sent if not link.ok or link.both_s > SLOW_S * link.size / PAYLOAD),
+        key=lambda link: (link.ok, -link.both_s),
+    )
     rounds: dict[str, list[dict[str, Any]]] = {}
     for link in slow[:MOST_SUSPECTS]:
         target = {"id": 0, "host": link.target, "address": link.address, "port": link.port, "kinds": ["rate"]}
         rounds.setdefault(link.source, []).append({**target, "size": RATE_SIZE, "wait": RATE_WAIT_S})
-    if len(answers.hosts_with_facts) <= FEW and not slow:
-        for pair in zip(answers.hosts_with_facts, answers.hosts_with_facts[1:], strict=False):
-            rounds.setdefault(pair[0], []).extend(_long(answers, pair))
     return rounds
 
 
-def _long(answers: Answers, pair: tuple[str, str]) -> list[dict[str, Any]]:
+def long_calls(answers: Answers, pair: tuple[str, str]) -> list[dict[str, Any]]:
+    """The call with a large payload, among few hosts between two that had no trouble with a small one."""
     tried = answers.between(*pair) + answers.between(*pair[::-1])
-    if all(link.ok and not link.again for link in tried):
+    if len(answers.hosts_with_facts) <= FEW and all(link.ok and not link.again for link in tried):
         for link in answers.between(*pair, "data")[:1]:
             target = {"id": 0, "host": link.target, "address": link.address, "port": link.port, "kinds": ["long"]}
             return [{**target, "size": LONG_SIZE, "wait": LONG_WAIT_S}]
@@ -88,7 +136,7 @@ def link_of(source: str, target: dict[str, Any], result: dict[str, Any]) -> Link
         address=target["address"],
         port=target["port"],
         kinds=tuple(target["kinds"]),
-        outcome=result["outcome"],
+        outcome=_outcome(result),
         ms=result.get("ms", 0.0),
         host=result.get("host", ""),
         seen=result.get("seen", ""),
@@ -102,7 +150,24 @@ def link_of(source: str, target: dict[str, Any], result: dict[str, Any]) -> Link
         size=target["size"],
         rate=result.get("rate", 0),
         trip_ms=result.get("trip_ms", 0.0),
+        card=result.get("card", ""),
+        by=result.get("by", ""),
+        moved=_moved(result),
     )
+
+
+def _moved(result: dict[str, Any]) -> int:
+    """How many bytes passed in the direction in which the call ended."""
+    return int(result.get("acked" if result["outcome"] == "stall-send" else "received", 0))
+
+
+def _outcome(result: dict[str, Any]) -> str:
+    """The outcome of a call; of one that carried something: whether it was cut, or only slower than we wait."""
+    outcome, moved = str(result["outcome"]), _moved(result)
+    if outcome.startswith("stall") and moved > SOME:
+        return "slow" if result.get("idle_ms", 0) < STILL_MS else "cut"
+    reset = outcome == "reset" and result.get("ms")
+    return "cut" if reset and max(result.get("acked", 0), moved) > SOME else outcome
 
 
 def _wanted(answers: Answers, source: str) -> Iterator[tuple[str, str, str, int, int]]:
@@ -111,6 +176,7 @@ def _wanted(answers: Answers, source: str) -> Iterator[tuple[str, str, str, int,
     for address in answers.resolved(source, plan.endpoint) or ():
         if not prediction.is_loopback(address):
             yield "rendezvous", answers.meeting, address, port, 0
+    yield from _own(answers, source)
     for target in answers.hosts_with_facts:
         opened = answers.listens.get(target, {}).get("sampled", [])
         if target == source or not opened:
@@ -129,3 +195,13 @@ def _wanted(answers: Answers, source: str) -> Iterator[tuple[str, str, str, int,
         for address in {pick.address, *others[:1]} - {""}:
             if target != answers.master and not prediction.is_loopback(address) and pick.problem != "link-local":
                 yield "hint", target, address, port, 0
+
+
+def _own(answers: Answers, source: str) -> Iterator[tuple[str, str, str, int, int]]:
+    """Calls of a host to itself: over loopback, and at the address that its peers use."""
+    opened = answers.listens.get(source, {}).get("sampled", [])
+    pick = answers.plan.data[source]
+    mine = {"127.0.0.1", pick.address if not pick.problem else ""} - {""}
+    for address in sorted(mine) if opened else ():
+        if address in prediction.own_addresses(answers.facts[source]) and "%" not in address:
+            yield "self", source, address, opened[0], 0

@@ -25,6 +25,10 @@ def lines_of(verdict: Verdict, backend: str) -> Iterator[str]:
         yield from _whole(finding, "cause" if number == 0 else "also")
     for finding in verdict.warnings:
         yield f"warning {finding.text}" + (f"; {finding.fix}" if finding.fix else "")
+    for text in verdict.unexplained:
+        yield f"odd     {text}: nothing above explains this"
+    for text in verdict.differ:
+        yield f"differs {text}"
     if verdict.ok:
         yield _ready(verdict)
 
@@ -46,6 +50,8 @@ def _whole(finding: Finding, word: str) -> Iterator[str]:
         yield f"{INDENT}would show as: {finding.symptom}"
     for text in finding.follows:
         yield f"{INDENT}so also: {text}"
+    if finding.explains:
+        yield f"{INDENT}{finding.explains}"
     if finding.fix:
         yield f"fix     {finding.fix}"
     yield f"{INDENT}more: {DOCS}#{finding.cause}"

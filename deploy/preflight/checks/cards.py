@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from .. import prediction
-from ..answers import Answers
-from ..findings import Finding, listed
+from ..answers import WORDS, Answers
+from ..findings import FAULT, WARNING, Finding, listed
 
 
 def check(answers: Answers) -> Iterator[Finding]:
@@ -19,6 +19,18 @@ def check(answers: Answers) -> Iterator[Finding]:
             symptom = "`The client socket has timed out` on the host of the rendezvous itself"
             yield Finding(
                 "interface-down", "interfaces", (host,), text, (), symptom, f"on {host}: sudo ip link set {off[0]} up"
+            )
+        elif silent := [link for link in answers.between(host, host, "self") if not link.ok]:
+            grave = host == answers.meeting or answers.request.processes > 1
+            yield Finding(
+                "loopback-silent",
+                "interfaces",
+                (host,),
+                f"{host} does not reach itself: {silent[0].address} {WORDS.get(silent[0].outcome, silent[0].outcome)}",
+                tuple(link.describe() for link in silent),
+                "the rendezvous' own host hangs, or prints `The client socket has timed out`",
+                f"on {host}: ip addr show lo; sudo iptables -S INPUT   (sudo iptables -I INPUT -i lo -j ACCEPT)",
+                FAULT if grave else WARNING,
             )
     yield from _twins(answers)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import itertools
 from collections import Counter
 from collections.abc import Iterator
 
@@ -35,6 +36,7 @@ def check(answers: Answers) -> Iterator[Finding]:
     """Check each chosen interface, then compare them."""
     if len(answers.hosts_with_facts) < 2:
         return
+    yield from _overlap(answers)
     yield from _twice(answers)
     yield from _picked(answers)
     yield from _families(answers)
@@ -107,13 +109,51 @@ def _twice(answers: Answers) -> Iterator[Finding]:
             if name and host not in hosts and not prediction.inner(answers.facts[host], name):
                 hosts.append(host)
         if len(hosts) > 1:
-            inner = (
-                ipaddress.ip_address(address) in ipaddress.ip_network("172.16.0.0/12") if ":" not in address else False
-            )
+            machines = {f"{answers.facts[host].get('boot')} {answers.facts[host].get('namespace')}" for host in hosts}
+            if len(machines) == 1 and answers.facts[hosts[0]].get("boot"):
+                text = f"{listed(hosts)} are one machine: the same boot, the same network, the address {address}"
+                symptom, fix = "two ranks wait for the same port and GPUs", "name each machine once in --hosts"
+                yield Finding("machine-twice", "hosts", tuple(hosts), text, (), symptom, fix)
+                continue
+            # An engine gives the containers of its own bridge network addresses, and hardware addresses made of them.
+            cards = {
+                answers.facts[host]["interfaces"].get(_name(answers, host, address), {}).get("mac") for host in hosts
+            }
+            inner = len(cards) == 1 and str(next(iter(cards)) or "").startswith("02:42:")
             cause = "bridge-network" if inner else "duplicate-address"
             remedy = OWN_NETWORK if inner else "give each host its own address (see: ip addr)"
             text = f"{listed(hosts)} all have the address {address}"
-            yield Finding(cause, "interfaces", tuple(hosts), text, (), BRIDGED, remedy)
+            cells = tuple(itertools.permutations(hosts, 2))
+            yield Finding(cause, "interfaces", tuple(hosts), text, (), BRIDGED, remedy, cells=cells)
+
+
+def _name(answers: Answers, host: str, address: str) -> str:
+    return prediction.interface_of(answers.facts[host], address)
+
+
+def _overlap(answers: Answers) -> Iterator[Finding]:
+    """A route leads what is for a peer into a network of containers or a tunnel, and no call gets through."""
+    for host in answers.hosts_with_facts:
+        facts, ways = answers.facts[host], answers.listens.get(host, {}).get("ways", {})
+        wrong: dict[str, list[str]] = {}
+        for peer, pick in answers.plan.data.items():
+            source = ways.get(pick.address)
+            name = prediction.interface_of(facts, source) if peer != host and isinstance(source, str) else ""
+            inside = name and (prediction.inner(facts, name) or facts["interfaces"][name].get("tunnel"))
+            if inside and not any(link.ok for link in answers.between(host, peer) if link.address == pick.address):
+                wrong.setdefault(name, []).append(peer)
+        for name, peers in wrong.items():
+            own = next((f"{address}/{bits}" for address, bits in facts["interfaces"][name]["addresses"]), "no address")
+            what = (
+                "a tunnel" if facts["interfaces"][name].get("tunnel") else "a network of containers or virtual machines"
+            )
+            text = f"{host} sends what is for {listed(peers)} to {name} ({own}), {what}"
+            address = answers.plan.data[peers[0]].address
+            fix = f"on {host}: ip route get {address}; give {name} another network, or remove its route"
+            symptom = "both nodes hang silently, or `The client socket has timed out after 60000ms`"
+            shown = (f"on {host}: the route to {address} has the source {ways[address]}, of {name}",)
+            cells = tuple(cell for peer in peers for cell in ((host, peer), (peer, host)))
+            yield Finding("address-overlap", "interfaces", (host,), text, shown, symptom, fix, cells=cells)
 
 
 def _slow(answers: Answers) -> Iterator[Finding]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from ..answers import Answers, Link
 from ..findings import WARNING, Finding, listed
@@ -11,6 +11,8 @@ from .links import with_rules
 
 # Shares of segments that were sent again. At a few percent, TCP loses most of its rate.
 LOSS_FAULT, LOSS_WARN, FEWEST = 0.06, 0.02, 40
+# torch trains with a fifth lost one way, and not with a third, or with a tenth both ways.
+ONE_WAY_FAULT, BOTH_FAULT, FEWEST_ONE_WAY = 0.27, 0.05, 20
 # If only calls were repeated, a firewall may limit connections, and torch tries again too.
 CALLS_FAULT = 0.08
 LOSS_SMALL, FEW_SMALL = 0.04, 16
@@ -45,6 +47,10 @@ def _loss(answers: Answers) -> Iterator[Finding]:
     hosts = tuple(host for host in answers.hosts_with_facts if all(ends in bad for ends in pairs if host in ends))
     single = len(bad) == 1 or not hosts
     culprit = with_rules(answers, pair) if single or len(answers.hosts_with_facts) == 2 else ()
+    again = any(link.again for link in short[pair])
+    grave = worst >= LOSS_FAULT if again else worst >= CALLS_FAULT
+    stops = any(not link.ok and link.size for ends in bad for link in short[ends])
+    grave = grave and (not again or stops or any(_grave_ways(short[ends]) for ends in bad))
     shown = tuple(f"{first} and {other}: {lost:.0%}" for (first, other), lost in pairs.items() if lost >= LOSS_WARN)
     text = f"{listed(pair if single else hosts)}: {worst:.0%} of the packets were sent again"
     where = listed(pair if single else hosts)
@@ -57,10 +63,18 @@ def _loss(answers: Answers) -> Iterator[Finding]:
         shown[:4],
         "everything works, many times slower; now and then a timeout",
         fix,
-        "fault" if worst >= (LOSS_FAULT if any(link.again for link in short[pair]) else CALLS_FAULT) else WARNING,
+        "fault" if grave else WARNING,
         pair if single or len(answers.hosts_with_facts) == 2 else None,
         "both",
+        cells=tuple(cell for ends in bad for cell in (ends, ends[::-1])),
     )
+
+
+def _grave_ways(links: Sequence[Link]) -> bool:
+    """Whether so much is lost that training stops: very much one way, or much both ways."""
+    ways = [[link for link in links if link.source == source] for source in {link.source for link in links}]
+    shares = [_share(way, FEWEST_ONE_WAY) for way in ways]
+    return max(shares) >= ONE_WAY_FAULT or (len(shares) > 1 and min(shares) >= BOTH_FAULT)
 
 
 def round_trips(answers: Answers) -> dict[frozenset[str], float]:
@@ -91,15 +105,17 @@ def _delay(answers: Answers) -> Iterator[Finding]:
     fix = f"on {listed(hosts)}: is this the route you want? ip route get <a peer>; tracepath <a peer>"
     grave = "fault" if worst >= FARTHER_MS else WARNING
     pair = (hosts[0], hosts[1]) if len(hosts) == 2 else None
-    yield Finding(
-        "link-slow", "links", hosts, text, shown, "steps many times slower, or a timeout", fix, grave, pair, "both"
-    )
+    cells = tuple(cell for ends in map(sorted, late) for cell in ((ends[0], ends[1]), (ends[1], ends[0])))
+    symptom = "steps many times slower, or a timeout"
+    yield Finding("link-delay", "links", hosts, text, shown, symptom, fix, grave, pair, "both", cells=cells)
 
 
-def loses_small_ones(answers: Answers) -> bool:
-    """Whether calls without a payload lose packets too, so that size is not the reason."""
-    small = [link for link in answers.links if not link.size and link.sent and link.source != link.target]
-    return _share(small, FEW_SMALL) >= LOSS_SMALL
+def loses_small_ones(answers: Answers, ends: Collection[frozenset[str]]) -> bool:
+    """Whether calls without a payload between these hosts lose packets too, so that size is not the reason."""
+    small = [link for link in answers.links if not link.size and frozenset((link.source, link.target)) in ends]
+    if any(link.outcome == "at-times" for link in small):
+        return True
+    return _share([link for link in small if link.sent], FEW_SMALL) >= LOSS_SMALL
 
 
 def _share(links: Sequence[Link], fewest: int = FEWEST) -> float:

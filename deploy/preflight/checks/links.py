@@ -18,8 +18,11 @@ HOW = {
     "dropped": ("dropped",),
     "rejected": ("refused", "unreachable", "forbidden", "reset"),
     "no-route": ("no-route", "no-address", "no-family", "no-scope"),
+    "arp": ("no-arp",),
+    "card": ("wrong-card",),
 }
 VERBS = {"dropped": "drops", "rejected": "rejects", "no-route": "has no route for"}
+OF_A_NEIGHBOUR = {"no-route": "no-route", "arp": "arp-unanswered", "card": "arp-wrong"}
 IDENTITY = ("stranger", "other-run", "silent")
 NAMES = {ALL: "all-ports", MEET: "rendezvous", DATA: "data-ports"}
 
@@ -61,37 +64,44 @@ def _counts(answers: Answers, pair: Pair, table: dict[Pair, Cell], what: str) ->
 def _unreachable(answers: Answers, lost: Sequence[str]) -> Finding:
     hosts = tuple(lost)
     links = [link for link in answers.links if {link.source, link.target} & set(lost) and link.source != link.target]
-    aimless = tuple(
-        host for host in lost if all(link.outcome in HOW["no-route"] for link in links if link.source == host)
-    )
-    routes = bool(aimless)
+    aimless = tuple(host for host in lost if _all(links, host, HOW["no-route"]))
     bare = tuple(host for host in lost if not list(prediction.reachable(answers.facts[host])))
+    mute = tuple(host for host in lost if _all(links, host, ("no-arp",)) or _all(links, host, ("no-arp",), called=True))
+    cause = "interface-down" if bare else "no-route" if aimless else "arp-unanswered" if mute else "host-unreachable"
     if bare:
         hosts = bare
         text = f"{listed(bare)} has no interface that is up and has an address"
     elif aimless:
         hosts, text = aimless, f"{listed(aimless)} has no route to any of the others"
     elif len(lost) == len(answers.hosts_with_facts):
-        text = f"{listed(hosts)} do not reach each other at all"
+        text = f"{listed(hosts)} do not reach each other at all" + (": nobody answers ARP" if mute else "")
         hosts = with_rules(answers, hosts) or hosts
+    elif mute:
+        hosts, text = mute, f"{listed(mute)} reaches nobody and is not reached: ARP between them has no answer"
     else:
         text = f"{listed(hosts)} reaches no other host, and no host reaches it"
     fix = f"on {listed(hosts)}: ip addr; ip route; sudo iptables -S; then the switch, or the cloud's security group"
-    text += "" if routes else _outside(answers, answers.hosts_with_facts)
-    return Finding(
-        "interface-down" if bare else "no-route" if routes else "host-unreachable",
-        "links",
-        hosts,
-        text,
-        _evidence(links),
-        SILENT,
-        fix,
-    )
+    if cause == "arp-unanswered":
+        fix = f"on {listed(hosts)}: ip -br link; ip route; ip neigh; then the cable, the VLAN of the switch port"
+    text += "" if aimless else _outside(answers, answers.hosts_with_facts)
+    cells = tuple(dict.fromkeys((link.source, link.target) for link in links))
+    return Finding(cause, "links", hosts, text, _evidence(links), SILENT, fix, cells=cells)
+
+
+def _all(links: Sequence[Link], host: str, outcomes: Sequence[str], called: bool = False) -> bool:
+    """Whether all calls of a host, or all calls to it, ended like this."""
+    mine = [link.outcome for link in links if (link.target if called else link.source) == host]
+    return bool(mine) and all(outcome in outcomes for outcome in mine)
 
 
 def with_rules(answers: Answers, hosts: Sequence[str]) -> tuple[str, ...]:
-    """The only one of these hosts whose own firewall drops or rejects packets, if we could read the rules."""
-    having = [host for host in hosts if answers.control.get(host, {}).get("firewall", {}).get("rules")]
+    """The only one of these hosts whose own firewall lost our packets: counts of its rules grew as we called again.
+
+    Where the firewalls have no counts, the only one with rules that drop or reject.
+    """
+    firewalls = {host: answers.control.get(host, {}).get("firewall", {}) for host in hosts}
+    counted = any(firewall.get("hits") for firewall in firewalls.values())
+    having = [host for host, firewall in firewalls.items() if firewall.get("grown" if counted else "rules")]
     return tuple(having) if len(having) == 1 else ()
 
 
@@ -177,45 +187,79 @@ def _firewalled(answers: Answers, pair: Pair) -> bool:
 
 
 def _finding(answers: Answers, table: dict[Pair, Cell], blame: Blame, what: str, how: str) -> Finding:
-    if len(blame.cells) == 1 or blame.link:
-        blame = replace(blame, hosts=with_rules(answers, blame.cells[0]) or blame.hosts)
-        blame = replace(blame, outgoing=not blame.link and blame.hosts == (blame.cells[0][0],))
-    if how == "no-route" and not blame.outgoing:
+    single = len(blame.cells) == 1 or bool(blame.link)
+    if single and how in ("dropped", "rejected", "arp"):
+        # Both ends of a silent link are suspects, until the firewall of one of them has lost our packets.
+        decided = with_rules(answers, blame.cells[0])
+        blame = replace(blame, hosts=decided or tuple(sorted(blame.cells[0], key=answers.hosts.index)))
+        blame = replace(blame, outgoing=not blame.link and decided == (blame.cells[0][0],))
+    if how in ("no-route", "card") and not blame.outgoing:
         blame = replace(blame, hosts=tuple(dict.fromkeys(pair[0] for pair in blame.cells)))
     needed = any(_needed(answers, pair, what, table[pair]) for pair in blame.cells)
     kinds = ("rendezvous", "hint") if what == MEET else ("data", "rendezvous") if what == ALL else ("data",)
     links = [link for pair in blame.cells for kind in kinds for link in answers.between(*pair, kind) if not link.ok]
-    cause = "no-route" if how == "no-route" else f"{NAMES[what]}-{how}"
+    if how == "arp" and any(link.by for link in links):
+        blame = replace(blame, hosts=tuple(dict.fromkeys(link.source for link in links if link.by)), outgoing=True)
+    cause = OF_A_NEIGHBOUR.get(how) or f"{NAMES[what]}-{how}"
     symptom = SILENT if what != DATA else REFUSED if how == "rejected" else LATER
     return Finding(
         cause if needed else "one-way",
         "links",
         blame.hosts,
         _text(answers, table, blame, what, how),
-        _evidence(list(dict.fromkeys(links))) + _good(answers, blame.cells),
+        _evidence(list(dict.fromkeys(links))) + _grown(answers, blame.hosts) + _good(answers, blame.cells),
         symptom if needed else "none with gloo, which opens connections from the larger address to the smaller one",
         _fix(answers, blame, what, how),
         "fault" if needed else WARNING,
         blame.link or (blame.cells[0] if len(blame.cells) == 1 else None),
         "one-way" if all((pair[1], pair[0]) not in blame.cells for pair in blame.cells) else "both",
+        cells=blame.cells,
     )
+
+
+def _grown(answers: Answers, hosts: Sequence[str]) -> tuple[str, ...]:
+    """The rules that lost our packets while we called again."""
+    rules = [
+        (host, rule) for host in hosts for rule in answers.control.get(host, {}).get("firewall", {}).get("grown", ())
+    ]
+    return tuple(f"{host}, firewall: {rule}" for host, rule in rules[:2])
 
 
 def _text(answers: Answers, table: dict[Pair, Cell], blame: Blame, what: str, how: str) -> str:
     sources = listed(dict.fromkeys(pair[0] for pair in blame.cells))
     targets = listed(dict.fromkeys(pair[1] for pair in blame.cells))
+    if how in ("arp", "card"):
+        return _of_a_neighbour(answers, blame, how, sources, targets)
     ports = "all TCP" if what == ALL else f"TCP {_ports(answers, blame, what)}"
-    if blame.link:
-        other = " and the other way round" if len(blame.cells) > 1 else ""
+    if blame.link or (len(blame.hosts) > 1 and len(blame.cells) == 1):
+        first, other = blame.link or blame.cells[0]
+        back = " and the other way round" if len(blame.cells) > 1 else ""
         is_how = "without a route" if how == "no-route" else how
-        text = f"{ports} from {blame.link[0]} to {blame.link[1]} is {is_how}{other}"
+        text = f"{ports} from {first} to {other} is {is_how}{back}"
+        text += "" if how == "no-route" or len(blame.hosts) < 2 else ", by either of them or between them"
     elif blame.outgoing or how == "no-route":
         text = f"{listed(blame.hosts)} {VERBS[how]} {ports} to {targets}"
+    elif len(blame.hosts) > 1 and len(blame.hosts) == len(answers.hosts_with_facts):
+        text = f"{ports} is {how} between all of {listed(blame.hosts)}"
     else:
         text = f"{listed(blame.hosts)} {VERBS[how]} {ports} from {sources}"
     if what == DATA and any("ok" in (table[pair].meet, table[pair].hint) for pair in blame.cells):
         text += f" ({answers.request.port} is open)"
     return text + _outside(answers, [host for pair in blame.cells for host in pair])
+
+
+def _of_a_neighbour(answers: Answers, blame: Blame, how: str, sources: str, targets: str) -> str:
+    links = [link for pair in blame.cells for link in answers.between(*pair) if not link.ok]
+    if how == "card":
+        strange = next((link for link in links if link.card), None)
+        where = f" ({strange.address} is {strange.card} there)" if strange else ""
+        return f"{sources} has a wrong hardware address for {targets}{where}: its packets reach nobody"
+    by = next((link.by for link in links if link.by), "")
+    if blame.link and len(blame.cells) > 1 and not by:
+        return f"{listed(blame.link)} do not answer each other's ARP: no packet passes between them"
+    who = f"the gateway {by}, by which {sources} sends to {targets}," if by else targets
+    not_ = "do not" if not by and " and " in targets else "does not"
+    return f"{who} {not_} answer ARP{'' if by else f' from {sources}'}: nobody has this address there"
 
 
 def _needed(answers: Answers, pair: Pair, what: str, cell: Cell) -> bool:
@@ -239,20 +283,34 @@ def _ports(answers: Answers, blame: Blame, what: str) -> str:
 
 def _fix(answers: Answers, blame: Blame, what: str, how: str) -> str:
     source, target = blame.cells[0]
+    address = answers.plan.data[target].address or target
     if how == "no-route":
-        address = answers.plan.data[target].address or target
         return f"on {source}: ip route get {address}; add the route, or name the interface that has one"
-    if blame.outgoing:
+    if how == "arp":
+        return (
+            f"on {source}: ip route get {address}; ip neigh show {address}; on {target}: ip addr; then the switch port"
+        )
+    if how == "card":
+        return f"on {source}: sudo ip neigh del {address} dev {answers.plan.data[source].interface or 'eth0'}"
+    both = len(blame.hosts) > 1 and (len(blame.cells) == 1 or bool(blame.link))
+    if blame.outgoing or both:
         row = next(prediction.reachable(answers.facts[target]), None)
         where = ipaddress.ip_interface(f"{row[1]}/{row[2]}").network if row else answers.plan.data[target].address
-        return f"on {listed(blame.hosts)}: sudo ufw allow out proto tcp to {where}   (see: sudo iptables -S OUTPUT)"
+        out = f"sudo ufw allow out proto tcp to {where}   (see: sudo iptables -S OUTPUT)"
+        if not both:
+            return f"on {listed(blame.hosts)}: {out}"
+        return f"on {target}: {_inward(answers, blame, what)}; or on {source}: {out}; or what is between them"
+    return f"on {listed(blame.hosts)}: {_inward(answers, blame, what)}   (or the same in its cloud security group)"
+
+
+def _inward(answers: Answers, blame: Blame, what: str) -> str:
+    source = blame.cells[0][0]
     rows = list(prediction.reachable(answers.facts[source]))
-    family = ":" in answers.plan.data[target].address
+    family = ":" in answers.plan.data[blame.cells[0][1]].address
     rows = [row for row in rows if (":" in row[1]) == family] or rows
     where = ipaddress.ip_interface(f"{rows[0][1]}/{rows[0][2]}").network if rows else answers.plan.data[source].address
     ports = _ports(answers, blame, what).replace("-", ":")
-    rule = f"sudo ufw allow proto tcp from {where} to any port {ports}"
-    return f"on {listed(blame.hosts)}: {rule}   (or the same in its cloud security group)"
+    return f"sudo ufw allow proto tcp from {where} to any port {ports}"
 
 
 def _good(answers: Answers, bad: Sequence[Pair]) -> tuple[str, ...]:

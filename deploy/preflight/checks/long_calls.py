@@ -1,4 +1,4 @@
-"""Connections that carry little data but not much: something counts bytes, or breaks large segments. Pure."""
+"""Connections that carry some data but not much: something counts bytes, or breaks large segments. Pure."""
 
 from __future__ import annotations
 
@@ -6,19 +6,29 @@ from collections.abc import Iterator
 
 from ..answers import Answers
 from ..findings import Finding, listed
+from .link_quality import loses_small_ones
 from .links import with_rules
 
 
 def check(answers: Answers) -> Iterator[Finding]:
-    """The large payloads that hosts sent each other after all small calls succeeded."""
-    cut = [link for link in answers.links if "long" in link.kinds and not link.ok]
+    """Payloads that stopped half-way: the large ones after all small calls succeeded, and small ones."""
+    cut = [link for link in answers.links if link.outcome == "cut" or ("long" in link.kinds and not link.ok)]
+    ends = {frozenset((link.source, link.target)) for link in cut}
+    lossy = {pair for pair in ends if loses_small_ones(answers, {pair})}
+    cut = [link for link in cut if link.outcome != "slow" and frozenset((link.source, link.target)) not in lossy]
     if not cut:
         return
-    common = tuple(host for host in answers.hosts_with_facts if all(host in (link.source, link.target) for link in cut))
-    ends = common if len(common) == 1 else (cut[0].source, cut[0].target)
-    hosts = with_rules(answers, sorted({host for link in cut for host in (link.source, link.target)})) or ends
-    text = f"between {cut[0].source} and {cut[0].target} small payloads pass, but {cut[0].size >> 20} MB stop half-way"
+    pairs = {frozenset((link.source, link.target)) for link in cut}
+    common = tuple(host for host in answers.hosts_with_facts if all(host in pair for pair in pairs))
+    every = tuple(host for host in answers.hosts if any(host in pair for pair in pairs))
+    hosts = with_rules(answers, every) or (common if len(common) == 1 else every)
+    between = listed(every) if len(pairs) == 1 or len(common) != 1 else f"{common[0]} and its peers"
+    reset = any(link.outcome == "reset" or (link.moved and link.outcome == "cut") for link in cut)
+    least = min((link.moved for link in cut if link.moved), default=0)
+    text = f"between {between} a connection stops half-way" + (f", after {least >> 10} KB" if reset and least else "")
     fix = f"on {listed(hosts)}: sudo iptables -vnL (quota, connbytes); ethtool -K <interface> tso off gro off"
     symptom = "rendezvous and init pass; the first large all_reduce hangs until the timeout (30 min)"
     shown = tuple(link.describe() for link in cut[:3])
-    yield Finding("connection-cut", "links", hosts, text, shown, symptom, fix, link=(cut[0].source, cut[0].target))
+    link = (cut[0].source, cut[0].target) if len(pairs) == 1 else None
+    cells = tuple(dict.fromkeys((one.source, one.target) for one in cut))
+    yield Finding("connection-cut", "links", hosts, text, shown, symptom, fix, link=link, cells=cells)

@@ -22,7 +22,7 @@ def check(answers: Answers) -> Iterator[Finding]:
     }
     stalled = [link for link in answers.links if link.outcome.startswith("stall") and "data" in link.kinds]
     stalled = [link for link in stalled if not far_apart(answers, link.source, link.target)]
-    if stalled and not loses_small_ones(answers):
+    if stalled and not loses_small_ones(answers, {frozenset((link.source, link.target)) for link in stalled}):
         yield _blackhole(answers, stalled, sizes)
     elif not stalled and len({size for size in sizes.values() if size}) > 1 and len(answers.hosts_with_facts) > 1:
         common = Counter(sizes.values()).most_common(1)[0][0]
@@ -52,9 +52,8 @@ def _blackhole(answers: Answers, stalled: list[Link], sizes: dict[str, int]) -> 
     elif odd:
         hosts = tuple(odd)
     else:
-        hosts = tuple(common if len(common) == 1 else sorted(senders))
-    if len(hosts) > 1 and len(senders) == 1:
-        hosts = tuple(senders)
+        # Who sends them and who gets them are suspects alike, until the firewall of one has lost our packets.
+        hosts = tuple(common if len(common) == 1 else sorted(set().union(*pairs)))
     if len(hosts) > 1:
         hosts = with_rules(answers, hosts) or hosts
     name = answers.plan.data[hosts[0]].interface or "eth0"
@@ -66,7 +65,8 @@ def _blackhole(answers: Answers, stalled: list[Link], sizes: dict[str, int]) -> 
     first = next(iter(stalled))
     link = (first.source, first.target) if len(pairs) == 1 else None
     evidence = tuple(link_.describe() for link_ in stalled[:3])
-    return Finding("mtu-blackhole", "mtu", hosts, text, evidence, SYMPTOM, fix, "fault", link, direction)
+    cells = tuple(dict.fromkeys((one.source, one.target) for one in stalled))
+    return Finding("mtu-blackhole", "mtu", hosts, text, evidence, SYMPTOM, fix, "fault", link, direction, cells=cells)
 
 
 def _shown(pairs: set[frozenset[str]]) -> list[str]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from .. import prediction
 from ..answers import Answers
-from ..findings import FAULT, WARNING, Finding, listed
+from ..findings import FAULT, UNKNOWN, WARNING, Finding, listed
 from ..request import TORCHRUN
 
 HANG = "most nodes hang without an error; some print `The client socket has timed out after 60000ms`"
@@ -24,7 +24,10 @@ def check(answers: Answers) -> Iterator[Finding]:
     if len(answers.hosts_with_facts) < 2:
         return
     yield from _own(answers)
-    if answers.request.style == TORCHRUN or not prediction.is_address(answers.plan.endpoint):
+    # Without an endpoint the first host has no address that its peers reach, which is another finding.
+    if answers.plan.endpoint and (
+        answers.request.style == TORCHRUN or not prediction.is_address(answers.plan.endpoint)
+    ):
         yield from _endpoint(answers)
     if answers.request.style == TORCHRUN and answers.request.rendezvous == "c10d":
         yield from _twins(answers)
@@ -42,6 +45,13 @@ def _own(answers: Answers) -> Iterator[Finding]:
             continue
         rows = facts["names"].get(name)
         shown = ", ".join(row[0] for row in rows) if isinstance(rows, list) else "nothing"
+        if problem == "name-unresolvable" and isinstance(rows, dict) and rows.get("error") == "timeout":
+            text = f"{host}: its own name {name} did not resolve in the 2 s that we wait"
+            fix = _own_fix(answers, host, name, problem)
+            yield Finding(
+                problem, "names", (host,), text, (), "a slow start, or `Name or service not known`", fix, UNKNOWN
+            )
+            continue
         yield Finding(
             problem,
             "names",

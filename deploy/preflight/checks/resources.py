@@ -10,8 +10,13 @@ from ..findings import FAULT, WARNING, Finding
 
 MIB, GIB = 1 << 20, 1 << 30
 # gloo needs almost none; NCCL and data loaders with workers need some.
+TEMPORARY_LEAST = 64 << 10
 SHM_LEAST, SHM_NCCL, SHM_GOOD, FILES_GOOD = 4 * MIB, 64 * MIB, GIB, 4096
 DISK_LEAST, DISK_GOOD, MEMORY_LEAST, MEMORY_GOOD = 16 * MIB, GIB, 384 * MIB, 2 * GIB
+# Measured with torch 2.13 on CPU: with one rank, it fails below and trains above the first of two sizes.
+OF_MEMORY = (("as", "v", 1100 * MIB, 4 * GIB), ("data", "d", 300 * MIB, 2 * GIB), ("stack", "s", 64 << 10, MIB))
+WORDS = {"as": "address space", "data": "data", "stack": "stack"}
+CPU_LEAST_S = 3
 # Plus one for each host: with two nodes, torchrun and a rank need 24 files on the first host and 20 on the other.
 FILES_FIRST, FILES_OTHER = 22, 18
 
@@ -22,9 +27,23 @@ def check(answers: Answers) -> Iterator[Finding]:
         facts = answers.facts[host]
         has = facts["resources"]
         yield from _shm(host, has["disk"].get("/dev/shm"), SHM_NCCL if answers.request.backend == "nccl" else SHM_LEAST)
+        yield from _temporary(host, has["disk"])
         yield from _disk(host, {path: room for path, room in has["disk"].items() if path != "/dev/shm"})
         yield from _memory(host, has["memory"], answers.request.processes)
         yield from _limits(host, has, len(answers.hosts) + (FILES_FIRST if host == answers.meeting else FILES_OTHER))
+
+
+def _temporary(host: str, rooms: dict[str, dict[str, Any]]) -> Iterator[Finding]:
+    """Python and torchrun need a folder for temporary files: the first of these that can be written to."""
+    tried = {path: room for path, room in rooms.items() if path not in ("/dev/shm", "/")}
+    open_ones = [path for path, room in tried.items() if room.get("writable", True) and room["free"] >= TEMPORARY_LEAST]
+    if tried and not open_ones:
+        text = f"{host}: no folder for temporary files can be written to ({', '.join(tried)})"
+        symptom = "`No usable temporary directory found`"
+        fix = (
+            f"on {host}: mount | grep -w -e /tmp -e ro; df -h /tmp; or export TMPDIR=<a folder that can be written to>"
+        )
+        yield Finding("folder-readonly", "resources", (host,), text, (), symptom, fix)
 
 
 def _shm(host: str, room: dict[str, int] | None, least: int) -> Iterator[Finding]:
@@ -33,7 +52,9 @@ def _shm(host: str, room: dict[str, int] | None, least: int) -> Iterator[Finding
     symptom = "`unable to allocate shared memory(shm)`, `Bus error` in data loaders, NCCL's `failed to extend /dev/shm`"
     fix = "docker run --shm-size 16g (or --ipc host)"
     free = min(room["free"], room["total"])
-    if free <= least:
+    if not room.get("writable", True):
+        yield Finding("shm-small", "resources", (host,), f"{host}: /dev/shm cannot be written to", (), symptom, fix)
+    elif free <= least:
         text = f"{host}: /dev/shm has {free // MIB} MiB free of {room['total'] // MIB} MiB"
         yield Finding("shm-small", "resources", (host,), text, (), symptom, fix)
     elif free < SHM_GOOD:
@@ -97,4 +118,11 @@ def _quotas(host: str, has: dict[str, Any]) -> Iterator[Finding]:
             f"{host}: the system ends a process after {seconds} s of CPU (ulimit -t)",
             "docker run --ulimit cpu=-1",
         )
-        yield Finding("process-limits", "resources", (host,), text, (), "exit code -24 (SIGXCPU)", fix, WARNING)
+        level = FAULT if seconds < CPU_LEAST_S else WARNING
+        yield Finding("process-limits", "resources", (host,), text, (), "exit code -24 (SIGXCPU)", fix, level)
+    for name, letter, least, good in OF_MEMORY:
+        soft = has.get(name, [-1])[0]
+        if 0 <= soft < good:
+            text = f"{host}: a process may have {soft >> 10} KB of {WORDS[name]} (ulimit -{letter})"
+            fix, level = f"docker run --ulimit {name}=-1", FAULT if soft < least else WARNING
+            yield Finding("process-limits", "resources", (host,), text, (), "MemoryError, or a crash (139)", fix, level)

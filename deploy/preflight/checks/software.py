@@ -23,14 +23,11 @@ OWN = (
 )
 MUST_AGREE = (
     "GLOO_DEVICE_TRANSPORT",
-    "PET_NNODES",
+    "PET_RDZV_BACKEND",
     "PET_RDZV_ID",
     "PET_RDZV_ENDPOINT",
-    "MASTER_ADDR",
-    "MASTER_PORT",
-    "NCCL_ALGO",
-    "NCCL_PROTO",
 )
+MUST_AGREE_NCCL = ("NCCL_ALGO", "NCCL_PROTO")
 
 
 OLDEST = (3, 11)  # the Python that Muster's agent runs on, in any image
@@ -70,7 +67,8 @@ def _settings(answers: Answers, hosts: Sequence[str]) -> Iterator[Finding]:
     for name in sorted(names):
         seen = {host: answers.facts[host]["environment"].get(name, "") for host in hosts}
         if len(set(seen.values())) > 1 and not name.endswith(OWN) and name not in ("RANK", "LOCAL_RANK"):
-            yield _differing("settings-differ", seen, name in MUST_AGREE, f"{name} differs")
+            grave = name in MUST_AGREE or (answers.request.backend == "nccl" and name in MUST_AGREE_NCCL)
+            yield _differing("settings-differ", seen, grave, f"{name} differs")
 
 
 def _differing(cause: str, seen: Mapping[str, str], grave: bool, what: str) -> Finding:

@@ -6,7 +6,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ...core.errors import DeployError
@@ -51,13 +51,45 @@ def examine(
     answers = replace(answers, links=(*answers.links, *_rates(talk, answers)))
     if measure:
         answers = replace(answers, links=(*answers.links, *_bandwidth(talk, answers)))
-    failed = {host for link in answers.links if not link.ok or link.again for host in (link.source, link.target)}
-    firewalls = talk.ask(lambda host: {"do": "firewall"}, LISTEN_S, failed) if failed else {}
-    answers = replace(answers, control={host: {"firewall": firewall} for host, firewall in firewalls.items()})
+    firewalls = _firewalls(talk, answers)
+    answers = replace(answers, links=(*answers.links, *firewalls.links), control=firewalls.control)
+    answers = replace(answers, links=targets.settled(answers))
     talk.ask(lambda host: {"do": "quit"}, 0)
     lost = {host: ("probe-died", words) for host, words in talk.lost.items()}
     seconds = round(time.monotonic() - began, 2)
     return replace(answers, faults={**(faults or {}), **lost}, seconds=seconds)
+
+
+@dataclass(frozen=True)
+class _Firewalls:
+    """What the hosts of failed calls drop by rules of their own, and the calls that were made again meanwhile."""
+
+    control: dict[str, dict[str, Any]]
+    links: tuple[Link, ...] = ()
+
+
+def _firewalls(talk: _Talk, answers: Answers) -> _Firewalls:
+    """Read the rules, call again, read them again: a rule whose count grows has dropped our packets."""
+    failed = {host for link in answers.links if not link.ok or link.again for host in (link.source, link.target)}
+    if not failed:
+        return _Firewalls({})
+    before = talk.ask(lambda host: {"do": "firewall"}, LISTEN_S, failed)
+    links = tuple(_called(talk, targets.once_more(answers)).values())
+    after = (
+        talk.ask(lambda host: {"do": "firewall"}, LISTEN_S, failed)
+        if any(rules["rules"] for rules in before.values())
+        else before
+    )
+    control = {}
+    for host, rules in after.items():
+        counts = dict(zip(before[host]["rules"], before[host].get("hits", ()), strict=False)) if host in before else {}
+        grown = [
+            rule
+            for rule, count in zip(rules["rules"], rules.get("hits", ()), strict=False)
+            if count > counts.get(rule, count)
+        ]
+        control[host] = {"firewall": {**rules, "grown": grown}}
+    return _Firewalls(control, links)
 
 
 def _listen(answers: Answers, host: str) -> dict[str, Any]:
@@ -74,6 +106,7 @@ def _listen(answers: Answers, host: str) -> dict[str, Any]:
         "range": facts[host]["port_range"],
         "samples": targets.SAMPLES,
         "toward": sorted(toward),
+        "peers": sorted({pick.address for name, pick in plan.data.items() if name != host} - {""}),
         "resolve": sorted(names) if len(names) < 8 else [plan.store_name],
     }
 
@@ -119,7 +152,8 @@ def _called(talk: _Talk, wanted: Mapping[str, list[dict[str, Any]]]) -> dict[tup
 def _rates(talk: _Talk, answers: Answers) -> list[Link]:
     """Larger payloads for pairs whose small ones took long, one call at a time: two would disturb each other.
 
-    A slow call is made once more: the host may have been busy.
+    A slow call is made once more: the host may have been busy. If none was slow, each pair makes one long call, in
+    rounds in which no host has two.
     """
     links: list[Link] = []
     for host, call in ((host, call) for host, calls in targets.suspects(answers).items() for call in calls):
@@ -128,6 +162,10 @@ def _rates(talk: _Talk, answers: Answers) -> list[Link]:
             links += tried
             if "rate" not in call["kinds"] or not tried or link_quality.mbit_of(tried[0]) >= link_quality.SLOWISH_MBIT:
                 break
+    if not links:
+        for pairs in bandwidth.rounds(answers.hosts_with_facts):
+            wanted = {pair[0]: targets.long_calls(answers, pair) for pair in pairs}
+            links += _called(talk, wanted).values()
     return links
 
 

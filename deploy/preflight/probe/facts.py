@@ -270,15 +270,16 @@ def gids(port):
 def resources():
     """Limits and free space, in bytes or counts; it leaves out what it cannot read."""
     answer = {"cores": len(os.sched_getaffinity(0)), "disk": {}}
-    for name in ("nofile", "memlock", "fsize", "cpu"):
+    for name in ("nofile", "memlock", "fsize", "cpu", "as", "data", "stack", "nproc"):
         answer[name] = list(resource.getrlimit(getattr(resource, "RLIMIT_" + name.upper())))
-    for path in ("/dev/shm", "/tmp", os.path.expanduser("~"), "/"):
+    for path in ("/dev/shm", "/tmp", "/var/tmp", os.path.expanduser("~"), here(), "/"):
         try:
             room = os.statvfs(path)
         except OSError:
             continue
         sizes = {"total": room.f_blocks * room.f_frsize, "free": room.f_bavail * room.f_frsize}
         answer["disk"][path] = dict(sizes, inodes=room.f_files, inodes_free=room.f_favail)
+        answer["disk"][path]["writable"] = not room.f_flag & os.ST_RDONLY and os.access(path, os.W_OK)
     memory = dict(re.findall(r"^(\w+): +(\d+) kB", text("/proc/meminfo"), re.M))
     answer["memory"] = {name: int(memory[name]) * 1024 for name in ("MemTotal", "MemAvailable") if name in memory}
     limits = [
@@ -288,6 +289,14 @@ def resources():
     counts = [text("/proc/sys/net/netfilter/nf_conntrack_" + what).strip() for what in ("count", "max")]
     answer["conntrack"] = [int(count) for count in counts if count.isdigit()]
     return answer
+
+
+def here():
+    """The folder that we work in; empty if it is gone."""
+    try:
+        return os.getcwd()
+    except OSError:
+        return ""
 
 
 def mounts(wanted):
@@ -383,15 +392,54 @@ def source_toward(address):
         return asked.getsockname()[0].partition("%")[0]
 
 
-def firewall():
-    """The firewall rules of this host that drop or reject packets, if we may read them."""
-    rules, read = [], False
-    for argv in (["iptables", "-S"], ["ip6tables", "-S"], ["nft", "list", "ruleset"]):
-        try:
-            done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=3, check=False)
-        except (OSError, subprocess.TimeoutExpired):
+def neighbours():
+    """Hardware addresses of IPv4 neighbours; empty for one that does not answer ARP."""
+    rows = [line.split() for line in text("/proc/net/arp").splitlines()[1:]]
+    return {row[0]: row[3] if row[2] != "0x0" else "" for row in rows if len(row) > 5}
+
+
+def gateway(address):
+    """The IPv4 gateway on the way to an address; empty if the address is on a network of ours."""
+    wanted, best, way = int.from_bytes(socket.inet_aton(address), sys.byteorder), -1, ""
+    for line in text("/proc/net/route").splitlines()[1:]:
+        cells = line.split()
+        if len(cells) < 8:
             continue
-        read = read or not done.returncode
-        lines = done.stdout.decode(errors="replace").splitlines()
-        rules += [line.strip() for line in lines if re.search(r"(?i)\b(drop|reject)\b", line)]
-    return {"read": read, "rules": rules[:20]}
+        to, by, mask = (int(cells[place], 16) for place in (1, 2, 7))
+        bits = bin(mask).count("1")
+        if wanted & mask == to and bits > best:
+            best, way = bits, socket.inet_ntoa(by.to_bytes(4, sys.byteorder)) if by else ""
+    return way
+
+
+def firewall():
+    """The firewall rules of this host that drop, reject or redirect packets, each with its count of packets.
+
+    `read`: whether we may read them. Later questions show which counts have grown.
+    """
+    rules, hits, read = [], [], False
+    for program in ("iptables", "ip6tables"):
+        for table in ("raw", "mangle", "nat", "filter"):
+            try:
+                argv = [program, "-t", table, "-S", "-v"]
+                done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=3, check=False)
+            except (OSError, subprocess.TimeoutExpired):
+                break
+            read = read or not done.returncode
+            for line in done.stdout.decode(errors="replace").splitlines():
+                if re.search(r"(?i)\b(drop|reject|redirect|dnat)\b", line):
+                    counted = re.search(r" -c (\d+) \d+", line)
+                    hits.append(int(counted[1]) if counted else 0)
+                    six = "6" if program == "ip6tables" else ""
+                    rules.append(re.sub(r" -c \d+ \d+", "", "%s%s: %s" % (table, six, line.strip())))
+    if not read:
+        try:
+            argv = ["nft", "list", "ruleset"]
+            done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=3, check=False)
+            read = not done.returncode
+            lines = done.stdout.decode(errors="replace").splitlines()
+            rules += [line.strip() for line in lines if re.search(r"(?i)\b(drop|reject)\b", line)]
+            hits = [0] * len(rules)
+        except (OSError, subprocess.TimeoutExpired):
+            pass
+    return {"read": read, "rules": rules[:40], "hits": hits[:40]}

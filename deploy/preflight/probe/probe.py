@@ -14,7 +14,7 @@ import socket
 import struct
 import time
 
-from .facts import at_once, facts, firewall, holder, resolve, source_toward
+from .facts import at_once, facts, firewall, gateway, holder, neighbours, resolve, source_toward
 
 WAIT_S = 2.2
 RETRY_AT_S = (0.0, 0.6, 1.2)
@@ -59,7 +59,29 @@ def packets(connection):
     twice = struct.unpack("=I", info[216:220])[0] if len(info) >= 220 else 0
     # Without a sample, all bits are set.
     trip_ms = trip / 1000 if trip < 0xFFFFFFFF else 0.0
-    return {"again": again, "twice": min(again, twice), "sent": sent, "rate": rate, "trip_ms": trip_ms}
+    acked, received = struct.unpack("=QQ", info[120:136])
+    more = {"acked": acked, "received": received, "idle_ms": min(struct.unpack("=II", info[52:60]))}
+    return dict(more, again=again, twice=min(again, twice), sent=sent, rate=rate, trip_ms=trip_ms)
+
+
+def next_hops(targets, results):
+    """Add what the table of IPv4 neighbours says of each called address, or of the gateway on the way to it.
+
+    A call that got no answer because nobody answers ARP says so: no packet of it was ever sent.
+    """
+    known, by_id = neighbours(), {target["id"]: target["address"] for target in targets}
+    for result in results:
+        address = by_id[result["id"]]
+        if ":" in address or address.startswith("127."):
+            continue
+        by = gateway(address)
+        card = known.get(by or address)
+        if card:
+            result["card"] = card
+        if by:
+            result["by"] = by
+        if card == "" and result["outcome"] in ("dropped", "unreachable"):
+            result["outcome"] = "no-arp"
 
 
 class Answer:
@@ -310,9 +332,19 @@ class Probe:
                     break
                 except OSError:
                     continue
+        # Toward peers: the route decides, whatever interface training would choose.
+        ways = {}
+        for to in asked.get("peers", ()):
+            try:
+                ways[to] = source_toward(to)
+            except OSError as none:
+                ways[to] = {"error": none.strerror or str(none), "code": none.errno}
         routes = at_once({to: (lambda to=to: source_toward(to)) for to in asked.get("toward", ())})
         names = at_once({name: (lambda name=name: resolve(name)) for name in asked.get("resolve", ())}, 2.2)
-        self.say("listen", {"ports": opened, "sampled": sampled, "failed": failed, "routes": routes, "names": names})
+        self.say(
+            "listen",
+            {"ports": opened, "sampled": sampled, "failed": failed, "routes": routes, "ways": ways, "names": names},
+        )
 
     def listen(self, port):
         """Listen as torch's store does: on both families if IPv6 exists, otherwise on IPv4."""
@@ -347,6 +379,7 @@ class Probe:
         def done(result):
             results.append(result)
             if len(results) == len(targets):
+                next_hops(targets, results)
                 self.say("connect", {"results": results, "time": time.time()})
 
         for target in targets:

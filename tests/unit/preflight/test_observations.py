@@ -1,0 +1,194 @@
+"""Observations that look alike from outside, each kept apart, and who is a suspect."""
+
+import dataclasses
+
+import pytest
+
+from deploy.preflight import PreflightRequest, differences, judge, targets
+from deploy.preflight.answers import Answers, Link
+from lab.answers import HOSTS, answers, facts
+
+TWO = HOSTS[:2]
+DROPS = "filter: -A INPUT -p tcp --dport 29500 -j DROP"
+
+
+def of_two(seen):
+    """The same answers, of the first two hosts alone."""
+    links = tuple(link for link in seen.links if {link.source, link.target} <= set(TWO))
+    return dataclasses.replace(
+        seen, hosts=TWO, facts={host: seen.facts[host] for host in TWO}, links=links,
+        clocks={host: seen.clocks[host] for host in TWO},
+    )  # fmt: skip
+
+
+def closed(how):
+    """The rendezvous port of `a` does not answer `b`."""
+    return lambda s, t, k: how if (s, t, k) == ("b", "a", "meet") else "ok"
+
+
+def firewall(rules=(), grown=()):
+    return {"firewall": {"read": True, "rules": list(rules), "hits": [3] * len(rules), "grown": list(grown)}}
+
+
+def test_of_two_hosts_both_ends_are_named_with_a_command_for_each():
+    verdict = judge(of_two(answers(outcome=closed("dropped"))))
+    assert (verdict.cause, verdict.hosts, verdict.link) == ("rendezvous-dropped", TWO, ("b", "a"))
+    assert "on a: " in verdict.fix
+    assert "on b: " in verdict.fix
+
+
+@pytest.mark.parametrize(
+    ("control", "hosts"),
+    [
+        ({"a": firewall([DROPS], [DROPS]), "b": firewall()}, ("a",)),
+        ({"a": firewall(), "b": firewall([DROPS], [DROPS])}, ("b",)),
+        ({"a": firewall([DROPS]), "b": firewall()}, TWO),
+    ],
+)
+def test_only_a_rule_whose_count_grew_decides(control, hosts):
+    seen = of_two(answers(outcome=closed("dropped"), control=control))
+    assert judge(seen).hosts == hosts
+
+
+@pytest.mark.parametrize(
+    ("how", "cause", "hosts"), [("no-arp", "arp-unanswered", ("b", "c")), ("wrong-card", "arp-wrong", ("b",))]
+)
+def test_what_the_table_of_neighbours_knows_is_a_cause_of_its_own(how, cause, hosts):
+    verdict = judge(answers(outcome=lambda s, t, k: how if (s, t) == ("b", "c") else "ok"))
+    finding = next(finding for finding in verdict.findings if finding.cause in (cause, "one-way"))
+    assert set(finding.hosts) == set(hosts)
+    back = judge(answers(outcome=lambda s, t, k: how if (s, t) == ("c", "b") else "ok"))
+    assert back.cause == cause
+
+
+def test_a_host_that_answers_nobodys_arp_is_named():
+    verdict = judge(answers(outcome=lambda s, t, k: "no-arp" if t == "b" else "dropped" if s == "b" else "ok"))
+    assert (verdict.cause, verdict.hosts) == ("arp-unanswered", ("b",))
+
+
+def test_a_card_is_wrong_only_where_the_network_answers_arp_with_its_hosts_cards():
+    cards = {host: {"interfaces": {"eth0": {**facts(place)["interfaces"]["eth0"], "mac": f"02:00:00:00:00:0{place}"}}}
+             for place, host in enumerate(HOSTS)}  # fmt: skip
+    seen = answers(change=cards, outcome=lambda s, t, k: "dropped" if (s, t) == ("b", "a") else "ok")
+    strange = tuple(
+        dataclasses.replace(link, card="02:00:00:00:00:99") if (link.source, link.target) == ("b", "a") else link
+        for link in seen.links
+    )
+    outcomes = {link.outcome for link in targets.settled(dataclasses.replace(seen, links=strange)) if not link.ok}
+    assert outcomes == {"wrong-card"}
+    proxied = tuple(dataclasses.replace(link, card="02:00:00:00:00:99") for link in seen.links)
+    assert {link.outcome for link in targets.settled(dataclasses.replace(seen, links=proxied))} == {"ok", "dropped"}
+
+
+def test_a_loopback_that_does_not_answer_is_a_fault_of_the_host_of_the_rendezvous():
+    def mute(host):
+        seen = answers()
+        return dataclasses.replace(
+            seen, links=(*seen.links, Link(host, host, "127.0.0.1", 40000, ("self",), "dropped"))
+        )
+
+    verdict = judge(mute("a"))
+    assert (verdict.cause, verdict.hosts) == ("loopback-silent", ("a",))
+    assert [finding.cause for finding in judge(mute("c")).warnings] == ["loopback-silent"]
+
+
+def test_a_route_into_a_network_of_containers_explains_what_does_not_get_through():
+    bridge = {**facts(1)["interfaces"]["eth0"], "bridge": True, "addresses": [["10.0.0.17", 28]]}
+    change = {"b": {"interfaces": {**facts(1)["interfaces"], "br-12ab": bridge}}}
+    seen = answers(change=change, outcome=lambda s, t, k: "dropped" if "b" in (s, t) else "ok")
+    ways = {"b": {**seen.listens["b"], "ways": {"10.0.0.1": "10.0.0.17", "10.0.0.3": "10.0.0.17"}}}
+    seen = dataclasses.replace(seen, listens={**seen.listens, **ways})
+    verdict = judge(seen)
+    assert (verdict.cause, verdict.hosts, verdict.others) == ("address-overlap", ("b",), [])
+    assert verdict.first.explains == "explains 4 of 4 pairs of hosts with failed calls"
+    well = dataclasses.replace(seen, links=answers(change=change).links)
+    assert judge(well).ok
+
+
+@pytest.mark.parametrize(("boots", "cause"), [(("x", "x"), "machine-twice"), (("x", "y"), "duplicate-address")])
+def test_one_machine_under_two_names_is_no_second_machine_with_its_address(boots, cause):
+    same = {host: {"interfaces": facts(0)["interfaces"], "boot": boot, "namespace": "net:[1]"}
+            for host, boot in zip(TWO, boots, strict=True)}  # fmt: skip
+    verdict = judge(answers(change=same))
+    assert (verdict.cause, set(verdict.hosts)) == (cause, set(TWO))
+
+
+def test_an_address_that_looks_like_dockers_is_no_bridge():
+    eth0 = {**facts(0)["interfaces"]["eth0"], "addresses": [["172.20.5.10", 24]], "mac": "52:54:00:00:00:01"}
+    other = {**eth0, "mac": "52:54:00:00:00:02"}
+    change = {
+        host: {"interfaces": {"lo": facts(0)["interfaces"]["lo"], "eth0": card}, "boot": host}
+        for host, card in (("a", eth0), ("b", other))
+    }
+    assert judge(answers(PreflightRequest(), change=change)).cause == "duplicate-address"
+
+
+def test_a_delay_is_no_drop_and_no_loss():
+    seen = answers(outcome=lambda s, t, k: "late" if "c" in (s, t) else "ok")
+    links = tuple(dataclasses.replace(link, ms=2900.0) if link.outcome == "late" else link for link in seen.links)
+    verdict = judge(dataclasses.replace(seen, links=links))
+    assert (verdict.cause, verdict.hosts) == ("link-delay", ("c",))
+
+
+@pytest.mark.parametrize(
+    ("more", "outcome"),
+    [
+        ({"outcome": "stall-send", "acked": 100}, "stall-send"),
+        ({"outcome": "stall-receive", "acked": 70_000, "received": 90}, "stall-receive"),
+        ({"outcome": "stall-receive", "received": 40_000, "idle_ms": 2000}, "cut"),
+        ({"outcome": "stall-receive", "received": 40_000, "idle_ms": 40}, "slow"),
+        ({"outcome": "reset", "ms": 1.0, "acked": 40_000}, "cut"),
+        ({"outcome": "reset", "ms": 1.0, "acked": 60}, "reset"),
+    ],
+)
+def test_a_payload_that_stops_is_apart_from_one_that_never_passed_or_is_slow(more, outcome):
+    call = {"host": "b", "address": "10.0.0.2", "port": 1, "kinds": ["data"], "size": 1 << 16}
+    assert targets.link_of("a", call, {"id": 0, **more}).outcome == outcome
+
+
+def test_calls_that_fail_in_a_way_nobody_knows_are_described_and_not_named():
+    verdict = judge(answers(outcome=lambda s, t, k: "Protocol wrong type" if (s, t) == ("c", "a") else "ok"))
+    assert (verdict.cause, verdict.first.level, verdict.hosts) == ("not-known", "could not tell", ("a", "c"))
+    assert verdict.evidence
+
+
+def test_what_differs_is_listed_with_a_fault_and_alone_is_none():
+    change = {"b": {"port_range": [20000, 60000]}, "c": {"kernel": "5.4"}, "a": {"kernel": "6.1"}}
+    assert differences.lines(answers(change=change))[0].startswith("kernel: ")
+    assert judge(answers(change=change)).differ == ()
+    broken = judge(answers(change=change, outcome=lambda s, t, k: "dropped" if t == "a" and k == "meet" else "ok"))
+    assert any("local ports: b has 20000-60000" in line for line in broken.differ)
+
+
+def test_settings_of_another_backend_may_differ():
+    def verdict(backend):
+        request = PreflightRequest(style="torchrun", endpoint="10.0.0.1", backend=backend)
+        change = {"b": {"environment": {"NCCL_ALGO": "Ring", "MASTER_ADDR": "10.9.9.9"}}}
+        return judge(answers(request, change=change))
+
+    assert verdict("gloo").ok
+    assert verdict("nccl").cause == "settings-differ"
+
+
+@pytest.mark.parametrize(
+    ("limits", "cause"),
+    [({"as": 900 << 20}, "process-limits"), ({"as": 2 << 30}, ""), ({"stack": 16 << 10}, "process-limits"),
+     ({"cpu": 1}, "process-limits"), ({"cpu": 60}, ""), ({"data": 100 << 20}, "process-limits")],
+)  # fmt: skip
+def test_limits_that_stop_a_rank_are_faults_and_those_it_bears_are_not(limits, cause):
+    has = facts(1)["resources"] | {name: [value, value] for name, value in limits.items()}
+    assert judge(answers(change={"b": {"resources": has}})).cause == cause
+
+
+def test_few_local_ports_stop_the_host_of_the_rendezvous_alone():
+    def verdict(host):
+        return judge(answers(change={host: {"port_range": [50000, 50002]}}))
+
+    assert (verdict("a").cause, verdict("a").hosts) == ("few-ports", ("a",))
+    assert [finding.cause for finding in verdict("c").findings] == ["few-ports"]
+    assert verdict("c").ok
+
+
+def test_new_observations_survive_being_recorded():
+    seen = answers(outcome=lambda s, t, k: "no-arp" if t == "b" else "ok")
+    assert judge(Answers.of(seen.json())) == judge(seen)
