@@ -36,6 +36,7 @@ from .runs import end
         **JSON,
         "runs": "remove this run with all that it wrote, or all runs that have ended; repeatable (default: none)",
         "images": "remove the images that your pushes brought (default: keep them)",
+        "folders": "remove the large folders that your pushes brought (default: keep them)",
         "packages": "remove the installed packages (default: keep them)",
         "caches": "remove what scripts and installations have downloaded and compiled (default: keep it)",
         "older": "of what is named, only what has not changed for so long: 30d, 12h (default: any age)",
@@ -48,6 +49,7 @@ def clean(
     cluster: str = "",
     runs: Sequence[str] | None = None,
     images: bool = False,
+    folders: bool = False,
     packages: bool = False,
     caches: bool = False,
     older: str = "",
@@ -61,7 +63,7 @@ def clean(
     console = Console(json)
 
     def work() -> int:
-        kinds = {"images": images, "packages": packages, "caches": caches}
+        kinds = {"images": images, "folders": folders, "packages": packages, "caches": caches}
         named = frozenset(kind for kind, asked in kinds.items() if asked)
         wanted = Wanted(tuple(runs or ()), named, leftovers.age(older) if older else 0)
         ask = console.ask if sys.stdin.isatty() else None

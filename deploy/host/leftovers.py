@@ -1,4 +1,4 @@
-"""What Muster keeps on a host: runs, images, packages and caches, and which of it a user wants removed. Pure."""
+"""What Muster keeps on a host (runs, images, large folders, packages, caches), and what a user wants removed. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ..core.errors import BadAnswer, UsageError
 from ..core.fields import digits
 
-KINDS = ("runs", "images", "packages", "caches")
+KINDS = ("runs", "images", "folders", "packages", "caches")
 _SECONDS, _KILOBYTES = digits(0, 1 << 40), digits(0, 1 << 50)
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._:/-]{0,254}")
 _AGE = re.compile(r"([1-9][0-9]{0,4})([smhdw])")

@@ -27,7 +27,7 @@ from ..report.script_lines import shown_ranks
 from ..run import alone, code, environment, folders, record
 from ..run.launch import launch
 from ..ssh.session import open_all
-from . import attach, container, observe, packages, plan, resume
+from . import attach, container, large_folder, observe, packages, plan, resume
 from . import options as deploy_options
 from . import push as deploy_push
 from .backend import RunHandle
@@ -171,11 +171,12 @@ def _dry_run(request: DeployRequest, console: Console) -> None:
     request = replace(request, facts={**request.facts, **free})
     containers = request.containers("RUN", try_links=not request.force)
     pushes = transfer.foresee(request.sessions, request.base, request.folder, request.tag, request.choice).all()
+    containers = large_folder.give(containers, pushes)
     if request.requirements:
         target = packages.Target(request.cluster, request.sessions, request.facts, request.tag)
         packages.foretell(target, request.requirements, console)
         containers = packages.foreseen(containers)
-    steps = plan.steps(containers, {host: (sent.present, sent.why) for host, sent in pushes.items()})
+    steps = plan.steps(containers, pushes)
     for step in steps:
         console.data({"kind": "step", "host": step.host, "text": step.text, "reason": step.reason, "argv": step.argv})
     for node in containers:

@@ -25,7 +25,7 @@ from ..report.console import Console
 from ..report.interrupts import Interrupts
 from ..run import record
 from ..ssh.session import Session
-from . import container, meeting, nodes, packages, preflight, share, waits, witness
+from . import container, large_folder, meeting, nodes, packages, preflight, share, waits, witness
 from . import push as image_push
 from .backend import HostsBackend, RunHandle
 from .container import NodeContainer, Work
@@ -110,9 +110,13 @@ class NewRun(HostsBackend):
         record.write_json(run_dir / "preflight.json", self._preflight)
         self._interrupts.at("pushing the image", image_push.LEFT_BY_A_PUSH)
         proven = self._preflight["ran"] == request.tag
-        image_push.bring(
+        pushed = image_push.bring(
             request.sessions, request.base, request.folder, request.tag, self._console, request.choice, proven
         )
+        self._containers = large_folder.give(self._containers, pushed)
+        # What ran: the digest of a large folder, which is not in the image.
+        digest = next((what.digest for what in pushed.values()), "")
+        record.write_record(run_dir, {**record.facts(run_dir), "folder": digest or None})
         never_run = not (self._preflight["ran"] or request.force)
         if never_run:
             self._interrupts.at("trying the image", image_push.LEFT_BY_A_PUSH)
@@ -121,7 +125,7 @@ class NewRun(HostsBackend):
         if request.requirements:
             self._interrupts.at("installing the packages", packages.LEFT_BY_AN_INSTALL)
             target = packages.Target(
-                request.cluster, request.sessions, request.facts, request.tag, request.base, request.folder
+                request.cluster, request.sessions, request.facts, request.tag, request.base, request.folder, pushed
             )
             installed = packages.bring(target, request.requirements, self._console)
             self._containers = packages.give(self._containers, installed)

@@ -9,7 +9,7 @@ import getpass
 import os
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from ..host import audit
 from ..host.facts import HostFacts
 from ..image.credentials import Choice
 from ..image.model import WORKSPACE
+from ..image.push import Pushed
 from ..packages import commands, install
 from ..packages.places import HERE, DockerPlace, Here, Place
 from ..packages.requirements import Requirements
@@ -29,7 +30,7 @@ from ..report import packages as packages_shown
 from ..report.console import Console
 from ..run.environment import IMAGE_USER
 from ..ssh.session import Session, on_all
-from . import container
+from . import container, large_folder
 from .container import NodeContainer
 
 LEFT_BY_AN_INSTALL = "nothing was started; downloads stay on the hosts for the next time, half an install does not"
@@ -37,7 +38,10 @@ LEFT_BY_AN_INSTALL = "nothing was started; downloads stay on the hosts for the n
 
 @dataclass(frozen=True)
 class Target:
-    """The hosts that get packages, and the image these go with: `base` with `folder` on top. `facts` by host."""
+    """The hosts that get packages, and the image these go with: `base` with `folder` on top. `facts` by host.
+
+    `pushed`: by host, how that image and a large folder beside it got there.
+    """
 
     cluster: Cluster
     sessions: Sequence[Session]
@@ -45,6 +49,7 @@ class Target:
     tag: str
     base: str = ""
     folder: Path | None = None
+    pushed: Mapping[str, Pushed] = field(default_factory=dict)
 
 
 def asked(cluster: Cluster, folder: Path | None, choice: Choice, console: Console) -> Requirements | None:
@@ -115,6 +120,9 @@ def _places(target: Target) -> list[DockerPlace]:
             (fact := facts[session.host.name]).user,
             (fact.uid, fact.gid) if fact.uid else (job.user or 0, job.user or 0),
             container.memory_options(fact, job),
+            large_folder.mount(pushed),
+            pushed.code_layers,
         )
         for session in target.sessions
+        for pushed in [target.pushed.get(session.host.name, Pushed(0, ""))]
     ]

@@ -11,6 +11,7 @@ from ..core.names import RunId
 from ..core.program import FAB
 from ..host.facts import Container, HostFacts
 from ..image import push_plan
+from ..image.push_plan import PushPlan
 from ..run.environment import MASTER_PORT
 from .container import NodeContainer
 
@@ -91,13 +92,15 @@ def choose_image(facts: Sequence[HostFacts]) -> str:
     return GPU_IMAGE if any(host.gpus for host in facts) else CPU_IMAGE
 
 
-def steps(containers: Sequence[NodeContainer], pushes: Mapping[str, tuple[bool, str]]) -> tuple[Step, ...]:
-    """All pushes, then all starts, the first host first. `pushes`: by host, whether it has the image, and why."""
-    planned = [
-        Step(container.host, f"push {container.image}", pushes[container.host][1], ("docker", "load", "--quiet"))
-        for container in containers
-        if container.host in pushes and not pushes[container.host][0]
-    ]
+def steps(containers: Sequence[NodeContainer], pushes: Mapping[str, PushPlan]) -> tuple[Step, ...]:
+    """All pushes, then all starts, the first host first. `pushes`: by host, what to send there."""
+    planned = []
+    for container in containers:
+        push = pushes.get(container.host)
+        if push and not push.present:
+            planned.append(Step(container.host, f"push {container.image}", push.why, ("docker", "load", "--quiet")))
+        if push and push.lacking:
+            planned.append(Step(container.host, f"send the folder to {push.folder}", push.lacking))
     for index, container in enumerate(containers):
         reason = "first: the others meet on it" if index == 0 else f"meets {containers[0].node}"
         planned.append(Step(container.host, f"start {container.node} as {container.name}", reason, container.argv))

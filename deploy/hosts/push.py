@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from ..config.inventory import Cluster
@@ -18,6 +19,7 @@ from ..host.facts import HostFacts
 from ..image import code_layer, official
 from ..image import push as transfer
 from ..image.credentials import Choice
+from ..image.push import Pushed
 from ..report import sent
 from ..report.console import Console
 from ..report.interrupts import Interrupts
@@ -52,10 +54,10 @@ def push(options: Options, console: Console) -> int:
                 return DONE
             with lock.take(sessions, "push"):
                 interrupts.at("pushing the image", LEFT_BY_A_PUSH)
-                bring(sessions, base, folder, tag, console, choice)
+                pushed = bring(sessions, base, folder, tag, console, choice)
                 if needs:
                     interrupts.at("installing the packages", packages.LEFT_BY_AN_INSTALL)
-                    packages.bring(target, needs, console)
+                    packages.bring(replace(target, pushed=pushed), needs, console)
                 interrupts.hold()
         return DONE
 
@@ -74,8 +76,8 @@ def bring(
     console: Console,
     choice: Choice,
     proven: bool = False,
-) -> None:
-    """Push, show the progress, and say what each host was sent. `choice` and `proven` as in image/push.py.
+) -> dict[str, Pushed]:
+    """Push, show the progress, say what each host was sent, and return that. `choice` and `proven` as in image/push.py.
 
     Raises DeployError with every host that failed.
     """
@@ -84,7 +86,9 @@ def bring(
     for host, what in pushed.items():
         size = amount(what.sent_bytes) if what.sent_bytes else "nothing"
         console.note(f"{host}: {size} sent ({what.why})")
-        console.data({"kind": "pushed", "host": host, "image": tag, "bytes": what.sent_bytes, "why": what.why})
+        row = {"kind": "pushed", "host": host, "image": tag, "bytes": what.sent_bytes, "why": what.why}
+        console.data({**row, **({"folder": what.digest} if what.folder else {})})
+    return pushed
 
 
 def foretell(
@@ -96,6 +100,10 @@ def foretell(
         console.line(f"{host}: {tag}: {what} ({push_plan.why})", {
             "kind": "would push", "host": host, "image": tag, "layers": list(push_plan.layers), "why": push_plan.why,
         })  # fmt: skip
+        if push_plan.folder:
+            console.line(f"{host}: {push_plan.folder}: {push_plan.lacking or 'nothing'} to send", {
+                "kind": "would send", "host": host, "folder": push_plan.digest, "lacking": push_plan.lacking,
+            })  # fmt: skip
 
 
 def base_of(

@@ -238,7 +238,7 @@ def _check_size(folder: Path, entries: Sequence[Entry], most: int) -> None:
 
 
 def _add(tar: tarfile.TarFile, entry: tarfile.TarInfo, path: Path) -> None:
-    if not entry.isreg() or (isinstance(entry, Entry) and entry.is_mark):
+    if not entry.isreg():
         tar.addfile(entry)
         return
     try:

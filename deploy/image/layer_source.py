@@ -9,7 +9,6 @@ from ..core.errors import DeployError
 from ..engine import images
 from .code_layer import CodeLayer
 from .compression import Codec, CompressedLayer, compress
-from .folder_layers import FolderLayers
 from .layer_cache import LayerCache
 from .model import Base
 from .spool import Spool
@@ -22,7 +21,7 @@ class LayerSource:
     """
 
     def __init__(
-        self, base: Base, code: FolderLayers, local: bool, cache: LayerCache, tell: Callable[[int], None]
+        self, base: Base, code: CodeLayer | None, local: bool, cache: LayerCache, tell: Callable[[int], None]
     ) -> None:
         self._base, self._code, self._local, self._cache, self._tell = base, code, local, cache, tell
         # Two locks: a host that lacks only the code need not wait until the base is read for another host.
@@ -31,11 +30,9 @@ class LayerSource:
 
     def get(self, layers: Sequence[str], codec: Codec) -> list[CompressedLayer]:
         """These layers, each once. Raises DeployError if one is not available anywhere."""
-        if top := self._code.top:
+        if self._code:
             with self._code_lock:
-                self._compress_code(top, codec)
-        if self._code.below and self._code.below.digest in layers:
-            raise DeployError("a host has lost the layer with the whole folder", "push again")
+                self._compress_code(self._code, codec)
         if any((layer, codec.name) not in self._layers for layer in layers):
             with self._base_lock:
                 self._read_base(layers, codec)
@@ -43,15 +40,14 @@ class LayerSource:
 
     def weight(self, layers: Sequence[str]) -> int:
         """Bytes of these layers as tar files, as far as known: before reading any, what the base says of its size."""
-        known = self.sizes() | ({top.digest: top.content.size} if (top := self._code.top) else {})
+        known = self.sizes() | ({self._code.digest: self._code.content.size} if self._code else {})
         unread = set(layers) - set(known)
         whole = self._base.size if unread and unread == set(self._base.layers) else 0
         return whole + sum(known[layer] for layer in set(layers) - unread)
 
     def sizes(self) -> dict[str, int]:
         """Bytes of the layers that may be left out, as tar files, where known."""
-        below = self._code.below
-        return self._cache.sizes(self._base.layers) | ({below.digest: below.size} if below else {})
+        return self._cache.sizes(self._base.layers)
 
     def _compress_code(self, code: CodeLayer, codec: Codec) -> None:
         layer = code.digest

@@ -17,7 +17,7 @@ _LOOKED_AT = 1 << 20  # bytes of each file that are read: credentials are small,
 _LEAST = 8  # letters; a file may contain a shorter value by chance
 _CODE_FILES = 1000  # so many files may name a credential; more are not read for that
 # By what they were searched for: the files that hold no credential, as they were then. A deploy looks several times.
-_CLEAN: dict[Hashable, set[tuple[object, ...]]] = {}
+_CLEAN: dict[Hashable, set[tuple[str, str]]] = {}
 
 
 @dataclass(frozen=True)
@@ -45,9 +45,9 @@ def describe(left_out: Sequence[LeftOut]) -> str:
     return f"not sent: {', '.join(words)}{how}; {handed}"
 
 
-def remember(files: Mapping[str, Sequence[object]], choice: Choice) -> None:
+def remember(files: Mapping[str, str], choice: Choice) -> None:
     """These files, by path with their stamps, hold no credential as long as they have these stamps."""
-    _CLEAN.setdefault(_key(choice), set()).update((path, *stamp) for path, stamp in files.items())
+    _CLEAN.setdefault(_key(choice), set()).update(files.items())
 
 
 def find(folder: Path, entries: Mapping[str, Entry], choice: Choice) -> list[LeftOut]:
@@ -67,7 +67,7 @@ def find(folder: Path, entries: Mapping[str, Entry], choice: Choice) -> list[Lef
     for path, entry in entries.items():
         if is_below(path, left_out.keys()):
             continue
-        known = (path, *entry.stamp)
+        known = (path, entry.stamp)
         if not sources and known in clean:
             continue
         credential = _judged(folder, path, entry, sources, choice)

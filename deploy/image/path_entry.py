@@ -16,9 +16,8 @@ TIME = 315532800  # 1980: zip files know no earlier year
 class Entry(tarfile.TarInfo):
     """A path as an entry of a layer. `stamp` tells whether it is still the same; `changed`: when."""
 
-    stamp: list[object] = []  # noqa: RUF012 (each entry of a folder gets its own)
+    stamp = ""
     changed = 0.0
-    is_mark = False  # of a layer, for a file below it that is gone: it has no content
 
 
 def read(top: Path, path: str) -> Entry | None:
@@ -36,8 +35,13 @@ def read(top: Path, path: str) -> Entry | None:
     elif not stat.S_ISDIR(status.st_mode):
         return None
     entry.changed = status.st_ctime
-    entry.stamp = [entry.mode, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino, entry.linkname]
+    entry.stamp = f"{entry.mode} {stamp_of(status)} {entry.linkname}"
     return entry
+
+
+def stamp_of(status: os.stat_result) -> str:
+    """What changes with a file: its size, times and inode, as rsync compares."""
+    return f"{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns} {status.st_ino}"
 
 
 def folder(name: str = WORKSPACE) -> Entry:
@@ -47,11 +51,6 @@ def folder(name: str = WORKSPACE) -> Entry:
     # Scripts write into their own folder, and a run may use another user than the image names.
     entry.mode = 0o777
     return entry
-
-
-def named(path: str) -> Entry:
-    """A folder of that path in /workspace, as an entry."""
-    return folder(f"{WORKSPACE}/{path}")
 
 
 def within(entry: tarfile.TarInfo) -> str:

@@ -2,14 +2,17 @@
 
 The order of one push: build the image from the base (here, or pulled on the hosts) and the folder; look at each host
 and decide (image/push_plan.py); once every host can take the image, stream an archive into `docker load`, and try the
-image. The base is read once for all hosts.
+image. The base is read once for all hosts. A large folder goes beside the image (image/folder_push.py).
 """
 
 from __future__ import annotations
 
+import queue
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from ..core import docker_faults
 from ..core.errors import DeployError
@@ -18,13 +21,16 @@ from ..core.text import amount
 from ..engine import images
 from ..host import audit
 from ..ssh.session import Done, Session, on_all
-from . import commands, folder_layers
+from . import code_layer, commands, folder_push
 from .archive import Archive, archive
+from .code_layer import CodeLayer
 from .credentials import NO_CHOICE, Choice
-from .folder_layers import FolderLayers
+from .folder_memory import FolderMemory
+from .folder_push import HostFolders, LargeFolder
 from .layer_cache import LayerCache, default_folder
 from .layer_source import LayerSource
 from .model import Base, Image, base_of, has_trainer, parse_base, refuse_other_trainer, run_image
+from .path_entry import Entry
 from .push_plan import PushPlan, Store, check_space, codec_for, full_push, parse_image, parse_store, plan_push, replaced
 
 Tell = Callable[[str, int, int], None]
@@ -39,10 +45,17 @@ _HOPELESS = ("disk-full", "docker-down", "docker-permission")
 
 @dataclass(frozen=True)
 class Pushed:
-    """What a push did on one host: the bytes sent (0 if the host had the image), and the reason."""
+    """What a push did on one host: the bytes sent (0 if the host had the image), and the reason.
+
+    A large folder is not in the image: `folder` is where the host has it, `digest` names its content. `code_layers`:
+    how many layers of the image are not those of its base.
+    """
 
     sent_bytes: int
     why: str
+    folder: str = ""
+    digest: str = ""
+    code_layers: int = 1
 
 
 @dataclass(frozen=True)
@@ -54,6 +67,39 @@ class _PushContext:
     local: bool
     source: LayerSource
     tell: Tell
+    large: LargeFolder | None = None
+
+
+class _Has(NamedTuple):
+    """What a host has: images, and large folders."""
+
+    store: Store
+    folders: HostFolders
+
+
+class _Looks:
+    """A look at every host, in a thread: meanwhile this machine looks at the folder."""
+
+    def __init__(self, sessions: Sequence[Session], image: Image, base: Base, digests: Iterable[str]) -> None:
+        asked, self._found = list(digests), queue.SimpleQueue[Results[_Has] | BaseException]()
+
+        def ask(session: Session) -> _Has:
+            return _Has(look(session, image, base), folder_push.look(session, asked))
+
+        def serve() -> None:
+            try:
+                self._found.put(on_all(sessions, ask))
+            except BaseException as fault:
+                self._found.put(fault)
+
+        threading.Thread(target=serve, daemon=True, name="muster-looks").start()
+
+    def results(self) -> Results[_Has]:
+        """What each host has, once all have answered."""
+        found = self._found.get()
+        if isinstance(found, BaseException):
+            raise found
+        return found
 
 
 def push(
@@ -77,13 +123,12 @@ def push(
     sessions = list(sessions)
     bases = _find_base(sessions, base, pull=True)
     cache = cache or LayerCache(default_folder())
-    code = _code(folder, _agreed(bases), choice, cache)
-    context = _context(bases, code, tag, tell, cache)
-    stores = on_all(sessions, lambda session: _ready(session, context, bases)).all()
-    if _lack_below(code, context.image, stores.values(), base):
-        context = _context(bases, _code(folder, context.base, choice, cache, whole=True), tag, tell, cache)
-        stores = on_all(sessions, lambda session: _ready(session, context, bases)).all()
-    return on_all(sessions, lambda session: _bring(session, context, stores[session.host.name], proven))
+    context, looks = _context(sessions, bases, folder, choice, tag, tell, cache)
+    has = on_all(sessions, lambda session: _ready(session, context, bases, looks)).all()
+    pushed = on_all(sessions, lambda session: _bring(session, context, has[session.host.name], proven))
+    if context.large and not pushed.faults:
+        context.large.keep()
+    return pushed
 
 
 def foresee(
@@ -94,14 +139,20 @@ def foresee(
     bases = _find_base(sessions, base, pull=False)
     if not bases.values:
         return on_all(sessions, lambda session: PushPlan((), False, f"the host would pull {base} first"))
-    base_image = _agreed(bases)
-    code = _code(folder, base_image, choice, LayerCache(default_folder()))
-    image = run_image(base_image, code.digests, tag)
-    stores = on_all(sessions, lambda session: look(session, image, base_image))
-    if _lack_below(code, image, stores.values.values(), base):
-        code = _code(folder, base_image, choice, LayerCache(default_folder()), whole=True)
-        image = run_image(base_image, code.digests, tag)
-    return on_all(sessions, lambda session: plan_push(image, look(session, image, base_image), base))
+    cache = LayerCache(default_folder())
+    context, looks = _context(sessions, bases, folder, choice, tag, lambda host, sent, total: None, cache)
+
+    def plan(session: Session) -> PushPlan:
+        has = looks.all()[session.host.name]
+        planned = plan_push(context.image, has.store, base)
+        if not (large := context.large):
+            return planned
+        there = _folders(session, large, has.folders)
+        lacking = large.plan(there)
+        words = lacking.why if lacking.stream else ""
+        return replace(planned, folder=there.of(large.content), digest=large.content.digest, lacking=words)
+
+    return on_all(sessions, plan)
 
 
 def look(session: Session, image: Image, base: Base) -> Store:
@@ -175,28 +226,49 @@ def _agreed(bases: Results[Base]) -> Base:
     raise DeployError("no host to push to")
 
 
-def _context(bases: Results[Base], code: FolderLayers, tag: str, tell: Tell, cache: LayerCache) -> _PushContext:
+def _context(
+    sessions: Sequence[Session],
+    bases: Results[Base],
+    folder: Path | None,
+    choice: Choice,
+    tag: str,
+    tell: Tell,
+    cache: LayerCache,
+) -> tuple[_PushContext, Results[_Has]]:
     base, local = _agreed(bases), HERE in bases.values
-    image = run_image(base, code.digests, tag)
-    source = LayerSource(base, code, local, cache, lambda read: tell(HERE, min(read, base.size), base.size))
-    return _PushContext(image, base, local, source, tell)
+    memory = FolderMemory(cache.folder.parent, folder) if folder else None
+    looks = _Looks(sessions, run_image(base, (), tag), base, memory.listings if memory else ())
+    layer, large = _code(folder, base, choice, cache, memory, tell)
+    image = run_image(base, (layer.digest,) if layer else (), tag)
+    source = LayerSource(base, layer, local, cache, lambda read: tell(HERE, min(read, base.size), base.size))
+    return _PushContext(image, base, local, source, tell, large), looks.results()
 
 
-def _code(folder: Path | None, base: Base, choice: Choice, cache: LayerCache, whole: bool = False) -> FolderLayers:
-    """The layers on top of the base: the user's folder, and the trainer if the base is not made from Muster's image."""
-    apart = not has_trainer(base)
+def _code(
+    folder: Path | None, base: Base, choice: Choice, cache: LayerCache, memory: FolderMemory | None, tell: Tell
+) -> tuple[CodeLayer | None, LargeFolder | None]:
+    """The layer on top of the base: the user's folder if it is small, and the trainer if the base is not made from
+    Muster's image. And the folder if it is large."""
+    apart, large = not has_trainer(base), None
+    entries: Sequence[Entry] = ()
+    if folder and memory:
+        memory.load(choice)
+        entries = code_layer.entries(folder, choice)
+        if sum(entry.size for entry in entries) >= folder_push.LARGE:
+            large = LargeFolder(folder, entries, memory, choice, lambda read, total: tell(HERE, read, total))
+            folder, entries = None, ()
     if not folder and not apart:
-        return FolderLayers(None, None)
-    return folder_layers.pack(folder, apart, choice, cache.folder, whole)
+        return None, large
+    return code_layer.pack_entries(folder, entries, apart, cache.folder), large
 
 
-def _lack_below(code: FolderLayers, image: Image, stores: Iterable[Store], base: str) -> bool:
-    """Whether a host lacks the layer that this machine cannot make again without reading the whole folder."""
-    below = code.below
-    return bool(below) and any(below.digest in plan_push(image, store, base).layers for store in stores if below)
+def _folders(session: Session, large: LargeFolder, there: HostFolders) -> HostFolders:
+    """The folders of a host; it is asked once more if it may have this content from another machine."""
+    plan = large.plan(there)
+    return folder_push.look(session, large.digests) if plan.stream and not plan.below else there
 
 
-def _ready(session: Session, context: _PushContext, bases: Results[Base]) -> Store:
+def _ready(session: Session, context: _PushContext, bases: Results[Base], looks: Results[_Has]) -> _Has:
     """What the host has. Raises DeployError if it cannot take the image."""
     host = session.host.name
     if host in bases.faults:
@@ -206,13 +278,33 @@ def _ready(session: Session, context: _PushContext, bases: Results[Base]) -> Sto
             f"{host} has another {context.base.name} than {next(iter(bases.values))}",
             "name the base by its digest (name@sha256:...), so that all hosts pull the same",
         )
-    store = look(session, context.image, context.base)
+    if host in looks.faults:
+        raise looks.faults[host]
+    store, folders = looks.values[host]
     if lacking := plan_push(context.image, store, context.base.name).layers:
         check_space(store, [context.source.weight(lacking)])
-    return store
+    if large := context.large:
+        folders = _folders(session, large, folders)
+        folder_push.check_space(large.plan(folders), folders)
+    return _Has(store, folders)
 
 
-def _bring(session: Session, context: _PushContext, store: Store, proven: bool) -> Pushed:
+def _bring(session: Session, context: _PushContext, has: _Has, proven: bool) -> Pushed:
+    """The image, and then the large folder."""
+    pushed = _bring_image(session, context, has.store, proven)
+    pushed = replace(pushed, code_layers=len(context.image.layers) - len(context.base.layers))
+    if not (folder := context.large):
+        return pushed
+    host = session.host.name
+    sent = folder_push.bring(session, folder, has.folders, lambda done, total: context.tell(host, done, total))
+    why = "; ".join(dict.fromkeys((pushed.why, folder.plan(has.folders).why)))
+    if sent:
+        audit.note(session, f"pushed a folder of {context.image.tag}: {amount(sent)}")
+    where = has.folders.of(folder.content)
+    return replace(pushed, sent_bytes=pushed.sent_bytes + sent, why=why, folder=where, digest=folder.content.digest)
+
+
+def _bring_image(session: Session, context: _PushContext, store: Store, proven: bool) -> Pushed:
     plan = plan_push(context.image, store, context.base.name)
     if plan.present and proven and not replaced(context.image, store):
         return Pushed(0, plan.why)

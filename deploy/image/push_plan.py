@@ -68,11 +68,18 @@ class Store:
 
 @dataclass(frozen=True)
 class PushPlan:
-    """What to send to one host: `layers` by diff id, bottom up. `present`: it has the image, send nothing."""
+    """What to send to one host: `layers` by diff id, bottom up. `present`: it has the image, send nothing.
+
+    A large folder is not in the image: `folder` is where the host will have it, `digest` names its content, and
+    `lacking` says in words what to send of it, if anything.
+    """
 
     layers: tuple[str, ...]
     present: bool
     why: str
+    folder: str = ""
+    digest: str = ""
+    lacking: str = ""
 
 
 def parse_store(output: str) -> Store:

@@ -44,6 +44,7 @@ _FACTS = shaped(
         "again": optional(text(1 << 16)),
         "foreign": optional(array(text(20), 10)),
         "cluster": optional(text()),
+        "folder": optional(text(64)),
         "gpus": optional(table(text(300), array(whole(0, 10_000)), 10_000)),
     },
 )

@@ -128,7 +128,7 @@ def _enter_work(folder: Path) -> list[str]:
     sent = os.environ.get("MUSTER_SENT")
     if not sent:
         return []
-    conflicts = work.prepare(folder, Path(sent))
+    conflicts = work.prepare(folder, Path(sent), os.environ.get("MUSTER_SENT_DIGEST", ""))
     os.environ["HOME"] = str(folder / work.HOME)
     os.chdir(folder / work.WORK)
     return conflicts

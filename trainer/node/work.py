@@ -16,10 +16,12 @@ import shutil
 import stat
 import tarfile
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from muster.errors import Refused
 from muster.files import replace
 
 from .lacks import OWN, SENT, Entry, Listing
@@ -30,6 +32,7 @@ _CACHES = (".cache", ".triton", ".nv", ".config", "__pycache__")
 _LINK = "link:"
 # What a copy is called until it is whole; a kill may leave it.
 _ASIDE = re.compile(r"\..*\.muster", re.DOTALL)
+_AT_ONCE, _PIECE = 8, 1 << 20
 
 
 @dataclass(frozen=True)
@@ -40,10 +43,11 @@ class Written:
     bytes: int
 
 
-def prepare(run_folder: Path, sent: Path) -> list[str]:
+def prepare(run_folder: Path, sent: Path, wanted: str = "") -> list[str]:
     """Bring `sent` into the run's work folder; returns the paths where the script's own file stays instead.
 
-    Raises OSError where the folder cannot be written.
+    `wanted`: the digest of all that was sent. Raises Refused if `sent` has another, OSError where the folder cannot be
+    written.
     """
     work = run_folder / WORK
     for folder in (work, run_folder / HOME):
@@ -51,22 +55,25 @@ def prepare(run_folder: Path, sent: Path) -> list[str]:
     with _alone(run_folder):
         take_in(run_folder)
         before = _manifest(run_folder)
-        now = {path: _digest(sent / path) for path, _ in _files(sent)}
-        stay = []
-        for path, digest in now.items():
-            present = _digest(work / path)
-            if present == digest:
-                continue
-            if present and present != before.get(path):
-                stay.append(path)
-            else:
-                _copy(sent / path, work / path)
+
+        def bring(path: str) -> tuple[str, bool]:
+            return _bring(sent / path, work / path, before.get(path, ""))
+
+        # Many small files: the disk and the hash work while Python opens the next one.
+        with ThreadPoolExecutor(_AT_ONCE) as threads:
+            paths = [path for path, _ in _files(sent)]
+            now = dict(zip(paths, threads.map(bring, paths), strict=True))
         for path in before.keys() - now.keys():
             if _digest(work / path) == before[path]:
                 (work / path).unlink()
-        stamps = {path: [digest, *_stamp(work / path, path in stay)] for path, digest in now.items()}
+        stamps = {path: [digest, *_stamp(work / path, stays)] for path, (digest, stays) in now.items()}
         replace(run_folder / _SENT, json.dumps(stamps))
-    return sorted(stay)
+        if wanted and _content(sent, {path: digest for path, (digest, _) in now.items()}) != wanted:
+            raise Refused(
+                f"the folder on this host is not what was sent: a file in {sent} is damaged, or somebody changed it",
+                "remove it there (fab clean --folders), and deploy again: that sends all of it",
+            )
+    return sorted(path for path, (_, stays) in now.items() if stays)
 
 
 def take_in(run_folder: Path) -> int:
@@ -192,13 +199,61 @@ def _files(folder: Path) -> Iterator[tuple[str, os.stat_result]]:
                         yield f"{inside}{entry.name}", entry.stat(follow_symlinks=False)
 
 
-def _copy(source: Path, goal: Path) -> None:
-    """Copy a file or a link, whole or not at all."""
+def _bring(source: Path, goal: Path, before: str) -> tuple[str, bool]:
+    """Bring a file that was sent; returns its digest, and whether the script's own file stays instead. `before`: the
+    digest of the file that an earlier start brought."""
+    present = _digest(goal)
+    if not present:
+        return _copy(source, goal), False
+    digest = _digest(source)
+    if present == digest:
+        return digest, False
+    if present != before:
+        return digest, True
+    return _copy(source, goal), False
+
+
+def _copy(source: Path, goal: Path) -> str:
+    """Copy a file or a link, whole or not at all; returns its digest."""
     goal.parent.mkdir(parents=True, exist_ok=True)
     aside = goal.with_name(f".{goal.name[:200]}.muster")
     aside.unlink(missing_ok=True)
-    shutil.copy2(source, aside, follow_symlinks=False)
+    if source.is_symlink():
+        shutil.copy2(source, aside, follow_symlinks=False)
+        digest = _digest(source)
+    else:
+        hashed = hashlib.sha256()
+        with source.open("rb", buffering=0) as read, aside.open("xb", buffering=0) as written:
+            while piece := read.read(_PIECE):
+                hashed.update(piece)
+                view = memoryview(piece)
+                while view:
+                    view = view[written.write(view) :]
+        shutil.copystat(source, aside)
+        digest = hashed.hexdigest()
     os.replace(aside, goal)
+    return digest
+
+
+def _content(folder: Path, digests: Mapping[str, str]) -> str:
+    """The digest of all that is in a folder, as deploy/image/content.py makes it (docs/contract.md). `digests`: of the
+    files that are known already."""
+    records, folders = list[bytes](), [""]
+    while folders:
+        inside = folders.pop()
+        with os.scandir(f"{folder}/{inside}") as entries:
+            for entry in entries:
+                path, status = f"{inside}{entry.name}", entry.stat(follow_symlinks=False)
+                digest, size = digests.get(path) or _digest(folder / path), status.st_size
+                kind = "x" if status.st_mode & 0o100 else "f"
+                if entry.is_symlink():
+                    target = os.fsencode(os.readlink(entry.path))
+                    kind, size, digest = "l", len(target), hashlib.sha256(target).hexdigest()
+                elif entry.is_dir():
+                    folders.append(f"{path}/")
+                    kind, size, digest = "d", 0, "-"
+                records.append(os.fsencode(f"{kind} {size} {digest} {path}"))
+    return hashlib.sha256(b"\0".join(sorted(records))).hexdigest()
 
 
 def _digest(path: Path) -> str:

@@ -25,6 +25,15 @@ if cache=$(cd -P -- "$HOME/.muster/cache" 2>/dev/null && env pwd -P); then
         done
     done
 fi
+# The folders of pushes, as receive-folder has them. One with a dot was left by a push that was cut.
+if place=$(cd -P -- "$HOME/.muster/folders/$(uname -n)" 2>/dev/null && env pwd -P); then
+    for folder in "$place"/* "$place"/.coming.*; do
+        [ ! -L "$folder" ] && [ -d "$folder" ] || continue
+        name=${folder##*/} digest=${folder##*.coming.}
+        [ -z "$(docker ps --all --quiet --filter "label=muster.folder=${digest##*/}")" ] && used=free || used=used
+        echo "folders ${name#.} $(stat -c %Z -- "$folder") $(size "$folder") $used"
+    done
+fi
 user=$(id -un)
 volumes() {
     docker volume ls --quiet --filter "label=$2" --filter "label=muster.user=$user" | while read -r name; do

@@ -28,6 +28,13 @@ volume() {
     [ -z "$(docker ps --all --quiet --filter "volume=$1")" ] || return 3
     docker volume rm "$1" >/dev/null
 }
+sent() {
+    plain "$1" || return
+    [ -z "$(docker ps --all --quiet --filter "label=muster.folder=$1")" ] || return 3
+    cd -P -- "$HOME/.muster/folders/$(uname -n)" || return
+    case $1 in coming.*) set -- ".$1" ;; esac
+    [ ! -L "$1" ] && rm -rf -- "./$1"
+}
 image() {
     [ -n "$(docker image inspect --format '{{index .Config.Labels "muster.image"}}' "$1" 2>/dev/null)" ] || return
     [ -z "$(docker ps --all --quiet --filter "ancestor=$1")" ] || return 3
@@ -37,6 +44,7 @@ for name; do
     case $kind in
     runs) folder "$name" ;;
     caches) cached "$name" ;;
+    folders) (sent "$name") ;;
     packages) volume "$name" ;;
     images) image "$name" ;;
     *) false ;;

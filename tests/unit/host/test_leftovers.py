@@ -40,7 +40,7 @@ def test_only_what_is_named_goes_and_never_what_a_container_has():
 
 
 def test_an_age_keeps_what_is_younger_and_what_has_no_known_age():
-    every = Wanted(("all",), frozenset({"images", "packages", "caches"}), leftovers.age("1d"))
+    every = Wanted(("all",), frozenset({"images", "folders", "packages", "caches"}), leftovers.age("1d"))
     assert names(every)[0] == {"old", "muster-code:latest"}
     assert [leftovers.age(text) for text in ("90s", "2m", "3h", "1w")] == [90, 120, 10800, 604800]
     for text in ("", "0d", "d", "-1d", "1y", "1d "):

@@ -9,6 +9,7 @@ from deploy.core.names import node_name
 from deploy.host.facts import Address, Container
 from deploy.hosts import plan as deploy_plan
 from deploy.hosts.container import NodeContainer
+from deploy.image.push_plan import PushPlan
 from tests.hosts import FACTS
 
 
@@ -81,8 +82,12 @@ def test_the_plan_is_printed_step_by_step_without_secrets():
     containers = [
         NodeContainer(name, node_name(name), "r1", "app:latest", "/r1", "", argv, variables, secrets) for name in "ab"
     ]
-    plan = deploy_plan.steps(containers, {"a": (True, "already there"), "b": (False, "9 of 10 layers are there")})
+    plan = deploy_plan.steps(containers, {
+        "a": PushPlan((), True, "already there", "/f/abc", "abc", "1 new or changed path"),
+        "b": PushPlan(("sha256:0",), False, "9 of 10 layers are there"),
+    })  # fmt: skip
     assert deploy_plan.plan_lines(plan, containers) == [
+        "a: send the folder to /f/abc (1 new or changed path)",
         "b: push app:latest (9 of 10 layers are there)",
         "    docker load --quiet",
         "a: start a as muster-r1 (first: the others meet on it)",

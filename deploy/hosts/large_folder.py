@@ -1,0 +1,45 @@
+"""A large folder in the containers of a run: read-only, in the place where the image would have a small one. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Protocol
+
+from ..config.values import Mount
+from ..image.model import WORKSPACE
+from ..run import environment
+from . import container
+from .container import NodeContainer
+
+
+class Sent(Protocol):
+    """What a push did on one host, or would do: `folder` is empty if the image has the folder."""
+
+    @property
+    def folder(self) -> str:
+        """Where the host has the folder."""
+
+    @property
+    def digest(self) -> str:
+        """What names its content."""
+
+
+def mount(sent: Sent) -> tuple[str, ...]:
+    """The options of `docker run` for it; none if the image has the folder."""
+    return ("--mount", container.mount_option(Mount(sent.folder, WORKSPACE, True))) if sent.folder else ()
+
+
+def give(nodes: Sequence[NodeContainer], sent: Mapping[str, Sent]) -> tuple[NodeContainer, ...]:
+    """The containers with their folder. `sent`: by host."""
+    return tuple(_with(node, sent[node.host]) for node in nodes)
+
+
+def _with(node: NodeContainer, sent: Sent) -> NodeContainer:
+    if not sent.folder:
+        return node
+    at = node.argv.index("--env-file")
+    # The label keeps a later push from changing or removing it (image/scripts/folders_function.sh).
+    options = ("--label", f"muster.folder={sent.digest}", *mount(sent), "--workdir", WORKSPACE)
+    argv = (*node.argv[:at], *options, *node.argv[at:])
+    return replace(node, argv=argv, environment={**node.environment, environment.SENT_DIGEST: sent.digest})

@@ -1,0 +1,79 @@
+"""What a large folder holds, in a text that is the same on every machine: its digest names the folder on a host. Pure.
+
+A record stands for a path: `KIND SIZE SHA256 PATH`. The kinds are f (file), x (executable file), l (link; the digest is
+that of its target) and d (folder, without a digest). trainer/node/work.py makes the same records from what it copies.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from .path_entry import TIME, Entry
+
+_LISTED = {"f": b"f 81a4", "x": b"f 81ed", "l": b"l a1ff"}
+_NOTHING = "-"
+
+
+@dataclass(frozen=True)
+class Content:
+    """The records of a folder, each with its path."""
+
+    records: frozenset[str]
+
+    @cached_property
+    def digest(self) -> str:
+        """What names this content everywhere."""
+        return hashlib.sha256(self.text).hexdigest()
+
+    @cached_property
+    def text(self) -> bytes:
+        """All records: for the digest, and to be remembered."""
+        return b"\0".join(sorted(map(os.fsencode, self.records)))
+
+    @cached_property
+    def listing(self) -> str:
+        """The digest that a host's look at such a folder gives: names, sizes, times and rights, as rsync compares."""
+        lines = b"\n".join(_listed(record) for record in self.records).split(b"\n")
+        return hashlib.sha256(b"\n".join([*sorted(filter(None, lines)), b""])).hexdigest()
+
+    def since(self, below: Content) -> tuple[set[str], set[str]]:
+        """The paths that are new or differ from `below`, and the paths of `below` that must go for that."""
+        changed = {path_of(record) for record in self.records - below.records}
+        return changed, {path_of(record) for record in below.records - self.records}
+
+
+def content_of(entries: Mapping[str, Entry], digests: Mapping[str, str]) -> Content:
+    """The content of these entries. `digests`: of each file, by its path."""
+    return Content(frozenset(_record(path, entry, digests.get(path, "")) for path, entry in entries.items()))
+
+
+def parse(text: bytes) -> Content:
+    """The content that `text` stands for."""
+    return Content(frozenset(map(os.fsdecode, filter(None, text.split(b"\0")))))
+
+
+def path_of(record: str) -> str:
+    """The path of a record."""
+    return record.split(" ", 3)[3]
+
+
+def _record(path: str, entry: Entry, digest: str) -> str:
+    if entry.isdir():
+        return f"d 0 {_NOTHING} {path}"
+    if entry.issym():
+        target = os.fsencode(entry.linkname)
+        return f"l {len(target)} {hashlib.sha256(target).hexdigest()} {path}"
+    return f"{'x' if entry.mode & 0o100 else 'f'} {entry.size} {digest} {path}"
+
+
+def _listed(record: str) -> bytes:
+    """The line of the script look-folders about a path; nothing for a folder, which needs none."""
+    kind, size, _, path = record.split(" ", 3)
+    if kind == "d":
+        return b""
+    time = f" {TIME}" if kind != "l" else ""
+    return b"%s %s%s ./%s" % (_LISTED[kind], size.encode(), time.encode(), os.fsencode(path))

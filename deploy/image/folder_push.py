@@ -1,0 +1,153 @@
+"""A large folder onto hosts: as files in a folder of their own, which the run's container gets read-only.
+
+An engine would write what it loads twice. So only small folders are a layer of the image (code_layer.py). A host has
+each content once, by its digest; a content that changed a little is made from the one before, and only the changed
+files are sent. A node reads all of it when it starts, and refuses what has another digest (trainer/node/work.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Lock
+
+from ..core import docker_faults, fields
+from ..core.errors import BadAnswer, DeployError
+from ..core.fields import digits
+from ..core.program import FAB
+from ..core.text import amount, last_line, several
+from ..ssh.session import Session
+from . import commands, content
+from .content import Content
+from .credentials import Choice
+from .folder_memory import FolderMemory
+from .folder_stream import FolderStream
+from .path_entry import Entry, within
+
+# Below this size, a layer is as fast, and the image alone says what ran.
+LARGE = 32 << 20
+_LOOK_S = 600.0
+_SLACK = 64 << 20  # bytes that must stay free on a host's disk
+_AT, _FREE, _LISTING = fields.text(4096, r"/[^\x00-\x1f\x7f]*"), digits(0, 1 << 50), fields.text(64, r"[0-9a-f]{0,64}")
+
+
+@dataclass(frozen=True)
+class HostFolders:
+    """What a host has: `at`, where it keeps folders; the bytes `free` there; and by digest the listing of each."""
+
+    at: str
+    free: int | None
+    listings: Mapping[str, str]
+
+    def of(self, wanted: Content) -> str:
+        """Where the host has that content, or will have it."""
+        return f"{self.at}/{wanted.digest}"
+
+
+@dataclass(frozen=True)
+class FolderPlan:
+    """What one host lacks: `stream` is None if it has all. `below`: the digest that the changes stand on."""
+
+    stream: FolderStream | None
+    below: str
+    why: str
+
+
+class LargeFolder:
+    """A folder as it is now, and what hosts may have of it. Several threads may ask."""
+
+    def __init__(
+        self,
+        folder: Path,
+        entries: Sequence[Entry],
+        memory: FolderMemory,
+        choice: Choice,
+        tell: Callable[[int, int], None],
+    ) -> None:
+        self._folder, self._memory = folder, memory
+        self._entries = {within(entry): entry for entry in entries}
+        self.content = content.content_of(self._entries, memory.digests(self._entries, choice, tell))
+        self._lock, self._plans = Lock(), dict[str, FolderPlan]()
+
+    @property
+    def digests(self) -> list[str]:
+        """All that a host is asked for."""
+        return [self.content.digest, *self.older]
+
+    @property
+    def older(self) -> list[str]:
+        """The digests of the contents before this one."""
+        return [digest for digest in self._memory.listings if digest != self.content.digest]
+
+    def plan(self, there: HostFolders) -> FolderPlan:
+        """What a host with these folders lacks."""
+        if there.listings.get(self.content.digest) == self.content.listing:
+            return FolderPlan(None, "", "the host has the folder")
+        older = (digest for digest in self.older if there.listings.get(digest) == self._memory.listings[digest])
+        below = next(older, "")
+        with self._lock:
+            if below not in self._plans:
+                self._plans[below] = self._planned(self._memory.content(below) if below else None)
+            return self._plans[below]
+
+    def keep(self) -> None:
+        """Every host has it now: the next push may stand on it."""
+        self._memory.keep(self.content)
+
+    def _planned(self, below: Content | None) -> FolderPlan:
+        if below:
+            paths, gone = self.content.since(below)
+            changed = [self._entries[path] for path in paths]
+            if sum(entry.size for entry in changed) <= sum(entry.size for entry in self._entries.values()) // 4:
+                what = [several(len(changed), "new or changed path")] if changed else []
+                what += [several(len(gone - paths), "removed path")] if gone - paths else []
+                return FolderPlan(FolderStream(self._folder, changed, gone), below.digest, ", ".join(what))
+        files = sum(not entry.isdir() for entry in self._entries.values())
+        return FolderPlan(FolderStream(self._folder, self._entries.values()), "", f"all {several(files, 'file')}")
+
+
+def look(session: Session, digests: Sequence[str]) -> HostFolders:
+    """Ask a host which of these contents it has. Raises DeployError."""
+    done = session.run(commands.look_folders(digests), timeout_s=_LOOK_S)
+    at, free, listings = "", None, {}
+    for line in done.out.split("\n"):
+        word, _, rest = line.partition(" ")
+        if word == "at":
+            at = _AT(rest, "its folders")
+        elif word == "free":
+            free = _FREE(rest, "free") * 1024
+        elif word == "has" and (name := rest.partition(" ")[0]) in digests:
+            listings[name] = _LISTING(rest.partition(" ")[2], "a listing")
+    if not at:
+        raise BadAnswer("its folders", "`at FOLDER`", done.out[:200])
+    return HostFolders(at, free, listings)
+
+
+def check_space(plan: FolderPlan, there: HostFolders) -> None:
+    """Raise DeployError if the stream does not fit."""
+    need = plan.stream.room + _SLACK if plan.stream else 0
+    if there.free is not None and there.free < need:
+        raise DeployError(
+            f"not enough disk space in {there.at}: the folder needs {amount(need)}, {amount(there.free)} are free",
+            f"on that host: df -h; `{FAB} clean` shows what Muster keeps there",
+        )
+
+
+def bring(session: Session, large: LargeFolder, there: HostFolders, tell: Callable[[int, int], None]) -> int:
+    """Send what the host lacks; returns the bytes. Raises DeployError; what the host had before stays then."""
+    plan = large.plan(there)
+    if plan.stream is None:
+        return 0
+    check_space(plan, there)
+    size, wanted = plan.stream.size, large.content
+    argv = commands.receive_folder(wanted.digest, wanted.listing, plan.below, large.older)
+    tell(0, size)
+    done = session.run(argv, input=plan.stream.read(lambda sent: tell(sent, size)), moving=True, check=False)
+    if done.code:
+        if docker_faults.read(done.err):
+            raise docker_faults.fault(done.err)
+        raise DeployError(
+            f"the folder was sent, but the host did not take it: {last_line(done.err.encode())}", "push again"
+        )
+    return size

@@ -1,0 +1,107 @@
+"""A large folder, or what changed in it, as a tar stream for the script receive-folder: read while it is sent."""
+
+from __future__ import annotations
+
+import os
+import tarfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+
+from ..core.errors import DeployError
+from . import left_out, path_entry
+from .path_entry import Entry, within
+
+_CHUNK = 1 << 20
+_BLOCK, _PAGE = tarfile.BLOCKSIZE, 4096
+
+
+class FolderStream:
+    """These entries of `folder`, after the paths that must `go`. Several hosts may read it at once."""
+
+    def __init__(self, folder: Path, entries: Iterable[Entry], go: Iterable[str] = ()) -> None:
+        self._folder, self._entries = folder, sorted(entries, key=lambda entry: entry.name)
+        self._go = b"".join(os.fsencode(path) + b"\0" for path in sorted(go))
+
+    @cached_property
+    def size(self) -> int:
+        """Bytes of the stream."""
+        sizes = (len(self._go), *(entry.size for entry in self._entries))
+        return sum(map(len, self._headers)) + sum(map(_padded, sizes)) + len(_ending())
+
+    @cached_property
+    def room(self) -> int:
+        """Bytes that it takes on a disk, about."""
+        return sum(_padded(entry.size, _PAGE) + _PAGE for entry in self._entries)
+
+    def read(self, tell: Callable[[int], None]) -> Iterator[bytes]:
+        """The stream in pieces of about a megabyte; `tell` gets the bytes so far.
+
+        Raises DeployError for a file that has changed since it was looked at.
+        """
+        sent, pieces, waiting = 0, list[bytes](), 0
+        for piece in self._pieces():
+            pieces.append(piece)
+            waiting += len(piece)
+            if waiting >= _CHUNK:
+                yield b"".join(pieces)
+                sent, pieces, waiting = sent + waiting, [], 0
+                tell(sent)
+        yield b"".join(pieces)
+        tell(sent + waiting)
+
+    @cached_property
+    def _headers(self) -> Sequence[bytes]:
+        """The header of `gone`, and of each entry: made once for all hosts."""
+        return [_header("gone", len(self._go)), *(_header_of(entry) for entry in self._entries)]
+
+    def _pieces(self) -> Iterator[bytes]:
+        headers = iter(self._headers)
+        yield next(headers)
+        yield self._go + bytes(_padded(len(self._go)) - len(self._go))
+        for header, entry in zip(headers, self._entries, strict=True):
+            yield header
+            if entry.size:
+                yield from _content(self._folder / within(entry), entry)
+        yield _ending()
+
+
+def _content(path: Path, entry: Entry) -> Iterator[bytes]:
+    """A file as it was when it was looked at, filled up to whole blocks."""
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        try:
+            left = entry.size
+            while left and (piece := os.read(file, min(left, _CHUNK))):
+                yield piece
+                left -= len(piece)
+            status = os.fstat(file)
+        finally:
+            os.close(file)
+    except OSError as fault:
+        raise left_out.unreadable(path, fault) from fault
+    if left or path_entry.stamp_of(status) not in entry.stamp:
+        raise DeployError(f"{path} has changed while it was sent", "push again when nothing writes there")
+    yield bytes(_padded(entry.size) - entry.size)
+
+
+def _header_of(entry: Entry) -> bytes:
+    return _header(f"files/{within(entry)}", entry.size, entry)
+
+
+def _header(name: str, size: int, entry: Entry | None = None) -> bytes:
+    header = tarfile.TarInfo(name)
+    header.size, header.mode = size, 0o644
+    if entry:
+        header.mtime, header.type, header.linkname = entry.mtime, entry.type, entry.linkname
+        header.mode = 0o755 if entry.isdir() else entry.mode
+    return header.tobuf(tarfile.GNU_FORMAT, "utf-8", "surrogateescape")
+
+
+def _ending() -> bytes:
+    """The entry that proves that the stream is whole, and the end of a tar file."""
+    return _header("whole", 0) + bytes(2 * _BLOCK)
+
+
+def _padded(size: int, block: int = _BLOCK) -> int:
+    return -(-size // block) * block

@@ -1,0 +1,27 @@
+#!/bin/sh
+# receive-folder DIGEST LISTING BELOW OLD...: makes the folder DIGEST from a tar stream: `files/` has what is new, `gone` the
+# paths that must go first, each with a NUL behind it, and `whole` is its last entry, so a cut stream is no whole one. BELOW:
+# the folder that the changes stand on; empty: the stream has everything. OLD: folders that this one replaces.
+# The caller holds the host's lock: nothing else works here. Nothing has the name DIGEST before it is whole. All that comes
+# over the network comes first; what then happens takes no time to speak of, and no end of the client ends it.
+. ./folders_function.sh
+. ./listing_function.sh
+digest=$1 want=$2 below=$3 coming=.coming.$1; shift 3
+# shellcheck disable=SC2317,SC2329  # the trap calls it
+end() { code=$?; cd -- "$folders" && rm -rf -- .coming.*; exit "$code"; }
+trap end EXIT; trap 'exit 1' HUP INT TERM PIPE
+rm -rf -- .coming.* && mkdir -- "$coming" || exit
+# Containers of another user read it; only we come here.
+(umask 022 && mkdir -- "$coming/files" && tar -C "$coming" -xof -) || exit
+[ -e "$coming/whole" ] || { echo "not all of the folder arrived" >&2; exit 1; }
+trap '' HUP INT TERM PIPE
+if [ -z "$below" ]; then
+    [ "$(listing "$coming/files")" = "$want" ] || { echo "what arrived is not what was sent" >&2; exit 1; }
+    mv -- "$coming/files" "$coming/new" || exit
+else
+    # A folder that a container has never changes: its run may start again from it.
+    if in_use "$below"; then cp -al -- "$below" "$coming/new"; else mv -- "$below" "$coming/new"; fi || exit
+    (cd -- "$coming/new" && xargs -0 rm -rf -- <../gone) && cp -al -- "$coming/files/." "$coming/new/" || exit
+fi
+rm -rf -- "./$digest" && mv -- "$coming/new" "$digest" || exit
+for old; do [ ! -d "$old" ] || in_use "$old" || rm -rf -- "./$old"; done
