@@ -189,6 +189,7 @@ def test_a_folder_that_was_damaged_on_a_host_is_sent_again(sender):
         assert sender.on_host(large) == tree(sender.folder), number
 
 
+@pytest.mark.holds("sent-is-proved")
 def test_a_damage_that_a_look_cannot_see_ends_the_start_of_the_node(sender, tmp_path):
     large, _ = sender.push()
     path = sender.host.folders[large.content.digest] / "data/0/0.bin"
