@@ -2,9 +2,10 @@
 
     python -m benchmarks.folder [--quick]         # --quick: 5,000 files, 200 MB
 
-Ours: from the folder to the last host's proof that a container can start with it, connecting included. The hosts
-have the base image. Then a container on a host shows what it sees. The rival: `rsync -a --delete` to the three at once over the same SSH. Its result is a folder that
-only a process of the host can use. The files are random bytes, which nothing makes smaller.
+Ours: from the folder to the last host's answer that it has the image and the folder, connecting included. The hosts
+have the base image. Then a container on a host shows what it sees. The rival: `rsync -a --delete` to the three at once
+over the same SSH. Its result is a folder that only a process of the host can use. The files are random bytes, which
+nothing makes smaller.
 """
 
 from __future__ import annotations

@@ -21,6 +21,7 @@ from ..core.program import FAB
 from ..host import run_user
 from ..image import push as transfer
 from ..image import repository
+from ..image.push import Pushed
 from ..report.console import Console
 from ..report.interrupts import Interrupts
 from ..report.script_lines import shown_ranks
@@ -173,7 +174,8 @@ def _dry_run(request: DeployRequest, console: Console) -> None:
     pushes = transfer.foresee(request.sessions, request.base, request.folder, request.tag, request.choice).all()
     containers = large_folder.give(containers, pushes)
     if request.requirements:
-        target = packages.Target(request.cluster, request.sessions, request.facts, request.tag)
+        pushed = {host: Pushed(0, push.why, push.folder, push.digest) for host, push in pushes.items()}
+        target = packages.Target(request.cluster, request.sessions, request.facts, request.tag, pushed=pushed)
         packages.foretell(target, request.requirements, console)
         containers = packages.foreseen(containers)
     steps = plan.steps(containers, pushes)
