@@ -109,7 +109,8 @@ def preflight(
                 answers, verdict = preflight_here.preflight(workers, backend or "auto", request, not quick, say)
             else:
                 answers, verdict = preflight_launch.preflight(inventory.load(hosts, cluster), image, asked)
-        verdict = replace(verdict, seconds=round(_waited(), 1))
+        left_out = verdict.not_rehearsed or "--quick leaves the rehearsal out" * quick
+        verdict = replace(verdict, seconds=round(_waited(), 1), not_rehearsed=left_out)
         matrix = list(preflight_text.matrix(answers)) if nc else []
         backend_used = answers.request.backend
         console.data({**verdict.json(), "backend": backend_used, **({"nc": matrix} if nc else {}), **files})

@@ -129,6 +129,11 @@ def with_variables(command: Sequence[str]) -> tuple[str, ...]:
     return _SCRIPT("with-variables", *command)
 
 
+def holder(port: int) -> tuple[str, ...]:
+    """A line `holder WORDS`: who listens on a port there. Empty if that cannot be known."""
+    return _SCRIPT("holder", str(port))
+
+
 def rehearse(folder: str, owner: str, keep: Sequence[str], command: Sequence[str]) -> tuple[str, ...]:
     """Run a command that mounts `folder` as a run's, and remove the folder. Standard input as `with_variables` has it.
 

@@ -10,10 +10,12 @@ from typing import Any
 
 from ..config.inventory import Cluster
 from ..config.values import Mount
+from ..core import fields, printable
 from ..core.docker_faults import DockerFault
 from ..core.errors import DeployError, Refused
 from ..core.program import FAB
 from ..engine import images as engine_images
+from ..host import commands as host_commands
 from ..host import run_user
 from ..host.facts import HostFacts
 from ..image.model import base_of
@@ -26,6 +28,7 @@ from ..preflight.probe.conversation import examine
 from ..preflight.request import MUSTER
 from ..report import preflight_text
 from ..report.console import Console
+from ..run.environment import MASTER_PORT
 from ..ssh.session import Session, open_all
 from . import container, meeting, observe, plan, probes, rehearsal
 from . import options as deploy_options
@@ -121,6 +124,7 @@ def on_hosts(hosts: ReachedHosts, presence: ImagePresence, options: PreflightOpt
         answers = examine(list(started.values.values()), request, faults, options.measure, options.say, targets)
     finally:
         probes.close(started)
+    answers = _with_holder(answers, hosts.sessions)
     logs = {host: {**answers.control.get(host, {}), "kernel": facts.kernel} for host, facts in hosts.facts.items()}
     answers = replace(answers, control={**answers.control, **logs})
     outdated = software.too_old(answers) if inside else ()
@@ -130,6 +134,20 @@ def on_hosts(hosts: ReachedHosts, presence: ImagePresence, options: PreflightOpt
     if verdict.ok and len(answers.hosts_with_facts) == len(answers.hosts):
         return answers, _rehearsed(hosts, presence, options, answers, findings, verdict)
     return answers, verdict
+
+
+def _with_holder(answers: Answers, sessions: Sequence[Session]) -> Answers:
+    """The answers with who holds a port that is taken: a probe in a container sees no process of its host."""
+    listens = {host: dict(listen) for host, listen in answers.listens.items()}
+    for session in sessions:
+        failed = listens.get(session.host.name, {}).get("failed", {})
+        for port, why in failed.items():
+            done = session.run(host_commands.holder(int(port)), check=False)
+            words = printable.one_line(fields.rows(done.out).get("holder", [""])[0][:200])
+            failed = {**failed, port: {**why, "holder": words or why["holder"]}}
+        if failed:
+            listens[session.host.name]["failed"] = failed
+    return replace(answers, listens=listens)
 
 
 def _rehearsed(
@@ -142,7 +160,7 @@ def _rehearsed(
 ) -> Verdict:
     """The verdict with what a rehearsal adds to it, or with why there was none."""
     if not options.proof:
-        return replace(verdict, not_rehearsed="--quick leaves the rehearsal out")
+        return verdict
     other = options.request.style != MUSTER
     if not presence.everywhere and not other:
         return replace(verdict, not_rehearsed=NOT_YET)
@@ -217,12 +235,12 @@ def rehearse(hosts: ReachedHosts, nodes: Sequence[NodeContainer], backend: str, 
     """Rehearse the nodes of a deploy before they start; what it has shown. Raises Refused for a fault."""
     with console.waiting("rehearsal") as say:
         found, shown = rehearsal.rehearse(hosts.sessions, nodes, hosts.facts, hosts.cluster.job, backend, say=say)
+    faults = [finding for finding in found if finding.level != WARNING]
+    if faults:
+        names = ",".join(session.host.name for session in hosts.sessions)
+        texts = "; ".join(finding.text for finding in faults)
+        raise Refused(f"rehearsal: {texts}", f"{faults[0].fix}; then: {FAB} preflight --hosts {names}")
     for finding in found:
-        if finding.level != WARNING:
-            evidence = "; ".join(finding.evidence)
-            names = ",".join(session.host.name for session in hosts.sessions)
-            what = f"rehearsal: {finding.text}" + (f" ({evidence})" if evidence else "")
-            raise Refused(what, f"{finding.fix}; then: {FAB} preflight --hosts {names}")
         console.warn(finding.text)
     if shown:
         console.note(f"rehearsed: {shown}")
@@ -261,7 +279,8 @@ def _completed(request: PreflightRequest, hosts: ReachedHosts, inside: bool) -> 
     if facts and not request.endpoint and facts[0] is hosts.facts.get(hosts.cluster.hosts[0].name):
         try:
             address = plan.choose_address(facts, hosts.cluster.hosts[0].interface)
-            request = replace(request, endpoint=address, port=plan.choose_port(facts[0]))
+            port = plan.choose_port(facts[0]) if request.port == MASTER_PORT else request.port
+            request = replace(request, endpoint=address, port=port)
         except DeployError:
             pass  # the probes find the same fault, with evidence
     return replace(request, where=INSIDE if inside else OUTSIDE)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from ..core.program import FAB
-from . import differences
+from . import differences, wording
 from .answers import Answers
 from .checks import (
     bandwidth,
@@ -145,6 +145,7 @@ def judge(answers: Answers, more: Iterable[Finding] = ()) -> Verdict:
     findings = _folded(_merged(sorted(findings, key=lambda finding: order[finding.level])))
     findings = _ranked(findings, answers)
     groups = {group: _outcome(group, findings, answers) for group in GROUPS}
+    findings = [wording.worded(finding, answers) for finding in findings]
     verdict = Verdict(tuple(findings), groups, answers.hosts, answers.seconds, answers.request.where)
     if verdict.ok:
         return verdict

@@ -170,7 +170,7 @@ def _of_host(host: str, outcome: Outcome, scene: Scene) -> Finding:
     words = rank.get("error") or (_died(rank) if rank else outcome.answer.get("error", "no answer"))
     step = rank.get("step") or ("import torch" if not rank else "start")
     where = f"{host}, rank {rank['local']} of {len(outcome.ranks)} there" if len(outcome.ranks) > 1 and rank else host
-    evidence = tuple(f"{host}: {text}" for text in outcome.errors[:3])
+    evidence = tuple(f"{host}: {text}" for text in outcome.errors[:4] if text != words)
     return _finding(host, f"{where}: the rehearsal failed at `{step}`: {words}", words, step, evidence, scene)
 
 

@@ -18,7 +18,7 @@ def check(answers: Answers) -> Iterator[Finding]:
     host, port = answers.meeting, str(answers.request.port)
     failed = answers.listens.get(host, {}).get("failed", {}).get(port)
     if failed:
-        who = failed["holder"] or "a process that we cannot see"
+        who = failed["holder"] or "a process that only root can see"
         state = "is in use" if failed["error"] == "in use" else f"cannot be listened on: {failed['error']}"
         yield Finding(
             "port-busy",
@@ -35,7 +35,8 @@ def check(answers: Answers) -> Iterator[Finding]:
         if rows:
             pid, age, command = rows[0]
             shown = f"{command[:60]} (pid {pid}, {age:.0f} s)"
-            text = f"{name}: {len(rows)} processes of another distributed run exist already: {shown}"
+            many = f"{len(rows)} processes" if len(rows) > 1 else "a process"
+            text = f"{name}: there {'are' if len(rows) > 1 else 'is'} {many} of another distributed run: {shown}"
             fix = f"on {name}: kill {pid}, if nobody needs it"
             yield Finding("leftovers", "ports", (name,), text, (), "busy ports or GPUs", fix, WARNING)
 
