@@ -138,6 +138,7 @@ class HostFacts:
     runs: frozenset[RunId]
     clock_ahead_s: float
     home_writable: bool = True
+    iproute: bool = True
     user: str = ""
     room: int | None = None
     kernel: tuple[str, ...] = ()
@@ -183,6 +184,7 @@ def parse(answer: str, now: float) -> HostFacts:
         runs=run_ids(rows.get("run", ())),
         clock_ahead_s=0.0 if time_there is None else round(time_there - now, 1),
         home_writable="home-readonly" not in rows,
+        iproute="no-iproute2" not in rows,
         room=_kilobytes(field("room", _KILOBYTES, -1, "-")),
         machine=field("machine", fields.words(400), ""),
         kernel=tuple(row[:_MOST_KERNEL] for row in rows.get("kernel", ())[:100]),

@@ -29,7 +29,7 @@ from ..preflight.request import MUSTER
 from ..report import preflight_text
 from ..report.console import Console
 from ..run.environment import MASTER_PORT
-from ..ssh.session import Session, open_all
+from ..ssh.session import Session, SshFault, open_all
 from . import container, meeting, observe, plan, probes, rehearsal
 from . import options as deploy_options
 from .container import NodeContainer, Work
@@ -124,7 +124,7 @@ def on_hosts(hosts: ReachedHosts, presence: ImagePresence, options: PreflightOpt
         answers = examine(list(started.values.values()), request, faults, options.measure, options.say, targets)
     finally:
         probes.close(started)
-    answers = _with_holder(answers, hosts.sessions)
+    answers = _with_holder(_with_slow_shells(answers), hosts.sessions)
     logs = {host: {**answers.control.get(host, {}), "kernel": facts.kernel} for host, facts in hosts.facts.items()}
     answers = replace(answers, control={**answers.control, **logs})
     outdated = software.too_old(answers) if inside else ()
@@ -134,6 +134,15 @@ def on_hosts(hosts: ReachedHosts, presence: ImagePresence, options: PreflightOpt
     if verdict.ok and len(answers.hosts_with_facts) == len(answers.hosts):
         return answers, _rehearsed(hosts, presence, options, answers, findings, verdict)
     return answers, verdict
+
+
+def _with_slow_shells(answers: Answers) -> Answers:
+    """The answers; a host whose login shell began no probe has a cause of its own."""
+    faults = {
+        host: ("ssh-slow" if "its login shell did not begin" in words else cause, words)
+        for host, (cause, words) in answers.faults.items()
+    }
+    return replace(answers, faults=faults)
 
 
 def _with_holder(answers: Answers, sessions: Sequence[Session]) -> Answers:
@@ -290,6 +299,8 @@ def _engine(host: str, fault: DeployError) -> Finding:
     words = fault.message if fault.message.startswith(host) else f"{host}: {fault.message}"
     if isinstance(fault, DockerFault):
         cause, fix = fault.cause.name, fault.cause.hint(host)
+    elif isinstance(fault, SshFault):
+        cause, fix = refusals.ssh(fault.kind), fault.hint
     else:
         cause, fix = "docker-down", f"on {host}: {fault.hint}" if fault.hint else ""
     return Finding(cause, "hosts", (host,), words, (), "the run does not start there", fix)
@@ -325,7 +336,11 @@ def _homes(hosts: ReachedHosts) -> Iterator[Finding]:
             )
             symptom = "`mkdir: cannot create directory`: the run does not start there"
             yield Finding("home-readonly", "resources", (host,), text, (), symptom, fix)
-        elif facts.room is not None and facts.room < resources.DISK_LEAST:
+        if not facts.iproute:
+            text = f"{host}: it has no `ip` command, so nobody can know its addresses and its routes"
+            fix = f"on {host}: sudo apt-get install iproute2 (or: dnf install iproute)"
+            yield Finding("no-iproute2", "hosts", (host,), text, (), "the run does not start there", fix)
+        if facts.home_writable and facts.room is not None and facts.room < resources.DISK_LEAST:
             text = f"{host}: only {facts.room >> 20} MiB free in {facts.home}/.muster"
             symptom, fix = (
                 "`No space left on device`",

@@ -21,6 +21,10 @@ SSH: dict[Kind, str] = {
     "unknown-key": "ssh-host-key-unknown",
     "changed-key": "ssh-host-key-changed",
     "revoked-key": "ssh-host-key-changed",
+    "sessions": "ssh-sessions",
+    "lost": "ssh-lost",
+    "slow": "ssh-slow",
+    "flood": "ssh-shell",
     "no-shell": "ssh-shell",
     "no-sh": "ssh-shell",
 }
@@ -41,6 +45,8 @@ def fix(cause: str, host: str) -> str:
     """The next command; empty for a cause that concerns neither an engine nor a probe."""
     if cause == "probe-died":
         return f"{FAB} preflight again; if it happens again, run there: dmesg | tail"
+    if cause == "ssh-slow":
+        return f"time ssh {host} true; in ~/.bashrc there, as the first line: [ -t 0 ] || return"
     known = next((entry for entry in docker_faults.CAUSES if entry.name == cause), None)
     return known.hint(host) if known else ""
 

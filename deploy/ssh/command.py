@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 import selectors
 import shlex
@@ -12,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from paramiko import Channel, Transport
-from paramiko.ssh_exception import SSHException
+from paramiko.ssh_exception import ChannelException, SSHException
 
 from ..core.text import amount
 from .faults import Where, fault
@@ -20,6 +21,8 @@ from .faults import Where, fault
 # A shell's start-up files print before the marker, the command after it. Not `exec`: only the shell gives a command
 # that dies of a signal an exit code (128 + the signal's number).
 _SCRIPT = 'echo "$0"; echo "$0" >&2; "$@"; exit $?'
+# Quotes of sh do not keep these from every login shell: tcsh reads newlines and exclamation marks, fish backslashes.
+_READ_BY_SHELLS = re.compile(r"[\n!\\']")
 _PIECE = 256 * 1024
 # A host that exceeds one of these is at fault, and we stop reading. They limit each stream of an answer, the output of
 # start-up files before it, a line (a longer one arrives in pieces), and the time until the host begins.
@@ -177,7 +180,11 @@ def run(
 
 
 def begin(transport: Transport, where: Where, command: str) -> Channel:
-    """A channel in which `command` has begun. Raises SshFault: lost; slow if the host does not confirm the begin."""
+    """A channel in which `command` has begun.
+
+    Raises SshFault: sessions, if the server opens no more of them on this connection; slow, if the host does not
+    confirm the begin; lost.
+    """
     late = threading.Event()
 
     def give_up() -> None:
@@ -185,7 +192,10 @@ def begin(transport: Transport, where: Where, command: str) -> Channel:
         end(transport, channel)
 
     try:
-        channel = transport.open_session()
+        try:
+            channel = transport.open_session()
+        except ChannelException as refused:
+            raise fault("sessions", where, f" ({refused.text or refused.code})") from refused
         # paramiko would wait forever for the host's confirmation.
         patience = threading.Timer(BEGIN_S, give_up)
         patience.daemon = True
@@ -203,8 +213,13 @@ def begin(transport: Transport, where: Where, command: str) -> Channel:
 
 
 def wrapped(marker: str, argv: Sequence[str]) -> str:
-    """The command line for `argv`: on both streams, its output begins after the line `marker`."""
-    return f"exec sh -c {shlex.join([_SCRIPT, marker, *argv])}"
+    """The command line for `argv`: on both streams, its output begins after the line `marker`.
+
+    The user's login shell reads it first, whatever that is: it sees one line, in which sh alone decodes the rest.
+    """
+    line = shlex.join(["sh", "-c", _SCRIPT, marker, *argv])
+    encoded = _READ_BY_SHELLS.sub(lambda match: f"\\0{ord(match[0]):03o}", line)
+    return f"""sh -c 'eval "$(printf %b "$1")"' sh '{encoded}'"""
 
 
 def shown(argv: Sequence[str], most: int = 80) -> str:

@@ -27,8 +27,9 @@ from .keys import Keys
 from .transport import ENDLESS, Settled
 from .way import Client, Way
 
-# A server with MaxStartups 2 lets 32 hosts behind one jump host in within about this many tries.
-TRIES = 10
+# A server with MaxStartups 2 lets 32 hosts behind one jump host in within 10 tries. If strangers hold all its places,
+# these tries last some 25 s.
+TRIES = 16
 _LONGEST_PAUSE_S = 2.0
 # What only a person, a token or Kerberos can do, and so the user's own ssh.
 _FOR_A_PERSON = ("second-factor", "password-only", "key-rejected")

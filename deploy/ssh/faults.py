@@ -27,6 +27,7 @@ Kind = Literal[
     "weak-key",
     "no-shell",
     "no-sh",
+    "sessions",
     "slow",
     "flood",
     "lost",
@@ -114,6 +115,10 @@ _WORDS: dict[Kind, tuple[str, str]] = {
         "give it one there: `chsh -s /bin/sh {user}`; or use another user: --hosts USER@{address}",
     ),
     "no-sh": ("{at} has no `sh` to run commands with{detail}", "install a shell there (the package dash or bash)"),
+    "sessions": (
+        "{at} lets {user} in, but opens no session for a command{detail}",
+        "on that host: `sudo sshd -T | grep -i maxsessions` should say at least 1",
+    ),
     "slow": (
         "{detail}",
         "it may still be running there; `ssh {target} uptime` shows whether the machine is busy",

@@ -11,9 +11,9 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cached_property
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from paramiko import Channel
 from paramiko.ssh_exception import ChannelException, SSHException
@@ -47,6 +47,8 @@ __all__ = [
 T = TypeVar("T")
 S = TypeVar("S")
 CAP = 32
+# Connections to one host, where its server allows few sessions on each.
+MOST_LINKS = 6
 # OPEN_ADMINISTRATIVELY_PROHIBITED of RFC 4254.
 _PROHIBITED = 1
 _PATH = fields.text(4096, r"/[^\x00-\x1f\x7f]*")
@@ -73,9 +75,10 @@ class CommandFailed(DeployError):
 class Session:
     """One host, one connection that is open. Its methods may be called from several threads."""
 
-    def __init__(self, host: Host, link: Link) -> None:
+    def __init__(self, host: Host, link: Link, another: Callable[[], Link] | None = None) -> None:
+        """`another` opens one more connection to the host. Raises SshFault."""
         self.host = host
-        self._link, self._transport = link, link.transport
+        self._links, self._another, self._opening = [link], another, threading.Lock()
         self._where = link.way.where(host, jump=False)
         self._closed = threading.Event()
         threading.Thread(target=self._keep_alive, daemon=True, name=f"muster-pulse-{host.name}").start()
@@ -132,16 +135,18 @@ class Session:
 
     def stream(self, argv: Sequence[str]) -> LineStream:
         """Start a command and talk with it, line by line. Raises SshFault."""
-        return LineStream(self._transport, self._where, argv)
+        return self._begun(lambda transport: LineStream(transport, self._where, argv))
 
     def converse(self, argv: Sequence[str]) -> int:
         """Run a command in this terminal (terminal.py) until it ends; returns its exit code. Raises SshFault."""
-        return terminal.converse(self._transport, self._where, argv)
+        return self._begun(lambda transport: terminal.converse(transport, self._where, argv))
 
     def tunnel(self, port: int) -> Channel:
         """A connection to a port of the host's loopback. Raises DeployError if nobody listens there, SshFault."""
         try:
-            return self._transport.open_channel("direct-tcpip", ("127.0.0.1", port), ("127.0.0.1", 0), timeout=10.0)
+            return self._links[0].transport.open_channel(
+                "direct-tcpip", ("127.0.0.1", port), ("127.0.0.1", 0), timeout=10.0
+            )
         except ChannelException as refused:
             if refused.code == _PROHIBITED:
                 raise DeployError(
@@ -154,12 +159,28 @@ class Session:
     def close(self) -> None:
         """End the connection and everything that waits on it. A second call does nothing."""
         self._closed.set()
-        self._link.abandon()
+        for link in list(self._links):
+            link.abandon()
 
     def _run(
         self, argv: Sequence[str], source: bytes | Iterable[bytes] | None, terms: Terms
     ) -> tuple[int, bytes, bytes]:
-        return command.run(self._transport, self._where, argv, source, terms)
+        return self._begun(lambda transport: command.run(transport, self._where, argv, source, terms))
+
+    def _begun(self, begin: Callable[[Any], T]) -> T:
+        """Begin something on the first connection that has room: servers limit the sessions of each (MaxSessions)."""
+        tried = 0
+        while True:
+            for link in self._links[tried:]:
+                tried += 1
+                try:
+                    return begin(link.transport)
+                except SshFault as full:
+                    if full.kind != "sessions" or not self._another or tried >= MOST_LINKS:
+                        raise
+            with self._opening:
+                if len(self._links) == tried and self._another:
+                    self._links.append(self._another())
 
     @staticmethod
     def _done(ended: tuple[int, bytes, bytes]) -> Done:
@@ -168,11 +189,10 @@ class Session:
 
     def _keep_alive(self) -> None:
         """Ask for an answer regularly: command.py treats a silent link as dead."""
-        while not self._closed.wait(command.PULSE_S) and self._transport.is_active():
-            try:
-                self._transport.global_request("keepalive@openssh.com", wait=True)
-            except (SSHException, OSError, EOFError):
-                return
+        while not self._closed.wait(command.PULSE_S) and self._links[0].transport.is_active():
+            for link in list(self._links):
+                with suppress(SSHException, OSError, EOFError):
+                    link.transport.global_request("keepalive@openssh.com", wait=True)
 
 
 @contextmanager
@@ -186,14 +206,20 @@ def open_all(hosts: Iterable[Host], cap: int = CAP, ask_home: bool = True) -> It
     by_name = {host.name: host for host in hosts}
     links = {name: Link(way) for name, way in settings.load().ways(by_name.values()).items()}
     inventory.refuse_twins(by_name.values(), {name: link.way.endpoint for name, link in links.items()})
-    opener, over, opened = Opener(), threading.Event(), list[Session]()
+    opener, over, opened, extra = Opener(), threading.Event(), list[Session](), list[Link]()
+
+    def another(host: Host) -> Link:
+        fresh = Link(links[host.name].way)
+        extra.append(fresh)
+        opener.open(host, fresh)
+        return fresh
 
     def open_one(host: Host) -> Session:
         link = links[host.name]
         opener.open(host, link)
         if over.is_set():
             link.abandon()
-        session = Session(host, link)
+        session = Session(host, link, lambda: another(host))
         opened.append(session)
         if ask_home:
             session.home  # noqa: B018 (asked now, so that a host without a shell is a fault of the opening)
@@ -205,7 +231,7 @@ def open_all(hosts: Iterable[Host], cap: int = CAP, ask_home: bool = True) -> It
         over.set()
         for session in opened:
             session.close()
-        for link in links.values():
+        for link in (*links.values(), *extra):
             link.abandon()
         opener.close()
 

@@ -83,6 +83,11 @@ class LineStream:
             del self._rest[: at + len(marker)]
 
     def _slow(self, wait_s: float) -> SshFault:
+        if not self._started:
+            what = (
+                f"its login shell did not begin a command within {wait_s:g} s: a start-up file may wait for something"
+            )
+            return fault("slow", self._where, what)
         return fault("slow", self._where, f"`{self._shown}` sent nothing for {wait_s:g} s")
 
     def _over(self) -> DeployError:

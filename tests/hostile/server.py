@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import socket
 import subprocess
@@ -254,8 +255,9 @@ class _Interface(paramiko.ServerInterface):
 
 
 def _unwrapped(command: str) -> tuple[str, tuple[str, ...]]:
-    """The marker and the words inside `exec sh -c SCRIPT MARKER WORDS...` (session_run.wrapped)."""
-    words = shlex.split(command)
+    """The marker and the words inside `sh -c SCRIPT MARKER WORDS...`, which ssh/command.py's `wrapped` encodes."""
+    encoded = shlex.split(command)[-1]
+    words = shlex.split(re.sub(r"\\0([0-7]{3})", lambda octal: chr(int(octal[1], 8)), encoded))
     at = next(place for place, word in enumerate(words) if word.startswith("muster-") and place > 2)
     return words[at], tuple(words[at + 1 :])
 

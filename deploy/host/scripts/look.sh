@@ -20,6 +20,7 @@ $limit nvidia-smi --query-gpu=index,name,memory.total,uuid --format=csv,noheader
 [ ! -e /proc/driver/nvidia/version ] || for column in driver_version compute_cap; do
     $limit nvidia-smi --query-gpu=$column --format=csv,noheader 2>/dev/null | sort -u | sed "s/^/$column /"
 done
+command -v ip >/dev/null || echo no-iproute2
 printf '%s\n' "addresses $(ip -j addr 2>/dev/null | tr -d '\n')"
 sed '1d; s/^/socket /' /proc/net/tcp /proc/net/tcp6 2>/dev/null
 command -v docker >/dev/null || { echo "engine-error docker: not found"; exit 0; }

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from .. import refusals
 from ..answers import Answers
-from ..findings import Finding
+from ..findings import FAULT, UNKNOWN, Finding
 
 
 def check(answers: Answers) -> Iterator[Finding]:
@@ -15,6 +15,8 @@ def check(answers: Answers) -> Iterator[Finding]:
         text, _, hint = words.partition("\n")
         if slug == "probe-died" and (last := refusals.last_words(words)):
             slug, text, hint = refusals.start(last), f"the probe could not run: {last}", ""
+        # A time limit of ours shows no fault.
+        late = "sent nothing for" in text
         yield Finding(
             slug,
             "hosts",
@@ -22,4 +24,5 @@ def check(answers: Answers) -> Iterator[Finding]:
             text if text.startswith(host) else f"{host}: {text}",
             symptom="the run does not start there",
             fix=hint or refusals.fix(slug, host),
+            level=UNKNOWN if late else FAULT,
         )
