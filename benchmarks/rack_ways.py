@@ -42,7 +42,7 @@ def trial(name, rack):
     verdict = json.loads(done.stdout or "{}")
     first = next(iter(verdict.get("findings", [])), {})
     said = verdict.get("cause", "no verdict")
-    right = said == kind.cause and (bool(kind.cause) == (host in verdict.get("hosts", [])))
+    right = rack_faults.is_right(kind, {"cause": said}) and (bool(kind.cause) == (host in verdict.get("hosts", [])))
     words = f"{first.get('text', '')} | {first.get('fix', '')}" if said else verdict.get("rehearsed", "")
     return right, said, seconds, words or done.stderr[-300:]
 

@@ -101,4 +101,6 @@ def _reboot(cluster, host):
 
 
 WAYS["all_places_before_the_login_are_taken"] = Trouble("all_places_before_the_login_are_taken", "", _logins_at_once)
-WAYS["a_host_that_reboots_in_the_middle"] = Trouble("a_host_that_reboots_in_the_middle", "ssh-lost", _reboot)
+WAYS["a_host_that_reboots_in_the_middle"] = Trouble(
+    "a_host_that_reboots_in_the_middle", "ssh-lost", _reboot, also=("docker-down", "probe-died")
+)

@@ -84,10 +84,8 @@ class LineStream:
 
     def _slow(self, wait_s: float) -> SshFault:
         if not self._started:
-            what = (
-                f"its login shell did not begin a command within {wait_s:g} s: a start-up file may wait for something"
-            )
-            return fault("slow", self._where, what)
+            why = f"its login shell did not begin a command within {wait_s:g} s: a start-up file may be waiting"
+            return fault("slow", self._where, why)
         return fault("slow", self._where, f"`{self._shown}` sent nothing for {wait_s:g} s")
 
     def _over(self) -> DeployError:
