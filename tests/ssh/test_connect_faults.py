@@ -190,7 +190,7 @@ def test_a_host_of_which_only_the_second_key_type_is_known_is_let_be(client, ser
     [
         ("/usr/sbin/nologin", "no-shell", "This account is currently not available."),
         ("exit 3", "no-shell", "it ended with code 3 and said nothing"),
-        ('PATH=/nowhere; eval "$SSH_ORIGINAL_COMMAND"', "no-sh", "sh: not found"),
+        ('PATH=/nowhere; eval "$SSH_ORIGINAL_COMMAND"', "no-sh", "not found"),
     ],
 )
 def test_a_login_that_runs_no_commands(server, refusal, command, kind, says):
