@@ -166,14 +166,15 @@ class _Source:
         """Bring whole lines to the console. `hold`: keep a bar back that may be drawn again below."""
         room = self._console.room()
         if room <= 0:
-            head, end, rest = data.rpartition(b"\n")
-            self._console.skip(len(data), head.count(b"\n") + len(end))
-            self._rest = rest[-_LINE_MOST:] if end else (self._rest + rest)[-_LINE_MOST:]
-            self._skips = True
+            self._leave_out(data)
             return
-        text = _DOWN.sub(_goes_down, _REDRAW.sub(_drawn_again, self._rest + data))
-        if hold and (at := _open_bar(text)) is not None:
-            text, self._held, self._held_at = text[:at], text[at:], time.monotonic()
+        # Of a flood, only what fits is looked at.
+        over = data.find(b"\n", max(room, _LINE_MOST)) + 1
+        text = self._rest + (data[:over] if over else data)
+        if b"\r" in text or b"\x1b" in text:
+            text = _DOWN.sub(_goes_down, _REDRAW.sub(_drawn_again, text))
+            if hold and not over and (at := _open_bar(text)) is not None:
+                text, self._held, self._held_at = text[:at], text[at:], time.monotonic()
         *whole, self._rest = text.split(b"\n")
         weight = sum(map(len, whole)) + LINE_WEIGHT * len(whole)
         fit = len(whole) if weight <= room else max(1, len(whole) * room // weight)
@@ -181,12 +182,21 @@ class _Source:
         self._skips = fit < len(whole)
         if self._skips:
             self._console.skip(sum(map(len, whole[fit:])) + len(whole) - fit, len(whole) - fit)
+        if 0 < over < len(data):
+            self._leave_out(data[over:])
         if len(self._rest) > _LINE_MOST:
             if b"\r" in self._rest:
                 self._rest = _shortened(self._rest)
             else:
                 self._console.put([self._mark + self._rest + b"\n"])
                 self._rest = b""
+
+    def _leave_out(self, data: bytes) -> None:
+        """Count what the console cannot take."""
+        head, end, rest = data.rpartition(b"\n")
+        self._console.skip(len(data), head.count(b"\n") + len(end))
+        self._rest = rest[-_LINE_MOST:] if end else (self._rest + rest)[-_LINE_MOST:]
+        self._skips = True
 
     def show_unfinished(self, now: float) -> None:
         """Show a line that has no end yet, such as a progress bar: at most once a second, marked as one that moves."""
@@ -330,4 +340,6 @@ def _shortened(line: bytes) -> bytes:
 
 def _last_drawn(line: bytes) -> bytes:
     """What a terminal would show of a line that was drawn several times: a progress bar uses carriage returns."""
+    if b"\r" not in line and b"\x1b" not in line:
+        return line if line.strip() else b""
     return next((text for text in reversed(_CURSOR.sub(b"", line).split(b"\r")) if text.strip()), b"")
