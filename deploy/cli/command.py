@@ -51,6 +51,10 @@ ON_END = (
     "a command, run once in the run's image when the run has ended, in whatever way, with MUSTER_END and its like; or "
     "a URL that gets a JSON POST (default: none)"
 )
+EACH = (
+    "a command that runs once on each node and starts its ranks itself, as mp.spawn does, with {node_rank}, {nodes}, "
+    "{ranks}, {master} and {port} (default: none)"
+)
 NPROC = "ranks of each node: auto (one for each GPU, or one) or a number (default: auto)"
 UNWATCHED = "do not watch the script from inside its ranks: no steps, no loss, no stacks"
 KEEP = (

@@ -9,6 +9,7 @@ from dataclasses import replace
 from fabric import Connection
 from invoke.exceptions import Exit
 
+from ..config.script import once_a_node
 from ..core.errors import DONE, FAILED, STOPPED, USAGE, UsageError
 from ..core.names import asked_run
 from ..core.program import FAB
@@ -22,6 +23,7 @@ from ..run import folders, record
 from . import exit, look, renamed
 from . import runs as deploy_tasks
 from .command import (
+    EACH,
     ENV_FILE,
     GPUS,
     INCLUDE,
@@ -58,6 +60,7 @@ from .command import (
     help={
         "script": 'your script and its arguments, as you type it: "train.py --lr 3e-4", "torchrun ...", "bash run.sh" '
         "(default: Muster's own trainer)",
+        "each": EACH,
         "folder": "the folder that holds your script (default: this folder with --script)",
         "run": "the run's id (default: date, time and the script's name)",
         "workers": "nodes beside the master (default: 0 with --script, else 2; with --resume, as many as before)",
@@ -111,6 +114,7 @@ def up(
     secret_file: Sequence[str] | None = None,
     no_cache: bool = False,
     json: bool = False,
+    each: str = "",
     ground: str = "",
 ) -> None:
     """Train on this machine: your script, or Muster's own trainer.
@@ -121,7 +125,8 @@ def up(
 
     def work() -> int:
         renamed.refuse_ground(sys.argv[1:], ground)
-        asked = launch.Options(workers, backend, resume, args, script, folder, run, rank, no_observe, restarts)
+        command = once_a_node(each, script)
+        asked = launch.Options(workers, backend, resume, args, command, folder, run, rank, no_observe, restarts)
         asked = replace(asked, include=split(include), folder_limit=folder_limit, requirements=requirements)
         asked = replace(asked, max_hours=max_hours, on_end=on_end)
         asked = replace(asked, secrets=tuple(secret or ()), env_files=tuple(env_file or ()))

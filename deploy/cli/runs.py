@@ -11,6 +11,7 @@ from fabric import Connection
 from invoke.exceptions import Exit
 
 from ..config import secrets
+from ..config.script import once_a_node
 from ..core.errors import DETACHED, DONE, FAILED, REFUSED, STOPPED, USAGE, UsageError
 from ..core.program import FAB
 from ..host import lock as host_lock
@@ -28,6 +29,7 @@ from ..run import folders
 from ..ssh import session
 from . import exit, renamed
 from .command import (
+    EACH,
     ENV_FILE,
     GPUS,
     HOSTS,
@@ -72,6 +74,7 @@ from .command import (
         "run": "the run's id (default: date, time and the script's name)",
         "script": 'your script and its arguments, as you type it: "train.py --lr 3e-4", "torchrun ...", "bash run.sh" '
         "(default: Muster's own trainer)",
+        "each": EACH,
         "args": "options of Muster's own trainer, where there is no --script (default: none)",
         "folder": "the folder to send (default: this folder with --script, else none)",
         "image": "the image to run in (default: muster-trainer:cpu, or :gpu where there are GPUs)",
@@ -110,6 +113,7 @@ def deploy(
     cluster: str = "",
     run: str = "",
     script: str = "",
+    each: str = "",
     args: str = "",
     folder: str = "",
     image: str = "",
@@ -156,12 +160,13 @@ def deploy(
     console = Console(json)
 
     def work() -> int:
+        given = replace(options, script=once_a_node(each, script))
         # The refusal repeats the command line: first refuse one that contains a secret.
-        cluster = options.load()
+        cluster = given.load()
         known = secrets.telling(cluster.job.secrets, deploy_options.secrets_of(cluster))
-        deploy_options.refuse_open_secrets(options, known)
+        deploy_options.refuse_open_secrets(given, known)
         renamed.refuse_names(sys.argv[1:], run, script, name)
-        return deploy_launch.deploy(options, console)
+        return deploy_launch.deploy(given, console)
 
     end(context, console, work)
 

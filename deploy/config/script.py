@@ -11,6 +11,7 @@ import argparse
 import re
 import shlex
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Literal, NoReturn
@@ -23,6 +24,7 @@ from . import values
 
 # In front of a command that runs once a node, and starts that node's ranks itself.
 PER_NODE = "--per-node"
+_EACH = '--each "main.py --rank {node_rank} --world-size {nodes} --dist-url tcp://{master}:{port}"'
 _LAUNCHERS = ("accelerate", "deepspeed", "bash", "sh")
 # What their commands stand for.
 _LAUNCHER_MODULES = {
@@ -46,6 +48,8 @@ _VARIABLE = re.compile(rf"{values.VARIABLE.pattern}=")
 _NO_MATTER = ("-u", "-B", "-uB", "-Bu")
 _PYTHON_OPTIONS = {"-O": "PYTHONOPTIMIZE=1", "-OO": "PYTHONOPTIMIZE=2", "-W": "PYTHONWARNINGS=...", "-X": ""}
 _TORCHRUN = ("torch.distributed.run", "torch.distributed.launch")
+# What torch.distributed.launch gives a script; torchrun puts the number in.
+_LOCAL_RANK, _UNDERSCORE = "--local-rank=${local_rank}", "--local_rank=${local_rank}"
 # In front of a launcher or a script: what they do is Muster's work, or the image's.
 _RUNNERS = {
     "srun": "Muster starts the ranks itself, without Slurm",
@@ -166,7 +170,26 @@ def read(command: str, folder: Path | None, option: str = SCRIPT) -> ScriptComma
     # A Python file needs no suffix.
     if words and folder and _PROGRAM.fullmatch(words[0]) and (folder / words[0]).is_file():
         return ScriptCommand(words)
-    return _command(words, option)
+    read_command = _command(words, option)
+    return replace(read_command, words=tuple(_as_spelled(read_command.words, folder)))
+
+
+def once_a_node(each: str, script: str) -> str:
+    """The command of --each as one of --script; `script` where there is none. Raises UsageError if both are given."""
+    if each and script:
+        raise UsageError("--each and --script are given", f"give one: {_EACH}")
+    return f"{PER_NODE} {each}" if each else script
+
+
+def _as_spelled(words: Sequence[str], folder: Path | None) -> Sequence[str]:
+    """The words, with --local-rank as the script has it: with an underscore before torch 2.0."""
+    if not folder or words[1:2] != (_LOCAL_RANK,):
+        return words
+    with suppress(OSError, UnicodeDecodeError):
+        source = (folder / words[0]).read_text()
+        if "--local_rank" in source and "--local-rank" not in source:
+            return (words[0], _UNDERSCORE, *words[2:])
+    return words
 
 
 def refuse_missing(path: str, folder: Path) -> NoReturn:
@@ -240,9 +263,6 @@ def _of_torchrun(words: tuple[str, ...], launcher: str, option: str) -> ScriptCo
         words
     )
     script = tuple(asked.script)
-    if launcher.endswith(_TORCHRUN[1]) and not asked.use_env:
-        why = "it gives the script --local-rank, and a run gives it LOCAL_RANK in the environment"
-        refuse(_TORCHRUN[1], why, _again(("torchrun", *words), option))
     for name, why in {**_REFUSED, **_REFUSED_FLAGS}.items():
         if getattr(asked, _attribute(name), None):
             refuse(f"{launcher} {name}", why, f"leave out {name}")
@@ -254,6 +274,9 @@ def _of_torchrun(words: tuple[str, ...], launcher: str, option: str) -> ScriptCo
         script = ("--no-python", *script)
     else:
         script = _command(script, option).words if script[0].startswith("./") else script
+    if launcher.endswith(_TORCHRUN[1]) and not asked.use_env:
+        at = 2 if script[0].startswith("-") else 1
+        script = (*script[:at], _LOCAL_RANK, *script[at:])
     unused = [name for name in _MEETING if getattr(asked, _attribute(name)) is not None]
     notes = (f"{launcher} {', '.join(unused)}: not used; Muster chooses where the nodes meet",) if unused else ()
     nodes = 1 if asked.standalone else _number(asked.nnodes, f"{launcher} --nnodes", refuse)

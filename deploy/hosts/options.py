@@ -128,7 +128,7 @@ class Options:
         words = self.script_words()
         folder = Path(self.folder) if self.folder else cluster.job.folder or (Path() if words else None)
         if words[:1] == (PER_NODE,):
-            words = words[1:] if words[1].endswith(".sh") else ()
+            words = words[1:] if words[1].endswith((".sh", ".py")) else ()
         first = words[0] if words else ""
         if folder and not os.path.isdir(folder):
             raise UsageError(f"--folder {self.folder}: no such folder", "name the folder that holds your script")

@@ -58,7 +58,7 @@ def check(folder: str, script: tuple[str, ...], choice: Choice, console: Console
     path = Path(folder or ".")
     if not path.is_dir():
         raise UsageError(f"--folder {folder}: no such folder", "name the folder that holds your script")
-    shell = script[1] if script[0] == PER_NODE and script[1].endswith(".sh") else ""
+    shell = script[1] if script[0] == PER_NODE and script[1].endswith((".sh", ".py")) else ""
     first = shell or ("" if script[0].startswith("-") else script[0])
     if first and not (path / first).is_file():
         refuse_missing(first, path)

@@ -72,7 +72,10 @@ def _lines(tree: ast.Module, imported: dict[str, str], hosts: int) -> Iterator[t
                     "DataParallel uses only the GPUs of one process; DistributedDataParallel joins ranks",
                 )
             elif name in ("torch.multiprocessing.spawn", "torch.multiprocessing.start_processes") and hosts > 1:
-                yield node.lineno, "mp.spawn starts its own ranks on each host, but torchrun has started them already"
+                yield (
+                    node.lineno,
+                    "mp.spawn starts ranks, but torchrun has started them: --each starts a command once a node",
+                )
             elif name.endswith("init_process_group") and (here := _keyword(node, "init_method")) and _is_here(here):
                 yield node.lineno, f"init_method={here!r}: each host meets only itself; leave it out, torchrun sets it"
             elif _is_trainer(name) and hosts > 1 and not any(word.arg in ("num_nodes", None) for word in node.keywords):

@@ -21,11 +21,30 @@ all_reduce(number)
 print("rank", get_rank(), "of", get_world_size(), "sum", number.item(), "node", os.environ.get("NODE_RANK"))
 """
 
+SPAWN = """
+import argparse, torch, torch.distributed as dist, torch.multiprocessing as mp
+parser = argparse.ArgumentParser()
+parser.add_argument("--rank", type=int)
+parser.add_argument("--world-size", type=int)
+parser.add_argument("--dist-url")
+def work(local, asked):
+    rank, world = asked.rank * 2 + local, asked.world_size * 2
+    dist.init_process_group("gloo", init_method=asked.dist_url, rank=rank, world_size=world)
+    number = torch.tensor([1.0 + rank])
+    dist.all_reduce(number)
+    open(f"rank-{rank}-sum-{number.item()}", "w")
+    dist.destroy_process_group()
+if __name__ == "__main__":
+    mp.spawn(work, args=(parser.parse_args(),), nprocs=2)
+"""
+
 
 @pytest.fixture
 def up(tmp_path):
     """`fab up` with a command, on two nodes as processes, and what all ranks printed."""
     (tmp_path / "train.py").write_text(TRAIN)
+    (tmp_path / "spawn.py").write_text(SPAWN)
+    (tmp_path / "old.py").write_text(TRAIN + "print('given', sys.argv[1], os.environ['LOCAL_RANK'])")
     (tmp_path / "run.sh").write_text("torchrun --nproc-per-node 2 train.py $1\n")
     (tmp_path / "plain.sh").write_text("python train.py\n")
     (tmp_path / "alone.sh").write_text("torchrun --standalone --nnodes 1 step.py\n")
@@ -33,10 +52,10 @@ def up(tmp_path):
     (tmp_path / "step.py").write_text(step + "torch.optim.SGD(model.parameters(), 0.1).step()\n")
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
 
-    def start(command, workers="1"):
+    def start(command, workers="1", option="--script"):
         line = [FAB, "--search-root", HOME, "up", "--backend", "processes", "--workers", workers, "--rank", "all"]
         return subprocess.run(
-            [*line, "--script", command],
+            [*line, option, command],
             cwd=tmp_path,
             env={**os.environ, "PATH": path, "PYTHONPATH": str(HOME)},
             capture_output=True,
@@ -52,6 +71,20 @@ def test_ranks_of_a_typed_torchrun_are_as_many_as_it_says(up):
     assert done.returncode == 0, done.stderr
     assert all(f"rank {rank} of 4 sum 10.0" in done.stdout for rank in range(4))
     assert "--master-addr: not used" in done.stderr
+
+
+def test_a_script_that_spawns_its_ranks_runs_once_on_each_node(up, tmp_path):
+    command = "spawn.py --rank {node_rank} --world-size {nodes} --dist-url tcp://{master}:{port}"
+    done = up(command, option="--each")
+    assert done.returncode == 0, done.stderr
+    work = next((tmp_path / "runs").glob("*/work"))
+    assert {path.name for path in work.glob("rank-*")} == {f"rank-{rank}-sum-10.0" for rank in range(4)}
+
+
+def test_torchs_old_launcher_gives_each_rank_its_local_rank(up):
+    done = up("python -m torch.distributed.launch --nproc_per_node=2 old.py")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("given --local-rank=0 0") == done.stdout.count("given --local-rank=1 1") == 2
 
 
 def test_a_torchrun_in_a_shell_script_joins_all_nodes(up):

@@ -49,12 +49,13 @@ class Place:
 
 def main() -> None:
     """Find the place, agree on a port, and become the command."""
-    command, given = sys.argv[1:], dict(os.environ)
+    given = dict(os.environ)
     node, nodes = int(given["RANK"]), int(given["WORLD_SIZE"])
     ranks = int(given.get("MUSTER_LAUNCHER_RANKS") or 1)
     place = Place(
         node, nodes, ranks, given["MASTER_ADDR"], _port(node, given["MASTER_ADDR"], int(given["MASTER_PORT"]))
     )
+    command = filled(sys.argv[1:], place)
     if Path(command[0]).name == "accelerate":
         command = accelerate(command, place, _has_gpu())
     elif Path(command[0]).name == "deepspeed":
@@ -65,6 +66,23 @@ def main() -> None:
         print(f"error: {command[0]}: {fault.strerror}", file=sys.stderr)
         print("hint: is its package in the image, and has the file its x bit?", file=sys.stderr)
         sys.exit(_NOT_FOUND if isinstance(fault, FileNotFoundError) else _NOT_EXECUTABLE)
+
+
+def filled(words: Sequence[str], place: Place) -> list[str]:
+    """The command with the place in `{node_rank}` and its like; a Python file is run by this Python."""
+    values = {
+        "{node_rank}": place.node,
+        "{nodes}": place.nodes,
+        "{ranks}": place.ranks,
+        "{master}": f"[{place.address}]" if ":" in place.address else place.address,
+        "{port}": place.port,
+    }
+    made = list(words)
+    for name, value in values.items():
+        made = [word.replace(name, str(value)) for word in made]
+    if made[0].endswith(".py"):
+        return [sys.executable, *made]
+    return [sys.executable, *made[1:]] if made[0] in ("python", "python3") else made
 
 
 def environment(given: Mapping[str, str], place: Place) -> dict[str, str]:

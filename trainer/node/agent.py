@@ -216,7 +216,8 @@ def torchrun_command(arguments: Sequence[str]) -> list[str]:
         return [sys.executable, "-u", "-P", "-m", f"{NAME}.elastic.torchrun", "-m", NAME, *arguments]
     words = list(arguments[1:])
     if words[:1] == ["--per-node"] and len(words) > 1:
-        program.refuse_missing(words[1:])
+        if not Path(words[1]).is_file() or not words[1].endswith(".py"):
+            program.refuse_missing(words[1:])
         words = [str(Path(__file__).resolve().parents[1] / "elastic" / "launcher.py"), *words[1:]]
     if not words:
         raise Refused("no script", "name it behind --script: train.py --lr 3e-4")

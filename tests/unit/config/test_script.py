@@ -28,6 +28,8 @@ def read(tmp_path):
         ("torchrun --no-python tool a", ("--no-python", "tool", "a")),
         ("python -m torch.distributed.run train.py", ("train.py",)),
         ("python -m torch.distributed.launch --use_env train.py -m x", ("train.py", "-m", "x")),
+        ("python -m torch.distributed.launch train.py --lr 3", ("train.py", "--local-rank=${local_rank}", "--lr", "3")),
+        ("python -m torch.distributed.launch -m pkg.train", ("-m", "pkg.train", "--local-rank=${local_rank}")),
         ("-m torch.distributed.run train.py", ("train.py",)),
         ("accelerate launch --mixed_precision bf16 train.py", "per node"),
         ("accelerate-launch train.py", ("--per-node", "accelerate", "launch", "train.py")),
@@ -106,7 +108,6 @@ def test_a_python_of_another_place_is_named_as_not_used(read):
         ("torchrun --nproc-per-node cpu train.py", "--nproc-per-node cpu", "number"),
         ("torchrun --nproc-per-node 0 train.py", "--nproc-per-node 0", "1 to 1024"),
         ("torchrun --nproc-per-node 9999999 train.py", "9999999", "--nproc-per-node 2"),
-        ("python -m torch.distributed.launch train.py", "torch.distributed.launch", "--script 'torchrun train.py'"),
         ("accelerate launch --num_machines 2 train.py", "--num_machines", "leave out"),
         ("deepspeed --hostfile=hosts train.py", "--hostfile", "leave out"),
         ("setsid python train.py", "setsid", "--script 'python train.py'"),
@@ -120,6 +121,20 @@ def test_what_cannot_be_followed_is_refused_by_name_with_the_command_that_works(
         read(typed)
     assert named in refused.value.message
     assert works in refused.value.hint
+
+
+def test_a_script_from_before_torch_2_gets_its_local_rank_with_an_underscore(read, tmp_path):
+    (tmp_path / "train.py").write_text('parser.add_argument("--local_rank", type=int)')
+    found = script.read("python -m torch.distributed.launch train.py", tmp_path)
+    assert found.words == ("train.py", "--local_rank=${local_rank}")
+
+
+def test_a_command_for_each_node_is_one_of_the_script(tmp_path):
+    given = script.once_a_node("main.py --rank {node_rank}", "")
+    assert script.read(given, tmp_path).words == (script.PER_NODE, "main.py", "--rank", "{node_rank}")
+    assert script.once_a_node("", "train.py") == "train.py"
+    with pytest.raises(UsageError, match="--each and --script"):
+        script.once_a_node("main.py", "train.py")
 
 
 def test_a_refusal_repeats_the_way_in_which_the_script_was_typed(tmp_path):
