@@ -55,6 +55,10 @@ EACH = (
     "a command that runs once on each node and starts its ranks itself, as mp.spawn does, with {node_rank}, {nodes}, "
     "{ranks}, {master} and {port} (default: none)"
 )
+STYLE = (
+    "slurm or mpi: give each rank also SLURM_PROCID or OMPI_COMM_WORLD_RANK and their like, for a script that reads "
+    "those (default: torchrun's variables alone)"
+)
 NPROC = "ranks of each node: auto (one for each GPU, or one) or a number (default: auto)"
 UNWATCHED = "do not watch the script from inside its ranks: no steps, no loss, no stacks"
 KEEP = (

@@ -38,6 +38,7 @@ from .command import (
     SECRET,
     SECRET_FILE,
     SHOWN,
+    STYLE,
     UNWATCHED,
     command,
     split,
@@ -61,6 +62,7 @@ from .command import (
         "script": 'your script and its arguments, as you type it: "train.py --lr 3e-4", "torchrun ...", "bash run.sh" '
         "(default: Muster's own trainer)",
         "each": EACH,
+        "style": STYLE,
         "folder": "the folder that holds your script (default: this folder with --script)",
         "run": "the run's id (default: date, time and the script's name)",
         "workers": "nodes beside the master (default: 0 with --script, else 2; with --resume, as many as before)",
@@ -115,6 +117,7 @@ def up(
     no_cache: bool = False,
     json: bool = False,
     each: str = "",
+    style: str = "",
     ground: str = "",
 ) -> None:
     """Train on this machine: your script, or Muster's own trainer.
@@ -128,7 +131,7 @@ def up(
         command = once_a_node(each, script)
         asked = launch.Options(workers, backend, resume, args, command, folder, run, rank, no_observe, restarts)
         asked = replace(asked, include=split(include), folder_limit=folder_limit, requirements=requirements)
-        asked = replace(asked, max_hours=max_hours, on_end=on_end)
+        asked = replace(asked, max_hours=max_hours, on_end=on_end, style=style)
         asked = replace(asked, secrets=tuple(secret or ()), env_files=tuple(env_file or ()))
         asked = replace(asked, secret_files=tuple(secret_file or ()), no_cache=no_cache)
         return launch.up(replace(asked, keep=tuple(keep or ()), processes=nproc, gpus=gpus), console)

@@ -25,7 +25,7 @@ from ..hosts import recorded
 from ..hosts import stop as deploy_stop
 from ..hosts.options import Options
 from ..report.console import Console
-from ..run import folders
+from ..run import environment, folders
 from ..ssh import session
 from . import exit, renamed
 from .command import (
@@ -47,6 +47,7 @@ from .command import (
     SECRET,
     SECRET_FILE,
     SHOWN,
+    STYLE,
     UNWATCHED,
     command,
     split,
@@ -75,6 +76,7 @@ from .command import (
         "script": 'your script and its arguments, as you type it: "train.py --lr 3e-4", "torchrun ...", "bash run.sh" '
         "(default: Muster's own trainer)",
         "each": EACH,
+        "style": STYLE,
         "args": "options of Muster's own trainer, where there is no --script (default: none)",
         "folder": "the folder to send (default: this folder with --script, else none)",
         "image": "the image to run in (default: muster-trainer:cpu, or :gpu where there are GPUs)",
@@ -114,6 +116,7 @@ def deploy(
     run: str = "",
     script: str = "",
     each: str = "",
+    style: str = "",
     args: str = "",
     folder: str = "",
     image: str = "",
@@ -161,6 +164,8 @@ def deploy(
 
     def work() -> int:
         given = replace(options, script=once_a_node(each, script))
+        for variable, value in environment.asked_style(style, bool(given.script)).items():
+            given = replace(given, environment=(*given.environment, f"{variable}={value}"))
         # The refusal repeats the command line: first refuse one that contains a secret.
         cluster = given.load()
         known = secrets.telling(cluster.job.secrets, deploy_options.secrets_of(cluster))

@@ -27,7 +27,7 @@ from ..image.credentials import MOST, Choice
 # A comma separates variables only if another NAME= follows: a value may hold commas.
 _NEXT = re.compile(r",(?=[A-Za-z_][A-Za-z0-9_]*=)")
 # The variables that the plan sets for each node (docs/contract.md); a user may set any other.
-_OURS = re.compile(r"MUSTER_\w+|PET_(NNODES|NPROC_PER_NODE|NODE_RANK|RDZV_\w+|LOCAL_ADDR)")
+_OURS = re.compile(r"MUSTER_(?!STYLE\b)\w+|PET_(NNODES|NPROC_PER_NODE|NODE_RANK|RDZV_\w+|LOCAL_ADDR)")
 _SECRET_LEAST = 8  # letters; a shorter value can be in a command line by chance
 
 

@@ -68,6 +68,7 @@ class Options:
     requirements: str = ""
     max_hours: str = ""
     on_end: str = ""
+    style: str = ""
 
 
 @dataclass(frozen=True)
@@ -82,6 +83,7 @@ class _Asked:
     observe: bool
     notes: tuple[str, ...]
     gpus: Gpus
+    style: dict[str, str]
 
 
 def up(options: Options, console: Console) -> int:
@@ -157,6 +159,7 @@ def up(options: Options, console: Console) -> int:
 
 
 def _completed(own: environment.Script, asked: _Asked) -> environment.Script:
+    own = replace(own, own={**own.own, **asked.style})
     return replace(own, observe=asked.observe, asked=asked.ranks, restarts=asked.restarts, keep=asked.keep)
 
 
@@ -180,7 +183,8 @@ def _read(options: Options) -> _Asked:
         raise UsageError(f"--nproc {ranks}: there is no script", "a node of Muster's own trainer has one rank here")
     number = plan.ranks_of(ranks)
     gpus = plan.check_gpus(options.gpus, choice.script, options.backend)
-    return _Asked(choice, workers, number, restarts or 0, kept, not options.no_observe, command.notes, gpus)
+    style = environment.asked_style(options.style, choice.script)
+    return _Asked(choice, workers, number, restarts or 0, kept, not options.no_observe, command.notes, gpus, style)
 
 
 def _engine(wanted: str) -> EngineFacts:

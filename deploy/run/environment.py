@@ -29,6 +29,7 @@ SENT, SAVE_CHANGES, OBSERVE = "MUSTER_SENT", "MUSTER_SAVE_CHANGES", "MUSTER_OBSE
 SENT_DIGEST = "MUSTER_SENT_DIGEST"
 LAUNCHER_RANKS, MAX_HOURS, ON_END = "MUSTER_LAUNCHER_RANKS", "MUSTER_MAX_HOURS", "MUSTER_ON_END"
 SHARE_KEY = "MUSTER_SHARE_KEY"
+STYLE, STYLES = "MUSTER_STYLE", ("slurm", "mpi")
 CLAIM, WAIT = "MUSTER_CLAIM", "MUSTER_WAIT"
 MUSTER_NAMES = (
     RUN_ID,
@@ -49,6 +50,7 @@ MUSTER_NAMES = (
     MAX_HOURS,
     ON_END,
     SHARE_KEY,
+    STYLE,
     CLAIM,
     WAIT,
 )
@@ -253,6 +255,14 @@ def asked_restarts(text: str, script: bool) -> int | None:
     if not re.fullmatch(r"[0-9]{1,4}", text):
         raise UsageError(f"--restarts {text}: not a number from 0 to 9999", f"{FAB} deploy ... --restarts 3")
     return int(text)
+
+
+def asked_style(text: str, script: bool) -> dict[str, str]:
+    """--style as a node's variable; empty where it is not given. Raises UsageError for what is no style of a script."""
+    if text and (text not in STYLES or not script):
+        why = f"not one of {', '.join(STYLES)}" if text not in STYLES else "there is no script"
+        raise UsageError(f"--style {text}: {why}", f"{FAB} deploy ... --style slurm -- train.py")
+    return {STYLE: text} if text else {}
 
 
 def asked_hours(text: str) -> str:

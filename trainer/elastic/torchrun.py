@@ -26,7 +26,7 @@ from torch.distributed.elastic.rendezvous import RendezvousStateError, dynamic_r
 from muster.errors import TrainError
 
 from .. import NAME
-from ..node import ends, meeting, rank_pipe, share, torch_names
+from ..node import ends, meeting, rank_pipe, share, style, torch_names
 from ..verdict import failed, publish
 from . import forkserver, rendezvous
 
@@ -83,7 +83,7 @@ def _start_ranks(handler: Any, server: forkserver.Server | None) -> None:
         return
 
     def forked(self: Any, args: tuple[str, ...], env: dict[str, str]) -> Any:
-        env = {**env, rank_pipe.LIFE: str(time.time_ns())}
+        env = {**env, **style.variables(env), rank_pipe.LIFE: str(time.time_ns())}
         if self._stdout is not None or self._stderr is not None:
             return start(self, args, env)
         pipe = rank_pipe.claim(env)

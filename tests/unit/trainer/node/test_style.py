@@ -1,0 +1,39 @@
+"""The variables of other launchers, as scripts read them."""
+
+import pytest
+
+from trainer.node.style import variables
+
+RANK = {
+    "RANK": "5",
+    "LOCAL_RANK": "1",
+    "WORLD_SIZE": "6",
+    "LOCAL_WORLD_SIZE": "2",
+    "GROUP_RANK": "2",
+    "GROUP_WORLD_SIZE": "3",
+    "MASTER_ADDR": "10.0.0.1",
+    "MUSTER_RUN_ID": "r1",
+}
+
+
+@pytest.mark.parametrize(
+    ("style", "given"),
+    [
+        (
+            "slurm",
+            {"PROCID": "5", "LOCALID": "1", "NTASKS": "6", "NODEID": "2", "NNODES": "3", "TASKS_PER_NODE": "2(x3)"},
+        ),
+        ("mpi", {"RANK": "5", "SIZE": "6", "LOCAL_RANK": "1", "LOCAL_SIZE": "2"}),
+    ],
+)
+def test_a_rank_gets_its_place_under_the_names_of_that_launcher(style, given):
+    prefix = {"slurm": "SLURM_", "mpi": "OMPI_COMM_WORLD_"}[style]
+    made = variables({**RANK, "MUSTER_STYLE": style})
+    assert {name: made[prefix + name] for name in given} == given
+
+
+def test_all_ranks_have_one_job_number_and_nobody_gets_any_of_it_unasked():
+    first = variables({**RANK, "MUSTER_STYLE": "slurm"})
+    other = variables({**RANK, "MUSTER_STYLE": "slurm", "RANK": "0", "GROUP_RANK": "0"})
+    assert first["SLURM_JOB_ID"] == other["SLURM_JOB_ID"]
+    assert variables(RANK) == {}

@@ -1,0 +1,62 @@
+"""The variables of Slurm or of an MPI launcher, made from torchrun's: for scripts that read those (`--style`).
+
+Their names and meanings are those of srun(1), of Open MPI's mpirun(1), and of MPICH's Hydra. Standard library only.
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Mapping
+
+STYLE = "MUSTER_STYLE"
+
+
+def variables(given: Mapping[str, str]) -> dict[str, str]:
+    """What a rank gets beside torchrun's own variables, which are `given`; nothing without `MUSTER_STYLE`."""
+    style = given.get(STYLE, "")
+    if style == "slurm":
+        return _slurm(given)
+    return _mpi(given) if style == "mpi" else {}
+
+
+def _slurm(given: Mapping[str, str]) -> dict[str, str]:
+    nodes, ranks = given.get("GROUP_WORLD_SIZE", "1"), given.get("LOCAL_WORLD_SIZE", "1")
+    run = given.get("MUSTER_RUN_ID", "run")
+    return {
+        "SLURM_PROCID": given["RANK"],
+        "SLURM_LOCALID": given["LOCAL_RANK"],
+        "SLURM_NTASKS": given["WORLD_SIZE"],
+        "SLURM_NPROCS": given["WORLD_SIZE"],
+        "SLURM_NODEID": given.get("GROUP_RANK", "0"),
+        "SLURM_NNODES": nodes,
+        "SLURM_JOB_NUM_NODES": nodes,
+        "SLURM_NTASKS_PER_NODE": ranks,
+        "SLURM_TASKS_PER_NODE": f"{ranks}(x{nodes})" if nodes != "1" else ranks,
+        # A number, as Slurm has it, the same on all nodes.
+        "SLURM_JOB_ID": (number := str(zlib.crc32(run.encode()))),
+        "SLURM_JOBID": number,
+        "SLURM_JOB_NAME": run,
+        "SLURM_LAUNCH_NODE_IPADDR": given.get("MASTER_ADDR", ""),
+        # Scripts take the first name as the address to meet at.
+        "SLURM_JOB_NODELIST": given.get("MASTER_ADDR", ""),
+        "SLURM_NODELIST": given.get("MASTER_ADDR", ""),
+        "SLURM_SUBMIT_DIR": os.getcwd(),
+        "SLURM_RESTART_COUNT": given.get("TORCHELASTIC_RESTART_COUNT", "0"),
+    }
+
+
+def _mpi(given: Mapping[str, str]) -> dict[str, str]:
+    rank, world = given["RANK"], given["WORLD_SIZE"]
+    local, ranks = given["LOCAL_RANK"], given.get("LOCAL_WORLD_SIZE", "1")
+    return {
+        "OMPI_COMM_WORLD_RANK": rank,
+        "OMPI_COMM_WORLD_SIZE": world,
+        "OMPI_COMM_WORLD_LOCAL_RANK": local,
+        "OMPI_COMM_WORLD_LOCAL_SIZE": ranks,
+        "OMPI_COMM_WORLD_NODE_RANK": local,
+        "PMI_RANK": rank,
+        "PMI_SIZE": world,
+        "MPI_LOCALRANKID": local,
+        "MPI_LOCALNRANKS": ranks,
+    }
