@@ -24,7 +24,7 @@ from ..host.facts import Container
 from ..image.credentials import Choice
 from ..report import ending
 from ..report.console import Console
-from ..report.interrupts import Detached, Interrupts
+from ..report.interrupts import CONTINUES, Detached, Interrupts
 from ..report.script_lines import ShownRanks, shown_ranks
 from ..run import environment, folders, follow, record
 from ..run.outcome import Result
@@ -36,7 +36,6 @@ from . import options as deploy_options
 from .backend import HostsBackend, RunHandle
 from .options import Options
 
-_CONTINUES = "the run continues"
 # So much the clocks of a host and of this machine may differ.
 _CLOCKS_DIFFER_S = 60.0
 
@@ -45,7 +44,7 @@ def attach(options: Options, console: Console) -> int:
     """Follow a run, and give its secrets to nodes that wait for them. Returns its exit code, also if it has ended."""
     cluster, ranks = options.load(), shown_ranks(options.rank)
     with (
-        Interrupts(console, "looking for the run", _CONTINUES) as interrupts,
+        Interrupts(console, "looking for the run", CONTINUES) as interrupts,
         open_all(cluster.hosts) as opened,
     ):
         sessions = list(opened.all().values())
@@ -117,7 +116,11 @@ def follow_until_done(
     follower = follow.Follower(run_dir, from_start=not run.resumed)
     what = environment.script_name(run.command) if run.script else environment.recipe_name(run.command)
     hosts = f"--hosts {','.join(run.nodes)} --run {run_dir.name}"
-    interrupts.leave_by_ctrl_c(f"{FAB} attach {hosts}", f"{FAB} stop {hosts}")
+
+    def left() -> str:
+        return f"the run waits on its hosts ({state.waiting}) and starts there" if state.waiting else CONTINUES
+
+    interrupts.leave_by_ctrl_c(f"{FAB} attach {hosts}", f"{FAB} stop {hosts}", left)
     try:
         with console.following(state, what, several(len(run.nodes), "host"), ranks) as tell:
             result = follow.follow(backend, follower, state, tell, interrupts.requests)

@@ -102,8 +102,7 @@ def deploy(options: Options, console: Console) -> int:
             where = ", ".join(facts)
             waiting = f"{run} waits on {where}: its nodes start by themselves; this machine may sleep"
             console.note(waiting if backend.waits else f"{run} runs on {where}")
-            kind = "waiting" if backend.waits else "started"
-            console.data({"kind": kind, "run": run, "nodes": dict(backend.run.nodes)})
+            console.data({"kind": "started", "run": run, "nodes": dict(backend.run.nodes), "waits": backend.waits})
             if options.detach:
                 console.note(f"follow it: {FAB} attach --hosts {options.hosts or ','.join(facts)} --run {run}")
                 console.line(run)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
+from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
@@ -18,6 +19,7 @@ from .console import Console
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # A second Ctrl-C within this time asks whether to stop the run.
 _AGAIN_S = 2.0
+CONTINUES = "the run continues"
 
 
 class Detached(Exception):
@@ -35,6 +37,7 @@ class Interrupts:
         self.doing, self.left = doing, left
         self._count, self._announced, self._gone, self._raises = 0, 0, False, True
         self._come_back = self._stop = ""
+        self._how_left: Callable[[], str] = lambda: CONTINUES
         self._left, self._leaves_at = 0, float("inf")
         self._before: dict[signal.Signals, Any] = {}
 
@@ -58,9 +61,9 @@ class Interrupts:
         """From now on signals interrupt nothing: they are only counted."""
         self._raises = False
 
-    def leave_by_ctrl_c(self, come_back: str, stop: str) -> None:
-        """From now on Ctrl-C leaves the run, which continues. The message names `come_back` and `stop`."""
-        self._come_back, self._stop = come_back, stop
+    def leave_by_ctrl_c(self, come_back: str, stop: str, left: Callable[[], str] = lambda: CONTINUES) -> None:
+        """From now on Ctrl-C leaves the run. The message says how it is `left`, and names `come_back` and `stop`."""
+        self._come_back, self._stop, self._how_left = come_back, stop, left
 
     def ask(self) -> None:
         """Act as if Ctrl-C had come once, for a command that exists to stop a run."""
@@ -87,7 +90,7 @@ class Interrupts:
         if self._count > self._left:
             first, self._left = not self._left, self._count
             if first:
-                self._console.warn(f"the run continues. To come back: {self._come_back}; to stop it: {self._stop}")
+                self._console.warn(f"{self._how_left()}. To come back: {self._come_back}; to stop it: {self._stop}")
                 if not self._console.asks:
                     raise Detached
                 self._console.warn(f"Ctrl-C again within {_AGAIN_S:.0f} s to stop the run on all hosts")

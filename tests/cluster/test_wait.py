@@ -99,9 +99,11 @@ def test_two_users_wait_in_opposite_order_without_their_commands_and_take_turns(
     bob.hosts = bob.hosts[::-1]
     bob.wait(folder, seconds=3)
     waiting.until(lambda: bob.states() == ["waits", "waits"], "bob's nodes to wait")
-    shown = alice.fab("status").stdout
-    assert f"run {blocker.run} (muster) is there; since " in shown
-    assert f"run {alice.run} (muster) waits there and is next" in shown
+    shown = {
+        f"run {blocker.run} (muster) is there; since ",
+        f"run {alice.run} (muster) waits there and is next; since ",
+    }
+    waiting.until(lambda: all(each in alice.fab("status").stdout for each in shown), "who waits for whom")
     assert f"run {blocker.run} (muster) is there" in alice.fab("logs", "--run", alice.run).stdout
     assert blocker.fab("stop", "--run", blocker.run, "--now").returncode == 0
     first, second = began(alice), began(bob)

@@ -53,6 +53,9 @@ def main() -> int:
             own = claims.own(os.environ)
         except claims.NoClaim as fault:
             print(f"refused: {fault}", file=sys.stderr)
+            publish(Verdict("refused", REFUSED, _first_rank(), name, 0, f"{name}: {fault}"), folder, f"{name}-agent")
+            end.leave(REFUSED)
+            leave(REFUSED)
             return REFUSED
         code = _run(sys.argv[1:], folder, name, end, own)
         if own and end.is_final(code):

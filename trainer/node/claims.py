@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,8 @@ _LOCK_S, _POLL_S = 30.0, 0.05
 _RETURN_S, _BEGIN_S = 90.0, 60.0
 # Hosts remove old files of a temporary folder.
 _TOUCH_S = 3600.0
+# A node that waits touches its claim at each question: one that is stopped, or hangs, must not keep the others waiting.
+_STALE_S = 60.0
 
 
 class NoClaim(Exception):
@@ -92,6 +94,11 @@ class Claims:
             raise NoClaim(f"our claim on this host cannot be written: {fault.strerror}") from fault
         self._about, self._written = about, data
 
+    def beat(self) -> None:
+        """Tell the others that this node still waits."""
+        with suppress(OSError):
+            os.utime(self._own)
+
     def leave(self) -> None:
         """Give everything back."""
         with suppress(OSError):
@@ -149,7 +156,9 @@ class Claims:
                 self._unlocked.pop(name, None)
             elif not self._may_live(name, told, about.st_mtime):
                 return None
-            return _claim(number, token, told)
+            claim = _claim(number, token, told)
+            stale = name.startswith("run-") and time.time() - about.st_mtime > _STALE_S
+            return replace(claim, state=RESTS) if stale and claim.state in (WAITS, HOLDS) else claim
         except (OSError, ValueError, RecursionError, TypeError, KeyError):
             return None
         finally:
@@ -175,8 +184,7 @@ class Claims:
         """Keep the host from removing our claim as an old file. Never returns."""
         while True:
             time.sleep(_TOUCH_S)
-            with suppress(OSError):
-                os.utime(self._own)
+            self.beat()
 
 
 def own(environment: MutableMapping[str, str]) -> Claims | None:

@@ -56,6 +56,7 @@ class Place:
                 more = {"why": str(fault)}
             if question.get("do") != "end":
                 self._heard = time.monotonic()
+                self.claims.beat()
             return {"state": "ended" if self.ended else self.claims.own.state, **(more or {})}
 
     def look(self) -> None:
@@ -141,9 +142,12 @@ class Place:
         self._close()
         self._end_proof()
         with self.claims.locked():
-            ready = self.claims.own.state in (HOLDS, RUNS)
-            if ready:
-                self.claims.write(state=RUNS, why="")
+            own = self.claims.own
+            # While this process was stopped, or hung, another one may have taken them.
+            others = [claim for claim in self.claims.others() if claim.state != WAITS]
+            why = choose([self._gpus[uuid] for uuid in own.gpus], self._gpus, own, others)[1]
+            ready = own.state in (HOLDS, RUNS) and not why
+            self.claims.write(**({"state": RUNS, "why": ""} if ready else {"state": RESTS, "gpus": [], "why": why}))
         return {"ready": ready}
 
     def _on_go(self, question: Mapping[str, Any]) -> None:

@@ -5,6 +5,7 @@ steps of the rehearsal are left out.
 """
 
 import json
+import os
 import random
 import threading
 import time
@@ -161,6 +162,18 @@ def test_a_place_that_goes_to_an_older_run_before_the_start_starts_nothing(hosts
     assert RUNS not in run.states
     assert not any(node.started for node in run.places)
     run.end()
+
+
+def test_a_node_that_was_stopped_keeps_nobody_waiting_and_does_not_start_on_what_others_took(hosts):
+    stopped, other = Run(1, hosts[:1]), Run(2, hosts[:1])
+    stopped.turn._take()
+    assert not other.turn.step()
+    os.utime(stopped.places[0].claims._own, (1, 1))
+    assert other.turn.step()
+    assert stopped.places[0].answer({"do": "commit"})["ready"] is False
+    assert stopped.states == ["rests"]
+    stopped.end()
+    other.end()
 
 
 def test_a_stranger_without_the_key_learns_and_changes_nothing(hosts):
