@@ -85,7 +85,7 @@ def status_values(statuses: Mapping[str, HostStatus], run: str = "") -> list[dic
         if not nodes:
             values.append({"host": host, "run": None, **gpus})
         if not run:
-            values += [{"host": host, "claim": asdict(claim)} for claim in status.gpus.claims]
+            values += [{"host": host, "claim": asdict(claim)} for claim in _without_nodes(status)]
     return values
 
 

@@ -82,5 +82,6 @@ def test_status_says_what_a_node_waits_for_since_when_and_in_which_place():
     assert row[-1].endswith(", place 2")
     (value,) = tables.status_values({"a": here}, "r2")
     assert (value["word"], value["waits"]) == ("waits", row[-1])
+    assert len(tables.status_values({"a": here})) == 1, "a node's claim is shown with it alone"
     runs = status.HostStatus((node,), gpus.Gpus(claims=(claim(2, "runs"),)))
     assert tables.status_rows({"a": runs})[0][2] == "up 3 minutes"
