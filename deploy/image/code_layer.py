@@ -22,7 +22,7 @@ from . import left_out, path_entry, selection
 from .credentials import IN_AN_ADDRESS, NO_CHOICE, Choice
 from .left_out import LeftOut
 from .model import TRAINER_HOME
-from .path_entry import TIME, Entry, within
+from .path_entry import TIME, Entry
 from .spool import Spool
 
 _TOP = Path(__file__).resolve().parents[2]
@@ -87,8 +87,8 @@ def trainer_digest() -> str:
 
 def _write(folder: Path | None, chosen: Sequence[Entry], with_trainer: bool, to: IO[bytes]) -> None:
     with tarfile.open(fileobj=to, mode="w", format=tarfile.PAX_FORMAT, encoding="utf-8") as tar:
-        for entry in [path_entry.folder(), *chosen]:
-            _add(tar, entry, (folder or Path()) / within(entry))
+        for entry in [Entry(""), *chosen]:
+            _add(tar, path_entry.in_layer(entry), (folder or Path()) / entry.path)
         for name, path in _trainer() if with_trainer else []:
             _add(tar, _part(name, path), path)
 
@@ -97,13 +97,13 @@ def copy(folder: Path, goal: Path, choice: Choice = NO_CHOICE) -> None:
     """Copy what `pack` would send into a new folder. Raises as `pack` does, and OSError if `goal` cannot be written."""
     goal.mkdir(parents=True)
     for entry in entries(folder, choice):
-        path = goal / within(entry)
+        path = goal / entry.path
         if entry.isdir():
             path.mkdir()
         elif entry.issym():
             path.symlink_to(entry.linkname)
         else:
-            shutil.copyfile(folder / within(entry), path)
+            shutil.copyfile(folder / entry.path, path)
         if not entry.issym():
             path.chmod(entry.mode)
 
@@ -111,7 +111,7 @@ def copy(folder: Path, goal: Path, choice: Choice = NO_CHOICE) -> None:
 def check(folder: Path, script: str = "", choice: Choice = NO_CHOICE) -> Look:
     """Raise what `pack` would, and UsageError if Muster would not send `script`. Says what the user should know."""
     chosen, credentials, selected, odd = _look(folder, choice)
-    names = {within(entry) for entry in chosen}
+    names = {entry.path for entry in chosen}
     if script and Path(script).as_posix() not in names and (folder / script).resolve().is_relative_to(folder.resolve()):
         if why := next((file.why for file in credentials if file.path == Path(script).as_posix()), ""):
             raise UsageError(
@@ -126,14 +126,14 @@ def check(folder: Path, script: str = "", choice: Choice = NO_CHOICE) -> Look:
 
 def sent(folder: Path, choice: Choice = NO_CHOICE) -> frozenset[str]:
     """The paths in `folder` that `pack` sends. Raises what `pack` would for the folder."""
-    return frozenset(within(entry) for entry in entries(folder, choice) if not entry.isdir())
+    return frozenset(entry.path for entry in entries(folder, choice) if not entry.isdir())
 
 
 def needs(folder: Path, choice: Choice = NO_CHOICE) -> frozenset[str]:
     """The paths in `folder` that may say which packages a project needs: those that are sent, and those that stay here
     for the password of an index alone. The hosts get what these say in memory."""
     chosen, kept, _, _ = _look(folder, choice)
-    files = {within(entry) for entry in chosen if not entry.isdir()}
+    files = {entry.path for entry in chosen if not entry.isdir()}
     return frozenset(files | {file.path for file in kept if file.why == IN_AN_ADDRESS})
 
 
@@ -169,10 +169,10 @@ def _look(folder: Path, choice: Choice) -> tuple[list[Entry], list[LeftOut], sel
             odd.append(f"{path} stays here: it is a pipe, a socket or a device")
     credentials = left_out.find(folder, _kinds(chosen), choice)
     stay = {file.path for file in credentials}
-    chosen = [entry for entry in chosen if not left_out.is_below(within(entry), stay)]
+    chosen = [entry for entry in chosen if not left_out.is_below(entry.path, stay)]
     _check_size(folder, chosen, choice.most)
     # Docker's own rules always send .dockerignore itself.
-    if not any(not entry.isdir() and within(entry) != ".dockerignore" for entry in chosen):
+    if not any(not entry.isdir() and entry.path != ".dockerignore" for entry in chosen):
         rule = f": look at its {selected.rule}" if selected.rule else ""
         raise UsageError(f"nothing to send in {folder}{rule}", "name the folder that holds your script: --folder")
     return chosen, credentials, selected, odd
@@ -188,12 +188,12 @@ def _settings(folder: Path, choice: Choice, credentials: Sequence[LeftOut]) -> l
     return [f"{path} stays here; --env-file {path} gives its variables to the ranks"]
 
 
-def _large(folder: Path, entries: Sequence[tarfile.TarInfo]) -> list[str]:
+def _large(folder: Path, entries: Sequence[Entry]) -> list[str]:
     """One note about the large files among the entries."""
     large = sorted((entry for entry in entries if entry.size >= _LARGE), key=lambda entry: -entry.size)
     if not large:
         return []
-    named = ", ".join(f"{within(entry)} ({amount(entry.size)})" for entry in large[:_SHOWN])
+    named = ", ".join(f"{entry.path} ({amount(entry.size)})" for entry in large[:_SHOWN])
     more = f" and {len(large) - _SHOWN} more" if len(large) > _SHOWN else ""
     where = next((name for name in (".dockerignore", ".gitignore") if (folder / name).exists()), ".gitignore")
     return [
@@ -229,7 +229,7 @@ def _check_size(folder: Path, entries: Sequence[Entry], most: int) -> None:
     total = sum(entry.size for entry in entries)
     if total > most:
         largest = sorted(entries, key=lambda entry: -entry.size)
-        named = ", ".join(f"{within(entry)} ({amount(entry.size)})" for entry in largest[:3])
+        named = ", ".join(f"{entry.path} ({amount(entry.size)})" for entry in largest[:3])
         raise DeployError(
             f"{folder} holds {amount(total)}, too much to send as code (at most {amount(most)}); the largest: {named}",
             f"list what is not code in {folder / '.gitignore'}, and mount the data: --mount /data:/data; "
@@ -269,4 +269,4 @@ class _Hashed:
 
 
 def _kinds(entries: Iterable[Entry]) -> dict[str, Entry]:
-    return {within(entry): entry for entry in entries}
+    return {entry.path: entry for entry in entries}

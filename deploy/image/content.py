@@ -14,7 +14,7 @@ from functools import cached_property
 
 from .path_entry import TIME, Entry
 
-_LISTED = {"f": b"f 81a4", "x": b"f 81ed", "l": b"l a1ff"}
+_LISTED = {"f": "f 81a4", "x": "f 81ed", "l": "l a1ff"}
 _NOTHING = "-"
 
 
@@ -32,13 +32,16 @@ class Content:
     @cached_property
     def text(self) -> bytes:
         """All records: for the digest, and to be remembered."""
-        return b"\0".join(sorted(map(os.fsencode, self.records)))
+        joined = "\0".join(sorted(self.records))
+        # The order is that of the bytes; a name that is no text would come elsewhere.
+        return joined.encode() if joined.isascii() else b"\0".join(sorted(map(os.fsencode, self.records)))
 
     @cached_property
     def listing(self) -> str:
         """The digest that a host's look at such a folder gives: names, sizes, times and rights, as rsync compares."""
-        lines = b"\n".join(_listed(record) for record in self.records).split(b"\n")
-        return hashlib.sha256(b"\n".join([*sorted(filter(None, lines)), b""])).hexdigest()
+        # A name may have several lines, and a host sorts lines.
+        lines = [line for record in self.records for line in _listed(record).split("\n") if line]
+        return hashlib.sha256(b"".join(line + b"\n" for line in sorted(map(os.fsencode, lines)))).hexdigest()
 
     def since(self, below: Content) -> tuple[set[str], set[str]]:
         """The paths that are new or differ from `below`, and the paths of `below` that must go for that."""
@@ -53,7 +56,7 @@ def content_of(entries: Mapping[str, Entry], digests: Mapping[str, str]) -> Cont
 
 def parse(text: bytes) -> Content:
     """The content that `text` stands for."""
-    return Content(frozenset(map(os.fsdecode, filter(None, text.split(b"\0")))))
+    return Content(frozenset(filter(None, os.fsdecode(text).split("\0"))))
 
 
 def path_of(record: str) -> str:
@@ -70,10 +73,9 @@ def _record(path: str, entry: Entry, digest: str) -> str:
     return f"{'x' if entry.mode & 0o100 else 'f'} {entry.size} {digest} {path}"
 
 
-def _listed(record: str) -> bytes:
+def _listed(record: str) -> str:
     """The line of the script look-folders about a path; nothing for a folder, which needs none."""
     kind, size, _, path = record.split(" ", 3)
     if kind == "d":
-        return b""
-    time = f" {TIME}" if kind != "l" else ""
-    return b"%s %s%s ./%s" % (_LISTED[kind], size.encode(), time.encode(), os.fsencode(path))
+        return ""
+    return f"{_LISTED[kind]} {size} ./{path}" if kind == "l" else f"{_LISTED[kind]} {size} {TIME} ./{path}"

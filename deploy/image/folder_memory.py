@@ -29,6 +29,7 @@ _FORMAT, _CONTENTS, _FOLDERS = "muster folder 3", 3, 50
 _NAME = re.compile(r"([0-9a-f]{64})\.([0-9a-f]{64})")
 _RECENT_S = 2.0  # a file that changed just now can change again without another time
 _READERS = 4
+_MOST_AGAIN, _MOST_FILES_AGAIN = 8 << 20, 500
 
 
 class FolderMemory:
@@ -39,7 +40,7 @@ class FolderMemory:
         self._place = self._all / hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()[:32]
         self._stamps: dict[str, str] = {}
         self._digests: dict[str, str] = {}
-        self._complete = False
+        self._complete, self._is_new, self._began = False, False, 0.0
         names = [match for path in self._newest() if (match := _NAME.fullmatch(path.name))]
         # By digest, the newest first.
         self.listings = {match[1]: match[2] for match in names}
@@ -58,27 +59,32 @@ class FolderMemory:
     def content(self, digest: str) -> Content | None:
         """A content that was pushed before; None if it cannot be read."""
         with suppress(OSError, ValueError, IndexError):
-            known = content.parse((self._place / f"{digest}.{self.listings[digest]}").read_bytes())
-            return known if known.digest == digest else None
+            text = (self._place / f"{digest}.{self.listings[digest]}").read_bytes()
+            return content.parse(text) if hashlib.sha256(text).hexdigest() == digest else None
         return None
 
-    def digests(
-        self, entries: Mapping[str, Entry], choice: Choice, tell: Callable[[int, int], None]
-    ) -> Mapping[str, str]:
+    def digests(self, entries: Mapping[str, Entry], tell: Callable[[int, int], None]) -> Mapping[str, str]:
         """The digest of each file; `tell` gets the bytes read so far and in all. Raises DeployError, say for a file
         that cannot be read."""
-        began, files = time.time(), {path: entry for path, entry in entries.items() if entry.isreg()}
-        new = [path for path, entry in files.items() if self._stamps.get(path) != entry.stamp]
-        digests, total, read = dict(self._digests), sum(files[path].size for path in new), 0
+        began, stamps = time.time(), self._stamps
+        new = [path for path, entry in entries.items() if stamps.get(path) != entry.stamp and entry.isreg()]
+        digests, total, read = dict(self._digests), sum(entries[path].size for path in new), 0
         for path, digest in zip(new, _all(self._folder, new), strict=True):
-            digests[path], read = digest, read + files[path].size
+            digests[path], read = digest, read + entries[path].size
             tell(read, total)
-        if new or not self._complete or self._stamps.keys() - entries.keys():
-            sure = [path for path, entry in entries.items() if not entry.isdir() and entry.changed < began - _RECENT_S]
-            rows = [word for path in sure for word in (path, entries[path].stamp, digests.get(path, ""))]
+        # A few files are read again faster than all are written down.
+        self._is_new = total > _MOST_AGAIN or len(new) > _MOST_FILES_AGAIN or not self._complete
+        self._began, self._digests = began, digests
+        return digests
+
+    def save(self, entries: Mapping[str, Entry], choice: Choice) -> None:
+        """Write the digests, if many are not those that were loaded."""
+        if self._is_new:
+            before = self._began - _RECENT_S
+            sure = [path for path, entry in entries.items() if entry.changed < before and not entry.isdir()]
+            rows = [word for path in sure for word in (path, entries[path].stamp, self._digests.get(path, ""))]
             salt = secrets.token_hex(16)
             self._write("files", "\0".join([_FORMAT, salt, _judged(salt, choice), *rows]))
-        return digests
 
     def keep(self, sent: Content) -> None:
         """Remember a content that hosts have now."""

@@ -23,7 +23,7 @@ from .content import Content
 from .credentials import Choice
 from .folder_memory import FolderMemory
 from .folder_stream import FolderStream
-from .path_entry import Entry, within
+from .path_entry import Entry
 
 # Below this size, a layer is as fast, and the image alone says what ran.
 LARGE = 32 << 20
@@ -65,9 +65,9 @@ class LargeFolder:
         choice: Choice,
         tell: Callable[[int, int], None],
     ) -> None:
-        self._folder, self._memory = folder, memory
-        self._entries = {within(entry): entry for entry in entries}
-        self.content = content.content_of(self._entries, memory.digests(self._entries, choice, tell))
+        self._folder, self._memory, self._choice = folder, memory, choice
+        self._entries = {entry.path: entry for entry in entries}
+        self.content = content.content_of(self._entries, memory.digests(self._entries, tell))
         self._lock, self._plans = Lock(), dict[str, FolderPlan]()
 
     @property
@@ -82,7 +82,8 @@ class LargeFolder:
 
     def plan(self, there: HostFolders) -> FolderPlan:
         """What a host with these folders lacks."""
-        if there.listings.get(self.content.digest) == self.content.listing:
+        listed = there.listings.get(self.content.digest)
+        if listed and listed == self.content.listing:
             return FolderPlan(None, "", "the host has the folder")
         older = (digest for digest in self.older if there.listings.get(digest) == self._memory.listings[digest])
         below = next(older, "")
@@ -90,6 +91,11 @@ class LargeFolder:
             if below not in self._plans:
                 self._plans[below] = self._planned(self._memory.content(below) if below else None)
             return self._plans[below]
+
+    def save(self) -> None:
+        """Remember the digests of its files, and make what `keep` needs: hosts are at work meanwhile."""
+        self._memory.save(self._entries, self._choice)
+        self.content.listing  # noqa: B018 (a cached property)
 
     def keep(self) -> None:
         """Every host has it now: the next push may stand on it."""

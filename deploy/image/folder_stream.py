@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ..core.errors import DeployError
 from . import left_out, path_entry
-from .path_entry import Entry, within
+from .path_entry import Entry
 
 _CHUNK = 1 << 20
 _BLOCK, _PAGE = tarfile.BLOCKSIZE, 4096
@@ -20,7 +20,7 @@ class FolderStream:
     """These entries of `folder`, after the paths that must `go`. Several hosts may read it at once."""
 
     def __init__(self, folder: Path, entries: Iterable[Entry], go: Iterable[str] = ()) -> None:
-        self._folder, self._entries = folder, sorted(entries, key=lambda entry: entry.name)
+        self._folder, self._entries = folder, sorted(entries, key=lambda entry: entry.path)
         self._go = b"".join(os.fsencode(path) + b"\0" for path in sorted(go))
 
     @cached_property
@@ -62,7 +62,7 @@ class FolderStream:
         for header, entry in zip(headers, self._entries, strict=True):
             yield header
             if entry.size:
-                yield from _content(self._folder / within(entry), entry)
+                yield from _content(self._folder / entry.path, entry)
         yield _ending()
 
 
@@ -86,15 +86,14 @@ def _content(path: Path, entry: Entry) -> Iterator[bytes]:
 
 
 def _header_of(entry: Entry) -> bytes:
-    return _header(f"files/{within(entry)}", entry.size, entry)
+    header = entry.header(f"files/{entry.path}")
+    header.mode &= 0o755
+    return header.tobuf(tarfile.GNU_FORMAT, "utf-8", "surrogateescape")
 
 
-def _header(name: str, size: int, entry: Entry | None = None) -> bytes:
+def _header(name: str, size: int) -> bytes:
     header = tarfile.TarInfo(name)
-    header.size, header.mode = size, 0o644
-    if entry:
-        header.mtime, header.type, header.linkname = entry.mtime, entry.type, entry.linkname
-        header.mode = 0o755 if entry.isdir() else entry.mode
+    header.size = size
     return header.tobuf(tarfile.GNU_FORMAT, "utf-8", "surrogateescape")
 
 

@@ -26,7 +26,7 @@ def hint(words: str, folder: Path, choice: Choice) -> str:
         return ""
     try:
         selected = selection.select(folder, choice.include)
-        sent = {path_entry.within(entry) for entry in code_layer.entries(folder, choice)}
+        sent = {entry.path for entry in code_layer.entries(folder, choice)}
         for path in candidates:
             if path not in sent:
                 return _how(path, folder, choice, selected)

@@ -1,10 +1,11 @@
-"""One path of a folder as an entry of a layer: only its name, its content and its executable bit count."""
+"""One path of a folder as it is sent: only its name, its content and its executable bit count."""
 
 from __future__ import annotations
 
 import os
 import stat
 import tarfile
+from dataclasses import dataclass
 from pathlib import Path
 
 from .model import WORKSPACE
@@ -13,28 +14,53 @@ _OWNER = 1000  # the user of Muster's own image
 TIME = 315532800  # 1980: zip files know no earlier year
 
 
-class Entry(tarfile.TarInfo):
-    """A path as an entry of a layer. `stamp` tells whether it is still the same; `changed`: when."""
+@dataclass(slots=True)
+class Entry:
+    """A path of a folder. `stamp` tells whether it is still the same; `changed`: when. A folder may have very many."""
 
-    stamp = ""
-    changed = 0.0
+    path: str
+    kind: int = stat.S_IFDIR
+    size: int = 0
+    # Scripts write into their own folder, and a run may use another user than the image names.
+    mode: int = 0o777
+    linkname: str = ""
+    stamp: str = ""
+    changed: float = 0.0
+
+    def isdir(self) -> bool:
+        """Whether it is a folder."""
+        return self.kind == stat.S_IFDIR
+
+    def isreg(self) -> bool:
+        """Whether it is a plain file."""
+        return self.kind == stat.S_IFREG
+
+    def issym(self) -> bool:
+        """Whether it is a link."""
+        return self.kind == stat.S_IFLNK
+
+    def header(self, name: str) -> tarfile.TarInfo:
+        """The same in a tar file, under that name."""
+        made = tarfile.TarInfo(name)
+        made.size, made.mode, made.linkname, made.mtime = self.size, self.mode, self.linkname, TIME
+        made.type = {stat.S_IFREG: tarfile.REGTYPE, stat.S_IFLNK: tarfile.SYMTYPE}.get(self.kind, tarfile.DIRTYPE)
+        return made
 
 
 def read(top: Path, path: str) -> Entry | None:
-    """A path as an entry of the layer, without content; None if a layer cannot hold it, or it has just disappeared."""
+    """A path of the folder `top`; None if no tar file can hold it, or it has just disappeared."""
     try:
-        status = os.lstat(f"{top}/{path}")  # not `top / path`: a folder may have very many
+        status = os.lstat(f"{top}/{path}")
     except FileNotFoundError:
         return None
-    entry = folder(f"{WORKSPACE}/{path}")
-    if stat.S_ISLNK(status.st_mode):
-        entry.type, entry.linkname, entry.mode = tarfile.SYMTYPE, os.readlink(f"{top}/{path}"), 0o777
-    elif stat.S_ISREG(status.st_mode):
-        entry.type, entry.size = tarfile.REGTYPE, status.st_size
-        entry.mode = 0o755 if status.st_mode & 0o111 else 0o644
-    elif not stat.S_ISDIR(status.st_mode):
+    kind = stat.S_IFMT(status.st_mode)
+    entry = Entry(path, kind, changed=status.st_ctime)
+    if kind == stat.S_IFREG:
+        entry.size, entry.mode = status.st_size, 0o755 if status.st_mode & 0o111 else 0o644
+    elif kind == stat.S_IFLNK:
+        entry.linkname = os.readlink(f"{top}/{path}")
+    elif kind != stat.S_IFDIR:
         return None
-    entry.changed = status.st_ctime
     entry.stamp = f"{entry.mode} {stamp_of(status)} {entry.linkname}"
     return entry
 
@@ -44,15 +70,8 @@ def stamp_of(status: os.stat_result) -> str:
     return f"{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns} {status.st_ino}"
 
 
-def folder(name: str = WORKSPACE) -> Entry:
-    """An entry for a folder."""
-    entry = Entry(name.removeprefix("/"))
-    entry.type, entry.mtime, entry.uid, entry.gid = tarfile.DIRTYPE, TIME, _OWNER, _OWNER
-    # Scripts write into their own folder, and a run may use another user than the image names.
-    entry.mode = 0o777
-    return entry
-
-
-def within(entry: tarfile.TarInfo) -> str:
-    """The path of an entry in the folder."""
-    return entry.name.removeprefix(WORKSPACE[1:] + "/")
+def in_layer(entry: Entry) -> tarfile.TarInfo:
+    """An entry as a layer has it, without content; an empty path is the folder itself."""
+    made = entry.header(f"{WORKSPACE[1:]}/{entry.path}" if entry.path else WORKSPACE[1:])
+    made.uid = made.gid = _OWNER
+    return made

@@ -11,8 +11,9 @@ import queue
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Generic, NamedTuple, NoReturn, TypeVar
 
 from ..core import docker_faults
 from ..core.errors import DeployError
@@ -33,6 +34,7 @@ from .model import Base, Image, base_of, has_trainer, parse_base, refuse_other_t
 from .path_entry import Entry
 from .push_plan import PushPlan, Store, check_space, codec_for, full_push, parse_image, parse_store, plan_push, replaced
 
+T = TypeVar("T")
 Tell = Callable[[str, int, int], None]
 HERE = "this machine"
 _LOOK_S = 60.0
@@ -71,35 +73,35 @@ class _PushContext:
 
 
 class _Has(NamedTuple):
-    """What a host has: images, and large folders."""
+    """What a host has: images, and large folders. `proof`: how it tried the image, if it did."""
 
     store: Store
     folders: HostFolders
+    proof: Done | None = None
 
 
-class _Looks:
-    """A look at every host, in a thread: meanwhile this machine looks at the folder."""
+class _Ahead(Generic[T]):
+    """Work in a thread of its own, while this one does something else."""
 
-    def __init__(self, sessions: Sequence[Session], image: Image, base: Base, digests: Iterable[str]) -> None:
-        asked, self._found = list(digests), queue.SimpleQueue[Results[_Has] | BaseException]()
-
-        def ask(session: Session) -> _Has:
-            return _Has(look(session, image, base), folder_push.look(session, asked))
+    def __init__(self, work: Callable[[], T]) -> None:
+        self._ended = queue.SimpleQueue[Callable[[], T]]()
 
         def serve() -> None:
             try:
-                self._found.put(on_all(sessions, ask))
+                done = work()
+                self._ended.put(lambda: done)
             except BaseException as fault:
-                self._found.put(fault)
+                self._ended.put(partial(_raise, fault))
 
-        threading.Thread(target=serve, daemon=True, name="muster-looks").start()
+        threading.Thread(target=serve, daemon=True, name="muster-ahead").start()
 
-    def results(self) -> Results[_Has]:
-        """What each host has, once all have answered."""
-        found = self._found.get()
-        if isinstance(found, BaseException):
-            raise found
-        return found
+    def result(self) -> T:
+        """What came of it, once it has ended; raises what it raised. To be asked once."""
+        return self._ended.get()()
+
+
+def _raise(fault: BaseException) -> NoReturn:
+    raise fault
 
 
 def push(
@@ -125,9 +127,12 @@ def push(
     cache = cache or LayerCache(default_folder())
     context, looks = _context(sessions, bases, folder, choice, tag, tell, cache)
     has = on_all(sessions, lambda session: _ready(session, context, bases, looks)).all()
+    saved = _Ahead(large.save) if (large := context.large) else None
     pushed = on_all(sessions, lambda session: _bring(session, context, has[session.host.name], proven))
-    if context.large and not pushed.faults:
-        context.large.keep()
+    if large and saved:
+        saved.result()
+        if not pushed.faults:
+            large.keep()
     return pushed
 
 
@@ -140,7 +145,7 @@ def foresee(
     if not bases.values:
         return on_all(sessions, lambda session: PushPlan((), False, f"the host would pull {base} first"))
     cache = LayerCache(default_folder())
-    context, looks = _context(sessions, bases, folder, choice, tag, lambda host, sent, total: None, cache)
+    context, looks = _context(sessions, bases, folder, choice, tag, lambda host, sent, total: None, cache, False)
 
     def plan(session: Session) -> PushPlan:
         has = looks.all()[session.host.name]
@@ -234,14 +239,23 @@ def _context(
     tag: str,
     tell: Tell,
     cache: LayerCache,
+    prove: bool = True,
 ) -> tuple[_PushContext, Results[_Has]]:
     base, local = _agreed(bases), HERE in bases.values
     memory = FolderMemory(cache.folder.parent, folder) if folder else None
-    looks = _Looks(sessions, run_image(base, (), tag), base, memory.listings if memory else ())
+    bare, known = run_image(base, (), tag), list(memory.listings) if memory else []
+
+    def ask(session: Session) -> _Has:
+        store, proof = look(session, bare, base), None
+        if prove and known and plan_push(bare, store, base.name).present:
+            proof = _try(session, bare, ())
+        return _Has(store, folder_push.look(session, known), proof)
+
+    looks = _Ahead(lambda: on_all(sessions, ask))  # while this machine looks at the folder
     layer, large = _code(folder, base, choice, cache, memory, tell)
     image = run_image(base, (layer.digest,) if layer else (), tag)
     source = LayerSource(base, layer, local, cache, lambda read: tell(HERE, min(read, base.size), base.size))
-    return _PushContext(image, base, local, source, tell, large), looks.results()
+    return _PushContext(image, base, local, source, tell, large), looks.result()
 
 
 def _code(
@@ -280,33 +294,37 @@ def _ready(session: Session, context: _PushContext, bases: Results[Base], looks:
         )
     if host in looks.faults:
         raise looks.faults[host]
-    store, folders = looks.values[host]
+    store, folders, proof = looks.values[host]
     if lacking := plan_push(context.image, store, context.base.name).layers:
         check_space(store, [context.source.weight(lacking)])
     if large := context.large:
         folders = _folders(session, large, folders)
         folder_push.check_space(large.plan(folders), folders)
-    return _Has(store, folders)
+    return _Has(store, folders, proof)
 
 
 def _bring(session: Session, context: _PushContext, has: _Has, proven: bool) -> Pushed:
-    """The image, and then the large folder."""
-    pushed = _bring_image(session, context, has.store, proven)
-    pushed = replace(pushed, code_layers=len(context.image.layers) - len(context.base.layers))
-    if not (folder := context.large):
-        return pushed
-    host = session.host.name
-    sent = folder_push.bring(session, folder, has.folders, lambda done, total: context.tell(host, done, total))
-    why = "; ".join(dict.fromkeys((pushed.why, folder.plan(has.folders).why)))
+    """The image and the large folder; both at once if the image needs only its proof."""
+
+    def bring_image() -> Pushed:
+        return _bring_image(session, context, has, proven)
+
+    over = len(context.image.layers) - len(context.base.layers)
+    if not (large := context.large):
+        return replace(bring_image(), code_layers=over)
+    ahead = _Ahead(bring_image) if plan_push(context.image, has.store, context.base.name).present else None
+    sent = folder_push.bring(session, large, has.folders, partial(context.tell, session.host.name))
+    pushed = ahead.result() if ahead else bring_image()
     if sent:
         audit.note(session, f"pushed a folder of {context.image.tag}: {amount(sent)}")
-    where = has.folders.of(folder.content)
-    return replace(pushed, sent_bytes=pushed.sent_bytes + sent, why=why, folder=where, digest=folder.content.digest)
+    why = "; ".join(dict.fromkeys((pushed.why, large.plan(has.folders).why)))
+    return Pushed(pushed.sent_bytes + sent, why, has.folders.of(large.content), large.content.digest, over)
 
 
-def _bring_image(session: Session, context: _PushContext, store: Store, proven: bool) -> Pushed:
-    plan = plan_push(context.image, store, context.base.name)
-    if plan.present and proven and not replaced(context.image, store):
+def _bring_image(session: Session, context: _PushContext, has: _Has, proven: bool) -> Pushed:
+    store, plan = has.store, plan_push(context.image, has.store, context.base.name)
+    is_same = plan.present and not replaced(context.image, store)
+    if is_same and (proven or (has.proof and not _fault(session, context.image, has.proof))):
         return Pushed(0, plan.why)
     if _lacks_base(context, plan) and _pulled(session, context):
         store = look(session, context.image, context.base)
@@ -320,7 +338,7 @@ def _deliver(session: Session, context: _PushContext, store: Store, plan: PushPl
     old = replaced(context.image, store)
     for attempt in (plan, full_push(context.image, "all layers: those of the host did not give this image")):
         if attempt.present:
-            done = session.run(commands.try_image(context.image.tag, old), timeout_s=_TRY_S, check=False)
+            done = _try(session, context.image, old)
         else:
             stream = _stream(context, store, attempt)
             argv, chunks = (
@@ -336,6 +354,11 @@ def _deliver(session: Session, context: _PushContext, store: Store, plan: PushPl
         if attempt.layers == context.image.layers:
             break
     raise DeployError(f"{context.image.tag} was sent, but {fault}", "push again")
+
+
+def _try(session: Session, image: Image, old: Sequence[str]) -> Done:
+    """Let the host show the image, and create a container from it."""
+    return session.run(commands.try_image(image.tag, old), timeout_s=_TRY_S, check=False)
 
 
 def _stream(context: _PushContext, store: Store, plan: PushPlan) -> Archive:

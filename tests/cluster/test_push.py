@@ -161,3 +161,51 @@ def test_a_dockerfile_is_built_here_and_only_what_it_adds_is_sent(pusher, tmp_pa
             assert int(size.splitlines()[-1]) == MB
     finally:
         subprocess.run(["docker", "image", "rm", "--force", built], capture_output=True, check=False)
+
+
+LARGE = """
+import os, pathlib, sys, time
+import torch.distributed
+torch.distributed.init_process_group("gloo")
+pathlib.Path("written.txt").write_text("by the script")
+print("VERSION 1 has", len(os.listdir("data")), "files of", os.environ["MUSTER_SENT_DIGEST"], flush=True)
+while not pathlib.Path("/muster/run/end").exists():
+    time.sleep(0.1)
+"""
+
+
+def kept(pusher):
+    """For each host, the digests of its large folders, and whether a container has them."""
+    rows = [json.loads(line) for line in pusher.fab("clean", "--json").stdout.splitlines()]
+    folders = [row for row in rows if row["what"] == "folders"]
+    return [{row["name"]: row["used"] for row in folders if row["host"] == host} for host in pusher.hosts]
+
+
+def test_a_run_keeps_its_large_folder_while_the_next_one_is_pushed(pusher):
+    (pusher.folder / "data").mkdir()
+    for number in range(40):
+        (pusher.folder / f"data/{number}.bin").write_bytes(random.randbytes(MB))
+    (pusher.folder / "train.py").write_text(LARGE)
+    words = ("--folder", str(pusher.folder), "--script", "train.py", "--detach")
+    try:
+        started = pusher.deploy(*words)
+        assert started.returncode == 0, started.stderr
+        (first,) = {name for names in kept(pusher) for name in names}
+        record = json.loads((pusher.dir / "record.json").read_text())
+        assert record["folder"] == first
+        (pusher.folder / "train.py").write_text(LARGE.replace("VERSION 1", "VERSION 2"))
+        (pusher.folder / "data/0.bin").unlink()
+        sent = messages(pusher.push("--json"))
+        assert all(line["bytes"] < 10_000 for line in sent.values())
+        (second,) = {line["folder"] for line in sent.values()}
+        assert kept(pusher) == [{first: True, second: False}] * 2
+        # A node that its engine starts again finds the folder of its own run.
+        node = f"muster-{pusher.run}"
+        look = f"docker restart {node} >/dev/null; docker exec {node} grep -c VERSION.1 /workspace/train.py"
+        assert [pusher.rack.on(host, look).strip() for host in pusher.hosts] == ["1", "1"]
+        assert pusher.fab("clean", "--folders", "--yes").returncode == 0
+        assert kept(pusher) == [{first: True}] * 2
+    finally:
+        pusher.clean()
+        pusher.fab("clean", "--folders", "--yes")
+    assert kept(pusher) == [{}] * 2
