@@ -115,9 +115,13 @@ class LargeFolder:
 
 def look(session: Session, digests: Sequence[str]) -> HostFolders:
     """Ask a host which of these contents it has. Raises DeployError."""
-    done = session.run(commands.look_folders(digests), timeout_s=_LOOK_S)
+    return parse(session.run(commands.look_folders(digests), timeout_s=_LOOK_S).out, digests)
+
+
+def parse(answer: str, digests: Sequence[str]) -> HostFolders:
+    """Read the answer of the script look-folders. Raises BadAnswer."""
     at, free, listings = "", None, {}
-    for line in done.out.split("\n"):
+    for line in answer.split("\n"):
         word, _, rest = line.partition(" ")
         if word == "at":
             at = _AT(rest, "its folders")
@@ -126,7 +130,7 @@ def look(session: Session, digests: Sequence[str]) -> HostFolders:
         elif word == "has" and (name := rest.partition(" ")[0]) in digests:
             listings[name] = _LISTING(rest.partition(" ")[2], "a listing")
     if not at:
-        raise BadAnswer("its folders", "`at FOLDER`", done.out[:200])
+        raise BadAnswer("its folders", "`at FOLDER`", answer[:200])
     return HostFolders(at, free, listings)
 
 

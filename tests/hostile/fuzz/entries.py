@@ -23,7 +23,7 @@ from deploy.hosts import bootstrap, bootstrap_run, mirror, nodes, resume, stop
 from deploy.hosts import container as deploy_spec
 from deploy.hosts import plan as deploy_plan
 from deploy.hosts.container import Work
-from deploy.image import model, push_plan
+from deploy.image import folder_push, model, push_plan
 from deploy.preflight import probe_answers, refusals
 from deploy.report import tables
 from deploy.report import text as lines
@@ -169,6 +169,14 @@ def store(text):
     push_plan.check_space(parsed, [1])
     push_plan.codec_for(parsed)
     _words(push_plan.replaced(samples.IMAGE, parsed))
+
+
+@entry(f"at /home/a/.muster/folders/b\nfree 1000\nhas {'0' * 64} {'1' * 64}\n")
+def large_folders(text):
+    """The large folders on a host."""
+    parsed = folder_push.parse(text, ["0" * 64])
+    assert parsed.at.startswith("/")
+    assert set(parsed.listings) <= {"0" * 64}
 
 
 @entry(samples.HELD)
