@@ -111,10 +111,11 @@ def _show(there: Mapping[str, Sequence[Leftover]], console: Console) -> None:
                 "bytes": thing.bytes, "used": thing.used,
             })  # fmt: skip
         total = amount(sum(thing.bytes or 0 for thing in things))
-        console.note(f"{host}: {several(len(things), 'thing')}, {total}" if things else f"{host}: nothing")
+        shared = "; images share layers" if sum(thing.kind == "images" for thing in things) > 1 else ""
+        console.note(f"{host}: {several(len(things), 'thing')}, {total}{shared}" if things else f"{host}: nothing")
 
 
 def _words(thing: Leftover) -> str:
     age = duration(thing.age_s) if thing.age_s is not None else "unknown age"
     size = amount(thing.bytes) if thing.bytes is not None else "unknown size"
-    return f"{thing.kind:<8}  {thing.name:<40}  {age:>12}  {size:>12}"
+    return f"{thing.kind:<8}  {thing.name:<56}  {age:>12}  {size:>12}"

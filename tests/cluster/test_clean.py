@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import uuid
 
 from tests.cluster.control import BASE
 
@@ -34,10 +35,15 @@ def test_caches_and_made_folders_stay_for_the_next_run_and_clean_removes_what_is
     tag, made = f"muster-{folder.name}:latest", f"/home/muster/made-{control.run}"
     control.rack.root(host, "rm", "-rf", "/home/muster/.muster/cache")
     words = ("--image", BASE, "--folder", str(folder), "--mount", f"{made}/deep:/out:create")
+    packages = f"muster-packages-1000-{uuid.uuid4().hex}"
+    labels = "--label muster.packages=x --label muster.user=muster"
+    control.rack.on(host, f"docker volume create {labels} {packages}")
     first = control.fab("deploy", "--run", control.run, *words, "--script", "train.py")
     assert first.returncode == 0, first.stderr
     assert "seen 0 /muster/cache/triton" in first.stdout
     assert f"{host}: made {made}/deep" in first.stderr
+    fill = f"docker run --rm --volume {packages}:/v --user 0:0 --entrypoint dd {tag} if=/dev/zero of=/v/x bs=1M count=4"
+    control.rack.on(host, fill)
     living = f"{control.run}-b"
     second = control.fab("deploy", "--run", living, *words, "--script", "train.py --stay", "--detach")
     assert second.returncode == 0, second.stderr
@@ -46,6 +52,7 @@ def test_caches_and_made_folders_stay_for_the_next_run_and_clean_removes_what_is
     assert there[host, "runs", control.run]["used"] is False
     assert there[host, "runs", living]["used"] is there[host, "caches", cache]["used"] is True
     assert there[host, "images", tag]["used"] is True
+    assert there[host, "packages", packages]["bytes"] > 3 << 20, "a volume's size is counted"
     asked = control.fab("clean", "--caches")
     assert asked.returncode == 0  # all of it is in use
     assert "stays" in asked.stderr
@@ -58,8 +65,9 @@ def test_caches_and_made_folders_stay_for_the_next_run_and_clean_removes_what_is
     assert {(host, "runs", living), (host, "images", tag), (host, "caches", cache)} <= after.keys()
     control.rack.on(host, f"touch ~/.muster/runs/{living}/end")
     assert control.fab("down", "--run", living).returncode == 0
-    done = control.fab("clean", "--runs", living, "--images", "--caches", "--yes")
+    done = control.fab("clean", "--runs", living, "--images", "--packages", "--caches", "--yes")
     assert done.returncode == 0, done.stderr
-    assert not {(host, "runs", living), (host, "images", tag), (host, "caches", cache)} & kept(control).keys()
+    gone = {(host, "runs", living), (host, "images", tag), (host, "packages", packages), (host, "caches", cache)}
+    assert not gone & kept(control).keys()
     assert control.rack.on(host, f"cat {made}/deep/result") == "1", "the user's own folder stays"
     control.rack.root(host, "rm", "-rf", made)

@@ -127,6 +127,32 @@ def test_status_shows_whose_run_it_is_and_nothing_of_a_folder_of_that_name_here(
     bob.rack.root(bob.host, "rm", "-rf", f"/home/bob/.muster/runs/{alice.run}")
 
 
+@pytest.mark.holds("ours-only")
+def test_clean_neither_lists_nor_removes_what_another_has(users, stays):
+    alice, bob = users
+    own = {name: f"muster-packages-{uid}-{uuid.uuid4().hex}" for name, uid in (("muster", 1000), ("bob", 1001))}
+    for name, volume in own.items():
+        labels = f"--label muster.packages=x --label muster.user={name}"
+        bob.rack.on(bob.host, f"docker volume create {labels} {volume}")
+    alices = f"mkdir -p ~/.muster/cache/1000/huggingface; ls ~/.muster/runs/{alice.run}; ls -d ~/.muster/cache/1000/*"
+    before = alice.rack.on(alice.host, alices)
+    try:
+        listed = [json.loads(line) for line in bob.fab("clean", "--json").stdout.splitlines()]
+        assert {row["name"] for row in listed if row["kind"] == "kept"} == {own["bob"]}
+        refused = bob.fab("clean", "--runs", alice.run, "--yes")
+        assert refused.returncode == 2
+        assert "no host has a run of that name" in refused.stderr
+        done = bob.fab("clean", "--runs", "all", "--images", "--packages", "--caches", "--yes")
+        assert done.returncode == 0, done.stderr
+        volumes = bob.rack.on(bob.host, "docker volume ls --quiet").split()
+        assert own["muster"] in volumes
+        assert own["bob"] not in volumes
+        assert alice.rack.on(alice.host, alices) == before
+        assert alice.fab("clean", "--json").stdout.count(own["muster"]) == 1
+    finally:
+        bob.rack.on(bob.host, f"docker volume rm --force {' '.join(own.values())}")
+
+
 @pytest.mark.holds("labelled-only")
 def test_a_container_that_only_says_that_it_is_ours_is_left(users, stays):
     alice, bob = users

@@ -35,21 +35,43 @@ if place=$(cd -P -- "$HOME/.muster/folders/$(uname -n)" 2>/dev/null && env pwd -
     done
 fi
 user=$(id -un)
-volumes() {
-    docker volume ls --quiet --filter "label=$2" --filter "label=muster.user=$user" | while read -r name; do
-        [ -z "$(docker ps --all --quiet --filter "volume=$name")" ] && used=free || used=used
-        # The engine counts bytes only for all volumes at once, which takes minutes: their size stays unknown.
-        made=$(date -d "$(docker volume inspect --format '{{.CreatedAt}}' "$name" 2>/dev/null)" +%s 2>/dev/null)
-        echo "$1 $name ${made:-0} 0 $used"
-    done
-}
-volumes packages muster.packages
-volumes caches muster.cache
 # An engine does not know whose an image is, nor since when it has it: ours are those that our own pushes brought.
-sed -nE 's/^([^ ]+) [^ ]+ from [^ ]*: pushed ([a-z0-9][A-Za-z0-9._/:-]*): .*/\2 \1/p' "$HOME/.muster/audit.log" 2>/dev/null |
+images=$(sed -nE 's/^([^ ]+) [^ ]+ from [^ ]*: pushed ([a-z0-9][A-Za-z0-9._/:-]*): .*/\2 \1/p' "$HOME/.muster/audit.log" 2>/dev/null |
     awk '{ at[$1] = $2 } END { for (tag in at) print tag, at[tag] }' | while read -r tag time; do
-        id=$(docker image inspect --format '{{.Id}}' "$tag" 2>/dev/null) || continue
-        [ -z "$(docker ps --all --quiet --filter "ancestor=$id")" ] && used=free || used=used
-        made=$(date -d "$time" +%s 2>/dev/null)
-        echo "images $tag ${made:-0} $(($(docker image inspect --format '{{.Size}}' "$tag") / 1024)) $used"
+        id=$(docker image inspect --format '{{.Id}}' "$tag" 2>/dev/null) && echo "$tag $time $id"
+    done)
+owned() { docker volume inspect --format '{{index .Labels "muster.user"}}' "$1" 2>/dev/null; }
+# measure NAME...: the lines `NAME KILOBYTES` of these volumes. The engine itself would count every volume that it has, for
+# minutes; so a container of an image of ours counts, as the user whom the volumes belong to.
+measure() {
+    image=${images##* }
+    [ -n "$image" ] || return
+    for uid in $(printf '%s\n' "$@" | sed -nE 's/^muster-(cache-)?packages-([0-9]+)(-[0-9a-f]+)?$/\2/p' | sort -u); do
+        mounts=$(printf '%s\n' "$@" | grep -E "^muster-(cache-)?packages-$uid(-[0-9a-f]+)?$" | head -n 200 |
+            sed 's|.*|--mount type=volume,source=&,target=/volumes/&,readonly,volume-nocopy|')
+        # shellcheck disable=SC2086  # one word for each option
+        $limit docker run --rm --network none --pull never --cap-drop ALL --security-opt no-new-privileges --log-driver none \
+            --user "$uid:$uid" $mounts --entrypoint du "$image" -k -d 1 /volumes 2>/dev/null </dev/null |
+            sed -nE 's|^([0-9]+)[^0-9/]/volumes/([a-z0-9-]+)$|\2 \1|p'
     done
+    # A volume that went meanwhile was made again, by the container, and for nobody.
+    for name; do [ "$(owned "$name")" = "$user" ] || docker volume rm "$name" >/dev/null 2>&1; done
+}
+own=$(for label in muster.packages muster.cache; do
+    docker volume ls --quiet --filter "label=$label" --filter "label=muster.user=$user"
+done)
+# What a container has: before ours look into them.
+used=$(for name in $own; do [ -z "$(docker ps --all --quiet --filter "volume=$name")" ] || echo " $name "; done)
+# shellcheck disable=SC2086  # one word for each volume
+sizes=$(measure $own)
+for name in $own; do
+    case $name in muster-cache-*) kind=caches ;; *) kind=packages ;; esac
+    case $used in *" $name "*) state=used ;; *) state=free ;; esac
+    made=$(date -d "$(docker volume inspect --format '{{.CreatedAt}}' "$name" 2>/dev/null)" +%s 2>/dev/null)
+    echo "$kind $name ${made:-0} $(echo "$sizes" | sed -n "s/^$name //p") $state"
+done
+[ -z "$images" ] || echo "$images" | while read -r tag time id; do
+    [ -z "$(docker ps --all --quiet --filter "ancestor=$id")" ] && used=free || used=used
+    made=$(date -d "$time" +%s 2>/dev/null)
+    echo "images $tag ${made:-0} $(($(docker image inspect --format '{{.Size}}' "$tag") / 1024)) $used"
+done
