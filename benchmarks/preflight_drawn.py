@@ -26,7 +26,7 @@ from lab.drawn import recorded, score
 from lab.drawn.draw import Draw, draw, draws
 from lab.drawn.trial import Tried, attempt, truth
 
-EACH, AT_ONCE = 50, 3
+EACH, AT_ONCE = 50, 4
 PAGE = Path(__file__).resolve().parents[1] / "docs/preflight-score.md"
 BEGIN, END = "<!-- drawn: begin -->\n", "<!-- drawn: end -->\n"
 # What the figures should reach, by the question; of draws that fail, or of those that train.

@@ -76,7 +76,7 @@ def an_interface_that_leads_elsewhere(cast: Cast) -> Part | None:
 
 @breaks("lie", "clock")
 def a_clock_is_wrong(cast: Cast) -> Part:
-    host, seconds = cast.any(), cast.chance.choice((-3600, -90, -30, -20, 45, 3600))
+    host, seconds = cast.any(), cast.chance.choice((-3600, -90, -30, -20, 25, 45, 3600))
     subjects = cast.silent(host)
     return Part(
         f"{host}'s clock is {seconds} s off",
@@ -321,7 +321,7 @@ def an_idle_setting(cast: Cast) -> Part:
 
 @harmless("lie", "clock, a little")
 def a_clock_is_a_little_off(cast: Cast) -> Part:
-    host, seconds = cast.any(), cast.chance.choice((-2.5, -1.0, 3.0, 8.0, 20.0))
+    host, seconds = cast.any(), cast.chance.choice((-2.5, -1.0, 1.5, 3.0))
     return Part(f"{host}'s clock is {seconds} s off", lambda lab: clock(host_of(lab, host), seconds))
 
 
