@@ -19,6 +19,7 @@ from pathlib import Path
 from benchmarks import (
     preflight_ablation,
     preflight_bandwidth,
+    preflight_drawn,
     preflight_explained,
     preflight_growth,
     preflight_later,
@@ -123,7 +124,9 @@ def whole(faults):
     times = {"load": os.getloadavg()[0], 8: min(timed(8) for _ in range(3)), 64: timed(64)}
     times["dropped"] = timed(8, dropped=True)
     times["grown"] = preflight_growth.measure(quick=False)["rows"][0]
+    drawn = preflight_drawn.written()
     PAGE.write_text(preflight_score.page(trials, well, times, more, later))
+    preflight_drawn.write(drawn)
     print(f"wrote {PAGE.name}")
 
 

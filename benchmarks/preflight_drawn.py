@@ -167,6 +167,11 @@ def show(identity: str) -> None:
     print(f"torchrun: {truth(drawn)}; mark: {score.mark(drawn.parts, truth(drawn), verdict).word}")
 
 
+def written() -> str:
+    """The section as the page has it."""
+    return PAGE.read_text().partition(BEGIN)[2].partition(END)[0]
+
+
 def write(text: str) -> None:
     """Put the section into the page, at its top."""
     page = PAGE.read_text()

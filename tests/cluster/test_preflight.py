@@ -57,22 +57,21 @@ def test_healthy_hosts_are_green_and_nothing_stays(rack, preflight):
     assert all(left_there(rack, host) == "" for host in rack.hosts[:2])
 
 
-def test_a_dropped_rendezvous_port_is_named_with_both_ends_and_a_fix_for_each(rack, preflight):
+def test_a_dropped_rendezvous_port_is_named_with_its_host_and_fix(rack, preflight):
     first, second = rack.hosts[:2]
     with firewall(rack, first, "INPUT", "-p", "tcp", "--dport", "29500", "-j", "DROP"):
         code, verdict = preflight("--port", "29500")
-    assert (code, verdict["cause"], verdict["hosts"]) == (REFUSED, "rendezvous-dropped", [first, second])
+    assert (code, verdict["cause"], verdict["hosts"]) == (REFUSED, "rendezvous-dropped", [first])
     finding = verdict["findings"][0]
-    assert f"TCP 29500 from {second} to {first} is dropped" in finding["text"]
+    assert f"{first} drops TCP 29500 from {second}" in finding["text"]
     assert finding["fix"].startswith(f"on {first}: sudo ufw allow proto tcp")
-    assert f"on {second}: sudo ufw allow out" in finding["fix"]
 
 
 def test_data_ports_that_are_closed_on_one_node_are_told_from_the_rendezvous_port(rack, preflight):
     first = rack.hosts[0]
     with firewall(rack, first, "INPUT", "-p", "tcp", "--dport", "30000:65535", "--syn", "-j", "DROP"):
         code, verdict = preflight()
-    assert (code, verdict["cause"], verdict["hosts"]) == (REFUSED, "data-ports-dropped", rack.hosts[:2])
+    assert (code, verdict["cause"], verdict["hosts"]) == (REFUSED, "data-ports-dropped", [first])
 
 
 def test_a_host_that_cannot_be_reached_by_ssh_is_part_of_the_verdict(rack):

@@ -20,7 +20,10 @@ def check(answers: Answers) -> Iterator[Finding]:
             yield Finding(
                 "interface-down", "interfaces", (host,), text, (), symptom, f"on {host}: sudo ip link set {off[0]} up"
             )
-        elif silent := [link for link in answers.between(host, host, "self") if not link.ok]:
+        # Where its peers do not reach its ports either, a firewall closes them to everybody.
+        reached = any(link.ok and link.target == host != link.source and "data" in link.kinds for link in answers.links)
+        silent = [link for link in answers.between(host, host, "self") if not link.ok] if not off and reached else []
+        if silent:
             grave = host == answers.meeting or answers.request.processes > 1
             yield Finding(
                 "loopback-silent",

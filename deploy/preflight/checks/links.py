@@ -190,7 +190,7 @@ def _finding(answers: Answers, table: dict[Pair, Cell], blame: Blame, what: str,
     single = len(blame.cells) == 1 or bool(blame.link)
     if single and how in ("dropped", "rejected", "arp"):
         # Both ends of a silent link are suspects, until the firewall of one of them has lost our packets.
-        decided = with_rules(answers, blame.cells[0])
+        decided = with_rules(answers, blame.cells[0]) or _closed_to_itself(answers, blame.cells[0][1], what)
         blame = replace(blame, hosts=decided or tuple(sorted(blame.cells[0], key=answers.hosts.index)))
         blame = replace(blame, outgoing=not blame.link and decided == (blame.cells[0][0],))
     if how in ("no-route", "card") and not blame.outgoing:
@@ -215,6 +215,12 @@ def _finding(answers: Answers, table: dict[Pair, Cell], blame: Blame, what: str,
         "one-way" if all((pair[1], pair[0]) not in blame.cells for pair in blame.cells) else "both",
         cells=blame.cells,
     )
+
+
+def _closed_to_itself(answers: Answers, host: str, what: str) -> tuple[str, ...]:
+    """The called host, if it does not reach these ports itself either: then its own firewall is the cause."""
+    own = answers.between(host, host, "rendezvous" if what == MEET else "self")
+    return (host,) if own and not any(link.ok for link in own) else ()
 
 
 def _grown(answers: Answers, hosts: Sequence[str]) -> tuple[str, ...]:

@@ -50,6 +50,13 @@ def test_only_a_rule_whose_count_grew_decides(control, hosts):
     assert judge(seen).hosts == hosts
 
 
+def test_a_host_that_does_not_reach_its_own_ports_either_is_named_alone():
+    seen = of_two(answers(outcome=lambda s, t, k: "dropped" if (t, k) == ("a", "data") else "ok"))
+    own = Link("a", "a", "10.0.0.1", 40000, ("self",), "dropped")
+    verdict = judge(dataclasses.replace(seen, links=(*seen.links, own)))
+    assert (verdict.cause, verdict.hosts, verdict.others) == ("data-ports-dropped", ("a",), [])
+
+
 @pytest.mark.parametrize(
     ("how", "cause", "hosts"), [("no-arp", "arp-unanswered", ("b", "c")), ("wrong-card", "arp-wrong", ("b",))]
 )
