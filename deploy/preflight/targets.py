@@ -20,7 +20,7 @@ FEW, LONG_SIZE, LONG_WAIT_S = 8, 2 << 20, 6.0
 # More than a connection carries before its first large packet; and how long one may pause that still carries.
 SOME, STILL_MS = 16 << 10, 700
 # One call of each pair waits longer than the others: an answer that is late is no answer that is dropped.
-PATIENT_S, OTHER_S, AGAIN_S, MOST_AGAIN = 3.4, 1.3, 0.8, 2
+PATIENT_S, OTHER_S, AGAIN_S, MOST_AGAIN = 3.4, 1.3, 0.5, 2
 SLOW_S, MOST_SUSPECTS, RATE_SIZE, RATE_WAIT_S = 0.04, 3, 1 << 20, 2.5
 
 

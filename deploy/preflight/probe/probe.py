@@ -19,6 +19,7 @@ from .facts import at_once, facts, firewall, gateway, holder, neighbours, resolv
 WAIT_S = 2.2
 RETRY_AT_S = (0.0, 0.6, 1.2)
 LIFE_S = 90.0
+NEIGHBOUR_S = 2.5
 # Anybody may call these ports, or answer on them.
 MOST_PAYLOAD, MOST_GREETING = 64 << 20, 1 << 16
 REASONS = {
@@ -173,7 +174,9 @@ class Dial:
         """One of the connections succeeded or failed."""
         code = tried.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if code:
-            return self.end(reason(code))
+            # This kernel gives up a neighbour after 3 s without an answer; a router's or a firewall's message is fast.
+            alone = code == errno.EHOSTUNREACH and time.monotonic() - self.began > NEIGHBOUR_S
+            return self.end("no-arp" if alone else reason(code))
         for other in self.tries:
             if other is not tried:
                 self.probe.forget(other)
