@@ -60,7 +60,8 @@ class State:
     often each rank of a script has begun. `first` and `last`: when its first rank began and its last one ended; what is
     older than `since` belongs to earlier starts of the run. `conflicts`: sent files that are not used, as the console
     has named them. `repeats`: nobody knows at which step a later start of a script began, so steps may count twice.
-    has named them. `waiting`: what the nodes wait for on their hosts before the ranks start.
+    `came_back`: the nodes that restarted since the ranks began. `waiting`: what the nodes wait for on their hosts
+    before the ranks start.
     """
 
     names: tuple[str, ...]
@@ -89,6 +90,7 @@ class State:
     hang: str = ""
     waiting: str = ""
     explained: bool = False
+    came_back: set[str] = field(default_factory=set)
     restarts: int = 0
     barren_restarts: int = 0
     last_sign: float = 0.0
@@ -174,6 +176,7 @@ class State:
         if now.restarts > before.restarts and not self.verdicts:  # after a verdict a restart does not matter
             if now.code is None:  # a node that lost the others also ends: we blame nobody before we know more
                 self._tell(event, f"{now.node} restarts{self._at_step()}")
+                self.came_back.add(now.node)
             else:
                 how = ended_how(now.code)
                 self._tell(event, f"{self.name(now.node)} {how}{self._at_step()}: restarting it", grave=True)
@@ -361,8 +364,10 @@ class State:
     def _restart_reason(self) -> str:
         """Why all ranks restart; empty if a lost rank or node, which was reported already, explains it."""
         culprit, explained = self.blame(), self.explained
-        self.ends, self.explained = {}, False
-        if explained or culprit is None:
+        # A rank that ended with its node left no word; the node's own restart was reported.
+        with_node = culprit is not None and culprit.node in self.came_back and culprit.rank not in self.ends
+        self.ends, self.explained, self.came_back = {}, False, set()
+        if explained or with_node or culprit is None:
             return ""
         where = f"; logs/rank-{culprit.rank}.log has its last words" if culprit.rank is not None else ""
         return f": {culprit.message}{where}"

@@ -395,6 +395,15 @@ def test_nodes_and_verdicts_are_seen_once_and_again_when_replaced(run_dir: Path)
     assert [event["t"] for event in follower.read()] == [9]
 
 
+def test_a_rank_that_went_with_its_node_is_not_said_to_hang() -> None:
+    for came_back in (True, False):
+        state = State(NAMES, script=True)
+        node = {"t": 1.0, "kind": "node", "node": "worker-1", "state": "running", "code": None, "restarts": 1}
+        for event in (*began(), lost(0), lost(2), *([node] if came_back else []), *began()):
+            state.apply({"t": 0.0, **event})
+        assert ("did not answer" in state.story[-1].text) != came_back
+
+
 def placed(step: int, before: int, known: bool) -> dict[str, object]:
     event = {"t": 3.0, "kind": "continues", "rank": 0, "node": "master", "step": step, "before": before}
     return {**event, "known": known}
