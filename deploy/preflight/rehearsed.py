@@ -87,19 +87,19 @@ def _sign(words: str, step: str, cause: str, symptom: str, fix: str) -> _Sign:
     return _Sign(re.compile(words, re.IGNORECASE), step, cause, symptom, fix)
 
 
-_SHM = "--shm-size 16g, or shm_size in cluster.toml; what fills it: df -h /dev/shm in a container"
+_SHM = '`shm_size = "16g"` under [job] of cluster.toml; what fills it: df -h /dev/shm in a container'
 # The first one that fits counts: the words of the failure, and the beginning of the step.
 _SIGNS = (
-    _sign(r"bus error|SIGBUS", "", "shm-small", "`Bus error` in data loaders", f"on {{host}}: {_SHM}"),
+    _sign(r"bus error|SIGBUS", "", "shm-small", "`Bus error` in data loaders", _SHM),
     _sign(r"no space left|allocate shared memory", "load", "shm-small", "`Bus error` in data loaders",
-          f"on {{host}}: {_SHM}"),
+          _SHM),
     _sign(r"no space left|quota exceeded", "write", "disk-full", "the first checkpoint fails",
           "on {host}: df -h {runs}; {fab} clean --hosts {host} shows what runs left"),
     _sign(r"read-only file system|permission denied|not permitted", "write", "home-readonly", "nothing can be saved",
           "on {host}: ls -ld {runs}; mount | grep -w ro"),
     _sign(r"start new thread|resource temporarily unavailable", "", "process-limits",
           "`can't start new thread`, or a data loader that dies",
-          "on {host}: ulimit -u; systemctl show docker -p TasksMax; or a higher `pids` in cluster.toml"),
+          "a higher `pids` under [job] of cluster.toml; on {host}: ulimit -u; systemctl show docker -p TasksMax"),
     _sign(r"too many open files", "", "open-files", "`Too many open files`", "on {host}: docker info; ulimit -n"),
     _sign(r"cuda.{0,40}out of memory", "", "gpu-busy", "`CUDA out of memory`",
           "{fab} gpus --hosts {host} shows who has its GPUs"),

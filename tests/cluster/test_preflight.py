@@ -15,6 +15,7 @@ import pytest
 from deploy.preflight import Answers, judge
 from lab import rack_faults
 from lab.waiting import until
+from tests.cluster.control import BASE
 
 HOME = Path(__file__).resolve().parents[2]
 FAB = Path(sys.executable).with_name("fab")
@@ -55,6 +56,42 @@ def test_healthy_hosts_are_green_and_nothing_stays(rack, preflight):
     code, verdict = preflight()
     assert (code, verdict["ok"], verdict["cause"]) == (0, True, "")
     assert all(left_there(rack, host) == "" for host in rack.hosts[:2])
+
+
+def test_the_rehearsal_finds_what_only_the_run_would_and_leaves_nothing(rack, tmp_path):
+    hosts, file = rack.hosts[:2], tmp_path / "cluster.toml"
+    tables = "".join(f'[[hosts]]\nname = "{host}"\n' for host in hosts)
+    env = os.environ | {"MUSTER_SSH_CONFIG": str(rack.ssh_config)}
+
+    def preflight(job):
+        file.write_text(f"{tables}[job]\n{job}\n")
+        line = [FAB, "preflight", "--cluster", file, "--image", BASE, "--json"]
+        done = subprocess.run(line, cwd=HOME, env=env, capture_output=True, text=True, timeout=120)
+        return done.returncode, json.loads(done.stdout)
+
+    code, verdict = preflight("")
+    assert (code, verdict["cause"], verdict["groups"]["proof"]) == (0, "", "ok")
+    assert verdict["rehearsed"].startswith("2 ranks met")
+    # Too few for the threads and workers of a rank; no probe needs them.
+    code, verdict = preflight("pids = 64")
+    assert (code, verdict["cause"], verdict["hosts"]) == (REFUSED, "process-limits", hosts)
+    assert all(left_there(rack, host) == "" for host in hosts)
+    assert all(".rehearsal-" not in rack.on(host, "ls", "-A", ".muster/runs") for host in hosts)
+
+
+def test_a_kill_in_the_middle_of_a_rehearsal_leaves_neither_container_nor_folder(rack):
+    host = rack.hosts[0]
+    line = [FAB, "preflight", "--hosts", ",".join(rack.hosts[:2]), "--image", BASE]
+    env = os.environ | {"MUSTER_SSH_CONFIG": str(rack.ssh_config)}
+    process = subprocess.Popen(line, cwd=HOME, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    def folders():
+        return [name for name in rack.on(host, "ls", "-A", ".muster/runs").split() if name.startswith(".rehearsal-")]
+
+    until(folders, "a rehearsal")
+    process.kill()
+    process.wait()
+    until(lambda: not folders() and left_there(rack, host) == "", "the rehearsal to be gone")
 
 
 def test_a_dropped_rendezvous_port_is_named_with_its_host_and_fix(rack, preflight):
