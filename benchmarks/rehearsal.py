@@ -23,7 +23,10 @@ from benchmarks.venv import HOME
 BASE, HOSTS, PORT = "muster-trainer:cpu", 5, 29655
 MOST_S, MOST_QUICK_S = 10.0, 2.0
 FAB = HOME / ".venv" / "bin" / "fab"
-STEP = "import torch, torch.distributed as d; d.init_process_group('gloo'); d.all_reduce(torch.ones(5 << 20))"
+STEP = (
+    "import torch, torch.distributed as d; d.init_process_group('gloo'); d.all_reduce(torch.ones(5 << 20)); "
+    "d.barrier(); print('summed'); d.destroy_process_group()"
+)
 
 
 def measure(quick: bool) -> dict[str, Any]:
@@ -86,7 +89,7 @@ def _torchrun(rack: racks.Rack) -> float:
         for rank, name in enumerate(rack.names)
     ]
     outputs = [process.communicate(timeout=180)[0] for process in running]
-    if any(process.returncode for process in running):
+    if any(b"summed" not in output for output in outputs):
         raise RuntimeError(b"".join(outputs)[-2000:].decode(errors="replace"))
     return time.monotonic() - began
 

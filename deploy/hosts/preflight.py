@@ -124,7 +124,7 @@ def on_hosts(hosts: ReachedHosts, presence: ImagePresence, options: PreflightOpt
         answers = examine(list(started.values.values()), request, faults, options.measure, options.say, targets)
     finally:
         probes.close(started)
-    answers = _with_holder(_with_slow_shells(answers), hosts.sessions)
+    answers = _with_holder(_with_causes(answers, options.python), hosts.sessions)
     logs = {host: {**answers.control.get(host, {}), "kernel": facts.kernel} for host, facts in hosts.facts.items()}
     answers = replace(answers, control={**answers.control, **logs})
     outdated = software.too_old(answers) if inside else ()
@@ -136,13 +136,17 @@ def on_hosts(hosts: ReachedHosts, presence: ImagePresence, options: PreflightOpt
     return answers, verdict
 
 
-def _with_slow_shells(answers: Answers) -> Answers:
-    """The answers; a host whose login shell began no probe has a cause of its own."""
-    faults = {
-        host: ("ssh-slow" if "its login shell did not begin" in words else cause, words)
-        for host, (cause, words) in answers.faults.items()
-    }
-    return replace(answers, faults=faults)
+def _with_causes(answers: Answers, python: str) -> Answers:
+    """The answers; a host whose login shell began no probe, or that lacks the Python, has a cause of its own."""
+
+    def cause_of(cause: str, words: str) -> tuple[str, str]:
+        if "its login shell did not begin" in words:
+            return "ssh-slow", words
+        if f"{python}: not found" in words:
+            return "no-python", f"there is no {python}\nname the Python that has your torch: --python PATH"
+        return cause, words
+
+    return replace(answers, faults={host: cause_of(*fault) for host, fault in answers.faults.items()})
 
 
 def _with_holder(answers: Answers, sessions: Sequence[Session]) -> Answers:

@@ -321,7 +321,7 @@ def leftovers():
     for pid in filter(str.isdigit, os.listdir("/proc")):
         command = text("/proc/%s/cmdline" % pid).replace("\0", " ").strip()
         known = re.search(r"torchrun|torch\.distributed\.(run|launch)|trainer\.(agent|torchrun)", command)
-        if not known or int(pid) == os.getpid() or namespace(pid) != namespace("self"):
+        if not known or " preflight " in command or int(pid) == os.getpid() or namespace(pid) != namespace("self"):
             continue
         stat = text("/proc/%s/stat" % pid).rpartition(")")[2].split()
         if len(stat) > 19:
