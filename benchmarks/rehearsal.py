@@ -66,7 +66,11 @@ def _preflight(rack: racks.Rack, *options: str) -> float:
     done = subprocess.run(line, cwd=HOME, capture_output=True, text=True)
     seconds = time.monotonic() - began
     verdict = json.loads(done.stdout or "{}")
-    if done.returncode or bool(verdict["rehearsed"]) == bool(options) or abs(verdict["seconds"] - seconds) > 0.5:
+    if (
+        done.returncode
+        or bool(verdict["rehearsed"]) == bool(options)
+        or abs(verdict["seconds"] - seconds) > 0.3 + seconds / 10
+    ):
         raise RuntimeError(f"{done.returncode} after {seconds:.1f} s: {done.stdout[:1500]}{done.stderr[-500:]}")
     return seconds
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from shlex import quote
 from typing import Any
 
 from ..config.inventory import Cluster
 from ..config.values import Mount
 from ..core import fields, printable
-from ..core.docker_faults import DockerFault
 from ..core.errors import DeployError, Refused
 from ..core.program import FAB
 from ..engine import images as engine_images
@@ -21,16 +19,16 @@ from ..host.facts import HostFacts
 from ..image.model import base_of
 from ..image.push_plan import HostImage, stands_on
 from ..preflight import Answers, Finding, PreflightRequest, Verdict, judge, refusals
-from ..preflight.checks import resources, software
-from ..preflight.findings import WARNING, odd_ones
+from ..preflight.checks import software
+from ..preflight.findings import WARNING
 from ..preflight.probe import rehearsal as talk
 from ..preflight.probe.conversation import examine
 from ..preflight.request import MUSTER
 from ..report import preflight_text
 from ..report.console import Console
 from ..run.environment import MASTER_PORT
-from ..ssh.session import Session, SshFault, open_all
-from . import container, meeting, observe, plan, probes, rehearsal
+from ..ssh.session import Session, open_all
+from . import container, host_findings, meeting, observe, plan, probes, rehearsal
 from . import options as deploy_options
 from .container import NodeContainer, Work
 
@@ -88,14 +86,16 @@ def preflight(cluster: Cluster, image: str, options: PreflightOptions) -> tuple[
         facts = observe.facts(sessions)
         # Another launcher needs no engine.
         needed = options.request.style == MUSTER
-        findings = tuple(_engine(host, fault) for host, fault in facts.faults.items() if needed)
+        findings = tuple(host_findings.engine(host, fault) for host, fault in facts.faults.items() if needed)
         name = image or cluster.job.image or plan.choose_image(list(facts.values.values()))
         cluster, _ = run_user.choose(cluster, sessions, facts.values)
         hosts = ReachedHosts(cluster, sessions, facts.values, findings, faults)
         # Ranks of another launcher run in an image only if the user names one.
         bare = not (needed or image or cluster.job.image)
         presence = ImagePresence("", {}, False) if bare else _presence(hosts, _names(name, cluster.job.folder))
-        return on_hosts(replace(hosts, findings=(*findings, *_differing(presence, hosts))), presence, options)
+        names = [host.name for host in cluster.hosts]
+        differing = tuple(host_findings.differing(presence.image, presence.by_host, names))
+        return on_hosts(replace(hosts, findings=findings + differing), presence, options)
 
 
 def _without_made(cluster: Cluster) -> Cluster:
@@ -128,8 +128,12 @@ def on_hosts(hosts: ReachedHosts, presence: ImagePresence, options: PreflightOpt
     logs = {host: {**answers.control.get(host, {}), "kernel": facts.kernel} for host, facts in hosts.facts.items()}
     answers = replace(answers, control={**answers.control, **logs})
     outdated = software.too_old(answers) if inside else ()
-    ours = (*_architectures(hosts), *_homes(hosts)) if request.style == MUSTER else ()
-    findings = [*hosts.findings, *ours, *_mounts(answers, mounts), *outdated]
+    ours = (
+        (*host_findings.architectures(hosts.facts), *host_findings.homes(hosts.facts))
+        if request.style == MUSTER
+        else ()
+    )
+    findings = [*hosts.findings, *ours, *host_findings.mounts(answers, mounts), *outdated]
     verdict = judge(answers, findings)
     if verdict.ok and len(answers.hosts_with_facts) == len(answers.hosts):
         return answers, _rehearsed(hosts, presence, options, answers, findings, verdict)
@@ -297,77 +301,6 @@ def _completed(request: PreflightRequest, hosts: ReachedHosts, inside: bool) -> 
         except DeployError:
             pass  # the probes find the same fault, with evidence
     return replace(request, where=INSIDE if inside else OUTSIDE)
-
-
-def _engine(host: str, fault: DeployError) -> Finding:
-    words = fault.message if fault.message.startswith(host) else f"{host}: {fault.message}"
-    if isinstance(fault, DockerFault):
-        cause, fix = fault.cause.name, fault.cause.hint(host)
-    elif isinstance(fault, SshFault):
-        cause, fix = refusals.ssh(fault.kind), fault.hint
-    else:
-        cause, fix = "docker-down", f"on {host}: {fault.hint}" if fault.hint else ""
-    return Finding(cause, "hosts", (host,), words, (), "the run does not start there", fix)
-
-
-def _architectures(hosts: ReachedHosts) -> Iterator[Finding]:
-    """A finding if the hosts have different architectures: no single image runs on all of them."""
-    machines = {host: facts.architecture for host, facts in hosts.facts.items()}
-    if len(set(machines.values())) > 1:
-        odd = tuple(host for host, name in machines.items() if name != next(iter(machines.values())))
-        text = f"the hosts have different architectures: {', '.join(f'{h} {m}' for h, m in machines.items())}"
-        fix = "use hosts of one architecture: one image cannot run on both"
-        yield Finding("architecture-differs", "software", odd, text, (), "`exec format error`", fix)
-
-
-def _differing(presence: ImagePresence, hosts: ReachedHosts) -> Iterator[Finding]:
-    """A finding if hosts have different images under one name. A deploy does not ask: it pushes one image to all."""
-    layers = {host: " ".join(held.layers) for host, held in presence.by_host.items()}
-    if len(set(layers.values())) > 1:
-        odd = odd_ones(layers)
-        text = f"{presence.image} is not the same image everywhere: {', '.join(odd)} has other layers"
-        fix = f"{FAB} push --hosts {','.join(host.name for host in hosts.cluster.hosts)} sends the same image to all"
-        yield Finding("image-differs", "software", odd, text, (), "odd errors later", fix)
-
-
-def _homes(hosts: ReachedHosts) -> Iterator[Finding]:
-    """Findings for hosts where a run cannot write its files."""
-    for host, facts in hosts.facts.items():
-        if not facts.home_writable:
-            text, fix = (
-                f"{host}: {facts.home} cannot be written to",
-                f"on {host}: ls -ld {facts.home}; mount | grep -w ro",
-            )
-            symptom = "`mkdir: cannot create directory`: the run does not start there"
-            yield Finding("home-readonly", "resources", (host,), text, (), symptom, fix)
-        if not facts.iproute:
-            text = f"{host}: it has no `ip` command, so nobody can know its addresses and its routes"
-            fix = f"on {host}: sudo apt-get install iproute2 (or: dnf install iproute)"
-            yield Finding("no-iproute2", "hosts", (host,), text, (), "the run does not start there", fix)
-        if facts.home_writable and facts.room is not None and facts.room < resources.DISK_LEAST:
-            text = f"{host}: only {facts.room >> 20} MiB free in {facts.home}/.muster"
-            symptom, fix = (
-                "`No space left on device`",
-                f"on {host}: df -h {facts.home}/.muster; {FAB} status shows old runs",
-            )
-            yield Finding("disk-full", "resources", (host,), text, (), symptom, fix)
-
-
-def _mounts(answers: Answers, mounts: Mapping[str, Sequence[Mount]]) -> Iterator[Finding]:
-    """Findings for mounted folders that the run's processes cannot read, and warnings for those they cannot write."""
-    for host in answers.hosts_with_facts:
-        facts = answers.facts[host]
-        tried, number = facts.get("mounts", {}), facts.get("user")
-        for mount in mounts.get(host, ()):
-            may, source = tried.get(mount.target, "rw"), quote(mount.source)
-            if "r" not in may:
-                text = f"{host}: uid {number}, which the run has there, cannot read {mount.source}"
-                fix = f"on {host}: sudo chmod -R o+rX {source} (its parent folders must be open as well)"
-                yield Finding("mount-closed", "resources", (host,), text, (), "`Permission denied`", fix)
-            elif "w" not in may and not mount.read_only:
-                text = f"{host}: uid {number}, which the run has there, cannot write to {mount.source}"
-                fix = f"on {host}: sudo chown -R {number} {source}; if the run only reads it, mount it with :ro"
-                yield Finding("mount-closed", "resources", (host,), text, (), "`Permission denied`", fix, WARNING)
 
 
 def _no_probe(fault: DeployError) -> tuple[str, str]:

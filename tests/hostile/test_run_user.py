@@ -17,7 +17,7 @@ from deploy.config.values import Mount
 from deploy.core.errors import DeployError, UsageError
 from deploy.host import commands, run_user
 from deploy.host.run_user import RANGES, Known
-from deploy.hosts.preflight import _mounts
+from deploy.hosts.host_findings import mounts as mounts_found
 from deploy.preflight import Answers, PreflightRequest
 from tests.hosts import FACTS
 
@@ -142,7 +142,7 @@ def test_preflight_names_a_mount_that_the_number_may_not_read_or_write_and_its_f
     mounts = {"a": (Mount("/srv/my data", "/data", False), Mount("/srv/old", "/old", True), Mount("/x", "/x", False))}
     facts = {"user": 70001, "mounts": {"/data": "r", "/old": "r", "/x": ""}}
     answers = Answers(PreflightRequest(), ("a",), facts={"a": facts})
-    write, read = _mounts(answers, mounts)
+    write, read = mounts_found(answers, mounts)
     assert (write.level, read.level) == ("warning", "fault")
     assert write.text.startswith("a: uid 70001")
     assert "cannot write to /srv/my data" in write.text

@@ -1,0 +1,89 @@
+"""Findings of a preflight that need no probe: engines, architectures, images, homes and mounts of the hosts. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from shlex import quote
+
+from ..config.values import Mount
+from ..core.docker_faults import DockerFault
+from ..core.errors import DeployError
+from ..core.program import FAB
+from ..host.facts import HostFacts
+from ..image.push_plan import HostImage
+from ..preflight import Answers, Finding, refusals
+from ..preflight.checks import resources
+from ..preflight.findings import WARNING, odd_ones
+from ..ssh.session import SshFault
+
+
+def engine(host: str, fault: DeployError) -> Finding:
+    """The finding for a host that could not be looked at: SSH, or its engine."""
+    words = fault.message if fault.message.startswith(host) else f"{host}: {fault.message}"
+    if isinstance(fault, DockerFault):
+        cause, fix = fault.cause.name, fault.cause.hint(host)
+    elif isinstance(fault, SshFault):
+        cause, fix = refusals.ssh(fault.kind), fault.hint
+    else:
+        cause, fix = "docker-down", f"on {host}: {fault.hint}" if fault.hint else ""
+    return Finding(cause, "hosts", (host,), words, (), "the run does not start there", fix)
+
+
+def architectures(facts: Mapping[str, HostFacts]) -> Iterator[Finding]:
+    """A finding if the hosts have different architectures: no single image runs on all of them."""
+    machines = {host: entry.architecture for host, entry in facts.items()}
+    if len(set(machines.values())) > 1:
+        odd = tuple(host for host, name in machines.items() if name != next(iter(machines.values())))
+        text = f"the hosts have different architectures: {', '.join(f'{h} {m}' for h, m in machines.items())}"
+        fix = "use hosts of one architecture: one image cannot run on both"
+        yield Finding("architecture-differs", "software", odd, text, (), "`exec format error`", fix)
+
+
+def differing(image: str, by_host: Mapping[str, HostImage], hosts: Sequence[str]) -> Iterator[Finding]:
+    """A finding if hosts have different images under one name. A deploy does not ask: it pushes one image to all."""
+    layers = {host: " ".join(held.layers) for host, held in by_host.items()}
+    if len(set(layers.values())) > 1:
+        odd = odd_ones(layers)
+        text = f"{image} is not the same image everywhere: {', '.join(odd)} {'has' if len(odd) == 1 else 'have'} other layers"
+        fix = f"{FAB} push --hosts {','.join(hosts)} sends the same image to all"
+        yield Finding("image-differs", "software", odd, text, (), "odd errors later", fix)
+
+
+def homes(every: Mapping[str, HostFacts]) -> Iterator[Finding]:
+    """Findings for hosts where a run cannot write its files."""
+    for host, facts in every.items():
+        if not facts.home_writable:
+            text, fix = (
+                f"{host}: {facts.home} cannot be written to",
+                f"on {host}: ls -ld {facts.home}; mount | grep -w ro",
+            )
+            symptom = "`mkdir: cannot create directory`: the run does not start there"
+            yield Finding("home-readonly", "resources", (host,), text, (), symptom, fix)
+        if not facts.iproute:
+            text = f"{host}: it has no `ip` command, so nobody can know its addresses and its routes"
+            fix = f"on {host}: sudo apt-get install iproute2 (or: dnf install iproute)"
+            yield Finding("no-iproute2", "hosts", (host,), text, (), "the run does not start there", fix)
+        if facts.home_writable and facts.room is not None and facts.room < resources.DISK_LEAST:
+            text = f"{host}: only {facts.room >> 20} MiB free in {facts.home}/.muster"
+            symptom, fix = (
+                "`No space left on device`",
+                f"on {host}: df -h {facts.home}/.muster; {FAB} status shows old runs",
+            )
+            yield Finding("disk-full", "resources", (host,), text, (), symptom, fix)
+
+
+def mounts(answers: Answers, mounts: Mapping[str, Sequence[Mount]]) -> Iterator[Finding]:
+    """Findings for mounted folders that the run's processes cannot read, and warnings for those they cannot write."""
+    for host in answers.hosts_with_facts:
+        facts = answers.facts[host]
+        tried, number = facts.get("mounts", {}), facts.get("user")
+        for mount in mounts.get(host, ()):
+            may, source = tried.get(mount.target, "rw"), quote(mount.source)
+            if "r" not in may:
+                text = f"{host}: uid {number}, which the run has there, cannot read {mount.source}"
+                fix = f"on {host}: sudo chmod -R o+rX {source} (its parent folders must be open as well)"
+                yield Finding("mount-closed", "resources", (host,), text, (), "`Permission denied`", fix)
+            elif "w" not in may and not mount.read_only:
+                text = f"{host}: uid {number}, which the run has there, cannot write to {mount.source}"
+                fix = f"on {host}: sudo chown -R {number} {source}; if the run only reads it, mount it with :ro"
+                yield Finding("mount-closed", "resources", (host,), text, (), "`Permission denied`", fix, WARNING)
