@@ -44,7 +44,8 @@ def differing(image: str, by_host: Mapping[str, HostImage], hosts: Sequence[str]
     layers = {host: " ".join(held.layers) for host, held in by_host.items()}
     if len(set(layers.values())) > 1:
         odd = odd_ones(layers)
-        text = f"{image} is not the same image everywhere: {', '.join(odd)} {'has' if len(odd) == 1 else 'have'} other layers"
+        have = "has" if len(odd) == 1 else "have"
+        text = f"{image} is not the same image everywhere: {', '.join(odd)} {have} other layers"
         fix = f"{FAB} push --hosts {','.join(hosts)} sends the same image to all"
         yield Finding("image-differs", "software", odd, text, (), "odd errors later", fix)
 

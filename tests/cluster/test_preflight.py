@@ -101,7 +101,7 @@ def test_a_dropped_rendezvous_port_is_named_with_its_host_and_fix(rack, prefligh
     assert (code, verdict["cause"], verdict["hosts"]) == (REFUSED, "rendezvous-dropped", [first])
     finding = verdict["findings"][0]
     assert f"{first} drops TCP 29500 from {second}" in finding["text"]
-    assert finding["fix"].startswith(f"on {first}: sudo ufw allow proto tcp")
+    assert finding["fix"].startswith(f"on {first}: sudo ufw allow in on eth0 proto tcp")
 
 
 def test_data_ports_that_are_closed_on_one_node_are_told_from_the_rendezvous_port(rack, preflight):
