@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
+import tarfile
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from ..core.errors import DeployError
+from .requirements import SOURCE
 from .settings import without_logins
 
 _PATIENCE_S = 900.0
+_MOST_SOURCES, _HERE = 100, "git+file:"
+# Where a package says what it needs.
+NAMES = ("pyproject.toml", "setup.cfg", "setup.py", "requirements.txt")
 _USER, _PASSWORD = "MUSTER_GIT_USER", "MUSTER_GIT_PASSWORD"
 _HELPER = f'!printf \'username=%s\\npassword=%s\\n\' "${_USER}" "${_PASSWORD}"; :'
 
@@ -33,6 +40,34 @@ def fetch(word: str) -> bytes:
         git = _Git(Path(name), shown, url)
         git.ask("init", "--quiet", "--bare")
         return git.ask("archive", "--format", "tar", _fetched(git, revision))
+
+
+def fetch_all(words: Sequence[str], tell: Callable[[str], None]) -> dict[str, bytes]:
+    """The files of these sources, and of those that they name themselves, by source. Raises DeployError."""
+    fetched: dict[str, bytes] = {}
+    waiting = list(words)
+    while waiting:
+        word = waiting.pop(0)
+        if word in fetched:
+            continue
+        if len(fetched) == _MOST_SOURCES:
+            raise DeployError(f"more than {_MOST_SOURCES} git sources, each named by another one", "pin them yourself")
+        tell(f"fetching {without_logins(word)} here")
+        fetched[word] = fetch(word)
+        # Somebody else's package names no repository of this machine.
+        waiting += [more for more in _named(fetched[word]) if word.startswith(_HERE) or not more.startswith(_HERE)]
+    return fetched
+
+
+def _named(files: bytes) -> list[str]:
+    """The git sources that a fetched package needs, as its own files say."""
+    with tarfile.open(fileobj=io.BytesIO(files)) as tar:
+        texts = [
+            tar.extractfile(entry).read(1 << 20)  # type: ignore[union-attr]
+            for entry in tar
+            if entry.isreg() and entry.name.rpartition("/")[2] in NAMES and entry.name.count("/") < 3
+        ]
+    return [word for text in texts for word in SOURCE.findall(text.decode(errors="replace"))]
 
 
 def _fetched(git: _Git, revision: str) -> str:

@@ -22,7 +22,7 @@ from . import git, passwords, store, uv
 from .exchange import Exchange, Files, Unreached
 from .places import Place
 from .requirements import Requirements
-from .settings import Settings, without_logins
+from .settings import Settings
 from .store import Lock
 
 Tell = Callable[[str, str], None]
@@ -87,20 +87,19 @@ def _locked(places: Sequence[Place], asked: Asked, sent: list[int]) -> Lock:
     """The lock that the first place with a way to an index makes. Raises DeployError with uv's words."""
     needs, unreached = asked.requirements, dict[str, DeployError]()
     texts = [path for path, content in needs.files if path.endswith((".txt", ".in", ".toml")) and len(content) != 32]
+    fetched = git.fetch_all(needs.git, lambda words: asked.tell(places[0].name, words))
     order: dict[str, Any] = {
         "mode": "lock",
         "kind": needs.kind,
         "requirements": needs.path,
         "builds": bool(needs.packages or needs.git or needs.kept),
         "files_read": texts,
-        "git": list(map(passwords.plain, needs.git)),
+        "git": list(map(passwords.plain, fetched)),
         "kept": {f"kept-{number}": path for number, path in enumerate(needs.kept)},
     }
     contents = dict(needs.files)
     sources = {name: contents[path] for name, path in order["kept"].items()}
-    for number, word in enumerate(needs.git):
-        asked.tell(places[0].name, f"fetching {without_logins(word)} here")
-        sources[f"git-{number}.tar"] = git.fetch(word)
+    sources |= {f"git-{number}.tar": content for number, content in enumerate(fetched.values())}
     for place in (*places, *([asked.instead] if asked.instead else ())):
         try:
             answer, wheels = _do(place, asked, order, sources, "", sent)

@@ -22,8 +22,8 @@ FOUND = ("uv.lock", "requirements.txt", "pyproject.toml")
 _INCLUDE = re.compile(r"(?:-r|--requirement|-c|--constraint)(?:\s+|=)(\S.*)")
 _EDITABLE = re.compile(r"(?:-e|--editable)(?:\s+|=)(\S.*)")
 _LOCAL = re.compile(r"(?:[\w.-]+(?:\[[^\]]*\])?\s*@\s*)?(?:file:)?(\.{1,2}(?:/.*)?|/.*)")
-_GIT = re.compile(r"\bgit\+(?:https?|ssh|file)://[^\s;\"']+")
-_OTHER_GIT = re.compile(r"\bgit\+|\bhg\+|\bsvn\+|\bbzr\+")
+SOURCE = re.compile(r"\bgit\+(?:https?|ssh|file)://[^\s;\"']+")
+_OTHERSOURCE = re.compile(r"\bgit\+|\bhg\+|\bsvn\+|\bbzr\+")
 _OWN_OPTIONS = re.compile(r"--(?:index-url|extra-index-url|find-links|trusted-host)|-i\s|-f\s")
 _MOST = 1 << 20  # bytes of one file
 
@@ -80,7 +80,7 @@ def read(folder: Path, path: str, sent: Collection[str]) -> Requirements:
         return _project(folder, path, name, here, sent)
     files, packages = dict[str, bytes](), dict[str, bool]()
     _read_into(folder, path, sent, files, packages)
-    git = [word for path, content in files.items() for _, line in lines(content) for word in _GIT.findall(line)]
+    git = [word for path, content in files.items() for _, line in lines(content) for word in SOURCE.findall(line)]
     contents = (*files.items(), *_contents(folder, packages, sent))
     return Requirements(path, "file", contents, tuple(packages.items()), tuple(dict.fromkeys(git)))
 
@@ -111,7 +111,7 @@ def _project(folder: Path, path: str, name: str, here: str, sent: Collection[str
     git = [
         f"git+{url}@{commit}" for url, commit in re.findall(r'source = \{ git = "([^"?#]+)[^"#]*#([0-9a-f]+)"', text)
     ]
-    git += _GIT.findall(project_text := _content(folder, project).decode(errors="replace"))
+    git += SOURCE.findall(project_text := _content(folder, project).decode(errors="replace"))
     if name != "uv.lock" and re.search(r"\bgit\s*=\s*[\"']", project_text):
         raise UsageError(f"{path}: [tool.uv.sources] names a git repository", "lock it first: uv lock")
     files = {one: _content(folder, one) for one in dict.fromkeys((path, project))}
@@ -133,9 +133,9 @@ def _read_into(
             if inner not in sent:
                 raise UsageError(f"{path}:{number}: {line}: no such file in {folder.resolve()}, or it is not sent")
             _read_into(folder, inner, sent, files, packages)
-        elif _GIT.search(line):
+        elif SOURCE.search(line):
             continue
-        elif _OTHER_GIT.search(line):
+        elif _OTHERSOURCE.search(line):
             raise UsageError(
                 f"{path}:{number}: {without_logins(line)}: no source that Muster can fetch",
                 "NAME @ git+https://... or git+ssh://...",

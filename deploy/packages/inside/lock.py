@@ -94,12 +94,15 @@ class Locking(Work):
 
     def _with_fetched(self, path: Path) -> None:
         """Name what came from git repositories by its folder here: there is no git, and no key."""
-        text = path.read_text() if self.order["git"] else ""
+        text = path.read_text(errors="replace") if self.order["git"] and not path.is_symlink() else ""
         for number, word in enumerate(self.order["git"]):
             folder = self.scratch / f"git-{number}"
             if not folder.exists():
                 with tarfile.open(f"{folder}.tar") as tar:
                     tar.extractall(folder)
+                for name in ("pyproject.toml", "setup.cfg", "setup.py", "requirements.txt"):
+                    for own in (*folder.glob(name), *folder.glob(f"*/{name}"), *folder.glob(f"*/*/{name}")):
+                        self._with_fetched(own)
             inner = re.search(r"[#&]subdirectory=([^&]+)", word)
             place = f"file://{folder}{'/' + inner[1] if inner else ''}"
             text = re.sub(rf"(?:(?:-e|--editable)\s+)?{re.escape(word)}(#subdirectory=\S+)?", place, text)
