@@ -128,6 +128,8 @@ class Locking(Work):
     def _chosen(self, lines: list[str], compile_: list[str], of_base: dict[str, str], source: Path) -> dict[str, Any]:
         """The lines of the lock that are to be installed: each a wheel with its hash."""
         pins = {_pin(line) for line in lines}
+        if fault := _other_torch(pins, of_base):
+            raise Stop(FAILED, fault)
         same = {name for name, entry in self.base.items() if f"{name}=={_stub_version(entry.version)}" in pins}
         entries = {line: read_name(line) for line in lines if not line.startswith("-e")}
         left_out = sorted(name for name in entries.values() if FROM_BASE.fullmatch(name) and name not in of_base)
@@ -282,6 +284,14 @@ def _logical(text: str) -> Iterator[str]:
         line = re.sub(r"(^|\s)#.*$", "", line).strip()
         if line:
             yield re.sub(r"\s+", " ", line)
+
+
+def _other_torch(pins: set[str], of_base: dict[str, str]) -> str:
+    """Why the torchvision of these does not fit the base: an index offers the one that is built for torch with CUDA."""
+    pin = next((pin for pin in pins if pin.startswith("torchvision==")), "")
+    if not pin or "torchvision" in of_base or not of_base["torch"].endswith("+cpu") or pin.endswith("+cpu"):
+        return ""
+    return f"{pin} of the index is not built for torch {of_base['torch']} of the base: name an image with torchvision"
 
 
 def _pin(line: str) -> str:

@@ -6,6 +6,7 @@ import pytest
 
 from deploy.core.errors import UsageError
 from deploy.packages import requirements
+from deploy.packages.inside import lock
 from deploy.packages.inside.lock import Locking
 
 WHEEL = "mine-1.0-py3-none-any.whl"
@@ -40,3 +41,12 @@ def test_a_wheel_that_is_not_sent_is_refused_with_the_option_that_sends_it(folde
     with pytest.raises(UsageError) as refused:
         requirements.read(folder, "requirements.txt", {"requirements.txt"})
     assert f"--include wheels/{WHEEL}" in refused.value.hint
+
+
+def test_a_torchvision_for_another_torch_is_refused_before_it_fails_in_the_ranks():
+    cpu, cuda = {"torch": "2.13.0+cpu"}, {"torch": "2.13.0+cu126"}
+    assert "torchvision==0.28.0 of the index" in lock._other_torch({"torchvision==0.28.0", "tqdm==1.0"}, cpu)
+    assert not lock._other_torch({"torchvision==0.28.0+cpu"}, cpu)
+    assert not lock._other_torch({"torchvision==0.28.0"}, cuda)
+    assert not lock._other_torch({"tqdm==1.0"}, cpu)
+    assert not lock._other_torch({"torchvision==0.28.0"}, {**cpu, "torchvision": "0.28.0+cpu"})
