@@ -68,7 +68,7 @@ WORDS = {
     "cut": "stops half-way",
     "slow": "carries a payload, but too slowly to end in time",
     "late": "no answer in 2.2 s, one later",
-    "at-times": "no answer in 2.2 s, and one to the same call later",
+    "at-times": "no answer in time, where others are answered",
     "no-arp": "no answer: nobody answers ARP",
     "wrong-card": "no answer: the table of neighbours has another card than its own",
 }

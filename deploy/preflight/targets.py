@@ -80,13 +80,19 @@ def settled(answers: Answers) -> tuple[Link, ...]:
 
     proxied = any(link.ok and strange(link) for link in answers.links)
     late = {(link.source, link.target) for link in answers.links if link.ms > 1000 * WAIT_S}
+    lossy = {frozenset((link.source, link.target)) for link in answers.links if link.again or link.tries > 1}
     settled: list[Link] = []
     for link in answers.links:
         outcome = link.outcome
         if outcome == "dropped" and (link.source, link.address, link.port) in again:
             outcome = "at-times"
-        elif outcome == "dropped" and (link.source, link.target) in late:
+        elif (outcome == "dropped" and (link.source, link.target) in late) or (
+            outcome == "silent" and (link.source, link.target) in late
+        ):
             outcome = "late"
+        elif outcome == "silent" and frozenset((link.source, link.target)) in lossy:
+            # An answer that we did not wait for may be lost: only where nothing is, is it another program's silence.
+            outcome = "at-times"
         elif outcome in ("dropped", "no-arp") and strange(link) and not proxied:
             outcome = "wrong-card"
         settled.append(replace(link, outcome=outcome))

@@ -137,6 +137,17 @@ def test_a_delay_is_no_drop_and_no_loss():
     assert (verdict.cause, verdict.hosts) == ("link-delay", ("c",))
 
 
+@pytest.mark.parametrize(("again", "outcome"), [(0, "silent"), (2, "at-times")])
+def test_silence_is_another_program_only_where_no_packet_was_lost(again, outcome):
+    seen = answers(outcome=lambda s, t, k: "silent" if (s, t, k) == ("b", "a", "data") else "ok")
+    links = tuple(
+        dataclasses.replace(link, again=again) if (link.source, link.target) == ("a", "b") else link
+        for link in seen.links
+    )
+    bad = [link.outcome for link in targets.settled(dataclasses.replace(seen, links=links)) if not link.ok]
+    assert bad == [outcome]
+
+
 @pytest.mark.parametrize(
     ("more", "outcome"),
     [
