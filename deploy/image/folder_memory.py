@@ -67,13 +67,16 @@ class FolderMemory:
         """The digest of each file; `tell` gets the bytes read so far and in all. Raises DeployError, say for a file
         that cannot be read."""
         began, stamps = time.time(), self._stamps
-        new = [path for path, entry in entries.items() if stamps.get(path) != entry.stamp and entry.isreg()]
-        digests, total, read = dict(self._digests), sum(entries[path].size for path in new), 0
+        changed = [path for path, entry in entries.items() if stamps.get(path) != entry.stamp and entry.isreg()]
+        searched = {path: left_out.DIGESTS.get((path, entries[path].stamp), "") for path in changed}
+        new = [path for path in changed if not searched[path]]
+        digests, total, read = {**self._digests, **searched}, sum(entries[path].size for path in new), 0
         for path, digest in zip(new, _all(self._folder, new), strict=True):
             digests[path], read = digest, read + entries[path].size
             tell(read, total)
         # A few files are read again faster than all are written down.
-        self._is_new = total > _MOST_AGAIN or len(new) > _MOST_FILES_AGAIN or not self._complete
+        size = sum(entries[path].size for path in changed)
+        self._is_new = size > _MOST_AGAIN or len(changed) > _MOST_FILES_AGAIN or not self._complete
         self._began, self._digests = began, digests
         return digests
 

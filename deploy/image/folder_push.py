@@ -28,6 +28,7 @@ from .path_entry import Entry
 # Below this size, a layer is as fast, and the image alone says what ran.
 LARGE = 32 << 20
 _LOOK_S = 600.0
+_ROOM = f"on that host: df -h ~; `{FAB} clean` shows what Muster keeps there"
 _SLACK = 64 << 20  # bytes that must stay free on a host's disk
 _AT, _FREE, _LISTING = fields.text(4096, r"/[^\x00-\x1f\x7f]*"), digits(0, 1 << 50), fields.text(64, r"[0-9a-f]{0,64}")
 
@@ -98,7 +99,7 @@ class LargeFolder:
         self.content.listing  # noqa: B018 (a cached property)
 
     def keep(self) -> None:
-        """Every host has it now: the next push may stand on it."""
+        """A host has it now: the next push may stand on it."""
         self._memory.keep(self.content)
 
     def _planned(self, below: Content | None) -> FolderPlan:
@@ -140,7 +141,7 @@ def check_space(plan: FolderPlan, there: HostFolders) -> None:
     if there.free is not None and there.free < need:
         raise DeployError(
             f"not enough disk space in {there.at}: the folder needs {amount(need)}, {amount(there.free)} are free",
-            f"on that host: df -h; `{FAB} clean` shows what Muster keeps there",
+            _ROOM,
         )
 
 
@@ -155,9 +156,7 @@ def bring(session: Session, large: LargeFolder, there: HostFolders, tell: Callab
     tell(0, size)
     done = session.run(argv, input=plan.stream.read(lambda sent: tell(sent, size)), moving=True, check=False)
     if done.code:
-        if docker_faults.read(done.err):
-            raise docker_faults.fault(done.err)
-        raise DeployError(
-            f"the folder was sent, but the host did not take it: {last_line(done.err.encode())}", "push again"
-        )
+        words, cause = last_line(done.err.encode()), docker_faults.read(done.err)
+        hint = _ROOM if cause and cause.name == "disk-full" else "push again"
+        raise DeployError(f"{there.at}: the host did not take the folder: {words}", hint)
     return size

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from ..core.errors import DeployError, UsageError
 from ..core.near import near
-from . import credentials
+from . import credentials, reading
 from .credentials import Choice
 from .path_entry import Entry
+from .reading import Read
 
-_LOOKED_AT = 1 << 20  # bytes of each file that are read: credentials are small, or at the beginning
-_LEAST = 8  # letters; a file may contain a shorter value by chance
+_MANY = 64 << 20  # bytes
 _CODE_FILES = 1000  # so many files may name a credential; more are not read for that
 # By what they were searched for: the files that hold no credential, as they were then. A deploy looks several times.
 _CLEAN: dict[Hashable, set[tuple[str, str]]] = {}
+# The digests of files that were read for that, by path and stamp.
+DIGESTS: dict[tuple[str, str], str] = {}
 
 
 @dataclass(frozen=True)
@@ -64,20 +66,20 @@ def find(folder: Path, entries: Mapping[str, Entry], choice: Choice) -> list[Lef
     sources = {(status.st_dev, status.st_ino): name for name, status in files}
     left_out = dict[str, LeftOut]()
     clean = _CLEAN.setdefault(_key(choice), set())
+    known = _read_many(folder, entries, clean, choice)
     for path, entry in entries.items():
         if is_below(path, left_out.keys()):
             continue
-        known = (path, entry.stamp)
-        if not sources and known in clean:
+        if (path, entry.stamp) in clean and not (sources and _source(folder / path, sources)):
             continue
-        credential = _judged(folder, path, entry, sources, choice)
+        credential = _judged(folder, path, entry, sources, choice, known)
         if not credential:
-            clean.add(known)
+            clean.add((path, entry.stamp))
         if credential and (credential.never or not _is_in(path, choice.include)):
             left_out[credential.path] = credential
     if not left_out:
         return []
-    code = {path: _read(folder / path, _LOOKED_AT) for path in _code(list(entries), left_out)}
+    code = {path: _read(folder / path, reading.LOOKED_AT) for path in _code(list(entries), left_out)}
     return [_with_asking(file, code) for file in left_out.values()]
 
 
@@ -102,13 +104,17 @@ def _code(names: Sequence[str], left_out: Collection[str]) -> list[str]:
 
 
 def _judged(
-    folder: Path, path: str, entry: Entry, sources: Mapping[tuple[int, int], str], choice: Choice
+    folder: Path,
+    path: str,
+    entry: Entry,
+    sources: Mapping[tuple[int, int], str],
+    choice: Choice,
+    known: Mapping[str, Read],
 ) -> LeftOut | None:
     """Why an entry is a credential, or None."""
     if entry.issym():
         return None
-    status = _status(folder / path)
-    if entry.isreg() and status and (secret := sources.get((status.st_dev, status.st_ino))):
+    if entry.isreg() and sources and (secret := _source(folder / path, sources)):
         return LeftOut(path, f"the secret {secret} is taken from it", never=True)
     if (place := credentials.place_of(path)) and not _is_in(path, choice.include):
         if not any(_is_in(asked, [place]) for asked in choice.include):
@@ -117,18 +123,33 @@ def _judged(
             return LeftOut(path)
     if not entry.isreg():
         return None
-    content = _read(folder / path, _LOOKED_AT)
-    if kind := credentials.kind_of(path, content):
-        return LeftOut(path, kind)
-    for name, value in choice.values.items():
-        if len(value) >= _LEAST and value.encode() in content:
-            return LeftOut(path, f"it contains the value of {name}")
-    return None
+    if (read := known.get(path)) and not read.fault:
+        DIGESTS[path, entry.stamp] = read.digest
+        words = read.credential
+    else:
+        words = reading.credential_in(path, _read(folder / path, reading.LOOKED_AT), choice.values)
+    return LeftOut(path, words) if words else None
+
+
+def _read_many(
+    folder: Path, entries: Mapping[str, Entry], clean: Container[tuple[str, str]], choice: Choice
+) -> Mapping[str, Read]:
+    """What files hold that nobody has searched yet, if they are so many bytes that several processes shall read."""
+    unread = [path for path, entry in entries.items() if entry.isreg() and (path, entry.stamp) not in clean]
+    if sum(entries[path].size for path in unread) < _MANY:
+        return {}
+    return reading.read(folder, unread, choice.values)
+
+
+def _source(path: Path, sources: Mapping[tuple[int, int], str]) -> str:
+    """The secret that is taken from that file."""
+    status = _status(path)
+    return sources.get((status.st_dev, status.st_ino), "") if status else ""
 
 
 def _with_asking(file: LeftOut, code: Mapping[str, bytes]) -> LeftOut:
     """The same, with the first file of the code that mentions it."""
-    name = PurePosixPath(file.path).name.encode()
+    name = os.fsencode(PurePosixPath(file.path).name)
     words = [name, b"dotenv"] if name.startswith(b".env") else [name]
     return replace(file, asked=next((path for path, text in code.items() if any(word in text for word in words)), ""))
 

@@ -131,7 +131,7 @@ def push(
     pushed = on_all(sessions, lambda session: _bring(session, context, has[session.host.name], proven))
     if large and saved:
         saved.result()
-        if not pushed.faults:
+        if pushed.values:
             large.keep()
     return pushed
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import subprocess
 import time
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from deploy.core.errors import DeployError
-from deploy.image import code_layer, folder_memory, folder_push
+from deploy.image import code_layer, folder_memory, folder_push, left_out, path_entry, selection
 from deploy.image.credentials import NO_CHOICE, Choice
 from deploy.image.folder_memory import FolderMemory
 from deploy.image.folder_push import HostFolders, LargeFolder
@@ -262,3 +263,29 @@ def test_a_secret_that_is_new_is_searched_for_in_files_that_have_not_changed(sen
     large, _ = sender.push(Choice(values={"TOKEN": "sesame-4711-x"}))
     assert "notes.txt" not in sender.on_host(large)
     assert set(sender.host.folders) == {large.content.digest}
+
+
+def test_several_processes_find_what_one_would_find(sender, monkeypatch):
+    key = "-----BEGIN RSA PRIVATE KEY-----\n" + "A" * 64
+    (sender.folder / os.fsdecode(b"key \xff\n.txt")).write_text(key)
+    (sender.folder / "notes.txt").write_text("my word is sesame-4711-x\n")
+    (sender.folder / "data/0/0.bin").write_bytes(os.urandom(3 << 20))
+    choice = Choice(values={"TOKEN": "sesame-4711-x"})
+    entries = {path: path_entry.read(sender.folder, path) for path in selection.select(sender.folder).paths}
+    alone = left_out.find(sender.folder, entries, choice)
+    monkeypatch.setattr(left_out, "_CLEAN", {})
+    monkeypatch.setattr(left_out, "_MANY", 1)
+    monkeypatch.setattr(left_out, "DIGESTS", {})
+    assert left_out.find(sender.folder, entries, choice) == alone
+    assert {file.path for file in alone} == {os.fsdecode(b"key \xff\n.txt"), "notes.txt"}
+    searched = {path: digest for (path, _), digest in left_out.DIGESTS.items()}
+    files = [path for path, entry in entries.items() if entry.isreg()]
+    assert searched == {path: hashlib.sha256((sender.folder / path).read_bytes()).hexdigest() for path in files}
+
+
+def test_an_unreadable_file_is_named_by_several_processes_too(sender, monkeypatch):
+    monkeypatch.setattr(left_out, "_MANY", 1)
+    entries = {path: path_entry.read(sender.folder, path) for path in ("train.py", "run.sh")}
+    (sender.folder / "train.py").unlink()
+    with pytest.raises(DeployError, match=r"cannot read .*train\.py"):
+        left_out.find(sender.folder, entries, NO_CHOICE)
