@@ -86,9 +86,7 @@ def settled(answers: Answers) -> tuple[Link, ...]:
         outcome = link.outcome
         if outcome == "dropped" and (link.source, link.address, link.port) in again:
             outcome = "at-times"
-        elif (outcome == "dropped" and (link.source, link.target) in late) or (
-            outcome == "silent" and (link.source, link.target) in late
-        ):
+        elif outcome in ("dropped", "silent") and (link.source, link.target) in late:
             outcome = "late"
         elif outcome == "silent" and frozenset((link.source, link.target)) in lossy:
             # An answer that we did not wait for may be lost: only where nothing is, is it another program's silence.
