@@ -188,9 +188,9 @@ def _containers(request: DeployRequest, work: Work, try_links: bool) -> tuple[No
     facts = [request.facts[host.name] for host in hosts]
     met, addresses = meeting.choose(hosts, request.sessions, facts, try_links)
     made = container.node_containers(hosts, facts, job, work, met)
-    port = witness.choose_port(facts, {met.port}) if work.waits else 0
+    port = waits.choose_port(facts, met.port) if work.waits else 0
     began = time.time() + facts[0].clock_ahead_s
     queue = waits.Queue(addresses, port, int(began * 1e9), secrets.token_hex(32), audit.who()[1])
     made = waits.claimed(made, hosts, facts, work, queue)
-    circle = witness.Circle(addresses, witness.choose_port(facts, {met.port, port}) if work.on_end else 0)
+    circle = witness.Circle(addresses, witness.choose_port(facts, met.port) if work.on_end else 0)
     return witness.beside(made, hosts, facts, job, work, circle)

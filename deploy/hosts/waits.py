@@ -1,4 +1,4 @@
-"""What each node's claim on its host says, and with --wait what the node has to know to wait there. Pure.
+"""What each node's claim on its host says, and with --wait what the node has to know to wait there.
 
 The nodes themselves wait (trainer/node/waits.py); docs/decisions/0057 says how.
 """
@@ -6,6 +6,7 @@ The nodes themselves wait (trainer/node/waits.py); docs/decisions/0057 says how.
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,6 +17,15 @@ from ..host import gpus
 from ..host.facts import HostFacts
 from ..run import environment
 from .container import NodeContainer, Work, restarts
+
+# Firewalls have to let these through for the ranks, too. Deploys that begin at once must not choose the same one.
+_PORTS = range(40_000, 60_000)
+
+
+def choose_port(facts: Sequence[HostFacts], taken: int) -> int:
+    """A port for the wait that nobody listens on, on any host; another one each time."""
+    busy = frozenset({taken}).union(*(fact.listening for fact in facts))
+    return random.choice([port for port in _PORTS if port not in busy])
 
 
 @dataclass(frozen=True)

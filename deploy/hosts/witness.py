@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -27,13 +27,13 @@ class Circle:
     port: int
 
 
-def choose_port(facts: Sequence[HostFacts], taken: Collection[int]) -> int:
+def choose_port(facts: Sequence[HostFacts], taken: int) -> int:
     """A port that nobody listens on, on any host. Raises DeployError if there is none."""
-    busy = frozenset(taken).union(*(fact.listening for fact in facts))
+    busy = frozenset({taken}).union(*(fact.listening for fact in facts))
     if free := next((port for port in PORTS if port not in busy), 0):
         return free
     words = f"ports {PORTS.start} to {PORTS.stop - 1} are all in use on some host"
-    raise DeployError(words, "leave out --on-end and --wait")
+    raise DeployError(words, "leave out --on-end")
 
 
 def beside(

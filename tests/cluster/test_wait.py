@@ -149,15 +149,16 @@ def test_a_run_that_waits_can_be_stopped_and_leaves_nothing(rack, alice, blocker
 def test_a_network_that_breaks_while_it_waits_refuses_the_start_and_says_why(rack, alice, blocker, folder):
     alice.wait(folder)
     waiting.until(lambda: alice.states() == ["waits", "waits"], "its nodes to wait")
-    drop = ["iptables", "-I", "INPUT", "-p", "tcp", "--dport", "32768:60999", "-s", rack.address(alice.hosts[0])]
-    rack.root(alice.hosts[1], *drop, "-j", "DROP")
+    first, second = alice.hosts
+    drop = ["iptables", "-I", "INPUT", "-p", "tcp", "--syn", "--dport", "32768:60999", "-s", rack.address(second)]
+    rack.root(first, *drop, "-j", "DROP")
     try:
         assert blocker.fab("down", "--run", blocker.run).returncode == 0
         done = alice.fab("attach", "--run", alice.run)
     finally:
         drop[1] = "-D"
-        rack.root(alice.hosts[1], *drop, "-j", "DROP")
+        rack.root(first, *drop, "-j", "DROP")
     assert done.returncode == 2, done.stderr
     assert alice.outcome()["verdict"] == "refused"
-    where = f"{alice.hosts[0]} does not reach {alice.hosts[1]} ({rack.address(alice.hosts[1])}:"
+    where = f"{second} does not reach {first} ({rack.address(first)}:"
     assert f"the rehearsal before the start failed: {where}" in alice.outcome()["message"]

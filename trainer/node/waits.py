@@ -7,6 +7,7 @@ once its ranks have started, it starts again as often as every other node. Stand
 from __future__ import annotations
 
 import json
+import socket
 import time
 from collections.abc import Mapping, MutableMapping
 from concurrent.futures import ThreadPoolExecutor
@@ -27,7 +28,7 @@ from .turn import Turn, Unfit
 
 # A line of the console that begins so is no output of the script.
 PLAN, WAITS = "MUSTER_WAIT", "muster waits: "
-_ROUND_S, _LOOK_S, _AGAIN_S = 2.0, 0.5, 10.0
+_ROUND_S, _LOOK_S, _AGAIN_S, _PORT_S = 2.0, 0.5, 10.0, 30.0
 _TRIES = 2
 _POINT = "PET_RDZV_ENDPOINT"
 
@@ -95,7 +96,7 @@ def _wait(place: Place, environment: Mapping[str, str], folder: Path, name: str)
         events.event("waits", why=why, since=plan["since"])
 
     try:
-        listening = peers.serve(plan["addresses"][plan["place"]], plan["port"], plan["key"], place.answer)
+        listening = _serve(place)
     except OSError as fault:
         what = f"{name} cannot listen on {plan['addresses'][plan['place']]}:{plan['port']}: {fault.strerror}"
         raise _ends(place, _refused(plan, name, what)) from fault
@@ -127,6 +128,18 @@ def _wait(place: Place, environment: Mapping[str, str], folder: Path, name: str)
     return place.started
 
 
+def _serve(place: Place) -> socket.socket:
+    """Answer the other nodes. For a moment, a passing connection may have the port. Raises OSError."""
+    plan, end = place.plan, time.monotonic() + _PORT_S
+    while True:
+        try:
+            return peers.serve(plan["addresses"][plan["place"]], plan["port"], plan["key"], place.answer)
+        except OSError:
+            if time.monotonic() > end:
+                raise
+            time.sleep(_LOOK_S)
+
+
 def _refused(plan: Mapping[str, Any], node: str, message: str) -> Verdict:
     hint = f"fab preflight --hosts {','.join(plan['names'])}"
     return Verdict("refused", REFUSED, plan["rank"], node, 0, message, hint)
@@ -142,7 +155,7 @@ def _ends(place: Place, verdict: Verdict) -> Ends:
     return Ends(verdict)
 
 
-def _shut(listening: Any) -> None:
+def _shut(listening: socket.socket) -> None:
     with suppress(OSError):
         listening.shutdown(2)
     listening.close()
