@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from lab import waiting
 from tests.cluster.control import FAB, HOME
 
 HIDE = 'PATH=$1; mount -t tmpfs none /proc && mount --bind /dev/null "$2" && PATH=$3 && shift 3 && exec "$@"'
@@ -71,5 +72,23 @@ def test_a_laptop_without_linux_docker_or_tools_deploys_and_brings_the_results_h
     assert "epoch 1" in bare("logs", "--run", control.run, "--rank", "0").stdout
     bare("fetch", "--run", control.run)
     assert (control.dir / "report.html").exists()
+    bare("down", "--run", control.run)
+    assert control.containers() == []
+
+
+def test_such_a_laptop_works_beside_a_run_that_is_going_on(bare, control, image, tmp_path):
+    folder = tmp_path / "code"
+    folder.mkdir()
+    (folder / "train.py").write_text("import os, time\nprint('has', os.environ['KEY'], flush=True)\ntime.sleep(600)\n")
+    (folder / ".env").write_text("KEY=sesame-4719-key\n")
+    words = ("--image", image, "--folder", str(folder), "--script", "train.py", "--detach")
+    bare("deploy", "--run", control.run, *words, "--env-file", str(folder / ".env"), "--max-hours", "1")
+    assert bare("exec", "--run", control.run, "--", "pwd").stdout.count("/muster/run/work") == 2
+    waiting.until(lambda: "has ***" in bare("logs", "--run", control.run, "--grep", "has").stdout, "the script's line")
+    assert control.run in bare("status").stdout
+    assert control.run in bare("clean").stdout
+    for task in ("why", "gpus", "runs"):
+        bare(task)
+    bare("stop", "--run", control.run, "--now")
     bare("down", "--run", control.run)
     assert control.containers() == []
