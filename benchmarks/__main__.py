@@ -54,6 +54,7 @@ FIGURES = {
         "gpu_races",
         "on_end",
         "within",
+        "secrets",
     ),
 }
 PAGE = venv.HOME / "docs" / "benchmarks.md"
