@@ -246,7 +246,7 @@ def _text(answers: Answers, table: dict[Pair, Cell], blame: Blame, what: str, ho
     elif blame.outgoing or how == "no-route":
         text = f"{listed(blame.hosts)} {VERBS[how]} {ports} to {targets}"
     elif len(blame.hosts) > 1 and len(blame.hosts) == len(answers.hosts_with_facts):
-        text = f"{ports} is {how} between all of {listed(blame.hosts)}"
+        text = f"{ports} is {how} between {'all of ' if len(blame.hosts) > 2 else ''}{listed(blame.hosts)}"
     else:
         text = f"{listed(blame.hosts)} {VERBS[how]} {ports} from {sources}"
     if what == DATA and any("ok" in (table[pair].meet, table[pair].hint) for pair in blame.cells):
