@@ -36,6 +36,7 @@ class Net(nn.Module):
 
 def build() -> tuple[TensorDataset, nn.Module, torch.optim.Optimizer]:
     """Samples with their numbers, a DDP model (a bare one if this is the only process), and its optimizer."""
+    torch.set_num_threads(1)  # torch was imported before the fork, and with it the count of the machine's cores
     dist.init_process_group("gloo")
     torch.manual_seed(0)
     data = TensorDataset(torch.arange(SAMPLES), torch.randn(SAMPLES, 8), torch.randn(SAMPLES, 1))
