@@ -5,7 +5,7 @@
 Each case kills all ranks with SIGKILL at a random step, at world sizes 1 to 4 in turn, and continues a copy at the
 same world size (its weights are compared with those of a run that nobody killed, bit by bit) and a copy at another
 one (the samples that the final weights have seen are counted, over whole epochs). Then steps a second with the
-library and without, in turns inside the same ranks, the same data path and a checkpoint in each block for ours.
+library and without, in turns inside the same ranks, the same data path, a checkpoint every 500 steps for ours.
 """
 
 from __future__ import annotations

@@ -84,9 +84,9 @@ def by_hand(folder: str, name: str, steps: int) -> None:
 
 
 def pairs(folder: str, count: int, steps: int) -> None:
-    """Seconds of `steps` steps with the library (a checkpoint in the middle) and without, in turns, on rank 0."""
+    """Seconds of `steps` steps with the library (a checkpoint every 500, as usual) and without, in turns, on rank 0."""
     data, model, optimizer = build()
-    training = muster.Training(Path(folder) / "training", save_every=steps, model=model, optimizer=optimizer)
+    training = muster.Training(Path(folder) / "training", save_every=500, model=model, optimizer=optimizer)
     rank, world = dist.get_rank(), dist.get_world_size()
     sampler = StreamSampler(SAMPLES, batch=BATCH, world=world, rank=rank)
     bare, stream = batches(data, sampler), training.batches(data, batch=BATCH, steps=10**9)
