@@ -1,0 +1,56 @@
+"""The closed list of why a run broke, for every reader: the inquest over a run's own facts, and `fab explain`. Pure.
+
+A slug never changes its meaning: records, `--json` and the benchmark compare it.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Cause(StrEnum):
+    """Why a run broke. The value is the slug, `words` is how a sentence begins that names it."""
+
+    KILLED = "killed"
+    HOST_MEMORY = "host-out-of-memory"
+    CONTAINER_MEMORY = "container-out-of-memory"
+    GPU_MEMORY = "gpu-out-of-memory"
+    EXCEPTION = "exception"
+    LEFT_EARLY = "left-early"
+    STOPPED = "stopped"
+    LOCKED_UP = "locked-up"
+    MISMATCH = "mismatched-collectives"
+    NODE_LOST = "node-lost"
+    CUT_OFF = "cut-off"
+    DISK_FULL = "disk-full"
+    SLOW = "slow"
+    CORRUPT_WEIGHTS = "corrupt-weights"
+    CLOCK = "clock"
+    GPU_LOST = "gpu-lost"
+    NOT_KNOWN = "not-known"
+
+    @property
+    def words(self) -> str:
+        """What happened to the culprit, or what it did."""
+        return _WORDS[self]
+
+
+_WORDS = {
+    Cause.KILLED: "was killed by a signal (a crash in native code is one, too)",
+    Cause.HOST_MEMORY: "was killed because its host ran out of memory",
+    Cause.CONTAINER_MEMORY: "was killed because its container ran out of memory",
+    Cause.GPU_MEMORY: "ran out of memory on its GPU",
+    Cause.EXCEPTION: "failed with an exception",
+    Cause.LEFT_EARLY: "left before the others, without an exception",
+    Cause.STOPPED: "is stopped: by SIGSTOP, or because its container is paused",
+    Cause.LOCKED_UP: "lives, and no longer moves: it waits for something of its own, or computes forever",
+    Cause.MISMATCH: "called another collective than the others, or one of another size",
+    Cause.NODE_LOST: "is gone: the host, its engine or the node's container",
+    Cause.CUT_OFF: "cannot be reached from one of the others, or cannot reach it",
+    Cause.DISK_FULL: "has no room left on its disk, or in its quota",
+    Cause.SLOW: "holds up all others: the rank, its host or its link",
+    Cause.CORRUPT_WEIGHTS: "has other weights than the other replicas",
+    Cause.CLOCK: "has a clock that jumped, or differs from the others'",
+    Cause.GPU_LOST: "lost its GPU, or its GPU failed",
+    Cause.NOT_KNOWN: "could not be told",
+}
