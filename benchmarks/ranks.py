@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 _PRELOAD = ["torch", "torch._dynamo", "accelerate", "torchdata.stateful_dataloader", "trainer.train.run"]
-_LIMIT_S = 60.0
+_LIMIT_S = 180.0
 
 
 def run_ranks(

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import time
+
 import torch
 import torch.distributed as dist
 
 from . import exchange
 from .stop import Stop
+
+_SECONDS = 0.25
+_STEPS = 16
 
 
 def cpu_group() -> dist.ProcessGroup | None:
@@ -22,21 +27,32 @@ def cpu_group() -> dist.ProcessGroup | None:
 
 
 class Agreement:
-    """Asks the ranks once a step. Their message travels while they compute the next step, so nobody waits for it."""
+    """Asks the ranks every few steps. Their message travels while they compute the next step, so nobody waits for it.
+
+    Where steps are short a message of every step would cost some of them: the ranks ask again after about
+    `_SECONDS`, and after `_STEPS` steps at most, since a step may become longer than the ones before it.
+    """
 
     def __init__(self, stop: Stop, group: dist.ProcessGroup | None) -> None:
         self._stop, self._group = stop, group
         self._alone = exchange.rank_and_world(group)[1] == 1
-        self._flag, self._work = torch.zeros(1), None
+        self._message, self._work = torch.zeros(2), None
+        self._pause = self._steps = 0  # steps until the next message, steps since the last
+        self._asked_at = time.monotonic()
 
     def all_stop(self) -> bool:
-        """Whether a rank was asked to stop before the step that has just ended; the same answer on all ranks."""
+        """Whether a rank was asked to stop before a step that has ended; the same answer on all ranks."""
         if self._alone:
             return self._stop.asked
+        self._steps += 1
         if self.settle():
             return True
-        self._flag = torch.tensor([float(self._stop.asked)])
-        self._work = dist.all_reduce(self._flag, dist.ReduceOp.MAX, group=self._group, async_op=True)
+        if self._pause:
+            self._pause -= 1
+            return False
+        # The largest of each: a rank's wish to stop, and the shortest of the pauses, which all ranks then keep.
+        self._message = torch.tensor([float(self._stop.asked), -float(self._longest_pause())])
+        self._work = dist.all_reduce(self._message, dist.ReduceOp.MAX, group=self._group, async_op=True)
         return False
 
     def settle(self) -> bool:
@@ -45,4 +61,13 @@ class Agreement:
             return False
         self._work.wait()
         self._work = None
-        return bool(self._flag.item())
+        stops, pause = self._message.tolist()
+        self._pause = int(-pause)
+        return bool(stops)
+
+    def _longest_pause(self) -> int:
+        """In steps, by the time that the steps since the last message took."""
+        now = time.monotonic()
+        step_seconds = (now - self._asked_at) / self._steps
+        self._asked_at, self._steps = now, 0
+        return min(_STEPS, int(_SECONDS / max(step_seconds, 1e-6)))
