@@ -79,7 +79,7 @@ def test_a_progress_bar_is_whole_in_the_log_and_one_line_on_the_console(node):
     assert log(folder, 4).count(b"\r") == 30
     lines = [line for line in console.split("\n") if "%" in line]
     assert lines[-1] == "29 %"
-    assert 1 < len(lines) < 6
+    assert 1 < len(lines) < 20  # a few of 30: how many is a matter of the machine's load
     assert all(line.startswith("\r") for line in lines[:-1])
 
 
