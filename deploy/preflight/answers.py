@@ -60,6 +60,7 @@ WORDS = {
     "refused": "refused, although our probe listens there",
     "unreachable": "rejected as unreachable",
     "no-route": "has no route",
+    "no-address": "has no local port left",
     "silent": "connects, but nothing answers",
     "stranger": "reaches something else",
     "stall-send": "connects, but a large payload does not get through",

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from ..core.program import FAB
-from . import differences, wording
+from . import differences, traffic, wording
 from .answers import Answers
 from .checks import (
     bandwidth,
@@ -124,11 +124,12 @@ EXPLAINS = {
     "endpoint-unresolvable": {"endpoint-nobody", "peer-name-unresolvable"},
     "ipv6-blackhole": {"data-ports-dropped", "all-ports-dropped", "one-way", "rendezvous-dropped"},
     "interface-no-address": {"arp-unanswered", "arp-wrong", "no-route", "host-unreachable", "all-ports-dropped"},
-    "mtu-blackhole": {"link-slow", "link-loss"},
+    "mtu-blackhole": {"link-slow", "link-loss", "connection-cut"},
     "link-loss": {"link-slow", "mtu-blackhole"},
     "link-slow": {"link-loss", "mtu-blackhole"},
     "open-files": {"all-ports-rejected", "data-ports-rejected", "rendezvous-rejected"},
-    "few-ports": {"no-route", "host-unreachable", "data-ports-rejected"},
+    "few-ports": {"no-route", "host-unreachable", "data-ports-rejected", "local-ports-used"},
+    "local-ports-used": {"few-ports"},
     "endpoint-foreign": {"rendezvous-dropped", "rendezvous-rejected", "wrong-machine", "no-route"},
     "endpoint-loopback": {"endpoint-twice", "endpoint-nobody"},
 }
@@ -185,6 +186,7 @@ def _merged(findings: list[Finding]) -> list[Finding]:
                 hosts=first.hosts + finding.hosts,
                 text=f"{first.text}; {finding.text}",
                 evidence=(first.evidence + finding.evidence)[:4],
+                cells=tuple(dict.fromkeys((*first.cells, *finding.cells))),
                 fix=first.fix if finding.fix == first.fix else f"{first.fix}; {finding.fix}",
             )
     return list(merged.values())
@@ -229,7 +231,12 @@ def _ranked(findings: list[Finding], answers: Answers) -> list[Finding]:
 def _not_known(answers: Answers, unexplained: set[tuple[str, str]]) -> Iterable[Finding]:
     """Calls failed, and no rule knows why: what is odd, in order."""
     links = [link for link in answers.links if not link.ok and (link.source, link.target) in unexplained]
-    needed = [link for link in links if {"rendezvous", "data", "store"} & set(link.kinds)]
+    needed = [
+        link
+        for link in links
+        if {"rendezvous", "store"} & set(link.kinds)
+        or ("data" in link.kinds and traffic.opens(answers, link.source, link.target))
+    ]
     if needed:
         hosts = tuple(host for host in answers.hosts if any(host in pair for pair in unexplained))
         shown = tuple(dict.fromkeys(link.describe() for link in needed))[:4]

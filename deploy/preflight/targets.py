@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -21,6 +21,8 @@ FEW, LONG_SIZE, LONG_WAIT_S = 8, 2 << 20, 6.0
 SOME, STILL_MS = 16 << 10, 700
 # One call of each pair waits longer than the others: an answer that is late is no answer that is dropped.
 PATIENT_S, OTHER_S, AGAIN_S, MOST_AGAIN = 3.4, 1.3, 0.5, 2
+# A kernel that finds no local port, or none of its addresses, for a call.
+NO_PORT, MOST_ALONE = "no-address", 6
 SLOW_S, MOST_SUSPECTS, RATE_SIZE, RATE_WAIT_S = 0.04, 3, 1 << 20, 2.5
 
 
@@ -78,6 +80,9 @@ def settled(answers: Answers) -> tuple[Link, ...]:
     def strange(link: Link) -> bool:
         return bool(link.card and not link.by and cards.get(link.target)) and link.card not in cards[link.target]
 
+    def six(host: str) -> bool:
+        return any(":" in address for _, address, _ in prediction.reachable(answers.facts[host]))
+
     proxied = any(link.ok and strange(link) for link in answers.links)
     late = {(link.source, link.target) for link in answers.links if link.ms > 1000 * WAIT_S}
     lossy = {frozenset((link.source, link.target)) for link in answers.links if link.again or link.tries > 1}
@@ -91,6 +96,8 @@ def settled(answers: Answers) -> tuple[Link, ...]:
         elif outcome == "silent" and frozenset((link.source, link.target)) in lossy:
             # An answer that we did not wait for may be lost: only where nothing is, is it another program's silence.
             outcome = "at-times"
+        elif outcome == NO_PORT and ":" in link.address and not six(link.source):
+            outcome = "no-family"
         elif outcome in ("dropped", "no-arp") and strange(link) and not proxied:
             outcome = "wrong-card"
         settled.append(replace(link, outcome=outcome))
@@ -106,6 +113,28 @@ def doubtful(answers: Answers, links: Iterable[Link]) -> dict[str, list[dict[str
         wanted = targets(answers, source)
         pairs[source] = [call for call in wanted if source in callers or call["host"] in called]
     return pairs
+
+
+def without_a_port(answers: Answers, links: Iterable[Link]) -> list[dict[str, list[dict[str, Any]]]]:
+    """Rounds of one call for each host that had no local port left: to the rendezvous first, then one to each peer."""
+    lacking = [link for link in links if link.outcome == NO_PORT]
+    rounds: list[dict[str, list[dict[str, Any]]]] = []
+    for source in dict.fromkeys(link.source for link in lacking):
+        calls = [call for call in targets(answers, source) if {"rendezvous", "data"} & set(call["kinds"])]
+        calls.sort(key=lambda call: "rendezvous" not in call["kinds"])
+        by_aim = {("rendezvous" in call["kinds"], call["host"]): call for call in reversed(calls)}
+        for place, call in enumerate([call for call in calls if call in by_aim.values()][:MOST_ALONE]):
+            rounds += [{}] * (place + 1 - len(rounds))
+            rounds[place] = {**rounds[place], source: [{**call, "wait": WAIT_S}]}
+    return rounds
+
+
+def with_ports(links: Iterable[Link], alone: Sequence[Link]) -> tuple[Link, ...]:
+    """The links, with calls that were made alone in the place of all that had no local port when many were made."""
+    tried = {link.source for link in alone}
+    again = {(link.source, link.address, link.port) for link in alone}
+    left = [link for link in links if link.outcome != NO_PORT or link.source not in tried]
+    return (*(link for link in left if (link.source, link.address, link.port) not in again), *alone)
 
 
 def suspects(answers: Answers) -> dict[str, list[dict[str, Any]]]:

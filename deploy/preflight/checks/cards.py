@@ -17,14 +17,14 @@ def check(answers: Answers) -> Iterator[Finding]:
         if off:
             text = f"{host} has its loopback interface {off[0]} down, so it cannot even reach itself"
             symptom = "`The client socket has timed out` on the host of the rendezvous itself"
-            yield Finding(
-                "interface-down", "interfaces", (host,), text, (), symptom, f"on {host}: sudo ip link set {off[0]} up"
-            )
+            level = FAULT if _calls_itself(answers, host) else WARNING
+            fix = f"on {host}: sudo ip link set {off[0]} up"
+            yield Finding("interface-down", "interfaces", (host,), text, (), symptom, fix, level)
         # Where its peers do not reach its ports either, a firewall closes them to everybody.
         reached = any(link.ok and link.target == host != link.source and "data" in link.kinds for link in answers.links)
         silent = [link for link in answers.between(host, host, "self") if not link.ok] if not off and reached else []
         if silent:
-            grave = host == answers.meeting or answers.request.processes > 1
+            grave = _calls_itself(answers, host)
             yield Finding(
                 "loopback-silent",
                 "interfaces",
@@ -36,6 +36,11 @@ def check(answers: Answers) -> Iterator[Finding]:
                 FAULT if grave else WARNING,
             )
     yield from _twins(answers)
+
+
+def _calls_itself(answers: Answers, host: str) -> bool:
+    """Whether a run has a connection inside this host: to its own rendezvous, or between two of its ranks."""
+    return host == answers.meeting or answers.request.processes > 1
 
 
 def _twins(answers: Answers) -> Iterator[Finding]:

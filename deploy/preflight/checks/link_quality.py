@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Collection, Iterator, Sequence
 
 from ..answers import Answers, Link
@@ -19,6 +20,7 @@ LOSS_SMALL, FEW_SMALL = 0.04, 16
 # The shortest round trip. Between cities it is below 100 ms; torch's rendezvous fails with 600 ms.
 FAR_MS, FARTHER_MS = 60.0, 250.0
 SLOW_MBIT, SLOWISH_MBIT = 40.0, 100.0
+FIRST_WINDOW = 14_600  # bytes that TCP sends before the first answer
 
 
 def check(answers: Answers) -> Iterator[Finding]:
@@ -51,6 +53,8 @@ def _loss(answers: Answers) -> Iterator[Finding]:
     grave = worst >= LOSS_FAULT if again else worst >= CALLS_FAULT
     stops = any(not link.ok and link.size for ends in bad for link in short[ends])
     grave = grave and (not again or stops or any(_grave_ways(short[ends]) for ends in bad))
+    # What large payloads bear at a good rate, training bears too.
+    grave = grave and (stops or not all(_fast(answers, ends) for ends in bad))
     shown = tuple(f"{first} and {other}: {lost:.0%}" for (first, other), lost in pairs.items() if lost >= LOSS_WARN)
     text = f"{listed(pair if single else hosts)}: {worst:.0%} of the packets were sent again"
     where = listed(pair if single else hosts)
@@ -68,6 +72,12 @@ def _loss(answers: Answers) -> Iterator[Finding]:
         "both",
         cells=tuple(cell for ends in bad for cell in (ends, ends[::-1])),
     )
+
+
+def _fast(answers: Answers, ends: tuple[str, str]) -> bool:
+    """Whether a large payload between these hosts had a good rate, and all of them passed."""
+    calls = [link for link in answers.between(*ends) + answers.between(*ends[::-1]) if "rate" in link.kinds]
+    return all(link.ok for link in calls) and max(map(mbit_of, calls), default=0.0) >= SLOWISH_MBIT
 
 
 def _grave_ways(links: Sequence[Link]) -> bool:
@@ -132,9 +142,12 @@ def _share(links: Sequence[Link], fewest: int = FEWEST) -> float:
 def mbit_of(link: Link) -> float:
     """Mbit/s of a payload in both directions, or the kernel's best rate if that is higher.
 
-    A process that had to wait for a core does not make a link slow.
+    A process that had to wait for a core does not make a link slow. Nor does a long way: TCP begins with few packets,
+    and doubles what is on the way with each round trip.
     """
-    return max(16e-6 * link.size / (link.both_s or 2.5), 8e-6 * link.rate)
+    spent = link.both_s or 2.5
+    trips = 2 * (1 + math.log2(link.size / FIRST_WINDOW)) if link.size > FIRST_WINDOW else 0
+    return max(16e-6 * link.size / max(spent - trips * link.trip_ms / 1000, spent / 10), 8e-6 * link.rate)
 
 
 def _rate(answers: Answers) -> Iterator[Finding]:

@@ -6,7 +6,7 @@ import ipaddress
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from .. import prediction, reachability
+from .. import prediction, reachability, traffic
 from ..answers import Answers, Link, pairs
 from ..findings import WARNING, Finding, listed
 from ..reachability import ALL, DATA, MEET, Blame, Cell, Pair
@@ -17,7 +17,7 @@ REFUSED = "`connectFullMesh failed ... Connection refused` on one node, a hang o
 HOW = {
     "dropped": ("dropped",),
     "rejected": ("refused", "unreachable", "forbidden", "reset"),
-    "no-route": ("no-route", "no-address", "no-family", "no-scope"),
+    "no-route": ("no-route", "no-family", "no-scope"),
     "arp": ("no-arp",),
     "card": ("wrong-card",),
 }
@@ -176,7 +176,8 @@ def _wrong_network(answers: Answers, table: dict[Pair, Cell]) -> Iterator[Findin
         text = f"{host} would use {pick.address} ({pick.how}), not reached by its peers; {good} ({name}) works"
         symptom = "`connect: Network is unreachable`, `No route to host`, or a hang"
         fix = f"on {host}: export GLOO_SOCKET_IFNAME={name} NCCL_SOCKET_IFNAME=={name}"
-        yield Finding("other-network", "links", (host,), text, _evidence(links), symptom, fix, level)
+        cells = tuple(networks)
+        yield Finding("other-network", "links", (host,), text, _evidence(links), symptom, fix, level, cells=cells)
 
 
 def _firewalled(answers: Answers, pair: Pair) -> bool:
@@ -274,12 +275,7 @@ def _needed(answers: Answers, pair: Pair, what: str, cell: Cell) -> bool:
         return True
     if what == MEET:
         return False
-    mine, theirs = (answers.plan.data[host].address for host in pair)
-    # The store of the first host is at the address of its name, which may not be the one that carries the data.
-    store = answers.resolved(pair[0], answers.plan.store_name) or [theirs]
-    if answers.request.backend == "nccl" or (pair[1] == answers.plan.first and theirs in store):
-        return True
-    return not mine or not theirs or prediction.connects(mine, theirs)
+    return traffic.opens(answers, *pair)
 
 
 def _ports(answers: Answers, blame: Blame, what: str) -> str:

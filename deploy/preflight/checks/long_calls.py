@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from .. import traffic
 from ..answers import Answers
-from ..findings import Finding, listed
+from ..findings import FAULT, WARNING, Finding, listed
 from .link_quality import loses_small_ones
 from .links import with_rules
+from .mtu import SYMPTOM
 
 
 def check(answers: Answers) -> Iterator[Finding]:
@@ -27,8 +29,9 @@ def check(answers: Answers) -> Iterator[Finding]:
     least = min((link.moved for link in cut if link.moved), default=0)
     text = f"between {between} a connection stops half-way" + (f", after {least >> 10} KB" if reset and least else "")
     fix = f"on {listed(hosts)}: sudo iptables -vnL (quota, connbytes); ethtool -K <interface> tso off gro off"
-    symptom = "rendezvous and init pass; the first large all_reduce hangs until the timeout (30 min)"
+    needed = any(traffic.carries(answers, *traffic.sender(link)) for link in cut)
+    symptom, level = (SYMPTOM, FAULT) if needed else (traffic.UNUSED, WARNING)
     shown = tuple(link.describe() for link in cut[:3])
     link = (cut[0].source, cut[0].target) if len(pairs) == 1 else None
     cells = tuple(dict.fromkeys((one.source, one.target) for one in cut))
-    yield Finding("connection-cut", "links", hosts, text, shown, symptom, fix, link=link, cells=cells)
+    yield Finding("connection-cut", "links", hosts, text, shown, symptom, fix, level, link, cells=cells)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+from .. import traffic
 from ..answers import Answers, Link
-from ..findings import WARNING, Finding, listed
+from ..findings import FAULT, WARNING, Finding, listed
 from .link_quality import far_apart, loses_small_ones
 from .links import with_rules
 
@@ -43,7 +44,7 @@ def check(answers: Answers) -> Iterator[Finding]:
 
 def _blackhole(answers: Answers, stalled: list[Link], sizes: dict[str, int]) -> Finding:
     # Who sends the lost packets: the caller while it sends, the called host while it returns them.
-    senders = {link.source if link.outcome == "stall-send" else link.target for link in stalled}
+    ways = {traffic.sender(link) for link in stalled}
     pairs = {frozenset((link.source, link.target)) for link in stalled}
     common = [host for host in answers.hosts_with_facts if all(host in pair for pair in pairs)]
     odd = _odd(sizes)
@@ -61,12 +62,14 @@ def _blackhole(answers: Answers, stalled: list[Link], sizes: dict[str, int]) -> 
     text = f"large packets get lost between {listed(_shown(pairs))}; small ones pass (MTU: {sized})"
     least = min([size for size in sizes.values() if size] + [1400])
     fix = f"on {listed(hosts)}: sudo ip link set dev {name} mtu {least}; or let ICMP `fragmentation needed` through"
-    direction = "one-way" if len(senders) == 1 else "both"
+    direction = "one-way" if len({source for source, _ in ways}) == 1 else "both"
     first = next(iter(stalled))
     link = (first.source, first.target) if len(pairs) == 1 else None
     evidence = tuple(link_.describe() for link_ in stalled[:3])
     cells = tuple(dict.fromkeys((one.source, one.target) for one in stalled))
-    return Finding("mtu-blackhole", "mtu", hosts, text, evidence, SYMPTOM, fix, "fault", link, direction, cells=cells)
+    needed = any(traffic.carries(answers, *way) for way in ways)
+    symptom, level = (SYMPTOM, FAULT) if needed else (traffic.UNUSED, WARNING)
+    return Finding("mtu-blackhole", "mtu", hosts, text, evidence, symptom, fix, level, link, direction, cells=cells)
 
 
 def _shown(pairs: set[frozenset[str]]) -> list[str]:

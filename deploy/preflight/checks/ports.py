@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..answers import Answers
-from ..findings import WARNING, Finding
+from ..findings import WARNING, Finding, listed
+from ..targets import NO_PORT
 
 OLD_S = 5.0
 FEWEST, FEW = 32, 128
+WIDEN = 'sudo sysctl -w net.ipv4.ip_local_port_range="32768 60999"'
 
 
 def check(answers: Answers) -> Iterator[Finding]:
@@ -30,6 +32,7 @@ def check(answers: Answers) -> Iterator[Finding]:
             f"on {host}: sudo ss -ltnp 'sport = :{port}' shows who; end that process, or use another port",
         )
     yield from _range(answers)
+    yield from _used_up(answers)
     for name in answers.hosts_with_facts:
         rows = [row for row in answers.facts[name].get("leftovers", ()) if row[1] > OLD_S]
         if rows:
@@ -53,6 +56,22 @@ def _range(answers: Answers) -> Iterator[Finding]:
             needed = host == answers.meeting or ranks > 1 or few_at_meeting
             level = "fault" if count < FEWEST * ranks and needed else WARNING
             text = f"{host}: only {count} ports ({low}-{high}) for all connections"
-            fix = f'on {host}: sudo sysctl -w net.ipv4.ip_local_port_range="32768 60999"'
+            fix = f"on {host}: {WIDEN}"
             symptom = "`Address already in use` or `Cannot assign requested address`, or a hang"
             yield Finding("few-ports", "ports", (host,), text, (), symptom, fix, level)
+
+
+def _used_up(answers: Answers) -> Iterator[Finding]:
+    """The kernel had no local port for a call, also when it was the only call: other connections hold all of them."""
+    for host in answers.hosts_with_facts:
+        links = [link for link in answers.links if link.source == host and link.outcome == NO_PORT]
+        if not links:
+            continue
+        low, high = answers.facts[host]["port_range"]
+        peers = listed(dict.fromkeys(link.target for link in links))
+        text = f"{host} has no local port left ({low}-{high}) for a call to {peers}: other connections hold them"
+        fix = f"on {host}: ss -tan | sort | uniq -c | sort -rn | head; end that program, or widen the range: {WIDEN}"
+        symptom = "`Cannot assign requested address`, or a hang"
+        shown = tuple(dict.fromkeys(link.describe() for link in links))[:3]
+        cells = tuple(dict.fromkeys((host, link.target) for link in links if link.target != host))
+        yield Finding("local-ports-used", "ports", (host,), text, shown, symptom, fix, cells=cells)

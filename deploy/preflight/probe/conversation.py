@@ -115,8 +115,9 @@ def _listen(answers: Answers, host: str) -> dict[str, Any]:
 def _connect(talk: _Talk, answers: Answers) -> tuple[Link, ...]:
     """Who reaches whom.
 
-    A call that opens and then stalls is made again: the path is broken, or the host was too busy. With many hosts, each
-    pair first makes one call, and all its calls only if a call failed.
+    A call that opens and then stalls is made again: the path is broken, or the host was too busy. Calls for which the
+    host had no local port are made again one at a time: a run makes fewer at once. With many hosts, each pair first
+    makes one call, and all its calls only if a call failed.
     """
     if len(answers.hosts_with_facts) > targets.MANY:
         first = _called(talk, {host: targets.few_targets(answers, host) for host in answers.hosts_with_facts})
@@ -126,7 +127,9 @@ def _connect(talk: _Talk, answers: Answers) -> tuple[Link, ...]:
         first = _called(talk, wanted)
         still = {key for key, link in first.items() if link.outcome in STANDS_STILL}
         again = {host: [target for target in wanted[host] if _key(host, target) in still] for host in wanted}
-    return tuple({**first, **_called(talk, again)}.values())
+    links = {**first, **_called(talk, again)}
+    alone = [_called(talk, call) for call in targets.without_a_port(answers, links.values())]
+    return targets.with_ports(links.values(), [link for called in alone for link in called.values()])
 
 
 def _key(source: str, target: Mapping[str, Any]) -> tuple[str, str, str, int]:

@@ -163,6 +163,8 @@ class Dial:
             code = failed.errno or errno.EINVAL
         if code not in (0, errno.EINPROGRESS):
             tried.close()
+            if code == errno.EADDRNOTAVAIL and self.tries:
+                return None  # no local port is left for one more attempt: the earlier ones still wait
             # An immediate error comes from this host's own routing table, not from the network.
             here = code in (errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EACCES)
             return self.end("no-route" if here else reason(code))

@@ -22,10 +22,12 @@ def test_two_cards_of_one_hardware_address():
     assert (verdict.cause, verdict.hosts, len(verdict.faults)) == ("duplicate-mac", ("b", "c"), 1)
 
 
-def test_loopback_that_is_off():
+def test_loopback_that_is_off_stops_the_host_of_the_rendezvous_alone():
+    verdict = judge(answers(change=on("a", lo={"up": False})))
+    assert (verdict.cause, verdict.hosts) == ("interface-down", ("a",))
     verdict = judge(answers(change=on("b", lo={"up": False})))
-    assert (verdict.cause, verdict.hosts) == ("interface-down", ("b",))
-    assert "ip link set lo up" in verdict.fix
+    assert [(finding.cause, finding.level) for finding in verdict.findings] == [("interface-down", "warning")]
+    assert "ip link set lo up" in verdict.findings[0].fix
 
 
 @pytest.mark.parametrize(("size", "seconds", "cause", "findings"), [(0, -1, "process-limits", 1), (-1, 3, "", 1),

@@ -6,6 +6,7 @@ import pytest
 
 from deploy.preflight import PreflightRequest, differences, judge, targets
 from deploy.preflight.answers import Answers, Link
+from deploy.preflight.checks import link_quality
 from lab.answers import HOSTS, answers, facts
 
 TWO = HOSTS[:2]
@@ -210,3 +211,54 @@ def test_few_local_ports_stop_the_host_of_the_rendezvous_alone():
 def test_new_observations_survive_being_recorded():
     seen = answers(outcome=lambda s, t, k: "no-arp" if t == "b" else "ok")
     assert judge(Answers.of(seen.json())) == judge(seen)
+
+
+def test_large_packets_lost_where_the_ring_sends_none_are_a_warning():
+    def verdict(source, target, backend="gloo"):
+        seen = answers(
+            PreflightRequest(backend=backend),
+            outcome=lambda s, t, k: "stall-send" if (s, t, k) == (source, target, "data") else "ok",
+        )
+        return judge(seen)
+
+    # Rank 2 sends to rank 1, rank 1 to rank 0, rank 0 to rank 2; broadcast goes from rank 0 to both.
+    assert verdict("b", "a").cause == "mtu-blackhole"
+    assert verdict("a", "b").cause == "mtu-blackhole"
+    assert verdict("c", "a").ok
+    assert [finding.cause for finding in verdict("c", "a").warnings] == ["mtu-blackhole"]
+    assert verdict("c", "a", "nccl").cause == "mtu-blackhole"
+
+
+def test_calls_that_no_rank_makes_are_no_unknown_fault():
+    # gloo calls from the larger address to the smaller one: so b never calls c.
+    seen = answers(
+        PreflightRequest(), outcome=lambda s, t, k: "Protocol wrong type" if (s, t, k) == ("b", "c", "data") else "ok"
+    )
+    assert judge(seen).ok
+    seen = answers(
+        PreflightRequest(), outcome=lambda s, t, k: "Protocol wrong type" if (s, t, k) == ("c", "b", "data") else "ok"
+    )
+    assert judge(seen).cause == "not-known"
+
+
+def test_no_local_port_is_no_missing_route():
+    seen = answers(outcome=lambda s, t, k: targets.NO_PORT if s == "b" else "ok")
+    verdict = judge(seen)
+    assert (verdict.cause, verdict.hosts, verdict.others) == ("local-ports-used", ("b",), [])
+    assert "ip_local_port_range" in verdict.fix
+
+
+def test_a_call_that_was_made_alone_replaces_those_that_had_no_local_port():
+    seen = answers(outcome=lambda s, t, k: targets.NO_PORT if s == "b" else "ok")
+    rounds = targets.without_a_port(seen, seen.links)
+    assert [(call["b"][0]["host"], call["b"][0]["kinds"][0]) for call in rounds[:1]] == [("a", "rendezvous")]
+    assert all(set(calls) == {"b"} for calls in rounds)
+    alone = [dataclasses.replace(link, outcome="dropped") for link in seen.links if link.outcome == targets.NO_PORT][:1]
+    left = targets.with_ports(seen.links, alone)
+    assert [link.outcome for link in left if link.source == "b"] == ["dropped"]
+
+
+def test_a_long_way_does_not_make_a_link_slow():
+    near = Link("a", "b", "10.0.0.2", 1, ("rate",), "ok", size=1 << 20, both_s=0.55, trip_ms=0.4)
+    assert link_quality.mbit_of(near) < link_quality.SLOW_MBIT
+    assert link_quality.mbit_of(dataclasses.replace(near, trip_ms=40.0)) > link_quality.SLOWISH_MBIT
