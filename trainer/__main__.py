@@ -11,6 +11,7 @@ from pathlib import Path
 
 from muster.errors import Refused
 
+from . import mesh
 from .config import parse
 from .node.parent_death import die_with_parent
 from .train.environment import discover
@@ -22,6 +23,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         config = parse(sys.argv[1:] if arguments is None else arguments)
         ranks = discover()
+        mesh.parse(config.mesh, ranks.world)
     except Refused as fault:
         return _refuse(fault)
     die_with_parent(signal.SIGKILL)

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 from muster.errors import Refused
 
-from . import recipe
+from . import mesh, recipe
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -29,6 +29,7 @@ class Config:
     seed: int = 0
     precision: str = "fp32"
     compile: bool = False
+    mesh: str = ""
     backend: str = "auto"
     data_workers: int = 0
     log_every: int = 10
@@ -82,6 +83,12 @@ def parser() -> argparse.ArgumentParser:
     _add(how, "--clip", "largest gradient norm; 0: no clipping", type=_number(float, 0.0))
     _add(how, "--precision", "of the forward pass", choices=["fp32", "bf16", "fp16"])
     _add(how, "--compile", "compile the model with torch.compile", action="store_true")
+    _add(
+        how,
+        "--mesh",
+        "how the ranks share the model, such as dp_shard=-1; without it DDP (docs/parallel.md)",
+        metavar="AXES",
+    )
     _add(how, "--backend", "auto: nccl on GPUs, gloo on CPUs", choices=["auto", "gloo", "nccl"])
     _add(how, "--data-workers", "loader processes for each rank", type=_number(int, 0, 256))
     record = command.add_argument_group("what to record")
@@ -99,7 +106,7 @@ def parser() -> argparse.ArgumentParser:
 def _add(group: Any, option: str, text: str, **arguments: Any) -> None:
     """Add `option` to `group`; its help is `text` and the default in Config."""
     default = getattr(Config, option[2:].replace("-", "_"))
-    no_default = default is None or default is False
+    no_default = default in (None, False, "")
     group.add_argument(option, help=text if no_default else f"{text} (default {default})", **arguments)
 
 
@@ -136,6 +143,7 @@ def _check_defaults(defaults: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def _check_together(config: Config) -> None:
+    mesh.sizes(config.mesh)
     if config.data is not None:
         folder = Path(config.data)
         if not folder.is_dir():

@@ -49,7 +49,7 @@ def model(options: argparse.Namespace) -> torch.nn.Module:
 
 
 def schedule(steps: int) -> Callable[[int], float]:
-    """Warm-up and cosine, as trainer/train/strategy.py has them."""
+    """Warm-up and cosine, as trainer/train/step.py has them."""
 
     def factor(step: int) -> float:
         if step < WARMUP:

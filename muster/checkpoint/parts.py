@@ -9,6 +9,7 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from ..errors import CheckpointError
+from . import cut
 
 
 class Part(Protocol):
@@ -30,7 +31,8 @@ def apply(path: str, state: Mapping[str, Any], parts: Mapping[str, Part]) -> Non
         if name not in state:
             raise CheckpointError(f"{path}: has no {name}", "was this part added since? then begin with a new folder")
         try:
-            _inside(part).load_state_dict(state[name])
+            inside = _inside(part)
+            inside.load_state_dict(cut.fit(state[name], inside))
         except (RuntimeError, ValueError, KeyError, AttributeError, TypeError) as fault:
             text = " ".join(str(fault).strip().splitlines()[:2])
             raise CheckpointError(

@@ -15,6 +15,7 @@ from muster.checkpoint import BackgroundWriter, Written
 from muster.data import StreamSampler, cuts, share
 from muster.errors import Refused, TrainError
 
+from .. import mesh
 from ..config import Config
 from ..recipe import Recipe, take_batches
 from ..run_dir import RankFolder
@@ -25,7 +26,7 @@ from .evaluate import evaluate
 from .metrics import Meter
 from .process_group import Group
 from .state import Position
-from .strategy import Step, Strategy
+from .step import Step, Stepper
 
 
 class Training:
@@ -45,9 +46,10 @@ class Training:
         self.config, self.recipe, self.group, self.ranks, self.folder = config, recipe, group, ranks, folder
         self.say, self.stop_asked = say, stop_asked
         self.train_set, self.held_out = data
-        self.samples = check_sizes(config, ranks.world, *data)
+        self.mesh = mesh.parse(config.mesh, ranks.world)
+        self.samples = check_sizes(config, self.mesh.data_world, *data)
         self.micro_batch_sizes = self._micro_batch_sizes()
-        self.strategy = Strategy(config, recipe, group, ranks.world, self._any_micro_batch())
+        self.stepper = Stepper(config, recipe, group, self.mesh, self._any_micro_batch())
         self.position = Position()
         self.meter = Meter(folder, config.batch, self.samples, config.steps)
         self.writer = BackgroundWriter(folder.checkpoints, config.keep, True, self._written) if ranks.first else None
@@ -58,14 +60,14 @@ class Training:
     def run(self) -> Verdict:
         """Train to the last step, or until somebody asks for a stop. Raises TrainError for a fault the user can fix."""
         config = self.config
-        self.position = state.restore(self.strategy, config, self.ranks, self.folder, self.samples)
+        self.position = state.restore(self.stepper, config, self.ranks, self.folder, self.samples)
         self._report_plan()
         stream = self._stream()
         self.meter.resume()
         start = self.position.step
         while self.position.step < config.steps:
-            lr = self.strategy.optimizer.param_groups[0]["lr"]
-            result = self.strategy.step(stream, self.micro_batch_sizes, self.stop_asked())
+            lr = self.stepper.optimizer.param_groups[0]["lr"]
+            result = self.stepper.step(stream, self.micro_batch_sizes, self.stop_asked())
             if result.not_finite:
                 self._end_not_finite(result)
             self.position = Position(self.position.step + 1, self.position.consumed + config.batch)
@@ -90,8 +92,17 @@ class Training:
 
     def _micro_batch_sizes(self) -> list[int]:
         """The number of samples in each of this rank's micro-batches of a step."""
-        low, high = share(self.config.batch, self.ranks.world, self.ranks.rank)
-        count = math.ceil((high - low) / self.config.micro_batch) if self.config.micro_batch else 1
+        low, high = share(self.config.batch, self.mesh.data_world, self.mesh.data_rank(self.ranks.rank))
+        # Where the model is cut, the ranks compute each pass together: all have as many as the one with most samples.
+        most = high - low if self.mesh.copies else math.ceil(self.config.batch / self.mesh.data_world)
+        count = math.ceil(most / self.config.micro_batch) if self.config.micro_batch else 1
+        least = self.config.batch // self.mesh.data_world
+        if count > least and not self.mesh.copies:
+            raise Refused(
+                f"--micro-batch {self.config.micro_batch}: on mesh {self.mesh} a rank has {least} samples of a "
+                f"step, another has {most}: one would have an empty pass",
+                f"make --batch a multiple of {self.mesh.data_world}",
+            )
         return [end - begin for begin, end in cuts(low, high, count)]
 
     def _any_micro_batch(self) -> Any:
@@ -99,20 +110,20 @@ class Training:
         return next(take_batches(self.recipe, self.train_set, [indices], self.group.device))
 
     def _stream(self) -> Iterator[Any]:
-        config, ranks = self.config, self.ranks
+        config = self.config
         sampler = StreamSampler(
             self.samples,
             batch=config.batch,
             micro_batches=len(self.micro_batch_sizes),
-            world=ranks.world,
-            rank=ranks.rank,
+            world=self.mesh.data_world,
+            rank=self.mesh.data_rank(self.ranks.rank),
             seed=config.seed,
             consumed=self.position.consumed,
         )
         return take_batches(self.recipe, self.train_set, sampler, self.group.device, config.data_workers)
 
     def _report_plan(self) -> None:
-        config, world = self.config, self.ranks.world
+        config, shares = self.config, self.mesh.data_world
         if not self.ranks.first:
             return
         self.folder.event(
@@ -123,12 +134,13 @@ class Training:
             batch=config.batch,
             samples=self.samples,
             precision=config.precision,
+            mesh=str(self.mesh),
         )
         held_out = len(self.held_out)  # type: ignore[arg-type]
         self.say(
             f"{config.recipe}: {self.samples:,} training and {held_out:,} held-out samples, "
-            f"{world} ranks, {self.group.backend}, {config.precision}; "
-            f"global batch {config.batch} = {world} x {config.batch / world:g}; "
+            f"{self.ranks.world} ranks{f' as {self.mesh}' if config.mesh else ''}, {self.group.backend}, "
+            f"{config.precision}; global batch {config.batch} = {shares} x {config.batch / shares:g}; "
             f"steps {self.position.step} to {config.steps}"
         )
 
@@ -149,7 +161,7 @@ class Training:
             self.meter.resume()
 
     def _evaluate(self) -> float:
-        values, samples = evaluate(self.strategy, self.held_out, self.ranks.rank)
+        values, samples = evaluate(self.stepper, self.held_out, self.ranks.rank)
         self.evaluated_at = self.position.step
         self.meter.evaluated(self.position.step, values, samples)
         self.say(
@@ -160,10 +172,10 @@ class Training:
         return values.get("accuracy", -values["loss"])
 
     def _save(self, metric: float | None) -> None:
-        rngs = state.gather_random_states(self.strategy)
+        rngs = state.gather_random_states(self.stepper)
+        run_state = state.collect(self.stepper, self.position, self.config, self.samples, rngs)
         if self.writer is None:
             return
-        run_state = state.collect(self.strategy, self.position, self.config, self.samples, rngs)
         summary = {
             "run": self.folder.path.name,
             "recipe": self.config.recipe,
@@ -231,7 +243,7 @@ class Training:
         )
 
     def _end_not_finite(self, result: Step) -> None:
-        mine = self.strategy.bad_loss
+        mine = self.stepper.bad_loss
         bad_losses = exchange.broadcast(exchange.gather(None if mine is None else (mine, self.ranks.node)))
         last_good, _ = self._settle_checkpoints()
         mean = (result.loss, self.ranks.node)  # every loss was finite, but not their sum

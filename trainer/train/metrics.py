@@ -7,7 +7,7 @@ import time
 from muster.metrics import Metrics
 
 from ..run_dir import RankFolder
-from .strategy import Step
+from .step import Step
 
 
 class Meter:

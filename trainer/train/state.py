@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from muster import exchange
-from muster.checkpoint import parts, store
+from muster.checkpoint import cut, parts, store
 from muster.checkpoint.randomness import random_state, restore_random_state, seed_all
 from muster.checkpoint.search import newest_of_all_ranks
 from muster.errors import CheckpointError
@@ -15,7 +15,7 @@ from muster.errors import CheckpointError
 from ..config import Config
 from ..run_dir import RankFolder
 from .environment import Ranks
-from .strategy import Strategy
+from .step import Stepper
 
 
 @dataclasses.dataclass
@@ -26,11 +26,11 @@ class Position:
     consumed: int = 0
 
 
-def collect(strategy: Strategy, position: Position, config: Config, samples: int, rngs: list[Any]) -> dict[str, Any]:
-    """The whole state of a run, on rank 0: `rngs` is every rank's random state, `samples` the training set's size."""
+def collect(stepper: Stepper, position: Position, config: Config, samples: int, rngs: list[Any]) -> dict[str, Any]:
+    """The whole state of a run: `rngs` is that of each share of the data, `samples` the training set's size."""
     return {
-        **parts.collect(strategy.parts()),
-        "scheduler": {k: v for k, v in strategy.scheduler.state_dict().items() if k != "lr_lambdas"},
+        **cut.whole(parts.collect(stepper.parts())),
+        "scheduler": {k: v for k, v in stepper.scheduler.state_dict().items() if k != "lr_lambdas"},
         "rng": rngs,
         "position": dataclasses.asdict(position),
         "samples": samples,
@@ -38,34 +38,35 @@ def collect(strategy: Strategy, position: Position, config: Config, samples: int
     }
 
 
-def gather_random_states(strategy: Strategy) -> list[Any]:
-    """Every rank's random state, on rank 0; an empty list elsewhere."""
-    return exchange.gather(random_state(strategy.group.device))
+def gather_random_states(stepper: Stepper) -> list[Any]:
+    """The random state of each share of the data, on rank 0; an empty list elsewhere. A tp group has one in common."""
+    return exchange.gather(random_state(stepper.group.device))[:: stepper.mesh.tp]
 
 
 def seed_rank(seed: int, step: int, rank: int) -> None:
-    """Seed a rank that has no saved random state: differently for each rank and for each step it may start at."""
+    """Seed a rank that has no saved random state: differently for each share of the data and each step to start at."""
     seed_all((seed * 1_000_003 + step * 1009 + rank) % 2**31)
 
 
-def restore(strategy: Strategy, config: Config, ranks: Ranks, folder: RankFolder, samples: int) -> Position:
+def restore(stepper: Stepper, config: Config, ranks: Ranks, folder: RankFolder, samples: int) -> Position:
     """Continue from the run folder's newest usable checkpoint, else from `config.resume`, else from step 0.
 
     The rank whose host has the newest reads it and sends it to the others. Raises CheckpointError if it has another
     recipe, seed or data.
     """
+    share = stepper.mesh.data_rank(ranks.rank)
     path, state = _read(config, ranks, folder)
     if state is None:
-        seed_rank(config.seed, 0, ranks.rank)
+        seed_rank(config.seed, 0, share)
         return Position()
     _check_same(path, state, config, samples)
-    _apply(path, state, strategy)
+    _apply(path, state, stepper)
     position = Position(**state["position"])
-    changes = differences(state, config, ranks.world)
-    if ranks.rank < len(state["rng"]):
-        restore_random_state(state["rng"][ranks.rank], strategy.group.device)
+    changes = differences(state, config, stepper.mesh.data_world)
+    if share < len(state["rng"]):
+        restore_random_state(state["rng"][share], stepper.group.device)
     else:
-        seed_rank(config.seed, position.step, ranks.rank)
+        seed_rank(config.seed, position.step, share)
     if ranks.first:
         folder.event("resumed", step=position.step, path=path, changes=changes)
     return position
@@ -116,9 +117,9 @@ def _check_same(path: str, state: dict[str, Any], config: Config, samples: int) 
         )
 
 
-def _apply(path: str, state: dict[str, Any], strategy: Strategy) -> None:
-    lambdas = {"lr_lambdas": [None] * len(strategy.scheduler.base_lrs)}
-    parts.apply(path, {**state, "scheduler": {**state["scheduler"], **lambdas}}, strategy.parts())
+def _apply(path: str, state: dict[str, Any], stepper: Stepper) -> None:
+    lambdas = {"lr_lambdas": [None] * len(stepper.scheduler.base_lrs)}
+    parts.apply(path, {**state, "scheduler": {**state["scheduler"], **lambdas}}, stepper.parts())
 
 
 def differences(state: dict[str, Any], config: Config, world: int) -> list[str]:

@@ -1,4 +1,4 @@
-"""One optimizer step on all ranks: DDP, mixed precision, accumulation, clipping, and what the ranks agree on."""
+"""One optimizer step on all ranks: mixed precision, accumulation, clipping, and what the ranks agree on."""
 
 from __future__ import annotations
 
@@ -14,16 +14,18 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.nn.parallel import DistributedDataParallel
 
 from muster.data import to_device
 from muster.ddp import unchanged
 from muster.errors import Refused
 
 from ..config import Config
+from ..mesh import Mesh
 from ..recipe import Recipe, blame, build_model, compute_loss
 from .device_timer import DeviceTimer
+from .gradients import clip, fit_optimizer
 from .process_group import Group
+from .strategy import choose
 
 _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -41,24 +43,28 @@ class Step:
     wait_ms: float
 
 
-class Strategy:
+class Stepper:
     """The model on this rank's device, its optimizer, and the step that changes its weights.
 
     `micro_batch` is any micro-batch of the run; one pass over it precedes the first step.
     """
 
-    def __init__(self, config: Config, recipe: Recipe, group: Group, world: int, micro_batch: Any) -> None:
-        self.config, self.recipe, self.group, self.world = config, recipe, group, world
+    def __init__(self, config: Config, recipe: Recipe, group: Group, mesh: Mesh, micro_batch: Any) -> None:
+        self.config, self.recipe, self.group, self.mesh = config, recipe, group, mesh
         _check_compiler(config, group.device)
-        self.model = build_model(recipe).to(group.device)
-        devices = [group.device.index] if group.device.type == "cuda" else None
-        self._ddp = DistributedDataParallel(self.model, device_ids=devices, gradient_as_bucket_view=True)
+        if config.compile and not mesh.copies:
+            raise Refused(
+                f"--compile on mesh {mesh}: the trainer compiles only whole models", "leave out one of the two"
+            )
+        self._strategy = choose(mesh, build_model(recipe).to(group.device), group.device)
+        self.model = self._strategy.bare
         self._timer = DeviceTimer(group.device)
         self._last_gradient_at = self._timer.mark()
         self._update_span: list[tuple[Any, Any]] = []
         self.bad_loss: float | None = None
-        self._forward_model: nn.Module = torch.compile(self._ddp) if config.compile else self._ddp  # type: ignore[assignment]
-        self.optimizer = self._make_optimizer()
+        in_training = self._strategy.training
+        self._forward_model: nn.Module = torch.compile(in_training) if config.compile else in_training  # type: ignore[assignment]
+        self.optimizer = fit_optimizer(self._make_optimizer())
         self.scheduler = torch.optim.lr_scheduler.LambdaLR(self.optimizer, lr_factor(config))
         self.scaler = torch.amp.GradScaler(group.device.type, enabled=config.precision == "fp16")
         self._parameters = [p for p in self.model.parameters() if p.requires_grad]
@@ -126,13 +132,13 @@ class Strategy:
             batch = to_device(next(batches), self.group.device)
             data_s += time.perf_counter() - begin
             loaded, last, share = mark(), index == len(micro_batch_sizes) - 1, size / self.config.batch
-            self._ddp.require_backward_grad_sync = last  # what `no_sync` sets, without its context in each iteration
+            self._strategy.synchronize(gradients=last)
             loss = self._loss(batch)
-            losses.append(loss.detach().float() * share)
+            losses.append(loss.detach().float() * (share / self.mesh.tp))  # the ranks of a tp group have the same loss
             if last:
                 totals = torch.stack((torch.stack(losses).sum(), loss.new_tensor(stop_asked, dtype=torch.float32)))
                 work = dist.all_reduce(totals, async_op=True)  # its message travels while backward computes
-            self.scaler.scale(loss * (share * self.world)).backward()  # DDP divides by the world size
+            self.scaler.scale(loss * (share * self.mesh.data_world)).backward()  # the strategy takes the ranks' mean
             spans.append((loaded, self._last_gradient_at if last else mark()))
         work.wait()
         reduced = mark()
@@ -150,7 +156,7 @@ class Strategy:
         norm = math.nan
         if self.config.clip:
             self.scaler.unscale_(self.optimizer)
-            norm = float(nn.utils.clip_grad_norm_(self._parameters, self.config.clip))
+            norm = clip(self._parameters, self.config.clip)
         self.scaler.step(self.optimizer)
         self.scaler.update()
         self.scheduler.step()

@@ -1,0 +1,101 @@
+"""Tensors that a mesh of ranks has cut (DTensors): the box that is here, and how to cut a whole tensor alike.
+
+FSDP2 and tensor parallelism leave each rank such a box of every weight and of its optimizer state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.distributed.tensor import DTensor
+
+Box = tuple[tuple[int, int], ...]
+"""For each dimension of the whole tensor its first index, and the one after its last."""
+Path = tuple[Any, ...]
+"""The keys that lead to a value in a nested state."""
+
+
+def box(tensor: DTensor) -> Box:
+    """The box of the whole tensor that this rank has."""
+    (chunk,) = tensor.__create_chunk_list__()  # what torch.distributed.checkpoint asks a tensor
+    return tuple((start, start + size) for start, size in zip(chunk.offsets, chunk.sizes, strict=True))
+
+
+def inside(tensor: torch.Tensor, wanted: Box) -> torch.Tensor:
+    """The box `wanted` of a whole tensor, without a copy."""
+    return tensor[tuple(slice(low, high) for low, high in wanted)]
+
+
+def like(local: torch.Tensor, cut: DTensor) -> DTensor:
+    """A tensor that is cut as `cut` is, of which this rank has `local`."""
+    return DTensor.from_local(
+        local.to(cut.device), cut.device_mesh, cut.placements, run_check=False, shape=cut.shape, stride=cut.stride()
+    )
+
+
+def is_cut(value: Any) -> bool:
+    """Whether a nested state has a tensor that is cut."""
+    found = False
+
+    def look(_: Path, tensor: torch.Tensor) -> torch.Tensor:
+        nonlocal found
+        found = found or isinstance(tensor, DTensor)
+        return tensor
+
+    replace(value, look)
+    return found
+
+
+def replace(value: Any, each: Callable[[Path, Any], Any], path: Path = ()) -> Any:
+    """A copy of a nested state with `each(path, tensor)` for every tensor, and for every object of another class."""
+    if isinstance(value, dict):
+        copied = type(value)()
+        for key, item in value.items():
+            copied[key] = replace(item, each, (*path, key))
+        for name, attribute in getattr(value, "__dict__", {}).items():  # a module's state has its layers' versions
+            setattr(copied, name, attribute)
+        return copied
+    if type(value) in (list, tuple):
+        return type(value)(replace(item, each, (*path, index)) for index, item in enumerate(value))
+    return each(path, value) if isinstance(value, torch.Tensor) or type(value).__module__ == __name__ else value
+
+
+def layout(part: Any) -> Callable[[Path], DTensor | None]:
+    """For a path in the part's state: the tensor that is cut as the one there must be; None for a whole one."""
+    if isinstance(part, torch.optim.Optimizer):  # before its first step it has no state: that lies as its weights do
+        weights = [weight for group in part.param_groups for weight in group["params"]]
+
+        def of_weight(path: Path) -> DTensor | None:
+            found = weights[path[1]] if len(path) == 3 and path[0] == "state" and path[1] < len(weights) else None
+            return found if isinstance(found, DTensor) else None
+
+        return of_weight
+    places: dict[Path, DTensor] = {}
+
+    def note(path: Path, tensor: torch.Tensor) -> torch.Tensor:
+        if isinstance(tensor, DTensor):
+            places[path] = tensor
+        return tensor
+
+    replace(part.state_dict(), note)
+    return places.get
+
+
+def fit(state: Any, part: Any) -> Any:
+    """`state`, whose tensors are whole, cut as those of `part`, which refuses a tensor of another shape."""
+    cut_like = layout(part)
+
+    def put(path: Path, tensor: torch.Tensor) -> torch.Tensor:
+        wanted = cut_like(path)
+        if wanted is None or wanted.shape != tensor.shape:
+            return tensor
+        return like(inside(tensor, box(wanted)).clone(), wanted)
+
+    return replace(state, put)
+
+
+def whole(state: Any) -> Any:
+    """`state` with every cut tensor put together, on every rank; all ranks call this."""
+    return replace(state, lambda _, tensor: tensor.full_tensor() if isinstance(tensor, DTensor) else tensor)

@@ -1,0 +1,91 @@
+"""The mesh of a run: how its ranks share the data and the model, from the text of `--mesh`. Pure, without torch.
+
+The names and their order are torchtitan's: `dp_replicate` copies of the model, each cut into `dp_shard` parts, whose
+layers `tp` ranks compute together. Ranks of one `tp` group are neighbours and read the same samples.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from muster.errors import Refused
+
+AXES = ("dp_replicate", "dp_shard", "tp")
+EXAMPLE = "--mesh dp_replicate=2,dp_shard=4,tp=2 (product: the number of ranks; one size may be -1)"
+_LATER = {"pp": "pipeline", "cp": "context", "ep": "expert"}
+
+
+@dataclass(frozen=True)
+class Mesh:
+    """The size of each axis. Their product is the world size."""
+
+    dp_replicate: int = 1
+    dp_shard: int = 1
+    tp: int = 1
+
+    @property
+    def data_world(self) -> int:
+        """How many groups of ranks share the samples of a batch."""
+        return self.dp_replicate * self.dp_shard
+
+    def data_rank(self, rank: int) -> int:
+        """Which share of the samples `rank` takes."""
+        return rank // self.tp
+
+    def counts(self, rank: int) -> bool:
+        """Whether `rank` is the one of its tensor-parallel group whose samples count: its peers read the same."""
+        return rank % self.tp == 0
+
+    @property
+    def copies(self) -> bool:
+        """Whether every rank has the whole model, as in DDP."""
+        return self.dp_shard == self.tp == 1
+
+    def __str__(self) -> str:
+        return ",".join(f"{axis}={getattr(self, axis)}" for axis in AXES if getattr(self, axis) > 1) or "dp_replicate=1"
+
+
+def sizes(text: str) -> dict[str, int]:
+    """The sizes that `text` gives, with -1 for the one to be worked out. Raises Refused."""
+    given: dict[str, int] = {}
+    for part in filter(None, text.split(",")):
+        axis, equals, number = (word.strip() for word in part.partition("="))
+        if axis in _LATER:
+            raise Refused(f"--mesh {axis}: the trainer has no {_LATER[axis]} parallelism", "docs/parallel.md")
+        if axis not in AXES or not equals:
+            raise Refused(f"--mesh: unknown part {part!r}; the axes are {', '.join(AXES)}", EXAMPLE)
+        if axis in given:
+            raise Refused(f"--mesh: {axis} is given twice", EXAMPLE)
+        if number != "-1" and not (number.isdecimal() and number.isascii() and 0 < int(number) < 10**6):
+            raise Refused(f"--mesh {axis}: a size is a whole number from 1 on, or -1, got {number!r}", EXAMPLE)
+        given[axis] = int(number)
+    if list(given.values()).count(-1) > 1:
+        raise Refused("--mesh: only one size may be -1", EXAMPLE)
+    return given
+
+
+def parse(text: str, world: int) -> Mesh:
+    """The mesh that `text` means for `world` ranks; without text one copy of the model on each rank (DDP).
+
+    Raises Refused if the sizes do not multiply to the world size.
+    """
+    if not text:
+        return Mesh(dp_replicate=world)
+    mesh = _parse(text, world)
+    if mesh.tp > 1:
+        raise Refused(f"--mesh {text}: the trainer has no tensor parallelism yet", EXAMPLE)
+    return mesh
+
+
+def _parse(text: str, world: int) -> Mesh:
+    given = sizes(text)
+    product = 1
+    for size in given.values():
+        product *= abs(size)
+    open_axis = next((axis for axis, size in given.items() if size == -1), None)
+    if open_axis and world % product == 0:
+        return Mesh(**{**given, open_axis: world // product})
+    if open_axis or product != world:
+        what = f"{world} ranks cannot be divided by {product}" if open_axis else f"{product} ranks"
+        raise Refused(f"--mesh {text}: {what}, but the run has {world}", EXAMPLE)
+    return Mesh(**given)

@@ -1,0 +1,36 @@
+"""Strategies: how a mesh's ranks share a model. One file each; the step, the evaluation and checkpoints know none.
+
+To add one: a file with a class that follows `Strategy`, and its line in `choose`.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+from torch import nn
+
+from ...mesh import Mesh
+
+
+class Strategy(Protocol):
+    """A model that the ranks share."""
+
+    bare: nn.Module
+    """The model with this rank's weights: for the optimizer, evaluation and checkpoints."""
+    training: nn.Module
+    """What the loss gets in training."""
+
+    def synchronize(self, gradients: bool) -> None:
+        """Whether the next backward pass adds up the ranks' gradients; before the last of a step it does not."""
+
+
+def choose(mesh: Mesh, model: nn.Module, device: torch.device) -> Strategy:
+    """The strategy of the mesh, with `model`, which has the same weights on all ranks."""
+    if mesh.copies:
+        from .ddp import Replicated
+
+        return Replicated(model, device)
+    from .fsdp import Sharded
+
+    return Sharded(model, mesh, device)

@@ -1,0 +1,21 @@
+"""DDP: a whole copy of the model on every rank; gradients are averaged while backward computes."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+
+class Replicated:
+    """The model on every rank."""
+
+    def __init__(self, model: nn.Module, device: torch.device) -> None:
+        devices = [device.index] if device.type == "cuda" else None
+        self.bare = model
+        self._ddp = DistributedDataParallel(model, device_ids=devices, gradient_as_bucket_view=True)
+        self.training: nn.Module = self._ddp
+
+    def synchronize(self, gradients: bool) -> None:
+        """What `no_sync` sets, without its context in each iteration."""
+        self._ddp.require_backward_grad_sync = gradients

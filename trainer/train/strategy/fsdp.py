@@ -1,0 +1,83 @@
+"""FSDP2 and HSDP: each rank has a part of every weight, its gradient and its optimizer state.
+
+A layer's weights are gathered before it computes, and freed after. With `dp_replicate` the parts have copies, whose
+gradients are averaged.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FSDPModule, fully_shard
+
+from ...mesh import Mesh
+
+
+class Sharded:
+    """The model in `dp_shard` parts."""
+
+    def __init__(self, model: nn.Module, mesh: Mesh, device: torch.device) -> None:
+        shape = (mesh.dp_replicate, mesh.dp_shard)
+        axes = init_device_mesh(device.type, shape, mesh_dim_names=("dp_replicate", "dp_shard"))
+        _same_everywhere(model)
+        _contiguous(model)
+        divided = axes if mesh.dp_replicate > 1 else axes["dp_shard"]
+        for unit in _units(model):
+            fully_shard(unit, mesh=divided)
+        root = fully_shard(model, mesh=divided)
+        assert isinstance(root, FSDPModule)
+        self._root = root
+        self.bare = self.training = model
+        if any(True for _ in model.buffers()):
+            model.register_forward_pre_hook(_share_buffers)
+
+    def synchronize(self, gradients: bool) -> None:
+        """Until the last backward pass of a step, a rank adds up whole gradients of its own."""
+        self._root.set_requires_gradient_sync(gradients)
+
+
+def _units(model: nn.Module) -> list[nn.Module]:
+    """The modules that are gathered one at a time: the composite items of a list or sequence, such as blocks.
+
+    A weight that a unit shares with another module would have two owners: such a unit stays with the whole model.
+    """
+    items = list(dict.fromkeys(_items(model)))
+    inside = {module for item in items for module in item.modules()}
+    owners = Counter(weight for item in items for weight in set(item.parameters()))
+    owners.update({w for module in model.modules() if module not in inside for w in module.parameters(recurse=False)})
+    return [item for item in items if all(owners[weight] == 1 for weight in item.parameters())]
+
+
+def _items(module: nn.Module) -> Iterator[nn.Module]:
+    in_order = isinstance(module, nn.ModuleList | nn.Sequential)
+    for child in module.children():
+        without_forward = isinstance(child, nn.ModuleList | nn.ModuleDict)
+        composite = len(list(child.children())) > 0 and len(list(child.parameters())) > 0
+        if in_order and composite and not without_forward:
+            yield child
+        else:
+            yield from _items(child)
+
+
+def _same_everywhere(model: nn.Module) -> None:
+    """Rank 0's weights on all ranks, as DDP does it: a recipe may draw them from a generator of its own."""
+    for tensor in (*model.parameters(), *model.buffers()):
+        dist.broadcast(tensor.detach(), 0)
+
+
+def _share_buffers(model: nn.Module, _: object) -> None:
+    """Rank 0's buffers on all ranks before each pass in training, as DDP does it: a batch norm's means are the same."""
+    if model.training:
+        for buffer in model.buffers():
+            dist.broadcast(buffer, 0)
+
+
+def _contiguous(model: nn.Module) -> None:
+    """fully_shard takes only weights whose elements lie in order: channels-last ones are laid out again."""
+    for parameter in model.parameters():
+        parameter.data = parameter.data.contiguous()
