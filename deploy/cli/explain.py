@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
-import stat
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from inspect import Parameter, Signature
 from pathlib import Path
@@ -19,16 +19,24 @@ from invoke.parser.argument import Argument
 from ..core.errors import DONE, FAILED, DeployError, UsageError
 from ..core.printable import visible
 from ..core.program import FAB
+from ..explain import sources
 from ..explain.cause import DOCS, Explanation, judge
-from ..explain.read import CHUNK, Reading, read
+from ..explain.read import read
+from ..explain.reading import Reading
 from ..report.console import Console
 from ..run import folders, record
 from . import exit
 from .command import Command, command
 
-SHOWN, MOST_FILES = 240, 2000
-LOGS = ("logs/*.log", "*.log", "*.txt", "*.out", "*.err")
+SHOWN = 240
 _SILENT = ": no error and no end in it, and nothing later than what the others say"
+_PLACEHOLDER = re.compile(r"\b(?:SCRIPT|JOB|HOST|FILE|FOLDER|PROGRAM|DEV|CONTAINER)\b")
+_JOB = re.compile(r"(?:JOB|STEP|StepId=|JobId=|job) ?(\d{1,12})\b")
+_HOST_NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,80}")
+_HOST = re.compile(
+    r"connect to host ([A-Za-z0-9][\w.-]{0,80}) port|hostname ([A-Za-z0-9][\w.-]{0,80}):|"
+    r"@([A-Za-z0-9][\w.-]{0,80}): Perm"
+)
 _STDIN, _HINT = "-", f"name files, a folder of logs, a run (`{FAB} runs`), or - for standard input"
 
 
@@ -73,17 +81,24 @@ def explain_task(context: Connection, what: str, json: bool = False, **more: str
 
 def tell(whats: Sequence[str], console: Console) -> int:
     """Explain files, folders, runs or standard input. Raises UsageError if there is nothing to read."""
-    explanation = judge(readings_of(whats, console))
-    console.data({"kind": "explanation", **explanation.json()})
-    console.text("\n".join(lines_of(explanation, _script_of(whats))))
+    places = places_of(whats)
+    files = {name: str(place) for name, place in zip(sources.names_of(places), places, strict=True) if place}
+    explanation = judge(readings_of(places, console))
+    script = _script_of(whats)
+    console.data({"kind": "explanation", **explanation.json(), "next": next_of(explanation, script, files)})
+    console.text("\n".join(lines_of(explanation, script, files)))
     return DONE if explanation.cause else FAILED
 
 
-def readings_of(whats: Sequence[str], console: Console) -> list[Reading]:
-    """Read each stream, one after another. Raises UsageError if there is none, or one cannot be read."""
-    sources = [source for what in whats for source in _sources(what)]
-    names = _names(sources)
-    total = sum(source.stat().st_size for source in sources if isinstance(source, Path))
+def places_of(whats: Sequence[str]) -> list[Path | None]:
+    """The files that are meant, each once; None is standard input. Raises UsageError if there is none."""
+    return list(dict.fromkeys(place for what in whats for place in _places(what)))
+
+
+def readings_of(places: Sequence[Path | None], console: Console) -> list[Reading]:
+    """Read each stream, one after another. Raises UsageError if one cannot be read."""
+    names = sources.names_of(places)
+    total = sum(place.stat().st_size for place in places if place)
     done = 0
     with console.waiting("reading") as say:
 
@@ -91,17 +106,18 @@ def readings_of(whats: Sequence[str], console: Console) -> list[Reading]:
             say(f"{(done + size) >> 20} of {total >> 20} MB" if total else f"{size >> 20} MB")
 
         readings = []
-        for name, source in zip(names, sources, strict=True):
-            with closing(_opened(source)) as stream:
-                readings.append(read(name, _pieces(stream, str(source)), heard))
-            done += source.stat().st_size if isinstance(source, Path) else 0
+        for name, place in zip(names, places, strict=True):
+            who = sources.speaker_of(name) if place else ""
+            with closing(_opened(place)) as stream:
+                readings.append(read(name, _pieces(stream, str(place)), heard, who))
+            done += place.stat().st_size if place else 0
     return readings
 
 
-def lines_of(explanation: Explanation, script: str = "") -> list[str]:
+def lines_of(explanation: Explanation, script: str = "", files: Mapping[str, str] | None = None) -> list[str]:
     """The explanation as lines for people, with control characters of the logs made visible.
 
-    `script`: the run's script and its arguments, if its record has them.
+    `script`: the run's script and its arguments, if its record has them. `files`: the path of each named file.
     """
     whose = " (the script's own fault)" if explanation.script and explanation.cause != "script-error" else ""
     name = explanation.cause or ("none" if explanation.ended_well else "not known")
@@ -117,12 +133,36 @@ def lines_of(explanation: Explanation, script: str = "") -> list[str]:
         lines.append(f"silent    {visible(', '.join(explanation.silent))}{_SILENT}")
     if explanation.victims:
         lines.append(f"left out  words of ranks that lost a peer: {explanation.victims} lines")
-    # A command for a script that nobody has named cannot be typed.
-    if script or "SCRIPT" not in explanation.next.split():
-        lines.append(f"next      {visible(explanation.next.replace('SCRIPT', script))}")
+    then = next_of(explanation, script, files or {})
+    if then:
+        lines.append(f"next      {visible(then)}")
     if explanation.cause:
         lines.append(f"more      {DOCS}#{explanation.cause}")
     return lines
+
+
+def next_of(explanation: Explanation, script: str, files: Mapping[str, str]) -> str:
+    """A command that can be typed: with the script, job and hosts, if known; else one that shows the lines around."""
+    text = " ".join(line.text for line in explanation.evidence)
+    then = explanation.next
+    if not script:
+        then = re.sub(r"^(\w+=\S+(?: \w+=\S+)*) torchrun (?:\.\.\.|SCRIPT)$", r"export \1", then)
+    known = {"SCRIPT": script, "JOB": _first_of(_JOB, text), "HOST": _first_of(_HOST, text)}
+    for word, value in known.items():
+        then = re.sub(rf"\b{word}\b", value.replace("\\", r"\\"), then) if value else then
+    if explanation.hosts and all(_HOST_NAME.fullmatch(host) for host in explanation.hosts):
+        then = then.replace("--hosts ...", f"--hosts {','.join(explanation.hosts)}")
+    line = explanation.evidence[0] if explanation.evidence else None
+    path = files.get(line.node, "") if line else ""
+    untypable = _PLACEHOLDER.search(then) or (not explanation.cause and "..." in then)
+    if line and path and not path.endswith(".gz") and untypable:
+        return f"sed -n '{max(1, line.number - 15)},{line.number + 15}p' {shlex.quote(path)}"
+    return "" if "SCRIPT" in then.split() else then
+
+
+def _first_of(pattern: re.Pattern[str], text: str) -> str:
+    match = pattern.search(text)
+    return next((group for group in match.groups() if group), "") if match else ""
 
 
 def _script_of(whats: Sequence[str]) -> str:
@@ -136,7 +176,7 @@ def _script_of(whats: Sequence[str]) -> str:
     return ""
 
 
-def _sources(what: str) -> list[Path | None]:
+def _places(what: str) -> list[Path | None]:
     """Files to read; None is standard input."""
     if what == _STDIN:
         return [None]
@@ -155,22 +195,11 @@ def _sources(what: str) -> list[Path | None]:
 
 
 def _in_folder(folder: Path, what: str) -> Sequence[Path]:
-    """The logs in a folder, or in its subfolders if it has none itself. Plain files only: no links, no pipes."""
-    for candidates in (*(sorted(folder.glob(pattern)) for pattern in LOGS), sorted(folder.rglob("*.log"))):
-        files = [file for file in candidates if stat.S_ISREG(file.lstat().st_mode)]
-        if files:
-            return files[:MOST_FILES]
-    raise UsageError(
-        f"{what}: no logs in {folder}", "name a file with the output, or a folder with one *.log file per node"
-    )
-
-
-def _names(sources: Sequence[Path | None]) -> list[str]:
-    """A name for each: its stem if that is unique, else its path."""
-    stems = [source.stem if source else "stdin" for source in sources]
-    return [
-        str(source) if source and stems.count(stem) > 1 else stem for source, stem in zip(sources, stems, strict=True)
-    ]
+    files = sources.in_folder(folder)
+    if not files:
+        hint = "name a file with the output, or a folder with one *.log file per node"
+        raise UsageError(f"{what}: no logs in {folder}", hint)
+    return files
 
 
 def _opened(source: Path | None) -> BinaryIO:
@@ -184,7 +213,6 @@ def _opened(source: Path | None) -> BinaryIO:
 
 def _pieces(stream: BinaryIO, name: str) -> Iterator[bytes]:
     try:
-        while piece := stream.read(CHUNK):
-            yield piece
+        yield from sources.pieces(stream)
     except OSError as fault:
         raise UsageError(f"{name}: cannot be read: {fault.strerror}", _HINT) from fault

@@ -13,14 +13,17 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from ..core.program import FAB
+from . import collectives
 from . import store as explain_store
-from .read import Hit, Line, Reading, Root, read
-from .signs import ALONE, KERNEL, PREFLIGHT, Sign, Weight
+from .kinds import kind_of
+from .read import read
+from .reading import Hit, Line, Reading, Root
+from .signs import ALONE, KERNEL, PREFLIGHT, SIGNS, Sign, Weight
 
 DOCS = "docs/troubleshooting.md"
 # A wrapper's words come before or after the words it wraps, within some lines.
 _NEAR = 120
-_SIGNALS = {-9: "killed", -7: "shm-small", -11: "crashed", -6: "crashed"}
+_SIGNALS = {-9: "killed", -7: "shm-small", -11: "crashed", -6: "crashed", -4: "architecture-differs", -8: "crashed"}
 # Exceptions that a script raises, or makes a library raise. The environment may be the cause of others.
 _SCRIPTS = re.compile(
     r"^(?:builtins\.)?(?:Key|Value|Type|Attribute|Index|Name|Assertion|NotImplemented|ZeroDivision|Syntax|Indentation|"
@@ -40,6 +43,8 @@ _SURROUNDINGS = re.compile(
     r"time[d-]? ?out|out of memory|certificate|ssl|proxy|rendezvous|quota|no space|permission|denied|docker|"
     r"infiniband)\b"
 )
+# A message that names the rank it is about, or whose it is.
+_NAMED_RANK = re.compile(r"(?:\[(?:PG [^\]]{0,80})?Rank |^\W*rank +: |^\w*(?:Error|Exception): Rank )(\d+)\b")
 _LIBRARIES = re.compile(r"site-packages|dist-packages|/lib(?:64)?/python\d|<frozen|<string>|\\lib\\")
 
 
@@ -49,7 +54,7 @@ class Explanation:
 
     first: who failed first, if the output says so. script: the script itself is at fault. victims: the number of
     messages of ranks that lost a peer. silent: nodes that end before the others, without an error or an end.
-    ended_well: nothing failed.
+    ended_well: nothing failed. hosts: that the launchers name.
     """
 
     cause: str
@@ -62,10 +67,11 @@ class Explanation:
     victims: int = 0
     silent: tuple[str, ...] = ()
     ended_well: bool = False
+    hosts: tuple[str, ...] = ()
 
     def json(self) -> dict[str, Any]:
-        """For `--json`."""
-        return {**asdict(self), "docs": f"{DOCS}#{self.cause}" if self.cause else DOCS}
+        """For `--json`. group: the cause of the closed list that `cause` belongs to."""
+        return {**asdict(self), "group": kind_of(self.cause), "docs": f"{DOCS}#{self.cause}" if self.cause else DOCS}
 
 
 def explain(texts: Mapping[str, str]) -> Explanation:
@@ -85,15 +91,23 @@ def judge(readings: Sequence[Reading]) -> Explanation:
         return Explanation("", "it ended well: nothing in it failed", ended_well=True, next=f"{FAB} fetch --hosts ...")
     store = explain_store.explained(readings)
     hit = _chosen(fatal, root)
+    odd = collectives.odd_ones([wait for reading in readings for wait in reading.waits])
     if store and (hit is None or hit.weight < Weight.CAUSE or hit.sign is None):
         cause, what, maybe, lines, then = store
         explanation = Explanation(cause, what, maybe, lines, then)
     elif hit is not None:
         explanation = _of(hit, hits, root)
+    elif odd is not None:
+        explanation = Explanation(
+            "collectives-differ", f"{odd[0]} {_is(odd[0])} {odd[1]}", ("collective-timeout",), odd[2]
+        )
     else:
         explanation = _of_little(readings, hits, root, silent)
     first = _first(hit, root, alone=len(readings) == 1)
-    return replace(explanation, first=first, victims=victims, silent=silent)
+    if hit is None and odd is not None:
+        first = odd[0]
+    hosts = tuple(dict.fromkeys(root.host for reading in readings for root in reading.roots if root.host))[:64]
+    return replace(explanation, first=first, victims=victims, silent=silent, hosts=hosts)
 
 
 def _fatal(readings: Iterable[Reading]) -> list[Hit]:
@@ -110,15 +124,16 @@ def _in_order(readings: Sequence[Reading]) -> list[Hit]:
 
 
 def _root(readings: Iterable[Reading]) -> Root | None:
+    """The process that failed first, as the launchers say: by time; torchrun's own choice before the others."""
     roots = [root for reading in readings for root in reading.roots]
-    return min(roots, key=lambda root: (root.time is None, root.time or 0.0), default=None)
+    return min(roots, key=lambda root: (root.time is None, root.time or 0.0, not root.named), default=None)
 
 
 def _chosen(fatal: Sequence[Hit], root: Root | None) -> Hit | None:
     """The earliest sign, of the rank that torchrun reports first; the wrapped message, not its wrapper."""
     if not fatal:
         return None
-    own = [hit for hit in fatal if root and root.rank and hit.rank in (root.rank, f"local {root.rank}")]
+    own = [hit for hit in fatal if root and _same(root.rank, hit.rank)]
     first = (own or fatal)[0]
     if first.weight == Weight.CAUSE or _by_script(first):
         return first
@@ -132,6 +147,11 @@ def _chosen(fatal: Sequence[Hit], root: Root | None) -> Hit | None:
         return ended[0] if ended else first
     named = [hit for hit in near if hit.sign is not None and hit.sign.cause]
     return (named or [hit for hit in near if _by_script(hit)] or near or [first])[0]
+
+
+def _same(one: str, other: str) -> bool:
+    """Whether two names of a rank (`rank 3`, `local rank 3`, `process 3`) have the same number."""
+    return bool(one and other) and one.split()[-1] == other.split()[-1]
 
 
 def _near(first: Hit, hit: Hit) -> bool:
@@ -150,7 +170,7 @@ def _by_script(hit: Hit) -> bool:
         return False
     if _SCRIPTS.match(hit.error):
         return True
-    return hit.raised and bool(hit.frame) and not _LIBRARIES.search(hit.frame)
+    return bool(hit.frame) and not _LIBRARIES.search(hit.frame)
 
 
 def _of(chosen: Hit, hits: Sequence[Hit], root: Root | None) -> Explanation:
@@ -165,6 +185,8 @@ def _of(chosen: Hit, hits: Sequence[Hit], root: Root | None) -> Explanation:
     if sign is None and _by_script(chosen):
         what = f"the script failed: {chosen.error}"
         return Explanation("script-error", what, (), lines[:2], ALONE, script=True)
+    if sign is None and not _SURROUNDINGS.search(chosen.error):
+        return Explanation("exception", f"a library raised {chosen.error}", (), lines[:2], ALONE)
     if sign is None:
         return Explanation("", f"no cause known to Muster; the first error is {chosen.error}", (), lines[:2], ALONE)
     return Explanation(sign.cause, _words(sign, chosen), sign.maybe, lines, sign.next, script=sign.script)
@@ -192,9 +214,24 @@ def _of_little(
         what = f"these are words of nodes that lost a peer, not of the one that failed; {where}"
         return Explanation("", what, evidence=tuple(victims), next=KERNEL if silent else f"{FAB} logs --hosts ...")
     if root is not None:
-        what = f"{_first(None, root)} failed first; its own error is not in this output"
-        return Explanation("", what, next=f"{FAB} logs --hosts ... --rank N")
+        return _of_root(root)
     return _of_nothing(readings)
+
+
+def _of_root(root: Root) -> Explanation:
+    """The explanation from what a launcher says of the first one: its signal, or nothing but that it failed."""
+    lines = (root.line,) if root.line else ()
+    cause = _SIGNALS.get(root.exitcode or 0, "")
+    sign = next((sign for sign in SIGNS if sign.cause == cause and sign.weight <= Weight.GENERAL), None)
+    who = _first(None, root) or "a process"
+    if cause and sign is not None:
+        return Explanation(cause, f"{who}: {sign.what}", sign.maybe, lines, sign.next)
+    what = f"{who} failed first; its own error is not in this output"
+    return Explanation("", what, evidence=lines, next=f"{FAB} logs --hosts ... --rank N")
+
+
+def _is(names: str) -> str:
+    return "are" if names.startswith("ranks") else "is"
 
 
 def _of_nothing(readings: Sequence[Reading]) -> Explanation:
@@ -238,12 +275,16 @@ def _words(sign: Sign, hit: Hit) -> str:
 
 def _first(chosen: Hit | None, root: Root | None, alone: bool = False) -> str:
     """Who failed first, from torchrun's own report or the chosen line."""
-    if root is not None and (root.rank or root.host):
+    own = chosen.rank if chosen is not None and chosen.weight >= Weight.GENERAL else ""
+    if root is not None and (root.rank or root.host) and not (own and root.rank and not _same(own, root.rank)):
         code = "" if root.exitcode is None else f" (exit code {root.exitcode})"
         on = f" on {root.host}" if root.host else ""
         return f"{root.rank or 'a rank'}{on}{code}"
-    if chosen is None or (alone and not chosen.line.who):
+    if chosen is None:
         return ""
+    if alone and not chosen.line.who:
+        named = _NAMED_RANK.search(chosen.line.text)
+        return f"rank {named[1]}" if named else ""
     return chosen.line.speaker if alone else " in ".join(dict.fromkeys((chosen.line.speaker, chosen.line.node)))
 
 

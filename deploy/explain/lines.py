@@ -33,6 +33,7 @@ _PREFIXES = (
     re.compile(r"\[\d+,(?:mpirank:)?(?P<rank>\d+)(?:,(?P<who>[\w.-]+))?\](?:<\w+>)?: ?"),
     re.compile(rf"\w{{3}} (?:{'|'.join(_MONTHS)}) +\d\d? [\d:]{{8}} \d{{4}}\[(?P<rank>\d+)\]<\w+>: ?"),
     re.compile(r"(?P<who>[A-Za-z][\w.-]*/\d+) (?=\[)"),
+    re.compile(r"\[(?P<rank>\d+)\]<std\w+>: ?"),
     re.compile(r"\[(?P<local>(?:default|[a-z]\w*_worker)?\d+)\]: ?"),
     re.compile(r" {0,4}(?P<task>\d{1,5}) ?: "),
     re.compile(r"(?P<who>[\w.-]+):\d+:\d+ \[\d+\] (?=.*NCCL|[\w/]+\.cc)"),

@@ -9,19 +9,24 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import replace
 
+from .collectives import wait_of
+from .launchers import Report, ended
 from .lines import LONGEST, LogLine, time_of, undress
+from .reading import Hit, Line, Reading
 from .signs import NO_FAMILY, NOT_REACHED, RENDEZVOUS_FAILED, SIGNS, STORE, UNKNOWN_NAME, Sign, Weight
 
 CHUNK = 1 << 17
 _MOST_HITS, _MOST_CALLS, _MOST_SHAPES, _SAME_SHAPE = 400, 100, 20_000, 4
+_BEFORE = 16 << 10
 _BEHIND = 80  # lines before an exception in which we look for its time and place
 _SHORTENED = 400
 _PARTS = 200  # states of a progress bar in one line
 _WORDS = (
     *(b"rror", b"ERR", b"ail", b"NCCL WARN", b"xcept", b"ignal", b"illed", b"annot", b"denied", b"efused", b"imed out"),
-    *(b"imeout", b"xceeded", b"undefined sym", b"Xid", b"egmentation", b"odule named"),
+    *(b"imeout", b"xceeded", b"undefined sym", b"Xid", b"egmentation", b"odule named", b"lost comm", b"low on res"),
+    *(b"OOM", b"vict", b"isagree", b"Process name", b"has different", b"FingerPrint", b"Not Ready", b"NotReady"),
 )
 _WORD = re.compile(b"|".join(map(re.escape, _WORDS)))
 _DIGITS = re.compile(rb"[0-9][0-9a-fA-Fx]*")
@@ -41,111 +46,22 @@ _EXCEPTION = re.compile(
     r"^[\s|│+]*(?:\"message\": \")?((?:\w+\.){0,8}\w*(?:Error|Exception|Exit|Interrupt|Warning)(?:Group)?)(?:: ?(.*))?$"
 )
 _FRAME = re.compile(r"^\s*(?:[|│] )?File \"([^\"]{1,300})\", line \d+")
-_ROOT = re.compile(r"Root Cause \(first observed failure\)|Root Cause:")
-_FIELD = re.compile(r"^\W*(time|host|rank|exitcode|error_file|traceback)\s*: ?(.*)$")
+# What follows is said by the way: of a destructor, or of the code that reports errors.
+_BY_THE_WAY = re.compile(r"^\W*(?:Exception ignored in|Error in (?:sys\.excepthook|atexit\._run_exitfuncs))")
+_TO_THE_POINT = re.compile(r"^\W*Original exception was:")
+_MOST_WAITS = 4096
 # Errors of the launcher, or about other errors: never the error itself.
 _WRAPPERS = re.compile(
     r"ChildFailedError|Rendezvous\w*Error|SignalException|DistStoreError|DistNetworkError|DistError|DistBackendError|"
-    r"ProcessRaisedException|ProcessExitedException|CalledProcessError|RayTaskError|TrainingFailedError|SystemExit|"
+    r"ProcessRaisedException|ProcessExitedException|CalledProcessError|RayTaskError|RayActorError|ActorDiedError|"
+    r"WorkerCrashedError|ActorUnavailableError|TrainingFailedError|SystemExit|"
     r"Warning$"
 )
 
 
-@dataclass(frozen=True)
-class Line:
-    """The place of a message. node: the file, or its node; who: the host and rank that the line names."""
-
-    node: str
-    number: int
-    text: str
-    who: str = ""
-
-    @property
-    def speaker(self) -> str:
-        """Who printed it, if known."""
-        return self.who or self.node
-
-
-@dataclass(frozen=True)
-class Hit:
-    """A sign in the log; `sign` is None for an exception that no sign describes.
-
-    frame: the innermost file of its traceback. raised: in Python, not in compiled code. time: in seconds of the year.
-    quiet: a warning.
-    """
-
-    sign: Sign | None
-    line: Line
-    time: float | None = None
-    rank: str = ""
-    frame: str = ""
-    caught: tuple[str, ...] = ()
-    error: str = ""
-    quiet: bool = False
-    raised: bool = False
-
-    @property
-    def weight(self) -> Weight:
-        """How much the sign says; a warning says little, whatever its words."""
-        if self.sign is None:
-            return Weight.GENERAL
-        return min(self.sign.weight, Weight.HINT) if self.quiet else self.sign.weight
-
-
-@dataclass(frozen=True)
-class Root:
-    """torchrun's own report of the first failure that it saw."""
-
-    rank: str = ""
-    host: str = ""
-    exitcode: int | None = None
-    error_file: str = ""
-    time: float | None = None
-
-
-@dataclass
-class Reading:
-    """The content of one stream.
-
-    calls: failed calls to a store; at_rendezvous: to that of the rendezvous. victims: lines of ranks that lost a peer.
-    number: of lines. last: the last line; last_error: the last line that looks like an error. progress, well, badly:
-    the last line of training, of a good end, of a bad end; 0 if there is none.
-    """
-
-    node: str
-    hits: list[Hit] = field(default_factory=list)
-    roots: list[Root] = field(default_factory=list)
-    calls: list[Line] = field(default_factory=list)
-    at_rendezvous: bool = False
-    victims: int = 0
-    number: int = 0
-    last: Line | None = None
-    last_error: Line | None = None
-    last_time: float | None = None
-    progress: int = 0
-    well: int = 0
-    badly: int = 0
-
-    @property
-    def ended_well(self) -> bool:
-        """Whether the stream reports a good end and nothing bad after it."""
-        return self.well > max(self.badly, max((hit.line.number for hit in self.fatal), default=0))
-
-    @property
-    def fatal(self) -> list[Hit]:
-        """Hits that may have ended the run: no warning, no message of a victim, nothing followed by more training."""
-        return [
-            hit for hit in self.hits if hit.weight >= Weight.GENERAL and self.progress <= hit.line.number + _SHORT_WHILE
-        ]
-
-
-# Other ranks still print some lines after one has failed.
-_SHORT_WHILE = 40
-
-
-def read(node: str, chunks: Iterable[bytes], tell: Callable[[int], None] = lambda size: None) -> Reading:
-    """Read one stream, in pieces of any size; calls `tell` with the number of bytes read."""
-    reader = _Reader(node)
+def read(node: str, chunks: Iterable[bytes], tell: Callable[[int], None] = lambda size: None, who: str = "") -> Reading:
+    """Read one stream, in pieces of any size; calls `tell` with the bytes read. who: the rank that wrote it."""
+    reader = _Reader(node, who)
     held: list[bytes] = []
     size = 0
     for first, chunk in _with_first(_whole_lines(chunks)):
@@ -158,7 +74,7 @@ def read(node: str, chunks: Iterable[bytes], tell: Callable[[int], None] = lambd
             reader.take(held.pop(0), whole=True)
     for chunk in held:
         reader.take(chunk, whole=True)
-    return reader.reading
+    return reader.end()
 
 
 def _whole_lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
@@ -181,13 +97,22 @@ def _with_first(chunks: Iterator[bytes]) -> Iterator[tuple[bool, bytes]]:
 class _Reader:
     """The state of one pass."""
 
-    def __init__(self, node: str) -> None:
+    def __init__(self, node: str, who: str) -> None:
         self.reading = Reading(node)
+        self._who = who
         self._shapes: dict[bytes, int] = {}
         self._hit_counts: dict[tuple[int, str], int] = {}
-        self._root: dict[str, str] | None = None
-        self._root_ends = 0
+        self._report = Report()
+        self._aside: dict[str, int] = {}
         self._inner: bool | None = None
+        self._before: list[bytes] = []
+
+    def end(self) -> Reading:
+        """What was found, once all is read."""
+        root = self._report.end()
+        if root is not None:
+            self.reading.roots.append(root)
+        return self.reading
 
     def take(self, chunk: bytes, whole: bool) -> None:
         """One piece of whole lines; `whole`: look at each of them."""
@@ -195,16 +120,18 @@ class _Reader:
         start = seen.number
         if self.reading.hits or whole:
             self._progress(chunk)
-        if not (whole or self._root is not None or any(word in chunk for word in _WORDS)):
+        if not (whole or self._report.open or any(word in chunk for word in _WORDS)):
             seen.number += chunk.count(b"\n")
+            self._before = chunk[-_BEFORE:].split(b"\n")[-_BEHIND:]
             return
         lines = chunk.split(b"\n")
         if lines[-1] == b"":
             lines.pop()
         for index, line in enumerate(lines):
-            if whole or self._root is not None or _WORD.search(line):
+            if whole or self._report.open or _WORD.search(line):
                 self._look(lines, index, start + index + 1)
         seen.number = start + len(lines)
+        self._before = (self._before + lines[-_BEHIND:])[-_BEHIND:]
         if whole and lines:
             self._ends(lines, start)
 
@@ -229,16 +156,24 @@ class _Reader:
 
     def _look(self, lines: list[bytes], index: int, number: int) -> None:
         raw = lines[index]
-        if self._root is None and not self._new(raw):
+        if not (self._report.open or self._waits(raw) or self._new(raw)):
             return
         for piece in itertools.islice(raw.split(b"\r"), _PARTS):
             part = undress(piece[:LONGEST].decode(errors="replace"))
+            if self._who and not part.rank:
+                part = replace(part, rank=self._who)
             if part.whole:
                 self._judge(part, lines, index, number)
 
+    def _waits(self, raw: bytes) -> bool:
+        """Whether a rank says in which collective it waits: that counts for each of them."""
+        return b"Watchdog caught" in raw and len(self.reading.waits) < _MOST_WAITS
+
     def _judge(self, part: LogLine, lines: list[bytes], index: int, number: int) -> None:
         seen = self.reading
-        self._in_root(part, number)
+        line = self._line(part, number)
+        if self._reported(part, line):
+            return
         if _WELL.search(part.text) and not _BADLY.search(part.text) and not _NOT.search(part.text):
             seen.well = number
         elif _BADLY.search(part.text):
@@ -246,11 +181,16 @@ class _Reader:
         sign = next((sign for sign in SIGNS if sign.pattern.search(part.whole)), None)
         exception = _EXCEPTION.match(part.text)
         error = f"{exception[1]}: {exception[2] or ''}".strip() if exception else ""
-        line = self._line(part, number)
+        if _BY_THE_WAY.match(part.text):
+            self._aside[part.rank] = number + _BEHIND
+        elif _TO_THE_POINT.match(part.text):
+            self._aside.pop(part.rank, None)
         self._store(part.whole, line)
         if _ERROR.search(part.whole) and not _QUIET.search(part.whole):
             seen.last_error = line
         if sign is None and (not error or _WRAPPERS.search(exception[1] if exception else "")):
+            return
+        if self._by_the_way(part, number, bool(error)):
             return
         if sign is not None and sign.weight == Weight.VICTIM:
             seen.victims += 1
@@ -276,25 +216,30 @@ class _Reader:
         caught: tuple[str, ...] = ()
         if sign is not None and (match := sign.pattern.search(part.whole)):
             caught = tuple(group for group in match.groups() if group)
-        time, frame = _behind(lines, index)
+        time, frame = _behind([*self._before, *lines[max(0, index - _BEHIND) : index + 1]], part.rank)
         quiet = sign is not None and bool(_QUIET.search(part.whole)) and not _LOUD.search(part.whole)
-        raised = index > 0 and b"raise " in lines[index - 1][:LONGEST]
-        self.reading.hits.append(Hit(sign, line, time, part.rank, frame, caught, error, quiet, raised))
+        self.reading.hits.append(Hit(sign, line, time, part.rank, frame, caught, error, quiet))
 
-    def _in_root(self, part: LogLine, number: int) -> None:
-        """Read torchrun's report of the root cause: its heading, then its fields."""
-        if _ROOT.search(part.text):
-            self._root, self._root_ends = {}, number + 14
-            return
-        if self._root is None:
-            return
-        field = _FIELD.match(part.text)
-        if field:
-            self._root.setdefault(field[1], field[2].strip())
-        over = number >= self._root_ends or part.text.startswith("=====")
-        if over or len(self._root) == 6:
-            self.reading.roots.append(_root(self._root))
-            self._root = None
+    def _reported(self, part: LogLine, line: Line) -> bool:
+        """Note what a launcher says of a process that ended; whether this line says nothing else."""
+        seen = self.reading
+        field, root = self._report.take(part.text, line)
+        if root is None and not field:
+            root = ended(part.text, part.whole, line)
+        if root is not None and len(seen.roots) < _MOST_HITS:
+            seen.roots.append(root)
+        wait = wait_of(part.whole, line)
+        if wait is not None and len(seen.waits) < _MOST_WAITS:
+            seen.waits.append(wait)
+        return field
+
+    def _by_the_way(self, part: LogLine, number: int, exception: bool) -> bool:
+        """Whether an exception is one of a destructor, or of the code that reports errors."""
+        until = self._aside.get(part.rank, 0)
+        if exception and number <= until:
+            del self._aside[part.rank]
+            return True
+        return False
 
     def _ends(self, lines: list[bytes], start: int) -> None:
         """Note the last line of a chunk and the last time in it."""
@@ -320,28 +265,17 @@ _LOUD = re.compile(
 )
 
 
-def _behind(lines: list[bytes], index: int) -> tuple[float | None, str]:
-    """The time of a line, and the innermost file of the traceback before it; each may be unknown."""
+def _behind(lines: list[bytes], rank: str) -> tuple[float | None, str]:
+    """The time of the last line, and the innermost file of the rank's traceback before it; each may be unknown."""
     time, frame = None, ""
-    for back in range(index, max(-1, index - _BEHIND), -1):
-        text = lines[back][:LONGEST].decode(errors="replace")
+    for line in lines[: -_BEHIND - 1 : -1]:
+        text = line[:LONGEST].decode(errors="replace")
         if time is None:
             time = time_of(text)
-        if not frame and 'File "' in text and (file := _FRAME.match(undress(text).text)):
-            frame = file[1]
+        if not frame and 'File "' in text:
+            part = undress(text)
+            file = _FRAME.match(part.text)
+            frame = file[1] if file and part.rank in ("", rank) else ""
         if time is not None and frame:
             break
     return time, frame
-
-
-def _root(fields: dict[str, str]) -> Root:
-    rank = re.match(r"\d+", fields.get("rank", ""))
-    code = re.match(r"-?\d{1,6}", fields.get("exitcode", ""))
-    file = fields.get("error_file", "")
-    return Root(
-        f"rank {rank[0]}" if rank else "",
-        fields.get("host", "")[:80],
-        int(code[0]) if code else None,
-        "" if file == "<N/A>" else file[:200],
-        time_of(fields.get("time", "")),
-    )

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from ..core import docker_faults
-from .signs_kinds import ALONE, BLOCKING, GPUS, KERNEL, NCCL_DEBUG, general, hint, script, sign
+from .signs_kinds import ALONE, BLOCKING, GPUS, KERNEL, NCCL_DEBUG, ended, general, hint, script, sign
 
 GPU = (
     sign("shm-small", r"unable to (?:allocate|write|mmap).{0,40}shared memory|failed to extend /dev/shm|"
          r"[Ee]rror while creating shared memory segment|posix_fallocate failed|killed by signal: Bus error|"
          r"out of shared memory|No space left on device.{0,60}(?:/dev/shm|torch_\d+_)|/torch_\d+_\S* .{0,60}No space",
          "/dev/shm is too small", "df -h /dev/shm"),
-    general("shm-small", r"exitcode\s*: -7\b|Signal 7 \(SIGBUS\)|Bus error|return code = -7\b|SIGBUS|EXIT CODE: 135",
+    general("shm-small", ended("SIGBUS", 7) + r"|Bus error|SIGBUS",
             "a process died of a bus error, most often because /dev/shm is full", "df -h /dev/shm", "disk-full"),
     sign("gpus-shared", r"Duplicate GPU detected", "two ranks use one GPU: choose the device by LOCAL_RANK", GPUS),
     general("gpus-shared", r"ncclInvalidUsage|NCCL error in.{0,200}invalid (?:usage|argument)",

@@ -41,6 +41,16 @@ class Sign:
     script: bool = False
 
 
+def ended(name: str, number: int) -> str:
+    """A pattern for all ways in which launchers say that a signal ended a process."""
+    return (
+        rf"exitcode\s*: -{number}\b|[Ss]ignal:? {number}\b|\({name}\)|[Ss]ignal {name}|Signals\.{name}\b|"
+        rf"return(?:ed)? (?:code|value):? ?=? ?-{number}\b|EXIT CODE: {128 + number}\b|"
+        rf"(?i:exit(?:ed)?(?: with)?(?: exit)? (?:code|status)|terminated with code|\bcode)[:=]? ?"
+        rf"(?:-{number}|{128 + number})\b"
+    )
+
+
 def sign(cause: str, pattern: str, what: str, then: str = PREFLIGHT, *maybe: str) -> Sign:
     """Words of one cause, or of a few."""
     return Sign(cause, re.compile(pattern), what, then, maybe)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..core.program import FAB
-from .signs_kinds import KERNEL, NCCL_DEBUG, PREFLIGHT, general, hint, sign
+from .signs_kinds import KERNEL, NCCL_DEBUG, PREFLIGHT, ended, general, hint, sign
 
 _NCCL_TO = r"Connect(?: to)? ([\w.:%-]+)<\d+>"
 
@@ -146,7 +146,8 @@ HOST = (
     sign("open-files", r"Too many open files|received 0 items of ancdata", "the limit of open files is too low",
          "ulimit -n"),
     sign("disk-quota", r"Disk quota exceeded", "the user's disk quota is used up", "quota -s", "disk-full"),
-    sign("disk-full", r"No space left on device|No usable temporary directory", "a disk is full", "df -h; df -i",
+    sign("disk-full", r"No space left on device|low on resource: ephemeral-storage|DiskPressure|StorageFull|"
+         r"No usable temporary directory", "a disk is full", "df -h; df -i",
          "inodes-full"),
     general("disk-full", r"PytorchStreamWriter failed writing|unexpected pos \d+ vs \d+|"
             r"failed finding central directory.{0,40}writ",
@@ -156,7 +157,8 @@ HOST = (
          r"connected",
          "a disk or a network file system failed", KERNEL, "disk-full"),
     sign("port-busy", r"port is already allocated", "another container has that port", "docker ps"),
-    sign("command-missing", r"(\S{1,80}): (?:command )?not found$|exec: \\?\"(\S{1,80}?)\\?\": executable file not "
+    sign("command-missing", r"slurmstepd: error: execve\(\): (\S{1,80}): No such file|"
+         r"(\S{1,80}): (?:command )?not found$|exec: \\?\"(\S{1,80}?)\\?\": executable file not "
     "found",
          "the program {0} does not exist there", "which PROGRAM"),
     sign("file-permission", r"\[Errno 13\]|: Permission denied$|\[Errno 1\] Operation not permitted",
@@ -164,7 +166,9 @@ HOST = (
     sign("container-missing", r"pull access denied|manifest unknown|manifest for \S+ not found|"
          r"ImagePullBackOff|ErrImagePull", "the image is not there", f"{FAB} push --hosts ..."),
     sign("preempted", r"CANCELLED AT \S+ DUE TO (?:PREEMPTION|JOB REQUEUE|NODE FAIL\w*)|Node failure on|"
-         r"this job is preempted|DUE TO PREEMPTION", "the scheduler took the job's hosts away", "sacct -X -j JOB"),
+         r"this job is preempted|DUE TO PREEMPTION|"
+         r"TaintManagerEviction|Preempted (?:by|in order)",
+         "the scheduler took the job's hosts away", "sacct -X -j JOB"),
     sign("time-limit", r"DUE TO TIME LIMIT|exceeded (?:its |the )?(?:time|walltime) limit|DEADLINE_EXCEEDED.{0,20}job",
          "the scheduler's time limit ended the job", "sacct -X -j JOB --format JobID,Timelimit,Elapsed"),
     general("cancelled", r"(?:slurmstepd|srun): error: \*\*\* (?:JOB|STEP) \S+ ON \S+ CANCELLED AT [\w:-]+ \*\*\*",
@@ -173,7 +177,8 @@ HOST = (
     r"(?:create|allocate|confirm)|Task launch)|"
          r"Requested node configuration is not available|Invalid (?:account|qos|partition)",
          "the scheduler refused the job", "scontrol show job JOB"),
-    sign("host-memory", r"oom[-_]kill|[Oo]ut [Oo]f [Mm]emory: Killed process|OOMKilled|OUT_OF_MEMORY|"
+    sign("host-memory", r"oom[-_]kill|low on resource: memory|[Mm]emory cgroup out of memory|"
+         r"[Oo]ut [Oo]f [Mm]emory: Killed process|OOMKilled|OUT_OF_MEMORY|"
          r"srun: error: .{0,80}Out Of Memory|std::bad_alloc|MemoryError\b|Cannot allocate memory|"
          r"DefaultCPUAllocator: (?:can't|not enough)|[Ee]xceeded (?:job )?memory limit|"
          r"ray\.exceptions\.OutOfMemoryError|"
@@ -190,18 +195,22 @@ HOST = (
     general("stopped", r"got signal: (?:2|15)\b|Received (?:2|15) death signal|closing signal SIGINT|"
             r"KeyboardInterrupt",
             "somebody, or a scheduler, asked the run to stop", "last -20; sacct"),
-    general("crashed", r"exitcode\s*: -11\b|Signal 11 \(SIGSEGV\)|[Ss]egmentation fault|return code = -11\b|"
-            r"Fatal Python error: Segmentation|signal SIGSEGV|code 139\b|Caught signal 11|exit status 3221225477|"
-            r"exited on signal 11|double free or corruption|free\(\): invalid|corrupted (?:size|double)|malloc\(\): |"
-            r"Fatal Python error",
+    general("crashed", ended("SIGSEGV", 11) + r"|[Ss]egmentation fault|signal SIGSEGV|Caught signal 11|"
+            r"exit status 3221225477|double free or corruption|free\(\): invalid|"
+            r"corrupted (?:size|double)|malloc\(\): |Fatal Python error",
             "a process crashed in compiled code", "python -X faulthandler SCRIPT", "library-mismatch"),
-    general("architecture-differs", r"exitcode\s*: -4\b|Signal 4 \(SIGILL\)|Illegal instruction",
+    general("architecture-differs", ended("SIGILL", 4) + r"|Illegal instruction",
             "a library was built for another kind of processor", "lscpu | grep Flags", "crashed"),
-    hint("crashed", r"exitcode\s*: -6\b|Signal 6 \(SIGABRT\)|return code = -6\b|Aborted +\(core dumped\)|"
-         r"terminate called after throwing", "a process aborted", "python -X faulthandler SCRIPT"),
-    general("killed", r"exitcode\s*: -9\b|Signal 9 \(SIGKILL\)|return code = -9\b|signal SIGKILL|Signals\.SIGKILL|"
-            r"[Ee]xit(?:ed)?(?: with)?(?: exit)? code:? (?:-9|137)\b|A worker died or was killed while executing|"
-            r"its worker process has died|exited on signal 9|"
-            r"^Killed$|: line \d+: +\d+ Killed\b|SIGKILL\)$",
+    general("crashed", ended("SIGFPE", 8) + r"|Floating point exception",
+            "a process crashed: it divided a whole number by zero", "python -X faulthandler SCRIPT"),
+    hint("crashed", ended("SIGABRT", 6) + r"|Aborted +\(core dumped\)|terminate called after throwing",
+         "a process aborted", "python -X faulthandler SCRIPT"),
+    general("killed", ended("SIGKILL", 9) + r"|^Killed$|: line \d+: +\d+ Killed\b|task \S+: Killed$",
             "a process was killed, most often because memory was full", "dmesg -T | grep -i oom", "host-memory"),
+    hint("killed", r"A worker died or was killed while executing|its worker process has died",
+         "a process was killed or crashed, most often because memory was full",
+         "dmesg -T | grep -i oom", "host-memory"),
+    general("node-lost", r"(?:ORTE|PRTE) has lost communication with a remote daemon|NodeNotReady|node is not ready|"
+            r"Node \S{1,80} (?:is|became) not ready|node\.kubernetes\.io/(?:not-ready|unreachable)",
+            "a node of the run is gone: its host, its network or its daemon", PREFLIGHT, "host-unreachable"),
 )  # fmt: skip

@@ -6,7 +6,9 @@ from .signs_kinds import ALONE, script, victim
 
 SCRIPT = (
     script("collectives-differ", r"op\.preamble\.length <= op\.nbytes|Detected mismatch between collectives|"
-           r"Mismatched collective detected|Message truncated : received|Collectives differ in the following",
+           r"Mismatched collective detected|Message truncated : received|Collectives differ in the following|"
+           r"(?i:disagree\w*|inconsistent|mismatch\w*|differ\w*|not the same) "
+           r"(?:\w+ ){0,4}?(?:between|across|among|on) (?:\w+ ){0,2}?rank|Rank \d+ has different ",
            "ranks called different collectives, or with tensors of different sizes",
            "TORCH_DISTRIBUTED_DEBUG=DETAIL torchrun ..."),
     script("models-differ", r"DDP expects same model|params\[\d+\] in this process with sizes|"
@@ -52,6 +54,10 @@ VICTIM = (
            r"operation timeout",
            "a rank waited in a collective ({0}) for another that did not come, or is stuck", "collective-timeout",
            "TORCH_NCCL_TRACE_BUFFER_SIZE=2000 TORCH_NCCL_DUMP_ON_TIMEOUT=1 torchrun ..."),
+    victim(r"watchdog got stuck for|Heartbeat monitor timed out|due to a collective timeout from|"
+           r"Some rank\w* (?:did not|didn't) (?:join|reach)",
+           "the ranks stand still in a collective or in CUDA, and nothing says who is missing", "collective-timeout",
+           "TORCH_NCCL_TRACE_BUFFER_SIZE=2000 TORCH_NCCL_DUMP_ON_TIMEOUT=1 torchrun ..."),
     victim(r"failed to pass monitoredBarrier|Ranks? [\d, ]{1,80} failed to pass",
            "a rank did not come to a barrier", "collective-timeout"),
     victim(r"Connection (?:closed|reset) by (?:remote )?peer|Broken pipe|got 0 bytes|Timed out waiting \d+ms for "
@@ -59,7 +65,7 @@ VICTIM = (
            r"closing signal SIGTERM|exitcode\s*: -15|remote process exited|ncclRemoteError|RendezvousClosedError|"
            r"clients joined|wait timeout after \d+ms|NCCL communicator was aborted|Socket Timeout|Socket recv failed|"
            r"Connection reset by peer|is setting up NCCL communicator and retrieving|Failed to send MESSAGE_TASK_EXIT|"
-           r"the Heartbeat|watchdog got stuck|heartbeat monitor|Some NCCL operations have failed|taking the entire "
-           r"process down|"
+           r"the Heartbeat|heartbeat monitor|Horovod has been shut down|"
+           r"Some NCCL operations have failed|taking the entire process down|"
            r"Exception \(either an error or timeout\) detected by watchdog"),
 )  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from .read import Line, Reading
+from .reading import Line, Reading
 from .signs import NO_FAMILY, NOT_REACHED, PREFLIGHT, STORE, UNKNOWN_NAME
 
 _LITERAL = re.compile(r"[\d.]+|.*:.*")

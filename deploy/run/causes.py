@@ -27,6 +27,8 @@ class Cause(StrEnum):
     CORRUPT_WEIGHTS = "corrupt-weights"
     CLOCK = "clock"
     GPU_LOST = "gpu-lost"
+    SET_UP = "set-up"
+    ENDED = "ended-from-outside"
     NOT_KNOWN = "not-known"
 
     @property
@@ -52,5 +54,7 @@ _WORDS = {
     Cause.CORRUPT_WEIGHTS: "has other weights than the other replicas",
     Cause.CLOCK: "has a clock that jumped, or differs from the others'",
     Cause.GPU_LOST: "lost its GPU, or its GPU failed",
+    Cause.SET_UP: "could not start or go on: its host, image, packages, network settings or access are not fit for it",
+    Cause.ENDED: "was ended by a scheduler, by a person, or with its terminal",
     Cause.NOT_KNOWN: "could not be told",
 }

@@ -205,7 +205,7 @@ def test_an_error_nobody_knows_is_told_as_it_is():
     explained = explain(
         {"a": '  File "/venv/site-packages/odd/io.py", line 3, in read\nodd.errors.OddError: strange things\n'}
     )
-    assert explained.cause == ""
+    assert (explained.cause, explained.json()["group"]) == ("exception", "exception")
     assert "odd.errors.OddError: strange things" in explained.what
 
 
@@ -228,26 +228,30 @@ def test_numbers_of_lines_hold_through_pieces_of_any_size():
         assert [line.number for line in explained.evidence] == [10_001]
 
 
+def read_of(whats, console):
+    return explain_tasks.readings_of(explain_tasks.places_of(whats), console)
+
+
 def test_files_folders_runs_and_nothing(tmp_path, monkeypatch):
     (tmp_path / "run/attempt_0/1").mkdir(parents=True)
     (tmp_path / "run/attempt_0/1/stderr.log").write_text(OOM)
     (tmp_path / "b.out").write_text("Too many open files, an error")
     report = Console()
-    assert [reading.node for reading in explain_tasks.readings_of([str(tmp_path / "run")], report)] == ["stderr"]
-    two = explain_tasks.readings_of([str(tmp_path / "b.out"), str(tmp_path / "run")], report)
-    assert [reading.node for reading in two] == ["b", "stderr"]
+    assert [reading.node for reading in read_of([str(tmp_path / "run")], report)] == ["stderr.log"]
+    two = read_of([str(tmp_path / "b.out"), str(tmp_path / "run")], report)
+    assert [reading.node for reading in two] == ["b.out", "stderr.log"]
     monkeypatch.setattr(explain_tasks.folders, "RUNS", tmp_path)
-    assert len(explain_tasks.readings_of(["run"], report)) == 1
+    assert len(read_of(["run"], report)) == 1
     for what in ("nothing", str(tmp_path / "none.log"), str(tmp_path / "run/attempt_0/2")):
         with pytest.raises(UsageError, match="no such file"):
-            explain_tasks.readings_of([what], report)
+            read_of([what], report)
 
 
 def test_a_folder_with_a_link_or_a_pipe_is_read_without_them(tmp_path):
     (tmp_path / "a.log").write_text(OOM)
     (tmp_path / "b.log").symlink_to("/etc/passwd")
     os.mkfifo(tmp_path / "c.log")
-    assert [reading.node for reading in explain_tasks.readings_of([str(tmp_path)], Console())] == ["a"]
+    assert [reading.node for reading in read_of([str(tmp_path)], Console())] == ["a.log"]
 
 
 def test_control_characters_of_a_log_do_not_reach_the_terminal():

@@ -121,7 +121,7 @@ def test_answers_survive_being_recorded():
 
 def test_every_cause_has_its_entry_and_no_entry_lacks_its_cause():
     text = (HOME / "docs/troubleshooting.md").read_text()
-    explained = {sign.cause for sign in SIGNS if sign.cause} | {"script-error"}
+    explained = {sign.cause for sign in SIGNS if sign.cause} | {"script-error", "exception"}
     assert set(re.findall(r"^### (\S+)$", text, re.MULTILINE)) == CAUSES | explained
 
 

@@ -1,0 +1,136 @@
+"""What launchers say of a process that ended: torchrun, spawn, Lightning, mpirun, srun, Horovod, compose. Pure.
+
+A launcher ends the others once one has failed. Of those it says SIGTERM, or nothing: they are left out here.
+"""
+
+from __future__ import annotations
+
+import re
+
+from .lines import time_of
+from .reading import Line, Root
+
+_NODE = r"(?P<host>[\w.-]{1,80})"
+_SAID = (
+    re.compile(r"failed \(exitcode: (?P<code>-?\d+)\) local_rank: (?P<local>\d+)"),
+    re.compile(
+        r"\bprocess (?P<process>\d+) terminated with (?:signal (?P<signal>SIG[A-Z]+)|exit code (?P<code>-?\d+))"
+    ),
+    re.compile(r"-- Process (?P<process>\d+) terminated with the following error"),
+    re.compile(rf"process rank (?P<rank>\d+) with PID \S+ on node {_NODE} exited on signal (?P<number>\d+)"),
+    re.compile(r"Process name: (?:\[\[\d+,\d+\],)?(?P<rank>\d+)\]?$"),
+    re.compile(
+        rf"srun: error: {_NODE}: tasks? (?P<task>\d+)[\d,-]*: "
+        r"(?:Exited with exit code (?P<code>\d+)|(?P<word>Killed|Out Of Memory|Segmentation fault|Aborted|Bus error))"
+    ),
+    re.compile(r"\[rank: (?P<rank>\d+)\] Child process with PID \d+ terminated with code (?P<code>-?\d+)"),
+    re.compile(r"collective timeout from +rank (?P<rank>\d+)"),
+    re.compile(r"[Rr]anks? (?P<rank>\d+)(?:, \d+)* failed to pass monitoredBarrier"),
+    re.compile(rf"^{_NODE} exited with code (?P<code>[1-9]\d*)$"),
+)
+_NUMBERS = {
+    "SIGKILL": 9,
+    "SIGSEGV": 11,
+    "SIGABRT": 6,
+    "SIGBUS": 7,
+    "SIGILL": 4,
+    "SIGFPE": 8,
+    "SIGTERM": 15,
+    "SIGINT": 2,
+}
+_WORDS = {"Killed": 9, "Out Of Memory": 9, "Segmentation fault": 11, "Aborted": 6, "Bus error": 7}
+_ENDED_BY_LAUNCHER = (-15, -2, 143)
+_HEADING = re.compile(r"Root Cause \(first observed failure\)|Root Cause:")
+_OTHERS = re.compile(r"^\W*Failures:$")
+_FIELD = re.compile(r"^\W*(time|host|rank|exitcode|error_file|traceback)\s*: ?(.*)$")
+_FIELDS, _LONGEST = 6, 2000  # fields of an entry, lines of a report
+
+
+def ended(text: str, whole: str, line: Line) -> Root | None:
+    """The process that this line says failed; None if it says so of none, or of one that the launcher ended."""
+    for said in _SAID:
+        match = said.search(text)
+        if match:
+            parts = match.groupdict()
+            code = _code(parts)
+            if code in _ENDED_BY_LAUNCHER:
+                return None
+            return Root(_who(parts), parts.get("host") or "", code, time_of(whole), line=line)
+    return None
+
+
+class Report:
+    """Reads torchrun's report of failures, whose entries are lines of fields."""
+
+    def __init__(self) -> None:
+        self._fields: dict[str, str] | None = None
+        self._named = False
+        self._until = 0
+        self._line: Line | None = None
+
+    @property
+    def open(self) -> bool:
+        """Whether the report has begun and not ended."""
+        return self._until > 0
+
+    def take(self, text: str, line: Line) -> tuple[bool, Root | None]:
+        """(whether this line is one of the report's fields, the failure that is complete with it)."""
+        heading = _HEADING.search(text)
+        if heading or _OTHERS.match(text):
+            root = self._complete()
+            self._named, self._until = bool(heading), line.number + _LONGEST
+            self._fields = {}
+            return True, root
+        if not self.open:
+            return False, None
+        if text.startswith("=====") or line.number > self._until:
+            root = self._complete()
+            self._until = 0
+            return False, root
+        field = _FIELD.match(text)
+        if not field:
+            return False, None
+        root = self._complete() if field[1] in (self._fields or {}) else None
+        if self._fields is None:
+            self._fields = {}
+        self._fields[field[1]] = field[2].strip()
+        if field[1] == "exitcode":
+            self._line = line
+        if root is not None:
+            return True, root
+        return True, self._complete() if len(self._fields) == _FIELDS else None
+
+    def end(self) -> Root | None:
+        """The failure that the output ends in the middle of."""
+        return self._complete()
+
+    def _complete(self) -> Root | None:
+        fields, self._fields = self._fields, None
+        if not fields:
+            return None
+        rank = re.match(r"\d+", fields.get("rank", ""))
+        code = re.match(r"-?\d{1,6}", fields.get("exitcode", ""))
+        number = int(code[0]) if code else None
+        if number in _ENDED_BY_LAUNCHER:
+            return None
+        name = f"rank {rank[0]}" if rank else ""
+        return Root(name, fields.get("host", "")[:80], number, time_of(fields.get("time", "")), self._named, self._line)
+
+
+def _who(parts: dict[str, str | None]) -> str:
+    names = {"rank": "rank", "local": "local rank", "process": "process", "task": "task"}
+    return next((f"{name} {parts[key]}" for key, name in names.items() if parts.get(key)), "")
+
+
+def _code(parts: dict[str, str | None]) -> int | None:
+    """The exit code: below 0 is a signal, also where a shell has added 128 to it."""
+    if parts.get("signal"):
+        number = _NUMBERS.get(parts["signal"] or "")
+        return -number if number else None
+    if parts.get("number"):
+        return -int(parts["number"] or 0)
+    if parts.get("word"):
+        return -_WORDS[parts["word"] or ""]
+    digits = parts.get("code")
+    code = int(digits) if digits else None
+    return 128 - code if code is not None and 128 < code < 160 else code

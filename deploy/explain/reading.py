@@ -1,0 +1,111 @@
+"""What one pass over a stream of output finds: lines, signs, ends of processes. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from .signs_kinds import Sign, Weight
+
+# Other ranks still print some lines after one has failed.
+_SHORT_WHILE = 40
+
+
+@dataclass(frozen=True)
+class Line:
+    """The place of a message. node: the file, or its node; who: the host and rank that the line names."""
+
+    node: str
+    number: int
+    text: str
+    who: str = ""
+
+    @property
+    def speaker(self) -> str:
+        """Who printed it, if known."""
+        return self.who or self.node
+
+
+@dataclass(frozen=True)
+class Hit:
+    """A sign in the log; `sign` is None for an exception that no sign describes.
+
+    frame: the innermost file of its traceback. time: in seconds of the year. quiet: a warning.
+    """
+
+    sign: Sign | None
+    line: Line
+    time: float | None = None
+    rank: str = ""
+    frame: str = ""
+    caught: tuple[str, ...] = ()
+    error: str = ""
+    quiet: bool = False
+
+    @property
+    def weight(self) -> Weight:
+        """How much the sign says; a warning says little, whatever its words."""
+        if self.sign is None:
+            return Weight.GENERAL
+        return min(self.sign.weight, Weight.HINT) if self.quiet else self.sign.weight
+
+
+@dataclass(frozen=True)
+class Root:
+    """What a launcher says of a process that failed and that it did not end itself. named: as the first one."""
+
+    rank: str = ""
+    host: str = ""
+    exitcode: int | None = None
+    time: float | None = None
+    named: bool = False
+    line: Line | None = None
+
+
+@dataclass(frozen=True)
+class Wait:
+    """A rank in a collective: `number` counts the calls of its group."""
+
+    rank: int
+    group: str
+    number: int
+    kind: str
+    size: str
+    line: Line
+
+
+@dataclass
+class Reading:
+    """The content of one stream.
+
+    calls: failed calls to a store; at_rendezvous: to that of the rendezvous. victims: lines of ranks that lost a peer.
+    waits: of ranks in a collective.
+    number: of lines. last: the last line; last_error: the last line that looks like an error. progress, well, badly:
+    the last line of training, of a good end, of a bad end; 0 if there is none.
+    """
+
+    node: str
+    hits: list[Hit] = field(default_factory=list)
+    roots: list[Root] = field(default_factory=list)
+    calls: list[Line] = field(default_factory=list)
+    at_rendezvous: bool = False
+    waits: list[Wait] = field(default_factory=list)
+    victims: int = 0
+    number: int = 0
+    last: Line | None = None
+    last_error: Line | None = None
+    last_time: float | None = None
+    progress: int = 0
+    well: int = 0
+    badly: int = 0
+
+    @property
+    def ended_well(self) -> bool:
+        """Whether the stream reports a good end and nothing bad after it."""
+        return self.well > max(self.badly, max((hit.line.number for hit in self.fatal), default=0))
+
+    @property
+    def fatal(self) -> list[Hit]:
+        """Hits that may have ended the run: no warning, no message of a victim, nothing followed by more training."""
+        return [
+            hit for hit in self.hits if hit.weight >= Weight.GENERAL and self.progress <= hit.line.number + _SHORT_WHILE
+        ]

@@ -1,0 +1,151 @@
+"""Where output lies: files, folders of them, compressed or in UTF-16, read in pieces. The package's one door."""
+
+from __future__ import annotations
+
+import codecs
+import os
+import re
+import stat
+import zlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import BinaryIO
+
+from .read import CHUNK
+
+MOST_FILES, _DEEPEST = 2000, 8
+# A run of Muster's: its consoles have everything that the files of its ranks have.
+_OWN = "logs/*.log"
+_LOG = re.compile(
+    r"\.(?:log|txt|out|err|stdout|stderr|output)(?:\.\d+)?(?:\.gz)?$|^(?:stdout|stderr|slurm-\d+)\b|[._-]o\d+$"
+)
+_TEXT_OF_OTHERS = re.compile(r"^(?:requirements|README|LICENSE|constraints|vocab|merges)\b.*\.txt$", re.IGNORECASE)
+_RANK = re.compile(r"(?:^|[._/-])(?P<kind>local_?rank|rank|worker|task|node|proc)[._-]?(?P<number>\d{1,6})(?=[._/-]|$)")
+# torchrun's --log-dir: RUN/attempt_0/1/stderr.log, by local rank; a launcher's stderr_3.txt or job.3.err, by rank.
+_ELASTIC = re.compile(r"(?:^|/)(?P<number>\d{1,6})/(?:stdout|stderr|error)\.\w+$")
+_STREAM = re.compile(
+    r"(?:^|/)(?:stdout|stderr|out|err|log)[._-]?(?P<number>\d{1,6})\.\w+$|\.(?P<other>\d{1,6})\.(?:err|out|log)$"
+)
+
+
+def in_folder(folder: Path) -> list[Path]:
+    """The logs below a folder, plain files only: no links, no pipes. If none is a log by its name, those of text."""
+    own = sorted(file for file in folder.glob(_OWN) if _plain(file))
+    if own:
+        return own[:MOST_FILES]
+    files = sorted(_below(folder, _DEEPEST))
+    logs = [file for file in files if _LOG.search(file.name) and not _TEXT_OF_OTHERS.search(file.name)]
+    return (logs or [file for file in files if not file.suffix and _is_text(file)])[:MOST_FILES]
+
+
+def speaker_of(path: str) -> str:
+    """The rank whose output a file has, by its path; empty if the path does not say."""
+    path = path.removesuffix(".gz")
+    if match := _ELASTIC.search(path):
+        return f"local rank {match['number']}"
+    if match := _RANK.search(path):
+        kind = {"localrank": "local rank", "local_rank": "local rank"}.get(match["kind"], match["kind"])
+        return f"{kind} {match['number']}"
+    if match := _STREAM.search(path):
+        return f"rank {match['number'] or match['other']}"
+    return ""
+
+
+def pieces(stream: BinaryIO) -> Iterator[bytes]:
+    """What a stream says, in pieces, as UTF-8. Raises OSError for one that cannot be read.
+
+    Damaged compressed data ends where the damage is.
+    """
+    first = stream.read(CHUNK)
+    if first.startswith(b"\x1f\x8b"):
+        inner = _unpacked(first, stream)
+        first = next(inner, b"")
+    else:
+        inner = iter(lambda: stream.read(CHUNK), b"")
+    encoding = _encoding(first)
+    if encoding:
+        yield from _as_utf8(first, inner, encoding)
+        return
+    if first:
+        yield first
+    yield from inner
+
+
+def _unpacked(first: bytes, stream: BinaryIO) -> Iterator[bytes]:
+    """Decompressed pieces of gzip data, never more than CHUNK at once."""
+    inner = zlib.decompressobj(wbits=31)
+    data = first
+    while data:
+        try:
+            piece = inner.decompress(data, CHUNK)
+        except zlib.error:
+            return
+        if piece:
+            yield piece
+        data = inner.unconsumed_tail
+        if inner.eof:
+            data, inner = inner.unused_data.lstrip(b"\0"), zlib.decompressobj(wbits=31)
+        data = data or stream.read(CHUNK)
+
+
+def _encoding(first: bytes) -> str:
+    """UTF-16, by its mark or by its zeros, as PowerShell writes it; empty for all else."""
+    if first.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return "utf-16"
+    head = first[:512]
+    for name, odd in (("utf-16-le", head[1::2]), ("utf-16-be", head[0::2])):
+        if len(odd) > 3 and odd.count(0) > 0.8 * len(odd) and head.count(0) < 0.6 * len(head):
+            return name
+    return ""
+
+
+def _as_utf8(first: bytes, rest: Iterator[bytes], encoding: str) -> Iterator[bytes]:
+    decoder = codecs.getincrementaldecoder(encoding)(errors="replace")
+    yield decoder.decode(first).encode()
+    for piece in rest:
+        yield decoder.decode(piece).encode()
+
+
+def _below(folder: Path, depth: int) -> Iterator[Path]:
+    try:
+        inside = sorted(folder.iterdir())
+    except OSError:
+        return
+    for path in inside:
+        if _plain(path):
+            yield path
+        elif depth and not path.is_symlink() and path.is_dir() and not path.name.startswith("."):
+            yield from _below(path, depth - 1)
+
+
+def _plain(path: Path) -> bool:
+    try:
+        return stat.S_ISREG(path.lstat().st_mode)
+    except OSError:
+        return False
+
+
+def _is_text(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            return b"\0" not in file.read(4096)
+    except OSError:
+        return False
+
+
+def names_of(paths: Sequence[Path | None]) -> list[str]:
+    """A name for each: that of the file if no other has it, else its path below what all have in common.
+
+    The consoles of a run of Muster's are called by their nodes. Standard input is `stdin`.
+    """
+    files = [path for path in paths if path]
+    common = Path(os.path.commonpath([path.parent.absolute() for path in files])) if files else Path()
+    names = []
+    for path in paths:
+        if path is None:
+            names.append("stdin")
+        elif [file.name for file in files].count(path.name) > 1:
+            names.append(str(path.absolute().relative_to(common)))
+        else:
+            names.append(path.stem if path.parent.name == "logs" and path.suffix == ".log" else path.name)
+    return names

@@ -1,0 +1,61 @@
+"""Where `fab explain` finds output: folders of any launcher, compressed files, UTF-16, and files of no use."""
+
+import gzip
+import io
+
+import pytest
+
+from deploy.explain import sources
+from deploy.explain.cause import judge
+from deploy.explain.read import CHUNK, read
+
+OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n"
+
+
+def explained(data, who=""):
+    return judge([read("a", sources.pieces(io.BytesIO(data)), who=who)])
+
+
+@pytest.mark.parametrize("data", [
+    OOM.encode(), OOM.replace("\n", "\r\n").encode(), gzip.compress(OOM.encode()), OOM.encode("utf-16"),
+    OOM.encode("utf-16-le"), OOM.encode("utf-16-be"), gzip.compress(b"x\n") + gzip.compress(OOM.encode()),
+    gzip.compress(b"step loss 0.1\n" * 900_000 + OOM.encode())[:-4],
+    b"\xef\xbb\xbf" + OOM.encode(), bytes(range(256)) * 600 + b"\n" + OOM.encode(),
+], ids=["plain", "crlf", "gzip", "utf-16", "le", "be", "two gzips", "cut gzip", "mark", "junk"])  # fmt: skip
+def test_output_in_any_coat_is_read(data):
+    assert explained(data).cause == "gpu-memory"
+
+
+def test_a_small_file_that_unpacks_to_much_is_read_in_small_pieces():
+    packed = gzip.compress(b"\0" * (64 << 20))
+    assert max(len(piece) for piece in sources.pieces(io.BytesIO(packed))) <= CHUNK
+
+
+@pytest.mark.parametrize("data", [b"", b"\n\n", gzip.compress(b""), b"\x1f\x8bno gzip"])
+def test_nothing_in_it_is_said_to_be_nothing(data):
+    assert "empty" in explained(data).what
+
+
+@pytest.mark.parametrize(("path", "who"), [
+    ("attempt_0/3/stderr.log", "local rank 3"), ("rank_12.log", "rank 12"), ("logs/rank-2.log.gz", "rank 2"),
+    ("stderr_3.txt", "rank 3"), ("job.7.err", "rank 7"), ("worker-1.out", "worker 1"), ("slurm-4711.out", ""),
+    ("train.log", ""), ("local_rank1.txt", "local rank 1"), ("gpt2.log", ""),
+])  # fmt: skip
+def test_the_name_of_a_file_tells_whose_output_it_is(path, who):
+    assert sources.speaker_of(path) == who
+
+
+def test_a_folder_of_any_launcher_gives_its_logs_and_nothing_else(tmp_path):
+    for name in ("job/attempt_0/0/stderr.log", "job/attempt_0/1/stderr.log", "job/slurm-7.out", "job/requirements.txt"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("x\n")
+    (tmp_path / "job/model.bin").write_bytes(b"\0")
+    (tmp_path / "job/.git").mkdir()
+    (tmp_path / "job/.git/a.log").write_text("x\n")
+    (tmp_path / "job/loop.log").symlink_to(tmp_path / "job")
+    files = sources.in_folder(tmp_path / "job")
+    assert sources.names_of(files) == ["attempt_0/0/stderr.log", "attempt_0/1/stderr.log", "slurm-7.out"]
+
+
+def test_the_rank_of_a_file_is_named_as_the_first():
+    assert explained(OOM.encode(), who="rank 3").first == "rank 3"

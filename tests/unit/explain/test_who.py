@@ -1,0 +1,91 @@
+"""Who failed first: what launchers say, who is missing in a collective, what is no cause."""
+
+import pytest
+
+from deploy.explain.cause import explain
+from deploy.explain.kinds import kind_of
+from deploy.explain.signs import SIGNS
+from deploy.run.causes import Cause
+
+WAIT = (
+    "[rank{rank}]:[E ProcessGroupNCCL.cpp:616] [Rank {rank}] Watchdog caught collective operation timeout: "
+    "WorkNCCL(SeqNum={number}, OpType={kind}, NumelIn={size}, NumelOut={size}, Timeout(ms)=600000) ran for 600020 ms\n"
+)
+
+
+def waits(*ranks, number=7, kind="ALLREDUCE", size=512):
+    return "".join(WAIT.format(rank=rank, number=number, kind=kind, size=size) for rank in ranks)
+
+
+@pytest.mark.parametrize(("line", "first", "cause"), [
+    ("ERROR:torch.distributed.elastic.multiprocessing.api:failed (exitcode: -9) local_rank: 3 (pid: 7) of binary: x",
+     "local rank 3", "killed"),
+    ("torch.multiprocessing.spawn.ProcessExitedException: process 2 terminated with signal SIGSEGV", "process 2",
+     "crashed"),
+    ("mpirun noticed that process rank 5 with PID 4711 on node gpu-b exited on signal 9 (Killed).", "rank 5 on gpu-b",
+     "killed"),
+    ("srun: error: gpu-b: task 6: Killed", "task 6 on gpu-b", "killed"),
+    ("srun: error: gpu-b: tasks 4-7: Exited with exit code 139", "task 4 on gpu-b", "crashed"),
+    ("[rank: 1] Child process with PID 4711 terminated with code 1. Forcefully terminating all other processes",
+     "rank 1", ""),
+    ("worker-1 exited with code 137", "a rank on worker-1", "killed"),
+    ("  Process name: [[29973,1],3]", "rank 3", ""),
+])  # fmt: skip
+def test_a_launcher_names_the_process_that_ended(line, first, cause):
+    explained = explain({"a": f"starting\n{line}\n"})
+    assert explained.first.startswith(first), explained
+    assert explained.cause == cause
+
+
+def test_whom_the_launcher_ended_is_not_the_first():
+    text = "srun: error: gpu-a: task 0: Terminated\n[rank: 0] Child process with PID 7 terminated with code -15\n"
+    assert "rank 2" in explain({"a": text + "process rank 2 with PID 7 on node gpu-b exited on signal 11\n"}).first
+
+
+def test_the_earliest_of_a_report_is_the_first_and_the_others_are_no_cause():
+    report = "Failures:\n"
+    for number, (rank, second, code) in enumerate([(0, 7, -9), (3, 5, 1), (1, 9, -15)]):
+        report += f"[{number}]:\n  time      : 2026-01-02_03:04:0{second}\n  host      : gpu-a\n"
+        report += f"  rank      : {rank} (local_rank: {rank})\n  exitcode  : {code} (pid: 7)\n  error_file: <N/A>\n"
+    explained = explain({"a": report})
+    assert explained.first.startswith("rank 3 on gpu-a")
+    assert explained.cause == ""
+
+
+@pytest.mark.parametrize(("text", "first", "cause"), [
+    (waits(0, 1, 2, number=9) + waits(3, number=8), "rank 3", "collectives-differ"),
+    (waits(0, 1, 2) + waits(3, kind="BROADCAST"), "rank 3", "collectives-differ"),
+    (waits(0, 2) + waits(5, size=511), "rank 5", "collectives-differ"),
+    (waits(*range(40)), "", "collective-timeout"),
+    (waits(*range(40), number=9) + waits(40, number=3), "rank 40", "collectives-differ"),
+], ids=["behind", "another call", "another size", "all wait", "one of many"])  # fmt: skip
+def test_the_watchdogs_lines_name_the_rank_that_is_elsewhere(text, first, cause):
+    explained = explain({"a": text})
+    assert (explained.cause, explained.first) == (cause, first)
+
+
+@pytest.mark.parametrize("words", [
+    "Exception ignored in: <function Pool.__del__ at 0x7f>\nTraceback (most recent call last):\n"
+    '  File "a.py", line 3, in __del__\nAttributeError: no attribute comm\n',
+    "Error in sys.excepthook:\nTraceback (most recent call last):\n  File \"c10d.py\", line 1\n"
+    "ValueError: Default process group has not been initialized\n\nOriginal exception was:\n",
+])  # fmt: skip
+def test_an_exception_by_the_way_is_no_cause(words):
+    explained = explain({"a": f"{words}RuntimeError: CUDA error: invalid device ordinal\n"})
+    assert explained.cause == "gpu-count"
+
+
+def test_a_rank_in_the_middle_of_anothers_traceback_does_not_lend_its_files():
+    text = (
+        '[rank1]:   File "/opt/site-packages/odd/io.py", line 3, in read\n'
+        '[rank0]:   File "train.py", line 9, in main\n[rank1]: odd.OddError: strange things\n'
+    )
+    assert explain({"a": text}).cause == "exception"
+
+
+def test_each_cause_belongs_to_one_of_the_closed_list():
+    kinds = {sign.cause: kind_of(sign.cause) for sign in SIGNS}
+    assert kinds[""] == Cause.NOT_KNOWN
+    assert {"gpu-memory", "killed"} & kinds.keys()
+    assert kinds["gpu-memory"] == Cause.GPU_MEMORY
+    assert not {Cause.NOT_KNOWN} & {kind for cause, kind in kinds.items() if cause}
