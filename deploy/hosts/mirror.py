@@ -128,10 +128,8 @@ class Mirror:
         if self.away:
             return
         if text == "gone":
-            self.state, self.over = (
-                NodeState(self._node, "exited", SIGNALLED + signal.SIGKILL, self.state.restarts),
-                True,
-            )
+            code = SIGNALLED + signal.SIGKILL
+            self.state, self.over = NodeState(self._node, "exited", code, self.state.restarts, "gone"), True
             return
         container = facts.parse_container(text)
         restarted = bool(self._life and container.started and container.started != self._life)
@@ -142,7 +140,8 @@ class Mirror:
         elif container.status == "restarting":
             self.state = NodeState(self._node, "waiting", container.last_code, restarts)
         elif container.status in ("running", "paused"):
-            self.state = NodeState(self._node, "running", self.state.code if restarted else None, restarts)
+            trouble = "paused" if container.status == "paused" else ""
+            self.state = NodeState(self._node, "running", self.state.code if restarted else None, restarts, trouble)
 
     def _take_file(self, what: str, words: Sequence[str]) -> None:
         if len(words) != (4 if what == "add" else 3) or words[-1] != ".":

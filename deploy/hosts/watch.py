@@ -114,6 +114,8 @@ class HostsWatch:
 
     def _judged(self, mirror: Mirror, mirrors: Sequence[Mirror], verdict: bool) -> NodeState:
         node, others = mirror.state, [other for other in mirrors if other is not mirror]
+        if mirror.unseen_s() > UNSEEN_S:
+            node = replace(node, trouble="unseen")
         if verdict:  # the run's end is final, even if an engine restarts a node now
             if node.code is not None:
                 self._final.setdefault(node.node, node.code)

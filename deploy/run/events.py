@@ -46,6 +46,8 @@ def _measured(value: object, what: str) -> float:
 _TIMED: Mapping[str, Reader[Any]] = {"t": real(0.0, 1e11), "kind": text(50)}
 # Of a rank that waits: group, number in it, name, size, and the script's file, line and function.
 COLLECTIVES = array(row(words(40), _STEP, words(40), words(40), words(200), _STEP, words(100)), 64)
+# The addresses of both ends of connections.
+_PAIRS = array(row(text(64), text(64)), 64)
 _OF_RANK: Mapping[str, Reader[Any]] = {"rank": _RANK, "node": _NODE}
 _TIMES = dict.fromkeys(("data_ms", "compute_ms", "wait_ms", "step_ms"), _MS)
 # By kind: the fields that an event must have besides its time and kind, and those that it may have.
@@ -81,6 +83,8 @@ _KINDS: Mapping[str, tuple[Mapping[str, Reader[Any]], Mapping[str, Reader[Any]]]
         },
     ),
     "moves": (_OF_RANK, {}),
+    "links": ({**_OF_RANK, "unanswered": _PAIRS, "crowded": _PAIRS}, {}),
+    "weights": ({**_OF_RANK, "step": _STEP, "digest": text(40, "[0-9a-f]+")}, {}),
     "waits": ({**_OF_RANK, "why": words(500)}, {"since": real(0.0, 1e11)}),
     "conflicts": ({**_OF_RANK, "paths": array(words(200), 20), "count": _STEP}, {}),
     "shared": ({**_OF_RANK, "source": node_name, "files": _STEP, "bytes": _STEP}, {}),
@@ -92,6 +96,7 @@ _KINDS: Mapping[str, tuple[Mapping[str, Reader[Any]], Mapping[str, Reader[Any]]]
             "how": default(words(200), ""),
             "victim": default(flag, False),
             "error": default(words(2_000), ""),
+            "collectives": COLLECTIVES,
             "attempt": _STEP,
             "world": _STEP,
         },
@@ -145,7 +150,7 @@ _SCALARS = record(
     },
     {"t": real(0.0, 1e11)},
 )
-_NODE_UP = record({"node": node_name}, {"t": real(0.0, 1e11)}, others=scalar)
+_NODE_UP = record({"node": node_name}, {"t": real(0.0, 1e11), "address": words(64)}, others=scalar)
 _VERDICT = record(
     {"verdict": text(20, "[a-z]+")},
     {

@@ -15,7 +15,7 @@ from ..core.fields import document
 from . import events as run_events
 from .backend import Backend
 from .events import Event
-from .outcome import Result, all_ended, final, judge, killed, left_early, stopped
+from .outcome import Result, all_ended, concluded, final, judge, killed, left_early, stopped
 from .progress import State
 
 POLL_S = 0.1
@@ -121,15 +121,17 @@ def follow(
         nodes = backend.states(state)
         # Files come before the ends of nodes: a node writes its reason before it ends.
         events = [*follower.read(), *_changes(nodes, state)]
+        now = time.time()
         for event in events:
-            state.apply(event)
+            state.apply(event, now)
+        state.inquire(now)
         left = [{"kind": "left", "t": time.time(), "rank": rank} for rank in left_early(state, time.time(), began)]
         for event in left:
             state.apply(event)
         tell([*events, *left, *backend.output(state)])
         result = watch.step(time.time())
         if result is not None:
-            return result
+            return concluded(result, state.finding)
         time.sleep(POLL_S)
 
 
@@ -188,6 +190,7 @@ def _changes(nodes: list[NodeState], state: State) -> list[Event]:
             "state": node.state,
             "code": node.code,
             "restarts": node.restarts,
+            "trouble": node.trouble,
         }
         for node in nodes
         if state.nodes.get(node.node) != node

@@ -15,6 +15,7 @@ from ..core.names import node_name
 from . import collectives
 from .collectives import Call
 from .events import COLLECTIVES
+from .numbers import ranks_in_words
 
 # docs/watching.md: a rank that stands still has made no step for longer than this.
 _MOVES_S = 5.0
@@ -26,6 +27,7 @@ _STANDS = {
     "data": "waits for its DataLoader",
     "lock": "waits for a lock, or for a process of its own",
     "script": "stands still",
+    "computes": "computes without a pause",
     "ended": "has ended",
     "unseen": "cannot be seen",
 }
@@ -93,7 +95,7 @@ def verdict(ranks: Iterable[RankDoing]) -> str:
         more = f"; and {len(absent) - 3} more" if len(absent) > 3 else ""
         return f"{heads}{more}{_waiters(waiting)}"
     if differ := collectives.disagreement({rank.rank: rank.collectives for rank in waiting}):
-        return _disagreement(differ)
+        return disagreement(differ)
     places = _by_place(waiting)
     if len({rank.op for rank in waiting if rank.doing == "collective"}) > 1:
         parts = [f"{_names(group)} in {_what(group[0])}, {place}" for place, group in _fewest_first(places)]
@@ -149,14 +151,16 @@ def _fewest_first(places: Mapping[str, list[RankDoing]]) -> list[tuple[str, list
     return sorted(places.items(), key=lambda pair: len(pair[1]))[:3]
 
 
-def _disagreement(differ: Mapping[int, Call]) -> str:
+def disagreement(differ: Mapping[int, Call]) -> str:
     """Who called what, in place of one collective of all."""
     groups = collectives.alike(differ)
     sized = len({call.name for _, call in groups}) < len(groups)
     parts = []
     for ranks, call in groups[:3]:
         size = f" of {call.size}" if sized and call.size else ""
-        parts.append(f"{_numbers(ranks)} called {call.name}{size}{f', {place}' if (place := _place(call)) else ''}")
+        parts.append(
+            f"{ranks_in_words(ranks)} called {call.name}{size}{f', {place}' if (place := _place(call)) else ''}"
+        )
     return f"the ranks do not agree on the next collective: {'; '.join(parts)}"
 
 
@@ -172,16 +176,4 @@ def _what(rank: RankDoing) -> str:
 
 
 def _names(ranks: Sequence[RankDoing]) -> str:
-    return _numbers([rank.rank for rank in ranks])
-
-
-def _numbers(numbers: Sequence[int]) -> str:
-    """`rank 3`, or `ranks 0-2, 5`."""
-    runs: list[list[int]] = []
-    for number in numbers:
-        if runs and number == runs[-1][-1] + 1:
-            runs[-1].append(number)
-        else:
-            runs.append([number])
-    shown = ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs[:8])
-    return f"rank{'s' if len(numbers) > 1 else ''} {shown}{', ...' if len(runs) > 8 else ''}"
+    return ranks_in_words(rank.rank for rank in ranks)

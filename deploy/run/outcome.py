@@ -6,12 +6,14 @@ decides within 30 s and names the node and rank.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..core.errors import DONE, FAILED, SIGNALLED, STOPPED, USAGE
 from ..core.facts import NodeState, ended_how
 from .blame import MOST_NAMES
+from .causes import Cause
 from .events import Event
+from .inquest import Finding, cause_of_words
 from .progress import State
 
 START_SPREAD_S = 25.0  # from the first node that is up to the last
@@ -34,7 +36,10 @@ _WEIGHT = {"refused": 0, "failed": 1, "stopped": 2, "done": 3}
 
 @dataclass(frozen=True)
 class Result:
-    """How a run ended: the verdict's fields (docs/contract.md); `from_ranks`: a rank gave the verdict."""
+    """How a run ended: the verdict's fields (docs/contract.md); `from_ranks`: a rank gave the verdict.
+
+    `cause`: why it failed, one of causes.py.
+    """
 
     verdict: str
     message: str = ""
@@ -43,6 +48,7 @@ class Result:
     rank: int | None = None
     step: int = 0
     from_ranks: bool = False
+    cause: str = ""
 
     @property
     def code(self) -> int:
@@ -99,6 +105,19 @@ def final(state: State) -> Result:
                 state, node.node, f"{state.name(node.node)} {ended_how(node.code)}", f"see logs/{node.node}.log"
             )
     return result
+
+
+def concluded(result: Result, finding: Finding | None) -> Result:
+    """The result of a failed run with its cause: the first in time, where the inquest found one."""
+    if result.verdict != "failed":
+        return result
+    if finding is None or finding.lasting:
+        return replace(result, cause=cause_of_words(result.message))
+    same = finding.rank is not None and finding.rank == result.rank
+    if result.from_ranks and (same or finding.cause == Cause.NOT_KNOWN):
+        return replace(result, cause=cause_of_words(result.message) if same else finding.cause)
+    message = f"{finding.message}\nthen: {result.message}" if result.from_ranks else finding.message
+    return replace(result, message=message, node=finding.node, rank=finding.rank, cause=finding.cause)
 
 
 def stopped(state: State) -> Result:

@@ -9,20 +9,25 @@ run), `unread` (lines that could not be read). events.py has checked all of them
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from dataclasses import dataclass, field
 
 from ..core.facts import NodeState, ended_how
 from ..core.text import amount, percent, several
-from . import hang
+from . import inquest
 from .blame import Blame, End, blame
+from .causes import Cause
 from .events import Event
+from .evidence import Evidence
+from .inquest import Finding
 
 # A GPU that works hard is at its power cap most of the time.
 _USUAL_THROTTLING = ("power cap",)
 _MOST_THROTTLED = 1000
 _MOST_SCALARS = 300
 _MOST_PATHS = 5
+# Ranks that stand still may move again, and stop again: the story has room for so many times.
+_STANDS, _MOST_TOLD = (Cause.STOPPED, Cause.LOCKED_UP, Cause.MISMATCH, Cause.NOT_KNOWN, Cause.CUT_OFF), 3
 
 
 @dataclass
@@ -61,7 +66,8 @@ class State:
     older than `since` belongs to earlier starts of the run. `conflicts`: sent files that are not used, as the console
     has named them. `repeats`: nobody knows at which step a later start of a script began, so steps may count twice.
     `came_back`: the nodes that restarted since the ranks began. `waiting`: what the nodes wait for on their hosts
-    before the ranks start.
+    before the ranks start. `evidence`: the records for the inquest; `finding`: the first cause in time that it has
+    found of the present attempt.
     """
 
     names: tuple[str, ...]
@@ -86,9 +92,9 @@ class State:
     scalars: dict[str, tuple[int, float]] = field(default_factory=dict)
     lives: dict[int, int] = field(default_factory=dict)
     conflicts: set[tuple[str, ...]] = field(default_factory=set)
-    stuck: dict[int, Event] = field(default_factory=dict)
-    hang: str = ""
     waiting: str = ""
+    evidence: Evidence = field(default_factory=Evidence)
+    finding: Finding | None = None
     explained: bool = False
     came_back: set[str] = field(default_factory=set)
     restarts: int = 0
@@ -102,9 +108,11 @@ class State:
     since: float = 0.0
     first: float = 0.0
     last: float = 0.0
+    _findings: Counter[tuple[object, ...]] = field(default_factory=Counter)
 
-    def apply(self, event: Event) -> None:
-        """Apply one event. Unknown kinds change nothing: an older control side may meet a newer trainer."""
+    def apply(self, event: Event, now: float | None = None) -> None:
+        """Apply one event, which arrives at `now`. An older control side may meet kinds that it does not know."""
+        self.evidence.take(event, float(event.get("t", 0.0)) if now is None else now)
         reaction = getattr(self, f"_on_{event.get('kind')}", None)
         if reaction is not None:
             reaction(event)
@@ -169,7 +177,9 @@ class State:
         self._sign(event)
 
     def _on_node(self, event: Event) -> None:
-        now = NodeState(event["node"], event["state"], event.get("code"), event.get("restarts", 0))
+        now = NodeState(
+            event["node"], event["state"], event.get("code"), event.get("restarts", 0), event.get("trouble", "")
+        )
         before = self.nodes.get(now.node, NodeState(now.node, "waiting"))
         self.nodes[now.node] = now
         self.exited_at.pop(now.node, None)
@@ -303,22 +313,29 @@ class State:
             return
         self.restarts += 1
         self.pace.clear()
-        self.stuck, self.hang = {}, ""
         self._tell(event, f"the script starts again (restart {self.restarts}){self._restart_reason()}", grave=True)
 
-    def _on_stuck(self, event: Event) -> None:
-        self.stuck[event["rank"]] = event
-        living = self.began.keys() - self.ends.keys()
-        # One that moves may be evaluating, or saving: the others wait for it, and nothing is wrong.
-        if not self.hang and living and living <= self.stuck.keys():
-            self.hang = hang.verdict(hang.read(self.stuck[rank]) for rank in living)
-            self._tell(event, f"no rank has made a step: {self.hang}", grave=True)
-
     def _on_moves(self, event: Event) -> None:
-        self.stuck.pop(event["rank"], None)
-        if self.hang:
-            self.hang = ""
+        if self.finding and self.finding.cause in _STANDS:
             self._tell(event, f"rank {event['rank']} moves again")
+
+    def inquire(self, now: float) -> None:
+        """Tell what the inquest finds: of each attempt the first cause in time, and what lasts beside the training."""
+        found = inquest.findings(self.evidence, now)
+        ending = [finding for finding in found if not finding.lasting]
+        if self.finding and not ending:
+            self.finding = None
+        for finding in found:
+            if not finding.lasting:
+                if self.finding is not None:
+                    continue
+                self.finding = finding
+            if self._findings[finding.key] < _MOST_TOLD * (not finding.lasting) or not self._findings[finding.key]:
+                self._findings[finding.key] += 1
+                end = self.ends.get(-1 if finding.rank is None else finding.rank)
+                if not (end and end.code < 0):  # the line about its end has told it
+                    self.explained = True
+                    self._tell({"t": now}, finding.message, grave=True)
 
     def _on_conflicts(self, event: Event) -> None:
         paths = tuple(event["paths"])

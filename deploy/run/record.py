@@ -219,7 +219,7 @@ def close(run_dir: Path, result: Result, state: State, seconds: float) -> dict[s
         "t": round(time.time(), 3),
         "verdict": result.verdict,
         "code": result.code,
-        **{name: getattr(result, name) for name in ("node", "rank", "message", "hint")},
+        **{name: getattr(result, name) for name in ("node", "rank", "message", "hint", "cause")},
         "step": result.step or state.step,
         "seconds": round(seconds, 1),
         "samples_per_s": round(statistics.median(state.rates), 1) if state.rates else None,

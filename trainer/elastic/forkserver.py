@@ -217,6 +217,7 @@ def _run(arguments: list[str]) -> None:
         trace = fault.__traceback__
         while trace and trace.tb_frame.f_code.co_filename in (__file__, runpy.__file__, "<frozen runpy>"):
             trace = trace.tb_next
+        sys.last_type, sys.last_value, sys.last_traceback = type(fault), fault, trace  # as Python itself does
         sys.excepthook(type(fault), fault.with_traceback(trace), trace)
         sys.exit(FAILED)
     sys.exit(DONE)

@@ -84,6 +84,7 @@ def _run(arguments: list[str], folder: Path | None, name: str, end: FinalEnd, ow
             _name_clash()
         if folder:
             here = {"node": name, "pid": os.getpid(), "host": socket.gethostname(), "t": time.time()}
+            here |= meeting.own_address(os.environ.get("PET_RDZV_ENDPOINT", ""))
             replace(folder / "nodes" / f"{name}.json", json.dumps(here))
             waits.until_start(os.environ, own, folder, name)
         variables = handover.put_files(os.environ, secrets)

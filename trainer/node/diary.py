@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..run_dir import RankFolder
-from . import script
+from . import script, stacks, stillness, work
 from .ends import Ends, Life, Memory, ended_how
 
 _PATHS_MOST, _PATH_MOST = 20, 200
@@ -61,18 +61,25 @@ class Diary:
                     folder.event("began", **about)
                 continue
             oom = self._memory.killed() if life.code == -signal.SIGKILL else None
-            how = ended_how(life.code, oom)
+            how = ended_how(life.code, oom, self._memory.of_host())
             last_words = self._last_words(words, life) if life.failed else script.LastWords()
             if life.failed:
                 self._failures[life.local_rank] = Failure(life, last_words, how)
             if folder := self._folder(life.rank):
                 more = {"how": how, "victim": last_words.victim, "error": last_words.error[: script.LINE_MOST]}
+                if life.failed and (rows := self._collectives(life)):
+                    more["collectives"] = rows
                 folder.event("ended", **about, code=life.code, **more)
 
     def tell_still(self, rank: int, about: Mapping[str, Any] | None) -> None:
         """Tell that a rank stands still, and where; None: that it moves again."""
         if folder := self._folder(rank):
             folder.event("stuck", **about) if about else folder.event("moves")
+
+    def tell_links(self, rank: int, about: Mapping[str, Any]) -> None:
+        """Tell which connections of a rank are unanswered or crowded, as far as that has changed."""
+        if folder := self._folder(rank):
+            folder.event("links", **about)
 
     def tell_conflicts(self, first: int, paths: Sequence[str]) -> None:
         """Tell which sent files are not used, because the script has its own; `first`: the node's first rank."""
@@ -84,6 +91,10 @@ class Diary:
         first = min((life.rank for life in self.lives), default=None)
         if first is not None and (folder := self._folder(first)):
             folder.event("kept", files=files, bytes=size)
+
+    def _collectives(self, life: Life) -> list[list[Any]]:
+        rows = stacks.last_collectives(self._outcome, life.local_rank, life.pid)
+        return stillness.collectives(rows, self.run_folder / work.WORK if self.run_folder else None)
 
     def _last_words(self, words: Callable[[int], str], life: Life) -> script.LastWords:
         own = self._outcome / f"{life.local_rank}.lost"

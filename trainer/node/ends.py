@@ -132,20 +132,29 @@ class Memory:
 
     def __init__(self, root: Path = _CGROUP, own: Path = Path("/proc/self/cgroup")) -> None:
         self._files = _counters(root, own)
-        self._before = self._killed()
+        self._before, self._met_before = self._counts()
 
     def killed(self) -> bool | None:
         """Whether it has done so since this object exists; None if the kernel does not say."""
-        now = self._killed()
+        now, _ = self._counts()
         return None if now is None or self._before is None else now > self._before
 
-    def _killed(self) -> int | None:
+    def of_host(self) -> bool:
+        """Whether the container has not met its own limit: then its host's memory, or a limit above it, ran out."""
+        return self._counts()[1] == self._met_before
+
+    def _counts(self) -> tuple[int | None, int]:
+        """How many processes the kernel has killed here, and how often the container has met its limit."""
         for path in self._files:
             with suppress(OSError, ValueError):
                 fields = dict(line.split() for line in path.read_text().splitlines())
-                if "oom_kill" in fields:
-                    return int(fields["oom_kill"])
-        return None
+                if "oom_kill" not in fields:
+                    continue
+                met = int(fields.get("oom", 0))
+                with suppress(OSError, ValueError):  # version 1 counts it in a file of its own
+                    met = int(path.with_name("memory.failcnt").read_text())
+                return int(fields["oom_kill"]), met
+        return None, 0
 
 
 def _counters(root: Path, own: Path) -> list[Path]:
@@ -163,8 +172,11 @@ def _counters(root: Path, own: Path) -> list[Path]:
     return counters
 
 
-def ended_how(code: int, oom: bool | None = None) -> str:
-    """How a rank ended, in words. `oom`: whether the kernel reports a kill because memory ran out; None: unknown."""
+def ended_how(code: int, oom: bool | None = None, of_host: bool = False) -> str:
+    """How a rank ended, in words. `oom`: whether the kernel reports a kill because memory ran out; None: unknown.
+
+    `of_host`: it was not the container's own limit.
+    """
     if code >= 0:
         return f"ended with code {code}"
     try:
@@ -174,7 +186,7 @@ def ended_how(code: int, oom: bool | None = None) -> str:
     if code != -signal.SIGKILL:
         return how
     causes: Mapping[bool | None, str] = {
-        True: " (out of memory: the kernel says so)",
+        True: f" (out of memory {'on its host' if of_host else 'in its container'}: the kernel says so)",
         False: " from outside (the kernel was not out of memory)",
         None: " (from outside or out of memory: not known)",
     }

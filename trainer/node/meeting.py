@@ -10,6 +10,8 @@ import os
 import socket
 import time
 from collections.abc import Mapping, MutableMapping
+from contextlib import suppress
+from ipaddress import ip_address
 
 from muster.errors import Refused, TrainError
 
@@ -55,6 +57,14 @@ def this_end(address: str, port: int) -> str:
     with socket.socket(_family(address), socket.SOCK_DGRAM) as way:
         way.connect((address, port or 1))
         return str(way.getsockname()[0])
+
+
+def own_address(endpoint: str) -> dict[str, str]:
+    """This node's address on the way to `endpoint`, as a field of its document; nothing if that is not known yet."""
+    host, _, port = endpoint.rpartition(":")
+    with suppress(OSError, ValueError):
+        return {"address": this_end(str(ip_address(host.strip("[]"))), int(port))}
+    return {}
 
 
 def hold(address: str, port: int) -> dict[str, str]:

@@ -24,6 +24,7 @@ from ..verdict import Verdict, failed, publish
 from . import meeting, together, work
 from .diary import Diary
 from .limit import REASON, Limit
+from .links import Links
 from .output import Output
 from .parent_death import die_with_parent
 from .stillness import Stillness
@@ -107,16 +108,17 @@ class Node:
     def _watch(self, torchrun: subprocess.Popen[bytes], words: Callable[[int], str]) -> None:
         kill_at, asked = float("inf"), False
         folder = self.diary.run_folder
-        still = Stillness(self.outcome, folder / work.WORK if folder else None) if self._relay else None
+        still, links = Stillness(self.outcome, folder / work.WORK if folder else None), Links()
         watch_input = os.environ.get("MUSTER_STOP_ON_EOF") == "1"
         while torchrun.poll() is None:
             if watch_input and _input_closed():
                 watch_input = False
                 self._ask(signal.SIGINT)
             self.diary.keep(words)
-            if still:
-                for rank, about in still.look(self.diary.lives):
-                    self.diary.tell_still(rank, about)
+            for rank, about in still.look(self.diary.lives):
+                self.diary.tell_still(rank, about)
+            for rank, ends in links.look(self.diary.lives):
+                self.diary.tell_links(rank, ends)
             now = time.monotonic()
             if self.limit.look():
                 with suppress(OSError):

@@ -37,7 +37,7 @@ _CODES = {"done": DONE, "failed": FAILED, "refused": REFUSED, "stopped": STOPPED
           "killed": SIGNALLED + signal.SIGKILL}  # fmt: skip
 # An error outranks the ends of ranks that only followed it.
 _WORST_FIRST = ("refused", "failed", "stopped", "done")
-_OUT_OF_MEMORY = "(out of memory: the kernel says so)"
+_OUT_OF_MEMORY = "(out of memory "
 
 
 class Witness:

@@ -91,6 +91,12 @@ def read(path: Path, most: int = _LOOKS) -> list[Look]:
     return []
 
 
+def last_collectives(outcome: Path, local_rank: int, pid: int) -> tuple[Any, ...]:
+    """The collectives that the process `pid` called last, as it noted them when it ended; none where it did not."""
+    looks = read(outcome / f"{local_rank}.stacks", 1)
+    return looks[-1].collectives if looks and looks[-1].pid == pid else ()
+
+
 def newest(outcome: Path, local_rank: int) -> Path:
     """The file of the process that trains as this rank: the rank's own, or that of a child which trains for it."""
     files = [*outcome.glob(f"{local_rank}.stacks"), *outcome.glob(f"{local_rank}.*.stacks")]

@@ -2,7 +2,9 @@
 
 A rank stands still when it has made no step for three times as long as usual and 5 s more, and in three looks its main
 thread was at one place while neither it nor its children computed, read or wrote. A slow evaluation or checkpoint does
-one of these, and is not told of. Needs /proc; elsewhere nothing is told. Standard library only.
+one of these, and is not told of. A rank that a signal has stopped is told of at the second look. So is one that
+computes in a loop of the script's own, where no library's code is ever met, for ten looks. Needs /proc; elsewhere
+nothing is told. Standard library only.
 """
 
 from __future__ import annotations
@@ -27,6 +29,8 @@ _LOOKS = 3
 _IDLE_SHARE, _IDLE_BYTES, _IDLE_WAKES = 0.08, 1 << 16, 4
 _TICKS = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
 _WITHOUT_A_LOOK_SECONDS = 12.0
+# So many looks in a row a rank is met in a loop of its script's own before it is told of.
+_LOOPS = 10
 
 
 @dataclass(frozen=True)
@@ -51,7 +55,9 @@ class _Rank:
     before: int = 0
     step: int = 0
     step_at: float = 0.0
-    reported: bool = False
+    reported: str = ""
+    loops: int = 0
+    loop: stacks.Frame | None = None
 
 
 class Stillness:
@@ -77,9 +83,11 @@ class Stillness:
             if seen is None or seen.pid != life.pid:
                 seen = self._ranks[life.rank] = _Rank(life.pid, life.began)
             about = self._about(seen, life, busy[life.pid], now)
-            if bool(about) != seen.reported:
-                seen.reported = bool(about)
+            # A rank that waits may be stopped later: what it does then is news.
+            kind = about["doing"] if about else ""
+            if bool(kind) != bool(seen.reported) or (kind == "stopped") != (seen.reported == "stopped"):
                 news.append((life.rank, about))
+            seen.reported = kind
         return news
 
     def _about(self, seen: _Rank, life: Life, busy: Busy, now: float) -> dict[str, Any] | None:
@@ -88,11 +96,15 @@ class Stillness:
         looks = stacks.read(stacks.newest(self._outcome, life.local_rank))
         _take_pace(seen, looks, now)
         since = now - (seen.step_at or seen.began)
-        if since < _limit(seen) or len(seen.samples) < _LOOKS or not _idle(seen.samples):
-            return None
         about = {"step": seen.before + seen.step, "since_s": round(since, 1)}
         if busy.stopped:
-            return {**about, "doing": "stopped"}
+            stopped = len(seen.samples) > 1 and seen.samples[-2][1].stopped
+            return {**about, "doing": "stopped"} if stopped else None
+        _count_loops(seen, looks, self._work)
+        if since < _limit(seen) or len(seen.samples) < _LOOKS:
+            return None
+        if not _idle(seen.samples):
+            return {**about, **describe(looks[-1], self._work), "doing": "computes"} if seen.loops >= _LOOPS else None
         fresh = bool(looks) and (looks[-1].locked or now - looks[-1].t < _WITHOUT_A_LOOK_SECONDS)
         if not fresh or not stacks.stuck(looks):
             return None
@@ -116,12 +128,18 @@ def describe(look: stacks.Look, work: Path | None) -> dict[str, Any]:
         about |= {"file": file, "line": doing.own.line, "function": doing.own.function[:100]}
     if doing.op:
         about["op"] = doing.op[:40]
-    with suppress(ValueError, TypeError):
-        rows = [[*row[:4], _in_work(str(row[4]), work), *row[5:7]] for row in look.collectives]
-        about |= {"collectives": rows} if rows else {}
+    if rows := collectives(look.collectives, work):
+        about["collectives"] = rows
     if doing.inner and doing.inner != doing.own:
         about["inner"] = doing.inner.function[:100]
     return about
+
+
+def collectives(rows: Sequence[Any], work: Path | None) -> list[list[Any]]:
+    """The collectives of a look, with the script's files as its folder has them."""
+    with suppress(ValueError, TypeError, IndexError):
+        return [[*row[:4], _in_work(str(row[4]), work), *row[5:7]] for row in rows]
+    return []
 
 
 def _in_work(file: str, work: Path | None) -> str:
@@ -140,6 +158,20 @@ def _take_pace(seen: _Rank, looks: Sequence[stacks.Look], now: float) -> None:
     if seen.step_at and at > seen.step_at:
         seen.paces.append((at - seen.step_at) / (last.step - seen.step))
     seen.step, seen.step_at = last.step, at
+
+
+def _count_loops(seen: _Rank, looks: Sequence[stacks.Look], work: Path | None) -> None:
+    """Count the looks in a row that meet the main thread in the same function of the script, and in nothing below it.
+
+    An evaluation or a checkpoint is met in torch, in a file, or elsewhere sooner or later.
+    """
+    last = looks[-1] if looks else None
+    doing = stacks.doing(last, work if work and work.is_dir() else None) if last and not last.locked else None
+    top = doing.inner if doing and doing.inner == doing.own else None
+    idle_io = len(seen.samples) < 2 or seen.samples[-1][1].bytes - seen.samples[-2][1].bytes < _IDLE_BYTES
+    same = top and seen.loop and (top.file, top.function) == (seen.loop.file, seen.loop.function)
+    seen.loops = seen.loops + 1 if same and idle_io else 0
+    seen.loop = top
 
 
 def _limit(seen: _Rank) -> float:

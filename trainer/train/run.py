@@ -32,6 +32,7 @@ from ..node.peer_errors import lost_peer
 from ..run_dir import RankFolder
 from ..verdict import Verdict, VerdictStore
 from .environment import Ranks
+from .looked_at import looked_at
 from .loop import Training
 from .process_group import Group, joined
 
@@ -118,13 +119,15 @@ def _train(config: Config, ranks: Ranks, group: Group, folder: RankFolder, conso
         backend=group.backend,
     )
     randomness.seed_all(config.seed)  # the same weights on every rank at any world size
-    recipe = recipes.load(config.recipe)
-    data = recipes.build_datasets(recipe, Path(config.data) if config.data else None)
-    training = Training(config, recipe, data, group, ranks, folder, console.say, lambda: stop.asked)
-    try:
-        return training.run()
-    finally:
-        training.close()
+    training: Training | None = None
+    with looked_at(ranks.local_rank, lambda: training.position.step if training else 0):
+        recipe = recipes.load(config.recipe)
+        data = recipes.build_datasets(recipe, Path(config.data) if config.data else None)
+        training = Training(config, recipe, data, group, ranks, folder, console.say, lambda: stop.asked)
+        try:
+            return training.run()
+        finally:
+            training.close()
 
 
 def _open_folder(config: Config, ranks: Ranks, group: Group, console: Console) -> RankFolder:

@@ -49,6 +49,12 @@ class Recorder:
                 self._rows = rows([entry for dump in _dumps() for entry in pickle.loads(dump)["entries"]])
         return self._rows
 
+    def now(self) -> list[Row]:
+        """The same at this moment, whatever the steps: a process that fails asks once."""
+        with suppress(Exception):
+            return rows([entry for dump in _dumps() for entry in pickle.loads(dump)["entries"]])
+        return []
+
 
 def rows(entries: list[Mapping[str, Any]]) -> list[Row]:
     """The last entries of each group that is still used, the latest group last; messages between two ranks left out."""

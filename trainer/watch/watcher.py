@@ -308,6 +308,7 @@ class Watcher:
             self._over.acquire(timeout=1.0)
             if self._looks:
                 self._looks.pause()
+                self._tell_failure(self._looks)
             if self._started:
                 self.losses.settle(sys.modules["torch"])
                 self._tell(perf_counter(), last=True)
@@ -319,6 +320,11 @@ class Watcher:
             ):
                 why = "called backward or stepped an optimizer of it" if "torch" in sys.modules else "imported torch"
                 self._place.event("unseen", what="steps", message=f"no process of this rank {why}")
+
+    def _tell_failure(self, looks: Looks) -> None:
+        """Of a script that an error ends: the collectives that it called last, so that the ranks can be compared."""
+        if getattr(sys, "last_type", None) and (rows := self._recorder.now()):
+            looks.take({"t": round(time.time(), 3), "pid": os.getpid(), "collectives": rows})
 
 
 def _pause(age: float) -> float:

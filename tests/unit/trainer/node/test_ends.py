@@ -81,7 +81,7 @@ def test_a_kill_is_called_out_of_memory_only_where_the_kernel_says_so(tmp_path):
     assert memory.killed() is True
     assert Memory(tmp_path / "nowhere", own).killed() is None
     said = {oom: ended_how(-9, oom) for oom in (True, False, None)}
-    assert "out of memory: the kernel says so" in said[True]
+    assert "out of memory in its container: the kernel says so" in said[True]
     assert "from outside (the kernel" in said[False]
     assert "not known" in said[None]
     assert ended_how(-11, True) == "was killed by SIGSEGV"

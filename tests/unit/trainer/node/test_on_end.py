@@ -30,7 +30,12 @@ SILENT, KILLED = {"verdicts": [], "codes": [1]}, {"verdicts": [], "codes": [None
         ([said("stopped"), said("refused")], [], "refused", 2),
         ([said("stopped"), SILENT], [], "stopped", 75),
         ([{**said("stopped"), "limit": True}, SILENT], [], "max-hours", 75),
-        ([said("failed", message="was killed by SIGKILL (out of memory: the kernel says so)")], [], "out-of-memory", 1),
+        (
+            [said("failed", message="was killed by SIGKILL (out of memory in its container: the kernel says so)")],
+            [],
+            "out-of-memory",
+            1,
+        ),
         ([SILENT, SILENT], [], "failed", 1),
         ([SILENT, KILLED], [], "killed", 137),
         ([SILENT], ["b"], "lost", 1),

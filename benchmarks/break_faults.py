@@ -1,0 +1,200 @@
+"""The faults of benchmarks.breaks: what breaks a run, who is the culprit, and which words name the cause.
+
+A fault is code that one rank runs (`inside`), or an act on hosts and their engines (`outside`). The words are those of
+a reader who knows the fault, and were written before any of them was tried.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+# What a first line must say of each cause.
+CAUSES = {
+    "killed": r"killed by SIG\w+|terminated by signal",
+    "container memory": r"out of memory in its container",
+    "host memory": r"out of memory on its host",
+    "exception": r"(?:Error|Exception)\b",
+    "left": r"\bleft\b|without an exception|code 3",
+    "stopped": r"is stopped|is paused",
+    "locked": r"stands still|waits for a lock|waits for its DataLoader|computes without|holds the Python interpreter",
+    "mismatch": r"do not agree|different places|mismatch",
+    "node lost": r"is lost|is gone|out of sight|engine there does not answer|was lost|was killed by SIGKILL",
+    "cut off": r"cut off",
+    "disk": r"[Nn]o space|disk|quota",
+    "slow": r"is slow",
+    "weights": r"other weights",
+    "nan": r"\bnan\b",
+}
+
+
+class Hosts(Protocol):
+    """The hosts of a rack, as an act takes them."""
+
+    def root(self, host: str, command: str) -> str:
+        """A command on the host as root, past SSH."""
+
+    def engine(self, *words: str) -> None:
+        """A command of the engine that the hosts run on."""
+
+    def container(self, host: str) -> str:
+        """The container that is the host."""
+
+
+Act = Callable[[Hosts, str, str], object]
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One fault. `culprit`: `rank`, `host`, or `pair` (the culprit's host and the next one); `cause`: of CAUSES.
+
+    `kinds`: `script` (plain DDP), `trainer` (Muster's own). `big`: the model has 8 MB. `mend` undoes what `outside`
+    did. An act gets the hosts, the run and the culprit's host.
+    """
+
+    name: str
+    culprit: str
+    cause: tuple[str, ...]
+    inside: str = ""
+    outside: Act | None = None
+    mend: Act | None = None
+    before: Act | None = None
+    kinds: tuple[str, ...] = ("script", "trainer")
+    job: str = ""
+    big: bool = False
+    first: bool = False
+    limit_s: float = 60.0
+
+
+def _node(verb: str) -> Act:
+    # The engine may fail to freeze a container that is busy: then it is asked again.
+    again = "for n in 1 2 3 4 5; do docker {} muster-{} && exit 0; sleep 0.2; done; true"
+    return lambda hosts, run, host: hosts.root(host, again.format(verb, run))
+
+
+def _power(verb: str) -> Act:
+    return lambda hosts, run, host: hosts.engine(verb, hosts.container(host))
+
+
+def _others(host: str) -> list[str]:
+    names = ["rack-1", "rack-2", "rack-3"]
+    at = names.index(host)
+    return [*names[at + 1 :], *names[:at]]
+
+
+def _filter(flag: str, both_ways: bool = True, peers: int = 1, target: str = "DROP") -> Act:
+    """Rules on the culprit's host against the next `peers` hosts. SSH, which comes from elsewhere, is not cut."""
+
+    def act(hosts: Hosts, run: str, host: str) -> None:
+        for other in _others(host)[:peers]:
+            address = hosts.root(other, "hostname -i").split()[0]
+            for chain, way in (("OUTPUT", "-d"), ("INPUT", "-s"))[: 2 if both_ways else 1]:
+                tcp = "-p tcp" if target != "DROP" else ""
+                hosts.root(host, f"iptables {flag} {chain} {way} {address} {tcp} -j {target}")
+
+    return act
+
+
+def _hog(hosts: Hosts, run: str, host: str) -> None:
+    hosts.root(
+        host,
+        "for i in 1 2 3 4 5 6 7 8; do nohup sh -c 'while :; do :; done' >/dev/null 2>&1 & echo $! >> /tmp/hogs; done",
+    )
+
+
+def _no_hog(hosts: Hosts, run: str, host: str) -> None:
+    hosts.root(host, "kill $(cat /tmp/hogs); rm -f /tmp/hogs")
+
+
+def _slow(hosts: Hosts, run: str, host: str) -> None:
+    hosts.root(host, "tc qdisc add dev eth0 root tbf rate 40mbit burst 64kb latency 400ms")
+
+
+def _fast(hosts: Hosts, run: str, host: str) -> None:
+    hosts.root(host, "tc qdisc del dev eth0 root")
+
+
+def _small(hosts: Hosts, run: str, host: str) -> None:
+    user = hosts.root(host, "ls /home").split()[0]
+    folder = f"/home/{user}/.muster/runs"
+    own = f"uid=$(id -u {user}),gid=$(id -g {user})"
+    hosts.root(host, f"mkdir -p {folder}; mount -t tmpfs -o size=20m,mode=700,{own} tmpfs {folder}")
+
+
+def _filled(hosts: Hosts, run: str, host: str) -> None:
+    hosts.root(host, f"cat /dev/zero > $(ls -d /home/*/.muster/runs)/{run}/filler; true")
+
+
+def _roomy(hosts: Hosts, run: str, host: str) -> None:
+    hosts.root(host, "umount -l $(ls -d /home/*/.muster/runs); true")
+
+
+def _host_memory(limit: str) -> Act:
+    """A limit on the cgroup above the host's containers, as a host's own memory is one."""
+    file = "/sys/fs/cgroup/memory$(grep memory: /proc/1/cgroup | cut -d: -f3)/memory.limit_in_bytes"
+    return lambda hosts, run, host: hosts.root(host, f"echo {limit} > {file}")
+
+
+def _engine_dies(hosts: Hosts, run: str, host: str) -> None:
+    hosts.root(host, "kill -9 $(pidof dockerd)")
+
+
+SCRIPT = ("script",)
+TRAINER = ("trainer",)
+HERE = [
+    Fault("kill -9", "rank", ("killed",), "os.kill(os.getpid(), 9)"),
+    Fault("segmentation fault", "rank", ("killed",), "ctypes.string_at(0)"),
+    Fault("abort", "rank", ("killed",), "os.abort()"),
+    Fault("SIGSTOP", "rank", ("stopped",), "os.kill(os.getpid(), signal.SIGSTOP)"),
+    Fault("exception", "rank", ("exception",), "raise ValueError('bad sample 7')"),
+    Fault("file deleted", "rank", ("exception",), "open('/data/gone/shard-3.bin')"),
+    Fault("no permission", "rank", ("exception",), "raise PermissionError(13, 'Permission denied', '/data/x')"),
+    Fault("port taken", "rank", ("exception",), "s = socket.socket(); s.bind(('127.0.0.1', 0)); s.listen(); "
+          "t = socket.socket(); t.bind(s.getsockname())"),
+    Fault("too many open files", "rank", ("exception",), "resource.setrlimit(resource.RLIMIT_NOFILE, (20, 20)); "
+          "files = [open('/dev/null') for _ in range(99)]"),
+    Fault("endless recursion", "rank", ("exception",), "f = lambda n: f(n + 1); f(0)"),
+    Fault("no memory for an array", "rank", ("exception", "host memory"), "torch.empty(1 << 50)"),
+    Fault("no space left", "rank", ("disk",), "f = open('/dev/full', 'w'); f.write('x' * 9999); f.flush()"),
+    Fault("over quota", "rank", ("disk",), "raise OSError(122, 'Disk quota exceeded', '/home/u/x')"),
+    Fault("sys.exit(0) early", "rank", ("left",), "sys.exit(0)"),
+    Fault("os._exit(0) early", "rank", ("left",), "os._exit(0)"),
+    Fault("os._exit(3)", "rank", ("left",), "os._exit(3)"),
+    Fault("deadlock", "rank", ("locked",), "l = threading.Lock(); l.acquire(); l.acquire()"),
+    Fault("endless loop", "rank", ("locked",), "spin()", limit_s=75),
+    Fault("sleeps for ever", "rank", ("locked",), "time.sleep(10_000)"),
+    Fault("reads from a dead pipe", "rank", ("locked",), "r, w = os.pipe(); os.read(r, 1)"),
+    Fault("native code holds the interpreter", "rank", ("locked",), "re.match(r'(a+)+$', 'a' * 60 + 'b')", limit_s=75),
+    Fault("waits for a child", "rank", ("locked",), "subprocess.run(['sleep', '10000'])"),
+    Fault("another collective", "rank", ("mismatch", "locked"), "dist.broadcast(torch.ones(3), 0)", kinds=SCRIPT),
+    Fault("a collective too many", "rank", ("mismatch", "locked"), "dist.barrier()", kinds=SCRIPT),
+    Fault("another shape", "rank", ("mismatch",), "dist.all_reduce(torch.ones(9))", kinds=SCRIPT),
+    Fault("slow in its own code", "rank", ("slow",), "SLOW = 0.4"),
+    Fault("slow data", "rank", ("slow",), "DATA = 0.4", kinds=SCRIPT),
+    Fault("weights changed", "rank", ("weights",), "next(model.parameters()).data.view(-1)[0] += 1e-3", kinds=TRAINER),
+    Fault("NaN", "rank", ("nan",), "NAN = math.nan", kinds=TRAINER),
+]  # fmt: skip
+ON_HOSTS = [
+    Fault("docker pause", "host", ("stopped",), outside=_node("pause"), mend=_node("unpause")),
+    Fault("docker kill", "host", ("killed", "node lost"), outside=_node("kill")),
+    Fault("docker rm -f", "host", ("node lost",), outside=_node("rm -f")),
+    Fault("power cut", "host", ("node lost",), outside=_power("kill"), mend=_power("start")),
+    Fault("power cut of the first host", "host", ("node lost",), outside=_power("kill"), mend=_power("start"),
+          first=True),
+    Fault("the engine dies", "host", ("node lost",), outside=_engine_dies, mend=_power("restart")),
+    Fault("two hosts cut off", "pair", ("cut off",), outside=_filter("-I"), mend=_filter("-D")),
+    Fault("one direction cut", "pair", ("cut off",), outside=_filter("-I", False), mend=_filter("-D", False)),
+    Fault("a host cut off from both", "host", ("cut off", "node lost"), outside=_filter("-I", peers=2),
+          mend=_filter("-D", peers=2)),
+    Fault("the first host cut off", "host", ("cut off", "node lost"), outside=_filter("-I", peers=2),
+          mend=_filter("-D", peers=2), first=True),
+    Fault("memory of the container", "rank", ("container memory",), "hog = [bytearray(1 << 24) for _ in range(400)]",
+          job='memory = "1200m"'),
+    Fault("memory of the host", "rank", ("host memory",), "hog = [bytearray(1 << 24) for _ in range(400)]",
+          before=_host_memory("1500M"), mend=_host_memory("-1")),
+    Fault("disk full on the first host", "host", ("disk",), outside=_filled, mend=_roomy, before=_small, first=True,
+          kinds=TRAINER),
+    Fault("a CPU hog on a host", "host", ("slow",), outside=_hog, mend=_no_hog, kinds=SCRIPT, big=True),
+    Fault("a slow link", "host", ("slow",), outside=_slow, mend=_fast, big=True),
+]  # fmt: skip

@@ -1,0 +1,374 @@
+"""A real run is broken on purpose: do the first words name who failed first, and why?
+
+    make rack RACK=breaks NODES=3
+    python -m benchmarks.breaks [--rack breaks] [--seed 1] [--part seen|unseen|all] [--kind script|trainer]
+
+The runs are a plain DDP script that knows nothing of Muster, and Muster's own trainer, on three nodes: processes of
+this machine for the faults of one rank, three hosts of a rack (--rack) for all of them. --seed draws the culprit. The
+first line that speaks of the fault counts: right, silent (nothing in time), unsure ("could not tell"), or WRONG.
+
+--seed also draws a third of the faults, and pairs of them, that serve for the score alone: --part unseen, --pairs N.
+--image: what the hosts run (muster-trainer:cpu). --torchrun: plain torchrun runs the script, and its own words count.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+import textwrap
+import time
+import uuid
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from benchmarks.break_faults import CAUSES, HERE, ON_HOSTS, Fault
+from benchmarks.venv import HOME
+
+FAB = str(HOME / ".venv" / "bin" / "fab")
+HOSTS = ("rack-1", "rack-2", "rack-3")
+_HERE = {"master": "rack-1", "worker-1": "rack-2", "worker-2": "rack-3"}
+_SPEAKS = re.compile(
+    r"\(ranks? \d+\)|\brank \d+ \(|^error:|could not tell|is lost|cut off|is paused|out of sight|is slow|other weights|"
+    r"clock of|no rank has made|step \d+ failed|alone|does not answer|the connection to|is gone"
+)
+_QUIET = re.compile(
+    r"^(step |muster preflight|  hosts|ready|.* runs on rack-|training |held-out|all is|step$|cause|fix)"
+)
+_COMMON = """
+import ctypes, datetime, math, os, re, resource, signal, socket, subprocess, sys, threading, time
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.utils.data import DataLoader, Dataset, TensorDataset
+
+RANK = int(os.environ["RANK"])
+NOW = os.path.join(os.environ.get("MUSTER_RUN_DIR") or os.environ["BREAKS_DIR"], f"now-{RANK}")
+SLOW, DATA, NAN = 0.0, 0.0, 1.0
+
+def spin():
+    n = 0
+    while True:
+        n += 1
+
+def due():
+    if not os.path.exists(NOW):
+        return False
+    os.rename(NOW, NOW + ".done")
+    return True
+"""
+_SCRIPT = """
+class Numbers(Dataset):
+    def __len__(self):
+        return 1_000_000
+    def __getitem__(self, place):
+        if DATA and place % 4 == 0:
+            time.sleep(DATA)
+        return torch.full(({width},), float(place % 7))
+
+dist.init_process_group("gloo")
+model = nn.parallel.DistributedDataParallel(nn.Sequential(nn.Linear({width}, {hidden}), nn.Linear({hidden}, 1)))
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
+for step, batch in enumerate(DataLoader(Numbers(), batch_size=4)):
+    if step == 10:
+        print("trains", flush=True)
+    if due():
+        {inside}
+    time.sleep(0.03 + SLOW)
+    loss = model(batch).pow(2).mean() * NAN
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    dist.all_reduce(torch.ones(3))
+"""
+_RECIPE = """
+def model():
+    return nn.Sequential(nn.Linear({width}, {hidden}), nn.Linear({hidden}, 1))
+
+def datasets(data):
+    x = torch.sin(torch.arange(1024.0 * {width})).view(-1, {width})
+    return TensorDataset(x, x.sum(1, keepdim=True)), TensorDataset(x[:16], x[:16].sum(1, keepdim=True))
+
+def loss(model, batch):
+    global SLOW, NAN
+    if due():
+        {inside}
+    time.sleep(0.03 + SLOW)
+    x, y = batch
+    return ((model(x) - y) ** 2).mean() * NAN
+"""
+_TRAINER = "--recipe mine.py --steps 1000000 --batch 96 --checkpoint-every 20 --eval-every 0 --log-every 5"
+
+
+def source(fault: Fault, kind: str) -> str:
+    """The script, or the recipe, with the fault in it."""
+    wide = "1024" if fault.big else "8"
+    body = textwrap.indent(fault.inside or "pass", "        ").strip()
+    text = _COMMON + (_SCRIPT if kind == "script" else _RECIPE)
+    return text.replace("{width}", wide).replace("{hidden}", "2048" if fault.big else "8").replace("{inside}", body)
+
+
+class Rack:
+    """Three hosts that are containers of this machine's engine. Without a name: processes of this machine."""
+
+    def __init__(self, name: str, image: str) -> None:
+        self.name, self.image, self.config = name, image, HOME / "rack" / f".state-{name}" / "ssh_config"
+
+    def container(self, host: str) -> str:
+        """The container that is the host."""
+        return f"muster-{self.name}-{host.removeprefix('rack-')}"
+
+    def root(self, host: str, command: str) -> str:
+        """A command on the host, as root and past SSH."""
+        line = ["docker", "exec", self.container(host), "sh", "-c", command]
+        return subprocess.run(line, capture_output=True, text=True, timeout=60, check=True).stdout.strip()
+
+    def engine(self, *words: str) -> None:
+        """A command of the engine that the hosts run on."""
+        subprocess.run(["docker", *words], capture_output=True, timeout=60, check=True)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What `fab` gets."""
+        own = {"MUSTER_SSH_CONFIG": str(self.config)} if self.name else {}
+        return {**os.environ, **own, "NO_COLOR": "1", "COLUMNS": "300", "PYTHONPATH": str(HOME), "OMP_NUM_THREADS": "1"}
+
+    def command(self, fault: Fault, kind: str, run: str, folder: Path) -> list[str]:
+        """The command that starts the run."""
+        what = ["--script", "train.py", "--folder", str(folder)]
+        if kind == "trainer":
+            what = ["--args", _TRAINER.replace("mine.py", "mine.py" if self.name else str(folder / "mine.py"))]
+        fab = [FAB, "--search-root", str(HOME)]
+        if not self.name:
+            return [*fab, "up", *what, "--backend", "processes", "--workers", "2", "--run", run]
+        rows = "".join(f'[[hosts]]\nname = "{host}"\n' for host in HOSTS)
+        (folder / "cluster.toml").write_text(f"[job]\n{fault.job}\n{rows}")
+        where = ["--cluster", str(folder / "cluster.toml"), "--image", self.image]
+        return [*fab, "deploy", *what, *where, "--run", run, *(["--folder", str(folder)] if kind == "trainer" else [])]
+
+    def plant(self, run: str, rank: int, folder: Path) -> None:
+        """Tell the rank that now is the time."""
+        if self.name:
+            self.root(HOSTS[rank], f"touch /home/*/.muster/runs/{run}/now-{rank} || true; "
+                      f"for d in /home/*/.muster/runs/{run}; do touch $d/now-{rank}; done")  # fmt: skip
+        else:
+            (folder / "runs" / run / f"now-{rank}").touch()
+
+    def up(self) -> bool:
+        """Whether the engines of all hosts answer over SSH."""
+        ssh = ["ssh", "-F", str(self.config), "-o", "BatchMode=yes", "-o", "ConnectTimeout=3"]
+        return all(
+            subprocess.run([*ssh, host, "docker", "version"], capture_output=True).returncode == 0 for host in HOSTS
+        )
+
+
+class Trial:
+    """One run that is broken once, or twice (`then`: another fault, of another rank, two seconds later)."""
+
+    def __init__(self, rack: Rack, fault: Fault, kind: str, culprit: int, then: Fault | None = None) -> None:
+        self.rack, self.fault, self.kind, self.then = rack, fault, kind, then
+        self.culprit = 0 if fault.first else culprit
+        self.other = (self.culprit + 1) % 3
+        self.run = f"break-{uuid.uuid4().hex[:6]}"
+        self.ended: float | None = None
+
+    def go(self) -> tuple[str, float, str]:
+        """Break the run. Returns the judgement, after how many seconds the first words came, and the words."""
+        host = HOSTS[self.culprit]
+        with tempfile.TemporaryDirectory(prefix="muster-breaks-", ignore_cleanup_errors=True) as name:
+            folder = Path(name)
+            self._write(folder)
+            if self.fault.before:
+                self.fault.before(self.rack, self.run, host)
+            output = folder / "output"
+            with output.open("wb") as out:
+                line = self.rack.command(self.fault, self.kind, self.run, folder)
+                fab = subprocess.Popen(line, cwd=folder, env=self.rack.environment, stdout=out, stderr=out)
+            try:
+                if not self._trains(output, fab, folder):
+                    return "NOT STARTED", 0.0, _last(output)
+                before = len(output.read_text(errors="replace"))
+                since = self._break(folder, host)
+                words = self._first_words(output, fab, before, since + self.fault.limit_s)
+                took = time.time() - since
+            finally:
+                self._end(fab, folder, host)
+        return judgement(self.fault, self.culprit, words), took, words
+
+    def _write(self, folder: Path) -> None:
+        merged = replace(self.fault, inside=self.fault.inside)
+        text = source(merged, self.kind)
+        if self.then:
+            # The second fault is another rank's: it has its own time.
+            text = source(
+                replace(self.fault, inside=_by_rank(self.fault.inside, self.culprit, self.then.inside)), self.kind
+            )
+        (folder / ("train.py" if self.kind == "script" else "mine.py")).write_text(text)
+
+    def _trains(self, output: Path, fab: subprocess.Popen[bytes], folder: Path) -> bool:
+        end = time.time() + 120
+        while fab.poll() is None and time.time() < end:
+            events = [
+                folder / "runs" / self.run / "ranks" / "rank-0.jsonl",
+                HOME / "runs" / self.run / "ranks" / "rank-0.jsonl",
+            ]
+            if any(path.exists() and path.read_text().count('"kind": "step"') >= 3 for path in events):
+                time.sleep(1.0)
+                return True
+            time.sleep(0.3)
+        return False
+
+    def _break(self, folder: Path, host: str) -> float:
+        time.sleep(8.0 if "slow" in self.fault.cause or "weights" in self.fault.cause else 2.0)
+        since = time.time()
+        if self.fault.outside:
+            self.fault.outside(self.rack, self.run, host)
+        else:
+            self.rack.plant(self.run, self.culprit, self._home(folder))
+        if self.then:
+            time.sleep(2.0)
+            self.rack.plant(self.run, self.other, self._home(folder))
+        return since
+
+    def _home(self, folder: Path) -> Path:
+        return folder if (folder / "runs" / self.run).exists() else HOME
+
+    def _first_words(self, output: Path, fab: subprocess.Popen[bytes], before: int, until: float) -> str:
+        while time.time() < until:
+            ended = fab.poll() is not None
+            for line in output.read_text(errors="replace")[before:].splitlines():
+                if _SPEAKS.search(line) and not _QUIET.match(line) and not line.startswith("|"):
+                    return _named(line.strip())
+            if ended:
+                return _named(_last(output))
+            time.sleep(0.2)
+        return ""
+
+    def _end(self, fab: subprocess.Popen[bytes], folder: Path, host: str) -> None:
+        if self.fault.mend:
+            self.fault.mend(self.rack, self.run, host)
+        for _ in range(2):
+            if fab.poll() is None:
+                fab.send_signal(signal.SIGINT)
+                time.sleep(1.5)
+        try:
+            fab.wait(20)
+        except subprocess.TimeoutExpired:
+            fab.kill()
+            fab.wait()
+        if self.rack.name:
+            end = time.time() + 60
+            while not self.rack.up() and time.time() < end:
+                time.sleep(1.0)
+            down = [FAB, "--search-root", str(HOME), "down", "--hosts", ",".join(HOSTS), "--run", self.run]
+            subprocess.run(down, cwd=folder, env=self.rack.environment, capture_output=True, timeout=120)
+        keep = os.environ.get("KEEP")
+        for path in (folder / "runs" / self.run, HOME / "runs" / self.run):
+            if keep and path.exists():
+                pipes = shutil.ignore_patterns(".*", "work", "home")
+                shutil.copytree(path, Path(keep) / f"{self.run}", dirs_exist_ok=True, symlinks=True, ignore=pipes)
+                shutil.copy(folder / "output", Path(keep) / f"{self.run}" / "output")
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _by_rank(first: str, culprit: int, second: str) -> str:
+    lines = [f"if RANK == {culprit}:", textwrap.indent(first, "    "), "else:", textwrap.indent(second, "    ")]
+    return "\n".join(lines)
+
+
+def _last(output: Path) -> str:
+    lines = [line for line in output.read_text(errors="replace").splitlines() if line.strip()]
+    return next((line for line in lines if line.startswith("error:")), lines[-1] if lines else "")
+
+
+def _named(text: str) -> str:
+    for node, host in _HERE.items():
+        text = re.sub(rf"\b{node}\b", host, text)
+    return text
+
+
+def judgement(fault: Fault, culprit: int, words: str) -> str:
+    """What the first words are worth."""
+    if not words:
+        return "silent"
+    host = HOSTS[culprit]
+    if fault.culprit == "rank":
+        own = rf"{host} \(rank {culprit}\)|rank {culprit} \({host}\)"
+        who = rf"{own}|ranks? {culprit} called|rank {culprit} in|on rank {culprit} "
+    else:
+        who = rf"\b{host}\b"
+    # What stands behind a semicolon is about the victims.
+    head = words if "do not agree" in words or "different places" in words else words.partition(";")[0]
+    named = re.search(who, head) is not None
+    if fault.culprit == "pair":
+        named = named and HOSTS[(culprit + 1) % 3] in head
+    why = any(re.search(CAUSES[cause], words) for cause in fault.cause)
+    if named and why:
+        return "right"
+    return "unsure" if "could not tell" in words or "none is missing" in words else "culprit only" if named else "WRONG"
+
+
+def drawn(seed: int, faults: Sequence[Fault]) -> tuple[list[Fault], list[Fault]]:
+    """The faults to work with, and a third of them that serve for the score alone."""
+    order = sorted(faults, key=lambda fault: fault.name)
+    random.Random(seed).shuffle(order)
+    unseen = {fault.name for fault in order[: len(order) // 3]}
+    return [f for f in faults if f.name not in unseen], [f for f in faults if f.name in unseen]
+
+
+def pairs(seed: int, count: int) -> list[tuple[Fault, Fault]]:
+    """Two faults of different ranks in one run, the second two seconds after the first."""
+    draw = random.Random(seed * 7 + 1)
+    plain = [fault for fault in HERE if fault.kinds == ("script", "trainer") and "slow" not in fault.cause]
+    return [(first, second) for first, second in (draw.sample(plain, 2) for _ in range(count))]
+
+
+def main() -> None:
+    """Break runs, one after the other, and print a row for each."""
+    asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    asked.add_argument("--rack", default="")
+    asked.add_argument("--image", default="muster-trainer:cpu")
+    asked.add_argument("--seed", type=int, default=1)
+    asked.add_argument("--part", choices=("seen", "unseen", "all"), default="all")
+    asked.add_argument("--kind", choices=("script", "trainer"), action="append")
+    asked.add_argument("--only", action="append", default=[])
+    asked.add_argument("--pairs", type=int, default=0)
+    asked.add_argument("--hosts-only", action="store_true", help="with --rack: only the faults that need hosts")
+    options = asked.parse_args()
+    rack = Rack(options.rack, options.image)
+    faults = ([] if options.hosts_only else HERE) + (ON_HOSTS if options.rack else [])
+    seen, unseen = drawn(options.seed, [*HERE, *ON_HOSTS])
+    chosen = {"seen": seen, "unseen": unseen, "all": [*seen, *unseen]}[options.part]
+    faults = [fault for fault in faults if fault in chosen and (not options.only or fault.name in options.only)]
+    draw = random.Random(options.seed)
+    trials = [
+        (Trial(rack, fault, kind, draw.randrange(3)), fault.name)
+        for kind in options.kind or ("script", "trainer")
+        for fault in faults
+        if kind in fault.kinds
+    ]
+    for first, then in pairs(options.seed, options.pairs):
+        kind = draw.choice(options.kind or ("script", "trainer"))
+        trials.append((Trial(rack, first, kind, draw.randrange(3), then), f"{first.name}, then {then.name}"))
+    _run(trials)
+
+
+def _run(trials: Sequence[tuple[Trial, str]]) -> None:
+    counts: dict[str, int] = {}
+    print("| kind | fault | culprit | | said first | after |\n|---|---|---|---|---|---|", flush=True)
+    for trial, name in trials:
+        verdict, took, words = trial.go()
+        counts[verdict] = counts.get(verdict, 0) + 1
+        shown = words.replace("|", "/")[:260] or "(nothing)"
+        print(f"| {trial.kind} | {name} | {trial.culprit} | {verdict} | {shown} | {took:.1f} s |", flush=True)
+    print(f"\n{counts.get('right', 0)} of {len(trials)} right: {counts}")
+
+
+if __name__ == "__main__":
+    main()

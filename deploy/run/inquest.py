@@ -1,0 +1,328 @@
+"""Who broke a run first, and why: one decision from the records of all ranks and nodes (evidence.py). Pure.
+
+Facts come before patterns: how a process ended, what the engine and the kernel say, which packets nobody acknowledged.
+What a rank wrote counts for its cause only after these. Ranks that lost another one are victims, and are never named
+first. Among several causes the first in time is the verdict.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from ..core.errors import DONE
+from . import collectives, hang
+from .blame import End
+from .causes import Cause
+from .evidence import Evidence, Pace, done
+from .numbers import ranks_in_words
+
+# Others report the same link some seconds later, and SSH needs some to notice a lost host.
+_LINKS_SETTLE_S = 4.0
+_ENDS_SETTLE_S = 1.5
+_LEFT_AFTER_S = 10.0
+_UNSEEN_S = 12.0
+_UNKNOWN_AFTER_S = 8.0
+# A rank is slow if it works for so many times as long as the others, who wait so much of each step, for so long.
+_SLOWER, _WAITED, _SLOW_FOR_S, _SLOW_REPORTS, _LEAST_SLOW_MS = 2.0, 0.4, 8.0, 4, 5.0
+_CLOCK_JUMP_S = 10.0
+_BUSY_PERCENT = 90.0
+_TEXTS = (
+    (Cause.DISK_FULL, r"\[Errno (?:28|122)\]|no space left on device|disk quota exceeded|no room on the disk"),
+    (Cause.GPU_MEMORY, r"outofmemoryerror|cuda out of memory|cudaerrormemoryallocation|alloc_failed"),
+    (
+        Cause.GPU_LOST,
+        r"fallen off the bus|uncorrectable|gpu is lost|no cuda-capable device|cudaerrordevicesunavailable",
+    ),
+    (Cause.HOST_MEMORY, r"\[Errno 12\]|^memoryerror|defaultcpuallocator: can't allocate memory|cannot allocate memory"),
+    (Cause.MISMATCH, r"collective mismatch|mismatch between collectives|op\.preamble\.length <= op\.nbytes"),
+)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A cause, its culprit and a sentence about it. `other`: of a link that fails the other node.
+
+    `lasting`: the run can go on in spite of it. `t`: since when, by this machine's clock.
+    """
+
+    cause: Cause
+    message: str
+    node: str = ""
+    rank: int | None = None
+    other: str = ""
+    t: float = 0.0
+    lasting: bool = False
+
+    @property
+    def key(self) -> tuple[Cause, str, int | None, str]:
+        """What is the same in two findings of one thing."""
+        return self.cause, self.node, self.rank, self.other
+
+
+def findings(evidence: Evidence, now: float) -> list[Finding]:
+    """All causes that are known at `now`, the first in time first; what only follows from one of them is left out."""
+    ending = [*_ended(evidence, now), *_paused(evidence), *_cut_off(evidence, now), *_unseen(evidence, now)]
+    ending += _stopped(evidence) or ([] if ending else _still(evidence, now))
+    lasting = [*_slow(evidence), *_corrupt(evidence), *_clocks(evidence)]
+    return [*sorted(ending, key=lambda finding: finding.t), *lasting]
+
+
+def cause_of_error(error: str) -> Cause:
+    """The cause in the words of an exception."""
+    return next((cause for cause, words in _TEXTS if re.search(words, error, re.IGNORECASE)), Cause.EXCEPTION)
+
+
+def cause_of_words(message: str) -> Cause:
+    """The cause in the words about the end of a node or a rank."""
+    if "out of sight" in message or "did not start" in message:
+        return Cause.NODE_LOST
+    if "(out of memory" in message or "was killed by" in message:
+        return cause_of_end(End(0, "", -1, 0.0, message))
+    if "left with code 0" in message or "left early" in message:
+        return Cause.LEFT_EARLY
+    return cause_of_error(message)
+
+
+def cause_of_end(end: End) -> Cause:
+    """Why a rank ended that is no victim."""
+    if "(out of memory on its host" in end.how:
+        return Cause.HOST_MEMORY
+    if "(out of memory" in end.how:
+        return Cause.CONTAINER_MEMORY
+    if end.code < 0:
+        return Cause.KILLED
+    return cause_of_error(end.error) if end.code and end.error else Cause.LEFT_EARLY
+
+
+def _ended(evidence: Evidence, now: float) -> list[Finding]:
+    """The rank that ended first by itself."""
+    if differ := collectives.disagreement({rank: of for rank, of in evidence.called.items() if rank in evidence.ends}):
+        ranks, _ = collectives.alike(differ)[0]
+        since = min(evidence.ends[rank].t for rank in differ)
+        tie = len(collectives.alike(differ)) == 2 and len(ranks) * 2 == len(differ)
+        culprit = None if tie else ranks[0]
+        node = "" if culprit is None else evidence.began[culprit]
+        return [Finding(Cause.MISMATCH, hang.disagreement(differ), node, culprit, t=since)]
+    own = [end for end in evidence.ends.values() if end.code and not end.victim]
+    if own and (first := min(own, key=lambda end: (end.t, end.rank))).code < 0:
+        return [_of_end(first, evidence)]
+    if own and now - first.t >= _ENDS_SETTLE_S and not evidence.verdict:
+        return [_of_end(first, evidence)]
+    return [] if own else _left(evidence, now)
+
+
+def _of_end(end: End, evidence: Evidence) -> Finding:
+    error = f": {end.error}" if end.error else ""
+    bare = " without an exception" if end.code > 0 and not end.error else ""
+    text = f"{end.node} (rank {end.rank}) {end.how}{bare}{error}{_victims(evidence)}"
+    return Finding(cause_of_end(end), text, end.node, end.rank, t=end.t)
+
+
+def _left(evidence: Evidence, now: float) -> list[Finding]:
+    left = done(evidence.ends)
+    if not left or len(left) == len(evidence.began):
+        return []
+    first, others = left[0], evidence.living
+    victims = [end for end in evidence.ends.values() if end.victim and end.t >= first.t]
+    wait = others and all(rank in evidence.still and hang.waits(evidence.still[rank].doing) for rank in others)
+    if not victims and not wait:
+        return []
+    lost = f"; {ranks_in_words(end.rank for end in victims)} lost it" if victims else ""
+    waits = f"; {ranks_in_words(others)} still wait for it" if wait else ""
+    text = f"{first.node} (rank {first.rank}) left early, with code 0{lost}{waits}"
+    return [Finding(Cause.LEFT_EARLY, text, first.node, first.rank, t=first.t)]
+
+
+def _paused(evidence: Evidence) -> list[Finding]:
+    found = []
+    for node, (trouble, t) in evidence.troubles.items():
+        ranks = [rank for rank, where in evidence.began.items() if where == node]
+        of = f" ({ranks_in_words(ranks)})" if ranks else ""
+        if trouble == "paused":
+            text = f"{node}{of} is paused: its container stands still until somebody runs `docker unpause` there"
+            found.append(Finding(Cause.STOPPED, text, node, ranks[0] if len(ranks) == 1 else None, t=t))
+        elif trouble == "gone":
+            text = f"{node}{of}: its container is gone; somebody removed it"
+            found.append(Finding(Cause.NODE_LOST, text, node, t=t))
+    return found
+
+
+def _cut_off(evidence: Evidence, now: float) -> list[Finding]:
+    """Links on which nobody acknowledges what is sent; the node that is at one end of all of them."""
+    pairs: dict[tuple[str, str], float] = {}
+    for links in evidence.links.values():
+        for own, peer in links.unanswered:
+            ends = sorted({links.node or evidence.node_at(own), evidence.node_at(peer)})
+            if len(ends) == 2 and not any(evidence.troubles.get(end, ("",))[0] == "paused" for end in ends):
+                pair = ends[0], ends[1]
+                pairs[pair] = min(pairs.get(pair, links.t), links.t)
+    if not pairs or now - (since := min(pairs.values())) < _LINKS_SETTLE_S:
+        return []
+    count = Counter(end for pair in pairs for end in pair)
+    (node, most), *rest = count.most_common()
+    unseen = [end for end in count if evidence.troubles.get(end, ("",))[0] == "unseen"]
+    if len(unseen) == 1:
+        others = sorted(count.keys() - {unseen[0]})
+        text = f"{unseen[0]} is lost: neither {', '.join(others)} nor SSH gets an answer from it"
+        return [Finding(Cause.NODE_LOST, text, unseen[0], _only_rank(evidence, unseen[0]), t=since)]
+    if most == len(pairs) > 1:
+        others = sorted(end for end, _ in rest)
+        text = f"{node} is cut off from {' and '.join(others)}: what they send each other is not acknowledged"
+        return [Finding(Cause.CUT_OFF, f"{text}; SSH reaches it", node, _only_rank(evidence, node), t=since)]
+    found = []
+    for (one, other), t in sorted(pairs.items(), key=lambda item: item[1]):
+        text = f"{one} and {other} are cut off from each other: what one sends the other does not acknowledge"
+        found.append(Finding(Cause.CUT_OFF, text, one, other=other, t=t))
+    return found
+
+
+def _unseen(evidence: Evidence, now: float) -> list[Finding]:
+    """Hosts that do not answer, where the others wait for them or have lost them."""
+    found = []
+    for node, (trouble, t) in evidence.troubles.items():
+        others = evidence.living
+        victims = [end.rank for end in evidence.ends.values() if end.victim]
+        waits = others and all(rank in evidence.still for rank in others)
+        if trouble != "unseen" or now - t < _UNSEEN_S or not (victims or waits) or len(evidence.troubles) > 1:
+            continue
+        who = ranks_in_words(victims or others)
+        text = (
+            f"{node} is lost: it has not answered for {now - t:.0f} s, and {who} {'lost' if victims else 'wait for'} it"
+        )
+        found.append(Finding(Cause.NODE_LOST, text, node, _only_rank(evidence, node), t=t))
+    return found
+
+
+def _stopped(evidence: Evidence) -> list[Finding]:
+    found = []
+    for rank, still in evidence.still.items():
+        if still.doing.doing == "stopped":
+            node = still.doing.node
+            text = f"rank {rank} ({node}) is stopped by a signal (SIGSTOP); `kill -CONT` lets it go on"
+            found.append(Finding(Cause.STOPPED, text, node, rank, t=still.since))
+    return found
+
+
+def _still(evidence: Evidence, now: float) -> list[Finding]:
+    """Ranks that stand still while nothing else explains it. One that moves may be evaluating, and nothing is wrong."""
+    living = evidence.living
+    if not living or not living.keys() <= evidence.still.keys() or evidence.troubles:
+        return []
+    if any(links.unanswered for links in evidence.links.values()):
+        return []  # the links explain it, or will once both ends have told
+    doing = [evidence.still[rank].doing for rank in living]
+    missing = [rank for rank in doing if not hang.waits(rank)]
+    t = min(evidence.still[rank].since for rank in living)
+    text = f"no rank has made a step: {hang.verdict(doing)}"
+    if missing:
+        first = min(missing, key=lambda rank: (evidence.still[rank.rank].since, rank.rank))
+        cause = Cause.LOCKED_UP
+    elif differ := collectives.disagreement({rank.rank: rank.collectives for rank in doing}):
+        fewest, cause = collectives.alike(differ)[0][0], Cause.MISMATCH
+        first = next(rank for rank in doing if rank.rank == fewest[0])
+        if len(fewest) * 2 == len(differ):
+            return [Finding(cause, text, t=t)]
+    elif "do not agree" in text or "different places" in text:
+        return [Finding(Cause.MISMATCH, text, t=t)]
+    else:
+        last = max(evidence.still[rank].told for rank in living)
+        return [Finding(Cause.NOT_KNOWN, text, t=t)] if now - last >= _UNKNOWN_AFTER_S else []
+    return [Finding(cause, text, first.node, first.rank, t=t)]
+
+
+def _slow(evidence: Evidence) -> list[Finding]:
+    """The rank for which the others wait at each step, or the link, where all wait alike."""
+    recent = {rank: _recent(paces) for rank, paces in evidence.paces.items() if rank in evidence.living}
+    if len(recent) < 2 or any(not of for of in recent.values()):
+        return []
+    own, wait, step = (
+        {rank: median(getattr(pace, name) for pace in of) for rank, of in recent.items()}
+        for name in ("own_ms", "wait_ms", "step_ms")
+    )
+    rank = max(own, key=lambda each: own[each])
+    others = [each for each in own if each != rank]
+    usual = median(own[each] for each in others)
+    waits = all(wait[each] >= _WAITED * step[each] for each in others)
+    node, t = evidence.began.get(rank, ""), recent[rank][0].t
+    if waits and own[rank] >= _SLOWER * usual and own[rank] - usual >= _LEAST_SLOW_MS and wait[rank] < own[rank]:
+        data = median(pace.data_ms for pace in recent[rank])
+        what = "waits for its data" if data > own[rank] / 2 else "computes"
+        busy = evidence.cpus.get(node, 0.0)
+        idle = [evidence.cpus.get(evidence.began[each], 100.0) for each in others]
+        host = f"; the CPUs of {node} are {busy:.0f} % busy" if busy >= _BUSY_PERCENT > min(idle) else ""
+        text = (
+            f"{node} (rank {rank}) is slow: it {what} for {own[rank]:.0f} ms of each step, the others for "
+            f"{usual:.0f} ms, and {ranks_in_words(others)} wait{'s' if len(others) == 1 else ''} for it{host}"
+        )
+        return [Finding(Cause.SLOW, text, node, rank, t=t, lasting=True)]
+    if all(wait[each] >= _WAITED * step[each] for each in own):
+        return _slow_link(evidence, min(wait.values()), t)
+    return []
+
+
+def _slow_link(evidence: Evidence, wait_ms: float, t: float) -> list[Finding]:
+    ways = {(links.node, evidence.node_at(peer)) for links in evidence.links.values() for _, peer in links.crowded}
+    ways = {way for way in ways if way[0] != way[1]}
+    if not ways:
+        return []
+    senders, receivers = Counter(way[0] for way in ways), Counter(way[1] for way in ways)
+    (sender, sent), (receiver, received) = senders.most_common(1)[0], receivers.most_common(1)[0]
+    tail = f"what is sent over it piles up, and all ranks wait {wait_ms:.0f} ms of each step"
+    if sent == len(ways):
+        to = f" to {receiver}" if len(ways) == 1 else ""
+        return [Finding(Cause.SLOW, f"the link of {sender}{to} is slow: {tail}", sender, t=t, lasting=True)]
+    if received == len(ways):
+        return [Finding(Cause.SLOW, f"the link to {receiver} is slow: {tail}", receiver, t=t, lasting=True)]
+    return []
+
+
+def _recent(paces: Sequence[Pace] | Iterable[Pace]) -> list[Pace]:
+    """The reports of the last seconds, if these are enough of both to judge."""
+    of = list(paces)
+    recent = [pace for pace in of if of[-1].t - pace.t <= _SLOW_FOR_S]
+    enough = len(recent) >= _SLOW_REPORTS and of[-1].t - of[0].t >= _SLOW_FOR_S
+    return recent if enough else []
+
+
+def _corrupt(evidence: Evidence) -> list[Finding]:
+    """The replica whose weights differ, once they have been alike: processors may differ in rounding."""
+    if not evidence.alike:
+        return []
+    for step, of in sorted(evidence.digests.items()):
+        if len(of) < len(evidence.began) or len(set(of.values())) == 1:
+            continue
+        (_, most), *_ = Counter(of.values()).most_common()
+        odd = sorted(rank for rank, digest in of.items() if list(of.values()).count(digest) < most)
+        if len(odd) != 1:
+            text = f"the replicas have different weights at step {step}; could not tell whose are right: {dict(of)}"
+            return [Finding(Cause.CORRUPT_WEIGHTS, text, lasting=True)]
+        node = evidence.began[odd[0]]
+        text = (
+            f"{node} (rank {odd[0]}) has other weights than the other replicas at step {step}: they were changed "
+            "outside training, by a fault of its memory or by code that runs on this rank alone"
+        )
+        return [Finding(Cause.CORRUPT_WEIGHTS, text, node, odd[0], lasting=True)]
+    return []
+
+
+def _clocks(evidence: Evidence) -> list[Finding]:
+    found = []
+    for node, lag in evidence.lags.items():
+        if lag.first is not None and abs(jump := lag.first - lag.now) > _CLOCK_JUMP_S:
+            text = f"the clock of {node} jumped by {jump:+.0f} s"
+            found.append(Finding(Cause.CLOCK, text, node, lasting=True))
+    return found
+
+
+def _victims(evidence: Evidence) -> str:
+    lost = [end.rank for end in evidence.ends.values() if end.victim and end.code != DONE]
+    return f"; {ranks_in_words(lost)} lost it" if lost else ""
+
+
+def _only_rank(evidence: Evidence, node: str) -> int | None:
+    ranks = [rank for rank, where in evidence.began.items() if where == node]
+    return ranks[0] if len(ranks) == 1 else None

@@ -1,0 +1,178 @@
+"""Who broke a run first, and why: from the records of its ranks and nodes, however they arrive."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from deploy.run import inquest
+from deploy.run.causes import Cause
+from deploy.run.events import of_rank
+from deploy.run.evidence import Evidence
+from deploy.run.inquest import Finding, cause_of_error
+
+GONE = "RuntimeError: Connection closed by peer [192.168.64.3]:2034"
+ADDRESSES = {f"n{rank}": f"192.168.64.{rank + 2}" for rank in range(3)}
+
+
+def rank(kind: str, number: int, t: float = 100.0, **fields: Any) -> dict[str, Any]:
+    """An event of a rank, through the reader that checks it."""
+    return of_rank({"kind": kind, "t": t, "rank": number, "node": f"n{number}", **fields}, t)
+
+
+def ended(
+    number: int, code: int, t: float = 100.0, error: str = "", victim: bool = False, how: str = ""
+) -> dict[str, Any]:
+    return rank("ended", number, t, code=code, error=error, victim=victim, how=how or f"ended with code {code}")
+
+
+def stuck(number: int, doing: str = "backward", t: float = 100.0, **fields: Any) -> dict[str, Any]:
+    return rank("stuck", number, t, doing=doing, since_s=8.0, file="train.py", line=7, **fields)
+
+
+def links(number: int, *peers: int, kind: str = "unanswered", t: float = 100.0) -> dict[str, Any]:
+    ends = [[ADDRESSES[f"n{number}"], ADDRESSES[f"n{peer}"]] for peer in peers]
+    return rank("links", number, t, **{"unanswered": [], "crowded": [], kind: ends})
+
+
+def node(name: str, trouble: str = "", t: float = 100.0) -> dict[str, Any]:
+    return {"kind": "node", "t": t, "node": name, "state": "running", "trouble": trouble}
+
+
+def run_of(*events: dict[str, Any]) -> Evidence:
+    """The records of a run of three ranks."""
+    evidence = Evidence()
+    for name, address in ADDRESSES.items():
+        evidence.take({"kind": "node_up", "t": 1.0, "node": name, "address": address}, 1.0)
+    for event in (*(rank("began", number, 1.0) for number in range(3)), *events):
+        evidence.take(event, float(event["t"]))
+    return evidence
+
+
+def first(*events: dict[str, Any], now: float = 130.0) -> Finding:
+    found = inquest.findings(run_of(*events), now)
+    assert found, "nothing was found"
+    return found[0]
+
+
+@pytest.mark.parametrize(
+    ("events", "cause", "culprit"),
+    [
+        ([ended(0, 1, 100.2, GONE, True), ended(1, -9, 100.3, how="was killed by SIGKILL")], Cause.KILLED, "n1"),
+        ([ended(1, -9, how="was killed by SIGKILL (out of memory in its container: x)")], Cause.CONTAINER_MEMORY, "n1"),
+        ([ended(1, -9, how="was killed by SIGKILL (out of memory on its host: x)")], Cause.HOST_MEMORY, "n1"),
+        ([ended(2, 1, 100.0, "ValueError: b"), ended(0, 1, 99.0, GONE, True)], Cause.EXCEPTION, "n2"),
+        ([ended(2, 1, 100.0, "OSError: [Errno 28] No space left on device")], Cause.DISK_FULL, "n2"),
+        ([ended(1, 3)], Cause.LEFT_EARLY, "n1"),
+        ([ended(1, 0), ended(0, 1, 101.0, GONE, True)], Cause.LEFT_EARLY, "n1"),
+        ([ended(1, 0), stuck(0), stuck(2)], Cause.LEFT_EARLY, "n1"),
+        ([stuck(1, "stopped")], Cause.STOPPED, "n1"),
+        ([stuck(0), stuck(2), stuck(1, "script")], Cause.LOCKED_UP, "n1"),
+        ([stuck(0), stuck(2), stuck(1, "computes")], Cause.LOCKED_UP, "n1"),
+        ([node("n1", "paused"), stuck(0), stuck(2)], Cause.STOPPED, "n1"),
+        ([node("n1", "gone")], Cause.NODE_LOST, "n1"),
+        ([node("n1", "unseen"), stuck(0), stuck(2)], Cause.NODE_LOST, "n1"),
+        ([node("n1", "unseen"), links(0, 1), links(2, 1)], Cause.NODE_LOST, "n1"),
+        ([links(0, 1), links(1, 0, 2)], Cause.CUT_OFF, "n1"),
+    ],
+)
+def test_the_first_cause_and_its_culprit_are_named(events: list[dict[str, Any]], cause: Cause, culprit: str) -> None:
+    finding = first(*events)
+    assert (finding.cause, finding.node) == (cause, culprit)
+    assert culprit in finding.message
+
+
+def test_a_link_that_fails_is_told_of_with_both_ends_and_not_before_others_can_say_the_same() -> None:
+    events = [links(1, 2), stuck(0), stuck(1), stuck(2)]
+    finding = first(*events)
+    assert (finding.cause, {finding.node, finding.other}) == (Cause.CUT_OFF, {"n1", "n2"})
+    assert not inquest.findings(run_of(*events), 101.0)
+
+
+def test_victims_alone_and_ranks_that_move_name_nobody() -> None:
+    assert not inquest.findings(run_of(ended(0, 1, 100.0, GONE, True)), 130.0)
+    assert not inquest.findings(run_of(stuck(0), stuck(2)), 130.0)
+    assert not inquest.findings(run_of(node("n1", "unseen")), 130.0), "it may train on while we do not see it"
+
+
+def test_of_two_faults_the_first_in_time_is_the_verdict() -> None:
+    late = ended(0, -9, 103.0, how="was killed by SIGKILL")
+    assert first(late, node("n1", "paused", 101.0)).node == "n1"
+    assert first(late, node("n1", "paused", 104.0)).node == "n0"
+
+
+def test_ranks_that_failed_in_different_collectives_are_compared() -> None:
+    def failed(number: int, size: str) -> dict[str, Any]:
+        calls = [["0", 7, "all_reduce", size, "train.py", 9, "main"]]
+        return rank("ended", number, 100.0 + number, code=1, error=GONE, victim=True, collectives=calls)
+
+    finding = first(failed(0, "3"), failed(1, "9"), failed(2, "3"))
+    assert (finding.cause, finding.rank) == (Cause.MISMATCH, 1)
+    tie = first(failed(0, "3"), failed(1, "9"))
+    assert (tie.cause, tie.rank) == (Cause.MISMATCH, None)
+
+
+def test_where_all_wait_alike_it_says_that_it_could_not_tell() -> None:
+    assert first(stuck(0), stuck(1), stuck(2)).cause == Cause.NOT_KNOWN
+
+
+def test_a_new_start_of_the_ranks_settles_what_was_before() -> None:
+    evidence = run_of(
+        ended(1, -9, how="was killed by SIGKILL"), *(rank("began", number, 110.0) for number in (1, 0, 2))
+    )
+    assert not inquest.findings(evidence, 130.0)
+
+
+def paces(number: int, own: float, wait: float, data: float = 0.0) -> list[dict[str, Any]]:
+    times = {"compute_ms": own - data, "data_ms": data, "wait_ms": wait, "step_ms": own + wait}
+    return [rank("step", number, 100.0 + second, step=second, **times) for second in range(1, 12)]
+
+
+def test_a_rank_for_which_the_others_wait_is_slow_and_what_at_is_said() -> None:
+    finding = first(*paces(0, 20, 180), *paces(1, 200, 2), *paces(2, 22, 178))
+    assert (finding.cause, finding.rank, finding.lasting) == (Cause.SLOW, 1, True)
+    assert "computes for 200 ms" in finding.message
+    assert "waits for its data" in first(*paces(0, 20, 180), *paces(1, 200, 2, 190), *paces(2, 22, 178)).message
+
+
+def test_even_ranks_are_not_slow_and_a_crowded_link_is() -> None:
+    even = [event for number in range(3) for event in paces(number, 20, 180)]
+    assert not inquest.findings(run_of(*even), 130.0)
+    crowded = [links(1, 0, kind="crowded"), links(1, 0, 2, kind="crowded")]
+    assert first(*even, *crowded).node == "n1"
+
+
+def weights(step: int, *digests: str) -> list[dict[str, Any]]:
+    return [rank("weights", number, 100.0 + step, step=step, digest=digest) for number, digest in enumerate(digests)]
+
+
+def test_a_replica_whose_weights_change_is_the_odd_one_once_all_were_alike() -> None:
+    finding = first(*weights(1, "a1", "a1", "a1"), *weights(2, "b2", "b2", "c3"))
+    assert (finding.cause, finding.rank) == (Cause.CORRUPT_WEIGHTS, 2)
+    assert not inquest.findings(run_of(*weights(1, "a1", "a1", "a2"), *weights(2, "b2", "b2", "c3")), 130.0)
+
+
+def test_a_clock_that_jumps_is_told_of_and_a_late_report_is_not() -> None:
+    evidence = run_of()
+    for second in range(0, 60, 5):
+        jump = 60.0 if second >= 30 else 0.0
+        evidence.take({"kind": "telemetry", "node": "n1", "t": 200.0 + second + jump}, 200.5 + second)
+    for second in range(0, 60, 5):
+        late = 30.0 if second == 40 else 0.0
+        evidence.take({"kind": "telemetry", "node": "n2", "t": 200.0 + second}, 200.5 + second + late)
+    found = inquest.findings(evidence, 300.0)
+    assert [(finding.cause, finding.node) for finding in found] == [(Cause.CLOCK, "n1")]
+
+
+@pytest.mark.parametrize(
+    ("error", "cause"),
+    [
+        ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB", Cause.GPU_MEMORY),
+        ("RuntimeError: CUDA error: uncorrectable ECC error encountered", Cause.GPU_LOST),
+        ("OSError: [Errno 122] Disk quota exceeded: 'x'", Cause.DISK_FULL),
+        ("ValueError: bad sample 7", Cause.EXCEPTION),
+    ],
+)
+def test_an_exceptions_words_name_its_cause(error: str, cause: Cause) -> None:
+    assert cause_of_error(error) == cause
