@@ -21,6 +21,7 @@ from .files import replace, surely
 # The agent deletes this file in the folder for its ranks when somebody asks the node to stop. A deletion works also on
 # a full disk.
 UNASKED = "unasked"
+_AGENT_SECONDS, _LOOK_SECONDS = 5.0, 0.02
 
 
 class Stop:
@@ -46,7 +47,7 @@ class Stop:
             surely(partial(replace, Path(agent) / f"{number_on_node}.pid", str(os.getpid())), Path(agent))
 
     def _ask(self, number: int, *_: object) -> None:
-        if Path(os.environ.get("MUSTER_OUTCOME_DIR", ""), UNASKED).is_file():
+        if not self._node_is_asked():
             # Nobody asked this node to stop: torchrun ends its ranks to start them again, because a node came or went.
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
@@ -55,6 +56,18 @@ class Stop:
         if number == signal.SIGINT and self.asked and time.monotonic() > self._asked_at + 1:
             raise KeyboardInterrupt
         self.asked, self._asked_at = True, self._asked_at or time.monotonic()
+
+    @staticmethod
+    def _node_is_asked() -> bool:
+        """Whether somebody asked this node to stop. Where every process is signalled, the agent may hear later."""
+        unasked = Path(os.environ.get("MUSTER_OUTCOME_DIR", ""), UNASKED)
+        patience = _AGENT_SECONDS if os.environ.get("MUSTER_ALL_SIGNALLED") == "1" else 0.0
+        end = time.monotonic() + patience
+        while unasked.is_file():
+            if time.monotonic() >= end:
+                return False
+            time.sleep(_LOOK_SECONDS)
+        return True
 
     @staticmethod
     def ignore_signals() -> None:

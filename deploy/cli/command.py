@@ -59,6 +59,10 @@ STYLE = (
     "slurm or mpi: give each rank also SLURM_PROCID or OMPI_COMM_WORLD_RANK and their like, for a script that reads "
     "those (default: torchrun's variables alone)"
 )
+SCRIPT = (
+    'your script and its arguments, as you type it: "train.py --lr 3e-4", "torchrun ...", "bash run.sh" (default: '
+    "Muster's own trainer)"
+)
 NPROC = "ranks of each node: auto (one for each GPU, or one) or a number (default: auto)"
 UNWATCHED = "do not watch the script from inside its ranks: no steps, no loss, no stacks"
 KEEP = (

@@ -20,13 +20,29 @@ from invoke.program import Program
 from ..core.errors import UsageError
 from ..core.program import FAB
 from ..report.console import Console
-from . import bootstrap, clean, compare, completion, explain, local, login, look, preflight, runs, typos, within
+from . import (
+    agent,
+    bootstrap,
+    clean,
+    compare,
+    completion,
+    explain,
+    export,
+    local,
+    login,
+    look,
+    preflight,
+    runs,
+    typos,
+    within,
+)
 
 # The name of this package for pip; `muster` is another project there (docs/decisions/0021).
 DISTRIBUTION = "muster-train"
 _EXAMPLE = f"{FAB} deploy --hosts a,b -- train.py --lr 3e-4"
 _TASKS = (
     *(
+        agent.agent,
         runs.attach,
         bootstrap.bootstrap,
         clean.clean,
@@ -35,6 +51,7 @@ _TASKS = (
         runs.deploy,
         runs.fetch,
         explain.explain_task,
+        export.export,
         login.login_task,
         look.gpus,
         look.logs,
@@ -117,8 +134,8 @@ def with_script(words: Sequence[str]) -> list[str]:
     if words[0] in ("exec", "shell"):
         return list(words[:at])
     options, script = list(words[:at]), list(words[at + 1 :])
-    if options[:1] not in (["deploy"], ["up"]):
-        raise UsageError("only `deploy` and `up` accept a script after --", _EXAMPLE)
+    if options[:1] not in (["deploy"], ["up"], ["agent"], ["export"]):
+        raise UsageError("only `deploy`, `up`, `agent` and `export` accept a script after --", _EXAMPLE)
     if any(word == "--script" or word.startswith("--script=") for word in options):
         raise UsageError("two scripts: one after --, one with --script", f"give one of them: {_EXAMPLE}")
     if not script or script == ["-m"]:

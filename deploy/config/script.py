@@ -55,6 +55,8 @@ _RUNNERS = {
     "srun": "Muster starts the ranks itself, without Slurm",
     "mpirun": "Muster starts the ranks itself, without MPI",
     "mpiexec": "Muster starts the ranks itself, without MPI",
+    "lightning": "Muster starts the ranks itself; the script says Trainer(num_nodes=N), or Fabric(num_nodes=N)",
+    "fabric": "Muster starts the ranks itself; the script says Trainer(num_nodes=N), or Fabric(num_nodes=N)",
     "nohup": "a run goes on without its terminal anyway",
     "uv": "a run has the packages of its image",
     "poetry": "a run has the packages of its image",

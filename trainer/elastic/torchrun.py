@@ -11,6 +11,7 @@ from __future__ import annotations
 import importlib
 import os
 import re
+import signal
 import socket
 import sys
 import time
@@ -40,6 +41,9 @@ _HANDLER = "torch.distributed.elastic.multiprocessing.subprocess_handler"
 def main() -> None:
     """Run torchrun's own main function, with its arguments from the command line."""
     listener, sharing = meeting.claim(os.environ), share.claim(os.environ)
+    if os.environ.get("MUSTER_ALL_SIGNALLED") == "1":
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
     if torch_names.plain(os.environ):
         if listener:
             listener.close()

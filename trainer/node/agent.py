@@ -5,7 +5,7 @@ that will never finish, and turns every exit code into 1. This process gives it 
 once the ranks' verdict is known, and exits with that verdict's code. Standard library only.
 
 `python -m trainer.node.agent --script train.py ARGS` runs a user's script the same way, `--script -m pkg.train` a
-module.
+module. Below Slurm's srun, the variables of Slurm say what those of docs/contract.md do not (slurm.py).
 
 MUSTER_RESTARTED_BY_HOST=1 says that the host starts this node again when it ends badly, as Docker's restart policy
 does. A SIGTERM then means that the host goes down: the node leaves at once, to come back; SIGINT asks the run to
@@ -33,7 +33,7 @@ from muster.files import keep_ballast, replace, surely
 
 from .. import NAME, config
 from ..verdict import Verdict, done, failed, publish
-from . import alive, caches, claims, handover, meeting, program, script, telemetry, together, waits, work
+from . import alive, caches, claims, handover, meeting, program, script, slurm, telemetry, together, waits, work
 from .diary import Diary
 from .limit import Limit
 from .node import Node
@@ -45,6 +45,13 @@ _RESOLVE_SECONDS = 60.0
 def main() -> int:
     """Run this node until its ranks' verdict; returns the exit code of docs/contract.md."""
     die_with_parent(signal.SIGTERM)
+    try:
+        if slurm.applies(os.environ):
+            os.environ |= slurm.variables(os.environ, sys.argv[1:], Path.cwd())
+            slurm.clear(os.environ)
+    except (TrainError, OSError) as fault:
+        print(fault.report() if isinstance(fault, TrainError) else f"error: {fault}", file=sys.stderr)
+        return fault.code if isinstance(fault, TrainError) else REFUSED
     name = os.environ.get("MUSTER_NODE") or socket.gethostname()
     folder = Path(os.environ["MUSTER_RUN_DIR"]) if os.environ.get("MUSTER_RUN_DIR") else None
     with alive.told(folder, name, os.environ.get("PET_RDZV_ID", "")) as leave:

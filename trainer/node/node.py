@@ -60,6 +60,8 @@ class Node:
         self._given_up = False
         self._signalled: set[int] = set()
         self._grace = float(environment.get("PET_SHUTDOWN_TIMEOUT", "30")) + _KILL_AFTER_SECONDS
+        # Where a backend signals every process of a node, torchrun takes no notice of SIGTERM.
+        self._ending = signal.SIGQUIT if environment.get("MUSTER_ALL_SIGNALLED") == "1" else signal.SIGTERM
         self.leaves = self.judged = False
 
     def run(self) -> int:
@@ -162,7 +164,7 @@ class Node:
                 os.kill(rank, signal.SIGTERM)
         if not living:
             self._given_up = True
-            torchrun.terminate()
+            torchrun.send_signal(self._ending)
 
     def _ranks(self) -> list[int]:
         return [int(path.read_text()) for path in self.outcome.glob("[!.]*.pid")]

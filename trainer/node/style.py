@@ -23,16 +23,20 @@ def variables(given: Mapping[str, str]) -> dict[str, str]:
 def _slurm(given: Mapping[str, str]) -> dict[str, str]:
     nodes, ranks = given.get("GROUP_WORLD_SIZE", "1"), given.get("LOCAL_WORLD_SIZE", "1")
     run = given.get("MUSTER_RUN_ID", "run")
-    return {
+    own = {
         "SLURM_PROCID": given["RANK"],
         "SLURM_LOCALID": given["LOCAL_RANK"],
         "SLURM_NTASKS": given["WORLD_SIZE"],
         "SLURM_NPROCS": given["WORLD_SIZE"],
         "SLURM_NODEID": given.get("GROUP_RANK", "0"),
         "SLURM_NNODES": nodes,
-        "SLURM_JOB_NUM_NODES": nodes,
         "SLURM_NTASKS_PER_NODE": ranks,
         "SLURM_TASKS_PER_NODE": f"{ranks}(x{nodes})" if nodes != "1" else ranks,
+    }
+    if "SLURM_CONF" in given or "SLURM_JOB_UID" in given:
+        return own  # a real job: its id and its hosts are Slurm's
+    return own | {
+        "SLURM_JOB_NUM_NODES": nodes,
         # A number, as Slurm has it, the same on all nodes.
         "SLURM_JOB_ID": (number := str(zlib.crc32(run.encode()))),
         "SLURM_JOBID": number,

@@ -1,0 +1,92 @@
+"""`muster agent`: this process becomes one node of a run, below a launcher such as Slurm's srun (docs/launching.md)."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
+
+from fabric import Connection
+
+from ..config import values
+from ..config.script import once_a_node, read
+from ..core.errors import DONE, FAILED, STOPPED, USAGE, UsageError
+from ..core.names import asked_run
+from ..core.program import FAB
+from ..image import commands
+from ..report.console import Console
+from ..run import environment, folders
+from .command import EACH, MAX_HOURS, NPROC, RESTARTS, SCRIPT, command
+from .runs import end
+
+
+@command(
+    example=(f"{FAB} agent -- train.py --lr 3e-4", f"{FAB} agent --nproc 2 --script train.py"),
+    codes={
+        DONE: "the node's ranks are done",
+        FAILED: "a rank failed: the error names it",
+        USAGE: "an option, or what the launcher says of the nodes, was refused",
+        STOPPED: "stopped by SIGTERM; Muster's own trainer, and a script with `import muster`, left a checkpoint",
+    },
+    help={
+        "script": SCRIPT,
+        "each": EACH,
+        "args": "options of Muster's own trainer, where there is no --script (default: none)",
+        "nproc": NPROC,
+        "restarts": RESTARTS,
+        "max-hours": MAX_HOURS,
+        "run": "the run folder's name in runs/ (default: slurm-JOB below Slurm)",
+    },
+)
+def agent(
+    context: Connection,
+    script: str = "",
+    each: str = "",
+    args: str = "",
+    nproc: str = "",
+    restarts: str = "",
+    max_hours: str = "",
+    run: str = "",
+) -> None:
+    """Be one node of a run that srun, or another launcher, starts.
+
+    Below Slurm: srun --ntasks-per-node=1 muster agent -- train.py
+    It reads SLURM_* where there is no PET_*. It needs torch in the
+    Python that Muster is installed in, and no Docker.
+    """
+
+    def work() -> int:
+        words, own = planned(once_a_node(each, script), args, nproc, restarts, max_hours, run)
+        if find_spec("torch") is None:
+            raise UsageError(
+                f"{sys.executable} has no torch", "install Muster in the environment that has it: its pip install"
+            )
+        argv = commands.agent(sys.executable, words)
+        os.execve(argv[0], argv, folders.with_trainer({**os.environ, **own}))
+
+    end(context, Console(False), work)
+
+
+def planned(
+    script: str, args: str, nproc: str, restarts: str, max_hours: str, run: str
+) -> tuple[tuple[str, ...], Mapping[str, str]]:
+    """The agent's words, and the variables of the node that the options set. Raises UsageError."""
+    if script and args:
+        raise UsageError("--args are options of Muster's own trainer", "put the script's options behind it in --script")
+    asked = read(script, Path())
+    ranks = asked.asked_ranks(nproc)
+    count = environment.asked_restarts(asked.asked_restarts(restarts), bool(script))
+    own = {"PET_NPROC_PER_NODE": _number(ranks)} if ranks not in ("", "auto") else {}
+    own |= {environment.MAX_RESTARTS_NAME: str(count)} if count is not None else {}
+    own |= {environment.MAX_HOURS: hours} if (hours := environment.asked_hours(max_hours)) else {}
+    own |= {environment.RUN_DIR: str(folders.RUNS / asked_run("--run", run)), environment.RUN_ID: run} if run else {}
+    return ("--script", *asked.words) if script else tuple(shlex.split(args)), own
+
+
+def _number(text: str) -> str:
+    if not text.isdecimal() or values.processes(int(text)) is None:
+        raise UsageError(f"--nproc {text}: neither auto nor a number from 1 to 1024", "--nproc 8")
+    return text

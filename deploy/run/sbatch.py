@@ -1,0 +1,108 @@
+"""A run as a batch script for Slurm's sbatch. Pure: `fab export` prints it, and `fab deploy --slurm` submits it.
+
+What it does beside `srun` is what the job's life needs:
+- SIGTERM comes to the batch script, 90 s before the time limit (`--signal=B:TERM@90`), and goes on to the step by
+  scancel: one to srun would kill the step without a checkpoint.
+- Only code 75, stopped with a checkpoint, requeues the job, and only while Slurm lets it run: a cancelled job ends.
+- The output is appended and the run folder is named by the job, so a requeued job continues both.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ..core.errors import STOPPED
+from .environment import RUN_DIR, RUN_ID
+
+CONTAINERS = ("pyxis", "apptainer")
+_BEFORE_LIMIT_S = 90
+# So long the other nodes may take to leave their verdicts once the first has ended.
+_WAIT_S = 120
+
+_LIFE = """
+# The step gets the signal: srun itself would kill the step, without a checkpoint.
+asked=0
+trap 'asked=1; scancel --signal=TERM "$SLURM_JOB_ID"' TERM INT
+{step} &
+step=$!
+wait "$step"; code=$?
+while [ "$asked" = 1 ]; do asked=0; wait "$step"; code=$?; done
+
+# {stopped}: stopped with a checkpoint. Slurm starts the job again, which continues, unless somebody has cancelled it.
+if [ "$code" = {stopped} ]{unless} && [ "$(squeue --noheader --format=%T --job "$SLURM_JOB_ID")" = RUNNING ]; then
+    trap '' TERM INT
+    scontrol requeue "$SLURM_JOB_ID" && exec sleep 60
+fi
+exit "$code"
+"""
+
+
+@dataclass(frozen=True)
+class SlurmJob:
+    """What sbatch is asked for. `agent`: the words that each host runs; `options`: the user's own, for sbatch.
+
+    `gpus`: of each host (0: as `options` say). `setup`: lines of a shell before it, such as `module load cuda`.
+    `container`: one of CONTAINERS with its `image`, or empty. `mounts`: `/source:/target`. `run`: the run folder's name
+    in runs/ of the job's folder (empty: slurm-JOB). `stop`: a file; if it is there, the job is not requeued.
+    """
+
+    name: str
+    nodes: int
+    agent: tuple[str, ...]
+    variables: Mapping[str, str] = field(default_factory=dict, hash=False)
+    options: tuple[str, ...] = ()
+    gpus: int = 0
+    setup: tuple[str, ...] = ()
+    container: str = ""
+    image: str = ""
+    mounts: tuple[str, ...] = ()
+    output: str = "slurm-%j.out"
+    run: str = ""
+    stop: str = ""
+    made_by: str = ""
+
+
+def batch_script(job: SlurmJob) -> str:
+    """The text of the batch script."""
+    options = (
+        f"--job-name={job.name}",
+        f"--nodes={job.nodes}",
+        "--ntasks-per-node=1",
+        *([f"--gpus-per-node={job.gpus}"] if job.gpus else []),
+        "--requeue",
+        "--open-mode=append",
+        f"--output={job.output}",
+        f"--signal=B:TERM@{_BEFORE_LIMIT_S}",
+        *job.options,
+    )
+    unless = f" && [ ! -e {shlex.quote(job.stop)} ]" if job.stop else ""
+    lines = [
+        "#!/bin/bash",
+        *([f"# Made by: {' '.join(job.made_by.split())}"] if job.made_by else []),
+        *(f"#SBATCH {shlex.quote(option)}" for option in options),
+        *job.setup,
+        *(f"export {name}={shlex.quote(value)}" for name, value in sorted(job.variables.items())),
+        *([f'export {RUN_DIR}="$PWD"/runs/{job.run} {RUN_ID}={job.run}'] if job.run else []),
+    ]
+    return "\n".join(lines) + _LIFE.format(step=_srun(job), stopped=STOPPED, unless=unless)
+
+
+def _srun(job: SlurmJob) -> str:
+    """One task a host. `--kill-on-bad-exit=0`: the others name the host that failed, and end by themselves."""
+    words = ["srun", "--ntasks-per-node=1", "--kill-on-bad-exit=0", f"--wait={_WAIT_S}"]
+    return " ".join([*words, *_container(job), *map(shlex.quote, job.agent)])
+
+
+def _container(job: SlurmJob) -> Sequence[str]:
+    """Words of pyxis for srun, or the command of Apptainer: the folder of the job is the same in the container."""
+    if job.container == "pyxis":
+        mounts = "".join(f",{shlex.quote(mount)}" for mount in job.mounts)
+        image = shlex.quote(f"--container-image={job.image}")
+        return [image, f'--container-mounts="$PWD:$PWD"{mounts}', '--container-workdir="$PWD"']
+    if job.container == "apptainer":
+        gpus = ["--nv"] if job.gpus else []
+        binds = ['--bind "$PWD"', *(f"--bind {shlex.quote(mount)}" for mount in job.mounts)]
+        return ["apptainer", "exec", *gpus, *binds, '--pwd "$PWD"', shlex.quote(job.image)]
+    return []

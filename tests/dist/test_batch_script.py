@@ -1,0 +1,49 @@
+"""The life of a batch script in a real bash, with stand-ins for Slurm's commands."""
+
+import re
+import subprocess
+
+import pytest
+
+from deploy.run.sbatch import SlurmJob, batch_script
+
+
+def life(code, state, asked, stop=""):
+    """Run the script's end on stand-ins for Slurm's commands; gives its exit code and what it asked Slurm."""
+    srun = f"srun() {{ {'trap : TERM; sleep 1 & wait; ' if asked else ''}return {code}; }}"
+    stand_ins = (
+        f'{srun}; squeue() {{ echo {state}; }}; scontrol() {{ echo "scontrol $*"; return 1; }}; '
+        'scancel() { echo "scancel $*"; kill -TERM "$step"; }; SLURM_JOB_ID=7; '
+    )
+    body = batch_script(SlurmJob("t", 1, ("a",), stop=stop))
+    ask = "(sleep 0.3; kill -TERM $$) & " if asked else ""
+    return subprocess.run(["bash", "-c", stand_ins + ask + body], capture_output=True, text=True, timeout=20)
+
+
+@pytest.mark.parametrize(
+    ("code", "state", "requeued"),
+    [(0, "RUNNING", False), (1, "RUNNING", False), (75, "RUNNING", True), (75, "COMPLETING", False)],
+)
+def test_only_a_run_that_stopped_with_a_checkpoint_is_requeued_unless_it_was_cancelled(code, state, requeued):
+    done = life(code, state, asked=False)
+    assert ("scontrol requeue 7" in done.stdout) == requeued
+    assert done.returncode == code
+
+
+def test_the_step_gets_the_scripts_signal_and_its_code_is_the_jobs():
+    done = life(75, "RUNNING", asked=True)
+    assert "scancel --signal=TERM 7" in done.stdout
+    assert "scontrol requeue 7" in done.stdout
+    assert done.returncode == 75
+
+
+def test_a_job_that_was_asked_to_stop_is_not_requeued(tmp_path):
+    (tmp_path / "stop").touch()
+    assert "requeue" not in life(75, "RUNNING", asked=False, stop=str(tmp_path / "stop")).stdout
+
+
+def test_a_made_script_is_right_for_bash():
+    job = SlurmJob("t", 2, ("a",), {"B": "it's"}, ("--x=a b",), 8, ("module load cuda",), run="r1", stop="/s t/x")
+    done = subprocess.run(["bash", "-n"], input=batch_script(job), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"^export MUSTER_RUN_DIR=\"\$PWD\"/runs/r1 MUSTER_RUN_ID=r1$", batch_script(job), re.M)

@@ -1,0 +1,75 @@
+"""Runs on a real Slurm: two nodes of srun, and a job that is preempted, requeued, and continues."""
+
+import pytest
+
+pytestmark = pytest.mark.torch
+TRAIN = """
+import os, torch
+from torch.distributed import all_reduce, destroy_process_group, get_rank, get_world_size, init_process_group
+init_process_group("gloo")
+number = torch.tensor([1.0 + get_rank()])
+all_reduce(number)
+print("rank", get_rank(), "of", get_world_size(), "sum", number.item(), "on", os.environ["SLURMD_NODENAME"],
+      "task", os.environ["SLURM_PROCID"])
+destroy_process_group()
+"""
+STEPS = """
+import time, torch
+from torch import nn
+from torch.distributed import destroy_process_group, get_rank, init_process_group
+from torch.utils.data import TensorDataset
+import muster
+init_process_group("gloo")
+torch.manual_seed(0)
+x = torch.randn(640, 16)
+model = nn.parallel.DistributedDataParallel(nn.Linear(16, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+training = muster.Training(save_every=10, model=model, optimizer=optimizer)
+if get_rank() == 0:
+    print("begins at", training.step, flush=True)
+for batch, target in training.batches(TensorDataset(x, x.sum(1, keepdim=True)), batch=32, steps=60):
+    loss = nn.functional.mse_loss(model(batch), target)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    time.sleep(0.1 if training.step < 55 else 0)
+if get_rank() == 0:
+    print("done at", training.step, "sum", sum(p.sum().item() for p in model.parameters()), flush=True)
+destroy_process_group()
+"""
+
+
+def test_srun_is_enough_and_rank_0_is_on_the_first_node(slurm, folder):
+    slurm.write(f"{folder}/train.py", TRAIN)
+    done = slurm.shell("srun -N2 --ntasks-per-node=1 muster agent --nproc 2 --script train.py", folder, 180)
+    assert done.returncode == 0, done.stderr
+    for rank in range(4):
+        assert f"rank {rank} of 4 sum 10.0 on n{rank // 2 + 1} task {rank}" in done.stdout
+
+
+def test_a_preempted_job_stops_with_a_checkpoint_is_requeued_and_continues(slurm, folder):
+    slurm.write(f"{folder}/steps.py", STEPS)
+    slurm.out("muster export --nodes 2 --slurm=--partition=low -- steps.py >job.sbatch", folder)
+    job = slurm.out("sbatch --parsable job.sbatch", folder)
+    output = f"{folder}/slurm-{job}.out"
+    slurm.until(lambda: "begins at 0" in slurm.shell(f"cat {output}").stdout)
+    slurm.out("sbatch --partition=high --exclusive --nodes=2 --output=/dev/null --wrap 'sleep 1'", folder)
+    slurm.wait(job, "COMPLETED", timeout=180)
+    said = slurm.out(f"cat {output}")
+    assert slurm.job(job)["Restarts"] == "1"
+    stopped = said.partition("stopped at step ")[2].partition(",")[0]
+    assert 0 < int(stopped) < 60
+    assert f"begins at {stopped}" in said
+    assert "done at 60" in said
+    assert slurm.out("ls runs", folder) == f"slurm-{job}"
+
+
+def test_a_cancelled_job_leaves_a_checkpoint_and_does_not_come_back(slurm, folder):
+    slurm.write(f"{folder}/steps.py", STEPS)
+    slurm.out("muster export --nodes 2 -- steps.py >job.sbatch", folder)
+    job = slurm.out("sbatch --parsable job.sbatch", folder)
+    slurm.until(lambda: "begins at 0" in slurm.shell(f"cat slurm-{job}.out", folder).stdout)
+    slurm.out(f"scancel {job}")
+    slurm.until(lambda: "stopped at step" in slurm.shell(f"cat slurm-{job}.out", folder).stdout)
+    slurm.until(lambda: slurm.job(job)["JobState"] == "CANCELLED" and not slurm.out(f"squeue --noheader --job {job}"))
+    assert slurm.job(job)["Restarts"] == "0"

@@ -1,0 +1,72 @@
+"""Every row of docs/launching.md: what people type is taken or refused with what works, and what it offers is right."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from deploy.cli import main
+from deploy.cli.agent import planned
+from deploy.config.script import once_a_node, read
+from deploy.core.errors import UsageError
+
+PAGE = (Path(__file__).resolve().parents[3] / "docs/launching.md").read_text()
+ROWS = [
+    line.strip("| ").split(" | ") for line in PAGE.splitlines() if line.startswith("| `") or line.startswith("| a ")
+]
+COMMANDS = ("python", "torchrun", "accelerate", "deepspeed", "bash", "srun", "mpirun", "lightning", "fabric")
+TYPED = [text for row in ROWS for text in re.findall(r"`([^`]+)`", row[0]) if text.split()[0] in COMMANDS]
+OFFERED = [text for row in ROWS for text in re.findall(r"`([^`]+)`", row[1])]
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A project that has all the scripts of the page."""
+    (tmp_path / "pkg").mkdir()
+    for name in ("train.py", "main.py", "run.sh", "pkg/train.py"):
+        (tmp_path / name).touch()
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_the_page_has_the_forms_that_people_type():
+    assert len(ROWS) >= 14
+    assert len(TYPED) >= 14
+
+
+@pytest.mark.parametrize("text", TYPED)
+def test_what_people_type_is_taken_or_refused_with_a_command_that_is_taken(text, folder):
+    try:
+        words = read(text, folder).words
+    except UsageError as refused:
+        words = read(instead_of(text, refused.hint), folder).words
+    assert words
+
+
+def instead_of(text, hint):
+    """The command that the hint of a refusal offers."""
+    offered, less = re.search(r"--script (.+)", hint), re.search(r"leave out (\S+)", hint)
+    return shlex.split(offered[1])[0] if offered else re.sub(rf"{less[1]} \S+ ", "", text)
+
+
+@pytest.mark.parametrize("text", OFFERED)
+def test_what_the_page_offers_is_a_command_of_muster_and_its_script_is_taken(text, folder):
+    typed = shlex.split(text.partition(" >")[0])
+    words = main.with_script(typed[typed.index("muster") + 1 :])
+    task = main.namespace.tasks[words[0]]
+    named = [word for word in words[1:] if word.startswith("--")]
+    assert {name.removeprefix("--").partition("=")[0] for name in named} <= {
+        argument.name.replace("_", "-") for argument in task.get_arguments()
+    }
+    pairs = dict(word.removeprefix("--").split("=", 1) if "=" in word else (word.removeprefix("--"), after)
+                 for word, after in zip(words[1:], [*words[2:], ""], strict=True) if word.startswith("--"))  # fmt: skip
+    script = once_a_node(pairs.get("each", ""), pairs.get("script", ""))
+    assert planned(script, "", "", "", "", "")[0][0] == "--script"
+
+
+def test_every_section_that_a_row_names_is_there():
+    headings = {
+        re.sub(r"[^a-z -]", "", line[3:].lower()).replace(" ", "-") for line in PAGE.splitlines() if line[:3] == "## "
+    }
+    assert set(re.findall(r"\(#([a-z-]+)\)", PAGE)) <= headings
