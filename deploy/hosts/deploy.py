@@ -28,7 +28,7 @@ from ..report.script_lines import shown_ranks
 from ..run import alone, code, environment, folders, record
 from ..run.launch import launch
 from ..ssh.session import open_all
-from . import attach, container, large_folder, observe, packages, plan, resume
+from . import attach, container, large_folder, meeting, observe, packages, plan, resume
 from . import options as deploy_options
 from . import push as deploy_push
 from .backend import RunHandle
@@ -170,6 +170,9 @@ def _dry_run(request: DeployRequest, console: Console) -> None:
     free = {host: with_choice(request.facts[host], choice) for host, choice in choices.items() if not choice.taken}
     request = replace(request, facts={**request.facts, **free})
     containers = request.containers("RUN", try_links=not request.force)
+    hosts = request.cluster.hosts
+    if meeting.several([request.facts[host.name] for host in hosts]) and not any(host.interface for host in hosts):
+        console.note("the hosts share several networks: the deploy measures them, and takes the best one's interfaces")
     pushes = transfer.foresee(request.sessions, request.base, request.folder, request.tag, request.choice).all()
     containers = large_folder.give(containers, pushes)
     if request.requirements:

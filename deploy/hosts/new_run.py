@@ -52,9 +52,14 @@ class DeployRequest:
     requirements: Requirements | None = None
     wait: bool = False
 
-    def containers(self, run_id: str, try_links: bool) -> tuple[NodeContainer, ...]:
-        """What each host runs. Raises DeployError if the hosts have no route to each other; try_links also tests it."""
-        return _containers(self, replace(self.work, run_id=run_id), try_links)
+    def containers(
+        self, run_id: str, try_links: bool, interfaces: Mapping[str, str] | None = None
+    ) -> tuple[NodeContainer, ...]:
+        """What each host runs. Raises DeployError if the hosts have no route to each other; try_links also tests it.
+
+        interfaces: those of the network that the preflight chose.
+        """
+        return _containers(self, replace(self.work, run_id=run_id), try_links, interfaces)
 
     def waiting(self) -> DeployRequest:
         """The same for nodes that wait on their hosts."""
@@ -98,7 +103,8 @@ class NewRun(HostsBackend):
         self._interrupts.at("trying the links between the hosts")
         self._preflight = self._gate(after_push=False)
         self._interrupts.at("planning")
-        planned, claims = self._request.containers(self._id, bool(self._preflight["unseen"])), self._places.names()
+        unseen, interfaces = bool(self._preflight["unseen"]), self._preflight["interfaces"]
+        planned, claims = self._request.containers(self._id, unseen, interfaces), self._places.names()
         self._containers = [replace(node, claim=claims.get(node.host, "")) for node in planned]
         for host, gpus in self.gpus.items():
             if gpus:
@@ -180,13 +186,16 @@ class NewRun(HostsBackend):
         request = self._request
         hosts = ReachedHosts(request.cluster, request.sessions, request.facts)
         overlooked = ("gpu-busy",) if self.waits else ()
-        return preflight.gate(hosts, (request.tag, request.base), request.force, self._console, after_push, overlooked)
+        images, planned = (request.tag, request.base), self._preflight.get("interfaces", {}) if after_push else None
+        return preflight.gate(hosts, images, request.force, self._console, planned, overlooked)
 
 
-def _containers(request: DeployRequest, work: Work, try_links: bool) -> tuple[NodeContainer, ...]:
+def _containers(
+    request: DeployRequest, work: Work, try_links: bool, interfaces: Mapping[str, str] | None
+) -> tuple[NodeContainer, ...]:
     hosts, job = request.cluster.hosts, request.cluster.job
     facts = [request.facts[host.name] for host in hosts]
-    met, addresses = meeting.choose(hosts, request.sessions, facts, try_links)
+    met, addresses = meeting.choose(hosts, request.sessions, facts, try_links, interfaces)
     made = container.node_containers(hosts, facts, job, work, met)
     port = waits.choose_port(facts, met.port) if work.waits else 0
     began = time.time() + facts[0].clock_ahead_s

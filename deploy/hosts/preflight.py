@@ -61,8 +61,8 @@ class ImagePresence:
 class PreflightOptions:
     """What one preflight does. `proof`: a rehearsal at the end. `measure`: the rate of every pair as well.
 
-    `long`: bytes of the rehearsal's long all_reduce. `python`: the hosts' Python that other launchers start the ranks
-    with. `say` gets the name of each phase, from any thread.
+    `choose`: whether it looks for the best network. `long`: bytes of the rehearsal's long all_reduce. `python`: the
+    hosts' Python that other launchers start the ranks with. `say` gets the name of each phase, from any thread.
     """
 
     request: PreflightRequest
@@ -71,6 +71,7 @@ class PreflightOptions:
     long: int = talk.LONG
     python: str = "python3"
     say: Callable[[str], None] = lambda phase: None
+    choose: bool = True
 
 
 def preflight(cluster: Cluster, image: str, options: PreflightOptions) -> tuple[Answers, Verdict]:
@@ -121,7 +122,9 @@ def on_hosts(hosts: ReachedHosts, presence: ImagePresence, options: PreflightOpt
             session.host.name: container.mounts(session.host, hosts.cluster.job) for session in hosts.sessions if inside
         }
         targets = {host: [mount.target for mount in on_host] for host, on_host in mounts.items()}
-        answers = examine(list(started.values.values()), request, faults, options.measure, options.say, targets)
+        choose = options.choose and not options.request.endpoint
+        ready = list(started.values.values())
+        answers = examine(ready, request, faults, options.measure, options.say, targets, choose)
     finally:
         probes.close(started)
     answers = _with_holder(_with_causes(answers, options.python), hosts.sessions)
@@ -203,7 +206,9 @@ def _nodes(hosts: ReachedHosts, image: str, answers: Answers) -> Sequence[NodeCo
     """The containers of a deploy, which meet where this preflight says; or those that another launcher would start."""
     cluster, request = hosts.cluster, answers.request
     facts = [hosts.facts[host.name] for host in cluster.hosts]
-    met, _ = meeting.choose(cluster.hosts, hosts.sessions, facts, try_links=False)
+    named = any(host.interface for host in cluster.hosts)
+    interfaces = {} if named else request.interfaces
+    met, _ = meeting.choose(cluster.hosts, hosts.sessions, facts, try_links=False, interfaces=interfaces)
     met = replace(met, address=request.endpoint or met.address, port=request.port)
     nodes = container.node_containers(cluster.hosts, facts, cluster.job, Work("rehearsal", image), met)
     return nodes if request.style == MUSTER else [rehearsal.without_interfaces(node, cluster.job) for node in nodes]
@@ -214,28 +219,34 @@ def gate(
     images: Sequence[str],
     force: bool,
     console: Console,
-    after_push: bool = False,
+    planned: Mapping[str, str] | None = None,
     overlooked: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Run the preflight of a deploy, before it changes anything, or after its push. Returns the verdict for the record.
 
     The probes run inside the first of `images` that all hosts have; the last of `images` is the base. In the result,
     `ran` is that image if all hosts could run it, and `unseen` names hosts that cannot be probed before they have the
-    image, which is no fault. `overlooked`: causes that the run waits out. Raises Refused for a fault, unless `force`.
+    image, which is no fault; `interfaces` are those of the network on which the hosts meet, if it is another than their
+    routes lead to. `planned`: after a push, those that the nodes have. `overlooked`: causes that the run waits out.
+    Raises Refused for a fault, unless `force`.
     """
+    after_push = planned is not None
     with console.waiting("preflight") as say:
-        presence, options = _presence(hosts, images), PreflightOptions(PreflightRequest(backend="auto"), say=say)
+        presence, request = _presence(hosts, images), PreflightRequest(backend="auto", interfaces=planned or {})
+        options = PreflightOptions(request, choose=not after_push, say=say)
         answers, verdict = on_hosts(hosts, presence, options)
         if presence.everywhere and not after_push and any(finding.cause in NO_CONTAINER for finding in verdict.faults):
             # An interrupted push may have left a broken image. The coming push repairs it, or reports the fault.
             presence = replace(presence, everywhere=False)
             answers, verdict = on_hosts(hosts, presence, options)
-    result = {**verdict.json(), "backend": answers.request.backend}
+    given = {host.name for host in hosts.cluster.hosts if host.interface}
+    chosen = {} if given else dict(answers.request.interfaces)
+    result = {**verdict.json(), "backend": answers.request.backend, "interfaces": chosen}
     problems = [*verdict.faults, *verdict.unknown]
     faults = [finding for finding in problems if finding.cause not in ("no-python", *overlooked)]
     if not faults:
-        for finding in verdict.findings:
-            console.note(f"preflight: {finding.text}")
+        for text in (*filter(None, [verdict.network]), *(finding.text for finding in verdict.findings)):
+            console.note(f"preflight: {text}")
         unseen = [host for finding in problems for host in finding.hosts]
         return {**result, "ran": presence.image if presence.everywhere else "", "unseen": unseen, "ignored": []}
     for line in preflight_text.lines_of(verdict, answers.request.backend):
@@ -293,9 +304,12 @@ def _completed(request: PreflightRequest, hosts: ReachedHosts, inside: bool) -> 
     if request.style != MUSTER:
         return replace(request, where=INSIDE if inside else f"as {request.style} starts the ranks on the hosts")
     facts = [hosts.facts[host.name] for host in hosts.cluster.hosts if host.name in hosts.facts]
+    # What the user named is what a deploy takes, also where the probes run outside of the image.
+    named = {host.name: host.interface for host in hosts.cluster.hosts if host.interface}
+    request = replace(request, interfaces={**request.interfaces, **named})
     if facts and not request.endpoint and facts[0] is hosts.facts.get(hosts.cluster.hosts[0].name):
         try:
-            address = plan.choose_address(facts, hosts.cluster.hosts[0].interface)
+            address = plan.choose_address(facts, request.interfaces.get(hosts.cluster.hosts[0].name))
             port = plan.choose_port(facts[0]) if request.port == MASTER_PORT else request.port
             request = replace(request, endpoint=address, port=port)
         except DeployError:

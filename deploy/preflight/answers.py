@@ -79,7 +79,8 @@ WORDS = {
 class Answers:
     """The answers of all hosts. `faults`: the hosts that gave no facts, each with the cause and its words.
 
-    clocks: the seconds that each host is ahead of this machine, and the possible error.
+    clocks: the seconds that each host is ahead of this machine, and the possible error. networks: where the hosts have
+    several, what each carries (networks.py), the one that the routes lead to first.
     """
 
     request: PreflightRequest
@@ -91,6 +92,7 @@ class Answers:
     faults: Mapping[str, tuple[str, str]] = field(default_factory=dict, hash=False)
     control: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, hash=False)
     seconds: float = 0.0
+    networks: tuple[Mapping[str, Any], ...] = field(default=(), hash=False)
 
     @property
     def master(self) -> str:
@@ -145,6 +147,7 @@ class Answers:
         links = tuple(Link(**{**link, "kinds": tuple(link["kinds"])}) for link in value["links"])
         rest = {name: value[name] for name in ("facts", "listens", "faults", "control", "seconds") if name in value}
         clocks = {host: (pair[0], pair[1]) for host, pair in value.get("clocks", {}).items()}
+        rest["networks"] = tuple(value.get("networks", ()))
         return cls(PreflightRequest(**value["request"]), tuple(value["hosts"]), links=links, clocks=clocks, **rest)
 
 

@@ -62,6 +62,7 @@ class Verdict:
     not_rehearsed: str = ""
     differ: tuple[str, ...] = ()
     unexplained: tuple[str, ...] = ()
+    network: str = ""
 
     @property
     def faults(self) -> list[Finding]:
@@ -143,6 +144,7 @@ class Verdict:
             "not_rehearsed": self.not_rehearsed,
             "differ": list(self.differ),
             "unexplained": list(self.unexplained),
+            "network": self.network,
         }
 
 

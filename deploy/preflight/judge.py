@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from ..core.program import FAB
-from . import differences, traffic, wording
+from . import differences, networks, traffic, wording
 from .answers import Answers
 from .checks import (
     bandwidth,
@@ -40,6 +40,7 @@ CHECKS: tuple[Check, ...] = (
     cards.check,
     names.check,
     interfaces.check,
+    networks.check,
     links.check,
     mtu.check,
     long_calls.check,
@@ -75,6 +76,18 @@ EXPLAINS = {
         "duplicate-address",
         "interface-loopback",
         "endpoint-nobody",
+    },
+    "no-common-network": {
+        "no-route",
+        "host-unreachable",
+        "all-ports-dropped",
+        "all-ports-rejected",
+        "other-network",
+        "arp-unanswered",
+        "data-ports-dropped",
+        "data-ports-rejected",
+        "rendezvous-dropped",
+        "rendezvous-rejected",
     },
     "machine-twice": {"duplicate-address", "port-busy", "wrong-machine", "endpoint-twice", "same-hostname"},
     "loopback-silent": {"rendezvous-dropped", "rendezvous-rejected"},
@@ -148,6 +161,7 @@ def judge(answers: Answers, more: Iterable[Finding] = ()) -> Verdict:
     groups = {group: _outcome(group, findings, answers) for group in GROUPS}
     findings = [wording.worded(finding, answers) for finding in findings]
     verdict = Verdict(tuple(findings), groups, answers.hosts, answers.seconds, answers.request.where)
+    verdict = replace(verdict, network=networks.told(answers))
     if verdict.ok:
         return verdict
     return replace(verdict, differ=differences.lines(answers), unexplained=_unexplained(answers, findings))
@@ -198,7 +212,8 @@ def _folded(findings: list[Finding]) -> list[Finding]:
     for finding in findings:
         for number, cause in enumerate(remaining):
             same = finding.cause == cause.cause and finding.hosts == cause.hosts
-            if same or (finding.cause in EXPLAINS.get(cause.cause, ()) and set(finding.hosts) & set(cause.hosts)):
+            about = set(finding.hosts) & set(cause.hosts) or set(finding.cells) & set(cause.cells)
+            if same or (about and finding.cause in EXPLAINS.get(cause.cause, ())):
                 cells = tuple(dict.fromkeys((*cause.cells, *finding.cells)))
                 remaining[number] = replace(cause, follows=(*cause.follows, finding.text), cells=cells)
                 break

@@ -47,6 +47,7 @@ def plan(request: PreflightRequest, facts: Mapping[str, Facts], routes: Mapping[
     endpoint = request.endpoint or _endpoint(request, facts)
     if request.style == MUSTER:
         given = {host: _muster_variables(facts[host], routes.get(host, {}), endpoint) for host in hosts}
+        given |= {host: _named(name) for host, name in request.interfaces.items() if host in given}
         owners, first, name = tuple(hosts[:1]), hosts[0] if hosts else "", endpoint
     else:
         given = {host: {} for host in hosts}
@@ -251,4 +252,8 @@ def _muster_variables(facts: Facts, routes: Mapping[str, Any], endpoint: str) ->
     name = own or next((interface for source in ways if (interface := interface_of(facts, source))), "")
     name = name or next((interface for interface, _, _ in reachable(facts)), "")
     name = name or next((interface for interface, entry in facts["interfaces"].items() if not entry["loopback"]), "")
-    return {"GLOO_SOCKET_IFNAME": name, "NCCL_SOCKET_IFNAME": f"={name}"} if name else {}
+    return _named(name) if name else {}
+
+
+def _named(interface: str) -> dict[str, str]:
+    return {"GLOO_SOCKET_IFNAME": interface, "NCCL_SOCKET_IFNAME": f"={interface}"}

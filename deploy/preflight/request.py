@@ -23,6 +23,7 @@ class PreflightRequest:
     endpoint: the value of `--rdzv-endpoint`, an IP or a name; empty: an address of the first host that its peers reach.
     backend: `decided` replaces `auto`, by the hosts' facts.
     environment: variables of the run that the probe's own environment lacks.
+    interfaces: by host, the interface of the network on which the hosts meet; empty: the one that the routes lead to.
     """
 
     style: Literal["muster", "torchrun", "slurm", "mpi"] = "muster"
@@ -33,6 +34,7 @@ class PreflightRequest:
     environment: Mapping[str, str] = field(default_factory=dict, hash=False)
     processes: int = 1
     where: str = "on the hosts themselves"
+    interfaces: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     @property
     def keep_alive_s(self) -> float:

@@ -25,6 +25,8 @@ def lines_of(verdict: Verdict, backend: str) -> Iterator[str]:
         yield from _whole(finding, "cause" if number == 0 else "also")
     for finding in verdict.warnings:
         yield f"warning {finding.text}" + (f"; {finding.fix}" if finding.fix else "")
+    if verdict.network:
+        yield f"network {verdict.network}"
     for text in verdict.unexplained:
         yield f"odd     {text}: nothing above explains this"
     for text in verdict.differ:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from ..answers import Answers, Link
 from ..findings import WARNING, Finding, listed
@@ -49,6 +49,7 @@ def _loss(answers: Answers) -> Iterator[Finding]:
     hosts = tuple(host for host in answers.hosts_with_facts if all(ends in bad for ends in pairs if host in ends))
     single = len(bad) == 1 or not hosts
     culprit = with_rules(answers, pair) if single or len(answers.hosts_with_facts) == 2 else ()
+    culprit = culprit or (_bad_everywhere(answers, pair, short) if single else ())
     again = any(link.again for link in short[pair])
     grave = worst >= LOSS_FAULT if again else worst >= CALLS_FAULT
     stops = any(not link.ok and link.size for ends in bad for link in short[ends])
@@ -72,6 +73,24 @@ def _loss(answers: Answers) -> Iterator[Finding]:
         "both",
         cells=tuple(cell for ends in bad for cell in (ends, ends[::-1])),
     )
+
+
+def _bad_everywhere(
+    answers: Answers, pair: tuple[str, str], links: Mapping[tuple[str, str], Sequence[Link]]
+) -> tuple[str, ...]:
+    """The only end of a lossy pair that has no clean link to anybody, as far as enough was sent; if there is one."""
+
+    def clean(host: str) -> bool:
+        own = [ends for ends in links if host in ends and ends != pair]
+        return any(
+            all(link.ok for link in links[ends])
+            and sum(link.sent for link in links[ends]) >= FEWEST
+            and _share([link for link in links[ends] if link.sent]) < LOSS_WARN
+            for ends in own
+        )
+
+    bad = [host for host in pair if not clean(host)] if len(answers.hosts_with_facts) > 2 else []
+    return tuple(bad) if len(bad) == 1 else ()
 
 
 def _fast(answers: Answers, ends: tuple[str, str]) -> bool:

@@ -68,6 +68,9 @@ def _unreachable(answers: Answers, lost: Sequence[str]) -> Finding:
     bare = tuple(host for host in lost if not list(prediction.reachable(answers.facts[host])))
     mute = tuple(host for host in lost if _all(links, host, ("no-arp",)) or _all(links, host, ("no-arp",), called=True))
     cause = "interface-down" if bare else "no-route" if aimless else "arp-unanswered" if mute else "host-unreachable"
+    closing = tuple(host for host in lost if answers.control.get(host, {}).get("firewall", {}).get("grown"))
+    if cause == "host-unreachable" and closing and len(lost) == len(answers.hosts_with_facts):
+        cause = "all-ports-dropped"  # firewalls of their own have just lost our packets
     if bare:
         hosts = bare
         text = f"{listed(bare)} has no interface that is up and has an address"
@@ -75,7 +78,7 @@ def _unreachable(answers: Answers, lost: Sequence[str]) -> Finding:
         hosts, text = aimless, f"{listed(aimless)} has no route to any of the others"
     elif len(lost) == len(answers.hosts_with_facts):
         text = f"{listed(hosts)} do not reach each other at all" + (": nobody answers ARP" if mute else "")
-        hosts = with_rules(answers, hosts) or hosts
+        hosts = closing or with_rules(answers, hosts) or hosts
     elif mute:
         hosts, text = mute, f"{listed(mute)} reaches nobody and is not reached: ARP between them has no answer"
     else:
@@ -196,7 +199,12 @@ def _finding(answers: Answers, table: dict[Pair, Cell], blame: Blame, what: str,
         blame = replace(blame, outgoing=not blame.link and decided == (blame.cells[0][0],))
     if how in ("no-route", "card") and not blame.outgoing:
         blame = replace(blame, hosts=tuple(dict.fromkeys(pair[0] for pair in blame.cells)))
-    needed = any(_needed(answers, pair, what, table[pair]) for pair in blame.cells)
+    cells = blame.cells
+    if how in OF_A_NEIGHBOUR:
+        # Who has no way to a caller cannot answer it either.
+        back = [pair[::-1] for pair in cells if pair[::-1] in table and table[pair[::-1]].of(what) not in ("", "ok")]
+        cells = tuple(dict.fromkeys((*cells, *back)))
+    needed = any(_needed(answers, pair, what, table[pair]) for pair in cells)
     kinds = ("rendezvous", "hint") if what == MEET else ("data", "rendezvous") if what == ALL else ("data",)
     links = [link for pair in blame.cells for kind in kinds for link in answers.between(*pair, kind) if not link.ok]
     if how == "arp" and any(link.by for link in links):
@@ -214,7 +222,7 @@ def _finding(answers: Answers, table: dict[Pair, Cell], blame: Blame, what: str,
         "fault" if needed else WARNING,
         blame.link or (blame.cells[0] if len(blame.cells) == 1 else None),
         "one-way" if all((pair[1], pair[0]) not in blame.cells for pair in blame.cells) else "both",
-        cells=blame.cells,
+        cells=cells,
     )
 
 
@@ -252,7 +260,7 @@ def _text(answers: Answers, table: dict[Pair, Cell], blame: Blame, what: str, ho
         text = f"{listed(blame.hosts)} {VERBS[how]} {ports} from {sources}"
     if what == DATA and any("ok" in (table[pair].meet, table[pair].hint) for pair in blame.cells):
         text += f" ({answers.request.port} is open)"
-    return text + _outside(answers, [host for pair in blame.cells for host in pair])
+    return text + ("" if how == "no-route" else _outside(answers, [host for pair in blame.cells for host in pair]))
 
 
 def _of_a_neighbour(answers: Answers, blame: Blame, how: str, sources: str, targets: str) -> str:

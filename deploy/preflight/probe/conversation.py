@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ...core.errors import DeployError
-from .. import prediction, probe_answers, targets
+from .. import networks, prediction, probe_answers, targets
 from ..answers import Answers, Link
 from ..checks import bandwidth, link_quality
 from ..request import MUSTER, PreflightRequest
@@ -29,12 +29,13 @@ def examine(
     measure: bool = False,
     say: Callable[[str], None] = lambda _: None,
     mounts: Mapping[str, Sequence[str]] | None = None,
+    choose: bool = True,
 ) -> Answers:
     """All phases with the probes of the hosts, in their order (the first is the master).
 
     faults: hosts without a probe, with cause and words; a probe that fails later becomes one. measure: also the rate of
     every pair. say: gets the progress (`facts 3 of 8`), from any thread. mounts: the folders that each host's probe
-    tries, by their paths in the run.
+    tries, by their paths in the run. choose: look for the best network that the hosts share.
     """
     began, run = time.monotonic(), secrets.token_hex(8)
     talk = _Talk(shells, say)
@@ -49,6 +50,7 @@ def examine(
     answers = replace(answers, facts=facts, listens=listens)
     clocks = _clocks(talk)
     answers = replace(answers, links=_connect(talk, answers), clocks=clocks)
+    answers = _on_the_best_network(talk, answers) if choose else answers
     answers = replace(answers, links=(*answers.links, *_rates(talk, answers)))
     if measure:
         answers = replace(answers, links=(*answers.links, *_bandwidth(talk, answers)))
@@ -59,6 +61,41 @@ def examine(
     lost = {host: ("probe-died", words) for host, words in talk.lost.items()}
     seconds = round(time.monotonic() - began, 2)
     return replace(answers, faults={**(faults or {}), **lost}, seconds=seconds)
+
+
+def _on_the_best_network(talk: _Talk, answers: Answers) -> Answers:
+    """If the hosts share several networks: measure each, and look at the best one; else the answers as they are."""
+    choices = [_measured(talk, answers, network) for network in networks.candidates(answers)]
+    if not choices:
+        return answers
+    answers = replace(answers, networks=tuple(network.json() for network in choices))
+    best = networks.best(choices, answers.hosts_with_facts)
+    if best is None or best is choices[0]:
+        return answers
+    request = replace(
+        answers.request, endpoint=best.places[answers.hosts_with_facts[0]][1], interfaces=networks.interfaces(best)
+    )
+    answers = replace(answers, request=request, links=())
+    return replace(answers, links=_connect(talk, answers))
+
+
+def _measured(talk: _Talk, answers: Answers, network: networks.Network) -> networks.Network:
+    """A network with its rate: one pair at a time on each host, with more data where little says nothing."""
+    seen, links = networks.measured(answers, network, ()), list[Link]()
+    closed = {frozenset(pair) for pair in seen.closed}
+    wanted = [pair for pair in networks.pairs_of(network) if frozenset(pair) not in closed]
+    for size in (networks.SIZE, networks.LARGE):
+        for pairs in bandwidth.rounds(list(network.places)):
+            calls = {
+                first: networks.call(answers, network, other, size)
+                for first, other in pairs
+                if (first, other) in wanted
+            }
+            links += _called(talk, {host: [call] for host, call in calls.items() if call}).values()
+        seen = networks.measured(answers, network, links)
+        if seen.mbit < networks.FAST_MBIT:
+            break
+    return seen
 
 
 @dataclass(frozen=True)

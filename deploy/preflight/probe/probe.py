@@ -251,6 +251,8 @@ class Dial:
             self.result.update(packets(self.socket))
         self.result["tries"] = self.count
         for tried in self.tries:
+            # Without a wait of the kernel (TIME_WAIT): a host with few local ports needs them for the run.
+            tried.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             self.probe.forget(tried)
         self.result["outcome"] = outcome
         self.done(self.result)

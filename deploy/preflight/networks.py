@@ -1,0 +1,255 @@
+"""On which network do the hosts meet? The networks that several hosts have, what each carries, and the best. Pure.
+
+A network counts where an address in it is the first of its interface: gloo and NCCL take the first one. The best
+network connects everybody; of several, it is the fastest, then the one with the shorter way.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from . import prediction
+from .answers import Answers, Link
+from .findings import Finding, listed
+from .request import MUSTER
+
+Pair = tuple[str, str]
+# What one call carries at first; if even that is fast, a larger one tells a fast network from a faster one.
+SIZE, LARGE, WAIT_S, FAST_MBIT = 1 << 20, 8 << 20, 1.5, 300.0
+# Up to so many hosts, all pairs are measured; above, each host with the next one.
+ALL_PAIRS = 8
+# Another network has to be so much faster than the one that the routes lead to.
+FASTER, FARTHER = 1.25, 1.5
+# A call that was answered shows that the network is open, whatever became of its payload's rest.
+OPEN = ("ok", "slow", "late", "at-times")
+VARIABLES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
+
+
+@dataclass(frozen=True)
+class Network:
+    """One network: its name, and by host its interface and address there.
+
+    closed: pairs of hosts that do not reach each other there. mbit: the rate of its slowest pair, 0 if it was not
+    measured. trip_ms: the longest way there and back.
+    """
+
+    name: str
+    places: Mapping[str, tuple[str, str]]
+    closed: tuple[Pair, ...] = ()
+    mbit: float = 0.0
+    trip_ms: float = 0.0
+
+    @property
+    def interfaces(self) -> str:
+        """Its interfaces in words: one name where all hosts have the same."""
+        return " or ".join(sorted({interface for interface, _ in self.places.values()}))
+
+    @property
+    def words(self) -> str:
+        """`eth1 (10.0.0.0/24, 9.4 Gbit/s)`."""
+        return f"{self.interfaces} ({self.name}{f', {rate_words(self.mbit)}' if self.mbit else ''})"
+
+    def json(self) -> dict[str, Any]:
+        """For a recording; `Network.of` reads it back."""
+        return asdict(self)
+
+    @classmethod
+    def of(cls, value: Mapping[str, Any]) -> Network:
+        """Read a recording."""
+        places = {host: (interface, address) for host, (interface, address) in value["places"].items()}
+        closed = tuple((first, other) for first, other in value["closed"])
+        return cls(value["name"], places, closed, value["mbit"], value["trip_ms"])
+
+
+def rate_words(mbit: float) -> str:
+    """`9.4 Gbit/s`, `87 Mbit/s`."""
+    return f"{mbit / 1000:.1f} Gbit/s" if mbit >= 1000 else f"{mbit:.0f} Mbit/s"
+
+
+def candidates(answers: Answers) -> list[Network]:
+    """The networks that at least two hosts have, the one that the routes lead to first; fewer than two: no choice.
+
+    Empty where the user, or another launcher, chooses the interfaces.
+    """
+    hosts = answers.hosts_with_facts
+    if answers.request.style != MUSTER or len(hosts) < 2 or answers.request.interfaces:
+        return []
+    variables = [{**answers.facts[host].get("environment", {}), **answers.request.environment} for host in hosts]
+    if any(name in given for given in variables for name in VARIABLES):
+        return []
+    by_name: dict[str, dict[str, tuple[str, str]]] = {}
+    for host in hosts:
+        for name, interface, address in _of_host(answers, host):
+            by_name.setdefault(name, {}).setdefault(host, (interface, address))
+    shared = [Network(name, places) for name, places in by_name.items() if _distinct(places)]
+    routed = {host: (pick.interface, pick.address) for host, pick in answers.plan.data.items() if not pick.problem}
+    present = next((network for network in shared if dict(network.places) == routed), None)
+    if not present and _distinct(routed):
+        present = Network("by the hosts' routes", routed)
+    ordered = [present] if present else []
+    ordered += sorted((network for network in shared if network != present), key=lambda one: -len(one.places))
+    return ordered if len(ordered) > 1 else []
+
+
+def _of_host(answers: Answers, host: str) -> Iterator[tuple[str, str, str]]:
+    """The networks of a host: name, interface, address. A tunnel's peers have no network in common but its name."""
+    first = set[tuple[str, int]]()
+    for interface, address, prefix in prediction.reachable(answers.facts[host]):
+        parsed = ipaddress.ip_interface(f"{address}/{prefix}")
+        if (interface, parsed.version) in first or (first and parsed.version == 6 and (interface, 4) in first):
+            continue
+        first.add((interface, parsed.version))
+        alone = parsed.network.num_addresses == 1
+        yield (f"the peers of {interface}" if alone else str(parsed.network)), interface, address
+
+
+def _distinct(places: Mapping[str, tuple[str, str]]) -> bool:
+    return len(places) > 1 and len({address for _, address in places.values()}) == len(places)
+
+
+def pairs_of(network: Network) -> list[Pair]:
+    """Whom to measure: all pairs of few hosts; of many, each host and the next."""
+    hosts = list(network.places)
+    if len(hosts) <= ALL_PAIRS:
+        return [(first, other) for place, first in enumerate(hosts) for other in hosts[place + 1 :]]
+    return list(zip(hosts, hosts[1:] + hosts[:1], strict=True))
+
+
+def call(answers: Answers, network: Network, target: str, size: int) -> dict[str, Any] | None:
+    """The call that measures the way to a host; None if it listens on no port."""
+    opened = answers.listens.get(target, {}).get("sampled", [])
+    where = {"host": target, "address": network.places[target][1], "kinds": ["network"], "id": 0}
+    return {**where, "port": opened[0], "size": size, "wait": WAIT_S} if opened else None
+
+
+def measured(answers: Answers, network: Network, links: Iterable[Link]) -> Network:
+    """The network with what calls on it have shown: the measured ones, and those that preflight made before."""
+    where = {host: address for host, (_, address) in network.places.items()}
+    mine = [link for link in (*answers.links, *links) if link.address == where.get(link.target)]
+    mine = [link for link in mine if link.source in where and link.source != link.target]
+    opened = {(link.source, link.target) for link in mine if _opened(link)}
+    tried = {(link.source, link.target) for link in mine}
+    closed = tuple(pair for pair in sorted(tried - opened) if _needed(answers, network, pair))
+    best: dict[Pair, float] = {}
+    trips: dict[frozenset[str], float] = {}
+    for link in (link for link in mine if "network" in link.kinds):
+        for way, mbit in _rates(link):
+            best[way] = max(mbit, best.get(way, 0.0))
+        if link.trip_ms:
+            ends = frozenset((link.source, link.target))
+            trips[ends] = min(link.trip_ms, trips.get(ends, link.trip_ms))
+    rate, trip = min(best.values(), default=0.0), max(trips.values(), default=0.0)
+    return Network(network.name, network.places, closed, round(rate, 1), round(trip, 2))
+
+
+def _opened(link: Link) -> bool:
+    return link.host in ("", link.target) and (
+        link.outcome in OPEN or bool(link.send_s) or ("network" in link.kinds and link.moved > SIZE // 64)
+    )
+
+
+def _needed(answers: Answers, network: Network, pair: Pair) -> bool:
+    """Whether a run on this network opens connections from the first host of the pair to the second."""
+    mine, theirs = (network.places[host][1] for host in pair)
+    return answers.request.backend == "nccl" or pair[1] == answers.master or prediction.connects(mine, theirs)
+
+
+def _rates(link: Link) -> Iterator[tuple[Pair, float]]:
+    """Mbit/s each way; of a call that did not end in time, what had passed by then."""
+    if link.send_s:
+        yield (link.source, link.target), 8e-6 * link.size / link.send_s
+    else:
+        yield (link.source, link.target), 8e-6 * link.moved / WAIT_S
+    back_s = link.both_s - link.send_s if link.ok else 0.0
+    if back_s > 0:
+        yield (link.target, link.source), 8e-6 * link.size / back_s
+    elif link.send_s:
+        yield (link.target, link.source), 8e-6 * link.moved / max(WAIT_S - link.send_s, 0.1)
+
+
+def best(networks: Sequence[Network], hosts: Sequence[str]) -> Network | None:
+    """The best network that connects all hosts; None if none does. `networks`: the routes' own first."""
+    whole = [network for network in networks if not network.closed and len(network.places) == len(hosts)]
+    if not whole:
+        return None
+    present = whole[0] if whole[0] is networks[0] else None
+    fastest = max(whole, key=lambda network: network.mbit)
+    alike = [network for network in whole if FASTER * network.mbit >= fastest.mbit]
+    nearest = min(alike, key=lambda network: network.trip_ms)
+    if present in alike and present and present.trip_ms <= FARTHER * nearest.trip_ms + 0.5:
+        return present
+    return nearest if FARTHER * nearest.trip_ms + 0.5 < fastest.trip_ms else fastest
+
+
+def interfaces(network: Network) -> dict[str, str]:
+    """By host, the interface of a network: what `PreflightRequest.interfaces` takes."""
+    return {host: interface for host, (interface, _) in network.places.items()}
+
+
+def summary(networks: Sequence[Network], chosen: Network, hosts: Sequence[str]) -> str:
+    """`the hosts meet on eth1 (10.0.0.0/24, 9.4 Gbit/s); eth0 is closed between gpu-a and gpu-b`."""
+    words = [f"the hosts meet on {chosen.words}"]
+    for network in (network for network in networks if network is not chosen):
+        lacking = [host for host in hosts if host not in network.places]
+        if network.closed:
+            words.append(f"{network.interfaces} ({network.name}) is closed between {_closed(network, hosts)}")
+        elif lacking:
+            words.append(f"{network.interfaces} ({network.name}) is not on {listed(lacking)}")
+        else:
+            words.append(f"{network.words} is not better")
+    return "; ".join(words)
+
+
+def told(answers: Answers) -> str:
+    """On which network the hosts meet, in words; empty if they have no choice."""
+    networks = [Network.of(network) for network in answers.networks]
+    chosen = best(networks, answers.hosts_with_facts) if networks else None
+    return summary(networks, chosen, answers.hosts_with_facts) if chosen else ""
+
+
+def _closed(network: Network, hosts: Sequence[str]) -> str:
+    ends = [host for host in hosts if any(host in pair for pair in network.closed)]
+    return "them" if len(ends) == len(hosts) > 2 else listed(ends)
+
+
+def check(answers: Answers) -> Iterator[Finding]:
+    """No network connects all hosts, and several connect some of them: who meets where, and the nearest fix."""
+    hosts = answers.hosts_with_facts
+    networks = [Network.of(network) for network in answers.networks]
+    if len(networks) < 2 or best(networks, hosts):
+        return
+    everyone = {frozenset((first, other)) for first in hosts for other in hosts if first != other}
+    meets = {network.name: _meeting(network, everyone) for network in networks}
+    useful = [network for network in networks if meets[network.name]]
+    if len(useful) < 2:
+        return
+    nearest = min(useful, key=lambda network: (len(everyone) - len(meets[network.name]), -network.mbit))
+    shown = tuple(f"{network.words}: {listed(_pairs(meets[network.name], hosts))} meet" for network in useful)
+    left = everyone - meets[nearest.name]
+    lacking = [host for host in hosts if host not in nearest.places]
+    text = f"no network connects all of {listed(hosts)}; {nearest.words} lacks the least: {listed(_pairs(left, hosts))}"
+    fix = f"connect {listed(lacking)} to it"
+    if not lacking:
+        ends = [host for host in hosts if any(host in pair for pair in nearest.closed)]
+        name = nearest.places[ends[0]][0]
+        fix = (
+            f"on {listed(ends)}: sudo ufw allow in on {name} proto tcp from {nearest.name}   (or what is between them)"
+        )
+    # On the network that the routes lead to, other pairs fail: a network that connected all would explain them too.
+    apart_now = left | {frozenset(pair) for pair in networks[0].closed}
+    cells = tuple((first, other) for pair in apart_now for first in pair for other in pair if first != other)
+    symptom = "all nodes hang silently, whichever interface they are told to use"
+    apart = tuple(host for host in hosts if any(host in pair for pair in left))
+    yield Finding("no-common-network", "links", apart, text, shown, symptom, fix, cells=cells)
+
+
+def _meeting(network: Network, everyone: Iterable[frozenset[str]]) -> set[frozenset[str]]:
+    closed = {frozenset(pair) for pair in network.closed}
+    return {pair for pair in everyone if pair <= set(network.places) and pair not in closed}
+
+
+def _pairs(pairs: Iterable[frozenset[str]], hosts: Sequence[str]) -> list[str]:
+    return sorted(" with ".join(sorted(pair, key=list(hosts).index)) for pair in pairs)

@@ -1,0 +1,134 @@
+"""On which of several networks the hosts meet: what counts as one, which is the best, what is said of the others."""
+
+import dataclasses
+
+import pytest
+
+from deploy.preflight import PreflightRequest, judge, networks
+from deploy.preflight.answers import Answers, Link
+from deploy.preflight.networks import Network
+from lab.answers import HOSTS, answers, facts
+
+SLOW, FAST = "10.0.0.0/24", "192.168.5.0/24"
+
+
+def with_second(count=3, prefix=24, **more):
+    """Three hosts, of which the first ones have eth1 as well."""
+    change = {}
+    for place, host in enumerate(HOSTS):
+        own = facts(place)["interfaces"]
+        eth1 = {**own["eth0"], "addresses": [[f"192.168.5.{place + 1}", prefix]], **more}
+        change[host] = {"interfaces": {**own, "eth1": eth1} if place < count else own}
+    return answers(PreflightRequest(), change=change)
+
+
+def network(name, interface, hosts=HOSTS, **more):
+    return Network(name, {host: (interface, f"{name}-{host}") for host in hosts}, **more)
+
+
+def called(seen, wanted, mbit, trip=0.2):
+    """Calls that measured a network, each way at a rate."""
+    seconds = 8e-6 * networks.SIZE / mbit
+    for first, other in networks.pairs_of(wanted):
+        call = networks.call(seen, wanted, other, networks.SIZE)
+        yield Link(first, other, call["address"], call["port"], ("network",), "ok", host=other, size=networks.SIZE,
+                   send_s=seconds, both_s=2 * seconds, trip_ms=trip)  # fmt: skip
+
+
+def test_hosts_with_one_network_have_no_choice():
+    assert networks.candidates(answers(PreflightRequest())) == []
+    assert judge(answers(PreflightRequest())).network == ""
+
+
+def test_the_network_that_the_routes_lead_to_comes_first():
+    assert [one.name for one in networks.candidates(with_second())] == [SLOW, FAST]
+
+
+@pytest.mark.parametrize("name", networks.VARIABLES)
+def test_an_interface_that_the_user_names_is_never_replaced(name):
+    seen = with_second()
+    named = PreflightRequest(environment={name: "eth0"})
+    assert networks.candidates(dataclasses.replace(seen, request=named)) == []
+    assert networks.candidates(dataclasses.replace(seen, request=PreflightRequest(interfaces={"a": "eth0"}))) == []
+    assert networks.candidates(dataclasses.replace(seen, request=PreflightRequest(style="torchrun"))) == []
+
+
+def test_a_network_of_containers_or_of_one_address_is_none():
+    assert networks.candidates(with_second(bridge=True)) == []
+    seen = with_second()
+    same = {host: {**fact, "interfaces": {**fact["interfaces"], "eth1": seen.facts["a"]["interfaces"]["eth1"]}}
+            for host, fact in seen.facts.items()}  # fmt: skip
+    assert networks.candidates(dataclasses.replace(seen, facts=same)) == []
+
+
+def test_a_tunnel_gives_each_host_an_address_alone_and_is_one_network():
+    assert [one.name for one in networks.candidates(with_second(prefix=32))] == [SLOW, "the peers of eth1"]
+
+
+def test_the_rate_of_a_network_is_that_of_its_slowest_pair():
+    seen = with_second()
+    wanted = networks.candidates(seen)[1]
+    links = list(called(seen, wanted, 800.0))
+    links[1] = dataclasses.replace(links[1], send_s=8e-6 * networks.SIZE / 40.0, both_s=8e-6 * networks.SIZE * (1 / 40.0 + 1 / 800.0))
+    assert networks.measured(seen, wanted, links).mbit == pytest.approx(40.0, rel=0.01)
+
+
+def test_a_network_where_a_needed_call_fails_is_closed():
+    seen = with_second()
+    wanted = networks.candidates(seen)[1]
+    dead = Link("c", "b", "192.168.5.2", 40000, ("other",), "dropped")
+    assert networks.measured(dataclasses.replace(seen, links=(dead,)), wanted, ()).closed == (("c", "b"),)
+    # gloo calls from the larger address to the smaller one.
+    dead = Link("b", "c", "192.168.5.3", 40000, ("other",), "dropped")
+    assert networks.measured(dataclasses.replace(seen, links=(dead,)), wanted, ()).closed == ()
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "best"),
+    [
+        ({"mbit": 90.0}, {"mbit": 9400.0}, FAST),
+        ({"mbit": 9400.0}, {"mbit": 90.0}, SLOW),
+        ({"mbit": 9000.0}, {"mbit": 9400.0}, SLOW),  # not so much faster that it is worth another way
+        ({"mbit": 9000.0, "trip_ms": 20.0}, {"mbit": 9000.0, "trip_ms": 0.2}, FAST),
+        ({"mbit": 9400.0, "closed": (("a", "b"),)}, {"mbit": 9.0}, FAST),
+        ({"mbit": 9.0}, {"mbit": 9400.0, "closed": (("a", "c"),)}, SLOW),
+        ({"closed": (("a", "b"),)}, {"closed": (("a", "c"),)}, ""),
+    ],
+)
+def test_the_best_network_connects_everybody_and_is_the_fastest(first, second, best):
+    choice = networks.best([network(SLOW, "eth0", **first), network(FAST, "eth1", **second)], HOSTS)
+    assert (choice.name if choice else "") == best
+
+
+def test_a_network_that_one_host_lacks_connects_not_everybody():
+    choices = [network(SLOW, "eth0", mbit=10.0), network(FAST, "eth1", HOSTS[:2], mbit=9400.0)]
+    chosen = networks.best(choices, HOSTS)
+    assert chosen is choices[0]
+    assert networks.summary(choices, chosen, HOSTS).endswith("eth1 (192.168.5.0/24) is not on c")
+
+
+def test_the_verdict_says_where_the_hosts_meet_and_what_is_wrong_with_the_others():
+    shut = network(SLOW, "eth0", closed=(("b", "a"), ("c", "a"), ("c", "b")))
+    open_ = network(FAST, "eth1", mbit=9400.0)
+    seen = dataclasses.replace(with_second(), networks=(shut.json(), open_.json()))
+    words = "the hosts meet on eth1 (192.168.5.0/24, 9.4 Gbit/s); eth0 (10.0.0.0/24) is closed between them"
+    assert judge(seen).network == words
+    assert judge(Answers.of(seen.json())) == judge(seen)
+
+
+def test_where_no_network_connects_all_the_verdict_says_who_meets_where_and_the_nearest_fix():
+    first = network(SLOW, "eth0", closed=(("c", "a"), ("c", "b")))
+    second = network(FAST, "eth1", closed=(("b", "a"),))
+    seen = with_second()
+    links = answers(outcome=lambda s, t, k: "dropped" if s == "c" else "ok").links
+    verdict = judge(dataclasses.replace(seen, links=links, networks=(first.json(), second.json())))
+    assert (verdict.cause, verdict.hosts) == ("no-common-network", ("a", "b"))
+    assert "eth1" in verdict.fix
+    assert FAST in verdict.fix
+    assert any("a with b meet" in shown and "eth0" in shown for shown in verdict.evidence)
+
+
+def test_the_plan_takes_the_interfaces_of_the_chosen_network():
+    request = PreflightRequest(endpoint="192.168.5.1", interfaces=dict.fromkeys(HOSTS, "eth1"))
+    plan = dataclasses.replace(with_second(), request=request).plan
+    assert {pick.address for pick in plan.data.values()} == {"192.168.5.1", "192.168.5.2", "192.168.5.3"}
