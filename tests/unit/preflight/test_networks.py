@@ -69,7 +69,9 @@ def test_the_rate_of_a_network_is_that_of_its_slowest_pair():
     seen = with_second()
     wanted = networks.candidates(seen)[1]
     links = list(called(seen, wanted, 800.0))
-    links[1] = dataclasses.replace(links[1], send_s=8e-6 * networks.SIZE / 40.0, both_s=8e-6 * networks.SIZE * (1 / 40.0 + 1 / 800.0))
+    links[1] = dataclasses.replace(
+        links[1], send_s=8e-6 * networks.SIZE / 40.0, both_s=8e-6 * networks.SIZE * (1 / 40.0 + 1 / 800.0)
+    )
     assert networks.measured(seen, wanted, links).mbit == pytest.approx(40.0, rel=0.01)
 
 

@@ -262,3 +262,30 @@ def test_a_long_way_does_not_make_a_link_slow():
     near = Link("a", "b", "10.0.0.2", 1, ("rate",), "ok", size=1 << 20, both_s=0.55, trip_ms=0.4)
     assert link_quality.mbit_of(near) < link_quality.SLOW_MBIT
     assert link_quality.mbit_of(dataclasses.replace(near, trip_ms=40.0)) > link_quality.SLOWISH_MBIT
+
+
+def test_who_has_no_route_to_a_caller_cannot_answer_it_so_it_is_a_fault():
+    outcomes = {("b", "c"): "no-scope", ("c", "b"): "dropped"}
+    seen = answers(PreflightRequest(), outcome=lambda s, t, k: outcomes.get((s, t), "ok"))
+    verdict = judge(seen)
+    assert (verdict.cause, verdict.hosts) == ("no-route", ("b",))
+    assert verdict.first.explains == "explains 2 of 2 pairs of hosts with failed calls"
+
+
+@pytest.mark.parametrize(("grown", "cause"), [([DROPS], "all-ports-dropped"), ([], "host-unreachable")])
+def test_hosts_that_reach_nobody_have_a_firewall_if_its_counts_grew(grown, cause):
+    control = {host: firewall([DROPS], grown) for host in HOSTS}
+    verdict = judge(answers(outcome=lambda s, t, k: "dropped", control=control))
+    assert (verdict.cause, verdict.hosts) == (cause, HOSTS)
+
+
+def test_the_end_of_a_lossy_link_that_has_no_clean_link_is_named_alone():
+    def lossy(ends):
+        seen = answers()
+        return judge(dataclasses.replace(seen, links=tuple(
+            dataclasses.replace(link, sent=100, again=30 if {link.source, link.target} == {"b", "c"} else 0,
+                                outcome="slow" if {link.source, link.target} in ends and "data" in link.kinds else "ok")
+            for link in seen.links)))  # fmt: skip
+
+    assert lossy([]).hosts == ("b", "c")
+    assert lossy([{"a", "c"}]).hosts == ("c",)
