@@ -179,18 +179,18 @@ def changed(sections, section, old, new):
 
 
 @contextmanager
-def _stand_in(sections):
+def _stand_in(gpus, unknown, infiniband):
     """A folder with a nvidia-smi that answers as recorded, first in PATH, and one in the place of /sys."""
     before = os.environ["PATH"], probe_facts.INFINIBAND
     with TemporaryDirectory() as folder:
-        home, rows = Path(folder), sections["gpus"].splitlines()
+        home, rows = Path(folder), gpus.splitlines()
         code = next((row.removeprefix("code ") for row in rows if row.startswith("code ")), "0")
         answer = "".join(f"{row}\n" for row in rows if not row.startswith("code "))
-        files = {"gpus": answer, "code": code, "unknown": sections.get("unknown", ""), "nvidia-smi": SMI}
+        files = {"gpus": answer, "code": code, "unknown": unknown, "nvidia-smi": SMI}
         for name, text in files.items():
             (home / name).write_text(text)
         (home / "nvidia-smi").chmod(0o755)
-        for row in sections.get("infiniband", "").splitlines():
+        for row in infiniband.splitlines():
             name, _, text = row.partition(":")
             path = home / "infiniband" / name
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -210,8 +210,7 @@ def facts(sections):
 @cache
 def _facts(items):
     sections = dict(items)
-    with _stand_in(sections):
-        probed = {"gpus": probe_facts.gpus(), "rdma": probe_facts.rdma()}
+    probed = deepcopy(_probed(*(sections.get(name, "") for name in ("gpus", "unknown", "infiniband"))))
     cuda, host = sections["cuda"].split(), sections["host"].split()
     probed["cuda"] = {name: int(value) for name, value in zip(cuda[::2], cuda[1::2], strict=True)}
     probed["gpus"]["seconds"] = float(host[host.index("seconds") + 1])
@@ -222,6 +221,12 @@ def _facts(items):
         **probed, "software": software, "environment": environment, "container": "container" in host,
         "rdma_devices": "devices" in host, "memlock": memlock,
     }  # fmt: skip
+
+
+@cache
+def _probed(gpus, unknown, infiniband):
+    with _stand_in(gpus, unknown, infiniband):
+        return {"gpus": probe_facts.gpus(), "rdma": probe_facts.rdma()}
 
 
 def judged(hosts, request=REQUEST):

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.sources import parsed
+
 HOME = Path(__file__).resolve().parents[3]
 REFUSED = """
 import sys
@@ -39,7 +41,7 @@ def test_no_message_names_a_command_in_its_own_words():
     for path in (HOME / "deploy").rglob("*.py"):
         if not named.search(path.read_text()):
             continue
-        nodes = list(ast.walk(ast.parse(path.read_text())))
+        nodes = list(ast.walk(parsed(path)))
         plain = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
         texts = [node for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)]
         commands += [

@@ -19,7 +19,6 @@ EXAMPLES = [tuple(block.split("\n", 1)) for block in f"\n{_FILE.read_text()}".sp
 OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
 KEY = "Traceback (most recent call last):\n  File \"train.py\", line 9, in <module>\n    main()\nKeyError: 'image'"
 TRAINING = "".join(f"epoch 1 step {step} loss 0.{step:04d}\n" for step in range(2000))
-LONG = TRAINING * (2 * CHUNK // len(TRAINING) + 1)  # more than is read at once
 SUMMARY = """torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
 ============================================================
 train.py FAILED
@@ -48,7 +47,8 @@ Root Cause (first observed failure):
 def test_each_example_is_explained_by_its_cause_in_short_and_in_the_middle_of_a_long_log(cause, text):
     assert explain({"a": text}).cause == cause
     if cause not in ("collective-timeout",):
-        assert explain({"a": LONG + text + "\n" + "waiting\n" * 3_000}).cause == cause
+        pieces = [TRAINING, TRAINING, f"{text}\n", "waiting\n" * 300, "waiting\n" * 300]
+        assert judge([read("a", [piece.encode() for piece in pieces])]).cause == cause
 
 
 def test_each_cause_of_the_table_has_an_example():
@@ -269,11 +269,11 @@ def test_a_name_from_a_log_is_no_part_of_a_command():
 
 
 def test_lines_that_differ_in_numbers_only_are_looked_at_some_times_only():
-    lines = b"".join(b"WARNING: error in sample %d at 0x%x\n" % (number, number * 7919) for number in range(200_000))
+    lines = b"".join(b"WARNING: error in sample %d at 0x%x\n" % (number, number * 7919) for number in range(40_000))
     start = time.process_time()
     explained = judge([read("a", [lines, OOM.encode()])])
     assert explained.cause == "gpu-memory"
-    assert time.process_time() - start < 4
+    assert time.process_time() - start < 1
 
 
 def test_the_next_command_names_the_script_of_the_run_or_is_left_out():

@@ -143,11 +143,12 @@ def test_too_much_is_refused_naming_the_largest_and_what_to_do(folder):
     assert "weights.pt" in entries(pack(folder, choice=Choice(most=7_000_000)))
 
 
-def test_a_large_file_is_named_with_its_size_and_a_hint_to_mount_it(folder):
+def test_a_large_file_is_named_with_its_size_and_a_hint_to_mount_it(folder, monkeypatch):
+    monkeypatch.setattr(code_layer, "_LARGE", 1 << 20)
     with (folder / "weights.pt").open("wb") as file:
-        file.truncate(80 << 20)
+        file.truncate(2 << 20)
     (note,) = code_layer.check(folder).notes
-    assert "weights.pt (84 MB)" in note
+    assert "weights.pt (2.1 MB)" in note
     assert "--mount" in note
 
 

@@ -11,10 +11,12 @@ import threading
 import pytest
 
 from deploy.core.errors import DeployError
-from deploy.image.compression import GZIP, PIECE, ZSTD, decompress
+from deploy.image import compression, layer_cache
+from deploy.image.compression import GZIP, ZSTD, decompress
 from deploy.image.layer_cache import LayerCache
 from deploy.image.model import digest
 
+PIECE = 1 << 19  # small, so that a layer of several pieces is soon read
 # Not of one byte, so that packing them leaves something; one larger than a piece.
 BODIES = [random.Random(seed).randbytes(size) for seed, size in enumerate((1000, 300_000, PIECE + 12345))]
 LAYERS = [digest(body) for body in BODIES]
@@ -41,6 +43,12 @@ class Source:
     def __call__(self):
         self.reads += 1
         return iter(self.chunks)
+
+
+@pytest.fixture(autouse=True)
+def small_pieces(monkeypatch):
+    for module in (compression, layer_cache):
+        monkeypatch.setattr(module, "PIECE", PIECE)
 
 
 @pytest.fixture
@@ -85,7 +93,7 @@ def test_an_image_that_ends_early_or_lacks_a_layer_is_a_fault_and_leaves_no_part
     with pytest.raises(DeployError, match="left out 1 of 3 layers"):
         fetch(cache, Source(saved(BODIES[:2])))
     with pytest.raises(DeployError, match="ended early"):
-        fetch(cache, Source(saved(BODIES)[:20]), layers=[LAYERS[2]])
+        fetch(cache, Source(saved(BODIES)[:5]), layers=[LAYERS[2]])
     assert not list((tmp_path / "layers").glob("*.part"))
     assert fetch(cache, Source(saved(BODIES)))
 

@@ -388,16 +388,16 @@ def test_seconds_of_a_resumed_run_are_those_of_its_last_start(tmp_path):
 def test_a_long_run_stays_small_and_quick(tmp_path):
     sample(tmp_path, steps=1000, every=1, checkpoint_every=4)
     row = '{"t": %f, "step": %d, "epoch": %f, "loss": %f, "lr": 0.001, "grad_norm": 1.0, "samples_per_s": %d}\n'
-    losses = {77_777: 9.5}
-    rows = (row % (START + i, i, i / 15, losses.get(i, 2.0), 5000 + i % 7) for i in range(1, 100_001))
+    losses = {27_777: 9.5}
+    rows = (row % (START + i, i, i / 15, losses.get(i, 2.0), 5000 + i % 7) for i in range(1, 40_001))
     (tmp_path / "metrics.jsonl").write_text("".join(rows))
     began = time.process_time()
     source = run.build(tmp_path)
     spent = time.process_time() - began
     shown = Page(source)
-    assert [77_777, 9.5] in series_of(shown, "training"), "thinning lost the spike"
+    assert [27_777, 9.5] in series_of(shown, "training"), "thinning lost the spike"
     assert len(source) < 1_000_000
-    assert spent < 2, "seconds of processor time"
+    assert spent < 1, "seconds of processor time"
     assert "details" in {name for name, _ in shown.tags}
 
 

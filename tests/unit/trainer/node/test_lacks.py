@@ -28,7 +28,7 @@ def random_listing(draw):
 
 def test_the_nodes_follow_the_rules_of_a_start():
     draw, moved = random.Random(12), 0
-    for _ in range(3000):
+    for _ in range(1000):
         listings = {node_of(host): random_listing(draw) for host in ("a", "b", "c")}
         wanted = at_a_start.missing({host: listed(listings[node_of(host)]) for host in ("a", "b", "c")})
         found = lacks.missing(listings)

@@ -192,12 +192,14 @@ def test_the_limits_hold(work):
     assert len({tag for tags in found.values() for tag in tags}) <= 300
 
 
-def test_of_a_long_course_some_points_are_told(work):
-    (work / EVENTS.name).write_bytes(b"".join(record("loss", step, 1.0) for step in range(100_000)))
+def test_of_a_long_course_some_points_are_told(work, monkeypatch):
+    monkeypatch.setattr(scalars, "_ALL_POINTS", 256)
+    monkeypatch.setattr(scalars, "_MOST_RECORDS", 2500)
+    (work / EVENTS.name).write_bytes(b"".join(record("loss", step, 1.0) for step in range(12_500)))
     points = read(work.parent)[f"work/{EVENTS.name}"]["loss"]
-    assert [step for step, _ in points[:2048]] == list(range(2048))
-    assert 5_000 < len(points) < 10_000
-    assert points[-1][0] > 99_900
+    assert [step for step, _ in points[:256]] == list(range(256))
+    assert 625 < len(points) < 1_250
+    assert points[-1][0] > 12_400
 
 
 def test_of_nodes_that_share_the_folder_one_reads(work):

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.sources import parsed
 from trainer.node import together, torch_names
 
 
@@ -36,7 +37,7 @@ def private_names(tree):
         if isinstance(node, ast.ImportFrom) and not node.level:
             yield from (node.module or "").split(".")
             yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.Attribute) and ast.unparse(node.value) not in ("self", "cls"):
+        elif isinstance(node, ast.Attribute) and node.attr[0] == "_" and ast.unparse(node.value) not in ("self", "cls"):
             yield node.attr
         elif isinstance(node, ast.Call) and ast.unparse(node.func) in ("getattr", "setattr"):
             yield ast.literal_eval(node.args[1]) if isinstance(node.args[1], ast.Constant) else ""
@@ -46,5 +47,5 @@ def test_no_module_uses_a_private_name_of_torch_that_is_not_in_the_table():
     listed = {part for name in torch_names.NAMES for part in name.replace(":", ".").split(".")}
     listed |= torch_names.OF_OBJECTS.keys()
     for path in sorted([*(HOME / "trainer").rglob("*.py"), *(HOME / "muster").rglob("*.py")]):
-        used = {name for name in private_names(ast.parse(path.read_text())) if name[:1] == "_" and name[:2] != "__"}
+        used = {name for name in private_names(parsed(path)) if name[:1] == "_" and name[:2] != "__"}
         assert not used - listed - OF_PYTHON, path
