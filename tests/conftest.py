@@ -54,6 +54,10 @@ def pytest_collection_modifyitems(config, items):
 
 # What shares an engine's images or all cores runs in one process, in order; other files run beside it.
 _TOGETHER = {"dist": "this machine", "image": "this machine", "lab": "laboratory"}
+# What reads the code of the checkout: each file of it is parsed once.
+_SOURCES = {
+    f"test_{name}.py" for name in ("architecture", "contract", "exit_codes", "program", "security_page", "torch_names")
+}
 # About half of the time that tests/cluster takes.
 _SECOND_RACK = {"test_phases.py", "test_recover.py", "test_secrets.py", "test_security.py"}
 
@@ -66,7 +70,7 @@ class _Together(LoadScopeScheduling):
         folder, name = file.split("/")[1:3]
         if folder == "cluster":
             return f"rack {int(name in _SECOND_RACK)}"
-        return _TOGETHER.get(folder, file)
+        return "sources" if file.rpartition("/")[2] in _SOURCES else _TOGETHER.get(folder, file)
 
 
 @pytest.hookimpl(optionalhook=True)
