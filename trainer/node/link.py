@@ -1,23 +1,23 @@
-"""A connection between two nodes of a run, which have proved to each other that they have the run's key.
+"""A connection between two nodes of a run, which have proved to each other that they have the run's key (proof.py).
 
 It is neither encrypted nor signed afterwards, as little as what gloo and NCCL send. Standard library only.
 """
 
 from __future__ import annotations
 
-import hmac
 import json
-import secrets
 import socket
 from contextlib import suppress
 from typing import Any
+
+from . import proof
 
 _PROOF_SECONDS, _SILENCE_SECONDS = 10.0, 30.0
 # The kernel asks a silent machine after 5 s, and gives it up after 30.
 _ALIVE = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 5, "TCP_USER_TIMEOUT": 30_000}
 _MOST_MESSAGE = 256 << 20
-_CHALLENGE_BYTES, _LENGTH_BYTES = 32, 4
-_ENDS = (b"opens", b"answers")
+_LENGTH_BYTES = 4
+_ENDS = ("opens", "answers")
 
 
 class Lost(Exception):
@@ -27,7 +27,7 @@ class Lost(Exception):
 class Link:
     """Messages (JSON objects) and bytes. Closed at the end of a `with` block; every fault is Lost."""
 
-    def __init__(self, connection: socket.socket, key: bytes, opens: bool) -> None:
+    def __init__(self, connection: socket.socket, key: str, opens: bool) -> None:
         self._connection = connection
         try:
             connection.settimeout(_PROOF_SECONDS)
@@ -46,7 +46,7 @@ class Link:
         self.patience(_SILENCE_SECONDS)
 
     @staticmethod
-    def to(where: str, key: bytes) -> Link:
+    def to(where: str, key: str) -> Link:
         """A link to the node that listens at `where`: an address and a port."""
         address, _, port = where.partition(" ")
         try:
@@ -111,12 +111,13 @@ class Link:
             raise Lost("a node went away")
         return data
 
-    def _prove(self, key: bytes, opens: bool) -> None:
-        """Each end shows that it knows the key, by a code over what both have just drawn; the key is never sent."""
-        mine, other = _ENDS if opens else reversed(_ENDS)
-        drawn = secrets.token_bytes(_CHALLENGE_BYTES)
-        self.write(drawn)
-        theirs = self._exactly(_CHALLENGE_BYTES)
-        self.write(hmac.digest(key, mine + drawn + theirs, "sha256"))
-        if not hmac.compare_digest(self._exactly(_CHALLENGE_BYTES), hmac.digest(key, other + theirs + drawn, "sha256")):
+    def _prove(self, key: str, opens: bool) -> None:
+        """Each end shows that it knows the key."""
+        own, other = _ENDS if opens else reversed(_ENDS)
+        drawn = proof.draw()
+        self.write(drawn.encode())
+        theirs = self._exactly(proof.WORD).decode("latin-1")
+        listeners, openers = (theirs, drawn) if opens else (drawn, theirs)
+        self.write(proof.of(key, own, listeners, openers).encode())
+        if not proof.holds(self._exactly(proof.LENGTH).decode("latin-1"), key, other, listeners, openers):
             raise Lost("it does not know the key")

@@ -1,15 +1,12 @@
 """Questions that the nodes of one run ask each other before its ranks start and after they have ended.
 
 on_end.py asks how a node has ended, waits.py whether it has its place. Question and answer are a line of JSON each.
-Both prove that they come from the run, by a key that never travels: HMAC-SHA256 over the text and a random word of
-each side, so that nobody can repeat them. Standard library only.
+Both prove that they come from the run (proof.py). Standard library only.
 """
 
 from __future__ import annotations
 
-import hmac
 import json
-import secrets
 import socket
 import threading
 import time
@@ -17,7 +14,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
-from . import meeting
+from . import meeting, proof
 
 _WAIT_S, _MOST, _AT_ONCE = 1.0, 1 << 20, 64
 Answer = Callable[[Mapping[str, Any]], Mapping[str, Any]]
@@ -61,12 +58,10 @@ def ask(
     try:
         with socket.create_connection((address, port), _WAIT_S) as connection:
             theirs = _read(connection, _WAIT_S).get("word", "")
-            ours, text = secrets.token_hex(16), json.dumps(dict(question or {}))
-            _write(connection, {"word": ours, "text": text, "proof": _proof(key, "ask", theirs, ours, text)})
+            ours, text = proof.draw(), json.dumps(dict(question or {}))
+            _write(connection, {"word": ours, "text": text, "proof": proof.of(key, "ask", theirs, ours, text)})
             reply = _read(connection, wait_s)
-            if not _proves(reply, key, "answer", theirs, ours):
-                return None
-            return _object(reply["text"])
+            return _proved(reply, key, "answer", theirs, ours)
     except ConnectionRefusedError:
         return {}
     except (OSError, ValueError):
@@ -74,25 +69,25 @@ def ask(
 
 
 def _reply(connection: socket.socket, key: str, answer: Answer) -> None:
-    ours = secrets.token_hex(16)
+    ours = proof.draw()
     connection.settimeout(_WAIT_S)
     _write(connection, {"word": ours})
     asked = _read(connection, _WAIT_S)
     theirs = asked.get("word", "")
-    if _proves(asked, key, "ask", ours, theirs):
-        text = json.dumps(dict(answer(_object(asked["text"]))))
-        _write(connection, {"text": text, "proof": _proof(key, "answer", ours, theirs, text)})
+    question = _proved(asked, key, "ask", ours, theirs)
+    if question is not None:
+        text = json.dumps(dict(answer(question)))
+        _write(connection, {"text": text, "proof": proof.of(key, "answer", ours, theirs, text)})
 
 
-def _proof(key: str, *words: object) -> str:
-    return hmac.digest(key.encode(), json.dumps(words).encode(), "sha256").hex()
-
-
-def _proves(said: Mapping[str, Any], key: str, *words: object) -> bool:
-    text, proof = said.get("text"), said.get("proof")
-    if not isinstance(text, str) or not isinstance(proof, str):
-        return False
-    return hmac.compare_digest(proof.encode(), _proof(key, *words, text).encode())
+def _proved(
+    message: Mapping[str, Any], key: str, role: str, listeners: object, openers: object
+) -> dict[str, Any] | None:
+    """What a message has to say, if its sender knows the key. Raises ValueError."""
+    text = message.get("text")
+    if not isinstance(text, str) or not proof.holds(message.get("proof"), key, role, listeners, openers, text):
+        return None
+    return _object(text)
 
 
 def _write(connection: socket.socket, value: Mapping[str, Any]) -> None:

@@ -38,7 +38,7 @@ class Sharing:
     """What this node shares with the others. Made once; `attempt` is called before each attempt of its ranks."""
 
     def __init__(self, key: str, run_folder: Path, node: str, ranks: int) -> None:
-        self._key, self._folder, self._node, self._ranks = key.encode(), run_folder, node, ranks
+        self._key, self._folder, self._node, self._ranks = key, run_folder, node, ranks
 
     def attempt(self, place: int, nodes: int, address: str, meet: Callable[[str], str]) -> None:
         """Bring all nodes what they lack. `meet`: takes where this node listens, and returns where the first does.
@@ -162,7 +162,7 @@ def _raise(fault: str) -> None:
 class _Door:
     """Where this node listens meanwhile: others join here on the first node, and get its `files` on any."""
 
-    def __init__(self, address: str, key: bytes, run_folder: Path) -> None:
+    def __init__(self, address: str, key: str, run_folder: Path) -> None:
         try:
             self._listening = meeting.listen(address, 0)
         except OSError as fault:

@@ -12,7 +12,7 @@ import time
 import pytest
 
 from muster.errors import TrainError
-from trainer.node import share, work
+from trainer.node import proof, share, work
 from trainer.node.link import Link, Lost
 
 KEY = "0123456789abcdef"
@@ -112,7 +112,7 @@ def test_a_stranger_gets_nothing_and_stops_nobody(nodes):
         noisy.sendall(os.urandom(4096))
         strangers.append(noisy)
         with pytest.raises(Lost):
-            Link.to(where, b"another key")
+            Link.to(where, "another key")
         strangers.append(None)
 
     assert nodes.attempt(on_first=disturb) == {0: None, 1: None, 2: None}
@@ -128,7 +128,7 @@ def test_a_node_gives_only_what_it_lists(nodes):
 
     def ask(place, where):
         if place == 1:
-            with Link.to(where, KEY.encode()) as asks:
+            with Link.to(where, KEY) as asks:
                 deadline = time.monotonic() + 5
                 while not read and time.monotonic() < deadline:
                     asks.send({"get": ["secret.json", "../secret.json", "work/../secret.json"]})
@@ -158,7 +158,7 @@ def test_where_a_node_goes_away_the_others_know_at_once_and_may_meet_again(nodes
 
     def dies(place, where):
         if place == 2:
-            gone = Link.to(where, KEY.encode())
+            gone = Link.to(where, KEY)
             gone.send({"place": 2})
             gone.close()
             raise KeyError("dead")
@@ -209,10 +209,10 @@ def test_a_node_talks_to_nobody_who_does_not_prove_the_key():
 
     def pretend():
         kept.append(listening.accept()[0])
-        kept[0].sendall(os.urandom(64))
+        kept[0].sendall(os.urandom(proof.WORD + proof.LENGTH))
 
     with socket.create_server(("127.0.0.1", 0)) as listening:
         threading.Thread(target=pretend, daemon=True).start()
         with pytest.raises(Lost, match="does not know the key"):
-            Link.to(f"127.0.0.1 {listening.getsockname()[1]}", KEY.encode())
+            Link.to(f"127.0.0.1 {listening.getsockname()[1]}", KEY)
     kept[0].close()

@@ -1,0 +1,30 @@
+"""The proof that a node knows the key of its run, for peers.py and link.py. The key itself never travels.
+
+Each end of a connection draws a random word. A proof is the HMAC-SHA256 over a role, both words and a text, by the key:
+nobody can repeat it, or send it back. Standard library only.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import secrets
+
+# Letters of a word, and of a proof.
+WORD, LENGTH = 32, 64
+
+
+def draw() -> str:
+    """A random word."""
+    return secrets.token_hex(WORD // 2)
+
+
+def of(key: str, role: str, listeners: object, openers: object, text: str = "") -> str:
+    """The proof of who has this role, on a connection with the words of its listening and its opening end."""
+    return hmac.digest(key.encode(), json.dumps([role, listeners, openers, text]).encode(), "sha256").hex()
+
+
+def holds(proof: object, key: str, role: str, listeners: object, openers: object, text: str = "") -> bool:
+    """Whether the other end's proof, which may be anything, is the right one."""
+    right = of(key, role, listeners, openers, text)
+    return isinstance(proof, str) and hmac.compare_digest(proof.encode(errors="replace"), right.encode())
