@@ -27,7 +27,6 @@ _WORDS = (
     *(b"rror", b"ERR", b"ail", b"NCCL WARN", b"xcept", b"ignal", b"illed", b"annot", b"denied", b"efused", b"imed out"),
     *(b"imeout", b"xceeded", b"undefined sym", b"Xid", b"egmentation", b"odule named", b"lost comm", b"low on res"),
     *(b"OOM", b"vict", b"isagree", b"Process name", b"has different", b"FingerPrint", b"Not Ready", b"NotReady"),
-    *(b"HAS CHANGED", b"ould not", b"ot found", b"return code", b"exited with", b"nvalid"),
 )
 _WORD = re.compile(b"|".join(map(re.escape, _WORDS)))
 _DIGITS = re.compile(rb"[0-9][0-9a-fA-Fx]*")
