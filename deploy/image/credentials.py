@@ -42,7 +42,8 @@ _PRIVATE_KEY = re.compile(
 
 _FILES = re.compile("|".join(translate(f"*/{pattern}") for pattern in FILES))
 _NEEDS = re.compile("|".join(translate(f"*/{pattern}") for pattern in NEEDS))
-_KEY_MARKS = (b"PRIVATE KEY", b"PuTTY-User-Key-File-", b"AGE-SECRET-KEY-1")
+# One of these is in each key. The longer a word, the faster the search.
+_KEY_MARKS = (b"-----BEGIN ", b"PuTTY-User-Key-File-", b"AGE-SECRET-KEY-1")
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,6 @@ def kind_of(path: str, content: bytes) -> str:
         return "a private key"
     if PurePosixPath(path).name.lower() in SETTINGS and _TOKEN.search(content):
         return "a token or a password"
-    if b"://" in content and _NEEDS.match(f"/{path.lower()}") and _ADDRESS.search(content):
+    if _NEEDS.match(f"/{path.lower()}") and _ADDRESS.search(content):
         return IN_AN_ADDRESS
     return ""

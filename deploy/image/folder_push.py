@@ -18,15 +18,18 @@ from ..core.fields import digits
 from ..core.program import FAB
 from ..core.text import amount, last_line, several
 from ..ssh.session import Session
-from . import commands, content
+from . import commands, content, sending
 from .content import Content
 from .credentials import Choice
 from .folder_memory import FolderMemory
 from .folder_stream import FolderStream
 from .path_entry import Entry
+from .sending import Send
 
 # Below this size, a layer is as fast, and the image alone says what ran.
 LARGE = 32 << 20
+# From this size on, another process has begun before this one would have ended.
+_APART = 64 << 20
 _LOOK_S = 600.0
 _ROOM = f"on that host: df -h ~; `{FAB} clean` shows what Muster keeps there"
 _SLACK = 64 << 20  # bytes that must stay free on a host's disk
@@ -145,8 +148,17 @@ def check_space(plan: FolderPlan, there: HostFolders) -> None:
         )
 
 
-def bring(session: Session, large: LargeFolder, there: HostFolders, tell: Callable[[int, int], None]) -> int:
-    """Send what the host lacks; returns the bytes. Raises DeployError; what the host had before stays then."""
+def bring(
+    session: Session,
+    large: LargeFolder,
+    there: HostFolders,
+    tell: Callable[[int, int], None],
+    send: Send = sending.from_here,
+) -> int:
+    """Send what the host lacks; returns the bytes. Raises DeployError; what the host had before stays then.
+
+    `send`: how a stream goes there that is large enough for a process of its own.
+    """
     plan = large.plan(there)
     if plan.stream is None:
         return 0
@@ -154,7 +166,8 @@ def bring(session: Session, large: LargeFolder, there: HostFolders, tell: Callab
     size, wanted = plan.stream.size, large.content
     argv = commands.receive_folder(wanted.digest, wanted.listing, plan.below, large.older)
     tell(0, size)
-    done = session.run(argv, input=plan.stream.read(lambda sent: tell(sent, size)), moving=True, check=False)
+    send = send if size >= _APART else sending.from_here
+    done = send(session, argv, plan.stream, lambda sent: tell(sent, size))
     if done.code:
         words, cause = last_line(done.err.encode()), docker_faults.read(done.err)
         hint = _ROOM if cause and cause.name == "disk-full" else "push again"

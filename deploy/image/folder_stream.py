@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
+import json
 import os
+import stat
 import tarfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 
 from ..core.errors import DeployError
@@ -14,14 +18,28 @@ from .path_entry import Entry
 
 _CHUNK = 1 << 20
 _BLOCK, _PAGE = tarfile.BLOCKSIZE, 4096
+# What a header holds without a second one.
+_LONGEST_NAME, _MOST_DIGITS = 100, 8**11
 
 
 class FolderStream:
     """These entries of `folder`, after the paths that must `go`. Several hosts may read it at once."""
 
     def __init__(self, folder: Path, entries: Iterable[Entry], go: Iterable[str] = ()) -> None:
-        self._folder, self._entries = folder, sorted(entries, key=lambda entry: entry.path)
-        self._go = b"".join(os.fsencode(path) + b"\0" for path in sorted(go))
+        self._folder, self._entries, self._gone = folder, sorted(entries, key=lambda entry: entry.path), sorted(go)
+        self._go = b"".join(os.fsencode(path) + b"\0" for path in self._gone)
+
+    @classmethod
+    def parse(cls, text: bytes) -> FolderStream:
+        """The stream that `text` stands for."""
+        folder, entries, gone = json.loads(text)
+        return cls(Path(folder), itertools.starmap(Entry, entries), gone)
+
+    @cached_property
+    def text(self) -> bytes:
+        """The same as a line, for another process."""
+        entries = [dataclasses.astuple(entry) for entry in self._entries]
+        return json.dumps([str(self._folder.absolute()), entries, self._gone]).encode()
 
     @cached_property
     def size(self) -> int:
@@ -56,17 +74,17 @@ class FolderStream:
         return [_header("gone", len(self._go)), *(_header_of(entry) for entry in self._entries)]
 
     def _pieces(self) -> Iterator[bytes]:
-        headers = iter(self._headers)
+        headers, folder = iter(self._headers), str(self._folder)
         yield next(headers)
         yield self._go + bytes(_padded(len(self._go)) - len(self._go))
         for header, entry in zip(headers, self._entries, strict=True):
             yield header
             if entry.size:
-                yield from _content(self._folder / entry.path, entry)
+                yield from _content(f"{folder}/{entry.path}", entry)
         yield _ending()
 
 
-def _content(path: Path, entry: Entry) -> Iterator[bytes]:
+def _content(path: str, entry: Entry) -> Iterator[bytes]:
     """A file as it was when it was looked at, filled up to whole blocks."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -79,13 +97,32 @@ def _content(path: Path, entry: Entry) -> Iterator[bytes]:
         finally:
             os.close(file)
     except OSError as fault:
-        raise left_out.unreadable(path, fault) from fault
+        raise left_out.unreadable(Path(path), fault) from fault
     if left or path_entry.stamp_of(status) not in entry.stamp:
         raise DeployError(f"{path} has changed while it was sent", "push again when nothing writes there")
     yield bytes(_padded(entry.size) - entry.size)
 
 
 def _header_of(entry: Entry) -> bytes:
+    """The header of an entry. For most it is another's with a name, size and sum of its own: a tenth of the time."""
+    name = os.fsencode(f"files/{entry.path}")
+    if not entry.isreg() or len(name) > _LONGEST_NAME or entry.size >= _MOST_DIGITS:
+        return _any_header_of(entry)
+    like, base = _like(entry.mode)
+    size = b"%011o" % entry.size
+    total = b"%06o\0 " % (base + sum(name) + sum(size))
+    return name.ljust(_LONGEST_NAME, b"\0") + like[100:124] + size + like[135:148] + total + like[156:]
+
+
+@cache
+def _like(mode: int) -> tuple[bytes, int]:
+    """The header of a file with that mode, and the sum of its bytes without name and size."""
+    header = _any_header_of(Entry("", stat.S_IFREG, mode=mode))
+    bare = bytes(_LONGEST_NAME) + header[100:124] + bytes(11) + header[135:148] + b" " * 8 + header[156:]
+    return header, sum(bare)
+
+
+def _any_header_of(entry: Entry) -> bytes:
     header = entry.header(f"files/{entry.path}")
     header.mode &= 0o755
     return header.tobuf(tarfile.GNU_FORMAT, "utf-8", "surrogateescape")

@@ -22,7 +22,7 @@ from ..core.text import amount
 from ..engine import images
 from ..host import audit
 from ..ssh.session import Done, Session, on_all
-from . import code_layer, commands, folder_push
+from . import code_layer, commands, folder_push, sending
 from .archive import Archive, archive
 from .code_layer import CodeLayer
 from .credentials import NO_CHOICE, Choice
@@ -62,7 +62,7 @@ class Pushed:
 
 @dataclass(frozen=True)
 class _PushContext:
-    """One push: the image, and where its layers come from."""
+    """One push: the image, and where its layers come from. `several`: it goes to more than one host."""
 
     image: Image
     base: Base
@@ -70,6 +70,7 @@ class _PushContext:
     source: LayerSource
     tell: Tell
     large: LargeFolder | None = None
+    several: bool = False
 
 
 class _Has(NamedTuple):
@@ -255,7 +256,7 @@ def _context(
     layer, large = _code(folder, base, choice, cache, memory, tell)
     image = run_image(base, (layer.digest,) if layer else (), tag)
     source = LayerSource(base, layer, local, cache, lambda read: tell(HERE, min(read, base.size), base.size))
-    return _PushContext(image, base, local, source, tell, large), looks.result()
+    return _PushContext(image, base, local, source, tell, large, len(sessions) > 1), looks.result()
 
 
 def _code(
@@ -313,7 +314,8 @@ def _bring(session: Session, context: _PushContext, has: _Has, proven: bool) -> 
     if not (large := context.large):
         return replace(bring_image(), code_layers=over)
     ahead = _Ahead(bring_image) if plan_push(context.image, has.store, context.base.name).present else None
-    sent = folder_push.bring(session, large, has.folders, partial(context.tell, session.host.name))
+    send = sending.apart if context.several else sending.from_here
+    sent = folder_push.bring(session, large, has.folders, partial(context.tell, session.host.name), send)
     pushed = ahead.result() if ahead else bring_image()
     if sent:
         audit.note(session, f"pushed a folder of {context.image.tag}: {amount(sent)}")

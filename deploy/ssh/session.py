@@ -88,6 +88,11 @@ class Session:
         """Our folder there, an absolute path. Raises SshFault if no POSIX shell answers, BadAnswer."""
         return _PATH(self.run(_SCRIPT("home")).out.rstrip("\n"), "the home there")
 
+    @property
+    def is_open(self) -> bool:
+        """Whether its connection stands, as far as anybody knows."""
+        return not self._closed.is_set() and bool(self._links[0].transport.is_active())
+
     def run(
         self,
         argv: Sequence[str],

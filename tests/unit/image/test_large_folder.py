@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import os
+import stat
 import subprocess
+import tarfile
 import time
 from pathlib import Path
 
 import pytest
 
 from deploy.core.errors import DeployError
-from deploy.image import code_layer, folder_memory, folder_push, left_out, path_entry, selection
+from deploy.image import code_layer, folder_memory, folder_push, folder_stream, left_out, path_entry, selection
 from deploy.image.credentials import NO_CHOICE, Choice
 from deploy.image.folder_memory import FolderMemory
 from deploy.image.folder_push import HostFolders, LargeFolder
+from deploy.image.path_entry import Entry
 from deploy.ssh.session import Done
 from trainer.node import work
 
@@ -99,6 +102,15 @@ def sender(tmp_path, monkeypatch):
     (folder / ("n" * 200) / ("m" * 200)).write_text("long")
     (folder / "-f").write_text("no option")
     return Sender(folder, tmp_path / "cache", Here(tmp_path / "home"))
+
+
+@pytest.mark.parametrize("size", [0, 1, 8**11 - 1, 8**11])
+@pytest.mark.parametrize("name", ["a", "odd \udcff\n", "n" * 94, "n" * 95, "ü" * 47, "ü" * 48])
+def test_a_header_is_what_tarfile_makes(name, size):
+    for mode in (0o644, 0o755):
+        entry = Entry(name, stat.S_IFREG, size, mode)
+        made = entry.header(f"files/{name}")
+        assert folder_stream._header_of(entry) == made.tobuf(tarfile.GNU_FORMAT, "utf-8", "surrogateescape")
 
 
 def test_a_host_gets_the_folder_and_the_node_finds_that_it_is_what_was_sent(sender, tmp_path):
