@@ -192,10 +192,13 @@ def _up(form: str, ranks: int, project: Path) -> tuple[int, str, str]:
 
 
 def _seen(folder: Path, ranks: int, form: str) -> str:
-    """Whether the ranks that are due agreed, and got the arguments of the form and no other."""
+    """Whether the ranks that are due agreed, and got the arguments of the form and no other.
+
+    torch's old launcher gives each rank its number as an argument.
+    """
     files = {path.name: path.read_text().strip() for path in folder.glob("rank-*")}
-    arguments = " --lr 3e-4" if "--lr" in form else ""
-    due = {f"rank-{rank}-of-{ranks}": f"{ranks}{arguments}" for rank in range(ranks)}
+    arguments = " --lr 3e-4" if "--lr" in form else " --local-rank={rank}" if "distributed.launch" in form else ""
+    due = {f"rank-{rank}-of-{ranks}": f"{ranks}{arguments.format(rank=rank)}" for rank in range(ranks)}
     return "runs" if files == due else f"wrote {files or 'nothing'} instead of {due}"
 
 

@@ -14,7 +14,7 @@ from functools import cached_property
 
 from .path_entry import TIME, Entry
 
-_LISTED = {"f": "f 81a4", "x": "f 81ed", "l": "l a1ff"}
+_LISTED = {"f": "f 644", "x": "f 755", "l": "l a1ff"}
 _NOTHING = "-"
 
 
@@ -78,4 +78,4 @@ def _listed(record: str) -> str:
     kind, size, _, path = record.split(" ", 3)
     if kind == "d":
         return ""
-    return f"{_LISTED[kind]} {size} ./{path}" if kind == "l" else f"{_LISTED[kind]} {size} {TIME} ./{path}"
+    return f"{_LISTED[kind]} {size} ./{path}" if kind == "l" else f"{_LISTED[kind]} {size} {TIME}.0000000000 ./{path}"

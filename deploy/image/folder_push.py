@@ -164,7 +164,9 @@ def bring(
         return 0
     check_space(plan, there)
     size, wanted = plan.stream.size, large.content
-    argv = commands.receive_folder(wanted.digest, wanted.listing, plan.below, large.older)
+    # What stands on another folder needs no listing, which takes its time.
+    listing = "" if plan.below else wanted.listing
+    argv = commands.receive_folder(wanted.digest, listing, plan.below, large.older)
     tell(0, size)
     send = send if size >= _APART else sending.from_here
     done = send(session, argv, plan.stream, lambda sent: tell(sent, size))

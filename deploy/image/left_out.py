@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Container, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
@@ -17,7 +17,7 @@ from .reading import Read
 _MANY = 64 << 20  # bytes
 _CODE_FILES = 1000  # so many files may name a credential; more are not read for that
 # By what they were searched for: the files that hold no credential, as they were then. A deploy looks several times.
-_CLEAN: dict[Hashable, set[tuple[str, str]]] = {}
+_CLEAN: dict[Hashable, dict[str, str]] = {}
 # The digests of files that were read for that, by path and stamp.
 DIGESTS: dict[tuple[str, str], str] = {}
 
@@ -49,7 +49,7 @@ def describe(left_out: Sequence[LeftOut]) -> str:
 
 def remember(files: Mapping[str, str], choice: Choice) -> None:
     """These files, by path with their stamps, hold no credential as long as they have these stamps."""
-    _CLEAN.setdefault(_key(choice), set()).update(files.items())
+    _CLEAN.setdefault(_key(choice), {}).update(files)
 
 
 def find(folder: Path, entries: Mapping[str, Entry], choice: Choice) -> list[LeftOut]:
@@ -65,16 +65,16 @@ def find(folder: Path, entries: Mapping[str, Entry], choice: Choice) -> list[Lef
     files = [(name, status) for name, path in choice.sources.items() if (status := _status(path))]
     sources = {(status.st_dev, status.st_ino): name for name, status in files}
     left_out = dict[str, LeftOut]()
-    clean = _CLEAN.setdefault(_key(choice), set())
+    clean = _CLEAN.setdefault(_key(choice), {})
     known = _read_many(folder, entries, clean, choice)
     for path, entry in entries.items():
-        if is_below(path, left_out.keys()):
+        if left_out and is_below(path, left_out.keys()):
             continue
-        if (path, entry.stamp) in clean and not (sources and _source(folder / path, sources)):
+        if clean.get(path) == entry.stamp and not (sources and _source(folder / path, sources)):
             continue
         credential = _judged(folder, path, entry, sources, choice, known)
         if not credential:
-            clean.add((path, entry.stamp))
+            clean[path] = entry.stamp
         if credential and (credential.never or not _is_in(path, choice.include)):
             left_out[credential.path] = credential
     if not left_out:
@@ -132,10 +132,10 @@ def _judged(
 
 
 def _read_many(
-    folder: Path, entries: Mapping[str, Entry], clean: Container[tuple[str, str]], choice: Choice
+    folder: Path, entries: Mapping[str, Entry], clean: Mapping[str, str], choice: Choice
 ) -> Mapping[str, Read]:
     """What files hold that nobody has searched yet, if they are so many bytes that several processes shall read."""
-    unread = [path for path, entry in entries.items() if entry.isreg() and (path, entry.stamp) not in clean]
+    unread = [path for path, entry in entries.items() if clean.get(path) != entry.stamp and entry.isreg()]
     if sum(entries[path].size for path in unread) < _MANY:
         return {}
     return reading.read(folder, unread, choice.values)

@@ -54,10 +54,11 @@ def read(top: Path, path: str) -> Entry | None:
     except FileNotFoundError:
         return None
     kind = stat.S_IFMT(status.st_mode)
-    entry = Entry(path, kind, changed=status.st_ctime)
     if kind == stat.S_IFREG:
-        entry.size, entry.mode = status.st_size, 0o755 if status.st_mode & 0o111 else 0o644
-    elif kind == stat.S_IFLNK:
+        mode = 0o755 if status.st_mode & 0o111 else 0o644
+        return Entry(path, kind, status.st_size, mode, "", f"{mode} {stamp_of(status)} ", status.st_ctime)
+    entry = Entry(path, kind, changed=status.st_ctime)
+    if kind == stat.S_IFLNK:
         entry.linkname = os.readlink(f"{top}/{path}")
     elif kind != stat.S_IFDIR:
         return None

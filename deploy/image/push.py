@@ -247,10 +247,11 @@ def _context(
     bare, known = run_image(base, (), tag), list(memory.listings) if memory else []
 
     def ask(session: Session) -> _Has:
+        folders = _Ahead(lambda: folder_push.look(session, known))
         store, proof = look(session, bare, base), None
         if prove and known and plan_push(bare, store, base.name).present:
             proof = _try(session, bare, ())
-        return _Has(store, folder_push.look(session, known), proof)
+        return _Has(store, folders.result(), proof)
 
     looks = _Ahead(lambda: on_all(sessions, ask))  # while this machine looks at the folder
     layer, large = _code(folder, base, choice, cache, memory, tell)

@@ -154,7 +154,8 @@ def _walk(root: Path, start: str, above: Sequence[tuple[str, GitIgnoreSpec]]) ->
             ) from fault
         for entry in entries:
             path, is_folder = f"{place}{entry.name}", entry.is_dir(follow_symlinks=False)
-            if _is_usual(path[len(start) :]):
+            # The folders around it have been asked already.
+            if entry.name in _USUAL_FOLDERS or path.endswith(".pyc") or (place == start and entry.name == _OWN_RUNS):
                 continue
             is_ignored = _ignores(rules, path + "/" * is_folder)
             yield path, is_ignored

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ..config.inventory import Host
-from ..core.errors import DeployError
+from ..core.errors import FAILED, DeployError
 from ..ssh.session import Done, Session, open_all
 from .folder_stream import FolderStream
 
@@ -130,7 +130,7 @@ def _say(word: object) -> None:
 
 def _end_with_input() -> None:
     sys.stdin.buffer.read()
-    os._exit(1)
+    os._exit(FAILED)
 
 
 if __name__ == "__main__":

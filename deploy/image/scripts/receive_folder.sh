@@ -1,7 +1,7 @@
 #!/bin/sh
 # receive-folder DIGEST LISTING BELOW OLD...: makes the folder DIGEST from a tar stream: `files/` has what is new, `gone` the
 # paths that must go first, each with a NUL behind it, and `whole` is its last entry, so a cut stream is no whole one. BELOW:
-# the folder that the changes stand on; empty: the stream has everything. OLD: folders that this one replaces.
+# the folder that the changes stand on; empty: the stream has everything, and gives LISTING. OLD: folders that this one replaces.
 # The caller holds the host's lock: nothing else works here. Nothing has the name DIGEST before it is whole. All that comes
 # over the network comes first; what then happens takes no time to speak of, and no end of the client ends it.
 . ./folders_function.sh
