@@ -24,7 +24,7 @@ from torch.utils.data import Dataset
 
 from . import ddp, exchange
 from .agreement import Agreement, cpu_group
-from .checkpoint import BackgroundWriter, Written
+from .checkpoint import Written, open_writer
 from .checkpoint import parts as checkpoint_parts
 from .checkpoint.parts import Part
 from .checkpoint.randomness import random_state, restore_random_state, seed_all
@@ -61,10 +61,9 @@ class Training:
         self._restored: dict[str, Any] = {}
         self._device = _device(parts)
         self._restore()
-        self._writer: BackgroundWriter | None = None
+        self._writer = open_writer(self._checkpoints, keep, False, _report, parts)
         self._metrics: Metrics | None = None
         if self._rank == 0:
-            self._writer = BackgroundWriter(self._checkpoints, keep, False, _report)
             self._metrics = Metrics(self._folder)
         self._values: tuple[int, dict[str, Any]] | None = None
         self._log_next = 0.0
@@ -163,7 +162,7 @@ class Training:
                 f"{search.path}: not a checkpoint of muster.Training with seed {self._seed}",
                 "give it a folder of its own",
             )
-        checkpoint_parts.apply(search.path, search.state, self._parts)
+        checkpoint_parts.apply(search.path, search.state, self._parts, search.shards)
         self.step, self._consumed = search.state["position"]["step"], search.state["position"]["consumed"]
         self._restored = {"path": search.path, "rng": search.state["rng"], "samples": search.state["samples"]}
         if self._rank == 0:
@@ -273,7 +272,7 @@ def _device(parts: dict[str, Part]) -> torch.device:
 
 
 def _report(written: Written) -> None:
-    if written.error:
+    if written.error and exchange.rank_and_world()[0] == 0:
         print(
             f"muster: no checkpoint of step {written.step}, the one before is intact: {written.error.message}",
             file=sys.stderr,

@@ -2,7 +2,7 @@
 
 from .snapshot import Snapshot
 from .store import Checkpoint, Damaged, load, locate, newest_usable, prune, verify, write
-from .writer import BackgroundWriter, Written
+from .writer import BackgroundWriter, Written, open_writer
 
 __all__ = [
     "BackgroundWriter",
@@ -13,6 +13,7 @@ __all__ = [
     "load",
     "locate",
     "newest_usable",
+    "open_writer",
     "prune",
     "verify",
     "write",

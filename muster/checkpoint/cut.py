@@ -6,6 +6,7 @@ FSDP2 and tensor parallelism leave each rank such a box of every weight and of i
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -15,6 +16,15 @@ Box = tuple[tuple[int, int], ...]
 """For each dimension of the whole tensor its first index, and the one after its last."""
 Path = tuple[Any, ...]
 """The keys that lead to a value in a nested state."""
+
+
+@dataclass(frozen=True)
+class Absent:
+    """The place of a tensor of which the ranks have written boxes, under the name `key`."""
+
+    key: str
+    shape: tuple[int, ...]
+    dtype: str
 
 
 def box(tensor: DTensor) -> Box:
@@ -39,17 +49,16 @@ def is_cut(value: Any) -> bool:
     """Whether a nested state has a tensor that is cut."""
     found = False
 
-    def look(_: Path, tensor: torch.Tensor) -> torch.Tensor:
+    def look(_: Path, tensor: torch.Tensor) -> None:
         nonlocal found
         found = found or isinstance(tensor, DTensor)
-        return tensor
 
     replace(value, look)
     return found
 
 
 def replace(value: Any, each: Callable[[Path, Any], Any], path: Path = ()) -> Any:
-    """A copy of a nested state with `each(path, tensor)` for every tensor, and for every object of another class."""
+    """A copy of a nested state with `each(path, tensor)` for every tensor, and for every `Absent`."""
     if isinstance(value, dict):
         copied = type(value)()
         for key, item in value.items():
@@ -59,7 +68,7 @@ def replace(value: Any, each: Callable[[Path, Any], Any], path: Path = ()) -> An
         return copied
     if type(value) in (list, tuple):
         return type(value)(replace(item, each, (*path, index)) for index, item in enumerate(value))
-    return each(path, value) if isinstance(value, torch.Tensor) or type(value).__module__ == __name__ else value
+    return each(path, value) if isinstance(value, torch.Tensor | Absent) else value
 
 
 def layout(part: Any) -> Callable[[Path], DTensor | None]:
@@ -74,28 +83,9 @@ def layout(part: Any) -> Callable[[Path], DTensor | None]:
         return of_weight
     places: dict[Path, DTensor] = {}
 
-    def note(path: Path, tensor: torch.Tensor) -> torch.Tensor:
+    def note(path: Path, tensor: torch.Tensor) -> None:
         if isinstance(tensor, DTensor):
             places[path] = tensor
-        return tensor
 
     replace(part.state_dict(), note)
     return places.get
-
-
-def fit(state: Any, part: Any) -> Any:
-    """`state`, whose tensors are whole, cut as those of `part`, which refuses a tensor of another shape."""
-    cut_like = layout(part)
-
-    def put(path: Path, tensor: torch.Tensor) -> torch.Tensor:
-        wanted = cut_like(path)
-        if wanted is None or wanted.shape != tensor.shape:
-            return tensor
-        return like(inside(tensor, box(wanted)).clone(), wanted)
-
-    return replace(state, put)
-
-
-def whole(state: Any) -> Any:
-    """`state` with every cut tensor put together, on every rank; all ranks call this."""
-    return replace(state, lambda _, tensor: tensor.full_tensor() if isinstance(tensor, DTensor) else tensor)

@@ -1,9 +1,14 @@
-"""The manifest of a checkpoint: the size and the hash of its state, with which store.py verifies the state."""
+"""The manifest of a checkpoint: the size and the hash of each of its files, with which store.py verifies them.
+
+Format 1 has one file, `state.pt`. Format 2 has a file of each rank that holds a part of the state (shards.py); its
+manifest is the same on all hosts, and each host has the files of its own ranks.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +16,7 @@ from typing import Any
 
 from ..errors import CheckpointError, NewerFormat
 
-FORMAT = 1
+FORMAT = 2
 STATE, MANIFEST = "state.pt", "manifest.json"
 ACCEPTED = (
     "give a step-XXXXXXXX folder that this trainer wrote; or a checkpoints folder or a run folder, whose newest "
@@ -20,28 +25,59 @@ ACCEPTED = (
 
 
 @dataclass(frozen=True)
+class File:
+    """A file of a checkpoint; `host` wrote it, and is empty in format 1."""
+
+    sha256: str
+    bytes: int
+    host: str = ""
+
+
+@dataclass(frozen=True)
 class Manifest:
-    """The facts of a checkpoint: `created` in unix seconds, `sha256` and `bytes` of `state.pt`."""
+    """The facts of a checkpoint: `created` in unix seconds, its files by name."""
 
     step: int
     created: float
     metric: float | None
-    sha256: str
-    bytes: int
+    files: Mapping[str, File]
     summary: dict[str, Any]
+
+    @property
+    def sharded(self) -> bool:
+        """Whether the ranks have each written a part."""
+        return self.files.keys() != {STATE}
+
+    @property
+    def bytes(self) -> int:
+        """The size of all files together."""
+        return sum(file.bytes for file in self.files.values())
 
     def render(self) -> str:
         """The text of the manifest's file. Its last field is a checksum of all others."""
         facts: dict[str, Any] = {
-            "format": FORMAT,
+            "format": FORMAT if self.sharded else 1,
             "step": self.step,
             "created": self.created,
             "metric": self.metric,
-            "files": {STATE: {"sha256": self.sha256, "bytes": self.bytes}},
+            "files": {name: _facts(file) for name, file in self.files.items()},
             "summary": self.summary,
         }
         facts["check"] = hashlib.sha256(json.dumps(facts).encode()).hexdigest()
         return json.dumps(facts, indent=1) + "\n"
+
+
+def _facts(file: File) -> dict[str, Any]:
+    return {"sha256": file.sha256, "bytes": file.bytes, **({"host": file.host} if file.host else {})}
+
+
+def parse_manifest(text: str) -> Manifest:
+    """The manifest in `text`. Raises ValueError, KeyError or TypeError if it is none."""
+    facts = json.loads(text)
+    files = {str(name): File(**file) for name, file in facts["files"].items()}
+    if not files or any(Path(name).name != name or name in (".", "..") for name in files):
+        raise ValueError("a file of a checkpoint lies beside its manifest")
+    return Manifest(facts["step"], facts["created"], facts["metric"], files, facts["summary"])
 
 
 def read_manifest(path: Path) -> Manifest:
@@ -51,21 +87,18 @@ def read_manifest(path: Path) -> Manifest:
         raise CheckpointError(f"{path}: {reason}", ACCEPTED)
     try:
         text = (path / MANIFEST).read_text("utf-8")
-        facts = json.loads(text)
-        if int(facts["format"]) > FORMAT:
+        number = int(json.loads(text)["format"])
+        if number > FORMAT:
             raise NewerFormat(
-                f"{path}: format {facts['format']}: a newer Muster wrote it, and this one reads up to format {FORMAT}",
+                f"{path}: format {number}: a newer Muster wrote it, and this one reads up to format {FORMAT}",
                 "continue with the Muster that wrote it, or update this one (with `make image` if it is in an image)",
             )
-        state = facts["files"][STATE]
-        manifest = Manifest(
-            facts["step"], facts["created"], facts["metric"], state["sha256"], state["bytes"], facts["summary"]
-        )
+        manifest = parse_manifest(text)
     except FileNotFoundError as error:
         raise CheckpointError(f"{path}: no {MANIFEST} in it: not a checkpoint of this trainer", ACCEPTED) from error
     except OSError as error:
         raise CheckpointError(f"{path}: {MANIFEST} cannot be read: {error.strerror}", ACCEPTED) from error
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise CheckpointError(f"{path}: {MANIFEST} is damaged or not of this trainer", ACCEPTED) from error
     if manifest.render() != text:
         raise CheckpointError(f"{path}: {MANIFEST} was altered: its checksum does not match", ACCEPTED)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import torch
+from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
 from ..errors import CheckpointError
 from . import cut
+from .shards import Shards
 
 
 class Part(Protocol):
@@ -25,14 +27,18 @@ def collect(parts: Mapping[str, Part]) -> dict[str, Any]:
     return {name: _inside(part).state_dict() for name, part in parts.items()}
 
 
-def apply(path: str, state: Mapping[str, Any], parts: Mapping[str, Part]) -> None:
-    """Give each part its state from the checkpoint `path`. Raises CheckpointError if it lacks one, or does not fit."""
+def apply(path: str, state: Mapping[str, Any], parts: Mapping[str, Part], shards: Shards | None = None) -> None:
+    """Give each part its state from the checkpoint `path`. Raises CheckpointError if it lacks one, or does not fit.
+
+    A part that the ranks have cut gets its boxes of each tensor. `shards` has the tensors that are not in `state`; all
+    ranks call this.
+    """
+    fitting = fit({name: state[name] for name in parts if name in state}, parts, shards)
     for name, part in parts.items():
         if name not in state:
             raise CheckpointError(f"{path}: has no {name}", "was this part added since? then begin with a new folder")
         try:
-            inside = _inside(part)
-            inside.load_state_dict(cut.fit(state[name], inside))
+            _inside(part).load_state_dict(fitting[name])
         except (RuntimeError, ValueError, KeyError, AttributeError, TypeError) as fault:
             text = " ".join(str(fault).strip().splitlines()[:2])
             raise CheckpointError(
@@ -42,6 +48,34 @@ def apply(path: str, state: Mapping[str, Any], parts: Mapping[str, Part]) -> Non
             match_layouts(part)
 
 
+def fit(state: dict[str, Any], parts: Mapping[str, Part], shards: Shards | None) -> dict[str, Any]:
+    """`state` with each tensor cut as the parts' own. One of another shape stays whole, for its part to refuse."""
+    layouts = {name: cut.layout(_inside(parts[name])) for name in state}
+
+    def place(path: cut.Path, shape: Sequence[int]) -> DTensor | None:
+        wanted = layouts[path[0]](path[1:])
+        return wanted if wanted is not None and tuple(wanted.shape) == tuple(shape) else None
+
+    wants: dict[str, cut.Box] = {}
+
+    def want(path: cut.Path, value: Any) -> None:
+        if isinstance(value, cut.Absent):
+            like = place(path, value.shape)
+            wants[value.key] = tuple((0, size) for size in value.shape) if like is None else cut.box(like)
+
+    cut.replace(state, want)
+    got = shards.fetch(wants) if shards else {}
+
+    def put(path: cut.Path, value: Any) -> Any:
+        like = place(path, value.shape)
+        if isinstance(value, cut.Absent):
+            return got[value.key] if like is None else cut.like(got[value.key], like)
+        return value if like is None else cut.like(cut.inside(value, cut.box(like)).clone(), like)
+
+    fitted: dict[str, Any] = cut.replace(state, put)
+    return fitted
+
+
 def match_layouts(optimizer: torch.optim.Optimizer) -> None:
     """Give moments the memory layout of their weights, which the code may have changed since the checkpoint.
 
@@ -49,7 +83,8 @@ def match_layouts(optimizer: torch.optim.Optimizer) -> None:
     """
     for weight, moments in optimizer.state.items():
         for name, value in moments.items():
-            if isinstance(value, torch.Tensor) and value.shape == weight.shape and value.stride() != weight.stride():
+            whole = isinstance(value, torch.Tensor) and not isinstance(value, DTensor)
+            if whole and value.shape == weight.shape and value.stride() != weight.stride():
                 moments[name] = torch.empty_like(weight, dtype=value.dtype).copy_(value)
 
 

@@ -1,11 +1,16 @@
 """The newest usable checkpoint of all ranks' disks, on every rank: no disk needs to be shared.
 
 Each rank that looks tells what it has. The rank with the newest checkpoint verifies it, reads it and sends it to the
-others. If it is damaged, the next newest is tried, which may be another rank's copy of the same one.
+others. If it is damaged, the next newest is tried, which may be another rank's copy of the same one. Of a sharded
+checkpoint each host verifies the files that it has; it is usable if every file is good on some host.
 """
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,39 +19,91 @@ import torch.distributed as dist
 
 from .. import exchange
 from ..errors import CheckpointError, NewerFormat
-from . import store
+from . import shards, store
+from .manifest import Manifest, manifest_or_none, parse_manifest
+
+_Stamp = list[int]
 
 
 @dataclass(frozen=True)
 class Search:
-    """What a search came to: the `path` and `state` of the newest usable checkpoint (None if there is none)."""
+    """What a search came to: the `path` and `state` of the newest usable checkpoint (None if there is none).
+
+    The tensors of a sharded one are not in `state`: each rank reads its own from `shards`.
+    """
 
     path: str | None
     state: dict[str, Any] | None
     damaged: list[store.Damaged]
+    shards: shards.Shards | None = None
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    """A checkpoint: that of rank `owner`, or a sharded one with its `manifest` and the folder of each rank with it."""
+
+    created: float
+    owner: int
+    path: str
+    manifest: str
+    owners: Mapping[int, str]
 
 
 def newest_of_all_ranks(folder: Path, *, looks: bool, group: dist.ProcessGroup | None = None) -> Search:
-    """Search the checkpoints folder `folder` of each rank with `looks`; all ranks call this and get the same.
+    """Search `folder` (of checkpoints, or one of them) of each rank with `looks`; all ranks call this and get the same.
 
     Ranks of one host see the same disk: one of them should look. Raises NewerFormat on every rank if a newer Muster
-    wrote a checkpoint that would be taken.
+    wrote a checkpoint that would be taken, and CheckpointError if there are sharded ones, but none is complete.
     """
     rank, _ = exchange.rank_and_world(group)
-    mine = [(created, str(path)) for created, path in store.listed(folder)] if looks else []
-    everyone = exchange.broadcast(exchange.gather(mine, group), group=group)
-    candidates = [(created, -owner, path) for owner, own in enumerate(everyone) for created, path in own]
-    damaged = []
-    for _, owner, path in sorted(candidates, reverse=True):
-        answer = _read(Path(path)) if rank == -owner else None
-        answer = exchange.broadcast(answer, -owner, group)
+    mine = [_entry(created, path) for created, path in store.listed(folder)] if looks else []
+    damaged: list[store.Damaged] = []
+    incomplete = False
+    for candidate in _candidates(exchange.broadcast(exchange.gather(mine, group), group=group)):
+        if candidate.manifest:
+            search = _sharded(candidate, folder, rank, group)
+            if isinstance(search, Search):
+                return Search(search.path, search.state, damaged, search.shards)
+            damaged.append(store.Damaged(Path(candidate.path), search))
+            incomplete = True
+            continue
+        answer = _read(Path(candidate.path)) if rank == candidate.owner else None
+        answer = exchange.broadcast(answer, candidate.owner, group)
         if "newer" in answer:
             raise NewerFormat(*answer["newer"])
         if "damaged" in answer:
-            damaged.append(store.Damaged(Path(path), answer["damaged"]))
+            damaged.append(store.Damaged(Path(candidate.path), answer["damaged"]))
         else:
-            return Search(path, answer["state"], damaged)
+            return Search(candidate.path, answer["state"], damaged)
+    if incomplete:  # to begin at step 0 would be worse than to stop: the files may be on a host that is not here
+        reasons = "".join(f"\n  {checkpoint.reason}" for checkpoint in damaged)
+        raise CheckpointError(
+            f"{folder}: no checkpoint is complete on these hosts:{reasons}",
+            "start it on the hosts that wrote it; or remove the folder there, to begin at step 0",
+        )
     return Search(None, None, damaged)
+
+
+def _entry(created: float, path: Path) -> tuple[float, str, str]:
+    manifest = manifest_or_none(path)
+    return created, str(path), manifest.render() if manifest and manifest.sharded else ""
+
+
+def _candidates(everyone: list[list[tuple[float, str, str]]]) -> list[_Candidate]:
+    """All checkpoints, the newest first; a sharded one once."""
+    whole: list[_Candidate] = []
+    parted: dict[str, _Candidate] = {}
+    for owner, own in enumerate(everyone):
+        for created, path, manifest in own:
+            if manifest:
+                known = parted.get(manifest)
+                owners = {**(known.owners if known else {}), owner: path}
+                first = known or _Candidate(created, owner, path, manifest, {})
+                parted[manifest] = _Candidate(created, first.owner, first.path, manifest, owners)
+            else:
+                whole.append(_Candidate(created, owner, path, "", {}))
+    found = [*whole, *parted.values()]
+    return sorted(found, key=lambda candidate: (candidate.created, -candidate.owner, candidate.path), reverse=True)
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -56,3 +113,62 @@ def _read(path: Path) -> dict[str, Any]:
         return {"newer": (error.message, error.hint)}
     except CheckpointError as error:
         return {"damaged": error.message}
+
+
+def _sharded(candidate: _Candidate, folder: Path, rank: int, group: dist.ProcessGroup | None) -> Search | str:
+    """What the ranks can read of a sharded checkpoint; or why they cannot."""
+    manifest = parse_manifest(candidate.manifest)
+    own = Path(candidate.owners.get(rank) or candidate.path)
+    mine = (_verify(own, manifest), _stamps(own, manifest)) if rank in candidate.owners else ({}, {})
+    answers = exchange.broadcast(exchange.gather(mine, group), group=group)
+    if fault := _fault(candidate, manifest, [faults for faults, _ in answers]):
+        return fault
+    # A rank that did not look reads a file if a rank that did has verified the very same.
+    good: dict[str, list[_Stamp]] = {
+        name: [stamps[name] for faults, stamps in answers if faults.get(name) == ""] for name in manifest.files
+    }
+    stamps = _stamps(own, manifest)
+    here = {name for name in manifest.files if stamps.get(name) in good[name]}
+    holders = {
+        name: next(owner for owner, (faults, _) in enumerate(answers) if faults.get(name) == "")
+        for name in manifest.files
+    }
+    rest = shards.rest_of(own) if rank == holders[shards.FIRST] else None
+    state = shards.with_absent(exchange.broadcast(rest, holders[shards.FIRST], group))
+    return Search(str(own), state, [], shards.Shards(own, holders, here, group))
+
+
+def _verify(path: Path, manifest: Manifest) -> dict[str, str]:
+    """The fault of each file that is here, by its name; empty for a good one."""
+
+    def fault(name: str) -> str:
+        try:
+            with store.verified(path, name, manifest.files[name]):
+                return ""
+        except CheckpointError as error:
+            return error.message
+
+    here = [name for name in manifest.files if (path / name).exists()]
+    with ThreadPoolExecutor(max(1, min(4, os.cpu_count() or 1))) as threads:  # hashing leaves the interpreter to others
+        return dict(zip(here, threads.map(fault, here), strict=True))
+
+
+def _stamps(path: Path, manifest: Manifest) -> dict[str, _Stamp]:
+    """What tells each file that is here from every other one."""
+    stamps = {}
+    for name in manifest.files:
+        with suppress(OSError):
+            facts = (path / name).stat()
+            stamps[name] = [facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns]
+    return stamps
+
+
+def _fault(candidate: _Candidate, manifest: Manifest, answers: list[dict[str, str]]) -> str:
+    """Why the checkpoint cannot be used, with the host of each bad file; empty if it can."""
+    faults = []
+    for name, file in manifest.files.items():
+        found = [answer[name] for answer in answers if name in answer]
+        if "" in found:
+            continue
+        faults.append(f"{found[0]} (on {file.host})" if found else f"{name} of {file.host} is on none of these hosts")
+    return f"{candidate.path}: {'; '.join(faults)}" if faults else ""

@@ -25,7 +25,8 @@ from typing import IO, Any, BinaryIO, cast
 import torch
 
 from ..errors import CheckpointError, NewerFormat, TrainError
-from .manifest import ACCEPTED, MANIFEST, STATE, Manifest, manifest_or_none, read_manifest
+from . import shards
+from .manifest import ACCEPTED, MANIFEST, STATE, File, Manifest, manifest_or_none, read_manifest
 
 _STEP_FOLDER = re.compile(r"(?:\.old-)?(step-\d{8,})")
 
@@ -54,20 +55,21 @@ def write(folder: Path, step: int, state: dict[str, Any], *, metric: float | Non
     """
     target = folder / f"step-{step:08d}"
     temporary = folder / f".new-{target.name}"
-    file = _HashingFile()
+    file = HashingFile()
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        _clean_up(folder)
+        clean_up(folder)
         temporary.mkdir()
         file.save(state, temporary / STATE)
-        manifest = Manifest(step, _now(folder), metric, file.sha256.hexdigest(), file.bytes, summary)
-        _write_synced(temporary / MANIFEST, manifest.render())
-        _sync_folder(temporary)
-        _read_back(temporary)
-        _rename_into_place(temporary, target)
+        files = {STATE: File(file.sha256.hexdigest(), file.bytes)}
+        manifest = Manifest(step, now(folder), metric, files, summary)
+        write_synced(temporary / MANIFEST, manifest.render())
+        sync_folder(temporary)
+        read_back(temporary, STATE, files[STATE])
+        rename_into_place(temporary, target)
     except OSError as error:
-        shutil.rmtree(temporary, ignore_errors=True)  # before `_write_error` measures the free space
-        raise _write_error(folder, step, file.bytes, error) from error
+        shutil.rmtree(temporary, ignore_errors=True)  # before `write_error` measures the free space
+        raise write_error(folder, step, file.bytes, error) from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     return target
@@ -75,16 +77,24 @@ def write(folder: Path, step: int, state: dict[str, Any], *, metric: float | Non
 
 def verify(path: Path) -> Manifest:
     """Read the whole checkpoint folder `path` and return its manifest. Raises CheckpointError if it is unusable."""
-    with _verified(path) as (_, manifest):
-        return manifest
+    manifest = read_manifest(path)
+    for name, facts in manifest.files.items():
+        with verified(path, name, facts):
+            pass
+    return manifest
 
 
 def load(path: Path) -> tuple[dict[str, Any], Manifest]:
     """The state in the checkpoint folder `path`, on the CPU, and its manifest. Raises CheckpointError.
 
-    This decodes the open file that it verified, so nobody can replace the file in between.
+    This decodes the open file that it verified, so nobody can replace the file in between. A sharded checkpoint is put
+    together; all of its files must be in the folder.
     """
-    with _verified(path) as (file, manifest):
+    manifest = read_manifest(path)
+    if manifest.sharded:
+        verify(path)
+        return shards.together(path, manifest), manifest
+    with verified(path, STATE, manifest.files[STATE]) as file:
         file.seek(0)
         try:
             state: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=True)
@@ -120,7 +130,13 @@ def newest_usable(folder: Path) -> tuple[Checkpoint | None, list[Damaged]]:
 
 
 def listed(folder: Path) -> list[tuple[float, Path]]:
-    """The checkpoints in `folder`, not verified, with the seconds when they were written; the newest first."""
+    """The checkpoints in `folder`, not verified, with the seconds when they were written; the newest first.
+
+    `folder` may also be a run folder, or a checkpoint itself.
+    """
+    if _STEP_FOLDER.fullmatch(folder.name) or (folder / MANIFEST).exists():
+        return [(_creation(folder)[0], folder)] if folder.is_dir() else []
+    folder = folder / "checkpoints" if (folder / "checkpoints").is_dir() else folder
     return [(_creation(path)[0], path) for path in _newest_first(folder)]
 
 
@@ -143,7 +159,7 @@ def prune(folder: Path, keep_last: int, keep_best: bool, verified: Path | None =
     intact one, it deletes nothing. It never deletes a folder without a good manifest, and a truncated checkpoint does
     not count among those to keep. Returns the folders to delete, of which some may remain if the disk fails.
     """
-    _clean_up(folder)
+    clean_up(folder)
     paths = _newest_first(folder)
     with_manifest = [Checkpoint(path, manifest) for path in paths if (manifest := manifest_or_none(path))]
     if with_manifest and with_manifest[0].path == verified:
@@ -152,7 +168,7 @@ def prune(folder: Path, keep_last: int, keep_best: bool, verified: Path | None =
         newest, _ = _first_usable([checkpoint.path for checkpoint in with_manifest])
     if newest is None:
         return []
-    complete = [point for point in with_manifest if _size(point.path / STATE) == point.manifest.bytes]
+    complete = [point for point in with_manifest if _complete(point)]
     keep = {newest.path, *(checkpoint.path for checkpoint in complete[:keep_last])}
     if keep_best and (best := _best(complete)):
         keep.add(best)
@@ -164,7 +180,7 @@ def prune(folder: Path, keep_last: int, keep_best: bool, verified: Path | None =
     return doomed
 
 
-class _HashingFile:
+class HashingFile:
     """A file for torch.save that hashes the data and counts its bytes, also those that a full disk did not take.
 
     On a 300 MiB tensor, torch.save to a path blocked the interpreter's other threads for 40-65 ms at a time. With a
@@ -183,7 +199,7 @@ class _HashingFile:
             if self._error:
                 raise self._error
             os.fsync(self._file.fileno())
-            # Drop it from memory, so that `_read_back` reads the disk.
+            # Drop it from memory, so that `read_back` reads the disk.
             if hasattr(os, "posix_fadvise"):
                 os.posix_fadvise(self._file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
@@ -205,18 +221,26 @@ class _HashingFile:
 
 
 @contextmanager
-def _verified(path: Path) -> Iterator[tuple[BinaryIO, Manifest]]:
-    manifest = read_manifest(path)
+def verified(path: Path, name: str, facts: File) -> Iterator[BinaryIO]:
+    """The open file `name` of the checkpoint folder `path`. Raises CheckpointError if it is not what `facts` say."""
     try:
-        with (path / STATE).open("rb") as file:
+        with (path / name).open("rb") as file:
             size = os.fstat(file.fileno()).st_size
-            if size != manifest.bytes:
-                raise CheckpointError(f"{path}: {STATE} is truncated: {size} bytes, not {manifest.bytes}", ACCEPTED)
-            if hashlib.file_digest(file, "sha256").hexdigest() != manifest.sha256:
-                raise CheckpointError(f"{path}: {STATE} was altered: its SHA-256 is not the manifest's", ACCEPTED)
-            yield file, manifest
+            if size != facts.bytes:
+                raise CheckpointError(f"{path}: {name} is truncated: {size} bytes, not {facts.bytes}", ACCEPTED)
+            if hashlib.file_digest(file, "sha256").hexdigest() != facts.sha256:
+                raise CheckpointError(f"{path}: {name} was altered: its SHA-256 is not the manifest's", ACCEPTED)
+            yield file
     except OSError as error:
-        raise CheckpointError(f"{path}: {STATE} cannot be read: {error.strerror}", ACCEPTED) from error
+        raise CheckpointError(f"{path}: {name} cannot be read: {error.strerror}", ACCEPTED) from error
+
+
+def _complete(checkpoint: Checkpoint) -> bool:
+    """Whether what is in the folder has its full size. Of a sharded checkpoint the rest is on other hosts."""
+    sizes = {name: _size(checkpoint.path / name) for name in checkpoint.manifest.files}
+    here = {name: size for name, size in sizes.items() if size is not None}
+    whole = all(size == checkpoint.manifest.files[name].bytes for name, size in here.items())
+    return whole and (checkpoint.manifest.sharded or len(here) == len(sizes))
 
 
 def _size(path: Path) -> int | None:
@@ -244,7 +268,7 @@ def _creation(path: Path) -> tuple[float, str]:
     return 0.0, path.name
 
 
-def _now(folder: Path) -> float:
+def now(folder: Path) -> float:
     """The time, but always after the newest checkpoint's: rank 0 may have moved to a host whose clock is behind."""
     earlier = (manifest.created for path in _newest_first(folder) if (manifest := manifest_or_none(path)))
     return max(time.time(), max(earlier, default=0.0) + 0.001)
@@ -256,25 +280,27 @@ def _best(checkpoints: list[Checkpoint]) -> Path | None:
     return max((score for score in scored if math.isfinite(score[0])), default=(0, 0, None))[2]
 
 
-def _read_back(temporary: Path) -> None:
+def read_back(temporary: Path, name: str, facts: File) -> None:
     """Verify what is on the disk, and that torch can decode it (mapped, so it does not read the tensors again)."""
     try:
-        verify(temporary)
+        with verified(temporary, name, facts):
+            pass
     except CheckpointError as error:
         raise TrainError(f"the disk returned other data than Muster wrote: {error.message}") from error
-    torch.load(temporary / STATE, map_location="cpu", weights_only=True, mmap=True)
+    torch.load(temporary / name, map_location="cpu", weights_only=True, mmap=True)
 
 
-def _rename_into_place(temporary: Path, target: Path) -> None:
+def rename_into_place(temporary: Path, target: Path) -> None:
+    """Give a complete folder its name, in place of an older one."""
     replaced = target.with_name(f".old-{target.name}")
     if target.exists():
         target.rename(replaced)
     temporary.rename(target)
-    _sync_folder(target.parent)
+    sync_folder(target.parent)
     shutil.rmtree(replaced, ignore_errors=True)
 
 
-def _clean_up(folder: Path) -> None:
+def clean_up(folder: Path) -> None:
     """Remove what a killed writer left. If it was killed between two renames, put the old checkpoint back."""
     for path in folder.glob(".*-step-*"):
         target = path.with_name(path.name.partition("-")[2])
@@ -291,14 +317,15 @@ def _delete(path: Path) -> None:
     shutil.rmtree(doomed, ignore_errors=True)
 
 
-def _write_synced(path: Path, text: str) -> None:
+def write_synced(path: Path, text: str) -> None:
+    """Write a text file that is on the disk when this returns."""
     with path.open("w", encoding="utf-8") as file:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """Sync the folder: only then is a rename in it on the disk."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
@@ -307,7 +334,8 @@ def _sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def _write_error(folder: Path, step: int, needed: int, error: OSError) -> TrainError:
+def write_error(folder: Path, step: int, needed: int, error: OSError) -> TrainError:
+    """The fault of a checkpoint of `needed` bytes that cannot be written."""
     if error.errno not in (errno.ENOSPC, errno.EDQUOT):
         return TrainError(f"{folder}: the checkpoint of step {step} cannot be written: {error.strerror or error}")
     free = shutil.disk_usage(folder).free

@@ -11,7 +11,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,9 +19,13 @@ from pathlib import Path
 from queue import LifoQueue
 from typing import Any
 
+from .. import exchange
 from ..errors import TrainError
-from . import store
+from . import cut, store
+from .joint import Joint
 from .manifest import STATE
+from .parts import Part, collect
+from .shards import part_of
 from .snapshot import Snapshot
 
 
@@ -37,10 +41,34 @@ class Written:
     error: TrainError | None = None
 
 
-class BackgroundWriter:
-    """The only writer of a checkpoints folder. Its thread calls `on_done` once for each `submit`, in order."""
+def open_writer(
+    folder: Path, keep_last: int, keep_best: bool, on_done: Callable[[Written], None], parts: Mapping[str, Part]
+) -> BackgroundWriter | None:
+    """The writer of `parts`: of rank 0 alone, or of all ranks if they have cut the parts. All ranks call this.
 
-    def __init__(self, folder: Path, keep_last: int, keep_best: bool, on_done: Callable[[Written], None]) -> None:
+    None on a rank that writes nothing. All ranks of a joint writer submit the same steps.
+    """
+    rank, _ = exchange.rank_and_world()
+    if cut.is_cut(collect(parts)):
+        return BackgroundWriter(folder, keep_last, keep_best, on_done, Joint(folder))
+    return BackgroundWriter(folder, keep_last, keep_best, on_done) if rank == 0 else None
+
+
+class BackgroundWriter:
+    """The only writer of a checkpoints folder. Its thread calls `on_done` once for each `submit`, in order.
+
+    With `joint`, each rank writes its part of a state that they have cut.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        keep_last: int,
+        keep_best: bool,
+        on_done: Callable[[Written], None],
+        joint: Joint | None = None,
+    ) -> None:
+        self._joint = joint
         self._folder, self._keep_last, self._keep_best, self._on_done = folder, keep_last, keep_best, on_done
         self._writes: list[Future[Written]] = []
         # Last in, first out: so the loop takes a buffer that is already allocated.
@@ -62,7 +90,7 @@ class BackgroundWriter:
         del self._writes[:-2]
         snapshot = self._free.get()
         try:
-            copied = snapshot.take(state)
+            copied = snapshot.take(part_of(state, exchange.rank_and_world()[0]) if self._joint else state)
         except BaseException:
             self._free.put(snapshot)
             raise
@@ -93,14 +121,17 @@ class BackgroundWriter:
         began = time.perf_counter()
         path, size, error = None, 0, None
         try:
-            path = store.write(self._folder, step, state, metric=metric, summary=summary)
-            size = (path / STATE).stat().st_size
+            if self._joint:
+                path, size = self._joint.write(self._folder, step, state, metric, summary)
+            else:
+                path = store.write(self._folder, step, state, metric=metric, summary=summary)
+                size = (path / STATE).stat().st_size
         except TrainError as failure:
             error = failure
         finally:
             self._free.put(snapshot)
         written = Written(step, pause_ms, (time.perf_counter() - began) * 1e3, path, size, error)
-        if path:
+        if path and (self._joint is None or self._joint.leads):
             with suppress(OSError):  # the next one tries again
                 store.prune(self._folder, self._keep_last, self._keep_best, verified=path)
         self._on_done(written)

@@ -16,6 +16,7 @@ from deploy.image import model
 from deploy.report.page import run as page
 from deploy.run import events, record
 from muster import checkpoint
+from muster.checkpoint.manifest import FORMAT
 from muster.errors import CheckpointError, NewerFormat
 from tests.hostile.fuzz import samples
 
@@ -84,9 +85,9 @@ def test_a_checkpoint_of_a_newer_muster_is_refused_and_not_passed_over_for_an_ol
         shutil.copytree(GOLDEN / "checkpoint-v1/step-00000006", tmp_path / f"step-{step:08d}")
     newer = tmp_path / "step-00000007/manifest.json"
     known = json.loads(newer.read_text())
-    newer.write_text(json.dumps({**known, "format": 2, "created": known["created"] + 1}))
+    newer.write_text(json.dumps({**known, "format": FORMAT + 1, "created": known["created"] + 1}))
     for use in (lambda: checkpoint.newest_usable(tmp_path), lambda: checkpoint.load(newer.parent)):
-        with pytest.raises(NewerFormat, match="step-00000007: format 2"):
+        with pytest.raises(NewerFormat, match=f"step-00000007: format {FORMAT + 1}"):
             use()
     assert checkpoint.prune(tmp_path, 1, False) == []
     assert newer.exists()

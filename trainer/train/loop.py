@@ -11,7 +11,7 @@ from typing import Any
 from torch.utils.data import Dataset
 
 from muster import exchange
-from muster.checkpoint import BackgroundWriter, Written
+from muster.checkpoint import Written, open_writer
 from muster.data import StreamSampler, cuts, share
 from muster.errors import Refused, TrainError
 
@@ -53,7 +53,7 @@ class Training:
         self.stepper = Stepper(config, recipe, group, self.mesh, self._any_micro_batch())
         self.position = Position()
         self.meter = Meter(folder, config.batch, self.samples, config.steps)
-        self.writer = BackgroundWriter(folder.checkpoints, config.keep, True, self._written) if ranks.first else None
+        self.writer = open_writer(folder.checkpoints, config.keep, True, self._written, self.stepper.parts())
         self.last_good = "none yet"
         self.evaluated_at = -1
         self.say_next = 0.0
@@ -176,9 +176,9 @@ class Training:
 
     def _save(self, metric: float | None) -> None:
         rngs = state.gather_random_states(self.stepper)
-        run_state = state.collect(self.stepper, self.position, self.config, self.samples, rngs)
         if self.writer is None:
             return
+        run_state = state.collect(self.stepper, self.position, self.config, self.samples, rngs)
         summary = {
             "run": self.folder.path.name,
             "recipe": self.config.recipe,
@@ -189,6 +189,8 @@ class Training:
 
     def _written(self, written: Written) -> None:
         """The writer thread calls this when a checkpoint is on the disk, or when its write failed."""
+        if not self.ranks.first:
+            return
         if written.error:
             self.folder.event("checkpoint_failed", step=written.step, message=written.error.message)
             self.say(

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from muster import exchange
-from muster.checkpoint import cut, parts, store
+from muster.checkpoint import parts, store
 from muster.checkpoint.randomness import random_state, restore_random_state, seed_all
-from muster.checkpoint.search import newest_of_all_ranks
+from muster.checkpoint.search import Search, newest_of_all_ranks
 from muster.errors import CheckpointError
 
 from ..config import Config
@@ -29,7 +29,7 @@ class Position:
 def collect(stepper: Stepper, position: Position, config: Config, samples: int, rngs: list[Any]) -> dict[str, Any]:
     """The whole state of a run: `rngs` is that of each share of the data, `samples` the training set's size."""
     return {
-        **cut.whole(parts.collect(stepper.parts())),
+        **parts.collect(stepper.parts()),
         "scheduler": {k: v for k, v in stepper.scheduler.state_dict().items() if k != "lr_lambdas"},
         "rng": rngs,
         "position": dataclasses.asdict(position),
@@ -55,12 +55,13 @@ def restore(stepper: Stepper, config: Config, ranks: Ranks, folder: RankFolder, 
     recipe, seed or data.
     """
     share = stepper.mesh.data_rank(ranks.rank)
-    path, state = _read(config, ranks, folder)
-    if state is None:
+    search = _search(config, ranks, folder)
+    if search.path is None or search.state is None:
         seed_rank(config.seed, 0, share)
         return Position()
+    path, state = search.path, search.state
     _check_same(path, state, config, samples)
-    _apply(path, state, stepper)
+    _apply(search, stepper)
     position = Position(**state["position"])
     changes = differences(state, config, stepper.mesh.data_world)
     if share < len(state["rng"]):
@@ -72,20 +73,19 @@ def restore(stepper: Stepper, config: Config, ranks: Ranks, folder: RankFolder, 
     return position
 
 
-def _read(config: Config, ranks: Ranks, folder: RankFolder) -> tuple[str, dict[str, Any] | None]:
-    found = newest_of_all_ranks(folder.checkpoints, looks=ranks.local_rank == 0)
-    if ranks.first:
-        _report(found.damaged, folder)
-    if found.path and found.state:
-        return found.path, found.state
-    given = exchange.broadcast(_read_given(config.resume, folder) if ranks.first and config.resume else None)
-    return given or ("", None)
-
-
-def _read_given(resume: str, folder: RankFolder) -> tuple[str, dict[str, Any]]:
-    path, damaged = store.locate(Path(resume))
-    _report(damaged, folder)
-    return str(path), store.load(path)[0]
+def _search(config: Config, ranks: Ranks, folder: RankFolder) -> Search:
+    """The newest checkpoint of this run; if it has none, that of `config.resume`."""
+    for place in (folder.checkpoints, Path(config.resume) if config.resume else None):
+        if place is None:
+            continue
+        search = newest_of_all_ranks(place, looks=ranks.local_rank == 0)
+        if ranks.first:
+            _report(search.damaged, folder)
+        if search.path:
+            return search
+    if config.resume:  # rank 0 raises the reason, and the others wait for its verdict
+        exchange.broadcast(bool(store.load(store.locate(Path(config.resume))[0])) if ranks.first else None)
+    return Search(None, None, [])
 
 
 def _report(damaged: list[store.Damaged], folder: RankFolder) -> None:
@@ -117,9 +117,10 @@ def _check_same(path: str, state: dict[str, Any], config: Config, samples: int) 
         )
 
 
-def _apply(path: str, state: dict[str, Any], stepper: Stepper) -> None:
+def _apply(search: Search, stepper: Stepper) -> None:
+    path, state = search.path or "", search.state or {}
     lambdas = {"lr_lambdas": [None] * len(stepper.scheduler.base_lrs)}
-    parts.apply(path, {**state, "scheduler": {**state["scheduler"], **lambdas}}, stepper.parts())
+    parts.apply(path, {**state, "scheduler": {**state["scheduler"], **lambdas}}, stepper.parts(), search.shards)
 
 
 def differences(state: dict[str, Any], config: Config, world: int) -> list[str]:

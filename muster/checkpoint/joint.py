@@ -1,0 +1,118 @@
+"""Ranks that write a checkpoint together: each its own file, and one of each disk the manifest.
+
+The writer threads of the ranks talk through a group of their own, while training uses the others. No rank publishes
+before every file is on a disk and verified, and none removes an older checkpoint before all have published.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import socket
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch.distributed as dist
+
+from .. import exchange
+from ..errors import CheckpointError, TrainError
+from . import store
+from .manifest import MANIFEST, File, Manifest
+from .shards import name_of
+
+_PATIENCE = timedelta(hours=1)  # a slow disk of another host; a lost peer is noticed at once
+
+
+class Joint:
+    """The ranks as one writer of a checkpoints folder, which each host has. All ranks build this at the same place.
+
+    `leads`: this rank publishes and prunes for those that see the same disk.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._rank, self._world = exchange.rank_and_world()
+        self._host = os.environ.get("MUSTER_NODE") or socket.gethostname()
+        self._group = dist.new_group(backend="gloo", timeout=_PATIENCE)
+        self.leads = _leads(folder, self._rank, self._world)
+
+    def write(
+        self, folder: Path, step: int, part: dict[str, Any], metric: float | None, summary: dict[str, Any]
+    ) -> tuple[Path, int]:
+        """Write this rank's part of the checkpoint of `step`; returns its folder and the bytes of all ranks together.
+
+        Raises TrainError on every rank if one of them fails, and names its host.
+        """
+        target = folder / f"step-{step:08d}"
+        temporary = folder / f".new-{target.name}"
+        try:
+            begun = self._agree(self._begin, folder, temporary, metric, summary)
+            created, (_, metric, summary) = max(created for created, _, _ in begun), begun[0]  # one manifest for all
+            files = self._agree(self._write_part, temporary, step, part)
+            named = {name_of(rank): File(*facts) for rank, facts in enumerate(files) if facts}
+            manifest = Manifest(step, created, metric, named, summary)
+            self._agree(self._publish, temporary, target, manifest)
+        finally:
+            if self.leads:
+                shutil.rmtree(temporary, ignore_errors=True)
+        return target, manifest.bytes
+
+    def _agree(self, act: Any, *arguments: Any) -> list[Any]:
+        """Each rank's result of `act`, on all ranks. Raises TrainError on all if it failed on one."""
+        result: tuple[str, Any] = ("", None)
+        try:
+            result = ("", act(*arguments))
+        except (TrainError, CheckpointError) as error:
+            result = (f"{self._host} (rank {self._rank}): {error.message}", None)
+        except OSError as error:
+            result = (f"{self._host} (rank {self._rank}): {error.strerror or error}", None)
+        results = exchange.broadcast(exchange.gather(result, self._group), group=self._group)
+        if fault := next((fault for fault, _ in results if fault), ""):
+            raise TrainError(fault)
+        return [value for _, value in results]
+
+    def _begin(
+        self, folder: Path, temporary: Path, metric: float | None, summary: dict[str, Any]
+    ) -> tuple[float, float | None, dict[str, Any]]:
+        if not self.leads:
+            return 0.0, metric, summary
+        folder.mkdir(parents=True, exist_ok=True)
+        store.clean_up(folder)
+        temporary.mkdir()
+        return store.now(folder), metric, summary
+
+    def _write_part(self, temporary: Path, step: int, part: dict[str, Any]) -> tuple[str, int, str] | None:
+        if not part:
+            return None
+        file, name = store.HashingFile(), name_of(self._rank)
+        try:
+            file.save(part, temporary / name)
+        except OSError as error:
+            (temporary / name).unlink(missing_ok=True)
+            raise store.write_error(temporary.parent, step, file.bytes, error) from error
+        facts = (file.sha256.hexdigest(), file.bytes, self._host)
+        store.read_back(temporary, name, File(*facts))
+        return facts
+
+    def _publish(self, temporary: Path, target: Path, manifest: Manifest) -> None:
+        if self.leads:
+            store.write_synced(temporary / MANIFEST, manifest.render())
+            store.sync_folder(temporary)
+            store.rename_into_place(temporary, target)
+
+
+def _leads(folder: Path, rank: int, world: int) -> bool:
+    """Whether this is the lowest of the ranks that see this disk: it publishes and prunes for them."""
+    mark = exchange.broadcast(f".rank-{secrets.token_hex(8)}-" if rank == 0 else "")
+    own = folder / f"{mark}{rank}"
+    with suppress(OSError):
+        folder.mkdir(parents=True, exist_ok=True)
+        own.touch()
+    exchange.gather(rank)
+    lowest = min((other for other in range(world) if (folder / f"{mark}{other}").exists()), default=rank)
+    exchange.gather(rank)
+    with suppress(OSError):
+        own.unlink(missing_ok=True)
+    return lowest == rank

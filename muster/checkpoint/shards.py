@@ -1,0 +1,186 @@
+"""What each rank writes of a state that the ranks have cut, and how ranks of any other mesh read it.
+
+`shard-<rank>.pt` has the rank's boxes of each tensor; that of rank 0 also has the rest of the state, with `Absent` in
+the place of these tensors. To load, each rank says which boxes it needs. It reads them from the files on its own disk,
+and the ranks send each other what a disk lacks: no disk has to be shared, and no rank gets more than it needs.
+
+Why not torch.distributed.checkpoint: it notices no damage, and it reads its index with pickle, which runs code
+(docs/decisions/0079-*).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed.tensor import DTensor, Replicate
+
+from .. import exchange
+from ..errors import CheckpointError
+from . import cut
+from .cut import Absent, Box
+from .manifest import ACCEPTED, Manifest
+
+FIRST = "shard-0.pt"
+_MARK = "muster:absent"
+Boxes = dict[str, tuple[Box, torch.Tensor]]
+
+
+def name_of(rank: int) -> str:
+    """The file of a rank."""
+    return f"shard-{rank}.pt"
+
+
+def part_of(state: dict[str, Any], rank: int) -> dict[str, Any]:
+    """What `rank` writes of `state`: its boxes, and on rank 0 the rest. Empty if other ranks have copies of it all."""
+    boxes: Boxes = {}
+
+    def take(path: cut.Path, tensor: torch.Tensor) -> Any:
+        if not isinstance(tensor, DTensor):
+            return tensor
+        key = json.dumps(path)
+        local = tensor.to_local().detach()
+        if local.numel() and _first_copy(tensor):
+            boxes[key] = (cut.box(tensor), local)
+        return (_MARK, key, tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."))
+
+    rest = cut.replace(state, take)
+    if rank == 0:
+        return {"boxes": boxes, "rest": rest}
+    return {"boxes": boxes} if boxes else {}
+
+
+def _first_copy(tensor: DTensor) -> bool:
+    """Whether this rank writes its box: along a replicated axis of the mesh, the ranks have the same."""
+    places: Sequence[int] = tensor.device_mesh.get_coordinate() or []
+    return not any(
+        place and isinstance(layout, Replicate) for place, layout in zip(places, tensor.placements, strict=True)
+    )
+
+
+def rest_of(path: Path) -> dict[str, Any]:
+    """The state in the folder's first file, with `Absent` for what the ranks have written in boxes."""
+    rest: dict[str, Any] = read(path / FIRST)["rest"]
+    return rest
+
+
+def with_absent(value: Any) -> Any:
+    """`value` as it was read, with its marks as `Absent`."""
+    if type(value) is tuple and len(value) == 4 and value[0] == _MARK:
+        return Absent(value[1], tuple(value[2]), value[3])
+    if isinstance(value, dict):
+        copied = type(value)((key, with_absent(item)) for key, item in value.items())
+        for name, attribute in getattr(value, "__dict__", {}).items():
+            setattr(copied, name, attribute)
+        return copied
+    return type(value)(map(with_absent, value)) if type(value) in (list, tuple) else value
+
+
+def read(file: Path) -> dict[str, Any]:
+    """A verified file, mapped: only what is used of it is read."""
+    content: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=True, mmap=True)
+    return content
+
+
+def together(path: Path, manifest: Manifest) -> dict[str, Any]:
+    """The whole state of a verified checkpoint whose files are all in the folder `path`."""
+    shards = Shards(path, dict.fromkeys(manifest.files, 0), set(manifest.files), alone=True)
+    state = with_absent(rest_of(path))
+    wants: dict[str, Box] = {}
+
+    def want(_: cut.Path, value: Any) -> None:
+        if isinstance(value, Absent):
+            wants[value.key] = tuple((0, size) for size in value.shape)
+
+    cut.replace(state, want)
+    got = shards.fetch(wants)
+    whole: dict[str, Any] = cut.replace(state, lambda _, value: got[value.key] if isinstance(value, Absent) else value)
+    return whole
+
+
+class Shards:
+    """The verified files of a checkpoint: `holders` has for each a rank that can read it; `here` are those of this one.
+
+    `path` is the checkpoint's folder on this rank's disk. With `alone`, no other rank is asked.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        holders: Mapping[str, int],
+        here: set[str],
+        group: dist.ProcessGroup | None = None,
+        alone: bool = False,
+    ) -> None:
+        self._path, self._holders, self._group = path, holders, group
+        self._rank, self._world = (0, 1) if alone else exchange.rank_and_world(group)
+        self._files: dict[str, Boxes] = {name: read(path / name)["boxes"] for name in sorted(here)}
+
+    def fetch(self, wants: Mapping[str, Box]) -> dict[str, torch.Tensor]:
+        """This rank's box of each tensor that it wants; all ranks call this. Raises CheckpointError if a part lacks."""
+        got: dict[str, torch.Tensor] = {}
+        filled: dict[str, dict[Box, int]] = {key: {} for key in wants}
+
+        def fill(key: str, common: Box, values: torch.Tensor) -> None:
+            target = got.setdefault(key, torch.empty([high - low for low, high in wants[key]], dtype=values.dtype))
+            cut.inside(target, _within(common, wants[key])).copy_(values)
+            filled[key][common] = values.numel()
+
+        for boxes in self._files.values():
+            for key, (box, values) in boxes.items():
+                if key in wants and (common := _common(box, wants[key])) is not None:
+                    fill(key, common, cut.inside(values, _within(common, box)))
+        if self._world > 1:
+            self._exchange(wants, fill)
+        for key, box in wants.items():
+            size = math.prod(high - low for low, high in box)
+            if sum(filled[key].values()) < size:
+                raise CheckpointError(f"{self._path}: no file has all of {key}", ACCEPTED)
+            if not size:
+                got[key] = self._nothing(key, box)
+        return got
+
+    def _nothing(self, key: str, box: Box) -> torch.Tensor:
+        known = (boxes[key][1].dtype for boxes in self._files.values() if key in boxes)
+        return torch.empty([high - low for low, high in box], dtype=next(known, torch.float32))
+
+    def _exchange(self, wants: Mapping[str, Box], fill: Any) -> None:
+        """Send the others what their disks lack. All go through one list, so that no two wait for each other."""
+        index = {
+            name: {key: (box, str(values.dtype).removeprefix("torch.")) for key, (box, values) in boxes.items()}
+            for name, boxes in self._files.items()
+            if self._holders[name] == self._rank
+        }
+        mine = (dict(wants), sorted(self._files), index)
+        everyone = exchange.broadcast(exchange.gather(mine, self._group), group=self._group)
+        for name, holder in sorted(self._holders.items()):
+            lacking = [rank for rank, (_, files, _) in enumerate(everyone) if name not in files]
+            for key, (box, dtype) in everyone[holder][2][name].items() if lacking else ():
+                for rank in lacking:
+                    if key not in everyone[rank][0] or (common := _common(box, everyone[rank][0][key])) is None:
+                        continue
+                    if self._rank == holder:
+                        values = cut.inside(self._files[name][key][1], _within(common, box)).contiguous()
+                        dist.send(values.flatten().view(torch.uint8), rank, self._group)
+                    elif self._rank == rank:
+                        values = torch.empty([high - low for low, high in common], dtype=getattr(torch, dtype))
+                        dist.recv(values.view(-1).view(torch.uint8), holder, self._group)
+                        fill(key, common, values)
+
+
+def _common(one: Box, other: Box) -> Box | None:
+    """The box that is in both; None if there is none."""
+    if len(one) != len(other):
+        return None
+    common = tuple((max(a, c), min(b, d)) for (a, b), (c, d) in zip(one, other, strict=True))
+    return common if all(low < high for low, high in common) else None
+
+
+def _within(common: Box, box: Box) -> Box:
+    """The place of `common` inside of a tensor that is `box` of the whole."""
+    return tuple((low - start, high - start) for (low, high), (start, _) in zip(common, box, strict=True))
