@@ -20,7 +20,7 @@ CAUSES = {
     "stopped": r"is stopped|is paused",
     "locked": r"stands still|waits for a lock|waits for its DataLoader|computes without|holds the Python interpreter",
     "mismatch": r"do not agree|different places|mismatch",
-    "node lost": r"is lost|is gone|out of sight|engine there does not answer|was lost|was killed by SIGKILL",
+    "node lost": r"is lost|is gone|out of sight|engine there does not answer|was killed by SIGKILL",
     "cut off": r"cut off",
     "disk": r"[Nn]o space|disk|quota",
     "slow": r"is slow",
@@ -132,7 +132,7 @@ def _roomy(hosts: Hosts, run: str, host: str) -> None:
 
 def _host_memory(limit: str) -> Act:
     """A limit on the cgroup above the host's containers, as a host's own memory is one."""
-    file = "/sys/fs/cgroup/memory$(grep memory: /proc/1/cgroup | cut -d: -f3)/memory.limit_in_bytes"
+    file = "/sys/fs/cgroup/memory/memory.limit_in_bytes"  # the host's own: containers are below it
     return lambda hosts, run, host: hosts.root(host, f"echo {limit} > {file}")
 
 

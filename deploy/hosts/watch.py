@@ -20,6 +20,7 @@ from ..core.facts import NodeState
 from ..core.names import NodeName
 from ..core.program import FAB
 from ..host import commands
+from ..run.causes import Cause
 from ..run.output import ConsoleLines
 from ..run.progress import State
 from ..ssh.session import Session, open_all
@@ -32,7 +33,7 @@ AGAIN_S = 2.0
 # A host reports twice a second; after this much silence it is out of sight.
 UNSEEN_S = 4.0
 # Most machines reboot within this time. MUSTER_LOST_AFTER_S is for those that take longer.
-LOST_AFTER_S = 300.0
+LOST_AFTER_S = 600.0
 # A node that lost its peer ends within moments. Its host must be silent for this long before we blame the peer.
 BLAME_S = 12.0
 
@@ -99,7 +100,8 @@ class HostsWatch:
             self._step, self._moved = step, time.monotonic()
         if state.waiting and not state.verdicts:
             return [mirror.state for mirror in mirrors]  # the nodes wait for a host that is away, and so do we
-        return [self._judged(mirror, mirrors, bool(state.verdicts)) for mirror in mirrors]
+        lost = state.finding.node if state.finding and state.finding.cause == Cause.NODE_LOST else ""
+        return [self._judged(mirror, mirrors, bool(state.verdicts), lost) for mirror in mirrors]
 
     def _hear(self, host: str, node: str, words: str) -> None:
         self._handover.on_console_line(host, words)
@@ -112,7 +114,8 @@ class HostsWatch:
             self._say(f"{host}: the Docker engine there does not answer; asking again")
         self._silent = silent
 
-    def _judged(self, mirror: Mirror, mirrors: Sequence[Mirror], verdict: bool) -> NodeState:
+    def _judged(self, mirror: Mirror, mirrors: Sequence[Mirror], verdict: bool, lost: str) -> NodeState:
+        """The node's state. `lost`: the node for which the others wait, as they say."""
         node, others = mirror.state, [other for other in mirrors if other is not mirror]
         if mirror.unseen_s() > UNSEEN_S:
             node = replace(node, trouble="unseen")
@@ -126,7 +129,8 @@ class HostsWatch:
             return replace(node, state="running", code=None)
         unseen = mirror.unseen_s()
         missed = unseen > BLAME_S and any(other.over for other in others)
-        overdue = not self._script and min(unseen, time.monotonic() - self._moved) > self._lost_after_s
+        stands = mirror.state.node == lost if self._script else time.monotonic() - self._moved > self._lost_after_s
+        overdue = stands and unseen > self._lost_after_s
         # If no host answers, this machine is the one that is cut off.
         if (missed or overdue) and any(other.unseen_s() <= UNSEEN_S for other in others):
             return replace(node, state="lost")

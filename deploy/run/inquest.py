@@ -21,14 +21,15 @@ from .evidence import Evidence, Pace, done
 from .numbers import ranks_in_words
 
 # Others report the same link some seconds later, and SSH needs some to notice a lost host.
-_LINKS_SETTLE_S = 4.0
-_ENDS_SETTLE_S = 1.5
+_LINKS_SETTLE_S = 6.0
+_ENDS_SETTLE_S, _SIZES_SETTLE_S = 1.5, 4.5
 _LEFT_AFTER_S = 10.0
 _UNSEEN_S = 12.0
 _UNKNOWN_AFTER_S = 8.0
 # A rank is slow if it works for so many times as long as the others, who wait so much of each step, for so long.
 _SLOWER, _WAITED, _SLOW_FOR_S, _SLOW_REPORTS, _LEAST_SLOW_MS = 2.0, 0.4, 8.0, 4, 5.0
 _CLOCK_JUMP_S = 10.0
+_PLACE = re.compile(r" in (\S+:\d+)$")
 _BUSY_PERCENT = 90.0
 _TEXTS = (
     (Cause.DISK_FULL, r"\[Errno (?:28|122)\]|no space left on device|disk quota exceeded|no room on the disk"),
@@ -107,12 +108,37 @@ def _ended(evidence: Evidence, now: float) -> list[Finding]:
         culprit = None if tie else ranks[0]
         node = "" if culprit is None else evidence.began[culprit]
         return [Finding(Cause.MISMATCH, hang.disagreement(differ), node, culprit, t=since)]
+    if sizes := _sizes(evidence, now):
+        return [sizes]
     own = [end for end in evidence.ends.values() if end.code and not end.victim]
     if own and (first := min(own, key=lambda end: (end.t, end.rank))).code < 0:
         return [_of_end(first, evidence)]
     if own and now - first.t >= _ENDS_SETTLE_S and not evidence.verdict:
         return [_of_end(first, evidence)]
     return [] if own else _left(evidence, now)
+
+
+def _sizes(evidence: Evidence, now: float) -> Finding | None:
+    """That ranks sent each other another size than awaited; the culprit is the one at another place than the others."""
+    words = [end for end in evidence.ends.values() if cause_of_error(end.error) == Cause.MISMATCH]
+    if not words:
+        return None
+    since, all_ended = min(end.t for end in words), len(evidence.ends) == len(evidence.began)
+    if now - since < _ENDS_SETTLE_S or (now - since < _SIZES_SETTLE_S and not all_ended):
+        return None
+    ranks: dict[str, list[int]] = {}
+    for rank, end in sorted(evidence.ends.items()):
+        called = evidence.called.get(rank)
+        if place := f"{called[-1].file}:{called[-1].line}" if called else _PLACE.search(end.how):
+            ranks.setdefault(place if isinstance(place, str) else place[1], []).append(rank)
+    groups = sorted(ranks.items(), key=lambda item: len(item[1]))
+    text = "; ".join(f"{ranks_in_words(of)} in {place}" for place, of in groups)
+    text = f"the ranks do not agree on the size of a collective: {text or words[0].error}"
+    odd = len(groups) > 1 and len(groups[0][1]) < len(groups[1][1])
+    culprit = groups[0][1][0] if odd else None
+    node = "" if culprit is None else evidence.began[culprit]
+    tail = "" if odd else "; could not tell which of them is wrong"
+    return Finding(Cause.MISMATCH, text + tail, node, culprit, t=since)
 
 
 def _of_end(end: End, evidence: Evidence) -> Finding:

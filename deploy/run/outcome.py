@@ -29,6 +29,9 @@ LEFT_AFTER_S = 10.0
 # The trainer gives up by itself after five; this limit is for one that cannot even say so.
 MOST_BARREN_RESTARTS = 8
 
+# So long the ranks of a script may wait for one that has ended, and for a link to be mended.
+ENDED_AFTER_S, CUT_OFF_AFTER_S = 45.0, 600.0
+
 CODES = {"done": DONE, "failed": FAILED, "refused": USAGE, "stopped": STOPPED}
 # An error outranks the "stopped" and "done" of ranks that only followed it.
 _WEIGHT = {"refused": 0, "failed": 1, "stopped": 2, "done": 3}
@@ -61,7 +64,11 @@ def judge(state: State, started_at: float, now: float) -> Result | None:
     if state.verdicts:
         return from_verdicts(state.verdicts)
     return (
-        _node_gone(state, now) or _node_missing(state, started_at, now) or _no_headway(state) or _too_silent(state, now)
+        _node_gone(state, now)
+        or _node_missing(state, started_at, now)
+        or _no_headway(state)
+        or _beyond_repair(state, now)
+        or _too_silent(state, now)
     )
 
 
@@ -226,6 +233,22 @@ def _no_headway(state: State) -> Result | None:
     message = f"{state.barren_restarts} restarts in a row without a step between them{last}"
     node, rank = (blame.node, blame.rank) if blame else ("", None)
     return Result("failed", message, "logs/ has what each node and rank said", node, rank, state.step)
+
+
+def _beyond_repair(state: State, now: float) -> Result | None:
+    """A script whose ranks only wait, for one that has ended or for a link that nobody has mended.
+
+    gloo notices a rank that ended at once, NCCL after ten minutes. A trainer of Muster's gives up by itself.
+    """
+    finding, living = state.finding, state.evidence.living
+    if finding is None or not state.script or not living.keys() <= state.evidence.still.keys():
+        return None
+    patience = ENDED_AFTER_S if finding.rank in state.ends else CUT_OFF_AFTER_S
+    cut_off = finding.cause == Cause.CUT_OFF
+    if not (cut_off or finding.rank in state.ends) or now - state.found_at < patience:
+        return None
+    where = "repair the link" if cut_off else f"logs/rank-{finding.rank}.log has its last words"
+    return Result("failed", finding.message, where, finding.node, finding.rank, state.step)
 
 
 def _too_silent(state: State, now: float) -> Result | None:

@@ -67,7 +67,7 @@ class State:
     has named them. `repeats`: nobody knows at which step a later start of a script began, so steps may count twice.
     `came_back`: the nodes that restarted since the ranks began. `waiting`: what the nodes wait for on their hosts
     before the ranks start. `evidence`: the records for the inquest; `finding`: the first cause in time that it has
-    found of the present attempt.
+    found of the present attempt, `found_at`: when.
     """
 
     names: tuple[str, ...]
@@ -95,6 +95,7 @@ class State:
     waiting: str = ""
     evidence: Evidence = field(default_factory=Evidence)
     finding: Finding | None = None
+    found_at: float = 0.0
     explained: bool = False
     came_back: set[str] = field(default_factory=set)
     restarts: int = 0
@@ -323,13 +324,13 @@ class State:
         """Tell what the inquest finds: of each attempt the first cause in time, and what lasts beside the training."""
         found = inquest.findings(self.evidence, now)
         ending = [finding for finding in found if not finding.lasting]
-        if self.finding and not ending:
-            self.finding = None
+        if self.finding and self.finding.key not in {finding.key for finding in ending}:
+            self.finding = None  # it is over, or more is known by now
         for finding in found:
             if not finding.lasting:
                 if self.finding is not None:
                     continue
-                self.finding = finding
+                self.finding, self.found_at = finding, now
             if self._findings[finding.key] < _MOST_TOLD * (not finding.lasting) or not self._findings[finding.key]:
                 self._findings[finding.key] += 1
                 end = self.ends.get(-1 if finding.rank is None else finding.rank)

@@ -15,6 +15,7 @@ from . import script, stacks, stillness, work
 from .ends import Ends, Life, Memory, ended_how
 
 _PATHS_MOST, _PATH_MOST = 20, 200
+_CRASHES = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ class Diary:
                     folder.event("began", **about)
                 continue
             oom = self._memory.killed() if life.code == -signal.SIGKILL else None
-            how = ended_how(life.code, oom, self._memory.of_host())
+            how = ended_how(life.code, oom, self._memory.of_host()) + self._crash_place(life)
             last_words = self._last_words(words, life) if life.failed else script.LastWords()
             if life.failed:
                 self._failures[life.local_rank] = Failure(life, last_words, how)
@@ -91,6 +92,13 @@ class Diary:
         first = min((life.rank for life in self.lives), default=None)
         if first is not None and (folder := self._folder(first)):
             folder.event("kept", files=files, bytes=size)
+
+    def _crash_place(self, life: Life) -> str:
+        """Where in the script a rank was that crashed."""
+        if -(life.code or 0) not in _CRASHES or not (look := stacks.at_crash(self._outcome, life.local_rank)):
+            return ""
+        about = stillness.describe(look, self.run_folder / work.WORK if self.run_folder else None)
+        return f" in {about['file']}:{about['line']}" if about.get("file") else ""
 
     def _collectives(self, life: Life) -> list[list[Any]]:
         rows = stacks.last_collectives(self._outcome, life.local_rank, life.pid)

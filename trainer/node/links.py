@@ -55,11 +55,10 @@ def busy(texts: Iterable[str]) -> list[Connection]:
     return found[:_MOST]
 
 
-def of_ranks(pids: Mapping[int, int], root: Path = Path("/proc")) -> dict[int, list[Connection]]:
-    """The busy connections of each rank and its children. `pids`: the leader of each rank's session."""
+def of_ranks(ranks: Mapping[int, int], root: Path = Path("/proc")) -> dict[int, list[Connection]]:
+    """The busy connections of each rank and its children. `ranks`: by the process that leads their session."""
     connections = {connection.inode: connection for connection in busy(_texts(root))}
     by_rank: dict[int, list[Connection]] = {}
-    ranks = {pid: rank for rank, pid in pids.items()}
     for process in root.glob("[0-9]*") if connections and ranks else ():
         with suppress(OSError, ValueError, IndexError):
             session = int((process / "stat").read_text().rpartition(")")[2].split()[3])
@@ -77,15 +76,19 @@ class Links:
         self._looks: deque[dict[int, list[Connection]]] = deque(maxlen=_LOOKS)
         self._reported: dict[int, dict[str, Any]] = {}
 
-    def look(self, lives: Sequence[Life]) -> list[tuple[int, dict[str, Any]]]:
-        """By rank, where that has changed: its `unanswered` connections and those that are `crowded`, as addresses."""
+    def look(self, lives: Sequence[Life], torchrun: int) -> list[tuple[int, dict[str, Any]]]:
+        """By rank, where that has changed: its `unanswered` connections and those that are `crowded`, as addresses.
+
+        Those of the process `torchrun`, which calls the first node every 5 s, count for the node's first rank.
+        """
         if (now := time.monotonic()) < self._next:
             return []
         self._next = now + _EVERY_SECONDS
-        pids = {life.rank: life.pid for life in lives if life.code is None}
-        self._looks.append(of_ranks(pids, self._root))
+        ranks = {life.pid: life.rank for life in lives if life.code is None}
+        leaders = {**ranks, torchrun: min(ranks.values())} if ranks else {}
+        self._looks.append(of_ranks(leaders, self._root))
         news = []
-        for rank in pids:
+        for rank in ranks.values():
             about = {"unanswered": self._unanswered(rank), "crowded": self._crowded(rank)}
             if about != self._reported.get(rank, {"unanswered": [], "crowded": []}):
                 self._reported[rank] = about

@@ -119,7 +119,7 @@ class Node:
             self.diary.keep(words)
             for rank, about in still.look(self.diary.lives):
                 self.diary.tell_still(rank, about)
-            for rank, ends in links.look(self.diary.lives):
+            for rank, ends in links.look(self.diary.lives, torchrun.pid):
                 self.diary.tell_links(rank, ends)
             now = time.monotonic()
             if self.limit.look():

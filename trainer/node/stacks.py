@@ -91,6 +91,17 @@ def read(path: Path, most: int = _LOOKS) -> list[Look]:
     return []
 
 
+def at_crash(outcome: Path, local_rank: int) -> Look | None:
+    """The threads of a rank at the signal that killed it, if they were noted."""
+    path = outcome / f"{local_rank}.stacks"
+    with suppress(OSError):
+        text = path.read_text(errors="replace")
+        if "\nFatal Python error: " in text:
+            looks = parse(text)
+            return looks[-1] if looks and looks[-1].locked else None
+    return None
+
+
 def last_collectives(outcome: Path, local_rank: int, pid: int) -> tuple[Any, ...]:
     """The collectives that the process `pid` called last, as it noted them when it ended; none where it did not."""
     looks = read(outcome / f"{local_rank}.stacks", 1)
@@ -134,7 +145,7 @@ def parse(text: str) -> list[Look]:
     for line in text.splitlines():
         if line.startswith("Look {"):
             blocks.append((_about(line.removeprefix("Look ")), []))
-        elif line.startswith("Timeout ("):
+        elif line.startswith(("Timeout (", "Fatal Python error: ")):
             blocks.append((None, []))
         elif blocks:
             blocks[-1][1].append(line)

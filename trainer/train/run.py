@@ -81,7 +81,7 @@ def run(config: Config, ranks: Ranks) -> int:
         verdicts.linger()
     except Exception as fault:
         if lost_peer(fault):
-            _end_without_verdict(fault, ranks, console)
+            _end_without_verdict(fault, ranks)
         known = fault if isinstance(fault, TrainError) else TrainError(f"{type(fault).__name__}: {fault}")
         if known is not fault:
             console.say_on_any_rank(traceback.format_exc())
@@ -93,9 +93,10 @@ def run(config: Config, ranks: Ranks) -> int:
     return 0 if os.environ.get("MUSTER_OUTCOME_DIR") else end.code
 
 
-def _end_without_verdict(fault: Exception, ranks: Ranks, console: Console) -> NoReturn:
+def _end_without_verdict(fault: Exception, ranks: Ranks) -> NoReturn:
     words = str(fault).strip()
-    console.say_on_any_rank(f"rank {ranks.rank} ({ranks.node}): another rank went away: {words}")
+    # This goes to the rank's log alone: on the console, a victim would speak before anybody names the cause.
+    print(f"rank {ranks.rank} ({ranks.node}): another rank went away: {words}", file=sys.stderr)
     if agent := os.environ.get("MUSTER_OUTCOME_DIR"):
         surely(partial(replace, Path(agent) / f"{ranks.local_rank}.lost", words), Path(agent))
     # All files are written. A normal exit spends another second in torch's teardown, and torchrun waits for it before

@@ -1,8 +1,9 @@
 """What every thread of this process is doing, looked at every 2 s, in a file for the node's agent.
 
 A thread of ours looks, holding the interpreter as any thread does. faulthandler's own thread looks without: it is
-armed for the time that ours cannot run because other code holds the interpreter. It is not used before: while Python
-code runs, it reads frames that change under it, which ends the process (1 look in 300 at a busy interpreter).
+armed for the time that ours cannot run because other code holds the interpreter, and for a crash. It is not used
+before: while Python code runs, it reads frames that change under it, which ends the process (1 look in 300 at a busy
+interpreter).
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class Looks:
     """The file of one process. `take` raises OSError."""
 
     def __init__(self, path: str) -> None:
-        self._path = path
+        self._path, self._reports_crash = path, False
         self._open()
         self._until_armed, self.taken_over, self._paused = 0, False, False
         _yield_to_others(self)
@@ -57,6 +58,10 @@ class Looks:
             os.close(low)
         status = os.fstat(self._file)
         self._known = status.st_dev, status.st_ino
+        if self._reports_crash or not faulthandler.is_enabled():
+            # A crash in native code leaves the place in the script behind.
+            faulthandler.enable(file=self._file)
+            self._reports_crash = True
 
     def _find_file(self) -> None:
         """Open it again where the script has closed all files: the number may be a file of its own by now."""

@@ -11,6 +11,8 @@ from deploy.run.causes import Cause
 from deploy.run.events import of_rank
 from deploy.run.evidence import Evidence
 from deploy.run.inquest import Finding, cause_of_error
+from deploy.run.outcome import ENDED_AFTER_S, concluded, judge
+from deploy.run.progress import State
 
 GONE = "RuntimeError: Connection closed by peer [192.168.64.3]:2034"
 ADDRESSES = {f"n{rank}": f"192.168.64.{rank + 2}" for rank in range(3)}
@@ -176,3 +178,28 @@ def test_a_clock_that_jumps_is_told_of_and_a_late_report_is_not() -> None:
 )
 def test_an_exceptions_words_name_its_cause(error: str, cause: Cause) -> None:
     assert cause_of_error(error) == cause
+
+
+def test_a_script_whose_ranks_wait_for_one_that_ended_is_over_in_less_than_a_minute() -> None:
+    state = State(("n0", "n1", "n2"), script=True)
+    up = [{"kind": "node_up", "t": 1.0, "node": name} for name in state.names]
+    for event in (*up, *(rank("began", number, 1.0) for number in range(3)), ended(1, 0), stuck(0), stuck(2)):
+        state.apply(event)
+    state.inquire(101.0)
+    assert judge(state, 0.0, 101.0 + ENDED_AFTER_S - 1) is None
+    result = judge(state, 0.0, 101.0 + ENDED_AFTER_S)
+    assert result is not None
+    assert (result.verdict, result.node, concluded(result, state.finding).cause) == ("failed", "n1", Cause.LEFT_EARLY)
+    state.apply(rank("moves", 0, 120.0))
+    assert judge(state, 0.0, 101.0 + ENDED_AFTER_S) is None, "rank 0 has work of its own to finish"
+
+
+def test_ranks_that_disagree_on_a_size_are_told_apart_by_their_places() -> None:
+    words = "what(): op.preamble.length <= op.nbytes. 56 vs 8"
+    aborted = [ended(number, -6, 100.0, words, True, how=f"was killed by SIGABRT in train.py:{line}")
+               for number, line in ((0, 42), (1, 38))]  # fmt: skip
+    unsure = first(*aborted)
+    assert (unsure.cause, unsure.rank) == (Cause.MISMATCH, None)
+    calls = [["0", 7, "all_reduce", "3", "train.py", 42, "main"]]
+    third = rank("ended", 2, 101.0, code=1, error=GONE, victim=True, collectives=calls)
+    assert first(*aborted, third).rank == 1
