@@ -17,6 +17,7 @@ import ctypes
 import datetime
 import json
 import os
+import re
 import select
 import signal
 import socket
@@ -28,7 +29,15 @@ from ipaddress import ip_address
 # A rank that waits for others gives up before this process gives it up: its own words say more.
 ALONE_S, WAIT_S, GRACE_S = 60.0, 30.0, 10.0
 THREADS, WORKERS, FILE_SIZE, LONG = 64, 2, 1 << 20, 20 << 20
-MOST_WORDS = 2000
+MOST_WORDS, MOST_LINES = 256 << 10, 80
+# NCCL's lines that say which way it takes (deploy/preflight/nccl_log.py reads them).
+NCCL, TELLING = (
+    "NCCL INFO",
+    re.compile(
+        r" via (?:P2P|SHM|NET|COLLNET)|Using \[0\]|Using network|No device found|libibverbs|NVLS multicast|CCL version|"
+        r"NCCL_(?:IB_DISABLE|NET) set|optimal provider|output empty"
+    ),
+)
 PR_SET_PDEATHSIG = 1
 
 
@@ -192,6 +201,7 @@ class Rank:
         import torch.distributed as dist
 
         wait_s = self.plan["wait"]
+        os.environ.setdefault("NCCL_DEBUG", "INFO")
         store, rank, world = self.step("meet", meet, self.plan, self.local, wait_s)
         limit, backend = datetime.timedelta(seconds=wait_s), self.plan["backend"]
         grouped = dist.PrefixStore("rehearsal", store)
@@ -265,6 +275,13 @@ class Child:
     def outcome(self, phase):
         """How the phase went for this rank: `error`, `signal` or `code` where it went wrong."""
         told = dict(self.extra, local=self.local, step=self.step)
+        size = os.fstat(self.words).st_size
+        lines = os.pread(self.words, MOST_WORDS, max(0, size - MOST_WORDS)).decode(errors="replace").splitlines()
+        telling = dict.fromkeys(
+            line.partition(NCCL)[2].strip()[:200] or line[:200] for line in lines if TELLING.search(line)
+        )
+        if telling:
+            told["nccl"] = list(telling)[:MOST_LINES]
         if self.done == phase:
             return dict(told, right=True)
         if self.error:
@@ -275,9 +292,8 @@ class Child:
             told["signal"] = os.WTERMSIG(self.status)
         else:
             told["code"] = os.WEXITSTATUS(self.status)
-        size = os.fstat(self.words).st_size
-        last = os.pread(self.words, MOST_WORDS, max(0, size - MOST_WORDS)).decode(errors="replace").strip()
-        return dict(told, words=last.splitlines()[-1][:500] if last else "")
+        own = [line.strip() for line in lines if line.strip() and NCCL not in line]
+        return dict(told, words=own[-1][:500] if own else "")
 
 
 def phase(children, name, limit_s):

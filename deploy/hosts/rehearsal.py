@@ -104,6 +104,7 @@ def scene_of(nodes: Sequence[NodeContainer], facts: Mapping[str, HostFacts], bac
         {host: frozenset(entry.address for entry in fact.addresses) for host, fact in facts.items()},
         {node.host: node.environment.get("GLOO_SOCKET_IFNAME", "") for node in nodes},
         {node.host: node.argv[node.argv.index("--memory") + 1] for node in nodes},
+        frozenset(node.host for node in nodes if facts[node.host].rdma),
     )
 
 

@@ -209,6 +209,7 @@ _RANK = record(
         "words": words(500),
         "seconds": _SECONDS,
         "world": whole(0, 1 << 20),
+        "nccl": array(_plain(200), 80),
     },
 )
 _REHEARSAL = record(

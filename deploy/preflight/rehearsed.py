@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from ..core.errors import SIGNALLED
 from ..core.program import FAB
 from ..core.text import several
-from . import refusals
+from . import nccl_log, refusals
 from .findings import UNKNOWN, WARNING, Finding, listed
 
 # Words of a rank that lost another one, or waited for it.
@@ -23,6 +23,14 @@ VICTIM = re.compile(
     r"remote process exited|connection was (?:likely )?closed|failed to (?:send|recv)",
     re.IGNORECASE,
 )
+# By the reason of an NCCL log, what to do.
+_REMEDY = {
+    "NCCL_IB_DISABLE=1 is set": "remove NCCL_IB_DISABLE from the run's environment",
+    "NCCL_NET=Socket is set": "remove NCCL_NET from the run's environment",
+    "the image has no libibverbs": "an image with libibverbs1 and ibverbs-providers: docs/packages.md#infiniband",
+    "its plugin found no EFA device": "Muster gives no EFA device to a run: use hosts without EFA, or accept sockets",
+    "it found no InfiniBand or RoCE device with an active port": "on each host: ibstat; ls /dev/infiniband",
+}
 _MISSED = re.compile(r"node (\d{1,5}) did not come")
 _ENDED = re.compile(r"ended with code (-?\d{1,3})(?:: (.*))?", re.DOTALL)
 _REMOTE = re.compile(r"\[(?:::ffff:)?([0-9a-fA-F.:]{3,45})\]:\d")
@@ -63,7 +71,8 @@ class Outcome:
 class Scene:
     """What the rehearsal stood on. `runs`: by host, the folder of the runs; `addresses`: by host, all its own.
 
-    `interfaces`: by host, the interface that the run uses there, empty if the program chose it.
+    `interfaces`: by host, the interface that the run uses there, empty if the program chose it. `fabric`: the hosts
+    that have InfiniBand, RoCE or a cloud's own kind of it.
     """
 
     hosts: Sequence[str]
@@ -73,6 +82,7 @@ class Scene:
     addresses: Mapping[str, frozenset[str]] = field(default_factory=dict)
     interfaces: Mapping[str, str] = field(default_factory=dict)
     memory: Mapping[str, str] = field(default_factory=dict)
+    fabric: frozenset[str] = frozenset()
 
 
 class _Sign(NamedTuple):
@@ -132,7 +142,7 @@ def findings(outcomes: Mapping[str, Outcome], scene: Scene) -> list[Finding]:
     found = [_of_host(host, outcome, scene) for host, outcome in own.items()]
     if bad and not own:
         found = [_between(bad, scene)]
-    return found + list(_warnings(outcomes))
+    return found + list(_warnings(outcomes)) + list(_unused(outcomes, scene))
 
 
 def summary(outcomes: Mapping[str, Outcome], long: int) -> str:
@@ -141,7 +151,29 @@ def summary(outcomes: Mapping[str, Outcome], long: int) -> str:
     slowest = max((rank.get("seconds", 0.0) for rank in ranks), default=0.0)
     if len(ranks) < 2:
         return f"{several(len(ranks), 'rank')} wrote, loaded and computed"
-    return f"{several(len(ranks), 'rank')} met, and summed {long >> 20} MB in {slowest:.2f} s"
+    log = log_of(outcomes)
+    way = f"; {nccl_log.summary(log)}" if log.network or log.ways else ""
+    return f"{several(len(ranks), 'rank')} met, and summed {long >> 20} MB in {slowest:.2f} s{way}"
+
+
+def log_of(outcomes: Mapping[str, Outcome]) -> nccl_log.NcclLog:
+    """What NCCL said of itself in a rehearsal, on all hosts."""
+    ranks = [rank for outcome in outcomes.values() for rank in outcome.ranks]
+    return nccl_log.read(line for rank in ranks for line in rank.get("nccl", ()))
+
+
+def _unused(outcomes: Mapping[str, Outcome], scene: Scene) -> Iterator[Finding]:
+    """The hosts have a fast fabric, and NCCL talks by sockets: training works, 10 to 50 times slower."""
+    hosts = tuple(host for host in scene.hosts if host in scene.fabric)
+    log = log_of({host: outcomes[host] for host in hosts if host in outcomes})
+    if scene.backend != "nccl" or len(scene.hosts) < 2 or not hosts or not log.sockets:
+        return
+    why = log.reason or "its log does not say why"
+    by = f" ({', '.join(log.interfaces)})" if log.interfaces else ""
+    text = f"{listed(hosts)} {'has' if len(hosts) == 1 else 'have'} an RDMA network, but NCCL uses sockets{by}: {why}"
+    shown = tuple(sorted({f"{one} -> {other} by {way}" for (one, other), way in log.between.items()}))[:4]
+    fix = f"{_REMEDY.get(log.reason, 'NCCL_DEBUG=INFO in the run shows its choice')}; then: {FAB} preflight again"
+    yield Finding("fabric-unused", "proof", hosts, text, shown, "steps 10 to 50 times slower", fix, WARNING)
 
 
 def _own(outcome: Outcome) -> bool:

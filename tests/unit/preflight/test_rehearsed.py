@@ -108,3 +108,21 @@ def test_without_torch_nothing_is_rehearsed_and_a_torch_that_does_not_load_is_a_
     told = found(b=broken)
     assert [(finding.hosts, finding.level) for finding in told] == [(("b",), "fault")]
     assert "libcudart" in told[0].text
+
+
+@pytest.mark.parametrize(
+    ("fabric", "line", "causes"),
+    [
+        (HOSTS, "Channel 00/0 : 0[0] -> 1[0] [send] via NET/Socket/0", ["fabric-unused"]),
+        ((), "Channel 00/0 : 0[0] -> 1[0] [send] via NET/Socket/0", []),
+        (HOSTS, "Channel 00/0 : 0[0] -> 1[0] [send] via NET/IB/0/GDRDMA", []),
+        (HOSTS, "Channel 00/0 : 0[0] -> 1[0] via P2P/IPC", []),
+    ],
+)
+def test_sockets_where_there_is_a_fabric_are_never_plain_green(fabric, line, causes):
+    outcomes = {host: Outcome({"phase": "together", "torch": "2.13.0", "ranks": [
+        {"local": 0, "step": "all_reduce", "right": True, "seconds": 0.1, "world": len(HOSTS), "nccl": [line]}]})
+        for host in HOSTS}  # fmt: skip
+    scene = Scene(list(HOSTS), "nccl", "10.0.0.1:29500", fabric=frozenset(fabric))
+    found = findings(outcomes, scene)
+    assert [(finding.cause, finding.level) for finding in found] == [(cause, "warning") for cause in causes]
