@@ -90,7 +90,9 @@ def candidates(answers: Answers) -> list[Network]:
     if not present and _distinct(routed):
         present = Network("by the hosts' routes", routed)
     ordered = [present] if present else []
-    ordered += sorted((network for network in shared if network != present), key=lambda one: -len(one.places))
+    # What gives no host another interface is no choice.
+    shared = [one for one in shared if not present or not one.places.items() <= present.places.items()]
+    ordered += sorted(shared, key=lambda one: -len(one.places))
     return ordered if len(ordered) > 1 else []
 
 
@@ -224,9 +226,11 @@ def check(answers: Answers) -> Iterator[Finding]:
     everyone = {frozenset((first, other)) for first in hosts for other in hosts if first != other}
     meets = {network.name: _meeting(network, everyone) for network in networks}
     useful = [network for network in networks if meets[network.name]]
-    if len(useful) < 2:
+    if not useful:
         return
     nearest = min(useful, key=lambda network: (len(everyone) - len(meets[network.name]), -network.mbit))
+    if all(meets[network.name] <= meets[nearest.name] for network in useful):
+        return  # the other networks connect nobody else: what is wrong with this one is the cause
     shown = tuple(f"{network.words}: {listed(_pairs(meets[network.name], hosts))} meet" for network in useful)
     left = everyone - meets[nearest.name]
     lacking = [host for host in hosts if host not in nearest.places]

@@ -134,3 +134,17 @@ def test_the_plan_takes_the_interfaces_of_the_chosen_network():
     request = PreflightRequest(endpoint="192.168.5.1", interfaces=dict.fromkeys(HOSTS, "eth1"))
     plan = dataclasses.replace(with_second(), request=request).plan
     assert {pick.address for pick in plan.data.values()} == {"192.168.5.1", "192.168.5.2", "192.168.5.3"}
+
+
+def test_networks_that_connect_nobody_else_are_not_the_cause():
+    first = network(SLOW, "eth0", closed=(("c", "a"), ("c", "b")))
+    second = network(FAST, "eth1", HOSTS[:2])
+    links = answers(outcome=lambda s, t, k: "dropped" if s == "c" else "ok").links
+    verdict = judge(dataclasses.replace(with_second(), links=links, networks=(first.json(), second.json())))
+    assert (verdict.cause, verdict.hosts) == ("all-ports-dropped", ("c",))
+
+
+def test_a_part_of_the_routes_own_interfaces_is_no_second_network():
+    change = {"c": {"interfaces": {**facts(2)["interfaces"]}}}
+    change["c"]["interfaces"]["eth0"] = {**facts(2)["interfaces"]["eth0"], "addresses": [["10.9.0.3", 24]]}
+    assert networks.candidates(answers(PreflightRequest(), change=change)) == []
