@@ -35,6 +35,7 @@ class NodeStatus:
 
     `state` and `uptime` ("Up 3 minutes") are the engine's words, `code` the exit code. `step` is that of the slowest
     rank here, `step_ms` its mean, `step_age_s` the age of its report; only rank 0's host knows `batch` (global).
+    `repeats`: steps that a later start repeated count twice, as run/progress.py has it.
     `verdict` comes from the ranks. `last_line` is the console's, `last_line_age_s` its age. `user`: the owner of a run
     that is not ours. `gpus`: the UUIDs of the GPUs that it was given.
     """
@@ -51,6 +52,7 @@ class NodeStatus:
     steps: int | None = None
     step_ms: float | None = None
     step_age_s: float | None = None
+    repeats: bool = False
     batch: int | None = None
     verdict: str = ""
     last_line: str = ""
@@ -181,6 +183,7 @@ def _with_steps(node: NodeStatus, rows: Sequence[str], now: float) -> NodeStatus
         steps=slowest.get("steps"),
         step_ms=slowest.get("step_ms"),
         step_age_s=round(max(0.0, now - t), 1),
+        repeats=any(event["kind"] == "continues" and not event["known"] for event in events_read),
     )
 
 

@@ -13,6 +13,7 @@ from typing import TypeVar
 from ..config.inventory import Cluster
 from ..core.errors import DONE, FAILED, DeployError, UsageError
 from ..core.names import asked_run
+from ..core.program import FAB
 from ..core.results import Results
 from ..host import commands
 from ..host import gpus as gpu_facts
@@ -41,6 +42,8 @@ def status(cluster: Cluster, run: str, console: Console) -> int:
         console.values(tables.status_values(answers.values, run))
     elif answers.values:
         console.table(tables.STATUS_HEAD, tables.status_rows(answers.values, run))
+        if not _runs(answers):
+            console.hint(f"runs that have ended: {FAB} runs --hosts {','.join(answers.values)}")
     return _show_faults(answers, console)
 
 

@@ -30,10 +30,11 @@ EXAMPLES = (".env.example", ".env.sample", ".env.template", ".env.dist", "exampl
 # Settings of tools: a credential only if they contain a token or a password.
 SETTINGS = (".npmrc", ".yarnrc", ".yarnrc.yml", "pip.conf", "pip.ini", ".condarc", "uv.toml", ".gitconfig", "config")
 _TOKEN = re.compile(rb"_authToken|_auth\s*=|_password|npmAuthToken|://[^/\s:@]+:[^/\s@]+@", re.IGNORECASE)
-# What names a project's packages: a credential only if an address in it has a password that is no ${VARIABLE}.
+# What names a project's packages: a credential only if an address in it has a password that is no ${VARIABLE}, or a
+# user's name that is as long as a token.
 NEEDS = ("*requirements*.txt", "*requirements*.in", "requirements/*.txt", "*constraints*.txt")
 IN_AN_ADDRESS = "an address in it has a password"
-_ADDRESS = re.compile(rb"https?://[^/\s:@]*:(?!\$\{)[^/\s@]+@")
+_ADDRESS = re.compile(rb"https?://(?:[^/\s:@]*:(?!\$\{)[^/\s@]+|(?!\$\{)[^/\s:@]{20,})@")
 # With the key after its first line: code that mentions keys is not a key. In JSON that line ends in `\n`.
 _PRIVATE_KEY = re.compile(
     rb"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----(?:\\r|\\n|\s)+(?:[A-Z][\w-]+: [^\n\\]*(?:\\n|\s)+)*"

@@ -136,12 +136,15 @@ class ProcessBackend(LocalBackend):
 
     @classmethod
     def install(cls, needs: Requirements, run_dir: Path, console: Console) -> Packages | None:
-        """Into an environment of the script's Python."""
+        """Into an environment of the script's Python. Refuses one without torch, before uv resolves anything."""
+        _refuse_without_torch()
         return packages.in_processes(needs, run_dir, console)
 
     def check(self) -> None:
         """Refuse a Python without torch."""
-        if not self._spec.script or script.python() == sys.executable:
+        if self._spec.script:
+            _refuse_without_torch()
+        else:
             plan.check_processes(machine.machine())
 
     def start(self) -> None:
@@ -343,6 +346,12 @@ class ComposeBackend(LocalBackend):
         say(f"stopping {run_dir.name}: its containers")
         client.stop(run_dir.name, STOP_PATIENCE_S)
         client.down(run_dir.name)
+
+
+def _refuse_without_torch() -> None:
+    """Refuse where neither an active environment nor our own Python has torch for a script."""
+    if script.python() == sys.executable:
+        plan.check_processes(machine.machine(), script=True)
 
 
 # What BACKEND= names. A backend of this machine is its class, and one line here. `make down` ends their runs in this

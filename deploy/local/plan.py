@@ -115,13 +115,17 @@ def check_ranks(asked: int | None, gpus: int, nodes: int) -> None:
         )
 
 
-def check_processes(machine: MachineFacts) -> None:
+def check_processes(machine: MachineFacts, script: bool = False) -> None:
     """Raise DeployError if Python has no torch: every node would die at its first line."""
-    if not machine.torch:
-        raise DeployError(
-            f"this machine: {machine.python} cannot import torch, which local processes need",
-            "in Muster's checkout `make clean up` installs it; elsewhere: pip install '.[trainer]' in that folder",
-        )
+    if machine.torch:
+        return
+    install = f"{machine.python} -m pip install torch"
+    raise DeployError(
+        f"this machine: {machine.python} cannot import torch, which local processes need",
+        f"activate the environment that has your torch, or install it: {install}"
+        if script
+        else "in Muster's checkout `make clean up` installs it; elsewhere: pip install '.[trainer]' in that folder",
+    )
 
 
 def choose_port(wanted: int, busy: Collection[int]) -> PortChoice:

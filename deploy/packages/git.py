@@ -97,7 +97,9 @@ class _Git:
             "GIT_TERMINAL_PROMPT": "0",
             "GIT_SSH_COMMAND": os.environ.get("GIT_SSH_COMMAND", "ssh -o BatchMode=yes"),
         }
-        own = ("-c", "credential.helper=", "-c", f"credential.helper={_HELPER}") if self._login else ()
+        # Of a name alone, the user's own helpers may know the password. Ours comes last, with an empty one: a token.
+        first = ("-c", "credential.helper=") if self._login.get(_PASSWORD) else ()
+        own = (*first, "-c", f"credential.helper={_HELPER}") if self._login else ()
         command = ["git", "-C", str(self._folder), "-c", "protocol.ext.allow=never", *own, *words]
         try:
             done = subprocess.run(command, capture_output=True, env=environment, timeout=_PATIENCE_S, check=False)
@@ -113,13 +115,18 @@ class _Git:
 
 
 def _login(url: str) -> tuple[str, dict[str, str]]:
-    """The address without its password, and this password as variables for git's helper.
+    """The address without its login, and this login as variables for git's helper. A user's name may be a token.
 
     git would start its programs with the whole address, and everybody on this machine could read it there.
     """
     address = urlsplit(url)
-    if not address.scheme.startswith("http") or not address.password:
+    if not address.scheme.startswith("http") or "@" not in address.netloc:
         return url, {}
     place = address.netloc.rpartition("@")[2]
-    login = {_USER: unquote(address.username or ""), _PASSWORD: unquote(address.password)}
+    user, password = unquote(address.username or ""), unquote(address.password or "")
+    login = {_USER: user, _PASSWORD: password}
+    if not password:  # as if the user's git settings said so: its helpers answer for this name
+        count = int(os.environ.get("GIT_CONFIG_COUNT") or 0)
+        name, value = f"GIT_CONFIG_KEY_{count}", f"GIT_CONFIG_VALUE_{count}"
+        login |= {"GIT_CONFIG_COUNT": str(count + 1), name: "credential.username", value: user}
     return urlunsplit((address.scheme, place, address.path, address.query, "")), login

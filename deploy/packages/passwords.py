@@ -27,7 +27,9 @@ def take_out(needs: Requirements, own: Settings) -> tuple[Requirements, Settings
     kept = {path for path, content in needs.files if credentials.kind_of(path, content) == credentials.IN_AN_ADDRESS}
     variables, files = dict(own.variables), list[tuple[str, bytes]]()
     for path, content in needs.files:
-        files.append((path, _without(path, content, needs.git, variables) if path in kept else content))
+        for source in needs.git:  # also of a mere user's name: the fetched source is named without it
+            content = content.replace(source.encode(), plain(source).encode())
+        files.append((path, _without(path, content, variables) if path in kept else content))
     return replace(needs, files=tuple(files), kept=tuple(sorted(kept))), replace(own, variables=variables)
 
 
@@ -36,7 +38,7 @@ def plain(text: str) -> str:
     return _LOGIN.sub(r"\1", text)
 
 
-def _without(path: str, content: bytes, git: tuple[str, ...], variables: dict[str, str]) -> bytes:
+def _without(path: str, content: bytes, variables: dict[str, str]) -> bytes:
     """The text without these; adds to the variables."""
     text = content.decode(errors="replace").splitlines()
     for number, line in lines(content):
@@ -47,8 +49,6 @@ def _without(path: str, content: bytes, git: tuple[str, ...], variables: dict[st
             more = name == "UV_INDEX" and variables.get(name)
             variables[name] = f"{variables[name]} {index[2]}" if more else index[2]
             text[number - 1] = ""
-        elif any(word in line for word in git):
-            text[number - 1] = plain(text[number - 1])
         else:
             raise UsageError(
                 f"{path}:{number}: {without_logins(line)}: a password that hosts would get in a file",

@@ -24,7 +24,10 @@ from .text import sparkline
 
 ROWS, LONGEST, BARS = 60, 160, 40
 # Variables that differ in every start.
-_OF_ONE_START = ("MUSTER_RUN_ID", "MUSTER_RUN_DIR", "MUSTER_NODE", "MUSTER_RESUME_COMMAND", "MUSTER_SENT", "PET_RDZV_")
+_OF_ONE_START = (
+    *("MUSTER_RUN_ID", "MUSTER_RUN_DIR", "MUSTER_NODE", "MUSTER_RESUME_COMMAND", "MUSTER_SENT", "MUSTER_SHARE_KEY"),
+    "PET_RDZV_",
+)
 _FACTS_OF_ONE_START = ("host", "threads", "resume", "run_dir")
 
 

@@ -40,7 +40,9 @@ def bring(
     """Install the packages at every place and say what was done. `instead`: as install.Asked has it."""
     own = settings.of_user(far=not all(isinstance(place, ProcessPlace) for place in places))
     if own.left:
-        console.warn(f"packages: not used, because hosts and containers cannot reach it: {', '.join(own.left)}")
+        console.warn(
+            f"packages: pip's settings name what only this machine reaches, and it is not used: {', '.join(own.left)}"
+        )
     needs, own = passwords.take_out(needs, own)
     try:
         with console.waiting("packages") as say:

@@ -157,9 +157,11 @@ def environment(variables: Mapping[str, str], gpus: Gpus) -> dict[str, Any]:
     """What environment.json says of a script's node, without an import of anything of the script's."""
     import importlib.metadata  # not for the agent, which imports this module and starts every node
 
+    from .share import KEY  # with it, a reader of the page could join the nodes' exchange of files
+
     distributions = list(importlib.metadata.distributions())
     packages = {package.name: package.version for package in distributions if package.name}
-    shown = variables.keys() - handover.names(variables)
+    shown = variables.keys() - handover.names(variables) - {KEY}
     return {
         "python": platform.python_version(),
         "torch": packages.get("torch"),

@@ -6,12 +6,16 @@ patience=$1 columns=$2
 . ./claims_function.sh
 . ./each_container.sh
 steps() (
+    first=yes
     ranks=$(enter "$run" && files ranks); enter "$run/ranks" || exit
     printf '%s\n' "$ranks" | while read -r path size _; do
         case $path in ranks/rank-*.jsonl)
-            piece "${path#*/}" $((size > 8192 ? size - 8192 : 0)) 8192 | tail -n 10; echo ;;
+            piece "${path#*/}" $((size > 8192 ? size - 8192 : 0)) 8192 | tail -n 10; echo
+            # A start that does not know at which step it begins may be anywhere in the file. One rank tells it for the host.
+            [ -z "$first" ] || piece "${path#*/}" 0 "$size" | grep -a '"kind": "continues"' | grep -a '"known": false' | tail -n 1
+            first= ;;
         esac
-    done | grep -a '"kind": "step"'
+    done | grep -a -e '"kind": "step"' -e '"kind": "continues"'
     piece rank-0.jsonl 0 16384 | head -n 20 | grep -a '"kind": "plan"'
 )
 node() {

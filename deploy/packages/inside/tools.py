@@ -64,7 +64,7 @@ def run(words: list[str], folder: Path, shown: bool = True) -> None:
     assert child.stdout is not None
     for line in child.stdout:
         lines = [*lines, line.rstrip()][-_LAST_WORDS:]
-        if shown and line.strip():
+        if shown and line.strip() and not line.lstrip().startswith("--hash"):
             tell(say=line.strip()[:300])
     if child.wait():
         first = next((number for number, line in enumerate(lines) if line.startswith(("error", "ERROR"))), 0)

@@ -74,3 +74,6 @@ def test_local_processes_need_torch() -> None:
     check_processes(MachineFacts(2, "Linux", torch=True, python="/p"))
     with pytest.raises(DeployError, match="/p cannot import torch"):
         check_processes(MachineFacts(2, "Linux", torch=False, python="/p"))
+    with pytest.raises(DeployError) as caught:
+        check_processes(MachineFacts(2, "Linux", torch=False, python="/p"), script=True)
+    assert "/p -m pip install torch" in caught.value.hint

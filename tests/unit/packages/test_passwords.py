@@ -51,6 +51,9 @@ def test_another_password_is_refused_by_its_line_and_not_shown() -> None:
         ("requirements/base.txt", "-i https://me:sesame@index/simple", True),
         ("requirements.txt", "-i https://me:${TOKEN}@index/simple", False),
         ("requirements.txt", "x @ git+ssh://git@host/x.git", False),
+        ("requirements.txt", "x @ git+https://org@host/x.git", False),
+        ("requirements.txt", "x @ git+https://ghp_0123456789abcdefghij@host/x.git", True),
+        ("requirements.txt", "x @ git+https://${A_TOKEN_WITH_A_LONG_NAME}@host/x.git", False),
         ("notes.txt", "see https://me:sesame@host", False),
     ],
 )
@@ -63,8 +66,18 @@ def test_without_a_password_nothing_changes() -> None:
     assert passwords.take_out(given, own) == (given, own)
 
 
+def test_a_mere_user_in_a_source_is_not_in_the_text_that_names_the_fetched_source() -> None:
+    word = "git+https://org@host/mine.git@v1"
+    given = Requirements("pyproject.toml", "file", (("pyproject.toml", f'["mine @ {word}"]'.encode()),), git=(word,))
+    taken, _ = passwords.take_out(given, Settings())
+    assert passwords.plain(word) in taken.files[0][1].decode()
+
+
 @pytest.mark.holds("git-passwords")
-def test_git_logs_in_without_the_password_on_any_command_line(tmp_path, monkeypatch) -> None:
+@pytest.mark.parametrize(
+    ("login", "quoted"), [("me:sesame 4%40/x", "me:sesame%204%2540%2Fx"), ("sesame-as-a-user:", "sesame-as-a-user")]
+)
+def test_git_logs_in_without_the_password_on_any_command_line(tmp_path, monkeypatch, login: str, quoted: str) -> None:
     def run(*words: str) -> None:
         who = ("-c", "user.name=a", "-c", "user.email=a@example.org")
         subprocess.run(["git", *who, *words], cwd=tmp_path, check=True, capture_output=True)
@@ -74,13 +87,12 @@ def test_git_logs_in_without_the_password_on_any_command_line(tmp_path, monkeypa
         run(*words)
     top = tmp_path / ".git"
     files = {f"/r.git/{path.relative_to(top)}": path.read_bytes() for path in top.rglob("*") if path.is_file()}
-    login = "me:sesame 4%40/x"
     trace = tmp_path / "trace"
     monkeypatch.setenv("GIT_TRACE", str(trace))
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", "/dev/null")
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     with index.serve("127.0.0.1", files, login) as url:
-        address = url.replace(login, "me:sesame%204%2540%2Fx").removesuffix("/simple")
+        address = url.replace(login, quoted).removesuffix("/simple")
         assert git.fetch(f"git+{address}/r.git")
     commands = trace.read_text()
     assert "remote-http" in commands

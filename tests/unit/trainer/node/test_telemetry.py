@@ -210,3 +210,8 @@ def test_nothing_runs_where_nothing_is_wanted_or_possible(tmp_path, monkeypatch,
         monkeypatch.setattr("sys.executable", str(tmp_path / "python"))
     with telemetry.beside(None if reason == "no run folder" else tmp_path, "a", packages=False):
         assert not running(tmp_path)
+
+
+def test_the_key_of_the_nodes_exchange_is_not_written_down():
+    told = telemetry.environment({"MUSTER_SHARE_KEY": "sesame", "MUSTER_NODE": "a"}, telemetry.Gpus({}))
+    assert told["variables"] == {"MUSTER_NODE": "a"}
