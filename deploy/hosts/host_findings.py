@@ -68,7 +68,7 @@ def homes(every: Mapping[str, HostFacts]) -> Iterator[Finding]:
             text = f"{host}: only {facts.room >> 20} MiB free in {facts.home}/.muster"
             symptom, fix = (
                 "`No space left on device`",
-                f"on {host}: df -h {facts.home}/.muster; {FAB} status shows old runs",
+                f"on {host}: df -h {facts.home}/.muster; {FAB} clean --hosts {host} shows what takes room",
             )
             yield Finding("disk-full", "resources", (host,), text, (), symptom, fix)
 
