@@ -28,6 +28,7 @@ FIGURES = {
         "kill_worker",
         "exactly_once",
         "library",
+        "slurm",
         "corruption",
         "checkpoint_stall",
         "health",
@@ -55,6 +56,7 @@ FIGURES = {
         "on_end",
         "within",
         "secrets",
+        "launch_forms",
     ),
 }
 PAGE = venv.HOME / "docs" / "benchmarks.md"

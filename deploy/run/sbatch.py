@@ -33,7 +33,7 @@ while [ "$asked" = 1 ]; do asked=0; wait "$step"; code=$?; done
 # {stopped}: stopped with a checkpoint. Slurm starts the job again, which continues, unless somebody has cancelled it.
 if [ "$code" = {stopped} ]{unless} && [ "$(squeue --noheader --format=%T --job "$SLURM_JOB_ID")" = RUNNING ]; then
     trap '' TERM INT
-    scontrol requeue "$SLURM_JOB_ID" && exec sleep 60
+    scontrol requeue "$SLURM_JOB_ID" && {{ trap - TERM INT; exec sleep 60; }}
 fi
 exit "$code"
 """

@@ -1,10 +1,32 @@
 """The installed wheel trains, looks and explains: from an empty folder, and from one full of modules of its names."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from lab.waiting import events
 from tests import installed
 
+TRAIN = """
+import torch
+from torch.distributed import all_reduce, destroy_process_group, get_rank, get_world_size, init_process_group
+init_process_group("gloo")
+number = torch.tensor([1.0 + get_rank()])
+all_reduce(number)
+print("rank", get_rank(), "of", get_world_size(), "sum", number.item())
+destroy_process_group()
+"""
+STEP = {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_NODES": "2", "SLURM_STEP_NUM_TASKS": "2"}
+LAUNCHERS = {
+    "srun": {
+        **STEP,
+        "SLURM_STEP_NODELIST": "localhost,127.0.0.1",
+        "SLURM_NODEID": "{place}",
+        "SLURMD_NODENAME": "n{place}",
+    },
+    "Kubeflow's TrainJob": {"PET_NODE_RANK": "{place}", "PET_MASTER_ADDR": "127.0.0.1", "PET_MASTER_PORT": "29811"},
+    "Kubeflow's PyTorchJob": {"PET_RDZV_BACKEND": "c10d", "PET_RDZV_ENDPOINT": "127.0.0.1:29812", "PET_RDZV_ID": "job"},
+}
 NAMES = ("deploy", "trainer", "muster", "torch", "random")
 
 
@@ -54,3 +76,20 @@ def test_preflight_looks_at_this_machine(muster, folder):
 def test_explain_reads_a_log(muster, folder):
     (folder / "rank-0.log").write_text("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n")
     assert "memory" in typed(muster, folder, "explain", "rank-0.log").stdout
+
+
+def test_an_agent_below_another_launcher_joins_the_others_by_that_ones_variables(muster, tmp_path):
+    """Each launcher starts one `muster agent` a node, and says where the nodes meet in its own way."""
+    (tmp_path / "train.py").write_text(TRAIN)
+
+    def node(launcher, place):
+        given = {name: value.format(place=place) for name, value in LAUNCHERS[launcher].items()}
+        given |= {} if launcher == "srun" else {"PET_NNODES": "2", "PET_NPROC_PER_NODE": "1"}
+        return launcher, installed.run(str(muster), "agent", "--", "train.py", cwd=tmp_path, **given)
+
+    with ThreadPoolExecutor(2 * len(LAUNCHERS)) as threads:
+        ended = list(threads.map(node, [*LAUNCHERS, *LAUNCHERS], [0] * len(LAUNCHERS) + [1] * len(LAUNCHERS)))
+    for launcher in LAUNCHERS:
+        said = "".join(done.stdout for name, done in ended if name == launcher)
+        assert {"rank 0 of 2 sum 3.0", "rank 1 of 2 sum 3.0"} <= set(said.splitlines()), (launcher, ended)
+    assert (tmp_path / "runs/slurm-7/nodes/n1.json").exists()
