@@ -11,10 +11,10 @@ from collections.abc import Sequence
 
 from .reading import Line, Wait
 
-# A rank that reports later than this many collectives behind the others is in another part of the script.
+_NEAR = 3
 _SAME_SIZE = ("ALLREDUCE", "BROADCAST", "_ALLGATHER_BASE", "_REDUCE_SCATTER_BASE", "REDUCE")
 _WAITS = re.compile(
-    r"\[(?:PG (?P<group>ID \d+|\d+)[^\]]{0,80}? )?Rank (?P<rank>\d+)\].{0,80}?[Ww]atchdog caught collective operation "
+    r"\[(?:PG (?P<group>[^\]]{0,80}?) )?Rank (?P<rank>\d+)\].{0,80}?[Ww]atchdog caught collective operation "
     r"timeout: WorkNCCL\(SeqNum=(?P<number>\d+), OpType=(?P<kind>\w+)(?:, NumelIn=(?P<size>\d+))?"
 )
 _PRINT = re.compile(
@@ -35,18 +35,20 @@ def wait_of(text: str, line: Line) -> Wait | None:
 def odd_ones(waits: Sequence[Wait]) -> tuple[str, str, tuple[Line, ...]] | None:
     """(ranks, what they do otherwise, evidence), if fewer than half of the ranks differ from the others."""
     latest = {(wait.rank, wait.group): wait for wait in waits}
-    for group in {wait.group for wait in waits}:
+    for group in sorted({wait.group for wait in waits}):
         ranks = [wait for wait in latest.values() if wait.group == group]
         numbers = Counter(wait.number for wait in ranks)
         usual = numbers.most_common(1)[0][0]
         behind = sorted((wait for wait in ranks if wait.number < usual), key=lambda wait: wait.rank)
-        if behind and len(behind) * 2 < len(ranks) + (len(ranks) == 2):
+        # Lines without a group may be of several groups, whose numbers have nothing to do with each other.
+        near = group or all(usual - wait.number <= _NEAR for wait in behind)
+        if behind and near and len(behind) * 2 < len(ranks) + (len(ranks) == 2):
             what = f"at collective {behind[0].number} ({behind[0].kind}), where the others wait in number {usual}"
             other = next(wait for wait in ranks if wait.number == usual)
             return _names(behind), what, (behind[0].line, other.line)
         same = [wait for wait in ranks if wait.number == usual]
         kinds = Counter((wait.kind, wait.size if wait.kind in _SAME_SIZE else "") for wait in same)
-        if len(kinds) > 1:
+        if len(kinds) > 1 and (group or usual > _NEAR):
             most = kinds.most_common(1)[0][0]
             odd = sorted(
                 (w for w in same if (w.kind, w.size if w.kind in _SAME_SIZE else "") != most), key=lambda w: w.rank

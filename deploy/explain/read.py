@@ -26,7 +26,17 @@ _PARTS = 200  # states of a progress bar in one line
 _WORDS = (
     *(b"rror", b"ERR", b"ail", b"NCCL WARN", b"xcept", b"ignal", b"illed", b"annot", b"denied", b"efused", b"imed out"),
     *(b"imeout", b"xceeded", b"undefined sym", b"Xid", b"egmentation", b"odule named", b"lost comm", b"low on res"),
-    *(b"OOM", b"vict", b"isagree", b"Process name", b"has different", b"FingerPrint", b"Not Ready", b"NotReady"),
+    *(
+        b"OOM",
+        b"EADDR",
+        b"vict",
+        b"isagree",
+        b"Process name",
+        b"has different",
+        b"FingerPrint",
+        b"Not Ready",
+        b"NotReady",
+    ),
 )
 _WORD = re.compile(b"|".join(map(re.escape, _WORDS)))
 _DIGITS = re.compile(rb"[0-9][0-9a-fA-Fx]*")
@@ -50,6 +60,12 @@ _FRAME = re.compile(r"^\s*(?:[|│] )?File \"([^\"]{1,300})\", line \d+")
 _BY_THE_WAY = re.compile(r"^\W*(?:Exception ignored in|Error in (?:sys\.excepthook|atexit\._run_exitfuncs))")
 _TO_THE_POINT = re.compile(r"^\W*Original exception was:")
 _MOST_WAITS = 4096
+# An error that says that the error is elsewhere.
+_ELSEWHERE = re.compile(
+    r"(?i)\b(?:root cause|see (?:the )?(?:above|stack ?trace|inner exception|logs?|traceback|error)|"
+    r"(?:check|see) \S{0,40} ?logs?\b|processes? exited with|"
+    r"(?:worker|process|engine|child|subprocess)\w* (?:\S+ )?(?:died|failed|exited|initialization failed))"
+)
 # Errors of the launcher, or about other errors: never the error itself.
 _WRAPPERS = re.compile(
     r"ChildFailedError|Rendezvous\w*Error|SignalException|DistStoreError|DistNetworkError|DistError|DistBackendError|"
@@ -189,6 +205,8 @@ class _Reader:
         if _ERROR.search(part.whole) and not _QUIET.search(part.whole):
             seen.last_error = line
         if sign is None and (not error or _WRAPPERS.search(exception[1] if exception else "")):
+            return
+        if sign is None and _ELSEWHERE.search(error):
             return
         if self._by_the_way(part, number, bool(error)):
             return

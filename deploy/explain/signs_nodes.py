@@ -24,7 +24,7 @@ NETWORK = (
          "name-loopback"),
     sign("settings-differ", r"makeDeviceForInterface\(\): unsupported gloo device",
          "a variable asks gloo for a transport that this torch lacks", "env | grep GLOO_DEVICE_TRANSPORT"),
-    sign("port-busy", r"listen on any local network address\. .{0,40}?port: (\d+).{0,200}EADDRINUSE|"
+    sign("port-busy", r"\bport: (\d+), .{0,80}EADDRINUSE|listen on any local network address\. .{0,40}?port: (\d+).{0,200}EADDRINUSE|"
          r"listen on any local network address.{0,90}?:(\d+) \(errno: 98|"
          r"(?:listen on any local network address|error|Error).{0,300}(?:EADDRINUSE|[Aa]ddress already in use)",
          "port {0} is in use on the host that should listen on it", "ss -ltnp"),
@@ -156,7 +156,7 @@ HOST = (
     sign("disk-faulty", r"Input/output error|Stale file handle|Read-only file system|Transport endpoint is not "
          r"connected",
          "a disk or a network file system failed", KERNEL, "disk-full"),
-    sign("port-busy", r"port is already allocated", "another container has that port", "docker ps"),
+    sign("port-busy", r"\bport: (\d+), .{0,80}EADDRINUSE|port is already allocated", "another container has that port", "docker ps"),
     sign("command-missing", r"slurmstepd: error: execve\(\): (\S{1,80}): No such file|"
          r"(\S{1,80}): (?:command )?not found$|exec: \\?\"(\S{1,80}?)\\?\": executable file not "
     "found",
@@ -205,7 +205,8 @@ HOST = (
             "a process crashed: it divided a whole number by zero", "python -X faulthandler SCRIPT"),
     hint("crashed", ended("SIGABRT", 6) + r"|Aborted +\(core dumped\)|terminate called after throwing",
          "a process aborted", "python -X faulthandler SCRIPT"),
-    general("killed", ended("SIGKILL", 9) + r"|^Killed$|: line \d+: +\d+ Killed\b|task \S+: Killed$",
+    general("killed", ended("SIGKILL", 9) + r"|^Killed$|"
+            r"^\[\d+\] +\+? *\d+ killed\b|: line \d+: +\d+ Killed\b|task \S+: Killed$",
             "a process was killed, most often because memory was full", "dmesg -T | grep -i oom", "host-memory"),
     hint("killed", r"A worker died or was killed while executing|its worker process has died",
          "a process was killed or crashed, most often because memory was full",

@@ -8,13 +8,13 @@ from deploy.explain.signs import SIGNS
 from deploy.run.causes import Cause
 
 WAIT = (
-    "[rank{rank}]:[E ProcessGroupNCCL.cpp:616] [Rank {rank}] Watchdog caught collective operation timeout: "
+    "[rank{rank}]:[E ProcessGroupNCCL.cpp:616] [{group}Rank {rank}] Watchdog caught collective operation timeout: "
     "WorkNCCL(SeqNum={number}, OpType={kind}, NumelIn={size}, NumelOut={size}, Timeout(ms)=600000) ran for 600020 ms\n"
 )
 
 
-def waits(*ranks, number=7, kind="ALLREDUCE", size=512):
-    return "".join(WAIT.format(rank=rank, number=number, kind=kind, size=size) for rank in ranks)
+def waits(*ranks, number=7, kind="ALLREDUCE", size=512, group="PG ID 0 PG GUID 0(default_pg) "):
+    return "".join(WAIT.format(group=group, rank=rank, number=number, kind=kind, size=size) for rank in ranks)
 
 
 @pytest.mark.parametrize(("line", "first", "cause"), [
@@ -58,7 +58,8 @@ def test_the_earliest_of_a_report_is_the_first_and_the_others_are_no_cause():
     (waits(0, 2) + waits(5, size=511), "rank 5", "collectives-differ"),
     (waits(*range(40)), "", "collective-timeout"),
     (waits(*range(40), number=9) + waits(40, number=3), "rank 40", "collectives-differ"),
-], ids=["behind", "another call", "another size", "all wait", "one of many"])  # fmt: skip
+    (waits(0, 1, number=900, group="") + waits(2, number=12, group=""), "", "collective-timeout"),
+], ids=["behind", "another call", "another size", "all wait", "one of many", "groups without names"])  # fmt: skip
 def test_the_watchdogs_lines_name_the_rank_that_is_elsewhere(text, first, cause):
     explained = explain({"a": text})
     assert (explained.cause, explained.first) == (cause, first)
