@@ -24,7 +24,8 @@ NETWORK = (
          "name-loopback"),
     sign("settings-differ", r"makeDeviceForInterface\(\): unsupported gloo device",
          "a variable asks gloo for a transport that this torch lacks", "env | grep GLOO_DEVICE_TRANSPORT"),
-    sign("port-busy", r"\bport: (\d+), .{0,80}EADDRINUSE|listen on any local network address\. .{0,40}?port: (\d+).{0,200}EADDRINUSE|"
+    sign("port-busy", r"\bport: (\d+), .{0,80}EADDRINUSE|"
+         r"listen on any local network address\. .{0,40}?port: (\d+).{0,200}EADDRINUSE|"
          r"listen on any local network address.{0,90}?:(\d+) \(errno: 98|"
          r"(?:listen on any local network address|error|Error).{0,300}(?:EADDRINUSE|[Aa]ddress already in use)",
          "port {0} is in use on the host that should listen on it", "ss -ltnp"),
@@ -156,7 +157,7 @@ HOST = (
     sign("disk-faulty", r"Input/output error|Stale file handle|Read-only file system|Transport endpoint is not "
          r"connected",
          "a disk or a network file system failed", KERNEL, "disk-full"),
-    sign("port-busy", r"\bport: (\d+), .{0,80}EADDRINUSE|port is already allocated", "another container has that port", "docker ps"),
+    sign("port-busy", r"port is already allocated", "another container has that port", "docker ps"),
     sign("command-missing", r"slurmstepd: error: execve\(\): (\S{1,80}): No such file|"
          r"(\S{1,80}): (?:command )?not found$|exec: \\?\"(\S{1,80}?)\\?\": executable file not "
     "found",
