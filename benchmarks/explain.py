@@ -1,27 +1,34 @@
-"""`fab explain`: how long 500 MB take and how much memory; with a folder, how often it is right on real-world output.
+"""`fab explain`: how often it is right on real runs of others, beside what people use; seconds and memory for 500 MB.
 
-    python -m benchmarks.explain [FOLDER]
+    python -m benchmarks.explain [--misses]
 
-The folder holds NAME.log beside NAME.json, {"causes": [...], "source": "where from"}: the causes that a senior engineer
-would name, `unknown` where the output does not tell. Output of others belongs to others: none of it is kept here.
+The runs are those of lab/threads.py. Those of the part `score` were collected and labelled after the rules stood, by
+queries that a seed drew (16077: 20 of 60, of which 17 were put); no rule was changed by them. A cause is right if it is
+one of the label's; an exception of the script and one of a library count as the same. Rivals name a line: the first or
+the last that `grep -i error` finds, or torchrun's own report (the first traceback or signal in it). It counts as right
+if `fab explain` reads a right cause in that line alone.
 """
 
 from __future__ import annotations
 
-import json
+import re
 import resource
 import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 from deploy.explain.cause import explain, judge
 from deploy.explain.read import CHUNK, read
+from lab import threads
 
 SIZE, MOST_S, MOST_MB = 500 << 20, 10, 100
+RIGHT, WRONG = 0.8, 1
 LINE = "2026-11-21 10:11:12,345 [rank{rank}] INFO epoch 3 step {step} loss 0.{step:07d} lr 3.0e-04 samples/s 1234.5\n"
 ERROR = "[rank3]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n"
+EXCEPTIONS = {"exception", "script-error"}
 
 
 def speed() -> tuple[float, float, str]:
@@ -40,26 +47,69 @@ def speed() -> tuple[float, float, str]:
     return took, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, reading.cause
 
 
-def score(folder: Path) -> Counter[str]:
-    """How often the first cause named is right, among the others named (vague), not known, or wrong."""
-    counts: Counter[str] = Counter()
-    for file in sorted(folder.glob("*.log")):
-        wanted = set(json.loads(file.with_suffix(".json").read_text())["causes"])
-        explained = explain({file.stem: file.read_text(errors="replace")})
-        cause = explained.cause or "unknown"
-        verdict = "right" if cause in wanted else "vague" if wanted & set(explained.maybe) else ""
-        counts[verdict or ("not known" if cause == "unknown" else "wrong")] += 1
-    return counts
+def grep(text: str) -> list[str]:
+    """What `grep -i error` prints."""
+    return [line for line in text.splitlines() if "error" in line.lower()]
+
+
+def report(text: str) -> str:
+    """What torchrun's own report says of the root cause: its signal, or the error of its traceback."""
+    rest = text.partition("Root Cause")[2]
+    said = re.search(r"traceback *: (Signal .*)|^ +(\w*(?:Error|Exception): .*)", rest, re.MULTILINE)
+    return (said[1] or said[2]) if said else ""
+
+
+WAYS: dict[str, Callable[[str], str]] = {
+    "fab explain": lambda text: text,
+    "grep -i error | head -1": lambda text: (grep(text) or [""])[0],
+    "grep -i error | tail -1": lambda text: (grep(text) or [""])[-1],
+    "torchrun's report": report,
+}
+
+
+def verdict(thread: threads.Thread, text: str) -> str:
+    """right, wrong or not known."""
+    cause = explain({"log": text}).cause or "unknown"
+    alike = EXCEPTIONS if cause in EXCEPTIONS else {cause}
+    return "right" if alike & set(thread.causes) else "not known" if cause == "unknown" else "wrong"
+
+
+def named(thread: threads.Thread) -> bool:
+    """Whether the one who failed first is named, where the label has one."""
+    first = explain({"log": thread.text}).first
+    return any(re.search(rf"(?:^|\b){re.escape(name)}\b", first) for name in thread.culprits)
 
 
 def main() -> None:
-    """Print the figures; ends with 1 where the speed or the memory is not reached."""
+    """Print the figures; ends with 1 where one is not reached."""
+    every = threads.load()
+    reached = True
+    for part in (threads.RULES, threads.SCORE):
+        of_part = [thread for thread in every if thread.part == part]
+        print(f"{part}: {len(of_part)} threads")
+        for way, taken in WAYS.items():
+            verdicts = [(verdict(thread, taken(thread.text)), "unknown" in thread.causes) for thread in of_part]
+            counts = Counter(words for words, _ in verdicts)
+            share = counts["right"] / len(of_part)
+            told = sum(words == "right" and not open for words, open in verdicts)
+            of_told = sum(not open for _, open in verdicts)
+            print(
+                f"  {way:25} right {counts['right']:3} ({share:.0%})  wrong {counts['wrong']:3}  "
+                f"not known {counts['not known']:3}; where the lines tell a cause, right {told} of {of_told}"
+            )
+            if part == threads.SCORE and way == "fab explain":
+                reached &= share >= RIGHT and counts["wrong"] <= WRONG
+        with_culprit = [thread for thread in of_part if thread.culprits]
+        who = sum(map(named, with_culprit))
+        print(f"  who failed first          named {who} of {len(with_culprit)} where the lines tell")
+        if "--misses" in sys.argv[1:]:
+            for thread in of_part:
+                if (said := verdict(thread, thread.text)) != "right":
+                    told = explain({"log": thread.text})
+                    print(f"  {said}: {thread.source} is {', '.join(thread.causes)}; named: {told.cause or told.what}")
     took, memory, cause = speed()
     print(f"{SIZE >> 20} MB: {took:.1f} s (at most {MOST_S}), {memory:.0f} MB of memory (at most {MOST_MB}), {cause}")
-    for folder in sys.argv[1:]:
-        counts = score(Path(folder))
-        print(f"{folder}: {dict(counts)} of {counts.total()}, right {counts['right'] / max(1, counts.total()):.0%}")
-    sys.exit(took > MOST_S or memory > MOST_MB or cause != "gpu-memory")
+    sys.exit(not reached or took > MOST_S or memory > MOST_MB or cause != "gpu-memory")
 
 
 if __name__ == "__main__":

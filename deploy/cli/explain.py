@@ -157,7 +157,10 @@ def next_of(explanation: Explanation, script: str, files: Mapping[str, str]) -> 
     untypable = _PLACEHOLDER.search(then) or (not explanation.cause and "..." in then)
     if line and path and not path.endswith(".gz") and untypable:
         return f"sed -n '{max(1, line.number - 15)},{line.number + 15}p' {shlex.quote(path)}"
-    return "" if "SCRIPT" in then.split() else then
+    if then.endswith("gpus --hosts ..."):
+        return "nvidia-smi"
+    # A command that lacks what nobody has named cannot be typed; which hosts to look at, the reader knows.
+    return "" if "SCRIPT" in then.split() or ("..." in then and not explanation.cause) else then
 
 
 def _first_of(pattern: re.Pattern[str], text: str) -> str:

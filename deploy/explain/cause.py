@@ -276,7 +276,7 @@ def _words(sign: Sign, hit: Hit) -> str:
 def _first(chosen: Hit | None, root: Root | None, alone: bool = False) -> str:
     """Who failed first, from torchrun's own report or the chosen line."""
     own = chosen.rank if chosen is not None and chosen.weight >= Weight.GENERAL else ""
-    if root is not None and (root.rank or root.host) and not (own and root.rank and not _same(own, root.rank)):
+    if root is not None and (root.rank or root.host) and (not own or not root.rank or _same(own, root.rank)):
         code = "" if root.exitcode is None else f" (exit code {root.exitcode})"
         on = f" on {root.host}" if root.host else ""
         return f"{root.rank or 'a rank'}{on}{code}"

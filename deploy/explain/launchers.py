@@ -26,7 +26,7 @@ _SAID = (
     re.compile(r"\[rank: (?P<rank>\d+)\] Child process with PID \d+ terminated with code (?P<code>-?\d+)"),
     re.compile(r"collective timeout from +rank (?P<rank>\d+)"),
     re.compile(r"[Rr]anks? (?P<rank>\d+)(?:, \d+)* failed to pass monitoredBarrier"),
-    re.compile(rf"^{_NODE} exited with code (?P<code>[1-9]\d*)$"),
+    re.compile(r"^(?P<container>[\w.-]{1,80}) exited with code (?P<code>[1-9]\d*)$"),
 )
 _NUMBERS = {
     "SIGKILL": 9,
@@ -43,7 +43,7 @@ _ENDED_BY_LAUNCHER = (-15, -2, 143)
 _HEADING = re.compile(r"Root Cause \(first observed failure\)|Root Cause:")
 _OTHERS = re.compile(r"^\W*Failures:$")
 _FIELD = re.compile(r"^\W*(time|host|rank|exitcode|error_file|traceback)\s*: ?(.*)$")
-_FIELDS, _LONGEST = 6, 2000  # fields of an entry, lines of a report
+_FIELDS, _LONGEST, _MOST = 6, 2000, 20_000  # fields of an entry; lines of a report, and of all reports
 
 
 def ended(text: str, whole: str, line: Line) -> Root | None:
@@ -67,11 +67,12 @@ class Report:
         self._named = False
         self._until = 0
         self._line: Line | None = None
+        self._left = _MOST
 
     @property
     def open(self) -> bool:
         """Whether the report has begun and not ended."""
-        return self._until > 0
+        return self._until > 0 and self._left > 0
 
     def take(self, text: str, line: Line) -> tuple[bool, Root | None]:
         """(whether this line is one of the report's fields, the failure that is complete with it)."""
@@ -83,6 +84,7 @@ class Report:
             return True, root
         if not self.open:
             return False, None
+        self._left -= 1
         if text.startswith("=====") or line.number > self._until:
             root = self._complete()
             self._until = 0
@@ -118,7 +120,7 @@ class Report:
 
 
 def _who(parts: dict[str, str | None]) -> str:
-    names = {"rank": "rank", "local": "local rank", "process": "process", "task": "task"}
+    names = {"rank": "rank", "local": "local rank", "process": "process", "task": "task", "container": "container"}
     return next((f"{name} {parts[key]}" for key, name in names.items() if parts.get(key)), "")
 
 

@@ -2,8 +2,9 @@
 
 import pytest
 
+from benchmarks import explain as benchmark
 from deploy.explain.cause import explain
-from lab import fault, recordings
+from lab import fault, recordings, threads
 
 
 def failed_runs():
@@ -57,3 +58,16 @@ def test_an_error_of_the_script_is_told_as_that():
     explained = explain({"a": "Traceback (most recent call last):\n  x\nKeyError: 'image'\n"})
     assert explained.cause == "script-error"
     assert "KeyError: 'image'" in explained.what
+
+
+@pytest.mark.parametrize("part", [threads.RULES, threads.SCORE])
+def test_real_output_of_any_launcher_is_explained_and_a_wrong_cause_is_rare(part):
+    of_part = [thread for thread in threads.load() if thread.part == part]
+    verdicts = [benchmark.verdict(thread, thread.text) for thread in of_part]
+    assert len(of_part) >= 40
+    assert verdicts.count("right") >= 0.8 * len(of_part)
+    assert verdicts.count("wrong") <= len(of_part) // 40
+
+
+def test_a_print_of_the_threads_gives_the_threads():
+    assert list(threads.parse(threads.printed(threads.load()))) == threads.load()

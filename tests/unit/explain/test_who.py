@@ -2,6 +2,7 @@
 
 import pytest
 
+from deploy.cli.explain import next_of
 from deploy.explain.cause import explain
 from deploy.explain.kinds import kind_of
 from deploy.explain.signs import SIGNS
@@ -28,7 +29,7 @@ def waits(*ranks, number=7, kind="ALLREDUCE", size=512, group="PG ID 0 PG GUID 0
     ("srun: error: gpu-b: tasks 4-7: Exited with exit code 139", "task 4 on gpu-b", "crashed"),
     ("[rank: 1] Child process with PID 4711 terminated with code 1. Forcefully terminating all other processes",
      "rank 1", ""),
-    ("worker-1 exited with code 137", "a rank on worker-1", "killed"),
+    ("worker-1 exited with code 137", "container worker-1", "killed"),
     ("  Process name: [[29973,1],3]", "rank 3", ""),
 ])  # fmt: skip
 def test_a_launcher_names_the_process_that_ended(line, first, cause):
@@ -90,3 +91,19 @@ def test_each_cause_belongs_to_one_of_the_closed_list():
     assert {"gpu-memory", "killed"} & kinds.keys()
     assert kinds["gpu-memory"] == Cause.GPU_MEMORY
     assert not {Cause.NOT_KNOWN} & {kind for cause, kind in kinds.items() if cause}
+
+
+def test_the_next_command_has_the_job_the_hosts_or_the_lines_of_the_file():
+    report = "Root Cause (first observed failure):\n[0]:\n  host : gpu-b\n  rank : 3 (local_rank: 3)\n  exitcode : 1\n"
+    memory = f"RuntimeError: CUDA out of memory\n{report}"
+    limit = "slurmstepd: error: *** JOB 4711 ON gpu-a CANCELLED AT 2026-01-02T03:04:05 DUE TO TIME LIMIT ***\n"
+    said = {
+        "fab gpus --hosts gpu-b": memory,
+        "nvidia-smi": "RuntimeError: CUDA out of memory\n",
+        "sacct -X -j 4711 --format JobID,Timelimit,Elapsed": limit,
+        "export NCCL_DEBUG=INFO": "RuntimeError: NCCL error: unhandled system error\n",
+        "sed -n '1,16p' '/logs/my run.out'": "KeyError: 'x'\n",
+        "": "",
+    }
+    for command, text in said.items():
+        assert next_of(explain({"a": text}), "", {"a": "/logs/my run.out"}) == command

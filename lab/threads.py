@@ -1,0 +1,77 @@
+"""Failing lines of real runs, from public threads: lab/threads.jsonl.xz has a JSON object a line for each.
+
+    python -m lab.threads              prints them, to be read
+    python -m lab.threads FILE...      makes the archive of such prints; the same texts give the same bytes
+
+A thread has its address, the causes that its discussion or its own words lead to (`unknown`: the lines do not tell),
+who failed first (empty: the lines do not tell), the basis of that label, and a part: `rules` were read while the rules
+were written, `score` only after the rules stood. Names of users, hosts and folders are replaced, and most lines left
+out. The last line of a few is the thread's title, where the text that could be had ends before it; their basis says so.
+"""
+
+from __future__ import annotations
+
+import json
+import lzma
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+ARCHIVE = Path(__file__).resolve().parent / "threads.jsonl.xz"
+RULES, SCORE = "rules", "score"
+
+
+@dataclass(frozen=True)
+class Thread:
+    """One thread's failing lines."""
+
+    source: str
+    part: str
+    causes: tuple[str, ...]
+    culprits: tuple[str, ...]
+    basis: str
+    text: str
+
+
+def load() -> list[Thread]:
+    """All threads."""
+    lines = lzma.decompress(ARCHIVE.read_bytes()).decode().splitlines()
+    values = [json.loads(line) for line in lines]
+    return [Thread(**{**value, **{key: tuple(value[key]) for key in ("causes", "culprits")}}) for value in values]
+
+
+def parse(text: str) -> Iterator[Thread]:
+    """The threads in a print: `=== ADDRESS | PART | CAUSES | CULPRITS | BASIS`, then the lines."""
+    for block in f"\n{text}".split("\n=== ")[1:]:
+        head, lines = block.split("\n", 1)
+        source, part, causes, culprits, basis = (word.strip() for word in head.split("|", 4))
+        yield Thread(source, part, _words(causes), _words(culprits), basis, lines.rstrip("\n") + "\n")
+
+
+def printed(threads: list[Thread]) -> str:
+    """What `parse` reads."""
+    return "".join(
+        f"=== {one.source} | {one.part} | {', '.join(one.causes)} | {', '.join(one.culprits)} | {one.basis}\n{one.text}"
+        for one in threads
+    )
+
+
+def main() -> None:
+    """Print the threads, or make the archive of prints."""
+    files = [Path(name) for name in sys.argv[1:]]
+    if not files:
+        print(printed(load()), end="")
+        return
+    threads = sorted((one for file in files for one in parse(file.read_text())), key=lambda one: (one.part, one.source))
+    lines = "".join(json.dumps(asdict(one), ensure_ascii=False) + "\n" for one in threads)
+    ARCHIVE.write_bytes(lzma.compress(lines.encode(), preset=9))
+    print(f"{len(threads)} threads, {ARCHIVE.stat().st_size} bytes")
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(word.strip() for word in text.split(",") if word.strip())
+
+
+if __name__ == "__main__":
+    main()
