@@ -6,7 +6,8 @@ Prefixes can be nested (`worker-1  | [rank3]: ...`), so they are removed one at 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
 # A line is cut to this many characters: logs are untrusted, and no error needs more.
 LONGEST = 4096
@@ -48,6 +49,17 @@ _PREFIXES = (
 )
 
 
+# The lines of Docker's json-file driver.
+_ENGINE_LINE = '{"log":"'
+_LOGGED = re.compile(r'\{"log":"((?:[^"\\]|\\.)*)"')
+_ESCAPED = re.compile(r"\\(u00[0-9a-f]{2}|.)")
+_PLAIN = {"n": " ", "r": " ", "t": "\t", "u001b": "\x1b"}
+# The words with which a traceback begins, or one of its frames, behind a prefix that no row above knows.
+_IN_TRACEBACK = re.compile(r"(.{1,80}?)(?:Traceback \(most recent call last\):|  File \"[^\"]{1,300}\", line \d)")
+_NO_PREFIX = re.compile(r"Error|Exception|\w\.\w+\.\w")
+_RANK_IN = re.compile(r"(?i)rank[ _:=-]?(\d{1,6})\b")
+
+
 @dataclass(frozen=True)
 class LogLine:
     """One line. whole: the plain text; text: without the launchers' prefixes; who, rank: from these prefixes."""
@@ -61,6 +73,8 @@ class LogLine:
 def undress(line: str) -> LogLine:
     """A line without colours and prefixes, at most LONGEST characters of it."""
     whole = _COLOURS.sub("", line[:LONGEST]).rstrip()
+    if whole.startswith(_ENGINE_LINE) and (logged := _LOGGED.match(whole)):
+        whole = _ESCAPED.sub(lambda match: _PLAIN.get(match[1], match[1]), logged[1]).rstrip()
     text, who, rank = whole, "", ""
     for _ in range(_LAYERS):
         taken = next((match for prefix in _PREFIXES if (match := prefix.match(text)) and match.end()), None)
@@ -71,6 +85,25 @@ def undress(line: str) -> LogLine:
         rank = _rank(groups) or rank
         text = text[taken.end() :]
     return LogLine(whole, text, who, rank)
+
+
+def prefix_of(text: str) -> re.Pattern[str] | None:
+    """The form of a prefix that a launcher puts before the lines of a traceback; None if this line shows none."""
+    match = _IN_TRACEBACK.match(text)
+    words = match[1].rstrip() if match else ""
+    if not words or _NO_PREFIX.search(words):
+        return None
+    return re.compile(re.sub(r"\d+", r"\\d+", re.escape(words)) + " ?")
+
+
+def without(part: LogLine, prefixes: Iterable[re.Pattern[str]]) -> LogLine:
+    """The line without the first of these prefixes that it has."""
+    for prefix in prefixes:
+        match = prefix.match(part.text)
+        if match:
+            rank = _RANK_IN.search(match[0])
+            return replace(part, text=part.text[match.end() :], rank=f"rank {rank[1]}" if rank else part.rank)
+    return part
 
 
 def time_of(line: str) -> float | None:

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from .collectives import wait_of
 from .launchers import Report, ended
-from .lines import LONGEST, LogLine, time_of, undress
+from .lines import LONGEST, LogLine, prefix_of, time_of, undress, without
 from .reading import Hit, Line, Reading
 from .signs import NO_FAMILY, NOT_REACHED, RENDEZVOUS_FAILED, SIGNS, STORE, UNKNOWN_NAME, Sign, Weight
 
@@ -28,6 +28,7 @@ _WORDS = (
     *(b"imeout", b"xceeded", b"undefined sym", b"Xid", b"egmentation", b"odule named", b"lost comm", b"low on res"),
     *(
         b"OOM",
+        b"Traceback",
         b"EADDR",
         b"vict",
         b"isagree",
@@ -55,11 +56,11 @@ _NOT = re.compile(r"(?i)\b(?:not|fail\w*|error|unless|until|before|when|if)\b")
 _EXCEPTION = re.compile(
     r"^[\s|│+]*(?:\"message\": \")?((?:\w+\.){0,8}\w*(?:Error|Exception|Exit|Interrupt|Warning)(?:Group)?)(?:: ?(.*))?$"
 )
-_FRAME = re.compile(r"^\s*(?:[|│] )?File \"([^\"]{1,300})\", line \d+")
+_FRAME = re.compile(r"(?:^|[\s\]:|│>\"])File \"([^\"]{1,300})\", line \d+")
 # What follows is said by the way: of a destructor, or of the code that reports errors.
-_BY_THE_WAY = re.compile(r"^\W*(?:Exception ignored in|Error in (?:sys\.excepthook|atexit\._run_exitfuncs))")
-_TO_THE_POINT = re.compile(r"^\W*Original exception was:")
-_MOST_WAITS = 4096
+_BY_THE_WAY = re.compile(r"\b(?:Exception ignored in|Error in (?:sys\.excepthook|atexit\._run_exitfuncs))\b")
+_TO_THE_POINT = re.compile(r"\bOriginal exception was:")
+_MOST_WAITS, _MOST_PREFIXES = 4096, 16
 # An error that says that the error is elsewhere.
 _ELSEWHERE = re.compile(
     r"(?i)\b(?:root cause|see (?:the )?(?:above|stack ?trace|inner exception|logs?|traceback|error)|"
@@ -122,6 +123,7 @@ class _Reader:
         self._aside: dict[str, int] = {}
         self._inner: bool | None = None
         self._before: list[bytes] = []
+        self._prefixes: dict[str, re.Pattern[str]] = {}
 
     def end(self) -> Reading:
         """What was found, once all is read."""
@@ -176,10 +178,18 @@ class _Reader:
             return
         for piece in itertools.islice(raw.split(b"\r"), _PARTS):
             part = undress(piece[:LONGEST].decode(errors="replace"))
+            part = self._plain(part)
             if self._who and not part.rank:
                 part = replace(part, rank=self._who)
             if part.whole:
                 self._judge(part, lines, index, number)
+
+    def _plain(self, part: LogLine) -> LogLine:
+        """The line without a prefix that an earlier traceback of this stream has shown."""
+        prefix = prefix_of(part.text) if len(self._prefixes) < _MOST_PREFIXES else None
+        if prefix is not None:
+            self._prefixes.setdefault(prefix.pattern, prefix)
+        return without(part, self._prefixes.values()) if self._prefixes else part
 
     def _waits(self, raw: bytes) -> bool:
         """Whether a rank says in which collective it waits: that counts for each of them."""
@@ -197,9 +207,9 @@ class _Reader:
         sign = next((sign for sign in SIGNS if sign.pattern.search(part.whole)), None)
         exception = _EXCEPTION.match(part.text)
         error = f"{exception[1]}: {exception[2] or ''}".strip() if exception else ""
-        if _BY_THE_WAY.match(part.text):
+        if _BY_THE_WAY.search(part.text):
             self._aside[part.rank] = number + _BEHIND
-        elif _TO_THE_POINT.match(part.text):
+        elif _TO_THE_POINT.search(part.text):
             self._aside.pop(part.rank, None)
         self._store(part.whole, line)
         if _ERROR.search(part.whole) and not _QUIET.search(part.whole):
@@ -253,9 +263,10 @@ class _Reader:
 
     def _by_the_way(self, part: LogLine, number: int, exception: bool) -> bool:
         """Whether an exception is one of a destructor, or of the code that reports errors."""
-        until = self._aside.get(part.rank, 0)
-        if exception and number <= until:
-            del self._aside[part.rank]
+        # The rank may be known only since the traceback has shown the prefix.
+        rank = part.rank if part.rank in self._aside else ""
+        if exception and number <= self._aside.get(rank, 0):
+            del self._aside[rank]
             return True
         return False
 
@@ -292,7 +303,7 @@ def _behind(lines: list[bytes], rank: str) -> tuple[float | None, str]:
             time = time_of(text)
         if not frame and 'File "' in text:
             part = undress(text)
-            file = _FRAME.match(part.text)
+            file = _FRAME.search(part.text)
             frame = file[1] if file and part.rank in ("", rank) else ""
         if time is not None and frame:
             break

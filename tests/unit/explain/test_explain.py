@@ -285,3 +285,27 @@ def test_the_next_command_names_the_script_of_the_run_or_is_left_out():
     assert "next      torchrun --nproc-per-node 1 train.py --lr 3" in explain_tasks.lines_of(
         explained, "train.py --lr 3"
     )
+
+
+@pytest.mark.parametrize(
+    "prefix", ["gpu-a: ", "[gpu-a:3] ", "ns/train-0[main]: ", "[stderr][rank3] ", "1/8: ", "{log} "]
+)
+@pytest.mark.parametrize(("text", "cause"), [
+    (KEY, "script-error"),
+    ("Exception ignored in: <function x>\nTraceback (most recent call last):\nAttributeError: x\nKeyError: 'image'",
+     "script-error"),
+], ids=["key", "by the way"])  # fmt: skip
+def test_a_prefix_that_nobody_knows_is_learnt_from_a_traceback(prefix, text, cause):
+    lines = "".join(f"{prefix}{line}\n" for line in f"step 1\n{text}".splitlines())
+    pieces = [TRAINING, TRAINING, lines, *["waiting\n" * 300] * 3]
+    explained = judge([read("a", [piece.encode() for piece in pieces])])
+    assert explained.cause == cause
+    assert "image" in explained.what
+    assert explained.first == ("rank 3" if "rank3" in prefix else "")
+
+
+def test_lines_of_dockers_json_are_read():
+    line = '{"log":"RuntimeError: CUDA out of memory \\"x\\"\\n","stream":"stderr","time":"2026-01-02T03:04:05Z"}\n'
+    explained = explain({"a": line})
+    assert explained.cause == "gpu-memory"
+    assert explained.evidence[0].text == 'RuntimeError: CUDA out of memory "x"'
