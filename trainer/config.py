@@ -30,6 +30,7 @@ class Config:
     precision: str = "fp32"
     compile: bool = False
     mesh: str = ""
+    trust_plan: bool = False
     backend: str = "auto"
     data_workers: int = 0
     log_every: int = 10
@@ -89,6 +90,7 @@ def parser() -> argparse.ArgumentParser:
         "how the ranks share the model, such as dp_shard=-1; without it DDP (docs/parallel.md)",
         metavar="AXES",
     )
+    _add(how, "--trust-plan", "do not try the recipe's tensor_plan before the first step", action="store_true")
     _add(how, "--backend", "auto: nccl on GPUs, gloo on CPUs", choices=["auto", "gloo", "nccl"])
     _add(how, "--data-workers", "loader processes for each rank", type=_number(int, 0, 256))
     record = command.add_argument_group("what to record")

@@ -37,6 +37,11 @@ class Mesh:
         return rank % self.tp == 0
 
     @property
+    def shape(self) -> tuple[int, int, int]:
+        """The sizes in the order of AXES."""
+        return self.dp_replicate, self.dp_shard, self.tp
+
+    @property
     def copies(self) -> bool:
         """Whether every rank has the whole model, as in DDP."""
         return self.dp_shard == self.tp == 1
@@ -71,13 +76,6 @@ def parse(text: str, world: int) -> Mesh:
     """
     if not text:
         return Mesh(dp_replicate=world)
-    mesh = _parse(text, world)
-    if mesh.tp > 1:
-        raise Refused(f"--mesh {text}: the trainer has no tensor parallelism yet", EXAMPLE)
-    return mesh
-
-
-def _parse(text: str, world: int) -> Mesh:
     given = sizes(text)
     product = 1
     for size in given.values():

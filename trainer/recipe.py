@@ -30,7 +30,12 @@ if TYPE_CHECKING:
 
 BUILT_IN = {name: Path(__file__).parent / "recipes" / f"{name}.py" for name in ("digits", "text")}
 NEEDED = {"model": "model()", "datasets": "datasets(data)", "loss": "loss(model, batch)"}
-OPTIONAL = {"optimizer": "optimizer(model, lr)", "metrics": "metrics(model, batch)", "collate": "collate(samples)"}
+OPTIONAL = {
+    "optimizer": "optimizer(model, lr)",
+    "metrics": "metrics(model, batch)",
+    "collate": "collate(samples)",
+    "tensor_plan": "tensor_plan(model)",
+}
 GUIDE = f"a recipe has {', '.join(NEEDED.values())}; it may have {', '.join(OPTIONAL.values())}: see docs/recipes.md"
 
 
@@ -47,6 +52,7 @@ class Recipe:
     optimizer: Callable[[nn.Module, float], optim.Optimizer] | None = None
     metrics: Callable[[nn.Module, Any], dict[str, Tensor]] | None = None
     collate: Callable[[list[Any]], Any] | None = None
+    tensor_plan: Callable[[nn.Module], dict[str, Any]] | None = None
 
 
 def defaults(name_or_path: str) -> dict[str, Any]:
@@ -127,6 +133,17 @@ def build_model(recipe: Recipe) -> nn.Module:
     if not isinstance(model, nn.Module):
         raise _returned(recipe, "model", f"returned {_kind(model)}, not an nn.Module")
     return model
+
+
+def build_plan(recipe: Recipe, model: nn.Module) -> dict[str, Any] | None:
+    """The recipe's plan for tensor parallelism, by the names of modules; None if it has none."""
+    if recipe.tensor_plan is None:
+        return None
+    with blame(recipe, "tensor_plan"):
+        plan = recipe.tensor_plan(model)
+    if not isinstance(plan, dict):
+        raise _returned(recipe, "tensor_plan", f"returned {_kind(plan)}, not a dict of module name: style")
+    return plan
 
 
 def build_datasets(recipe: Recipe, data: Path | None) -> tuple[Dataset[Any], Dataset[Any]]:

@@ -4,6 +4,7 @@ import os
 
 import torch
 from torch import nn
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel
 from torch.nn import functional as F
 from torch.utils.data import TensorDataset
 
@@ -43,6 +44,15 @@ class Model(nn.Module):
 
 def model():
     return Model()
+
+
+def tensor_plan(model):
+    return {
+        "blocks.*.by_head": ColwiseParallel(),
+        "blocks.*.mix": RowwiseParallel(),
+        "blocks.*.think.0": ColwiseParallel(),
+        "blocks.*.think.2": RowwiseParallel(),
+    }
 
 
 def datasets(data):

@@ -11,9 +11,11 @@ import os
 import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel
 from torch.nn import functional as F
 from torch.utils.data import Dataset
 
@@ -32,13 +34,13 @@ class Block(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.norm_attend, self.norm_think = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
-        self.query_key_value, self.mix = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
+        # Query, key and value of one head lie together, so that ranks can share the heads (tensor_plan).
+        self.by_head, self.mix = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
         self.think = nn.Sequential(nn.Linear(WIDTH, 4 * WIDTH), nn.GELU(), nn.Linear(4 * WIDTH, WIDTH))
 
     def forward(self, x: Tensor) -> Tensor:
-        query, key, value = (
-            self.query_key_value(self.norm_attend(x)).unflatten(-1, (3, HEADS, -1)).permute(2, 0, 3, 1, 4)
-        )
+        heads = self.by_head(self.norm_attend(x)).unflatten(-1, (-1, 3, WIDTH // HEADS))
+        query, key, value = heads.permute(3, 0, 2, 1, 4)
         attended = F.scaled_dot_product_attention(query, key, value, is_causal=True)
         x = x + self.mix(attended.transpose(1, 2).flatten(2))
         change: Tensor = self.think(self.norm_think(x))
@@ -79,6 +81,16 @@ class Windows(Dataset[tuple[Tensor, Tensor]]):
 def model() -> nn.Module:
     """A transformer over bytes: no vocabulary to build or ship."""
     return ByteTransformer()
+
+
+def tensor_plan(model: nn.Module) -> dict[str, Any]:
+    """Ranks share the heads of each block, and the width of the net after them; up to HEADS ranks."""
+    return {
+        "blocks.*.by_head": ColwiseParallel(),
+        "blocks.*.mix": RowwiseParallel(),
+        "blocks.*.think.0": ColwiseParallel(),
+        "blocks.*.think.2": RowwiseParallel(),
+    }
 
 
 def datasets(data: Path | None) -> tuple[Windows, Windows]:

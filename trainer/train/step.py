@@ -21,7 +21,7 @@ from muster.errors import Refused
 
 from ..config import Config
 from ..mesh import Mesh
-from ..recipe import Recipe, blame, build_model, compute_loss
+from ..recipe import Recipe, blame, build_model, build_plan, compute_loss
 from .device_timer import DeviceTimer
 from .gradients import clip, fit_optimizer
 from .process_group import Group
@@ -52,11 +52,18 @@ class Stepper:
     def __init__(self, config: Config, recipe: Recipe, group: Group, mesh: Mesh, micro_batch: Any) -> None:
         self.config, self.recipe, self.group, self.mesh = config, recipe, group, mesh
         _check_compiler(config, group.device)
+        if config.precision == "fp16" and mesh.tp > 1:
+            raise Refused(
+                f"--precision fp16 on mesh {mesh}: torch scales no gradients of two kinds", "--precision bf16"
+            )
         if config.compile and not mesh.copies:
             raise Refused(
                 f"--compile on mesh {mesh}: the trainer compiles only whole models", "leave out one of the two"
             )
-        self._strategy = choose(mesh, build_model(recipe).to(group.device), group.device)
+        model = build_model(recipe).to(group.device)
+        plan = build_plan(recipe, model) if mesh.tp > 1 else None
+        try_loss = None if config.trust_plan else lambda tried: compute_loss(recipe, tried, micro_batch)
+        self._strategy = choose(mesh, model, group.device, plan, try_loss)
         self.model = self._strategy.bare
         self._timer = DeviceTimer(group.device)
         self._last_gradient_at = self._timer.mark()

@@ -5,12 +5,16 @@ To add one: a file with a class that follows `Strategy`, and its line in `choose
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
 
 import torch
 from torch import nn
 
 from ...mesh import Mesh
+
+Plan = Mapping[str, Any]
+TryLoss = Callable[[nn.Module], torch.Tensor]
 
 
 class Strategy(Protocol):
@@ -25,12 +29,15 @@ class Strategy(Protocol):
         """Whether the next backward pass adds up the ranks' gradients; before the last of a step it does not."""
 
 
-def choose(mesh: Mesh, model: nn.Module, device: torch.device) -> Strategy:
-    """The strategy of the mesh, with `model`, which has the same weights on all ranks."""
+def choose(mesh: Mesh, model: nn.Module, device: torch.device, plan: Plan | None, try_loss: TryLoss | None) -> Strategy:
+    """The strategy of the mesh, with `model`, which has the same weights on all ranks.
+
+    `plan` is the recipe's for tensor parallelism; `try_loss` the loss to try it with, None to trust it.
+    """
     if mesh.copies:
         from .ddp import Replicated
 
         return Replicated(model, device)
     from .fsdp import Sharded
 
-    return Sharded(model, mesh, device)
+    return Sharded(model, mesh, device, plan, try_loss)

@@ -1,7 +1,7 @@
 """FSDP2 and HSDP: each rank has a part of every weight, its gradient and its optimizer state.
 
 A layer's weights are gathered before it computes, and freed after. With `dp_replicate` the parts have copies, whose
-gradients are averaged.
+gradients are averaged. With `tp` the layers are cut first (tensor.py).
 """
 
 from __future__ import annotations
@@ -12,33 +12,51 @@ from collections.abc import Iterator
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 
-from ...mesh import Mesh
+from muster.errors import Refused
+
+from ...mesh import AXES, Mesh
+from . import Plan, TryLoss, tensor
 
 
 class Sharded:
-    """The model in `dp_shard` parts."""
+    """The model in `dp_shard` parts of `tp` parts."""
 
-    def __init__(self, model: nn.Module, mesh: Mesh, device: torch.device) -> None:
-        shape = (mesh.dp_replicate, mesh.dp_shard)
-        axes = init_device_mesh(device.type, shape, mesh_dim_names=("dp_replicate", "dp_shard"))
+    def __init__(
+        self, model: nn.Module, mesh: Mesh, device: torch.device, plan: Plan | None, try_loss: TryLoss | None
+    ) -> None:
+        axes = init_device_mesh(device.type, mesh.shape, mesh_dim_names=AXES)
         _same_everywhere(model)
         _contiguous(model)
-        divided = axes if mesh.dp_replicate > 1 else axes["dp_shard"]
+        self.bare = self.training = model
+        self._root: FSDPModule | None = None
+        if mesh.tp > 1:
+            if plan is None:
+                raise Refused(
+                    f"--mesh {mesh}: the recipe has no tensor_plan(model)", "docs/parallel.md shows how to write one"
+                )
+            if try_loss:
+                on_cpu = axes if device.type == "cpu" else init_device_mesh("cpu", mesh.shape, mesh_dim_names=AXES)
+                tensor.check(model, on_cpu["tp"], plan, try_loss)
+            tensor.cut(model, axes["tp"], plan)
+        if mesh.data_world > 1:
+            self._share(model, axes["dp_replicate", "dp_shard"] if mesh.dp_replicate > 1 else axes["dp_shard"])
+        if any(True for _ in model.buffers()):
+            model.register_forward_pre_hook(_share_buffers)
+
+    def _share(self, model: nn.Module, divided: DeviceMesh) -> None:
         for unit in _units(model):
             fully_shard(unit, mesh=divided)
         root = fully_shard(model, mesh=divided)
         assert isinstance(root, FSDPModule)
         self._root = root
-        self.bare = self.training = model
-        if any(True for _ in model.buffers()):
-            model.register_forward_pre_hook(_share_buffers)
 
     def synchronize(self, gradients: bool) -> None:
         """Until the last backward pass of a step, a rank adds up whole gradients of its own."""
-        self._root.set_requires_gradient_sync(gradients)
+        if self._root is not None:
+            self._root.set_requires_gradient_sync(gradients)
 
 
 def _units(model: nn.Module) -> list[nn.Module]:
@@ -66,8 +84,8 @@ def _items(module: nn.Module) -> Iterator[nn.Module]:
 
 def _same_everywhere(model: nn.Module) -> None:
     """Rank 0's weights on all ranks, as DDP does it: a recipe may draw them from a generator of its own."""
-    for tensor in (*model.parameters(), *model.buffers()):
-        dist.broadcast(tensor.detach(), 0)
+    for values in (*model.parameters(), *model.buffers()):
+        dist.broadcast(values.detach(), 0)
 
 
 def _share_buffers(model: nn.Module, _: object) -> None:
