@@ -78,7 +78,8 @@ class Lag:
 class Evidence:
     """The records. `troubles`: what a node's backend sees (`paused`, `unseen`, `gone`) since when.
 
-    `digests`: by step and rank the weights; `alike`: they have been the same on all ranks of this start.
+    `verdict`: a rank or node says itself why it ends. `digests`: the weights by step and rank; `alike`: they have been
+    the same on all ranks of this start.
     """
 
     began: dict[int, str] = field(default_factory=dict)
@@ -200,7 +201,7 @@ class Evidence:
         self.cpus[event["node"]] = float(event.get("cpu_percent", 0.0))
 
     def _on_verdict(self, event: Event, t: float) -> None:
-        self.verdict = True
+        self.verdict = self.verdict or event.get("verdict") != "done"
 
 
 def done(ends: Mapping[int, End]) -> list[End]:

@@ -150,7 +150,8 @@ def _of_end(end: End, evidence: Evidence) -> Finding:
 
 def _left(evidence: Evidence, now: float) -> list[Finding]:
     left = done(evidence.ends)
-    if not left or len(left) == len(evidence.began):
+    # A rank of the trainer's that leaves a verdict ends with 0.
+    if not left or len(left) == len(evidence.began) or evidence.verdict:
         return []
     first, others = left[0], evidence.living
     victims = [end for end in evidence.ends.values() if end.victim and end.t >= first.t]
@@ -238,8 +239,8 @@ def _still(evidence: Evidence, now: float) -> list[Finding]:
     living = evidence.living
     if not living or not living.keys() <= evidence.still.keys() or evidence.troubles:
         return []
-    if any(links.unanswered for links in evidence.links.values()):
-        return []  # the links explain it, or will once both ends have told
+    if evidence.verdict or any(links.unanswered for links in evidence.links.values()):
+        return []  # a rank has said why, or the links explain it, or will once both ends have told
     doing = [evidence.still[rank].doing for rank in living]
     missing = [rank for rank in doing if not hang.waits(rank)]
     t = min(evidence.still[rank].since for rank in living)

@@ -98,6 +98,13 @@ def test_victims_alone_and_ranks_that_move_name_nobody() -> None:
     assert not inquest.findings(run_of(node("n1", "unseen")), 130.0), "it may train on while we do not see it"
 
 
+def test_a_rank_that_says_itself_why_it_ends_has_not_left_early() -> None:
+    left = [ended(1, 0), stuck(0), stuck(2)]
+    failed, done = ({"kind": "verdict", "t": 99.0, "node": "n1", "verdict": word} for word in ("failed", "done"))
+    assert not inquest.findings(run_of(failed, *left), 130.0)
+    assert first(done, *left).cause == Cause.LEFT_EARLY
+
+
 def test_of_two_faults_the_first_in_time_is_the_verdict() -> None:
     late = ended(0, -9, 103.0, how="was killed by SIGKILL")
     assert first(late, node("n1", "paused", 101.0)).node == "n1"
