@@ -82,7 +82,7 @@ def hit(
     def look() -> list[str]:
         return [f"{host} {line}" for host in names for line in left_on(containers[host], never)]
 
-    before = look()
+    before, ended = look(), False
     words = ("--image", BASE, "--folder", str(folder), "--run", run, "--args=--steps 100000 --checkpoint-every 10")
     try:
         with Held(dict(containers), phase) as held, (scratch / "said").open("w+") as file:
@@ -110,10 +110,12 @@ def hit(
                     command.kill()
             held.let_go()
             left = settled(look, before)
+            ended = not left
             file.seek(0)
             return Trial(left, code, file.read())
     finally:
-        _fab("down", names, "--run", run)
+        if not ended:
+            _fab("down", names, "--run", run)
         for host in names:
             remove = ["docker", "exec", containers[host], "rm", "-rf", f"/home/muster/.muster/runs/{run}"]
             subprocess.run(remove, check=True)

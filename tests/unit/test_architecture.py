@@ -206,6 +206,21 @@ def test_what_is_public_says_what_it_is() -> None:
     assert not silent
 
 
+def test_the_design_speaks_only_of_what_is_there() -> None:
+    text = (HOME / "docs/design.md").read_text()
+    cited = re.findall(r"`((?:deploy|trainer|muster|tests|lab|docs|benchmarks)/[\w/.-]*)`", text)
+    top, drawn = "", []
+    for indent, folder in re.findall(r"^( *)([a-z_]+/) ", text, re.MULTILINE):
+        top = top if indent else folder
+        drawn.append(f"{top}{folder}" if indent else folder)
+    assert len(cited) > 15
+    assert len(drawn) > 25
+    assert not [path for path in (*cited, *drawn) if not (HOME / path).exists()]
+    named = re.findall(r"`([\w/]+\.py)`: `(\w+)`", text)
+    assert named
+    assert not [path for path, symbol in named if not re.search(rf"\b{symbol}\b", (HOME / path).read_text())]
+
+
 def test_no_unwanted_words() -> None:
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],

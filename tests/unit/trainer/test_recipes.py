@@ -16,6 +16,8 @@ from torch.utils.data import default_collate
 from muster.errors import Refused
 from trainer import recipe as recipes
 
+# These models are too small for more, and threads that wait for each other beside other tests take minutes.
+torch.set_num_threads(1)
 ROOT = Path(__file__).parents[3]
 EXAMPLE = str(ROOT / "examples" / "my_recipe.py")
 DATA_SHA256 = """
