@@ -50,6 +50,8 @@ def pytest_collection_modifyitems(config, items):
         needy = [item for item in items if item.get_closest_marker("torch") or _MACHINES & set(item.fixturenames)]
         config.hook.pytest_deselected(items=needy)
         items[:] = [item for item in items if item not in needy]
+    # What takes longest in one piece begins first; as long as it lasts, the third rack waits.
+    items.sort(key=lambda item: _scope(item.nodeid) not in _LONGEST)
 
 
 # What shares an engine's images or all cores runs in one process, in order; other files run beside it.
@@ -58,19 +60,29 @@ _TOGETHER = {"dist": "this machine", "image": "this machine", "lab": "laboratory
 _SOURCES = {
     f"test_{name}.py" for name in ("architecture", "contract", "exit_codes", "program", "security_page", "torch_names")
 }
-# About half of the time that tests/cluster takes.
-_SECOND_RACK = {"test_phases.py", "test_recover.py", "test_secrets.py", "test_security.py"}
+# Each has about a third of the time that tests/cluster takes.
+_RACKS = (
+    {"bare_control", "clean", "deploy", "examples", "installed", "kept", "push"},
+    {"phases", "recover", "secrets", "security"},
+)
+_LONGEST = {"rack 0", "rack 1", "this machine"}
+
+
+def _scope(nodeid):
+    """What runs in one process, in order."""
+    file = nodeid.partition("::")[0]
+    folder, _, name = file.removeprefix("tests/").partition("/")
+    if folder == "cluster":
+        name = name.removeprefix("test_").removesuffix(".py")
+        return f"rack {next((number for number, files in enumerate(_RACKS) if name in files), len(_RACKS))}"
+    return "sources" if file.rpartition("/")[2] in _SOURCES else _TOGETHER.get(folder, file)
 
 
 class _Together(LoadScopeScheduling):
-    """Hands tests to processes by file, the folders above whole, and tests/cluster in two halves with a rack each."""
+    """Hands tests to processes by their scopes."""
 
     def _split_scope(self, nodeid):
-        file = nodeid.partition("::")[0]
-        folder, name = file.split("/")[1:3]
-        if folder == "cluster":
-            return f"rack {int(name in _SECOND_RACK)}"
-        return "sources" if file.rpartition("/")[2] in _SOURCES else _TOGETHER.get(folder, file)
+        return _scope(nodeid)
 
 
 @pytest.hookimpl(optionalhook=True)
