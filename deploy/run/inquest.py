@@ -243,6 +243,8 @@ def _still(evidence: Evidence, now: float) -> list[Finding]:
         return []  # a rank has said why, or the links explain it, or will once both ends have told
     doing = [evidence.still[rank].doing for rank in living]
     missing = [rank for rank in doing if not hang.waits(rank)]
+    if len(missing) == len(doing) and not any(_needs_nobody(rank) for rank in doing):
+        return []
     t = min(evidence.still[rank].since for rank in living)
     text = f"no rank has made a step: {hang.verdict(doing)}"
     if missing:
@@ -259,6 +261,14 @@ def _still(evidence: Evidence, now: float) -> list[Finding]:
         last = max(evidence.still[rank].told for rank in living)
         return [Finding(Cause.NOT_KNOWN, text, t=t)] if now - last >= _UNKNOWN_AFTER_S else []
     return [Finding(cause, text, first.node, first.rank, t=t)]
+
+
+def _needs_nobody(rank: hang.RankDoing) -> bool:
+    """Whether a rank's standing still is a fault even where no other waits for it.
+
+    A loop of its own may be work that no step counts, and so may a pause before the first step.
+    """
+    return rank.doing != "computes" and (rank.doing != "script" or rank.step > 0)
 
 
 def _slow(evidence: Evidence) -> list[Finding]:

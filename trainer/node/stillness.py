@@ -31,12 +31,14 @@ _TICKS = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
 _WITHOUT_A_LOOK_SECONDS = 12.0
 # So many looks in a row a rank is met in a loop of its script's own before it is told of.
 _LOOPS = 10
+_KERNEL_SHARE = 0.2
 
 
 @dataclass(frozen=True)
 class Busy:
     """What a rank and its children have used so far: seconds of CPU, bytes read and written; `stopped` by a signal.
 
+    `kernel_s`: the seconds of CPU that were the kernel's.
     `wakes`: how often the rank's own main thread has gone to sleep, and so woken up.
     """
 
@@ -44,6 +46,7 @@ class Busy:
     bytes: int
     stopped: bool
     wakes: int = 0
+    kernel_s: float = 0.0
 
 
 @dataclass
@@ -104,7 +107,8 @@ class Stillness:
         if since < _limit(seen) or len(seen.samples) < _LOOKS:
             return None
         if not _idle(seen.samples):
-            return {**about, **describe(looks[-1], self._work), "doing": "computes"} if seen.loops >= _LOOPS else None
+            computes = seen.loops >= _LOOPS and not _calls_the_kernel(seen.samples)
+            return {**about, **describe(looks[-1], self._work), "doing": "computes"} if computes else None
         fresh = bool(looks) and (looks[-1].locked or now - looks[-1].t < _WITHOUT_A_LOOK_SECONDS)
         if not fresh or not stacks.stuck(looks):
             return None
@@ -188,6 +192,12 @@ def _idle(samples: Sequence[tuple[float, Busy]]) -> bool:
     return computed < _IDLE_SHARE * (ended - began) and last.bytes - first.bytes < _IDLE_BYTES
 
 
+def _calls_the_kernel(samples: Sequence[tuple[float, Busy]]) -> bool:
+    """Whether a rank's loop asks the kernel for something: it writes small files, or talks to others."""
+    first, last = samples[0][1], samples[-1][1]
+    return last.kernel_s - first.kernel_s > _KERNEL_SHARE * (last.cpu_s - first.cpu_s)
+
+
 def _busy(pids: Sequence[int]) -> dict[int, Busy]:
     """By rank's pid what all processes of its session have used: each rank leads one."""
     by_pid: dict[int, list[Busy]] = {pid: [] for pid in pids}
@@ -197,15 +207,17 @@ def _busy(pids: Sequence[int]) -> dict[int, Busy]:
             fields = (path / "stat").read_text().rpartition(")")[2].split()
             state, session = fields[0], int(fields[3])
             if session in by_pid:
-                cpu_s = (int(fields[11]) + int(fields[12])) / _TICKS
+                user_s, kernel_s = int(fields[11]) / _TICKS, int(fields[12]) / _TICKS
                 own = int(path.name) == session
-                by_pid[session].append(Busy(cpu_s, _bytes(path), own and state in "Tt", _wakes(path) if own else 0))
+                stopped, wakes = own and state in "Tt", _wakes(path) if own else 0
+                by_pid[session].append(Busy(user_s + kernel_s, _bytes(path), stopped, wakes, kernel_s))
     return {
         pid: Busy(
             sum(each.cpu_s for each in of),
             sum(each.bytes for each in of),
             any(each.stopped for each in of),
             sum(each.wakes for each in of),
+            sum(each.kernel_s for each in of),
         )
         for pid, of in by_pid.items()
         if of

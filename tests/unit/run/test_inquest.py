@@ -98,6 +98,12 @@ def test_victims_alone_and_ranks_that_move_name_nobody() -> None:
     assert not inquest.findings(run_of(node("n1", "unseen")), 130.0), "it may train on while we do not see it"
 
 
+def test_work_that_no_step_counts_is_no_fault_while_nobody_waits_for_it() -> None:
+    loops = [stuck(rank, "computes") for rank in range(3)]
+    assert not inquest.findings(run_of(*loops), 130.0)
+    assert inquest.findings(run_of(*loops[:2], stuck(2)), 130.0), "rank 2 waits for the others"
+
+
 def test_a_rank_that_says_itself_why_it_ends_has_not_left_early() -> None:
     left = [ended(1, 0), stuck(0), stuck(2)]
     failed, done = ({"kind": "verdict", "t": 99.0, "node": "n1", "verdict": word} for word in ("failed", "done"))
