@@ -36,10 +36,7 @@ SUM = """
 """
 HEAD = "#!/usr/bin/env python3\nimport os, sys, torch, torch.distributed as dist\nif __name__ == '__main__':\n"
 JOIN = "    dist.init_process_group('gloo')"
-STYLED = (
-    "    dist.init_process_group('gloo', init_method=f\"tcp://{os.environ['MASTER_ADDR']}:29777\", "
-    "rank=int(os.environ['%s']), world_size=int(os.environ['%s']))"
-)
+STYLED = "    dist.init_process_group('gloo', rank=int(os.environ['%s']), world_size=int(os.environ['%s']))"
 SPAWN = """import argparse, sys, torch, torch.distributed as dist, torch.multiprocessing as mp
 def work(local, asked):
     rank, world = asked.rank * 2 + local, asked.world_size * 2
@@ -128,7 +125,7 @@ REFUSED = (
     "fabric run --devices 2 train.py",
     "deepspeed --hostfile hosts train.py",
 )
-ALONE = ("parallel.py", "python spawn.py")
+ALONE = ("parallel.py",)
 
 
 @dataclass(frozen=True)
@@ -149,7 +146,7 @@ def measure(quick: bool) -> dict[str, Any]:
             ran[form] = _deployed(project, words, ranks)
             by_hand[form] = _by_hand(project, command, ranks)
             say(f"{form}: {ran[form]}; by hand: {by_hand[form]}")
-        lonely = {form: _lonely(project, form) for form in ALONE[: 1 if quick else 2]}
+        lonely = {form: _lonely(project, form) for form in ALONE}
         refused = {form: _refused(form, project.folder) for form in REFUSED}
     verdicts = {**ran, **lonely, **refused}
     right = sum(words.startswith("right") for words in verdicts.values())

@@ -68,8 +68,12 @@ def measure(quick: bool) -> dict[str, Any]:
         if torchx:
             slurm.write(f"{SHARED}/torchx.sbatch", torchx)
             submit = f"cp {SHARED}/torchx.sbatch job.sbatch"
-            rival_right, rival_wrong = _trials(slurm, "torchx", submit, theirs, draw)
-            rival, wrong = f"torchx {rival_right} of {theirs}", [*wrong, *rival_wrong]
+            try:
+                rival_right, rival_wrong = _trials(slurm, "torchx", submit, theirs, draw)
+                rival, wrong = f"torchx {rival_right} of {theirs}", [*wrong, *rival_wrong]
+            except AssertionError as fault:
+                rival, wrong = "torchx does not train here", [*wrong, f"torchx: {str(fault)[:300]}"]
+                slurm.out("scancel --user muster")
             fails_rival = f"torchx {_starts(slurm, submit)}"
     rows = [
         Row("preempted at a random moment and requeued: final weights bit-identical", f"{right} of {trials}", rival, "",
