@@ -14,11 +14,11 @@ from fabric import Connection
 from ..config import values
 from ..config.script import once_a_node, read
 from ..core.errors import DONE, FAILED, STOPPED, USAGE, UsageError
-from ..core.names import asked_run
+from ..core.names import RunId, asked_run
 from ..core.program import FAB
 from ..image import commands
 from ..report.console import Console
-from ..run import environment, folders
+from ..run import environment, folders, record
 from .command import EACH, MAX_HOURS, NPROC, RESTARTS, SCRIPT, command
 from .runs import end
 
@@ -82,7 +82,8 @@ def planned(
     own = {"PET_NPROC_PER_NODE": _number(ranks)} if ranks not in ("", "auto") else {}
     own |= {environment.MAX_RESTARTS_NAME: str(count)} if count is not None else {}
     own |= {environment.MAX_HOURS: hours} if (hours := environment.asked_hours(max_hours)) else {}
-    own |= {environment.RUN_DIR: str(folders.RUNS / asked_run("--run", run)), environment.RUN_ID: run} if run else {}
+    if run_id := RunId(asked_run("--run", run)):
+        own |= {environment.RUN_DIR: str(record.path_of(run_id)), environment.RUN_ID: run_id}
     return ("--script", *asked.words) if script else tuple(shlex.split(args)), own
 
 

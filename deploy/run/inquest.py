@@ -217,10 +217,10 @@ def _unseen(evidence: Evidence, now: float) -> list[Finding]:
         if trouble != "unseen" or now - t < _UNSEEN_S or not (victims or waits) or len(evidence.troubles) > 1:
             continue
         who = ranks_in_words(victims or others)
-        text = (
-            f"{node} is lost: it has not answered for {now - t:.0f} s, and {who} {'lost' if victims else 'wait for'} it"
-        )
-        found.append(Finding(Cause.NODE_LOST, text, node, _only_rank(evidence, node), t=t))
+        rank, silence = _only_rank(evidence, node), f"it has not answered for {now - t:.0f} s"
+        named = node if rank is None else f"{node} (rank {rank})"
+        text = f"{named} is lost: {silence}, and {who} {'lost' if victims else 'wait for'} it"
+        found.append(Finding(Cause.NODE_LOST, text, node, rank, t=t))
     return found
 
 

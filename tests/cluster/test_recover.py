@@ -129,7 +129,7 @@ def test_a_host_that_stays_away_is_named_and_the_others_go_on_without_it(run):
     try:
         assert run.fab_deploy.wait(150) == 1
         log = run.log.read_text()
-        assert f"error: {gone} (rank 2) is out of sight" in log
+        assert f"error: {gone} (rank 2) is lost" in log
         command = f"fab deploy --hosts {','.join(left)} --resume {run.run}"
         assert command in log
         assert f"fab down --hosts {gone} --run {run.run}" in log
