@@ -29,7 +29,7 @@ Loop = Callable[[str, str, int], None]
 
 def measure(quick: bool) -> dict[str, Any]:
     """Cases of each loop, and the ratio of the speeds."""
-    cases, pairs, block = (4, 6, 50) if quick else (20, 24, 80)
+    cases, pairs, block = (4, 6, 50) if quick else (20, 60, 80)
     with nodes.scratch() as scratch:
         counts = {loop.__name__: _kills(scratch / loop.__name__, loop, cases) for loop in (loops.ours, loops.by_hand)}
         ratios = _speed(scratch / "speed", pairs, block)
