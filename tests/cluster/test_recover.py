@@ -163,7 +163,7 @@ def test_a_terminal_that_goes_away_leaves_the_run_going_and_stop_says_how_it_end
     elsewhere = run.fab("deploy", "--resume", run.run, hosts=run.hosts[1::-1])
     assert elsewhere.returncode == 1
     assert f"its newest checkpoint (step {saved[1]}) is on {run.hosts[0]}" in elsewhere.stderr
-    run.follow(run.line("deploy", "--resume", "latest", "--image", BASE, *SLOW))
+    run.follow(run.line("deploy", "--resume", run.run, "--image", BASE, *SLOW))
     run.goes_on()
     assert run.resumes()[-1] == int(saved[1])
     killed = run.fab("stop", "--run", run.run, "--now")
