@@ -47,6 +47,9 @@ GPUS = (
 MAX_HOURS = (
     "stop the run in an orderly way, with a checkpoint, after so many hours (2.5); it ends as stopped (default: none)"
 )
+WAIT_LOST = (
+    "how long the run waits for a host that is lost, or a link that is cut, before it ends: 90s, 10m, 1h (default: 10m)"
+)
 ON_END = (
     "a command, run once in the run's image when the run has ended, in whatever way, with MUSTER_END and its like; or "
     "a URL that gets a JSON POST (default: none)"

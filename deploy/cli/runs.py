@@ -49,6 +49,7 @@ from .command import (
     SHOWN,
     STYLE,
     UNWATCHED,
+    WAIT_LOST,
     command,
     split,
 )
@@ -96,6 +97,7 @@ from .command import (
         "wait": "let the nodes wait on the hosts until these, or enough of their GPUs, are free: this machine may "
         "sleep (default: refuse)",
         "max-hours": MAX_HOURS,
+        "wait-lost": WAIT_LOST,
         "on-end": ON_END,
         "name": "refused: --run names the run",
         "detach": "return once the run has started",
@@ -145,6 +147,7 @@ def deploy(
     no_observe: bool = False,
     folder_limit: str = "",
     no_cache: bool = False,
+    wait_lost: str = "",
     json: bool = False,
 ) -> None:
     """Train on real hosts: preflight, push, start, follow to the end.
@@ -159,7 +162,7 @@ def deploy(
     options = replace(options, folder_limit=folder_limit, requirements=requirements)
     options = replace(options, max_hours=max_hours, on_end=on_end)
     options = replace(options, env_files=tuple(env_file or ()), secret_files=tuple(secret_file or ()))
-    options = replace(options, no_cache=no_cache)
+    options = replace(options, no_cache=no_cache, wait_lost=wait_lost)
     console = Console(json)
 
     def work() -> int:
@@ -227,7 +230,15 @@ def push(
         DETACHED: "Ctrl-C left the run, which continues",
     },
     iterable=["secret", "env_file", "secret_file"],
-    help={**RECORDED, **JSON, "secret": SECRET, "env-file": ENV_FILE, "secret-file": SECRET_FILE, "rank": SHOWN},
+    help={
+        **RECORDED,
+        **JSON,
+        "secret": SECRET,
+        "env-file": ENV_FILE,
+        "secret-file": SECRET_FILE,
+        "rank": SHOWN,
+        "wait-lost": f"{WAIT_LOST[: WAIT_LOST.index(' (')]} (default: as the run was started)",
+    },
 )
 def attach(
     context: Connection,
@@ -238,6 +249,7 @@ def attach(
     env_file: Sequence[str] | None = None,
     secret_file: Sequence[str] | None = None,
     rank: str = "",
+    wait_lost: str = "",
     json: bool = False,
 ) -> None:
     """Follow a run to its end, and show what it prints.
@@ -248,6 +260,7 @@ def attach(
     """
     console, options = Console(json), Options(hosts, cluster, run, secrets=tuple(secret or ()), rank=rank)
     options = replace(options, env_files=tuple(env_file or ()), secret_files=tuple(secret_file or ()))
+    options = replace(options, wait_lost=wait_lost)
     end(context, console, lambda: deploy_follow.attach(recorded.filled(options, console), console))
 
 

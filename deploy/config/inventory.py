@@ -73,6 +73,7 @@ class Job:
     gpus: Gpus = "auto"
     folder_limit: int | None = None
     max_hours: str = ""
+    wait_lost_s: float | None = None
     on_end: str = ""
     env_files: tuple[Path, ...] = ()
     cache: bool = True
@@ -231,6 +232,7 @@ def _job(table: Table) -> Job:
         observe=table.get("observe", True, values.yes_or_no, "true or false"),
         folder_limit=table.get("folder_limit", None, values.size, 'a size such as "4g"'),
         max_hours=table.get("max_hours", "", values.hours, "a number of hours, above 0"),
+        wait_lost_s=table.get("wait_lost", None, values.wait, 'a time with its unit: "90s", "10m" or "1h"'),
         on_end=table.get("on_end", "", values.scalar, "a command of one line, or a URL"),
     )
     table.done()

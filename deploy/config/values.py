@@ -24,6 +24,7 @@ HOST = re.compile(r"\w[\w.-]*|(?=[^%]*:[^%]*:)[0-9A-Fa-f:.]+(?:%\w[\w.-]*)?")
 USER = re.compile(r"\w[\w.+-]*(?:\\\w[\w.+-]*)?")
 _HOST_PORT = re.compile(r"(?:\[([^\[\]]+)\]|([^:\[\]]+))(?::([0-9]{1,5}))?")
 # No dash first: it would be an option to ssh or docker.
+_WAIT, _UNITS = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,3})?)([smh])"), {"s": 1, "m": 60, "h": 3600}
 _WORD = re.compile(r"[^\s,-][^\s,]*")
 _PATH = re.compile(r"/[^\x00-\x1f\ud800-\udfff]*")
 # The image's root; its trainer and the run's folder.
@@ -119,6 +120,12 @@ def processes(value: Any) -> Literal["auto"] | int | None:
 def hours(value: Any) -> str | None:
     """A number of hours above 0, as text."""
     return f"{value:g}" if type(value) in (int, float) and 0 < value < 100_000 else None
+
+
+def wait(value: Any) -> float | None:
+    """A time above 0 with its unit, in seconds: `90s`, `10m`, `1.5h`."""
+    match = _WAIT.fullmatch(value) if isinstance(value, str) else None
+    return float(match[1]) * _UNITS[match[2]] or None if match else None
 
 
 def yes_or_no(value: Any) -> bool | None:

@@ -28,7 +28,7 @@ from ..report.interrupts import CONTINUES, Detached, Interrupts
 from ..report.script_lines import ShownRanks, shown_ranks
 from ..run import environment, folders, follow, record
 from ..run.outcome import Result
-from ..run.progress import State
+from ..run.progress import WAIT_LOST_S, State
 from ..ssh.session import Session, open_all
 from . import ended, observe, plan, resume
 from . import nodes as host_nodes
@@ -63,6 +63,8 @@ def attach(options: Options, console: Console) -> int:
         due = frozenset(name for node in nodes.values() for name in node.secrets)
         secrets = partial(deploy_options.secrets_of, cluster, due) if due else None
         run_handle = RunHandle(run_dir, names, script, arguments, secrets=secrets, since=_started(known))
+        recorded = None if options.wait_lost else known.get("wait_lost_s")
+        run_handle = replace(run_handle, wait_lost_s=recorded or cluster.job.wait_lost_s or WAIT_LOST_S)
         if not known:
             # These words come from a label on a host. We show them and never run them.
             open_record(run_handle, list(names), {"foreign": ["arguments", "script"]})
@@ -112,7 +114,7 @@ def follow_until_done(
     Ctrl-C or a closed terminal end only the following; the run continues.
     """
     run, began = backend.run, time.monotonic()
-    run_dir, state = run.run_dir, State(tuple(run.nodes.values()), script=run.script, since=run.since)
+    run_dir, state = run.run_dir, State(tuple(run.nodes.values()), run.wait_lost_s, script=run.script, since=run.since)
     follower = follow.Follower(run_dir, from_start=not run.resumed)
     what = environment.script_name(run.command) if run.script else environment.recipe_name(run.command)
     hosts = f"--hosts {','.join(run.nodes)} --run {run_dir.name}"

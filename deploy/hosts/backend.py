@@ -11,7 +11,7 @@ from ..core.names import NodeName
 from ..core.program import FAB
 from ..run.backend import Backend
 from ..run.events import Event
-from ..run.progress import State
+from ..run.progress import WAIT_LOST_S, State
 from ..ssh.session import Session
 from . import nodes
 from .watch import HostsWatch
@@ -22,7 +22,7 @@ class RunHandle:
     """What this process knows of a run on real hosts. `nodes` by host; `command`: the script, or the trainer's options.
 
     `resumed`: the run's folder holds earlier starts; what is older than `since` belongs to these. `secrets`: as
-    secrets.Handover takes them.
+    secrets.Handover takes them. `wait_lost_s`: how long the run waits for a host that is lost (--wait-lost).
     """
 
     run_dir: Path
@@ -32,6 +32,7 @@ class RunHandle:
     resumed: bool = False
     secrets: Callable[[], Mapping[str, str]] | None = None
     since: float = 0.0
+    wait_lost_s: float = WAIT_LOST_S
 
 
 class HostsBackend(Backend):

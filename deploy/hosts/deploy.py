@@ -18,6 +18,7 @@ from ..config.inventory import Cluster
 from ..core.errors import DONE, UsageError
 from ..core.names import RunId, asked_run, node_of
 from ..core.program import FAB
+from ..core.text import duration
 from ..host import run_user
 from ..image import push as transfer
 from ..image import repository
@@ -27,6 +28,7 @@ from ..report.interrupts import Interrupts
 from ..report.script_lines import shown_ranks
 from ..run import alone, code, environment, folders, record
 from ..run.launch import launch
+from ..run.progress import WAIT_LOST_S
 from ..ssh.session import open_all
 from . import attach, container, large_folder, meeting, observe, packages, plan, resume
 from . import options as deploy_options
@@ -143,10 +145,11 @@ def _start(
     handle = RunHandle(
         run_dir, names, bool(work.script), work.script or work.arguments, resumed_dir is not None, secrets
     )
+    handle = replace(handle, wait_lost_s=request.cluster.job.wait_lost_s or WAIT_LOST_S)
     backend = NewRun(request, handle, places, console, interrupts)
 
     def open_record() -> dict[str, bytes]:
-        fields = {**resume_fields, "gpus": backend.gpus}
+        fields = {**resume_fields, "gpus": backend.gpus, "wait_lost_s": handle.wait_lost_s}
         return attach.open_record(handle, [host.destination for host in hosts], fields)
 
     launch(backend, run_dir, handle.resumed, open_record, interrupts.hold)
@@ -187,6 +190,8 @@ def _dry_run(request: DeployRequest, console: Console) -> None:
         variables = {"kind": "variables", "host": node.host, "environment": dict(node.environment)}
         console.data({**variables, "secrets": sorted(node.secrets)})
     console.text("\n".join(plan.plan_lines(steps, containers)))
+    patience = request.cluster.job.wait_lost_s or WAIT_LOST_S
+    console.note(f"a host that is lost, or a link that is cut, is waited for {duration(patience)} (--wait-lost)")
 
 
 def _work(options: Options, cluster: Cluster) -> Work:

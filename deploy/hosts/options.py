@@ -66,6 +66,7 @@ class Options:
     requirements: str = ""
     max_hours: str = ""
     on_end: str = ""
+    wait_lost: str = ""
 
     def load(self) -> Cluster:
         """The hosts and their job: flags override the file, which is --cluster or this folder's cluster.toml.
@@ -161,6 +162,7 @@ class Options:
             separate=separate,
             cache=job.cache and not self.no_cache,
             folder_limit=folder_limit(self.folder_limit) or job.folder_limit,
+            wait_lost_s=_wait_lost(self.wait_lost) or job.wait_lost_s,
         )
 
 
@@ -303,6 +305,13 @@ def _processes(text: str) -> Literal["auto"] | int:
             f"--nproc {text}: neither auto nor a number from 1 to 1024", "auto: one rank for each GPU, or one rank"
         )
     return count
+
+
+def _wait_lost(text: str) -> float | None:
+    seconds = values.wait(text) if text else None
+    if text and seconds is None:
+        raise UsageError(f"--wait-lost {text}: not a time with its unit", "--wait-lost 90s, 10m or 1h")
+    return seconds
 
 
 def _gpus(text: str) -> values.Gpus:

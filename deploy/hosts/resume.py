@@ -182,6 +182,7 @@ def resume_fields(options: Options) -> dict[str, str]:
         ("--restarts", options.restarts),
         ("--gpus", options.gpus),
         ("--max-hours", options.max_hours),
+        ("--wait-lost", options.wait_lost),
         ("--on-end", options.on_end),
     ]
     words += [("--folder-limit", options.folder_limit)]

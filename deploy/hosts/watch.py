@@ -7,7 +7,6 @@ matter that we cannot reach the host.
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -32,8 +31,6 @@ EVERY_S = 0.5
 AGAIN_S = 2.0
 # A host reports twice a second; after this much silence it is out of sight.
 UNSEEN_S = 4.0
-# Most machines reboot within this time. MUSTER_LOST_AFTER_S is for those that take longer.
-LOST_AFTER_S = 600.0
 # A node that lost its peer ends within moments. Its host must be silent for this long before we blame the peer.
 BLAME_S = 12.0
 
@@ -60,7 +57,6 @@ class HostsWatch:
         self._mirrors = {
             host: Mirror(run_dir, host, node, say, partial(self._hear, host, node)) for host, node in nodes.items()
         }
-        self._lost_after_s = float(os.environ.get("MUSTER_LOST_AFTER_S", LOST_AFTER_S))
         self._step, self._moved = 0, time.monotonic()
         self._silent, self._reported = set[str](), set[str]()
         self._final: dict[str, int] = {}
@@ -86,7 +82,7 @@ class HostsWatch:
         mirrors = list(self._mirrors.values())
         self._tell_silent()
         cut_off_s = min(mirror.unseen_s() for mirror in mirrors)
-        if cut_off_s > self._lost_after_s:
+        if cut_off_s > state.wait_lost_s:
             raise DeployError(
                 f"no host of {self._run} has answered for {cut_off_s:.0f} s; the run may continue there",
                 f"try again: {FAB} attach --hosts {','.join(self._mirrors)} --run {self._run}",
@@ -101,7 +97,7 @@ class HostsWatch:
         if state.waiting and not state.verdicts:
             return [mirror.state for mirror in mirrors]  # the nodes wait for a host that is away, and so do we
         lost = state.finding.node if state.finding and state.finding.cause == Cause.NODE_LOST else ""
-        return [self._judged(mirror, mirrors, bool(state.verdicts), lost) for mirror in mirrors]
+        return [self._judged(mirror, mirrors, state, lost) for mirror in mirrors]
 
     def _hear(self, host: str, node: str, words: str) -> None:
         self._handover.on_console_line(host, words)
@@ -114,12 +110,12 @@ class HostsWatch:
             self._say(f"{host}: the Docker engine there does not answer; asking again")
         self._silent = silent
 
-    def _judged(self, mirror: Mirror, mirrors: Sequence[Mirror], verdict: bool, lost: str) -> NodeState:
+    def _judged(self, mirror: Mirror, mirrors: Sequence[Mirror], state: State, lost: str) -> NodeState:
         """The node's state. `lost`: the node for which the others wait, as they say."""
         node, others = mirror.state, [other for other in mirrors if other is not mirror]
         if mirror.unseen_s() > UNSEEN_S:
             node = replace(node, trouble="unseen")
-        if verdict:  # the run's end is final, even if an engine restarts a node now
+        if state.verdicts:  # the run's end is final, even if an engine restarts a node now
             if node.code is not None:
                 self._final.setdefault(node.node, node.code)
             code = self._final.get(node.node)
@@ -129,8 +125,9 @@ class HostsWatch:
             return replace(node, state="running", code=None)
         unseen = mirror.unseen_s()
         missed = unseen > BLAME_S and any(other.over for other in others)
-        stands = mirror.state.node == lost if self._script else time.monotonic() - self._moved > self._lost_after_s
-        overdue = stands and unseen > self._lost_after_s
+        patience = state.wait_lost_s
+        stands = mirror.state.node == lost if self._script else time.monotonic() - self._moved > patience
+        overdue = stands and unseen > patience
         # If no host answers, this machine is the one that is cut off.
         if (missed or overdue) and any(other.unseen_s() <= UNSEEN_S for other in others):
             return replace(node, state="lost")

@@ -29,8 +29,8 @@ LEFT_AFTER_S = 10.0
 # The trainer gives up by itself after five; this limit is for one that cannot even say so.
 MOST_BARREN_RESTARTS = 8
 
-# So long the ranks of a script may wait for one that has ended, and for a link to be mended.
-ENDED_AFTER_S, CUT_OFF_AFTER_S = 45.0, 600.0
+# So long the ranks of a script may wait for one that has ended.
+ENDED_AFTER_S = 45.0
 
 CODES = {"done": DONE, "failed": FAILED, "refused": USAGE, "stopped": STOPPED}
 # An error outranks the "stopped" and "done" of ranks that only followed it.
@@ -243,7 +243,7 @@ def _beyond_repair(state: State, now: float) -> Result | None:
     finding, living = state.finding, state.evidence.living
     if finding is None or not state.script or not living.keys() <= state.evidence.still.keys():
         return None
-    patience = ENDED_AFTER_S if finding.rank in state.ends else CUT_OFF_AFTER_S
+    patience = ENDED_AFTER_S if finding.rank in state.ends else state.wait_lost_s
     cut_off = finding.cause == Cause.CUT_OFF
     if not (cut_off or finding.rank in state.ends) or now - state.found_at < patience:
         return None

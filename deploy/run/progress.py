@@ -30,6 +30,10 @@ _MOST_PATHS = 5
 _STANDS, _MOST_TOLD = (Cause.STOPPED, Cause.LOCKED_UP, Cause.MISMATCH, Cause.NOT_KNOWN, Cause.CUT_OFF), 3
 
 
+# So long a run waits for a host that is lost, or a link that is cut: most machines reboot within this time.
+WAIT_LOST_S = 600.0
+
+
 @dataclass
 class RankView:
     """The last report of one rank; times are mean milliseconds for a step."""
@@ -67,10 +71,11 @@ class State:
     has named them. `repeats`: nobody knows at which step a later start of a script began, so steps may count twice.
     `came_back`: the nodes that restarted since the ranks began. `waiting`: what the nodes wait for on their hosts
     before the ranks start. `evidence`: the records for the inquest; `finding`: the first cause in time that it has
-    found of the present attempt, `found_at`: when.
+    found of the present attempt, `found_at`: when. `wait_lost_s`: how long a lost host or link is waited for.
     """
 
     names: tuple[str, ...]
+    wait_lost_s: float = WAIT_LOST_S
     up: dict[str, float] = field(default_factory=dict)
     nodes: dict[str, NodeState] = field(default_factory=dict)
     exited_at: dict[str, float] = field(default_factory=dict)

@@ -45,6 +45,7 @@ _FACTS = shaped(
         "foreign": optional(array(text(20), 10)),
         "cluster": optional(text()),
         "folder": optional(text(64)),
+        "wait_lost_s": optional(real(0.0, 1e10)),
         "gpus": optional(table(text(300), array(whole(0, 10_000)), 10_000)),
     },
 )

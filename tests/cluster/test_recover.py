@@ -123,7 +123,7 @@ def test_a_host_whose_links_are_cut_is_found_again_and_nothing_is_lost(run):
 
 
 def test_a_host_that_stays_away_is_named_and_the_others_go_on_without_it(run):
-    run.begin(MUSTER_LOST_AFTER_S="15")
+    run.begin("--wait-lost", "15s")
     gone, left = run.hosts[2], run.hosts[:2]
     run.docker("kill", gone)
     try:

@@ -8,6 +8,7 @@ from deploy.config import secrets
 from deploy.config.values import Mount
 from deploy.core.errors import UsageError
 from deploy.hosts.options import Options, environment_of, refuse_open_secrets, secrets_of, tag_of
+from deploy.hosts.resume import resume_fields
 
 VALUE = "sesame-4711"
 
@@ -248,12 +249,31 @@ def test_fab_deploy_alone_does_what_the_file_says_and_a_flag_overrides_it(tmp_pa
 
 
 @pytest.mark.parametrize(
-    "line", ["script = 3", "restarts = -1", 'script = "a.py"\nargs = "--steps 1"', 'env_file = ".none"', 'cache = "no"']
+    "line",
+    [
+        "script = 3",
+        "restarts = -1",
+        'script = "a.py"\nargs = "--steps 1"',
+        'env_file = ".none"',
+        'cache = "no"',
+        "wait_lost = 600",
+    ],
 )
 def test_a_wrong_setting_of_the_job_is_named(tmp_path, line):
     (tmp_path / "cluster.toml").write_text(f'[[hosts]]\nname = "a"\n[job]\n{line}\n')
     with pytest.raises(UsageError, match=r"job\."):
         Options(cluster=str(tmp_path / "cluster.toml")).filled()
+
+
+def test_how_long_a_lost_host_is_waited_for_has_a_unit_and_the_flag_overrides_the_file(tmp_path):
+    (tmp_path / "cluster.toml").write_text('[[hosts]]\nname = "a"\n[job]\nwait_lost = "30m"\n')
+    file = str(tmp_path / "cluster.toml")
+    assert Options(cluster=file).load().job.wait_lost_s == 1800
+    assert Options(cluster=file, wait_lost="90s").load().job.wait_lost_s == 90
+    assert "--wait-lost 90s" in resume_fields(Options(wait_lost="90s"))["again"]
+    for text in ("600", "0s", "-5m", "10 m", "1d"):
+        with pytest.raises(UsageError, match="--wait-lost"):
+            Options(hosts="a", wait_lost=text).load()
 
 
 def test_a_setting_of_an_env_file_may_also_be_an_argument_and_a_token_may_not(tmp_path):

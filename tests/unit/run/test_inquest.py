@@ -207,6 +207,19 @@ def test_a_script_whose_ranks_wait_for_one_that_ended_is_over_in_less_than_a_min
     assert judge(state, 0.0, 101.0 + ENDED_AFTER_S) is None, "rank 0 has work of its own to finish"
 
 
+def test_a_script_waits_for_a_cut_link_as_long_as_it_was_told_to() -> None:
+    state = State(("n0", "n1", "n2"), 20.0, script=True)
+    up = [{"kind": "node_up", "t": 1.0, "node": name, "address": address} for name, address in ADDRESSES.items()]
+    still = [stuck(number) for number in range(3)]
+    for event in (*up, *(rank("began", number, 1.0) for number in range(3)), *still, links(0, 1), links(1, 0)):
+        state.apply(event)
+    state.inquire(110.0)
+    assert judge(state, 0.0, 129.0) is None
+    result = judge(state, 0.0, 130.0)
+    assert result is not None
+    assert concluded(result, state.finding).cause == Cause.CUT_OFF
+
+
 def test_ranks_that_disagree_on_a_size_are_told_apart_by_their_places() -> None:
     words = "what(): op.preamble.length <= op.nbytes. 56 vs 8"
     aborted = [ended(number, -6, 100.0, words, True, how=f"was killed by SIGABRT in train.py:{line}")
