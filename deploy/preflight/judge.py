@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from ..core.program import FAB
-from . import differences, networks, traffic, wording
+from . import differences, networks, sureness, wording
 from .answers import Answers
 from .checks import (
     bandwidth,
@@ -31,7 +30,7 @@ from .checks import (
     unreachable,
     xid,
 )
-from .findings import FAULT, GROUPS, UNKNOWN, WARNING, Finding, Verdict, listed
+from .findings import FAULT, GROUPS, UNKNOWN, WARNING, Finding, Verdict
 
 Check = Callable[[Answers], Iterable[Finding]]
 CHECKS: tuple[Check, ...] = (
@@ -157,7 +156,7 @@ def judge(answers: Answers, more: Iterable[Finding] = ()) -> Verdict:
     findings = [*more, *(finding for check in CHECKS for finding in check(answers))]
     order = {FAULT: 0, UNKNOWN: 1, WARNING: 2}
     findings = _folded(_merged(sorted(findings, key=lambda finding: order[finding.level])))
-    findings = _ranked(findings, answers)
+    findings = sureness.ranked(findings, answers)
     groups = {group: _outcome(group, findings, answers) for group in GROUPS}
     findings = [wording.worded(finding, answers) for finding in findings]
     verdict = Verdict(tuple(findings), groups, answers.hosts, answers.seconds, answers.request.where)
@@ -220,44 +219,6 @@ def _folded(findings: list[Finding]) -> list[Finding]:
         else:
             remaining.append(finding)
     return remaining
-
-
-def _ranked(findings: list[Finding], answers: Answers) -> list[Finding]:
-    """Faults about links in the order of how much of what failed they explain, each with that in words.
-
-    A fault of a host comes before them: a wrong name or a busy port is seen whole, and a link only from outside.
-    """
-    failed = {(link.source, link.target) for link in answers.links if not link.ok and link.source != link.target}
-    faults = [finding for finding in findings if finding.level == FAULT]
-    for number, finding in enumerate(findings):
-        if finding.level == FAULT and (mine := failed & set(finding.cells)):
-            words = f"explains {len(mine)} of {len(failed)} pairs of hosts with failed calls"
-            findings[number] = replace(finding, explains=words)
-    places = [number for number, finding in enumerate(findings) if finding.level == FAULT and finding.cells]
-    by_weight = sorted((findings[place] for place in places), key=lambda one: -len(failed & set(one.cells)))
-    for place, finding in zip(places, by_weight, strict=True):
-        findings[place] = finding
-    unexplained = failed - {cell for finding in findings for cell in finding.cells}
-    if not faults and unexplained and not any(finding.level == UNKNOWN for finding in findings):
-        findings += _not_known(answers, unexplained)
-    return findings
-
-
-def _not_known(answers: Answers, unexplained: set[tuple[str, str]]) -> Iterable[Finding]:
-    """Calls failed, and no rule knows why: what is odd, in order."""
-    links = [link for link in answers.links if not link.ok and (link.source, link.target) in unexplained]
-    needed = [
-        link
-        for link in links
-        if {"rendezvous", "store"} & set(link.kinds)
-        or ("data" in link.kinds and traffic.opens(answers, link.source, link.target))
-    ]
-    if needed:
-        hosts = tuple(host for host in answers.hosts if any(host in pair for pair in unexplained))
-        shown = tuple(dict.fromkeys(link.describe() for link in needed))[:4]
-        text = f"{len(needed)} calls between {listed(hosts)} failed in a way that is not known; this is what is odd"
-        fix = f"compare these hosts with others; {FAB} preflight --keep FILE keeps all answers"
-        yield Finding("not-known", "links", hosts, text, shown, "", fix, UNKNOWN, cells=tuple(sorted(unexplained)))
 
 
 def _outcome(group: str, findings: list[Finding], answers: Answers) -> str:

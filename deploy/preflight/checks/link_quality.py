@@ -6,8 +6,9 @@ import itertools
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
+from .. import traffic
 from ..answers import Answers, Link
-from ..findings import WARNING, Finding, listed
+from ..findings import FAULT, WARNING, Finding, listed
 from .links import with_rules
 
 # Shares of segments that were sent again. At a few percent, TCP loses most of its rate.
@@ -20,6 +21,7 @@ LOSS_SMALL, FEW_SMALL = 0.04, 16
 # The shortest round trip. Between cities it is below 100 ms; torch's rendezvous fails with 600 ms.
 FAR_MS, FARTHER_MS = 60.0, 250.0
 SLOW_MBIT, SLOWISH_MBIT = 40.0, 100.0
+ONE_WAY_TIMES = 3  # a way that takes so much longer than the other one is the slow one
 FIRST_WINDOW = 14_600  # bytes that TCP sends before the first answer
 
 
@@ -185,6 +187,18 @@ def _rate(answers: Answers) -> Iterator[Finding]:
     shown = tuple(f"{first} and {other}: {rate:.0f} Mbit/s both ways" for (first, other), rate in slow.items())
     text = f"{listed(hosts)}: a link of {worst:.0f} Mbit/s"
     fix = f"on {listed(hosts)}: ethtool <interface> | grep -i -e speed -e duplex; is it the right interface?"
-    grave = "fault" if worst < SLOW_MBIT else WARNING
+    # No step waits for a way on which the run sends little.
+    waits = any(traffic.carries(answers, *way) for ends in bad for way in _slow_ways(answers, ends))
+    grave = FAULT if waits and worst < SLOW_MBIT else WARNING
     link_ = bad[0] if len(bad) == 1 or len(answers.hosts_with_facts) == 2 else None
     yield Finding("link-slow", "links", hosts, text, shown, "steps many times slower", fix, grave, link_, "both")
+
+
+def _slow_ways(answers: Answers, ends: tuple[str, str]) -> set[tuple[str, str]]:
+    """The ways that are slow between two hosts with a slow call: one of them if it took most of the time."""
+    ways = set[tuple[str, str]]()
+    for link in answers.between(*ends, "rate"):
+        there_s, back_s = link.send_s, link.both_s - link.send_s
+        ways |= {ends} if not there_s or back_s < ONE_WAY_TIMES * there_s else set()
+        ways |= {ends[::-1]} if not there_s or there_s < ONE_WAY_TIMES * back_s else set()
+    return ways

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from .. import prediction, reachability, traffic
 from ..answers import Answers, Link, pairs
-from ..findings import WARNING, Finding, listed
+from ..findings import FAULT, WARNING, Finding, listed
 from ..reachability import ALL, DATA, MEET, Blame, Cell, Pair
 
 SILENT = "both nodes hang silently, or `The client socket has timed out after 60000ms`"
@@ -137,7 +137,11 @@ def _strangers(answers: Answers) -> Iterator[Finding]:
             who = wrong[0].host or "something that is not our probe"
             text = f"{who} answers at {target}'s address {wrong[0].address}"
             fix = f"find it, on {wrong[0].source}: ip neigh show {wrong[0].address}; is it a proxy, or a second host?"
-            yield Finding("wrong-machine", "links", (target,), text, _evidence(wrong), SILENT, fix)
+            cells = tuple(dict.fromkeys((link.source, link.target) for link in wrong))
+            needed = any({"rendezvous", "store"} & set(link.kinds) for link in wrong)
+            needed = needed or any(traffic.opens(answers, *cell) for cell in cells)
+            level = FAULT if needed else WARNING
+            yield Finding("wrong-machine", "links", (target,), text, _evidence(wrong), SILENT, fix, level, cells=cells)
 
 
 def _six(answers: Answers) -> Iterator[Finding]:

@@ -289,3 +289,16 @@ def test_the_end_of_a_lossy_link_that_has_no_clean_link_is_named_alone():
 
     assert lossy([]).hosts == ("b", "c")
     assert lossy([{"a", "c"}]).hosts == ("c",)
+
+
+def test_a_slow_way_on_which_the_run_sends_little_is_a_warning():
+    def slow(source, target):
+        request = PreflightRequest(style="muster")
+        call = Link(source, target, f"10.0.0.{HOSTS.index(target) + 1}", 40000, ("rate",), "ok", ms=1.0, host=target,
+                    send_s=1.4, both_s=1.41, size=1 << 20, rate=700_000)  # fmt: skip
+        seen = answers(request)
+        return judge(dataclasses.replace(seen, links=(*seen.links, call)))
+
+    # gloo's ring sends from each rank to the one before it.
+    assert [(one.cause, one.level) for one in slow("b", "c").findings] == [("link-slow", "warning")]
+    assert (slow("c", "b").cause, slow("c", "b").hosts) == ("link-slow", ("b", "c"))

@@ -1,0 +1,148 @@
+"""How much of what failed each finding explains, and whether that makes it sure. Pure.
+
+An observation is a call that failed, and how. A cause explains it if it is about these two hosts, about such calls, and
+if calls fail in this way because of it. A cause is sure if it explains most of what it is about, and no other finding
+explains all of that too. Otherwise the verdict is `not-known`: it names every cause that is left, the likeliest first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from ..core.program import FAB
+from . import traffic
+from .answers import Answers, Link
+from .findings import FAULT, UNKNOWN, WARNING, Finding, listed
+
+Observations = frozenset[Link]
+LOST = frozenset({"dropped", "late", "at-times", "silent"})
+REFUSED = frozenset({"refused", "unreachable", "forbidden", "reset"})
+AIMLESS = frozenset({"no-route", "no-family", "no-scope"})
+HALVED = frozenset({"stall-send", "stall-receive", "cut", "slow", "reset", "silent"})
+# By cause, how its calls fail. What is not listed here is a host's own fact: it explains all calls that it is about.
+FAILS = {
+    "all-ports-dropped": LOST | AIMLESS | {"unreachable"},
+    "rendezvous-dropped": LOST,
+    "data-ports-dropped": LOST,
+    "all-ports-rejected": REFUSED | AIMLESS | LOST,
+    "rendezvous-rejected": REFUSED,
+    "data-ports-rejected": REFUSED,
+    "host-unreachable": LOST | AIMLESS | REFUSED | {"no-arp", "wrong-card"},
+    "no-route": LOST | AIMLESS | {"unreachable", "no-arp", "wrong-card"},
+    "arp-unanswered": LOST | AIMLESS | {"no-arp", "wrong-card", "unreachable"},
+    "arp-wrong": LOST | AIMLESS | {"no-arp", "wrong-card", "unreachable"},
+    "wrong-machine": frozenset({"stranger", "other-run", "silent", "ok", "reset"}),
+    "mtu-blackhole": HALVED - {"reset"},
+    "connection-cut": HALVED,
+    "link-loss": LOST | HALVED,
+    "link-slow": LOST & {"late"} | HALVED,
+    "link-delay": LOST | HALVED,
+}
+# By the first word of a cause, the calls that it is about.
+ABOUT = {"rendezvous": {"rendezvous", "store", "hint"}, "data": {"data"}}
+
+
+def failed(answers: Answers) -> Observations:
+    """The calls between two hosts that did not end well, apart from those that only look for another way."""
+    return frozenset(
+        link for link in answers.links if not link.ok and link.source != link.target and "other" not in link.kinds
+    )
+
+
+def explained(finding: Finding, seen: Observations) -> Observations:
+    """What a finding explains of the observations."""
+    outcomes, kinds = FAILS.get(finding.cause), ABOUT.get(finding.cause.partition("-")[0])
+    return frozenset(
+        link
+        for link in claimed(finding, seen)
+        if (outcomes is None or link.outcome in outcomes) and (kinds is None or kinds & set(link.kinds))
+    )
+
+
+def claimed(finding: Finding, seen: Observations) -> Observations:
+    """The observations between the hosts that a finding is about."""
+    return frozenset(link for link in seen if (link.source, link.target) in finding.cells)
+
+
+def ranked(findings: Sequence[Finding], answers: Answers) -> list[Finding]:
+    """Faults about links in the order of how much they explain, each with that in words; the first one if it is sure.
+
+    A fault of a host comes before them: a wrong name or a busy port is seen whole, and a link only from outside.
+    """
+    seen, ordered = failed(answers), list(findings)
+    every = _pairs(seen)
+    for number, finding in enumerate(ordered):
+        if finding.level == FAULT and (mine := _pairs(explained(finding, seen))):
+            words = f"explains {len(mine)} of {len(every)} pairs of hosts with failed calls"
+            ordered[number] = replace(finding, explains=words)
+    places = [number for number, finding in enumerate(ordered) if finding.level == FAULT and finding.cells]
+    by_weight = sorted((ordered[place] for place in places), key=lambda one: -len(_pairs(explained(one, seen))))
+    for place, finding in zip(places, by_weight, strict=True):
+        ordered[place] = finding
+    ordered = _settled(ordered, seen)
+    unexplained = every - {cell for finding in ordered for cell in finding.cells}
+    if unexplained and not any(finding.level in (FAULT, UNKNOWN) for finding in ordered):
+        ordered += _not_known(answers, unexplained)
+    return ordered
+
+
+def _settled(findings: list[Finding], seen: Observations) -> list[Finding]:
+    """The findings; if the first fault is not sure, `not-known` in its place, and in that of its rivals."""
+    first = next((finding for finding in findings if finding.level == FAULT), None)
+    if first is None or first.cause not in FAILS or not first.cells:
+        return findings
+    about, mine = claimed(first, seen), explained(first, seen)
+    rivals = [
+        finding
+        for finding in findings
+        if mine
+        and finding is not first
+        and finding.level in (FAULT, WARNING)
+        and finding.cause != first.cause
+        and explained(finding, seen) >= mine
+    ]
+    little = 2 * len(mine) < len(about)
+    if not rivals and not little:
+        return findings
+    rest = [finding for finding in findings if finding is not first and finding not in rivals]
+    return [*rest, _undecided(first, rivals, len(mine), len(about))]
+
+
+def _undecided(first: Finding, rivals: Sequence[Finding], mine: int, about: int) -> Finding:
+    every = [first, *rivals]
+    causes = " or ".join(dict.fromkeys(finding.cause for finding in every))
+    text = "; or ".join(finding.text for finding in every)
+    explains = f"{causes} {'explains' if not rivals else 'explain alike'} {mine} of {about} failed calls"
+    return replace(
+        first,
+        cause="not-known",
+        text=text,
+        evidence=tuple(dict.fromkeys(line for finding in every for line in finding.evidence))[:6],
+        fix="; or ".join(dict.fromkeys(finding.fix for finding in every)),
+        level=UNKNOWN,
+        follows=tuple(line for finding in every for line in finding.follows),
+        odd=tuple(dict.fromkeys(finding.cause for finding in every)),
+        explains=explains,
+    )
+
+
+def _pairs(links: Iterable[Link]) -> set[tuple[str, str]]:
+    return {(link.source, link.target) for link in links}
+
+
+def _not_known(answers: Answers, unexplained: set[tuple[str, str]]) -> Iterable[Finding]:
+    """Calls failed, and no rule knows why: what is odd, in order."""
+    links = [link for link in answers.links if not link.ok and (link.source, link.target) in unexplained]
+    needed = [
+        link
+        for link in links
+        if {"rendezvous", "store"} & set(link.kinds)
+        or ("data" in link.kinds and traffic.opens(answers, link.source, link.target))
+    ]
+    if needed:
+        hosts = tuple(host for host in answers.hosts if any(host in pair for pair in unexplained))
+        shown = tuple(dict.fromkeys(link.describe() for link in needed))[:4]
+        text = f"{len(needed)} calls between {listed(hosts)} failed in a way that is not known; this is what is odd"
+        fix = f"compare these hosts with others; {FAB} preflight --keep FILE keeps all answers"
+        yield Finding("not-known", "links", hosts, text, shown, "", fix, UNKNOWN, cells=tuple(sorted(unexplained)))

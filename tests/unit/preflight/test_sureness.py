@@ -1,0 +1,55 @@
+"""A cause is sure if it explains what failed, and nothing else explains it as well."""
+
+from deploy.preflight import Finding, Verdict, judge
+from deploy.preflight.findings import FAULT, UNKNOWN, WARNING
+from deploy.preflight.sureness import ranked
+from lab.answers import answers
+
+ENDS = ("c", "b")
+
+
+def finding(cause, level=FAULT, cells=(ENDS,), group="links"):
+    return Finding(cause, group, ("b", "c"), f"words of {cause}", (f"seen: {cause}",), "", f"fix of {cause}", level,
+                   cells=cells)  # fmt: skip
+
+
+def first(findings, how):
+    """What comes first where data calls from c to b end like this."""
+    seen = answers(outcome=lambda s, t, k: how if (s, t, k) == (*ENDS, "data") else "ok")
+    return Verdict(tuple(ranked(findings, seen))).first
+
+
+def test_a_cause_that_explains_what_failed_is_sure_and_says_how_much():
+    said = first([finding("data-ports-dropped")], "dropped")
+    assert (said.cause, said.level) == ("data-ports-dropped", FAULT)
+    assert said.explains == "explains 1 of 1 pairs of hosts with failed calls"
+
+
+def test_of_two_causes_that_explain_alike_none_is_sure_and_both_are_named():
+    said = first([finding("data-ports-dropped"), finding("link-loss", WARNING)], "dropped")
+    assert (said.cause, said.level, said.odd) == ("not-known", UNKNOWN, ("data-ports-dropped", "link-loss"))
+    assert said.fix == "fix of data-ports-dropped; or fix of link-loss"
+    assert "words of link-loss" in said.text
+    assert "alike" in said.explains
+
+
+def test_a_cause_whose_calls_fail_otherwise_is_no_rival():
+    said = first([finding("data-ports-rejected"), finding("mtu-blackhole")], "refused")
+    assert (said.cause, said.level) == ("data-ports-rejected", FAULT)
+
+
+def test_a_cause_that_explains_little_of_what_it_is_about_is_not_sure():
+    said = first([finding("mtu-blackhole", group="mtu")], "refused")
+    assert (said.cause, said.odd) == ("not-known", ("mtu-blackhole",))
+
+
+def test_what_a_host_says_of_itself_needs_no_failed_call():
+    said = first([finding("port-busy", cells=(), group="ports"), finding("data-ports-dropped")], "dropped")
+    assert (said.cause, said.level) == ("port-busy", FAULT)
+
+
+def test_another_program_is_a_fault_only_where_the_run_calls_that_host():
+    to_b = judge(answers(outcome=lambda s, t, k: "stranger" if (s, t, k) == ("b", "c", "data") else "ok"))
+    assert [(one.cause, one.level) for one in to_b.findings] == [("wrong-machine", WARNING)]
+    to_a = judge(answers(outcome=lambda s, t, k: "stranger" if (s, t, k) == ("b", "a", "meet") else "ok"))
+    assert (to_a.cause, to_a.hosts) == ("wrong-machine", ("a",))
