@@ -1,6 +1,7 @@
 """What holds for every test."""
 
 import os
+import shutil
 import signal
 import sys
 import tempfile
@@ -33,6 +34,16 @@ def pytest_configure(config):
     """With --quick, torch is out of reach: what needs it cannot be taken along by mistake."""
     if config.getoption("quick"):
         sys.modules["torch"] = None
+        if not hasattr(config, "workerinput") and not config.option.basetemp:
+            _keep_files_in_memory(config)
+
+
+def _keep_files_in_memory(config):
+    """Thousands of small files are made and deleted: a busy disk takes as long for them as the tests take."""
+    memory = Path("/dev/shm")
+    if memory.is_dir() and os.access(memory, os.W_OK) and not os.statvfs(memory).f_flag & os.ST_NOEXEC:
+        config.option.basetemp = tempfile.mkdtemp(prefix="muster-tests-", dir=memory)
+        config.add_cleanup(lambda: shutil.rmtree(config.option.basetemp, ignore_errors=True))
 
 
 @pytest.hookimpl(wrapper=True)
