@@ -30,6 +30,7 @@ FIGURES = {
         "library",
         "slurm",
         "corruption",
+        "meshes",
         "checkpoint_stall",
         "health",
     ),

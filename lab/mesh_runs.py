@@ -40,20 +40,25 @@ def main() -> None:
             _run(case, ranks, group)
 
 
-def _run(case: dict[str, Any], ranks: Any, group: Any) -> None:
-    own_disk = "RANK" in case["folder"] or "NEXT" in case["folder"]
-    if own_disk:
+def place(case: dict[str, Any], ranks: Any) -> tuple[Any, Path]:
+    """The rank's place in the run, and its folder; where each rank has one of its own, each is a host."""
+    if "RANK" in case["folder"] or "NEXT" in case["folder"]:
         ranks = dataclasses.replace(ranks, local_rank=0, node=f"host-{ranks.rank}")
         os.environ["MUSTER_NODE"] = ranks.node
     named = case["folder"].replace("RANK", str(ranks.rank)).replace("NEXT", str((ranks.rank + 1) % ranks.world))
     folder = Path(named)
     (folder / "ranks").mkdir(parents=True, exist_ok=True)
     os.environ["SEEN"] = str(folder)
+    return ranks, folder
+
+
+def _run(case: dict[str, Any], ranks: Any, group: Any) -> None:
+    ranks, folder = place(case, ranks)
     if ranks.first:
         _spoil(case)
     exchange.gather(0)
     try:
-        training = _training(case, ranks, group, folder)
+        training = build(case, ranks, group, folder)
         try:
             if "compare" in case:
                 _compare(case, training, folder)
@@ -66,7 +71,8 @@ def _run(case: dict[str, Any], ranks: Any, group: Any) -> None:
         (folder / f"refused-{ranks.rank}").write_text(f"{fault.message}\n{fault.hint}")
 
 
-def _training(case: dict[str, Any], ranks: Any, group: Any, folder: Path) -> Training:
+def build(case: dict[str, Any], ranks: Any, group: Any, folder: Path) -> Training:
+    """The training of a case, as a rank of the trainer builds it."""
     config = parse(["--join-timeout", "60", *case["arguments"]])
     mesh.parse(config.mesh, ranks.world)
     randomness.seed_all(config.seed)

@@ -211,6 +211,10 @@ def _command(words: tuple[str, ...], option: str) -> ScriptCommand:
         refuse(variable, "a variable stands outside of it", hint)
     if name in _RUNNERS:
         refuse(first, _RUNNERS[name], _again(_inner(words[1:]), option))
+    if first.startswith("-") and first not in ("-m", "--no-python", PER_NODE):
+        trainer = shlex.quote(f"--args={shlex.join(words)}")
+        hint = f"of Muster's own trainer: {trainer}; of a script: {_again(('train.py', *words), option)}"
+        refuse(first, "an option, where a script or -m is expected", hint)
     if _PYTHON.fullmatch(first):
         return _of_python(words, option)
     if name == "torchrun":

@@ -4,7 +4,6 @@ import json
 import subprocess
 import sys
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
@@ -13,7 +12,7 @@ from lab.waiting import events, losses
 from muster.data import StreamSampler
 from tests.dist.conftest import HOME, environment
 
-RECIPE = Path(__file__).with_name("blocks.py")
+RECIPE, SEQUENCE = HOME / "lab/mesh_recipe.py", HOME / "lab/sequence_recipe.py"
 
 
 def start(world, *cases):
@@ -46,6 +45,7 @@ def trained(tmp_path_factory):
     four = start(
         4,
         *(case(root / mesh, "--mesh", mesh) for mesh in MESHES),
+        case(root / "sequence", "--mesh", "dp_shard=2,tp=2", "--recipe", SEQUENCE),
         case(root / "accumulated", "--mesh", "dp_shard=-1", "--micro-batch", 2),
         *(
             case(root / f"{precision} {mesh}", "--mesh", mesh, "--precision", precision)
@@ -63,7 +63,7 @@ def trained(tmp_path_factory):
     return root
 
 
-@pytest.mark.parametrize("name", [*MESHES, "accumulated"])
+@pytest.mark.parametrize("name", [*MESHES, "sequence", "accumulated"])
 def test_a_mesh_has_the_losses_of_one_process(trained, name):
     assert len(losses(trained / name)) == 8
     assert losses(trained / name) == pytest.approx(losses(trained / "one"), rel=1e-5)

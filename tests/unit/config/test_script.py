@@ -112,6 +112,8 @@ def test_a_python_of_another_place_is_named_as_not_used(read):
         ("deepspeed --hostfile=hosts train.py", "--hostfile", "leave out"),
         ("setsid python train.py", "setsid", "--script 'python train.py'"),
         ("docker run image python train.py", "docker", "--script 'python train.py'"),
+        ("--mesh dp_shard=-1", "--mesh", "'--args=--mesh dp_shard=-1'"),
+        ("--mesh dp_shard=-1", "--mesh", "--script 'train.py --mesh dp_shard=-1'"),
         ("train.py 'oops", "train.py 'oops", "quote"),
         ("train.py \udcff", "no command line", "quote"),
     ],

@@ -58,7 +58,7 @@ def tensor_plan(model):
 def datasets(data):
     def numbered(count):
         ids = torch.arange(count)
-        words = (ids[:, None] * 7 + torch.arange(6)[None] ** 2 * (1 + ids[:, None] % 3)) % 31
+        words = (ids[:, None] * 7 + torch.arange(9)[None] ** 2 * (1 + ids[:, None] % 3)) % 31
         return TensorDataset(ids, words)
 
     return numbered(203), numbered(37)
