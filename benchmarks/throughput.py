@@ -124,9 +124,9 @@ def _start(stack: ExitStack, folder: Path, name: str, recipe: str) -> Contender:
     return ready(run, lines)
 
 
-def ready(run: nodes.Run, lines: Callable[[], list[dict[str, Any]]]) -> Contender:
-    """The run as a contender, once it has done FIRST steps; it then stands still."""
-    run.wait(lambda: (done := lines()) and done[-1]["step"] >= FIRST, 120.0, poll_s=0.1)
+def ready(run: nodes.Run, lines: Callable[[], list[dict[str, Any]]], first: int = FIRST) -> Contender:
+    """The run as a contender, once it has done its `first` steps; it then stands still."""
+    run.wait(lambda: (done := lines()) and done[-1]["step"] >= first, 240.0, poll_s=0.1)
     ranks = [process for process in labelled(run.folder) if not process.children()]
     for rank in ranks:
         rank.suspend()

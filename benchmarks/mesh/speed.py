@@ -20,7 +20,8 @@ from benchmarks.throughput import Contender, ready
 
 RIVALS = {"plain torch": "plain", "Lightning Fabric": "fabric"}
 OURS, LEVEL = "Muster", 0.97
-STEPS = ["--steps", "1000000", "--recipe", "text"]
+STEPS, FIRST = ["--steps", "1000000", "--recipe", "text", "--log-every", "2"], 20
+TURN_S = 6.0
 
 
 def measure(quick: bool) -> dict[str, Any]:
@@ -35,7 +36,7 @@ def measure(quick: bool) -> dict[str, Any]:
                 contenders = {name: _start(stack, nodes.run_folder(scratch, f"{start}-{name}"), name) for name in names}
                 for turn in range(turns):
                     order = names[turn % 3 :] + names[: turn % 3]
-                    rounds.append({name: contenders[name].turn(3.0) for name in order})
+                    rounds.append({name: contenders[name].turn(TURN_S) for name in order})
             say(f"start {start + 1} of {starts}: {rounds[-1]}")
     rows = [_row(rounds, name) for name in RIVALS]
     notes = [
@@ -52,9 +53,10 @@ def _start(stack: ExitStack, folder: Path, name: str) -> Contender:
         return ready(
             run,
             lambda: [line for line in nodes.lines(folder / "metrics.jsonl") if "loss" in line],
+            FIRST,
         )
     run = stack.enter_context(nodes.rival(folder, 1, "benchmarks.rivals.sharded", [RIVALS[name], *STEPS]))
-    return ready(run, run.console_lines)
+    return ready(run, run.console_lines, FIRST)
 
 
 def _row(rounds: list[dict[str, float]], name: str) -> Row:
