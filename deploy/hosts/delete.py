@@ -43,7 +43,8 @@ def delete(options: Options, console: Console) -> int:
         with host_lock.take(sessions, run):
             _refuse_running(run, sessions)
             nodes.remove(sessions, run).all()
-            deleted = on_all(sessions, lambda session: _delete_one(session, run))
+            with console.waiting(f"deleting {run}"):
+                deleted = on_all(sessions, lambda session: _delete_one(session, run))
         for host, (files, size) in deleted.values.items():
             words = f"deleted {several(files, 'file')}, {amount(size)}" if files else "nothing to delete"
             console.note(f"{host}: {words}")

@@ -32,6 +32,8 @@ from . import observe
 _GROWS = 64 << 20
 # The space that a fetch leaves free on the disk here.
 _LEAST_FREE = 256 << 20
+# The folder of a run that a script works in (docs/contract.md).
+_WORK = "work"
 Tell = Callable[[str, int, int], None]
 
 
@@ -85,9 +87,12 @@ def fetch(cluster: Cluster, run_option: str, only: Sequence[str], console: Conso
         members = [session for session in sessions if run in getattr(answers.values.get(session.host.name), "runs", ())]
         with incoming.exclusive(run_dir):
             fetched = incoming.Fetched(run_dir)
-            listings = on_all(members, lambda session: _list(session, run, only))
-            answered = {node_of(host) for host in listings.values}
-            orders = listings.then(lambda host_files: _order(*host_files, only, run_dir, fetched, answered))
+            with console.waiting("fetch") as say:
+                say("the hosts list their files")
+                listings = on_all(members, lambda session: _list(session, run, only))
+                say("what of them is here already")
+                answered = {node_of(host) for host in listings.values}
+                orders = listings.then(lambda host_files: _order(*host_files, only, run_dir, fetched, answered))
             ready = _refuse_full(orders, shutil.disk_usage(run_dir).free)
             nodes = [str(node) for node in record.read_json(run_dir / "record.json").get("nodes", ())]
             senders = [session for session in members if session.host.name in ready.values]
@@ -95,8 +100,12 @@ def fetch(cluster: Cluster, run_option: str, only: Sequence[str], console: Conso
                 parts = on_all(
                     senders, lambda session: _bring(session, run, ready.values[session.host.name], nodes, tell)
                 )
-            faults = _merge(parts, ready.values, run_dir, fetched, console)
+            with console.waiting("fetch") as say:
+                say(f"the files go into {folders.display_path(run_dir)}")
+                faults = _merge(parts, ready.values, run_dir, fetched, console)
         page.write(run_dir)
+        if (run_dir / _WORK).is_dir():
+            console.note(f"what its script wrote is in {folders.display_path(run_dir / _WORK)}")
         all_faults(opened, answers, ready, parts, faults)
         return run_dir
 

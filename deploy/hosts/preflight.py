@@ -261,7 +261,7 @@ def gate(
 
 def rehearse(hosts: ReachedHosts, nodes: Sequence[NodeContainer], backend: str, console: Console) -> str:
     """Rehearse the nodes of a deploy before they start; what it has shown. Raises Refused for a fault."""
-    with console.waiting("rehearsal") as say:
+    with console.waiting("preflight") as say:
         found, shown = rehearsal.rehearse(hosts.sessions, nodes, hosts.facts, hosts.cluster.job, backend, say=say)
     faults = [finding for finding in found if finding.level != WARNING]
     if faults:

@@ -22,6 +22,7 @@ from ..host import commands
 from ..host.facts import HostFacts
 from ..image.credentials import Choice
 from ..run import folders, record
+from ..run.causes import Cause
 from ..run.outcome import Result
 from ..ssh.session import Session, on_all
 from . import plan
@@ -226,13 +227,19 @@ def with_resume_hint(result: Result, run_dir: Path, saved: bool, lost: Sequence[
     else:
         where = f"--hosts {shlex.quote(','.join(reachable if hosts[:1] == reachable[:1] else hosts))}"
     command = f"{FAB} deploy {where} --resume {run_dir.name}{more}"
+    first = f"{result.hint}; " if result.hint and not its_own else ""
     if script:
-        first = f"{result.hint}; " if result.hint and not its_own else ""
-        return replace(result, hint=f"{first}continue with what it wrote: {command}")
+        return replace(result, hint=f"{first}{_room(result)}continue with what it wrote: {command}")
     if lost and hosts[:1] != reachable[:1]:
         return replace(result, hint=f"its checkpoints are on {hosts[0]}; when that host is back: {command}")
-    first = f"{result.hint}; " if result.hint and not its_own else ""
     return replace(result, hint=f"{first}resume from its last checkpoint: {command}")
+
+
+def _room(result: Result) -> str:
+    """What comes before the next start where a disk was full: it would only be full again."""
+    if result.cause != Cause.DISK_FULL or not result.node:
+        return ""
+    return f"first free room on {result.node} (`df -h ~` there; `{FAB} clean --hosts {result.node}`), then "
 
 
 def with_host_paths(text: str, run: str, first: str, own: str = "") -> str:

@@ -7,7 +7,6 @@ checks every piece of text just before it is written.
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import sys
@@ -276,16 +275,17 @@ def view(state: State, recipe: str, why: str, width: int, height: int, moving: s
     `moving` is the line that a script redraws, such as its progress bar.
     """
     head, *rest = lines.headline(state.names, state, recipe, why)
-    title = Text.assemble(("muster", "node"), "   ", head, "   ", ("   ".join(rest), "quiet"), overflow="ellipsis")
+    words = ("   ".join(rest), "quiet")
+    title = Text.assemble(("muster", "node"), "   ", head, "   ", words, overflow="ellipsis", no_wrap=True)
     room = max(3, height - _LINES_BESIDE_NODES)
     shown = state.names if len(state.names) <= room else state.names[:room]
-    table = Table.grid(padding=(0, 3, 0, 0))
-    rows = {name: _node_row(name, state) for name in shown}
+    rows, gap = lines.fitted({name: _node_row(name, state) for name in shown}, width)
+    table = Table.grid(padding=(0, gap, 0, 0))
     widest = max(map(len, rows.values()))
     for name, row in rows.items():
         machine = lines.machine_cell(name, state)
         filled = [*row, *[Text("")] * (widest - len(row)), Text(machine, "quiet", no_wrap=True)]
-        table.add_row(*(filled if machine and _fits(rows.values(), machine, width) else row))
+        table.add_row(*(filled if machine and lines.columns(rows.values(), gap) + len(machine) <= width else row))
     parts: list[RenderableType] = [title, table]
     if len(shown) < len(state.names):
         more = len(state.names) - len(shown)
@@ -412,12 +412,6 @@ def _fault_text(result: Result) -> str:
     named = result.node and result.node not in result.message.partition("\n")[0]
     place = f"{result.node} (rank {result.rank}): " if result.rank is not None else f"{result.node}: "
     return f"{place if named else ''}{result.message}"
-
-
-def _fits(rows: Iterable[Sequence[RichText]], machine: str, width: int) -> bool:
-    """Whether the table still shows all other columns whole with one more."""
-    columns = itertools.zip_longest(*rows, fillvalue=Text(""))
-    return sum(max(map(len, column)) + 3 for column in columns) + len(machine) <= width
 
 
 def _node_row(name: str, state: State) -> list[RichText]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence, Sized
+from typing import TypeVar
 
 from ..core.errors import DeployError
 from ..core.facts import RunFacts
@@ -18,6 +19,9 @@ _FEWEST_BARS, _MOST_BARS = 6, 24
 _EVALUATED = re.compile(r"(?:^|[_/.-])(?:val|valid|validation|eval|test|acc|accuracy)(?:$|[_/.-])", re.IGNORECASE)
 _COST = re.compile(r"runtime|per_second|samples|steps")
 _MOST_OWN = 3
+# Of a node's row: its name, its rank, its step and the time of one.
+_LEAST_CELLS = 4
+Cell = TypeVar("Cell", bound=Sized)
 
 
 def sparkline(values: Sequence[float], width: int) -> str:
@@ -54,6 +58,20 @@ def rank_cells(view: RankView | None, state: State) -> list[str]:
         cells.append(f"{_milliseconds(view.step_ms):>3} ms/step")
         cells += [f"{name} {100 * value / total:2.0f} %" for name, value in parts]
     return cells
+
+
+def fitted(rows: Mapping[str, Sequence[Cell]], width: int) -> tuple[Mapping[str, Sequence[Cell]], int]:
+    """Rows of cells that a terminal of that width shows whole, and the gap after each: without the last cells if it
+    is too narrow for all."""
+    gap = next((gap for gap in (3, 2) if columns(rows.values(), gap) <= width), 1)
+    while columns(rows.values(), gap) > width and max(map(len, rows.values())) > _LEAST_CELLS:
+        rows = {name: row[: max(_LEAST_CELLS, len(row) - 1)] for name, row in rows.items()}
+    return rows, gap
+
+
+def columns(rows: Iterable[Sequence[Sized]], gap: int) -> int:
+    """The columns of a terminal that these rows take."""
+    return sum(max(map(len, column)) + gap for column in itertools.zip_longest(*rows, fillvalue=""))
 
 
 def machine_cell(name: str, state: State) -> str:

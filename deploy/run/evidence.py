@@ -18,7 +18,7 @@ from .events import Event
 from .hang import RankDoing
 
 # Clocks that differ by less do not change the order of what happened.
-_CLOCKS_ALIKE_S = 2.0
+CLOCKS_ALIKE_S = 2.0
 _LAGS, _LAGS_SPAN_S = 5, 8.0
 _PACES, _DIGESTS = 40, 8
 
@@ -109,7 +109,7 @@ class Evidence:
     def aligned(self, event: Event, now: float) -> float:
         """When it happened, by this machine's clock."""
         t, lag = float(event.get("t") or now), self.lags.get(str(event.get("node", "")))
-        return t + lag.now if lag and lag.first is not None and abs(lag.now) > _CLOCKS_ALIKE_S else t
+        return t + lag.now if lag and lag.first is not None and abs(lag.now) > CLOCKS_ALIKE_S else t
 
     @property
     def living(self) -> dict[int, str]:

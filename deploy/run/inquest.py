@@ -8,6 +8,7 @@ first. Among several causes the first in time is the verdict.
 from __future__ import annotations
 
 import re
+import signal
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from ..core.errors import DONE
 from . import collectives, hang
 from .blame import End
 from .causes import Cause
-from .evidence import Evidence, Pace, done
+from .evidence import CLOCKS_ALIKE_S, Evidence, Pace, done
 from .numbers import ranks_in_words
 
 # Others report the same link some seconds later, and SSH needs some to notice a lost host.
@@ -41,6 +42,10 @@ _TEXTS = (
     (Cause.HOST_MEMORY, r"\[Errno 12\]|^memoryerror|defaultcpuallocator: can't allocate memory|cannot allocate memory"),
     (Cause.MISMATCH, r"collective mismatch|mismatch between collectives|op\.preamble\.length <= op\.nbytes"),
 )
+
+
+# How a rank ends that SIGINT or SIGTERM asked to: by the signal itself, or by a shell's code for it.
+_ASKED = frozenset(code for number in (signal.SIGINT, signal.SIGTERM) for code in (-number, 128 + number))
 
 
 @dataclass(frozen=True)
@@ -101,14 +106,16 @@ def cause_of_end(end: End) -> Cause:
 
 def _ended(evidence: Evidence, now: float) -> list[Finding]:
     """The rank that ended first by itself."""
-    if differ := collectives.disagreement({rank: of for rank, of in evidence.called.items() if rank in evidence.ends}):
+    asked = _asked_to_end(evidence)
+    called = {rank: of for rank, of in evidence.called.items() if rank in evidence.ends and not asked}
+    if differ := collectives.disagreement(called):
         ranks, _ = collectives.alike(differ)[0]
         since = min(evidence.ends[rank].t for rank in differ)
         tie = len(collectives.alike(differ)) == 2 and len(ranks) * 2 == len(differ)
         culprit = None if tie else ranks[0]
         node = "" if culprit is None else evidence.began[culprit]
         return [Finding(Cause.MISMATCH, hang.disagreement(differ), node, culprit, t=since)]
-    if sizes := _sizes(evidence, now):
+    if not asked and (sizes := _sizes(evidence, now)):
         return [sizes]
     own = [end for end in evidence.ends.values() if end.code and not end.victim]
     if own and (first := min(own, key=lambda end: (end.t, end.rank))).code < 0:
@@ -116,6 +123,13 @@ def _ended(evidence: Evidence, now: float) -> list[Finding]:
     if own and now - first.t >= _ENDS_SETTLE_S and not evidence.verdict:
         return [_of_end(first, evidence)]
     return [] if own else _left(evidence, now)
+
+
+def _asked_to_end(evidence: Evidence) -> bool:
+    """Whether the first rank that ended was asked to by a signal, as at a stop: each rank then left where it was."""
+    first = min((end.t for end in evidence.ends.values()), default=0.0)
+    asked = [end.t for end in evidence.ends.values() if end.code in _ASKED]
+    return bool(asked) and min(asked) - first <= CLOCKS_ALIKE_S
 
 
 def _sizes(evidence: Evidence, now: float) -> Finding | None:

@@ -16,6 +16,7 @@ from deploy.hosts.resume import (
     with_resume_hint,
 )
 from deploy.run import record
+from deploy.run.causes import Cause
 from deploy.run.outcome import Result
 from trainer import config
 
@@ -75,6 +76,16 @@ def test_the_hint_names_the_command_that_resumes_the_run(options, lost, command,
     assert command in result.hint
     assert ("its checkpoints are on a" in result.hint) == ("a" in lost)
     assert "`fab deploy --resume r`" not in result.hint
+
+
+def test_a_host_whose_disk_is_full_gets_room_before_the_script_continues(tmp_path):
+    run_dir = tmp_path / "r"
+    run_dir.mkdir()
+    record.write_record(run_dir, {"id": "r", "hosts": ["a", "b"], "script": True, **resume_fields(Options())})
+    full = Result("failed", hint="logs/rank-1.log has all", node="b", rank=1, cause=Cause.DISK_FULL)
+    hint = with_resume_hint(full, run_dir, True).hint
+    assert hint.index("free room on b") < hint.index("--resume r")
+    assert "free room" not in with_resume_hint(dataclasses.replace(full, cause=Cause.KILLED), run_dir, True).hint
 
 
 def test_a_script_of_the_users_gets_no_such_hint(tmp_path):

@@ -72,6 +72,14 @@ def test_the_view_shows_nodes_loss_throughput_time_left_and_checkpoint() -> None
     assert story.endswith("training digits: 1,437 samples")
 
 
+def test_a_narrow_terminal_gets_whole_cells_in_one_line_for_each_node() -> None:
+    for width, last in ((100, "waiting 25 %"), (80, "waiting 25 %"), (60, "data  4 %"), (44, "12 ms/step")):
+        _, master, worker, *_ = rendered(training(), width)
+        for row, name in ((master, "master"), (worker, "worker-1")):
+            assert row.startswith(f"  {name}"), width
+            assert row.endswith(last), width
+
+
 def test_the_view_says_what_nodes_wait_for_before_they_train() -> None:
     state = State(NAMES)
     state.apply({"kind": "node_up", "node": "master", "t": 1.0})

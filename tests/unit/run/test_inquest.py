@@ -126,6 +126,13 @@ def test_ranks_that_failed_in_different_collectives_are_compared() -> None:
     assert (finding.cause, finding.rank) == (Cause.MISMATCH, 1)
     tie = first(failed(0, "3"), failed(1, "9"))
     assert (tie.cause, tie.rank) == (Cause.MISMATCH, None)
+    # At a stop, each rank leaves where SIGTERM finds it, and the others lose it there.
+    asked = ended(1, -15, 99.5, how="was killed by SIGTERM")
+    assert [each.cause for each in inquest.findings(run_of(asked, failed(0, "3"), failed(2, "9")), 130.0)] == [
+        Cause.KILLED
+    ]
+    much_later = ended(1, -15, 120.0, how="was killed by SIGTERM")
+    assert first(failed(0, "3"), failed(2, "9"), much_later).cause == Cause.MISMATCH, "that stop only ends what broke"
 
 
 def test_where_all_wait_alike_it_says_that_it_could_not_tell() -> None:
