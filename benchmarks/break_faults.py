@@ -49,8 +49,9 @@ Act = Callable[[Hosts, str, str], object]
 class Fault:
     """One fault. `culprit`: `rank`, `host`, or `pair` (the culprit's host and the next one); `cause`: of CAUSES.
 
-    `kinds`: `script` (plain DDP), `trainer` (Muster's own). `big`: the model has 8 MB. `mend` undoes what `outside`
-    did. An act gets the hosts, the run and the culprit's host.
+    `kinds`: `script` (plain DDP), `trainer` (Muster's own). `ends`: the kinds whose run cannot go on, even after a wait
+    for the host or the link. `big`: the model has 8 MB. `mend` undoes what `outside` did. An act gets the hosts, the
+    run and the culprit's host.
     """
 
     name: str
@@ -61,6 +62,7 @@ class Fault:
     mend: Act | None = None
     before: Act | None = None
     kinds: tuple[str, ...] = ("script", "trainer")
+    ends: tuple[str, ...] = ()
     job: str = ""
     big: bool = False
     first: bool = False
@@ -142,12 +144,13 @@ def _engine_dies(hosts: Hosts, run: str, host: str) -> None:
 
 SCRIPT = ("script",)
 TRAINER = ("trainer",)
+BOTH = (*SCRIPT, *TRAINER)
 HERE = [
-    Fault("kill -9", "rank", ("killed",), "os.kill(os.getpid(), 9)"),
+    Fault("kill -9", "rank", ("killed",), "os.kill(os.getpid(), 9)", ends=SCRIPT),
     Fault("segmentation fault", "rank", ("killed",), "ctypes.string_at(0)"),
     Fault("abort", "rank", ("killed",), "os.abort()"),
     Fault("SIGSTOP", "rank", ("stopped",), "os.kill(os.getpid(), signal.SIGSTOP)"),
-    Fault("exception", "rank", ("exception",), "raise ValueError('bad sample 7')"),
+    Fault("exception", "rank", ("exception",), "raise ValueError('bad sample 7')", ends=SCRIPT),
     Fault("file deleted", "rank", ("exception",), "open('/data/gone/shard-3.bin')"),
     Fault("no permission", "rank", ("exception",), "raise PermissionError(13, 'Permission denied', '/data/x')"),
     Fault("port taken", "rank", ("exception",), "s = socket.socket(); s.bind(('127.0.0.1', 0)); s.listen(); "
@@ -158,7 +161,7 @@ HERE = [
     Fault("no memory for an array", "rank", ("exception", "host memory"), "torch.empty(1 << 50)"),
     Fault("no space left", "rank", ("disk",), "f = open('/dev/full', 'w'); f.write('x' * 9999); f.flush()"),
     Fault("over quota", "rank", ("disk",), "raise OSError(122, 'Disk quota exceeded', '/home/u/x')"),
-    Fault("sys.exit(0) early", "rank", ("left",), "sys.exit(0)"),
+    Fault("sys.exit(0) early", "rank", ("left",), "sys.exit(0)", ends=SCRIPT),
     Fault("os._exit(0) early", "rank", ("left",), "os._exit(0)"),
     Fault("os._exit(3)", "rank", ("left",), "os._exit(3)"),
     Fault("deadlock", "rank", ("locked",), "l = threading.Lock(); l.acquire(); l.acquire()"),
@@ -177,18 +180,19 @@ HERE = [
 ]  # fmt: skip
 ON_HOSTS = [
     Fault("docker pause", "host", ("stopped",), outside=_node("pause"), mend=_node("unpause")),
-    Fault("docker kill", "host", ("killed", "node lost"), outside=_node("kill")),
-    Fault("docker rm -f", "host", ("node lost",), outside=_node("rm -f")),
-    Fault("power cut", "host", ("node lost",), outside=_power("kill"), mend=_power("start")),
+    Fault("docker kill", "host", ("killed", "node lost"), outside=_node("kill"), ends=BOTH),
+    Fault("docker rm -f", "host", ("node lost",), outside=_node("rm -f"), ends=BOTH),
+    Fault("power cut", "host", ("node lost",), outside=_power("kill"), mend=_power("start"), ends=BOTH),
     Fault("power cut of the first host", "host", ("node lost",), outside=_power("kill"), mend=_power("start"),
-          first=True),
+          first=True, ends=BOTH),
     Fault("the engine dies", "host", ("node lost",), outside=_engine_dies, mend=_power("restart")),
-    Fault("two hosts cut off", "pair", ("cut off",), outside=_filter("-I"), mend=_filter("-D")),
-    Fault("one direction cut", "pair", ("cut off",), outside=_filter("-I", False), mend=_filter("-D", False)),
+    Fault("two hosts cut off", "pair", ("cut off",), outside=_filter("-I"), mend=_filter("-D"), ends=BOTH),
+    Fault("one direction cut", "pair", ("cut off",), outside=_filter("-I", False),
+          mend=_filter("-D", False), ends=BOTH),
     Fault("a host cut off from both", "host", ("cut off", "node lost"), outside=_filter("-I", peers=2),
-          mend=_filter("-D", peers=2)),
+          mend=_filter("-D", peers=2), ends=BOTH),
     Fault("the first host cut off", "host", ("cut off", "node lost"), outside=_filter("-I", peers=2),
-          mend=_filter("-D", peers=2), first=True),
+          mend=_filter("-D", peers=2), first=True, ends=BOTH),
     Fault("memory of the container", "rank", ("container memory",), "hog = [bytearray(1 << 24) for _ in range(400)]",
           job='memory = "1200m"'),
     Fault("memory of the host", "rank", ("host memory",), "hog = [bytearray(1 << 24) for _ in range(400)]",

@@ -9,11 +9,14 @@ first line that speaks of the fault counts: right, silent (nothing in time), uns
 
 --seed also draws a third of the faults, and pairs of them, that serve for the score alone: --part unseen, --pairs N.
 --image: what the hosts run (muster-trainer:cpu). --torchrun: plain torchrun runs the script, and its own words count.
+--to-end: of the faults that a run cannot survive, with --wait-lost 20s: does it end within 60 s after that, what does
+it say last, and which cause does outcome.json have?
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import random
 import re
@@ -27,14 +30,16 @@ import time
 import uuid
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchmarks.break_faults import CAUSES, HERE, ON_HOSTS, Fault
+from benchmarks.break_scripts import source
 from benchmarks.venv import HOME
 
 FAB = str(HOME / ".venv" / "bin" / "fab")
 HOSTS = ("rack-1", "rack-2", "rack-3")
+WAIT_LOST_S, END_S = 20, 60
 _HERE = {"master": "rack-1", "worker-1": "rack-2", "worker-2": "rack-3"}
 _SPEAKS = re.compile(
     r"\(ranks? \d+\)|\brank \d+ \(|^error:|could not tell|is lost|cut off|is paused|out of sight|is slow|other weights|"
@@ -43,77 +48,7 @@ _SPEAKS = re.compile(
 _QUIET = re.compile(
     r"^(step |muster preflight|  hosts|ready|.* runs on rack-|training |held-out|all is|step$|cause|fix)"
 )
-_COMMON = """
-import ctypes, datetime, math, os, re, resource, signal, socket, subprocess, sys, threading, time
-import torch
-import torch.distributed as dist
-from torch import nn
-from torch.utils.data import DataLoader, Dataset, TensorDataset
-
-RANK = int(os.environ["RANK"])
-NOW = os.path.join(os.environ.get("MUSTER_RUN_DIR") or os.environ["BREAKS_DIR"], f"now-{RANK}")
-SLOW, DATA, NAN = 0.0, 0.0, 1.0
-
-def spin():
-    n = 0
-    while True:
-        n += 1
-
-def due():
-    if not os.path.exists(NOW):
-        return False
-    os.rename(NOW, NOW + ".done")
-    return True
-"""
-_SCRIPT = """
-class Numbers(Dataset):
-    def __len__(self):
-        return 1_000_000
-    def __getitem__(self, place):
-        if DATA and place % 4 == 0:
-            time.sleep(DATA)
-        return torch.full(({width},), float(place % 7))
-
-dist.init_process_group("gloo")
-model = nn.parallel.DistributedDataParallel(nn.Sequential(nn.Linear({width}, {hidden}), nn.Linear({hidden}, 1)))
-optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
-for step, batch in enumerate(DataLoader(Numbers(), batch_size=4)):
-    if step == 10:
-        print("trains", flush=True)
-    if due():
-        {inside}
-    time.sleep(0.03 + SLOW)
-    loss = model(batch).pow(2).mean() * NAN
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
-    dist.all_reduce(torch.ones(3))
-"""
-_RECIPE = """
-def model():
-    return nn.Sequential(nn.Linear({width}, {hidden}), nn.Linear({hidden}, 1))
-
-def datasets(data):
-    x = torch.sin(torch.arange(1024.0 * {width})).view(-1, {width})
-    return TensorDataset(x, x.sum(1, keepdim=True)), TensorDataset(x[:16], x[:16].sum(1, keepdim=True))
-
-def loss(model, batch):
-    global SLOW, NAN
-    if due():
-        {inside}
-    time.sleep(0.03 + SLOW)
-    x, y = batch
-    return ((model(x) - y) ** 2).mean() * NAN
-"""
 _TRAINER = "--recipe mine.py --steps 1000000 --batch 96 --checkpoint-every 20 --eval-every 0 --log-every 5"
-
-
-def source(fault: Fault, kind: str) -> str:
-    """The script, or the recipe, with the fault in it."""
-    wide = "1024" if fault.big else "8"
-    body = textwrap.indent(fault.inside or "pass", "        ").strip()
-    text = _COMMON + (_SCRIPT if kind == "script" else _RECIPE)
-    return text.replace("{width}", wide).replace("{hidden}", "2048" if fault.big else "8").replace("{inside}", body)
 
 
 class Rack:
@@ -152,7 +87,8 @@ class Rack:
         rows = "".join(f'[[hosts]]\nname = "{host}"\n' for host in HOSTS)
         (folder / "cluster.toml").write_text(f"[job]\n{fault.job}\n{rows}")
         where = ["--cluster", str(folder / "cluster.toml"), "--image", self.image]
-        return [*fab, "deploy", *what, *where, "--run", run, *(["--folder", str(folder)] if kind == "trainer" else [])]
+        own = ["--folder", str(folder)] if kind == "trainer" else []
+        return [*fab, "deploy", *what, *where, "--run", run, "--wait-lost", f"{WAIT_LOST_S}s", *own]
 
     def plant(self, run: str, rank: int, folder: Path) -> None:
         """Tell the rank that now is the time."""
@@ -170,18 +106,28 @@ class Rack:
         )
 
 
+@dataclass(frozen=True)
+class Told:
+    """The judgement of the first words, and with --to-end of the end: what outcome.json says, and how late it came."""
+
+    verdict: str
+    after_s: float = 0.0
+    words: str = ""
+    end: str = ""
+
+
 class Trial:
     """One run that is broken once, or twice (`then`: another fault, of another rank, two seconds later)."""
 
     def __init__(self, rack: Rack, fault: Fault, kind: str, culprit: int, then: Fault | None = None) -> None:
-        self.rack, self.fault, self.kind, self.then = rack, fault, kind, then
+        self.rack, self.fault, self.kind, self.then, self.to_end = rack, fault, kind, then, False
         self.culprit = 0 if fault.first else culprit
         self.other = (self.culprit + 1) % 3
         self.run = f"break-{uuid.uuid4().hex[:6]}"
         self.ended: float | None = None
 
-    def go(self) -> tuple[str, float, str]:
-        """Break the run. Returns the judgement, after how many seconds the first words came, and the words."""
+    def go(self) -> Told:
+        """Break the run, and read what is said of it."""
         host = HOSTS[self.culprit]
         with tempfile.TemporaryDirectory(prefix="muster-breaks-", ignore_cleanup_errors=True) as name:
             folder = Path(name)
@@ -194,18 +140,33 @@ class Trial:
                 fab = subprocess.Popen(line, cwd=folder, env=self.rack.environment, stdout=out, stderr=out)
             try:
                 if not self._trains(output, fab, folder):
-                    return "NOT STARTED", 0.0, _last(output)
+                    return Told("NOT STARTED", 0.0, _last(output))
                 before = len(output.read_text(errors="replace"))
                 since = self._break(folder, host)
                 words = self._first_words(output, fab, before, since + self.fault.limit_s)
                 took = time.time() - since
+                end = self._read_end(fab, folder, since + took) if self.to_end else ""
             finally:
                 self._end(fab, folder, host)
-        return judgement(self.fault, self.culprit, words), took, words
+        return Told(judgement(self.fault, self.culprit, words), took, words, end)
+
+    def _read_end(self, fab: subprocess.Popen[bytes], folder: Path, since: float) -> str:
+        """How the run ended, if it did so in time after its first words."""
+        try:
+            fab.wait(WAIT_LOST_S + END_S)
+        except subprocess.TimeoutExpired:
+            return f"STILL RUNS after {time.time() - since:.0f} s"
+        took = time.time() - since
+        outcome = json.loads((self._home(folder) / "runs" / self.run / "outcome.json").read_text())
+        message = _named(outcome["message"].partition("\n")[0])
+        judged = judgement(self.fault, self.culprit, f"error: {message}")
+        return f"{judged}, {outcome['cause']}, {took:.0f} s: {message}"
 
     def again(self) -> Trial:
         """The same in a run of another name."""
-        return Trial(self.rack, self.fault, self.kind, self.culprit, self.then)
+        other = Trial(self.rack, self.fault, self.kind, self.culprit, self.then)
+        other.to_end = self.to_end
+        return other
 
     def _write(self, folder: Path) -> None:
         merged = replace(self.fault, inside=self.fault.inside)
@@ -395,6 +356,7 @@ def main() -> None:
     asked.add_argument("--torchrun", action="store_true")
     asked.add_argument("--pairs", type=int, default=0)
     asked.add_argument("--hosts-only", action="store_true", help="with --rack: only the faults that need hosts")
+    asked.add_argument("--to-end", action="store_true")
     options = asked.parse_args()
     rack = Rack(options.rack, options.image)
     faults = ([] if options.hosts_only else HERE) + (ON_HOSTS if options.rack else [])
@@ -414,8 +376,10 @@ def main() -> None:
         (Trial(rack, fault, kind, draw.randrange(3)), fault.name)
         for kind in options.kind or ("script", "trainer")
         for fault in faults
-        if kind in fault.kinds
+        if kind in (fault.ends if options.to_end else fault.kinds)
     ]
+    for trial, _ in trials:
+        trial.to_end = options.to_end
     for first, then in pairs(options.seed, options.pairs):
         kind = draw.choice(options.kind or ("script", "trainer"))
         trials.append((Trial(rack, first, kind, draw.randrange(3), then), f"{first.name}, then {then.name}"))
@@ -426,20 +390,21 @@ def _run(trials: Sequence[tuple[Trial, str]]) -> None:
     counts: dict[str, int] = {}
     print("| kind | fault | culprit | | said first | after |\n|---|---|---|---|---|---|", flush=True)
     for trial, name in trials:
-        verdict, took, words = _tried(trial)
-        if verdict == "NOT STARTED":  # it says nothing of the fault: try once more
-            verdict, took, words = _tried(trial.again())
-        counts[verdict] = counts.get(verdict, 0) + 1
-        shown = words.replace("|", "/")[:260] or "(nothing)"
-        print(f"| {trial.kind} | {name} | {trial.culprit} | {verdict} | {shown} | {took:.1f} s |", flush=True)
+        told = _tried(trial)
+        if told.verdict == "NOT STARTED":  # it says nothing of the fault: try once more
+            told = _tried(trial.again())
+        counts[told.verdict] = counts.get(told.verdict, 0) + 1
+        shown, end = (text.replace("|", "/")[:260] for text in (told.words or "(nothing)", told.end))
+        row = f"| {trial.kind} | {name} | {trial.culprit} | {told.verdict} | {shown} | {told.after_s:.1f} s |"
+        print(row + f" {end} |" * trial.to_end, flush=True)
     print(f"\n{counts.get('right', 0)} of {len(trials)} right: {counts}")
 
 
-def _tried(trial: Trial) -> tuple[str, float, str]:
+def _tried(trial: Trial) -> Told:
     try:
         return trial.go()
     except (subprocess.SubprocessError, OSError) as fault:
-        return "NOT STARTED", 0.0, f"the benchmark could not make this fault: {fault}"
+        return Told("NOT STARTED", 0.0, f"the benchmark could not make this fault: {fault}")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Hangs planted in an unchanged DDP script, and slow but sound runs of it: is the right rank named, with its line?
 
-    python -m benchmarks.hangs [--quick]        ONLY="a rank asleep": this case
+    python -m benchmarks.hangs [--quick]        ONLY="a rank asleep": this case; ONLY=sound
 
 Each script runs by `fab up --script` on 3 processes of this machine. A hang counts as named when the first verdict says
 the planted rank and the line on which it stands, within 30 s of the hang. A sound run counts when it ends well and
@@ -29,6 +29,9 @@ from benchmarks.venv import HOME
 WITHIN_S = 30.0
 AT_ONCE = 2
 _VERDICT = re.compile(r"no rank has made a step: (.*)")
+_ALARM = re.compile(
+    r"(?:no rank has made a step|\brank \d+ .*(?:stands still|is stopped|computes without)|is lost|cut off).*"
+)
 _FAB = [str(HOME / ".venv" / "bin" / "fab"), "--search-root", str(HOME)]
 SCRIPT = """
 import fcntl, json, os, queue, signal, socket, subprocess, sys, threading, time
@@ -164,7 +167,9 @@ SOUND = (
 def measure(quick: bool) -> dict[str, Any]:
     """Both lists; `quick`: every fifth of them."""
     only = os.environ.get("ONLY", "")
-    hangs, sound = ([case for case in cases if only in case.name][:: 5 if quick else 1] for cases in (HANGS, SOUND))
+    lists = ([], SOUND) if only == "sound" else (HANGS, SOUND)
+    names = "" if only == "sound" else only
+    hangs, sound = ([case for case in cases if names in case.name][:: 5 if quick else 1] for cases in lists)
     with ThreadPoolExecutor(AT_ONCE) as pool:
         named = list(pool.map(hang, hangs))
         quiet = list(pool.map(sound_run, sound))
@@ -224,8 +229,8 @@ def sound_run(case: Case) -> bool:
             code = -1
         finally:
             _end(fab, folder)
-        match = _VERDICT.search((folder / "said").read_text())
-        say(f"{'quiet ' if not match and not code else 'ALARM '} {case.name}: {match[1] if match else f'code {code}'}")
+        match = _ALARM.search((folder / "said").read_text())
+        say(f"{'quiet ' if not match and not code else 'ALARM '} {case.name}: {match[0] if match else f'code {code}'}")
         return not match and not code
 
 

@@ -126,7 +126,7 @@ def follow_until_done(
     try:
         with console.following(state, what, several(len(run.nodes), "host"), ranks) as tell:
             result = follow.follow(backend, follower, state, tell, interrupts.requests)
-        backend.clean()
+        remains = backend.remove()
         lost = backend.out_of_sight
     except Detached:
         return DETACHED
@@ -139,7 +139,10 @@ def follow_until_done(
         lost,
     )
     seconds = max(time.monotonic() - began, state.seconds)  # it may have run long before we followed it
-    return ending.end(run_dir, result, state, seconds, console, f"{FAB} fetch {hosts}", sent)
+    code = ending.end(run_dir, result, state, seconds, console, f"{FAB} fetch {hosts}", sent)
+    for words in remains:  # first what happened, then what is left to do
+        console.warn(words)
+    return code
 
 
 def open_record(run: RunHandle, hosts: Sequence[str], resume_fields: Mapping[str, Any]) -> dict[str, bytes]:

@@ -81,10 +81,23 @@ class HostsBackend(Backend):
 
     def clean(self) -> None:
         """Remove the run's containers; run folders stay. Warns about each host that may still have a container."""
-        for host, fault in nodes.remove(self.sessions, self._id).faults.items():
-            self._say(f"{host}: {fault.message}; clean up with: {FAB} down --hosts {host} --run {self._id}")
-        for host in self.out_of_sight:
-            self._say(f"{host}: does not answer; when it is back: {FAB} down --hosts {host} --run {self._id}")
+        for words in self.remove():
+            self._say(words)
+
+    def remove(self) -> list[str]:
+        """Remove the run's containers; returns a warning for each host that may still have one."""
+        faults = nodes.remove(self.sessions, self._id).faults
+        then = f"--run {self._id}"
+        return [
+            *(
+                f"{host}: {fault.message}; clean up with: {FAB} down --hosts {host} {then}"
+                for host, fault in faults.items()
+            ),
+            *(
+                f"{host}: does not answer; when it is back: {FAB} down --hosts {host} {then}"
+                for host in self.out_of_sight
+            ),
+        ]
 
     def close(self) -> None:
         """Stop following. The run continues."""

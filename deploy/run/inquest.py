@@ -25,7 +25,8 @@ from .numbers import ranks_in_words
 _LINKS_SETTLE_S = 6.0
 _ENDS_SETTLE_S, _SIZES_SETTLE_S = 1.5, 4.5
 _LEFT_AFTER_S = 10.0
-_UNSEEN_S = 12.0
+# A host is unseen after 4 s of silence (hosts/watch.py), which gives it up 12 s after its last word.
+_UNSEEN_S = 7.0
 _UNKNOWN_AFTER_S = 8.0
 # A rank is slow if it works for so many times as long as the others, who wait so much of each step, for so long.
 _SLOWER, _WAITED, _SLOW_FOR_S, _SLOW_REPORTS, _LEAST_SLOW_MS = 2.0, 0.4, 8.0, 4, 5.0
