@@ -79,7 +79,7 @@ class Evidence:
     """The records. `troubles`: what a node's backend sees (`paused`, `unseen`, `gone`) since when.
 
     `verdict`: a rank or node says itself why it ends. `digests`: the weights by step and rank; `alike`: they have been
-    the same on all ranks of this start.
+    the same on all ranks of this start. `came_back`: when a node's container last started again.
     """
 
     began: dict[int, str] = field(default_factory=dict)
@@ -98,6 +98,7 @@ class Evidence:
     verdict: bool = False
     moved: float = 0.0
     starts: Counter[int] = field(default_factory=Counter)
+    came_back: dict[str, float] = field(default_factory=dict)
 
     def take(self, event: Event, now: float) -> None:
         """Take an event that arrives at `now`."""
@@ -177,6 +178,8 @@ class Evidence:
 
     def _on_node(self, event: Event, t: float) -> None:
         node, trouble = event["node"], event.get("trouble", "")
+        if node in self.nodes and event.get("restarts", 0) > self.nodes[node].restarts:
+            self.came_back[node] = t
         self.nodes[node] = NodeState(node, event["state"], event.get("code"), event.get("restarts", 0), trouble)
         if not trouble:
             self.troubles.pop(node, None)

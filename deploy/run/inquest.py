@@ -224,19 +224,32 @@ def _cut_off(evidence: Evidence, now: float) -> list[Finding]:
 
 def _unseen(evidence: Evidence, now: float) -> list[Finding]:
     """Hosts that do not answer, where the others wait for them or have lost them."""
-    found = []
-    for node, (trouble, t) in evidence.troubles.items():
-        others = evidence.living
-        victims = [end.rank for end in evidence.ends.values() if end.victim]
-        waits = others and all(rank in evidence.still for rank in others)
-        if trouble != "unseen" or now - t < _UNSEEN_S or not (victims or waits) or len(evidence.troubles) > 1:
-            continue
-        who = ranks_in_words(victims or others)
-        rank, silence = _only_rank(evidence, node), f"it has not answered for {now - t:.0f} s"
-        named = node if rank is None else f"{node} (rank {rank})"
-        text = f"{named} is lost: {silence}, and {who} {'lost' if victims else 'wait for'} it"
-        found.append(Finding(Cause.NODE_LOST, text, node, rank, t=t))
-    return found
+    away = {node: t for node, (trouble, t) in evidence.troubles.items() if trouble == "unseen"}
+    lost = [node for node, t in sorted(away.items()) if now - t >= _UNSEEN_S]
+    # If nobody answers, this machine is cut off; and what else is known of a node explains more.
+    if not lost or set(evidence.began.values()) <= away.keys() or away.keys() < evidence.troubles.keys():
+        return []
+    since = min(away[node] for node in lost)
+    who = _who_miss(evidence, since)
+    if not who:
+        return []
+    named = [node if (rank := _only_rank(evidence, node)) is None else f"{node} (rank {rank})" for node in lost]
+    one = len(lost) == 1
+    silence = f"{'it has' if one else 'they have'} not answered for {now - since:.0f} s"
+    text = f"{' and '.join(named)} {'is' if one else 'are'} lost: {silence}, and {who} {'it' if one else 'them'}"
+    return [Finding(Cause.NODE_LOST, text, lost[0], _only_rank(evidence, lost[0]), t=since)]
+
+
+def _who_miss(evidence: Evidence, since: float) -> str:
+    """Who misses the hosts that do not answer, in words; empty if nobody does, as far as is known."""
+    if victims := [end.rank for end in evidence.ends.values() if end.victim]:
+        return f"{ranks_in_words(victims)} lost"
+    others = evidence.living
+    if others and all(rank in evidence.still for rank in others):
+        return f"{ranks_in_words(others)} wait for"
+    # Without the first host, the agents of the other nodes end, and their engines start them again.
+    again = [node for node, t in evidence.came_back.items() if t >= since - _UNSEEN_S and evidence.moved < t]
+    return f"{' and '.join(sorted(again))} started again without" if again else ""
 
 
 def _stopped(evidence: Evidence) -> list[Finding]:

@@ -38,8 +38,8 @@ def links(number: int, *peers: int, kind: str = "unanswered", t: float = 100.0) 
     return rank("links", number, t, **{"unanswered": [], "crowded": [], kind: ends})
 
 
-def node(name: str, trouble: str = "", t: float = 100.0) -> dict[str, Any]:
-    return {"kind": "node", "t": t, "node": name, "state": "running", "trouble": trouble}
+def node(name: str, trouble: str = "", t: float = 100.0, restarts: int = 0) -> dict[str, Any]:
+    return {"kind": "node", "t": t, "node": name, "state": "running", "trouble": trouble, "restarts": restarts}
 
 
 def run_of(*events: dict[str, Any]) -> Evidence:
@@ -90,6 +90,23 @@ def test_a_link_that_fails_is_told_of_with_both_ends_and_not_before_others_can_s
     finding = first(*events)
     assert (finding.cause, {finding.node, finding.other}) == (Cause.CUT_OFF, {"n1", "n2"})
     assert not inquest.findings(run_of(*events), 101.0)
+
+
+def test_a_first_host_without_which_the_other_nodes_start_again_is_lost() -> None:
+    known = [node("n1", t=2.0), node("n2", t=2.0)]
+    again = [node("n0", "unseen"), node("n1", t=101.0, restarts=1), node("n2", t=102.0, restarts=1)]
+    finding = first(*known, *again)
+    assert (finding.cause, finding.node, finding.rank) == (Cause.NODE_LOST, "n0", 0)
+    trains = rank("step", 1, 103.0, step=9)
+    assert not inquest.findings(run_of(*known, *again, trains), 130.0), "they train without it"
+
+
+def test_several_hosts_without_power_are_one_verdict_and_this_machine_offline_is_none() -> None:
+    away = [node("n0", "unseen"), node("n1", "unseen", 101.0)]
+    finding = first(*away, stuck(2))
+    assert finding.cause == Cause.NODE_LOST
+    assert "n0 (rank 0) and n1 (rank 1) are lost" in finding.message
+    assert not inquest.findings(run_of(*away, node("n2", "unseen"), stuck(2)), 130.0)
 
 
 def test_victims_alone_and_ranks_that_move_name_nobody() -> None:
