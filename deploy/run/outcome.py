@@ -116,7 +116,7 @@ def final(state: State) -> Result:
 
 def concluded(result: Result, finding: Finding | None) -> Result:
     """The result of a failed run with its cause: the first in time, where the inquest found one."""
-    if result.verdict != "failed":
+    if result.verdict != "failed" or result.cause:
         return result
     if finding is None or finding.lasting:
         return replace(result, cause=cause_of_words(result.message))
@@ -236,18 +236,19 @@ def _no_headway(state: State) -> Result | None:
 
 
 def _beyond_repair(state: State, now: float) -> Result | None:
-    """A script whose ranks only wait, for one that has ended or for a link that nobody has mended.
+    """A link that nobody has mended in time; a script whose ranks only wait for one that has ended.
 
-    gloo notices a rank that ended at once, NCCL after ten minutes. A trainer of Muster's gives up by itself.
+    gloo notices a rank that ended at once, NCCL after ten minutes. A trainer of Muster's starts again over a cut link.
     """
+    if state.cut and now - state.cut.t >= state.wait_lost_s:
+        cut = state.cut.finding
+        return Result("failed", cut.message, "repair the link", cut.node, cut.rank, state.step, cause=cut.cause)
     finding, living = state.finding, state.evidence.living
     if finding is None or not state.script or not living.keys() <= state.evidence.still.keys():
         return None
-    patience = ENDED_AFTER_S if finding.rank in state.ends else state.wait_lost_s
-    cut_off = finding.cause == Cause.CUT_OFF
-    if not (cut_off or finding.rank in state.ends) or now - state.found_at < patience:
+    if finding.rank not in state.ends or now - state.found_at < ENDED_AFTER_S:
         return None
-    where = "repair the link" if cut_off else f"logs/rank-{finding.rank}.log has its last words"
+    where = f"logs/rank-{finding.rank}.log has its last words"
     return Result("failed", finding.message, where, finding.node, finding.rank, state.step)
 
 

@@ -231,17 +231,32 @@ def test_a_script_whose_ranks_wait_for_one_that_ended_is_over_in_less_than_a_min
     assert judge(state, 0.0, 101.0 + ENDED_AFTER_S) is None, "rank 0 has work of its own to finish"
 
 
-def test_a_script_waits_for_a_cut_link_as_long_as_it_was_told_to() -> None:
-    state = State(("n0", "n1", "n2"), 20.0, script=True)
-    up = [{"kind": "node_up", "t": 1.0, "node": name, "address": address} for name, address in ADDRESSES.items()]
-    still = [stuck(number) for number in range(3)]
-    for event in (*up, *(rank("began", number, 1.0) for number in range(3)), *still, links(0, 1), links(1, 0)):
-        state.apply(event)
-    state.inquire(110.0)
-    assert judge(state, 0.0, 129.0) is None
-    result = judge(state, 0.0, 130.0)
-    assert result is not None
-    assert concluded(result, state.finding).cause == Cause.CUT_OFF
+@pytest.mark.parametrize("script", [True, False])
+def test_a_cut_link_is_waited_for_as_long_as_asked_also_while_the_ranks_start_again(script: bool) -> None:
+    def cut(*events: dict[str, Any], now: float) -> State:
+        state = State(("n0", "n1", "n2"), 20.0, script=script)
+        up = [{"kind": "node_up", "t": 1.0, "node": name, "address": address} for name, address in ADDRESSES.items()]
+        for event in (*up, *(rank("began", number, 1.0) for number in range(3)), links(0, 1), links(1, 0)):
+            state.apply(event)
+        state.inquire(110.0)
+        for event in events:
+            state.apply(event)
+        state.inquire(now)
+        return state
+
+    again = [
+        *(ended(number, 1, 115.0, GONE, True) for number in range(3)),
+        *(rank("began", n, 120.0) for n in range(3)),
+    ]
+    assert judge(cut(now=129.0), 0.0, 129.0) is None
+    for state in (cut(now=130.0), cut(*again, now=130.0)):
+        result = judge(state, 0.0, 130.0)
+        assert result is not None, "nobody has mended it"
+        assert (result.verdict, concluded(result, state.finding).cause) == ("failed", Cause.CUT_OFF)
+        assert {"n0", "n1"} < set(result.message.split())
+    mended = [links(0), links(1)]
+    for well in (cut(*mended, now=130.0), cut(*again, rank("step", 1, 125.0, step=9), now=130.0)):
+        assert judge(well, 0.0, 130.0) is None
 
 
 def test_ranks_that_disagree_on_a_size_are_told_apart_by_their_places() -> None:
