@@ -4,8 +4,9 @@
 
 23 ways in which a secret gets into a project or a command (benchmarks/planted.py), on two hosts of a rack. The search
 (benchmarks/searched.py) goes on all the time, on the hosts as root and on this machine. What it finds counts, but not
-the variables of processes inside a run's container: the ranks have the secrets there, and root of a host can read them
-(docs/secrets.md). The rival is the same project on one host by hand: `docker build`, `docker run --env-file`.
+the variables of processes inside a container: the ranks have the secrets there, and while packages install, that
+installation has the passwords of its indexes. Root of a host can read both (docs/secrets.md). The rival is the same
+project on one host by hand: `docker build`, `docker run --env-file`.
 """
 
 from __future__ import annotations
@@ -44,17 +45,18 @@ def on_rack(rack: racks.Rack) -> dict[str, Any]:
     with nodes.scratch() as scratch:
         ours, inside = _ours(rack, gateway, scratch / "ours")
         say(f"secrets: ours: {ours or 'nothing'}")
-        theirs, _ = _theirs(rack, gateway, scratch / "hand")
+        theirs = _theirs(rack, gateway, scratch / "hand")
     count = len(planted.WAYS)
     row = Row(f"secrets planted in {count} ways, found anywhere at any moment", f"{len(ours)} of {count}",
               f"docker build, docker run --env-file {len(theirs)} of {count}", "", "0", not ours)  # fmt: skip
     notes = [f"found: {way}: {'; '.join(sorted(places)[:6])}" for way, places in ours.items()]
     notes += [f"by hand: {way}: {'; '.join(sorted(places)[:2])}" for way, places in theirs.items()]
-    return result([row], [*notes, f"root of a host could read {inside} of them in the ranks' own variables, by nature"])
+    memory = f"root of a host could read {len(inside)} of them in the memory of processes in containers, by nature"
+    return result([row], [*notes, f"{memory}: {', '.join(inside)}"])
 
 
-def _ours(rack: racks.Rack, gateway: str, scratch: Path) -> tuple[dict[str, set[str]], int]:
-    """What is found of our run, by way; and how many the ranks had."""
+def _ours(rack: racks.Rack, gateway: str, scratch: Path) -> tuple[dict[str, set[str]], list[str]]:
+    """What is found of our run, by way; and what processes in containers had."""
     plants, run = planted.plants("ours"), f"secrets-{uuid.uuid4().hex[:8]}"
     folder = scratch / "project"
     with _indexes(plants, gateway) as (settings, needs):
@@ -74,7 +76,7 @@ def _ours(rack: racks.Rack, gateway: str, scratch: Path) -> tuple[dict[str, set[
             command.fab("down", "--run", run, "--delete")
             hits = search.end()
             shutil.rmtree(HOME / "runs" / run, ignore_errors=True)
-    return _by_way(hits, plants), len(_ways({text for text, place in hits if INSIDE in place}, plants))
+    return _by_way(hits, plants), _ways({text for text, place in hits if INSIDE in place}, plants)
 
 
 class _Commands:
@@ -175,7 +177,7 @@ def _repository(folder: Path) -> dict[str, bytes]:
     return {f"/sourced.git/{path.relative_to(top)}": path.read_bytes() for path in files}
 
 
-def _theirs(rack: racks.Rack, gateway: str, scratch: Path) -> tuple[dict[str, set[str]], int]:
+def _theirs(rack: racks.Rack, gateway: str, scratch: Path) -> dict[str, set[str]]:
     plants, folder, host = planted.plants("hand"), scratch / "project", rack.names[0]
     with _indexes(plants, gateway) as (settings, needs):
         planted.project(folder, plants, needs)
@@ -192,7 +194,7 @@ def _theirs(rack: racks.Rack, gateway: str, scratch: Path) -> tuple[dict[str, se
             hits = search.end()
             by_hand.clean(ssh)
     say("secrets: by hand")
-    return _by_way(hits, plants), 0
+    return _by_way(hits, plants)
 
 
 def _shell(plants: Mapping[str, Plant]) -> dict[str, str]:

@@ -62,7 +62,7 @@ CAUSES = (
          f"{FAB} bootstrap --hosts {{host}} (installs nvidia-container-toolkit and tells Docker of it)", in_logs=True),
     _row("gpu-driver", r"nvml error|driver/library version mismatch|nvidia-container-cli",
          "the GPU driver does not answer containers", "on {host}: nvidia-smi; reboot, or reload the driver's module"),
-    _row("disk-full", r"no space left on device", "the disk is full",
+    _row("disk-full", r"no space left on device|disk quota exceeded", "the disk is full",
          "on {host}: df -h /var/lib/docker; docker system df"),
     _row("rdma-hidden", r"/dev/infiniband", "the host has no RDMA devices", "on {host}: sudo modprobe ib_uverbs"),
     _row("memlock", r"setting rlimit.{0,80}(?:RLIMIT_MEMLOCK|type 8)", "the engine cannot raise memlock",

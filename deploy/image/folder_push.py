@@ -171,7 +171,16 @@ def bring(
     send = send if size >= _APART else sending.from_here
     done = send(session, argv, plan.stream, lambda sent: tell(sent, size))
     if done.code:
-        words, cause = last_line(done.err.encode()), docker_faults.read(done.err)
-        hint = _ROOM if cause and cause.name == "disk-full" else "push again"
-        raise DeployError(f"{there.at}: the host did not take the folder: {words}", hint)
+        raise refused(done.err, session.host.name, there, plan.stream.room)
     return size
+
+
+def refused(err: str, host: str, there: HostFolders, need: int) -> DeployError:
+    """Why a host did not take a folder that needs so many bytes there, from its last words."""
+    cause = docker_faults.read(err)
+    if cause and cause.name == "disk-full":
+        before = f", and {amount(there.free)} were free before" if there.free is not None else ""
+        text = f"{host}: its disk is full at {there.at}: the folder needs {amount(need)} there{before}"
+        how = f"`df -h ~` there; `{FAB} clean --hosts {host}` shows what Muster keeps"
+        return DeployError(f"{text}; nothing of it stays", f"free room on {host} ({how}), then push again")
+    return DeployError(f"{there.at}: the host did not take the folder: {last_line(err.encode())}", "push again")

@@ -12,8 +12,11 @@ end() { code=$?; cd -- "$folders" && rm -rf -- .coming.*; exit "$code"; }
 trap end EXIT; trap 'exit 1' HUP INT TERM PIPE
 rm -rf -- .coming.* && mkdir -- "$coming" || exit
 # Containers of another user read it; only we come here.
-(umask 022 && mkdir -- "$coming/files" && tar -C "$coming" -xof -) || exit
-[ -e "$coming/whole" ] || { echo "not all of the folder arrived" >&2; exit 1; }
+(umask 022 && mkdir -- "$coming/files") || exit
+# After a few faults nobody reads on, and tar ends: on a full disk it would read all that still comes, and name each file.
+words=$(umask 022; { tar -C "$coming" -xof - 2>&1 || echo "tar ended with $?"; } | head -n 5)
+case $words in *"tar ended with "*) whole='' ;; *) whole=$coming/whole ;; esac
+[ -e "$whole" ] || { printf '%s\n' "$words" "not all of the folder arrived" >&2; exit 1; }
 trap '' HUP INT TERM PIPE
 if [ -z "$below" ]; then
     [ "$(listing "$coming/files")" = "$want" ] || { echo "what arrived is not what was sent" >&2; exit 1; }

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from deploy.config.inventory import Host
 from deploy.core.errors import DeployError
 from deploy.image import code_layer, folder_memory, folder_push, folder_stream, left_out, path_entry, selection
 from deploy.image.credentials import NO_CHOICE, Choice
@@ -28,6 +29,7 @@ class Here:
 
     def __init__(self, home: Path) -> None:
         self.home, self.used, self.most, self.sent = home, set[str](), None, 0
+        self.host = Host("here", "here")
         (home / "bin").mkdir(parents=True)
         docker = home / "bin/docker"
         docker.write_text(f'#!/bin/sh\ngrep -qxF "${{5#label=muster.folder=}}" {home}/used && echo container; exit 0\n')
@@ -235,6 +237,18 @@ def test_a_full_disk_is_seen_before_anything_is_sent(sender):
     large, there = sender.look()
     with pytest.raises(DeployError, match="not enough disk space"):
         folder_push.check_space(large.plan(there), HostFolders(there.at, 1 << 20, {}))
+
+
+def test_a_disk_that_fills_while_the_folder_comes_ends_the_push_at_once_by_name(sender):
+    tar = sender.host.home / "bin/tar"
+    tar.write_text("#!/bin/sh\nwhile echo 'tar: files/a: Cannot write: No space left on device' >&2; do :; done\n")
+    tar.chmod(0o755)
+    with pytest.raises(DeployError, match=r"disk is full at /.*the folder needs .* there") as refused:
+        sender.push()
+    assert "free room on" in refused.value.hint
+    assert sender.host.folders == {}
+    tar.unlink()
+    sender.push()
 
 
 def test_a_file_that_changes_while_it_is_sent_ends_the_push(sender):
