@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -154,6 +154,11 @@ def listed(names: Iterable[str], most: int = 4) -> str:
     if len(every) > most:
         return f"{', '.join(every[: most - 1])} and {len(every) - most + 1} more"
     return " and ".join(filter(None, [", ".join(every[:-1]), *every[-1:]]))
+
+
+def subject(names: Sequence[str], one: str, many: str) -> str:
+    """Names and the verb that agrees with them: `a drops`, `a and b drop`."""
+    return f"{listed(names)} {one if len(names) == 1 else many}"
 
 
 def odd_ones(values: Mapping[str, str]) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from . import differences, networks, sureness, wording
+from . import differences, networks, remedies, sureness
 from .answers import Answers
 from .checks import (
     bandwidth,
@@ -158,7 +158,7 @@ def judge(answers: Answers, more: Iterable[Finding] = ()) -> Verdict:
     findings = _folded(_merged(sorted(findings, key=lambda finding: order[finding.level])))
     findings = sureness.ranked(findings, answers)
     groups = {group: _outcome(group, findings, answers) for group in GROUPS}
-    findings = [wording.worded(finding, answers) for finding in findings]
+    findings = [remedies.past_rules(finding, answers) for finding in findings]
     verdict = Verdict(tuple(findings), groups, answers.hosts, answers.seconds, answers.request.where)
     verdict = replace(verdict, network=networks.told(answers))
     if verdict.ok:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from . import prediction
+from . import prediction, remedies
 from .answers import Answers, Link
 from .findings import Finding, listed
 from .request import MUSTER
@@ -238,10 +238,8 @@ def check(answers: Answers) -> Iterator[Finding]:
     fix = f"connect {listed(lacking)} to it"
     if not lacking:
         ends = [host for host in hosts if any(host in pair for pair in nearest.closed)]
-        name = nearest.places[ends[0]][0]
-        fix = (
-            f"on {listed(ends)}: sudo ufw allow in on {name} proto tcp from {nearest.name}   (or what is between them)"
-        )
+        fix = remedies.on(ends, lambda host: remedies.let_in(nearest.places[host][0], nearest.name))
+        fix += "   (or what is between them)"
     # On the network that the routes lead to, other pairs fail: a network that connected all would explain them too.
     apart_now = left | {frozenset(pair) for pair in networks[0].closed}
     cells = tuple((first, other) for pair in apart_now for first in pair for other in pair if first != other)

@@ -77,7 +77,10 @@ def ranked(findings: Sequence[Finding], answers: Answers) -> list[Finding]:
             words = f"explains {len(mine)} of {len(every)} pairs of hosts with failed calls"
             ordered[number] = replace(finding, explains=words)
     places = [number for number, finding in enumerate(ordered) if finding.level == FAULT and finding.cells]
-    by_weight = sorted((ordered[place] for place in places), key=lambda one: -len(_pairs(explained(one, seen))))
+    # What hosts say of themselves (two have one address) is seen whole: it comes before what calls only suggest.
+    by_weight = sorted(
+        (ordered[place] for place in places), key=lambda one: (one.cause in FAILS, -len(_pairs(explained(one, seen))))
+    )
     for place, finding in zip(places, by_weight, strict=True):
         ordered[place] = finding
     ordered = _settled(ordered, seen)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from deploy.preflight import Answers, judge
-from lab import rack_faults
+from lab import fixes, rack_faults
 from lab.waiting import until
 from tests.cluster.control import BASE
 
@@ -101,7 +101,16 @@ def test_a_dropped_rendezvous_port_is_named_with_its_host_and_fix(rack, prefligh
     assert (code, verdict["cause"], verdict["hosts"]) == (REFUSED, "rendezvous-dropped", [first])
     finding = verdict["findings"][0]
     assert f"{first} drops TCP 29500 from {second}" in finding["text"]
-    assert finding["fix"].startswith(f"on {first}: sudo ufw allow in on eth0 proto tcp")
+
+    (step,) = fixes.steps(finding["fix"])
+    (command,) = step.commands
+    assert step.host == first
+    with firewall(rack, first, "INPUT", "-p", "tcp", "--dport", "29500", "-j", "DROP"):
+        rack.on(step.host, command)
+        try:
+            assert preflight("--port", "29500")[0] == 0
+        finally:
+            rack.on(step.host, command.replace(" -I ", " -D "))
 
 
 def test_data_ports_that_are_closed_on_one_node_are_told_from_the_rendezvous_port(rack, preflight):

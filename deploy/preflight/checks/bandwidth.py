@@ -118,7 +118,7 @@ def _finding(
     rate = statistics.median(known[pair] for pair in pairs)
     text = f"{what}: {rate:.0f} Mbit/s, while the others get {_usual(known):.0f}"
     shown = tuple(f"{first} -> {other} {known[first, other]:.0f} Mbit/s" for first, other in pairs[:4])
-    fix = f"on {listed(hosts)}: ethtool <interface> | grep -i -e speed -e duplex; ip -s link; the switch port"
+    fix = f"on {listed(hosts)}: ip -s link; ethtool and its interface (speed, duplex); then the switch port"
     level = FAULT if rate < SLOW_MBIT else WARNING
     return Finding(
         "link-slow",

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 
-from .. import prediction
+from .. import prediction, remedies
 from ..answers import WORDS, Answers
 from ..findings import FAULT, WARNING, Finding, listed
 
@@ -32,7 +33,7 @@ def check(answers: Answers) -> Iterator[Finding]:
                 f"{host} does not reach itself: {silent[0].address} {WORDS.get(silent[0].outcome, silent[0].outcome)}",
                 tuple(link.describe() for link in silent),
                 "the rendezvous' own host hangs, or prints `The client socket has timed out`",
-                f"on {host}: ip addr show lo; sudo iptables -S INPUT   (sudo iptables -I INPUT -i lo -j ACCEPT)",
+                f"on {host}: {remedies.let_itself()}   (see: ip addr show lo)",
                 FAULT if grave else WARNING,
             )
     yield from _twins(answers)
@@ -57,6 +58,12 @@ def _twins(answers: Answers) -> Iterator[Finding]:
         if len(hosts) > 1 and near:
             text = f"{listed(hosts)} have the same hardware address {card}: the switch sends packets to either"
             symptom = "connections between healthy hosts that hang, or come and go"
-            card_of = answers.plan.data[hosts[-1]].interface
-            fix = f"on {hosts[-1]}: sudo ip link set dev {card_of} address <another>; or clone it with a new one"
+            name = answers.plan.data[hosts[-1]].interface
+            fix = f"on {hosts[-1]}: sudo ip link set dev {name} address {_another(hosts[-1])}"
+            fix += "   (a virtual machine: clone it with a new address)"
             yield Finding("duplicate-mac", "interfaces", hosts, text, (), symptom, fix)
+
+
+def _another(host: str) -> str:
+    """A hardware address that is local (02:...) and a host's own."""
+    return ":".join(["02", *(f"{byte:02x}" for byte in hashlib.sha256(host.encode()).digest()[:5])])

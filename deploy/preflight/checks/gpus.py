@@ -12,7 +12,7 @@ from typing import Any
 
 from ...core.program import FAB
 from ..answers import Answers
-from ..findings import FAULT, UNKNOWN, WARNING, Finding, listed, odd_ones
+from ..findings import FAULT, UNKNOWN, WARNING, Finding, listed, odd_ones, subject
 from ..probe.facts import GPU_FIELDS
 from . import cuda
 
@@ -230,7 +230,7 @@ def _alike(rows: dict[str, list[Gpu]], nccl: bool) -> Iterator[Finding]:
     none = tuple(host for host, kind in kinds.items() if not kind)
     shown = tuple(f"{host}: {len(rows[host])} GPUs ({kind or 'none'})" for host, kind in kinds.items())
     if none:
-        text = f"{listed(none)} shows no GPU, but the others do"
+        text = f"{subject(none, 'shows', 'show')} no GPU, but the others do"
         fix = f"on {listed(none)}: nvidia-smi; lspci | grep -i nvidia"
         symptom, level = "`no CUDA-capable device is detected`", FAULT if nccl else WARNING
         yield Finding("gpu-missing", "gpus", none, text, shown, symptom, fix, level)

@@ -7,7 +7,7 @@ import itertools
 from collections import Counter
 from collections.abc import Iterator
 
-from .. import prediction
+from .. import prediction, remedies
 from ..answers import Answers
 from ..findings import FAULT, WARNING, Finding, listed
 
@@ -50,10 +50,10 @@ def _picked(answers: Answers) -> Iterator[Finding]:
         if pick.problem not in TEXTS:
             continue
         text, symptom = (words.format(name=pick.interface) for words in TEXTS[pick.problem])
-        good = next((name for name, _, _ in prediction.reachable(answers.facts[host])), "<interface>")
-        variable = f"NCCL_SOCKET_IFNAME=={good}" if nccl else f"GLOO_SOCKET_IFNAME={good}"
+        good = next((name for name, _, _ in prediction.reachable(answers.facts[host])), "")
         have = ", ".join(name for name in answers.facts[host]["interfaces"])
-        fix = f"on {host}: export {variable}"
+        fix = f"on {host}: ip -br addr; give {pick.interface} an address"
+        fix = remedies.use_interface(answers, host, good) if good else fix
         if pick.problem == "interface-down":
             fix = f"on {host}: sudo ip link set {pick.interface} up"
         harmless = pick.problem == "interface-loopback" and not nccl and not prediction.called(answers.plan.data, host)
@@ -77,11 +77,19 @@ def _families(answers: Answers) -> Iterator[Finding]:
         f"{host} would use {answers.plan.data[host].address}: {answers.plan.data[host].how}" for host in versions
     )
     text = f"{listed(hosts)} would use IPv{odd}, the others IPv{10 - odd}"
-    name = f"map the host's name to its IPv{10 - odd} address"
-    fix = f"on {listed(hosts)}: export GLOO_SOCKET_IFNAME=<interface>, or {name}"
+    fix = "; ".join(_of_family(answers, host, 10 - odd) for host in hosts)
     yield Finding(
         "family-mixed", "interfaces", hosts, text, shown, "`ss1.ss_family == ss2.ss_family. 10 vs 2` on all nodes", fix
     )
+
+
+def _of_family(answers: Answers, host: str, version: int) -> str:
+    """How a host is made to use an address of this family: its name, or the interface."""
+    rows = [row for row in prediction.reachable(answers.facts[host]) if (":" in row[1]) == (version == 6)]
+    if not rows:
+        return f"on {host}: ip addr; it has no IPv{version} address"
+    name = answers.facts[host]["hostname"]
+    return f"on {host}: {remedies.name_is(name, rows[0][1])}"
 
 
 def _behind(answers: Answers) -> Iterator[Finding]:
@@ -166,5 +174,5 @@ def _slow(answers: Answers) -> Iterator[Finding]:
             faster = mine and entries[name]["speed"] >= SLOW * mine
             if faster and all(prediction.shares_network(peer, address) for peer in peers):
                 speeds = f"{pick.interface} has {mine} Mbit/s, {name} {entries[name]['speed']}"
-                text, fix = f"{host} would use its slow interface", f"on {host}: export NCCL_SOCKET_IFNAME=={name}"
+                text, fix = f"{host} would use its slow interface", remedies.use_interface(answers, host, name)
                 yield Finding("interface-slow", "interfaces", (host,), text, (speeds,), "slow steps", fix, WARNING)

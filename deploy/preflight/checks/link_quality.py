@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from .. import traffic
+from .. import remedies, traffic
 from ..answers import Answers, Link
 from ..findings import FAULT, WARNING, Finding, listed
 from .links import with_rules
@@ -60,8 +60,9 @@ def _loss(answers: Answers) -> Iterator[Finding]:
     grave = grave and (stops or not all(_fast(answers, ends) for ends in bad))
     shown = tuple(f"{first} and {other}: {lost:.0%}" for (first, other), lost in pairs.items() if lost >= LOSS_WARN)
     text = f"{listed(pair if single else hosts)}: {worst:.0%} of the packets were sent again"
-    where = listed(pair if single else hosts)
-    fix = f"on {where}: ip -s link; ethtool -S <interface> | grep -i err; then cable and switch"
+    fix = remedies.with_interface(
+        answers, pair if single else hosts, "ip -s link; ethtool -S IF | grep -i err; then cable and switch"
+    )
     yield Finding(
         "link-loss",
         "links",
@@ -186,7 +187,7 @@ def _rate(answers: Answers) -> Iterator[Finding]:
     hosts = tuple(common if len(common) == 1 else sorted({host for ends in bad for host in ends}))
     shown = tuple(f"{first} and {other}: {rate:.0f} Mbit/s both ways" for (first, other), rate in slow.items())
     text = f"{listed(hosts)}: a link of {worst:.0f} Mbit/s"
-    fix = f"on {listed(hosts)}: ethtool <interface> | grep -i -e speed -e duplex; is it the right interface?"
+    fix = remedies.with_interface(answers, hosts, "ethtool IF | grep -i -e speed -e duplex; is it the right interface?")
     # No step waits for a way on which the run sends little.
     waits = any(traffic.carries(answers, *way) for ends in bad for way in _slow_ways(answers, ends))
     grave = FAULT if waits and worst < SLOW_MBIT else WARNING

@@ -6,9 +6,9 @@ import ipaddress
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from .. import prediction, reachability, traffic
+from .. import prediction, reachability, remedies, traffic
 from ..answers import Answers, Link, pairs
-from ..findings import FAULT, WARNING, Finding, listed
+from ..findings import FAULT, WARNING, Finding, listed, subject
 from ..reachability import ALL, DATA, MEET, Blame, Cell, Pair
 
 SILENT = "both nodes hang silently, or `The client socket has timed out after 60000ms`"
@@ -21,7 +21,11 @@ HOW = {
     "arp": ("no-arp",),
     "card": ("wrong-card",),
 }
-VERBS = {"dropped": "drops", "rejected": "rejects", "no-route": "has no route for"}
+VERBS = {
+    "dropped": ("drops", "drop"),
+    "rejected": ("rejects", "reject"),
+    "no-route": ("has no route for", "have no route for"),
+}
 OF_A_NEIGHBOUR = {"no-route": "no-route", "arp": "arp-unanswered", "card": "arp-wrong"}
 IDENTITY = ("stranger", "other-run", "silent")
 NAMES = {ALL: "all-ports", MEET: "rendezvous", DATA: "data-ports"}
@@ -73,17 +77,27 @@ def _unreachable(answers: Answers, lost: Sequence[str]) -> Finding:
         cause = "all-ports-dropped"  # firewalls of their own have just lost our packets
     if bare:
         hosts = bare
-        text = f"{listed(bare)} has no interface that is up and has an address"
+        text = f"{subject(bare, 'has', 'have')} no interface that is up and has an address"
     elif aimless:
-        hosts, text = aimless, f"{listed(aimless)} has no route to any of the others"
+        hosts, text = aimless, f"{subject(aimless, 'has', 'have')} no route to any of the others"
     elif len(lost) == len(answers.hosts_with_facts):
         text = f"{listed(hosts)} do not reach each other at all" + (": nobody answers ARP" if mute else "")
         hosts = closing or with_rules(answers, hosts) or hosts
     elif mute:
-        hosts, text = mute, f"{listed(mute)} reaches nobody and is not reached: ARP between them has no answer"
+        hosts, text = mute, f"ARP between {listed(mute)} and the others has no answer: no packet passes"
     else:
-        text = f"{listed(hosts)} reaches no other host, and no host reaches it"
-    fix = f"on {listed(hosts)}: ip addr; ip route; sudo iptables -S; then the switch, or the cloud's security group"
+        them = "it" if len(hosts) == 1 else "them"
+        text = f"{subject(hosts, 'reaches', 'reach')} no other host, and no host reaches {them}"
+    known = answers.hosts_with_facts
+    there = next((host for host in known if host not in lost), hosts[0])
+    fix = remedies.on(hosts, lambda host: _opened(answers, host, remedies.network_of(answers, there)))
+    fix += "   (if its own firewall drops; else ip -br addr; ip route; the switch, or the cloud's security group)"
+    if cause == "no-route" and (ways := _routes(answers, tuple(pair for pair in pairs(known) if pair[0] in hosts))):
+        fix = ways
+    elif cause == "no-route":
+        fix = f"on {listed(hosts)}: ip -br addr; ip route; its address lies outside of the network of the others"
+    if cause == "interface-down":
+        fix = remedies.on(hosts, lambda host: _up(answers, host))
     if cause == "arp-unanswered":
         fix = f"on {listed(hosts)}: ip -br link; ip route; ip neigh; then the cable, the VLAN of the switch port"
     text += "" if aimless else _outside(answers, answers.hosts_with_facts)
@@ -148,11 +162,13 @@ def _six(answers: Answers) -> Iterator[Finding]:
     """torch tries a name's IPv6 addresses first, and does not try IPv4 if the packets get lost."""
     for kind in ("rendezvous", "store"):
         addresses: dict[str, list[str]] = {}
-        links: list[Link] = []
+        links, four = list[Link](), ""
         for source, target in pairs(answers.hosts_with_facts):
             tried = answers.between(source, target, kind)
             six = [link for link in tried if ":" in link.address and link.outcome == "dropped"]
-            if six and any(link.ok for link in tried if ":" not in link.address):
+            fours = [link.address for link in tried if link.ok and ":" not in link.address]
+            if six and fours:
+                four = fours[0]
                 addresses.setdefault(target, []).append(source)
                 links += six
         for target, sources in addresses.items():
@@ -162,7 +178,8 @@ def _six(answers: Answers) -> Iterator[Finding]:
             text = (
                 f"{name} has an IPv6 address, which torch tries first, but IPv6 packets from {listed(sources)} get lost"
             )
-            fix = f"give the endpoint as the IPv4 address, or on {listed(hosts)}: let IPv6 through (sudo ip6tables -S)"
+            fix = f"give the endpoint as the IPv4 address: --rdzv-endpoint {four}:{answers.request.port}"
+            fix += f"; or on {listed(hosts)}: let IPv6 through (sudo ip6tables -S)"
             yield Finding("ipv6-blackhole", "links", hosts, text, _evidence(links), SILENT, fix, direction="one-way")
             return
 
@@ -182,7 +199,7 @@ def _wrong_network(answers: Answers, table: dict[Pair, Cell]) -> Iterator[Findin
         name = prediction.interface_of(answers.facts[host], good)
         text = f"{host} would use {pick.address} ({pick.how}), not reached by its peers; {good} ({name}) works"
         symptom = "`connect: Network is unreachable`, `No route to host`, or a hang"
-        fix = f"on {host}: export GLOO_SOCKET_IFNAME={name} NCCL_SOCKET_IFNAME=={name}"
+        fix = remedies.use_interface(answers, host, name)
         cells = tuple(networks)
         yield Finding("other-network", "links", (host,), text, _evidence(links), symptom, fix, level, cells=cells)
 
@@ -257,11 +274,11 @@ def _text(answers: Answers, table: dict[Pair, Cell], blame: Blame, what: str, ho
         text = f"{ports} from {first} to {other} is {is_how}{back}"
         text += "" if how == "no-route" or len(blame.hosts) < 2 else ", by either of them or between them"
     elif blame.outgoing or how == "no-route":
-        text = f"{listed(blame.hosts)} {VERBS[how]} {ports} to {targets}"
+        text = f"{subject(blame.hosts, *VERBS[how])} {ports} to {targets}"
     elif len(blame.hosts) > 1 and len(blame.hosts) == len(answers.hosts_with_facts):
         text = f"{ports} is {how} between {'all of ' if len(blame.hosts) > 2 else ''}{listed(blame.hosts)}"
     else:
-        text = f"{listed(blame.hosts)} {VERBS[how]} {ports} from {sources}"
+        text = f"{subject(blame.hosts, *VERBS[how])} {ports} from {sources}"
     if what == DATA and any("ok" in (table[pair].meet, table[pair].hint) for pair in blame.cells):
         text += f" ({answers.request.port} is open)"
     return text + ("" if how == "no-route" else _outside(answers, [host for pair in blame.cells for host in pair]))
@@ -299,6 +316,8 @@ def _fix(answers: Answers, blame: Blame, what: str, how: str) -> str:
     source, target = blame.cells[0]
     address = answers.plan.data[target].address or target
     if how == "no-route":
+        if ways := _routes(answers, blame.cells):
+            return ways
         return f"on {source}: ip route get {address}; add the route, or name the interface that has one"
     if how == "arp":
         return (
@@ -307,24 +326,60 @@ def _fix(answers: Answers, blame: Blame, what: str, how: str) -> str:
     if how == "card":
         return f"on {source}: sudo ip neigh del {address} dev {answers.plan.data[source].interface or 'eth0'}"
     both = len(blame.hosts) > 1 and (len(blame.cells) == 1 or bool(blame.link))
-    if blame.outgoing or both:
-        row = next(prediction.reachable(answers.facts[target]), None)
-        where = ipaddress.ip_interface(f"{row[1]}/{row[2]}").network if row else answers.plan.data[target].address
-        out = f"sudo ufw allow out proto tcp to {where}   (see: sudo iptables -S OUTPUT)"
-        if not both:
-            return f"on {listed(blame.hosts)}: {out}"
-        return f"on {target}: {_inward(answers, blame, what)}; or on {source}: {out}; or what is between them"
-    return f"on {listed(blame.hosts)}: {_inward(answers, blame, what)}   (or the same in its cloud security group)"
+    ports = "" if what == ALL else _ports(answers, blame, what)
+    there = remedies.network_of(answers, target, address)
+    network = remedies.network_of(answers, source, address)
+    if _outside(answers, [host for pair in blame.cells for host in pair]):
+        allowed = f"all of {network}" if what == ALL else f"TCP {ports} from {network}"
+        return f"in the cloud's security group of {listed(blame.hosts)}, or on the switch: allow {allowed}"
+    out = remedies.let_out(remedies.interface_of(answers, source), there)
+    if both:
+        inward = remedies.let_in(remedies.interface_of(answers, target), network, ports)
+        return f"on {target}: {inward}; or on {source}: {out}; or what is between them"
+    if blame.outgoing:
+        return f"on {listed(blame.hosts)}: {out}   (see: sudo iptables -S OUTPUT)"
+
+    def let_in(host: str) -> str:
+        own = answers.between(host, host, "self")
+        more = f"; {remedies.let_itself()}" if own and not any(link.ok for link in own) else ""
+        return remedies.let_in(remedies.interface_of(answers, host), network, ports) + more
+
+    remark = f"with ufw: sudo ufw allow from {network}; or the same in its cloud security group"
+    return f"{remedies.on(blame.hosts, let_in)}   ({remark})"
 
 
-def _inward(answers: Answers, blame: Blame, what: str) -> str:
-    source = blame.cells[0][0]
-    rows = list(prediction.reachable(answers.facts[source]))
-    family = ":" in answers.plan.data[blame.cells[0][1]].address
-    rows = [row for row in rows if (":" in row[1]) == family] or rows
-    where = ipaddress.ip_interface(f"{rows[0][1]}/{rows[0][2]}").network if rows else answers.plan.data[source].address
-    ports = _ports(answers, blame, what).replace("-", ":")
-    return f"sudo ufw allow proto tcp from {where} to any port {ports}"
+def _opened(answers: Answers, host: str, network: str) -> str:
+    name = remedies.interface_of(answers, host)
+    return f"{remedies.let_in(name, network)}; {remedies.let_out(name, network)}"
+
+
+def _up(answers: Answers, host: str) -> str:
+    """Every card of a host up that is no bridge and no tunnel."""
+    entries = answers.facts[host]["interfaces"].items()
+    down = [name for name, entry in entries if not (entry["up"] or entry["bridge"] or entry["tunnel"])]
+    return "; ".join(f"sudo ip link set {name} up" for name in down) or "ip -br addr; give its interface an address"
+
+
+def _inside(address: str, network: ipaddress.IPv4Network | ipaddress.IPv6Network) -> bool:
+    return bool(address) and ipaddress.ip_address(address) in network
+
+
+def _routes(answers: Answers, cells: Sequence[Pair]) -> str:
+    """Routes to the peers, where a host has an address in their network; before any rule that leads elsewhere."""
+    commands: dict[str, list[str]] = {}
+    for source, target in cells:
+        address, name = answers.plan.data[target].address, remedies.interface_of(answers, source)
+        whole = ipaddress.ip_network(remedies.network_of(answers, target, address))
+        mine = answers.plan.data[source].address
+        if name and not prediction.shares_network(answers.facts[source], address) and _inside(mine, whole):
+            commands[source] = [f"sudo ip addr add {mine}/{whole.prefixlen} dev {name}"]
+        if name and prediction.shares_network(answers.facts[source], address):
+            length = 128 if ":" in address else 32
+            commands.setdefault(source, []).append(f"sudo ip route replace {address}/{length} dev {name}")
+    for source, lines in commands.items():
+        six = " -6" if ":" in answers.plan.data[source].address else ""
+        lines.append(f"sudo ip{six} rule add to {remedies.network_of(answers, source)} lookup main pref 1")
+    return remedies.on(commands, lambda host: "; ".join(commands[host]))
 
 
 def _good(answers: Answers, bad: Sequence[Pair]) -> tuple[str, ...]:

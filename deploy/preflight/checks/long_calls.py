@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from .. import traffic
+from .. import remedies, traffic
 from ..answers import Answers
 from ..findings import FAULT, WARNING, Finding, listed
 from .link_quality import loses_small_ones
@@ -28,7 +28,9 @@ def check(answers: Answers) -> Iterator[Finding]:
     reset = any(link.outcome == "reset" or (link.moved and link.outcome == "cut") for link in cut)
     least = min((link.moved for link in cut if link.moved), default=0)
     text = f"between {between} a connection stops half-way" + (f", after {least >> 10} KB" if reset and least else "")
-    fix = f"on {listed(hosts)}: sudo iptables -vnL (quota, connbytes); ethtool -K <interface> tso off gro off"
+    fix = remedies.with_interface(
+        answers, hosts, "sudo ethtool -K IF tso off gro off   (and sudo iptables -vnL: quota, connbytes)"
+    )
     needed = any(traffic.carries(answers, *traffic.sender(link)) for link in cut)
     symptom, level = (SYMPTOM, FAULT) if needed else (traffic.UNUSED, WARNING)
     shown = tuple(link.describe() for link in cut[:3])

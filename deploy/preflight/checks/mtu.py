@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from .. import traffic
+from .. import remedies, traffic
 from ..answers import Answers, Link
 from ..findings import FAULT, WARNING, Finding, listed
 from .link_quality import far_apart, loses_small_ones
@@ -57,11 +57,13 @@ def _blackhole(answers: Answers, stalled: list[Link], sizes: dict[str, int]) -> 
         hosts = tuple(common if len(common) == 1 else sorted(set().union(*pairs)))
     if len(hosts) > 1:
         hosts = with_rules(answers, hosts) or hosts
-    name = answers.plan.data[hosts[0]].interface or "eth0"
     sized = ", ".join(f"{host} {size}" for host, size in sizes.items())
     text = f"large packets get lost between {listed(_shown(pairs))}; small ones pass (MTU: {sized})"
-    least = min([size for size in sizes.values() if size] + [1400])
-    fix = f"on {listed(hosts)}: sudo ip link set dev {name} mtu {least}; or let ICMP `fragmentation needed` through"
+    known = [size for size in sizes.values() if size]
+    # Where all have one size, the path takes less: of large frames what every switch takes, else the least of IPv6.
+    least = min(known) if len(set(known)) > 1 else 1500 if min(known, default=0) > 1500 else 1280
+    fix = remedies.with_interface(answers, hosts, f"sudo ip link set dev IF mtu {least}")
+    fix += "   (or let ICMP `fragmentation needed` through)"
     direction = "one-way" if len({source for source, _ in ways}) == 1 else "both"
     first = next(iter(stalled))
     link = (first.source, first.target) if len(pairs) == 1 else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from .. import prediction
+from .. import prediction, remedies
 from ..answers import Answers
 from ..findings import FAULT, UNKNOWN, WARNING, Finding, listed
 from ..request import TORCHRUN
@@ -82,11 +82,17 @@ def _harmless(answers: Answers, host: str, problem: str) -> bool:
 def _own_fix(answers: Answers, host: str, name: str, problem: str) -> str:
     row = next(prediction.reachable(answers.facts[host]), None)
     if problem == "link-local" or row is None:
-        return f"on {host}: export GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME=<the interface with a global address>"
-    if problem == "name-loopback":
-        drop = f"sudo sed -i '/^127\\..*\\b{name}\\b/d' /etc/hosts && "
-        return f"on {host}: {drop}echo '{row[1]} {name}' | sudo tee -a /etc/hosts"
-    return f"on {host}: echo '{row[1]} {name}' | sudo tee -a /etc/hosts"
+        return remedies.use_interface(answers, host, row[0]) if row else f"on {host}: ip addr; it has no address"
+    if name.startswith("localhost"):
+        return f"on {host}: {_renamed(answers, host)}"
+    return f"on {host}: {remedies.name_is(name, row[1])}"
+
+
+def _renamed(answers: Answers, host: str) -> str:
+    """Gives a host the name by which the user knows it, and this name its address."""
+    row = next(prediction.reachable(answers.facts[host]), None)
+    known = f" && {remedies.name_is(host, row[1])}" if row else ""
+    return f"sudo hostnamectl set-hostname {host}{known}"
 
 
 def _endpoint(answers: Answers) -> Iterator[Finding]:
@@ -139,6 +145,12 @@ def _owners(answers: Answers, name: str) -> Iterator[Finding]:
     other = other and any((":" in row[0]) == (":" in name) for row in rows)
     cause = "endpoint-foreign" if foreign else "other-network" if other else "endpoint-nobody"
     why = "no host has that address" if foreign else f"{having[0]}'s name {own} is {shown}"
+    fix = f"on {having[0]}: --rdzv-conf is_host=1, elsewhere is_host=0; or make {own} resolve to {name}"
+    if foreign:
+        address = prediction.meeting_address({host: answers.facts[host] for host in answers.hosts_with_facts})
+        fix = f"give an address that {master} has: --rdzv-endpoint {address}:{answers.request.port}"
+    elif prediction.is_address(name):
+        fix = f"on {having[0]}: {remedies.name_is(str(own), name)}"
     yield Finding(
         cause,
         "names",
@@ -146,7 +158,7 @@ def _owners(answers: Answers, name: str) -> Iterator[Finding]:
         f"no host takes itself for the endpoint {name}, so nobody would listen there: {why}",
         (f"on {having[0]}: getent ahosts {own} -> {shown}",),
         "`The client socket has timed out after 60000ms` on all nodes, the endpoint's own too",
-        f"on {having[0]}: --rdzv-conf is_host=1, elsewhere is_host=0; or make {own} resolve to {name}",
+        fix,
     )
 
 
@@ -156,7 +168,7 @@ def _twins(answers: Answers) -> Iterator[Finding]:
         by_name.setdefault(str(answers.facts[host]["hostname"]), []).append(host)
     for name, hosts in by_name.items():
         if len(hosts) > 1 and not name.startswith("localhost"):
-            fix = f"on {hosts[-1]}: sudo hostnamectl set-hostname <a name of its own>"
+            fix = remedies.on(hosts[1:], lambda host: _renamed(answers, host))
             text = f"{listed(hosts)} have the same name, {name}: the peers of rank 0 would look for it on themselves"
             yield Finding("same-hostname", "names", tuple(hosts), text, (), "all nodes hang after rendezvous", fix)
 
@@ -165,6 +177,8 @@ def _store(answers: Answers) -> Iterator[Finding]:
     """MASTER_ADDR is the full name of rank 0's host, as that host has it; the others must resolve it to that host."""
     first, name = answers.plan.first, answers.plan.store_name
     own = prediction.own_addresses(answers.facts[first])
+    if not name:
+        return
     if name.startswith("localhost"):
         text = f"{first} calls itself {name} and would be rank 0: its peers would look for it on themselves"
         fix = _own_fix(answers, first, str(answers.facts[first]["hostname"]), "name-loopback")
@@ -185,8 +199,8 @@ def _store(answers: Answers) -> Iterator[Finding]:
                 f"on {host}: {name} is {', '.join(addresses)}; {first} has {', '.join(sorted(_shown(own)))}"
             )
     address = next((row[1] for row in prediction.reachable(answers.facts[first])), "<its address>")
-    line = f"echo '{address} {name}' | sudo tee -a /etc/hosts"
-    fix = f"on the others: {line}; or on {first}: torchrun --local-addr {address}"
+    line = remedies.name_is(name, address)
+    fix = f"on {listed([*blind, *wrong])}: {line}; or on {first}: torchrun --local-addr {address}"
     symptom = "all nodes hang after rendezvous; `The IPv6 network addresses of (...) cannot be retrieved` misleads"
     if blind:
         text = f"{listed(blind)} cannot resolve {name}, the name that rank 0 on {first} gives itself"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from ..answers import Answers
@@ -29,7 +30,7 @@ def check(answers: Answers) -> Iterator[Finding]:
             f"{host}: port {port} {state}, by {who}",
             (f"bind to {port} on {host}: {failed['error']}",),
             "all nodes hang silently, as clients of that process; with a static rendezvous, one node prints EADDRINUSE",
-            f"on {host}: sudo ss -ltnp 'sport = :{port}' shows who; end that process, or use another port",
+            _free(host, port, who),
         )
     yield from _range(answers)
     yield from _used_up(answers)
@@ -42,6 +43,15 @@ def check(answers: Answers) -> Iterator[Finding]:
             text = f"{name}: there {'are' if len(rows) > 1 else 'is'} {many} of another distributed run: {shown}"
             fix = f"on {name}: kill {pid}, if nobody needs it"
             yield Finding("leftovers", "ports", (name,), text, (), "busy ports or GPUs", fix, WARNING)
+
+
+def _free(host: str, port: str, who: str) -> str:
+    """How the port gets free: the end of the process that has it, where that is known."""
+    other = f"another port: --port {int(port) + 1}"
+    pid = re.search(r"\(pid (\d+)\)$", who)
+    if not pid:
+        return f"on {host}: sudo ss -ltnp 'sport = :{port}' shows who; end that process, or {other}"
+    return f"on {host}: sudo kill {pid[1]}   (if nobody needs it); or {other}"
 
 
 def _range(answers: Answers) -> Iterator[Finding]:

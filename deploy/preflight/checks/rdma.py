@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..answers import Answers
-from ..findings import FAULT, WARNING, Finding, listed, odd_ones
+from ..findings import FAULT, WARNING, Finding, listed, odd_ones, subject
 
 LAYERS = ("InfiniBand", "Ethernet")
 IPV4 = re.compile(r"^0000:0000:0000:0000:0000:ffff:")
@@ -85,13 +85,13 @@ def check(answers: Answers) -> Iterator[Finding]:
     off = tuple(host for host in answers.hosts_with_facts if host not in hosts)
     if off and some:
         text, fix = (
-            f"{listed(off)} has NCCL_IB_DISABLE=1, but the others use RDMA",
+            f"{subject(off, 'has', 'have')} NCCL_IB_DISABLE=1, but the others use RDMA",
             "set it to one value on all hosts",
         )
         yield Finding("rdma-differs", "interfaces", off, text, (), MISMATCH, fix)
     lacking = tuple(host for host in hosts if not every[host])
     if lacking and some:
-        text = f"{listed(lacking)} has no RDMA device, but the others have one"
+        text = f"{subject(lacking, 'has', 'have')} no RDMA device, but the others have one"
         fix = f"on {listed(lacking)}: lspci | grep -i mellanox; modprobe mlx5_ib; or NCCL_IB_DISABLE=1 on all"
         yield Finding("rdma-differs", "interfaces", lacking, text, (), MISMATCH, fix)
     yield from _alike({host: host_ports for host, host_ports in usable.items() if host_ports})
@@ -157,13 +157,13 @@ def _alike(usable: dict[str, list[Port]]) -> Iterator[Finding]:
     if len(usable) > 1 and not set.intersection(*(set(value.split("/")) for value in layers.values())):
         odd = odd_ones(layers)
         text, fix = (
-            f"{listed(odd)} has another link layer than the others",
+            f"{subject(odd, 'has', 'have')} another link layer than the others",
             "choose the same network on all by NCCL_IB_HCA",
         )
         yield Finding("rdma-differs", "interfaces", odd, text, shown, MISMATCH, fix)
     elif len(set(power.values())) > 1:
         odd = tuple(host for host in power if power[host] < max(power.values()))
-        text = f"{listed(odd)} has slower or fewer RDMA ports than the others"
+        text = f"{subject(odd, 'has', 'have')} slower or fewer RDMA ports than the others"
         fix = f"on {listed(odd)}: ibstat (state, rate); the cable and the switch's port"
         yield Finding("rdma-slow", "interfaces", odd, text, shown, "the slowest sets the pace", fix, WARNING)
 

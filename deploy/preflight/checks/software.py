@@ -71,6 +71,13 @@ def _settings(answers: Answers, hosts: Sequence[str]) -> Iterator[Finding]:
             yield _differing("settings-differ", seen, grave, f"{name} differs")
 
 
+def _alike(name: str, odd: Sequence[str], common: str) -> str:
+    """How a variable gets one value everywhere."""
+    if common:
+        return f"set {name} = {common} for {listed(odd)}, as the others have it: environment in cluster.toml"
+    return f"unset {name} on {listed(odd)}: environment in cluster.toml, or the image's"
+
+
 def _differing(cause: str, seen: Mapping[str, str], grave: bool, what: str) -> Finding:
     odd, common = odd_ones(seen), Counter(seen.values()).most_common(1)[0][0]
     having = tuple(host for host, value in seen.items() if value)
@@ -83,6 +90,6 @@ def _differing(cause: str, seen: Mapping[str, str], grave: bool, what: str) -> F
     fix = (
         f"{FAB} push gives all hosts the same image"
         if cause != "settings-differ"
-        else "set it to one value on all hosts, or unset it on all"
+        else _alike(what.partition(" ")[0], odd, common)
     )
     return Finding(cause, "software", odd, text, shown, symptom, fix, "fault" if grave else WARNING)

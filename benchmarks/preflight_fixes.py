@@ -1,0 +1,167 @@
+"""Preflight's fixes, followed to the letter by a script: is the cluster green then?
+
+python -m benchmarks.preflight_fixes                  each fault that stops a run, into docs/preflight-fixes.md
+python -m benchmarks.preflight_fixes --only NAME...   some of them, and nothing is written
+
+A script breaks hosts of the laboratory (lab/faults/), asks preflight, takes the commands out of the fix that it prints
+(lab/fixes.py), types them on the host that they name, and asks again: up to three times, for several faults at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+from lab import fault, fixes, job, network, trial
+from lab.drawn import score
+from lab.network import HOSTS_FILES
+
+HOME = Path(__file__).resolve().parents[1]
+PAGE, TRUTH = HOME / "docs/preflight-fixes.md", HOME / "lab/truth.json"
+AT_ONCE, MOST_TIMES = 4, 3
+GREEN, RED, NONE, MISSED = "green", "not green", "no command", "no fault said"
+# What a host has and the laboratory lacks: nothing sets its clocks.
+NOT_HERE, ELSEWHERE = ("sudo timedatectl",), "not to be tried here"
+LETTERS = {"nofile": "n", "fsize": "f", "cpu": "t", "as": "v", "data": "d", "stack": "s"}
+
+
+_HEAD = """\
+# Do preflight's fixes work?
+
+Made by `python -m benchmarks.preflight_fixes`: a script breaks hosts of the fault laboratory in each way that stops or
+slows real torchrun (`lab/faults/`), asks preflight, takes the commands out of the fix that it prints, types them on the
+hosts that they name, and asks again, up to three times. The hosts are network namespaces: `hostnamectl` and `interface`
+are done as the laboratory does them. Nobody mends a cable or a clock here.
+"""
+
+
+def follow(case):
+    """One fault: what preflight said, how it ended, and what was typed."""
+    typed, said = [], []
+    with fault.laboratory(case) as lab:
+        fault.inject(case, lab)
+        run = case.fault
+        for _ in range(MOST_TIMES):
+            verdict, _ = trial.preflight(lab, run)
+            if verdict.ok:
+                break
+            said.append((verdict.cause, verdict.fix))
+            commands = fixes.steps(verdict.fix)
+            run, set_ = _set(lab, run, fixes.settings(verdict.fix))
+            typed += set_
+            if not commands and not set_:
+                break
+            for step in (step for step in commands if not step.other):
+                typed += _typed(lab, step)
+            for step in (step for step in commands if step.other):
+                if trial.preflight(lab, run)[0].ok:
+                    break
+                typed += _typed(lab, step)
+        else:
+            verdict, _ = trial.preflight(lab, run)
+    if not verdict.ok and any(line.partition(": ")[2].startswith(NOT_HERE) for line in typed):
+        typed, end = [], ELSEWHERE
+    else:
+        end = GREEN if verdict.ok else RED if typed else NONE
+    cause, fix = said[0] if said else ("", "")
+    return {"id": case.id, "cause": cause, "fix": fix, "end": end if said else MISSED, "typed": typed,
+            "left": "" if verdict.ok else f"{verdict.cause}: {verdict.fix}"}  # fmt: skip
+
+
+def _typed(lab, step):
+    """Types the commands on a host. It has no systemd, and its /etc/hosts is a file of the laboratory."""
+    host = next(host for host in lab.hosts if host.name == step.host)
+    for command in step.commands:
+        line = command.replace("sudo ", "").replace("/etc/hosts", str(HOSTS_FILES / host.space / "hosts"))
+        if line.startswith("hostnamectl set-hostname "):
+            host.setup = [entry for entry in host.setup if not entry.startswith("hostname ")]
+            host.setup.append(f"hostname {line.split()[2]}")
+            line = line.partition(" && ")[2] or "true"
+        if line.startswith("export "):
+            host.environment |= dict(pair.split("=", 1) for pair in line.split()[1:])
+            continue
+        done = host.run("sh", "-c", line)
+        if done.returncode:
+            return [f"{step.host}: {command} ({done.stderr.strip()[:120]})"]
+    return [f"{step.host}: {command}" for command in step.commands]
+
+
+def _set(lab, run, settings):
+    """What the fix sets for the whole run: the run, and this in words."""
+    for name, value in settings.items():
+        kind, _, what = name.partition(" ")
+        if kind == "interface":
+            host = next(host for host in lab.hosts if host.name == what)
+            host.environment |= {"GLOO_SOCKET_IFNAME": value, "NCCL_SOCKET_IFNAME": f"={value}"}
+        elif kind == "ulimit":
+            for host in lab.hosts:
+                host.setup = [line for line in host.setup if not line.startswith(f"ulimit -{LETTERS.get(what)}")]
+        elif what:
+            host = next(host for host in lab.hosts if host.name == what)
+            host.environment |= {kind: value}
+            host.environment = {known: given for known, given in host.environment.items() if given}
+        else:
+            run = replace(run, endpoint=value.strip("[]"))
+    return run, [f"{name} = {value}" for name, value in settings.items()]
+
+
+def tried(case):
+    """The same, with a line on standard error."""
+    try:
+        done = follow(case)
+    except Exception as failed:  # a benchmark of a hundred trials goes on after one
+        done = {"id": case.id, "cause": "", "fix": "", "end": MISSED, "typed": [], "left": repr(failed)}
+    print(f"  .. {done['end']:13} {case.id} {done['cause']}: {done['fix'][:90]} {done['left'][:200]}", file=sys.stderr)
+    return done
+
+
+def page(results):
+    """The page."""
+    counts = Counter(one["end"] for one in results)
+    commands, said = counts[GREEN] + counts[RED], len(results) - counts[MISSED]
+    lines = [
+        *_HEAD.splitlines(), "",
+        f"{time.strftime('%Y-%m-%d')}, {len(results)} kinds of fault, {said} of them refused.", "",
+        "| figure | measured | reach |", "|---|---|---|",
+        f"| fixes with a command: green after it | {score.share(counts[GREEN], commands)} | ≥ 90 % |",
+        f"| all faults: green after the fix | {score.share(counts[GREEN], said)} |  |",
+        f"| the fix is no command: it asks a person | {score.share(counts[NONE], said)} |  |",
+        f"| the fix sets a clock, which the laboratory has not | {score.share(counts[ELSEWHERE], said)} |  |", "",
+        "## Not green after the commands, or no command", "",
+        "| fault | said | fix | end |", "|---|---|---|---|",
+        *(f"| {one['id']} | {one['cause']} | {one['fix'].replace('|', chr(92) + '|')} | {one['end']}"
+          f"{'; then ' + one['left'].partition(':')[0] if one['end'] == RED else ''} |"
+          for one in results if one["end"] in (RED, NONE, ELSEWHERE)), "",
+        "## Green", "", "| fault | said | typed |", "|---|---|---|",
+        *(f"| {one['id']} | {one['cause']} | `{'`, `'.join(one['typed']).replace('|', chr(92) + '|')}` |"
+          for one in results if one["end"] == GREEN), "",
+    ]  # fmt: skip
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Measure, and write."""
+    asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    asked.add_argument("--only", nargs="*", default=[])
+    only = asked.parse_args().only
+    if lacking := network.missing():
+        sys.exit(f"error: {lacking}")
+    truth = json.loads(TRUTH.read_text())
+    every = [fault.case(kind, kind.counts[-1]) for kind in fault.catalogue().values()]
+    every = [case for case in every if truth.get(case.id, {}).get("outcome", job.FAILS) != job.FINE]
+    wanted = [case for case in every if not only or case.fault.name in only]
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        results = list(pool.map(tried, wanted))
+    print(page(results))
+    if not only:
+        PAGE.write_text(page(results))
+
+
+if __name__ == "__main__":
+    main()

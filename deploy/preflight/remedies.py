@@ -1,0 +1,128 @@
+"""Fixes: what to type, on which host, with the names of its own interfaces and of the cluster's network. Pure.
+
+`on gpu-b: COMMAND; COMMAND   (a remark)`, `on a and b: ...; on c: ...`, `...; or on c: ...`: lab/fixes.py takes the
+commands out of these words, and benchmarks/preflight_fixes.py runs them.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+
+from . import prediction
+from .answers import Answers
+from .findings import Finding, listed
+from .request import MUSTER
+
+# A rule as the probe reports it: `filter: -A INPUT -p tcp --dport 29500 -j DROP`, `raw6: -A PREROUTING ...`.
+_RULE = re.compile(r"(?P<table>raw|mangle|nat|filter)(?P<six>6?): -A (?P<chain>\S+) ")
+_IN, _OUT = ("INPUT", "PREROUTING"), ("OUTPUT", "POSTROUTING")
+
+
+def interface_of(answers: Answers, host: str) -> str:
+    """The interface of a host that the run would use, as far as it is known."""
+    if host not in answers.hosts_with_facts:
+        return ""
+    pick = answers.plan.data[host]
+    return pick.interface if pick.address and not prediction.is_loopback(pick.address) else ""
+
+
+def on(hosts: Iterable[str], command: Callable[[str], str]) -> str:
+    """`on a and b: COMMAND; on c: COMMAND`: hosts with the same command stand together."""
+    by_command: dict[str, list[str]] = {}
+    for host in hosts:
+        by_command.setdefault(command(host), []).append(host)
+    return "; ".join(f"on {listed(names, len(names))}: {words}" for words, names in by_command.items())
+
+
+def with_interface(answers: Answers, hosts: Sequence[str], command: str) -> str:
+    """The same with each host's own interface in the place of `IF`."""
+    return on(hosts, lambda host: command.replace("IF", interface_of(answers, host) or "<interface>"))
+
+
+def network_of(answers: Answers, host: str, like: str = "") -> str:
+    """The network of a host's address for the run; of its family in `like`, an address."""
+    rows = list(prediction.reachable(answers.facts[host]))
+    mine = answers.plan.data[host].address
+    same = [row for row in rows if row[1] == mine] if not like or (":" in like) == (":" in mine) else []
+    rows = same or [row for row in rows if not like or (":" in row[1]) == (":" in like)] or rows
+    return str(ipaddress.ip_interface(f"{rows[0][1]}/{rows[0][2]}").network) if rows else mine
+
+
+def let_in(interface: str, network: str, ports: str = "") -> str:
+    """Lets calls of a network in, before any other rule. `ports`: `29500`, `32768-60999`; empty: all."""
+    port = f" -p tcp --dport {ports.replace('-', ':')}" if ports else ""
+    return f"{_tables(network)} -I INPUT{f' -i {interface}' if interface else ''} -s {network}{port} -j ACCEPT"
+
+
+def let_out(interface: str, network: str) -> str:
+    """The same for what a host sends."""
+    return f"{_tables(network)} -I OUTPUT{f' -o {interface}' if interface else ''} -d {network} -j ACCEPT"
+
+
+def let_itself() -> str:
+    """Lets a host reach itself."""
+    return "sudo ip link set lo up; sudo iptables -I INPUT -i lo -j ACCEPT; sudo iptables -I OUTPUT -o lo -j ACCEPT"
+
+
+def _tables(network: str) -> str:
+    return "sudo ip6tables" if ":" in network else "sudo iptables"
+
+
+def use_interface(answers: Answers, host: str, name: str) -> str:
+    """How a host is told its interface: `fab deploy` reads cluster.toml; others take it from their shell."""
+    if answers.request.style == MUSTER:
+        return f'interface = "{name}" for {host} in cluster.toml'
+    return f"on {host}: export GLOO_SOCKET_IFNAME={name} NCCL_SOCKET_IFNAME=={name}"
+
+
+def name_is(name: str, address: str) -> str:
+    """Gives a name this address in a host's /etc/hosts, and no other one there."""
+    word = name.replace(".", r"\.")
+    drop = rf"sudo sed -Ei 's/\s{word}(\s|$)/\1/g' /etc/hosts"
+    return f"{drop} && echo '{address} {name}' | sudo tee -a /etc/hosts"
+
+
+def past_rules(finding: Finding, answers: Answers) -> Finding:
+    """The finding; where rules have just lost packets of its hosts, its fix lets the cluster's network past them."""
+    grown = {
+        host: answers.control.get(host, {}).get("firewall", {}).get("grown", ())
+        for host in finding.hosts
+        if host in answers.hosts_with_facts
+    }
+    kind = finding.cause.partition("-")[0]
+    port = {"rendezvous": str(answers.request.port), "data": "DATA"}.get(kind, "")
+    lines = {host: _past(answers, host, rules, port) for host, rules in grown.items()}
+    lines = {host: line for host, line in lines.items() if line}
+    if not finding.cells or not lines:
+        return finding
+    return replace(
+        finding, fix=f"{on(lines, lines.__getitem__)}   (before: {next(iter(filter(None, grown.values())))[0]})"
+    )
+
+
+def _of_interface(answers: Answers, host: str, name: str, six: bool) -> str:
+    rows = [row for row in prediction.reachable(answers.facts[host]) if row[0] == name and (":" in row[1]) == six]
+    if rows:
+        return str(ipaddress.ip_interface(f"{rows[0][1]}/{rows[0][2]}").network)
+    return network_of(answers, host, "::" if six else "0.0.0.0")
+
+
+def _past(answers: Answers, host: str, rules: Sequence[str], port: str) -> str:
+    commands = dict[str, None]()
+    for rule in rules:
+        known = _RULE.match(rule)
+        if not known or known["chain"] not in (*_IN, *_OUT):
+            continue
+        way, end = ("-i", "-s") if known["chain"] in _IN else ("-o", "-d")
+        named = re.search(rf" {way} (\S+)", rule)
+        name = named[1] if named else interface_of(answers, host)
+        network = _of_interface(answers, host, name, bool(known["six"]))
+        at = f" {way} {name}" if name else ""
+        table = "" if known["table"] == "filter" else f" -t {known['table']}"
+        low, high = answers.facts[host]["port_range"]
+        only = f" -p tcp --dport {port}".replace("DATA", f"{low}:{high}") if port else ""
+        commands[f"sudo ip{known['six']}tables{table} -I {known['chain']}{at} {end} {network}{only} -j ACCEPT"] = None
+    return "; ".join(commands)
