@@ -8,7 +8,16 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel
 from torch.nn import functional as F
 from torch.utils.data import TensorDataset
 
-DEFAULTS = {"steps": 8, "batch": 12, "lr": 0.01, "warmup": 2, "log_every": 1, "eval_every": 0, "checkpoint_every": 4}
+DEFAULTS = {
+    "steps": 8,
+    "batch": 12,
+    "lr": 0.01,
+    "clip": 0.1,
+    "warmup": 2,
+    "log_every": 1,
+    "eval_every": 0,
+    "checkpoint_every": 4,
+}
 WIDTH, HEADS = 16, 4
 
 

@@ -12,7 +12,16 @@ from torch.distributed.tensor.parallel import (
 
 from lab.mesh_recipe import *  # noqa: F403 - all but the plan
 
-DEFAULTS = {"steps": 8, "batch": 12, "lr": 0.01, "warmup": 2, "log_every": 1, "eval_every": 0, "checkpoint_every": 4}
+DEFAULTS = {
+    "steps": 8,
+    "batch": 12,
+    "lr": 0.01,
+    "clip": 0.1,
+    "warmup": 2,
+    "log_every": 1,
+    "eval_every": 0,
+    "checkpoint_every": 4,
+}
 
 
 def tensor_plan(model):

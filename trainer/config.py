@@ -29,6 +29,7 @@ class Config:
     seed: int = 0
     precision: str = "fp32"
     compile: bool = False
+    recompute: bool = False
     mesh: str = ""
     trust_plan: bool = False
     backend: str = "auto"
@@ -84,6 +85,7 @@ def parser() -> argparse.ArgumentParser:
     _add(how, "--clip", "largest gradient norm; 0: no clipping", type=_number(float, 0.0))
     _add(how, "--precision", "of the forward pass", choices=["fp32", "bf16", "fp16"])
     _add(how, "--compile", "compile the model with torch.compile", action="store_true")
+    _add(how, "--recompute", "keep no activations inside of blocks: backward computes them again", action="store_true")
     _add(
         how,
         "--mesh",

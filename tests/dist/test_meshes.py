@@ -1,6 +1,7 @@
 """Every mesh trains as one process does: the same losses, every sample once, an orderly stop."""
 
 import json
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -8,9 +9,10 @@ from collections import Counter
 import pytest
 
 from lab.ports import free_port
-from lab.waiting import events, losses
+from lab.waiting import events, lines, losses
 from muster.data import StreamSampler
 from tests.dist.conftest import HOME, environment
+from trainer.mesh import parse
 
 RECIPE, SEQUENCE = HOME / "lab/mesh_recipe.py", HOME / "lab/sequence_recipe.py"
 
@@ -35,38 +37,83 @@ def case(folder, *arguments, **more):
 
 
 MESHES = ["dp_shard=4", "dp_replicate=2,dp_shard=2", "dp_replicate=4", "tp=4", "dp_shard=2,tp=2", "dp_replicate=2,tp=2"]
+# What else each mesh does, with the losses of one process.
+WAYS = {"accumulated": ("--micro-batch", 2), "recomputed": ("--recompute",)}
+CUT = ["dp_shard=4", "tp=4", "dp_shard=2,tp=2"]
+
+
+def on(name, meshes, root, *arguments, **more):
+    """A case on each mesh."""
+    return [case(root / f"{name} {mesh}", "--mesh", mesh, *arguments, **more) for mesh in meshes]
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     """Each mesh's run folder, with that of one process, all of the same steps."""
     root = tmp_path_factory.mktemp("meshes")
-    one = start(1, case(root / "one"))
+    laid = layouts(root)
+    one = start(1, case(root / "one"), case(root / "channels-last one", "--recipe", laid))
     four = start(
         4,
         *(case(root / mesh, "--mesh", mesh) for mesh in MESHES),
         case(root / "sequence", "--mesh", "dp_shard=2,tp=2", "--recipe", SEQUENCE),
-        case(root / "accumulated", "--mesh", "dp_shard=-1", "--micro-batch", 2),
-        *(
-            case(root / f"{precision} {mesh}", "--mesh", mesh, "--precision", precision)
-            for precision in ("bf16", "fp16")
-            for mesh in ("dp_replicate=4", "dp_shard=4")
-        ),
+        *(run for name, options in WAYS.items() for run in on(name, MESHES, root, *options)),
+        *on("bf16", MESHES, root, "--precision", "bf16"),
+        *on("fp16", ("dp_replicate=4", "dp_shard=4", "tp=4"), root, "--precision", "fp16"),
+        *on("channels-last", ("dp_replicate=4", "dp_shard=4", "tp=4"), root, "--recipe", laid),
         case(root / "uneven", "--mesh", "dp_shard=4", "--batch", 13, "--micro-batch", 1),
-        case(root / "stopped", "--mesh", "dp_shard=4", "--steps", 500, stop_after=3),
-        case(root / "exploded", "--mesh", "dp_shard=4", "--lr", "1e38"),
+        *on("stopped", MESHES, root, "--steps", 500, stop_after=3),
+        *on("exploded", MESHES, root, "--lr", "3e37"),
         case(root / "too-many", "--mesh", "dp_shard=8"),
-        case(root / "compiled", "--mesh", "dp_shard=4", "--compile"),
+        *on("compiled", CUT, root, "--compile"),
+        case(root / "compiled recomputed", "--compile", "--recompute"),
+        case(root / "no-blocks", "--recompute", "--recipe", laid),
+        case(root / "text", "--mesh", "dp_shard=2,tp=2", "--recipe", "text", "--batch", 4, stop_after=0),
     )
     for process in (one, four):
         finish(process)
     return root
 
 
-@pytest.mark.parametrize("name", [*MESHES, "sequence", "accumulated"])
-def test_a_mesh_has_the_losses_of_one_process(trained, name):
+def layouts(folder):
+    """A recipe of a convolution whose weights lie channels-last."""
+    path = folder / "pictures.py"
+    path.write_text(
+        RECIPE.read_text()
+        + """
+from torch.distributed.tensor import Replicate
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Conv2d(1, 8, 3, padding=1), nn.Linear(64, 31)
+
+    def forward(self, words):
+        x = words.float().unflatten(1, (1, 2, 4)) / 31
+        return self.last(torch.relu(self.first(x)).flatten(1))[:, None].expand(-1, 8, -1)
+
+def model():
+    return Net().to(memory_format=torch.channels_last)
+
+def tensor_plan(model):
+    return {"last": RowwiseParallel(input_layouts=Replicate())}
+"""
+    )
+    return str(path)
+
+
+@pytest.mark.parametrize("name", [*MESHES, "sequence", *(f"{way} {mesh}" for way in WAYS for mesh in MESHES)])
+def test_a_mesh_has_the_losses_and_the_norms_of_one_process(trained, name):
     assert len(losses(trained / name)) == 8
     assert losses(trained / name) == pytest.approx(losses(trained / "one"), rel=1e-5)
+    expected = norms(trained / "one")
+    assert min(expected) > 0.1  # each step is clipped
+    assert norms(trained / name) == pytest.approx(expected, rel=1e-4)
+
+
+def norms(folder):
+    """The norm of the whole gradient at each step."""
+    return [line["grad_norm"] for line in lines(folder / "metrics.jsonl") if "loss" in line]
 
 
 @pytest.mark.parametrize("name", MESHES)
@@ -90,19 +137,39 @@ def test_every_held_out_sample_counts_once(trained, name):
     assert evaluated["values"]["number"] == pytest.approx(sum(range(37)) / 37)
 
 
-@pytest.mark.parametrize("precision", ["bf16", "fp16"])
-def test_mixed_precision_is_the_same_on_a_mesh(trained, precision):
-    ddp, sharded = (losses(trained / f"{precision} {mesh}") for mesh in ("dp_replicate=4", "dp_shard=4"))
-    assert sharded == pytest.approx(ddp, rel=2e-3)
+@pytest.mark.parametrize(("precision", "mesh"), [*(("bf16", mesh) for mesh in MESHES), ("fp16", "dp_shard=4")])
+def test_mixed_precision_is_the_same_on_a_mesh(trained, precision, mesh):
+    ddp, other = (losses(trained / f"{precision} {each}") for each in ("dp_replicate=4", mesh))
+    assert other == pytest.approx(ddp, rel=2e-3)
+    assert other != losses(trained / mesh)
 
 
-def test_an_orderly_stop_and_a_loss_that_is_not_finite_end_all_ranks_alike(trained):
-    assert {(trained / "stopped" / f"end-{rank}").read_text() for rank in range(4)} == {"stopped 4"}
-    words = {(trained / "exploded" / f"refused-{rank}").read_text() for rank in range(4)}
+@pytest.mark.parametrize("mesh", ["dp_replicate=4", "dp_shard=4", "tp=4"])
+def test_a_channels_last_model_trains_to_the_same_losses(trained, mesh):
+    expected = losses(trained / "channels-last one")
+    assert losses(trained / f"channels-last {mesh}") == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("mesh", MESHES)
+def test_an_orderly_stop_and_a_loss_that_is_not_finite_end_all_ranks_alike(trained, mesh):
+    assert {(trained / f"stopped {mesh}" / f"end-{rank}").read_text() for rank in range(4)} == {"stopped 4"}
+    words = {(trained / f"exploded {mesh}" / f"refused-{rank}").read_text() for rank in range(4)}
     assert all("the loss is" in text and "no optimizer took that step" in text for text in words)
 
 
 def test_what_a_mesh_cannot_do_is_refused_by_name(trained):
     assert "one would have an empty pass" in (trained / "uneven" / "refused-0").read_text()
-    assert "--compile" in (trained / "compiled" / "refused-0").read_text()
+    for mesh in CUT:
+        assert f"--compile on mesh {mesh}" in (trained / f"compiled {mesh}" / "refused-0").read_text()
+    assert "fp16 on mesh tp=4" in (trained / "fp16 tp=4" / "refused-0").read_text()
+    assert "--compile" in (trained / "compiled recomputed" / "refused-0").read_text()
+    assert "no blocks" in (trained / "no-blocks" / "refused-2").read_text()
     assert "dp_shard=8: 8 ranks, but the run has 4" in (trained / "too-many" / "refused-3").read_text()
+
+
+def test_every_command_of_the_page_is_a_mesh_that_these_tests_run(trained):
+    page = (HOME / "docs" / "parallel.md").read_text()
+    named = {str(parse(text, 4)) for text in re.findall(r"-m trainer --recipe text(?: --mesh (\S+))?`", page)}
+    assert len(named) >= 5
+    assert named <= {str(parse(mesh, 4)) for mesh in MESHES}
+    assert (trained / "text" / "end-3").read_text() == "stopped 1"

@@ -12,7 +12,7 @@ from muster.checkpoint import store
 from tests.dist.conftest import HOME, environment
 from tests.dist.test_meshes import case, finish, start
 
-SAVED = {"fsdp": "dp_shard=4", "hsdp": "dp_replicate=2,dp_shard=2"}
+SAVED = {"fsdp": "dp_shard=4", "hsdp": "dp_replicate=2,dp_shard=2", "tp": "dp_shard=2,tp=2"}
 STEP = "checkpoints/step-00000004"
 
 
@@ -28,7 +28,7 @@ def root(tmp_path_factory):
             *(case(root / name, "--mesh", mesh) for name, mesh in SAVED.items()),
             *(
                 case(root / f"{name}-to-{other}", "--mesh", mesh, "--resume", root / name / STEP)
-                for name, other, mesh in (("fsdp", "hsdp", SAVED["hsdp"]), ("one-on-ddp", "fsdp", SAVED["fsdp"]))
+                for name, other, mesh in (("fsdp", "tp", SAVED["tp"]), ("one-on-ddp", "fsdp", SAVED["fsdp"]))
             ),
             # Each rank is a host; then each has the disk of the next.
             case(hosts, "--mesh", "dp_shard=4", stop_after=3),
@@ -71,7 +71,7 @@ def root(tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    "name", ["fsdp-to-hsdp", "one-on-ddp-to-fsdp", "fsdp-to-1", "hsdp-to-1", "fsdp-to-3", "hsdp-to-3"]
+    "name", ["fsdp-to-tp", "one-on-ddp-to-fsdp", *(f"{name}-to-{world}" for name in SAVED for world in (1, 3))]
 )
 def test_a_run_continues_on_another_mesh_and_world_as_if_nothing_had_changed(root, name):
     expected = losses(root / "one-on-ddp")

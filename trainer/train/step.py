@@ -26,6 +26,7 @@ from .device_timer import DeviceTimer
 from .gradients import clip, fit_optimizer
 from .process_group import Group
 from .strategy import choose
+from .strategy.units import recompute
 
 _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -60,11 +61,15 @@ class Stepper:
             raise Refused(
                 f"--compile on mesh {mesh}: the trainer compiles only whole models", "leave out one of the two"
             )
+        if config.compile and config.recompute:
+            raise Refused("--compile with --recompute: the trainer does one of the two", "leave out one of the two")
         model = build_model(recipe).to(group.device)
         plan = build_plan(recipe, model) if mesh.tp > 1 else None
         try_loss = None if config.trust_plan else lambda tried: compute_loss(recipe, tried, micro_batch)
         self._strategy = choose(mesh, model, group.device, plan, try_loss)
         self.model = self._strategy.bare
+        if config.recompute:
+            recompute(self.model)
         self._timer = DeviceTimer(group.device)
         self._last_gradient_at = self._timer.mark()
         self._update_span: list[tuple[Any, Any]] = []

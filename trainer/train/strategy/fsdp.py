@@ -6,9 +6,6 @@ gradients are averaged. With `tp` the layers are cut first (tensor.py).
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator
-
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -19,6 +16,7 @@ from muster.errors import Refused
 
 from ...mesh import AXES, Mesh
 from . import Plan, TryLoss, tensor
+from .units import units
 
 
 class Sharded:
@@ -47,7 +45,7 @@ class Sharded:
             model.register_forward_pre_hook(_share_buffers)
 
     def _share(self, model: nn.Module, divided: DeviceMesh) -> None:
-        for unit in _units(model):
+        for unit in units(model):
             fully_shard(unit, mesh=divided)
         root = fully_shard(model, mesh=divided)
         assert isinstance(root, FSDPModule)
@@ -57,29 +55,6 @@ class Sharded:
         """Until the last backward pass of a step, a rank adds up whole gradients of its own."""
         if self._root is not None:
             self._root.set_requires_gradient_sync(gradients)
-
-
-def _units(model: nn.Module) -> list[nn.Module]:
-    """The modules that are gathered one at a time: the composite items of a list or sequence, such as blocks.
-
-    A weight that a unit shares with another module would have two owners: such a unit stays with the whole model.
-    """
-    items = list(dict.fromkeys(_items(model)))
-    inside = {module for item in items for module in item.modules()}
-    owners = Counter(weight for item in items for weight in set(item.parameters()))
-    owners.update({w for module in model.modules() if module not in inside for w in module.parameters(recurse=False)})
-    return [item for item in items if all(owners[weight] == 1 for weight in item.parameters())]
-
-
-def _items(module: nn.Module) -> Iterator[nn.Module]:
-    in_order = isinstance(module, nn.ModuleList | nn.Sequential)
-    for child in module.children():
-        without_forward = isinstance(child, nn.ModuleList | nn.ModuleDict)
-        composite = len(list(child.children())) > 0 and len(list(child.parameters())) > 0
-        if in_order and composite and not without_forward:
-            yield child
-        else:
-            yield from _items(child)
 
 
 def _same_everywhere(model: nn.Module) -> None:
