@@ -26,6 +26,7 @@ FIGURES = {
         "startup",
         "kill_all",
         "kill_worker",
+        "going_on",
         "exactly_once",
         "library",
         "slurm",

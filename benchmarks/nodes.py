@@ -6,6 +6,7 @@ import json
 import os
 import platform
 import random
+import signal
 import socket
 import sys
 import tempfile
@@ -53,18 +54,31 @@ class Run:
     """The nodes of one start in `folder`, one rank each, from entering to leaving the `with`."""
 
     def __init__(self, folder: Path, command: Sequence[str], nodes: Sequence[NodeSpec]) -> None:
-        self.folder, self._specs = folder, nodes
+        self.folder, self.specs = folder, nodes
         self._nodes = LocalNodes(folder, command, HOME)
         self.began = 0.0
 
     def __enter__(self) -> Run:
         self.began = time.time()
-        for spec in self._specs:
+        for spec in self.specs:
             self._nodes.start(spec, self.folder / "logs" / f"{spec.name}.log")
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._nodes.end()
+
+    @property
+    def names(self) -> list[str]:
+        """The nodes by place."""
+        return [spec.name for spec in self.specs]
+
+    def bring_back(self) -> None:
+        """Start the nodes again that have ended, as `fab up` does."""
+        self._nodes.states(lambda _: True)
+
+    def ask(self) -> None:
+        """Ask every node to stop."""
+        self._nodes.signal_all(signal.SIGTERM)
 
     def codes(self) -> list[int | None]:
         """Each node's exit code, None while it runs."""
@@ -119,6 +133,19 @@ class Run:
 def ours(folder: Path, workers: int, arguments: Sequence[str], start: int = 1) -> Run:
     """The trainer on a master and `workers` more nodes, as `make up` starts it."""
     return Run(folder, commands.agent(sys.executable, arguments), _specs(folder, workers, arguments, start))
+
+
+def group(
+    folder: Path,
+    workers: int,
+    arguments: Sequence[str],
+    least: int,
+    where: Sequence[tuple[str, int, int]],
+    key: str,
+) -> Run:
+    """The same, of which `least` nodes train on without the others (--min-nodes)."""
+    made = local_spec(folder, 1, workers, arguments, 0, cores(), platform.system()).grouped(least, where, key)
+    return Run(folder, commands.agent(sys.executable, arguments), made.nodes)
 
 
 def rival(folder: Path, workers: int, module: str, arguments: Sequence[str] = (), start: int = 1) -> Run:

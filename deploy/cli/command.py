@@ -50,6 +50,10 @@ MAX_HOURS = (
 WAIT_LOST = (
     "how long the run waits for a host that is lost, or a link that is cut, before it ends: 90s, 10m, 1h (default: 10m)"
 )
+MIN_NODES = (
+    "train on with so many nodes when others are lost, the first one included; more than half of them "
+    "(default: all are needed)"
+)
 ON_END = (
     "a command, run once in the run's image when the run has ended, in whatever way, with MUSTER_END and its like; or "
     "a URL that gets a JSON POST (default: none)"

@@ -30,6 +30,7 @@ from .command import (
     KEEP,
     LIMIT,
     MAX_HOURS,
+    MIN_NODES,
     NO_CACHE,
     NPROC,
     ON_END,
@@ -81,6 +82,7 @@ from .command import (
         "gpus": GPUS,
         "max-hours": MAX_HOURS,
         "on-end": ON_END,
+        "min-nodes": MIN_NODES,
         "rank": SHOWN,
         "restarts": RESTARTS,
         "requirements": REQUIREMENTS,
@@ -105,6 +107,7 @@ def up(
     gpus: str = "",
     max_hours: str = "",
     on_end: str = "",
+    min_nodes: str = "",
     rank: str = "",
     restarts: str = "",
     requirements: str = "",
@@ -131,7 +134,7 @@ def up(
         command = once_a_node(each, script)
         asked = launch.Options(workers, backend, resume, args, command, folder, run, rank, no_observe, restarts)
         asked = replace(asked, include=split(include), folder_limit=folder_limit, requirements=requirements)
-        asked = replace(asked, max_hours=max_hours, on_end=on_end, style=style)
+        asked = replace(asked, max_hours=max_hours, on_end=on_end, style=style, min_nodes=min_nodes)
         asked = replace(asked, secrets=tuple(secret or ()), env_files=tuple(env_file or ()))
         asked = replace(asked, secret_files=tuple(secret_file or ()), no_cache=no_cache)
         return launch.up(replace(asked, keep=tuple(keep or ()), processes=nproc, gpus=gpus), console)

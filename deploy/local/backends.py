@@ -76,6 +76,10 @@ class LocalBackend(Backend):
         """Raise UsageError for paths that go with a container and secrets in its memory, if this backend has none."""
 
     @classmethod
+    def refuse_group(cls, least: int) -> None:
+        """Raise UsageError if `least` nodes shall train on without the others (not 0), and here they cannot."""
+
+    @classmethod
     def with_caches(cls, own: Script) -> Script:
         """The same script with a place for what it downloads, kept across runs."""
         return own
@@ -203,6 +207,15 @@ class ComposeBackend(LocalBackend):
     def script(cls, run_dir: Path, gpus: int, nodes: int) -> Script:
         """As containers see the run folder. Their image has torch for the CPU."""
         return Script(f"{RUNS_IN_CONTAINER}/{run_dir.name}/{script.sent(run_dir).relative_to(run_dir)}")
+
+    @classmethod
+    def refuse_group(cls, least: int) -> None:
+        """A container's address is not known before it runs."""
+        if least:
+            raise UsageError(
+                f"--min-nodes {least}: containers of this machine do not train on without each other",
+                f"as processes they do: `{MAKE} up {option('BACKEND', 'processes')}`",
+            )
 
     @classmethod
     def with_caches(cls, own: Script) -> Script:

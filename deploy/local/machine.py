@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterable
+from contextlib import ExitStack
 
 from ..core.facts import MachineFacts
 
@@ -35,6 +36,16 @@ def gpus() -> int:
 def busy_ports(candidates: Iterable[int]) -> frozenset[int]:
     """The candidates that somebody listens on, at any address of this machine."""
     return frozenset(port for port in candidates if not _free(port))
+
+
+def doors(nodes: int) -> list[tuple[str, int, int]]:
+    """For each node loopback and two ports of it that are free now."""
+    with ExitStack() as stack:
+        probes = [stack.enter_context(socket.socket()) for _ in range(2 * nodes)]
+        for probe in probes:
+            probe.bind(("127.0.0.1", 0))
+        ports = [int(probe.getsockname()[1]) for probe in probes]
+    return [("127.0.0.1", *pair) for pair in zip(ports[::2], ports[1::2], strict=True)]
 
 
 def _cores() -> int:

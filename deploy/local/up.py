@@ -12,6 +12,7 @@ from collections.abc import Collection, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from secrets import token_hex
 
 from ..config import keep, secrets
 from ..config import script as typed
@@ -69,6 +70,7 @@ class Options:
     max_hours: str = ""
     on_end: str = ""
     style: str = ""
+    min_nodes: str = ""
 
 
 @dataclass(frozen=True)
@@ -84,6 +86,7 @@ class _Asked:
     notes: tuple[str, ...]
     gpus: Gpus
     style: dict[str, str]
+    least: int
 
 
 def up(options: Options, console: Console) -> int:
@@ -109,13 +112,13 @@ def up(options: Options, console: Console) -> int:
     ):
         backend_class = backends.BACKENDS[choice_of_backend.name]
         backend_class.refuse_without_container(asked.keep, in_files)
+        backend_class.refuse_group(asked.least)
         port = _choose_port(held, console) if backend_class.meets_on_machine else environment.MASTER_PORT
         running = options.run or environment.script_name(choice.arguments)
         uuids = _hold_gpus(asked.gpus, running, held, console) if gpus and backend_class.meets_on_machine else ()
         taken = client.run_ids() if facts.answers else frozenset()
         run_dir = choice.run_dir or _new_folder(options.run, choice, taken)
         _take(run_dir, held, facts)
-        machine = observe.machine()
         if folder:
             script.bring(folder, run_dir, sending)
         own = backend_class.script(run_dir, gpus, 1 + workers) if folder else None
@@ -123,14 +126,12 @@ def up(options: Options, console: Console) -> int:
             own = _completed(own if options.no_cache else backend_class.with_caches(own), asked)
             own = replace(own, secrets=hidden, secret_files=in_files, uuids=uuids)
             own = replace(own, packages=backend_class.install(needs, run_dir, console) if needs else None)
-        run = environment.local_spec(
-            run_dir, choice.start, workers, choice.arguments, port, machine.cores, machine.system, own
-        ).limited(environment.asked_hours(options.max_hours))
+        run = _spec(options, asked, run_dir, port, own)
         if choice.run_dir:
             console.note(f"resuming in {display_path(run_dir)}, start {choice.start}")
         backend = backend_class(run)
         held.callback(backend.clean)
-        state = State(run.names, script=choice.script)
+        state = State(run.names, script=choice.script, least=asked.least)
         follower = follow.Follower(run_dir)
         began = 0.0
 
@@ -156,6 +157,18 @@ def up(options: Options, console: Console) -> int:
             raise DeployError(result.message, result.hint, result.code)
         sent = (folder, sending) if folder else None
         return ending.end(run_dir, _with_local_paths(result, run_dir), state, time.time() - began, console, sent=sent)
+
+
+def _spec(
+    options: Options, asked: _Asked, run_dir: Path, port: int, own: environment.Script | None
+) -> environment.RunSpec:
+    """The nodes of this start."""
+    machine, choice, nodes = observe.machine(), asked.choice, 1 + asked.workers
+    run = environment.local_spec(
+        run_dir, choice.start, asked.workers, choice.arguments, port, machine.cores, machine.system, own
+    )
+    run = run.limited(environment.asked_hours(options.max_hours))
+    return run.grouped(asked.least, observe.doors(nodes), token_hex(16)) if asked.least else run
 
 
 def _completed(own: environment.Script, asked: _Asked) -> environment.Script:
@@ -184,7 +197,9 @@ def _read(options: Options) -> _Asked:
     number = plan.ranks_of(ranks)
     gpus = plan.check_gpus(options.gpus, choice.script, options.backend)
     style = environment.asked_style(options.style, choice.script)
-    return _Asked(choice, workers, number, restarts or 0, kept, not options.no_observe, command.notes, gpus, style)
+    least = environment.asked_least(options.min_nodes, 1 + workers, choice.arguments, choice.script)
+    observed = not options.no_observe
+    return _Asked(choice, workers, number, restarts or 0, kept, observed, command.notes, gpus, style, least)
 
 
 def _engine(wanted: str) -> EngineFacts:
@@ -215,6 +230,7 @@ def _again(options: Options, asked: _Asked) -> str:
         ("--folder-limit", options.folder_limit),
         *(("--include", path) for path in options.include),
         ("--max-hours", options.max_hours),
+        ("--min-nodes", options.min_nodes),
         ("--on-end", options.on_end),
         *(("--secret", text) for text in options.secrets),
         *(("--env-file", text) for text in options.env_files),

@@ -6,6 +6,7 @@ trainer's half.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,6 +16,7 @@ from typing import Any
 from ..config.script import PER_NODE
 from ..core.errors import UsageError
 from ..core.program import FAB, MAKE, option
+from ..core.text import several
 
 RUN_ID, RUN_DIR, NODE, STOP_ON_EOF = "MUSTER_RUN_ID", "MUSTER_RUN_DIR", "MUSTER_NODE", "MUSTER_STOP_ON_EOF"
 RESTARTED_BY_HOST, RESUME_COMMAND, SECRETS = "MUSTER_RESTARTED_BY_HOST", "MUSTER_RESUME_COMMAND", "MUSTER_SECRET_NAMES"
@@ -30,7 +32,7 @@ SENT_DIGEST = "MUSTER_SENT_DIGEST"
 LAUNCHER_RANKS, MAX_HOURS, ON_END = "MUSTER_LAUNCHER_RANKS", "MUSTER_MAX_HOURS", "MUSTER_ON_END"
 SHARE_KEY = "MUSTER_SHARE_KEY"
 STYLE, STYLES = "MUSTER_STYLE", ("slurm", "mpi")
-CLAIM, WAIT = "MUSTER_CLAIM", "MUSTER_WAIT"
+CLAIM, WAIT, GROUP = "MUSTER_CLAIM", "MUSTER_WAIT", "MUSTER_GROUP"
 MUSTER_NAMES = (
     RUN_ID,
     RUN_DIR,
@@ -53,6 +55,7 @@ MUSTER_NAMES = (
     STYLE,
     CLAIM,
     WAIT,
+    GROUP,
 )
 
 MAX_RESTARTS_NAME = "PET_MAX_RESTARTS"
@@ -182,6 +185,18 @@ class RunSpec:
         nodes = tuple(replace(node, environment={**node.environment, **more}) for node in self.nodes)
         return replace(self, nodes=nodes)
 
+    def grouped(self, least: int, where: Sequence[tuple[str, int, int]], key: str) -> RunSpec:
+        """The same run, whose nodes may go on without each other while `least` are left; 0: they may not.
+
+        `where`: of each node its address, and the two ports on which the others meet it. `key`: of this start.
+        """
+        if not least:
+            return self
+        plan = {"least": least, "key": key, "nodes": dict(zip(self.names, where, strict=True))}
+        more = {GROUP: json.dumps(plan)}
+        nodes = tuple(replace(node, environment={**node.environment, **more}) for node in self.nodes)
+        return replace(self, nodes=nodes)
+
 
 def local_spec(
     run_dir: Path,
@@ -263,6 +278,40 @@ def asked_style(text: str, script: bool) -> dict[str, str]:
         why = f"not one of {', '.join(STYLES)}" if text not in STYLES else "there is no script"
         raise UsageError(f"--style {text}: {why}", f"{FAB} deploy ... --style slurm -- train.py")
     return {STYLE: text} if text else {}
+
+
+def asked_least(text: str, nodes: int, arguments: Sequence[str], script: bool) -> int:
+    """--min-nodes as a number; 0 where it is not given. Raises UsageError where the nodes could not go on.
+
+    Fewer than a majority must not train on: the others could, too, and the run would be trained twice.
+    """
+    if not text:
+        return 0
+    majority = nodes // 2 + 1
+    if not re.fullmatch(r"[0-9]{1,4}", text) or not 1 <= int(text) <= nodes:
+        raise UsageError(f"--min-nodes {text}: not a number from 1 to {nodes}, the nodes", f"--min-nodes {majority}")
+    if nodes < 3:
+        raise UsageError(
+            f"--min-nodes {text}: with {several(nodes, 'node')}, one that is left cannot tell whether the other is "
+            "lost or trains on by itself",
+            "three nodes can lose one",
+        )
+    if int(text) < majority:
+        raise UsageError(
+            f"--min-nodes {text}: fewer than a majority of {nodes} nodes; cut in two, both parts would train on",
+            f"--min-nodes {majority}",
+        )
+    if script:
+        raise UsageError(
+            f"--min-nodes {text}: only Muster's own trainer goes on with fewer nodes",
+            "a script is started again after a failure on all of its nodes: --restarts 3",
+        )
+    if any(word == "--mesh" or word.startswith("--mesh=") for word in arguments):
+        raise UsageError(
+            f"--min-nodes {text} with --mesh: a lost node would take its part of the model with it",
+            "leave out one of the two",
+        )
+    return int(text)
 
 
 def asked_hours(text: str) -> str:

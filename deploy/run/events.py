@@ -33,6 +33,7 @@ Event = dict[str, Any]
 
 MOST_LINE = 1 << 20
 _STEP = whole(0, 10**15)
+_MOST_NODES = 1024
 _MS = default(real(0.0, 1e15), 0.0)
 _RANK = whole(0, 65535)
 _NODE = default(node_name, "")
@@ -88,6 +89,16 @@ _KINDS: Mapping[str, tuple[Mapping[str, Reader[Any]], Mapping[str, Reader[Any]]]
     "waits": ({**_OF_RANK, "why": words(500)}, {"since": real(0.0, 1e11)}),
     "conflicts": ({**_OF_RANK, "paths": array(words(200), 20), "count": _STEP}, {}),
     "shared": ({**_OF_RANK, "source": node_name, "files": _STEP, "bytes": _STEP}, {}),
+    "members": (
+        {
+            **_OF_RANK,
+            "epoch": _STEP,
+            "members": array(node_name, _MOST_NODES),
+            "before": array(node_name, _MOST_NODES),
+            "planned": _STEP,
+        },
+        {},
+    ),
     "kept": ({**_OF_RANK, "files": _STEP, "bytes": _STEP}, {}),
     "began": (_OF_RANK, {"attempt": _STEP, "world": _STEP, "pid": _STEP}),
     "ended": (

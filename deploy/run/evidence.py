@@ -143,6 +143,13 @@ class Evidence:
             known.clear()
         self.alike = False
 
+    def _on_members(self, event: Event, t: float) -> None:
+        """Other nodes train from now on: ranks get other numbers and nodes."""
+        if event["members"] != event["before"]:
+            self._settle()
+            self.began.clear()
+            self.starts.clear()
+
     def _on_ended(self, event: Event, t: float) -> None:
         rank, code = event["rank"], event["code"]
         if self.began.get(rank) != event["node"]:

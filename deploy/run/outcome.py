@@ -107,6 +107,8 @@ def final(state: State) -> Result:
         where = f"logs/{blame.node}.log has its last words" if blame.node else "logs/ has what each node said last"
         return Result("failed", blame.message, where, blame.node, blame.rank, state.step)
     for node in state.nodes.values():
+        if state.members and node.node not in state.members:
+            continue
         if node.state == "exited" and node.code not in (None, DONE):
             return _failed(
                 state, node.node, f"{state.name(node.node)} {ended_how(node.code)}", f"see logs/{node.node}.log"
@@ -167,7 +169,7 @@ def _failed(state: State, node: str, message: str, hint: str = "") -> Result:
 
 def _node_gone(state: State, now: float) -> Result | None:
     ended = sorted((t, name) for name, t in state.exited_at.items() if now - t >= EXIT_SETTLES_S)
-    if not ended:
+    if not ended or (state.least and len(state.names) - len(ended) >= state.least):
         return None
     # A lost node, or one killed by a signal, comes before nodes that ended because they missed it.
     name = min(ended, key=lambda entry: (*_rank_of_end(state.nodes[entry[1]]), entry))[1]

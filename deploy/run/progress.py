@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from ..core.facts import NodeState, ended_how
 from ..core.text import amount, percent, several
-from . import inquest
+from . import inquest, regroup
 from .blame import Blame, End, blame
 from .causes import Cause
 from .events import Event
@@ -79,8 +79,10 @@ class State:
     older than `since` belongs to earlier starts of the run. `conflicts`: sent files that are not used, as the console
     has named them. `repeats`: nobody knows at which step a later start of a script began, so steps may count twice.
     `came_back`: the nodes that restarted since the ranks began. `waiting`: what the nodes wait for on their hosts
-    before the ranks start. `evidence`: the records for the inquest; `finding`: the first cause in time that it has
-    found of the present attempt, `found_at`: when. `wait_lost_s`: how long a lost host or link is waited for.
+    before the ranks start. `least`: so many nodes train on without the others; 0: all are needed. `members`: the nodes
+    that train at present, where that is not the whole plan; `regroup`: the last change of them, until the ranks say
+    from which step they train on. `evidence`: the records for the inquest; `finding`: the first cause in time that it
+    has found of the present attempt, `found_at`: when. `wait_lost_s`: how long a lost host or link is waited for.
     `cut`: the link that nobody has mended, also while the ranks start again; a step shows that it is mended.
     """
 
@@ -108,6 +110,9 @@ class State:
     lives: dict[int, int] = field(default_factory=dict)
     conflicts: set[tuple[str, ...]] = field(default_factory=set)
     waiting: str = ""
+    least: int = 0
+    members: tuple[str, ...] = ()
+    regroup: str = ""
     evidence: Evidence = field(default_factory=Evidence)
     finding: Finding | None = None
     found_at: float = 0.0
@@ -227,14 +232,29 @@ class State:
             self._tell(event, f"all ranks restart (restart {self.restarts}){self._restart_reason()}")
         self._sign(event)
 
+    def _on_members(self, event: Event) -> None:
+        """Other nodes train from now on (`--min-nodes`): what the ranks did before says nothing of what comes."""
+        if text := regroup.words(event):  # empty: a rank was lost, and its node starts it again
+            self.members, self.ranks, self.began, self.ends = tuple(event["members"]), {}, {}, {}
+            self.explained, self.finding, self.regroup = True, None, text
+            self.pace.clear()
+
+    def _tell_regroup(self, event: Event, step: int) -> bool:
+        news, self.regroup = self.regroup, ""
+        if news:
+            self._tell(event, news.format(step=step), grave=True)
+        return bool(news)
+
     def _on_plan(self, event: Event) -> None:
+        self._tell_regroup(event, int(event.get("start_step", 0)))
         if not self.plan:
             self._tell(event, f"training {event.get('recipe', '')}: {event.get('samples', 0):,} samples")
         self.plan = event
         self._sign(event)
 
     def _on_resumed(self, event: Event) -> None:
-        self._tell(event, f"resumes from step {event['step']}")
+        if not self._tell_regroup(event, int(event["step"])):
+            self._tell(event, f"resumes from step {event['step']}")
         for change in event.get("changes", ()):
             self._tell(event, str(change))
 

@@ -43,6 +43,7 @@ DOORS = {
     "invoke": {"deploy/cli/*"},
     "paramiko": {"deploy/ssh/*"},
     "psutil": {"deploy/local/processes"},
+    "pysyncobj": {"trainer/node/register"},
     "torch": {
         "trainer/elastic/*",
         "muster/checkpoint/*",

@@ -13,9 +13,7 @@ import os
 import socket
 import sys
 from contextlib import suppress
-from datetime import timedelta
 from functools import partial
-from ipaddress import ip_address
 from typing import Any
 
 import torch
@@ -29,7 +27,7 @@ from muster.errors import Refused, TrainError
 from ..node import meeting
 from ..node.link import Lost
 from ..node.share import Sharing
-from . import rendezvous_state
+from . import rendezvous_state, stores
 
 # If this is 1, torchrun uses torch's own rendezvous.
 TORCHS_OWN = "MUSTER_TORCH_RENDEZVOUS"
@@ -112,7 +110,7 @@ class _Dynamic(torch_rendezvous.RendezvousHandler):
     def _meet(self) -> torch_rendezvous.RendezvousInfo:
         info = self._dynamic.next_rendezvous()
         if info.rank == 0:
-            self._ranks_store = _store(_listen(self._address, 0), "", 0, _STORE_SECONDS)
+            self._ranks_store = stores.open_store(stores.listen(self._address, 0), "", 0, _STORE_SECONDS)
             info.store.set(_RANKS_STORE, f"{self._address} {self._ranks_store.port}")
         address, _, port = info.store.get(_RANKS_STORE).decode().partition(" ")
         endpoint = torch_rendezvous.RendezvousStoreInfo(meeting.resolve(address, 0.0), int(port))
@@ -158,10 +156,10 @@ class _Static(static_tcp_rendezvous.StaticTCPRendezvous):
     def next_rendezvous(self) -> torch_rendezvous.RendezvousInfo:
         """Return at once: whoever started the nodes has given each its rank."""
         address, seconds = meeting.resolve(self.master_addr, _RESOLVE_SECONDS), self.timeout.total_seconds()
-        _keep_ranks_on_loopback(address)
+        stores.keep_ranks_on_loopback(address)
         if not self._at_master:
-            listener = _listen(address, self.master_port) if self.rank == 0 else None
-            self._at_master = _store(listener, address, self.master_port, seconds)
+            listener = stores.listen(address, self.master_port) if self.rank == 0 else None
+            self._at_master = stores.open_store(listener, address, self.master_port, seconds)
         # If the port is 0, the store has chosen a free one.
         endpoint = torch_rendezvous.RendezvousStoreInfo(address, self._at_master.port)
         store = PrefixStore(self.run_id, self._at_master)
@@ -187,45 +185,15 @@ def _dynamic(
     os.environ[_NOT_SHARED] = "1"
     host, port = parse_rendezvous_endpoint(parameters.endpoint, default_port=29400)
     address, is_host = meeting.resolve(host, _RESOLVE_SECONDS), parameters.get_as_bool("is_host")
-    _keep_ranks_on_loopback(address)
+    stores.keep_ranks_on_loopback(address)
     if is_host:
-        listener = listener or _listen(address, port)
+        listener = listener or stores.listen(address, port)
     else:
         listener = None
         if is_host is None:  # no setting says who the host is: it is the first process that can bind the address
             with suppress(OSError):
                 listener = meeting.listen(address, port)
     own_address = address if listener else meeting.this_end(address, port)
-    store = _store(listener, address, port, parameters.get_as_int("read_timeout", 60) or 60)
+    store = stores.open_store(listener, address, port, parameters.get_as_int("read_timeout", 60) or 60)
     backend = _Backend(store, parameters.run_id)
     return _Dynamic(dynamic_rendezvous.create_handler(store, backend, parameters), own_address, sharing)
-
-
-def _keep_ranks_on_loopback(address: str) -> None:
-    """If the nodes meet on loopback, let gloo and NCCL use it too; they would listen on a network address."""
-    if ip_address(address).is_loopback:
-        interface = "lo0" if sys.platform == "darwin" else "lo"
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
-        os.environ.setdefault("NCCL_SOCKET_IFNAME", f"={interface}")
-
-
-def _listen(address: str, port: int) -> socket.socket:
-    try:
-        return meeting.listen(address, port)
-    except OSError as fault:
-        raise torch_rendezvous.RendezvousConnectionError(
-            f"cannot listen on {address}:{port}: {fault.strerror}"
-        ) from fault
-
-
-def _store(listener: socket.socket | None, address: str, port: int, seconds: float) -> TCPStore:
-    """A store that serves on `listener` and owns it from now on; without it, a client of the store at `address`."""
-    if listener:
-        address, port = listener.getsockname()[:2]
-    role = {"is_master": True, "master_listen_fd": listener.detach()} if listener else {"is_master": False}
-    try:
-        return TCPStore(address, port, timeout=timedelta(seconds=seconds), **role)
-    except (ValueError, RuntimeError, TimeoutError) as fault:
-        raise torch_rendezvous.RendezvousConnectionError(
-            f"The connection to the C10d store has failed: {fault}"
-        ) from fault

@@ -27,9 +27,9 @@ from torch.distributed.elastic.rendezvous import RendezvousStateError, dynamic_r
 from muster.errors import TrainError
 
 from .. import NAME
-from ..node import ends, meeting, rank_pipe, share, style, torch_names
+from ..node import ends, group, meeting, rank_pipe, share, style, torch_names
 from ..verdict import failed, publish
-from . import forkserver, rendezvous
+from . import epochs, forkserver, rendezvous
 
 PAUSE_SECONDS = 0.2
 # What each rank of the trainer imports; DistributedDataParallel imports the second in its constructor.
@@ -55,7 +55,9 @@ def main() -> None:
     _shorten_pauses(dynamic_rendezvous)
     ends.write_down(getattr(api, "SubprocessContext", None))
     try:
-        if os.environ.get(rendezvous.TORCHS_OWN) == "1":
+        if os.environ.get("PET_RDZV_BACKEND") == group.BACKEND:
+            epochs.install(Path(os.environ["MUSTER_OUTCOME_DIR"]), os.environ["PET_LOCAL_ADDR"])
+        elif os.environ.get(rendezvous.TORCHS_OWN) == "1":
             if listener:
                 listener.close()
         else:

@@ -27,13 +27,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from muster.errors import DONE, REFUSED, STOPPED, Refused, TrainError
 from muster.files import keep_ballast, replace, surely
 
 from .. import NAME, config
 from ..verdict import Verdict, done, failed, publish
-from . import alive, caches, claims, handover, meeting, program, script, slurm, telemetry, together, waits, work
+from . import alive, caches, claims, group, handover, meeting, program, script, slurm, telemetry, together, waits, work
 from .diary import Diary
 from .limit import Limit
 from .node import Node
@@ -95,9 +96,10 @@ def _run(arguments: list[str], folder: Path | None, name: str, end: FinalEnd, ow
             replace(folder / "nodes" / f"{name}.json", json.dumps(here))
             waits.until_start(os.environ, own, folder, name)
         variables = handover.put_files(os.environ, secrets)
+        plan = group.plan(os.environ)
         given = {**os.environ, **variables}
         given |= caches.variables(given) if is_script else {}
-        environment = torchrun_environment(given, name)
+        environment = torchrun_environment(given, name, plan)
     except waits.Ends as early:
         publish(early.verdict, folder, f"{name}-agent")
         print(f"{early.verdict.verdict}: {early.verdict.message}", file=sys.stderr)
@@ -116,7 +118,8 @@ def _run(arguments: list[str], folder: Path | None, name: str, end: FinalEnd, ow
             diary.tell_conflicts(_first_rank(), conflicts)
         limit = Limit(folder, name, os.environ)
         hidden = handover.values(os.environ, secrets)
-        node = Node(command, environment, outcome, diary, limit, is_script, hidden)
+        agreed = group.join(plan, name, folder, os.environ.get("PET_RDZV_ID", ""), outcome)
+        node = Node(command, environment, outcome, diary, limit, is_script, hidden, agreed)
         with telemetry.beside(folder, name, packages=is_script and _place() == 0, hidden=hidden):
             code = node.run()
         if is_script and folder:
@@ -128,6 +131,8 @@ def _run(arguments: list[str], folder: Path | None, name: str, end: FinalEnd, ow
         code = found.code if found else code
         if found or node.judged or code in (DONE, STOPPED):
             end.leave(code)
+            if agreed:
+                agreed.leave(code)
     return code
 
 
@@ -255,7 +260,9 @@ def _private_folder(run_folder: Path | None, name: str) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def torchrun_environment(environment: Mapping[str, str], name: str) -> dict[str, str]:
+def torchrun_environment(
+    environment: Mapping[str, str], name: str, plan: Mapping[str, Any] | None = None
+) -> dict[str, str]:
     """`environment` with what torchrun needs made certain: an IP literal to meet at, an address that sorts as planned.
 
     torchrun gives rank 0 to the agent whose `--local-addr` sorts first as text (`sorted(state.participants)` in torch's
@@ -263,6 +270,9 @@ def torchrun_environment(environment: Mapping[str, str], name: str) -> dict[str,
     the others labels, which sort behind any IP literal and among themselves by node rank. Raises TrainError.
     """
     made = {**environment, "MUSTER_NODE": name}
+    if plan:  # the nodes agree on who is first (group.py)
+        made.pop("PET_NODE_RANK", None)
+        return made | group.variables(plan, name)
     endpoint = environment.get("PET_RDZV_ENDPOINT", "")
     if not endpoint:  # a single node: torchrun's own defaults serve
         return made

@@ -13,6 +13,7 @@ from typing import Any
 from ..run_dir import RankFolder
 from . import script, stacks, stillness, work
 from .ends import Ends, Life, Memory, ended_how
+from .members import Epoch
 
 _PATHS_MOST, _PATH_MOST = 20, 200
 _CRASHES = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)
@@ -86,6 +87,13 @@ class Diary:
         """Tell which sent files are not used, because the script has its own; `first`: the node's first rank."""
         if folder := self._folder(first):
             folder.event("conflicts", paths=[path[-_PATH_MOST:] for path in paths[:_PATHS_MOST]], count=len(paths))
+
+    def tell_members(self, epoch: Epoch, planned: Sequence[str]) -> None:
+        """Tell who trains from now on, on behalf of all: this node has the first rank."""
+        if folder := self._folder(0):
+            folder.event(
+                "members", epoch=epoch.number, members=epoch.members, before=epoch.before, planned=len(planned)
+            )
 
     def tell_kept(self, files: int, size: int) -> None:
         """Tell how many files, and bytes, the node's script has left in its folder and its home."""

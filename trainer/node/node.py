@@ -10,6 +10,7 @@ import os
 import select
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -23,6 +24,7 @@ from .. import NAME
 from ..verdict import Verdict, failed, publish
 from . import meeting, together, work
 from .diary import Diary
+from .group import Group
 from .limit import REASON, Limit
 from .links import Links
 from .output import Output
@@ -47,8 +49,9 @@ class Node:
         limit: Limit,
         relay: bool = False,
         hidden: Sequence[str] = (),
+        group: Group | None = None,
     ) -> None:
-        self.limit = limit
+        self.limit, self._group = limit, group
         self._command, self.outcome, self.diary, self._relay = command, outcome, diary, relay
         self._hidden = hidden
         environment = together.observed(environment) if relay else _trainer_first(environment)
@@ -133,9 +136,21 @@ class Node:
             self._judge_leavers()
             if kill_at == float("inf") and self._verdicts():
                 kill_at = now + _FINISH_SECONDS  # the other nodes are about to say the same, and torchrun to end
-            if now > kill_at or self.leaves:
+            if now > kill_at or self.leaves or self._is_out():
                 torchrun.kill()
             _wait(torchrun, _POLL_SECONDS)
+
+    def _is_out(self) -> bool:
+        """Whether the other nodes go on, or have ended, without this one; tells of each epoch that it is first in."""
+        if self._group is None:
+            return False
+        if epoch := self._group.news():
+            self.diary.tell_members(epoch, self._group.planned)
+        if self._group.epoch.over is not None and self._group.waits():
+            return True
+        if why := self._group.trouble():
+            print(f"muster: {why}", file=sys.stderr, flush=True)
+        return bool(why)
 
     def _judge_leavers(self) -> None:
         """A rank of our trainer ends with 0 only when it left a verdict: another one leaves the others waiting."""
@@ -179,6 +194,8 @@ class Node:
             return SIGNALLED + signal.SIGTERM
         if codes:
             return max(codes, key=lambda code: (code == REFUSED, code == FAILED, code == STOPPED))
+        if self._group and self._group.epoch.over is not None:
+            return self._group.epoch.over
         if self._asked and torchrun_code and not self._failed_before():
             return STOPPED
         return FAILED if torchrun_code else DONE

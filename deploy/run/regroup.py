@@ -1,0 +1,26 @@
+"""The story of nodes that train on without others, or with them again (`--min-nodes`), in words. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..core.text import several
+from .events import Event
+
+
+def words(event: Event) -> str:
+    """What an event `members` says, with `{step}` for where they train on; empty if the same nodes train."""
+    members, before = event["members"], event["before"]
+    lost = [name for name in before if name not in members]
+    back = [name for name in members if name not in before]
+    if not lost and not back:
+        return ""
+    news = [_named(lost, "is lost", "are lost")] * bool(lost) + [_named(back, "is back", "are back")] * bool(back)
+    on = f"{_named(members, 'trains', 'train')} on from step {{step}}"
+    return f"{'; '.join(news)}; {on} ({len(members)} of {several(event['planned'], 'node')})"
+
+
+def _named(names: Sequence[str], one: str, more: str) -> str:
+    if len(names) == 1:
+        return f"{names[0]} {one}"
+    return f"{', '.join(names[:-1])} and {names[-1]} {more}" if names else ""

@@ -1,0 +1,85 @@
+"""`--min-nodes` on the control side: what is refused, when the run is over, and what the story says."""
+
+import json
+
+import pytest
+
+from deploy.core.errors import UsageError
+from deploy.core.facts import NodeState
+from deploy.run.environment import GROUP, asked_least
+from deploy.run.outcome import final, judge
+from deploy.run.progress import State
+from tests.unit.run.test_environment import spec
+
+NAMES = ("master", "worker-1", "worker-2")
+
+
+def test_a_majority_of_three_or_more_nodes_of_the_trainer_goes_on():
+    assert asked_least("", 3, [], False) == 0
+    assert (asked_least("2", 3, [], False), asked_least("3", 5, ["--steps", "3"], False)) == (2, 3)
+
+
+@pytest.mark.parametrize(
+    ("text", "nodes", "arguments", "script", "why"),
+    [
+        ("two", 3, [], False, "not a number"),
+        ("4", 3, [], False, "not a number"),
+        ("1", 2, [], False, "cannot tell whether the other is lost"),
+        ("2", 5, [], False, "fewer than a majority"),
+        ("2", 3, [], True, "own trainer"),
+        ("2", 3, ["--mesh", "dp_shard=-1"], False, "its part of the model"),
+        ("2", 3, ["--mesh=dp_shard=-1"], False, "its part of the model"),
+    ],
+)
+def test_what_could_not_go_on_is_refused_by_name(text, nodes, arguments, script, why):
+    with pytest.raises(UsageError, match=why):
+        asked_least(text, nodes, arguments, script)
+
+
+def test_each_node_is_told_of_the_others_and_none_without_the_option():
+    run = spec(workers=2)
+    assert GROUP not in run.nodes[0].environment
+    where = [("127.0.0.1", 1, 2), ("127.0.0.1", 3, 4), ("127.0.0.1", 5, 6)]
+    plan = json.loads(run.grouped(2, where, "key").nodes[1].environment[GROUP])
+    assert (plan["least"], list(plan["nodes"]), plan["nodes"]["worker-2"]) == (2, list(NAMES), ["127.0.0.1", 5, 6])
+
+
+def lost(state, name, t=10.0):
+    """A node that has ended for good."""
+    state.apply({"kind": "node", "t": t, "node": name, "state": "exited", "code": -9, "restarts": 3})
+
+
+def grouped():
+    """Three nodes that train, of which two are enough."""
+    state = State(NAMES, least=2)
+    for rank, name in enumerate(NAMES):
+        state.apply({"kind": "node_up", "t": 1.0, "node": name})
+        state.apply({"kind": "started", "t": 2.0, "rank": rank, "node": name, "world": 3})
+        state.apply({"kind": "step", "t": 9.0, "rank": rank, "node": name, "step": 25})
+    return state
+
+
+def test_a_lost_node_ends_the_run_only_where_too_few_are_left():
+    state = grouped()
+    lost(state, "master")
+    assert judge(state, 0.0, 15.0) is None
+    lost(state, "worker-2")
+    result = judge(state, 0.0, 15.0)
+    assert (result.verdict, result.node) == ("failed", "master")
+
+
+def test_the_story_says_who_trains_on_and_from_where():
+    state = grouped()
+    about = {"rank": 0, "node": "worker-1", "epoch": 2, "planned": 3}
+    state.apply({"kind": "members", "t": 11.0, **about, "members": ["worker-1", "worker-2"], "before": list(NAMES)})
+    for rank, name in enumerate(NAMES[1:]):
+        state.apply({"kind": "started", "t": 12.0, "rank": rank, "node": name, "world": 2})
+    state.apply({"kind": "resumed", "t": 12.5, "rank": 0, "node": "worker-1", "step": 20, "changes": []})
+    assert state.story[-1].text == "master is lost; worker-1 and worker-2 train on from step 20 (2 of 3 nodes)"
+    assert state.restarts == 0
+    lost(state, "master")
+    for name in NAMES[1:]:
+        verdict = {"verdict": "done", "node": name, "rank": 0, "message": "", "hint": "", "step": 30}
+        state.apply({"kind": "verdict", "t": 20.0, **verdict})
+        state.nodes[name] = NodeState(name, "exited", 0)
+    assert final(state).verdict == "done"

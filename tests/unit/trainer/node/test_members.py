@@ -1,0 +1,77 @@
+"""Who trains next: never fewer than asked, never two nodes that do not reach each other, never for nothing."""
+
+import pytest
+
+from trainer.node.members import SILENT_S, Epoch, Leader, View
+
+NAMES = ("a", "b", "c")
+ALL = frozenset(NAMES)
+
+
+def views(now=100.0, **changed):
+    """Three nodes that train in epoch 4 and see each other, but for what is said."""
+    usual = {"answered": now, "number": 4, "sees": ALL}
+    return {name: View(**{**usual, **changed.get(name, {})}) for name in NAMES}
+
+
+def decided(epoch, *looks, names=NAMES, least=2):
+    """What the leader decides at the last of some looks, each a second and its views."""
+    leader = Leader(names, least)
+    return [leader.next(epoch, seen, now) for now, seen in looks][-1]
+
+
+def second_look(epoch, **changed):
+    """The decision once everybody has answered again."""
+    return decided(epoch, (100.0, views(**changed)), (101.0, views(101.0, **changed)))
+
+
+def test_the_first_epoch_is_the_whole_plan_once_all_are_ready():
+    waits = {name: {"after": 0, "number": 0} for name in NAMES}
+    assert decided(Epoch(), (100.0, views(**waits))) == NAMES
+    assert decided(Epoch(), (100.0, views(**{**waits, "b": {"number": 0}}))) is None
+    assert decided(Epoch(), (100.0, views(**{**waits, "b": {"after": 0, "gone": True}}))) is None
+
+
+def test_nothing_changes_while_all_is_well_or_the_run_is_over():
+    assert second_look(Epoch(4, NAMES)) is None
+    assert second_look(Epoch(4, NAMES, over=0), b={"gone": True}) is None
+
+
+@pytest.mark.parametrize("lost", [{"gone": True}, {"answered": 100.0 - SILENT_S}])
+def test_a_lost_node_leaves_the_others_and_so_does_the_first(lost):
+    assert second_look(Epoch(4, NAMES), b=lost) == ("a", "c")
+    assert second_look(Epoch(4, NAMES), a=lost) == ("b", "c")
+
+
+def test_too_few_do_not_go_on():
+    assert second_look(Epoch(4, NAMES), a={"gone": True}, b={"gone": True}) is None
+
+
+def test_a_rank_that_is_lost_alone_begins_again_with_the_same_nodes():
+    assert second_look(Epoch(4, NAMES), b={"after": 4}) == NAMES
+
+
+def test_whoever_has_not_answered_since_the_trouble_began_is_heard_first():
+    quiet = {**views(101.0, b={"after": 4}), "c": View(answered=99.5, number=4, sees=ALL)}
+    assert decided(Epoch(4, NAMES), (100.0, views(b={"after": 4})), (101.0, quiet)) is None
+
+
+def test_two_nodes_that_do_not_reach_each_other_do_not_both_go_on():
+    cut = {"b": {"sees": frozenset("a")}, "c": {"sees": frozenset("a")}}
+    looks = [(100.0 + second, views(100.0 + second, **cut)) for second in (0.0, 1.0, SILENT_S + 0.1)]
+    assert decided(Epoch(4, NAMES), *looks[:2]) is None  # a link may be slow for a moment
+    assert decided(Epoch(4, NAMES), *looks) == ("a", "b")
+
+
+def test_a_node_that_is_back_takes_part_after_the_next_checkpoint():
+    back = {"after": 2, "number": 2}
+    before = views(a={"saved": 50.0}, c=back)
+    after = views(101.0, a={"saved": 101.0}, c=back)
+    assert decided(Epoch(4, ("a", "b")), (100.0, before), (101.0, views(101.0, a={"saved": 50.0}, c=back))) is None
+    assert decided(Epoch(4, ("a", "b")), (100.0, before), (101.0, after), (102.0, views(102.0, c=back))) is None
+    later = views(102.0, a={"saved": 101.0}, c=back)
+    assert decided(Epoch(4, ("a", "b")), (100.0, before), (101.0, after), (102.0, later)) == NAMES
+
+
+def test_a_node_that_is_back_takes_part_at_once_where_another_is_lost():
+    assert second_look(Epoch(4, ("a", "b")), b={"gone": True}, c={"after": 2}) == ("a", "c")

@@ -1,0 +1,230 @@
+"""This node as one of those that may go on without each other (`--min-nodes`): whom it sees, and which epoch is on.
+
+Each agent asks the others (peers.py) several times a second how they are. The leader of the register (register.py)
+decides from the answers who trains next (members.py). torchrun's process reads the epoch from a file of the node's
+private folder, and says there what it waits for (elastic/epochs.py).
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Mapping, MutableMapping
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from muster.errors import TrainError
+from muster.files import replace as write
+
+from . import peers
+from .members import Epoch, Leader, View
+
+# The agent's plan; only agents have it, because it has the run's key.
+GROUP = "MUSTER_GROUP"
+# In the node's private folder: the present epoch, by the agent; what torchrun's process waits for and has, by that.
+EPOCH, SAYS = ".epoch", ".says"
+BACKEND = "muster"
+_ASK_S, _LOOK_S, _PROPOSE_S = 0.15, 0.05, 0.4
+_ALONE_S, _ALL_GONE_S, _STUCK_S = 30.0, 10.0, 15.0
+_LEAVE_S, _LINGER_S = 5.0, 1.0
+
+
+class Group:
+    """A node's part in the group, from now until `close`. Raises TrainError if it cannot listen."""
+
+    def __init__(self, plan: Mapping[str, Any], name: str, folder: Path, start: str, outcome: Path) -> None:
+        self.name, self._outcome, self._folder = name, outcome, folder
+        nodes: dict[str, list[Any]] = plan["nodes"]
+        self.planned, self.least, self._key = tuple(nodes), int(plan["least"]), str(plan["key"])
+        journal = folder / "nodes" / f".{name}.{start}.register"
+        self._returns = journal.exists()
+        self._views = {each: View() for each in self.planned}
+        self._leader = Leader(self.planned, self.least)
+        self._lock, self._closed = threading.Lock(), threading.Event()
+        self._alone_since = self._stuck_since = float("inf")
+        self._proposed = 0.0
+        self._epoch, self._told = Epoch(), 0
+        # A node that comes back has no part in the epochs before: their stores and its ranks in them are gone.
+        self._floor = -1 if self._returns else 0
+        self._shown = ""
+        from .register import Register  # only nodes that may go on without each other need pysyncobj
+
+        self._register = Register(name, {each: f"{at[0]}:{at[1]}" for each, at in nodes.items()}, self._key, journal)
+        try:
+            self._door = peers.serve(nodes[name][0], nodes[name][2], self._key, self._answer)
+        except OSError as fault:
+            raise TrainError(f"cannot listen on {nodes[name][0]}:{nodes[name][2]}: {fault.strerror}", "") from fault
+        for each, (address, _, port) in nodes.items():
+            if each != name:
+                threading.Thread(target=self._ask, args=(each, address, port), daemon=True).start()
+        threading.Thread(target=self._follow, daemon=True, name="muster-group").start()
+
+    @property
+    def epoch(self) -> Epoch:
+        """The present epoch."""
+        return self._epoch
+
+    def trouble(self) -> str:
+        """Why this node must end its ranks and itself; empty while it need not."""
+        now, others = time.monotonic(), [view for name, view in self._views.items() if name != self.name]
+        present = 1 + sum(view.lives(now) for view in others)
+        gone = all(view.gone for view in others)
+        enough = present >= self.least if self._epoch.number or self._returns else True
+        self._alone_since = float("inf") if enough else min(self._alone_since, now)
+        patience = _ALL_GONE_S if gone else _ALONE_S
+        if now - self._alone_since > patience:
+            return (
+                f"{self.name} sees {present} of {len(self.planned)} nodes for {patience:.0f} s, and --min-nodes is "
+                f"{self.least}: it does not train on"
+            )
+        says = self._says()
+        behind = self._epoch.number > says.get("number", 0) and says.get("after") is None
+        self._stuck_since = min(self._stuck_since, now) if behind else float("inf")
+        if now - self._stuck_since > _STUCK_S:
+            return f"the ranks of {self.name} have not ended for {_STUCK_S:.0f} s, and the nodes go on without them"
+        return ""
+
+    def waits(self) -> bool:
+        """Whether torchrun's process waits for an epoch."""
+        return self._says().get("after") is not None
+
+    def leave(self, code: int) -> None:
+        """The ranks have ended the run with this code. Returns once a majority knows, or after a while."""
+        end = time.monotonic() + _LEAVE_S
+        number = self._says().get("number", 0)
+        while self._register.epoch.over is None and number and time.monotonic() < end:
+            self._register.end(number, code)
+            time.sleep(_PROPOSE_S / 2)
+        time.sleep(_LINGER_S)  # the others hear it from this node, too
+
+    def close(self) -> None:
+        """Answer nobody any more."""
+        self._closed.set()
+        self._register.close()
+        with suppress(OSError):
+            self._door.shutdown(2)
+
+    def news(self) -> Epoch | None:
+        """An epoch that this node is to tell of, because it is its first: once for each."""
+        epoch = self._epoch
+        if epoch.number <= self._told:
+            return None
+        self._told = epoch.number
+        return epoch if epoch.before and epoch.members[0] == self.name else None
+
+    def _answer(self, question: Mapping[str, Any]) -> Mapping[str, Any]:
+        with self._lock:
+            return self._about()
+
+    def _about(self) -> dict[str, Any]:
+        now = time.monotonic()
+        sees = [each for each, view in self._views.items() if each != self.name and view.lives(now)]
+        says = {"after": None, "number": 0, "store": "", **self._says()}
+        if says["after"] is not None:
+            says["after"] = max(says["after"], self._floor)
+        return {**says, "sees": sees, "saved": newest(self._folder / "checkpoints")}
+
+    def _ask(self, name: str, address: str, port: int) -> None:
+        """Ask one other node for as long as this one lives."""
+        while not self._closed.wait(_ASK_S):
+            began = time.monotonic()
+            said = peers.ask(address, port, self._key)
+            with self._lock:
+                if said:
+                    self._views[name] = _view(said, began)
+                elif said is not None:
+                    self._views[name] = replace(self._views[name], gone=True)
+
+    def _follow(self) -> None:
+        while not self._closed.wait(_LOOK_S):
+            epoch = self._register.epoch
+            if self._floor < 0:
+                if not self._register.is_current:
+                    continue
+                self._floor = self._told = epoch.number
+            if epoch.number > self._epoch.number or epoch.over is not None:
+                self._epoch = epoch
+            self._show()
+            if self._register.leads:
+                self._lead()
+
+    def _lead(self) -> None:
+        now = time.monotonic()
+        with self._lock:
+            self._views[self.name] = _view(self._about(), now)
+            views = dict(self._views)
+        members = self._leader.next(self._epoch, views, now)
+        if members and now - self._proposed > _PROPOSE_S:
+            self._proposed = now
+            self._register.form(self._epoch.number + 1, members)
+
+    def _show(self) -> None:
+        """Give torchrun's process the present epoch, and where its ranks meet once its first node has said so."""
+        epoch, store = self._epoch, ""
+        if epoch.members:
+            first = epoch.members[0]
+            if first == self.name:
+                says = self._says()
+                store = says.get("store", "") if says.get("number") == epoch.number else ""
+            else:
+                view = self._views[first]
+                store = view.store if view.number == epoch.number else ""
+        takes_part = self.name in epoch.members and epoch.number > self._floor
+        place = epoch.members.index(self.name) if takes_part else -1
+        text = json.dumps({"number": epoch.number, "place": place, "nodes": len(epoch.members), "store": store})
+        if text != self._shown:
+            with suppress(OSError):
+                write(self._outcome / EPOCH, text)
+                self._shown = text
+
+    def _says(self) -> dict[str, Any]:
+        with suppress(OSError, ValueError):
+            says = json.loads((self._outcome / SAYS).read_text())
+            return says if isinstance(says, dict) else {}
+        return {}
+
+
+def _view(said: Mapping[str, Any], now: float) -> View:
+    after = said.get("after")
+    return View(
+        answered=now,
+        after=int(after) if isinstance(after, int) else None,
+        number=int(said.get("number") or 0),
+        sees=frozenset(map(str, said.get("sees") or ())),
+        store=str(said.get("store") or ""),
+        saved=float(said.get("saved") or 0.0),
+    )
+
+
+def newest(checkpoints: Path) -> float:
+    """When the newest checkpoint here was completed; 0 without one."""
+    with suppress(OSError):
+        return max((path.stat().st_mtime for path in checkpoints.glob("step-*/manifest.json")), default=0.0)
+    return 0.0
+
+
+def join(plan: Mapping[str, Any] | None, name: str, folder: Path | None, start: str, outcome: Path) -> Group | None:
+    """The node's part in its group, if it is in one. Raises TrainError."""
+    return Group(plan, name, folder, start, outcome) if plan and folder else None
+
+
+def variables(plan: Mapping[str, Any], name: str) -> dict[str, str]:
+    """What torchrun gets of the plan: how many nodes there may be, and the node's own address."""
+    nodes = plan["nodes"]
+    address = str(nodes[name][0])
+    endpoint = f"[{address}]:0" if ":" in address else f"{address}:0"
+    return {
+        "PET_NNODES": f"{plan['least']}:{len(nodes)}",
+        "PET_RDZV_BACKEND": BACKEND,
+        "PET_RDZV_ENDPOINT": endpoint,
+        "PET_LOCAL_ADDR": address,
+    }
+
+
+def plan(environment: MutableMapping[str, str]) -> dict[str, Any] | None:
+    """The plan of this node's group, taken out of the environment: no other process gets the key."""
+    text = environment.pop(GROUP, "")
+    return dict(json.loads(text)) if text else None

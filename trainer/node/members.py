@@ -1,0 +1,118 @@
+"""Who trains in the next epoch, where nodes may be lost and come back (`--min-nodes`). Pure.
+
+An epoch is a number and the nodes that train in it, in the planned order. The nodes' register holds the present one
+(register.py); this module says what should come next, from what the register's leader sees.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+# A node that has not answered for so long is lost. One whose host answers that nobody listens is lost at once.
+SILENT_S = 2.0
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """The nodes that train, those of the epoch `before`, and the exit code of the run's end (None: not `over`)."""
+
+    number: int = 0
+    members: tuple[str, ...] = ()
+    before: tuple[str, ...] = ()
+    over: int | None = None
+
+
+@dataclass(frozen=True)
+class View:
+    """What a node last said, and when (this node's clock, seconds). `gone`: its host says that nobody listens.
+
+    `after`: it waits for an epoch above this one; None: its ranks run. `number`: the epoch of its ranks. `sees`: the
+    nodes that answer it. `store`: where the ranks of epoch `number` meet, said by its first node. `saved`: when the
+    newest checkpoint of its disk was written, by the clock of who wrote it.
+    """
+
+    answered: float = -1e9
+    gone: bool = False
+    after: int | None = None
+    number: int = 0
+    sees: frozenset[str] = frozenset()
+    store: str = ""
+    saved: float = 0.0
+
+    def lives(self, now: float) -> bool:
+        """Whether it counts as present."""
+        return not self.gone and now - self.answered < SILENT_S
+
+
+@dataclass
+class Leader:
+    """What the leader of the register remembers between two looks: since when it has a reason for another epoch."""
+
+    planned: Sequence[str]
+    least: int
+    _since: dict[str, float] = field(default_factory=dict)
+    _saved: dict[str, float] = field(default_factory=dict)
+
+    def next(self, epoch: Epoch, views: Mapping[str, View], now: float) -> tuple[str, ...] | None:
+        """The members of the next epoch; None while the present one should go on, or too few could take part."""
+        alive = {name for name in self.planned if views[name].lives(now)}
+        if epoch.over is not None:
+            return None
+        if not epoch.number:  # the first epoch is the whole plan
+            return (
+                tuple(self.planned) if all(name in alive and _ready(views[name], 0) for name in self.planned) else None
+            )
+        reason = self._reason(epoch, views, alive)
+        if not reason:
+            self._since.clear()
+            return None
+        since = self._since.setdefault(reason, now)
+        # Whoever has not answered since then may be the cause: it is heard first, or counts as lost.
+        heard = all(views[name].answered > since for name in alive & {*epoch.members})
+        if not heard or (reason == "links" and now - since < SILENT_S):
+            return None
+        able = [
+            name
+            for name in self.planned
+            if name in alive and (name in epoch.members or self._waits(views[name], epoch))
+        ]
+        members = _clique(able, views)
+        return tuple(members) if len(members) >= self.least else None
+
+    def _reason(self, epoch: Epoch, views: Mapping[str, View], alive: Collection[str]) -> str:
+        if any(name not in alive for name in epoch.members):
+            return "lost"
+        if any(_ready(views[name], epoch.number) for name in epoch.members):
+            return "again"
+        if any(other not in views[name].sees for name in epoch.members for other in epoch.members if other != name):
+            return "links"
+        # A node that is back takes part after the next checkpoint: then nobody does a step again for it.
+        saved = max((views[name].saved for name in epoch.members), default=0.0)
+        for name in self.planned:
+            if name in epoch.members or name not in alive or not self._waits(views[name], epoch):
+                self._saved.pop(name, None)
+            elif saved > self._saved.setdefault(name, saved):
+                return "back"
+        return ""
+
+    @staticmethod
+    def _waits(view: View, epoch: Epoch) -> bool:
+        return view.after is not None and view.after <= epoch.number
+
+
+def _ready(view: View, number: int) -> bool:
+    return view.after is not None and view.after >= number
+
+
+def _clique(names: Sequence[str], views: Mapping[str, View]) -> list[str]:
+    """Of these nodes as many as all see each other: one after the other leaves, the one that the fewest see first."""
+    left = list(names)
+
+    def links(name: str) -> int:
+        return sum(other in views[name].sees and name in views[other].sees for other in left if other != name)
+
+    while left and min(map(links, left)) < len(left) - 1:
+        fewest = min(map(links, left))
+        left.remove(next(name for name in reversed(left) if links(name) == fewest))
+    return left

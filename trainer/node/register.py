@@ -1,0 +1,166 @@
+"""The register of a run's epochs, which a majority of its nodes keeps: Raft, by the library pysyncobj.
+
+pysyncobj reads pickles from whoever connects, unless it has a password and the package `cryptography`. Here each
+message has a proof of the run's key before anything of it is read, and a pickle may hold plain values alone. What a
+node has promised is in its journal, so that one that comes back does not vote twice.
+"""
+
+from __future__ import annotations
+
+import hmac
+import io
+import logging
+import pickle
+import socket
+import struct
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+# pysyncobj 0.3.17 puts a function for Windows in the place of this one, on every system.
+_INET_NTOP = socket.inet_ntop
+
+from pysyncobj import SyncObj, SyncObjConf, replicated  # noqa: E402
+from pysyncobj import journal as their_journal  # noqa: E402
+from pysyncobj import pickle as their_pickle  # noqa: E402
+
+socket.inet_ntop = _INET_NTOP
+
+from muster.errors import TrainError  # noqa: E402
+
+from .members import Epoch  # noqa: E402
+
+_TICK_S = 0.05
+_NEVER = 1 << 40  # a run has few epochs: the log stays whole
+_LEADER = 2  # a state of pysyncobj, which has no public name for it
+_PROOF_BYTES, _TIME = 32, struct.Struct("!Q")
+_ELECTION_S, _ALIVE_S, _AGAIN_S, _NO_MAJORITY_S = (0.5, 1.0), 3.5, 0.5, 2.0
+
+
+class _Plain(pickle.Unpickler):
+    """Reads plain values; text and bytes of an older protocol come through `_codecs.encode`, everything else not."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) != ("_codecs", "encode"):
+            raise pickle.UnpicklingError(f"{module}.{name} is no plain value")
+        return super().find_class(module, name)
+
+
+def _loads(data: bytes) -> Any:
+    return _Plain(io.BytesIO(data)).load()
+
+
+class _Proof:
+    """Signs messages, in place of pysyncobj's encryption: as it, a message has a time and a key of its connection."""
+
+    def __init__(self, key: str) -> None:
+        self._key = key.encode()
+
+    def encrypt_at_time(self, data: bytes, second: int) -> bytes:
+        """The message with its proof."""
+        rest = _TIME.pack(second) + data
+        return hmac.digest(self._key, rest, "sha256") + rest
+
+    def extract_timestamp(self, data: bytes) -> int:
+        """When it was sent. Raises ValueError for a message without the proof."""
+        if not hmac.compare_digest(data[:_PROOF_BYTES], hmac.digest(self._key, data[_PROOF_BYTES:], "sha256")):
+            raise ValueError("no proof of the run's key")
+        return int(_TIME.unpack_from(data, _PROOF_BYTES)[0])
+
+    def decrypt(self, data: bytes) -> bytes:
+        """The message alone. Raises ValueError as `extract_timestamp` does."""
+        self.extract_timestamp(data)
+        return data[_PROOF_BYTES + _TIME.size :]
+
+
+class _Kept(SyncObj):  # type: ignore[misc]
+    """What all nodes hold. A change counts only for the epoch that it was made for: a late one changes nothing."""
+
+    def __init__(self, own: str, others: list[str], key: str, journal: Path) -> None:
+        self._proof = _Proof(key)
+        shortest, longest = _ELECTION_S
+        conf = SyncObjConf(
+            autoTick=False,
+            journalFile=str(journal),
+            bindAddress=own,
+            maxBindRetries=3,
+            raftMinTimeout=shortest,
+            raftMaxTimeout=longest,
+            connectionTimeout=_ALIVE_S,
+            connectionRetryTime=_AGAIN_S,
+            leaderFallbackTimeout=_NO_MAJORITY_S,
+            commandsWaitLeader=False,
+            logCompactionMinEntries=_NEVER,
+            logCompactionMinTime=_NEVER,
+        )
+        super().__init__(own, others, conf)
+        self.epoch: tuple[int, list[str], list[str]] = (0, [], [])
+        self.over: int | None = None
+
+    @property
+    def encryptor(self) -> _Proof:
+        """Where pysyncobj asks for its encryption."""
+        return self._proof
+
+    @replicated  # type: ignore[untyped-decorator]
+    def form(self, number: int, members: list[str]) -> None:
+        """Begin the epoch that follows."""
+        if number == self.epoch[0] + 1 and self.over is None:
+            self.epoch = (number, members, self.epoch[1])
+
+    @replicated  # type: ignore[untyped-decorator]
+    def end(self, number: int, code: int) -> None:
+        """The run is over: the ranks of this epoch have ended it."""
+        if number == self.epoch[0] and self.over is None:
+            self.over = code
+
+
+class Register:
+    """This node's part of the register; `where` has address and port of each node by its name."""
+
+    def __init__(self, own: str, where: Mapping[str, str], key: str, journal: Path) -> None:
+        their_pickle.loads = their_journal.loads = _loads
+        logging.getLogger("pysyncobj").setLevel(logging.CRITICAL)
+        others = [address for name, address in where.items() if name != own]
+        try:
+            self._kept = _Kept(where[own], others, key, journal)
+        except Exception as fault:
+            raise TrainError(f"cannot listen on {where[own]} for the other nodes' register", "") from fault
+        self._closed = threading.Event()
+        threading.Thread(target=self._tick, daemon=True, name="muster-register").start()
+
+    def _tick(self) -> None:
+        while not self._closed.is_set():
+            self._kept.doTick(_TICK_S)
+
+    @property
+    def epoch(self) -> Epoch:
+        """The newest epoch that this node knows a majority to hold."""
+        number, members, before = self._kept.epoch
+        return Epoch(number, tuple(members), tuple(before), self._kept.over)
+
+    @property
+    def is_current(self) -> bool:
+        """Whether this node knows all that a majority held when it came."""
+        return bool(self._kept.isReady())
+
+    @property
+    def leads(self) -> bool:
+        """Whether this node is the leader, as far as it knows."""
+        return bool(self._kept.getStatus()["state"] == _LEADER)
+
+    def form(self, number: int, members: tuple[str, ...]) -> None:
+        """Propose an epoch."""
+        self._kept.form(number, list(members), callback=_nothing)
+
+    def end(self, number: int, code: int) -> None:
+        """Propose the run's end."""
+        self._kept.end(number, code, callback=_nothing)
+
+    def close(self) -> None:
+        """Take no more part."""
+        self._closed.set()
+
+
+_nothing: Callable[..., None] = lambda *_: None  # noqa: E731
