@@ -23,8 +23,11 @@ def opens(answers: Answers, source: str, target: str) -> bool:
     return not mine or not theirs or prediction.connects(mine, theirs)
 
 
-def carries(answers: Answers, source: str, target: str) -> bool:
-    """Whether all_reduce or broadcast send much from one host to another. True if the ranks' order is not known."""
+def carries(answers: Answers, source: str, target: str, each_step: bool = False) -> bool:
+    """Whether all_reduce or broadcast send much from one host to another. True if the ranks' order is not known.
+
+    each_step: all_reduce alone, because a broadcast happens once, at the start.
+    """
     request, hosts = answers.request, answers.hosts
     ordered = request.style != TORCHRUN or request.rendezvous == "static"
     if request.backend == "nccl" or not ordered or request.processes > 1 or len(answers.hosts_with_facts) < len(hosts):
@@ -32,7 +35,7 @@ def carries(answers: Answers, source: str, target: str) -> bool:
     mine, theirs = hosts.index(source), hosts.index(target)
     ahead = theirs - mine
     tree = ahead > 0 and ahead & (ahead - 1) == 0 and mine % (2 * ahead) == 0
-    return tree or theirs == (mine - 1) % len(hosts)
+    return (tree and not each_step) or theirs == (mine - 1) % len(hosts)
 
 
 def sender(link: Link) -> tuple[str, str]:

@@ -189,7 +189,7 @@ def _rate(answers: Answers) -> Iterator[Finding]:
     text = f"{listed(hosts)}: a link of {worst:.0f} Mbit/s"
     fix = remedies.with_interface(answers, hosts, "ethtool IF | grep -i -e speed -e duplex; is it the right interface?")
     # No step waits for a way on which the run sends little.
-    waits = any(traffic.carries(answers, *way) for ends in bad for way in _slow_ways(answers, ends))
+    waits = any(traffic.carries(answers, *way, each_step=True) for ends in bad for way in _slow_ways(answers, ends))
     grave = FAULT if waits and worst < SLOW_MBIT else WARNING
     link_ = bad[0] if len(bad) == 1 or len(answers.hosts_with_facts) == 2 else None
     yield Finding("link-slow", "links", hosts, text, shown, "steps many times slower", fix, grave, link_, "both")

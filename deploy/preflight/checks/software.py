@@ -27,6 +27,7 @@ MUST_AGREE = (
     "PET_RDZV_ID",
     "PET_RDZV_ENDPOINT",
 )
+REFUSED = {"TORCH_DISTRIBUTED_DEBUG": ("OFF", "INFO", "DETAIL")}
 MUST_AGREE_NCCL = ("NCCL_ALGO", "NCCL_PROTO")
 
 
@@ -59,7 +60,19 @@ def check(answers: Answers) -> Iterator[Finding]:
             continue
         grave = len(set(short.values())) > 1 and (name == "torch" or (nccl and name in ("nccl", "cuda")))
         yield _differing(f"{name}-differs", seen, grave, f"{name} differs")
+    yield from _refused(answers, hosts)
     yield from _settings(answers, hosts)
+
+
+def _refused(answers: Answers, hosts: Sequence[str]) -> Iterator[Finding]:
+    """Values with which torch ends at its import, wherever they stand."""
+    for name, known in REFUSED.items():
+        seen = {host: str(answers.facts[host]["environment"].get(name, "")) for host in hosts}
+        bad = tuple(host for host, value in seen.items() if value and value.upper() not in known)
+        if bad:
+            text = f"{name} is {seen[bad[0]]} on {listed(bad)}, and torch knows only {listed(known)}"
+            fix = f"unset {name} on {listed(bad)}: environment in cluster.toml, or the image's"
+            yield Finding("settings-differ", "software", bad, text, (), f"`{name} must be one of`", fix)
 
 
 def _settings(answers: Answers, hosts: Sequence[str]) -> Iterator[Finding]:

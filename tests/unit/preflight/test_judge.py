@@ -185,3 +185,9 @@ def test_what_an_engine_says_when_it_starts_nothing_is_a_cause(words, cause):
     assert (verdict.cause, verdict.hosts) == (cause, ("b",))
     assert words in verdict.faults[0].text
     assert verdict.fix
+
+
+def test_a_value_that_torch_refuses_is_a_fault_even_if_all_hosts_have_it():
+    alike = {host: {"environment": {"TORCH_DISTRIBUTED_DEBUG": "MUCH"}} for host in HOSTS}
+    assert (judge(answers(change=alike)).cause, judge(answers(change=alike)).hosts) == ("settings-differ", HOSTS)
+    assert judge(answers(change={"a": {"environment": {"TORCH_DISTRIBUTED_DEBUG": "detail"}}})).ok
