@@ -39,6 +39,8 @@ FAILS = {
     "link-slow": LOST & {"late"} | HALVED,
     "link-delay": LOST | HALVED,
 }
+# What many packets have shown is likelier than what one call has.
+MEASURED = ("link-loss", "link-delay", "link-slow")
 # By the first word of a cause, the calls that it is about.
 ABOUT = {"rendezvous": {"rendezvous", "store", "hint"}, "data": {"data"}}
 
@@ -99,11 +101,10 @@ def _settled(findings: list[Finding], seen: Observations) -> list[Finding]:
     rivals = [
         finding
         for finding in findings
-        if mine
-        and finding is not first
+        if finding is not first
         and finding.level in (FAULT, WARNING)
         and finding.cause != first.cause
-        and explained(finding, seen) >= mine
+        and (explained(finding, seen) >= mine if mine else _as_likely(finding, first))
     ]
     little = 2 * len(mine) < len(about)
     if not rivals and not little:
@@ -112,11 +113,18 @@ def _settled(findings: list[Finding], seen: Observations) -> list[Finding]:
     return [*rest, _undecided(first, rivals, len(mine), len(about))]
 
 
+def _as_likely(finding: Finding, first: Finding) -> bool:
+    """Whether a fault is about the same hosts as one that only calls beside the run's own have shown."""
+    return finding.level == FAULT and finding.cause in FAILS and set(finding.cells) >= set(first.cells)
+
+
 def _undecided(first: Finding, rivals: Sequence[Finding], mine: int, about: int) -> Finding:
-    every = [first, *rivals]
+    every = sorted([first, *rivals], key=lambda one: not (one.cause in MEASURED and one.level == FAULT))
     causes = " or ".join(dict.fromkeys(finding.cause for finding in every))
     text = "; or ".join(finding.text for finding in every)
-    explains = f"{causes} {'explains' if not rivals else 'explain alike'} {mine} of {about} failed calls"
+    explains = (
+        f"{causes} {'explains' if not rivals else 'explain alike'} {mine} of {about} failed calls" if about else ""
+    )
     return replace(
         first,
         cause="not-known",

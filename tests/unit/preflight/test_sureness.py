@@ -53,3 +53,8 @@ def test_another_program_is_a_fault_only_where_the_run_calls_that_host():
     assert [(one.cause, one.level) for one in to_b.findings] == [("wrong-machine", WARNING)]
     to_a = judge(answers(outcome=lambda s, t, k: "stranger" if (s, t, k) == ("b", "a", "meet") else "ok"))
     assert (to_a.cause, to_a.hosts) == ("wrong-machine", ("a",))
+
+
+def test_of_two_faults_that_no_call_of_the_run_decides_the_measured_one_comes_first():
+    said = first([finding("connection-cut", cells=(ENDS,)), finding("link-loss")], "ok")
+    assert (said.cause, said.odd) == ("not-known", ("link-loss", "connection-cut"))
