@@ -98,6 +98,11 @@ def _filter(flag: str, both_ways: bool = True, peers: int = 1, target: str = "DR
     return act
 
 
+def _one_core(hosts: Hosts, run: str, host: str) -> None:
+    """The hosts of a rack share this machine's cores: with them all, a hog on one host is one on all."""
+    hosts.root(host, "cd /sys/fs/cgroup/cpu; echo 100000 > cpu.cfs_period_us; echo 100000 > cpu.cfs_quota_us")
+
+
 def _hog(hosts: Hosts, run: str, host: str) -> None:
     hosts.root(
         host,
@@ -106,7 +111,7 @@ def _hog(hosts: Hosts, run: str, host: str) -> None:
 
 
 def _no_hog(hosts: Hosts, run: str, host: str) -> None:
-    hosts.root(host, "kill $(cat /tmp/hogs); rm -f /tmp/hogs")
+    hosts.root(host, "kill $(cat /tmp/hogs); rm -f /tmp/hogs; echo -1 > /sys/fs/cgroup/cpu/cpu.cfs_quota_us")
 
 
 def _slow(hosts: Hosts, run: str, host: str) -> None:
@@ -199,6 +204,7 @@ ON_HOSTS = [
           before=_host_memory("1500M"), mend=_host_memory("-1")),
     Fault("disk full on the first host", "host", ("disk",), outside=_filled, mend=_roomy, before=_small, first=True,
           kinds=TRAINER),
-    Fault("a CPU hog on a host", "host", ("slow",), outside=_hog, mend=_no_hog, kinds=SCRIPT, big=True),
+    Fault("a CPU hog on a host", "host", ("slow",), outside=_hog, mend=_no_hog, before=_one_core, kinds=SCRIPT,
+          big=True),
     Fault("a slow link", "host", ("slow",), outside=_slow, mend=_fast, big=True),
 ]  # fmt: skip

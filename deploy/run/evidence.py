@@ -20,18 +20,19 @@ from .hang import RankDoing
 # Clocks that differ by less do not change the order of what happened.
 CLOCKS_ALIKE_S = 2.0
 _LAGS, _LAGS_SPAN_S = 5, 8.0
-_PACES, _DIGESTS = 40, 8
+_PACES, _DIGESTS = 200, 8
 
 
 @dataclass(frozen=True)
 class Pace:
-    """How a rank spent its last reported steps: mean milliseconds of one."""
+    """How a rank spent the last `count` steps: mean milliseconds of one."""
 
     t: float
     step_ms: float
     own_ms: float
     data_ms: float
     wait_ms: float
+    count: int = 1
 
 
 @dataclass(frozen=True)
@@ -197,7 +198,7 @@ class Evidence:
         self.moved = max(self.moved, t)
         data, compute, wait = (float(event.get(f"{name}_ms", 0.0)) for name in ("data", "compute", "wait"))
         if "wait_ms" in event:
-            pace = Pace(t, float(event.get("step_ms", 0.0)), data + compute, data, wait)
+            pace = Pace(t, float(event.get("step_ms", 0.0)), data + compute, data, wait, max(1, event.get("count", 1)))
             self.paces[event["rank"]].append(pace)
 
     def _on_weights(self, event: Event, t: float) -> None:

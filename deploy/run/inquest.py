@@ -28,8 +28,10 @@ _LEFT_AFTER_S = 10.0
 # A host is unseen after 4 s of silence (hosts/watch.py), which gives it up 12 s after its last word.
 _UNSEEN_S = 7.0
 _UNKNOWN_AFTER_S = 8.0
-# A rank is slow if it works for so many times as long as the others, who wait so much of each step, for so long.
-_SLOWER, _WAITED, _SLOW_FOR_S, _SLOW_REPORTS, _LEAST_SLOW_MS = 2.0, 0.4, 8.0, 4, 5.0
+# A rank is slow if it works for so many times as long as the others, who wait so much of each step, for so long, in so
+# many steps and reports: one report alone may hold a pause.
+_SLOWER, _WAITED, _LEAST_SLOW_MS = 2.0, 0.4, 5.0
+_SLOW_FOR_S, _SLOW_STEPS, _SLOW_REPORTS = 8.0, 4, 3
 _CLOCK_JUMP_S = 10.0
 _PLACE = re.compile(r" in (\S+:\d+)$")
 _BUSY_PERCENT = 90.0
@@ -346,11 +348,15 @@ def _slow_link(evidence: Evidence, wait_ms: float, t: float) -> list[Finding]:
 
 
 def _recent(paces: Sequence[Pace] | Iterable[Pace]) -> list[Pace]:
-    """The reports of the last seconds, if these are enough of both to judge."""
-    of = list(paces)
-    recent = [pace for pace in of if of[-1].t - pace.t <= _SLOW_FOR_S]
-    enough = len(recent) >= _SLOW_REPORTS and of[-1].t - of[0].t >= _SLOW_FOR_S
-    return recent if enough else []
+    """The last reports, if they are enough of time, steps and reports to judge."""
+    recent: list[Pace] = []
+    seconds, steps = 0.0, 0
+    for pace in reversed(list(paces)):
+        recent.append(pace)
+        seconds, steps = seconds + pace.count * pace.step_ms / 1000, steps + pace.count
+        if len(recent) >= _SLOW_REPORTS and seconds >= _SLOW_FOR_S and steps >= _SLOW_STEPS:
+            return recent[::-1]
+    return []
 
 
 def _corrupt(evidence: Evidence) -> list[Finding]:

@@ -164,7 +164,7 @@ def test_a_new_start_of_the_ranks_settles_what_was_before() -> None:
 
 
 def paces(number: int, own: float, wait: float, data: float = 0.0) -> list[dict[str, Any]]:
-    times = {"compute_ms": own - data, "data_ms": data, "wait_ms": wait, "step_ms": own + wait}
+    times = {"compute_ms": own - data, "data_ms": data, "wait_ms": wait, "step_ms": own + wait, "count": 5}
     return [rank("step", number, 100.0 + second, step=second, **times) for second in range(1, 12)]
 
 
@@ -173,6 +173,17 @@ def test_a_rank_for_which_the_others_wait_is_slow_and_what_at_is_said() -> None:
     assert (finding.cause, finding.rank, finding.lasting) == (Cause.SLOW, 1, True)
     assert "computes for 200 ms" in finding.message
     assert "waits for its data" in first(*paces(0, 20, 180), *paces(1, 200, 2, 190), *paces(2, 22, 178)).message
+
+
+def test_long_steps_are_compared_too_and_one_pause_makes_no_rank_slow() -> None:
+    def reports(number: int, *own: float) -> list[dict[str, Any]]:
+        times = [{"compute_ms": ms, "data_ms": 0.0, "wait_ms": 2400 - ms, "step_ms": 2400.0, "count": 2} for ms in own]
+        return [rank("step", number, 100.0 + 5 * n, step=2 * n, **of) for n, of in enumerate(times)]
+
+    assert first(*reports(0, 80, 80, 80), *reports(1, 80, 80, 80), *reports(2, 80, 2300, 2300)).rank == 2
+    assert not inquest.findings(
+        run_of(*reports(0, 80, 80, 80), *reports(1, 80, 80, 80), *reports(2, 80, 2300, 80)), 130.0
+    )
 
 
 def test_even_ranks_are_not_slow_and_a_crowded_link_is() -> None:
