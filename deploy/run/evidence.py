@@ -37,12 +37,17 @@ class Pace:
 
 @dataclass(frozen=True)
 class LinksOf:
-    """The connections of a rank, as pairs of addresses: `unanswered` by the other end, or `crowded`: always sending."""
+    """The connections of a rank, as pairs of addresses: `unanswered` by the other end, or `crowded`: always sending.
+
+    `silent` and `answering`: whether the other machine answers a call, tried while a link fails.
+    """
 
     t: float
     node: str
     unanswered: tuple[tuple[str, str], ...]
     crowded: tuple[tuple[str, str], ...]
+    silent: tuple[tuple[str, str], ...] = ()
+    answering: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -171,12 +176,13 @@ class Evidence:
 
     def _on_links(self, event: Event, t: float) -> None:
         # The nodes of one machine have one address, and no link.
-        unanswered, crowded = (
-            tuple((own, peer) for own, peer in event[name] if own != peer) for name in ("unanswered", "crowded")
+        unanswered, crowded, *called = (
+            tuple((own, peer) for own, peer in event.get(name) or () if own != peer)
+            for name in ("unanswered", "crowded", "silent", "answering")
         )
         before = self.links.get(event["rank"])
         since = before.t if before and before.unanswered and unanswered else t
-        self.links[event["rank"]] = LinksOf(since, event["node"], unanswered, crowded)
+        self.links[event["rank"]] = LinksOf(since, event["node"], unanswered, crowded, *called)
         self.addresses |= {own: event["node"] for own, _ in (*unanswered, *crowded)}
 
     def _on_node_up(self, event: Event, t: float) -> None:

@@ -25,8 +25,8 @@ from .numbers import ranks_in_words
 _LINKS_SETTLE_S = 6.0
 _ENDS_SETTLE_S, _SIZES_SETTLE_S = 1.5, 4.5
 _LEFT_AFTER_S = 10.0
-# A host is unseen after 4 s of silence (hosts/watch.py), which gives it up 12 s after its last word.
-_UNSEEN_S = 7.0
+# hosts/watch.py notices a silent host after 4 s, and gives it up after 12.
+_NOTICED_S, _UNSEEN_S = 4.0, 7.0
 _UNKNOWN_AFTER_S = 8.0
 # A rank is slow if it works for so many times as long as the others, who wait so much of each step, for so long, in so
 # many steps and reports: one report alone may hold a pause.
@@ -195,15 +195,26 @@ def _paused(evidence: Evidence) -> list[Finding]:
     return found
 
 
-def _cut_off(evidence: Evidence, now: float) -> list[Finding]:
-    """Links on which nobody acknowledges what is sent; the node that is at one end of all of them."""
+def _pairs(evidence: Evidence) -> dict[tuple[str, str], float]:
+    """The pairs of nodes of which one does not acknowledge what the other sends, and since when.
+
+    Who sends nothing to a node misses no answer of it, so a call counts, too: to a machine that answers somebody else.
+    """
     pairs: dict[tuple[str, str], float] = {}
+    answering = {evidence.node_at(peer) for links in evidence.links.values() for _, peer in links.answering}
     for links in evidence.links.values():
-        for own, peer in links.unanswered:
+        called = ((own, peer) for own, peer in links.silent if evidence.node_at(peer) in answering)
+        for own, peer in (*links.unanswered, *called):
             ends = sorted({links.node or evidence.node_at(own), evidence.node_at(peer)})
             if len(ends) == 2 and not any(evidence.troubles.get(end, ("",))[0] == "paused" for end in ends):
                 pair = ends[0], ends[1]
                 pairs[pair] = min(pairs.get(pair, links.t), links.t)
+    return pairs
+
+
+def _cut_off(evidence: Evidence, now: float) -> list[Finding]:
+    """Links on which nobody acknowledges what is sent; the node that is at one end of all of them."""
+    pairs = _pairs(evidence)
     if not pairs or now - (since := min(pairs.values())) < _LINKS_SETTLE_S:
         return []
     count = Counter(end for pair in pairs for end in pair)
@@ -237,7 +248,7 @@ def _unseen(evidence: Evidence, now: float) -> list[Finding]:
         return []
     named = [node if (rank := _only_rank(evidence, node)) is None else f"{node} (rank {rank})" for node in lost]
     one = len(lost) == 1
-    silence = f"{'it has' if one else 'they have'} not answered for {now - since:.0f} s"
+    silence = f"{'it has' if one else 'they have'} not answered for {now - since + _NOTICED_S:.0f} s"
     text = f"{' and '.join(named)} {'is' if one else 'are'} lost: {silence}, and {who} {'it' if one else 'them'}"
     return [Finding(Cause.NODE_LOST, text, lost[0], _only_rank(evidence, lost[0]), t=since)]
 

@@ -2,15 +2,20 @@
 
 TCP sends again what nobody acknowledges, and the kernel counts how often (tcp_retries2 in ip-sysctl.txt). A host
 acknowledges also for processes that stand still, so a count that grows shows a link or a host that fails.
+
+While one fails, the node calls the machines at the other ends of its ranks' connections: who is cut off from several
+machines often has something to send to one of them only.
 """
 
 from __future__ import annotations
 
 import os
+import random
 import socket
+import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,11 +31,14 @@ _BACKLOG_BYTES = 32 << 10
 _MOST = 64
 # Looks, 2 s apart: in how many of the last a connection must be unanswered, or crowded, before it is told of.
 _EVERY_SECONDS, _LOOKS, _CROWDED_LOOKS = 2.0, 6, 5
+# Where nobody listens a machine answers a call by refusing it. gloo and NCCL need these ports open between the hosts.
+_PORTS, _CALL_SECONDS = range(33_000, 60_000), 3.0
+CALL = "muster-call"
 
 
 @dataclass(frozen=True)
 class Connection:
-    """A connection that carries something: `unanswered` if the other end has not acknowledged it for seconds."""
+    """A connection: `unanswered` if the other end has not acknowledged for seconds what it carries."""
 
     own: str
     peer: str
@@ -41,45 +49,96 @@ class Connection:
 
 def busy(texts: Iterable[str]) -> list[Connection]:
     """The connections that are unanswered, or have much to send, in texts of /proc/net/tcp and tcp6."""
+    return [of for of in connections(texts) if of.unanswered or of.waiting_bytes >= _BACKLOG_BYTES][:_MOST]
+
+
+def connections(texts: Iterable[str]) -> list[Connection]:
+    """All connections in texts of /proc/net/tcp and tcp6; only those that repeat something have `waiting_bytes`."""
     found = []
     for text in texts:
         for line in text.splitlines()[1:]:
             with suppress(ValueError, IndexError):
                 fields = line.split()
-                if fields[3] not in (_ESTABLISHED, _CALLS) or fields[5][:2] != _REPEATS_TIMER:
+                if fields[3] not in (_ESTABLISHED, _CALLS):
                     continue
+                repeats = fields[5][:2] == _REPEATS_TIMER
                 most = _REPEATED if fields[3] == _ESTABLISHED else _REPEATED_CALL
-                unanswered, waiting = int(fields[6], 16) >= most, int(fields[4].partition(":")[0], 16)
-                if unanswered or waiting >= _BACKLOG_BYTES:
-                    found.append(Connection(_address(fields[1]), _address(fields[2]), fields[9], unanswered, waiting))
-    return found[:_MOST]
+                unanswered = repeats and int(fields[6], 16) >= most
+                waiting = int(fields[4].partition(":")[0], 16) if repeats else 0
+                found.append(Connection(_address(fields[1]), _address(fields[2]), fields[9], unanswered, waiting))
+    return found
 
 
-def of_ranks(ranks: Mapping[int, int], root: Path = Path("/proc")) -> dict[int, list[Connection]]:
+def of_ranks(
+    ranks: Mapping[int, int], root: Path = Path("/proc"), read: Callable[[list[str]], list[Connection]] = busy
+) -> dict[int, list[Connection]]:
     """The busy connections of each rank and its children. `ranks`: by the process that leads their session."""
-    connections = {connection.inode: connection for connection in busy(_texts(root))}
+    known = {connection.inode: connection for connection in read(_texts(root))}
     by_rank: dict[int, list[Connection]] = {}
-    for process in root.glob("[0-9]*") if connections and ranks else ():
+    for process in root.glob("[0-9]*") if known and ranks else ():
         with suppress(OSError, ValueError, IndexError):
             session = int((process / "stat").read_text().rpartition(")")[2].split()[3])
             if session in ranks:
-                own = [connections[inode] for inode in _sockets(process) if inode in connections]
+                own = [known[inode] for inode in _sockets(process) if inode in known]
                 by_rank.setdefault(ranks[session], []).extend(own)
     return by_rank
+
+
+def answers(address: str) -> bool:
+    """Whether the machine at an address answers a call, even if it refuses it."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as call:
+        call.settimeout(_CALL_SECONDS)
+        try:
+            call.connect((address, random.choice(_PORTS)))
+        except OSError as fault:
+            return isinstance(fault, ConnectionRefusedError)
+        return True
+
+
+class Calls:
+    """Calls the other machines of a node's ranks at the same time, once for each time that a link fails."""
+
+    def __init__(self, call: Callable[[str], bool] = answers) -> None:
+        self._call = call
+        self._ends: set[tuple[str, str]] | None = None
+        self._answers: dict[str, bool] = {}
+
+    def look(self, fails: bool, ends: Callable[[], set[tuple[str, str]]]) -> dict[str, list[list[str]]]:
+        """Who is `silent` and who is `answering`, as ends of connections; nobody while no link `fails`."""
+        if not fails:
+            self._ends, self._answers = None, {}
+            return {}
+        if self._ends is None:
+            self._ends = ends()
+            heard = self._answers
+            for peer in {peer for own, peer in self._ends if own != peer}:
+                threading.Thread(target=self._ask, args=(peer, heard), name=CALL, daemon=True).start()
+        known = dict(self._answers)
+        both = {"silent": False, "answering": True}
+        return {
+            name: sorted([own, peer] for own, peer in self._ends if known.get(peer) is wanted)
+            for name, wanted in both.items()
+        }
+
+    def _ask(self, peer: str, heard: dict[str, bool]) -> None:
+        with suppress(OSError):
+            heard[peer] = self._call(peer)
 
 
 class Links:
     """Looks at the connections of a node's ranks, every 2 s, and says what has changed."""
 
     def __init__(self, root: Path = Path("/proc")) -> None:
-        self._root, self._next = root, 0.0
+        self._root, self._next, self._calls = root, 0.0, Calls()
         self._looks: deque[dict[int, list[Connection]]] = deque(maxlen=_LOOKS)
         self._reported: dict[int, dict[str, Any]] = {}
 
     def look(self, lives: Sequence[Life], torchrun: int) -> list[tuple[int, dict[str, Any]]]:
         """By rank, where that has changed: its `unanswered` connections and those that are `crowded`, as addresses.
 
-        Those of the process `torchrun`, which calls the first node every 5 s, count for the node's first rank.
+        Those of the process `torchrun`, which calls the first node every 5 s, count for the node's first rank; so do
+        the machines that are `silent` and `answering` while a link fails.
         """
         if (now := time.monotonic()) < self._next:
             return []
@@ -87,13 +146,22 @@ class Links:
         ranks = {life.pid: life.rank for life in lives if life.code is None}
         leaders = {**ranks, torchrun: min(ranks.values())} if ranks else {}
         self._looks.append(of_ranks(leaders, self._root))
+        fails = any(connection.unanswered for of in self._looks[-1].values() for connection in of)
+        called = self._calls.look(fails, lambda: self._ends(ranks))
         news = []
         for rank in ranks.values():
             about = {"unanswered": self._unanswered(rank), "crowded": self._crowded(rank)}
+            if called and rank == min(ranks.values()):
+                about |= called
             if about != self._reported.get(rank, {"unanswered": [], "crowded": []}):
                 self._reported[rank] = about
                 news.append((rank, about))
         return news
+
+    def _ends(self, ranks: Mapping[int, int]) -> set[tuple[str, str]]:
+        """The ends of the ranks' connections."""
+        of_all = (of for known in of_ranks(ranks, self._root, connections).values() for of in known)
+        return set(sorted({(of.own, of.peer) for of in of_all})[:_MOST])
 
     def _unanswered(self, rank: int) -> list[list[str]]:
         """The ends of connections that two looks in a row met unanswered."""

@@ -109,6 +109,19 @@ def test_several_hosts_without_power_are_one_verdict_and_this_machine_offline_is
     assert not inquest.findings(run_of(*away, node("n2", "unseen"), stuck(2)), 130.0)
 
 
+def test_a_node_that_reaches_nobody_is_named_where_it_has_to_send_to_one_only() -> None:
+    def called(number: int, cut: int, silent: tuple[int, ...], answering: tuple[int, ...]) -> dict[str, Any]:
+        ends = {name: links(number, *of)["unanswered"] for name, of in (("silent", silent), ("answering", answering))}
+        return {**links(number, cut), **ends}
+
+    finding = first(called(2, 0, (0, 1), ()), called(0, 2, (2,), (1,)))
+    assert (finding.cause, finding.node, finding.other) == (Cause.CUT_OFF, "n2", "")
+    one_link = first(called(2, 0, (0,), (1,)), called(0, 2, (2,), (1,)))
+    assert {one_link.node, one_link.other} == {"n0", "n2"}
+    drops_calls = first(called(2, 0, (0, 1), ()), called(0, 2, (1, 2), ()))
+    assert {drops_calls.node, drops_calls.other} == {"n0", "n2"}, "a firewall may drop what nobody needs"
+
+
 def test_victims_alone_and_ranks_that_move_name_nobody() -> None:
     assert not inquest.findings(run_of(ended(0, 1, 100.0, GONE, True)), 130.0)
     assert not inquest.findings(run_of(stuck(0), stuck(2)), 130.0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 from trainer.node import links
 
 HEAD = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
@@ -32,3 +34,29 @@ def test_an_address_of_version_six_and_rubbish_are_read() -> None:
     ).replace("0240A8C0", "000080FE00000000000000000100000A")
     (found,) = links.busy([six, "rubbish", HEAD + "  1: x y z\n"])
     assert (found.own, found.peer) == ("fe80::a00:1", "192.168.64.3")
+
+
+def test_all_machines_are_called_once_while_a_link_fails() -> None:
+    called: list[str] = []
+
+    def answers(address: str) -> bool:
+        called.append(address)
+        return address == "10.0.0.2"
+
+    calls, ends = links.Calls(answers), {("10.0.0.1", peer) for peer in ("10.0.0.1", "10.0.0.2", "10.0.0.3")}
+    assert calls.look(False, lambda: ends) == {}
+    for _ in range(2):
+        calls.look(True, lambda: ends)
+        for thread in threading.enumerate():
+            if thread.name == links.CALL:
+                thread.join(5.0)
+    assert calls.look(True, lambda: ends) == {
+        "silent": [["10.0.0.1", "10.0.0.3"]],
+        "answering": [["10.0.0.1", "10.0.0.2"]],
+    }
+    assert sorted(called) == ["10.0.0.2", "10.0.0.3"]
+    assert calls.look(False, lambda: ends) == {}
+
+
+def test_a_machine_that_refuses_a_call_answers_it() -> None:
+    assert links.answers("127.0.0.1")
