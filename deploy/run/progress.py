@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from dataclasses import dataclass, field
 
+from ..core.errors import FAILED
 from ..core.facts import NodeState, ended_how
 from ..core.text import amount, percent, several
 from . import inquest, regroup
@@ -206,7 +207,7 @@ class State:
         self.nodes[now.node] = now
         self.exited_at.pop(now.node, None)
         if now.restarts > before.restarts and not self.verdicts:  # after a verdict a restart does not matter
-            if now.code is None:  # a node that lost the others also ends: we blame nobody before we know more
+            if now.code in (None, FAILED):  # as a node ends that lost the others: we blame nobody before we know more
                 self._tell(event, f"{now.node} restarts{self._at_step()}")
                 self.came_back.add(now.node)
             else:

@@ -101,6 +101,18 @@ def test_a_first_host_without_which_the_other_nodes_start_again_is_lost() -> Non
     assert not inquest.findings(run_of(*known, *again, trains), 130.0), "they train without it"
 
 
+def test_a_node_that_ends_and_starts_again_without_the_first_host_is_not_blamed() -> None:
+    state = State(("n0", "n1", "n2"))
+    for event in (
+        *(rank("began", number, 1.0) for number in range(3)),
+        rank("step", 1, 90.0, step=9),
+        node("n1", t=2.0),
+    ):
+        state.apply(event)
+    state.apply({**node("n1", t=101.0, restarts=1), "code": 1})
+    assert [(line.text, line.grave) for line in state.story] == [("n1 restarts at step 9", False)]
+
+
 def test_several_hosts_without_power_are_one_verdict_and_this_machine_offline_is_none() -> None:
     away = [node("n0", "unseen"), node("n1", "unseen", 101.0)]
     finding = first(*away, stuck(2))
