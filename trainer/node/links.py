@@ -26,7 +26,7 @@ from .ends import Life
 # The fourth repetition leaves 3 s after the first byte that nobody acknowledged, where the round trip is short.
 _REPEATED, _REPEATED_CALL = 4, 3
 _ESTABLISHED, _CALLS = "01", "02"
-_REPEATS_TIMER = "01"
+_REPEATS_TIMER, _PROBES_TIMERS, _PROBED = "01", ("02", "04"), 4
 _BACKLOG_BYTES = 32 << 10
 _MOST = 64
 # Looks, 2 s apart: in how many of the last a connection must be unanswered, or crowded, before it is told of.
@@ -63,7 +63,10 @@ def connections(texts: Iterable[str]) -> list[Connection]:
                     continue
                 repeats = fields[5][:2] == _REPEATS_TIMER
                 most = _REPEATED if fields[3] == _ESTABLISHED else _REPEATED_CALL
-                unanswered = repeats and int(fields[6], 16) >= most
+                # What a host's own firewall drops does not count as sent. The kernel then probes, as it does where the
+                # other end has no room; but such an end answers, and the count begins again.
+                probed = fields[5][:2] in _PROBES_TIMERS and int(fields[8]) >= _PROBED
+                unanswered = probed or (repeats and int(fields[6], 16) >= most)
                 waiting = int(fields[4].partition(":")[0], 16) if repeats else 0
                 found.append(Connection(_address(fields[1]), _address(fields[2]), fields[9], unanswered, waiting))
     return found
