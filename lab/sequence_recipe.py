@@ -1,5 +1,7 @@
 """The small recipe with sequence parallelism: between the layers that tensor parallelism cuts, each rank has a part of
-the sequence."""
+the sequence. With WHOLE_SEQUENCE=1 it is the plan of the small recipe: a run may continue with the other of the two."""
+
+import os
 
 from torch.distributed.tensor import Replicate, Shard
 from torch.distributed.tensor.parallel import (
@@ -10,6 +12,7 @@ from torch.distributed.tensor.parallel import (
     SequenceParallel,
 )
 
+from lab import mesh_recipe
 from lab.mesh_recipe import *  # noqa: F403 - all but the plan
 
 DEFAULTS = {
@@ -25,6 +28,8 @@ DEFAULTS = {
 
 
 def tensor_plan(model):
+    if os.environ.get("WHOLE_SEQUENCE") == "1":
+        return mesh_recipe.tensor_plan(model)
     whole, part = Replicate(), Shard(1)
     return {
         "table": PrepareModuleOutput(output_layouts=whole, desired_output_layouts=part),

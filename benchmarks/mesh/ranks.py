@@ -1,8 +1,8 @@
 """What each rank of a figure about meshes does, for each case that it is given; runs.py starts it.
 
 `do` of a case is one of these: `train` trains. `save` trains to a stop, and writes what the live tensors were, put
-together by torch, beside a checkpoint of DCP. `load` continues such a run on another mesh: it compares every tensor,
-first as Muster has loaded it, then as DCP has, and trains to the end of the epoch. `damage` spoils checkpoints.
+together by torch, beside a checkpoint of DCP. `load` compares every tensor on another mesh, first as Muster has loaded
+it, then as DCP has. `damage` spoils checkpoints.
 `weigh` trains, and writes the bytes of parameters and optimizer that this rank has. `elsewhere` loads DCP's checkpoint
 from the next rank's folder.
 """
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
 import warnings
 from pathlib import Path
@@ -41,6 +42,7 @@ def main() -> None:
             if case["do"] == "damage":
                 damage.of_rank(case, ranks.rank)
                 continue
+            os.environ["WHOLE_SEQUENCE"] = "0" if case["sequence"] else "1"
             own, folder = mesh_runs.place(case, ranks)
             exchange.gather(0)
             training = mesh_runs.build(case, own, group, folder)
@@ -72,7 +74,6 @@ def _load(case: dict[str, Any], training: Training, folder: Path) -> None:
     if training.ranks.first:
         facts = {"tensors": len(reference), "ours": ours, "dcp": theirs, "dcp_error": error}
         (folder / "compared.json").write_text(json.dumps(facts))
-    training.run()  # it restores from the checkpoint once more
 
 
 def _elsewhere(case: dict[str, Any], training: Training, folder: Path) -> None:

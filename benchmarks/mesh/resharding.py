@@ -31,7 +31,7 @@ def measure(quick: bool) -> dict[str, Any]:
         run(4, [_save(scratch, name) for name in saved])
         for world in sorted({world for world, _ in loaded}):
             names = [name for other, name in loaded if other == world]
-            run(world, [_load(scratch, before, world, after) for after in names for before in saved])
+            run(world, [one for after in names for before in saved for one in _load(scratch, before, world, after)])
             say(f"{len(saved)} meshes continued on {len(names)} of {world} ranks")
         pairs = [_look(scratch, before, world, after) for before in saved for world, after in loaded]
     return _result(pairs)
@@ -42,10 +42,12 @@ def _save(scratch: Path, name: str) -> dict[str, Any]:
     return case("save", scratch / name, 4, name, *_OPTIONS, stop_after=STOP - 1, reference=reference)
 
 
-def _load(scratch: Path, before: str, world: int, after: str) -> dict[str, Any]:
+def _load(scratch: Path, before: str, world: int, after: str) -> list[dict[str, Any]]:
+    """Compare, and then continue in a training of its own."""
     facts = {"reference": str(scratch / f"{before}.pt"), "dcp": str(scratch / before / "dcp")}
     step = scratch / before / "checkpoints" / f"step-{STOP:08d}"
-    return case("load", scratch / f"{before}-{world}-{after}", world, after, *_OPTIONS, "--resume", step, **facts)
+    there = (scratch / f"{before}-{world}-{after}", world, after, *_OPTIONS, "--resume", step)
+    return [case("load", *there, **facts), case("train", *there)]
 
 
 def _look(scratch: Path, before: str, world: int, after: str) -> dict[str, Any]:

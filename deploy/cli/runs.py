@@ -24,6 +24,7 @@ from ..hosts import push as deploy_push
 from ..hosts import recorded
 from ..hosts import stop as deploy_stop
 from ..hosts.options import Options
+from ..local import one_file
 from ..report.console import Console
 from ..run import environment, folders
 from ..ssh import session
@@ -289,6 +290,8 @@ def stop(
         **JSON,
         "run": "the run's id, or latest (default: the only run on these hosts; without hosts, the latest on hosts)",
         "only": "what matches alone: 'work/outputs/*'; repeatable (default: all but caches and unchanged sent files)",
+        "state": "then write the newest checkpoint, whose parts several hosts have, into one file: state.pt, or "
+        "model.safetensors for the weights alone (default: none)",
     },
 )
 def fetch(
@@ -297,6 +300,7 @@ def fetch(
     cluster: str = "",
     run: str = "",
     only: Sequence[str] | None = None,
+    state: str = "",
     json: bool = False,
 ) -> None:
     """Copy what a run wrote to this machine, and build its report.
@@ -306,10 +310,12 @@ def fetch(
     console = Console(json)
 
     def work() -> int:
+        if state:
+            one_file.refuse(state)
         options = recorded.filled(Options(hosts, cluster, run), console)
         folder = deploy_home.fetch(options.load(), options.run, tuple(only or ()), console)
         console.line(folders.display_path(folder), {"kind": "fetched", "run": folder.name, "folder": str(folder)})
-        return DONE
+        return one_file.gather(folder, state) if state else DONE
 
     end(context, console, work)
 

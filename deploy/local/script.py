@@ -102,12 +102,13 @@ def python() -> str:
     """The Python that runs the script without containers: that of the active environment if it has torch, else ours."""
     for name in ("VIRTUAL_ENV", "CONDA_PREFIX"):
         active = Path(os.environ.get(name, "/none")) / "bin" / "python"
-        if active.is_file() and _has_torch(str(active)):
+        if active.is_file() and has_torch(str(active)):
             return str(active)
     return sys.executable
 
 
-def _has_torch(python: str) -> bool:
+def has_torch(python: str) -> bool:
+    """Whether that Python has torch."""
     with suppress(OSError, subprocess.TimeoutExpired):
         return not subprocess.run(
             [python, "-c", _HAS_TORCH], capture_output=True, timeout=_LOOK_S, check=False

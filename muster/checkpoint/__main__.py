@@ -3,38 +3,93 @@
 from __future__ import annotations
 
 import argparse
+import importlib
+import os
+import pickle
 import sys
 from pathlib import Path
+from typing import Any
 
 import torch
 
-from ..errors import Refused, TrainError
+from ..errors import CheckpointError, Refused, TrainError
 from . import store
+
+_WEIGHTS = ".safetensors"
 
 
 def main() -> int:
-    """Verify the newest usable checkpoint of a run, and write its whole state with torch.save."""
+    """Verify the newest usable checkpoint of a run, and write its whole state into one file."""
     command = argparse.ArgumentParser(prog="python -m muster.checkpoint", description=__doc__)
     command.add_argument("folder", type=Path, help="a run folder, its checkpoints, or one of them (after `fab fetch`)")
-    command.add_argument("file", type=Path, nargs="?", default=Path("state.pt"), help="where to (default state.pt)")
+    command.add_argument(
+        "file",
+        type=Path,
+        nargs="?",
+        default=Path("state.pt"),
+        help="where to (default state.pt); NAME.safetensors gets the weights of the model alone",
+    )
     options = command.parse_args()
     try:
-        path, damaged = store.locate(options.folder)
-        for checkpoint in damaged:
-            print(f"passed over: {checkpoint.reason}", file=sys.stderr)
-        if options.file.exists():
-            raise Refused(f"{options.file}: exists", "name another file")
-        print(f"reads {path}", file=sys.stderr)
-        state, manifest = store.load(path)
-        torch.save(state, options.file)
+        _write(options.folder, options.file)
     except OSError as error:
         print(f"error: {options.file}: {error.strerror or error}", file=sys.stderr)
         return 1
     except TrainError as fault:
         print(fault.report(), file=sys.stderr)
         return fault.code
-    print(f"{options.file}: step {manifest.step}, {options.file.stat().st_size / 1e6:,.1f} MB; torch.load reads it")
     return 0
+
+
+def _write(folder: Path, file: Path) -> None:
+    if file.exists():
+        raise Refused(f"{file}: exists", "name another file")
+    save = _safetensors() if file.suffix == _WEIGHTS else torch.save
+    path, damaged = store.locate(_checkpoints(folder))
+    for checkpoint in damaged:
+        print(f"passed over: {checkpoint.reason}", file=sys.stderr)
+    print(f"reads {path}", file=sys.stderr, flush=True)
+    try:
+        state, manifest = store.load(path)
+    except (RuntimeError, ValueError, KeyError, TypeError, pickle.UnpicklingError) as error:
+        raise CheckpointError(f"{path}: cannot be put together: {error}", "give the step before it") from error
+    what = _weights(path, state) if file.suffix == _WEIGHTS else state
+    beside = file.with_name(f".{file.name}.new")
+    try:
+        save(what, beside)
+        os.replace(beside, file)
+    finally:
+        beside.unlink(missing_ok=True)
+    reader = "safetensors" if file.suffix == _WEIGHTS else "torch.load"
+    print(f"{file}: step {manifest.step}, {file.stat().st_size / 1e6:,.1f} MB; {reader} reads it")
+
+
+def _checkpoints(folder: Path) -> Path:
+    """The folder with the checkpoints: of a script with `muster.Training` it is below `work`."""
+    if (folder / "checkpoints").is_dir() or not (folder / "work").is_dir():
+        return folder
+    found = sorted({path.parents[1] for path in (folder / "work").glob("**/checkpoints/step-*/manifest.json")})
+    if len(found) > 1:
+        raise Refused(f"{folder}: has several folders of checkpoints", f"give one of {', '.join(map(str, found))}")
+    return found[0] if found else folder
+
+
+def _safetensors() -> Any:
+    try:
+        save_file = importlib.import_module("safetensors.torch").save_file
+    except ImportError:
+        raise Refused("safetensors is not installed here", "pip install safetensors; or name a file .pt") from None
+    return save_file
+
+
+def _weights(path: Path, state: dict[str, Any]) -> dict[str, torch.Tensor]:
+    """The tensors of the part `model`. safetensors takes no two names for one memory: each gets its own."""
+    model = state.get("model")
+    if not isinstance(model, dict):
+        raise Refused(f"{path}: has no part called model, but {', '.join(map(str, state))}", "name a file .pt")
+    if other := [name for name, value in model.items() if not isinstance(value, torch.Tensor)]:
+        print(f"left out, no tensors: {', '.join(map(str, other))}", file=sys.stderr)
+    return {name: value.contiguous().clone() for name, value in model.items() if isinstance(value, torch.Tensor)}
 
 
 if __name__ == "__main__":

@@ -37,6 +37,7 @@ def apply(path: str, state: Mapping[str, Any], parts: Mapping[str, Part], shards
     for name, part in parts.items():
         if name not in state:
             raise CheckpointError(f"{path}: has no {name}", "was this part added since? then begin with a new folder")
+        own = _implementation(part)
         try:
             _inside(part).load_state_dict(fitting[name])
         except (RuntimeError, ValueError, KeyError, AttributeError, TypeError) as fault:
@@ -45,7 +46,18 @@ def apply(path: str, state: Mapping[str, Any], parts: Mapping[str, Part], shards
                 f"{path}: does not fit this {name}: {text}", "did the code change since? then begin with a new folder"
             ) from fault
         if isinstance(part, torch.optim.Optimizer):
+            for group, choice in zip(part.param_groups, own, strict=True):
+                group.update(choice)
             match_layouts(part)
+
+
+def _implementation(part: Part) -> list[dict[str, Any]]:
+    """How an optimizer computes, of each group of its weights: that fits this mesh, and is no state of the run.
+
+    A fused AdamW of whole weights is saved as such, and would fail with weights of which some are cut.
+    """
+    groups = part.param_groups if isinstance(part, torch.optim.Optimizer) else []
+    return [{name: group[name] for name in ("fused", "foreach") if name in group} for group in groups]
 
 
 def fit(state: dict[str, Any], parts: Mapping[str, Part], shards: Shards | None) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -139,8 +139,8 @@ class Shards:
             self._exchange(wants, fill)
         for key, box in wants.items():
             size = math.prod(high - low for low, high in box)
-            if sum(filled[key].values()) < size:
-                raise CheckpointError(f"{self._path}: no file has all of {key}", ACCEPTED)
+            if sum(filled[key].values()) != size or not _apart(filled[key]):
+                raise CheckpointError(f"{self._path}: no file has all of {key}, or two have the same of it", ACCEPTED)
             if not size:
                 got[key] = self._nothing(key, box)
         return got
@@ -179,6 +179,18 @@ def _common(one: Box, other: Box) -> Box | None:
         return None
     common = tuple((max(a, c), min(b, d)) for (a, b), (c, d) in zip(one, other, strict=True))
     return common if all(low < high for low, high in common) else None
+
+
+def _apart(boxes: Iterable[Box]) -> bool:
+    """Whether no two boxes have anything in common: if so, boxes of the right size together leave nothing out."""
+    ordered = sorted(boxes)
+    for index, box in enumerate(ordered):
+        for other in ordered[index + 1 :]:
+            if box and other[0][0] >= box[0][1]:
+                break
+            if _common(box, other) is not None:
+                return False
+    return True
 
 
 def _within(common: Box, box: Box) -> Box:

@@ -28,7 +28,11 @@ def root(tmp_path_factory):
             *(case(root / name, "--mesh", mesh) for name, mesh in SAVED.items()),
             *(
                 case(root / f"{name}-to-{other}", "--mesh", mesh, "--resume", root / name / STEP)
-                for name, other, mesh in (("fsdp", "tp", SAVED["tp"]), ("one-on-ddp", "fsdp", SAVED["fsdp"]))
+                for name, other, mesh in (
+                    ("fsdp", "tp", SAVED["tp"]),
+                    ("one-on-ddp", "fsdp", SAVED["fsdp"]),
+                    ("one-on-ddp", "mixed", "tp=4"),
+                )
             ),
             # Each rank is a host; then each has the disk of the next.
             case(hosts, "--mesh", "dp_shard=4", stop_after=3),
@@ -71,7 +75,13 @@ def root(tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    "name", ["fsdp-to-tp", "one-on-ddp-to-fsdp", *(f"{name}-to-{world}" for name in SAVED for world in (1, 3))]
+    "name",
+    [
+        "fsdp-to-tp",
+        "one-on-ddp-to-fsdp",
+        "one-on-ddp-to-mixed",
+        *(f"{name}-to-{world}" for name in SAVED for world in (1, 3)),
+    ],
 )
 def test_a_run_continues_on_another_mesh_and_world_as_if_nothing_had_changed(root, name):
     expected = losses(root / "one-on-ddp")

@@ -1,0 +1,67 @@
+"""`python -m muster.checkpoint`: one file of the newest usable checkpoint."""
+
+import sys
+
+import pytest
+import torch
+
+from muster.checkpoint import __main__ as command
+from muster.checkpoint import store
+
+pytestmark = pytest.mark.torch
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A run folder with two steps."""
+    for step in (1, 2):
+        state = {"model": {"w": torch.full((3,), float(step))}, "position": {"step": step}}
+        store.write(tmp_path / "run/checkpoints", step, state, metric=None, summary={})
+    return tmp_path / "run"
+
+
+@pytest.fixture
+def write(tmp_path, monkeypatch):
+    """Runs the command; gives its exit code."""
+
+    def call(folder, name="state.pt"):
+        monkeypatch.setattr(sys, "argv", ["muster.checkpoint", str(folder), str(tmp_path / name)])
+        return command.main()
+
+    return call
+
+
+def test_the_newest_step_becomes_one_file_and_a_file_that_exists_stays(run, write, tmp_path, capsys):
+    assert write(run) == 0
+    assert torch.load(tmp_path / "state.pt")["position"]["step"] == 2
+    before = (tmp_path / "state.pt").read_bytes()
+    assert write(run) == 2
+    assert "exists" in capsys.readouterr().err
+    assert (tmp_path / "state.pt").read_bytes() == before
+
+
+def test_a_damaged_step_is_named_and_the_one_before_is_written(run, write, tmp_path, capsys):
+    file = run / "checkpoints/step-00000002/state.pt"
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+    assert write(run) == 0
+    assert torch.load(tmp_path / "state.pt")["position"]["step"] == 1
+    assert "was altered" in capsys.readouterr().err
+
+
+def test_checkpoints_of_a_script_lie_below_its_work(run, write, tmp_path):
+    (tmp_path / "script/work/training").mkdir(parents=True)
+    (run / "checkpoints").rename(tmp_path / "script/work/training/checkpoints")
+    assert write(tmp_path / "script") == 0
+    assert (tmp_path / "state.pt").is_file()
+
+
+def test_weights_alone_are_for_safetensors(run, write, tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "safetensors.torch", None)
+    assert write(run, "model.safetensors") == 2
+    assert "pip install safetensors" in capsys.readouterr().err
+    saved = {}
+    monkeypatch.setattr(command, "_safetensors", lambda: lambda tensors, path: saved.update(tensors) or path.touch())
+    assert write(run, "model.safetensors") == 0
+    assert list(saved) == ["w"]
