@@ -26,7 +26,7 @@ REASONS = (
     (r"NCCL_IB_DISABLE set by environment to 1", "NCCL_IB_DISABLE=1 is set"),
     (r"NCCL_NET set by environment to Socket", "NCCL_NET=Socket is set"),
     (r"Failed to open libibverbs", "the image has no libibverbs"),
-    (r"Could not find any optimal provider|provider efa output empty", "its plugin found no EFA device"),
+    (r"Could not find any optimal provider|provider efa output empty|fi_getinfo\(\) call failed", "its plugin found no EFA device"),
     (r"NET/IB : No device found", "it found no InfiniBand or RoCE device with an active port"),
 )
 
@@ -93,8 +93,9 @@ def read(lines: Iterable[str]) -> NcclLog:
             if pair not in ways or (told_by[pair] == "receive" and end == "send"):
                 ways[pair], told_by[pair] = "/".join(filter(None, (way["via"], way["rest"]))), end
     if not network:
-        rdma = any(way.startswith("NET/IB") for way in ways.values())
-        network = "IB" if rdma or (devices and not ways) else SOCKET if interfaces and not devices else ""
+        out = [way for way in ways.values() if way.startswith(NET)]
+        rdma = any(way.startswith("NET/IB") for way in out)
+        network = "IB" if rdma or (devices and not out) else SOCKET if interfaces and not devices else ""
     reason = next((words for known, words in REASONS if any(re.search(known, line) for line in text)), "")
     return NcclLog(library, version, network, devices, interfaces, ways, nvls, reason)
 
