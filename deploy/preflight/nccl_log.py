@@ -26,7 +26,10 @@ REASONS = (
     (r"NCCL_IB_DISABLE set by environment to 1", "NCCL_IB_DISABLE=1 is set"),
     (r"NCCL_NET set by environment to Socket", "NCCL_NET=Socket is set"),
     (r"Failed to open libibverbs", "the image has no libibverbs"),
-    (r"Could not find any optimal provider|provider efa output empty|fi_getinfo\(\) call failed", "its plugin found no EFA device"),
+    (
+        r"Could not find any optimal provider|provider efa output empty|fi_getinfo\(\) call failed",
+        "its plugin found no EFA device",
+    ),
     (r"NET/IB : No device found", "it found no InfiniBand or RoCE device with an active port"),
 )
 
