@@ -27,7 +27,7 @@ from ..report.console import Console
 from ..report.interrupts import CONTINUES, Detached, Interrupts
 from ..report.script_lines import ShownRanks, shown_ranks
 from ..run import environment, folders, follow, record
-from ..run.outcome import Result
+from ..run.outcome import Result, may_have_written
 from ..run.progress import WAIT_LOST_S, State
 from ..ssh.session import Session, open_all
 from . import ended, observe, plan, resume
@@ -135,7 +135,7 @@ def follow_until_done(
     result = resume.with_resume_hint(
         _with_host_paths(result, run),
         run_dir,
-        bool(state.checkpoint or any(files for files, _ in state.files_left.values())),
+        bool(state.checkpoint or may_have_written(state)),
         lost,
     )
     seconds = max(time.monotonic() - began, state.seconds)  # it may have run long before we followed it

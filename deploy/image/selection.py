@@ -10,7 +10,7 @@ import os
 import subprocess
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from ..core.errors import DeployError
@@ -71,7 +71,9 @@ def select(folder: Path, include: Iterable[str] = ()) -> Selection:
     else:
         chosen = _by_git(folder) or _by_walk(folder)
     paths = {*chosen.paths, *(path for asked in include for path in _all_of(folder, asked))}
-    ignored = tuple(name for name in chosen.ignored if name not in set(include))
+    # Who asks for a file of a folder has looked into that folder.
+    asked_for = {part for asked in include for part in (asked, *map(str, PurePosixPath(asked).parents))}
+    ignored = tuple(name for name in chosen.ignored if name not in asked_for)
     return Selection(tuple(sorted(_with_parents(paths))), chosen.rule, ignored, chosen.hollow)
 
 

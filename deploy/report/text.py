@@ -11,7 +11,7 @@ from ..core.errors import DeployError
 from ..core.facts import RunFacts
 from ..core.text import amount, clock, percent, several
 from ..run.environment import DEFAULT_RECIPE
-from ..run.outcome import Result
+from ..run.outcome import Result, untold
 from ..run.progress import RankView, State
 
 _BARS = "▁▂▃▄▅▆▇█"
@@ -145,13 +145,17 @@ def left_line(state: State, folder: str, fetch: str) -> str:
     if not state.script:
         return f"checkpoints, metrics and logs in {folder}/"
     left = {node: (files, size) for node, (files, size) in state.files_left.items() if files}
+    # On hosts, each node has files of its own; on this machine they share a folder.
+    unsaid = untold(state) if fetch else []
     if not left:
-        wrote = "it wrote no files" if state.files_left else f"what it wrote: {fetch or f'{folder}/work'}"
+        none = state.files_left and not unsaid
+        wrote = "it wrote no files" if none else f"what it wrote: {fetch or f'{folder}/work'}"
         return f"logs in {folder}/; {wrote}"
     if not fetch:
         files, size = (max(numbers) for numbers in zip(*left.values(), strict=True))
         return f"{several(files, 'file')}, {amount(size)} in {folder}/work; logs in {folder}/"
     parts = [f"{several(files, 'file')}, {amount(size)} on {node}" for node, (files, size) in left.items()]
+    parts += [f"more may be on {', '.join(unsaid)}"] if unsaid else []
     return f"{'; '.join(parts)}: {fetch}"
 
 

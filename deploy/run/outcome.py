@@ -129,6 +129,17 @@ def concluded(result: Result, finding: Finding | None) -> Result:
     return replace(result, message=message, node=finding.node, rank=finding.rank, cause=finding.cause)
 
 
+def untold(state: State) -> list[str]:
+    """The nodes that have not said what a script left there: a node says it at its end, unless it was killed."""
+    return [name for name in state.names if name not in state.files_left]
+
+
+def may_have_written(state: State) -> bool:
+    """Whether a script left files, as far as anybody knows."""
+    written = any(files for files, _ in state.files_left.values())
+    return written or bool(state.script and state.began and untold(state))
+
+
 def stopped(state: State) -> Result:
     """The end of a run that was asked to stop and whose ranks left no verdict."""
     where = f" at {state.step_words}" if state.step else "" if state.script else " before the first step"

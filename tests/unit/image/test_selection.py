@@ -114,6 +114,8 @@ def test_what_a_rule_keeps_here_is_named_once_and_can_be_included(folder):
     assert "data/" in note or "data" in note
     assert "__pycache__" not in note
     assert {"data/one.bin", "a.ckpt"} <= files(folder, ["data", "a.ckpt"])
+    assert "data" in "".join(select(folder, ["a.ckpt"]).notes)
+    assert "data" not in "".join(select(folder, ["a.ckpt", "data/one.bin"]).notes)
     assert "a.ckpt" in code_layer.sent(folder, Choice(frozenset({"a.ckpt"})))
 
 

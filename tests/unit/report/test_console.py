@@ -14,7 +14,7 @@ from deploy.core.errors import DeployError
 from deploy.core.facts import RunFacts
 from deploy.report import text as lines
 from deploy.report.console import THEME, Console, view
-from deploy.run.outcome import Result
+from deploy.run.outcome import Result, may_have_written
 from deploy.run.progress import State
 
 NAMES = ("master", "worker-1", "worker-2")
@@ -78,6 +78,19 @@ def test_a_narrow_terminal_gets_whole_cells_in_one_line_for_each_node() -> None:
         for row, name in ((master, "master"), (worker, "worker-1")):
             assert row.startswith(f"  {name}"), width
             assert row.endswith(last), width
+
+
+def test_a_node_that_was_killed_has_not_said_that_its_script_wrote_nothing() -> None:
+    state = State(("a", "b"), script=True)
+    state.apply({"kind": "began", "t": 1.0, "rank": 0, "node": "a", "attempt": 0, "world": 1, "pid": 1})
+    state.files_left["b"] = (0, 0)
+    assert may_have_written(state)
+    assert lines.left_line(state, "runs/x", "fab fetch").endswith("what it wrote: fab fetch")
+    state.files_left["b"] = (2, 9)
+    assert lines.left_line(state, "runs/x", "fab fetch") == "2 files, 9 B on b; more may be on a: fab fetch"
+    state.files_left = {"a": (0, 0), "b": (0, 0)}
+    assert not may_have_written(state)
+    assert "wrote no files" in lines.left_line(state, "runs/x", "fab fetch")
 
 
 def test_the_view_says_what_nodes_wait_for_before_they_train() -> None:
