@@ -119,7 +119,7 @@ class Command(Task):  # type: ignore[misc]
         self.help = help  # invoke removes an option from this list once it has shown it
         if not {"--help", "-h"} & set(sys.argv[1:]):
             return arguments
-        return [argument for argument in arguments if argument.name not in self.hidden]
+        return [argument for argument in arguments if str(argument.name).replace("_", "-") not in self.hidden]
 
 
 def command(

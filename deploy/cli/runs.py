@@ -69,7 +69,7 @@ from .command import (
         STOPPED: f"stopped on request ({FAB} stop); Muster's own trainer has written a checkpoint",
         DETACHED: "Ctrl-C left the run, which continues",
     },
-    hidden=("name",),
+    hidden=("name", "min-nodes"),
     iterable=["env", "secret", "env_file", "secret_file", "mount", "include", "keep"],
     help={
         **HOSTS,
@@ -101,6 +101,7 @@ from .command import (
         "wait-lost": WAIT_LOST,
         "on-end": ON_END,
         "name": "refused: --run names the run",
+        "min-nodes": "refused: nodes train on without a lost one in `up` alone, as plain processes",
         "detach": "return once the run has started",
         "dry-run": "print what each host would do, and do nothing",
         "force": "start although preflight refuses; the run's record says what was ignored",
@@ -149,6 +150,7 @@ def deploy(
     folder_limit: str = "",
     no_cache: bool = False,
     wait_lost: str = "",
+    min_nodes: str = "",
     json: bool = False,
 ) -> None:
     """Train on real hosts: preflight, push, start, follow to the end.
@@ -175,9 +177,19 @@ def deploy(
         known = secrets.telling(cluster.job.secrets, deploy_options.secrets_of(cluster))
         deploy_options.refuse_open_secrets(given, known)
         renamed.refuse_names(sys.argv[1:], run, script, name)
+        _refuse_min_nodes(min_nodes)
         return deploy_launch.deploy(given, console)
 
     end(context, console, work)
+
+
+def _refuse_min_nodes(given: str) -> None:
+    if given:
+        raise UsageError(
+            f"--min-nodes {given}: on hosts, nodes do not train on without a lost one: the checkpoints are on the "
+            "first host alone",
+            "leave it out; a host that is back within --wait-lost takes part again, and --resume continues a run",
+        )
 
 
 @command(

@@ -296,6 +296,10 @@ def asked_least(text: str, nodes: int, arguments: Sequence[str], script: bool) -
             "lost or trains on by itself",
             "three nodes can lose one",
         )
+    if int(text) == nodes:
+        raise UsageError(
+            f"--min-nodes {text}: of {nodes} nodes none could be lost", "leave it out: all are needed then"
+        )
     if int(text) < majority:
         raise UsageError(
             f"--min-nodes {text}: fewer than a majority of {nodes} nodes; cut in two, both parts would train on",

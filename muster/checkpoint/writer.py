@@ -71,6 +71,7 @@ class BackgroundWriter:
         self._joint = joint
         self._folder, self._keep_last, self._keep_best, self._on_done = folder, keep_last, keep_best, on_done
         self._writes: list[Future[Written]] = []
+        self._newest = _newest(folder)
         # Last in, first out: so the loop takes a buffer that is already allocated.
         self._free: LifoQueue[Snapshot] = LifoQueue()
         for _ in range(2):
@@ -109,6 +110,14 @@ class BackgroundWriter:
         if results and results[-1].error:
             raise results[-1].error
 
+    def _refuse_late(self, step: int) -> None:
+        """Raise TrainError if somebody else has written a checkpoint since: this process was paused, and others go on.
+
+        Its checkpoint would be the newest by its time, but not the one with the most steps.
+        """
+        if _newest(self._folder) > self._newest:
+            raise TrainError(f"{self._folder}: others train on, so the checkpoint of step {step} is not written here")
+
     def _write(
         self,
         snapshot: Snapshot,
@@ -124,8 +133,10 @@ class BackgroundWriter:
             if self._joint:
                 path, size = self._joint.write(self._folder, step, state, metric, summary)
             else:
+                self._refuse_late(step)
                 path = store.write(self._folder, step, state, metric=metric, summary=summary)
                 size = (path / STATE).stat().st_size
+                self._newest = _newest(self._folder)
         except TrainError as failure:
             error = failure
         finally:
@@ -136,6 +147,11 @@ class BackgroundWriter:
                 store.prune(self._folder, self._keep_last, self._keep_best, verified=path)
         self._on_done(written)
         return written
+
+
+def _newest(folder: Path) -> float:
+    """When the newest checkpoint of a folder was written; 0 without one."""
+    return store.listed(folder)[0][0] if store.listed(folder) else 0.0
 
 
 def _lower_priority() -> None:

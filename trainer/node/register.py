@@ -24,6 +24,8 @@ _INET_NTOP = socket.inet_ntop
 from pysyncobj import SyncObj, SyncObjConf, replicated  # noqa: E402
 from pysyncobj import journal as their_journal  # noqa: E402
 from pysyncobj import pickle as their_pickle  # noqa: E402
+from pysyncobj.tcp_connection import TcpConnection  # noqa: E402
+from pysyncobj.transport import TCPTransport  # noqa: E402
 
 socket.inet_ntop = _INET_NTOP
 
@@ -32,6 +34,8 @@ from muster.errors import TrainError  # noqa: E402
 from .members import Epoch  # noqa: E402
 
 _TICK_S = 0.05
+# Of connections that have not said whose they are yet; and of what one has sent that is no whole message.
+_MOST_NEW, _MOST_BYTES = 64, 1 << 20
 _NEVER = 1 << 40  # a run has few epochs: the log stays whole
 _LEADER = 2  # a state of pysyncobj, which has no public name for it
 _PROOF_BYTES, _TIME = 32, struct.Struct("!Q")
@@ -74,6 +78,31 @@ class _Proof:
         return data[_PROOF_BYTES + _TIME.size :]
 
 
+class _Transport(TCPTransport):  # type: ignore[misc]
+    """Ends connections that would fill the table of files without saying whose they are."""
+
+    def _onTick(self) -> None:
+        super()._onTick()
+        for connection in list(self._unknownConnections)[:-_MOST_NEW]:
+            connection.disconnect()
+
+
+def _bound_memory() -> None:
+    """End a connection that has sent more than any message of ours, before its proof can be looked at."""
+    read = TcpConnection._TcpConnection__processRead
+
+    def bounded(self: Any) -> Any:
+        if len(self._TcpConnection__readBuffer) > _MOST_BYTES:
+            self.disconnect()
+            return False
+        return read(self)
+
+    TcpConnection._TcpConnection__processRead = bounded
+
+
+_bound_memory()
+
+
 class _Kept(SyncObj):  # type: ignore[misc]
     """What all nodes hold. A change counts only for the epoch that it was made for: a late one changes nothing."""
 
@@ -94,7 +123,7 @@ class _Kept(SyncObj):  # type: ignore[misc]
             logCompactionMinEntries=_NEVER,
             logCompactionMinTime=_NEVER,
         )
-        super().__init__(own, others, conf)
+        super().__init__(own, others, conf, transportClass=_Transport)
         self.epoch: tuple[int, list[str], list[str]] = (0, [], [])
         self.over: int | None = None
 

@@ -24,6 +24,7 @@ def test_a_majority_of_three_or_more_nodes_of_the_trainer_goes_on():
     [
         ("two", 3, [], False, "not a number"),
         ("4", 3, [], False, "not a number"),
+        ("3", 3, [], False, "none could be lost"),
         ("1", 2, [], False, "cannot tell whether the other is lost"),
         ("2", 5, [], False, "fewer than a majority"),
         ("2", 3, [], True, "own trainer"),

@@ -149,3 +149,18 @@ def test_an_exception_in_training_neither_hangs_nor_cuts_off_what_was_submitted(
     assert (ended.returncode, ended.stderr) == (1, "the training failed\n")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["step-00000001", "step-00000002"]
     assert torch.unique(store.load(tmp_path / "step-00000002")[0]["w"]).tolist() == [2]
+
+
+def test_a_process_that_was_paused_writes_nothing_where_others_train_on(tmp_path):
+    done = []
+    paused = BackgroundWriter(tmp_path, 10, False, done.append)
+    paused.submit(1, {"x": torch.zeros(1)}, None, {})
+    paused.wait()
+    other = BackgroundWriter(tmp_path, 10, False, done.append)
+    other.submit(9, {"x": torch.ones(1)}, None, {})
+    other.finish()
+    paused.submit(2, {"x": torch.zeros(1)}, None, {})
+    with pytest.raises(TrainError, match="others train on"):
+        paused.finish()
+    newest, damaged = store.newest_usable(tmp_path)
+    assert (newest.manifest.step, damaged) == (9, [])

@@ -3,9 +3,12 @@
 import os
 import pickle
 import socket
+from contextlib import suppress
 
 import pytest
 
+from lab.ports import free_port
+from lab.waiting import until
 from trainer.node import register
 
 
@@ -38,3 +41,29 @@ def test_a_pickle_holds_plain_values_alone():
 
 def test_the_library_leaves_the_socket_module_as_it_is():
     assert socket.inet_ntop(socket.AF_INET, b"\x7f\x00\x00\x01") == "127.0.0.1"
+
+
+def test_a_majority_holds_an_epoch_and_strangers_neither_read_nor_fill_anything(tmp_path):
+    where = {name: f"127.0.0.1:{free_port()}" for name in "abc"}
+    nodes = [register.Register(name, where, "key", tmp_path / name) for name in "ab"]  # c is lost
+    stranger = register.Register("c", where, "another key", tmp_path / "c")
+    try:
+        until(lambda: any(node.leads for node in nodes), "a leader")
+        with socket.create_connection(("127.0.0.1", int(where["a"].rpartition(":")[2]))) as flood, suppress(OSError):
+            flood.settimeout(5)
+            flood.sendall((1 << 30).to_bytes(4, "little"))
+            for _ in range(64):  # 64 MiB of a message that was announced as 1 GiB: it is ended long before
+                flood.sendall(bytes(1 << 20))
+            raise AssertionError("the flood was taken")
+        next(node for node in nodes if node.leads).form(1, ("a", "b"))
+        until(lambda: all(node.epoch.members == ("a", "b") for node in nodes), "both to hold it")
+        for number in (1, 3):  # neither the present epoch again nor one that does not follow
+            next(node for node in nodes if node.leads).form(number, ("a",))
+        next(node for node in nodes if node.leads).end(1, 0)
+        until(lambda: all(node.epoch.over == 0 for node in nodes), "the end")
+        assert [node.epoch.number for node in nodes] == [1, 1]
+        assert stranger.epoch.number == 0
+        assert not stranger.leads
+    finally:
+        for node in (*nodes, stranger):
+            node.close()
