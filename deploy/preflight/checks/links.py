@@ -88,21 +88,26 @@ def _unreachable(answers: Answers, lost: Sequence[str]) -> Finding:
     else:
         them = "it" if len(hosts) == 1 else "them"
         text = f"{subject(hosts, 'reaches', 'reach')} no other host, and no host reaches {them}"
-    known = answers.hosts_with_facts
-    there = next((host for host in known if host not in lost), hosts[0])
-    fix = remedies.on(hosts, lambda host: _opened(answers, host, remedies.network_of(answers, there)))
-    fix += "   (if its own firewall drops; else ip -br addr; ip route; the switch, or the cloud's security group)"
-    if cause == "no-route" and (ways := _routes(answers, tuple(pair for pair in pairs(known) if pair[0] in hosts))):
-        fix = ways
-    elif cause == "no-route":
-        fix = f"on {listed(hosts)}: ip -br addr; ip route; its address lies outside of the network of the others"
-    if cause == "interface-down":
-        fix = remedies.on(hosts, lambda host: _up(answers, host))
-    if cause == "arp-unanswered":
-        fix = f"on {listed(hosts)}: ip -br link; ip route; ip neigh; then the cable, the VLAN of the switch port"
+    fix = _way_out(answers, cause, hosts, lost)
     text += "" if aimless else _outside(answers, answers.hosts_with_facts)
     cells = tuple(dict.fromkeys((link.source, link.target) for link in links))
     return Finding(cause, "links", hosts, text, _evidence(links), SILENT, fix, cells=cells)
+
+
+def _way_out(answers: Answers, cause: str, hosts: Sequence[str], lost: Sequence[str]) -> str:
+    """The fix of hosts that reach nobody."""
+    known = answers.hosts_with_facts
+    if cause == "interface-down":
+        return remedies.on(hosts, lambda host: _up(answers, host))
+    if cause == "arp-unanswered":
+        return f"on {listed(hosts)}: ip -br link; ip route; ip neigh; then the cable, the VLAN of the switch port"
+    if cause == "no-route":
+        ways = _routes(answers, tuple(pair for pair in pairs(known) if pair[0] in hosts))
+        outside = f"on {listed(hosts)}: ip -br addr; ip route; its address lies outside of the network of the others"
+        return ways or outside
+    network = remedies.network_of(answers, next((host for host in known if host not in lost), hosts[0]))
+    fix = remedies.on(hosts, lambda host: _opened(answers, host, network))
+    return f"{fix}   (if its own firewall drops; else ip -br addr; ip route; the switch, or the cloud's security group)"
 
 
 def _all(links: Sequence[Link], host: str, outcomes: Sequence[str], called: bool = False) -> bool:
