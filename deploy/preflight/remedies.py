@@ -18,6 +18,7 @@ from .request import MUSTER
 
 # A rule as the probe reports it: `filter: -A INPUT -p tcp --dport 29500 -j DROP`, `raw6: -A PREROUTING ...`.
 _RULE = re.compile(r"(?P<table>raw|mangle|nat|filter)(?P<six>6?): -A (?P<chain>\S+) ")
+_PLAIN = re.compile(r"[\w ./:,=!-]+")
 _IN, _OUT = ("INPUT", "PREROUTING"), ("OUTPUT", "POSTROUTING")
 
 
@@ -98,9 +99,9 @@ def past_rules(finding: Finding, answers: Answers) -> Finding:
     lines = {host: line for host, line in lines.items() if line}
     if not finding.cells or not lines:
         return finding
-    return replace(
-        finding, fix=f"{on(lines, lines.__getitem__)}   (before: {next(iter(filter(None, grown.values())))[0]})"
-    )
+    rule = next(rules[0] for rules in grown.values() if rules)
+    remark = f"   (it comes before: {rule})" if _PLAIN.fullmatch(rule) else ""
+    return replace(finding, fix=f"{on(lines, lines.__getitem__)}{remark}")
 
 
 def _of_interface(answers: Answers, host: str, name: str, six: bool) -> str:
@@ -118,7 +119,9 @@ def _past(answers: Answers, host: str, rules: Sequence[str], port: str) -> str:
             continue
         way, end = ("-i", "-s") if known["chain"] in _IN else ("-o", "-d")
         named = re.search(rf" {way} (\S+)", rule)
-        name = named[1] if named else interface_of(answers, host)
+        # A rule is the host's own text: what it names goes into a command only if it is an interface of that host.
+        own = named[1] if named and named[1] in answers.facts[host]["interfaces"] else ""
+        name = own or interface_of(answers, host)
         network = _of_interface(answers, host, name, bool(known["six"]))
         at = f" {way} {name}" if name else ""
         table = "" if known["table"] == "filter" else f" -t {known['table']}"

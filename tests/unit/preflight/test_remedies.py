@@ -61,3 +61,10 @@ def test_commands_are_taken_out_of_a_fix_and_looks_are_not():
     ]  # fmt: skip
     assert fixes.steps("give each host its own address (see: ip addr)") == []
     assert fixes.settings('interface = "eth0" for b in cluster.toml') == {"interface b": "eth0"}
+
+
+def test_the_words_of_a_hosts_rule_are_no_part_of_a_command():
+    odd = "filter: -A INPUT -i eth0;reboot -j DROP $(reboot)"
+    control = {"a": {"firewall": {"read": True, "rules": [odd], "hits": [3], "grown": [odd]}}}
+    verdict = judge(answers(outcome=lambda s, t, k: "dropped" if (t, k) == ("a", "meet") else "ok", control=control))
+    assert "reboot" not in verdict.fix
