@@ -158,7 +158,8 @@ class Trial:
             return f"STILL RUNS after {time.time() - since:.0f} s"
         took = time.time() - since
         outcome = json.loads((self._home(folder) / "runs" / self.run / "outcome.json").read_text())
-        message = _named(outcome["message"].partition("\n")[0])
+        message, who = outcome["message"].partition("\n")[0], f"{outcome['node']} (rank {outcome['rank']})"
+        message = _named(message if who in message or not outcome["node"] else f"{who}: {message}")
         judged = judgement(self.fault, self.culprit, f"error: {message}")
         return f"{judged}, {outcome['cause']}, {took:.0f} s: {message}"
 
