@@ -7,6 +7,7 @@ first. Among several causes the first in time is the verdict.
 
 from __future__ import annotations
 
+import ipaddress
 import re
 import signal
 from collections import Counter
@@ -205,11 +206,21 @@ def _pairs(evidence: Evidence) -> dict[tuple[str, str], float]:
     for links in evidence.links.values():
         called = ((own, peer) for own, peer in links.silent if evidence.node_at(peer) in answering)
         for own, peer in (*links.unanswered, *called):
+            if _is_of_others(evidence.node_at(peer)):
+                continue
             ends = sorted({links.node or evidence.node_at(own), evidence.node_at(peer)})
             if len(ends) == 2 and not any(evidence.troubles.get(end, ("",))[0] == "paused" for end in ends):
                 pair = ends[0], ends[1]
                 pairs[pair] = min(pairs.get(pair, links.t), links.t)
     return pairs
+
+
+def _is_of_others(end: str) -> bool:
+    """Whether a link ends at a server on the internet that is no node: a script may lose one without harm."""
+    try:
+        return ipaddress.ip_address(end).is_global
+    except ValueError:  # a node's name
+        return False
 
 
 def _cut_off(evidence: Evidence, now: float) -> list[Finding]:

@@ -253,8 +253,7 @@ def _beyond_repair(state: State, now: float) -> Result | None:
 
     gloo notices a rank that ended at once, NCCL after ten minutes. A trainer of Muster's starts again over a cut link.
     """
-    if state.cut and now - state.cut.t >= state.wait_lost_s:
-        cut = state.cut.finding
+    if (cut := state.cut.finding) and now - state.cut.t >= state.wait_lost_s:
         return Result("failed", cut.message, "repair the link", cut.node, cut.rank, state.step, cause=cut.cause)
     finding, living = state.finding, state.evidence.living
     if finding is None or not state.script or not living.keys() <= state.evidence.still.keys():

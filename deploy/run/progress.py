@@ -18,6 +18,7 @@ from ..core.text import amount, percent, several
 from . import inquest, regroup
 from .blame import Blame, End, blame
 from .causes import Cause
+from .cut import CutLink
 from .events import Event
 from .evidence import Evidence
 from .inquest import Finding
@@ -57,15 +58,6 @@ class Happening:
     t: float
     text: str
     grave: bool = False
-
-
-@dataclass(frozen=True)
-class Cut:
-    """A link that is cut, since when, and how often ranks had begun by then."""
-
-    finding: Finding
-    t: float
-    starts: int
 
 
 @dataclass
@@ -117,7 +109,7 @@ class State:
     evidence: Evidence = field(default_factory=Evidence)
     finding: Finding | None = None
     found_at: float = 0.0
-    cut: Cut | None = None
+    cut: CutLink = field(default_factory=CutLink)
     explained: bool = False
     came_back: set[str] = field(default_factory=set)
     restarts: int = 0
@@ -261,7 +253,8 @@ class State:
 
     def _on_step(self, event: Event) -> None:
         view = self.ranks.setdefault(int(event["rank"]), RankView(int(event["rank"]), event["node"]))
-        view.training, view.step, self.cut = True, int(event["step"]), None
+        view.training, view.step = True, int(event["step"])
+        self.cut.clear()
         for name in ("step_ms", "data_ms", "compute_ms", "wait_ms"):
             setattr(view, name, float(event.get(name, 0.0)))
         if view.rank == 0:
@@ -360,7 +353,8 @@ class State:
     def inquire(self, now: float) -> None:
         """Tell what the inquest finds: of each attempt the first cause in time, and what lasts beside the training."""
         found = inquest.findings(self.evidence, now)
-        self._look_at_links(next((finding for finding in found if finding.cause == Cause.CUT_OFF), None), now)
+        links = next((finding for finding in found if finding.cause == Cause.CUT_OFF), None)
+        self.cut.look(links, self.evidence, self.names, now)
         ending = [finding for finding in found if not finding.lasting]
         if self.finding and self.finding.key not in {finding.key for finding in ending}:
             self.finding = None  # it is over, or more is known by now
@@ -375,14 +369,6 @@ class State:
                 if not (end and end.code < 0):  # the line about its end has told it
                     self.explained = True
                     self._tell({"t": now}, finding.message, grave=True)
-
-    def _look_at_links(self, finding: Finding | None, now: float) -> None:
-        """Keep the first link that is cut until a rank makes a step, or until it is well again under the same ranks."""
-        starts = sum(self.evidence.starts.values())
-        if finding and self.cut is None:
-            self.cut = Cut(finding, now, starts)
-        elif finding is None and self.cut and self.cut.starts == starts and not self.evidence.ends:
-            self.cut = None
 
     def _on_conflicts(self, event: Event) -> None:
         paths = tuple(event["paths"])

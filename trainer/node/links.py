@@ -9,6 +9,7 @@ machines often has something to send to one of them only.
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import random
 import socket
@@ -162,9 +163,10 @@ class Links:
         return news
 
     def _ends(self, ranks: Mapping[int, int]) -> set[tuple[str, str]]:
-        """The ends of the ranks' connections."""
+        """The ends of the ranks' connections. A script also talks to servers of others, which nobody may call so."""
         of_all = (of for known in of_ranks(ranks, self._root, connections).values() for of in known)
-        return set(sorted({(of.own, of.peer) for of in of_all})[:_MOST])
+        ends = {(of.own, of.peer) for of in of_all if not ipaddress.ip_address(of.peer).is_global}
+        return set(sorted(ends)[:_MOST])
 
     def _unanswered(self, rank: int) -> list[list[str]]:
         """The ends of connections that two looks in a row met unanswered."""

@@ -134,6 +134,20 @@ def test_a_node_that_reaches_nobody_is_named_where_it_has_to_send_to_one_only() 
     assert {drops_calls.node, drops_calls.other} == {"n0", "n2"}, "a firewall may drop what nobody needs"
 
 
+def test_a_server_that_a_script_talks_to_is_no_node_that_is_cut_off() -> None:
+    def lost(address: str) -> dict[str, Any]:
+        return {**links(0), "unanswered": [[ADDRESSES["n0"], address]]}
+
+    assert not inquest.findings(run_of(lost("35.186.228.49")), 130.0)
+    assert "10.0.0.9" in first(lost("10.0.0.9")).message, "a second network of the hosts, as far as anybody knows"
+    state = State(("n0", "n1", "n2"), 20.0)
+    up = [{"kind": "node_up", "t": 1.0, "node": name} for name in state.names]
+    for event in (*up, *(rank("began", number, 1.0) for number in range(3)), lost("10.0.0.9")):
+        state.apply(event)
+    state.inquire(110.0)
+    assert judge(state, 0.0, 150.0) is None
+
+
 def test_victims_alone_and_ranks_that_move_name_nobody() -> None:
     assert not inquest.findings(run_of(ended(0, 1, 100.0, GONE, True)), 130.0)
     assert not inquest.findings(run_of(stuck(0), stuck(2)), 130.0)

@@ -9,6 +9,7 @@ import pytest
 
 from lab.waiting import until
 from trainer.node import stacks, stillness
+from trainer.node.ends import Life
 
 SITE = os.path.join(os.getcwd(), "trainer", "node", "site")
 # The pause between looks comes first: armed for 0.5 s and pausing for 2 s, a rank that only sleeps seems locked. The
@@ -160,3 +161,19 @@ def test_a_rank_moves_until_its_step_takes_far_longer_than_those_before():
     assert not stillness.moves(looks, began=90.0, now=114.0)
     assert stillness.moves([], began=90.0, now=112.0), "before its first step nobody knows how long one takes"
     assert not stillness.moves([], began=80.0, now=112.0)
+
+
+@pytest.mark.parametrize("held", [2, 3])
+def test_native_code_that_holds_the_interpreter_for_three_looks_is_told_of_although_it_computes(
+    tmp_path, monkeypatch, held
+):
+    stack = 'Thread 0x0001 (most recent call first):\n  File "train.py", line 38 in <module>\n'
+    about = '{"t": 100.0, "pid": 14, "step": 3, "doing": "", "since_s": 0.1, "main": "0x0001"}'
+    (tmp_path / "0.stacks").write_text(f"Look {about}\n{stack}" + f"Timeout (0:00:10)!\n{stack}" * held)
+    life = Life(rank=0, local_rank=0, attempt=0, world=3, pid=14, began=90.0)
+    still, told = stillness.Stillness(tmp_path, None), []
+    for second in (2, 4, 6):
+        monkeypatch.setattr(stillness, "_busy", lambda pids, cpu=second: {14: stillness.Busy(float(cpu), 0, False)})
+        monkeypatch.setattr(stillness.time, "time", lambda at=130.0 + second: at)
+        told += still.look([life])
+    assert [(rank, row["doing"], row["line"]) for rank, row in told] == [(0, "locked", 38)] * (held == 3)
