@@ -52,7 +52,9 @@ def read(secrets: Iterable[Secret]) -> dict[str, str]:
             value = _value(secret)
         except (OSError, KeyError, UnicodeDecodeError) as fault:
             where = f"cannot read {secret.file}" if secret.file else "not in this shell's environment"
-            raise UsageError(f"secret {secret.name}: {where}", f"export {secret.name}=..., or name a file") from fault
+            how = f"export {secret.name}=..., or --secret {secret.name}=FILE"
+            hint = f"{how}; if you did not ask for it, `secrets` in cluster.toml does"
+            raise UsageError(f"secret {secret.name}: {where}", hint) from fault
         most = _FILE_MOST if secret.as_file else _MOST
         if (not value and not secret.in_list) or not values.is_text(value) or len(value.encode()) > most:
             what = "is not text, or is longer than a variable can be" if value else "is empty"
