@@ -2,6 +2,7 @@
 
 python -m benchmarks.preflight_fixes                  each fault that stops a run, into docs/preflight-fixes.md
 python -m benchmarks.preflight_fixes --only NAME...   some of them, and nothing is written
+python -m benchmarks.preflight_fixes --drawn 50       faults drawn at random (lab/drawn/), and nothing is written
 
 A script breaks hosts of the laboratory (lab/faults/), asks preflight, takes the commands out of the fix that it prints
 (lab/fixes.py), types them on the host that they name, and asks again: up to three times, for several faults at once.
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import random
 import sys
 import time
 from collections import Counter
@@ -20,6 +22,7 @@ from pathlib import Path
 
 from lab import fault, fixes, job, network, trial
 from lab.drawn import score
+from lab.drawn.draw import draw
 from lab.network import HOSTS_FILES
 
 HOME = Path(__file__).resolve().parents[1]
@@ -41,12 +44,21 @@ are done as the laboratory does them. Nobody mends a cable or a clock here.
 """
 
 
-def follow(case):
+def of_case(case):
+    """A fault of lab/faults, as `follow` takes it."""
+    return case.id, lambda: fault.laboratory(case), lambda lab: fault.inject(case, lab), case.fault
+
+
+def of_draw(drawn):
+    """A draw of lab/drawn, as `follow` takes it."""
+    return drawn.id, drawn.lab, lambda lab: [part.do(lab) for part in drawn.parts], drawn.cast.run
+
+
+def follow(identity, laboratory, inject, run):
     """One fault: what preflight said, how it ended, and what was typed."""
     typed, said = [], []
-    with fault.laboratory(case) as lab:
-        fault.inject(case, lab)
-        run = case.fault
+    with laboratory() as lab:
+        inject(lab)
         for _ in range(MOST_TIMES):
             verdict, _ = trial.preflight(lab, run)
             if verdict.ok:
@@ -70,7 +82,7 @@ def follow(case):
     else:
         end = GREEN if verdict.ok else RED if typed else NONE
     cause, fix = said[0] if said else ("", "")
-    return {"id": case.id, "cause": cause, "fix": fix, "end": end if said else MISSED, "typed": typed,
+    return {"id": identity, "cause": cause, "fix": fix, "end": end if said else MISSED, "typed": typed,
             "left": "" if verdict.ok else f"{verdict.cause}: {verdict.fix}"}  # fmt: skip
 
 
@@ -111,13 +123,15 @@ def _set(lab, run, settings):
     return run, [f"{name} = {value}" for name, value in settings.items()]
 
 
-def tried(case):
+def tried(broken):
     """The same, with a line on standard error."""
     try:
-        done = follow(case)
+        done = follow(*broken)
     except Exception as failed:  # a benchmark of a hundred trials goes on after one
-        done = {"id": case.id, "cause": "", "fix": "", "end": MISSED, "typed": [], "left": repr(failed)}
-    print(f"  .. {done['end']:13} {case.id} {done['cause']}: {done['fix'][:90]} {done['left'][:200]}", file=sys.stderr)
+        done = {"id": broken[0], "cause": "", "fix": "", "end": MISSED, "typed": [], "left": repr(failed)}
+    print(
+        f"  .. {done['end']:13} {done['id']} {done['cause']}: {done['fix'][:90]} {done['left'][:200]}", file=sys.stderr
+    )
     return done
 
 
@@ -149,17 +163,23 @@ def main() -> None:
     """Measure, and write."""
     asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     asked.add_argument("--only", nargs="*", default=[])
-    only = asked.parse_args().only
+    asked.add_argument("--drawn", type=int, default=0, help="so many draws that are meant to break a run, instead")
+    asked.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))
+    given = asked.parse_args()
+    only = given.only
     if lacking := network.missing():
         sys.exit(f"error: {lacking}")
     truth = json.loads(TRUTH.read_text())
     every = [fault.case(kind, kind.counts[-1]) for kind in fault.catalogue().values()]
     every = [case for case in every if truth.get(case.id, {}).get("outcome", job.FAILS) != job.FINE]
     wanted = [case for case in every if not only or case.fault.name in only]
+    broken = [of_case(case) for case in wanted]
+    if given.drawn:
+        broken = [of_draw(draw(given.seed, 2 * number)) for number in range(given.drawn)]
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        results = list(pool.map(tried, wanted))
+        results = list(pool.map(tried, broken))
     print(page(results))
-    if not only:
+    if not only and not given.drawn:
         PAGE.write_text(page(results))
 
 

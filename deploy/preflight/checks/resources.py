@@ -7,6 +7,7 @@ from typing import Any
 
 from ..answers import Answers
 from ..findings import FAULT, WARNING, Finding
+from ..request import MUSTER
 
 MIB, GIB = 1 << 20, 1 << 30
 # gloo needs almost none; NCCL and data loaders with workers need some.
@@ -26,7 +27,8 @@ def check(answers: Answers) -> Iterator[Finding]:
     for host in answers.hosts_with_facts:
         facts = answers.facts[host]
         has = facts["resources"]
-        yield from _shm(host, has["disk"].get("/dev/shm"), SHM_NCCL if answers.request.backend == "nccl" else SHM_LEAST)
+        least = SHM_NCCL if answers.request.backend == "nccl" else SHM_LEAST
+        yield from _shm(host, has["disk"].get("/dev/shm"), least, answers.request.style == MUSTER)
         yield from _temporary(host, has["disk"])
         yield from _disk(host, {path: room for path, room in has["disk"].items() if path != "/dev/shm"})
         yield from _memory(host, has["memory"], answers.request.processes)
@@ -46,11 +48,11 @@ def _temporary(host: str, rooms: dict[str, dict[str, Any]]) -> Iterator[Finding]
         yield Finding("folder-readonly", "resources", (host,), text, (), symptom, fix)
 
 
-def _shm(host: str, room: dict[str, int] | None, least: int) -> Iterator[Finding]:
+def _shm(host: str, room: dict[str, int] | None, least: int, ours: bool) -> Iterator[Finding]:
     if room is None:
         return
     symptom = "`unable to allocate shared memory(shm)`, `Bus error` in data loaders, NCCL's `failed to extend /dev/shm`"
-    fix = "docker run --shm-size 16g (or --ipc host)"
+    fix = 'shm_size = "16g" under [job] of cluster.toml' if ours else "docker run --shm-size 16g (or --ipc host)"
     free = min(room["free"], room["total"])
     if not room.get("writable", True):
         yield Finding("shm-small", "resources", (host,), f"{host}: /dev/shm cannot be written to", (), symptom, fix)
