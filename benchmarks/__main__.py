@@ -31,7 +31,6 @@ FIGURES = {
         "library",
         "slurm",
         "corruption",
-        "meshes",
         "checkpoint_stall",
         "health",
     ),

@@ -58,18 +58,18 @@ class Contender:
     lines: Callable[[], list[dict[str, Any]]]
     ranks: list[psutil.Process]
 
-    def turn(self, seconds: float = TURN_S) -> float:
-        """Let it train for so many seconds; returns milliseconds a step."""
+    def turn(self) -> float:
+        """Let it train for TURN_S seconds; returns milliseconds a step."""
         known = len(self.lines())
         for rank in self.ranks:
             rank.resume()
-        time.sleep(seconds)
+        time.sleep(TURN_S)
         for rank in self.ranks:
             rank.suspend()
         # The first line after the pause ends an interval that began before it.
         inside = self.lines()[known:]
         if len(inside) < 2:
-            raise RuntimeError(f"no ten steps in {seconds} s\n{self.run.last_words()}")
+            raise RuntimeError(f"no ten steps in {TURN_S} s\n{self.run.last_words()}")
         return float((inside[-1]["t"] - inside[0]["t"]) / (inside[-1]["step"] - inside[0]["step"]) * 1e3)
 
 
@@ -121,13 +121,8 @@ def _start(stack: ExitStack, folder: Path, name: str, recipe: str) -> Contender:
     else:
         run = stack.enter_context(nodes.rival(folder, 1, f"benchmarks.rivals.{RIVALS[name]}", arguments))
         lines = run.console_lines
-    return ready(run, lines)
-
-
-def ready(run: nodes.Run, lines: Callable[[], list[dict[str, Any]]], first: int = FIRST) -> Contender:
-    """The run as a contender, once it has done its `first` steps; it then stands still."""
-    run.wait(lambda: (done := lines()) and done[-1]["step"] >= first, 240.0, poll_s=0.1)
-    ranks = [process for process in labelled(run.folder) if not process.children()]
+    run.wait(lambda: (done := lines()) and done[-1]["step"] >= FIRST, 120.0, poll_s=0.1)
+    ranks = [process for process in labelled(folder) if not process.children()]
     for rank in ranks:
         rank.suspend()
     return Contender(run, lines, ranks)

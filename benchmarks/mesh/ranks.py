@@ -4,7 +4,7 @@
 together by torch, beside a checkpoint of DCP. `load` compares every tensor on another mesh, first as Muster has loaded
 it, then as DCP has. `damage` spoils checkpoints.
 `weigh` trains, and writes the bytes of parameters and optimizer that this rank has. `elsewhere` loads DCP's checkpoint
-from the next rank's folder.
+from the next rank's folder. `speed` lets rivals train in turns.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.tensor import DTensor
 
-from benchmarks.mesh import damage, dcp_rival
+from benchmarks.mesh import damage, dcp_rival, speed
 from lab import mesh_runs
 from muster import exchange
 from muster.checkpoint import cut, parts
@@ -82,6 +82,10 @@ def _elsewhere(case: dict[str, Any], training: Training, folder: Path) -> None:
         Path(case["answer"]).write_text(error)
 
 
+def _speed(case: dict[str, Any], training: Training, folder: Path) -> None:
+    speed.of_rank(training, folder)
+
+
 def _weigh(case: dict[str, Any], training: Training, folder: Path) -> None:
     training.run()
     held: list[int] = []
@@ -122,7 +126,7 @@ def _equal(one: torch.Tensor, other: torch.Tensor) -> bool:
     return torch.equal(*(value.contiguous().view(-1).view(torch.uint8) for value in (one, other)))
 
 
-_DO = {"train": _train, "save": _save, "load": _load, "weigh": _weigh, "elsewhere": _elsewhere}
+_DO = {"train": _train, "save": _save, "load": _load, "weigh": _weigh, "elsewhere": _elsewhere, "speed": _speed}
 
 if __name__ == "__main__":
     main()

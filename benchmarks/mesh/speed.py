@@ -2,61 +2,84 @@
 
     python -m benchmarks.mesh.speed [--quick]
 
-Recipe `text` with the same batch, optimizer (AdamW, fused), clipping, schedule and cut for all. The contenders start
-together and then train in turns (benchmarks/throughput.py). Muster also writes its metrics and, every 100 steps, a
-checkpoint of each rank's part; at each step its ranks agree on the mean loss and on whether to stop.
+Recipe `text` with the same batch, optimizer (AdamW, fused), clipping, schedule and cut for all. All three train inside
+the same two ranks, and take turns after every eighth step, so that what else the machine does falls on all. Muster also
+writes its metrics and, every 100 steps, a checkpoint of each rank's part (its thread writes while the rivals train);
+at each step its ranks agree on the mean loss and on whether to stop.
 """
 
 from __future__ import annotations
 
+import json
 import statistics
-from contextlib import ExitStack
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from benchmarks import nodes
-from benchmarks.figure import Row, alone, result, say, spread
-from benchmarks.throughput import Contender, ready
+import torch.distributed as dist
 
-RIVALS = {"plain torch": "plain", "Lightning Fabric": "fabric"}
-OURS, LEVEL = "Muster", 0.97
-STEPS, FIRST = ["--steps", "1000000", "--recipe", "text", "--log-every", "2"], 20
-TURN_S = 6.0
+from benchmarks import nodes
+from benchmarks.figure import Row, alone, result, spread
+from benchmarks.mesh.runs import TEXT, case, run
+
+OURS, LEVEL, BLOCK = "Muster", 0.97, 8
 
 
 def measure(quick: bool) -> dict[str, Any]:
     """Milliseconds a step; the ratio is of steps a second, above 1 Muster is faster."""
-    starts, turns = (1, 3) if quick else (4, 6)
-    rounds: list[dict[str, float]] = []
+    rounds = 12 if quick else 60
     with nodes.scratch() as scratch:
-        for start in range(starts):
-            with ExitStack() as stack:
-                names = [OURS, *RIVALS]
-                names = names[start % 3 :] + names[: start % 3]
-                contenders = {name: _start(stack, nodes.run_folder(scratch, f"{start}-{name}"), name) for name in names}
-                for turn in range(turns):
-                    order = names[turn % 3 :] + names[: turn % 3]
-                    rounds.append({name: contenders[name].turn(TURN_S) for name in order})
-            say(f"start {start + 1} of {starts}: {rounds[-1]}")
-    rows = [_row(rounds, name) for name in RIVALS]
+        options = ("--steps", (rounds + 2) * BLOCK, "--eval-every", 0, "--checkpoint-every", 100, "--timeout", 600)
+        run(2, [case("speed", scratch / "run", 2, "FSDP2", *options, recipes=TEXT)], 1800.0)
+        taken: list[dict[str, float]] = json.loads((scratch / "run" / "times.json").read_text())
+    rows = [_row(taken, name) for name in taken[0] if name != OURS]
     notes = [
-        f"recipe text, batch 24, {len(rounds)} rounds of {starts} starts; ratios: median (middle half) of the rounds",
+        f"recipe text, batch 24, {len(taken)} rounds of {BLOCK} steps each; ratios: median (middle half) of the rounds",
         "Accelerate cannot be measured: without a GPU it leaves its FSDP2 plugin out and trains with DDP",
     ]
     return result(rows, notes)
 
 
-def _start(stack: ExitStack, folder: Path, name: str) -> Contender:
-    if name == OURS:
-        options = ["--mesh", "dp_shard=2", "--eval-every", "0", "--checkpoint-every", "100", "--timeout", "600"]
-        run = stack.enter_context(nodes.ours(folder, 1, [*STEPS, *options]))
-        return ready(
-            run,
-            lambda: [line for line in nodes.lines(folder / "metrics.jsonl") if "loss" in line],
-            FIRST,
-        )
-    run = stack.enter_context(nodes.rival(folder, 1, "benchmarks.rivals.sharded", [RIVALS[name], *STEPS]))
-    return ready(run, run.console_lines, FIRST)
+class Turns:
+    """Called before each step of the trainer, on every rank: after every eighth one the rivals have their turn."""
+
+    def __init__(self, rivals: dict[str, Iterator[None]]) -> None:
+        self.rivals, self.calls, self.began, self.rounds = rivals, 0, 0.0, list[dict[str, float]]()
+
+    def __call__(self) -> bool:
+        """False: nobody asks for a stop."""
+        if self.calls % BLOCK == 0:
+            taken = {OURS: self._since(self.began)}
+            names = list(self.rivals)
+            for name in names if len(self.rounds) % 2 else names[::-1]:
+                began = self._now()
+                for _ in range(BLOCK):
+                    next(self.rivals[name])
+                taken[name] = self._since(began)
+            self.rounds.append(taken)
+            self.began = self._now()
+        self.calls += 1
+        return False
+
+    def _now(self) -> float:
+        dist.barrier()
+        return time.perf_counter()
+
+    def _since(self, began: float) -> float:
+        return (self._now() - began) / BLOCK * 1e3
+
+
+def of_rank(training: Any, folder: Path) -> None:
+    """Train on this rank, with the rivals in between; rank 0 writes the times."""
+    from benchmarks.rivals import sharded
+
+    steps = training.config.steps
+    turns = Turns({"plain torch": sharded.plain(steps), "Lightning Fabric": sharded.fabric(steps)})
+    training.stop_asked = turns
+    training.run()
+    if training.ranks.first:  # of the first rounds one has no time of ours, and one is to warm up
+        (folder / "times.json").write_text(json.dumps(turns.rounds[2:]))
 
 
 def _row(rounds: list[dict[str, float]], name: str) -> Row:
@@ -66,7 +89,7 @@ def _row(rounds: list[dict[str, float]], name: str) -> Row:
         f"FSDP2 on 2 ranks against {name}",
         f"{spread([times[OURS] for times in rounds])} ms/step",
         f"{spread([times[name] for times in rounds])} ms/step",
-        f"{ratio:.2f}x ({low:.2f}-{high:.2f})",
+        f"{ratio:.3f}x ({low:.2f}-{high:.2f})",
         f">= {LEVEL}x",
         ratio >= LEVEL,
     )
