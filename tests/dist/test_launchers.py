@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from lab.ports import free_port
+from tests.dist.conftest import environment
+
 pytestmark = pytest.mark.torch
 HOME = Path(__file__).resolve().parents[2]
 FAB = Path(sys.executable).with_name("fab")
@@ -19,6 +22,15 @@ if sys.argv[1:] == ["fail"] and get_rank() == 1:
 number = torch.tensor([1.0 + get_rank()])
 all_reduce(number)
 print("rank", get_rank(), "of", get_world_size(), "sum", number.item(), "node", os.environ.get("NODE_RANK"))
+"""
+
+STYLED = """
+import os, sys, torch, torch.distributed as dist
+rank, world = (int(os.environ[name]) for name in sys.argv[1:])
+dist.init_process_group("gloo", rank=rank, world_size=world)
+number = torch.tensor([1.0 + rank])
+dist.all_reduce(number)
+print("rank", rank, "of", world, "sum", number.item())
 """
 
 SPAWN = """
@@ -44,6 +56,8 @@ def up(tmp_path):
     """`fab up` with a command, on two nodes as processes, and what all ranks printed."""
     (tmp_path / "train.py").write_text(TRAIN)
     (tmp_path / "spawn.py").write_text(SPAWN)
+    (tmp_path / "pkg").mkdir()
+    (tmp_path / "pkg/styled.py").write_text(STYLED)
     (tmp_path / "old.py").write_text(TRAIN + "print('given', sys.argv[1], os.environ['LOCAL_RANK'])")
     (tmp_path / "run.sh").write_text("torchrun --nproc-per-node 2 train.py $1\n")
     (tmp_path / "plain.sh").write_text("python train.py\n")
@@ -52,10 +66,10 @@ def up(tmp_path):
     (tmp_path / "step.py").write_text(step + "torch.optim.SGD(model.parameters(), 0.1).step()\n")
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
 
-    def start(command, workers="1", option="--script"):
+    def start(command, workers="1", option="--script", more=()):
         line = [FAB, "--search-root", HOME, "up", "--backend", "processes", "--workers", workers, "--rank", "all"]
         return subprocess.run(
-            [*line, option, command],
+            [*line, *more, option, command],
             cwd=tmp_path,
             env={**os.environ, "PATH": path, "PYTHONPATH": str(HOME)},
             capture_output=True,
@@ -79,6 +93,16 @@ def test_a_script_that_spawns_its_ranks_runs_once_on_each_node(up, tmp_path):
     assert done.returncode == 0, done.stderr
     work = next((tmp_path / "runs").glob("*/work"))
     assert {path.name for path in work.glob("rank-*")} == {f"rank-{rank}-sum-10.0" for rank in range(4)}
+
+
+@pytest.mark.parametrize(
+    ("style", "variables"),
+    [("slurm", "SLURM_PROCID SLURM_NTASKS"), ("mpi", "OMPI_COMM_WORLD_RANK OMPI_COMM_WORLD_SIZE")],
+)
+def test_a_module_that_reads_the_variables_of_srun_or_mpirun_finds_its_rank(up, style, variables):
+    done = up(f"-m pkg.styled {variables}", more=("--style", style))
+    assert done.returncode == 0, done.stderr
+    assert all(f"rank {rank} of 2 sum 3.0" in done.stdout for rank in range(2))
 
 
 def test_torchs_old_launcher_gives_each_rank_its_local_rank(up):
@@ -119,3 +143,26 @@ def test_a_program_that_is_not_there_is_named(up):
     assert done.returncode == 2
     assert "no such program: no-such-program" in done.stderr
     assert "--script 'python train.py'" in done.stderr
+
+
+@pytest.mark.parametrize("kind", ["PyTorchJob", "TrainJob"])
+def test_the_agent_reads_what_kubeflow_gives_a_pod(up, kind, tmp_path):
+    port = free_port()
+    given = {"PET_RDZV_BACKEND": "c10d", "PET_RDZV_ENDPOINT": f"127.0.0.1:{port}", "PET_RDZV_ID": "job"}
+    if kind == "TrainJob":
+        given = {"PET_MASTER_ADDR": "127.0.0.1", "PET_MASTER_PORT": str(port)}
+    pods = []
+    for pod in ("1", "0"):
+        (tmp_path / pod).mkdir()
+        (tmp_path / pod / "train.py").write_text(TRAIN)
+        place = {"PET_NODE_RANK": pod} if kind == "TrainJob" else {}
+        variables = environment(PET_NNODES="2", PET_NPROC_PER_NODE="1", **given, **place)
+        command = [FAB, "--search-root", HOME, "agent", "--", "train.py"]
+        pods.append(
+            subprocess.Popen(
+                command, cwd=tmp_path / pod, env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+            )
+        )
+    said = [pod.communicate(timeout=120)[0].decode() for pod in pods]
+    assert [pod.returncode for pod in pods] == [0, 0], said
+    assert all(any(f"rank {rank} of 2 sum 3.0" in text for text in said) for rank in range(2))
