@@ -50,7 +50,7 @@ def loss(model, batch):
 
 def measure(quick: bool) -> dict[str, Any]:
     """Of each side: the seconds after each kill; of ours also the steps done again, and the samples."""
-    kills, rival_kills = (3, 2) if quick else (20, 6)
+    kills, rival_kills = (3, 1) if quick else (20, 3)
     draw = random.Random(0)
     with nodes.scratch() as scratch:
         seconds, again, wrong = _ours(scratch, kills, draw)

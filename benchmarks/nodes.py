@@ -22,7 +22,7 @@ import psutil
 
 from benchmarks.venv import HOME
 from deploy.image import commands
-from deploy.local.processes import LocalNodes, labelled
+from deploy.local.processes import MOST_RESTARTS, LocalNodes, labelled
 from deploy.run.environment import NodeSpec, local_spec
 
 POLL_S = 0.005
@@ -53,9 +53,11 @@ def run_folder(scratch_folder: Path, name: str) -> Path:
 class Run:
     """The nodes of one start in `folder`, one rank each, from entering to leaving the `with`."""
 
-    def __init__(self, folder: Path, command: Sequence[str], nodes: Sequence[NodeSpec]) -> None:
+    def __init__(
+        self, folder: Path, command: Sequence[str], nodes: Sequence[NodeSpec], restarts: int = MOST_RESTARTS
+    ) -> None:
         self.folder, self.specs = folder, nodes
-        self._nodes = LocalNodes(folder, command, HOME)
+        self._nodes = LocalNodes(folder, command, HOME, most_restarts=restarts)
         self.began = 0.0
 
     def __enter__(self) -> Run:
@@ -145,7 +147,7 @@ def group(
 ) -> Run:
     """The same, of which `least` nodes train on without the others (--min-nodes)."""
     made = local_spec(folder, 1, workers, arguments, 0, cores(), platform.system()).grouped(least, where, key)
-    return Run(folder, commands.agent(sys.executable, arguments), made.nodes)
+    return Run(folder, commands.agent(sys.executable, arguments), made.nodes, restarts=1000)
 
 
 def rival(folder: Path, workers: int, module: str, arguments: Sequence[str] = (), start: int = 1) -> Run:

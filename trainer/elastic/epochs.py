@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -24,7 +25,7 @@ from muster.files import replace
 from ..node.group import BACKEND, EPOCH, SAYS
 from . import stores
 
-_POLL_S, _STORE_S = 0.03, 5.0
+_POLL_S, _REACH_S, _STORE_S = 0.03, 1.0, 5.0
 
 
 def install(outcome: Path, address: str) -> None:
@@ -40,6 +41,13 @@ def install(outcome: Path, address: str) -> None:
 def _kill_ranks(self: Any, worker_group: Any) -> None:
     """A rank that waits for a lost one in native code hears no SIGTERM, and torchrun would wait 30 s for it."""
     self._shutdown(signal.SIGKILL)
+
+
+def _answers(address: str, port: int) -> bool:
+    """Whether somebody listens there. torch would try for seconds, while a newer epoch may have another store."""
+    with suppress(OSError), socket.create_connection((address, port), _REACH_S):
+        return True
+    return False
 
 
 class _Epochs(torch_rendezvous.RendezvousHandler):
@@ -76,6 +84,8 @@ class _Epochs(torch_rendezvous.RendezvousHandler):
             elif epoch["store"]:
                 address, _, text = epoch["store"].partition(" ")
                 port = int(text)
+                if not _answers(address, port):
+                    return None
                 self._store = stores.open_store(None, address, port, _STORE_S)
             else:
                 return None

@@ -19,6 +19,7 @@ class Evil:
         return os.system, ("touch /tmp/never",)
 
 
+@pytest.mark.holds("register-proved")
 def test_a_message_needs_the_proof_of_the_key():
     proof = register._Proof("key")
     message = proof.encrypt_at_time(b"vote", 7)
@@ -31,6 +32,7 @@ def test_a_message_needs_the_proof_of_the_key():
             proof.decrypt(other)
 
 
+@pytest.mark.holds("register-proved")
 def test_a_pickle_holds_plain_values_alone():
     plain = {"type": "vote", "term": 3, "entries": [(b"\x00\xff", 1, 2.5, None, True, "é")]}
     assert register._loads(pickle.dumps(plain, 2)) == plain
@@ -43,6 +45,7 @@ def test_the_library_leaves_the_socket_module_as_it_is():
     assert socket.inet_ntop(socket.AF_INET, b"\x7f\x00\x00\x01") == "127.0.0.1"
 
 
+@pytest.mark.holds("register-proved")
 def test_a_majority_holds_an_epoch_and_strangers_neither_read_nor_fill_anything(tmp_path):
     where = {name: f"127.0.0.1:{free_port()}" for name in "abc"}
     nodes = [register.Register(name, where, "key", tmp_path / name) for name in "ab"]  # c is lost
