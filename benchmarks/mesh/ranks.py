@@ -130,3 +130,5 @@ _DO = {"train": _train, "save": _save, "load": _load, "weigh": _weigh, "elsewher
 
 if __name__ == "__main__":
     main()
+    sys.stdout.flush()
+    os._exit(0)  # gloo's threads at times crash an interpreter on its way out

@@ -327,7 +327,7 @@ def fetch(
         options = recorded.filled(Options(hosts, cluster, run), console)
         folder = deploy_home.fetch(options.load(), options.run, tuple(only or ()), console)
         console.line(folders.display_path(folder), {"kind": "fetched", "run": folder.name, "folder": str(folder)})
-        return one_file.gather(folder, state) if state else DONE
+        return one_file.gather(folder, state, console.note) if state else DONE
 
     end(context, console, work)
 

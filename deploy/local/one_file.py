@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 from ..core.errors import UsageError
@@ -22,9 +23,17 @@ def refuse(file: str) -> None:
         raise UsageError("--state: this machine has no torch", "pip install torch, or fetch on a machine that has it")
 
 
-def gather(run_dir: Path, file: str) -> int:
-    """Write the newest usable checkpoint of the run folder into `file`; returns the exit code."""
+def gather(run_dir: Path, file: str, say: Callable[[str], None]) -> int:
+    """Write the newest usable checkpoint of the run folder into `file`; returns the exit code.
+
+    `say` gets each line of the library's command: names in it come from hosts.
+    """
     with tempfile.TemporaryDirectory(prefix="muster-") as packages:
         folders.link_agent_packages(Path(packages))
         command = [script.python(), "-P", "-m", "muster.checkpoint", str(run_dir.resolve()), file]
-        return subprocess.run(command, env={**os.environ, "PYTHONPATH": packages}, check=False).returncode
+        variables = {**os.environ, "PYTHONPATH": packages}
+        with subprocess.Popen(command, env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as child:
+            assert child.stdout is not None
+            for line in child.stdout:
+                say(line.decode(errors="replace").rstrip())
+        return child.returncode

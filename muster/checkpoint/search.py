@@ -170,5 +170,6 @@ def _fault(candidate: _Candidate, manifest: Manifest, answers: list[dict[str, st
         found = [answer[name] for answer in answers if name in answer]
         if "" in found:
             continue
-        faults.append(f"{found[0]} (on {file.host})" if found else f"{name} of {file.host} is on none of these hosts")
+        words = found[0].removeprefix(f"{candidate.path}: ") if found else ""  # the folder has one name on all hosts
+        faults.append(f"{words} (on {file.host})" if found else f"{name} of {file.host} is on none of these hosts")
     return f"{candidate.path}: {'; '.join(faults)}" if faults else ""
