@@ -95,6 +95,14 @@ class Diary:
                 "members", epoch=epoch.number, members=epoch.members, before=epoch.before, planned=len(planned)
             )
 
+    def tell_torchrun(self, code: int) -> None:
+        """Tell that a signal has killed torchrun. Its ranks end with it, and nobody else tells of them."""
+        oom = self._memory.killed() if code == -signal.SIGKILL else None
+        how = f"lost its torchrun, which {ended_how(code, oom, self._memory.of_host())}"
+        for life in self.lives:
+            if life.code is None and (folder := self._folder(life.rank)):
+                folder.event("ended", attempt=life.attempt, world=life.world, pid=life.pid, code=code, how=how)
+
     def tell_kept(self, files: int, size: int) -> None:
         """Tell how many files, and bytes, the node's script has left in its folder and its home."""
         first = min((life.rank for life in self.lives), default=None)

@@ -60,7 +60,7 @@ class Node:
         restarts = environment.get("PET_MAX_RESTARTS", "")
         self._last_attempt = int(restarts) if restarts.isdecimal() else 0
         self._asked_at = float("inf")
-        self._given_up = False
+        self._given_up = self._killed = False
         self._signalled: set[int] = set()
         self._grace = float(environment.get("PET_SHUTDOWN_TIMEOUT", "30")) + _KILL_AFTER_SECONDS
         # Where a backend signals every process of a node, torchrun takes no notice of SIGTERM.
@@ -91,6 +91,8 @@ class Node:
         words = output.words if output else _no_words
         self._watch(torchrun, words)
         self.diary.keep(words)
+        if torchrun.returncode < 0 and not (self._asked or self._killed or self._verdicts()):
+            self.diary.tell_torchrun(torchrun.returncode)
         if output:
             output.finish()
         return self._code(torchrun.returncode)
@@ -137,6 +139,7 @@ class Node:
             if kill_at == float("inf") and self._verdicts():
                 kill_at = now + _FINISH_SECONDS  # the other nodes are about to say the same, and torchrun to end
             if now > kill_at or self.leaves or self._is_out():
+                self._killed = True
                 torchrun.kill()
             _wait(torchrun, _POLL_SECONDS)
 

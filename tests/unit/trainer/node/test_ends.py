@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from trainer.node.diary import Diary
 from trainer.node.ends import Ends, Memory, ended_how
 
 HOME = os.getcwd()
@@ -106,3 +107,20 @@ def test_a_line_that_is_still_written_is_read_once_it_is_whole(tmp_path):
     with path.open("a") as file:
         file.write('_rank": 0, "pid": 7, "code": 0}\n')
     assert [(life.rank, life.code, life.ended) for life in noted.read()] == [(4, 0, 2.0)]
+
+
+def test_ranks_whose_torchrun_a_signal_killed_are_told_of_by_the_agent(tmp_path):
+    place = {"rank": 1, "attempt": 0, "world": 3, "pid": 14, "t": 100.0}
+    rows = [{"local_rank": 0, **place}, {"local_rank": 1, **place, "rank": 2}, {"local_rank": 1, "t": 101.0, "code": 0}]
+    (tmp_path / "ends.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    diary = Diary(tmp_path / "run", "n1", tmp_path)
+    diary.keep(lambda local_rank: "")
+    diary.tell_torchrun(-11)
+    ended = [
+        json.loads(line)
+        for path in sorted((tmp_path / "run" / "ranks").iterdir())
+        for line in path.read_text().splitlines()
+        if '"ended"' in line
+    ]
+    assert [(event["rank"], event["code"]) for event in ended] == [(1, -11), (2, 0)]
+    assert ended[0]["how"] == "lost its torchrun, which was killed by SIGSEGV"
