@@ -23,7 +23,8 @@ from benchmarks import nodes
 from benchmarks.figure import Row, alone, result, spread
 from benchmarks.mesh.runs import TEXT, case, run
 
-OURS, LEVEL, BLOCK = "Muster", 0.97, 8
+OURS, BLOCK = "Muster", 8
+REACH = {"plain torch": 0.97, "Lightning Fabric": 1.0}
 
 
 def measure(quick: bool) -> dict[str, Any]:
@@ -33,7 +34,7 @@ def measure(quick: bool) -> dict[str, Any]:
         options = ("--steps", (rounds + 2) * BLOCK, "--eval-every", 0, "--checkpoint-every", 100, "--timeout", 600)
         run(2, [case("speed", scratch / "run", 2, "FSDP2", *options, recipes=TEXT)], 1800.0)
         taken: list[dict[str, float]] = json.loads((scratch / "run" / "times.json").read_text())
-    rows = [_row(taken, name) for name in taken[0] if name != OURS]
+    rows = [_row(taken, name) for name in REACH]
     notes = [
         f"recipe text, batch 24, {len(taken)} rounds of {BLOCK} steps each; ratios: median (middle half) of the rounds",
         "Accelerate cannot be measured: without a GPU it leaves its FSDP2 plugin out and trains with DDP",
@@ -90,8 +91,8 @@ def _row(rounds: list[dict[str, float]], name: str) -> Row:
         f"{spread([times[OURS] for times in rounds])} ms/step",
         f"{spread([times[name] for times in rounds])} ms/step",
         f"{ratio:.3f}x ({low:.2f}-{high:.2f})",
-        f">= {LEVEL}x",
-        ratio >= LEVEL,
+        f">= {REACH[name]}x",
+        ratio >= REACH[name],
     )
 
 
