@@ -40,6 +40,7 @@ MESHES = ["dp_shard=4", "dp_replicate=2,dp_shard=2", "dp_replicate=4", "tp=4", "
 # What else each mesh does, with the losses of one process.
 WAYS = {"accumulated": ("--micro-batch", 2), "recomputed": ("--recompute",)}
 CUT = ["dp_shard=4", "tp=4", "dp_shard=2,tp=2"]
+KINDS = ["dp_replicate=4", *CUT]
 
 
 def on(name, meshes, root, *arguments, **more):
@@ -57,13 +58,13 @@ def trained(tmp_path_factory):
         4,
         *(case(root / mesh, "--mesh", mesh) for mesh in MESHES),
         case(root / "sequence", "--mesh", "dp_shard=2,tp=2", "--recipe", SEQUENCE),
-        *(run for name, options in WAYS.items() for run in on(name, MESHES, root, *options)),
-        *on("bf16", MESHES, root, "--precision", "bf16"),
+        *(run for name, options in WAYS.items() for run in on(name, KINDS, root, *options)),
+        *on("bf16", KINDS, root, "--precision", "bf16"),
         *on("fp16", ("dp_replicate=4", "dp_shard=4", "tp=4"), root, "--precision", "fp16"),
         *on("channels-last", ("dp_replicate=4", "dp_shard=4", "tp=4"), root, "--recipe", laid),
         case(root / "uneven", "--mesh", "dp_shard=4", "--batch", 13, "--micro-batch", 1),
-        *on("stopped", MESHES, root, "--steps", 500, stop_after=3),
-        *on("exploded", MESHES, root, "--lr", "3e37"),
+        *on("stopped", KINDS, root, "--steps", 500, stop_after=3),
+        *on("exploded", KINDS, root, "--lr", "3e37"),
         case(root / "too-many", "--mesh", "dp_shard=8"),
         *on("compiled", CUT, root, "--compile"),
         case(root / "compiled recomputed", "--compile", "--recompute"),
@@ -102,7 +103,7 @@ def tensor_plan(model):
     return str(path)
 
 
-@pytest.mark.parametrize("name", [*MESHES, "sequence", *(f"{way} {mesh}" for way in WAYS for mesh in MESHES)])
+@pytest.mark.parametrize("name", [*MESHES, "sequence", *(f"{way} {mesh}" for way in WAYS for mesh in KINDS)])
 def test_a_mesh_has_the_losses_and_the_norms_of_one_process(trained, name):
     assert len(losses(trained / name)) == 8
     assert losses(trained / name) == pytest.approx(losses(trained / "one"), rel=1e-5)
@@ -137,7 +138,7 @@ def test_every_held_out_sample_counts_once(trained, name):
     assert evaluated["values"]["number"] == pytest.approx(sum(range(37)) / 37)
 
 
-@pytest.mark.parametrize(("precision", "mesh"), [*(("bf16", mesh) for mesh in MESHES), ("fp16", "dp_shard=4")])
+@pytest.mark.parametrize(("precision", "mesh"), [*(("bf16", mesh) for mesh in KINDS), ("fp16", "dp_shard=4")])
 def test_mixed_precision_is_the_same_on_a_mesh(trained, precision, mesh):
     ddp, other = (losses(trained / f"{precision} {each}") for each in ("dp_replicate=4", mesh))
     assert other == pytest.approx(ddp, rel=2e-3)
@@ -150,7 +151,7 @@ def test_a_channels_last_model_trains_to_the_same_losses(trained, mesh):
     assert losses(trained / f"channels-last {mesh}") == pytest.approx(expected, rel=1e-5)
 
 
-@pytest.mark.parametrize("mesh", MESHES)
+@pytest.mark.parametrize("mesh", KINDS)
 def test_an_orderly_stop_and_a_loss_that_is_not_finite_end_all_ranks_alike(trained, mesh):
     assert {(trained / f"stopped {mesh}" / f"end-{rank}").read_text() for rank in range(4)} == {"stopped 4"}
     words = {(trained / f"exploded {mesh}" / f"refused-{rank}").read_text() for rank in range(4)}
