@@ -78,6 +78,8 @@ class Leader:
             if name in alive and (name in epoch.members or self._waits(views[name], epoch))
         ]
         members = _clique(able, views)
+        if reason == "back" and not {*members} > {*epoch.members}:  # one that does not reach all takes nobody's place
+            return None
         return tuple(members) if len(members) >= self.least else None
 
     def _reason(self, epoch: Epoch, views: Mapping[str, View], alive: Collection[str]) -> str:

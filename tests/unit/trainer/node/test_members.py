@@ -75,3 +75,10 @@ def test_a_node_that_is_back_takes_part_after_the_next_checkpoint():
 
 def test_a_node_that_is_back_takes_part_at_once_where_another_is_lost():
     assert second_look(Epoch(4, ("a", "b")), b={"gone": True}, c={"after": 2}) == ("a", "c")
+
+
+def test_a_node_that_is_back_and_does_not_reach_all_takes_nobodys_place():
+    cut = {"a": {"sees": frozenset("b"), "after": 2}, "c": {"sees": frozenset("b")}}
+    saved = [{**cut, "b": {"saved": at}} for at in (50.0, 101.0, 101.0)]
+    looks = [(100.0 + n, views(100.0 + n, **each)) for n, each in enumerate(saved)]
+    assert decided(Epoch(4, ("b", "c")), *looks) is None
