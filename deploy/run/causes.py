@@ -1,10 +1,11 @@
-"""The closed list of why a run broke, for every reader: the inquest over a run's own facts, and `fab explain`. Pure.
+"""The closed list of why a run broke: for the inquest over a run's own facts, and for `fab explain`. Pure.
 
 A slug never changes its meaning: records, `--json` and the benchmark compare it.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import StrEnum
 
 
@@ -58,3 +59,24 @@ _WORDS = {
     Cause.ENDED: "was ended by a scheduler, by a person, or with its terminal",
     Cause.NOT_KNOWN: "could not be told",
 }
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A cause, its culprit and a sentence about it. `other`: of a link that fails the other node.
+
+    `lasting`: the run can go on in spite of it. `t`: since when, by this machine's clock.
+    """
+
+    cause: Cause
+    message: str
+    node: str = ""
+    rank: int | None = None
+    other: str = ""
+    t: float = 0.0
+    lasting: bool = False
+
+    @property
+    def key(self) -> tuple[Cause, str, int | None, str]:
+        """What is the same in two findings of one thing."""
+        return self.cause, self.node, self.rank, self.other

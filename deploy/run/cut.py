@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from .causes import Finding
 from .evidence import Evidence
-from .inquest import Finding
 
 
 @dataclass

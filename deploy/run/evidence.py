@@ -124,6 +124,11 @@ class Evidence:
         away = self.troubles.keys()
         return {rank: node for rank, node in self.began.items() if rank not in self.ends and node not in away}
 
+    def only_rank(self, node: str) -> int | None:
+        """The rank of a node that has one; None where it has none, or several."""
+        ranks = [rank for rank, where in self.began.items() if where == node]
+        return ranks[0] if len(ranks) == 1 else None
+
     def node_at(self, address: str) -> str:
         """The node that has an address; the address itself if nobody has said."""
         return self.addresses.get(address, address)

@@ -7,35 +7,23 @@ first. Among several causes the first in time is the verdict.
 
 from __future__ import annotations
 
-import ipaddress
 import re
 import signal
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from statistics import median
 
 from ..core.errors import DONE
-from . import collectives, hang
+from . import collectives, hang, reach
 from .blame import End
-from .causes import Cause
-from .evidence import CLOCKS_ALIKE_S, Evidence, Pace, done
+from .causes import Cause, Finding
+from .evidence import CLOCKS_ALIKE_S, Evidence, done
 from .numbers import ranks_in_words
+from .slow import slow
 
-# Others report the same link some seconds later, and SSH needs some to notice a lost host.
-_LINKS_SETTLE_S = 6.0
 _ENDS_SETTLE_S, _SIZES_SETTLE_S = 1.5, 4.5
 _LEFT_AFTER_S = 10.0
-# hosts/watch.py notices a silent host after 4 s, and gives it up after 12.
-_NOTICED_S, _UNSEEN_S = 4.0, 7.0
 _UNKNOWN_AFTER_S = 8.0
-# A rank is slow if it works for so many times as long as the others, who wait so much of each step, for so long, in so
-# many steps and reports: one report alone may hold a pause.
-_SLOWER, _WAITED, _LEAST_SLOW_MS = 2.0, 0.4, 5.0
-_SLOW_FOR_S, _SLOW_STEPS, _SLOW_REPORTS = 8.0, 4, 3
 _CLOCK_JUMP_S = 10.0
 _PLACE = re.compile(r" in (\S+:\d+)$")
-_BUSY_PERCENT = 90.0
 _TEXTS = (
     (Cause.DISK_FULL, r"\[Errno (?:28|122)\]|no space left on device|disk quota exceeded|no room on the disk"),
     (Cause.GPU_MEMORY, r"outofmemoryerror|cuda out of memory|cudaerrormemoryallocation|alloc_failed"),
@@ -46,38 +34,15 @@ _TEXTS = (
     (Cause.HOST_MEMORY, r"\[Errno 12\]|^memoryerror|defaultcpuallocator: can't allocate memory|cannot allocate memory"),
     (Cause.MISMATCH, r"collective mismatch|mismatch between collectives|op\.preamble\.length <= op\.nbytes"),
 )
-
-
 # How a rank ends that SIGINT or SIGTERM asked to: by the signal itself, or by a shell's code for it.
 _ASKED = frozenset(code for number in (signal.SIGINT, signal.SIGTERM) for code in (-number, 128 + number))
 
 
-@dataclass(frozen=True)
-class Finding:
-    """A cause, its culprit and a sentence about it. `other`: of a link that fails the other node.
-
-    `lasting`: the run can go on in spite of it. `t`: since when, by this machine's clock.
-    """
-
-    cause: Cause
-    message: str
-    node: str = ""
-    rank: int | None = None
-    other: str = ""
-    t: float = 0.0
-    lasting: bool = False
-
-    @property
-    def key(self) -> tuple[Cause, str, int | None, str]:
-        """What is the same in two findings of one thing."""
-        return self.cause, self.node, self.rank, self.other
-
-
 def findings(evidence: Evidence, now: float) -> list[Finding]:
     """All causes that are known at `now`, the first in time first; what only follows from one of them is left out."""
-    ending = [*_ended(evidence, now), *_paused(evidence), *_cut_off(evidence, now), *_unseen(evidence, now)]
+    ending = [*_ended(evidence, now), *_paused(evidence), *reach.cut_off(evidence, now), *reach.unseen(evidence, now)]
     ending += _stopped(evidence) or ([] if ending else _still(evidence, now))
-    lasting = [*_slow(evidence), *_corrupt(evidence), *_clocks(evidence)]
+    lasting = [*slow(evidence), *_corrupt(evidence), *_clocks(evidence)]
     return [*sorted(ending, key=lambda finding: finding.t), *lasting]
 
 
@@ -196,86 +161,6 @@ def _paused(evidence: Evidence) -> list[Finding]:
     return found
 
 
-def _pairs(evidence: Evidence) -> dict[tuple[str, str], float]:
-    """The pairs of nodes of which one does not acknowledge what the other sends, and since when.
-
-    Who sends nothing to a node misses no answer of it, so a call counts, too: to a machine that answers somebody else.
-    """
-    pairs: dict[tuple[str, str], float] = {}
-    answering = {evidence.node_at(peer) for links in evidence.links.values() for _, peer in links.answering}
-    for links in evidence.links.values():
-        called = ((own, peer) for own, peer in links.silent if evidence.node_at(peer) in answering)
-        for own, peer in (*links.unanswered, *called):
-            if _is_of_others(evidence.node_at(peer)):
-                continue
-            ends = sorted({links.node or evidence.node_at(own), evidence.node_at(peer)})
-            if len(ends) == 2 and not any(evidence.troubles.get(end, ("",))[0] == "paused" for end in ends):
-                pair = ends[0], ends[1]
-                pairs[pair] = min(pairs.get(pair, links.t), links.t)
-    return pairs
-
-
-def _is_of_others(end: str) -> bool:
-    """Whether a link ends at a server on the internet that is no node: a script may lose one without harm."""
-    try:
-        return ipaddress.ip_address(end).is_global
-    except ValueError:  # a node's name
-        return False
-
-
-def _cut_off(evidence: Evidence, now: float) -> list[Finding]:
-    """Links on which nobody acknowledges what is sent; the node that is at one end of all of them."""
-    pairs = _pairs(evidence)
-    if not pairs or now - (since := min(pairs.values())) < _LINKS_SETTLE_S:
-        return []
-    count = Counter(end for pair in pairs for end in pair)
-    (node, most), *rest = count.most_common()
-    unseen = [end for end in count if evidence.troubles.get(end, ("",))[0] == "unseen"]
-    if len(unseen) == 1:
-        others = sorted(count.keys() - {unseen[0]})
-        text = f"{unseen[0]} is lost: neither {', '.join(others)} nor SSH gets an answer from it"
-        return [Finding(Cause.NODE_LOST, text, unseen[0], _only_rank(evidence, unseen[0]), t=since)]
-    if most == len(pairs) > 1:
-        others = sorted(end for end, _ in rest)
-        text = f"{node} is cut off from {' and '.join(others)}: what they send each other is not acknowledged"
-        return [Finding(Cause.CUT_OFF, f"{text}; SSH reaches it", node, _only_rank(evidence, node), t=since)]
-    found = []
-    for (one, other), t in sorted(pairs.items(), key=lambda item: item[1]):
-        text = f"{one} and {other} are cut off from each other: what one sends the other does not acknowledge"
-        found.append(Finding(Cause.CUT_OFF, text, one, other=other, t=t))
-    return found
-
-
-def _unseen(evidence: Evidence, now: float) -> list[Finding]:
-    """Hosts that do not answer, where the others wait for them or have lost them."""
-    away = {node: t for node, (trouble, t) in evidence.troubles.items() if trouble == "unseen"}
-    lost = [node for node, t in sorted(away.items()) if now - t >= _UNSEEN_S]
-    # If nobody answers, this machine is cut off; and what else is known of a node explains more.
-    if not lost or set(evidence.began.values()) <= away.keys() or away.keys() < evidence.troubles.keys():
-        return []
-    since = min(away[node] for node in lost)
-    who = _who_miss(evidence, since)
-    if not who:
-        return []
-    named = [node if (rank := _only_rank(evidence, node)) is None else f"{node} (rank {rank})" for node in lost]
-    one = len(lost) == 1
-    silence = f"{'it has' if one else 'they have'} not answered for {now - since + _NOTICED_S:.0f} s"
-    text = f"{' and '.join(named)} {'is' if one else 'are'} lost: {silence}, and {who} {'it' if one else 'them'}"
-    return [Finding(Cause.NODE_LOST, text, lost[0], _only_rank(evidence, lost[0]), t=since)]
-
-
-def _who_miss(evidence: Evidence, since: float) -> str:
-    """Who misses the hosts that do not answer, in words; empty if nobody does, as far as is known."""
-    if victims := [end.rank for end in evidence.ends.values() if end.victim]:
-        return f"{ranks_in_words(victims)} lost"
-    others = evidence.living
-    if others and all(rank in evidence.still for rank in others):
-        return f"{ranks_in_words(others)} wait for"
-    # Without the first host, the agents of the other nodes end, and their engines start them again.
-    again = [node for node, t in evidence.came_back.items() if t >= since - _UNSEEN_S and evidence.moved < t]
-    return f"{' and '.join(sorted(again))} started again without" if again else ""
-
-
 def _stopped(evidence: Evidence) -> list[Finding]:
     found = []
     for rank, still in evidence.still.items():
@@ -323,64 +208,6 @@ def _needs_nobody(rank: hang.RankDoing) -> bool:
     return rank.doing != "computes" and (rank.doing != "script" or rank.step > 0)
 
 
-def _slow(evidence: Evidence) -> list[Finding]:
-    """The rank for which the others wait at each step, or the link, where all wait alike."""
-    recent = {rank: _recent(paces) for rank, paces in evidence.paces.items() if rank in evidence.living}
-    if len(recent) < 2 or any(not of for of in recent.values()):
-        return []
-    own, wait, step = (
-        {rank: median(getattr(pace, name) for pace in of) for rank, of in recent.items()}
-        for name in ("own_ms", "wait_ms", "step_ms")
-    )
-    rank = max(own, key=lambda each: own[each])
-    others = [each for each in own if each != rank]
-    usual = median(own[each] for each in others)
-    waits = all(wait[each] >= _WAITED * step[each] for each in others)
-    node, t = evidence.began.get(rank, ""), recent[rank][0].t
-    if waits and own[rank] >= _SLOWER * usual and own[rank] - usual >= _LEAST_SLOW_MS and wait[rank] < own[rank]:
-        data = median(pace.data_ms for pace in recent[rank])
-        what = "waits for its data" if data > own[rank] / 2 else "computes"
-        busy = evidence.cpus.get(node, 0.0)
-        idle = [evidence.cpus.get(evidence.began[each], 100.0) for each in others]
-        host = f"; the CPUs of {node} are {busy:.0f} % busy" if busy >= _BUSY_PERCENT > min(idle) else ""
-        text = (
-            f"{node} (rank {rank}) is slow: it {what} for {own[rank]:.0f} ms of each step, the others for "
-            f"{usual:.0f} ms, and {ranks_in_words(others)} wait{'s' if len(others) == 1 else ''} for it{host}"
-        )
-        return [Finding(Cause.SLOW, text, node, rank, t=t, lasting=True)]
-    if all(wait[each] >= _WAITED * step[each] for each in own):
-        return _slow_link(evidence, min(wait.values()), t)
-    return []
-
-
-def _slow_link(evidence: Evidence, wait_ms: float, t: float) -> list[Finding]:
-    ways = {(links.node, evidence.node_at(peer)) for links in evidence.links.values() for _, peer in links.crowded}
-    ways = {way for way in ways if way[0] != way[1]}
-    if not ways:
-        return []
-    senders, receivers = Counter(way[0] for way in ways), Counter(way[1] for way in ways)
-    (sender, sent), (receiver, received) = senders.most_common(1)[0], receivers.most_common(1)[0]
-    tail = f"what is sent over it piles up, and all ranks wait {wait_ms:.0f} ms of each step"
-    if sent == len(ways):
-        to = f" to {receiver}" if len(ways) == 1 else ""
-        return [Finding(Cause.SLOW, f"the link of {sender}{to} is slow: {tail}", sender, t=t, lasting=True)]
-    if received == len(ways):
-        return [Finding(Cause.SLOW, f"the link to {receiver} is slow: {tail}", receiver, t=t, lasting=True)]
-    return []
-
-
-def _recent(paces: Sequence[Pace] | Iterable[Pace]) -> list[Pace]:
-    """The last reports, if they are enough of time, steps and reports to judge."""
-    recent: list[Pace] = []
-    seconds, steps = 0.0, 0
-    for pace in reversed(list(paces)):
-        recent.append(pace)
-        seconds, steps = seconds + pace.count * pace.step_ms / 1000, steps + pace.count
-        if len(recent) >= _SLOW_REPORTS and seconds >= _SLOW_FOR_S and steps >= _SLOW_STEPS:
-            return recent[::-1]
-    return []
-
-
 def _corrupt(evidence: Evidence) -> list[Finding]:
     """The replica whose weights differ, once they have been alike: processors may differ in rounding."""
     if not evidence.alike:
@@ -414,8 +241,3 @@ def _clocks(evidence: Evidence) -> list[Finding]:
 def _victims(evidence: Evidence) -> str:
     lost = [end.rank for end in evidence.ends.values() if end.victim and end.code != DONE]
     return f"; {ranks_in_words(lost)} lost it" if lost else ""
-
-
-def _only_rank(evidence: Evidence, node: str) -> int | None:
-    ranks = [rank for rank, where in evidence.began.items() if where == node]
-    return ranks[0] if len(ranks) == 1 else None

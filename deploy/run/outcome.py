@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from ..core.errors import DONE, FAILED, SIGNALLED, STOPPED, USAGE
 from ..core.facts import NodeState, ended_how
 from .blame import MOST_NAMES
-from .causes import Cause
+from .causes import Cause, Finding
 from .events import Event
-from .inquest import Finding, cause_of_words
+from .inquest import cause_of_words
 from .progress import State
 
 START_SPREAD_S = 25.0  # from the first node that is up to the last

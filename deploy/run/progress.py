@@ -17,11 +17,10 @@ from ..core.facts import NodeState, ended_how
 from ..core.text import amount, percent, several
 from . import inquest, regroup
 from .blame import Blame, End, blame
-from .causes import Cause
+from .causes import Cause, Finding
 from .cut import CutLink
 from .events import Event
 from .evidence import Evidence
-from .inquest import Finding
 
 # A GPU that works hard is at its power cap most of the time.
 _USUAL_THROTTLING = ("power cap",)

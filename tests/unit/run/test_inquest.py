@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from deploy.run import inquest
-from deploy.run.causes import Cause
+from deploy.run.causes import Cause, Finding
 from deploy.run.events import of_rank
 from deploy.run.evidence import Evidence
-from deploy.run.inquest import Finding, cause_of_error
+from deploy.run.inquest import cause_of_error
 from deploy.run.outcome import ENDED_AFTER_S, concluded, judge
 from deploy.run.progress import State
 

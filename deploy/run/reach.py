@@ -1,0 +1,95 @@
+"""Nodes that another node, or this machine, cannot reach while the run lasts. Pure; the inquest (inquest.py) asks."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections import Counter
+
+from .causes import Cause, Finding
+from .evidence import Evidence
+from .numbers import ranks_in_words
+
+# Others report the same link some seconds later, and SSH needs some to notice a lost host.
+_LINKS_SETTLE_S = 6.0
+# hosts/watch.py notices a silent host after 4 s, and gives it up after 12.
+_NOTICED_S, _UNSEEN_S = 4.0, 7.0
+
+
+def _pairs(evidence: Evidence) -> dict[tuple[str, str], float]:
+    """The pairs of nodes of which one does not acknowledge what the other sends, and since when.
+
+    Who sends nothing to a node misses no answer of it, so a call counts, too: to a machine that answers somebody else.
+    """
+    pairs: dict[tuple[str, str], float] = {}
+    answering = {evidence.node_at(peer) for links in evidence.links.values() for _, peer in links.answering}
+    for links in evidence.links.values():
+        called = ((own, peer) for own, peer in links.silent if evidence.node_at(peer) in answering)
+        for own, peer in (*links.unanswered, *called):
+            if _is_of_others(evidence.node_at(peer)):
+                continue
+            ends = sorted({links.node or evidence.node_at(own), evidence.node_at(peer)})
+            if len(ends) == 2 and not any(evidence.troubles.get(end, ("",))[0] == "paused" for end in ends):
+                pair = ends[0], ends[1]
+                pairs[pair] = min(pairs.get(pair, links.t), links.t)
+    return pairs
+
+
+def _is_of_others(end: str) -> bool:
+    """Whether a link ends at a server on the internet that is no node: a script may lose one without harm."""
+    try:
+        return ipaddress.ip_address(end).is_global
+    except ValueError:  # a node's name
+        return False
+
+
+def cut_off(evidence: Evidence, now: float) -> list[Finding]:
+    """Links on which nobody acknowledges what is sent; the node that is at one end of all of them."""
+    pairs = _pairs(evidence)
+    if not pairs or now - (since := min(pairs.values())) < _LINKS_SETTLE_S:
+        return []
+    count = Counter(end for pair in pairs for end in pair)
+    (node, most), *rest = count.most_common()
+    unseen = [end for end in count if evidence.troubles.get(end, ("",))[0] == "unseen"]
+    if len(unseen) == 1:
+        others = sorted(count.keys() - {unseen[0]})
+        text = f"{unseen[0]} is lost: neither {', '.join(others)} nor SSH gets an answer from it"
+        return [Finding(Cause.NODE_LOST, text, unseen[0], evidence.only_rank(unseen[0]), t=since)]
+    if most == len(pairs) > 1:
+        others = sorted(end for end, _ in rest)
+        text = f"{node} is cut off from {' and '.join(others)}: what they send each other is not acknowledged"
+        return [Finding(Cause.CUT_OFF, f"{text}; SSH reaches it", node, evidence.only_rank(node), t=since)]
+    found = []
+    for (one, other), t in sorted(pairs.items(), key=lambda item: item[1]):
+        text = f"{one} and {other} are cut off from each other: what one sends the other does not acknowledge"
+        found.append(Finding(Cause.CUT_OFF, text, one, other=other, t=t))
+    return found
+
+
+def unseen(evidence: Evidence, now: float) -> list[Finding]:
+    """Hosts that do not answer, where the others wait for them or have lost them."""
+    away = {node: t for node, (trouble, t) in evidence.troubles.items() if trouble == "unseen"}
+    lost = [node for node, t in sorted(away.items()) if now - t >= _UNSEEN_S]
+    # If nobody answers, this machine is cut off; and what else is known of a node explains more.
+    if not lost or set(evidence.began.values()) <= away.keys() or away.keys() < evidence.troubles.keys():
+        return []
+    since = min(away[node] for node in lost)
+    who = _who_miss(evidence, since)
+    if not who:
+        return []
+    named = [node if (rank := evidence.only_rank(node)) is None else f"{node} (rank {rank})" for node in lost]
+    one = len(lost) == 1
+    silence = f"{'it has' if one else 'they have'} not answered for {now - since + _NOTICED_S:.0f} s"
+    text = f"{' and '.join(named)} {'is' if one else 'are'} lost: {silence}, and {who} {'it' if one else 'them'}"
+    return [Finding(Cause.NODE_LOST, text, lost[0], evidence.only_rank(lost[0]), t=since)]
+
+
+def _who_miss(evidence: Evidence, since: float) -> str:
+    """Who misses the hosts that do not answer, in words; empty if nobody does, as far as is known."""
+    if victims := [end.rank for end in evidence.ends.values() if end.victim]:
+        return f"{ranks_in_words(victims)} lost"
+    others = evidence.living
+    if others and all(rank in evidence.still for rank in others):
+        return f"{ranks_in_words(others)} wait for"
+    # Without the first host, the agents of the other nodes end, and their engines start them again.
+    again = [node for node, t in evidence.came_back.items() if t >= since - _UNSEEN_S and evidence.moved < t]
+    return f"{' and '.join(sorted(again))} started again without" if again else ""
