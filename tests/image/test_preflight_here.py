@@ -27,8 +27,9 @@ def line(*options):
 @pytest.mark.parametrize(("backend", "names"), [("docker", ["master", "worker-1"]), ("processes", ["this-machine"])])
 def test_a_healthy_machine_is_green_and_proved_on_either_backend(image, backend, names):
     done = subprocess.run(line(f"--backend={backend}"), cwd=HOME, capture_output=True, text=True, timeout=120)
+    assert done.returncode == READY, done.stdout + done.stderr
     verdict = json.loads(done.stdout)
-    assert (done.returncode, verdict["cause"], verdict["groups"]["proof"]) == (READY, "", "ok"), done.stderr
+    assert (verdict["cause"], verdict["groups"]["proof"]) == ("", "ok")
     assert verdict["examined"] == names
     assert left() == []
 
@@ -36,8 +37,9 @@ def test_a_healthy_machine_is_green_and_proved_on_either_backend(image, backend,
 def test_a_limit_of_this_shell_is_told_where_processes_would_run():
     shell = ["sh", "-c", 'ulimit -n 120 && exec "$@"', "sh", *line("--backend=processes", "--quick", "--strict")]
     done = subprocess.run(shell, cwd=HOME, capture_output=True, text=True, timeout=60)
-    causes = [finding["cause"] for finding in json.loads(done.stdout)["findings"]]
-    assert (done.returncode, causes) == (WARNED, ["open-files"]), done.stderr
+    causes = {finding["cause"] for finding in json.loads(done.stdout)["findings"]}
+    causes -= {"leftovers"}  # of other runs of this machine
+    assert (done.returncode, causes) == (WARNED, {"open-files"}), done.stderr
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
