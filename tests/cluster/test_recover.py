@@ -188,6 +188,17 @@ def test_a_node_killed_by_hand_stays_away_and_stop_says_how_far_the_run_came(run
     waiting.until(lambda: not run.traces(), "the hosts to be clean")
 
 
+def test_a_drill_shows_that_a_run_survives_each_fault_and_leaves_nothing(run):
+    done = run.fab("drill", "--image", BASE, "--json")
+    assert done.returncode == 0, done.stderr
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    faults = [row for row in rows if row["kind"] == "fault"]
+    # On a busy machine the first words may be of a slow rank.
+    assert [(row["host"], row["back"]) for row in faults] == [(host, True) for host in reversed(run.hosts)], done.stderr
+    left = "docker ps --all --quiet --filter name=muster-drill; ls ~/.muster/runs | grep drill; true"
+    assert [run.rack.on(host, left).split() for host in run.hosts] == [[], [], []]
+
+
 def test_a_failing_script_is_named_with_host_rank_code_and_last_lines(run, tmp_path):
     (tmp_path / "train.py").write_text(
         "import torch, torch.distributed as dist\ndist.init_process_group()\n"

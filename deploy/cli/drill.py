@@ -1,0 +1,50 @@
+"""`fab drill`: harmless faults against the user's own hosts, before the long run starts."""
+
+from __future__ import annotations
+
+from fabric import Connection
+
+from ..core.errors import DONE, FAILED, REFUSED, STOPPED, USAGE
+from ..core.program import FAB
+from ..hosts import drill as deploy_drill
+from ..hosts.options import Options
+from ..report.console import Console
+from .command import GPUS, HOSTS, JSON, command
+from .runs import end
+
+
+@command(
+    name="drill",
+    example=(f"{FAB} drill --hosts gpu-a,gpu-b", f"{FAB} drill --hosts gpu-a,gpu-b --dry-run"),
+    codes={
+        DONE: "training went on after each fault",
+        FAILED: "it did not after one; or a host failed, or has a run: the error names it",
+        USAGE: "an option or a file was refused: nothing was started",
+        REFUSED: "preflight found what keeps the nodes from training: nothing was started",
+        STOPPED: "Ctrl-C: nothing of the drill is left on the hosts",
+    },
+    help={
+        **HOSTS,
+        **JSON,
+        "image": "the image to run in (default: cluster.toml's, or muster-trainer:cpu, or :gpu where there are GPUs)",
+        "gpus": GPUS,
+        "dry-run": "print what each host would do, and do nothing",
+    },
+)
+def drill_task(
+    context: Connection,
+    hosts: str = "",
+    cluster: str = "",
+    image: str = "",
+    gpus: str = "",
+    dry_run: bool = False,
+    json: bool = False,
+) -> None:
+    """Break a short run on purpose, and show that it comes back.
+
+    It kills a rank, pauses a node for ten seconds, and kills a node's
+    agent. The run is Muster's own; nothing of it stays on the hosts.
+    """
+    console = Console(json)
+    options = Options(hosts, cluster, image=image, gpus=gpus, dry_run=dry_run)
+    end(context, console, lambda: deploy_drill.drill(options, console))
