@@ -50,4 +50,5 @@ def install_beside(made, home):
 
 
 def _size(folder):
-    return sum(path.lstat().st_blocks * 512 for path in folder.rglob("*"))
+    """Bytes of the files: what blocks they take differs from one file system to the next."""
+    return sum(path.lstat().st_size for path in folder.rglob("*") if not path.is_dir())

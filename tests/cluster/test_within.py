@@ -11,12 +11,13 @@ import urllib.request
 import pytest
 
 from lab import waiting
+from lab.ports import free_port
 from tests.cluster.control import FAB, HOME, Control
 
 SCRIPT = """
 import http.server, os, threading, time
 open("here", "w").close()
-serve = http.server.HTTPServer(("127.0.0.1", 46006), http.server.SimpleHTTPRequestHandler).serve_forever
+serve = http.server.HTTPServer(("127.0.0.1", 16006), http.server.SimpleHTTPRequestHandler).serve_forever
 threading.Thread(target=serve, daemon=True).start()
 print("loss: 0.5", flush=True)
 print("loss: nan $(touch here-too)", flush=True)
@@ -121,19 +122,22 @@ def test_a_shell_whose_terminal_is_gone_leaves_nothing(going):
 
 @pytest.mark.holds("loopback-alone")
 def test_a_port_of_the_run_is_one_of_this_machines_loopback_as_long_as_the_command_runs(going):
-    line = going.line("port", "36006:46006", "--run", going.run, "--rank", "1")
+    port = free_port()
+    line = going.line("port", f"{port}:16006", "--run", going.run, "--rank", "1")
     line.insert(2, line.pop(4))  # the number comes first, as it is typed
-    quiet = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True}
-    command = subprocess.Popen(line, cwd=HOME, env=going.environment, **quiet)
-    assert command.stdout.readline() == "http://127.0.0.1:36006\n"
-    with urllib.request.urlopen("http://127.0.0.1:36006/here", timeout=20) as answer:
+    command = subprocess.Popen(
+        line, cwd=HOME, env=going.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    said = command.stdout.readline()
+    assert said == f"http://127.0.0.1:{port}\n", said or command.communicate(timeout=30)[1]
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/here", timeout=20) as answer:
         assert answer.status == 200
-    listening = subprocess.run(["ss", "-Hltn", "sport = :36006"], capture_output=True, text=True, check=True).stdout
-    assert [row.split()[3] for row in listening.splitlines()] == ["127.0.0.1:36006"]
+    listening = subprocess.run(["ss", "-Hltn", f"sport = :{port}"], capture_output=True, text=True, check=True).stdout
+    assert [row.split()[3] for row in listening.splitlines()] == [f"127.0.0.1:{port}"]
     command.kill()
-    command.wait()
+    command.communicate()
     with pytest.raises(OSError, match="refused"):
-        urllib.request.urlopen("http://127.0.0.1:36006/here", timeout=20)
+        urllib.request.urlopen(f"http://127.0.0.1:{port}/here", timeout=20)
 
 
 def test_lines_are_searched_on_the_hosts_and_a_pattern_is_only_a_pattern(going):

@@ -11,7 +11,7 @@ from tests import installed as pip
 from tests.installed import run
 
 HOME = Path(__file__).resolve().parents[2]
-MOST_BYTES = 64e6
+MOST_BYTES = 60e6
 
 
 @pytest.fixture(scope="module")
