@@ -19,7 +19,7 @@ _LOCKS = [_REQUIREMENTS / f"{name}.txt" for name in ("control", "trainer", "torc
 
 def enter() -> None:
     """Go on in `.venv-bench`, made or brought up to date if need be, by starting this very command again in it."""
-    if Path(sys.prefix).resolve() == VENV:
+    if Path(sys.prefix).resolve() == VENV.resolve():
         return
     if not _up_to_date():
         _make()

@@ -1,5 +1,6 @@
 """What holds for every test."""
 
+import gc
 import os
 import shutil
 import signal
@@ -34,6 +35,7 @@ def pytest_configure(config):
     """With --quick, torch is out of reach: what needs it cannot be taken along by mistake."""
     if config.getoption("quick"):
         sys.modules["torch"] = None
+        gc.disable()  # a sixth of the time, for processes that end in seconds
         if not hasattr(config, "workerinput") and not config.option.basetemp:
             _keep_files_in_memory(config)
 
@@ -62,7 +64,8 @@ def pytest_collection_modifyitems(config, items):
         config.hook.pytest_deselected(items=needy)
         items[:] = [item for item in items if item not in needy]
     # What takes longest in one piece begins first; as long as it lasts, the third rack waits.
-    items.sort(key=lambda item: _scope(item.nodeid) not in _LONGEST)
+    first = _WAITING if config.getoption("quick") else _LONGEST
+    items.sort(key=lambda item: _scope(item.nodeid) not in first)
 
 
 # What shares an engine's images or all cores runs in one process, in order; other files run beside it.
@@ -77,6 +80,12 @@ _RACKS = (
     {"phases", "recover", "secrets", "security"},
 )
 _LONGEST = {"rack 0", "rack 1", "this machine"}
+# These wait for processes more than they compute: others run meanwhile, as long as there are others.
+_WAITING = {
+    *("sources", "tests/unit/image/test_large_folder.py", "tests/unit/local/test_processes.py"),
+    *(f"tests/unit/trainer/node/test_{name}.py" for name in ("handover", "on_end", "output", "stacks", "telemetry")),
+    *(f"tests/unit/trainer/node/test_{name}.py" for name in ("register", "turn")),
+}
 
 
 def _scope(nodeid):

@@ -18,7 +18,8 @@ RELAY = f"""
 import pathlib, subprocess, sys
 from trainer.node import console, output
 console._SAID_EVERY //= {TENTH}
-console._CONSOLE_RATE *= 1000  # on a busy machine lines come in heaps
+console._CONSOLE_RATE *= 1000  # on a busy machine lines come in heaps, and the writer gets its turn late
+console._QUEUE_MOST *= 1000
 relay = output.Output(pathlib.Path(sys.argv[2]), None, {{}})
 process = subprocess.Popen([sys.executable, '-c', sys.argv[1]], stdout=subprocess.PIPE)
 relay.follow(process)
