@@ -53,7 +53,13 @@ def trained(tmp_path_factory):
     """Each mesh's run folder, with that of one process, all of the same steps."""
     root = tmp_path_factory.mktemp("meshes")
     laid = layouts(root)
-    one = start(1, case(root / "one"), case(root / "channels-last one", "--recipe", laid))
+    kept = {name: keeps_a_tensor(root, name, how) for name, how in KEPT.items()}
+    one = start(
+        1,
+        case(root / "one"),
+        case(root / "channels-last one", "--recipe", laid),
+        *(case(root / f"{name} one", "--recipe", path) for name, path in kept.items()),
+    )
     four = start(
         4,
         *(case(root / mesh, "--mesh", mesh) for mesh in MESHES),
@@ -62,6 +68,7 @@ def trained(tmp_path_factory):
         *on("bf16", KINDS, root, "--precision", "bf16"),
         *on("fp16", ("dp_replicate=4", "dp_shard=4", "tp=4"), root, "--precision", "fp16"),
         *on("channels-last", ("dp_replicate=4", "dp_shard=4", "tp=4"), root, "--recipe", laid),
+        *(case(root / name, "--mesh", "dp_shard=4", "--recipe", path) for name, path in kept.items()),
         case(root / "uneven", "--mesh", "dp_shard=4", "--batch", 13, "--micro-batch", 1),
         *on("stopped", KINDS, root, "--steps", 500, stop_after=3),
         *on("exploded", KINDS, root, "--lr", "3e37"),
@@ -101,6 +108,45 @@ def tensor_plan(model):
 """
     )
     return str(path)
+
+
+# What a model may keep beside its weights: all of it is there where the weights get their memory after the cut.
+KEPT = {
+    "buffer": "self.register_buffer('moved', shift, persistent=False)",
+    "attribute": "self.parts = {'moved': [shift]}",
+}
+
+
+def keeps_a_tensor(folder, name, how):
+    """A recipe whose model keeps a tensor of random numbers in this way; each rank notes where it was built."""
+    path = folder / f"{name}.py"
+    path.write_text(
+        RECIPE.read_text()
+        + f"""
+class Shifted(Model):
+    def __init__(self):
+        super().__init__()
+        shift = torch.rand(31)
+        with open(f"{{os.environ['SEEN']}}/built-{{os.environ['RANK']}}", "a") as file:
+            file.write(shift.device.type + " ")
+        {how}
+
+    def forward(self, words):
+        return super().forward(words) + (self.moved if hasattr(self, "moved") else self.parts["moved"][0])
+
+def model():
+    return Shifted()
+"""
+    )
+    return str(path)
+
+
+@pytest.mark.parametrize(("name", "built"), [("buffer", "meta "), ("attribute", "meta cpu ")])
+def test_only_rank_0_builds_a_model_whole_if_the_others_can_do_without(trained, name, built):
+    assert losses(trained / name) == pytest.approx(losses(trained / f"{name} one"), rel=1e-5)
+    assert losses(trained / name) != pytest.approx(losses(trained / "one"), rel=1e-2)
+    assert (trained / name / "built-0").read_text() == "cpu "
+    assert {(trained / name / f"built-{rank}").read_text() for rank in (1, 2, 3)} == {built}
 
 
 @pytest.mark.parametrize("name", [*MESHES, "sequence", *(f"{way} {mesh}" for way in WAYS for mesh in KINDS)])

@@ -25,7 +25,7 @@ from ..recipe import Recipe, blame, build_model, build_plan, compute_loss
 from .device_timer import DeviceTimer
 from .gradients import clip, fit_optimizer
 from .process_group import Group
-from .strategy import choose
+from .strategy import build_on, choose
 from .strategy.units import recompute
 
 _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -63,7 +63,7 @@ class Stepper:
             )
         if config.compile and config.recompute:
             raise Refused("--compile with --recompute: the trainer does one of the two", "leave out one of the two")
-        model = build_model(recipe).to(group.device)
+        model = build_on(mesh, lambda: build_model(recipe))
         plan = build_plan(recipe, model) if mesh.tp > 1 else None
         try_loss = None if config.trust_plan else lambda tried: compute_loss(recipe, tried, micro_batch)
         self._strategy = choose(mesh, model, group.device, plan, try_loss)

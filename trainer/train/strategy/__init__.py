@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import torch
+import torch.distributed as dist
 from torch import nn
 
 from ...mesh import Mesh
@@ -29,8 +30,17 @@ class Strategy(Protocol):
         """Whether the next backward pass adds up the ranks' gradients; before the last of a step it does not."""
 
 
+def build_on(mesh: Mesh, build: Callable[[], nn.Module]) -> nn.Module:
+    """What this rank gives to `choose`: the model of `build`, on the CPU, or its outline where that is enough."""
+    if mesh.copies or mesh.tp > 1 or dist.get_rank() == 0:
+        return build()
+    from .outline import outline
+
+    return outline(build)
+
+
 def choose(mesh: Mesh, model: nn.Module, device: torch.device, plan: Plan | None, try_loss: TryLoss | None) -> Strategy:
-    """The strategy of the mesh, with `model`, which has the same weights on all ranks.
+    """The strategy of the mesh, with `model` on `device`, which has rank 0's weights on all ranks.
 
     `plan` is the recipe's for tensor parallelism; `try_loss` the loss to try it with, None to trust it.
     """

@@ -12,8 +12,8 @@ class Replicated:
 
     def __init__(self, model: nn.Module, device: torch.device) -> None:
         devices = [device.index] if device.type == "cuda" else None
-        self.bare = model
-        self._ddp = DistributedDataParallel(model, device_ids=devices, gradient_as_bucket_view=True)
+        self.bare = model.to(device)
+        self._ddp = DistributedDataParallel(self.bare, device_ids=devices, gradient_as_bucket_view=True)
         self.training: nn.Module = self._ddp
 
     def synchronize(self, gradients: bool) -> None:

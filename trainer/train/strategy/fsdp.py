@@ -1,5 +1,7 @@
 """FSDP2 and HSDP: each rank has a part of every weight, its gradient and its optimizer state.
 
+`model` may be an outline (outline.py) on all ranks but the first, unless there is `tp`.
+
 A layer's weights are gathered before it computes, and freed after. With `dp_replicate` the parts have copies, whose
 gradients are averaged. With `tp` the layers are cut first (tensor.py).
 """
@@ -16,6 +18,7 @@ from muster.errors import Refused
 
 from ...mesh import AXES, Mesh
 from . import Plan, TryLoss, tensor
+from .outline import fill, whole_values
 from .units import units
 
 
@@ -26,8 +29,11 @@ class Sharded:
         self, model: nn.Module, mesh: Mesh, device: torch.device, plan: Plan | None, try_loss: TryLoss | None
     ) -> None:
         axes = init_device_mesh(device.type, mesh.shape, mesh_dim_names=AXES)
-        _same_everywhere(model)
+        if mesh.tp > 1:
+            model.to(device)
+            _same_everywhere(model)
         _contiguous(model)
+        whole = whole_values(model)
         self.bare = self.training = model
         self._root: FSDPModule | None = None
         if mesh.tp > 1:
@@ -41,6 +47,8 @@ class Sharded:
             tensor.cut(model, axes["tp"], plan)
         if mesh.data_world > 1:
             self._share(model, axes["dp_replicate", "dp_shard"] if mesh.dp_replicate > 1 else axes["dp_shard"])
+        if mesh.tp == 1:
+            fill(model, whole, device)
         if any(True for _ in model.buffers()):
             model.register_forward_pre_hook(_share_buffers)
 
