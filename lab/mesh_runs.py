@@ -13,6 +13,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -90,7 +91,7 @@ def _spoil(case: dict[str, Any]) -> None:
         content[len(content) // 2] ^= 1
         Path(name).write_bytes(content)
     for name in case.get("remove", ()):
-        Path(name).unlink()
+        shutil.rmtree(name) if Path(name).is_dir() else Path(name).unlink()
 
 
 def _compare(case: dict[str, Any], training: Training, folder: Path) -> None:

@@ -60,8 +60,10 @@ class Training:
         self._rank, self._world = exchange.rank_and_world(self._group)
         self._restored: dict[str, Any] = {}
         self._device = _device(parts)
-        self._restore()
+        created = self._restore()
         self._writer = open_writer(self._checkpoints, keep, False, _report, parts)
+        if self._writer:
+            self._writer.continue_after(created)
         self._metrics: Metrics | None = None
         if self._rank == 0:
             self._metrics = Metrics(self._folder)
@@ -149,14 +151,15 @@ class Training:
     def _checkpoints(self) -> Path:
         return self._folder / "checkpoints"
 
-    def _restore(self) -> None:
+    def _restore(self) -> float:
+        """Continue from the newest checkpoint; returns when it was written, 0 if there is none."""
         looks = os.environ.get("LOCAL_RANK", "0") == "0"
         search = newest_of_all_ranks(self._checkpoints, looks=looks, group=self._group)
         if self._rank == 0:
             for damaged in search.damaged:
                 print(f"muster: a damaged checkpoint is passed over: {damaged.reason}", file=sys.stderr)
         if not (search.path and search.state):
-            return
+            return 0.0
         if not {*_OWN} <= search.state.keys() or search.state["seed"] != self._seed:
             raise CheckpointError(
                 f"{search.path}: not a checkpoint of muster.Training with seed {self._seed}",
@@ -167,6 +170,7 @@ class Training:
         self._restored = {"path": search.path, "rng": search.state["rng"], "samples": search.state["samples"]}
         if self._rank == 0:
             print(f"muster: continues at step {self.step} from {search.path}", file=sys.stderr)
+        return search.created
 
     def _restore_randomness(self) -> None:
         """Before the first batch: what the script draws until then is not part of the training."""

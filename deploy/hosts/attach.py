@@ -132,11 +132,13 @@ def follow_until_done(
         return DETACHED
     finally:
         backend.close()
+    copied = next((host for host, node in run.nodes.items() if node == state.copied), "")
     result = resume.with_resume_hint(
         _with_host_paths(result, run),
         run_dir,
         bool(state.checkpoint or may_have_written(state)),
         lost,
+        copied not in ("", *lost),
     )
     seconds = max(time.monotonic() - began, state.seconds)  # it may have run long before we followed it
     code = ending.end(run_dir, result, state, seconds, console, f"{FAB} fetch {hosts}", sent)

@@ -1,7 +1,7 @@
 """Resume a run on real hosts: `fab deploy --resume latest|ID`, and the hint that names it.
 
-A script continues with the files that it wrote on each host. Muster's trainer continues from its newest checkpoint:
-rank 0 reads and writes checkpoints in the run folder on the first host, so such a run can only resume where that is.
+A script continues with the files that it wrote on each host. Muster's trainer continues from its newest checkpoint on
+any of the hosts: its ranks look on their disks, and the one that has it sends it to the others.
 """
 
 from __future__ import annotations
@@ -57,17 +57,12 @@ class Checkpoint:
 
 
 def choose(wanted: str, sessions: Sequence[Session], facts: Mapping[str, HostFacts]) -> Resumption:
-    """The run that `latest` or an id names. `sessions` in the order of the hosts: the first one has rank 0.
-
-    Raises DeployError if the run still runs, has no checkpoint, or has its newest on another host than the first.
-    """
+    """The run that `latest` or an id names. Raises DeployError if the run still runs or has no checkpoint here."""
     if wanted != "latest":
         refuse_going(asked("--resume", wanted, run_id), facts)
     checkpoints = on_all(sessions, _checkpoints).all()
     run = pick(wanted, checkpoints, frozenset[RunId]().union(*(fact.runs for fact in facts.values())))
     refuse_going(run, facts)
-    hosts = [session.host.name for session in sessions]
-    refuse_elsewhere(run, hosts, {host: by_run[run] for host, by_run in checkpoints.items() if run in by_run})
     run_dir = record.folder_of(folders.RUNS, run)
     own = record.own(run_dir)
     if record.facts(run_dir).get("script"):
@@ -75,7 +70,8 @@ def choose(wanted: str, sessions: Sequence[Session], facts: Mapping[str, HostFac
     if "arguments" in own:
         return Resumption(run, tuple(own["arguments"]), len(own.get("starts", ())) + 1)
     # Another machine started it: the trainer's configuration lies beside its checkpoints.
-    config = on_all(sessions[:1], lambda session: _config(session, run)).all()[hosts[0]]
+    configs = on_all(sessions, lambda session: _config(session, run)).all()
+    config = next((configs[session.host.name] for session in sessions if configs[session.host.name]), {})
     newest = max(by_run[run].t for by_run in checkpoints.values() if run in by_run)
     return Resumption(run, arguments_of(config), newest, foreign=True)
 
@@ -149,20 +145,6 @@ def refuse_going(run: str, facts: Mapping[str, HostFacts]) -> None:
         )
 
 
-def refuse_elsewhere(run: str, hosts: Sequence[str], checkpoints: Mapping[str, Checkpoint]) -> None:
-    """Raise DeployError if the first host does not have the run's newest checkpoint."""
-    best = max(checkpoints.values(), key=lambda checkpoint: checkpoint.step)
-    holders = [host for host in hosts if host in checkpoints and checkpoints[host].step == best.step]
-    if hosts[0] in holders:
-        return
-    order = [holders[0], *(host for host in hosts if host != holders[0])]
-    raise DeployError(
-        f"--resume {run}: its newest checkpoint (step {best.step}) is on {holders[0]}, but rank 0 would look for it on "
-        f"the first host, {hosts[0]}",
-        f"name {holders[0]} first: {FAB} deploy --hosts {','.join(order)} --resume {run}",
-    )
-
-
 def arguments_of(config: Mapping[str, Any]) -> tuple[str, ...]:
     """The trainer's command line that makes `config`, as rank 0 wrote it into config.json."""
     words: list[str] = []
@@ -211,8 +193,13 @@ def sent(run_dir: Path, job: Job) -> tuple[Path, Choice] | None:
     return folder, Choice(frozenset({*job.include, *include}))
 
 
-def with_resume_hint(result: Result, run_dir: Path, saved: bool, lost: Sequence[str] = ()) -> Result:
-    """`result` with the command that resumes the run, if it `saved` something; without the hosts in `lost`."""
+def with_resume_hint(
+    result: Result, run_dir: Path, saved: bool, lost: Sequence[str] = (), copied: bool = False
+) -> Result:
+    """`result` with the command that resumes the run, if it `saved` something; without the hosts in `lost`.
+
+    `copied`: another host than the first has the checkpoints, too.
+    """
     own = record.own(run_dir)
     hosts = [str(host) for host in own.get("hosts", ())]
     script = record.facts(run_dir).get("script")
@@ -225,12 +212,13 @@ def with_resume_hint(result: Result, run_dir: Path, saved: bool, lost: Sequence[
     if own.get("cluster") and not lost:
         where = f"--cluster {shlex.quote(own['cluster'])}"
     else:
-        where = f"--hosts {shlex.quote(','.join(reachable if hosts[:1] == reachable[:1] else hosts))}"
+        without = copied or hosts[:1] == reachable[:1]
+        where = f"--hosts {shlex.quote(','.join(reachable if reachable and without else hosts))}"
     command = f"{FAB} deploy {where} --resume {run_dir.name}{more}"
     first = f"{result.hint}; " if result.hint and not its_own else ""
     if script:
         return replace(result, hint=f"{first}{_room(result)}continue with what it wrote: {command}")
-    if lost and hosts[:1] != reachable[:1]:
+    if lost and hosts[:1] != reachable[:1] and not (copied and reachable):
         return replace(result, hint=f"its checkpoints are on {hosts[0]}; when that host is back: {command}")
     return replace(result, hint=f"{first}resume from its last checkpoint: {command}")
 

@@ -66,6 +66,7 @@ _KINDS: Mapping[str, tuple[Mapping[str, Reader[Any]], Mapping[str, Reader[Any]]]
     "continues": ({"rank": _RANK, "step": _STEP, "before": _STEP, "known": flag}, {}),
     "unseen": ({"what": text(50)}, {"message": words()}),
     "checkpoint": ({"step": _STEP}, {"pause_ms": _MS, "write_ms": _MS, "bytes": _STEP, "path": words()}),
+    "copied": ({"step": _STEP}, {"write_ms": _MS, "bytes": _STEP}),
     "checkpoint_failed": ({}, {"step": _STEP, "message": words()}),
     "checkpoint_damaged": ({}, {"path": words(), "message": words()}),
     "evaluated": ({"values": table(text(100), _measured, 100)}, {"step": _STEP, "samples": default(_STEP, 0)}),

@@ -75,6 +75,7 @@ class State:
     that train at present, where that is not the whole plan; `regroup`: the last change of them, until the ranks say
     from which step they train on. `evidence`: the records for the inquest; `finding`: the first cause in time that it
     has found of the present attempt, `found_at`: when. `wait_lost_s`: how long a lost host or link is waited for.
+    `copied`: a node beside the first that has the newest checkpoints.
     `cut`: the link that nobody has mended, also while the ranks start again; a step shows that it is mended.
     """
 
@@ -90,6 +91,7 @@ class State:
     rates: list[float] = field(default_factory=list)
     pace: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=20))
     checkpoint: Event = field(default_factory=dict)
+    copied: str = ""
     evaluated: Event = field(default_factory=dict)
     verdicts: list[Event] = field(default_factory=list)
     began: dict[int, str] = field(default_factory=dict)
@@ -285,6 +287,9 @@ class State:
     def _on_checkpoint(self, event: Event) -> None:
         self.checkpoint = event
         self._sign(event)
+
+    def _on_copied(self, event: Event) -> None:
+        self.copied = str(event.get("node", ""))
 
     def _on_checkpoint_failed(self, event: Event) -> None:
         self._tell(event, f"checkpoint at step {event.get('step')} failed: {event.get('message', '')}", grave=True)

@@ -7,10 +7,8 @@ before every file is on a disk and verified, and none removes an older checkpoin
 from __future__ import annotations
 
 import os
-import secrets
 import shutil
 import socket
-from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -20,6 +18,7 @@ import torch.distributed as dist
 from .. import exchange
 from ..errors import CheckpointError, TrainError
 from . import store
+from .disks import lowest_on_each
 from .manifest import MANIFEST, File, Manifest
 from .shards import name_of
 
@@ -36,7 +35,7 @@ class Joint:
         self._rank, self._world = exchange.rank_and_world()
         self._host = os.environ.get("MUSTER_NODE") or socket.gethostname()
         self._group = dist.new_group(backend="gloo", timeout=_PATIENCE)
-        self.leads = _leads(folder, self._rank, self._world)
+        self.leads = lowest_on_each(folder)[self._rank] in (self._rank, -1)
 
     def write(
         self, folder: Path, step: int, part: dict[str, Any], metric: float | None, summary: dict[str, Any]
@@ -101,18 +100,3 @@ class Joint:
             store.write_synced(temporary / MANIFEST, manifest.render())
             store.sync_folder(temporary)
             store.rename_into_place(temporary, target)
-
-
-def _leads(folder: Path, rank: int, world: int) -> bool:
-    """Whether this is the lowest of the ranks that see this disk: it publishes and prunes for them."""
-    mark = exchange.broadcast(f".rank-{secrets.token_hex(8)}-" if rank == 0 else "")
-    own = folder / f"{mark}{rank}"
-    with suppress(OSError):
-        folder.mkdir(parents=True, exist_ok=True)
-        own.touch()
-    exchange.gather(rank)
-    lowest = min((other for other in range(world) if (folder / f"{mark}{other}").exists()), default=rank)
-    exchange.gather(rank)
-    with suppress(OSError):
-        own.unlink(missing_ok=True)
-    return lowest == rank

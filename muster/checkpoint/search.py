@@ -29,13 +29,15 @@ _Stamp = list[int]
 class Search:
     """What a search came to: the `path` and `state` of the newest usable checkpoint (None if there is none).
 
-    The tensors of a sharded one are not in `state`: each rank reads its own from `shards`.
+    The tensors of a sharded one are not in `state`: each rank reads its own from `shards`. `created`: when it was
+    written, by the clock of its host.
     """
 
     path: str | None
     state: dict[str, Any] | None
     damaged: list[store.Damaged]
     shards: shards.Shards | None = None
+    created: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,7 @@ def newest_of_all_ranks(folder: Path, *, looks: bool, group: dist.ProcessGroup |
         if candidate.manifest:
             search = _sharded(candidate, folder, rank, group)
             if isinstance(search, Search):
-                return Search(search.path, search.state, damaged, search.shards)
+                return Search(search.path, search.state, damaged, search.shards, candidate.created)
             damaged.append(store.Damaged(Path(candidate.path), search))
             incomplete = True
             continue
@@ -74,7 +76,7 @@ def newest_of_all_ranks(folder: Path, *, looks: bool, group: dist.ProcessGroup |
         if "damaged" in answer:
             damaged.append(store.Damaged(Path(candidate.path), answer["damaged"]))
         else:
-            return Search(candidate.path, answer["state"], damaged)
+            return Search(candidate.path, answer["state"], damaged, None, candidate.created)
     if incomplete:  # to begin at step 0 would be worse than to stop: the files may be on a host that is not here
         reasons = "".join(f"\n  {checkpoint.reason}" for checkpoint in damaged)
         raise CheckpointError(

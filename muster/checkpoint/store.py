@@ -47,11 +47,20 @@ class Damaged:
     reason: str
 
 
-def write(folder: Path, step: int, state: dict[str, Any], *, metric: float | None, summary: dict[str, Any]) -> Path:
+def write(
+    folder: Path,
+    step: int,
+    state: dict[str, Any],
+    *,
+    metric: float | None,
+    summary: dict[str, Any],
+    created: float | None = None,
+) -> Path:
     """Write `state` as the checkpoint of `step`, replace an existing one of that step, and return its folder.
 
     `state` is a nested dict of tensors and plain values, `summary` has plain values that JSON can hold. A folder has
-    one writer. Raises TrainError if the disk is full or fails; the earlier checkpoints are then intact.
+    one writer. `created`: its time, where ranks write the same one to several disks. Raises TrainError if the disk is
+    full or fails; the earlier checkpoints are then intact.
     """
     target = folder / f"step-{step:08d}"
     temporary = folder / f".new-{target.name}"
@@ -62,7 +71,7 @@ def write(folder: Path, step: int, state: dict[str, Any], *, metric: float | Non
         temporary.mkdir()
         file.save(state, temporary / STATE)
         files = {STATE: File(file.sha256.hexdigest(), file.bytes)}
-        manifest = Manifest(step, now(folder), metric, files, summary)
+        manifest = Manifest(step, created or now(folder), metric, files, summary)
         write_synced(temporary / MANIFEST, manifest.render())
         sync_folder(temporary)
         read_back(temporary, STATE, files[STATE])

@@ -42,16 +42,23 @@ class Written:
 
 
 def open_writer(
-    folder: Path, keep_last: int, keep_best: bool, on_done: Callable[[Written], None], parts: Mapping[str, Part]
+    folder: Path,
+    keep_last: int,
+    keep_best: bool,
+    on_done: Callable[[Written], None],
+    parts: Mapping[str, Part],
+    writes: bool | None = None,
 ) -> BackgroundWriter | None:
     """The writer of `parts`: of rank 0 alone, or of all ranks if they have cut the parts. All ranks call this.
 
-    None on a rank that writes nothing. All ranks of a joint writer submit the same steps.
+    None on a rank that writes nothing. All ranks of a joint writer submit the same steps. `writes`: whether this rank
+    writes a state that no rank has cut; None: as rank 0 does.
     """
     rank, _ = exchange.rank_and_world()
     if cut.is_cut(collect(parts)):
         return BackgroundWriter(folder, keep_last, keep_best, on_done, Joint(folder))
-    return BackgroundWriter(folder, keep_last, keep_best, on_done) if rank == 0 else None
+    writes = rank == 0 if writes is None else writes
+    return BackgroundWriter(folder, keep_last, keep_best, on_done) if writes else None
 
 
 class BackgroundWriter:
@@ -71,7 +78,7 @@ class BackgroundWriter:
         self._joint = joint
         self._folder, self._keep_last, self._keep_best, self._on_done = folder, keep_last, keep_best, on_done
         self._writes: list[Future[Written]] = []
-        self._newest = _newest(folder)
+        self._newest, self._after = _newest(folder), 0.0
         # Last in, first out: so the loop takes a buffer that is already allocated.
         self._free: LifoQueue[Snapshot] = LifoQueue()
         for _ in range(2):
@@ -79,10 +86,27 @@ class BackgroundWriter:
         # The executor's thread is not a daemon: at exit, also after an exception, Python waits until it has finished.
         self._thread = ThreadPoolExecutor(1, "checkpoint", initializer=_lower_priority)
 
-    def submit(self, step: int, state: dict[str, Any], metric: float | None, summary: dict[str, Any]) -> float:
+    def continue_after(self, created: float) -> None:
+        """The training continues from a checkpoint of then: perhaps of another host, whose clock is ahead."""
+        self._after = created
+
+    def now(self) -> float:
+        """The time for the next checkpoint: after those in the folder, after the one before, and `continue_after`."""
+        self._after = max(store.now(self._folder), self._after + 0.001)
+        return self._after
+
+    def submit(
+        self,
+        step: int,
+        state: dict[str, Any],
+        metric: float | None,
+        summary: dict[str, Any],
+        created: float | None = None,
+    ) -> float:
         """Copy `state`, start to write it as the checkpoint of `step`, and return the pause in milliseconds.
 
-        If the write fails, for example on a full disk, `on_done` gets the error. Raises TypeError as `Snapshot.take`.
+        `created`: its time, where ranks write the same one to several disks. If the write fails, for example on a full
+        disk, `on_done` gets the error. Raises TypeError as `Snapshot.take`.
         """
         began = time.perf_counter()
         for write in self._writes:
@@ -96,7 +120,9 @@ class BackgroundWriter:
             self._free.put(snapshot)
             raise
         pause_ms = (time.perf_counter() - began) * 1e3
-        self._writes.append(self._thread.submit(self._write, snapshot, step, copied, metric, summary, pause_ms))
+        self._writes.append(
+            self._thread.submit(self._write, snapshot, step, copied, metric, summary, pause_ms, created)
+        )
         return pause_ms
 
     def finish(self) -> None:
@@ -126,6 +152,7 @@ class BackgroundWriter:
         metric: float | None,
         summary: dict[str, Any],
         pause_ms: float,
+        created: float | None,
     ) -> Written:
         began = time.perf_counter()
         path, size, error = None, 0, None
@@ -134,7 +161,9 @@ class BackgroundWriter:
                 path, size = self._joint.write(self._folder, step, state, metric, summary)
             else:
                 self._refuse_late(step)
-                path = store.write(self._folder, step, state, metric=metric, summary=summary)
+                path = store.write(
+                    self._folder, step, state, metric=metric, summary=summary, created=created or self.now()
+                )
                 size = (path / STATE).stat().st_size
                 self._newest = _newest(self._folder)
         except TrainError as failure:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from muster.errors import Refused
+
+from ..node import group
 
 
 @dataclass(frozen=True)
 class Ranks:
-    """One process's place in the run."""
+    """One process's place in the run. `disks`: how many get each checkpoint, where hosts have one each."""
 
     rank: int
     local_rank: int
@@ -20,6 +22,7 @@ class Ranks:
     local_world: int
     attempt: int
     node: str
+    disks: int = 2
 
     @property
     def first(self) -> bool:
@@ -49,6 +52,8 @@ def discover(environment: Mapping[str, str] = os.environ) -> Ranks:
         attempt=_whole(environment, "TORCHELASTIC_RESTART_COUNT", "0"),
         node=environment.get("MUSTER_NODE") or socket.gethostname(),
     )
+    if environment.get("PET_RDZV_BACKEND") == group.BACKEND:  # whichever nodes remain, one of them has it
+        place = replace(place, disks=place.world)
     if not place.rank < place.world:
         raise Refused(f"RANK={place.rank} is outside WORLD_SIZE={place.world}")
     _check_planned(place, environment)

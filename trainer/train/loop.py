@@ -12,6 +12,7 @@ from torch.utils.data import Dataset
 
 from muster import exchange
 from muster.checkpoint import Written, open_writer
+from muster.checkpoint.disks import savers
 from muster.data import StreamSampler, cuts, share
 from muster.errors import Refused, TrainError
 
@@ -53,7 +54,10 @@ class Training:
         self.stepper = Stepper(config, recipe, group, self.mesh, self._any_micro_batch())
         self.position = Position()
         self.meter = Meter(folder, config.batch, self.samples, config.steps)
-        self.writer = open_writer(folder.checkpoints, config.keep, True, self._written, self.stepper.parts())
+        # Of ranks with the same state more than one writes it, if they have a disk each: the first host's may be lost.
+        self.savers = savers(folder.checkpoints, ranks.disks) if self.mesh.copies and ranks.world > 1 else [0]
+        writes, parts = ranks.rank in self.savers, self.stepper.parts()
+        self.writer = open_writer(folder.checkpoints, config.keep, True, self._written, parts, writes)
         self.last_good = "none yet"
         self.evaluated_at = -1
         self.say_next = 0.0
@@ -61,7 +65,9 @@ class Training:
     def run(self) -> Verdict:
         """Train to the last step, or until somebody asks for a stop. Raises TrainError for a fault the user can fix."""
         config = self.config
-        self.position = state.restore(self.stepper, config, self.ranks, self.folder, self.samples)
+        self.position, created = state.restore(self.stepper, config, self.ranks, self.folder, self.samples)
+        if self.writer:
+            self.writer.continue_after(created)
         self._report_plan()
         stream = self._stream()
         self.meter.resume()
@@ -175,7 +181,9 @@ class Training:
         return values.get("accuracy", -values["loss"])
 
     def _save(self, metric: float | None) -> None:
-        rngs = state.gather_random_states(self.stepper)
+        rngs, created = state.gather_random_states(self.stepper), None
+        if len(self.savers) > 1:
+            rngs, created = exchange.broadcast((rngs, self.writer.now() if self.writer else 0.0))
         if self.writer is None:
             return
         run_state = state.collect(self.stepper, self.position, self.config, self.samples, rngs)
@@ -185,19 +193,23 @@ class Training:
             "world": self.ranks.world,
             "seed": self.config.seed,
         }
-        self.writer.submit(self.position.step, run_state, metric, summary)
+        self.writer.submit(self.position.step, run_state, metric, summary, created)
 
     def _written(self, written: Written) -> None:
         """The writer thread calls this when a checkpoint is on the disk, or when its write failed."""
-        if not self.ranks.first:
+        if self.ranks.rank not in self.savers:
             return
         if written.error:
-            self.folder.event("checkpoint_failed", step=written.step, message=written.error.message)
+            where = "" if self.ranks.first else f"{self.ranks.node}: "
+            self.folder.event("checkpoint_failed", step=written.step, message=f"{where}{written.error.message}")
             self.say(
                 f"checkpoint at step {written.step} failed, the previous checkpoint is intact: {written.error.message}"
             )
             return
         self.last_good = str(written.path)
+        if not self.ranks.first:
+            self.folder.event("copied", step=written.step, write_ms=round(written.write_ms, 2), bytes=written.bytes)
+            return
         self.folder.event(
             "checkpoint",
             step=written.step,

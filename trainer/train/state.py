@@ -48,17 +48,17 @@ def seed_rank(seed: int, step: int, rank: int) -> None:
     seed_all((seed * 1_000_003 + step * 1009 + rank) % 2**31)
 
 
-def restore(stepper: Stepper, config: Config, ranks: Ranks, folder: RankFolder, samples: int) -> Position:
+def restore(stepper: Stepper, config: Config, ranks: Ranks, folder: RankFolder, samples: int) -> tuple[Position, float]:
     """Continue from the run folder's newest usable checkpoint, else from `config.resume`, else from step 0.
 
-    The rank whose host has the newest reads it and sends it to the others. Raises CheckpointError if it has another
-    recipe, seed or data.
+    The rank whose host has the newest reads it and sends it to the others. Returns the position, and when the
+    checkpoint was written. Raises CheckpointError if it has another recipe, seed or data.
     """
     share = stepper.mesh.data_rank(ranks.rank)
     search = _search(config, ranks, folder)
     if search.path is None or search.state is None:
         seed_rank(config.seed, 0, share)
-        return Position()
+        return Position(), 0.0
     path, state = search.path, search.state
     _check_same(path, state, config, samples)
     _apply(search, stepper)
@@ -70,7 +70,7 @@ def restore(stepper: Stepper, config: Config, ranks: Ranks, folder: RankFolder, 
         seed_rank(config.seed, position.step, share)
     if ranks.first:
         folder.event("resumed", step=position.step, path=path, changes=changes)
-    return position
+    return position, search.created
 
 
 def _search(config: Config, ranks: Ranks, folder: RankFolder) -> Search:

@@ -10,7 +10,6 @@ from deploy.hosts.resume import (
     Checkpoint,
     arguments_of,
     pick,
-    refuse_elsewhere,
     resume_fields,
     with_host_paths,
     with_resume_hint,
@@ -41,15 +40,6 @@ def test_a_run_without_a_checkpoint_is_refused(asked, checkpoints, words):
         pick(asked, checkpoints, frozenset({"fresh"}))
 
 
-def test_the_first_host_must_have_the_newest_checkpoint():
-    checkpoints = {"b": Checkpoint(40, 5), "c": Checkpoint(60, 9)}
-    with pytest.raises(DeployError, match="is on c") as refused:
-        refuse_elsewhere("r", ["a", "b", "c"], checkpoints)
-    assert "--hosts c,a,b --resume r" in refused.value.hint
-    refuse_elsewhere("r", ["c", "a"], checkpoints)
-    refuse_elsewhere("r", ["a", "c"], {"a": Checkpoint(60, 9), "c": Checkpoint(60, 9)})  # a home that hosts share
-
-
 def test_the_arguments_come_back_from_the_trainers_own_config(tmp_path):
     (tmp_path / "a.txt").write_text("to be or not to be")
     words = ["--recipe", "text", "--steps", "70", "--lr", "0.0003", "--compile", "--data", str(tmp_path)]
@@ -76,6 +66,15 @@ def test_the_hint_names_the_command_that_resumes_the_run(options, lost, command,
     assert command in result.hint
     assert ("its checkpoints are on a" in result.hint) == ("a" in lost)
     assert "`fab deploy --resume r`" not in result.hint
+
+
+def test_another_host_that_has_the_checkpoints_continues_without_the_first(tmp_path):
+    run_dir = tmp_path / "r"
+    run_dir.mkdir()
+    record.write_record(run_dir, {"id": "r", "hosts": ["a", "b", "c"], "script": False, **resume_fields(Options())})
+    result = with_resume_hint(Result("failed"), run_dir, True, ["a"], copied=True)
+    assert "fab deploy --hosts b,c --resume r" in result.hint
+    assert "when that host is back" in with_resume_hint(Result("failed"), run_dir, True, ["a", "b", "c"], True).hint
 
 
 def test_a_host_whose_disk_is_full_gets_room_before_the_script_continues(tmp_path):

@@ -1,0 +1,35 @@
+"""Which ranks see one disk: a host has its own, some clusters share one."""
+
+from __future__ import annotations
+
+import secrets
+from contextlib import suppress
+from pathlib import Path
+
+from .. import exchange
+
+
+def savers(folder: Path, most: int) -> list[int]:
+    """The ranks that write a whole state into `folder`: rank 0, and the lowest one on each other disk, `most` in all.
+
+    All ranks call this and get the same.
+    """
+    lowest = lowest_on_each(folder)
+    return [0, *(rank for rank, first in enumerate(lowest) if rank and rank == first)][:most]
+
+
+def lowest_on_each(folder: Path) -> list[int]:
+    """By rank, the lowest rank that sees the same `folder`; -1 for one that cannot write there. All ranks call this."""
+    rank, world = exchange.rank_and_world()
+    mark = exchange.broadcast(f".rank-{secrets.token_hex(8)}-" if rank == 0 else "")
+    own, lowest = folder / f"{mark}{rank}", -1
+    with suppress(OSError):
+        folder.mkdir(parents=True, exist_ok=True)
+        own.touch()
+    exchange.gather(rank)  # all have left their marks
+    if own.exists():
+        lowest = next(other for other in range(world) if (folder / f"{mark}{other}").exists())
+    everyone: list[int] = exchange.broadcast(exchange.gather(lowest))  # all have looked
+    with suppress(OSError):
+        own.unlink(missing_ok=True)
+    return everyone
