@@ -9,6 +9,7 @@ that answers there is this machine's. All are whole processes, the start of Pyth
 from __future__ import annotations
 
 import os
+import shlex
 import statistics
 import subprocess
 import sys
@@ -44,7 +45,7 @@ def measure(quick: bool) -> dict[str, Any]:
         environment = {**variables, "MUSTER_SSH_CONFIG": str(config), "PYTHONPYCACHEPREFIX": str(scratch / "compiled")}
         status = [Path(sys.executable).with_name("fab"), "status", "--hosts", ",".join(names)]
         plain = [sys.executable, "-c", _FABRIC, config]
-        question = commands.status()[-1]
+        question = shlex.join(commands.status())
         for repetition in range(repetitions + 1):
             times = [seconds(command, environment) for command in (status, [*plain, "true", *names])]
             times.append(seconds([*plain, question, *names], environment))
