@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import pty
 import select
+import signal
 import statistics
 import subprocess
 import time
@@ -94,6 +95,8 @@ def seconds(line: Sequence[Any], prompt: str) -> float:
         shown += piece
     took = time.monotonic() - began
     os.close(terminal)
+    if prompt:  # the end of its terminal ends a shell, but not one that `nohup` started
+        os.kill(pid, signal.SIGKILL)
     _, status = os.waitpid(pid, 0)
     if not prompt and status:
         raise RuntimeError(f"{line}: {shown!r}")

@@ -1,4 +1,4 @@
-"""The variables of Slurm or of an MPI launcher, made from torchrun's: for scripts that read those (`--style`).
+"""What ranks get beside torchrun's variables: their node's place, and those of Slurm or MPI (`--style`).
 
 Their names and meanings are those of srun(1), of Open MPI's mpirun(1), and of MPICH's Hydra. Standard library only.
 """
@@ -13,11 +13,15 @@ STYLE = "MUSTER_STYLE"
 
 
 def variables(given: Mapping[str, str]) -> dict[str, str]:
-    """What a rank gets beside torchrun's own variables, which are `given`; nothing without `MUSTER_STYLE`."""
-    style = given.get(STYLE, "")
+    """What a rank gets beside torchrun's own variables, which are `given`; Slurm's or MPI's with `MUSTER_STYLE`.
+
+    torchrun does not tell a rank the number of nodes, and many scripts ask for it by the name that its option has.
+    """
+    style, nodes, place = given.get(STYLE, ""), given.get("GROUP_WORLD_SIZE", "1"), given.get("GROUP_RANK", "0")
+    made = {"NNODES": given.get("NNODES", nodes), "NODE_RANK": given.get("NODE_RANK", place)}
     if style == "slurm":
-        return _slurm(given)
-    return _mpi(given) if style == "mpi" else {}
+        return made | _slurm(given)
+    return made | _mpi(given) if style == "mpi" else made
 
 
 def _slurm(given: Mapping[str, str]) -> dict[str, str]:

@@ -36,4 +36,9 @@ def test_all_ranks_have_one_job_number_and_nobody_gets_any_of_it_unasked():
     first = variables({**RANK, "MUSTER_STYLE": "slurm"})
     other = variables({**RANK, "MUSTER_STYLE": "slurm", "RANK": "0", "GROUP_RANK": "0"})
     assert first["SLURM_JOB_ID"] == other["SLURM_JOB_ID"]
-    assert variables(RANK) == {}
+    assert not [name for name in variables(RANK) if name.startswith(("SLURM", "OMPI", "PMI"))]
+
+
+def test_a_rank_learns_the_number_of_nodes_unless_the_user_has_said_another():
+    assert variables(RANK) == {"NNODES": "3", "NODE_RANK": "2"}
+    assert variables({**RANK, "NNODES": "7"})["NNODES"] == "7"
