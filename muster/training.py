@@ -14,6 +14,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -242,7 +243,10 @@ class Training:
         if self._rank == 0:
             print(f"muster: stopped at step {self.step}, with a checkpoint in {self._folder}", file=sys.stderr)
         # A rank's own code makes torchrun start it again; Muster's agent knows that somebody asked for the end.
-        raise SystemExit(0 if os.environ.get("MUSTER_OUTCOME_DIR") else STOPPED)
+        if agent := os.environ.get("MUSTER_OUTCOME_DIR"):
+            with suppress(OSError):
+                Path(agent, ".stopped").touch()
+        raise SystemExit(0 if agent else STOPPED)
 
     def _write_values(self) -> None:
         if self._metrics and self._values:

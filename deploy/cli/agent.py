@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import os
-import shlex
 import sys
-from collections.abc import Mapping
 from importlib.util import find_spec
-from pathlib import Path
 
 from fabric import Connection
 
-from ..config import values
-from ..config.script import once_a_node, read
+from ..config.script import once_a_node
 from ..core.errors import DONE, FAILED, STOPPED, USAGE, UsageError
-from ..core.names import RunId, asked_run
 from ..core.program import FAB
 from ..image import commands
 from ..report.console import Console
-from ..run import environment, folders, record
+from ..run import folders
 from .command import EACH, MAX_HOURS, NPROC, RESTARTS, SCRIPT, command
+from .planned import planned
 from .runs import end
 
 
@@ -68,26 +64,3 @@ def agent(
         os.execve(argv[0], argv, folders.with_trainer({**os.environ, **own}))
 
     end(context, Console(False), work)
-
-
-def planned(
-    script: str, args: str, nproc: str, restarts: str, max_hours: str, run: str
-) -> tuple[tuple[str, ...], Mapping[str, str]]:
-    """The agent's words, and the variables of the node that the options set. Raises UsageError."""
-    if script and args:
-        raise UsageError("--args are options of Muster's own trainer", "put the script's options behind it in --script")
-    asked = read(script, Path())
-    ranks = asked.asked_ranks(nproc)
-    count = environment.asked_restarts(asked.asked_restarts(restarts), bool(script))
-    own = {"PET_NPROC_PER_NODE": _number(ranks)} if ranks not in ("", "auto") else {}
-    own |= {environment.MAX_RESTARTS_NAME: str(count)} if count is not None else {}
-    own |= {environment.MAX_HOURS: hours} if (hours := environment.asked_hours(max_hours)) else {}
-    if run_id := RunId(asked_run("--run", run)):
-        own |= {environment.RUN_DIR: str(record.path_of(run_id)), environment.RUN_ID: run_id}
-    return ("--script", *asked.words) if script else tuple(shlex.split(args)), own
-
-
-def _number(text: str) -> str:
-    if not text.isdecimal() or values.processes(int(text)) is None:
-        raise UsageError(f"--nproc {text}: neither auto nor a number from 1 to 1024", "--nproc 8")
-    return text

@@ -19,8 +19,8 @@ from ..report.console import Console
 from ..run import environment
 from ..run.compose_file import compose_file
 from ..run.sbatch import CONTAINERS, SlurmJob, batch_script
-from .agent import planned
 from .command import EACH, MAX_HOURS, NPROC, RESTARTS, SCRIPT, command
+from .planned import planned
 from .runs import end
 
 _TO = ("sbatch", "compose")

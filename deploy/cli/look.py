@@ -14,6 +14,8 @@ from ..hosts.logs import Choice
 from ..hosts.options import Options
 from ..local import within as local_within
 from ..report.console import Console
+from ..slurm import runs as slurm_runs
+from . import slurm as on_slurm
 from .command import HOSTS, JSON, RECORDED, command
 from .runs import end, names_hosts
 
@@ -28,6 +30,8 @@ def status(context: Connection, hosts: str = "", cluster: str = "", run: str = "
     console = Console(json)
 
     def work() -> int:
+        if known := on_slurm.of_run(hosts, cluster, run):
+            return slurm_runs.status(known, console)
         options = recorded.filled(Options(hosts, cluster, run), console)
         return deploy_look.status(options.load(), options.run if run else "", console)
 
@@ -84,6 +88,8 @@ def logs(
     asked = Options(hosts, cluster, run)
 
     def work() -> int:
+        if known := on_slurm.of_run(hosts, cluster, run):
+            return slurm_runs.logs(known, rank, follow, since, grep, console)
         # What an ended run has printed is here, where somebody followed it.
         options = asked if recorded.ended_here(asked) else recorded.or_here(asked, console)
         if names_hosts(options.hosts, options.cluster):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 from fabric import Connection
 from invoke.exceptions import Exit
@@ -27,8 +28,10 @@ from ..hosts.options import Options
 from ..local import one_file
 from ..report.console import Console
 from ..run import environment, folders
+from ..slurm import runs as slurm_runs
 from ..ssh import session
 from . import exit, renamed
+from . import slurm as on_slurm
 from .command import (
     EACH,
     ENV_FILE,
@@ -60,6 +63,7 @@ from .command import (
     example=(
         f'{FAB} deploy --hosts gpu-a,gpu-b --script "train.py --lr 3e-4"',
         f"{FAB} deploy --hosts gpu-a,gpu-b --resume latest",
+        f"{FAB} deploy --slurm login.cluster --nodes 2 --script train.py",
     ),
     codes={
         DONE: "the run is done; with --detach, it has started",
@@ -70,7 +74,7 @@ from .command import (
         DETACHED: "Ctrl-C left the run, which continues",
     },
     hidden=("name", "min-nodes"),
-    iterable=["env", "secret", "env_file", "secret_file", "mount", "include", "keep"],
+    iterable=["env", "secret", "env_file", "secret_file", "mount", "include", "keep", "setup"],
     help={
         **HOSTS,
         **JSON,
@@ -111,6 +115,12 @@ from .command import (
         "restarts": RESTARTS,
         "requirements": REQUIREMENTS,
         "no-observe": UNWATCHED,
+        "slurm": on_slurm.LOGIN,
+        "nodes": on_slurm.NODES,
+        "sbatch": on_slurm.SBATCH,
+        "setup": on_slurm.SETUP,
+        "shared": on_slurm.SHARED,
+        "container": on_slurm.CONTAINER,
     },
 )
 def deploy(
@@ -151,36 +161,47 @@ def deploy(
     no_cache: bool = False,
     wait_lost: str = "",
     min_nodes: str = "",
+    slurm: str = "",
+    nodes: str = "",
+    sbatch: str = "",
+    setup: Sequence[str] | None = None,
+    shared: str = "",
+    container: str = "",
     json: bool = False,
 ) -> None:
     """Train on real hosts: preflight, push, start, follow to the end.
 
     Ctrl-C leaves the run, which continues; fab attach comes back to it.
+    With --slurm, it submits a job instead, and follows that.
     """
-    asked = Options(hosts, cluster, run, script, args, folder, image, detach, dry_run)
-    options = replace(asked, environment=tuple(env or ()), secrets=tuple(secret or ()), processes=nproc)
-    options = replace(options, mounts=tuple(mount or ()), resume=resume, force=force, dockerfile=dockerfile)
-    options = replace(options, include=split(include), separate=separate, rank=rank, keep=tuple(keep or ()))
-    options = replace(options, no_observe=no_observe, restarts=restarts, gpus=gpus, wait=wait)
-    options = replace(options, folder_limit=folder_limit, requirements=requirements)
-    options = replace(options, max_hours=max_hours, on_end=on_end)
-    options = replace(options, env_files=tuple(env_file or ()), secret_files=tuple(secret_file or ()))
-    options = replace(options, no_cache=no_cache, wait_lost=wait_lost)
-    console = Console(json)
+    given, console = dict(locals()), Console(json)
 
     def work() -> int:
-        given = replace(options, script=once_a_node(each, script))
-        for variable, value in environment.asked_style(style, bool(given.script)).items():
-            given = replace(given, environment=(*given.environment, f"{variable}={value}"))
+        if slurm:
+            return on_slurm.deploy(given, console)
+        on_slurm.refuse_alone(given)
+        options = replace(_options(given), script=once_a_node(each, script))
+        for variable, value in environment.asked_style(style, bool(options.script)).items():
+            options = replace(options, environment=(*options.environment, f"{variable}={value}"))
         # The refusal repeats the command line: first refuse one that contains a secret.
-        cluster = given.load()
-        known = secrets.telling(cluster.job.secrets, deploy_options.secrets_of(cluster))
-        deploy_options.refuse_open_secrets(given, known)
+        cluster_file = options.load()
+        known = secrets.telling(cluster_file.job.secrets, deploy_options.secrets_of(cluster_file))
+        deploy_options.refuse_open_secrets(options, known)
         renamed.refuse_names(sys.argv[1:], run, script, name)
         _refuse_min_nodes(min_nodes)
-        return deploy_launch.deploy(given, console)
+        return deploy_launch.deploy(options, console)
 
     end(context, console, work)
+
+
+def _options(given: Mapping[str, Any]) -> Options:
+    """What is given, as the options of a run on hosts."""
+    other = {"arguments": "args", "processes": "nproc", "environment": "env", "secrets": "secret", "mounts": "mount"}
+    other |= {"env_files": "env_file", "secret_files": "secret_file"}
+    asked: dict[str, Any] = {field.name: given[other.get(field.name, field.name)] for field in fields(Options)}
+    tuples = ("environment", "secrets", "mounts", "keep", "env_files", "secret_files")
+    asked |= {name: tuple(asked[name] or ()) for name in tuples} | {"include": split(given["include"])}
+    return Options(**asked)
 
 
 def _refuse_min_nodes(given: str) -> None:
@@ -274,7 +295,13 @@ def attach(
     console, options = Console(json), Options(hosts, cluster, run, secrets=tuple(secret or ()), rank=rank)
     options = replace(options, env_files=tuple(env_file or ()), secret_files=tuple(secret_file or ()))
     options = replace(options, wait_lost=wait_lost)
-    end(context, console, lambda: deploy_follow.attach(recorded.filled(options, console), console))
+
+    def work() -> int:
+        if known := on_slurm.of_run(hosts, cluster, run):
+            return slurm_runs.attach(known, rank, console)
+        return deploy_follow.attach(recorded.filled(options, console), console)
+
+    end(context, console, work)
 
 
 @command(
@@ -287,7 +314,13 @@ def stop(
 ) -> None:
     """Stop a run with a checkpoint, and say how it ended. Ctrl-C kills it."""
     console, options = Console(json), Options(hosts, cluster, run)
-    end(context, console, lambda: deploy_stop.stop(recorded.filled(options, console), now, console))
+
+    def work() -> int:
+        if known := on_slurm.of_run(hosts, cluster, run):
+            return slurm_runs.stop(known, now, console)
+        return deploy_stop.stop(recorded.filled(options, console), now, console)
+
+    end(context, console, work)
 
 
 @command(
@@ -324,8 +357,11 @@ def fetch(
     def work() -> int:
         if state:
             one_file.refuse(state)
-        options = recorded.filled(Options(hosts, cluster, run), console)
-        folder = deploy_home.fetch(options.load(), options.run, tuple(only or ()), console)
+        if known := on_slurm.of_run(hosts, cluster, run):
+            folder = slurm_runs.fetch(known, tuple(only or ()), console)
+        else:
+            options = recorded.filled(Options(hosts, cluster, run), console)
+            folder = deploy_home.fetch(options.load(), options.run, tuple(only or ()), console)
         console.line(folders.display_path(folder), {"kind": "fetched", "run": folder.name, "folder": str(folder)})
         return one_file.gather(folder, state, console.note) if state else DONE
 

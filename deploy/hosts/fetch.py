@@ -1,70 +1,23 @@
-"""`fab fetch`: copy a run's folder from its hosts to this machine. The run itself is not touched.
-
-Each host first lists its files. It is asked for those that are not here yet, and may send at most as many bytes as
-these have, into a folder of its own (unpack.py). Then incoming.py merges these folders into the run's folder here, the
-first host's part first. A fetch that was cut keeps the files that came whole; the next one goes on from them.
-"""
+"""`fab fetch`: copy a run's folder from its hosts to this machine (host/gather.py). The run itself is not touched."""
 
 from __future__ import annotations
 
-import os
-import shutil
-from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 
 from ..config.inventory import Cluster
 from ..core.errors import DeployError
-from ..core.names import RunId, asked_run, node_of
-from ..core.program import FAB
-from ..core.results import Results, all_faults
-from ..core.text import amount, several
-from ..host import commands, incoming, listing, unpack
-from ..host.listing import Listing, Selection
-from ..host.unpack import BLOCK, LeftOut, Unpacker
+from ..core.names import RunId, asked_run
+from ..core.results import all_faults
+from ..host import gather
 from ..report.console import Console
 from ..report.page import run as page
 from ..run import folders, record
-from ..ssh.session import Session, on_all, open_all
+from ..ssh.session import open_all
 from . import observe
 
-# A running run grows while we copy it: by a tenth and this much.
-_GROWS = 64 << 20
-# The space that a fetch leaves free on the disk here.
-_LEAST_FREE = 256 << 20
 # The folder of a run that a script works in (docs/contract.md).
 _WORK = "work"
-Tell = Callable[[str, int, int], None]
-
-
-@dataclass(frozen=True)
-class _Order:
-    """What we ask one host for, its folder here, and what an interrupted fetch completed there."""
-
-    selection: Selection
-    folder: Path
-    staged: Mapping[str, listing.Stamp]
-    caches: Sequence[str]
-    links: Sequence[str] = ()
-
-    @property
-    def room(self) -> int:
-        """The most bytes that the host may send, headers included."""
-        size = self.selection.size + BLOCK * len(self.selection.wanted)
-        return size + size // 10 + _GROWS
-
-    @property
-    def members(self) -> int:
-        """The most files and folders that the host may send."""
-        return unpack.MOST_MEMBERS + 2 * len(self.selection.wanted)
-
-
-@dataclass(frozen=True)
-class _Part:
-    """What one host sent: the files that we left out, and the fault that interrupted it."""
-
-    left_out: LeftOut
-    fault: DeployError | None
 
 
 def fetch(cluster: Cluster, run_option: str, only: Sequence[str], console: Console) -> Path:
@@ -82,137 +35,13 @@ def fetch(cluster: Cluster, run_option: str, only: Sequence[str], console: Conso
             all_faults(opened, answers)
         run = _choose(asked_for, runs)
         run_dir = record.folder_of(folders.RUNS, run)
-        record.make_runs(run_dir.parent)
-        run_dir.mkdir(record.OWNERS, exist_ok=True)
         members = [session for session in sessions if run in getattr(answers.values.get(session.host.name), "runs", ())]
-        with incoming.exclusive(run_dir):
-            fetched = incoming.Fetched(run_dir)
-            with console.waiting("fetch") as say:
-                say("the hosts list their files")
-                listings = on_all(members, lambda session: _list(session, run, only))
-                say("what of them is here already")
-                answered = {node_of(host) for host in listings.values}
-                orders = listings.then(lambda host_files: _order(*host_files, only, run_dir, fetched, answered))
-            ready = _refuse_full(orders, shutil.disk_usage(run_dir).free)
-            nodes = [str(node) for node in record.read_json(run_dir / "record.json").get("nodes", ())]
-            senders = [session for session in members if session.host.name in ready.values]
-            with console.fetching([session.host.name for session in senders]) as tell:
-                parts = on_all(
-                    senders, lambda session: _bring(session, run, ready.values[session.host.name], nodes, tell)
-                )
-            with console.waiting("fetch") as say:
-                say(f"the files go into {folders.display_path(run_dir)}")
-                faults = _merge(parts, ready.values, run_dir, fetched, console)
+        faults = gather.gather(members, run, only, run_dir, console)
         page.write(run_dir)
         if (run_dir / _WORK).is_dir():
             console.note(f"what its script wrote is in {folders.display_path(run_dir / _WORK)}")
-        all_faults(opened, answers, ready, parts, faults)
+        all_faults(opened, answers, *faults)
         return run_dir
-
-
-def _list(session: Session, run: RunId, only: Sequence[str]) -> tuple[str, Listing]:
-    """The host's name, and its files of the run."""
-    return session.host.name, observe.files(session, run, () if only else listing.CACHES)
-
-
-def _order(
-    host: str, files: Listing, only: Sequence[str], run_dir: Path, fetched: incoming.Fetched, answered: Container[str]
-) -> _Order:
-    """Choose what a host that has these files is asked for. `answered`: the nodes of all hosts that listed theirs."""
-    folder = incoming.stage(run_dir, host)
-    selection = listing.select(files, only, lambda path, stamp: fetched.is_home(host, path, stamp), answered)
-    staged = incoming.keep_whole(folder, selection.wanted)
-    links = [path for path in files.links if not only or listing.matches(path, only)]
-    return _Order(selection.without(staged), folder, staged, files.caches, links)
-
-
-def _refuse_full(orders: Results[_Order], free: int) -> Results[_Order]:
-    """The orders that fit on the disk here, in the order of the hosts."""
-    left, ready = free - _LEAST_FREE, dict[str, _Order | DeployError](orders.faults)
-    for host, order in orders.values.items():
-        if order.room > left:
-            if not order.staged:
-                incoming.unstage(order.folder)
-            ready[host] = DeployError(
-                f"{host}: its files need up to {amount(order.room)}, but only {amount(max(0, left))} are free here",
-                f"free some space, then: {FAB} fetch --hosts {host}",
-            )
-        else:
-            ready[host], left = order, left - order.room
-    return Results({host: ready[host] for host in orders})
-
-
-def _bring(session: Session, run: RunId, order: _Order, nodes: Sequence[str], tell: Tell) -> _Part:
-    """Unpack what the host sends into its folder. After a fault, it keeps the files that arrived completely."""
-    if not order.selection.wanted:
-        left_out = LeftOut()
-        for path in order.links:
-            left_out.add(f"./{path}", "is a link")
-        return _Part(left_out, None)
-    host, total, received = session.host.name, order.selection.size, 0
-    root = os.open(order.folder, os.O_RDONLY | os.O_DIRECTORY)
-    unpacker = Unpacker(root, order.room, lambda parts: incoming.ours(parts, nodes), order.members)
-
-    def take(data: bytes) -> None:
-        nonlocal received
-        received += len(data)
-        tell(host, min(received, total - 1), total)
-        unpacker.feed(data)
-
-    stderr, fault = "", None
-    try:
-        stderr = session.receive(commands.take_home(run), take, order.selection.input).err
-        unpacker.end()
-        tell(host, total, total)
-    except DeployError as failed:
-        words = stderr.strip().rpartition("\n")[2] or failed.message.removeprefix(f"{host}: ")
-        hint = failed.hint or f"go on with it: {FAB} fetch --hosts {host} --run {run}"
-        fault = DeployError(f"{host}: its copy of {run} is incomplete: {words}", hint)
-    finally:
-        unpacker.close()
-        os.close(root)
-    return _Part(unpacker.left_out, fault)
-
-
-def _merge(
-    parts: Results[_Part], orders: Mapping[str, _Order], run_dir: Path, fetched: incoming.Fetched, console: Console
-) -> Results[None]:
-    """Move the parts in, the first host's first; name the files that we left out. Returns the hosts' faults."""
-    merge, faults = incoming.Merge(run_dir, fetched), dict[str, DeployError | None]()
-    for host, part in parts.values.items():
-        order = orders[host]
-        came = incoming.staged_files(order.folder)
-        known = {**order.selection.wanted, **order.staged}
-        differing = merge.take(host, order.folder, part.left_out)
-        fetched.add(host, {path: known[path] for path in came if path in known})
-        fetched.write()
-        incoming.unstage(order.folder)
-        _tell(host, part, order, came, console)
-        if differing:
-            where = folders.display_path(run_dir / "hosts" / node_of(host))
-            console.warn(
-                f"{host}: {several(differing, 'file')} differ from another host's file of the same name: see {where}"
-            )
-        faults[host] = part.fault
-    return Results(faults)
-
-
-def _tell(host: str, part: _Part, order: _Order, came: frozenset[str], console: Console) -> None:
-    """Say what came from a host, what was here already, and what we left out."""
-    here = len(order.selection.home) + len(order.staged)
-    words = [f"{several(len(came - order.staged.keys()), 'file')} came"]
-    words += [f"{here} were here already"] if here else []
-    words += [f"caches stay there ({', '.join(order.caches[:3])})"] if order.caches else []
-    console.note(f"{host}: {'; '.join(words)}")
-    for name in part.left_out.named:
-        console.warn(f"{host}: not copied: {name}")
-    if more := part.left_out.count - len(part.left_out.named):
-        console.warn(f"{host}: and {several(more, 'other')} not copied")
-    gone = sorted(order.selection.wanted.keys() - came) if not (part.fault or part.left_out.count) else []
-    if gone:
-        console.warn(
-            f"{host}: {several(len(gone), 'file')} did not arrive, {gone[0]!r} first: removed, or not readable there"
-        )
 
 
 def _choose(run: str, runs: Sequence[RunId]) -> RunId:

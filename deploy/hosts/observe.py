@@ -9,21 +9,16 @@ from dataclasses import replace
 
 from ..config.inventory import Job
 from ..core.errors import DeployError
-from ..core.names import RunId
 from ..core.results import Results
-from ..core.text import amount
-from ..host import commands, listing
+from ..host import commands
 from ..host import facts as host_facts
 from ..host import gpus as host_gpus
 from ..host.facts import Container, HostFacts, Route
 from ..host.gpus import Gpus
-from ..host.listing import Listing
-from ..ssh.session import CommandFailed, Session, on_all
+from ..ssh.session import Session, on_all
 from . import container
 
 _MOST_TEXT = 500
-# The list of a run's files: 3 million of them.
-MOST_LIST = 256 << 20
 
 
 def facts(sessions: Iterable[Session]) -> Results[HostFacts]:
@@ -42,24 +37,6 @@ def facts(sessions: Iterable[Session]) -> Results[HostFacts]:
 def gpus(sessions: Iterable[Session]) -> Results[Gpus]:
     """The GPUs of each host, and who has them."""
     return on_all(sessions, lambda session: host_gpus.parse(session.run(commands.gpus()).out.split("\n")))
-
-
-def files(session: Session, run: RunId, caches: Sequence[str], check: bool = True) -> Listing:
-    """The files of a run on one host, but for those in folders with the names of `caches`.
-
-    Raises DeployError; without `check`, a host that has nothing of the run has no files.
-    """
-    answer, argv = bytearray(), commands.list_files(run, caches)
-
-    def take(data: bytes) -> None:
-        answer.extend(data)
-        if len(answer) > MOST_LIST:
-            raise DeployError(f"its list of files is longer than {amount(MOST_LIST)}", "pack them there, with tar say")
-
-    done = session.receive(argv, take)
-    if done.code and check:
-        raise CommandFailed(session.host.name, argv, done)
-    return listing.parse(answer.decode(errors="replace")) if answer or check else Listing({})
 
 
 def routes(sessions: Iterable[Session], peers: dict[str, str]) -> Results[Route]:

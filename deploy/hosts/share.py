@@ -13,12 +13,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from ..core.errors import DeployError
 from ..core.names import RunId, node_of
 from ..core.text import amount, several
-from ..host import commands, listing
+from ..host import commands, gather, listing
 from ..host.listing import Listing
 from ..host.unpack import BLOCK
 from ..report.console import Console
 from ..ssh.session import Session, on_all
-from . import observe
 
 _PARTS = ("work/", "home/")
 _SHOWN = 3
@@ -30,7 +29,7 @@ def share(sessions: Sequence[Session], run: RunId, console: Console) -> None:
 
     Raises DeployError if a host cannot be asked, or a copy ends early.
     """
-    listings = on_all(sessions, lambda session: observe.files(session, run, listing.CACHES, check=False)).all()
+    listings = on_all(sessions, lambda session: gather.files(session, run, listing.CACHES, check=False)).all()
     by_host = {session.host.name: session for session in sessions}
     if own := differing_files(listings):
         more = f" and {len(own) - _SHOWN} more" if len(own) > _SHOWN else ""

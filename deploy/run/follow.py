@@ -120,7 +120,7 @@ def follow(
     while True:
         nodes = backend.states(state)
         # Files come before the ends of nodes: a node writes its reason before it ends.
-        events = [*follower.read(), *_changes(nodes, state)]
+        events = [*follower.read(), *changes(nodes, state)]
         now = time.time()
         for event in events:
             state.apply(event, now)
@@ -181,7 +181,8 @@ class _Watch:
         self._deadline = min(self._deadline, now + patience)
 
 
-def _changes(nodes: list[NodeState], state: State) -> list[Event]:
+def changes(nodes: list[NodeState], state: State) -> list[Event]:
+    """What changed of the nodes since the state heard of them, as events."""
     return [
         {
             "kind": "node",

@@ -46,6 +46,8 @@ _FACTS = shaped(
         "cluster": optional(text()),
         "folder": optional(text(64)),
         "wait_lost_s": optional(real(0.0, 1e10)),
+        "job": optional(text(20, r"[0-9]*")),
+        "shared": optional(text(4096, r"/[^\x00-\x1f\x7f]*")),
         "gpus": optional(table(text(300), array(whole(0, 10_000)), 10_000)),
     },
 )
@@ -58,8 +60,8 @@ _OUTCOME = shaped(
         "seconds": optional(real()),
     },
 )
-# A record names the backend of real hosts so.
-HOSTS = "hosts"
+# A record names the backend of real hosts so, and that of a Slurm cluster.
+HOSTS, SLURM = "hosts", "slurm"
 # Only its owner may look into a run folder, with its checkpoints, logs and arguments, or list the run folders. The user
 # of a container must be able to reach the container's own run folder.
 OWNERS, PASSED_THROUGH = 0o700, 0o711

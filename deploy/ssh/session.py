@@ -8,6 +8,7 @@ talks with one, terminal.py in this terminal; trust.py adds host keys; faults.py
 
 from __future__ import annotations
 
+import copy
 import queue
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -80,6 +81,7 @@ class Session:
         self.host = host
         self._links, self._another, self._opening = [link], another, threading.Lock()
         self._where = link.way.where(host, jump=False)
+        self._front: tuple[str, ...] = ()
         self._closed = threading.Event()
         threading.Thread(target=self._keep_alive, daemon=True, name=f"muster-pulse-{host.name}").start()
 
@@ -92,6 +94,13 @@ class Session:
     def is_open(self) -> bool:
         """Whether its connection stands, as far as anybody knows."""
         return not self._closed.is_set() and bool(self._links[0].transport.is_active())
+
+    def at_home(self, folder: str) -> Session:
+        """The same connection, for commands that have this folder there as their home. Close the first one only."""
+        other = copy.copy(self)
+        other.__dict__.pop("home", None)
+        other._front = ("env", f"HOME={folder}")
+        return other
 
     def run(
         self,
@@ -170,7 +179,7 @@ class Session:
     def _run(
         self, argv: Sequence[str], source: bytes | Iterable[bytes] | None, terms: Terms
     ) -> tuple[int, bytes, bytes]:
-        return self._begun(lambda transport: command.run(transport, self._where, argv, source, terms))
+        return self._begun(lambda transport: command.run(transport, self._where, [*self._front, *argv], source, terms))
 
     def _begun(self, begin: Callable[[Any], T]) -> T:
         """Begin something on the first connection that has room: servers limit the sessions of each (MaxSessions)."""

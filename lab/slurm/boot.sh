@@ -46,5 +46,6 @@ slurmctld
 for number in $(seq "$nodes"); do slurmd -N "n$number"; done
 ssh-keygen -A >/dev/null
 chown -R muster:muster /home/muster
+chmod 755 /home/muster
 chmod 700 /home/muster/.ssh
 exec /usr/sbin/sshd -D

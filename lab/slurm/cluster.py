@@ -30,9 +30,9 @@ class Slurm:
         line = ["docker", "exec", "--user", user, "--workdir", folder, self.container, "bash", "-c", command]
         return subprocess.run(line, capture_output=True, text=True, timeout=timeout)
 
-    def out(self, command: str, folder: str = SHARED, timeout: float = 60) -> str:
+    def out(self, command: str, folder: str = SHARED, timeout: float = 60, user: str = "muster") -> str:
         """What the line prints; fails when it fails."""
-        done = self.shell(command, folder, timeout)
+        done = self.shell(command, folder, timeout, user)
         assert done.returncode == 0, f"{command}: {done.returncode}: {done.stdout}{done.stderr}"
         return done.stdout.strip()
 
@@ -41,6 +41,12 @@ class Slurm:
         line = ["docker", "exec", "-i", "--user", "muster", "--workdir", SHARED, self.container]
         made = f"mkdir -p $(dirname {shlex.quote(path)}) && cat >{shlex.quote(path)}"
         subprocess.run([*line, "bash", "-c", made], input=text, text=True, check=True, timeout=30)
+
+    def address(self) -> str:
+        """The login host's, as this machine reaches it."""
+        form = "{{range .NetworkSettings.Networks}}{{.IPAddress}}{{end}}"
+        line = ["docker", "inspect", "--format", form, self.container]
+        return subprocess.run(line, capture_output=True, text=True, check=True, timeout=30).stdout.strip()
 
     def job(self, number: str) -> dict[str, str]:
         """What slurmctld says of a job, by field."""

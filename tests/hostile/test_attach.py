@@ -6,7 +6,7 @@ import json
 import pytest
 
 from deploy.core.names import NodeName
-from deploy.hosts import mirror
+from deploy.host import folder_copy
 from deploy.hosts.mirror import Mirror
 from tests.hostile.server import Answer, container, flood, look
 
@@ -92,7 +92,7 @@ def test_pieces_that_overlap_are_taken_once(mirror_and_warnings, tmp_path):
 @pytest.mark.parametrize("limit", ["MOST_BYTES", "LEAST_FREE", "MOST_FILES"])
 def test_a_host_that_tells_without_end_fills_no_disk(mirror_and_warnings, tmp_path, monkeypatch, limit):
     made, warnings = mirror_and_warnings
-    monkeypatch.setattr(mirror, limit, {"MOST_BYTES": 100_000, "LEAST_FREE": 1 << 60, "MOST_FILES": 50}[limit])
+    monkeypatch.setattr(folder_copy, limit, {"MOST_BYTES": 100_000, "LEAST_FREE": 1 << 60, "MOST_FILES": 50}[limit])
     for number in range(500):
         line(made, "doc", "config.json", b"x" * 1000)
         line(made, "add", f"ranks/rank-{number}.jsonl", b"y" * 1000, "0")
@@ -106,7 +106,7 @@ def test_a_host_that_tells_without_end_fills_no_disk(mirror_and_warnings, tmp_pa
 
 
 def test_a_follower_that_is_flooded_says_so_and_ends_with_the_run(hostile, monkeypatch):
-    monkeypatch.setattr(mirror, "MOST_BYTES", 1 << 20)
+    monkeypatch.setattr(folder_copy, "MOST_BYTES", 1 << 20)
 
     def follow(asked):
         mark = asked.argv[asked.argv.index("follow") + 3]

@@ -8,8 +8,7 @@ import threading
 
 import pytest
 
-from deploy.host import unpack
-from deploy.hosts import fetch, observe
+from deploy.host import gather, unpack
 from deploy.ssh import command
 from tests.hostile.server import Answer, drip, look
 
@@ -157,7 +156,7 @@ def test_a_link_that_lies_here_is_not_followed(hostile):
 
 
 def test_more_than_was_announced_ends_that_hosts_part(hostile, monkeypatch):
-    monkeypatch.setattr(fetch, "_GROWS", 0)
+    monkeypatch.setattr(gather, "_GROWS", 0)
     large = member("large", b"x" * 40_000)
     junk = answers(archive(GOOD), b"junk")
     rig = hostile(answers(archive(GOOD, large, large), listed(("large", 50_000))), bomb=junk)
@@ -195,7 +194,7 @@ def test_a_stream_of_empty_files_ends(hostile, monkeypatch):
 
 
 def test_a_list_of_files_without_end_is_that_hosts_fault(hostile, monkeypatch):
-    monkeypatch.setattr(observe, "MOST_LIST", 1 << 20)
+    monkeypatch.setattr(gather, "MOST_LIST", 1 << 20)
     rig = hostile(answers(archive(GOOD), b"{}\n" + b"81a4 1 0 ./x\n" * (1 << 20)), good=answers(archive(GOOD)))
     done = fetched(rig, "evil,good")
     assert "evil: its list of files is longer than" in done.err

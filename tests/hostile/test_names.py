@@ -13,8 +13,9 @@ from deploy.core import names
 from deploy.core.errors import BadAnswer, DeployError, UsageError
 from deploy.core.names import NodeName, RunId
 from deploy.host import facts, gpus, logs, status
+from deploy.host.folder_copy import allowed_path
 from deploy.hosts import resume
-from deploy.hosts.mirror import Mirror, allowed_path
+from deploy.hosts.mirror import Mirror
 from deploy.run import record
 
 HOME = Path(__file__).resolve().parents[2]

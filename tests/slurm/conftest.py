@@ -1,11 +1,15 @@
 """One Slurm cluster of two nodes in a container, shared by the tests of this folder; each has a folder of its own."""
 
+import os
+import subprocess
 import uuid
+from pathlib import Path
 
 import pytest
 
 from lab.rack import make
 from lab.slurm.cluster import SHARED, cluster
+from tests.checkout import FAB, HOME
 
 
 @pytest.fixture(scope="session")
@@ -23,3 +27,43 @@ def folder(slurm):
     path = f"{SHARED}/{uuid.uuid4().hex[:8]}"
     slurm.out(f"mkdir {path}")
     return path
+
+
+class Laptop:
+    """A machine that reaches the cluster's login host over SSH alone, with a project in `work`."""
+
+    def __init__(self, slurm, home: Path) -> None:
+        self.slurm, self.work = slurm, home / "project"
+        self.work.mkdir()
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", home / "id"], check=True, timeout=30)
+        slurm.until(lambda: slurm.shell("pgrep -x sshd").stdout)
+        slurm.write(f"{SHARED}/.ssh/authorized_keys", (home / "id.pub").read_text())
+        address = slurm.address()
+        key = slurm.shell("cat /etc/ssh/ssh_host_ed25519_key.pub").stdout
+        (home / "known_hosts").write_text(f"{address} {key}")
+        own = f"IdentityFile {home}/id\nIdentitiesOnly yes\nUserKnownHostsFile {home}/known_hosts\n"
+        (home / "config").write_text(f"Host login\nHostName {address}\nUser muster\n{own}")
+        self.environment = {**os.environ, "MUSTER_SSH_CONFIG": str(home / "config"), "XDG_STATE_HOME": str(home)}
+
+    def start(self, *words: str) -> subprocess.Popen:
+        """A command of fab, in the background; what it prints goes into the file `said`."""
+        line = [FAB, "--search-root", HOME, *words]
+        with self.said.open("w") as said:
+            return subprocess.Popen(line, cwd=self.work, env=self.environment, stdout=said, stderr=subprocess.STDOUT)
+
+    def fab(self, *words: str, timeout: float = 120) -> tuple[int, str]:
+        """A command of fab to its end: exit code, and what it printed."""
+        return self.start(*words).wait(timeout), self.said.read_text()
+
+    def hears(self, words: str, timeout: float = 60) -> str:
+        """Wait until the command in the background has printed that; gives all that it printed."""
+        return self.slurm.until(lambda: words in (text := self.said.read_text()) and text, timeout)
+
+    @property
+    def said(self) -> Path:
+        return self.work.parent / "said"
+
+
+@pytest.fixture
+def laptop(slurm, tmp_path):
+    return Laptop(slurm, tmp_path)

@@ -199,7 +199,9 @@ class Node:
             return max(codes, key=lambda code: (code == REFUSED, code == FAILED, code == STOPPED))
         if self._group and self._group.epoch.over is not None:
             return self._group.epoch.over
-        if self._asked and torchrun_code and not self._failed_before():
+        # Where all ranks of a script have stopped as asked, torchrun may end with 0 before it hears of it.
+        obeyed = torchrun_code or (self.outcome / ".stopped").exists()
+        if self._asked and obeyed and not self._failed_before():
             return STOPPED
         return FAILED if torchrun_code else DONE
 

@@ -11,7 +11,7 @@ from statistics import median
 from typing import Any
 
 from ...core.program import FAB, MAKE, option
-from ...run.record import backend_of
+from ...run.record import SLURM, backend_of
 from . import units as words
 from .data import Fields, Run, number
 
@@ -108,6 +108,8 @@ def again(record: Fields) -> str:
     given = record.get("arguments")
     if not isinstance(given, list):
         return ""
+    if backend_of(record) == SLURM:
+        return f"{FAB} {record.get('again') or ''}"
     if hosts := record.get("hosts"):
         what = [] if not given else ["--script" if record.get("script") else "--args", shlex.join(map(str, given))]
         return _deploy(record, hosts, what)

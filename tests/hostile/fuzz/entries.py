@@ -15,7 +15,7 @@ from deploy.core import fields, names
 from deploy.core.names import NodeName
 from deploy.core.text import last_line
 from deploy.host import commands as host_commands
-from deploy.host import facts, leftovers, logs
+from deploy.host import facts, folder_copy, leftovers, logs
 from deploy.host import gpus as gpu_facts
 from deploy.host import lock as host_lock
 from deploy.host import status as host_status
@@ -328,7 +328,7 @@ def faults(text):
 @entry("r1", "2026-11-21-0214-digits", "nodes/a.json", "outcome/a-0.json", "ranks/rank-0.jsonl")
 def named(text):
     """Names and paths."""
-    path = mirror.allowed_path(text)
+    path = folder_copy.allowed_path(text)
     assert path is None or not {"..", "/"} & set(path.parts)
     for check in (names.run_id, names.node_name, names.container_name, names.file_name, names.container_id):
         try:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from deploy.cli import main
-from deploy.cli.agent import planned
+from deploy.cli.planned import planned
 from deploy.config.script import once_a_node, read
 from deploy.core.errors import UsageError
 

@@ -1,0 +1,207 @@
+"""A job of Slurm: the commands that a login node runs for us, and the readers of its answers. The readers are pure.
+
+The run's folder is `.muster/runs/RUN` below a folder that login node and nodes share; where that is not the home, the
+caller gives the commands that folder as their home (Session.at_home).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ..core.errors import BadAnswer
+from ..core.fields import text
+from ..core.names import NodeName, RunId, node_name
+from ..core.scripts import Scripts
+from .commands import PIECE
+
+_SCRIPT = Scripts(__file__)
+# Of a log that somebody begins to follow, and of a job's output after its end.
+LINGER, LAST_WORDS = 64 << 10, 4 << 10
+_MOST_NODES = 10_000
+_PATH = text(4096, r"/[^\x00-\x1f\x7f]*")
+_JOB = re.compile(r"([1-9][0-9]{0,18})(;[A-Za-z0-9._-]{1,100})?")
+_STATE = re.compile(r"([A-Z_]{2,30})\b.*")
+_CODE = re.compile(r"([0-9]{1,3}):([0-9]{1,3})")
+
+
+@dataclass(frozen=True)
+class ClusterLook:
+    """What a login node says before a deploy. `shared`: the folder's path there; `wrong`: why it cannot be used.
+
+    `lacks`: commands that are missing; `taken`: a job has the run's folder already.
+    """
+
+    version: str = ""
+    shared: str = ""
+    wrong: str = ""
+    lacks: tuple[str, ...] = ()
+    taken: bool = False
+
+
+@dataclass(frozen=True)
+class Job:
+    """What Slurm says of a job. `state`: Slurm's own word, or one of AWAY, GONE, NO_FOLDER; `reason`: its reason.
+
+    `code` and `signal`: of its batch script; `restarts`: how often it was requeued; `hosts`: the nodes that it has.
+    """
+
+    state: str
+    reason: str = ""
+    hosts: tuple[NodeName, ...] = ()
+    code: int = 0
+    signal: int = 0
+    restarts: int = 0
+    limit: str = ""
+
+
+# The controller does not answer; nobody knows the job any more; the run's folder is not there.
+AWAY, GONE, NO_FOLDER = "away", "gone", "nofolder"
+WAITS = frozenset(("PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "CONFIGURING"))
+LIVES = frozenset(("RUNNING", "SUSPENDED", "STOPPED", "RESIZING", "SIGNALING"))
+ENDED = frozenset(
+    (
+        *("COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "BOOT_FAIL", "DEADLINE"),
+        *("OUT_OF_MEMORY", "REVOKED", GONE, NO_FOLDER),
+    )
+)
+
+
+def look(shared: str, run: str) -> tuple[str, ...]:
+    """For parse_look: whether a job can be deployed there."""
+    return _SCRIPT("look-cluster", shared, run)
+
+
+def make(shared: str, run: RunId) -> tuple[str, ...]:
+    """Make the run's folder from a tar stream (image/folder_stream.py) on standard input."""
+    return _SCRIPT("make-job", shared, run)
+
+
+def submit(folder: str, run: RunId) -> tuple[str, ...]:
+    """Submit `job.sbatch` of the run's folder, once. For parse_submitted; it may be called again after a cut."""
+    return _SCRIPT("submit-job", folder, run)
+
+
+def undo(shared: str, run: RunId) -> tuple[str, ...]:
+    """Cancel the run's job and remove its folder. Answers `undone` or `unknown`."""
+    return _SCRIPT("undo-job", shared, run)
+
+
+def follow(
+    run: RunId, job: str, mark: str, every_s: float, ranks: Sequence[int] | None, sizes: Mapping[str, int]
+) -> tuple[str, ...]:
+    """Report what changes in a job and its run's folder until nobody reads. `ranks`: whose logs; None: all."""
+    shown = "all" if ranks is None else f",{','.join(map(str, ranks))},"
+    known = [f"{size} {path}" for path, size in sorted(sizes.items())]
+    return _SCRIPT("follow-job", run, job, mark, str(PIECE), f"{every_s:g}", shown, str(LINGER), *known)
+
+
+def stop(run: RunId, job: str, now: bool) -> tuple[str, ...]:
+    """Ask a job to stop with a checkpoint, or kill it."""
+    return _SCRIPT("stop-job", run, job, "now" if now else "checkpoint")
+
+
+def state(run: RunId, job: str = "") -> tuple[str, ...]:
+    """For parse_state: what Slurm says of a job now, and its last words; without `job`, that of the run."""
+    return _SCRIPT("job-now", run, job, str(LAST_WORDS))
+
+
+def log(run: RunId, name: str, pattern: str = "") -> tuple[str, ...]:
+    """What a file of the run's folder has; with a pattern, only the lines that it finds."""
+    return _SCRIPT("job-log", run, name, pattern)
+
+
+def parse_look(answer: str) -> ClusterLook:
+    """Read the answer of `look`. Raises BadAnswer."""
+    seen = ClusterLook()
+    for line in answer.split("\n"):
+        word, _, rest = line.partition(" ")
+        if word == "version":
+            seen = replace(seen, version=text(200)(rest[:200], "Slurm's version"))
+        elif word == "shared":
+            seen = replace(seen, shared=_PATH(rest, "the shared folder"))
+        elif word == "wrong":
+            seen = replace(seen, wrong=rest[:200])
+        elif word == "lacks":
+            seen = replace(seen, lacks=tuple(rest.split())[:20])
+        elif word == "taken":
+            seen = replace(seen, taken=True)
+    if not (seen.shared or seen.wrong or seen.lacks):
+        raise BadAnswer("the login node", "`shared PATH`", answer[:200])
+    return seen
+
+
+def job_id(value: str) -> str:
+    """A job's number, from sbatch's `NUMBER` or `NUMBER;CLUSTER`. Raises BadAnswer."""
+    if match := _JOB.fullmatch(value.strip()):
+        return match[1]
+    raise BadAnswer("the job's id", "a number", value[:200])
+
+
+def parse_submitted(answer: str) -> tuple[str, str]:
+    """The answer of `submit`: ("job", its id), or ("refused", "busy" or "unknown", ""). Raises BadAnswer."""
+    word, _, rest = answer.strip().rpartition("\n")[2].partition(" ")
+    if word == "job":
+        return "job", job_id(rest)
+    if word in ("refused", "busy", "unknown"):
+        return word, ""
+    raise BadAnswer("the answer to sbatch", "`job NUMBER`", answer[:200])
+
+
+def parse_job(lines: Sequence[str]) -> Job:
+    """Read the lines of look_job. Raises BadAnswer."""
+    found, hosts = None, list[NodeName]()
+    for line in lines:
+        word, _, rest = line.partition(" ")
+        if word == "job":
+            found = Job(rest) if rest in (AWAY, GONE, NO_FOLDER) else _of_scontrol(rest)
+        elif word == "record":
+            found = _of_accounting(rest)
+        elif word == "hosts":
+            hosts = [node_name(name, "a node of the job") for name in rest.split()[:_MOST_NODES]]
+    if found is None:
+        raise BadAnswer("the job's state", "a line of scontrol", "\n".join(lines)[:200])
+    return replace(found, hosts=tuple(dict.fromkeys(hosts)))
+
+
+def parse_state(answer: str) -> tuple[str, Job | None, str]:
+    """The answer of `state`: the id if it was asked for, the job (None: it was not submitted), its last words."""
+    head, _, words = answer.partition("\nend\n")
+    lines = head.removesuffix("\nend").split("\n")
+    number = next((job_id(line[3:]) for line in lines if line.startswith("id ")), "")
+    if "unsubmitted" in lines or "submitting" in lines:
+        return number, None, "submitting" if "submitting" in lines else ""
+    return number, parse_job(lines), words
+
+
+def _of_scontrol(line: str) -> Job:
+    code = _CODE.fullmatch(_field(line, "ExitCode"))
+    reason = re.search(r" Reason=(.{0,200}?) Dependency=", line)
+    return Job(
+        _state(_field(line, "JobState")),
+        reason[1] if reason and reason[1] != "None" else "",
+        (),
+        int(code[1]) if code else 0,
+        int(code[2]) if code else 0,
+        int(restarts) if re.fullmatch(r"[0-9]{1,6}", restarts := _field(line, "Restarts")) else 0,
+        _field(line, "TimeLimit"),
+    )
+
+
+def _of_accounting(line: str) -> Job:
+    state, _, code = line.partition("|")
+    match = _CODE.fullmatch(code.strip())
+    return Job(_state(state), "", (), int(match[1]) if match else 0, int(match[2]) if match else 0)
+
+
+def _field(line: str, name: str) -> str:
+    match = re.search(rf"(?:^| ){name}=(\S{{0,100}})", line)
+    return match[1] if match else ""
+
+
+def _state(value: str) -> str:
+    """Slurm's word for a state; accounting may add `by UID` to it."""
+    if match := _STATE.fullmatch(value.strip()):
+        return match[1]
+    raise BadAnswer("the job's state", "a word of Slurm such as RUNNING", value[:100])

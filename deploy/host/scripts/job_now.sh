@@ -1,0 +1,20 @@
+#!/bin/sh
+# job-now RUN JOB BYTES: what Slurm says of a job now, in the lines of look_job; without JOB, first `id ID`, that of the run,
+# or `unsubmitted`, or `submitting` while somebody submits it. Then `end`, and the last BYTES of its output.
+. ./reading.sh
+. ./job_function.sh
+run=$1 job=$2
+enter "$run" || { echo "job nofolder"; exit 0; }
+if [ -z "$job" ]; then
+    job=$(piece job 0 100 | head -n 1)
+    if [ -z "$job" ] && [ -e .submitting ]; then
+        (flock -n 9) 9<.submit.lock || { echo submitting; echo end; exit 0; }
+        job=$(squeue --noheader --states=all --format=%i --name="$run" --user="$(id -un)" 2>/dev/null | tail -n 1)
+    fi
+    [ -n "$job" ] || { echo unsubmitted; echo end; exit 0; }
+    echo "id $job"
+fi
+look_job "${job%%;*}"
+echo end
+size=$(files job.out | cut -d ' ' -f 2)
+[ -z "$size" ] || piece job.out $((size > $3 ? size - $3 : 0)) "$3"

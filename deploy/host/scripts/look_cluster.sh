@@ -1,0 +1,14 @@
+#!/bin/sh
+# look-cluster SHARED RUN: what a deploy has to know of a login node. SHARED: a folder, from the home where it is no absolute
+# path; empty: the home. Answers `version WORDS` of Slurm, `lacks COMMAND...`, `shared PATH` or `wrong WORDS`, and `taken` if
+# the run's folder is there already and a job has it.
+lacks=
+for command in sbatch squeue scontrol scancel flock tar base64; do command -v "$command" >/dev/null || lacks="$lacks $command"; done
+[ -z "$lacks" ] || echo "lacks$lacks"
+echo "version $(sbatch --version 2>/dev/null | head -n 1)"
+cd -P -- "$HOME" || exit
+[ -z "$1" ] || cd -P -- "$1" 2>/dev/null || { echo "wrong no such folder there"; exit 0; }
+[ -w . ] || { echo "wrong you may not write there"; exit 0; }
+shared=$(env pwd -P)
+echo "shared $shared"
+[ -z "$2" ] || [ ! -e "$shared/.muster/runs/$2/.submitting" ] || echo taken

@@ -1,0 +1,15 @@
+#!/bin/sh
+# stop-job RUN JOB HOW: HOW is `now`, or `checkpoint`: then the batch script of a job that runs gets SIGTERM and passes it to the ranks, and the file `.stop` keeps
+# the job from being requeued. Not `scancel` alone: that kills the ranks after the KillWait of the cluster. Answers `asked`.
+. ./reading.sh
+enter "$1" || exit
+: >.stop || exit
+if [ "$3" = now ]; then
+    scancel --signal=KILL --full "$2" 2>/dev/null
+    scancel "$2" || exit
+elif [ "$(squeue --noheader --format=%T --job "$2" 2>/dev/null)" = RUNNING ] && scancel --batch --signal=TERM "$2"; then
+    :
+else
+    scancel "$2" || exit
+fi
+echo asked

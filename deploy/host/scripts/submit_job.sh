@@ -1,0 +1,29 @@
+#!/bin/sh
+# submit-job FOLDER NAME: submits FOLDER/job.sbatch, once in the life of the folder, and answers `job ID`. Whoever was cut off
+# calls it again: an attempt that still works is waited for; one that ended without a word left `.submitting`, and then Slurm
+# is asked for a job of that NAME, which no other job has. Also `refused`, with sbatch's words on standard error; `busy`: another
+# attempt still works; `unknown`: nobody can say whether it was submitted, so it is not submitted again.
+umask 077; trap '' HUP PIPE; name=$2
+cd -P -- "$1" || exit
+exec 9>.submit.lock || exit
+flock -w 60 9 || { echo busy; exit 0; }
+known() { [ ! -s job ] || { echo "job $(head -n 1 job | cut -b 1-100)"; exit 0; }; }
+keep() { printf '%s\n' "$1" >.job.part && mv -f -- .job.part job; known; }
+find_job() {
+    found=$(squeue --noheader --states=all --format=%i --name="$name" --user="$(id -un)") || { echo unknown; exit 0; }
+    [ -n "$found" ] || found=$(sacct --noheader --parsable2 --allocations --name "$name" --starttime now-2days --format JobID 2>/dev/null)
+    [ -z "$found" ] || keep "$(echo "$found" | tail -n 1)"
+    # A job that ran and was forgotten has left its nodes' names.
+    [ -z "$(ls nodes)" ] || { echo unknown; exit 0; }
+}
+known
+[ ! -e .submitting ] || find_job
+: >.submitting || exit
+if made=$(sbatch --parsable job.sbatch 2>.sbatch.words 9>&-); then keep "$made"; fi
+# It may be in the queue all the same: the controller took it, and its answer was lost.
+find_job
+cat .sbatch.words >&2
+case $(cat .sbatch.words) in
+*[Tt]'imed out'* | *[Uu]'nable to contact'* | *'ommunication'*) echo unknown ;;
+*) rm -f .submitting; echo refused ;;
+esac

@@ -1,0 +1,168 @@
+"""The backend of Slurm: one job of one batch script, through a login node. The run does not need this process."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..core.errors import DeployError
+from ..core.facts import NodeState
+from ..core.names import RunId
+from ..core.program import FAB
+from ..host import jobs
+from ..host.jobs import Job
+from ..image import code_layer
+from ..image.credentials import Choice
+from ..image.folder_stream import FolderStream
+from ..image.path_entry import TIME
+from ..run.backend import Backend
+from ..run.events import Event
+from ..run.output import RankLogs
+from ..run.progress import State
+from ..run.sbatch import batch_script
+from . import plan
+from .login import ASK_S, Login, Unknown
+from .mirror import JobWatch
+
+
+@dataclass(frozen=True)
+class Order:
+    """What a new job is made of: what was asked, the folder to send and by which choice."""
+
+    asked: plan.Asked
+    folder: Path | None
+    choice: Choice
+
+
+class SlurmBackend(Backend):
+    """A run's job. Every command follows it through this class; `order` is there for the command that submits it.
+
+    `number`: the job's id, once it is known. `say` prints a warning, `tell` gets bytes sent and of how many.
+    """
+
+    def __init__(
+        self,
+        login: Login,
+        run_dir: Path,
+        number: str,
+        say: Callable[[str], None],
+        ranks: Sequence[int] | None = (0,),
+        order: Order | None = None,
+        tell: Callable[[int, int], None] = lambda sent, total: None,
+    ) -> None:
+        self.login, self.run_dir, self.number, self._order = login, run_dir, number, order
+        self._say, self._ranks, self._tell = say, ranks, tell
+        self._watch: JobWatch | None = None
+        self._logs: RankLogs | None = None
+
+    @property
+    def run(self) -> RunId:
+        """The run's id."""
+        return RunId(self.run_dir.name)
+
+    def prepare(self) -> None:
+        """Put the folder and the batch script on the cluster, or leave nothing there. Raises DeployError."""
+        try:
+            self._bring()
+        except BaseException:
+            with suppress(DeployError):  # the fault itself says more
+                self.undo()
+            raise
+
+    def start(self) -> None:
+        """Submit the job, once. Raises DeployError."""
+        self.number = self.login.submit(plan.folder_of(self.login.shared, self.run), self.run, self._say)
+
+    def undo(self) -> None:
+        """Cancel the job, if there is one, and remove the run's folder. Raises DeployError if that is not sure."""
+        comes_back = f"{FAB} attach --run {self.run} finds out, and {FAB} stop --run {self.run} ends it"
+        try:
+            if not self.login.session.is_open:
+                self.login.connect()
+            answer = self.login.session.run(jobs.undo(self.login.shared, self.run), timeout_s=ASK_S, check=False).out
+        except DeployError as fault:
+            raise DeployError(f"{fault.message}; the job may have been submitted", comes_back) from fault
+        if answer.strip() != "undone":
+            raise DeployError(str(Unknown(self.login.host.name, "Slurm does not say")), comes_back)
+
+    @property
+    def job(self) -> Job | None:
+        """What Slurm said of the job last; None before it said anything."""
+        return self._watched().copy.job
+
+    @property
+    def same_s(self) -> float:
+        """Seconds since the job is in this state, or since it was first seen in it."""
+        copied = self._watched().copy
+        return copied.heard - copied.since
+
+    @property
+    def unseen_s(self) -> float:
+        """Seconds since the login node last said anything."""
+        return self._watched().unseen_s
+
+    def states(self, state: State) -> list[NodeState]:
+        """The state of each node: Slurm knows the job's alone."""
+        job = self.job
+        if job is None or job.state in jobs.WAITS:
+            return []
+        code = None if job.state not in jobs.ENDED else 0 if job.state == "COMPLETED" else job.code or 1
+        return [NodeState(name, "running" if code is None else "exited", code) for name in state.names]
+
+    def output(self, state: State) -> list[Event]:
+        """The lines of the shown ranks."""
+        self._watched()
+        assert self._logs
+        return self._logs.take(state.began)
+
+    def stop(self) -> None:
+        """Ask the ranks to stop with a checkpoint, and the job not to be requeued."""
+        self._ask(now=False)
+
+    def kill(self) -> None:
+        """Cancel the job at once."""
+        self._ask(now=True)
+
+    def clean(self) -> None:
+        """Does nothing: a job that has ended leaves nothing but its folder."""
+        return
+
+    def close(self) -> None:
+        """Stop following. The job goes on."""
+        if self._watch:
+            self._watch.close()
+
+    def _bring(self) -> None:
+        assert self._order
+        folder, login = plan.folder_of(self.login.shared, self.run), self.login
+        entries = code_layer.entries(self._order.folder, self._order.choice) if self._order.folder else []
+        stream = FolderStream(self._order.folder or Path(), entries)
+        total = stream.size
+        login.session.run(
+            jobs.make(login.shared, self.run), input=stream.read(lambda sent: self._tell(sent, total)), moving=True
+        )
+        sent = {}
+        for entry in entries:
+            if entry.isreg() and self._order.folder:
+                with (self._order.folder / entry.path).open("rb") as file:
+                    sent[entry.path] = [hashlib.file_digest(file, "sha256").hexdigest(), entry.size, TIME]
+        # What the script wrote is all but this (docs/contract.md).
+        login.session.put(json.dumps(sent).encode(), f"{folder}/sent.json")
+        job = plan.job_of(self._order.asked, login.shared, self.run)
+        login.session.put(batch_script(job).encode(), f"{folder}/job.sbatch", 0o700)
+
+    def _ask(self, now: bool) -> None:
+        try:
+            self.login.stop(self.run, self.number, now)
+        except DeployError as fault:
+            self._say(f"the request to stop did not arrive: {fault.message}")
+
+    def _watched(self) -> JobWatch:
+        if self._watch is None:
+            self._logs = RankLogs(self.run_dir)
+            self._watch = JobWatch(self.login, self.number, self.run_dir, self._ranks, self._say)
+        return self._watch

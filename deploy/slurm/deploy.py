@@ -1,0 +1,96 @@
+"""One `fab deploy --slurm`, whole: look at the login node, send, submit, follow."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..config import inventory
+from ..core.errors import DONE, DeployError, UsageError
+from ..core.names import RunId
+from ..core.program import FAB
+from ..core.text import amount, several
+from ..image import code_layer, repository
+from ..report.console import Console
+from ..report.interrupts import Interrupts
+from ..report.script_lines import ShownRanks
+from ..run import code, environment, folders, record
+from ..run.launch import launch
+from . import follow, known, plan
+from .backend import Order, SlurmBackend
+from .login import Login
+
+
+def deploy(
+    order: Order, name: str, words: Sequence[str], script: bool, ranks: ShownRanks, console: Console,
+    detach: bool = False, dry_run: bool = False,
+) -> int:  # fmt: skip
+    """Submit a job and follow it; returns the exit code. `name`: the run's, or empty. Raises DeployError."""
+    asked = order.asked
+    hosts = inventory.from_flag(asked.login).hosts
+    if len(hosts) != 1:
+        raise UsageError(f"--slurm {asked.login}: one login node", "--slurm user@login.cluster:port")
+    files = _files(order)
+    with Interrupts(console, "connecting", "nothing was submitted") as interrupts, Login(hosts[0]) as login:
+        interrupts.at("looking at the cluster")
+        seen = login.look(asked.shared, name)
+        if seen.lacks:
+            raise DeployError(
+                f"{asked.login}: it has no {', '.join(seen.lacks)}", "--slurm names a login node of Slurm"
+            )
+        if seen.wrong:
+            raise UsageError(f"--shared {asked.shared}: {seen.wrong}", f"a folder that exists on {asked.login}")
+        if seen.taken or (name and record.path_of(RunId(name)).exists()):
+            raise UsageError(f"--run {name}: a run of this name exists already", "choose another name")
+        login.shared = seen.shared
+        console.note(f"{asked.login}: {seen.version}; runs lie in {seen.shared}/.muster/runs")
+        if dry_run:
+            run = RunId(name or "RUN")
+            console.text("\n".join(plan.shown(asked, run, seen.shared, files)))
+            console.data({"kind": "plan", "login": asked.login, "folder": plan.folder_of(seen.shared, run)})
+            return DONE
+        run_dir = _run_folder(name, words, script)
+        with console.pushing([hosts[0].name]) as tell:
+            backend = SlurmBackend(
+                login, run_dir, "", console.warn, None if ranks.numbers is None else sorted(ranks.numbers), order,
+                lambda sent, total: tell(hosts[0].name, sent, total),
+            )  # fmt: skip
+
+            def open_record() -> dict[str, bytes]:
+                known.open_start(run_dir, tuple(words), script, hosts[0], seen.shared, asked.again)
+                interrupts.at("sending the folder and submitting the job")
+                return {}
+
+            launch(backend, run_dir, False, open_record, interrupts.hold)
+        known.note(run_dir, job=backend.number)
+        if order.folder:
+            code.write(run_dir, repository.look(order.folder, order.choice))
+        run = RunId(run_dir.name)
+        console.note(f"{run} is job {backend.number} on {asked.login} ({files})")
+        console.data({"kind": "submitted", "run": run, "job": backend.number, "login": asked.login})
+        if detach:
+            backend.close()
+            console.note(f"follow it: {FAB} attach --run {run}")
+            console.line(run)
+            return DONE
+        return follow.until_done(backend, script, words, console, interrupts, ranks)
+
+
+def _files(order: Order) -> str:
+    if order.folder is None:
+        return "no folder is sent"
+    entries = code_layer.entries(order.folder, order.choice)
+    size = sum(entry.size for entry in entries)
+    return f"{several(sum(not entry.isdir() for entry in entries), 'file')}, {amount(size)}"
+
+
+def _run_folder(name: str, words: Sequence[str], script: bool) -> Path:
+    if name:
+        folder = record.path_of(RunId(name))
+        record.make_runs(folder.parent)
+        folder.mkdir(record.OWNERS)
+        return folder
+    named = ("--recipe", environment.script_name([word for word in words if word != "--per-node"])) if script else words
+    return record.make_folder(folders.RUNS, named, time.time(), (), secrets.token_hex(2))

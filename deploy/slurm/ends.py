@@ -1,0 +1,57 @@
+"""How a run on Slurm ended. Pure: the job, and the verdicts that its ranks left, in; a Result or None out.
+
+Slurm decides when a job is over, and a requeued one is not: following it never ends it. So outcome.judge, which ends
+runs whose nodes are silent, has no part here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ..core.printable import console_line
+from ..host.jobs import ENDED, GONE, NO_FOLDER, Job
+from ..run.outcome import Result, final, stopped
+from ..run.progress import State
+from . import words
+
+# A job that is requeued may look ended for a moment.
+_SETTLES_S = {"PREEMPTED": 10.0, "NODE_FAIL": 10.0, "BOOT_FAIL": 10.0, GONE: 0.0, NO_FOLDER: 0.0}
+_MOST_LINES = 12
+
+
+def is_over(job: Job, for_s: float) -> bool:
+    """Whether the job has ended for good. `for_s`: how long it has been in this state."""
+    return job.state in ENDED and for_s >= _SETTLES_S.get(job.state, 2.0)
+
+
+def end_of(number: str, job: Job, state: State, output: str, stop_asked: bool = False) -> Result:
+    """How a run whose job is over ended. `state` has the verdicts of its last start, `output` the job's last words."""
+    result = final(state) if state.verdicts else None
+    if job.state == NO_FOLDER:
+        return Result("failed", f"job {number}: the run's folder is gone from the cluster")
+    if job.state == "CANCELLED":
+        if result and result.verdict in ("failed", "done", "refused"):
+            return result
+        who = "" if stop_asked else f"; job {number} was cancelled, and not by this command"
+        ended = result or stopped(state)
+        return replace(ended, message=f"{ended.message}{who}" if state.began else f"stopped before it began{who}")
+    if job.state == "COMPLETED":
+        return result or Result("done", "Slurm says that the job completed; its ranks left no verdict")
+    if job.state == GONE:
+        return result or Result(
+            "failed",
+            f"could not tell how job {number} ended: Slurm has forgotten it, and its ranks left no verdict",
+            "job.out of the run's folder has what it printed",
+        )
+    message, hint = words.ended(number, job)
+    if result and (result.verdict in ("failed", "refused", "stopped") and job.state == "FAILED"):
+        return result
+    if result and result.message and result.verdict != "done":
+        message = f"{message}; before that: {result.message}"
+    return Result("failed", message + _last(output), hint or "job.out of the run's folder has all that it printed")
+
+
+def _last(output: str) -> str:
+    lines: Sequence[str] = [line for text in output.split("\n") if (line := console_line(text))]
+    return "".join(f"\n  {line}" for line in lines[-_MOST_LINES:])

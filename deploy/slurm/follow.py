@@ -1,0 +1,156 @@
+"""Follow a job to its end: its place in the queue, then each of its starts as any run is shown.
+
+A requeue is no end: the job waits again, and its next start continues the run.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from ..core.errors import DETACHED, DeployError
+from ..core.program import FAB
+from ..core.text import several
+from ..host import commands, jobs
+from ..host.jobs import Job
+from ..report import ending
+from ..report.console import Console
+from ..report.interrupts import Detached, Interrupts
+from ..report.script_lines import ShownRanks
+from ..run import environment, events, follow, own_files
+from ..run.outcome import Result, concluded
+from ..run.progress import WAIT_LOST_S, State
+from . import ends, known, words
+from .backend import SlurmBackend
+
+_POLL_S = 0.2
+# A shared file system may show a verdict this much later than Slurm shows the job's end.
+_VERDICTS_S = 20.0
+
+
+def until_done(
+    backend: SlurmBackend, script: bool, command: Sequence[str], console: Console, interrupts: Interrupts,
+    ranks: ShownRanks,
+) -> int:  # fmt: skip
+    """Follow the job to its end, write the outcome here, and show it; returns the run's exit code."""
+    run, began = backend.run_dir.name, time.monotonic()
+    interrupts.leave_by_ctrl_c(f"{FAB} attach --run {run}", f"{FAB} stop --run {run}")
+    what = environment.script_name(command) if script else environment.recipe_name(command)
+    try:
+        result, state = _Following(backend, script, what, console, interrupts, ranks).to_the_end()
+    except Detached:
+        return DETACHED
+    finally:
+        backend.close()
+    seconds = max(time.monotonic() - began, state.seconds)
+    return ending.end(backend.run_dir, result, state, seconds, console, f"{FAB} fetch --run {run}")
+
+
+def last_verdicts(backend: SlurmBackend) -> tuple[list[events.Event], str]:
+    """The verdicts that the last start left on the cluster, and the job's last words."""
+    login, run = backend.login, backend.run
+    reading = login.reading
+    said = reading.run(commands.last_words(f"{reading.home}/runs/{run}")).out
+    found = [event for event in events.last_words(said.split("\n"), time.time()) if event["kind"] == "verdict"]
+    return found, login.state(run, backend.number)[2]
+
+
+class _Following:
+    def __init__(
+        self, backend: SlurmBackend, script: bool, what: str, console: Console, interrupts: Interrupts,
+        ranks: ShownRanks,
+    ) -> None:  # fmt: skip
+        self._backend, self._script, self._what, self._ranks = backend, script, what, ranks
+        self._console, self._interrupts = console, interrupts
+        clear(backend.run_dir)
+        self._follower = follow.Follower(backend.run_dir, from_start=True)
+        self._said, self._asked = "", 0
+
+    def to_the_end(self) -> tuple[Result, State]:
+        state = State((), script=self._script)
+        while not (job := self._look()) or not ends.is_over(job, self._backend.same_s):
+            if job and job.state in jobs.WAITS:
+                self._tell(words.waiting(self._backend.number, job), "queue", job)
+            elif job and job.hosts and job.state in jobs.LIVES:
+                state = self._one_start(job)
+            time.sleep(_POLL_S)
+        if not state.names and job.hosts:  # it was over before anybody saw it run
+            state = self._one_start(job)
+        return concluded(self._end(job, state), state.finding), state
+
+    def _one_start(self, job: Job) -> State:
+        """Show a start of the job until it ends, or Slurm requeues it."""
+        self._tell(words.running(self._backend.number, job), "running", job)
+        known.note(self._backend.run_dir, nodes=list(job.hosts))
+        state = State(tuple(job.hosts), script=self._script)
+        where = f"job {self._backend.number}, {several(len(job.hosts), 'node')}"
+        with self._console.following(state, self._what, where, self._ranks) as tell:
+            while True:
+                now = self._look()
+                assert now
+                waits = now.state in jobs.WAITS or now.restarts != job.restarts
+                over = ends.is_over(now, self._backend.same_s)
+                self._show(state, tell)
+                if over or waits:
+                    break
+                time.sleep(_POLL_S)
+        if waits:
+            self._console.note(f"job {self._backend.number} stopped at {state.step_words}; Slurm starts it again")
+            clear(self._backend.run_dir)
+        return state
+
+    def _show(self, state: State, tell: Callable[[list[events.Event]], None]) -> None:
+        new, now = self._follower.read(), time.time()
+        # A verdict may be an earlier start's: they are asked for at the end.
+        new = [event for event in new if event["kind"] != "verdict"]
+        new += follow.changes(self._backend.states(state), state)
+        for event in new:
+            state.apply(event, now)
+        state.inquire(now)
+        tell([*new, *self._backend.output(state)])
+
+    def _end(self, job: Job, state: State) -> Result:
+        output, until = "", time.monotonic() + (_VERDICTS_S if state.up else 0.0)
+        while True:
+            try:
+                state.verdicts, output = last_verdicts(self._backend)
+            except DeployError as fault:
+                self._console.warn(f"the verdicts of its ranks could not be read: {fault.message}")
+            if state.files_left:  # the nodes share the folder, and each of them has counted it
+                node, left = min(state.files_left.items())
+                state.files_left = {node: left, **{name: (0, 0) for name in state.names if name != node}}
+            if state.verdicts or time.monotonic() > until:
+                return ends.end_of(self._backend.number, job, state, output, bool(self._asked))
+            time.sleep(1.0)
+
+    def _look(self) -> Job | None:
+        """What Slurm says now. Passes on a request to stop. Raises Detached, DeployError if nobody answers for long."""
+        requests = self._interrupts.requests()
+        if requests > self._asked:
+            self._asked = requests
+            (self._backend.kill if requests > 1 else self._backend.stop)()
+        if self._backend.unseen_s > WAIT_LOST_S:
+            raise DeployError(
+                f"{self._backend.login.host.name} has not answered for {self._backend.unseen_s:.0f} s; the job may "
+                "continue there",
+                f"try again: {FAB} attach --run {self._backend.run}",
+            )
+        job = self._backend.job
+        if job and job.state == jobs.AWAY:
+            self._tell("Slurm's controller does not answer; asking again", "away", job)
+        return job
+
+    def _tell(self, text: str, kind: str, job: Job) -> None:
+        if text != self._said:
+            self._said = text
+            self._console.note(text)
+            about = {"job": self._backend.number, "state": job.state, "nodes": list(job.hosts), "message": text}
+            self._console.data({"kind": kind, **about})
+
+
+def clear(run_dir: Path) -> None:
+    """Remove what an earlier start said of its nodes and its end: the cluster tells the present state again."""
+    for folder in ("nodes", "outcome"):
+        own_files.clear(run_dir, folder, ".json")
+    own_files.clear(run_dir, "logs")

@@ -1,0 +1,97 @@
+"""The runs on Slurm that this user's records name: runs/ID/record.json, with the login node, the folder and the job.
+
+Only a record that this user's seal proves counts (record.own): nobody else can name a host or a job here.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..config import inventory
+from ..config.inventory import Host
+from ..core.errors import DeployError
+from ..core.names import RunId, asked_run
+from ..core.program import FAB
+from ..report.console import Console
+from ..run import folders, record
+from .login import Login
+
+
+@dataclass(frozen=True)
+class Known:
+    """A run on Slurm. `number`: its job's id, empty if its submission was cut off."""
+
+    run_dir: Path
+    login: Host
+    shared: str
+    number: str
+    script: bool
+    words: tuple[str, ...]
+    started: float
+
+    @property
+    def run(self) -> RunId:
+        """The run's id."""
+        return RunId(self.run_dir.name)
+
+
+def find(run: str, newest: bool = True) -> Known | None:
+    """The run of that id, if it is one on Slurm; without an id, or for `latest`, the newest one if it was the last to
+    be deployed. `newest`: whether a command without an id may mean it. Raises UsageError for a name that no run has."""
+    if run in ("", "latest"):
+        own, hosts = record.newest(folders.RUNS, record.SLURM), record.newest(folders.RUNS, record.HOSTS)
+        if own is None or not newest or (hosts and _start(hosts) > _start(own)):
+            return None
+        run = own.name
+    folder = record.path_of(RunId(asked_run("--run", run)))
+    facts = record.own(folder)
+    if facts.get("backend") != record.SLURM or len(facts.get("hosts", ())) != 1 or not facts.get("shared"):
+        return None
+    (login,) = inventory.from_flag(facts["hosts"][0]).hosts
+    return Known(
+        folder,
+        login,
+        facts["shared"],
+        facts.get("job") or "",
+        facts.get("script") is True,
+        tuple(facts.get("arguments", ())),
+        _start(folder),
+    )
+
+
+def open_start(run_dir: Path, words: tuple[str, ...], script: bool, login: Host, shared: str, again: str) -> bytes:
+    """Write the start of a run into its folder, before the job is submitted; returns the record."""
+    choice = record.Choice(None, words, script=script)
+    record.open_start(run_dir, choice, record.SLURM, f"Slurm, through {login.destination}", (), time.time())
+    more = {"hosts": [login.destination], "shared": shared, "script": script, "again": again, "job": ""}
+    record.write_record(run_dir, {**record.facts(run_dir), **more, "workers": None})
+    return (run_dir / "record.json").read_bytes()
+
+
+def note(run_dir: Path, **fields: object) -> None:
+    """Add what became known: the job's id, or its nodes."""
+    known = record.facts(run_dir)
+    if any(known.get(name) != value for name, value in fields.items()):
+        record.write_record(run_dir, {**known, **fields})
+
+
+def number_of(known: Known, login: Login, console: Console) -> str:
+    """The job's id; of a run whose submission was cut off, the cluster knows it. Raises DeployError."""
+    if known.number:
+        return known.number
+    number, job, words = login.state(known.run)
+    if not number or job is None:
+        if words == "submitting":
+            raise DeployError(f"{known.run}: another command submits its job at this moment", "try again in a minute")
+        raise DeployError(
+            f"{known.run}: its job was never submitted", f"{FAB} deploy --slurm {known.login.destination}"
+        )
+    note(known.run_dir, job=number)
+    console.note(f"{known.run} is job {number}")
+    return number
+
+
+def _start(run_dir: Path) -> float:
+    return float((record.facts(run_dir).get("starts") or [{}])[-1].get("t", 0.0))

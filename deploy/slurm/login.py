@@ -1,0 +1,104 @@
+"""The connection to a login node: what Muster asks there, and a new connection where one is lost."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from types import TracebackType
+
+from ..config.inventory import Host
+from ..core.errors import DeployError
+from ..core.names import RunId
+from ..host import jobs
+from ..host.jobs import ClusterLook, Job
+from ..ssh.session import Session, SshFault, open_all
+
+# squeue and scontrol retry by themselves while the controller is busy.
+ASK_S = 90.0
+# submit-job waits a minute for an attempt that still works, and Slurm's own commands retry meanwhile.
+SUBMIT_S = 240.0
+_AGAIN_S, _TRIES_S = 2.0, 60.0
+
+
+class Login:
+    """A login node that answers while this is entered. `shared`: the folder that it shares with the nodes."""
+
+    def __init__(self, host: Host, shared: str = "") -> None:
+        self.host, self.shared = host, shared
+        self._stack = ExitStack()
+        self._session: Session | None = None
+
+    def __enter__(self) -> Login:
+        self.connect()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, raised: BaseException | None, _: TracebackType | None) -> None:
+        self._stack.close()
+
+    def connect(self) -> None:
+        """Open a connection in the place of the one before. Raises SshFault."""
+        self._stack.close()
+        (self._session,) = self._stack.enter_context(open_all([self.host])).all().values()
+
+    @property
+    def session(self) -> Session:
+        """The connection; its commands have the user's own home, as sbatch needs it."""
+        assert self._session, "it is entered"
+        return self._session
+
+    @property
+    def reading(self) -> Session:
+        """The same for commands that read and write below the shared folder."""
+        own = self.session.home.removesuffix("/.muster")
+        return self.session if self.shared in ("", own) else self.session.at_home(self.shared)
+
+    def look(self, shared: str, run: str) -> ClusterLook:
+        """Look before a deploy. Raises DeployError."""
+        return jobs.parse_look(self.session.run(jobs.look(shared, run), timeout_s=ASK_S).out)
+
+    def submit(self, folder: str, run: RunId, say: Callable[[str], None]) -> str:
+        """Submit the run's batch script and return the job's id, once, however often the connection is cut.
+
+        Raises DeployError, `Unknown` where nobody can say whether Slurm has the job.
+        """
+        until = time.monotonic() + _TRIES_S
+        while True:
+            try:
+                done = self.session.run(jobs.submit(folder, run), timeout_s=SUBMIT_S, check=False)
+                word, number = jobs.parse_submitted(done.out)
+                break
+            except SshFault as fault:
+                say(f"{fault.message.partition(' while ')[0]}; asking again whether the job was submitted")
+                self.reconnect(until, fault)
+        if word == "job":
+            return number
+        words = done.err.strip()[-2000:]
+        if word == "refused":
+            raise DeployError(f"{self.host.name}: sbatch refused the job: {words}", "--sbatch='...' gives it options")
+        raise Unknown(self.host.name, words or "another attempt to submit it still works")
+
+    def reconnect(self, until: float, fault: DeployError) -> None:
+        """Connect again, until a moment of the monotonic clock. Raises Unknown."""
+        while True:
+            try:
+                return self.connect()
+            except DeployError:
+                if time.monotonic() > until:
+                    raise Unknown(self.host.name, fault.message) from fault
+                time.sleep(_AGAIN_S)
+
+    def state(self, run: RunId, number: str = "") -> tuple[str, Job | None, str]:
+        """The job's id and state now, and its last words (jobs.parse_state). Raises DeployError."""
+        return jobs.parse_state(self.reading.run(jobs.state(run, number), timeout_s=ASK_S, check=False).out)
+
+    def stop(self, run: RunId, number: str, now: bool) -> None:
+        """Ask a job to stop with a checkpoint, or kill it `now`. Raises DeployError."""
+        self.reading.run(jobs.stop(run, number, now), timeout_s=ASK_S)
+
+
+class Unknown(DeployError):
+    """Nobody can say whether Slurm has the job."""
+
+    def __init__(self, host: str, words: str) -> None:
+        super().__init__(f"{host}: could not tell whether the job was submitted: {words}", "")

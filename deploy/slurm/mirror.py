@@ -1,0 +1,128 @@
+"""Follow a job from the login node in a thread of its own: its state, and its run folder's files, as they come."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from ..core.errors import BadAnswer, DeployError
+from ..core.names import RunId
+from ..core.program import FAB
+from ..host import jobs
+from ..host.folder_copy import FolderCopy
+from ..host.jobs import Job
+from ..run import own_files
+from .login import Login
+
+EVERY_S, AGAIN_S = 0.5, 2.0
+# The job's own output, and its ranks': of these, the end alone is copied.
+_LOG = re.compile(r"logs/rank-[0-9]{1,9}\.log|job\.out")
+
+
+class JobCopy(FolderCopy):
+    """Takes the lines of follow-job. `job`: what Slurm said last; `since`: when it said so first."""
+
+    def __init__(self, run_dir: Path, host: str, say: Callable[[str], None]) -> None:
+        super().__init__(run_dir, host, say, f"{FAB} fetch --run {run_dir.name} copies the files")
+        self.job: Job | None = None
+        self.since = self.heard = time.monotonic()
+        self._lines, self._ends = list[str](), dict[str, int]()
+
+    def known(self) -> dict[str, int]:
+        """Where the login node must continue."""
+        return {**self.sizes(), **self._ends}
+
+    def take(self, line: str) -> None:
+        """Take one line from the login node. Raises BadAnswer."""
+        mark, _, rest = line.partition(" ")
+        if mark != self.mark:
+            return  # a message of the day, or of Slurm's commands
+        what, _, rest = rest.partition(" ")
+        self.heard = time.monotonic()
+        try:
+            if what in ("doc", "add", "big"):
+                self.take_file(what, rest.split(" "))
+        except OSError as fault:
+            self.lose(f"cannot be written here: {fault.strerror}", f"free some disk space, then: {FAB} attach")
+        if what == "said" and rest != ".":
+            self._lines = [*self._lines[-10:], rest]
+        elif what == "said":
+            lines, self._lines = self._lines, []
+            job = jobs.parse_job(lines)
+            if self.job is None or job.state != self.job.state:
+                self.since = time.monotonic()
+            self.job = job
+
+    def allowed(self, name: str) -> Path | None:
+        """The path of a file that may be copied under that name: logs as well."""
+        return Path(name) if _LOG.fullmatch(name) else super().allowed(name)
+
+    def _write(self, path: Path, what: str, offset: int, data: bytes) -> None:
+        name = str(path)
+        if what != "add" or not _LOG.fullmatch(name):
+            super()._write(path, what, offset, data)
+            return
+        fresh = name not in self._ends
+        with own_files.open_to_append(self._dir, name, empty=fresh) as file:
+            if fresh and offset:
+                file.write(f"({offset} bytes before this stay on the cluster)\n".encode())
+            have = self._ends.get(name, offset) - offset
+            if 0 <= have < len(data):
+                file.write(data[have:])
+        self._ends[name] = max(self._ends.get(name, 0), offset + len(data))
+
+
+class JobWatch:
+    """Follows a job until `close`; a lost connection is opened again. `ranks`: whose logs to copy; None: all."""
+
+    def __init__(
+        self, login: Login, number: str, run_dir: Path, ranks: Sequence[int] | None, say: Callable[[str], None]
+    ) -> None:
+        self._login, self._number, self._ranks, self._say = login, number, ranks, say
+        self._run = RunId(run_dir.name)
+        self.copy = JobCopy(run_dir, login.host.name, say)
+        self._closed, self._reported = threading.Event(), set[str]()
+        threading.Thread(target=self._follow, daemon=True, name="muster-job").start()
+
+    @property
+    def unseen_s(self) -> float:
+        """Seconds since the login node last said anything."""
+        return time.monotonic() - self.copy.heard
+
+    def close(self) -> None:
+        """Stop following; the job goes on."""
+        self._closed.set()
+
+    def _follow(self) -> None:
+        while not self._closed.is_set():
+            mark, known = self.copy.mark, self.copy.known()
+            command = jobs.follow(self._run, self._number, mark, EVERY_S, self._ranks, known)
+            try:
+                self._login.reading.run(command, timeout_s=None, on_line=self.copy.take, check=False)
+            except BadAnswer as fault:
+                self._once(f"{self._login.host.name}: {fault.message}")
+            except DeployError as fault:
+                if not self._closed.is_set():
+                    self._say(f"{fault.message.partition(' while ')[0]}: the job continues; reconnecting")
+                    self._reconnect()
+            self._closed.wait(AGAIN_S)
+
+    def _reconnect(self) -> None:
+        while not self._closed.is_set():
+            try:
+                self._login.connect()
+            except DeployError as fault:
+                self._once(fault.message)
+                self._closed.wait(AGAIN_S)
+            else:
+                self._reported.clear()
+                self._say(f"{self._login.host.name}: connected again")
+                return
+
+    def _once(self, words: str) -> None:
+        if words not in self._reported:
+            self._reported.add(words)
+            self._say(words)

@@ -1,0 +1,134 @@
+"""What a deploy to Slurm will do: the batch script and its commands. Pure; refuses what Slurm does another way."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ..core.errors import UsageError
+from ..core.names import RunId
+from ..core.program import FAB
+from ..run.environment import RUN_DIR, RUN_ID
+from ..run.sbatch import CONTAINERS, SlurmJob, batch_script
+
+# What deploy has for hosts, and how the same is done on Slurm.
+_REFUSED = {
+    "hosts": "Slurm chooses the nodes: --sbatch=--nodelist=n1,n2 names them",
+    "cluster": "it lists hosts, and Slurm chooses its own: leave it out",
+    "wait": "a job waits in Slurm's queue anyway: leave it out",
+    "wait-lost": "Slurm itself ends and requeues a job that lost a node: leave it out",
+    "secret": "put it into a file on the cluster that you alone can read: --setup 'source ~/.secrets'",
+    "env-file": "put it on the cluster, for you alone to read: --setup 'set -a; source ~/.env; set +a'",
+    "secret-file": "put it on the cluster, for you alone to read; a job reads your home",
+    "keep": "a job writes to the cluster's disks, which stay: leave it out",
+    "dockerfile": "build the image first: --container apptainer --image train.sif",
+    "requirements": "install them once on the cluster: --setup 'source venv/bin/activate'",
+    "on-end": "Slurm sends mail: --sbatch='--mail-type=END,FAIL'",
+    "force": "no preflight runs before a job: leave it out",
+    "resume": "a requeued job continues by itself; to start an ended one again: sbatch job.sbatch in its run's folder",
+    "no-cache": "Muster keeps no caches there: leave it out",
+    "min-nodes": "Slurm requeues a job that lost a node: leave it out",
+}
+# Options of sbatch that the plan itself sets, or that would make several jobs, or none, of one run.
+_OWN = {
+    **dict.fromkeys(("--job-name", "-J"), "--run names the run and its job"),
+    **dict.fromkeys(("--nodes", "-N"), "--nodes, before --sbatch"),
+    **dict.fromkeys(("--array", "-a"), "a run is one job: deploy it once for each"),
+    **dict.fromkeys(("--chdir", "-D"), "--shared says where the run's folder lies"),
+    **dict.fromkeys(("--output", "-o", "--error", "-e", "--open-mode"), "the job's output is job.out of its folder"),
+    **dict.fromkeys(("--ntasks", "-n", "--ntasks-per-node"), "one task a node; --nproc says how many ranks it starts"),
+    **dict.fromkeys(("--wait", "-W", "--parsable", "--wrap", "--test-only"), "leave it out; --dry-run shows the plan"),
+    **dict.fromkeys(("--clusters", "-M"), "name a login node of that cluster: --slurm"),
+    **dict.fromkeys(("--signal",), "the ranks stop 90 s before the limit: leave it out"),
+}
+_SHARED = re.compile(r"[^\x00-\x1f\x7f%\\]{0,4000}")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What to run on Slurm. `agent`: the agent's words in a container; `typed`: those of `muster agent` without one.
+
+    `variables`: of the ranks. `sbatch`: the user's own options; `setup`: lines of a shell before the run. `shared`: a
+    folder that login node and nodes share (empty: the home there). `again`: the command that deploys the same again.
+    """
+
+    login: str
+    nodes: int
+    agent: tuple[str, ...]
+    typed: tuple[str, ...]
+    variables: Mapping[str, str] = field(default_factory=dict, hash=False)
+    gpus: int = 0
+    sbatch: tuple[str, ...] = ()
+    setup: tuple[str, ...] = ()
+    container: str = ""
+    image: str = ""
+    mounts: tuple[str, ...] = ()
+    shared: str = ""
+    again: str = ""
+
+
+def refuse(given: Mapping[str, object]) -> None:
+    """Raise UsageError for an option of deploy that a run on Slurm does not have, with what does the same there."""
+    for name, instead in _REFUSED.items():
+        if given.get(name.replace("-", "_")):
+            raise UsageError(f"--{name}: not with --slurm", instead)
+
+
+def check(asked: Asked) -> None:
+    """Raise UsageError for what does not fit together, and for options of sbatch that the plan sets itself."""
+    if (asked.container and asked.container not in CONTAINERS) or bool(asked.container) != bool(asked.image):
+        raise UsageError(
+            "--container and --image belong together: pyxis or apptainer, and its image",
+            "--container pyxis --image registry#team/muster-trainer:gpu",
+        )
+    if asked.mounts and not asked.container:
+        raise UsageError("--mount: without --container, a job sees the cluster's disks as they are", "leave it out")
+    if not _SHARED.fullmatch(asked.shared):
+        raise UsageError(f"--shared {asked.shared}: Slurm would read % and \\ in it", "name another folder")
+    for word in asked.sbatch:
+        name = word.partition("=")[0] if word.startswith("--") else word[:2]
+        if name == ":" or (name not in _OWN and word == ":"):
+            raise UsageError("--sbatch: a job of several parts (:) is not one run", "deploy each part by itself")
+        if name in _OWN:
+            raise UsageError(f"--sbatch {name}: not in a run of Muster", _OWN[name])
+
+
+def folder_of(shared: str, run: RunId) -> str:
+    """The run's folder on the cluster. `shared`: the whole path there."""
+    return f"{shared.rstrip('/')}/.muster/runs/{run}"
+
+
+def job_of(asked: Asked, shared: str, run: RunId) -> SlurmJob:
+    """What sbatch gets: the run's folder is absolute in it, so sbatch may be typed anywhere."""
+    folder = folder_of(shared, run)
+    own = {RUN_DIR: folder, RUN_ID: run, "MUSTER_RESUME_COMMAND": f"sbatch {shlex.quote(f'{folder}/job.sbatch')}"}
+    return SlurmJob(
+        run,
+        asked.nodes,
+        asked.agent if asked.container else asked.typed,
+        {**own, **asked.variables},
+        (f"--chdir={folder}/work", *asked.sbatch),
+        asked.gpus,
+        asked.setup,
+        asked.container,
+        asked.image,
+        (f"{folder}:{folder}", *asked.mounts) if asked.container else (),
+        output=f"{folder}/job.out",
+        stop=f"{folder}/.stop",
+        made_by=f"{FAB} {asked.again}",
+    )
+
+
+def shown(asked: Asked, run: RunId, shared: str, files: str) -> Sequence[str]:
+    """What --dry-run prints: the steps on the login node, then the batch script."""
+    folder = folder_of(shared, run)
+    return (
+        f"on {asked.login}:",
+        f"  mkdir -p {shlex.quote(folder)}/work  # {files}",
+        f"  write {shlex.quote(folder)}/job.sbatch",
+        f"  sbatch --parsable {shlex.quote(folder)}/job.sbatch",
+        "",
+        f"job.sbatch:\n{batch_script(job_of(asked, shared, run))}",
+    )

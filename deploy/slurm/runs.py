@@ -1,0 +1,127 @@
+"""The commands for a run on Slurm that this user's record names: attach, stop, status, logs, fetch."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..core.errors import DONE, DeployError, UsageError
+from ..core.program import FAB
+from ..core.results import all_faults
+from ..host import commands, gather, jobs
+from ..report import ending
+from ..report.console import Console
+from ..report.interrupts import CONTINUES, Interrupts
+from ..report.page import run as page
+from ..report.script_lines import shown_ranks
+from ..run import events, folders, record
+from ..run.progress import State
+from . import ends, follow, words
+from .backend import SlurmBackend
+from .known import Known, number_of
+from .login import Login
+
+PATIENCE_S = 120.0
+_LOOK_S = 1.0
+
+
+def attach(known: Known, rank: str, console: Console) -> int:
+    """Follow the run to its end, or show how it ended; returns its exit code."""
+    ranks = shown_ranks(rank)
+    if outcome := record.read_json(known.run_dir / "outcome.json"):
+        return ending.show_again(known.run_dir, outcome, known.script, console, f"{FAB} fetch --run {known.run}")
+    with Interrupts(console, "looking for the run", CONTINUES) as interrupts, Login(known.login, known.shared) as login:
+        number = number_of(known, login, console)
+        shown = None if ranks.numbers is None else sorted(ranks.numbers)
+        backend = SlurmBackend(login, known.run_dir, number, console.warn, shown)
+        interrupts.hold()
+        return follow.until_done(backend, known.script, known.words, console, interrupts, ranks)
+
+
+def stop(known: Known, now: bool, console: Console) -> int:
+    """Stop the run with a checkpoint, or `now`, and say how it ended. Raises DeployError if its job still runs then."""
+    with Login(known.login, known.shared) as login:
+        number = number_of(known, login, console)
+        backend = SlurmBackend(login, known.run_dir, number, console.warn)
+        job = login.state(known.run, number)[1]
+        if job is None or job.state not in jobs.ENDED:
+            login.stop(known.run, number, now)
+        since, until = time.monotonic(), time.monotonic() + PATIENCE_S
+        with console.waiting("stop") as say:
+            while job is None or not ends.is_over(job, time.monotonic() - since):
+                if time.monotonic() > until:
+                    raise DeployError(
+                        f"job {number} is still {job.state if job else 'there'} {PATIENCE_S:.0f} s after the stop",
+                        f"kill it: {FAB} stop --run {known.run} --now",
+                    )
+                time.sleep(_LOOK_S)
+                before, job = job, login.state(known.run, number)[1]
+                if job and (before is None or job.state != before.state):
+                    since = time.monotonic()
+                say(f"job {number}: {job.state if job else ''}")
+        state = State(tuple(job.hosts), script=known.script)
+        state.verdicts, output = follow.last_verdicts(backend)
+        result = ends.end_of(number, job, state, output, stop_asked=True)
+        if not (known.run_dir / "outcome.json").exists():
+            record.close(known.run_dir, result, state, max(0.0, time.time() - known.started))
+        console.note(f"{known.run}: {result.message or result.verdict}")
+        about = {"run": known.run, "job": number, "verdict": result.verdict, "message": result.message}
+        console.data({"kind": "ended", **about})
+        return DONE
+
+
+def status(known: Known, console: Console) -> int:
+    """Show the job's state, its nodes and the steps of its ranks."""
+    with Login(known.login, known.shared) as login:
+        number = number_of(known, login, console)
+        job, reading = login.state(known.run, number)[1], login.reading
+        said = reading.run(commands.last_words(f"{reading.home}/runs/{known.run}"), check=False).out
+        seen = events.last_words(said.split("\n"), time.time())
+        step = min((int(event["step"]) for event in seen if event["kind"] == "step"), default=None)
+        state = job.state if job else "not submitted"
+        text = words.waiting(number, job) if job and job.state in jobs.WAITS else f"job {number} {state.lower()}"
+        text += f" on {', '.join(job.hosts[:8])}" if job and job.hosts and job.state not in jobs.WAITS else ""
+        text += f", step {step}" if step is not None else ""
+        row = {"kind": "status", "run": known.run, "job": number, "state": state, "step": step}
+        console.line(f"{known.run}  {text}", {**row, "nodes": list(job.hosts) if job else []})
+        return DONE
+
+
+def fetch(known: Known, only: Sequence[str], console: Console) -> Path:
+    """Copy the run's folder, or what matches `only`, from the cluster; returns the folder here. Raises DeployError."""
+    with Login(known.login, known.shared) as login:
+        faults = gather.gather([login.reading], known.run, only, known.run_dir, console)
+        page.write(known.run_dir)
+        if (work := known.run_dir / "work").is_dir():
+            console.note(f"what its script wrote is in {folders.display_path(work)}")
+        all_faults(*faults)
+    return known.run_dir
+
+
+def logs(known: Known, rank: str, follows: bool, since: str, grep: str, console: Console) -> int:
+    """Print what the job, or one rank of it, has printed so far."""
+    if follows or since:
+        raise UsageError(
+            f"--{'follow' if follows else 'since'}: not for a run on Slurm",
+            f"{FAB} attach --run {known.run} --rank {rank or 'all'} follows it",
+        )
+    name = "job.out"
+    if rank:
+        (number,) = shown_ranks(rank).numbers or (0,)
+        name = f"logs/rank-{number}.log"
+    with Login(known.login, known.shared) as login:
+        rest = b""
+
+        def take(data: bytes) -> None:
+            nonlocal rest
+            *lines, rest = (rest + data).split(b"\n")
+            if lines:
+                console.block([line.decode(errors="replace") for line in lines])
+
+        done = login.reading.receive(jobs.log(known.run, name, grep), take)
+        if rest:
+            console.block([rest.decode(errors="replace")])
+        if done.code:
+            raise DeployError(f"{known.run}: no {name} there yet", f"{FAB} status --run {known.run}")
+    return DONE

@@ -1,0 +1,80 @@
+"""What Slurm says of a job, in plain words. Pure: a Job in, a sentence out."""
+
+from __future__ import annotations
+
+import re
+
+from ..core.text import several
+from ..host.jobs import Job
+
+_MOST_HOSTS = 8
+# Why a job waits: the words of `squeue` that people meet most.
+_REASONS = {
+    "Priority": "jobs with a higher priority come first",
+    "Resources": "no nodes are free that fit it",
+    "Dependency": "it waits for another job (--dependency)",
+    "DependencyNeverSatisfied": "the job that it waits for failed, so it will never start",
+    "BeginTime": "its start time has not come yet",
+    "JobHeldUser": "its owner holds it: scontrol release starts it",
+    "JobHeldAdmin": "an administrator holds it",
+    "PartitionDown": "its partition is down",
+    "PartitionInactive": "its partition is inactive",
+    "PartitionNodeLimit": "it asks for more nodes than its partition gives",
+    "PartitionTimeLimit": "it asks for more time than its partition gives: --sbatch=--time=...",
+    "ReqNodeNotAvail": "nodes that it asks for are down, drained or reserved",
+    "Reservation": "it waits for its reservation",
+    "Licenses": "no licenses are free",
+    "NodeDown": "a node that it asks for is down",
+    "BadConstraints": "no node has what its --constraint asks for",
+    "InvalidAccount": "its account is not valid: --sbatch=--account=...",
+    "InvalidQOS": "its QOS is not valid: --sbatch=--qos=...",
+    "AccountNotAllowed": "its account may not use that partition",
+    "launch_failed_requeued_held": "its start failed, and Slurm holds it: scontrol release tries again",
+    "JobHoldMaxRequeue": "it was requeued too often, and Slurm holds it",
+}
+_LIMITS = re.compile(r"(Assoc|QOS|Max|Grp)\w*(Limit|PerUser|PerAccount|PerJob|PU|Jobs|Cpu|GRES|Node|Memory)\w*")
+_ENDS = {
+    "TIMEOUT": "ran out of its time limit",
+    "NODE_FAIL": "lost a node",
+    "BOOT_FAIL": "did not start: a node did not boot",
+    "PREEMPTED": "was preempted, and Slurm did not requeue it",
+    "DEADLINE": "ran into its deadline",
+    "OUT_OF_MEMORY": "used more memory than it asked for",
+    "REVOKED": "was taken to another cluster",
+}
+_HINTS = {
+    "TIMEOUT": "ask for more: --sbatch=--time=8:00:00; a script that stops with a checkpoint at SIGTERM is requeued",
+    "OUT_OF_MEMORY": "ask for more: --sbatch=--mem=64G",
+    "PREEMPTED": "submit it again, or to a partition that requeues",
+}
+
+
+def reason(job: Job) -> str:
+    """Why a job waits; empty while Slurm does not say."""
+    first = job.reason.partition(",")[0]
+    known = _REASONS.get(first)
+    if known is None and _LIMITS.fullmatch(first):
+        known = "a limit of its user, account or QOS is reached"
+    return f"{known} ({job.reason})" if known else job.reason
+
+
+def waiting(number: str, job: Job) -> str:
+    """That a job waits, and why."""
+    again = f", after {several(job.restarts, 'start')}" if job.restarts else ""
+    return f"job {number} waits in the queue{again}" + (f": {why}" if (why := reason(job)) else "")
+
+
+def running(number: str, job: Job) -> str:
+    """Where a job runs."""
+    more = f" and {len(job.hosts) - _MOST_HOSTS} more" if len(job.hosts) > _MOST_HOSTS else ""
+    return f"job {number} runs on {', '.join(job.hosts[:_MOST_HOSTS]) or 'nodes that Slurm does not name'}{more}"
+
+
+def ended(number: str, job: Job) -> tuple[str, str]:
+    """How a job ended that neither completed nor was cancelled, and the hint to that."""
+    words = _ENDS.get(job.state)
+    if words is None:
+        how = f"a signal {job.signal}" if job.signal else f"code {job.code}"
+        words = f"ended with {how}" if job.state == "FAILED" else f"ended ({job.state})"
+    limit = f" of {job.limit}" if job.state == "TIMEOUT" and re.fullmatch(r"[0-9:-]{1,30}", job.limit) else ""
+    return f"job {number} {words}{limit}", _HINTS.get(job.state, "")

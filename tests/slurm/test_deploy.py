@@ -1,0 +1,79 @@
+"""`fab deploy --slurm` on a real Slurm, through a real sshd: submitted once, followed, left, stopped, fetched."""
+
+import signal
+
+import pytest
+
+from .test_slurm import STEPS
+
+pytestmark = pytest.mark.torch
+SESSIONS = 'kill $(pgrep -f "[s]shd: muster@notty")'
+# sbatch whose answer is lost: the connection is cut once Slurm has the job.
+CUT_SBATCH = f"""#!/bin/sh
+answer=$(/usr/bin/sbatch "$@"); code=$?
+[ "$1" != --parsable ] || {{ {SESSIONS}; sleep 1; }}
+echo "$answer"; exit $code
+"""
+
+
+def jobs_of(slurm, name: str) -> list[str]:
+    return slurm.out(f"squeue --noheader --states=all --format=%i --name={name}").split()
+
+
+@pytest.fixture
+def project(laptop):
+    (laptop.work / "steps.py").write_text(STEPS)
+    return laptop
+
+
+def test_a_run_survives_a_cut_connection_a_closed_laptop_and_a_preemption_and_its_files_come_home(slurm, project):
+    deploy = project.start("deploy", "--slurm", "login", "--nodes", "2", "--run", "long", "--", "steps.py")
+    project.hears("begins at 0")
+    slurm.out(SESSIONS, user="root")
+    project.hears("connected again")
+    deploy.send_signal(signal.SIGINT)
+    assert deploy.wait(20) == 130
+    slurm.out("sbatch --partition=high --exclusive --nodes=2 --output=/dev/null --wrap 'sleep 1'")
+    code, said = project.fab("attach", "--run", "long")
+    assert code == 0, said
+    assert "Slurm starts it again" in said
+    assert "done at 60" in said
+    stopped = slurm.out("cat ~/.muster/runs/long/job.out").partition("stopped at step ")[2].partition(",")[0]
+    assert f"begins at {stopped}" in said
+    assert jobs_of(slurm, "long") == [slurm.out("cat ~/.muster/runs/long/job")]
+    assert project.fab("attach", "--run", "long")[0] == 0
+    assert project.fab("fetch", "--run", "long")[0] == 0
+    assert list((project.work / "runs/long/work/training/checkpoints").glob("step-*"))
+    assert not (project.work / "runs/long/work/steps.py").exists(), "it was sent, and is as it was"
+
+
+def test_an_answer_of_sbatch_that_is_lost_submits_nothing_twice_and_stop_leaves_a_checkpoint(slurm, project):
+    slurm.shell(f"cat >/usr/local/bin/sbatch <<'END'\n{CUT_SBATCH}END\nchmod 755 /usr/local/bin/sbatch", user="root")
+    try:
+        code, said = project.fab("deploy", "--slurm", "login", "--run", "cut", "--detach", "--", "steps.py")
+    finally:
+        slurm.out("rm /usr/local/bin/sbatch", user="root")
+    assert code == 0, said
+    (number,) = jobs_of(slurm, "cut")
+    assert f"cut is job {number}" in said
+    slurm.until(lambda: "begins at 0" in project.fab("logs", "--run", "cut")[1])
+    assert f"job {number} running" in project.fab("status", "--run", "cut")[1]
+    code, said = project.fab("stop", "--run", "cut")
+    assert code == 0, said
+    assert project.fab("attach", "--run", "cut")[0] == 75
+    assert "stopped at step" in project.fab("logs", "--run", "cut", "--grep", "stopped")[1]
+    assert slurm.job(number)["Restarts"] == "0"
+
+
+def test_the_end_of_a_job_is_the_end_of_the_run_and_what_sbatch_refuses_leaves_nothing(slurm, project):
+    (project.work / "wrong.py").write_text("raise SystemExit('no such data')")
+    code, said = project.fab("deploy", "--slurm", "login", "--run", "wrong", "--", "wrong.py")
+    assert code == 1
+    assert "no such data" in said
+    code, said = project.fab(
+        "deploy", "--slurm", "login", "--run", "none", "--sbatch=--partition=moon", "--", "steps.py"
+    )
+    assert code == 1
+    assert "invalid partition" in said
+    assert not (project.work / "runs/none").exists()
+    assert "none" not in slurm.out("ls ~/.muster/runs").split()

@@ -1,0 +1,64 @@
+"""What a login node says of a job is read with care: it may be anybody's."""
+
+import pytest
+
+from deploy.core.errors import BadAnswer
+from deploy.host import jobs
+
+LINE = (
+    "JobId=12 JobName=r1 UserId=u(1000) Priority=1 JobState={state} Reason={reason} Dependency=(null) Requeue=1 "
+    "Restarts=2 BatchFlag=1 ExitCode=75:0 TimeLimit=01:00:00 NodeList=n[1-2] Command=/h/JobState=COMPLETED WorkDir=/h"
+)
+
+
+def line(state="RUNNING", reason="None"):
+    return f"job {LINE.format(state=state, reason=reason)}"
+
+
+def test_a_line_of_scontrol_is_read():
+    job = jobs.parse_job([line("PENDING", "ReqNodeNotAvail, UnavailableNodes:n7"), "hosts n1 n2 n1"])
+    assert job == jobs.Job("PENDING", "ReqNodeNotAvail, UnavailableNodes:n7", ("n1", "n2"), 75, 0, 2, "01:00:00")
+    assert jobs.parse_job([line()]).reason == ""
+
+
+def test_a_forgotten_job_is_read_from_the_accounting_or_is_gone():
+    assert jobs.parse_job(["record CANCELLED by 1000|0:15"]) == jobs.Job("CANCELLED", signal=15)
+    assert jobs.parse_job(["job gone"]).state == jobs.GONE
+    assert jobs.parse_job(["job away"]).state == jobs.AWAY
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        *([], [""], ["job "], ["job JobState="], ["job JobState=rm -rf"], ["record |"], [line(), "hosts ../../x"]),
+        *([line(), "hosts n1 $(reboot)"], ["job " + "x" * 100_000], ["record \x1b[2J|0:0"]),
+    ],
+)
+def test_anything_else_is_that_hosts_fault(lines):
+    with pytest.raises(BadAnswer):
+        jobs.parse_job(lines)
+
+
+def test_the_last_line_of_sbatch_counts_and_its_number_is_a_number():
+    assert jobs.parse_submitted("Welcome!\njob 12\n") == ("job", "12")
+    assert jobs.parse_submitted("job 12;cluster1") == ("job", "12")
+    assert jobs.parse_submitted("unknown") == ("unknown", "")
+    for answer in ("", "job", "job -1", "job 0", "job 12; reboot", "job 12\x1b[2J", "12", "job $(id)"):
+        with pytest.raises(BadAnswer):
+            jobs.parse_submitted(answer)
+
+
+def test_a_look_at_the_cluster_gives_a_whole_path_or_says_what_is_wrong():
+    assert jobs.parse_look("version slurm 24.11\nshared /scratch/u\n").shared == "/scratch/u"
+    assert jobs.parse_look("lacks sbatch flock\nversion \n").lacks == ("sbatch", "flock")
+    assert jobs.parse_look("version \nwrong no such folder there\n").wrong
+    for answer in ("", "shared scratch", "shared /a\x1b[2J", "hello"):
+        with pytest.raises(BadAnswer):
+            jobs.parse_look(answer)
+
+
+def test_the_state_of_a_run_and_its_last_words():
+    number, job, words = jobs.parse_state(f"id 12\n{line()}\nend\nlast words\nend\n")
+    assert (number, job and job.state, words) == ("12", "RUNNING", "last words\nend\n")
+    assert jobs.parse_state("unsubmitted\nend\n")[1] is None
+    assert jobs.parse_state("submitting\nend\n")[2] == "submitting"

@@ -1,0 +1,58 @@
+"""What a deploy to Slurm will do, and what it refuses."""
+
+import shlex
+from dataclasses import replace
+
+import pytest
+
+from deploy.core.errors import UsageError
+from deploy.core.names import RunId
+from deploy.run.sbatch import batch_script
+from deploy.slurm import plan
+
+RUN = RunId("r1")
+ASKED = plan.Asked("login", 2, ("python3", "-m", "agent"), ("muster", "agent", "--script=train.py"), {"A": "1"})
+
+
+def test_what_a_dry_run_prints_is_what_is_submitted():
+    shown = "\n".join(plan.shown(ASKED, RUN, "/scratch/u", "2 files"))
+    assert batch_script(plan.job_of(ASKED, "/scratch/u", RUN)) in shown
+    assert "sbatch --parsable /scratch/u/.muster/runs/r1/job.sbatch" in shown
+
+
+def test_the_run_folder_is_named_wherever_the_file_is_submitted_and_a_stop_keeps_it_from_the_queue():
+    text = batch_script(plan.job_of(replace(ASKED, shared="x"), "/scratch/a b", RUN))
+    assert "export MUSTER_RUN_DIR='/scratch/a b/.muster/runs/r1'" in text
+    assert "#SBATCH '--chdir=/scratch/a b/.muster/runs/r1/work'" in text
+    assert "[ ! -e '/scratch/a b/.muster/runs/r1/.stop' ]" in text
+    assert '"$PWD"/runs' not in text
+
+
+def test_a_container_sees_the_runs_folder():
+    job = plan.job_of(replace(ASKED, container="apptainer", image="t.sif"), "/s", RUN)
+    words = shlex.split(next(line for line in batch_script(job).splitlines() if line.startswith("srun "))[:-1])
+    assert "/s/.muster/runs/r1:/s/.muster/runs/r1" in words
+    assert words[-3:] == list(ASKED.agent)
+
+
+@pytest.mark.parametrize("option", plan._REFUSED)
+def test_an_option_that_a_job_does_not_have_is_refused_by_name_with_what_does_the_same(option):
+    with pytest.raises(UsageError, match=f"--{option}: ") as refused:
+        plan.refuse({option.replace("-", "_"): "x"})
+    assert refused.value.hint
+
+
+@pytest.mark.parametrize("word", ["--array=1-3", "-a1-3", "--chdir=/tmp", "-D", "--output=x", "--nodes=3", "-N3", ":"])
+def test_an_option_of_sbatch_that_is_the_plans_own_is_refused(word):
+    with pytest.raises(UsageError):
+        plan.check(replace(ASKED, sbatch=("--time=1:00:00", word)))
+
+
+def test_options_of_sbatch_that_are_the_users_own_are_taken():
+    plan.check(replace(ASKED, sbatch=("--partition=a100", "-t", "60", "--mem=64G", "--no-requeue", "--exclusive")))
+
+
+@pytest.mark.parametrize("change", [{"container": "pyxis"}, {"image": "x"}, {"mounts": ("/a:/a",)}, {"shared": "a%b"}])
+def test_what_does_not_fit_together_is_refused(change):
+    with pytest.raises(UsageError):
+        plan.check(replace(ASKED, **change))

@@ -1,0 +1,80 @@
+"""What Slurm says of a job, in words, and how a run on Slurm ended."""
+
+import pytest
+
+from deploy.core.facts import NodeState
+from deploy.core.names import NodeName
+from deploy.host.jobs import ENDED, GONE, Job
+from deploy.run.progress import State
+from deploy.slurm import ends, words
+
+N1 = NodeName("n1")
+
+
+def state(*verdicts, began=True):
+    made = State((N1,), script=True)
+    made.verdicts = [
+        {"kind": "verdict", "t": 1.0, "verdict": verdict, "node": "n1", "rank": 0, "message": f"it {verdict}"}
+        for verdict in verdicts
+    ]
+    if began:
+        made.began = {0: "n1"}
+    made.nodes = {"n1": NodeState(N1, "running")}
+    return made
+
+
+@pytest.mark.parametrize(
+    ("slurm", "verdicts", "verdict", "code"),
+    [
+        ("COMPLETED", ["done"], "done", 0),
+        ("COMPLETED", [], "done", 0),
+        ("FAILED", ["failed"], "failed", 1),
+        ("FAILED", ["stopped", "stopped"], "stopped", 75),
+        ("FAILED", ["refused"], "refused", 2),
+        ("FAILED", [], "failed", 1),
+        ("FAILED", ["done"], "failed", 1),  # another node ended badly, without a word
+        ("CANCELLED", ["stopped"], "stopped", 75),
+        ("CANCELLED", [], "stopped", 75),
+        ("CANCELLED", ["failed"], "failed", 1),
+        ("TIMEOUT", ["stopped"], "failed", 1),
+        ("TIMEOUT", ["done"], "failed", 1),
+        ("NODE_FAIL", [], "failed", 1),
+        ("PREEMPTED", [], "failed", 1),
+        ("OUT_OF_MEMORY", [], "failed", 1),
+        ("SOMETHING_NEW", [], "failed", 1),
+        (GONE, ["done"], "done", 0),
+        (GONE, [], "failed", 1),
+    ],
+)
+def test_slurms_end_and_the_ranks_verdicts_give_one_end(slurm, verdicts, verdict, code):
+    result = ends.end_of("7", Job(slurm, code=1), state(*verdicts), "")
+    assert (result.verdict, result.code) == (verdict, code)
+
+
+def test_who_cancelled_a_job_is_told_apart_and_so_is_one_that_never_began():
+    job = Job("CANCELLED")
+    assert "not by this command" in ends.end_of("7", job, state(), "").message
+    assert "not by this command" not in ends.end_of("7", job, state(), "", stop_asked=True).message
+    assert "before it began" in ends.end_of("7", job, state(began=False), "").message
+
+
+def test_what_the_job_printed_last_is_shown_without_what_a_terminal_would_obey():
+    message = ends.end_of("7", Job("FAILED", code=127), state(), "srun: error\n\x1b]0;x\x07muster: not found\n").message
+    assert "muster: not found" in message
+    assert "\x1b" not in message
+
+
+def test_a_job_that_may_be_requeued_is_not_over_at_once():
+    assert not ends.is_over(Job("PREEMPTED"), 3)
+    assert not ends.is_over(Job("NODE_FAIL"), 3)
+    assert not ends.is_over(Job("RUNNING"), 1e9)
+    assert not ends.is_over(Job("PENDING", restarts=3), 1e9)
+    assert all(ends.is_over(Job(name), 60) for name in ENDED)
+
+
+def test_a_reason_is_in_plain_words_and_an_unknown_one_is_shown_as_it_is():
+    assert "higher priority" in words.waiting("7", Job("PENDING", "Priority"))
+    assert "limit" in words.waiting("7", Job("PENDING", "QOSMaxJobsPerUserLimit"))
+    assert "down, drained" in words.waiting("7", Job("PENDING", "ReqNodeNotAvail, UnavailableNodes:n7"))
+    assert "NewInSlurm30" in words.waiting("7", Job("PENDING", "NewInSlurm30"))
+    assert words.waiting("7", Job("PENDING")) == "job 7 waits in the queue"
