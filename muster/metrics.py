@@ -26,8 +26,8 @@ class Metrics:
     Only one process of a run may use this.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._lines, self._flush_at = Lines(path / "metrics.jsonl"), 0.0
+    def __init__(self, path: Path, name: str = "metrics.jsonl") -> None:
+        self._lines, self._flush_at = Lines(path / name), 0.0
         self._board: Any = None
         with suppress(OSError):
             if EventsWriter is None:

@@ -13,12 +13,17 @@ from muster.files import Lines
 
 
 class RankFolder:
-    """The files of one rank in the run folder."""
+    """The files of one rank in the run folder. `file`: the number of its files, where it is another than the rank's.
 
-    def __init__(self, path: Path, rank: int, node: str) -> None:
+    Then each host has a run folder of its own, and the metrics of all are brought into one place.
+    """
+
+    def __init__(self, path: Path, rank: int, node: str, file: int | None = None) -> None:
         self.path, self.rank, self.node = path, rank, node
+        self.file = rank if file is None else file
+        self.metrics = f"metrics-{node}.jsonl" if file else "metrics.jsonl"
         self.checkpoints = path / "checkpoints"
-        self._events = Lines(path / "ranks" / f"rank-{rank}.jsonl")
+        self._events = Lines(path / "ranks" / f"rank-{self.file}.jsonl")
 
     def event(self, kind: str, **fields: Any) -> None:
         """Append one event of this rank."""
@@ -34,7 +39,7 @@ class RankFolder:
             sys.stdout.flush()
             sys.stderr.flush()
         console = os.dup(2)
-        log = self.path / "logs" / f"rank-{self.rank}.log"
+        log = self.path / "logs" / f"rank-{self.file}.log"
         with suppress(OSError):
             log.parent.mkdir(parents=True, exist_ok=True)
             file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)

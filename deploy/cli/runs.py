@@ -42,6 +42,7 @@ from .command import (
     KEEP,
     LIMIT,
     MAX_HOURS,
+    MIN_NODES,
     NO_CACHE,
     NPROC,
     ON_END,
@@ -73,7 +74,7 @@ from .command import (
         STOPPED: f"stopped on request ({FAB} stop); Muster's own trainer has written a checkpoint",
         DETACHED: "Ctrl-C left the run, which continues",
     },
-    hidden=("name", "min-nodes"),
+    hidden=("name",),
     iterable=["env", "secret", "env_file", "secret_file", "mount", "include", "keep", "setup"],
     help={
         **HOSTS,
@@ -105,7 +106,7 @@ from .command import (
         "wait-lost": WAIT_LOST,
         "on-end": ON_END,
         "name": "refused: --run names the run",
-        "min-nodes": "refused: nodes train on without a lost one in `up` alone, as plain processes",
+        "min-nodes": MIN_NODES,
         "detach": "return once the run has started",
         "dry-run": "print what each host would do, and do nothing",
         "force": "start although preflight refuses; the run's record says what was ignored",
@@ -188,7 +189,6 @@ def deploy(
         known = secrets.telling(cluster_file.job.secrets, deploy_options.secrets_of(cluster_file))
         deploy_options.refuse_open_secrets(options, known)
         renamed.refuse_names(sys.argv[1:], run, script, name)
-        _refuse_min_nodes(min_nodes)
         return deploy_launch.deploy(options, console)
 
     end(context, console, work)
@@ -202,15 +202,6 @@ def _options(given: Mapping[str, Any]) -> Options:
     tuples = ("environment", "secrets", "mounts", "keep", "env_files", "secret_files")
     asked |= {name: tuple(asked[name] or ()) for name in tuples} | {"include": split(given["include"])}
     return Options(**asked)
-
-
-def _refuse_min_nodes(given: str) -> None:
-    if given:
-        raise UsageError(
-            f"--min-nodes {given}: on hosts, nodes do not train on without a lost one: the checkpoints are on the "
-            "first host alone",
-            "leave it out; a host that is back within --wait-lost takes part again, and --resume continues a run",
-        )
 
 
 @command(

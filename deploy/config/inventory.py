@@ -74,6 +74,7 @@ class Job:
     folder_limit: int | None = None
     max_hours: str = ""
     wait_lost_s: float | None = None
+    min_nodes: str = ""
     on_end: str = ""
     env_files: tuple[Path, ...] = ()
     cache: bool = True
@@ -233,6 +234,7 @@ def _job(table: Table) -> Job:
         folder_limit=table.get("folder_limit", None, values.size, 'a size such as "4g"'),
         max_hours=table.get("max_hours", "", values.hours, "a number of hours, above 0"),
         wait_lost_s=table.get("wait_lost", None, values.wait, 'a time with its unit: "90s", "10m" or "1h"'),
+        min_nodes=str(table.get("min_nodes", 0, values.whole(1, 9999), "a number of nodes, from 1") or ""),
         on_end=table.get("on_end", "", values.scalar, "a command of one line, or a URL"),
     )
     table.done()

@@ -85,7 +85,7 @@ class Container:
 
     A container without a `node` was made by `make up`. `ours`: its run folder is in the home of the user we log in as;
     if not, `user` is its owner. `code` is the exit code, None while it runs or will restart; `last_code` is that of its
-    last end. `started`: the last start, by the host's clock. `secrets` are names.
+    last end. `started`: the last start, by the host's clock. `secrets` are names. `least`: as Work has it.
     """
 
     run: RunId
@@ -102,6 +102,7 @@ class Container:
     secrets: tuple[str, ...] = ()
     ours: bool = True
     user: str = ""
+    least: int = 0
 
     @property
     def script(self) -> bool:
@@ -335,6 +336,7 @@ def parse_container(row: str, home: str = "") -> Container:
         secrets=tuple(filter(SECRET_FILE.fullmatch, labels.get("muster.secrets", "").split(","))),
         ours=own,
         user=labels.get("muster.user", "")[:64] or "another user",
+        least=number("muster.least", 0, 1 << 20),
     )
 
 

@@ -27,7 +27,8 @@ from ..run import events, own_files
 MOST_BYTES, MOST_FILES, LEAST_FREE = 4 << 30, 10_000, 1 << 30
 # The files of a run folder that are copied while the run is followed; the groups must be node names.
 _ALLOWED = re.compile(
-    r"config\.json|environment\.json|metrics\.jsonl|ranks/rank-[0-9]{1,9}\.jsonl|nodes/(?P<node>[^/]+)\.json|"
+    r"config\.json|environment\.json|metrics(?:-(?P<writer>[^/]+))?\.jsonl|ranks/rank-[0-9]{1,9}\.jsonl|"
+    r"nodes/(?P<node>[^/]+)\.json|"
     r"outcome/(?P<place>[^/]+)-(?:[0-9]{1,9}|agent)\.json|(?:telemetry|scalars)/(?P<machine>[^/]+)\.jsonl"
 )
 
@@ -46,7 +47,7 @@ class FolderCopy:
 
     def sizes(self) -> dict[str, int]:
         """Where the host must continue: the size of each growing file."""
-        patterns = ("ranks/rank-*.jsonl", "metrics.jsonl", "telemetry/[!.]*.jsonl", "scalars/[!.]*.jsonl")
+        patterns = ("ranks/rank-*.jsonl", "metrics*.jsonl", "telemetry/[!.]*.jsonl", "scalars/[!.]*.jsonl")
         growing = [path for pattern in patterns for path in self._dir.glob(pattern)]
         return {str(path.relative_to(self._dir)): path.stat().st_size for path in growing}
 

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from ..core.errors import DETACHED, DONE
-from ..core.names import RunId, asked_run
+from ..core.names import RunId, asked_run, node_of
 from ..core.program import FAB
-from ..core.results import all_faults
+from ..core.results import Results, all_faults
 from ..core.text import several
 from ..host import lock as host_lock
 from ..host.facts import Container
@@ -47,9 +47,9 @@ def attach(options: Options, console: Console) -> int:
         Interrupts(console, "looking for the run", CONTINUES) as interrupts,
         open_all(cluster.hosts) as opened,
     ):
-        sessions = list(opened.all().values())
+        sessions = list(opened.values.values())
         try:
-            run, nodes = _run_on_hosts(sessions, options.run)
+            run, nodes, away = _run_on_hosts(opened, options.run)
         except ended.Ended as end:
             return ended.show(end, sessions, console)
         run_dir = record.folder_of(folders.RUNS, run)
@@ -60,15 +60,19 @@ def attach(options: Options, console: Console) -> int:
         record.make_runs(run_dir.parent)
         run_dir.mkdir(record.OWNERS, exist_ok=True)
         names = {host: node.node for host, node in sorted(nodes.items(), key=lambda pair: pair[1].place)}
+        if away:
+            names = {host.name: node_of(host.name) for host in cluster.hosts if host.name in {*names, *away}}
         due = frozenset(name for node in nodes.values() for name in node.secrets)
         secrets = partial(deploy_options.secrets_of, cluster, due) if due else None
         run_handle = RunHandle(run_dir, names, script, arguments, secrets=secrets, since=_started(known))
         recorded = None if options.wait_lost else known.get("wait_lost_s")
         run_handle = replace(run_handle, wait_lost_s=recorded or cluster.job.wait_lost_s or WAIT_LOST_S)
+        lacking = [host for host in cluster.hosts if host.name in away]
+        run_handle = replace(run_handle, least=first.least, away=lacking)
         if not known:
             # These words come from a label on a host. We show them and never run them.
             open_record(run_handle, list(names), {"foreign": ["arguments", "script"]})
-        lost = first.nodes - len(nodes)
+        lost = first.nodes - len(names)
         if lost:
             console.warn(f"{run} has {first.nodes} nodes; {lost} of them run on other hosts")
         interrupts.hold()
@@ -115,6 +119,7 @@ def follow_until_done(
     """
     run, began = backend.run, time.monotonic()
     run_dir, state = run.run_dir, State(tuple(run.nodes.values()), run.wait_lost_s, script=run.script, since=run.since)
+    state.least = run.least
     follower = follow.Follower(run_dir, from_start=not run.resumed)
     what = environment.script_name(run.command) if run.script else environment.recipe_name(run.command)
     hosts = f"--hosts {','.join(run.nodes)} --run {run_dir.name}"
@@ -163,16 +168,22 @@ def open_record(run: RunHandle, hosts: Sequence[str], resume_fields: Mapping[str
     return earlier
 
 
-def _run_on_hosts(sessions: Sequence[Session], run: str) -> tuple[RunId, dict[str, Container]]:
-    """The chosen run, and its containers by host."""
-    wanted = asked_run("--run", run)
-    containers = observe.containers(sessions).all()
+def _run_on_hosts(opened: Results[Session], run: str) -> tuple[RunId, dict[str, Container], list[str]]:
+    """The chosen run, its containers by host, and the hosts that do not answer where its nodes go on without some."""
+    wanted, sessions = asked_run("--run", run), list(opened.values.values())
+    answers = observe.containers(sessions)
+    containers = answers.values
     runs = plan.runs_of(containers)
+    away = [*opened.faults, *answers.faults]
+    goes_on = any(node.least for node in runs.get(RunId(wanted), {}).values()) if wanted else False
+    if away and not goes_on:
+        opened.all()
+        answers.all()
     if wanted not in runs:
         plan.refuse_foreign(wanted, containers)
         ended.refuse(wanted, sessions)
     chosen = plan.choose_run(runs, wanted)
-    return chosen, runs[chosen]
+    return chosen, runs[chosen], away
 
 
 def _started(known: Mapping[str, Any]) -> float:
@@ -190,7 +201,8 @@ def _with_host_paths(result: Result, run: RunHandle) -> Result:
     here, first = folders.display_path(run.run_dir), next(iter(run.nodes))
     rank_host = next((host for host, node in run.nodes.items() if node == result.node), first)
     hint, message = (
-        resume.with_host_paths(text, run.run_dir.name, first, rank_host) for text in (result.hint, result.message)
+        resume.with_host_paths(text, run.run_dir.name, rank_host if run.least else first, rank_host)
+        for text in (result.hint, result.message)
     )
     if hint.startswith("logs/"):
         hint = f"{here}/{hint}"

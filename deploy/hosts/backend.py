@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..config.inventory import Host
 from ..core.facts import NodeState
 from ..core.names import NodeName
 from ..core.program import FAB
@@ -22,7 +23,8 @@ class RunHandle:
     """What this process knows of a run on real hosts. `nodes` by host; `command`: the script, or the trainer's options.
 
     `resumed`: the run's folder holds earlier starts; what is older than `since` belongs to these. `secrets`: as
-    secrets.Handover takes them. `wait_lost_s`: how long the run waits for a host that is lost (--wait-lost).
+    secrets.Handover takes them. `wait_lost_s`: how long the run waits for a host that is lost (--wait-lost). `least`:
+    so many nodes train on without the others (--min-nodes); 0: all are needed. `away`: hosts that did not answer.
     """
 
     run_dir: Path
@@ -33,6 +35,8 @@ class RunHandle:
     secrets: Callable[[], Mapping[str, str]] | None = None
     since: float = 0.0
     wait_lost_s: float = WAIT_LOST_S
+    least: int = 0
+    away: Sequence[Host] = ()
 
 
 class HostsBackend(Backend):
@@ -64,7 +68,7 @@ class HostsBackend(Backend):
         """The state of each node, as its host last reported it. Raises DeployError if no host answers for too long."""
         if self._watch is None:
             run = self.run
-            self._watch = HostsWatch(self._opened, run.nodes, run.run_dir, run.script, self._say, run.secrets)
+            self._watch = HostsWatch(self._opened, run.nodes, run.run_dir, run.script, self._say, run.secrets, run.away)
         return self._watch.states(state)
 
     def output(self, state: State) -> list[Event]:

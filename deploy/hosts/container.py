@@ -48,7 +48,8 @@ class Work:
     holds a folder of the user's for the script to work in. `observe`: a script's ranks are watched from inside.
     `restarts`: how often a script is started again, as --restarts says. `max_hours`, `on_end`: as their options say.
     `share_key`: known to the nodes of this start alone, which share a script's files with it before each attempt.
-    `waits`: its nodes wait on their hosts first.
+    `waits`: its nodes wait on their hosts first. `least`: so many nodes train on without the others (0: all are
+    needed), which meet on `ports`.
     """
 
     run_id: str
@@ -66,6 +67,8 @@ class Work:
     on_end: str = ""
     share_key: str = field(default="", repr=False)
     waits: bool = False
+    least: int = 0
+    ports: tuple[int, ...] = ()
 
     @property
     def command(self) -> tuple[str, ...]:
@@ -262,9 +265,10 @@ def user_of(facts: HostFacts, job: Job) -> str:
 
 
 def _claim_labels(facts: HostFacts, work: Work) -> dict[str, str]:
-    """What the container has on its host: its GPUs; or, if it waits, what its claim will say."""
+    """What the container has on its host: its GPUs; or, if it waits, what its claim will say. And how many go on."""
+    least = {"muster.least": str(work.least)} if work.least else {}
     given = {"muster.gpus": _uuids(facts.gpus)} if facts.gpus else {}
-    return {"muster.claim": work.token, **({"muster.waits": work.token} if work.waits else given)}
+    return {"muster.claim": work.token, **({"muster.waits": work.token} if work.waits else given), **least}
 
 
 def _node_container(

@@ -30,7 +30,7 @@ from ..run import alone, code, environment, folders, record
 from ..run.launch import launch
 from ..run.progress import WAIT_LOST_S
 from ..ssh.session import open_all
-from . import attach, container, large_folder, meeting, observe, packages, plan, resume
+from . import attach, container, group, large_folder, meeting, observe, packages, plan, resume
 from . import options as deploy_options
 from . import push as deploy_push
 from .backend import RunHandle
@@ -80,6 +80,7 @@ def deploy(options: Options, console: Console) -> int:
                 work = replace(work, arguments=(*resumption.arguments, *work.arguments), start=resumption.start)
             cluster, who = run_user.choose(cluster, sessions, facts, resumption.run if resumption else "")
             work = replace(work, image=tag, sent=folder is not None, observe=not options.no_observe)
+            work = replace(work, ports=group.choose_ports(list(facts.values())) if work.least else ())
             request = DeployRequest(
                 cluster, sessions, facts, base, folder, tag, work, choice, options.force, needs, options.wait
             )
@@ -145,11 +146,11 @@ def _start(
     handle = RunHandle(
         run_dir, names, bool(work.script), work.script or work.arguments, resumed_dir is not None, secrets
     )
-    handle = replace(handle, wait_lost_s=request.cluster.job.wait_lost_s or WAIT_LOST_S)
+    handle = replace(handle, wait_lost_s=request.cluster.job.wait_lost_s or WAIT_LOST_S, least=work.least)
     backend = NewRun(request, handle, places, console, interrupts)
 
     def open_record() -> dict[str, bytes]:
-        fields = {**resume_fields, "gpus": backend.gpus, "wait_lost_s": handle.wait_lost_s}
+        fields = {**resume_fields, "gpus": backend.gpus, "wait_lost_s": handle.wait_lost_s, "least": handle.least}
         return attach.open_record(handle, [host.destination for host in hosts], fields)
 
     launch(backend, run_dir, handle.resumed, open_record, interrupts.hold)
@@ -216,7 +217,9 @@ def _work(options: Options, cluster: Cluster) -> Work:
     on_end = options.on_end or cluster.job.on_end
     if "\n" in on_end:
         raise UsageError("--on-end: a command has one line", "put it into a file of the folder: --on-end 'sh end.sh'")
-    return replace(work, restarts=restarts, max_hours=hours, on_end=on_end)
+    least = environment.asked_least(cluster.job.min_nodes, len(cluster.hosts), arguments, bool(script))
+    group.refuse(least, on_end, options.wait)
+    return replace(work, restarts=restarts, max_hours=hours, on_end=on_end, least=least)
 
 
 def _run_folder(name: str, work: Work, taken: frozenset[str]) -> Path:

@@ -95,7 +95,8 @@ class Mirror(FolderCopy):
         if container.code is not None:
             self.state, self.over = NodeState(self._node, "exited", container.code, restarts), True
         elif container.status == "restarting":
-            self.state = NodeState(self._node, "waiting", container.last_code, restarts)
+            self.state, self.over = NodeState(self._node, "waiting", container.last_code, restarts), False
         elif container.status in ("running", "paused"):
             trouble = "paused" if container.status == "paused" else ""
+            self.over = False  # somebody may start it again by hand
             self.state = NodeState(self._node, "running", self.state.code if restarted else None, restarts, trouble)

@@ -25,7 +25,7 @@ from ..report.console import Console
 from ..report.interrupts import Interrupts
 from ..run import record
 from ..ssh.session import Session
-from . import container, large_folder, meeting, nodes, packages, preflight, share, waits, witness
+from . import container, group, large_folder, meeting, nodes, observe, packages, preflight, share, waits, witness
 from . import push as image_push
 from .backend import HostsBackend, RunHandle
 from .container import NodeContainer, Work
@@ -187,7 +187,7 @@ class NewRun(HostsBackend):
         hosts = ReachedHosts(request.cluster, request.sessions, request.facts)
         overlooked = ("gpu-busy",) if self.waits else ()
         images, planned = (request.tag, request.base), self._preflight.get("interfaces", {}) if after_push else None
-        return preflight.gate(hosts, images, request.force, self._console, planned, overlooked)
+        return preflight.gate(hosts, images, request.force, self._console, planned, overlooked, request.work.ports)
 
 
 def _containers(
@@ -196,7 +196,14 @@ def _containers(
     hosts, job = request.cluster.hosts, request.cluster.job
     facts = [request.facts[host.name] for host in hosts]
     met, addresses = meeting.choose(hosts, request.sessions, facts, try_links, interfaces)
-    made = container.node_containers(hosts, facts, job, work, met)
+    made = group.grouped(container.node_containers(hosts, facts, job, work, met), addresses, work)
+    if try_links and work.least:
+        peers = {
+            host.name: [other for other in addresses if other != own]
+            for host, own in zip(hosts, addresses, strict=True)
+        }
+        for register_port in work.ports:
+            observe.refuse_unreached(request.sessions, peers, register_port)
     port = waits.choose_port(facts, met.port) if work.waits else 0
     began = time.time() + facts[0].clock_ahead_s
     queue = waits.Queue(addresses, port, int(began * 1e9), secrets.token_hex(32), audit.who()[1])

@@ -67,6 +67,7 @@ class Options:
     max_hours: str = ""
     on_end: str = ""
     wait_lost: str = ""
+    min_nodes: str = ""
 
     def load(self) -> Cluster:
         """The hosts and their job: flags override the file, which is --cluster or this folder's cluster.toml.
@@ -163,6 +164,7 @@ class Options:
             cache=job.cache and not self.no_cache,
             folder_limit=folder_limit(self.folder_limit) or job.folder_limit,
             wait_lost_s=_wait_lost(self.wait_lost) or job.wait_lost_s,
+            min_nodes=self.min_nodes or job.min_nodes,
         )
 
 

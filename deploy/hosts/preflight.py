@@ -221,6 +221,7 @@ def gate(
     console: Console,
     planned: Mapping[str, str] | None = None,
     overlooked: Sequence[str] = (),
+    ports: tuple[int, ...] = (),
 ) -> dict[str, Any]:
     """Run the preflight of a deploy, before it changes anything, or after its push. Returns the verdict for the record.
 
@@ -228,11 +229,15 @@ def gate(
     `ran` is that image if all hosts could run it, and `unseen` names hosts that cannot be probed before they have the
     image, which is no fault; `interfaces` are those of the network on which the hosts meet, if it is another than their
     routes lead to. `planned`: after a push, those that the nodes have. `overlooked`: causes that the run waits out.
+    `ports`: on which the nodes reach each other, beside that of the rendezvous.
     Raises Refused for a fault, unless `force`.
     """
     after_push = planned is not None
     with console.waiting("preflight") as say:
-        presence, request = _presence(hosts, images), PreflightRequest(backend="auto", interfaces=planned or {})
+        presence, request = (
+            _presence(hosts, images),
+            PreflightRequest(backend="auto", interfaces=planned or {}, ports=ports),
+        )
         options = PreflightOptions(request, choose=not after_push, say=say)
         answers, verdict = on_hosts(hosts, presence, options)
         if presence.everywhere and not after_push and any(finding.cause in NO_CONTAINER for finding in verdict.faults):

@@ -166,6 +166,7 @@ def resume_fields(options: Options) -> dict[str, str]:
         ("--gpus", options.gpus),
         ("--max-hours", options.max_hours),
         ("--wait-lost", options.wait_lost),
+        ("--min-nodes", options.min_nodes),
         ("--on-end", options.on_end),
     ]
     words += [("--folder-limit", options.folder_limit)]
@@ -208,7 +209,10 @@ def with_resume_hint(
     if result.verdict not in ("stopped", "failed") or not saved or not hosts:
         return replace(result, hint="") if its_own else result
     reachable = [host for host in hosts if host not in lost]
-    more = f" {own['again']}" if own.get("again") else ""
+    again = own.get("again") or ""
+    if len(reachable) < 3:  # of so few none can be lost
+        again = re.sub(r"--min-nodes \d+", "", again)
+    more = f" {' '.join(again.split())}" if again.strip() else ""
     if own.get("cluster") and not lost:
         where = f"--cluster {shlex.quote(own['cluster'])}"
     else:

@@ -68,7 +68,7 @@ def stop(options: Options, now: bool, console: Console) -> int:
             return DONE
         state = _state(nodes, ended)
         result = _result(state, nodes, killed=now or interrupts.requests() > 1)
-    result = _keep(run, result, state)
+    result = _keep(run, result, state, list(faults))
     console.note(f"{run}: {result.message or result.verdict}")
     if result.hint:
         console.note(result.hint)
@@ -123,8 +123,11 @@ def _result(state: State, nodes: Mapping[str, Container], killed: bool) -> Resul
     return replace(result, message="".join([result.message, *earlier]))
 
 
-def _keep(run: RunId, result: Result, state: State) -> Result:
-    """Write the outcome, unless a follower of the run has. Returns the result with paths on hosts and a hint."""
+def _keep(run: RunId, result: Result, state: State, lost: Sequence[str]) -> Result:
+    """Write the outcome, unless a follower of the run has. Returns the result with paths on hosts and a hint.
+
+    `lost`: hosts that do not answer.
+    """
     try:
         run_dir = record.folder_of(folders.RUNS, run)
     except DeployError:  # another machine follows it: the local folder of this name is another run's
@@ -132,11 +135,12 @@ def _keep(run: RunId, result: Result, state: State) -> Result:
     facts = record.facts(run_dir)
     if not facts:
         return result
+    least = facts.get("least")
     if facts.get("hosts"):
-        first = facts["hosts"][0]
+        first = result.node if least and result.node else facts["hosts"][0]
         message, hint = (resume.with_host_paths(text, run, first) for text in (result.message, result.hint))
         result = replace(result, message=message, hint=hint)
-    result = resume.with_resume_hint(result, run_dir, bool(state.checkpoint))
+    result = resume.with_resume_hint(result, run_dir, bool(state.checkpoint), lost if least else (), bool(least))
     if not (run_dir / "outcome.json").exists():
         seconds = time.time() - float(facts.get("starts", [{}])[-1].get("t", time.time()))
         record.close(run_dir, result, state, seconds)

@@ -14,6 +14,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from ..config.inventory import Host
 from ..core.errors import FAILED, BadAnswer, DeployError
 from ..core.facts import NodeState
 from ..core.names import NodeName
@@ -29,6 +30,8 @@ from .mirror import Mirror
 
 EVERY_S = 0.5
 AGAIN_S = 2.0
+# Somebody may start the container of an ended node again.
+ENDED_AGAIN_S = 5.0
 # A host reports twice a second; after this much silence it is out of sight.
 UNSEEN_S = 4.0
 # A node that lost its peer ends within moments. Its host must be silent for this long before we blame the peer.
@@ -38,7 +41,7 @@ BLAME_S = 12.0
 class HostsWatch:
     """The nodes of a run on real hosts, as run/follow.py takes them. `nodes` by host name; `say` prints a note.
 
-    `secrets`: as deploy_secrets.Handover takes them.
+    `secrets`: as deploy_secrets.Handover takes them. `away`: hosts without a session, because they did not answer.
     """
 
     def __init__(
@@ -49,9 +52,11 @@ class HostsWatch:
         script: bool,
         say: Callable[[str], None],
         secrets: Callable[[], Mapping[str, str]] | None = None,
+        away: Sequence[Host] = (),
     ) -> None:
         self._run, self._script, self._say = run_dir.name, script, say
         self._sessions = {session.host.name: session for session in sessions}
+        self._hosts = {host.name: host for host in (*away, *(session.host for session in sessions))}
         self._handover = deploy_secrets.Handover(run_dir.name, secrets, self._sessions.__getitem__, say)
         self.lines = ConsoleLines()
         self._mirrors = {
@@ -67,7 +72,7 @@ class HostsWatch:
     @property
     def sessions(self) -> list[Session]:
         """The current sessions to the hosts that answer; lost ones have been opened again."""
-        return [session for host, session in self._sessions.items() if host not in self.out_of_sight]
+        return [session for host, session in list(self._sessions.items()) if host not in self.out_of_sight]
 
     @property
     def out_of_sight(self) -> list[str]:
@@ -140,7 +145,9 @@ class HostsWatch:
 
     def _follow(self, host: str) -> None:
         mirror = self._mirrors[host]
-        while not self._closed.is_set() and not mirror.over:
+        if host not in self._sessions:
+            self._reopen(host)
+        while not self._closed.is_set():
             session = self._sessions[host]
             folder = f"{session.home}/runs/{self._run}"
             try:
@@ -158,7 +165,7 @@ class HostsWatch:
                 what = fault.message.partition(" while ")[0]
                 self._say(f"{what}: the run continues; reconnecting")
                 self._reopen(host)
-            self._closed.wait(AGAIN_S if not mirror.over else 0)
+            self._closed.wait(AGAIN_S if not mirror.over else ENDED_AGAIN_S)
 
     def _reopen(self, host: str) -> None:
         """Open a new session to the host in a thread of its own, which keeps it open while we follow."""
@@ -166,7 +173,7 @@ class HostsWatch:
 
         def hold() -> None:
             while not self._closed.is_set():
-                with open_all([self._sessions[host].host]) as opened:
+                with open_all([self._hosts[host]]) as opened:
                     for session in opened.values.values():
                         self._sessions[host] = session
                         self._say(f"{host}: connected again")

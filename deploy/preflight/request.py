@@ -24,6 +24,7 @@ class PreflightRequest:
     backend: `decided` replaces `auto`, by the hosts' facts.
     environment: variables of the run that the probe's own environment lacks.
     interfaces: by host, the interface of the network on which the hosts meet; empty: the one that the routes lead to.
+    ports: on which each host must reach each other one, beside that of the rendezvous (--min-nodes).
     """
 
     style: Literal["muster", "torchrun", "slurm", "mpi"] = "muster"
@@ -35,6 +36,7 @@ class PreflightRequest:
     processes: int = 1
     where: str = "on the hosts themselves"
     interfaces: Mapping[str, str] = field(default_factory=dict, hash=False)
+    ports: tuple[int, ...] = ()
 
     @property
     def keep_alive_s(self) -> float:

@@ -48,7 +48,7 @@ def few_targets(answers: Answers, source: str) -> list[dict[str, Any]]:
     for target in every:
         ports = opened.get(target["host"], [])
         chosen = "data" in target["kinds"] and ports and target["port"] == ports[place % len(ports)]
-        if chosen or {"rendezvous", "store"} & set(target["kinds"]):
+        if chosen or {"rendezvous", "store", "between"} & set(target["kinds"]):
             brief = {name: value for name, value in target.items() if name != "wait"}
             few.append({**brief, "size": SMALL_PAYLOAD if chosen else min(target["size"], SMALL_PAYLOAD)})
     return few
@@ -219,6 +219,8 @@ def _wanted(answers: Answers, source: str) -> Iterator[tuple[str, str, str, int,
                 if not prediction.is_loopback(address):
                     yield "store", target, address, opened[0], 0
         pick = plan.data[target]
+        for between in answers.request.ports if pick.address else ():
+            yield "between", target, pick.address, between, 0
         if pick.address and not prediction.is_loopback(pick.address) and pick.problem != "link-local":
             for number, sample in enumerate(opened):
                 yield "data", target, pick.address, sample, 0 if number else PAYLOAD

@@ -192,8 +192,7 @@ class RunSpec:
         """
         if not least:
             return self
-        plan = {"least": least, "key": key, "nodes": dict(zip(self.names, where, strict=True))}
-        more = {GROUP: json.dumps(plan)}
+        more = group_variable(least, key, dict(zip(self.names, where, strict=True)))
         nodes = tuple(replace(node, environment={**node.environment, **more}) for node in self.nodes)
         return replace(self, nodes=nodes)
 
@@ -257,6 +256,11 @@ def node_environment(
         RUN_DIR: run_dir,
         NODE: node.name,
     }
+
+
+def group_variable(least: int, key: str, where: Mapping[str, Sequence[object]], apart: bool = False) -> dict[str, str]:
+    """What a node has to know of the others where `least` train on. `apart`: each has a run folder of its own."""
+    return {GROUP: json.dumps({"least": least, "key": key, "nodes": where, **({"apart": True} if apart else {})})}
 
 
 def asked_restarts(text: str, script: bool) -> int | None:

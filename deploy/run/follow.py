@@ -48,7 +48,7 @@ class Follower:
     def _line_files(self) -> list[Path]:
         return [
             *sorted(self._dir.glob("ranks/rank-*.jsonl")),
-            *self._dir.glob("metrics.jsonl"),
+            *sorted(self._dir.glob("metrics*.jsonl")),
             *sorted(self._dir.glob("telemetry/[!.]*.jsonl")),
             *sorted(self._dir.glob("scalars/[!.]*.jsonl")),
         ]

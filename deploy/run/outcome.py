@@ -73,8 +73,13 @@ def judge(state: State, started_at: float, now: float) -> Result | None:
 
 
 def all_ended(state: State) -> bool:
-    """Whether every planned node has ended."""
-    return all(name in state.exited_at for name in state.names)
+    """Whether every planned node has ended; one that the others have finished without may be out of sight."""
+    away = {
+        name
+        for name, node in state.nodes.items()
+        if node.trouble == "unseen" and state.members and name not in state.members
+    }
+    return all(name in state.exited_at or name in away for name in state.names)
 
 
 def from_verdicts(verdicts: list[Event]) -> Result:

@@ -46,6 +46,7 @@ _FACTS = shaped(
         "cluster": optional(text()),
         "folder": optional(text(64)),
         "wait_lost_s": optional(real(0.0, 1e10)),
+        "least": optional(whole(0, 10_000)),
         "job": optional(text(20, r"[0-9]*")),
         "shared": optional(text(4096, r"/[^\x00-\x1f\x7f]*")),
         "gpus": optional(table(text(300), array(whole(0, 10_000)), 10_000)),

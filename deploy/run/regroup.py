@@ -17,7 +17,7 @@ def words(event: Event) -> str:
         return ""
     news = [_named(lost, "is lost", "are lost")] * bool(lost) + [_named(back, "is back", "are back")] * bool(back)
     on = f"{_named(members, 'trains', 'train')} on from step {{step}}"
-    return f"{'; '.join(news)}; {on} ({len(members)} of {several(event['planned'], 'node')})"
+    return f"{'; '.join(news)}: {on} ({len(members)} of {several(event['planned'], 'node')})"
 
 
 def _named(names: Sequence[str], one: str, more: str) -> str:

@@ -113,7 +113,8 @@ def _run(arguments: list[str], folder: Path | None, name: str, end: FinalEnd, ow
         print(known.report(), file=sys.stderr)
         return known.code
     with _private_folder(folder, name) as outcome:
-        diary = Diary(folder, name, outcome)
+        per_node = int(environment.get("PET_NPROC_PER_NODE") or 1) if plan else 1
+        diary = Diary(folder, name, outcome, group.file_of(plan, name, per_node))
         if conflicts:
             diary.tell_conflicts(_first_rank(), conflicts)
         limit = Limit(folder, name, os.environ)
@@ -272,7 +273,7 @@ def torchrun_environment(
     made = {**environment, "MUSTER_NODE": name}
     if plan:  # the nodes agree on who is first (group.py)
         made.pop("PET_NODE_RANK", None)
-        return made | group.variables(plan, name)
+        return made | group.variables(plan, name, int(environment.get("PET_NPROC_PER_NODE") or 1))
     endpoint = environment.get("PET_RDZV_ENDPOINT", "")
     if not endpoint:  # a single node: torchrun's own defaults serve
         return made

@@ -29,9 +29,15 @@ class Failure:
 
 
 class Diary:
-    """Reads `outcome`, where torchrun and its ranks leave word, and tells the run folder, if there is one."""
+    """Reads `outcome`, where torchrun and its ranks leave word, and tells the run folder, if there is one.
 
-    def __init__(self, run_folder: Path | None, node: str, outcome: Path) -> None:
+    `file_of`: the number of the file for the events of a rank (group.py).
+    """
+
+    def __init__(
+        self, run_folder: Path | None, node: str, outcome: Path, file_of: Callable[[int], int] = lambda rank: rank
+    ) -> None:
+        self._file_of = file_of
         self.run_folder, self.node, self._outcome = run_folder, node, outcome
         self._ends, self._memory = Ends(outcome), Memory()
         self._failures: dict[int, Failure] = {}
@@ -133,5 +139,5 @@ class Diary:
         """Where a rank's events are; None without a run folder, or where its disk takes no more."""
         if self.run_folder and rank not in self._folders:
             with suppress(OSError):
-                self._folders[rank] = RankFolder(self.run_folder, rank, self.node)
+                self._folders[rank] = RankFolder(self.run_folder, rank, self.node, self._file_of(rank))
         return self._folders.get(rank)

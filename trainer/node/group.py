@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -26,6 +26,8 @@ from .members import Epoch, Leader, View
 GROUP = "MUSTER_GROUP"
 # In the node's private folder: the present epoch, by the agent; what torchrun's process waits for and has, by that.
 EPOCH, SAYS = ".epoch", ".says"
+# On hosts: the number of the node's first file of a rank; ranks change their numbers, and each host has its own folder.
+FIRST_FILE = "MUSTER_FIRST_RANK_FILE"
 BACKEND = "muster"
 _ASK_S, _LOOK_S, _PROPOSE_S = 0.15, 0.05, 0.4
 _ALONE_S, _ALL_GONE_S, _STUCK_S = 30.0, 10.0, 15.0
@@ -47,10 +49,16 @@ class Group:
         self._alone_since = self._stuck_since = float("inf")
         self._proposed = 0.0
         self._epoch, self._told = Epoch(), 0
+        self._trained: tuple[str, ...] = ()
         # A node that comes back has no part in the epochs before: their stores and its ranks in them are gone.
         self._floor = -1 if self._returns else 0
         self._shown = ""
-        from .register import Register  # only nodes that may go on without each other need pysyncobj
+        try:
+            from .register import Register  # only nodes that may go on without each other need pysyncobj
+        except ImportError as fault:
+            raise TrainError(
+                f"this image cannot keep the nodes' register: {fault}", "pip install pysyncobj==0.3.17"
+            ) from fault
 
         self._register = Register(name, {each: f"{at[0]}:{at[1]}" for each, at in nodes.items()}, self._key, journal)
         try:
@@ -108,12 +116,15 @@ class Group:
             self._door.shutdown(2)
 
     def news(self) -> Epoch | None:
-        """An epoch that this node is to tell of, because it is its first: once for each."""
+        """An epoch that this node is to tell of, because it is its first: once for each.
+
+        Its `before` are the members at the last call: epochs may pass unseen in between.
+        """
         epoch = self._epoch
         if epoch.number <= self._told:
             return None
-        self._told = epoch.number
-        return epoch if epoch.before and epoch.members[0] == self.name else None
+        before, self._told, self._trained = self._trained, epoch.number, epoch.members
+        return replace(epoch, before=before) if before and epoch.members[0] == self.name else None
 
     def _answer(self, question: Mapping[str, Any]) -> Mapping[str, Any]:
         with self._lock:
@@ -123,8 +134,8 @@ class Group:
         now = time.monotonic()
         sees = [each for each, view in self._views.items() if each != self.name and view.lives(now)]
         says = {"after": None, "number": 0, "store": "", **self._says()}
-        if says["after"] is not None:
-            says["after"] = max(says["after"], self._floor)
+        if says["after"] is not None:  # before it knows the present epoch, it cannot say that it waits for another one
+            says["after"] = max(says["after"], self._floor) if self._floor >= 0 else None
         return {**says, "sees": sees, "saved": newest(self._folder / "checkpoints")}
 
     def _ask(self, name: str, address: str, port: int) -> None:
@@ -144,6 +155,7 @@ class Group:
             if self._floor < 0:
                 if not self._register.is_current:
                     continue
+                self._trained = epoch.members
                 self._floor = self._told = epoch.number
             if epoch.number > self._epoch.number or epoch.over is not None:
                 self._epoch = epoch
@@ -206,14 +218,23 @@ def newest(checkpoints: Path) -> float:
     return 0.0
 
 
+def file_of(plan: Mapping[str, Any] | None, name: str, per_node: int) -> Callable[[int], int]:
+    """The number of the file in which a rank of this node tells its events, by its number in the present epoch."""
+    if not plan or not plan.get("apart"):
+        return lambda rank: rank
+    first = list(plan["nodes"]).index(name) * per_node
+    return lambda rank: first + rank % per_node
+
+
 def join(plan: Mapping[str, Any] | None, name: str, folder: Path | None, start: str, outcome: Path) -> Group | None:
     """The node's part in its group, if it is in one. Raises TrainError."""
     return Group(plan, name, folder, start, outcome) if plan and folder else None
 
 
-def variables(plan: Mapping[str, Any], name: str) -> dict[str, str]:
+def variables(plan: Mapping[str, Any], name: str, per_node: int = 1) -> dict[str, str]:
     """What torchrun gets of the plan: how many nodes there may be, and the node's own address."""
     nodes = plan["nodes"]
+    files = {FIRST_FILE: str(file_of(plan, name, per_node)(0))} if plan.get("apart") else {}
     address = str(nodes[name][0])
     endpoint = f"[{address}]:0" if ":" in address else f"{address}:0"
     return {
@@ -221,6 +242,7 @@ def variables(plan: Mapping[str, Any], name: str) -> dict[str, str]:
         "PET_RDZV_BACKEND": BACKEND,
         "PET_RDZV_ENDPOINT": endpoint,
         "PET_LOCAL_ADDR": address,
+        **files,
     }
 
 

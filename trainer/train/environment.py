@@ -14,7 +14,10 @@ from ..node import group
 
 @dataclass(frozen=True)
 class Ranks:
-    """One process's place in the run. `disks`: how many get each checkpoint, where hosts have one each."""
+    """One process's place in the run. `disks`: how many get each checkpoint, where hosts have one each.
+
+    `file`: the number of its files, where it is another than the rank's (node/group.py).
+    """
 
     rank: int
     local_rank: int
@@ -23,6 +26,7 @@ class Ranks:
     attempt: int
     node: str
     disks: int = 2
+    file: int | None = None
 
     @property
     def first(self) -> bool:
@@ -51,6 +55,7 @@ def discover(environment: Mapping[str, str] = os.environ) -> Ranks:
         local_world=_whole(environment, "LOCAL_WORLD_SIZE", "1"),
         attempt=_whole(environment, "TORCHELASTIC_RESTART_COUNT", "0"),
         node=environment.get("MUSTER_NODE") or socket.gethostname(),
+        file=_file(environment),
     )
     if environment.get("PET_RDZV_BACKEND") == group.BACKEND:  # whichever nodes remain, one of them has it
         place = replace(place, disks=place.world)
@@ -58,6 +63,12 @@ def discover(environment: Mapping[str, str] = os.environ) -> Ranks:
         raise Refused(f"RANK={place.rank} is outside WORLD_SIZE={place.world}")
     _check_planned(place, environment)
     return place
+
+
+def _file(environment: Mapping[str, str]) -> int | None:
+    if group.FIRST_FILE not in environment:
+        return None
+    return _whole(environment, group.FIRST_FILE) + _whole(environment, "LOCAL_RANK")
 
 
 def _check_planned(place: Ranks, environment: Mapping[str, str]) -> None:

@@ -15,7 +15,7 @@ class Meter:
 
     def __init__(self, folder: RankFolder, batch: int, samples: int, steps: int) -> None:
         self._folder, self._batch, self._samples, self._steps = folder, batch, samples, steps
-        self._metrics = Metrics(folder.path) if folder.rank == 0 else None
+        self._metrics = Metrics(folder.path, folder.metrics) if folder.rank == 0 else None
         self._since = time.perf_counter()
         self._steps_since: list[Step] = []
 

@@ -134,7 +134,7 @@ def _train(config: Config, ranks: Ranks, group: Group, folder: RankFolder, conso
 def _open_folder(config: Config, ranks: Ranks, group: Group, console: Console) -> RankFolder:
     """The run folder, the same on all ranks; rank 0 names it if MUSTER_RUN_DIR does not. Redirects the output to it."""
     path = os.environ.get("MUSTER_RUN_DIR") or (_new_folder(config) if ranks.first else "")
-    folder = RankFolder(Path(exchange.broadcast(path)), ranks.rank, ranks.node)
+    folder = RankFolder(Path(exchange.broadcast(path)), ranks.rank, ranks.node, ranks.file)
     console.descriptor = folder.take_output()
     if ranks.first:
         replace(folder.path / "config.json", json.dumps(asdict(config), indent=1))
@@ -172,7 +172,7 @@ def _environment(group: Group) -> dict[str, Any]:
 
 def _count_starts(folder: RankFolder) -> int:
     """How often this rank started before. Raises TrainError if its last five starts did not complete a single step."""
-    kinds = [line.get("kind") for line in read_lines(folder.path / "ranks" / f"rank-{folder.rank}.jsonl")]
+    kinds = [line.get("kind") for line in read_lines(folder.path / "ranks" / f"rank-{folder.file}.jsonl")]
     last_step = max((i for i, kind in enumerate(kinds) if kind == "step"), default=-1)
     fruitless = kinds[last_step + 1 :].count("started")
     if fruitless >= _FRUITLESS_STARTS:
@@ -193,14 +193,14 @@ def _judge(fault: Exception, ranks: Ranks, verdicts: VerdictStore, folder: RankF
         return verdicts.poll()
     traceback.print_exc()
     kind = type(fault).__name__
-    hint = f"the traceback is in {folder.path}/logs/rank-{ranks.rank}.log"
+    hint = f"the traceback is in {folder.path}/logs/rank-{folder.file}.log"
     if isinstance(fault, torch.OutOfMemoryError):
         hint = f"lower --micro-batch (the global batch stays); {hint}"
     return verdict.failed(ranks.rank, ranks.node, _last_step(folder), TrainError(f"{kind}: {fault}", hint))
 
 
 def _last_step(folder: RankFolder) -> int:
-    lines = read_lines(folder.path / "ranks" / f"rank-{folder.rank}.jsonl")
+    lines = read_lines(folder.path / "ranks" / f"rank-{folder.file}.jsonl")
     return max((int(line["step"]) for line in lines if line.get("kind") == "step"), default=0)
 
 

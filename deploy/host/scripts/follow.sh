@@ -32,7 +32,7 @@ while echo "$mark ."; do
         [ -z "$life" ] || [ "$started" = "$life" ] || { kill $console 2>/dev/null; listen "$started"; }
         life=$started ;;
     esac
-    report nodes config.json environment.json ranks metrics.jsonl telemetry scalars outcome
+    report nodes config.json environment.json ranks metrics*.jsonl telemetry scalars outcome
     [ -z "$more" ] || continue
     [ "$state" = "${reported:-}" ] || { reported=$state; printf '%s\n' "$mark state $state" || exit; }
     [ -z "$over" ] || exit 0

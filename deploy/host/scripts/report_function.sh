@@ -33,7 +33,7 @@ report() {
         case $known in *"|$path="*) value=${known#*"|$path="}; value=${value%%"|"*} ;; *) value= ;; esac
         case $path in
         nodes/*.json | config.json | environment.json | outcome/*.json) tell_document "$path" "$size" "$change" ;;
-        ranks/rank-*.jsonl | telemetry/*.jsonl | scalars/*.jsonl | metrics.jsonl | logs/rank-*.log | job.out)
+        ranks/rank-*.jsonl | telemetry/*.jsonl | scalars/*.jsonl | metrics*.jsonl | logs/rank-*.log | job.out)
             tell_growth "$path" "$size" ;;
         esac
     done <<END

@@ -32,6 +32,7 @@ def check(answers: Answers) -> Iterator[Finding]:
             "all nodes hang silently, as clients of that process; with a static rendezvous, one node prints EADDRINUSE",
             _free(host, port, who),
         )
+    yield from _between(answers)
     yield from _range(answers)
     yield from _used_up(answers)
     for name in answers.hosts_with_facts:
@@ -43,6 +44,32 @@ def check(answers: Answers) -> Iterator[Finding]:
             text = f"{name}: there {'are' if len(rows) > 1 else 'is'} {many} of another distributed run: {shown}"
             fix = f"on {name}: kill {pid}, if nobody needs it"
             yield Finding("leftovers", "ports", (name,), text, (), "busy ports or GPUs", fix, WARNING)
+
+
+def _between(answers: Answers) -> Iterator[Finding]:
+    """Where nodes train on without a lost one, each reaches each other one on two ports more."""
+    ports = ", ".join(map(str, answers.request.ports))
+    for host in answers.hosts_with_facts:
+        busy = [port for port in answers.request.ports if str(port) in answers.listens.get(host, {}).get("failed", {})]
+        links = [link for link in answers.links if "between" in link.kinds and link.target == host and not link.ok]
+        # Where nothing passes between two hosts, other checks say why.
+        links = [link for link in links if link.port not in busy and _passes(answers, link.source, host)]
+        symptom = "a node that the others do not reach on these ports counts as lost"
+        for port in busy:
+            text = f"{host}: port {port} of --min-nodes is in use"
+            fix = f"on {host}: sudo ss -ltnp 'sport = :{port}' shows who; end that process, or deploy again"
+            yield Finding("port-busy", "ports", (host,), text, (), symptom, fix)
+        if links:
+            sources = list(dict.fromkeys(link.source for link in links))
+            text = f"{host} cannot be reached on TCP {links[0].port} of --min-nodes from {listed(sources)}"
+            fix = f"on {host}'s firewall and in its security group, allow TCP {ports} from {listed(sources)}"
+            cells = tuple((source, host) for source in sources)
+            shown = tuple(link.describe() for link in links)[:3]
+            yield Finding("between-ports", "ports", (host,), text, shown, symptom, fix, cells=cells)
+
+
+def _passes(answers: Answers, source: str, target: str) -> bool:
+    return any(link.ok for link in answers.between(source, target, "data"))
 
 
 def _free(host: str, port: str, who: str) -> str:

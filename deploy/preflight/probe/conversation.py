@@ -140,7 +140,7 @@ def _listen(answers: Answers, host: str) -> dict[str, Any]:
     names = {name for name in names if not prediction.is_address(name)} if answers.request.style != MUSTER else set()
     return {
         "do": "listen",
-        "ports": [answers.request.port],
+        "ports": [answers.request.port, *answers.request.ports],
         "range": facts[host]["port_range"],
         "samples": targets.SAMPLES,
         "toward": sorted(toward),

@@ -98,6 +98,10 @@ def load(folder: Path, own: Fields | None = None) -> Run:
     unread: list[str] = []
     objects = {name: _object(folder / f"{name}.json", unread) for name in OBJECTS}
     lines = _lines(folder / "metrics.jsonl", unread)
+    others = [path for path in children(folder) if path.match("metrics-*.jsonl")]
+    if others:  # after the loss of a node, another one has the first rank
+        rows = [row for path in others for row in _lines(path, unread)]
+        lines = sorted([*lines, *rows], key=lambda row: number(row.get("t")) or 0.0)
     events, times = _ranks(folder, unread)
     metrics, evaluations = _metrics(_not_repeated(lines, events))
     notes += [note for note in unread if not (script and note.endswith(MISSING))]

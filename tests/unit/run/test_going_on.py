@@ -7,7 +7,7 @@ import pytest
 from deploy.core.errors import UsageError
 from deploy.core.facts import NodeState
 from deploy.run.environment import GROUP, asked_least
-from deploy.run.outcome import final, judge
+from deploy.run.outcome import all_ended, final, judge
 from deploy.run.progress import State
 from tests.unit.run.test_environment import spec
 
@@ -76,7 +76,7 @@ def test_the_story_says_who_trains_on_and_from_where():
     for rank, name in enumerate(NAMES[1:]):
         state.apply({"kind": "started", "t": 12.0, "rank": rank, "node": name, "world": 2})
     state.apply({"kind": "resumed", "t": 12.5, "rank": 0, "node": "worker-1", "step": 20, "changes": []})
-    assert state.story[-1].text == "master is lost; worker-1 and worker-2 train on from step 20 (2 of 3 nodes)"
+    assert state.story[-1].text == "master is lost: worker-1 and worker-2 train on from step 20 (2 of 3 nodes)"
     assert state.restarts == 0
     lost(state, "master")
     for name in NAMES[1:]:
@@ -84,3 +84,18 @@ def test_the_story_says_who_trains_on_and_from_where():
         state.apply({"kind": "verdict", "t": 20.0, **verdict})
         state.nodes[name] = NodeState(name, "exited", 0)
     assert final(state).verdict == "done"
+
+
+def test_the_run_is_over_without_the_host_that_the_others_have_finished_without():
+    state = grouped()
+    state.apply(
+        {"kind": "members", "t": 11.0, "rank": 0, "node": "worker-1", "epoch": 2, "planned": 3}
+        | {"members": ["worker-1", "worker-2"], "before": list(NAMES)}
+    )
+    away = {"kind": "node", "t": 12.0, "node": "master", "state": "running", "code": None, "restarts": 0}
+    state.apply({**away, "trouble": "unseen"})
+    for name in NAMES[1:]:
+        state.apply({"kind": "node", "t": 20.0, "node": name, "state": "exited", "code": 0, "restarts": 0})
+    assert all_ended(state)
+    state.apply({**away, "trouble": ""})
+    assert not all_ended(state), "it is back, and may still write"

@@ -1,0 +1,56 @@
+"""The nodes of a run that train on without a lost one (--min-nodes): what each has to know of the others. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ..core.errors import DeployError, UsageError
+from ..core.program import FAB
+from ..host.facts import HostFacts
+from ..run import environment
+from .container import NodeContainer, Work
+
+# Beside the port of the rendezvous: what a firewall has to let through is known before the run.
+PORTS = range(29600, 29700)
+
+
+def choose_ports(facts: Sequence[HostFacts]) -> tuple[int, ...]:
+    """The ports of the nodes' register and of their questions: nobody listens on them, on any host.
+
+    Raises DeployError if there are none.
+    """
+    busy = frozenset[int]().union(*(fact.listening for fact in facts))
+    free = tuple(port for port in PORTS if port not in busy)[:2]
+    if len(free) < 2:
+        words = f"ports {PORTS.start} to {PORTS.stop - 1} are all in use on some host"
+        raise DeployError(words, f"{FAB} status --hosts ... lists the runs")
+    return free
+
+
+def refuse(least: int, on_end: str, waits: bool) -> None:
+    """Raise UsageError for what a run of which `least` nodes train on cannot have as well."""
+    for option, given in (("--wait", waits), ("--on-end", bool(on_end))):
+        if least and given:
+            raise UsageError(
+                f"--min-nodes {least} with {option}: Muster cannot do both yet", "leave out one of the two"
+            )
+
+
+def grouped(nodes: Sequence[NodeContainer], addresses: Sequence[str], work: Work) -> tuple[NodeContainer, ...]:
+    """The nodes, each with what it has to know of the others; the same nodes where all are needed.
+
+    `addresses`: of the hosts in the network where they meet. Raises DeployError where they could not keep a register.
+    """
+    if not work.least:
+        return tuple(nodes)
+    ranks = {node.host: node.environment["PET_NPROC_PER_NODE"] for node in nodes}
+    if len(set(ranks.values())) > 1:
+        listed = ", ".join(f"{host} {count}" for host, count in ranks.items())
+        raise DeployError(
+            f"--min-nodes {work.least}: the hosts have different numbers of ranks: {listed}",
+            f"give each as many: --nproc {min(ranks.values(), key=int)}",
+        )
+    where = {str(node.node): (address, *work.ports) for node, address in zip(nodes, addresses, strict=True)}
+    more = environment.group_variable(work.least, work.share_key, where, apart=True)
+    return tuple(replace(node, environment={**node.environment, **more}) for node in nodes)

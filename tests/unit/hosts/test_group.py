@@ -1,0 +1,100 @@
+"""`--min-nodes` on hosts: what each node has to know of the others, on which ports, and what is refused."""
+
+import dataclasses
+import json
+
+import pytest
+
+from deploy.config.inventory import Job, from_flag
+from deploy.core.errors import DeployError, UsageError
+from deploy.hosts import container, group
+from deploy.hosts.container import Meeting, Work
+from deploy.hosts.options import Options
+from deploy.hosts.resume import resume_fields
+from deploy.preflight import PreflightRequest, judge
+from deploy.preflight.answers import Link
+from deploy.run.environment import GROUP
+from lab.answers import answers
+from tests.hosts import FACTS
+from trainer.node import group as agents
+
+ADDRESSES = ("10.0.0.1", "10.0.0.2", "10.0.0.3")
+WORK = Work("r1", "app", token="7f3a", share_key="key", least=2, ports=(29600, 29602))
+
+
+def made(work=WORK, gpus=(0, 0, 0)):
+    """The nodes of a run on three hosts, with as many ranks on each as are given."""
+    hosts = from_flag("a,b,c").hosts
+    jobs = [Job(processes=count or "auto") for count in gpus]
+    nodes = [
+        container.node_containers(hosts, (FACTS,) * 3, job, work, Meeting("10.0.0.1", 29500, ("eth0",) * 3))[place]
+        for place, job in enumerate(jobs)
+    ]
+    return group.grouped(nodes, ADDRESSES, work)
+
+
+def test_each_node_is_told_the_address_and_the_ports_of_all_and_the_label_says_how_many_go_on():
+    node = made()[2]
+    plan = json.loads(node.environment[GROUP])
+    assert (plan["least"], plan["key"], plan["nodes"]["b"]) == (2, "key", ["10.0.0.2", 29600, 29602])
+    assert "muster.least=2" in node.argv
+    assert not any("key" in word for word in node.argv), "the key goes by standard input, with the variables"
+    assert GROUP not in made(dataclasses.replace(WORK, least=0))[0].environment
+    # The agent of the third node meets the others at its own address, and gives its ranks' files its own numbers.
+    given = agents.variables(plan, "c", 4)
+    assert (given["PET_LOCAL_ADDR"], given[agents.FIRST_FILE]) == ("10.0.0.3", "8")
+    file_of = agents.file_of(plan, "c", 4)
+    assert [file_of(rank) for rank in (0, 3, 8, 11)] == [8, 11, 8, 11]
+
+
+def test_hosts_with_different_numbers_of_ranks_are_named():
+    with pytest.raises(DeployError, match="a 4, b 4, c 2") as refused:
+        made(gpus=(4, 4, 2))
+    assert refused.value.hint.endswith("--nproc 2")
+
+
+def test_the_ports_are_free_on_all_hosts():
+    busy = [dataclasses.replace(FACTS, listening=frozenset(taken)) for taken in ({29600}, {29602}, set())]
+    assert group.choose_ports(busy) == (29601, 29603)
+    with pytest.raises(DeployError, match="all in use"):
+        group.choose_ports([dataclasses.replace(FACTS, listening=frozenset(group.PORTS))])
+
+
+@pytest.mark.parametrize(("on_end", "waits", "option"), [("", True, "--wait"), ("x", False, "--on-end")])
+def test_what_cannot_be_had_together_is_refused_by_name(on_end, waits, option):
+    with pytest.raises(UsageError, match=f"--min-nodes 2 with {option}"):
+        group.refuse(2, on_end, waits)
+    group.refuse(0, on_end, waits)
+
+
+def test_the_file_says_it_the_flag_overrides_it_and_a_resume_repeats_it(tmp_path):
+    (tmp_path / "cluster.toml").write_text('[[hosts]]\nname = "a"\n[job]\nmin_nodes = 3\n')
+    file = str(tmp_path / "cluster.toml")
+    assert Options(cluster=file).load().job.min_nodes == "3"
+    assert Options(cluster=file, min_nodes="2").load().job.min_nodes == "2"
+    assert "--min-nodes 2" in resume_fields(Options(min_nodes="2"))["again"]
+
+
+def between(outcome, busy=()):
+    """Preflight's verdict where the nodes' own ports are called as well."""
+    request = PreflightRequest(endpoint="10.0.0.1", ports=(29600, 29601))
+    seen = answers(request)
+    more = [
+        Link(source, target, ADDRESSES["abc".index(target)], port, ("between",), outcome(target, port), host=target)
+        for source in "abc"
+        for target in "abc"
+        if source != target
+        for port in request.ports
+    ]
+    failed = {"b": {"failed": {str(port): {"error": "in use", "holder": ""} for port in busy}}}
+    listens = {host: {**listen, **failed.get(host, {})} for host, listen in seen.listens.items()}
+    return judge(dataclasses.replace(seen, links=(*seen.links, *more), listens=listens))
+
+
+def test_a_host_whose_firewall_closes_a_port_of_the_register_is_named_before_the_start():
+    assert between(lambda target, port: "ok").ok
+    closed = between(lambda target, port: "dropped" if (target, port) == ("b", 29601) else "ok")
+    assert (closed.cause, closed.hosts) == ("between-ports", ("b",))
+    assert "TCP 29601" in closed.findings[0].text
+    taken = between(lambda target, port: "stranger" if target == "b" else "ok", busy=(29600, 29601))
+    assert (taken.cause, taken.hosts) == ("port-busy", ("b",))
