@@ -34,9 +34,7 @@ class Excerpt:
         """By fact: right, could not tell, or wrong; without the facts that are not judged."""
         read = said(self.lines)
         return {
-            fact: mark(fact, self.truth.get(fact, ""), read[fact])
-            for fact in FACTS
-            if self.truth.get(fact) != UNJUDGED
+            fact: mark(fact, self.truth.get(fact, ""), read[fact]) for fact in FACTS if self.truth.get(fact) != UNJUDGED
         }
 
     @property

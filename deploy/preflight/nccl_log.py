@@ -16,11 +16,13 @@ SOCKET = "Socket"
 _VERSION = re.compile(r"\b([NR]CCL) version ?:? ?([0-9][\w.+-]*)")
 _WAY = re.compile(
     r"(?:Channel|Ring) (?P<channel>\d+)(?:/\d+)? ?: (?P<from>\d+)(?:\[\w+\])? -> (?P<to>\d+)(?:\[\w+\])?"
-    r" ?(?:\[(?P<end>send|receive)\])? via (?P<via>P2P|SHM|NET|COLLNET|NVLS|direct shared memory)(?:/(?P<rest>[^\s].*?))?"
-    r"(?: comm .*)?$"
+    r" ?(?:\[(?P<end>send|receive)\])? via (?P<via>P2P|SHM|NET|COLLNET|NVLS|direct shared memory)"
+    r"(?:/(?P<rest>[^\s].*?))?(?: comm .*)?$"
 )
-_DEVICE = re.compile(r"\[(\d+)\]([\w.-]+):\d+/(IB|RoCE)")
+_DEVICE = re.compile(r"\[(\d+)\] ?([\w.-]+):\d+/(IB|RoCE)")
+_LISTED = re.compile(r"Using \[0\]|NET/IB: \[0\]")
 _HCA = re.compile(r"NET/(?!Socket)\S+ ?: GPU Direct RDMA .*for HCA (\d+) '([\w.-]+)")
+_NO_DIRECT = re.compile(r"NET/(?!Socket).*(?:GPU Direct RDMA Disabled|disabling GDR)")
 _SOCKET = re.compile(r"(?:NET/(?:Socket|FastSocket)|NET) : Using (.*)")
 _INTERFACE = re.compile(r"(?:\[\d+\]|^interface )([\w.-]+):")
 # NCCL before 2.4 wrote `internal Network`; `internal network plugin` of today names no network.
@@ -49,7 +51,8 @@ class NcclLog:
 
     network: what NCCL uses between hosts: `IB`, `Socket`, a plugin's name, empty if the log does not say it. devices:
     by index, the RDMA devices that it uses. nvls: whether NVLink multicast is there; None if the log does not say it.
-    provider: what libfabric drives below its plugin. fault: the first warning's words, or NCCL's last error.
+    provider: what libfabric drives below its plugin. no_direct: a device cannot
+    reach the GPUs' memory. fault: the first warning's words, or NCCL's last error.
     """
 
     library: str = ""
@@ -61,6 +64,7 @@ class NcclLog:
     nvls: bool | None = None
     reason: str = ""
     provider: str = ""
+    no_direct: bool = False
     fault: str = ""
 
     @property
@@ -78,9 +82,12 @@ class NcclLog:
 
     @property
     def direct(self) -> bool | None:
-        """Whether the network reaches the GPUs' memory (GPUDirect RDMA) on every way; None if nothing shows it."""
+        """Whether the network reaches the GPUs' memory (GPUDirect RDMA) on every way; None if nothing shows it.
+
+        A way that was taken says more than what a device can do.
+        """
         ways = [way for way in self.between.values() if not way.startswith("NET/Socket")]
-        return all("GDRDMA" in way for way in ways) if ways else None
+        return all("GDRDMA" in way for way in ways) if ways else False if self.no_direct else None
 
     def device_of(self, pair: tuple[int, int]) -> str:
         """The RDMA device of a way, as NCCL_IB_HCA calls it; empty if it has none."""
@@ -95,7 +102,9 @@ def read(lines: Iterable[str]) -> NcclLog:
     """
     text = list(lines)
     version = _first(_VERSION, text)
-    listed = next((line for line in text if "Using [0]" in line and _DEVICE.search(line)), "")
+    listed = next(
+        (line for line in text if ("Using [0]" in line or "NET/IB: [0]" in line) and _DEVICE.search(line)), ""
+    )
     devices = {int(number): device for number, device, _ in _DEVICE.findall(listed)}
     devices = devices or {int(number): device for line in text for number, device in _HCA.findall(line)}
     interfaces = tuple(_INTERFACE.findall(_first(_SOCKET, text)[0])) if _first(_SOCKET, text) else ()
@@ -113,6 +122,7 @@ def read(lines: Iterable[str]) -> NcclLog:
         nvls=all("is not" not in line for line in support) if support else None,
         reason=next((words for known, words in REASONS if any(re.search(known, line) for line in text)), ""),
         provider=provider,
+        no_direct=bool([line for line in text if _NO_DIRECT.search(line)]),
         fault=_fault(text),
     )
 
