@@ -44,6 +44,8 @@ _AGAIN = (
 def deploy(given: Mapping[str, Any], console: Console) -> int:
     """Submit a job for the options of `fab deploy`. Raises UsageError for those that a job does not have."""
     plan.refuse(given)
+    if Path("cluster.toml").is_file():
+        console.note("cluster.toml is about hosts: a run on Slurm takes nothing from it")
     folder = given["folder"] or ("." if given["script"] or given["each"] else "")
     options = Options(script=once_a_node(given["each"], given["script"]), folder=folder, arguments=given["args"])
     options = Options(**{**vars(options), "environment": tuple(given["env"] or ()), "processes": given["nproc"]})

@@ -28,6 +28,8 @@ def filled(options: Options, console: Console) -> Options:
         options = replace(options, run=newest.name)
     run_dir = record.path_of(RunId(asked_run("--run", options.run))) if options.run else newest
     own = record.own(run_dir) if run_dir else {}
+    if run_dir:
+        _refuse_slurm(run_dir, options)
     if _names_hosts(options) or run_dir is None or own.get("backend") != record.HOSTS or not own.get("hosts"):
         return options
     hosts, cluster = ",".join(own["hosts"]), own.get("cluster", "")
@@ -40,6 +42,7 @@ def or_here(options: Options, console: Console) -> Options:
     if _names_hosts(options):
         return filled(options, console)
     run_dir = _here(options)
+    _refuse_slurm(run_dir, options)
     if record.own(run_dir).get("backend") != record.HOSTS:
         return options
     return filled(replace(options, run=run_dir.name), console)
@@ -56,6 +59,17 @@ def _here(options: Options) -> Path:
     if options.run in ("", "latest"):
         return record.latest()
     return record.path_of(RunId(asked_run("--run", options.run)))
+
+
+def _refuse_slurm(run_dir: Path, options: Options) -> None:
+    """Raise UsageError if the run is one on Slurm, and the command did not ask for that first: it knows hosts alone."""
+    own = record.own(run_dir)
+    if own.get("backend") == record.SLURM and not _names_hosts(options):
+        job, login = own.get("job") or "JOB", ",".join(own.get("hosts", ()))
+        raise UsageError(
+            f"{run_dir.name}: it runs on Slurm: status, logs, attach, stop and fetch know it, this command does not",
+            f"in its job: ssh {login} srun --overlap --jobid={job} nvidia-smi",
+        )
 
 
 def _names_hosts(options: Options) -> bool:

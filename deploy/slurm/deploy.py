@@ -90,7 +90,10 @@ def _run_folder(name: str, words: Sequence[str], script: bool) -> Path:
     if name:
         folder = record.path_of(RunId(name))
         record.make_runs(folder.parent)
-        folder.mkdir(record.OWNERS)
+        try:
+            folder.mkdir(record.OWNERS)
+        except FileExistsError as fault:
+            raise UsageError(f"--run {name}: another command has just taken that name", "choose another") from fault
         return folder
     named = ("--recipe", environment.script_name([word for word in words if word != "--per-node"])) if script else words
     return record.make_folder(folders.RUNS, named, time.time(), (), secrets.token_hex(2))

@@ -6,6 +6,7 @@ runs whose nodes are silent, has no part here.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -18,6 +19,9 @@ from . import words
 # A job that is requeued may look ended for a moment.
 _SETTLES_S = {"PREEMPTED": 10.0, "NODE_FAIL": 10.0, "BOOT_FAIL": 10.0, GONE: 0.0, NO_FOLDER: 0.0}
 _MOST_LINES = 12
+_WITHOUT_MUSTER = re.compile(r"execve\(\): muster: No such file|muster: (?:command )?not found")
+_NO_MUSTER = 'install Muster there, beside torch; what makes it a command: --setup "source venv/bin/activate"'
+_NO_OUTPUT = "it printed nothing: do its nodes see that folder? --shared names one that they share with the login node"
 
 
 def is_over(job: Job, for_s: float) -> bool:
@@ -35,7 +39,7 @@ def end_of(number: str, job: Job, state: State, output: str, stop_asked: bool = 
             return result
         who = "" if stop_asked else f"; job {number} was cancelled, and not by this command"
         ended = result or stopped(state)
-        return replace(ended, message=f"{ended.message}{who}" if state.began else f"stopped before it began{who}")
+        return replace(ended, message=f"{ended.message}{who}" if job.hosts else f"stopped before it began{who}")
     if job.state == "COMPLETED":
         return result or Result("done", "Slurm says that the job completed; its ranks left no verdict")
     if job.state == GONE:
@@ -49,6 +53,8 @@ def end_of(number: str, job: Job, state: State, output: str, stop_asked: bool = 
         return result
     if result and result.message and result.verdict != "done":
         message = f"{message}; before that: {result.message}"
+    if job.state == "FAILED" and not state.up:
+        hint = _NO_MUSTER if _WITHOUT_MUSTER.search(output) else hint if output else _NO_OUTPUT
     return Result("failed", message + _last(output), hint or "job.out of the run's folder has all that it printed")
 
 

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from ..core.errors import DETACHED, DeployError
+from ..core.names import NodeName
 from ..core.program import FAB
 from ..core.text import several
 from ..host import commands, jobs
@@ -75,13 +77,14 @@ class _Following:
             elif job and job.hosts and job.state in jobs.LIVES:
                 state = self._one_start(job)
             time.sleep(_POLL_S)
-        if not state.names and job.hosts:  # it was over before anybody saw it run
-            state = self._one_start(job)
+        if not state.names and (hosts := job.hosts or self._nodes()):  # it was over before anybody saw it run
+            state = self._one_start(replace(job, hosts=hosts))
         return concluded(self._end(job, state), state.finding), state
 
     def _one_start(self, job: Job) -> State:
         """Show a start of the job until it ends, or Slurm requeues it."""
-        self._tell(words.running(self._backend.number, job), "running", job)
+        if job.state not in jobs.ENDED:
+            self._tell(words.running(self._backend.number, job), "running", job)
         known.note(self._backend.run_dir, nodes=list(job.hosts))
         state = State(tuple(job.hosts), script=self._script)
         where = f"job {self._backend.number}, {several(len(job.hosts), 'node')}"
@@ -96,9 +99,15 @@ class _Following:
                     break
                 time.sleep(_POLL_S)
         if waits:
-            self._console.note(f"job {self._backend.number} stopped at {state.step_words}; Slurm starts it again")
+            self._console.note(words.requeued(self._backend.number, state.step_words if state.step else ""))
+            if now.restarts == 2:
+                self._console.warn(words.again(self._backend.run))
             clear(self._backend.run_dir)
         return state
+
+    def _nodes(self) -> tuple[NodeName, ...]:
+        """The nodes of a job that Slurm has forgotten: each has left its name."""
+        return tuple(NodeName(path.stem) for path in sorted((self._backend.run_dir / "nodes").glob("[!.]*.json")))
 
     def _show(self, state: State, tell: Callable[[list[events.Event]], None]) -> None:
         new, now = self._follower.read(), time.time()

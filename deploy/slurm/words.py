@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from ..core.program import FAB
 from ..core.text import several
 from ..host.jobs import Job
 
@@ -68,6 +69,19 @@ def running(number: str, job: Job) -> str:
     """Where a job runs."""
     more = f" and {len(job.hosts) - _MOST_HOSTS} more" if len(job.hosts) > _MOST_HOSTS else ""
     return f"job {number} runs on {', '.join(job.hosts[:_MOST_HOSTS]) or 'nodes that Slurm does not name'}{more}"
+
+
+def requeued(number: str, step: str) -> str:
+    """That a job stopped and is started again."""
+    return f"job {number} stopped{f' at {step}' if step else ''}; Slurm starts it again"
+
+
+def again(run: str) -> str:
+    """What to know of a job that starts again and again."""
+    return (
+        "it is the third start of this job: a script that finds no checkpoint of its own begins again at each "
+        f"({FAB} stop --run {run}; --sbatch=--no-requeue keeps a job from that)"
+    )
 
 
 def ended(number: str, job: Job) -> tuple[str, str]:

@@ -15,7 +15,7 @@ from deploy.core import fields, names
 from deploy.core.names import NodeName
 from deploy.core.text import last_line
 from deploy.host import commands as host_commands
-from deploy.host import facts, folder_copy, leftovers, logs
+from deploy.host import facts, folder_copy, jobs, leftovers, logs
 from deploy.host import gpus as gpu_facts
 from deploy.host import lock as host_lock
 from deploy.host import status as host_status
@@ -31,6 +31,9 @@ from deploy.report.page import run as page
 from deploy.run import events, outcome, record
 from deploy.run.follow import Follower
 from deploy.run.progress import State
+from deploy.slurm import ends as job_ends
+from deploy.slurm import words as job_words
+from deploy.slurm.mirror import JobCopy
 from deploy.ssh import known_hosts
 from tests.hostile.fuzz import samples
 from tests.hostile.fuzz.talking import conversation, proof
@@ -183,6 +186,40 @@ def large_folders(text):
 def shown(text):
     """One image on a host."""
     push_plan.stands_on(samples.BASE, push_plan.parse_image(text))
+
+
+@entry(samples.JOB, samples.RECORDED_JOB)
+def job(text):
+    """`jobs.state`: what Slurm says of a job, and the words and the end made of it."""
+    number, parsed, last = jobs.parse_state(text)
+    parsed = parsed or jobs.Job(jobs.GONE)
+    said = [job_words.waiting("7", parsed), job_words.running("7", parsed), *job_words.ended("7", parsed)]
+    end = job_ends.end_of("7", parsed, State(tuple(parsed.hosts), script=True), last)
+    _words([number, *said, end.message, end.hint])
+
+
+@entry("job 12", "job 12;cluster")
+def submitted(text):
+    """`jobs.submit`: only a number becomes a job's id."""
+    word, number = jobs.parse_submitted(text)
+    assert number.isdecimal() == (word == "job")
+
+
+@entry("version slurm 24.11\nshared /scratch/u\ntaken\n", "lacks sbatch flock\nwrong no such folder\n")
+def cluster_look(text):
+    """`jobs.look`: a path for a command line."""
+    seen = jobs.parse_look(text)
+    assert not seen.shared or (seen.shared.startswith("/") and "\n" not in seen.shared)
+
+
+@entry(samples.followed_job())
+def followed_job(text):
+    """`jobs.follow`, into a run folder."""
+    taking = JobCopy(_fresh("r1"), "login", lambda words: None)
+    for line in text.split("\n"):
+        taking.take(line.replace("MARK", taking.mark, 1) if line.startswith("MARK") else line)
+    taking.known()
+    assert {path.relative_to(_FOLDER).parts[0] for path in _FOLDER.rglob("*")} == {"r1"}
 
 
 @entry(samples.mirrored())

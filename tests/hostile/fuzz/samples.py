@@ -163,6 +163,21 @@ def mirrored(mark="MARK"):
     ])  # fmt: skip
 
 
+JOB = (
+    "id 12\njob JobId=12 JobName=r1 UserId=u(1000) JobState=PENDING Reason=ReqNodeNotAvail, UnavailableNodes:n7 "
+    "Dependency=(null) Requeue=1 Restarts=2 ExitCode=75:0 TimeLimit=01:00:00 NodeList=n[1-2] WorkDir=/home/u\n"
+    "hosts n1 n2\nend\nsrun: error: n1: task 0: Exited with exit code 75\n"
+)
+RECORDED_JOB = "record CANCELLED by 1000|0:15\nend\nsrun: error\n"
+
+
+def followed_job(mark="MARK"):
+    """What follow-job says."""
+    said = [f"{mark} said {line}" for line in JOB.split("\n")[1:3]]
+    log = base64.b64encode(b"step 1\n").decode()
+    return "\n".join([f"{mark} .", f"{mark} add logs/rank-0.log 100 {log} .", *said, f"{mark} said ."])
+
+
 @cache
 def probe(place):
     """What a probe answers on one of HOSTS, by question; `connect` is made by the harness of what is asked."""

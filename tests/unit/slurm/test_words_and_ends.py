@@ -52,10 +52,11 @@ def test_slurms_end_and_the_ranks_verdicts_give_one_end(slurm, verdicts, verdict
 
 
 def test_who_cancelled_a_job_is_told_apart_and_so_is_one_that_never_began():
-    job = Job("CANCELLED")
+    job = Job("CANCELLED", hosts=(N1,))
     assert "not by this command" in ends.end_of("7", job, state(), "").message
     assert "not by this command" not in ends.end_of("7", job, state(), "", stop_asked=True).message
-    assert "before it began" in ends.end_of("7", job, state(began=False), "").message
+    assert "before it began" not in ends.end_of("7", job, state(began=False), "").message
+    assert "before it began" in ends.end_of("7", Job("CANCELLED"), state(began=False), "").message
 
 
 def test_what_the_job_printed_last_is_shown_without_what_a_terminal_would_obey():
@@ -78,3 +79,11 @@ def test_a_reason_is_in_plain_words_and_an_unknown_one_is_shown_as_it_is():
     assert "down, drained" in words.waiting("7", Job("PENDING", "ReqNodeNotAvail, UnavailableNodes:n7"))
     assert "NewInSlurm30" in words.waiting("7", Job("PENDING", "NewInSlurm30"))
     assert words.waiting("7", Job("PENDING")) == "job 7 waits in the queue"
+
+
+@pytest.mark.parametrize(
+    ("output", "hint"),
+    [("slurmstepd: error: execve(): muster: No such file or directory", "--setup"), ("", "--shared")],
+)
+def test_a_job_that_began_nothing_says_what_to_look_at(output, hint):
+    assert hint in ends.end_of("7", Job("FAILED", code=2), state(began=False), output).hint

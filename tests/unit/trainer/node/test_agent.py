@@ -5,6 +5,7 @@ import os
 import socket
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -78,3 +79,12 @@ def test_a_kernel_without_process_handles_is_waited_on_all_the_same(monkeypatch)
     with subprocess.Popen([sys.executable, "-c", ""]) as ended:
         node._wait(ended, 30.0)
         assert ended.returncode == 0
+
+
+def test_ranks_that_stopped_as_asked_are_no_run_that_is_done_even_if_torchrun_ended_first(tmp_path):
+    diary = SimpleNamespace(first_failure=float("inf"), lives=[])
+    here = node.Node(["torchrun"], {"MUSTER_ALL_SIGNALLED": "1"}, tmp_path, diary, None, relay=True)
+    here._ask(15)
+    assert here._code(0) == 0, "they may have been done before they heard of it"
+    (tmp_path / ".stopped").touch()
+    assert here._code(0) == 75
