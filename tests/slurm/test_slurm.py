@@ -1,4 +1,4 @@
-"""Runs on a real Slurm: two nodes of srun, and a job that is preempted, requeued, and continues."""
+"""Runs on a real Slurm: two nodes of srun, and a job of `muster export`. test_deploy.py has one that is preempted."""
 
 import pytest
 
@@ -48,23 +48,6 @@ def test_srun_is_enough_and_rank_0_is_on_the_first_node(slurm, folder):
         assert f"rank {rank} of 4 sum 10.0 on n{rank // 2 + 1} task {rank}" in done.stdout
 
 
-def test_a_preempted_job_stops_with_a_checkpoint_is_requeued_and_continues(slurm, folder):
-    slurm.write(f"{folder}/steps.py", STEPS)
-    slurm.out("muster export --nodes 2 --slurm=--partition=low -- steps.py >job.sbatch", folder)
-    job = slurm.out("sbatch --parsable job.sbatch", folder)
-    output = f"{folder}/slurm-{job}.out"
-    slurm.until(lambda: "begins at 0" in slurm.shell(f"cat {output}").stdout)
-    slurm.out("sbatch --partition=high --exclusive --nodes=2 --output=/dev/null --wrap 'sleep 1'", folder)
-    slurm.wait(job, "COMPLETED", timeout=180)
-    said = slurm.out(f"cat {output}")
-    assert slurm.job(job)["Restarts"] == "1"
-    stopped = said.partition("stopped at step ")[2].partition(",")[0]
-    assert 0 < int(stopped) < 60
-    assert f"begins at {stopped}" in said
-    assert "done at 60" in said
-    assert slurm.out("ls runs", folder) == f"slurm-{job}"
-
-
 def test_a_cancelled_job_leaves_a_checkpoint_and_does_not_come_back(slurm, folder):
     slurm.write(f"{folder}/steps.py", STEPS)
     slurm.out("muster export --nodes 2 -- steps.py >job.sbatch", folder)
@@ -74,3 +57,4 @@ def test_a_cancelled_job_leaves_a_checkpoint_and_does_not_come_back(slurm, folde
     slurm.until(lambda: "stopped at step" in slurm.shell(f"cat slurm-{job}.out", folder).stdout)
     slurm.until(lambda: slurm.job(job)["JobState"] == "CANCELLED" and not slurm.out(f"squeue --noheader --job {job}"))
     assert slurm.job(job)["Restarts"] == "0"
+    assert slurm.out("ls runs", folder) == f"slurm-{job}"
