@@ -110,7 +110,7 @@ def _ours(scratch: Path, kills: int, draw: random.Random) -> tuple[list[float], 
             run.wait(lambda: _stepped(run, back, NODES), 90.0)  # noqa: B023
         run.ask()
         run.wait(lambda: None not in run.codes())
-        wrong = _wrong(run)
+        wrong = wrong_samples(run, NODES)
     return seconds, again, wrong
 
 
@@ -119,14 +119,17 @@ def run_starts(run: nodes.Run) -> list[int]:
     return [event["start_step"] for event in run.events() if event["kind"] == "plan"]
 
 
-def _wrong(run: nodes.Run) -> tuple[int, int]:
-    """Samples that are more often, and less often, in the last weights than in a run without faults."""
+def wrong_samples(run: nodes.Run, most: int) -> tuple[int, int]:
+    """Samples that are more often, and less often, in the last weights than in a run without faults.
+
+    `most`: so many nodes train where none is lost.
+    """
     plans = [event for event in run.events() if event["kind"] == "plan"]
     last = [event["step"] for event in run.events() if event["kind"] == "checkpoint"][-1]
     taken: Counter[int] = Counter()
     for number, plan in enumerate(plans):
         end = plans[number + 1]["start_step"] if number + 1 < len(plans) else last
-        for rank in range(NODES):
+        for rank in range(most):
             started = [event for event in run.events(rank) if event["kind"] == "started" and event["t"] <= plan["t"]]
             before = plans[number - 1]["t"] if number else 0.0
             for life in [event for event in started if event["t"] > before][-1:]:

@@ -74,9 +74,9 @@ class Run:
         """The nodes by place."""
         return [spec.name for spec in self.specs]
 
-    def bring_back(self) -> None:
-        """Start the nodes again that have ended, as `fab up` does."""
-        self._nodes.states(lambda _: True)
+    def bring_back(self, name: str = "") -> None:
+        """Start the nodes again that have ended, or this one of them, as `fab up` does."""
+        self._nodes.states(lambda state: state.node == name or not name)
 
     def ask(self) -> None:
         """Ask every node to stop."""

@@ -20,10 +20,11 @@ def run_ranks(
     rank_main: Callable[..., None],
     *arguments: Any,
     kill: Callable[[], bool] | None = None,
+    limit_s: float = _LIMIT_S,
 ) -> None:
     """Call `rank_main(*arguments)` in `world` new processes with torchrun's variables set, their output sent to `log`.
 
-    All are killed as soon as `kill()` is true. Raises RuntimeError when one does not end well within the limit, or ends
+    All are killed as soon as `kill()` is true. Raises RuntimeError when one does not end well within `limit_s`, or ends
     before it is killed; none is left running either way.
     """
     context = multiprocessing.get_context("forkserver")
@@ -38,7 +39,7 @@ def run_ranks(
     try:
         for process in ranks:
             process.start()
-        end = time.monotonic() + _LIMIT_S
+        end = time.monotonic() + limit_s
         while time.monotonic() < end and any(process.is_alive() for process in ranks):
             if kill and kill():
                 return

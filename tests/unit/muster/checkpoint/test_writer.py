@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -164,3 +165,14 @@ def test_a_process_that_was_paused_writes_nothing_where_others_train_on(tmp_path
         paused.finish()
     newest, damaged = store.newest_usable(tmp_path)
     assert (newest.manifest.step, damaged) == (9, [])
+
+
+def test_a_checkpoint_is_newer_than_the_one_of_another_host_that_it_continues_from(tmp_path):
+    ahead = time.time() + 3600
+    writer = BackgroundWriter(tmp_path, 3, False, lambda written: None)
+    writer.continue_after(ahead)
+    writer.submit(1, {"x": torch.zeros(1)}, None, {})
+    writer.submit(2, {"x": torch.zeros(1)}, None, {})
+    writer.finish()
+    times = [store.verify(tmp_path / f"step-0000000{step}").created for step in (1, 2)]
+    assert ahead < times[0] < times[1]
