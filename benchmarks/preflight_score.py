@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks import preflight_rack
+from benchmarks import preflight_nccl, preflight_rack
 from benchmarks.preflight_ablation import INSIDE, PARTS
 from lab import job
 
@@ -26,7 +26,8 @@ def page(trials, well, times, more, later):
     """
     real = [trial for trial in trials if trial["expected"]]
     harmless = [trial for trial in trials if not trial["expected"]]
-    parts = [_HEAD, _figures(trials, real, well, times, more), _beside(real, harmless), later, _earned(real),
+    parts = [_HEAD, preflight_nccl.SECTION, _figures(trials, real, well, times, more), _beside(real, harmless), later,
+             _earned(real),
              _list("Faults, one by one", real), _list("Broken in some way, and torchrun trains all the same", harmless),
              _wrong(well), preflight_rack.sections(), "## Not measured here\n\n" + NOT_MEASURED]  # fmt: skip
     return "\n".join(parts)

@@ -34,8 +34,9 @@ MOST_WORDS, MOST_LINES = 256 << 10, 80
 NCCL, TELLING = (
     "NCCL INFO",
     re.compile(
-        r" via (?:P2P|SHM|NET|COLLNET)|Using \[0\]|Using network|No device found|libibverbs|NVLS multicast|CCL version|"
-        r"NCCL_(?:IB_DISABLE|NET) set|optimal provider|output empty"
+        r" via (?:P2P|SHM|NET|COLLNET|direct shared)|(?:Using|NET/IB:) \[0\]|Using (?:n|internal N)etwork|"
+        r"No device found|libibverbs|NVLS multicast|CCL version|NCCL_(?:IB_DISABLE|NET) set|optimal provider|"
+        r"output empty|Selected Provider|GPU Direct RDMA|disabling GDR|NET : Using|getinfo\(\) call failed| WARN "
     ),
 )
 PR_SET_PDEATHSIG = 1
@@ -278,7 +279,7 @@ class Child:
         size = os.fstat(self.words).st_size
         lines = os.pread(self.words, MOST_WORDS, max(0, size - MOST_WORDS)).decode(errors="replace").splitlines()
         telling = dict.fromkeys(
-            line.partition(NCCL)[2].strip()[:200] or line[:200] for line in lines if TELLING.search(line)
+            line.partition(NCCL)[2].strip()[:400] or line[:400] for line in lines if TELLING.search(line)
         )
         if telling:
             told["nccl"] = list(telling)[:MOST_LINES]

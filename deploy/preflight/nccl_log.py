@@ -1,13 +1,14 @@
 """What NCCL says of itself with NCCL_DEBUG=INFO: its network, the way between each two ranks, GPUDirect, NVLS. Pure.
 
-The wording changes from version to version; the lines here are those of NCCL 2.4 to 2.28, of its plugins, and of RCCL
-(tests/unit/preflight/nccl_logs.txt has an excerpt of each, with its source). Everything that is not known is left out.
+The wording changes from version to version; the lines here are those of NCCL 2.2 to 2.28, of its plugins, and of RCCL
+(tests/unit/preflight/nccl_logs.txt and lab/nccl_logs.txt have excerpts, with their sources). Everything that is not
+known is left out.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 P2P, SHM, NET = "P2P", "SHM", "NET"
@@ -15,15 +16,25 @@ SOCKET = "Socket"
 _VERSION = re.compile(r"\b([NR]CCL) version ?:? ?([0-9][\w.+-]*)")
 _WAY = re.compile(
     r"(?:Channel|Ring) (?P<channel>\d+)(?:/\d+)? ?: (?P<from>\d+)(?:\[\w+\])? -> (?P<to>\d+)(?:\[\w+\])?"
-    r" ?(?:\[(?P<end>send|receive)\])? via (?P<via>P2P|SHM|NET|COLLNET|NVLS)(?:/(?P<rest>[^\s].*?))?(?: comm .*)?$"
+    r" ?(?:\[(?P<end>send|receive)\])? via (?P<via>P2P|SHM|NET|COLLNET|NVLS|direct shared memory)"
+    r"(?:/(?P<rest>[^\s].*?))?(?: comm .*)?$"
 )
-_DEVICE = re.compile(r"\[(\d+)\]([\w.-]+):\d+/(IB|RoCE)")
-_SOCKET = re.compile(r"NET/(?:Socket|FastSocket) : Using (.*)")
-_INTERFACE = re.compile(r"\[\d+\]([\w.-]+):")
-_NETWORK = re.compile(r"Using network (\S+(?: Libfabric)?)")
+_DEVICE = re.compile(r"\[(\d+)\] ?([\w.-]+):\d+/(IB|RoCE)")
+_LISTED = re.compile(r"Using \[0\]|NET/IB: \[0\]")
+_HCA = re.compile(r"NET/(?!Socket)\S+ ?: GPU Direct RDMA .*for HCA (\d+) '([\w.-]+)")
+_NO_DIRECT = re.compile(r"NET/(?!Socket).*(?:GPU Direct RDMA Disabled|disabling GDR)")
+_SOCKET = re.compile(r"(?:NET/(?:Socket|FastSocket)|NET) : Using (.*)")
+_INTERFACE = re.compile(r"(?:\[\d+\]|^interface )([\w.-]+):")
+# NCCL before 2.4 wrote `internal Network`; `internal network plugin` of today names no network.
+_NETWORK = re.compile(r"Using (?:network|internal Network) (\S+(?: Libfabric)?)")
+_OVER = re.compile(r"NET/([^/]+)/\d")
+_PROVIDER = re.compile(r"NET/OFI Selected Provider is ([\w;.-]+)")
+# A warning that names no fault: NCCL then takes another way, or goes on.
+_WARNING = re.compile(r"(?:^|\s)WARN (?!Failed to open libibverbs|NET/IB : Got async event)(.+)")
 # Why no RDMA: words of the log, and what they mean. The first one that is in the log is the reason.
 REASONS = (
     (r"NCCL_IB_DISABLE set by environment to 1", "NCCL_IB_DISABLE=1 is set"),
+    (r"Selected Provider is (?:tcp|sockets)", "its libfabric found no RDMA provider, and took TCP"),
     (r"NCCL_NET set by environment to Socket", "NCCL_NET=Socket is set"),
     (r"Failed to open libibverbs", "the image has no libibverbs"),
     (
@@ -40,6 +51,8 @@ class NcclLog:
 
     network: what NCCL uses between hosts: `IB`, `Socket`, a plugin's name, empty if the log does not say it. devices:
     by index, the RDMA devices that it uses. nvls: whether NVLink multicast is there; None if the log does not say it.
+    provider: what libfabric drives below its plugin. no_direct: a device cannot
+    reach the GPUs' memory. fault: the first warning's words, or NCCL's last error.
     """
 
     library: str = ""
@@ -50,6 +63,9 @@ class NcclLog:
     ways: Mapping[tuple[int, int], str] = field(default_factory=dict, hash=False)
     nvls: bool | None = None
     reason: str = ""
+    provider: str = ""
+    no_direct: bool = False
+    fault: str = ""
 
     @property
     def between(self) -> dict[tuple[int, int], str]:
@@ -58,15 +74,20 @@ class NcclLog:
 
     @property
     def sockets(self) -> bool:
-        """Whether ranks of different hosts talk by sockets."""
+        """Whether ranks of different hosts talk by sockets; libfabric's plugin may do so under its own name."""
+        if self.provider.startswith(("tcp", "sockets")):
+            return True
         ways = self.between.values()
         return any(way.startswith("NET/Socket") for way in ways) if ways else self.network == SOCKET
 
     @property
     def direct(self) -> bool | None:
-        """Whether the network reaches the GPUs' memory (GPUDirect RDMA) on every way; None if nothing shows it."""
+        """Whether the network reaches the GPUs' memory (GPUDirect RDMA) on every way; None if nothing shows it.
+
+        A way that was taken says more than what a device can do.
+        """
         ways = [way for way in self.between.values() if not way.startswith("NET/Socket")]
-        return all("GDRDMA" in way for way in ways) if ways else None
+        return all("GDRDMA" in way for way in ways) if ways else False if self.no_direct else None
 
     def device_of(self, pair: tuple[int, int]) -> str:
         """The RDMA device of a way, as NCCL_IB_HCA calls it; empty if it has none."""
@@ -75,32 +96,72 @@ class NcclLog:
 
 
 def read(lines: Iterable[str]) -> NcclLog:
-    """A log of one rank, or of several: what the first line of each kind says; of a way, what its sender says."""
+    """A log of one rank, or of several: what the first line of each kind says; of a way, what its sender says.
+
+    Where one rank says that it uses sockets, the network is sockets.
+    """
     text = list(lines)
-    library, version, network = "", "", ""
-    devices, interfaces, nvls = dict[int, str](), tuple[str, ...](), None
+    version = _first(_VERSION, text)
+    listed = next(
+        (line for line in text if ("Using [0]" in line or "NET/IB: [0]" in line) and _DEVICE.search(line)), ""
+    )
+    devices = {int(number): device for number, device, _ in _DEVICE.findall(listed)}
+    devices = devices or {int(number): device for line in text for number, device in _HCA.findall(line)}
+    interfaces = tuple(_INTERFACE.findall(_first(_SOCKET, text)[0])) if _first(_SOCKET, text) else ()
+    named = [found[1] for line in text if (found := _NETWORK.search(line))]
+    ways = _ways(text)
+    provider = "".join(_first(_PROVIDER, text))
+    support = [line for line in text if "NVLS multicast support is" in line]
+    return NcclLog(
+        library=version[0] if version else "",
+        version=version[1] if version else "",
+        network=_network(named, ways, devices, interfaces) if named or not provider else "Libfabric",
+        devices=devices,
+        interfaces=interfaces,
+        ways=ways,
+        nvls=all("is not" not in line for line in support) if support else None,
+        reason=next((words for known, words in REASONS if any(re.search(known, line) for line in text)), ""),
+        provider=provider,
+        no_direct=bool([line for line in text if _NO_DIRECT.search(line)]),
+        fault=_fault(text),
+    )
+
+
+def _first(words: re.Pattern[str], text: Sequence[str]) -> tuple[str, ...]:
+    """The groups of the first line that has the words; empty if none has."""
+    return next((found.groups() for line in text if (found := words.search(line))), ())
+
+
+def _ways(text: Sequence[str]) -> dict[tuple[int, int], str]:
+    """By ranks (from, to), the transport, as the sender says it; as the receiver does if the sender does not."""
     ways, told_by = dict[tuple[int, int], str](), dict[tuple[int, int], str]()
     for line in text:
-        if not version and (named := _VERSION.search(line)):
-            library, version = named[1], named[2]
-        if not network and (named := _NETWORK.search(line)):
-            network = named[1]
-        if not devices and "Using [0]" in line:
-            devices = {int(number): device for number, device, _ in _DEVICE.findall(line)}
-        if not interfaces and (named := _SOCKET.search(line)):
-            interfaces = tuple(_INTERFACE.findall(named[1]))
-        if "NVLS multicast support is" in line:
-            nvls = "is not" not in line and nvls is not False
         if way := _WAY.search(line.strip()):
             pair, end = (int(way["from"]), int(way["to"])), way["end"] or ""
             if pair not in ways or (told_by[pair] == "receive" and end == "send"):
-                ways[pair], told_by[pair] = "/".join(filter(None, (way["via"], way["rest"]))), end
-    if not network:
-        out = [way for way in ways.values() if way.startswith(NET)]
-        rdma = any(way.startswith("NET/IB") for way in out)
-        network = "IB" if rdma or (devices and not out) else SOCKET if interfaces and not devices else ""
-    reason = next((words for known, words in REASONS if any(re.search(known, line) for line in text)), "")
-    return NcclLog(library, version, network, devices, interfaces, ways, nvls, reason)
+                via = "SHM" if way["via"] == "direct shared memory" else way["via"]
+                ways[pair], told_by[pair] = "/".join(filter(None, (via, way["rest"]))), end
+    return ways
+
+
+def _network(
+    named: Sequence[str], ways: Mapping[tuple[int, int], str], devices: Mapping[int, str], interfaces: Sequence[str]
+) -> str:
+    """The network between hosts: by name, else by the ways, else by what NCCL before 2.5 lists alone."""
+    if named:
+        return SOCKET if SOCKET in named else named[0]
+    over = [found[1] for way in ways.values() if (found := _OVER.match(way))]
+    if over:
+        return SOCKET if SOCKET in over else over[0]
+    return "IB" if devices else SOCKET if interfaces else ""
+
+
+def _fault(text: Sequence[str]) -> str:
+    """The words of the first warning; without one, those below `Last error:`."""
+    if warning := _first(_WARNING, text):
+        return warning[0].strip()
+    below = (text[place + 1] for place, line in enumerate(text[:-1]) if line.rstrip().endswith("Last error:"))
+    return next(below, "").strip()
 
 
 def summary(log: NcclLog) -> str:

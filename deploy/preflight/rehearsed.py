@@ -29,6 +29,7 @@ _REMEDY = {
     "NCCL_NET=Socket is set": "remove NCCL_NET from the run's environment",
     "the image has no libibverbs": "an image with libibverbs1 and ibverbs-providers: docs/packages.md#infiniband",
     "its plugin found no EFA device": "Muster gives no EFA device to a run: use hosts without EFA, or accept sockets",
+    "its libfabric found no RDMA provider, and took TCP": "Muster gives no EFA device to a run: accept TCP",
     "it found no InfiniBand or RoCE device with an active port": "on each host: ibstat; ls /dev/infiniband",
 }
 _MISSED = re.compile(r"node (\d{1,5}) did not come")
@@ -166,7 +167,13 @@ def _unused(outcomes: Mapping[str, Outcome], scene: Scene) -> Iterator[Finding]:
     """The hosts have a fast fabric, and NCCL talks by sockets: training works, 10 to 50 times slower."""
     hosts = tuple(host for host in scene.hosts if host in scene.fabric)
     log = log_of({host: outcomes[host] for host in hosts if host in outcomes})
-    if scene.backend != "nccl" or len(scene.hosts) < 2 or not hosts or not log.sockets:
+    if scene.backend != "nccl" or len(scene.hosts) < 2 or not hosts:
+        return
+    if not (log.network or log.ways or log.sockets) and all(outcome.right for outcome in outcomes.values()):
+        text = f"could not tell whether NCCL uses the RDMA network of {listed(hosts)}: its log does not say"
+        fix = f"no NCCL_DEBUG and NCCL_DEBUG_FILE in the run's environment; then: {FAB} preflight again"
+        yield Finding("fabric-unused", "proof", hosts, text, (), "perhaps steps 10 to 50 times slower", fix, WARNING)
+    if not log.sockets:
         return
     why = log.reason or "its log does not say why"
     by = f" ({', '.join(log.interfaces)})" if log.interfaces else ""

@@ -48,12 +48,21 @@ def without_cuda(facts: Mapping[str, Any]) -> bool:
     return bool(facts["software"].get("cuda") == facts["software"].get("hip", "None") == "None")
 
 
+def _rocm_version(facts: Mapping[str, Any]) -> str:
+    """The ROCm that the image's torch was built for; empty if it was not."""
+    software = facts["software"]
+    return str(software["hip"]) if software.get("hip", "None") != "None" and software.get("cuda") == "None" else ""
+
+
 def check(answers: Answers) -> Iterator[Finding]:
     """Check each host's GPUs, then compare the hosts."""
     rows = {host: read(answers.facts[host]) for host in answers.hosts_with_facts}
     nccl = answers.request.backend == "nccl"
     for host in answers.hosts_with_facts:
         facts = answers.facts[host]
+        if version := _rocm_version(facts):
+            yield _rocm(host, version, nccl)
+            continue
         if without_cuda(facts):
             if nccl or rows[host]:
                 yield _no_cuda(host, facts, nccl)
@@ -73,6 +82,13 @@ def _without_smi(facts: Mapping[str, Any]) -> bool:
     """Whether CUDA sees GPUs, but there is no nvidia-smi to list them."""
     lists = (facts.get("gpus") or {}).get("error") != NOT_FOUND
     return not lists and bool((facts.get("cuda") or {}).get("count"))
+
+
+def _rocm(host: str, version: str, nccl: bool) -> Finding:
+    text = f"{host}: torch is built for ROCm {version}, and Muster plans no GPU of AMD"
+    fix = "hosts with NVIDIA GPUs, and an image whose torch has CUDA"
+    level = FAULT if nccl else WARNING
+    return Finding("torch-without-cuda", "software", (host,), text, (), "training on the CPU", fix, level)
 
 
 def _no_cuda(host: str, facts: Mapping[str, Any], nccl: bool) -> Finding:

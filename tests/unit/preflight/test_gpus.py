@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from deploy.preflight.checks import cuda, gpus, rdma, xid
-from deploy.preflight.findings import FAULT, UNKNOWN
+from deploy.preflight.findings import FAULT, UNKNOWN, WARNING
 from deploy.preflight.probe import facts as probe_facts
 from lab import gpu_hosts
 
@@ -127,3 +127,12 @@ def test_one_host_whose_gpus_are_gone_is_the_fault_that_nobody_has_to_ask_for():
     request = replace(gpu_hosts.REQUEST, backend="auto").decided(facts)
     verdict = gpu_hosts.judged([gpu_hosts.sections("h100"), gone], request)
     assert (verdict.cause, verdict.hosts) == ("gpu-missing", ("b",))
+
+
+@pytest.mark.parametrize(("backend", "level"), [("nccl", FAULT), ("gloo", WARNING)])
+def test_a_torch_for_rocm_is_refused_in_words(backend, level):
+    sections = {**gpu_hosts.sections("h100"), "torch": "__version__ = '2.9.0+rocm6.4'\ncuda = None\nhip = '6.4.43482'"}
+    found = gpu_hosts.judged([sections, sections], replace(gpu_hosts.REQUEST, backend=backend)).findings
+    named = [finding for finding in found if finding.cause == "torch-without-cuda"]
+    assert named
+    assert all(finding.level == level and "ROCm 6.4" in finding.text for finding in named)

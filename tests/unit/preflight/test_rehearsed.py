@@ -3,6 +3,7 @@
 import pytest
 
 from deploy.preflight.rehearsed import Outcome, Scene, findings, summary
+from lab import nccl_logs
 
 HOSTS = ("a", "b", "c")
 SCENE = Scene(
@@ -126,3 +127,26 @@ def test_sockets_where_there_is_a_fabric_are_never_plain_green(fabric, line, cau
     scene = Scene(list(HOSTS), "nccl", "10.0.0.1:29500", fabric=frozenset(fabric))
     found = findings(outcomes, scene)
     assert [(finding.cause, finding.level) for finding in found] == [(cause, "warning") for cause in causes]
+
+
+def said_with_a_fabric(lines):
+    """Cause and level of each finding, and whether it could tell. All hosts have a fabric; NCCL said these lines."""
+    ranks = [{"local": 0, "step": "all_reduce", "right": True, "seconds": 0.1, "nccl": lines}]
+    answers = {host: Outcome({"phase": "together", "torch": "2.13.0", "ranks": ranks}) for host in HOSTS}
+    told = findings(answers, Scene(list(HOSTS), "nccl", "10.0.0.1:29500", fabric=frozenset(HOSTS)))
+    return [(finding.cause, finding.level, "could not tell" not in finding.text) for finding in told]
+
+
+@pytest.mark.parametrize("excerpt", nccl_logs.load(), ids=lambda excerpt: excerpt.name)
+def test_with_a_fabric_a_public_log_of_sockets_or_of_nothing_is_not_green(excerpt):
+    read = nccl_logs.said(excerpt.lines)
+    if excerpt.truth.get("sockets") == "yes":
+        assert said_with_a_fabric(excerpt.lines) == [("fabric-unused", "warning", True)]
+    elif not (read["network"] or read["sockets"] or read["inside"]):
+        assert said_with_a_fabric(excerpt.lines) == [("fabric-unused", "warning", False)]
+    else:
+        assert said_with_a_fabric(excerpt.lines) == []
+
+
+def test_a_fabric_whose_use_no_line_shows_is_not_plain_green():
+    assert said_with_a_fabric([]) == [("fabric-unused", "warning", False)]
