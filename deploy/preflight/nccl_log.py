@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 
 P2P, SHM, NET = "P2P", "SHM", "NET"
 SOCKET = "Socket"
+# A host may send what it likes, and the patterns need the square of a line's length.
+LONGEST = 1000
 _VERSION = re.compile(r"\b([NR]CCL) version ?:? ?([0-9][\w.+-]*)")
 _WAY = re.compile(
     r"(?:Channel|Ring) (?P<channel>\d+)(?:/\d+)? ?: (?P<from>\d+)(?:\[\w+\])? -> (?P<to>\d+)(?:\[\w+\])?"
@@ -100,7 +102,7 @@ def read(lines: Iterable[str]) -> NcclLog:
 
     Where one rank says that it uses sockets, the network is sockets.
     """
-    text = list(lines)
+    text = [line[:LONGEST] for line in lines]
     version = _first(_VERSION, text)
     listed = next(
         (line for line in text if ("Using [0]" in line or "NET/IB: [0]" in line) and _DEVICE.search(line)), ""

@@ -75,5 +75,9 @@ def test_the_device_of_a_way_is_the_one_with_its_number():
     assert nccl_log.summary(log) == "NCCL by IB (mlx5_3) with GPUDirect; in a host P2P"
 
 
+def test_of_an_endless_line_only_the_beginning_is_read():
+    assert nccl_log.read(["NET/IB : GPU Direct RDMA " * 10_000 + "Disabled"]) == nccl_log.NcclLog()
+
+
 def test_rubbish_says_nothing():
     assert nccl_log.read(["Channel 00 : x -> y via", "Using [0]", "\x00\x1b[31m", "via NET/"]) == nccl_log.NcclLog()
