@@ -29,6 +29,8 @@ from .backend import SlurmBackend
 _POLL_S = 0.2
 # A shared file system may show a verdict this much later than Slurm shows the job's end.
 _VERDICTS_S = 20.0
+# So long a connection that is lost at the job's end is waited for.
+_READ_S = 120.0
 
 
 def until_done(
@@ -120,11 +122,16 @@ class _Following:
         tell([*new, *self._backend.output(state)])
 
     def _end(self, job: Job, state: State) -> Result:
-        output, until = "", time.monotonic() + (_VERDICTS_S if state.up else 0.0)
+        began = time.monotonic()
+        output, until = "", began + (_VERDICTS_S if state.up else 0.0)
         while True:
             try:
                 state.verdicts, output = last_verdicts(self._backend)
-            except DeployError as fault:
+            except DeployError as fault:  # the watch opens a lost connection again
+                if time.monotonic() < began + _READ_S:
+                    self._interrupts.requests()
+                    time.sleep(1.0)
+                    continue
                 self._console.warn(f"the verdicts of its ranks could not be read: {fault.message}")
             if state.files_left:  # the nodes share the folder, and each of them has counted it
                 node, left = min(state.files_left.items())

@@ -59,6 +59,12 @@ def test_who_cancelled_a_job_is_told_apart_and_so_is_one_that_never_began():
     assert "before it began" in ends.end_of("7", Job("CANCELLED"), state(began=False), "").message
 
 
+def test_a_stop_that_nobody_asked_for_here_names_the_time_limit():
+    job = Job("FAILED", code=75, limit="04:00:00")
+    assert "04:00:00" in ends.end_of("7", job, state("stopped"), "").message
+    assert "04:00:00" not in ends.end_of("7", job, state("stopped"), "", stop_asked=True).message
+
+
 def test_what_the_job_printed_last_is_shown_without_what_a_terminal_would_obey():
     message = ends.end_of("7", Job("FAILED", code=127), state(), "srun: error\n\x1b]0;x\x07muster: not found\n").message
     assert "muster: not found" in message

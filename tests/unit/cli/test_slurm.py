@@ -1,0 +1,68 @@
+"""The options of `fab deploy --slurm`, and which run a command without hosts means."""
+
+import shlex
+
+import pytest
+
+from deploy.cli import slurm
+from deploy.core.errors import UsageError
+from deploy.run import folders, record
+from deploy.slurm import known
+
+GIVEN = {"slurm": "me@login:22", "nodes": "2", "sbatch": "--partition=a --time=1:00:00", "setup": ["module load cuda"]}
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(folders, "RUNS", tmp_path / "runs")
+    return tmp_path
+
+
+def deployed(name, login="me@login:22", shared="/home/me"):
+    folder = folders.RUNS / name
+    folder.mkdir(parents=True)
+    (host,) = known.inventory.from_flag(login).hosts
+    known.open_start(folder, ("train.py",), True, host, shared, "deploy --slurm me@login:22")
+    return folder
+
+
+def test_the_command_that_deploys_the_same_again_is_one_that_a_shell_reads_as_it_was():
+    words = shlex.split(slurm.again({**GIVEN, "script": "train.py --name 'a b'", "separate": True}))
+    assert words[:3] == ["deploy", "--slurm", "me@login:22"]
+    assert "--sbatch=--partition=a --time=1:00:00" in words
+    assert words[words.index("--setup") + 1] == "module load cuda"
+    assert words[words.index("--script") + 1] == "train.py --name 'a b'"
+
+
+@pytest.mark.parametrize("name", slurm.ONLY)
+def test_what_is_for_slurm_alone_is_refused_without_it(name):
+    with pytest.raises(UsageError, match=f"--{name}: it is for a run on Slurm"):
+        slurm.refuse_alone({name: "x"})
+
+
+def test_a_run_is_known_by_its_id_with_login_node_folder_and_job():
+    known.note(deployed("r1"), job="12")
+    found = slurm.of_run("", "", "r1")
+    assert (found.login.destination, found.shared, found.number, found.script) == (
+        "me@login:22",
+        "/home/me",
+        "12",
+        True,
+    )
+    assert slurm.of_run("", "", "latest").run == "r1"
+    assert slurm.of_run("gpu-a", "", "r1") is None
+    assert slurm.of_run("", "", "r2") is None
+
+
+def test_a_record_that_somebody_else_wrote_names_no_login_node():
+    folder = deployed("r1")
+    stored = record.read_json(folder / "record.json")
+    record.write_json(folder / "record.json", {**stored, "hosts": ["evil.example"]})
+    assert slurm.of_run("", "", "r1") is None
+
+
+@pytest.mark.parametrize("text", ["0,3", "-1", "0", "two"])
+def test_gpus_of_a_job_are_a_number(text):
+    with pytest.raises(UsageError):
+        slurm._gpus(text)
