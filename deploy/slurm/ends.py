@@ -51,8 +51,8 @@ def end_of(number: str, job: Job, state: State, output: str, stop_asked: bool = 
     message, hint = words.ended(number, job)
     if result and result.verdict == "stopped" and job.state == "FAILED" and not stop_asked:
         limit = f" ({job.limit})" if job.limit else ""
-        who = f"by another command, or by Slurm: its time limit{limit}, or a preemption"
-        return replace(result, message=f"{result.message}; not by this command: {who}")
+        who = f"its time limit{limit}, a preemption, or a stop from elsewhere"
+        return replace(result, message=f"{result.message}, and not by this command: {who}")
     if result and result.verdict in ("failed", "refused", "stopped") and job.state == "FAILED":
         return result
     if result and result.message and result.verdict != "done":
