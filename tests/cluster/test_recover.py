@@ -160,9 +160,8 @@ def test_a_terminal_that_goes_away_leaves_the_run_going_and_stop_says_how_it_end
     assert f"fab deploy --hosts {','.join(run.hosts)} --resume {run.run}" in stopped.stderr
     assert run.outcome()["verdict"] == "stopped"
     waiting.until(lambda: not run.traces(), "the hosts to be clean")
-    elsewhere = run.fab("deploy", "--resume", run.run, hosts=run.hosts[1::-1])
-    assert elsewhere.returncode == 1
-    assert f"its newest checkpoint (step {saved[1]}) is on {run.hosts[0]}" in elsewhere.stderr
+    both = [run.rack.on(host, f"ls ~/.muster/runs/{run.run}/checkpoints").split()[-1] for host in run.hosts[:2]]
+    assert both == [f"step-{int(saved[1]):08d}"] * 2  # the first host's disk may be lost
     run.follow(run.line("deploy", "--resume", run.run, "--image", BASE, *SLOW))
     run.goes_on()
     assert run.resumes()[-1] == int(saved[1])
