@@ -5,18 +5,23 @@
 Ours: from the folder to the last host's answer that it has the image and the folder, connecting included. The hosts
 have the base image. Then a container on a host shows what it sees. The rival: `rsync -a --delete` to the three at once
 over the same SSH. Its result is a folder that only a process of the host can use. The files are random bytes, which
-nothing makes smaller.
+nothing makes smaller. Each turn has a folder with another content, which neither has seen before.
 """
 
 from __future__ import annotations
 
 import random
+import resource
 import shutil
 import statistics
 import subprocess
 import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import docker
 
 from benchmarks import nodes, racks
 from benchmarks.figure import Row, alone, result, say, spread
@@ -30,58 +35,109 @@ FILES, BYTES = 50_000, 2_000_000_000
 MOST_RATIO = 1.2
 
 
+@dataclass(frozen=True)
+class Took:
+    """What one transfer took: seconds, and seconds of processors on this machine and on the three hosts."""
+
+    wall: float
+    here: float
+    there: float
+
+    def __str__(self) -> str:
+        return f"{self.wall:.2f} s (processors: {self.here:.1f} s here, {self.there:.1f} s on the hosts)"
+
+
 def measure(quick: bool) -> dict[str, Any]:
-    """Seconds; the rival takes turns with ours."""
-    files, size, repetitions = (FILES // 10, BYTES // 10, 3) if quick else (FILES, BYTES, 5)
+    """Seconds; the rival takes turns with ours, and each goes first in every other turn."""
+    files, size, turns, again = (FILES // 10, BYTES // 10, 3, 3) if quick else (FILES, BYTES, 3, 5)
     if not shutil.which("rsync"):
         return result([Row("a folder to 3 hosts", "not measured: no rsync here: apt-get install rsync")])
     with nodes.scratch() as scratch, racks.rack(3, "classic") as rack:
-        for name in rack.names:
-            rack.on(
-                name, "sudo apt-get -qq update && sudo apt-get -qq install -y rsync >/dev/null 2>&1; command -v rsync"
-            )
-        small, folder, layers = scratch / "small", scratch / "folder", scratch / "cache" / "layers"
-        _write(small, 1, 1000)
-        _write(folder, files, size)
-        _push(rack, small, layers)
-        first_rival = _rsync(rack, folder)
-        subprocess.run(["sync"], check=True)
-        first = _push(rack, folder, layers)
-        say(f"all of it: {first:.1f} s, rsync {first_rival:.1f} s")
-        again, again_rival = [], []
-        for number in range(repetitions):
-            for seconds, send in ((again_rival, _rsync), (again, lambda rack, folder: _push(rack, folder, layers))):
-                (folder / "train.py").write_text(f"print({number}, {len(seconds)})\n")
-                seconds.append(send(rack, folder))
-            say(f"one file {number + 1}/{repetitions}: {again[-1]:.2f} s, rsync {again_rival[-1]:.2f} s")
+        _on_each(rack, "sudo apt-get -qq update && sudo apt-get -qq install -y rsync >/dev/null 2>&1; command -v rsync")
+        _write(scratch / "small", 1, 1000, 0)
+        _push(rack, scratch / "small", scratch / "cache" / "layers")
+        first = []
+        for turn in range(turns):
+            folder, layers = scratch / f"folder-{turn}", scratch / f"cache-{turn}" / "layers"
+            _write(folder, files, size, turn)
+            _on_each(rack, f"rm -rf {THERE} .muster/folders")
+            first.append(_pair(rack, folder, layers, turn))
+            say(f"all of it {turn + 1}/{turns}: {first[-1][0]}; rsync {first[-1][1]}")
+            if turn + 1 < turns:
+                shutil.rmtree(folder)
+        changed = []
+        for turn in range(again):
+            (folder / "train.py").write_text(f"print({turn})\n")
+            changed.append(_pair(rack, folder, layers, turn))
+            say(f"one file {turn + 1}/{again}: {changed[-1][0]}; rsync {changed[-1][1]}")
         # What a container sees is the folder as it is now.
         (at,) = rack.on("rack-1", "ls -d $HOME/.muster/folders/*/*").splitlines()
         seen = rack.on("rack-1", f"docker run --rm -v {at}:/workspace:ro --entrypoint cat {OURS} /workspace/train.py")
         assert seen == (folder / "train.py").read_text().strip(), seen
     what = f"a folder of {files:,} files and {size / 1e9:.1f} GB to 3 hosts"
     return result(
+        [_row(f"{what}: all of it", first), _row(f"{what}: one file has changed", changed)],
         [
-            _row(f"{what}: all of it", [first], [first_rival]),
-            _row(f"{what}: one file has changed", again, again_rival),
+            "the ratio is the median of the turns' own; ours also searches each file for credentials, and hashes it",
+            f"processors for all of it: {_processors(first, 0)}; rsync {_processors(first, 1)}",
+            "three hosts share this machine's cores and disk",
         ],
-        ["three hosts share this machine's cores and disk; ours also searches each file for credentials"],
     )
 
 
-def _row(what: str, ours: list[float], rival: list[float]) -> Row:
-    ratio = statistics.median(ours) / statistics.median(rival)
+def _pair(rack: racks.Rack, folder: Path, layers: Path, turn: int) -> tuple[Took, Took]:
+    """Ours and the rival's."""
+    both = (lambda: _push(rack, folder, layers)), (lambda: _rsync(rack, folder))
+    order = (0, 1) if turn % 2 else (1, 0)
+    took = {place: _timed(rack, both[place]) for place in order}
+    return took[0], took[1]
+
+
+def _timed(rack: racks.Rack, send: Callable[[], None]) -> Took:
+    subprocess.run(["sync"], check=True)
+    here, there, began = _here(), _there(rack), time.monotonic()
+    send()
+    return Took(time.monotonic() - began, _here() - here, _there(rack) - there)
+
+
+def _here() -> float:
+    """Seconds of processors of this process and of those that it has waited for."""
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(part.ru_utime + part.ru_stime for part in used)
+
+
+def _there(rack: racks.Rack) -> float:
+    """The same of the hosts: their own containers, without the engine's below them."""
+    engine = docker.from_env().api
+    used = [engine.stats(name, stream=False, one_shot=True)["cpu_stats"] for name in rack.containers.values()]
+    return float(sum(part["cpu_usage"]["total_usage"] for part in used)) / 1e9
+
+
+def _on_each(rack: racks.Rack, command: str) -> None:
+    for name in rack.names:
+        rack.on(name, command)
+
+
+def _processors(pairs: Sequence[tuple[Took, Took]], place: int) -> str:
+    here, there = ([getattr(pair[place], name) for pair in pairs] for name in ("here", "there"))
+    return f"{spread(here, '.1f')} s here, {spread(there, '.1f')} s on the hosts"
+
+
+def _row(what: str, pairs: Sequence[tuple[Took, Took]]) -> Row:
+    ratios = [ours.wall / rival.wall for ours, rival in pairs]
+    ratio = statistics.median(ratios)
     return Row(
         what,
-        f"{spread(ours)} s",
-        f"rsync {spread(rival)} s",
-        f"{ratio:.2f}x the time",
+        f"{spread([ours.wall for ours, _ in pairs])} s",
+        f"rsync {spread([rival.wall for _, rival in pairs])} s",
+        f"{spread(ratios)}x the time",
         f"<= {MOST_RATIO}x",
         ratio <= MOST_RATIO,
     )
 
 
-def _write(folder: Path, files: int, size: int) -> None:
-    source = random.Random(1)
+def _write(folder: Path, files: int, size: int, seed: int) -> None:
+    source = random.Random(seed)
     for number in range(files):
         path = folder / "data" / f"{number // 500:03d}" / f"{number:05d}.bin"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -89,8 +145,7 @@ def _write(folder: Path, files: int, size: int) -> None:
     (folder / "train.py").write_text("print('training')\n")
 
 
-def _push(rack: racks.Rack, folder: Path, layers: Path) -> float:
-    began = time.monotonic()
+def _push(rack: racks.Rack, folder: Path, layers: Path) -> None:
     with session.open_all(rack.hosts) as opened:
         transfer.push(
             opened.all().values(),
@@ -101,11 +156,9 @@ def _push(rack: racks.Rack, folder: Path, layers: Path) -> float:
             LayerCache(layers),
             choice=Choice(most=4 * BYTES),
         ).all()
-    return time.monotonic() - began
 
 
-def _rsync(rack: racks.Rack, folder: Path) -> float:
-    began = time.monotonic()
+def _rsync(rack: racks.Rack, folder: Path) -> None:
     running = []
     for name in rack.names:
         *shell, host = rack.ssh(name)
@@ -113,7 +166,6 @@ def _rsync(rack: racks.Rack, folder: Path) -> float:
         running.append(subprocess.Popen(command))
     codes = [process.wait() for process in running]
     assert not any(codes), codes
-    return time.monotonic() - began
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Read many files once, in several processes: the digest of each, and whether it holds a credential.
 
 One process would be busy with a large folder for longer than it takes to send it. `python -m deploy.image.reading` is
-such a process: paths come in and answers go out, a JSON value a line.
+such a process: paths come in and answers go out, as JSON.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from . import credentials
 LOOKED_AT = 1 << 20  # bytes of each file that are searched: credentials are small, or at the beginning
 _LEAST = 8  # letters; a file may contain a shorter value by chance
 _AT_ONCE = 4
+_LITTLE = 4096
 _ROOT = Path(__file__).resolve().parents[__name__.count(".")] if __name__ != "__main__" else Path()
 
 
@@ -57,17 +58,21 @@ def _by_another(folder: Path, paths: Sequence[str], values: Mapping[str, str]) -
     environment = {**os.environ, "PYTHONPATH": str(_ROOT)}
     command = [sys.executable, "-P", "-m", __name__]
     done = subprocess.run(command, input=order, stdout=subprocess.PIPE, env=environment, check=False)
-    lines = done.stdout.splitlines()
-    return {path: Read(*json.loads(line)) for path, line in zip(paths, lines, strict=False)}
+    rows = json.loads(done.stdout) if done.returncode == 0 else []
+    return {path: Read(*row) for path, row in zip(paths, rows, strict=False)}
 
 
 def _read(path: str, name: str, values: Mapping[str, str]) -> Read:
     try:
-        with open(path, "rb", buffering=0) as file:
-            start = file.read(min(LOOKED_AT, os.fstat(file.fileno()).st_size))
+        file = os.open(path, os.O_RDONLY)
+        try:
+            start = os.read(file, min(LOOKED_AT, os.fstat(file).st_size))
             hashed = hashlib.sha256(start)
-            while piece := file.read(LOOKED_AT):
+            # Room for a megabyte that is not there would cost a small file as much as its own content.
+            while piece := os.read(file, LOOKED_AT if len(start) == LOOKED_AT else _LITTLE):
                 hashed.update(piece)
+        finally:
+            os.close(file)
     except OSError as fault:
         return Read("", "", fault.strerror or str(fault))
     return Read(hashed.hexdigest(), credential_in(name, start, values))
@@ -76,8 +81,7 @@ def _read(path: str, name: str, values: Mapping[str, str]) -> Read:
 def main() -> None:
     """Answer for the paths that standard input names."""
     folder, paths, values = json.load(sys.stdin.buffer)
-    for path in paths:
-        print(json.dumps(_read(f"{folder}/{path}", path, values)), flush=False)
+    json.dump([_read(f"{folder}/{path}", path, values) for path in paths], sys.stdout)
 
 
 if __name__ == "__main__":

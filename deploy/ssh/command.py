@@ -24,6 +24,8 @@ _SCRIPT = 'echo "$0"; echo "$0" >&2; "$@"; exit $?'
 # Quotes of sh do not keep these from every login shell: tcsh reads newlines and exclamation marks, fish backslashes.
 _READ_BY_SHELLS = re.compile(r"[\n!\\']")
 _PIECE = 256 * 1024
+# What paramiko sends in one packet of OpenSSH's 32 KB. Of a larger piece it would copy the rest for each packet.
+_PACKET = 32 * 1024 - 64
 # A host that exceeds one of these is at fault, and we stop reading. They limit each stream of an answer, the output of
 # start-up files before it, a line (a longer one arrives in pieces), and the time until the host begins.
 MOST_ANSWER, MOST_BEFORE, LONGEST_LINE, BEGIN_S = 16 << 20, 256 << 10, 1 << 20, 30.0
@@ -135,8 +137,9 @@ class Feeder(threading.Thread):
             self._channel.close()
 
     def _send(self, view: memoryview) -> bool:
-        for start in range(0, len(view), _PIECE):
-            piece = view[start : start + _PIECE].tobytes()
+        most = _PACKET if isinstance(self._channel, Channel) else _PIECE
+        for start in range(0, len(view), most):
+            piece = view[start : start + most].tobytes()
             while piece:
                 sent = self._channel.send(piece)
                 if not sent:
