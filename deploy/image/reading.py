@@ -81,7 +81,7 @@ def _read(path: str, name: str, values: Mapping[str, str]) -> Read:
 def main() -> None:
     """Answer for the paths that standard input names."""
     folder, paths, values = json.load(sys.stdin.buffer)
-    json.dump([_read(f"{folder}/{path}", path, values) for path in paths], sys.stdout)
+    print(json.dumps([_read(f"{folder}/{path}", path, values) for path in paths]))
 
 
 if __name__ == "__main__":
