@@ -52,6 +52,7 @@ FIGURES = {
         "cold_push",
         "folder",
         "first_step",
+        "going_on_hosts",
         "packages",
         "status",
         "leftovers",

@@ -21,6 +21,8 @@ from .hang import RankDoing
 CLOCKS_ALIKE_S = 2.0
 _LAGS, _LAGS_SPAN_S = 5, 8.0
 _PACES, _DIGESTS = 200, 8
+# Hosts' reports arrive apart: that a rank began may come before the word that other nodes train from now on.
+_APART_S = 2.0
 
 
 @dataclass(frozen=True)
@@ -89,6 +91,7 @@ class Evidence:
     """
 
     began: dict[int, str] = field(default_factory=dict)
+    began_at: dict[int, float] = field(default_factory=dict)
     ends: dict[int, End] = field(default_factory=dict)
     called: dict[int, tuple[Call, ...]] = field(default_factory=dict)
     still: dict[int, Still] = field(default_factory=dict)
@@ -146,7 +149,7 @@ class Evidence:
         for known in (self.ends, self.called, self.still, self.links):
             known.pop(rank, None)
         self.paces.pop(rank, None)
-        self.began[rank] = event["node"]
+        self.began[rank], self.began_at[rank] = event["node"], t
 
     def _settle(self) -> None:
         """All ranks start again: what they did before explains nothing of what comes."""
@@ -158,8 +161,8 @@ class Evidence:
         """Other nodes train from now on: ranks get other numbers and nodes."""
         if event["members"] != event["before"]:
             self._settle()
-            self.began.clear()
-            self.starts.clear()
+            self.began = {rank: node for rank, node in self.began.items() if self.began_at[rank] >= t - _APART_S}
+            self.starts = Counter(self.began.keys())
 
     def _on_ended(self, event: Event, t: float) -> None:
         rank, code = event["rank"], event["code"]

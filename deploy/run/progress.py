@@ -229,7 +229,8 @@ class State:
     def _on_members(self, event: Event) -> None:
         """Other nodes train from now on (`--min-nodes`): what the ranks did before says nothing of what comes."""
         if text := regroup.words(event):  # empty: a rank was lost, and its node starts it again
-            self.members, self.ranks, self.began, self.ends = tuple(event["members"]), {}, {}, {}
+            self.members, self.began, self.ends = tuple(event["members"]), dict(self.evidence.began), {}
+            self.ranks = {rank: view for rank, view in self.ranks.items() if self.began.get(rank) == view.node}
             self.explained, self.finding, self.regroup = True, None, text
             self.pace.clear()
 

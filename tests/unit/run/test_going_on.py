@@ -99,3 +99,17 @@ def test_the_run_is_over_without_the_host_that_the_others_have_finished_without(
     assert all_ended(state)
     state.apply({**away, "trouble": ""})
     assert not all_ended(state), "it is back, and may still write"
+
+
+def test_a_rank_that_began_before_the_word_of_its_new_epoch_arrived_is_known_when_it_is_killed():
+    state = grouped()
+    for rank, name in enumerate(NAMES):
+        state.apply({"kind": "began", "t": 2.0, "rank": rank, "node": name, "attempt": 0, "world": 3, "pid": 7})
+    state.apply({"kind": "began", "t": 11.4, "rank": 1, "node": "worker-2", "attempt": 1, "world": 2, "pid": 8})
+    told = {"rank": 0, "node": "worker-1", "epoch": 2, "planned": 3, "before": list(NAMES)}
+    state.apply({"kind": "members", "t": 11.0, **told, "members": list(NAMES[1:])})
+    assert state.began == {1: "worker-2"}
+    state.apply(
+        {"kind": "ended", "t": 20.0, "rank": 1, "node": "worker-2", "attempt": 1, "code": -9, "how": "was killed"}
+    )
+    assert state.story[-1].text.startswith("worker-2 (rank 1) was killed")
