@@ -26,6 +26,8 @@ from benchmarks.racks import Rack
 from benchmarks.venv import HOME
 
 FAB, IMAGE = HOME / ".venv" / "bin" / "fab", "muster-trainer:cpu"
+# As a deploy names it on the hosts, with the folder of `_ours`.
+ON_HOSTS = "muster-code:latest"
 LIMIT_S, NEVER_S = 5.0, 90.0
 T = TypeVar("T")
 ARGS = "--recipe counts.py --batch 24 --steps 1000000 --eval-every 0 --checkpoint-every 25 --log-every 1"
@@ -53,7 +55,7 @@ def figures(rack: Rack, scratch: Path, image: str, cuts: int, rival_cuts: int) -
     """The figure on a rack that is up."""
     draw = random.Random(0)
     ours = _ours(rack, scratch, image, cuts, draw)
-    theirs = [_rival(rack, image, host) for host in rack.names[:rival_cuts]]
+    theirs = [_rival(rack, ON_HOSTS, host) for host in rack.names[:rival_cuts]]
     lived = [seconds for seconds in theirs if seconds is not None]
     rows = [
         Row(
@@ -113,7 +115,7 @@ def _first(rack: Rack, name: str, path: str, since: float) -> float | None:
 
 def _rival(rack: Rack, image: str, cut: str) -> float | None:
     """The same for torchrun: None if the others have not stepped after a while."""
-    first = _on(rack, rack.names[0], "hostname -I").split()[0]
+    first = _on(rack, rack.names[0], "ip -4 -o addr show eth0").split()[3].partition("/")[0]
     words = "--nnodes 2:3 --nproc-per-node 1 --max-restarts 100 --rdzv-backend c10d --rdzv-id bench"
     words += f" --rdzv-endpoint {first}:29400 /rival/train.py"
     for name in rack.names:
