@@ -63,11 +63,13 @@ fuzz: $(VENV)/.ready-dev ## answers of hosts made wrong, for SECONDS=120, agains
 	@$(BIN)/python -m tests.hostile.fuzz --seconds "$(or $(SECONDS),120)" $${SEED:+--seed "$$SEED"} \
 		$${COUNT:+--count "$$COUNT"}
 
+# unraisableexception collects garbage five times at the end of each process: two seconds. `make test` has it.
 quick: $(VENV)/.ready-dev ## formatting, lint, types, and the tests that need neither torch, Docker nor root
 	@$(BIN)/ruff format --check --quiet .
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/mypy
-	@$(BIN)/python -m pytest --quick -q --tb=short -n 4 --no-loadscope-reorder tests/unit tests/lab
+	@$(BIN)/python -m pytest --quick -q --tb=short -n 4 --no-loadscope-reorder \
+		-p no:unraisableexception tests/unit tests/lab
 
 check: $(VENV)/.ready-dev ## formatting, lint, shellcheck, types, the order of the packages, the size rules
 	@$(BIN)/ruff format --check .
