@@ -58,7 +58,10 @@ def _by_another(folder: Path, paths: Sequence[str], values: Mapping[str, str]) -
     environment = {**os.environ, "PYTHONPATH": str(_ROOT)}
     command = [sys.executable, "-P", "-m", __name__]
     done = subprocess.run(command, input=order, stdout=subprocess.PIPE, env=environment, check=False)
-    rows = json.loads(done.stdout) if done.returncode == 0 else []
+    try:
+        rows = json.loads(done.stdout) if done.returncode == 0 else []
+    except ValueError:  # it was cut
+        rows = []
     return {path: Read(*row) for path, row in zip(paths, rows, strict=False)}
 
 
@@ -81,7 +84,10 @@ def _read(path: str, name: str, values: Mapping[str, str]) -> Read:
 def main() -> None:
     """Answer for the paths that standard input names."""
     folder, paths, values = json.load(sys.stdin.buffer)
-    print(json.dumps([_read(f"{folder}/{path}", path, values) for path in paths]))
+    answer = json.dumps([_read(f"{folder}/{path}", path, values) for path in paths])
+    # With PYTHONUNBUFFERED, `print` loses the rest of a write that a signal cuts short.
+    with open(sys.stdout.fileno(), "wb", closefd=False) as output:
+        output.write(answer.encode())
 
 
 if __name__ == "__main__":
