@@ -46,7 +46,7 @@ class Group:
         self._views = {each: View() for each in self.planned}
         self._leader = Leader(self.planned, self.least)
         self._lock, self._closed = threading.Lock(), threading.Event()
-        self._alone_since = self._stuck_since = float("inf")
+        self._alone_since = self._stuck_since = self._deaf_since = float("inf")
         self._proposed = 0.0
         self._epoch, self._told = Epoch(), 0
         self._trained: tuple[str, ...] = ()
@@ -93,6 +93,10 @@ class Group:
         self._stuck_since = min(self._stuck_since, now) if behind else float("inf")
         if now - self._stuck_since > _STUCK_S:
             return f"the ranks of {self.name} have not ended for {_STUCK_S:.0f} s, and the nodes go on without them"
+        deaf = any(view.number > self._epoch.number for view in others if view.lives(now))
+        self._deaf_since = min(self._deaf_since, now) if deaf else float("inf")
+        if now - self._deaf_since > _STUCK_S:
+            return f"{self.name} has not heard for {_STUCK_S:.0f} s in which epoch the others train"
         return ""
 
     def waits(self) -> bool:

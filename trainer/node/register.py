@@ -10,11 +10,14 @@ from __future__ import annotations
 import hmac
 import io
 import logging
+import os
 import pickle
 import socket
 import struct
 import threading
+import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +40,7 @@ _TICK_S = 0.05
 # Of connections that have not said whose they are yet; and of what one has sent that is no whole message.
 _MOST_NEW, _MOST_BYTES = 64, 1 << 20
 _NEVER = 1 << 40  # a run has few epochs: the log stays whole
+_JOURNAL_BYTES = 1 << 18  # room for more than a thousand
 _LEADER = 2  # a state of pysyncobj, which has no public name for it
 _PROOF_BYTES, _TIME = 32, struct.Struct("!Q")
 _ELECTION_S, _ALIVE_S, _AGAIN_S, _NO_MAJORITY_S = (0.5, 1.0), 3.5, 0.5, 2.0
@@ -103,6 +107,24 @@ def _bound_memory() -> None:
 _bound_memory()
 
 
+def _bear_a_full_disk() -> None:
+    """Save the index of what is committed later where the disk takes nothing now: the others know it, too.
+
+    A vote is different: without a disk that keeps it there is none (`Register._tick`).
+    """
+    save = their_journal.FileJournal.onOneSecondTimer
+
+    def saved(self: Any) -> None:
+        with suppress(OSError):
+            save(self)
+
+    their_journal.FileJournal.onOneSecondTimer = saved
+    their_journal.ResizableFile.__init__.__defaults__ = (_JOURNAL_BYTES, 2.0, None)
+
+
+_bear_a_full_disk()
+
+
 class _Kept(SyncObj):  # type: ignore[misc]
     """What all nodes hold. A change counts only for the epoch that it was made for: a late one changes nothing."""
 
@@ -124,6 +146,9 @@ class _Kept(SyncObj):  # type: ignore[misc]
             logCompactionMinTime=_NEVER,
         )
         super().__init__(own, others, conf, transportClass=_Transport)
+        if hasattr(os, "posix_fallocate"):  # the journal is a mapped file: SIGBUS if the disk had no room for a page
+            with journal.open("r+b") as file:
+                os.posix_fallocate(file.fileno(), 0, _JOURNAL_BYTES)
         self.epoch: tuple[int, list[str], list[str]] = (0, [], [])
         self.over: int | None = None
 
@@ -161,7 +186,10 @@ class Register:
 
     def _tick(self) -> None:
         while not self._closed.is_set():
-            self._kept.doTick(_TICK_S)
+            try:
+                self._kept.doTick(_TICK_S)
+            except OSError:  # its disk takes nothing: it has not voted
+                time.sleep(_TICK_S)
 
     @property
     def epoch(self) -> Epoch:

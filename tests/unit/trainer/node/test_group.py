@@ -1,7 +1,9 @@
 """What a node of a group says of itself: who it is in, who was before, and nothing that it does not know."""
 
-from trainer.node.group import Group
-from trainer.node.members import Epoch
+import time
+
+from trainer.node.group import _STUCK_S, Group
+from trainer.node.members import Epoch, View
 
 ALL = ("a", "b", "c")
 
@@ -30,3 +32,16 @@ def test_a_node_that_comes_back_waits_for_nothing_before_it_knows_the_present_ep
     assert node._about()["after"] is None
     node._floor = 3
     assert node._about()["after"] == 3
+
+
+def test_a_node_that_does_not_hear_of_the_epoch_in_which_the_others_train_ends_itself(tmp_path):
+    node = member("a")
+    node.planned, node.least, node._returns, node._outcome = ALL, 2, False, tmp_path
+    node._alone_since = node._stuck_since = node._deaf_since = float("inf")
+    node._epoch = Epoch(3, ALL)
+    node._views = {each: View(answered=time.monotonic(), number=3) for each in ALL}
+    assert node.trouble() == ""
+    node._views["b"] = View(answered=time.monotonic(), number=4)
+    assert node.trouble() == "", "it may hear of it in a moment"
+    node._deaf_since -= _STUCK_S
+    assert "not heard" in node.trouble()

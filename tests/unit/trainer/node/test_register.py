@@ -70,3 +70,33 @@ def test_a_majority_holds_an_epoch_and_strangers_neither_read_nor_fill_anything(
     finally:
         for node in (*nodes, stranger):
             node.close()
+
+
+def test_a_node_whose_disk_takes_nothing_hears_of_each_epoch_and_votes_again_once_it_does(tmp_path, monkeypatch):
+    where = {name: f"127.0.0.1:{free_port()}" for name in "abc"}
+    nodes = {name: register.Register(name, where, "key", tmp_path / name) for name in "abc"}
+    store, full, failed = register.their_journal.MetaStorer.storeMeta, True, []
+
+    def store_or_fail(self, meta):  # a fake of a full disk
+        if full and self.getPath().startswith(str(tmp_path / "a")):
+            failed.append(meta)
+            raise OSError(28, "No space left on device")
+        store(self, meta)
+
+    def form(number, *names):
+        until(lambda: any(nodes[name].leads for name in names), "a leader")
+        next(nodes[name] for name in names if nodes[name].leads).form(number, tuple(names))
+        until(lambda: all(nodes[name].epoch.number == number for name in names), f"epoch {number}")
+
+    try:
+        until(lambda: all(node.is_current for node in nodes.values()), "the nodes to agree")
+        monkeypatch.setattr(register.their_journal.MetaStorer, "storeMeta", store_or_fail)
+        form(1, *"abc")
+        until(lambda: failed, "the library to save, which it does once a second")
+        form(2, *"abc")
+        full = False
+        nodes["b"].close()  # of the two that are left, each needs the other's vote
+        form(3, *"ac")
+    finally:
+        for node in nodes.values():
+            node.close()
