@@ -75,3 +75,13 @@ def test_a_node_that_is_left_alone_ends_itself(nodes, recipe_file):
         os.kill(run.pids(name)[0], signal.SIGKILL)
     until(lambda: run.codes()["worker-1"] == 1, "the last one to end itself", 60)
     assert "worker-1 sees 1 of 3 nodes" in (run.run_dir / "logs/worker-1.log").read_text()
+
+
+def test_a_rank_that_sigstop_holds_is_started_again_and_training_goes_on(nodes, recipe_file):
+    run = grouped(nodes, recipe_file(RECORD))
+    life = until(lambda: events(run.run_dir, 1, "started"), "rank 1")[-1]
+    until(lambda: events(run.run_dir, 0, "checkpoint"), "a checkpoint")
+    os.kill(life["pid"], signal.SIGSTOP)
+    # A collective's timeout (--timeout 60) would do it as well, much later.
+    until(lambda: run.codes()["master"] == 0, "the end", 50)
+    assert "SIGSTOP" in events(run.run_dir, 1, "ended")[0]["how"]

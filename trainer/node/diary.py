@@ -42,6 +42,7 @@ class Diary:
         self._ends, self._memory = Ends(outcome), Memory()
         self._failures: dict[int, Failure] = {}
         self._folders: dict[int, RankFolder] = {}
+        self._explained: dict[int, str] = {}
 
     @property
     def lives(self) -> Sequence[Life]:
@@ -70,6 +71,7 @@ class Diary:
                 continue
             oom = self._memory.killed() if life.code == -signal.SIGKILL else None
             how = ended_how(life.code, oom, self._memory.of_host()) + self._crash_place(life)
+            how = self._explained.pop(life.pid, how)
             last_words = self._last_words(words, life) if life.failed else script.LastWords()
             if life.failed:
                 self._failures[life.local_rank] = Failure(life, last_words, how)
@@ -78,6 +80,10 @@ class Diary:
                 if life.failed and (rows := self._collectives(life)):
                     more["collectives"] = rows
                 folder.event("ended", **about, code=life.code, **more)
+
+    def explain(self, pid: int, how: str) -> None:
+        """Tell of the end of this process, which comes, in these words."""
+        self._explained[pid] = how
 
     def tell_still(self, rank: int, about: Mapping[str, Any] | None) -> None:
         """Tell that a rank stands still, and where; None: that it moves again."""

@@ -194,6 +194,13 @@ def _idle(samples: Sequence[tuple[float, Busy]]) -> bool:
     return computed < _IDLE_SHARE * (ended - began) and last.bytes - first.bytes < _IDLE_BYTES
 
 
+def held(pid: int) -> bool:
+    """Whether SIGSTOP holds a process; one that a debugger holds is not meant."""
+    with suppress(OSError):
+        return (Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()[0] == "T"
+    return False
+
+
 def _calls_the_kernel(samples: Sequence[tuple[float, Busy]]) -> bool:
     """Whether a rank's loop asks the kernel for something: it writes small files, or talks to others."""
     first, last = samples[0][1], samples[-1][1]
