@@ -27,8 +27,10 @@ from ..report.console import Console
 from ..report.interrupts import CONTINUES, Detached, Interrupts
 from ..report.script_lines import ShownRanks, shown_ranks
 from ..run import environment, folders, follow, record
+from ..run.events import Event
 from ..run.outcome import Result, may_have_written
 from ..run.progress import WAIT_LOST_S, State
+from ..run.story import Happening
 from ..ssh.session import Session, open_all
 from . import ended, observe, plan, resume
 from . import nodes as host_nodes
@@ -78,7 +80,8 @@ def attach(options: Options, console: Console) -> int:
         interrupts.hold()
         members = [session for session in sessions if session.host.name in names]
         backend = HostsBackend(members, run_handle, console.warn)
-        return follow_until_done(backend, console, interrupts, ranks, resume.sent(run_dir, cluster.job))
+        told = record.told(run_dir, run_handle.since) if known else []
+        return follow_until_done(backend, console, interrupts, ranks, resume.sent(run_dir, cluster.job), told)
 
 
 def down(options: Options, console: Console) -> int:
@@ -111,15 +114,19 @@ def follow_until_done(
     interrupts: Interrupts,
     ranks: ShownRanks,
     sent: tuple[Path, Choice] | None = None,
+    told: Sequence[Happening] = (),
 ) -> int:
     """Follow the run to its end, remove its containers, write the outcome here. The view shows what `ranks` print.
 
-    `sent`: the folder that this command sent, and by which choice.
+    `sent`: the folder that this command sent, and by which choice. `told`: the story that another follower has left.
     Ctrl-C or a closed terminal end only the following; the run continues.
     """
     run, began = backend.run, time.monotonic()
     run_dir, state = run.run_dir, State(tuple(run.nodes.values()), run.wait_lost_s, script=run.script, since=run.since)
     state.least = run.least
+    if told:
+        state.story.recall(told)
+        state.story.tell(Happening(time.time(), f"{FAB} attach follows the run from here on"))
     follower = follow.Follower(run_dir, from_start=not run.resumed)
     what = environment.script_name(run.command) if run.script else environment.recipe_name(run.command)
     hosts = f"--hosts {','.join(run.nodes)} --run {run_dir.name}"
@@ -130,7 +137,12 @@ def follow_until_done(
     interrupts.leave_by_ctrl_c(f"{FAB} attach {hosts}", f"{FAB} stop {hosts}", left)
     try:
         with console.following(state, what, several(len(run.nodes), "host"), ranks) as tell:
-            result = follow.follow(backend, follower, state, tell, interrupts.requests)
+
+            def tell_and_keep(events: list[Event]) -> None:
+                tell(events)
+                record.keep_story(run_dir, state.story)
+
+            result = follow.follow(backend, follower, state, tell_and_keep, interrupts.requests)
         remains = backend.remove()
         lost = backend.out_of_sight
     except Detached:

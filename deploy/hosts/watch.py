@@ -23,6 +23,7 @@ from ..host import commands
 from ..run.causes import Cause
 from ..run.output import ConsoleLines
 from ..run.progress import State
+from ..run.story import Happening
 from ..ssh.session import Session, open_all
 from . import secrets as deploy_secrets
 from .container import container_name
@@ -85,7 +86,7 @@ class HostsWatch:
         Raises DeployError if no host answers for too long. The run continues then.
         """
         mirrors = list(self._mirrors.values())
-        self._tell_silent()
+        self._tell_silent(state)
         cut_off_s = min(mirror.unseen_s() for mirror in mirrors)
         if cut_off_s > state.wait_lost_s:
             raise DeployError(
@@ -109,10 +110,11 @@ class HostsWatch:
         if not words.startswith(commands.WAITS_FOR_HOSTS):  # the run's story has it
             self.lines.put(node, words)
 
-    def _tell_silent(self) -> None:
+    def _tell_silent(self, state: State) -> None:
         silent = {host for host, mirror in self._mirrors.items() if mirror.away and mirror.unseen_s() > UNSEEN_S}
         for host in sorted(silent - self._silent):
-            self._say(f"{host}: the Docker engine there does not answer; asking again")
+            text = f"{host}: the Docker engine there does not answer; asking again"
+            state.story.tell(Happening(time.time(), text, grave=True))
         self._silent = silent
 
     def _judged(self, mirror: Mirror, mirrors: Sequence[Mirror], state: State, lost: str) -> NodeState:

@@ -31,7 +31,8 @@ from ..core.printable import visible
 from ..core.program import MAKE
 from ..run.events import Event
 from ..run.outcome import Result
-from ..run.progress import Happening, State
+from ..run.progress import State
+from ..run.story import Happening
 from . import text as lines
 from .push_progress import Transfers
 from .script_lines import RANK_0, ScriptLines, ShownRanks

@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from .events import Event
-from .progress import Happening, State
+from .progress import State
+from .story import Happening
 
 # So long a node is paused; its host ends the pause by itself after GUARD_S, should nobody else do it.
 PAUSE_S, GUARD_S = 10.0, 20.0

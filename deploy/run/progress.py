@@ -10,7 +10,7 @@ run), `unread` (lines that could not be read). events.py has checked all of them
 from __future__ import annotations
 
 from collections import Counter, deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ..core.errors import FAILED
 from ..core.facts import NodeState, ended_how
@@ -21,6 +21,7 @@ from .causes import Cause, Finding
 from .cut import CutLink
 from .events import Event
 from .evidence import Evidence
+from .story import Happening, Story
 
 # A GPU that works hard is at its power cap most of the time.
 _USUAL_THROTTLING = ("power cap",)
@@ -50,15 +51,6 @@ class RankView:
     training: bool = False
 
 
-@dataclass(frozen=True)
-class Happening:
-    """One line of the run's story; `grave` marks a line that a reader must not miss."""
-
-    t: float
-    text: str
-    grave: bool = False
-
-
 @dataclass
 class State:
     """A run as its events describe it. `names` are the planned nodes by place; times `t` are unix seconds.
@@ -72,9 +64,10 @@ class State:
     has named them. `repeats`: nobody knows at which step a later start of a script began, so steps may count twice.
     `came_back`: the nodes that restarted since the ranks began. `waiting`: what the nodes wait for on their hosts
     before the ranks start. `least`: so many nodes train on without the others; 0: all are needed. `members`: the nodes
-    that train at present, where that is not the whole plan; `regroup`: the last change of them, until the ranks say
-    from which step they train on. `evidence`: the records for the inquest; `finding`: the first cause in time that it
-    has found of the present attempt, `found_at`: when. `wait_lost_s`: how long a lost host or link is waited for.
+    that train at present, where that is not the whole plan; `regroup`: the last change of them, and when it was, until
+    the ranks say from which step they train on. `evidence`: the records for the inquest; `finding`: the first cause in
+    time that it has found of the present attempt, `found_at`: when. `wait_lost_s`: how long a lost host or link is
+    waited for.
     `copied`: a node beside the first that has the newest checkpoints.
     `cut`: the link that nobody has mended, also while the ranks start again; a step shows that it is mended.
     """
@@ -106,7 +99,7 @@ class State:
     waiting: str = ""
     least: int = 0
     members: tuple[str, ...] = ()
-    regroup: str = ""
+    regroup: Happening | None = None
     evidence: Evidence = field(default_factory=Evidence)
     finding: Finding | None = None
     found_at: float = 0.0
@@ -117,7 +110,7 @@ class State:
     barren_restarts: int = 0
     last_sign: float = 0.0
     longest_silence: float = 0.0
-    story: list[Happening] = field(default_factory=list)
+    story: Story = field(default_factory=Story)
     script: bool = False
     repeats: bool = False
     unread: int = 0
@@ -175,7 +168,7 @@ class State:
         return f"{node} (rank {view.rank})" if view else node
 
     def _tell(self, event: Event, text: str, grave: bool = False) -> None:
-        self.story.append(Happening(float(event.get("t", 0.0)), text, grave))
+        self.story.tell(Happening(float(event.get("t", 0.0)), text, grave))
 
     def _sign(self, event: Event) -> None:
         t = float(event.get("t", 0.0))
@@ -196,11 +189,16 @@ class State:
         now = NodeState(
             event["node"], event["state"], event.get("code"), event.get("restarts", 0), event.get("trouble", "")
         )
-        before = self.nodes.get(now.node, NodeState(now.node, "waiting"))
+        # What a node did before this follower came, another one has told.
+        before = self.nodes.get(now.node, now if self.story.recalled else NodeState(now.node, "waiting"))
         self.nodes[now.node] = now
         self.exited_at.pop(now.node, None)
+        if self.least and now.state == "exited" != before.state and now.code and not self.verdicts:
+            # The others go on, and this node may come back much later: its end is told now.
+            self._tell(event, f"{self.name(now.node)} {ended_how(now.code)}{self._at_step()}", grave=True)
         if now.restarts > before.restarts and not self.verdicts:  # after a verdict a restart does not matter
-            if now.code in (None, FAILED):  # as a node ends that lost the others: we blame nobody before we know more
+            # Code 1, as a node ends that lost the others: we blame nobody before we know more.
+            if now.code in (None, FAILED) or (self.least and before.state == "exited"):
                 self._tell(event, f"{now.node} restarts{self._at_step()}")
                 self.came_back.add(now.node)
             else:
@@ -216,10 +214,10 @@ class State:
         self._took_part(event)
         # The pid does not show a restart: a restarted container counts its processes from 1 again.
         restarted = rank in self.ranks
-        step = self.ranks[rank].step if restarted else event.get("step", 0)
+        step = self.ranks[rank].step if restarted else int(event.get("step") or self.plan.get("start_step", 0))
         self.ranks[rank] = RankView(rank, event["node"], int(event.get("pid", 0)), step)
         self.backend = event.get("backend", self.backend)
-        if rank == 0 and restarted and not self.script:
+        if rank == 0 and restarted and not self.script and not self.regroup:
             self.restarts += 1
             self.barren_restarts += 1
             self.pace.clear()
@@ -231,24 +229,27 @@ class State:
         if text := regroup.words(event):  # empty: a rank was lost, and its node starts it again
             self.members, self.began, self.ends = tuple(event["members"]), dict(self.evidence.began), {}
             self.ranks = {rank: view for rank, view in self.ranks.items() if self.began.get(rank) == view.node}
-            self.explained, self.finding, self.regroup = True, None, text
+            self.explained, self.finding = True, None
+            self.regroup = Happening(float(event.get("t", 0.0)), text, grave=True)
             self.pace.clear()
 
-    def _tell_regroup(self, event: Event, step: int) -> bool:
-        news, self.regroup = self.regroup, ""
+    def _tell_regroup(self, step: int) -> bool:
+        news, self.regroup = self.regroup, None
         if news:
-            self._tell(event, news.format(step=step), grave=True)
+            self.story.tell(replace(news, text=news.text.format(step=step)))
         return bool(news)
 
     def _on_plan(self, event: Event) -> None:
-        self._tell_regroup(event, int(event.get("start_step", 0)))
+        self._tell_regroup(int(event.get("start_step", 0)))
         if not self.plan:
             self._tell(event, f"training {event.get('recipe', '')}: {event.get('samples', 0):,} samples")
         self.plan = event
+        for view in self.ranks.values():  # of a node that is new, too
+            view.step = max(view.step, int(event.get("start_step", 0)))
         self._sign(event)
 
     def _on_resumed(self, event: Event) -> None:
-        if not self._tell_regroup(event, int(event["step"])):
+        if not self._tell_regroup(int(event["step"])):
             self._tell(event, f"resumes from step {event['step']}")
         for change in event.get("changes", ()):
             self._tell(event, str(change))
@@ -352,7 +353,7 @@ class State:
         self._tell(event, f"the script starts again (restart {self.restarts}){self._restart_reason()}", grave=True)
 
     def _on_moves(self, event: Event) -> None:
-        if self.finding and self.finding.cause in _STANDS:
+        if self.finding and self.finding.cause in _STANDS and self.finding.rank in (None, event["rank"]):
             self._tell(event, f"rank {event['rank']} moves again")
 
     def inquire(self, now: float) -> None:

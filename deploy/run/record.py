@@ -25,6 +25,7 @@ from . import folders, own_files, provenance
 from .environment import IMAGE_USER, recipe_name
 from .outcome import Result
 from .progress import State
+from .story import Happening, Story
 
 _TEXTS = array(text(), 10_000)
 _FACTS = shaped(
@@ -52,6 +53,7 @@ _FACTS = shaped(
         "gpus": optional(table(text(300), array(whole(0, 10_000)), 10_000)),
     },
 )
+_LINE = shaped({"t": real(0.0, 1e11), "text": text(1 << 16), "grave": flag})
 _OUTCOME = shaped(
     {},
     {
@@ -238,10 +240,27 @@ def close(run_dir: Path, result: Result, state: State, seconds: float) -> dict[s
         ),
         **({"unread": state.unread} if state.unread else {}),
     }
-    with own_files.open_to_append(run_dir, "timeline.jsonl") as file:
-        file.write("".join(json.dumps(asdict(line)) + "\n" for line in state.story).encode())
+    keep_story(run_dir, state.story)
     write_json(run_dir / "outcome.json", outcome)
     return outcome
+
+
+def keep_story(run_dir: Path, story: Story) -> None:
+    """Append to timeline.jsonl what is new: who follows the run may be killed, and some of it only he has seen."""
+    if len(story) > story.kept:
+        with own_files.open_to_append(run_dir, "timeline.jsonl") as file:
+            file.write("".join(json.dumps(asdict(line)) + "\n" for line in story[story.kept :]).encode())
+        story.kept = len(story)
+
+
+def told(run_dir: Path, since: float) -> list[Happening]:
+    """The lines of the story in timeline.jsonl since then; what is no such line is left out."""
+    lines = list[Happening]()
+    with suppress(OSError):
+        for line in own_files.read(run_dir / "timeline.jsonl").decode(errors="replace").splitlines():
+            with suppress(BadAnswer):
+                lines.append(Happening(**_LINE(document(line, "timeline.jsonl"), "timeline.jsonl")))
+    return [line for line in lines if line.t >= since]
 
 
 def listing(runs: Path, going_on: Collection[str]) -> list[RunFacts]:

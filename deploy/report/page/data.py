@@ -20,8 +20,10 @@ BLOCK = 4096
 # Beyond this, differences and products are no longer finite floats.
 MOST = 1e100
 OBJECTS = ("config", "environment", "outcome")
-# Events of a script that the timeline tells of in the words of the control side, which knows of all ranks.
-IN_ITS_WORDS = ("began", "conflicts", "continues", "moves", "shared", "stuck")
+# Events that the timeline tells of in the words of the control side, which knows of all ranks.
+IN_ITS_WORDS = ("began", "conflicts", "continues", "members", "moves", "shared", "stuck")
+# Only the timeline of a script shows these: a rank of the trainer tells itself of its start and its end.
+BY_AGENTS = ("began", "ended", "kept")
 MISSING = ": missing"
 MOST_NODES = 256
 Fields = dict[str, Any]
@@ -112,7 +114,8 @@ def load(folder: Path, own: Fields | None = None) -> Run:
     evaluations += [row for row in evaluated if row["step"] not in known]
     evaluations.sort(key=lambda row: float(row["step"]))
     nodes = {event.rank: event.node for event in events if event.rank is not None and event.node}
-    seen = {event.t for event in events if event.kind not in IN_ITS_WORDS}
+    in_its_words = IN_ITS_WORDS if script else (*IN_ITS_WORDS, *BY_AGENTS)
+    seen = {event.t for event in events if event.kind not in in_its_words}
     story = [event for event in _control(folder, notes) if event.t not in seen]
     events = sorted(_nodes_up(folder, notes) + story + events, key=lambda event: event.t)
     return Run(

@@ -10,11 +10,10 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from . import units as words
-from .data import Event, Fields, number
+from .data import BY_AGENTS, Event, Fields, number
 
 TOGETHER_S = 30
 ROUTINE = ("checkpoint", "evaluated")
-BY_AGENTS = ("began", "ended", "kept")
 OF_RANKS = ("started", "stopping", "outcome", "began", "ended")
 FOLD_FROM = 30
 SHOWN = 300
@@ -49,7 +48,7 @@ def entries(events: list[Event]) -> list[Entry]:
     """The events as lines in time order; the same line from several ranks within half a minute is one line."""
     listed: list[Entry] = []
     latest: dict[tuple[str, str, str], Entry] = {}
-    began = False
+    began, epochs = False, any(event.kind == "members" for event in events)
     for event in events:
         sentence = SENTENCES.get(event.kind)
         if sentence is None:
@@ -59,8 +58,14 @@ def entries(events: list[Event]) -> list[Entry]:
             last.title, last.detail = "Nodes up", f"{last.detail}, {_node(event.fields)[1]}"
             continue
         title, detail, level = sentence(event.fields)
-        if event.kind == "started" and title == "Started" and began:
-            title = "Started again"
+        if began and event.kind == "node":
+            title = "Node up again"
+        if event.kind == "started" and (epochs or title == "Started") and began:
+            title = "Started again"  # where nodes come and go, each has counted its attempts for itself
+        if event.kind == "plan" and began:
+            if last and last.sort == "resumed":
+                continue  # it has the step
+            title, detail = f"From step {words.count(number(event.fields.get('start_step')) or 0)}", ""
         key = (event.kind, title, detail)
         before = latest.get(key)
         if before and event.t - before.t <= TOGETHER_S and event.rank is not None and event.rank not in before.ranks:

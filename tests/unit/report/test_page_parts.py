@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import math
 
 import pytest
 
-from deploy.report.page import charts, steps
+from deploy.report.page import charts, steps, timeline
 from deploy.report.page import data as page_data
 from deploy.report.page import units as text
 
@@ -95,3 +96,21 @@ def test_thinning_is_bounded_and_keeps_order_ends_and_extremes():
 )
 def test_words(shown, meant):
     assert shown.replace("\u00a0", " ") == meant
+
+
+def test_a_loss_that_only_the_control_side_has_words_for_is_in_the_timeline_of_the_trainers_run(tmp_path):
+    (tmp_path / "ranks").mkdir()
+    about = {"rank": 0, "node": "a"}
+    events = [
+        {"t": 1.0, "kind": "plan", "start_step": 0, **about},
+        {"t": 2.0, "kind": "ended", "code": -9, "how": "was killed by SIGKILL", **about},
+        {"t": 3.0, "kind": "members", "members": ["a", "b"], "before": ["a", "b", "c"], **about},
+        {"t": 4.0, "kind": "started", "attempt": 3, "world": 2, **about},
+        {"t": 5.0, "kind": "resumed", "step": 20, **about},
+        {"t": 5.0, "kind": "plan", "start_step": 20, **about},
+    ]
+    story = [{"t": 1.0, "text": "training"}, {"t": 2.0, "text": "a was killed"}, {"t": 3.0, "text": "c is lost"}]
+    (tmp_path / "ranks/rank-0.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
+    (tmp_path / "timeline.jsonl").write_text("".join(json.dumps(line) + "\n" for line in story))
+    titles = [line.title for line in timeline.section(page_data.load(tmp_path).events, 0.0)]
+    assert titles == ["Plan", "a was killed", "c is lost", "Started again", "Resumed at step 20"]

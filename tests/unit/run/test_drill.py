@@ -6,7 +6,8 @@ import pytest
 
 from deploy.run import drill
 from deploy.run.drill import AGENT, FAULTS, PAUSE, RANK, Trial
-from deploy.run.progress import Happening, State
+from deploy.run.progress import State
+from deploy.run.story import Happening
 
 KILLED = Happening(0.0, "b (rank 1) was killed by SIGKILL at step 40", grave=True)
 

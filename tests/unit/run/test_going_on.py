@@ -9,6 +9,7 @@ from deploy.core.facts import NodeState
 from deploy.run.environment import GROUP, asked_least
 from deploy.run.outcome import all_ended, final, judge
 from deploy.run.progress import State
+from deploy.run.record import keep_story, told
 from tests.unit.run.test_environment import spec
 
 NAMES = ("master", "worker-1", "worker-2")
@@ -113,3 +114,49 @@ def test_a_rank_that_began_before_the_word_of_its_new_epoch_arrived_is_known_whe
         {"kind": "ended", "t": 20.0, "rank": 1, "node": "worker-2", "attempt": 1, "code": -9, "how": "was killed"}
     )
     assert state.story[-1].text.startswith("worker-2 (rank 1) was killed")
+
+
+def members(t, now, before, first):
+    """The word of the first node that others train from now on."""
+    about = {"kind": "members", "t": t, "rank": 0, "node": first, "epoch": 2, "planned": 3}
+    return {**about, "members": list(now), "before": list(before)}
+
+
+def test_a_loss_is_one_line_although_the_ranks_start_again_for_it():
+    state = grouped()
+    state.apply({"kind": "began", "t": 11.0, "rank": 0, "node": "master", "attempt": 1, "world": 2, "pid": 8})
+    state.apply(members(11.0, NAMES[:2], NAMES, "master"))
+    for rank, name in enumerate(NAMES[:2]):
+        state.apply({"kind": "started", "t": 12.0, "rank": rank, "node": name, "world": 2})
+    state.apply({"kind": "plan", "t": 12.1, "rank": 0, "node": "master", "start_step": 20})
+    told = [line for line in state.story if "train" in line.text or "restart" in line.text]
+    assert [line.t for line in told] == [11.0, 12.1], "the loss, when it was agreed on, and what is trained"
+    assert state.restarts == 0
+    assert state.step >= 20, "whoever is new trains from there, too"
+
+
+def test_the_end_of_a_nodes_container_is_told_when_it_ends_and_not_when_somebody_starts_it_again():
+    state = grouped()
+    node = {"kind": "node", "node": "worker-1", "restarts": 0}
+    state.apply({**node, "t": 9.0, "state": "running", "code": None})
+    state.apply({**node, "t": 10.0, "state": "exited", "code": 137})
+    state.apply({**node, "t": 30.0, "state": "running", "code": None, "restarts": 1})
+    assert [(line.t, "SIGKILL" in line.text) for line in state.story] == [(10.0, True), (30.0, False)]
+
+
+def test_who_follows_after_another_ones_death_tells_nothing_twice_and_forgets_nothing(tmp_path):
+    first, node = grouped(), {"kind": "node", "node": "worker-1", "restarts": 0, "code": None}
+    first.apply({**node, "t": 9.0, "state": "running"})
+    first.apply({**node, "t": 9.5, "state": "running", "trouble": "paused"})
+    first.inquire(10.0)  # only a look at the engine shows it
+    first.apply(members(11.0, NAMES[::2], NAMES, "master"))
+    first.apply({"kind": "plan", "t": 12.1, "rank": 0, "node": "master", "start_step": 20})
+    keep_story(tmp_path, first.story)
+    second = grouped()
+    second.story.recall(told(tmp_path, 0.0))
+    second.apply({**node, "t": 40.0, "state": "running", "restarts": 2})
+    second.apply(members(11.0, NAMES[::2], NAMES, "master"))
+    second.apply({"kind": "plan", "t": 12.1, "rank": 0, "node": "master", "start_step": 20})
+    assert second.story == first.story
+    assert any("paused" in line.text for line in second.story)
+    assert told(tmp_path, 12.0) == [line for line in first.story if line.t > 12.0], "not of an earlier start"

@@ -1,0 +1,39 @@
+"""The story of a run, line by line. Pure; record.py keeps it in timeline.jsonl."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Happening:
+    """One line of the run's story; `grave` marks a line that a reader must not miss."""
+
+    t: float
+    text: str
+    grave: bool = False
+
+
+class Story(list[Happening]):
+    """The lines so far, in the order in which they became known; `kept`: so many are on the disk."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept = 0
+        self._known: frozenset[float] = frozenset()
+
+    def recall(self, lines: Sequence[Happening]) -> None:
+        """Begin with what another follower of the run has told: what came of an event is then not told again."""
+        self.extend(lines)
+        self.kept, self._known = len(self), frozenset(line.t for line in self)
+
+    @property
+    def recalled(self) -> bool:
+        """Whether another follower has told the beginning."""
+        return bool(self._known)
+
+    def tell(self, line: Happening) -> None:
+        """Add a line."""
+        if line.t not in self._known:
+            self.append(line)
