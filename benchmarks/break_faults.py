@@ -41,6 +41,10 @@ class Hosts(Protocol):
     def container(self, host: str) -> str:
         """The container that is the host."""
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All hosts."""
+
 
 Act = Callable[[Hosts, str, str], object]
 
@@ -79,17 +83,16 @@ def _power(verb: str) -> Act:
     return lambda hosts, run, host: hosts.engine(verb, hosts.container(host))
 
 
-def _others(host: str) -> list[str]:
-    names = ["rack-1", "rack-2", "rack-3"]
-    at = names.index(host)
-    return [*names[at + 1 :], *names[:at]]
+def _others(hosts: Hosts, host: str) -> list[str]:
+    at = hosts.names.index(host)
+    return [*hosts.names[at + 1 :], *hosts.names[:at]]
 
 
-def _filter(flag: str, both_ways: bool = True, peers: int = 1, target: str = "DROP") -> Act:
-    """Rules on the culprit's host against the next `peers` hosts. SSH, which comes from elsewhere, is not cut."""
+def _filter(flag: str, both_ways: bool = True, peers: int | None = 1, target: str = "DROP") -> Act:
+    """Rules on the culprit's host against the next `peers` hosts (None: all); SSH comes from elsewhere."""
 
     def act(hosts: Hosts, run: str, host: str) -> None:
-        for other in _others(host)[:peers]:
+        for other in _others(hosts, host)[:peers]:
             address = hosts.root(other, "hostname -i").split()[0]
             for chain, way in (("OUTPUT", "-d"), ("INPUT", "-s"))[: 2 if both_ways else 1]:
                 tcp = "-p tcp" if target != "DROP" else ""
@@ -126,11 +129,12 @@ def _small(hosts: Hosts, run: str, host: str) -> None:
     user = hosts.root(host, "ls /home").split()[0]
     folder = f"/home/{user}/.muster/runs"
     own = f"uid=$(id -u {user}),gid=$(id -g {user})"
-    hosts.root(host, f"mkdir -p {folder}; mount -t tmpfs -o size=20m,mode=700,{own} tmpfs {folder}")
+    hosts.root(host, f"install -d -o {user} -g {user} -m 700 {folder.removesuffix('/runs')} {folder}")
+    hosts.root(host, f"mount -t tmpfs -o size=20m,mode=700,{own} tmpfs {folder}")
 
 
 def _filled(hosts: Hosts, run: str, host: str) -> None:
-    hosts.root(host, f"cat /dev/zero > $(ls -d /home/*/.muster/runs)/{run}/filler; true")
+    hosts.root(host, f"cat /dev/zero > $(ls -d /home/*/.muster/runs)/{run}/filler 2>/dev/null; true")
 
 
 def _roomy(hosts: Hosts, run: str, host: str) -> None:
@@ -194,10 +198,10 @@ ON_HOSTS = [
     Fault("two hosts cut off", "pair", ("cut off",), outside=_filter("-I"), mend=_filter("-D"), ends=BOTH),
     Fault("one direction cut", "pair", ("cut off",), outside=_filter("-I", False),
           mend=_filter("-D", False), ends=BOTH),
-    Fault("a host cut off from both", "host", ("cut off", "node lost"), outside=_filter("-I", peers=2),
-          mend=_filter("-D", peers=2), ends=BOTH),
-    Fault("the first host cut off", "host", ("cut off", "node lost"), outside=_filter("-I", peers=2),
-          mend=_filter("-D", peers=2), first=True, ends=BOTH),
+    Fault("a host cut off from both", "host", ("cut off", "node lost"), outside=_filter("-I", peers=None),
+          mend=_filter("-D", peers=None), ends=BOTH),
+    Fault("the first host cut off", "host", ("cut off", "node lost"), outside=_filter("-I", peers=None),
+          mend=_filter("-D", peers=None), first=True, ends=BOTH),
     Fault("memory of the container", "rank", ("container memory",), "hog = [bytearray(1 << 24) for _ in range(400)]",
           job='memory = "1200m"'),
     Fault("memory of the host", "rank", ("host memory",), "hog = [bytearray(1 << 24) for _ in range(400)]",

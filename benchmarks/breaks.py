@@ -52,10 +52,11 @@ _TRAINER = "--recipe mine.py --steps 1000000 --batch 96 --checkpoint-every 20 --
 
 
 class Rack:
-    """Three hosts that are containers of this machine's engine. Without a name: processes of this machine."""
+    """Hosts that are containers of this machine's engine. Without a name: processes of this machine."""
 
-    def __init__(self, name: str, image: str) -> None:
+    def __init__(self, name: str, image: str, names: tuple[str, ...] = HOSTS) -> None:
         self.name, self.image, self.config = name, image, HOME / "rack" / f".state-{name}" / "ssh_config"
+        self.names = names
 
     def container(self, host: str) -> str:
         """The container that is the host."""
@@ -102,7 +103,8 @@ class Rack:
         """Whether the engines of all hosts answer over SSH."""
         ssh = ["ssh", "-F", str(self.config), "-o", "BatchMode=yes", "-o", "ConnectTimeout=3"]
         return all(
-            subprocess.run([*ssh, host, "docker", "version"], capture_output=True).returncode == 0 for host in HOSTS
+            subprocess.run([*ssh, host, "docker", "version"], capture_output=True).returncode == 0
+            for host in self.names
         )
 
 
@@ -210,9 +212,8 @@ class Trial:
     def _first_words(self, output: Path, fab: subprocess.Popen[bytes], before: int, until: float) -> str:
         while time.time() < until:
             ended = fab.poll() is not None
-            for line in output.read_text(errors="replace")[before:].splitlines():
-                if _SPEAKS.search(line) and not _QUIET.match(line) and not line.startswith("|"):
-                    return _named(line.strip())
+            if line := first_words(output.read_text(errors="replace")[before:]):
+                return _named(line)
             if ended:
                 return _named(_last(output))
             time.sleep(0.2)
@@ -243,6 +244,12 @@ class Trial:
                 shutil.copytree(path, Path(keep) / f"{self.run}", dirs_exist_ok=True, symlinks=True, ignore=pipes)
                 shutil.copy(folder / "output", Path(keep) / f"{self.run}" / "output")
             shutil.rmtree(path, ignore_errors=True)
+
+
+def first_words(said: str) -> str:
+    """The first line that speaks of a fault."""
+    speaks = (line for line in said.splitlines() if _SPEAKS.search(line) and not _QUIET.match(line))
+    return next((line.strip() for line in speaks if not line.startswith("|")), "")
 
 
 def _by_rank(first: str, culprit: int, second: str) -> str:
