@@ -190,9 +190,9 @@ def measure(quick: bool) -> dict[str, Any]:
 
 def hang(case: Case) -> bool:
     """Whether the planted hang is named rightly."""
-    with _Folder(case) as folder:
+    with Folder(case) as folder:
         line, planted, words = _line_of(case, folder), 0.0, ""
-        fab = _start(folder)
+        fab = start(folder)
         try:
             end = time.monotonic() + 120
             while time.monotonic() < end and not words:
@@ -206,7 +206,7 @@ def hang(case: Case) -> bool:
                     break
                 time.sleep(0.2)
         finally:
-            _end(fab, folder)
+            end_run(fab)
         first = words.partition(";")[0] if "different places" not in words else words
         ranks = (
             all(re.search(rf"\brank {rank}\b", words) for rank in case.ranks)
@@ -221,20 +221,20 @@ def hang(case: Case) -> bool:
 
 def sound_run(case: Case) -> bool:
     """Whether nothing is said of a slow but sound run, and it ends well."""
-    with _Folder(case if case.steps < 1000 else Case(**{**case.__dict__, "steps": 120})) as folder:
-        fab = _start(folder)
+    with Folder(case if case.steps < 1000 else Case(**{**case.__dict__, "steps": 120})) as folder:
+        fab = start(folder)
         try:
             code = fab.wait(180)
         except subprocess.TimeoutExpired:
             code = -1
         finally:
-            _end(fab, folder)
+            end_run(fab)
         match = _ALARM.search((folder / "said").read_text())
         say(f"{'quiet ' if not match and not code else 'ALARM '} {case.name}: {match[0] if match else f'code {code}'}")
         return not match and not code
 
 
-class _Folder:
+class Folder:
     """A folder with a case's script, gone at the end."""
 
     def __init__(self, case: Case) -> None:
@@ -266,14 +266,18 @@ def _line_of(case: Case, folder: Path) -> int:
     return max([n for n in planted if n < end] or planted, default=0)
 
 
-def _start(folder: Path) -> subprocess.Popen[bytes]:
+def start(folder: Path, more: Sequence[str] = ()) -> subprocess.Popen[bytes]:
+    """`fab up` of the folder's script on three processes, with `more` options; its words go to the file `said`."""
     words = ["up", "--script", "train.py", "--backend", "processes", "--workers", "2", "--run", "r", "--rank", "all"]
     with (folder / "said").open("w") as file:
         environment = {**os.environ, "PYTHONPATH": str(HOME), "OMP_NUM_THREADS": "1"}
-        return subprocess.Popen([*_FAB, *words], cwd=folder, env=environment, stdout=file, stderr=subprocess.STDOUT)
+        return subprocess.Popen(
+            [*_FAB, *words, *more], cwd=folder, env=environment, stdout=file, stderr=subprocess.STDOUT
+        )
 
 
-def _end(fab: subprocess.Popen[bytes], folder: Path) -> None:
+def end_run(fab: subprocess.Popen[bytes]) -> None:
+    """Stop the run, at once where it does not stop."""
     fab.terminate()
     try:
         fab.wait(3)

@@ -55,7 +55,7 @@ def cause_of_words(message: str) -> Cause:
     """The cause in the words about the end of a node or a rank."""
     if "out of sight" in message or "did not start" in message:
         return Cause.NODE_LOST
-    if "(out of memory" in message or "was killed by" in message:
+    if "(out of memory" in message or "was killed by" in message or "its node ended it" in message:
         return cause_of_end(End(0, "", -1, 0.0, message))
     if "left with code 0" in message or "left early" in message:
         return Cause.LEFT_EARLY
@@ -64,6 +64,8 @@ def cause_of_words(message: str) -> Cause:
 
 def cause_of_end(end: End) -> Cause:
     """Why a rank ended that is no victim."""
+    if "its node ended it" in end.how:
+        return Cause.STOPPED if "was stopped by a signal" in end.how else Cause.LOCKED_UP
     if "(out of memory on its host" in end.how:
         return Cause.HOST_MEMORY
     if "(out of memory" in end.how:

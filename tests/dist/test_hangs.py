@@ -1,5 +1,6 @@
 """A script that hangs is named while it hangs, and one that is only slow is not: on real ranks."""
 
+import json
 import os
 import signal
 import subprocess
@@ -38,9 +39,9 @@ def run(tmp_path):
     """Starts `fab up` of the script on two processes; its words go to a file. Ends it behind the test."""
     started = []
 
-    def start(stand, steps):
+    def start(stand, steps, *more):
         (tmp_path / "train.py").write_text(SCRIPT.format(stand=stand, steps=steps))
-        words = ["up", "--script", "train.py", "--backend", "processes", "--workers", "1", "--run", "r"]
+        words = ["up", "--script", "train.py", "--backend", "processes", "--workers", "1", "--run", "r", *more]
         with (tmp_path / "said").open("w") as file:
             line, environment = [str(FAB), "--search-root", str(HOME), *words], {**os.environ, "PYTHONPATH": str(HOME)}
             started.append(subprocess.Popen(line, cwd=tmp_path, env=environment, stdout=file, stderr=subprocess.STDOUT))
@@ -84,3 +85,20 @@ def test_a_rank_that_computes_alone_for_a_while_is_not_named(run):
     process = run("end = time.time() + 14\n    while time.time() < end: torch.randn(64, 64) @ torch.randn(64, 64)", 60)
     assert process.wait(120) == 0, run.output()
     assert "no rank has made a step" not in run.output()
+
+
+def test_a_rank_that_stands_still_is_ended_where_a_restart_is_left_and_all_train_again(run):
+    once = "if os.environ['TORCHELASTIC_RESTART_COUNT'] == '0': time.sleep(1000)"
+    process = run(once, 200, "--restarts", "1")
+    assert process.wait(180) == 0, run.output()
+    told = map(json.loads, (run.folder / "runs" / "r" / "ranks" / "rank-1.jsonl").read_text().splitlines())
+    ended = next(event for event in told if event["kind"] == "ended")
+    assert ended["code"] == -signal.SIGKILL
+    assert "stood still in train.py:9" in ended["how"]
+
+
+def test_a_pause_longer_than_that_ends_nothing_while_the_rank_still_looks_for_something(run):
+    process = run("for n in range(9): time.sleep(5)", 60, "--restarts", "1")
+    assert process.wait(180) == 0, run.output()
+    assert "its node ended it" not in run.output()
+    assert "the script starts again" not in run.output()

@@ -28,6 +28,7 @@ from ..node import meeting
 from ..node.link import Lost
 from ..node.share import Sharing
 from . import rendezvous_state, stores
+from .standing import Standing
 
 # If this is 1, torchrun uses torch's own rendezvous.
 TORCHS_OWN = "MUSTER_TORCH_RENDEZVOUS"
@@ -87,6 +88,7 @@ class _Dynamic(torch_rendezvous.RendezvousHandler):
     def __init__(self, dynamic: torch_rendezvous.RendezvousHandler, address: str, sharing: Sharing | None) -> None:
         self._dynamic, self._address, self._sharing = dynamic, address, sharing
         self._ranks_store: TCPStore | None = None
+        self._standing: Standing | None = None
 
     @property
     def use_agent_store(self) -> bool:
@@ -100,6 +102,7 @@ class _Dynamic(torch_rendezvous.RendezvousHandler):
             try:
                 if self._sharing and info.world_size > 1:
                     self._sharing.attempt(info.rank, info.world_size, self._address, partial(self._first, info))
+                self._standing = Standing.of(info)
                 return info
             except Lost as fault:
                 print(f"muster: the nodes meet again before this attempt: {fault}", file=sys.stderr)
@@ -136,7 +139,9 @@ class _Dynamic(torch_rendezvous.RendezvousHandler):
         self._dynamic.set_closed()
 
     def num_nodes_waiting(self) -> int:
-        """The number of nodes that wait for the next generation."""
+        """The number of nodes that wait for the next generation. torchrun asks several times a second."""
+        if self._standing:
+            self._standing.look()
         return self._dynamic.num_nodes_waiting()
 
     def get_run_id(self) -> str:

@@ -41,8 +41,8 @@ class Diary:
         self.run_folder, self.node, self._outcome = run_folder, node, outcome
         self._ends, self._memory = Ends(outcome), Memory()
         self._failures: dict[int, Failure] = {}
+        self._expected: dict[int, str] = {}
         self._folders: dict[int, RankFolder] = {}
-        self._explained: dict[int, str] = {}
 
     @property
     def lives(self) -> Sequence[Life]:
@@ -70,8 +70,8 @@ class Diary:
                     folder.event("began", **about)
                 continue
             oom = self._memory.killed() if life.code == -signal.SIGKILL else None
-            how = ended_how(life.code, oom, self._memory.of_host()) + self._crash_place(life)
-            how = self._explained.pop(life.pid, how)
+            how = self._expected.pop(life.pid, "") if life.code == -signal.SIGKILL else ""
+            how = how or ended_how(life.code, oom, self._memory.of_host()) + self._crash_place(life)
             last_words = self._last_words(words, life) if life.failed else script.LastWords()
             if life.failed:
                 self._failures[life.local_rank] = Failure(life, last_words, how)
@@ -81,14 +81,16 @@ class Diary:
                     more["collectives"] = rows
                 folder.event("ended", **about, code=life.code, **more)
 
-    def explain(self, pid: int, how: str) -> None:
-        """Tell of the end of this process, which comes, in these words."""
-        self._explained[pid] = how
-
     def tell_still(self, rank: int, about: Mapping[str, Any] | None) -> None:
         """Tell that a rank stands still, and where; None: that it moves again."""
         if folder := self._folder(rank):
             folder.event("stuck", **about) if about else folder.event("moves")
+
+    def expect_end(self, life: Life, about: Mapping[str, Any]) -> None:
+        """The agent is about to end this rank, which stands still; `about` says where."""
+        place = f" in {about['file']}:{about['line']}" if about.get("file") else ""
+        what = "was stopped by a signal (SIGSTOP)" if about["doing"] == "stopped" else "stood still"
+        self._expected[life.pid] = f"{what}{place} for {about['since_s']:.0f} s, and its node ended it"
 
     def tell_links(self, rank: int, about: Mapping[str, Any]) -> None:
         """Tell which connections of a rank are unanswered or crowded, as far as that has changed."""

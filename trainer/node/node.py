@@ -22,19 +22,19 @@ from muster.stop import UNASKED
 
 from .. import NAME
 from ..verdict import Verdict, failed, publish
-from . import meeting, stillness, together, work
+from . import meeting, together, work
 from .diary import Diary
 from .group import Group
 from .limit import REASON, Limit
 from .links import Links
+from .mend import Mender
 from .output import Output
 from .parent_death import die_with_parent
+from .stillness import Stillness
 
 _POLL_SECONDS = 0.1
 _FINISH_SECONDS = 10.0
 _KILL_AFTER_SECONDS = 5.0
-# A person who stops a rank for a moment lets it go on earlier than this.
-_STOPPED_SECONDS = 8.0
 
 
 class Node:
@@ -60,10 +60,13 @@ class Node:
         self._restarted_by_host = environment.get("MUSTER_RESTARTED_BY_HOST") == "1"
         restarts = environment.get("PET_MAX_RESTARTS", "")
         self._last_attempt = int(restarts) if restarts.isdecimal() else 0
+        nodes = environment.get("PET_NNODES", "")
+        # Ranks that a launcher inside has started are its own to end.
+        mends = 0 if environment.get("MUSTER_LAUNCHER_RANKS") else self._last_attempt
+        self._mender = Mender(outcome, int(nodes) if nodes.isdecimal() else 0, mends, grouped=group is not None)
         self._asked_at = float("inf")
         self._given_up = self._killed = False
         self._signalled: set[int] = set()
-        self._stopped: dict[int, float] = {}
         self._grace = float(environment.get("PET_SHUTDOWN_TIMEOUT", "30")) + _KILL_AFTER_SECONDS
         # Where a backend signals every process of a node, torchrun takes no notice of SIGTERM.
         self._ending = signal.SIGQUIT if environment.get("MUSTER_ALL_SIGNALLED") == "1" else signal.SIGTERM
@@ -117,7 +120,7 @@ class Node:
     def _watch(self, torchrun: subprocess.Popen[bytes], words: Callable[[int], str]) -> None:
         kill_at, asked = float("inf"), False
         folder = self.diary.run_folder
-        still, links = stillness.Stillness(self.outcome, folder / work.WORK if folder else None), Links()
+        still, links = Stillness(self.outcome, folder / work.WORK if folder else None), Links()
         watch_input = os.environ.get("MUSTER_STOP_ON_EOF") == "1"
         while torchrun.poll() is None:
             if watch_input and _input_closed():
@@ -126,8 +129,7 @@ class Node:
             self.diary.keep(words)
             for rank, about in still.look(self.diary.lives):
                 self.diary.tell_still(rank, about)
-                self._note_stopped(rank, about)
-            self._end_stopped()
+            self._mend(still)
             for rank, ends in links.look(self.diary.lives, torchrun.pid):
                 self.diary.tell_links(rank, ends)
             now = time.monotonic()
@@ -147,21 +149,14 @@ class Node:
                 torchrun.kill()
             _wait(torchrun, _POLL_SECONDS)
 
-    def _note_stopped(self, rank: int, about: Mapping[str, Any] | None) -> None:
-        if about and about["doing"] == "stopped":
-            self._stopped.setdefault(rank, time.monotonic())
-        else:
-            self._stopped.pop(rank, None)
-
-    def _end_stopped(self) -> None:
-        """End a rank that SIGSTOP holds, where the nodes go on by themselves: all start again without a timeout."""
-        for life in self.diary.lives if self._group else ():
-            since = self._stopped.get(life.rank, float("inf"))
-            if life.code is None and time.monotonic() - since > _STOPPED_SECONDS and stillness.held(life.pid):
-                del self._stopped[life.rank]
-                self.diary.explain(life.pid, "was stopped by a signal (SIGSTOP), and its node has ended it")
-                with suppress(ProcessLookupError):
-                    os.kill(life.pid, signal.SIGKILL)
+    def _mend(self, still: Stillness) -> None:
+        """End the ranks that stand still for good: torchrun then starts all ranks again."""
+        if self._asked or self._verdicts():
+            return
+        for rank in self._mender.look(self.diary.lives, still.standing(self.diary.lives)):
+            self.diary.expect_end(rank.life, rank.about)
+            with suppress(ProcessLookupError):
+                os.kill(rank.life.pid, signal.SIGKILL)
 
     def _is_out(self) -> bool:
         """Whether the other nodes go on, or have ended, without this one; tells of each epoch that it is first in."""

@@ -30,7 +30,7 @@ _LIBRARIES = ("/site-packages/", "/dist-packages/")
 _DOES = (
     ("collective", ("torch/distributed/distributed_c10d.py", "torch/distributed/_functional_collectives.py")),
     ("data", ("torch/utils/data/dataloader.py", "torch/utils/data/_utils/")),
-    ("backward", ("torch/autograd/", "trainer/watch/doors.py")),
+    ("backward", ("torch/autograd/",)),
     ("lock", ("/threading.py", "/queue.py", "multiprocessing/")),
 )
 

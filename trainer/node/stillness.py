@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -40,6 +40,7 @@ class Busy:
 
     `kernel_s`: the seconds of CPU that were the kernel's.
     `wakes`: how often the rank's own main thread has gone to sleep, and so woken up.
+    `held`: a debugger holds it, or it waits for a disk: a signal would end nothing, or somebody's work.
     """
 
     cpu_s: float
@@ -47,6 +48,21 @@ class Busy:
     stopped: bool
     wakes: int = 0
     kernel_s: float = 0.0
+    held: bool = False
+
+
+@dataclass(frozen=True)
+class Standing:
+    """A rank that stands still. `asleep`: nothing of it moves; else it computes. `steps`: of this start of it.
+
+    `wakes`: how often its main thread has woken up so far.
+    """
+
+    life: Life
+    about: Mapping[str, Any]
+    asleep: bool
+    steps: int
+    wakes: int
 
 
 @dataclass
@@ -58,7 +74,7 @@ class _Rank:
     before: int = 0
     step: int = 0
     step_at: float = 0.0
-    reported: str = ""
+    about: dict[str, Any] | None = None
     loops: int = 0
     loop: stacks.Frame | None = None
 
@@ -87,11 +103,21 @@ class Stillness:
                 seen = self._ranks[life.rank] = _Rank(life.pid, life.began)
             about = self._about(seen, life, busy[life.pid], now)
             # A rank that waits may be stopped later: what it does then is news.
-            kind = about["doing"] if about else ""
-            if bool(kind) != bool(seen.reported) or (kind == "stopped") != (seen.reported == "stopped"):
+            if bool(about) != bool(seen.about) or _is_stopped(about) != _is_stopped(seen.about):
                 news.append((life.rank, about))
-            seen.reported = kind
+            seen.about = about
         return news
+
+    def standing(self, lives: Sequence[Life]) -> list[Standing]:
+        """The ranks that stood still at the last look."""
+        found = []
+        for life in lives:
+            seen = self._ranks.get(life.rank)
+            if seen and seen.pid == life.pid and seen.about:
+                last = seen.samples[-1][1]
+                asleep = not last.held and (last.stopped or _idle(seen.samples))
+                found.append(Standing(life, seen.about, asleep, seen.step, last.wakes))
+        return found
 
     def _about(self, seen: _Rank, life: Life, busy: Busy, now: float) -> dict[str, Any] | None:
         """What a rank that stands still is doing; None where it moves, or nobody can tell."""
@@ -155,6 +181,10 @@ def _in_work(file: str, work: Path | None) -> str:
     return file[-200:]
 
 
+def _is_stopped(about: Mapping[str, Any] | None) -> bool:
+    return about is not None and about["doing"] == "stopped"
+
+
 def _take_pace(seen: _Rank, looks: Sequence[stacks.Look], now: float) -> None:
     last = next((look for look in reversed(looks) if not look.locked), None)
     if last is None or last.step <= seen.step:
@@ -194,13 +224,6 @@ def _idle(samples: Sequence[tuple[float, Busy]]) -> bool:
     return computed < _IDLE_SHARE * (ended - began) and last.bytes - first.bytes < _IDLE_BYTES
 
 
-def held(pid: int) -> bool:
-    """Whether SIGSTOP holds a process; one that a debugger holds is not meant."""
-    with suppress(OSError):
-        return (Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()[0] == "T"
-    return False
-
-
 def _calls_the_kernel(samples: Sequence[tuple[float, Busy]]) -> bool:
     """Whether a rank's loop asks the kernel for something: it writes small files, or talks to others."""
     first, last = samples[0][1], samples[-1][1]
@@ -219,7 +242,8 @@ def _busy(pids: Sequence[int]) -> dict[int, Busy]:
                 user_s, kernel_s = int(fields[11]) / _TICKS, int(fields[12]) / _TICKS
                 own = int(path.name) == session
                 stopped, wakes = own and state in "Tt", _wakes(path) if own else 0
-                by_pid[session].append(Busy(user_s + kernel_s, _bytes(path), stopped, wakes, kernel_s))
+                used = Busy(user_s + kernel_s, _bytes(path), stopped, wakes, kernel_s, own and state in "tD")
+                by_pid[session].append(used)
     return {
         pid: Busy(
             sum(each.cpu_s for each in of),
@@ -227,6 +251,7 @@ def _busy(pids: Sequence[int]) -> dict[int, Busy]:
             any(each.stopped for each in of),
             sum(each.wakes for each in of),
             sum(each.kernel_s for each in of),
+            any(each.held for each in of),
         )
         for pid, of in by_pid.items()
         if of

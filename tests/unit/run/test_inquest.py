@@ -10,7 +10,7 @@ from deploy.run import inquest
 from deploy.run.causes import Cause, Finding
 from deploy.run.events import of_rank
 from deploy.run.evidence import Evidence
-from deploy.run.inquest import cause_of_error
+from deploy.run.inquest import cause_of_error, cause_of_words
 from deploy.run.outcome import ENDED_AFTER_S, concluded, judge
 from deploy.run.progress import State
 
@@ -318,3 +318,15 @@ def test_ranks_that_disagree_on_a_size_are_told_apart_by_their_places() -> None:
     calls = [["0", 7, "all_reduce", "3", "train.py", 42, "main"]]
     third = rank("ended", 2, 101.0, code=1, error=GONE, victim=True, collectives=calls)
     assert first(*aborted, third).rank == 1
+
+
+@pytest.mark.parametrize(
+    ("message", "cause"),
+    [
+        ("gpu-b (rank 1) stood still in train.py:9 for 38 s, and its node ended it; rank 0 lost it", Cause.LOCKED_UP),
+        ("gpu-b (rank 1) was stopped by a signal for 41 s, and its node ended it", Cause.STOPPED),
+        ("gpu-b (rank 1) was killed by SIGKILL from outside", Cause.KILLED),
+    ],
+)
+def test_a_rank_that_its_node_ended_was_locked_up_and_not_killed(message, cause):
+    assert cause_of_words(message) == cause

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -129,6 +130,23 @@ def test_a_rank_in_a_collective_is_in_it_at_the_scripts_line():
         "barrier",
     )
     assert (look.step, look.since_s) == (12, 31.0)
+
+
+@pytest.mark.parametrize(
+    ("below", "what"),
+    [("torch/utils/data/dataloader.py", "data"), ("torch/autograd/graph.py", "backward")],
+)
+def test_what_a_watched_function_waits_for_is_told_by_the_calls_below_the_watcher(below, what):
+    (look,) = stacks.parse(
+        f"""Look {{"t": 9.5, "pid": 7, "step": 12, "main": "0x01"}}
+Thread 0x01 (most recent call first):
+  File "/x/site-packages/{below}", line 1275 in wait
+  File "/x/trainer/watch/doors.py", line 97 in following
+  File "/home/me/train.py", line 28 in <module>
+"""
+    )
+    doing = stacks.doing(look, Path("/home/me"))
+    assert (doing.what, doing.own.line) == (what, 28)
 
 
 def test_a_step_between_two_looks_is_progress():
