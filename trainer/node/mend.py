@@ -10,7 +10,8 @@ tell a hang from a pause for certain, so nothing is ended unless all of this is 
 - a restart is left: `--restarts` for a script, always for Muster's own trainer.
 
 The nodes tell each other through torchrun's store (elastic/standing.py). Nodes that may go on without each other
-(group.py) have no such store; there only a rank that SIGSTOP holds is ended, after STOPPED_SECONDS. Standard library only.
+(group.py) have no such store; there only a rank that SIGSTOP holds is ended, after STOPPED_SECONDS.
+Standard library only.
 """
 
 from __future__ import annotations
