@@ -20,7 +20,8 @@ from ..run import own_files
 
 
 class Mirror(FolderCopy):
-    """Writes what one host reports into the local run folder. `away`: the host's engine does not answer.
+    """Writes what one host reports into the local run folder. `away`: the host's engine does not answer; `full`: the
+    disk of the run's folder there is.
 
     `say` gets one warning for each reason why something is not written; `on_console_line` gets each console line.
     """
@@ -39,7 +40,7 @@ class Mirror(FolderCopy):
         self.state = NodeState(node, "waiting")
         self.over = False
         self._last_answer = time.monotonic()
-        self._life, self.away = "", False
+        self._life, self.away, self.full = "", False, False
         self._stamp = self._known = ""
         self._console = own_files.open_to_append(run_dir, f"logs/{node}.log", empty=True)
 
@@ -62,6 +63,8 @@ class Mirror(FolderCopy):
             what, _, rest = rest.partition(" ")
             if what == "state":
                 self._take_state(rest)
+            elif what == "disk":
+                self.full = rest == "full"
             elif what in ("doc", "add", "big"):
                 self.take_file(what, rest.split(" "))
         except OSError as fault:

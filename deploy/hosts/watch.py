@@ -64,7 +64,7 @@ class HostsWatch:
             host: Mirror(run_dir, host, node, say, partial(self._hear, host, node)) for host, node in nodes.items()
         }
         self._step, self._moved = 0, time.monotonic()
-        self._silent, self._reported = set[str](), set[str]()
+        self._silent, self._full, self._reported = set[str](), set[str](), set[str]()
         self._final: dict[str, int] = {}
         self._closed = threading.Event()
         for host in self._mirrors:
@@ -87,6 +87,7 @@ class HostsWatch:
         """
         mirrors = list(self._mirrors.values())
         self._tell_silent(state)
+        self._tell_full(state)
         cut_off_s = min(mirror.unseen_s() for mirror in mirrors)
         if cut_off_s > state.wait_lost_s:
             raise DeployError(
@@ -116,6 +117,16 @@ class HostsWatch:
             text = f"{host}: the Docker engine there does not answer; asking again"
             state.story.tell(Happening(time.time(), text, grave=True))
         self._silent = silent
+
+    def _tell_full(self, state: State) -> None:
+        """A full disk, where the ranks' own words about it cannot be written either."""
+        full = {host for host, mirror in self._mirrors.items() if mirror.full}
+        for host in sorted(full ^ self._full):
+            told = "has room again"
+            if host in full:
+                told = "is full: no checkpoint and no event can be written there"
+            state.story.tell(Happening(time.time(), f"{host}: the disk of the run's folder {told}", host in full))
+        self._full = full
 
     def _judged(self, mirror: Mirror, mirrors: Sequence[Mirror], state: State, lost: str) -> NodeState:
         """The node's state. `lost`: the node for which the others wait, as they say."""

@@ -432,3 +432,15 @@ def test_a_run_with_a_container_of_ours_is_not_deleted(host):
     assert (host.run / "nodes").is_dir()
     host.set("folders", f'0123456789ab "/home/other/.muster/runs/{RUN}"\n')  # another user's run of that name
     assert delete(host)[0] == "deleted"
+
+
+def test_a_full_disk_is_told_of_although_nothing_can_be_written_there(host):
+    if os.getuid() != 0:
+        pytest.skip("mounting a small disk needs root")
+    argv = commands.follow("c", str(host.run), "MARK", "", {}, 0.1)
+    assert b"MARK disk room" in host.sh(argv).stdout
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", host.run], check=True)
+    try:
+        assert b"MARK disk full" in host.sh(argv).stdout
+    finally:
+        subprocess.run(["umount", "--lazy", host.run], check=True)

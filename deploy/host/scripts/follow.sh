@@ -4,7 +4,8 @@
 #
 # It writes one line for a change and a dot for each round: a write that fails shows that nobody reads any more. Each line
 # begins with MARK, a word that the run cannot know; every other line is the node's console, with times in front. The lines:
-# `state JSON`, or a word if the container is gone or the engine does not answer; `doc PATH BASE64 .`;
+# `state JSON`, or a word if the container is gone or the engine does not answer; `disk full` where a full disk keeps the
+# node from writing anything, and `disk room` once it is not; `doc PATH BASE64 .`;
 # `add PATH OFFSET BASE64 .`; `big PATH SIZE .`. A line without the dot at its end was cut. A growing file is reported in
 # pieces of at most MOST bytes; a document whole, or only its size if it is larger. The end is reported last, after
 # everything before it. `docker logs` must be called again when the container starts again.
@@ -15,7 +16,10 @@ name=$1 run=${2##*/} mark=$3 since=$4 most=$5 every=$6; shift 6
 enter "$run" || { echo "$mark state gone"; exit 0; }
 for size; do keep "${size#* }" "${size%% *}"; done
 listen() { docker logs --follow --timestamps ${1:+--since "$1"} "$name" >&2 2>&1 & console=$!; }
-listen "$since"; life= away=
+disk() {
+    df -Pk . 2>/dev/null | { read -r _; read -r _ _ _ free _; [ "${free:-1024}" -ge 1024 ] && echo room || echo full; }
+}
+listen "$since"; life= away= round=0 disk=
 trap 'kill $console 2>/dev/null' EXIT; trap 'exit 0' HUP INT TERM PIPE
 while echo "$mark ."; do
     over= more=
@@ -32,6 +36,9 @@ while echo "$mark ."; do
         [ -z "$life" ] || [ "$started" = "$life" ] || { kill $console 2>/dev/null; listen "$started"; }
         life=$started ;;
     esac
+    round=$((round % 8 + 1))
+    [ "$round" -gt 1 ] || now=$(disk)
+    [ "$now" = "$disk" ] || { disk=$now; printf '%s\n' "$mark disk $disk" || exit; }
     report nodes config.json environment.json ranks metrics*.jsonl telemetry scalars outcome
     [ -z "$more" ] || continue
     [ "$state" = "${reported:-}" ] || { reported=$state; printf '%s\n' "$mark state $state" || exit; }
