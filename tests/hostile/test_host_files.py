@@ -438,9 +438,14 @@ def test_a_full_disk_is_told_of_although_nothing_can_be_written_there(host):
     if os.getuid() != 0:
         pytest.skip("mounting a small disk needs root")
     argv = commands.follow("c", str(host.run), "MARK", "", {}, 0.1)
-    assert b"MARK disk room" in host.sh(argv).stdout
+    grows = 'echo {} >>"$HOME/.muster/runs/r1/ranks/rank-0.jsonl"; [ -e "$0-2" ] && echo exited >"${0%sleep}state"'
+    host.set(
+        "sleep", f'#!/bin/sh\n{grows}; [ -e "$0-1" ] && touch "$0-2"; touch "$0-1"\n'
+    )  # the third round is the last
+    host.set("state", "running")
+    assert re.findall(rb"^MARK disk (.*)$", host.sh(argv).stdout, re.M) == [b"room"]
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", host.run], check=True)
     try:
-        assert b"MARK disk full" in host.sh(argv).stdout
+        assert re.findall(rb"^MARK disk (.*)$", host.sh(argv).stdout, re.M) == [b"full"]
     finally:
         subprocess.run(["umount", "--lazy", host.run], check=True)

@@ -37,8 +37,8 @@ while echo "$mark ."; do
         life=$started ;;
     esac
     round=$((round % 8 + 1))
-    [ "$round" -gt 1 ] || now=$(disk)
-    [ "$now" = "$disk" ] || { disk=$now; printf '%s\n' "$mark disk $disk" || exit; }
+    [ "$round" -gt 1 ] || room=$(disk)
+    [ "$room" = "$disk" ] || { disk=$room; printf '%s\n' "$mark disk $disk" || exit; }
     report nodes config.json environment.json ranks metrics*.jsonl telemetry scalars outcome
     [ -z "$more" ] || continue
     [ "$state" = "${reported:-}" ] || { reported=$state; printf '%s\n' "$mark state $state" || exit; }
