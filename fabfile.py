@@ -9,7 +9,7 @@ sys.dont_write_bytecode = bool(sys.flags.dont_write_bytecode)
 
 from fabric.main import program  # noqa: E402
 
-from deploy.cli.main import end_quietly_when_nobody_reads, namespace, refusing, words_of  # noqa: E402
+from deploy.cli.main import commands, end_quietly_when_nobody_reads, refusing, words_of  # noqa: E402
 
 end_quietly_when_nobody_reads()
 refusing(program)
@@ -18,4 +18,5 @@ if "--" in sys.argv and getattr(program, "core", None) and program.core.unparsed
     program.core.unparsed[:] = words_of([*program.core.unparsed, *sys.argv[sys.argv.index("--") :]])
     program.core.remainder = ""
 
+namespace = commands(sys.argv)
 __all__ = ["namespace"]

@@ -15,8 +15,8 @@ from ..image import commands
 from ..report.console import Console
 from ..run import folders
 from .command import EACH, MAX_HOURS, NPROC, RESTARTS, SCRIPT, command
+from .exit import end
 from .planned import planned
-from .runs import end
 
 
 @command(

@@ -12,7 +12,7 @@ from ..hosts import bootstrap_run
 from ..hosts.options import Options
 from ..report.console import Console
 from .command import HOSTS, JSON, command
-from .runs import end
+from .exit import end
 
 
 @command(

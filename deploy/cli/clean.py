@@ -15,7 +15,7 @@ from ..hosts import clean as hosts_clean
 from ..hosts.options import Options
 from ..report.console import Console
 from .command import HOSTS, JSON, command
-from .runs import end
+from .exit import end
 
 
 @command(

@@ -17,7 +17,7 @@ from ..core.errors import DONE, UsageError
 from ..core.program import FAB
 from ..report.console import Console
 from .command import command
-from .runs import end
+from .exit import end
 
 _COMMANDS = " ".join(("fab", "muster"))
 # How each shell calls `_muster_words`. bash takes `=` for a word of its own.
@@ -69,14 +69,14 @@ def completion(context: Connection, shell: str = "") -> None:
     console = Console()
 
     def work() -> int:
-        from .main import namespace
+        from .main import commands
 
         name = shell or Path(os.environ.get("SHELL", "")).name
         if name not in _SHELLS:
             raise UsageError(
                 f"no completion for the shell {name or '(none: SHELL is not set)'}", "--shell bash, or zsh"
             )
-        console.block(script(name, namespace.tasks.values()).splitlines())
+        console.block(script(name, commands().tasks.values()).splitlines())
         if console.asks:
             console.hint(_INSTALL[name].format(fab=FAB))
         return DONE

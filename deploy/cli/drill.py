@@ -10,7 +10,7 @@ from ..hosts import drill as deploy_drill
 from ..hosts.options import Options
 from ..report.console import Console
 from .command import GPUS, HOSTS, JSON, command
-from .runs import end
+from .exit import end
 
 
 @command(

@@ -20,8 +20,8 @@ from ..run import environment
 from ..run.compose_file import compose_file
 from ..run.sbatch import CONTAINERS, SlurmJob, batch_script
 from .command import EACH, MAX_HOURS, NPROC, RESTARTS, SCRIPT, command
+from .exit import end
 from .planned import planned
-from .runs import end
 
 _TO = ("sbatch", "compose")
 _IMAGE = "muster-trainer:cpu"

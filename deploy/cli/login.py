@@ -10,7 +10,7 @@ from ..core.results import all_faults
 from ..hosts.options import Options
 from ..report.console import Console
 from ..ssh import login as ssh_login
-from . import runs
+from . import exit
 from .command import HOSTS, JSON, command
 
 
@@ -37,4 +37,4 @@ def login_task(context: Connection, hosts: str = "", cluster: str = "", end: boo
             all_faults(opened)
         return DONE
 
-    runs.end(context, console, work)
+    exit.end(context, console, work)

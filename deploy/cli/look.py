@@ -17,7 +17,7 @@ from ..report.console import Console
 from ..slurm import runs as slurm_runs
 from . import slurm as on_slurm
 from .command import HOSTS, JSON, RECORDED, command
-from .runs import end, names_hosts
+from .exit import end, names_hosts
 
 
 @command(

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
-from pathlib import Path
 from typing import Any
 
 from fabric import Connection
-from invoke.exceptions import Exit
 
 from ..config import secrets
 from ..config.script import once_a_node
@@ -30,7 +28,7 @@ from ..report.console import Console
 from ..run import environment, folders
 from ..slurm import runs as slurm_runs
 from ..ssh import session
-from . import exit, renamed
+from . import renamed
 from . import slurm as on_slurm
 from .command import (
     EACH,
@@ -58,6 +56,7 @@ from .command import (
     command,
     split,
 )
+from .exit import end
 
 
 @command(
@@ -419,20 +418,3 @@ def down_hosts(hosts: str, cluster: str, run: str, delete: bool, console: Consol
     """`fab down --hosts`: remove the containers of all runs from these hosts; with `delete`, a run and its files."""
     options = Options(hosts, cluster, run)
     return deploy_delete.delete(options, console) if delete else deploy_follow.down(options, console)
-
-
-def names_hosts(hosts: str, cluster: str) -> bool:
-    """Whether a command is about hosts: it names some, or this folder has a cluster.toml. Else about this machine."""
-    return bool(hosts or cluster or Path("cluster.toml").is_file())
-
-
-def end(context: Connection, console: Console, work: Callable[[], int]) -> None:
-    """Do a task's work and end with its exit code. Raises invoke's Exit, always."""
-
-    def once() -> int:
-        # `fab --hosts a,b deploy` calls the task once for each host: N deploys where one was meant.
-        if getattr(context, "host", None):
-            raise UsageError("--hosts must follow the task's name", f"for example: {FAB} deploy --hosts a,b")
-        return work()
-
-    raise Exit(code=exit.code_of(console, once))

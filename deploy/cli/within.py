@@ -15,7 +15,7 @@ from ..local import within as local_within
 from ..report.console import Console
 from ..run import folders, record
 from .command import JSON, RECORDED, command
-from .runs import end, names_hosts
+from .exit import end, names_hosts
 
 _RANK = "beside this rank"
 

@@ -32,7 +32,7 @@ from deploy.cli import main as cli
 # Of this program alone: what getrusage says begins with the memory of who started it.
 peak = lambda: re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1]
 atexit.register(lambda: Path(os.environ["MUSTER_TEST_PEAK"]).write_text(peak()))
-cli._Program(version="0", namespace=cli.namespace, name="muster", binary="muster").run(["muster", *sys.argv[1:]])
+cli._Program(version="0", namespace=cli.commands(), name="muster", binary="muster").run(["muster", *sys.argv[1:]])
 """
 CHECKOUT = Path(__file__).resolve().parents[2]
 PRECIOUS = {

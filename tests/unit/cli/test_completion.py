@@ -39,7 +39,7 @@ def offered(request, tmp_path):
     (project / "cluster.toml").write_text(CLUSTER)
     (project / "other.toml").write_text('[[hosts]]\nname = "elsewhere"\n')
     file = tmp_path / "completion"
-    file.write_text(completion.script(request.param, main.namespace.tasks.values()))
+    file.write_text(completion.script(request.param, main.commands().tasks.values()))
     code = {"bash": f". {shlex.quote(str(file))}; {BASH}", "zsh": ZSH.replace("SCRIPT", shlex.quote(str(file)))}
 
     def ask(*words, folder=""):
@@ -83,6 +83,6 @@ def test_a_shell_without_a_completion_is_refused_by_name(capsys):
     from invoke.exceptions import Exit
 
     with pytest.raises(Exit) as end:
-        main.namespace.tasks["completion"](Context(), shell="tcsh")
+        main.commands().tasks["completion"](Context(), shell="tcsh")
     assert end.value.code == 2
     assert "tcsh" in capsys.readouterr().err

@@ -8,7 +8,7 @@ import pytest
 from deploy.cli import main
 from deploy.cli.command import MEANINGS
 
-TASKS = [pytest.param(task, id=name) for name, task in main.namespace.tasks.items()]
+TASKS = [pytest.param(task, id=name) for name, task in main.commands().tasks.items()]
 
 
 def options_of(task):
@@ -53,14 +53,14 @@ def test_what_stands_above_the_options_fits_a_terminal_of_80_columns(task):
 
 
 def test_options_have_no_letters_that_a_new_option_would_move():
-    assert [name for _, task in main.namespace.tasks.items() for name in options_of(task) if len(name) == 1] == []
+    assert [name for _, task in main.commands().tasks.items() for name in options_of(task) if len(name) == 1] == []
 
 
 def test_an_option_that_is_only_refused_is_not_in_the_help(monkeypatch):
-    refused = {task.name: set(task.hidden) for task in main.namespace.tasks.values() if task.hidden}
+    refused = {task.name: set(task.hidden) for task in main.commands().tasks.values() if task.hidden}
     assert refused == {"deploy": {"name"}, "preflight": {"ground"}, "up": {"ground"}}
     for name, options in refused.items():
-        task = main.namespace.tasks[name]
+        task = main.commands().tasks[name]
         monkeypatch.setattr("sys.argv", ["fab", name])
         assert options <= set(options_of(task))
         monkeypatch.setattr("sys.argv", ["fab", "--help", name])

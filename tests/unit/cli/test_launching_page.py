@@ -54,7 +54,7 @@ def instead_of(text, hint):
 def test_what_the_page_offers_is_a_command_of_muster_and_its_script_is_taken(text, folder):
     typed = shlex.split(text.partition(" >")[0])
     words = main.with_script(typed[typed.index("muster") + 1 :])
-    task = main.namespace.tasks[words[0]]
+    task = main.commands().tasks[words[0]]
     named = [word for word in words[1:] if word.startswith("--")]
     assert {name.removeprefix("--").partition("=")[0] for name in named} <= {
         argument.name.replace("_", "-") for argument in task.get_arguments()

@@ -1,6 +1,8 @@
 """Words of the `muster` command, as a user types them."""
 
+import importlib
 import shlex
+import sys
 
 import pytest
 from invoke.context import Context
@@ -36,11 +38,18 @@ def test_a_script_where_none_makes_sense_is_refused(words):
         main.with_script(words.split())
 
 
-def test_fab_and_muster_have_the_same_tasks():
-    import fabfile
+def test_fab_has_all_commands_where_none_is_typed(monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["fab", "--list"])
+    fabfile = importlib.reload(importlib.import_module("fabfile"))
+    assert fabfile.namespace.task_names == main.commands().task_names
 
-    assert fabfile.namespace is main.namespace
-    assert {"deploy", "up", "status", "fetch"} <= set(main.namespace.task_names)
+
+def test_each_command_is_found_by_its_name_alone():
+    everything = main.commands().task_names
+    assert {"deploy", "up", "status", "fetch"} <= set(everything)
+    for name in everything:
+        assert name in main.commands(["--json", name, "--hosts", "a"]).task_names
+    assert not set(everything) - set(main._MODULES), "a command that --list shows is unknown where it is typed"
 
 
 OLD = [
