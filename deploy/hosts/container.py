@@ -179,8 +179,11 @@ def processes(facts: HostFacts, job: Job) -> int:
 
 
 def restarts(work: Work, variables: Mapping[str, str]) -> int:
-    """How often the engine restarts a node. It restarts a user's script only as often as the user asks."""
-    if not work.script:
+    """How often the engine restarts a node. It restarts a user's script only as often as the user asks.
+
+    Where nodes go on without a lost one, its return is no restart of the script.
+    """
+    if not work.script or work.least:
         return RESTARTS
     setting = variables.get(environment.MAX_RESTARTS_NAME, "0")
     return int(setting) if re.fullmatch(r"[0-9]{1,9}", setting) else 0

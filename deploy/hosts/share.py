@@ -50,26 +50,30 @@ def share(sessions: Sequence[Session], run: RunId, console: Console) -> None:
 def missing(listings: Mapping[str, Listing]) -> Missing:
     """By source and target host: the files that the target lacks, or has only an old copy of.
 
-    The source is the first host that wrote the file. If all hosts have only copies of a file, and the host that wrote
-    it is one of them, that host has removed it: nobody gets it.
+    The source is the first host that wrote the file, or has the newest copy. If all hosts have only copies of a file,
+    and the host that wrote it is one of them, that host has removed it: nobody gets it. A host without any file of its
+    own has removed nothing: its disk is a new one.
     """
     pairs: Missing = {}
-    sources, nodes = dict[str, str](), {node_of(host) for host in listings}
+    sources, wrote = dict[str, str](), {node_of(host) for host, files in listings.items() if _own(files)}
     for host, files in listings.items():
         for path in sorted(_own(files)):
             sources.setdefault(path, host)
     own = frozenset(sources)
     for host, files in listings.items():
         for path in sorted(_written(files)):
-            if files.origin(path) not in nodes:
-                sources.setdefault(path, host)
+            if path in own or files.origin(path) in wrote:
+                continue
+            before = sources.setdefault(path, host)
+            if files.files[path].time > listings[before].files[path].time:
+                sources[path] = host
     for path, source in sources.items():
         for target, files in listings.items():
             if path not in files.files:
                 wanted = path not in files.links
             else:
                 is_old = files.files[path] != listings[source].files[path]
-                wanted = path in own and is_old and bool(files.origin(path))
+                wanted = is_old and bool(files.origin(path))
             if wanted:
                 pairs.setdefault((source, target), []).append(path)
     return pairs

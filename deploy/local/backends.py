@@ -111,7 +111,8 @@ class ProcessBackend(LocalBackend):
         if spec.script and spec.script.packages:
             python = f"{spec.script.packages.name}/bin/python"
         command = commands.agent(python, spec.arguments)
-        restarts = spec.script.restarts if spec.script else processes.MOST_RESTARTS
+        counted = spec.script and not spec.least  # the return of a node that the others go on without is no restart
+        restarts = spec.script.restarts if spec.script and counted else processes.MOST_RESTARTS
         secrets = spec.script.secrets if spec.script else {}
         self._nodes = processes.LocalNodes(
             spec.run_dir, command, folders.RUNS.parent, bool(spec.script), restarts, secrets

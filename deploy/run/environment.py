@@ -165,7 +165,10 @@ class Script:
 
 @dataclass(frozen=True)
 class RunSpec:
-    """One start of a run: `start` counts from 1 and grows with each resume. `script`: of the user's, if it is one."""
+    """One start of a run: `start` counts from 1 and grows with each resume. `script`: of the user's, if it is one.
+
+    `least`: so many nodes train on without the others; 0: all are needed.
+    """
 
     run_id: str
     run_dir: Path
@@ -173,6 +176,7 @@ class RunSpec:
     arguments: tuple[str, ...]
     nodes: tuple[NodeSpec, ...]
     script: Script | None = None
+    least: int = 0
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -194,7 +198,7 @@ class RunSpec:
             return self
         more = group_variable(least, key, dict(zip(self.names, where, strict=True)))
         nodes = tuple(replace(node, environment={**node.environment, **more}) for node in self.nodes)
-        return replace(self, nodes=nodes)
+        return replace(self, nodes=nodes, least=least)
 
 
 def local_spec(
@@ -309,12 +313,7 @@ def asked_least(text: str, nodes: int, arguments: Sequence[str], script: bool) -
             f"--min-nodes {text}: fewer than a majority of {nodes} nodes; cut in two, both parts would train on",
             f"--min-nodes {majority}",
         )
-    if script:
-        raise UsageError(
-            f"--min-nodes {text}: only Muster's own trainer goes on with fewer nodes",
-            "a script is started again after a failure on all of its nodes: --restarts 3",
-        )
-    if any(word == "--mesh" or word.startswith("--mesh=") for word in arguments):
+    if not script and any(word == "--mesh" or word.startswith("--mesh=") for word in arguments):
         raise UsageError(
             f"--min-nodes {text} with --mesh: a lost node would take its part of the model with it",
             "leave out one of the two",

@@ -65,9 +65,9 @@ class State:
     `came_back`: the nodes that restarted since the ranks began. `waiting`: what the nodes wait for on their hosts
     before the ranks start. `least`: so many nodes train on without the others; 0: all are needed. `members`: the nodes
     that train at present, where that is not the whole plan; `regroup`: the last change of them, and when it was, until
-    the ranks say from which step they train on. `evidence`: the records for the inquest; `finding`: the first cause in
-    time that it has found of the present attempt, `found_at`: when. `wait_lost_s`: how long a lost host or link is
-    waited for.
+    the ranks say from which step they train on; `regroups`: how many of them a script began after. `evidence`: the
+    records for the inquest; `finding`: the first cause in time that it has found of the present attempt, `found_at`:
+    when. `wait_lost_s`: how long a lost host or link is waited for.
     `copied`: a node beside the first that has the newest checkpoints.
     `cut`: the link that nobody has mended, also while the ranks start again; a step shows that it is mended.
     """
@@ -107,6 +107,7 @@ class State:
     explained: bool = False
     came_back: set[str] = field(default_factory=set)
     restarts: int = 0
+    regroups: int = 0
     barren_restarts: int = 0
     last_sign: float = 0.0
     longest_silence: float = 0.0
@@ -226,12 +227,15 @@ class State:
 
     def _on_members(self, event: Event) -> None:
         """Other nodes train from now on (`--min-nodes`): what the ranks did before says nothing of what comes."""
-        if text := regroup.words(event):  # empty: a rank was lost, and its node starts it again
+        if text := regroup.words(event, self.script):  # empty: a rank was lost, and its node starts it again
             self.members, self.began, self.ends = tuple(event["members"]), dict(self.evidence.began), {}
             self.ranks = {rank: view for rank, view in self.ranks.items() if self.began.get(rank) == view.node}
             self.explained, self.finding = True, None
             self.regroup = Happening(float(event.get("t", 0.0)), text, grave=True)
             self.pace.clear()
+            if self.script:
+                self.regroups += 1
+                self._tell_regroup(0)
 
     def _tell_regroup(self, step: int) -> bool:
         news, self.regroup = self.regroup, None
@@ -343,10 +347,13 @@ class State:
             self._tell(event, f"{node} (rank {rank}) {how}{self._at_step()}", grave=True)
 
     def _count_life(self, event: Event) -> None:
-        """A rank of a script began. All ranks restart together: the first to begin again tells it of all."""
+        """A rank of a script began. All ranks restart together: the first to begin again tells it of all.
+
+        Where nodes go on without others, each change of them has been told already, by the node that has rank 0.
+        """
         rank = event["rank"]
         self.lives[rank] = self.lives.get(rank, 0) + 1
-        if self.lives[rank] - 1 <= self.restarts:
+        if self.lives[rank] - 1 <= self.restarts + self.regroups or (rank and self.least):
             return
         self.restarts += 1
         self.pace.clear()

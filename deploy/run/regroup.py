@@ -8,8 +8,11 @@ from ..core.text import several
 from .events import Event
 
 
-def words(event: Event) -> str:
-    """What an event `members` says, with `{step}` for where they train on; empty if the same nodes train."""
+def words(event: Event, script: bool = False) -> str:
+    """What an event `members` says, with `{step}` for where they train on; empty if the same nodes train.
+
+    Only a `script` itself knows where it goes on.
+    """
     members, before = event["members"], event["before"]
     lost = [name for name in before if name not in members]
     back = [name for name in members if name not in before]
@@ -17,6 +20,8 @@ def words(event: Event) -> str:
         return ""
     news = [_named(lost, "is lost", "are lost")] * bool(lost) + [_named(back, "is back", "are back")] * bool(back)
     on = f"{_named(members, 'trains', 'train')} on from step {{step}}"
+    if script:
+        on = f"{_named(members, 'starts', 'start')} the script again from what it kept"
     return f"{'; '.join(news)}: {on} ({len(members)} of {several(event['planned'], 'node')})"
 
 

@@ -13,13 +13,35 @@ SAMPLES, BATCH = 203, 24
 TRAIN = ("--args", f"--recipe counts.py --batch {BATCH} --steps 1000000 --checkpoint-every 10 --eval-every 0")
 
 
-class Run(Control):
-    """A run of the trainer on all three hosts, of which two train on; a `fab deploy` follows it."""
+# Rank 0 alone writes the checkpoint, into the working folder; every rank loads it.
+SCRIPT = """
+import os, time, torch
+import torch.distributed as dist
+dist.init_process_group("gloo")
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 1))
+optimizer = torch.optim.SGD(model.parameters(), 0.01)
+step = torch.load("last.pt")["step"] + 1 if os.path.exists("last.pt") else 0
+with open(f"begins-{os.environ['MUSTER_NODE']}.log", "a") as file:
+    file.write(f"{step} {dist.get_world_size()}\\n")
+while True:
+    optimizer.zero_grad()
+    model(torch.randn(8, 4)).sum().backward()
+    optimizer.step()
+    if dist.get_rank() == 0 and step % 200 == 0:
+        torch.save({"step": step}, "last.tmp")
+        os.replace("last.tmp", "last.pt")
+    step += 1
+    time.sleep(0.02)
+"""
 
-    def __init__(self, rack, log):
+
+class Run(Control):
+    """A run on all three hosts, of which two train on; a `fab deploy` follows it."""
+
+    def __init__(self, rack, log, *words):
         super().__init__(rack)
         self.hosts, self.log = rack.hosts, log
-        line = self.line("deploy", "--run", self.run, "--image", BASE, *SLOW, *TRAIN, "--min-nodes", "2")
+        line = self.line("deploy", "--run", self.run, "--image", BASE, *words, "--min-nodes", "2")
         with log.open("wb") as file:
             self.followed = subprocess.Popen(line, cwd=HOME, env=self.environment, stdout=file, stderr=file)
 
@@ -45,15 +67,64 @@ class Run(Control):
                         counted.update(map(int, row.split()))
         return counted
 
+    def begins(self, host):
+        """Step and world of each start of the script on a host."""
+        told = self.rack.on(host, f"cd ~/.muster/runs/{self.run} && cat work/begins-{host}.log 2>/dev/null; true")
+        return [tuple(map(int, line.split())) for line in told.splitlines()]
+
+    def until_begun(self, hosts, count):
+        """Wait until the script's last start on all of these was with so many ranks; the step, the same on all."""
+
+        def begun():
+            lasts = [(self.begins(host) or [(0, 0)])[-1] for host in hosts]
+            return lasts if {world for _, world in lasts} == {count} else None
+
+        steps = {step for step, _ in waiting.until(begun, f"{count} ranks", 120)}
+        assert len(steps) == 1, steps
+        return steps.pop()
+
+    def end(self):
+        """Nothing is left of it."""
+        if self.followed.poll() is None:
+            self.followed.kill()
+            self.followed.wait()
+        self.clean()
+
 
 @pytest.fixture
 def run(rack, tmp_path):
-    made = Run(rack, tmp_path / "told")
+    made = Run(rack, tmp_path / "told", *SLOW, *TRAIN)
     yield made
-    if made.followed.poll() is None:
-        made.followed.kill()
-        made.followed.wait()
-    made.clean()
+    made.end()
+
+
+@pytest.fixture
+def script_run(rack, tmp_path):
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "train.py").write_text(SCRIPT)
+    made = Run(rack, tmp_path / "told", "--folder", str(tmp_path / "code"), "--script", "train.py")
+    yield made
+    made.end()
+
+
+def test_the_first_host_loses_power_and_a_script_goes_on_from_what_rank_0_wrote_there(script_run):
+    run, (first, second, third) = script_run, script_run.hosts
+    run.until_begun(run.hosts, 3)
+    kept = f"cd ~/.muster/runs/{run.run} && test -e work/last.pt && echo kept; true"
+    waiting.until(lambda: run.rack.on(second, kept), "a copy on a neighbour", 60)
+    host = run.rack.container(first)
+    subprocess.run(["docker", "kill", host], check=True, capture_output=True)
+    try:
+        run.until_said(f"{first} is lost: {second} and {third} start the script again")
+        went_on = run.until_begun((second, third), 2)
+    finally:
+        subprocess.run(["docker", "start", host], check=True, capture_output=True)
+    assert went_on > 0
+    run.until_said(f"{first} is back: {first}, {second} and {third} start the script again")
+    waiting.until(lambda: run.rack.is_up(first), "the host to answer", 90)
+    assert run.until_begun(run.hosts, 3) > went_on
+    assert run.fab("stop", "--run", run.run).returncode == 0
+    assert run.followed.wait(90) == 75, run.log.read_text()
 
 
 def test_the_first_host_loses_power_and_comes_back_and_the_last_ones_node_is_killed(run):

@@ -11,27 +11,34 @@ import json
 import os
 import signal
 import socket
+import sys
 import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]
+from torch.distributed import DistError, PrefixStore, TCPStore  # type: ignore[attr-defined]
 from torch.distributed.elastic import rendezvous as torch_rendezvous
 from torch.distributed.elastic.agent.server import local_elastic_agent
 
 from muster.files import replace
 
 from ..node.group import BACKEND, EPOCH, SAYS
+from ..node.link import Lost
+from ..node.share import Sharing
 from . import stores
 
 _POLL_S, _REACH_S, _STORE_S = 0.03, 1.0, 5.0
+_FIRST = "muster/share"
 
 
-def install(outcome: Path, address: str) -> None:
-    """Make torchrun in this process use this rendezvous: with the private folder and the address of its node."""
+def install(outcome: Path, address: str, sharing: Sharing | None = None) -> None:
+    """Make torchrun in this process use this rendezvous: with the private folder and the address of its node.
+
+    `sharing`: the nodes of a script share its files before each epoch.
+    """
     registry = torch_rendezvous.rendezvous_handler_registry
-    registry.register(BACKEND, lambda parameters: _Epochs(outcome, address, parameters.run_id))
+    registry.register(BACKEND, lambda parameters: _Epochs(outcome, address, parameters.run_id, sharing))
     # All nodes have as many ranks: torchrun needs no store to number them, and none that a lost node holds.
     os.environ["TORCH_ELASTIC_WORKER_IDENTICAL"] = "1"
     stores.keep_ranks_on_loopback(address)
@@ -53,9 +60,11 @@ def _answers(address: str, port: int) -> bool:
 class _Epochs(torch_rendezvous.RendezvousHandler):
     """The epochs of this node, one after the other."""
 
-    def __init__(self, outcome: Path, address: str, run: str) -> None:
-        self._outcome, self._address, self._run = outcome, address, run
+    def __init__(self, outcome: Path, address: str, run: str, sharing: Sharing | None = None) -> None:
+        self._outcome, self._address, self._run, self._sharing = outcome, address, run, sharing
         self._number = 0
+        # Whether this node's files are those of the epochs before: it has had a part in each of them.
+        self._is_in_line = False
         self._store: TCPStore | None = None
         self._where = ""
 
@@ -70,10 +79,35 @@ class _Epochs(torch_rendezvous.RendezvousHandler):
         while True:
             epoch = self._epoch()
             if epoch["number"] > self._number and epoch["place"] >= 0 and (info := self._enter(epoch)):
-                self._number = epoch["number"]
-                self._say(after=None, store=self._where)
-                return info
+                before, self._number = self._number, epoch["number"]
+                self._is_in_line = self._is_in_line and epoch["stayed"]
+                if self._share(info, before, not self._is_in_line):
+                    self._say(after=None, store=self._where)
+                    return info
+                self._say(after=self._number)
             time.sleep(_POLL_S)
+
+    def _share(self, info: torch_rendezvous.RendezvousInfo, before: int, stale: bool) -> bool:
+        """Share the script's files with the nodes of this epoch; whether all have them, and none went away."""
+        if not self._sharing:
+            return True
+        self._say(after=before, store=self._where)  # the others find the store, and we are not stuck
+
+        def first(where: str) -> str:
+            if info.rank == 0:
+                info.store.set(_FIRST, where)
+            return str(info.store.get(_FIRST).decode())
+
+        try:
+            self._sharing.attempt(info.rank, info.world_size, self._address, first, self._is_over, stale)
+        except (Lost, DistError) as fault:
+            print(f"muster: the nodes agree again before this start: {fault}", file=sys.stderr, flush=True)
+            return False
+        self._is_in_line = True
+        return True
+
+    def _is_over(self) -> bool:
+        return bool(self.num_nodes_waiting())
 
     def _enter(self, epoch: dict[str, Any]) -> torch_rendezvous.RendezvousInfo | None:
         number, place = epoch["number"], epoch["place"]
@@ -102,7 +136,7 @@ class _Epochs(torch_rendezvous.RendezvousHandler):
     def _epoch(self) -> dict[str, Any]:
         with suppress(OSError, ValueError):
             return dict(json.loads((self._outcome / EPOCH).read_text()))
-        return {"number": 0, "place": -1, "nodes": 0, "store": ""}
+        return {"number": 0, "place": -1, "nodes": 0, "store": "", "stayed": False}
 
     def get_backend(self) -> str:
         """As in torch's rendezvous; so are the methods below."""

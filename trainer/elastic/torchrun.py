@@ -56,7 +56,7 @@ def main() -> None:
     ends.write_down(getattr(api, "SubprocessContext", None))
     try:
         if os.environ.get("PET_RDZV_BACKEND") == group.BACKEND:
-            epochs.install(Path(os.environ["MUSTER_OUTCOME_DIR"]), os.environ["PET_LOCAL_ADDR"])
+            epochs.install(Path(os.environ["MUSTER_OUTCOME_DIR"]), os.environ["PET_LOCAL_ADDR"], sharing)
         elif os.environ.get(rendezvous.TORCHS_OWN) == "1":
             if listener:
                 listener.close()

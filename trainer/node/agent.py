@@ -119,7 +119,7 @@ def _run(arguments: list[str], folder: Path | None, name: str, end: FinalEnd, ow
             diary.tell_conflicts(_first_rank(), conflicts)
         limit = Limit(folder, name, os.environ)
         hidden = handover.values(os.environ, secrets)
-        agreed = group.join(plan, name, folder, os.environ.get("PET_RDZV_ID", ""), outcome)
+        agreed = group.join(plan, name, folder, os.environ, outcome, is_script)
         node = Node(command, environment, outcome, diary, limit, is_script, hidden, agreed)
         with telemetry.beside(folder, name, packages=is_script and _place() == 0, hidden=hidden):
             code = node.run()
@@ -130,7 +130,7 @@ def _run(arguments: list[str], folder: Path | None, name: str, end: FinalEnd, ow
         if found and not publish(found, folder, f"{name}-agent", outcome):
             print(f"{found.verdict}: {found.message}\nerror: the disk of {folder} takes no more", file=sys.stderr)
         code = found.code if found else code
-        if found or node.judged or code in (DONE, STOPPED):
+        if found or node.judged or code in (DONE, STOPPED) or (agreed and agreed.epoch.over is not None):
             end.leave(code)
             if agreed:
                 agreed.leave(code)

@@ -16,35 +16,50 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from muster.errors import TrainError
+from muster.errors import FAILED, TrainError
 from muster.files import replace as write
 
 from . import peers
+from .kept import Kept, Source
 from .members import Epoch, Leader, View
+from .share import FIRST_FILE
 
 # The agent's plan; only agents have it, because it has the run's key.
 GROUP = "MUSTER_GROUP"
 # In the node's private folder: the present epoch, by the agent; what torchrun's process waits for and has, by that.
 EPOCH, SAYS = ".epoch", ".says"
-# On hosts: the number of the node's first file of a rank; ranks change their numbers, and each host has its own folder.
-FIRST_FILE = "MUSTER_FIRST_RANK_FILE"
 BACKEND = "muster"
 _ASK_S, _LOOK_S, _PROPOSE_S = 0.15, 0.05, 0.4
 _ALONE_S, _ALL_GONE_S, _STUCK_S = 30.0, 10.0, 15.0
 _LEAVE_S, _LINGER_S = 5.0, 1.0
+# torchrun counts each end of a rank, also of one whose peer was lost. The register counts what is the ranks' own fault.
+_ENDLESS = "1000000"
 
 
 class Group:
-    """A node's part in the group, from now until `close`. Raises TrainError if it cannot listen."""
+    """A node's part in the group, from now until `close`. Raises TrainError if it cannot listen.
 
-    def __init__(self, plan: Mapping[str, Any], name: str, folder: Path, start: str, outcome: Path) -> None:
+    `restarts`: so often the same nodes may begin again. `script`: the ranks are a script of the user's.
+    """
+
+    def __init__(
+        self,
+        plan: Mapping[str, Any],
+        name: str,
+        folder: Path,
+        start: str,
+        outcome: Path,
+        restarts: int = 0,
+        script: bool = False,
+    ) -> None:
+        self._restarts, self._stops = restarts, False
         self.name, self._outcome, self._folder = name, outcome, folder
         nodes: dict[str, list[Any]] = plan["nodes"]
         self.planned, self.least, self._key = tuple(nodes), int(plan["least"]), str(plan["key"])
         journal = folder / "nodes" / f".{name}.{start}.register"
         self._returns = journal.exists()
         self._views = {each: View() for each in self.planned}
-        self._leader = Leader(self.planned, self.least)
+        self._leader = Leader(self.planned, self.least, keeps=not script)
         self._lock, self._closed = threading.Lock(), threading.Event()
         self._alone_since = self._stuck_since = self._deaf_since = float("inf")
         self._proposed = 0.0
@@ -65,6 +80,8 @@ class Group:
             self._door = peers.serve(nodes[name][0], nodes[name][2], self._key, self._answer)
         except OSError as fault:
             raise TrainError(f"cannot listen on {nodes[name][0]}:{nodes[name][2]}: {fault.strerror}", "") from fault
+        own = str(nodes[name][0]) if plan.get("apart") else ""
+        self._kept = Kept(folder, self._key, own, self._sources, self._running) if script else None
         for each, (address, _, port) in nodes.items():
             if each != name:
                 threading.Thread(target=self._ask, args=(each, address, port), daemon=True).start()
@@ -103,6 +120,10 @@ class Group:
         """Whether torchrun's process waits for an epoch."""
         return self._says().get("after") is not None
 
+    def ask(self) -> None:
+        """This node was asked to stop the run: that its ranks end is no reason to begin again."""
+        self._stops = True
+
     def leave(self, code: int) -> None:
         """The ranks have ended the run with this code. Returns once a majority knows, or after a while."""
         end = time.monotonic() + _LEAVE_S
@@ -115,6 +136,8 @@ class Group:
     def close(self) -> None:
         """Answer nobody any more."""
         self._closed.set()
+        if self._kept:
+            self._kept.close()
         self._register.close()
         with suppress(OSError):
             self._door.shutdown(2)
@@ -140,7 +163,25 @@ class Group:
         says = {"after": None, "number": 0, "store": "", **self._says()}
         if says["after"] is not None:  # before it knows the present epoch, it cannot say that it waits for another one
             says["after"] = max(says["after"], self._floor) if self._floor >= 0 else None
-        return {**says, "sees": sees, "saved": newest(self._folder / "checkpoints")}
+        saved = self._kept.saved if self._kept else newest(self._folder / "checkpoints")
+        more = {"files": self._kept.where} if self._kept else {}
+        return {**says, "sees": sees, "saved": saved, "stops": self._stops, **more}
+
+    def _running(self) -> int:
+        """The epoch whose ranks run here; 0 while none do."""
+        says = self._says()
+        number = int(says.get("number") or 0)
+        return number if says.get("after", 0) is None and number == self._epoch.number else 0
+
+    def _sources(self) -> list[Source]:
+        """The nodes before this one in the epoch, as many as may be lost."""
+        members, epoch = self._epoch.members, self._epoch.number
+        if self.name not in members:
+            return []
+        place, count = members.index(self.name), min(len(self.planned) - self.least, len(members) - 1)
+        with self._lock:
+            views = [(name, self._views[name]) for name in (members[place - 1 - more] for more in range(count))]
+        return [Source(name, view.files, view.saved, epoch) for name, view in views]
 
     def _ask(self, name: str, address: str, port: int) -> None:
         """Ask one other node for as long as this one lives."""
@@ -175,7 +216,10 @@ class Group:
         members = self._leader.next(self._epoch, views, now)
         if members and now - self._proposed > _PROPOSE_S:
             self._proposed = now
-            self._register.form(self._epoch.number + 1, members)
+            if members == self._epoch.members and self._epoch.repeats >= self._restarts:
+                self._register.end(self._epoch.number, FAILED)
+            else:
+                self._register.form(self._epoch.number + 1, members)
 
     def _show(self) -> None:
         """Give torchrun's process the present epoch, and where its ranks meet once its first node has said so."""
@@ -190,7 +234,8 @@ class Group:
                 store = view.store if view.number == epoch.number else ""
         takes_part = self.name in epoch.members and epoch.number > self._floor
         place = epoch.members.index(self.name) if takes_part else -1
-        text = json.dumps({"number": epoch.number, "place": place, "nodes": len(epoch.members), "store": store})
+        shown = {"number": epoch.number, "place": place, "nodes": len(epoch.members), "store": store}
+        text = json.dumps({**shown, "stayed": self.name in epoch.before})
         if text != self._shown:
             with suppress(OSError):
                 write(self._outcome / EPOCH, text)
@@ -212,6 +257,8 @@ def _view(said: Mapping[str, Any], now: float) -> View:
         sees=frozenset(map(str, said.get("sees") or ())),
         store=str(said.get("store") or ""),
         saved=float(said.get("saved") or 0.0),
+        stops=said.get("stops") is True,
+        files=str(said.get("files") or ""),
     )
 
 
@@ -230,9 +277,19 @@ def file_of(plan: Mapping[str, Any] | None, name: str, per_node: int) -> Callabl
     return lambda rank: first + rank % per_node
 
 
-def join(plan: Mapping[str, Any] | None, name: str, folder: Path | None, start: str, outcome: Path) -> Group | None:
+def join(
+    plan: Mapping[str, Any] | None,
+    name: str,
+    folder: Path | None,
+    environment: Mapping[str, str],
+    outcome: Path,
+    script: bool,
+) -> Group | None:
     """The node's part in its group, if it is in one. Raises TrainError."""
-    return Group(plan, name, folder, start, outcome) if plan and folder else None
+    if not plan or not folder:
+        return None
+    restarts = int(environment.get("PET_MAX_RESTARTS") or 0)
+    return Group(plan, name, folder, environment.get("PET_RDZV_ID", ""), outcome, restarts, script)
 
 
 def variables(plan: Mapping[str, Any], name: str, per_node: int = 1) -> dict[str, str]:
@@ -246,6 +303,7 @@ def variables(plan: Mapping[str, Any], name: str, per_node: int = 1) -> dict[str
         "PET_RDZV_BACKEND": BACKEND,
         "PET_RDZV_ENDPOINT": endpoint,
         "PET_LOCAL_ADDR": address,
+        "PET_MAX_RESTARTS": _ENDLESS,
         **files,
     }
 

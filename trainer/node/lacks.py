@@ -5,12 +5,13 @@ deploy/hosts/share.py has the same rules for the start of a run; tests/unit/trai
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 # In place of a node's name: the script wrote the file here, or it is as it was sent.
 OWN, SENT = "", "="
+_OLD = "?"
 
 
 class Entry(NamedTuple):
@@ -32,9 +33,11 @@ class Listing:
 def missing(listings: Mapping[str, Listing]) -> dict[tuple[str, str], list[str]]:
     """By source and target node: the files that the target lacks, or has only an old copy of.
 
-    The source is the first node that wrote the file. If all have only copies of it, and the node that wrote it is one
-    of them, that node has removed it: nobody gets it.
+    The source is the first node that wrote the file, or has the newest copy. If all have only copies of it, and the
+    node that wrote it is one of them, that node has removed it: nobody gets it. A node without any file of its own has
+    removed nothing: its disk is a new one.
     """
+    wrote = {node for node, here in listings.items() if any(entry.origin == OWN for entry in here.files.values())}
     sources: dict[str, str] = {}
     for node, here in listings.items():
         for path, entry in sorted(here.files.items()):
@@ -43,8 +46,11 @@ def missing(listings: Mapping[str, Listing]) -> dict[tuple[str, str], list[str]]
     own = frozenset(sources)
     for node, here in listings.items():
         for path, entry in sorted(here.files.items()):
-            if entry.origin != SENT and entry.origin not in listings:
-                sources.setdefault(path, node)
+            if path in own or entry.origin == SENT or entry.origin in wrote:
+                continue
+            before = sources.setdefault(path, node)
+            if entry.time > listings[before].files[path].time:
+                sources[path] = node
     pairs: dict[tuple[str, str], list[str]] = {}
     for path, source in sources.items():
         newest = listings[source].files[path][:2]
@@ -53,7 +59,35 @@ def missing(listings: Mapping[str, Listing]) -> dict[tuple[str, str], list[str]]
             if present is None:
                 wanted = path not in there.links
             else:
-                wanted = path in own and present[:2] != newest and present.origin not in (OWN, SENT)
+                wanted = present[:2] != newest and present.origin not in (OWN, SENT)
             if wanted:
                 pairs.setdefault((source, target), []).append(path)
     return pairs
+
+
+def outdated(listings: Mapping[str, Listing], stale: Collection[str]) -> dict[str, list[str]]:
+    """By node: the files that it wrote, and that another one has written while these `stale` nodes were away.
+
+    Where all are stale, as at a run's start, nobody has gone on without the others.
+    """
+    newer = {
+        path
+        for node, here in listings.items()
+        if node not in stale
+        for path, entry in here.files.items()
+        if entry.origin == OWN
+    }
+    return {
+        node: [path for path, entry in listings[node].files.items() if entry.origin == OWN and path in newer]
+        for node in stale
+    }
+
+
+def without(listings: Mapping[str, Listing], old: Mapping[str, Collection[str]]) -> dict[str, Listing]:
+    """The listings, in which the `old` files of a node are copies that a newer one replaces."""
+    made = dict(listings)
+    for node, paths in old.items():
+        here = listings[node].files
+        replaced = {path: Entry(here[path].size, here[path].time, _OLD) for path in paths}
+        made[node] = Listing({**here, **replaced}, listings[node].links)
+    return made

@@ -65,6 +65,11 @@ class Link:
         """Close the connection."""
         self._connection.close()
 
+    def end(self) -> None:
+        """Let whoever waits for the other node wait no more: that is Lost. From any thread."""
+        with suppress(OSError):
+            self._connection.shutdown(socket.SHUT_RDWR)
+
     def patience(self, seconds: float | None) -> None:
         """Wait so long for the other node's bytes; None: as long as its machine answers."""
         self._connection.settimeout(seconds)

@@ -15,12 +15,16 @@ SILENT_S = 2.0
 
 @dataclass(frozen=True)
 class Epoch:
-    """The nodes that train, those of the epoch `before`, and the exit code of the run's end (None: not `over`)."""
+    """The nodes that train, those of the epoch `before`, and the exit code of the run's end (None: not `over`).
+
+    `repeats`: how often the same nodes have begun again: no node was lost, so the ranks ended by their own fault.
+    """
 
     number: int = 0
     members: tuple[str, ...] = ()
     before: tuple[str, ...] = ()
     over: int | None = None
+    repeats: int = 0
 
 
 @dataclass(frozen=True)
@@ -29,7 +33,8 @@ class View:
 
     `after`: it waits for an epoch above this one; None: its ranks run. `number`: the epoch of its ranks. `sees`: the
     nodes that answer it. `store`: where the ranks of epoch `number` meet, said by its first node. `saved`: when the
-    newest checkpoint of its disk was written, by the clock of who wrote it.
+    newest checkpoint of its disk was written, by the clock of who wrote it; of a script, the newest file that it keeps.
+    `files`: where others copy those. `stops`: it was asked to stop the run.
     """
 
     answered: float = -1e9
@@ -39,6 +44,8 @@ class View:
     sees: frozenset[str] = frozenset()
     store: str = ""
     saved: float = 0.0
+    stops: bool = False
+    files: str = ""
 
     def lives(self, now: float) -> bool:
         """Whether it counts as present."""
@@ -47,10 +54,14 @@ class View:
 
 @dataclass
 class Leader:
-    """What the leader of the register remembers between two looks: since when it has a reason for another epoch."""
+    """What the leader of the register remembers between two looks: since when it has a reason for another epoch.
+
+    `keeps`: the ranks will write a checkpoint, also where none is seen yet.
+    """
 
     planned: Sequence[str]
     least: int
+    keeps: bool = True
     _since: dict[str, float] = field(default_factory=dict)
     _saved: dict[str, float] = field(default_factory=dict)
 
@@ -86,7 +97,7 @@ class Leader:
         if any(name not in alive for name in epoch.members):
             return "lost"
         if any(_ready(views[name], epoch.number) for name in epoch.members):
-            return "again"
+            return "" if any(views[name].stops for name in epoch.members) else "again"
         if any(other not in views[name].sees for name in epoch.members for other in epoch.members if other != name):
             return "links"
         # A node that is back takes part after the next checkpoint: then nobody does a step again for it.
@@ -94,7 +105,7 @@ class Leader:
         for name in self.planned:
             if name in epoch.members or name not in alive or not self._waits(views[name], epoch):
                 self._saved.pop(name, None)
-            elif saved > self._saved.setdefault(name, saved):
+            elif saved > self._saved.setdefault(name, saved) or not (saved or self.keeps):
                 return "back"
         return ""
 

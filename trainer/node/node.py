@@ -107,6 +107,8 @@ class Node:
             self.leaves = True
         else:
             self._asked_at = min(self._asked_at, time.time())
+            if self._group:
+                self._group.ask()
 
     @property
     def _asked(self) -> bool:
@@ -126,6 +128,7 @@ class Node:
             if watch_input and _input_closed():
                 watch_input = False
                 self._ask(signal.SIGINT)
+            self._tell_members()
             self.diary.keep(words)
             for rank, about in still.look(self.diary.lives):
                 self.diary.tell_still(rank, about)
@@ -142,7 +145,7 @@ class Node:
                 asked = True
                 self._ask_ranks(torchrun)
             self._judge_leavers()
-            if kill_at == float("inf") and self._verdicts():
+            if kill_at == float("inf") and (self._verdicts() or self._has_failed()):
                 kill_at = now + _FINISH_SECONDS  # the other nodes are about to say the same, and torchrun to end
             if now > kill_at or self.leaves or self._is_out():
                 self._killed = True
@@ -158,12 +161,19 @@ class Node:
             with suppress(ProcessLookupError):
                 os.kill(rank.life.pid, signal.SIGKILL)
 
+    def _tell_members(self) -> None:
+        """Tell of each epoch that this node is first in, before its ranks begin."""
+        if self._group and (epoch := self._group.news()):
+            self.diary.tell_members(epoch, self._group.planned)
+
+    def _has_failed(self) -> bool:
+        """Whether the nodes have agreed that the run has failed: our ranks may wait for some that are gone."""
+        return bool(self._group and self._group.epoch.over == FAILED)
+
     def _is_out(self) -> bool:
-        """Whether the other nodes go on, or have ended, without this one; tells of each epoch that it is first in."""
+        """Whether the other nodes go on, or have ended, without this one."""
         if self._group is None:
             return False
-        if epoch := self._group.news():
-            self.diary.tell_members(epoch, self._group.planned)
         if self._group.epoch.over is not None and self._group.waits():
             return True
         if why := self._group.trouble():
@@ -212,7 +222,7 @@ class Node:
             return SIGNALLED + signal.SIGTERM
         if codes:
             return max(codes, key=lambda code: (code == REFUSED, code == FAILED, code == STOPPED))
-        if self._group and self._group.epoch.over is not None:
+        if self._group and self._group.epoch.over is not None and not self._asked:
             return self._group.epoch.over
         # Where all ranks of a script have stopped as asked, torchrun may end with 0 before it hears of it.
         obeyed = torchrun_code or (self.outcome / ".stopped").exists()

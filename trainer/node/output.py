@@ -52,6 +52,7 @@ class Output:
     ) -> None:
         count = environment.get("PET_NPROC_PER_NODE", "1")
         ranks = int(count) if count.isdecimal() else max(16, os.cpu_count() or 1)
+        first = environment.get("MUSTER_FIRST_RANK_FILE", "")
         limit = environment.get("MUSTER_LOG_LIMIT", "")
         most = int(limit) if limit.isdecimal() else LOG_MOST
         self._console = Console()
@@ -59,6 +60,8 @@ class Output:
         self._selector = selectors.DefaultSelector()
         self._torchrun = _Torchrun(self._console, lambda: any(rank.in_use for rank in self._ranks))
         self._ranks = [_Rank(outcome, place, ranks > 1, run_folder, most, self._console) for place in range(ranks)]
+        for place, rank in enumerate(self._ranks if first else ()):
+            rank.file = int(first) + place
         for rank in self._ranks:
             self._selector.register(rank.pipe, selectors.EVENT_READ, rank)
         self._masked = bool(hidden)
@@ -232,7 +235,12 @@ class _Torchrun(_Source):
 
 
 class _Rank(_Source):
-    """One local rank's pipe, its log, and its lines. Another life of it may have another rank number."""
+    """One local rank's pipe, its log, and its lines. Another life of it may have another rank number.
+
+    `file`: the number of its log, where it is another than the rank's (group.py).
+    """
+
+    file: int | None = None
 
     def __init__(
         self, outcome: Path, local_rank: int, marked: bool, run_folder: Path | None, most: int, console: Console
@@ -270,7 +278,7 @@ class _Rank(_Source):
                 self.close()
                 self._life, rank = life, life.partition(" ")[0]
                 self._mark = b"[rank%d]: " % int(rank) if self._marked else b""
-                self._open(f"rank-{rank}.log")
+                self._open(f"rank-{rank if self.file is None else self.file}.log")
 
     def _open(self, name: str) -> None:
         if self._folder:

@@ -151,6 +151,7 @@ class _Kept(SyncObj):  # type: ignore[misc]
                 os.posix_fallocate(file.fileno(), 0, _JOURNAL_BYTES)
         self.epoch: tuple[int, list[str], list[str]] = (0, [], [])
         self.over: int | None = None
+        self.repeats = 0
 
     @property
     def encryptor(self) -> _Proof:
@@ -161,6 +162,7 @@ class _Kept(SyncObj):  # type: ignore[misc]
     def form(self, number: int, members: list[str]) -> None:
         """Begin the epoch that follows."""
         if number == self.epoch[0] + 1 and self.over is None:
+            self.repeats += members == self.epoch[1]
             self.epoch = (number, members, self.epoch[1])
 
     @replicated  # type: ignore[untyped-decorator]
@@ -195,7 +197,7 @@ class Register:
     def epoch(self) -> Epoch:
         """The newest epoch that this node knows a majority to hold."""
         number, members, before = self._kept.epoch
-        return Epoch(number, tuple(members), tuple(before), self._kept.over)
+        return Epoch(number, tuple(members), tuple(before), self._kept.over, self._kept.repeats)
 
     @property
     def is_current(self) -> bool:

@@ -27,26 +27,42 @@ from . import lacks, meeting, work
 from .lacks import Entry, Listing
 from .link import Link, Lost
 
+# On hosts whose nodes go on without a lost one: the number of the node's first file of a rank; ranks change theirs.
+FIRST_FILE = "MUSTER_FIRST_RANK_FILE"
 # The key of a start; the control side gives it to the nodes of a script that may be started again.
 KEY = "MUSTER_SHARE_KEY"
-_JOIN_SECONDS = 60.0
+_JOIN_SECONDS, _LOOK_SECONDS = 60.0, 0.1
 _PIECE = 1 << 20
 _MOST_LISTED = 1_000_000
 
 
 class Sharing:
-    """What this node shares with the others. Made once; `attempt` is called before each attempt of its ranks."""
+    """What this node shares with the others. Made once; `attempt` is called before each attempt of its ranks.
 
-    def __init__(self, key: str, run_folder: Path, node: str, ranks: int) -> None:
-        self._key, self._folder, self._node, self._ranks = key, run_folder, node, ranks
+    `file`: the number of the file of its first rank's events, where it is another than the rank's (group.py).
+    """
 
-    def attempt(self, place: int, nodes: int, address: str, meet: Callable[[str], str]) -> None:
+    def __init__(self, key: str, run_folder: Path, node: str, ranks: int, file: int | None = None) -> None:
+        self._key, self._folder, self._node, self._ranks, self._file = key, run_folder, node, ranks, file
+
+    def attempt(
+        self,
+        place: int,
+        nodes: int,
+        address: str,
+        meet: Callable[[str], str],
+        over: Callable[[], bool] = lambda: False,
+        stale: bool = False,
+    ) -> None:
         """Bring all nodes what they lack. `meet`: takes where this node listens, and returns where the first does.
 
-        Raises Lost if a node went away: the nodes must meet again. Raises TrainError if a node cannot take its files.
+        `over`: whether other nodes take part by now. `stale`: others went on without this node. Raises Lost in
+        the first case, or if a node went away: the nodes must meet again. Raises TrainError if a node cannot take
+        its files.
         """
-        self._first_rank = place * self._ranks
-        with _Door(address, self._key, self._folder) as door:
+        self._first_rank, self._stale = place * self._ranks, stale
+        alone, door = work.alone(self._folder), Door(address, self._key, self._folder)
+        with door, alone, _Ending(over) as self._ending:
             where = meet(door.where)
             try:
                 if place == 0:
@@ -56,14 +72,14 @@ class Sharing:
             except (LookupError, ValueError, TypeError, AttributeError) as fault:
                 raise Lost(f"a node sent an odd answer: {fault}") from fault
 
-    def _lead(self, door: _Door, nodes: int) -> None:
+    def _lead(self, door: Door, nodes: int) -> None:
         with ExitStack() as stack:
             links: dict[int, Link] = {}
             end = time.monotonic() + _JOIN_SECONDS
             while len(links) < nodes - 1:
-                place, link = door.join(end - time.monotonic())
+                place, link = door.join(end, self._ending)
                 stack.callback(link.close)
-                links[place] = link
+                links[place] = self._ending.holds(link)
             # All at once: a node whose long list nobody reads would seem to be gone.
             with ThreadPoolExecutor(max(1, len(links))) as pool:
                 lists = pool.map(lambda place: (place, links[place].receive()), links)
@@ -77,8 +93,8 @@ class Sharing:
                 link.send({"fault": fault})
         _raise(fault)
 
-    def _follow(self, door: _Door, place: int, first: str) -> None:
-        with Link.to(first, self._key) as link:
+    def _follow(self, door: Door, place: int, first: str) -> None:
+        with self._ending.holds(Link.to(first, self._key)) as link:
             link.patience(None)
             link.send({"place": place})
             link.send(self._about(door))
@@ -86,10 +102,10 @@ class Sharing:
             fault = str(link.receive()["fault"])
         _raise(fault)
 
-    def _about(self, door: _Door) -> dict[str, Any]:
+    def _about(self, door: Door) -> dict[str, Any]:
         """What the node has. A list of too many files is left out: nobody gets or gives any then."""
         here = work.listing(self._folder)
-        about = {"node": self._node, "where": door.where}
+        about = {"node": self._node, "where": door.where, "stale": self._stale}
         if len(here.files) + len(here.links) > _MOST_LISTED:
             print(
                 f"muster: {self._node} has more than {_MOST_LISTED:,} files: before this attempt the hosts do not "
@@ -104,14 +120,14 @@ class Sharing:
         """Get the files of an order; returns why the disk does not take them, or nothing."""
         for node, where, files in order["get"]:
             with suppress(OSError):
-                rank = RankFolder(self._folder, self._first_rank, self._node)
+                rank = RankFolder(self._folder, self._first_rank, self._node, self._file)
                 rank.event("shared", source=str(node), files=len(files), bytes=sum(files.values()))
-            with Link.to(where, self._key) as link:
+            with self._ending.holds(Link.to(where, self._key)) as link:
                 link.send({"get": list(files)})
                 count = 0
                 try:
                     with tarfile.open(fileobj=link, mode="r|", bufsize=_PIECE) as tar:  # type: ignore[call-overload]
-                        for _ in work.unpack(tar, self._folder, node, files):
+                        for _ in work.unpack(tar, self._folder, node, files, order["old"]):
                             count += 1
                 except OSError as fault:
                     return f"{self._node} cannot take in the files of {node}: {fault.strerror or fault}"
@@ -128,7 +144,9 @@ def claim(environment: MutableMapping[str, str]) -> Sharing | None:
     ranks = environment.get("PET_NPROC_PER_NODE", "1")
     if not key or not folder:
         return None
-    return Sharing(key, Path(folder), environment.get("MUSTER_NODE", ""), int(ranks) if ranks.isdecimal() else 1)
+    file = environment.get(FIRST_FILE)
+    count = int(ranks) if ranks.isdecimal() else 1
+    return Sharing(key, Path(folder), environment.get("MUSTER_NODE", ""), count, int(file) if file else None)
 
 
 def _orders(about: Mapping[int, Mapping[str, Any]]) -> dict[int, dict[str, Any]]:
@@ -140,6 +158,8 @@ def _orders(about: Mapping[int, Mapping[str, Any]]) -> dict[int, dict[str, Any]]
         )
         for node in nodes
     }
+    old = lacks.outdated(listings, [str(node["node"]) for node in nodes if node.get("stale") is True])
+    listings = lacks.without(listings, old)
     pairs = {} if any(node["files"] is None for node in nodes) else lacks.missing(listings)
     for place, node in enumerate(nodes):
         get = []
@@ -147,7 +167,7 @@ def _orders(about: Mapping[int, Mapping[str, Any]]) -> dict[int, dict[str, Any]]
             if paths := pairs.get((source["node"], node["node"])):
                 sizes = {path: listings[source["node"]].files[path].size for path in paths}
                 get.append([source["node"], source["where"], sizes])
-        orders[place] = {"get": get}
+        orders[place] = {"get": get, "old": old.get(node["node"], [])}
     return orders
 
 
@@ -159,8 +179,38 @@ def _raise(fault: str) -> None:
         )
 
 
-class _Door:
-    """Where this node listens meanwhile: others join here on the first node, and get its `files` on any."""
+class _Ending:
+    """Ends the connections that it holds once other nodes take part: one that is gone keeps nobody waiting."""
+
+    def __init__(self, over: Callable[[], bool]) -> None:
+        self._over, self._closed, self.ended = over, threading.Event(), False
+        self._links = list[Link]()
+
+    def __enter__(self) -> _Ending:
+        threading.Thread(target=self._watch, daemon=True, name="muster-share").start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._closed.set()
+
+    def holds(self, link: Link) -> Link:
+        """The link, which ends with the others."""
+        self._links.append(link)
+        if self.ended:
+            link.end()
+        return link
+
+    def _watch(self) -> None:
+        while not self._closed.wait(_LOOK_SECONDS):
+            if self._over():
+                self.ended = True
+                for link in list(self._links):
+                    link.end()
+                return
+
+
+class Door:
+    """Where this node listens: others join here on the first node, and get its `files` on any. Raises Lost."""
 
     def __init__(self, address: str, key: str, run_folder: Path) -> None:
         try:
@@ -173,20 +223,24 @@ class _Door:
         self._joined: queue.Queue[tuple[int, Link]] = queue.Queue()
         threading.Thread(target=self._accept, daemon=True, name="muster-share").start()
 
-    def __enter__(self) -> _Door:
+    def __enter__(self) -> Door:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Listen no more."""
         with suppress(OSError):  # it wakes the thread that accepts
             self._listening.shutdown(2)
         self._listening.close()
 
-    def join(self, seconds: float) -> tuple[int, Link]:
-        """The next node that joins, by its place. Raises Lost after so many seconds."""
-        try:
-            return self._joined.get(timeout=max(0.0, seconds))
-        except queue.Empty:
-            raise Lost("a node did not come to share its files") from None
+    def join(self, end: float, ending: _Ending) -> tuple[int, Link]:
+        """The next node that joins, by its place. Raises Lost at that time, or if other nodes take part by now."""
+        while time.monotonic() < end and not ending.ended:
+            with suppress(queue.Empty):
+                return self._joined.get(timeout=_LOOK_SECONDS)
+        raise Lost("a node did not come to share its files")
 
     def _accept(self) -> None:
         with suppress(OSError):
@@ -204,6 +258,9 @@ class _Door:
                 self._joined.put((int(asked["place"]), link))
                 return
             with link:
+                if "list" in asked:
+                    link.send({"files": self.files})
+                    return
                 self._give(link, [path for path in asked["get"] if path in self.files])
 
     def _give(self, link: Link, paths: Sequence[str]) -> None:

@@ -15,7 +15,7 @@ import re
 import shutil
 import stat
 import tarfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -27,6 +27,7 @@ from muster.files import replace
 from .lacks import OWN, SENT, Entry, Listing
 
 WORK, HOME, KEEP, _SENT, _COPIES, _LOCK = "work", "home", "keep", "sent.json", "copies.json", ".sent.lock"
+TOPS = (WORK, HOME)
 # What programs can make again is no result; it stays on the host.
 _CACHES = (".cache", ".triton", ".nv", ".config", "__pycache__")
 _LINK = "link:"
@@ -52,7 +53,7 @@ def prepare(run_folder: Path, sent: Path, wanted: str = "") -> list[str]:
     work = run_folder / WORK
     for folder in (work, run_folder / HOME):
         folder.mkdir(parents=True, exist_ok=True)
-    with _alone(run_folder):
+    with alone(run_folder):
         take_in(run_folder)
         before = _manifest(run_folder)
 
@@ -90,28 +91,54 @@ def take_in(run_folder: Path) -> int:
     return count
 
 
-def unpack(tar: tarfile.TarFile, run_folder: Path, node: str, wanted: Mapping[str, int] | None = None) -> Iterator[str]:
+def unpack(
+    tar: tarfile.TarFile,
+    run_folder: Path,
+    node: str,
+    wanted: Mapping[str, int] | None = None,
+    old: Collection[str] = (),
+) -> Iterator[str]:
     """Take in the files of another node; yields the path of each in the run folder, or nothing where it cannot be.
 
-    `wanted`: the only paths that are taken, each with its size. Raises TarError, or OSError where the disk is full.
+    `wanted`: the only paths that are taken, each with its size. `old`: files of the script's here that are replaced.
+    Raises TarError, or OSError where the disk is full.
     """
     copies = _known_copies(run_folder)
     try:
         for member in tar:
             if wanted is not None and wanted.get(member.name) != member.size:
                 continue
-            if taken := _take(tar, member, run_folder, copies):
+            if taken := _take(tar, member, run_folder, {*copies, *old}):
                 copies[taken] = (*_stamp(run_folder / taken, False), node)
             yield taken
     finally:
         replace(run_folder / _COPIES, json.dumps(copies))
 
 
-def listing(run_folder: Path) -> Listing:
+def move_in(stage: Path, run_folder: Path, node: str, paths: Collection[str]) -> None:
+    """Put files of another node in place, which `unpack` has brought into the folder `stage`, as it would have.
+
+    What the script has written meanwhile stays. Raises OSError.
+    """
+    copies = _known_copies(run_folder)
+    try:
+        for path in paths:
+            goal = run_folder / path
+            if goal.is_symlink() or (goal.exists() and path not in copies):
+                continue
+            with suppress(FileExistsError, NotADirectoryError):  # a file of the script has the name of that folder
+                goal.parent.mkdir(parents=True, exist_ok=True)
+                os.replace(stage / path, goal)
+                copies[path] = (*_stamp(goal, False), node)
+    finally:
+        replace(run_folder / _COPIES, json.dumps(copies))
+
+
+def listing(run_folder: Path, tops: Sequence[str] = TOPS) -> Listing:
     """What the node has in its work folder and its home, caches left out. For a large folder this takes seconds."""
     sent, copies = _sent_stamps(run_folder), _known_copies(run_folder)
     files, links = dict[str, Entry](), list[str]()
-    for top in (WORK, HOME):
+    for top in tops:
         for inside, status in _files(run_folder / top):
             path = f"{top}/{inside}"
             if stat.S_ISLNK(status.st_mode):
@@ -135,17 +162,15 @@ def _known_copies(run_folder: Path) -> dict[str, tuple[int, int, str]]:
     return {}
 
 
-def _take(
-    tar: tarfile.TarFile, member: tarfile.TarInfo, run_folder: Path, copies: Mapping[str, tuple[int, int, str]]
-) -> str:
-    """Write a file that is not here, or is a copy, whole or not at all; no link, nothing outside work and home.
+def _take(tar: tarfile.TarFile, member: tarfile.TarInfo, run_folder: Path, replaced: Collection[str]) -> str:
+    """Write a file that is not here, or may be `replaced`, whole or not at all; no link, nothing outside work and home.
 
     Returns its path in the run folder; nothing where it was not written.
     """
     parts = [part for part in member.name.split("/") if part not in ("", ".")]
     outside = member.name.startswith("/") or ".." in parts or len(parts) < 2 or parts[0] not in (WORK, HOME)
     goal, name = run_folder.joinpath(*parts), "/".join(parts)
-    free = not os.path.lexists(goal) or (name in copies and not goal.is_symlink())
+    free = not os.path.lexists(goal) or (name in replaced and not goal.is_symlink())
     content = tar.extractfile(member) if member.isreg() and not outside and free else None
     if content is None:
         return ""
@@ -292,8 +317,8 @@ def _manifest(run_folder: Path) -> Mapping[str, str]:
 
 
 @contextmanager
-def _alone(run_folder: Path) -> Iterator[None]:
-    """Keep the other nodes of this machine out meanwhile."""
+def alone(run_folder: Path) -> Iterator[None]:
+    """Keep the other processes that bring files out meanwhile: those of this node, and of others of this machine."""
     with (run_folder / _LOCK).open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from muster.errors import Refused
 
-from ..node import group
+from ..node import group, share
 
 
 @dataclass(frozen=True)
@@ -66,9 +66,9 @@ def discover(environment: Mapping[str, str] = os.environ) -> Ranks:
 
 
 def _file(environment: Mapping[str, str]) -> int | None:
-    if group.FIRST_FILE not in environment:
+    if share.FIRST_FILE not in environment:
         return None
-    return _whole(environment, group.FIRST_FILE) + _whole(environment, "LOCAL_RANK")
+    return _whole(environment, share.FIRST_FILE) + _whole(environment, "LOCAL_RANK")
 
 
 def _check_planned(place: Ranks, environment: Mapping[str, str]) -> None:

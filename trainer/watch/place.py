@@ -57,7 +57,10 @@ class Place:
         return 0, False
 
     def _events(self) -> str:
-        return os.path.join(self.run, "ranks", f"rank-{self.rank}.jsonl")
+        # Where nodes go on without a lost one, ranks change their numbers, and the files of a host keep theirs.
+        first = os.environ.get("MUSTER_FIRST_RANK_FILE")
+        number = self.rank if first is None else int(first) + self.local
+        return os.path.join(self.run, "ranks", f"rank-{number}.jsonl")
 
     def event(self, kind: str, **fields: Any) -> None:
         """Append an event of this rank, as docs/contract.md has it. Raises OSError."""

@@ -15,8 +15,9 @@ from tests.unit.run.test_environment import spec
 NAMES = ("master", "worker-1", "worker-2")
 
 
-def test_a_majority_of_three_or_more_nodes_of_the_trainer_goes_on():
+def test_a_majority_of_three_or_more_nodes_goes_on():
     assert asked_least("", 3, [], False) == 0
+    assert asked_least("2", 3, ["--mesh", "an option of the script"], True) == 2
     assert (asked_least("2", 3, [], False), asked_least("3", 5, ["--steps", "3"], False)) == (2, 3)
 
 
@@ -28,7 +29,6 @@ def test_a_majority_of_three_or_more_nodes_of_the_trainer_goes_on():
         ("3", 3, [], False, "none could be lost"),
         ("1", 2, [], False, "cannot tell whether the other is lost"),
         ("2", 5, [], False, "fewer than a majority"),
-        ("2", 3, [], True, "own trainer"),
         ("2", 3, ["--mesh", "dp_shard=-1"], False, "its part of the model"),
         ("2", 3, ["--mesh=dp_shard=-1"], False, "its part of the model"),
     ],
@@ -160,3 +160,18 @@ def test_who_follows_after_another_ones_death_tells_nothing_twice_and_forgets_no
     assert second.story == first.story
     assert any("paused" in line.text for line in second.story)
     assert told(tmp_path, 12.0) == [line for line in first.story if line.t > 12.0], "not of an earlier start"
+
+
+def test_the_story_of_a_script_counts_a_lost_node_as_no_restart():
+    state = State(NAMES, least=2, script=True)
+    for rank, name in enumerate(NAMES):
+        state.apply({"kind": "began", "t": 2.0, "rank": rank, "node": name, "attempt": 0, "world": 3, "pid": 7})
+    about = {"rank": 0, "node": "worker-1", "epoch": 2, "planned": 3}
+    state.apply({"kind": "members", "t": 11.0, **about, "members": ["worker-1", "worker-2"], "before": list(NAMES)})
+    again = {"kind": "began", "attempt": 0, "world": 2, "pid": 9}
+    for rank, name in enumerate(NAMES[1:]):
+        state.apply({**again, "t": 12.0, "rank": rank, "node": name})
+    assert state.story[-1].text.startswith("master is lost: worker-1 and worker-2 start the script again")
+    assert state.restarts == 0
+    state.apply({**again, "t": 13.0, "rank": 0, "node": "worker-1"})
+    assert state.restarts == 1

@@ -12,6 +12,7 @@ def member(name, floor=0):
     """A node's part in a group, without its sockets."""
     made = Group.__new__(Group)
     made.name, made._floor, made._told, made._trained, made._epoch = name, floor, 0, (), Epoch()
+    made._kept, made._stops = None, False
     return made
 
 

@@ -35,3 +35,32 @@ def test_the_nodes_follow_the_rules_of_a_start():
         assert found == {(node_of(source), node_of(target)): paths for (source, target), paths in wanted.items()}
         moved += len(found)
     assert moved
+
+
+def test_what_others_wrote_while_a_node_was_away_replaces_its_own():
+    ours = {"work/last.pt": Entry(1, 50), "work/own.pt": Entry(1, 50)}
+    theirs = {"work/last.pt": Entry(1, 90), "work/own.pt": Entry(1, 40, "a")}
+    listings = {"a": Listing(ours), "b": Listing(theirs), "c": Listing({"work/last.pt": Entry(1, 45, "a")})}
+    old = lacks.outdated(listings, ["a"])
+    assert old == {"a": ["work/last.pt"]}
+    pairs = lacks.missing(lacks.without(listings, old))
+    assert pairs == {
+        ("b", "a"): ["work/last.pt"],
+        ("b", "c"): ["work/last.pt"],
+        ("a", "b"): ["work/own.pt"],
+        ("a", "c"): ["work/own.pt"],
+    }
+    assert lacks.outdated(listings, list(listings)) == {name: [] for name in listings}
+
+
+def test_of_the_copies_of_a_lost_nodes_file_the_newest_goes_to_all():
+    listings = {name: Listing({"work/last.pt": Entry(1, at, "gone")}) for name, at in (("b", 50), ("c", 90))}
+    assert lacks.missing(listings) == {("c", "b"): ["work/last.pt"]}
+
+
+def test_a_node_with_a_new_disk_gets_back_what_it_wrote_and_one_that_removed_a_file_does_not():
+    copy = Listing({"work/last.pt": Entry(1, 50, "a")})
+    assert lacks.missing({"a": Listing({"work/train.py": Entry(1, 1, SENT)}), "b": copy}) == {
+        ("b", "a"): ["work/last.pt"]
+    }
+    assert lacks.missing({"a": Listing({"work/other.pt": Entry(1, 1)}), "b": copy}) == {("a", "b"): ["work/other.pt"]}

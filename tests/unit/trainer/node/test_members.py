@@ -82,3 +82,13 @@ def test_a_node_that_is_back_and_does_not_reach_all_takes_nobodys_place():
     saved = [{**cut, "b": {"saved": at}} for at in (50.0, 101.0, 101.0)]
     looks = [(100.0 + n, views(100.0 + n, **each)) for n, each in enumerate(saved)]
     assert decided(Epoch(4, ("b", "c")), *looks) is None
+
+
+def test_where_nothing_is_kept_a_node_that_is_back_takes_part_at_once():
+    leader = Leader(NAMES, 2, keeps=False)
+    assert leader.next(Epoch(4, ("a", "b")), views(c={"after": 2}), 100.0) is None  # all are heard first
+    assert leader.next(Epoch(4, ("a", "b")), views(101.0, c={"after": 2}), 101.0) == NAMES
+
+
+def test_ranks_that_end_because_a_stop_was_asked_for_do_not_begin_again():
+    assert second_look(Epoch(4, NAMES), b={"after": 4}, c={"stops": True}) is None

@@ -1,0 +1,95 @@
+"""What a script has kept on a node: nothing half written is copied, and a copy takes the place of no own file."""
+
+import os
+import time
+
+import pytest
+
+from lab.waiting import until
+from trainer.node import work
+from trainer.node.kept import Kept, Source, settled
+from trainer.node.lacks import SENT, Entry
+from trainer.node.link import Link, Lost
+
+KEY = "0123456789abcdef"
+
+
+def test_a_folder_counts_once_nobody_writes_into_it_any_more():
+    files = {
+        "work/last.pt": Entry(1, 90),
+        "work/next.pt": Entry(1, 100),
+        "work/checkpoint-2/model.safetensors": Entry(1, 96),
+        "work/checkpoint-2/optimizer.pt": Entry(1, 100),
+        "work/checkpoint-1/model.safetensors": Entry(1, 80),
+        "work/checkpoint-1/train.log": Entry(1, 100),
+        "work/train.py": Entry(1, 1, SENT),
+    }
+    assert settled(files, 101.0).keys() == {"work/last.pt", "work/checkpoint-1/model.safetensors"}
+    assert settled(files, 103.0).keys() == files.keys() - {"work/train.py", "work/checkpoint-1/train.log"}
+
+
+class Node:
+    """A node on the loopback interface with a disk of its own; its ranks run in epoch `runs`."""
+
+    def __init__(self, folder):
+        (folder / "sent").mkdir(parents=True)
+        work.prepare(folder, folder / "sent")
+        self.folder, self.sources, self.runs = folder, [], 1
+        self.kept = Kept(folder, KEY, "127.0.0.1", lambda: self.sources, lambda: self.runs)
+
+    def write(self, path, text, ago=10):
+        file = self.folder / "work" / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+        os.utime(file, (time.time() - ago,) * 2)
+
+    def read(self, path):
+        file = self.folder / "work" / path
+        return file.read_text() if file.exists() else None
+
+    def follow(self, other):
+        """Copy what the other node has by now."""
+        saved = until(lambda: other.kept.saved, "the files to be seen")
+        self.sources = [Source("other", other.kept.where, saved, 1)]
+
+
+@pytest.fixture
+def pair(tmp_path):
+    made = [Node(tmp_path / name) for name in ("other", "own")]
+    yield made
+    for node in made:
+        node.kept.close()
+
+
+def test_a_neighbour_gets_what_a_node_has_kept_and_keeps_its_own(pair):
+    other, own = pair
+    other.write("out/last.pt", "step 1", 20)
+    other.write("mine.pt", "of the other", 20)
+    own.write("mine.pt", "own", 20)
+    own.follow(other)
+    until(lambda: own.read("out/last.pt") == "step 1", "the copy")
+    assert work.listing(own.folder).files["work/out/last.pt"].origin == "other"
+    other.write("out/last.pt", "step 2", 5)
+    until(lambda: other.kept.saved > own.sources[0].saved, "the newer file to be seen")
+    own.follow(other)
+    until(lambda: own.read("out/last.pt") == "step 2", "the newer copy")
+    assert own.read("mine.pt") == "own"
+
+
+def test_nothing_comes_once_the_next_start_has_chosen_its_files(pair):
+    other, own = pair
+    other.write("last.pt", "step 1")
+    with work.alone(own.folder):  # as the nodes do while they share files
+        own.follow(other)
+        until(lambda: (own.folder / ".copies").exists(), "the copy to arrive aside")
+        own.runs = 2
+    until(lambda: not (own.folder / ".copies").exists(), "the copy to be dropped")
+    assert own.read("last.pt") is None
+
+
+def test_whoever_does_not_know_the_key_gets_nothing(pair):
+    other, _ = pair
+    other.write("last.pt", "step 1")
+    until(lambda: other.kept.saved, "the file to be seen")
+    with pytest.raises(Lost):
+        Link.to(other.kept.where, "another key")

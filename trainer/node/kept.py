@@ -1,0 +1,145 @@
+"""What a script has kept on this node, where nodes go on without a lost one: when, and copies of what others have.
+
+Rank 0 alone writes the checkpoints of most scripts. So behind the training each node copies the files of the nodes
+before it in the epoch, as many of them as may be lost. Only a file that nobody writes any more counts, and a copy takes
+its place only once all that came with it is whole. Standard library only.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import tarfile
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from . import work
+from .lacks import OWN, SENT, Entry
+from .link import Link, Lost
+from .share import Door
+
+# A file that has not changed for so long is whole. Its time has whole seconds.
+_QUIET_S = 2.0
+_LOOK_S, _MOST_SHARE = 1.0, 0.05
+# Files that grow with the steps: no script goes on from them, and they are never quiet.
+_GROWS = re.compile(r"(?i).*\.(?:log|txt|csv|jsonl|out|err|tmp|part)|(?:.*/)?events\.out\.tfevents.*")
+_STAGE = ".copies"
+_PIECE = 1 << 20
+
+
+@dataclass(frozen=True)
+class Source:
+    """A node whose files this one copies: where it gives them, when its newest is from, and the present epoch."""
+
+    name: str
+    where: str
+    saved: float
+    epoch: int
+
+
+def settled(files: Mapping[str, Entry], now: float) -> dict[str, Entry]:
+    """Of the files of a node those that a script goes on from, and that nobody writes any more. Pure.
+
+    The files of a folder belong together: while one of them is written, none counts. What lies in the working folder
+    itself stands alone.
+    """
+    kept = {path: entry for path, entry in files.items() if entry.origin != SENT and not _GROWS.fullmatch(path)}
+    fresh = {path for path, entry in kept.items() if now - entry.time < _QUIET_S}
+    busy = {str(PurePosixPath(path).parent) for path in fresh} - {work.WORK, work.HOME}
+    return {
+        path: entry for path, entry in kept.items() if path not in fresh and str(PurePosixPath(path).parent) not in busy
+    }
+
+
+class Kept:
+    """What this node has, looked at from now on; `saved` is the time of the newest file. `key`: of the run's nodes.
+
+    With an `address` this node has a disk of its own: then others copy from it, and it copies from `sources`.
+    `runs`: the epoch whose ranks run here, 0 while there are none.
+    """
+
+    def __init__(
+        self, folder: Path, key: str, address: str, sources: Callable[[], Sequence[Source]], runs: Callable[[], int]
+    ) -> None:
+        self._folder, self._key, self._sources, self._runs = folder, key, sources, runs
+        self._door = Door(address, key, folder) if address else None
+        self._have: dict[str, float] = {}
+        self._closed = threading.Event()
+        self.saved = 0.0
+        threading.Thread(target=self._follow, daemon=True, name="muster-kept").start()
+
+    @property
+    def where(self) -> str:
+        """Where others get the files; empty where all nodes share a disk."""
+        return self._door.where if self._door else ""
+
+    def close(self) -> None:
+        """Look and give no more."""
+        self._closed.set()
+        if self._door:
+            self._door.close()
+
+    def _follow(self) -> None:
+        pause = _LOOK_S
+        while not self._closed.wait(pause):
+            began = time.monotonic()
+            with suppress(OSError):
+                self._look()
+            pause = max(_LOOK_S, (time.monotonic() - began) * (1 / _MOST_SHARE - 1))
+            if self._door:
+                for source in self._sources():
+                    with suppress(Lost, OSError, tarfile.TarError, EOFError, LookupError, ValueError, TypeError):
+                        self._copy(source)
+
+    def _look(self) -> None:
+        quiet = settled(work.listing(self._folder, (*work.TOPS, work.KEEP)).files, time.time())
+        if self._door:
+            tops = tuple(f"{top}/" for top in work.TOPS)
+            own = {path: entry for path, entry in quiet.items() if entry.origin == OWN and path.startswith(tops)}
+            self._door.files = own
+        self.saved = max((float(entry.time) for entry in quiet.values()), default=0.0)
+
+    def _copy(self, source: Source) -> None:
+        """Bring what the source has newer. Raises Lost, or what a disk or an odd answer may raise."""
+        if source.saved <= self._have.get(source.name, 0.0) or not source.where or source.epoch != self._runs():
+            return
+        theirs, here = self._ask(source), work.listing(self._folder).files
+        wanted = {path: entry for path, entry in theirs.items() if _lacks(here.get(path), entry)}
+        stage = self._folder / _STAGE
+        shutil.rmtree(stage, ignore_errors=True)
+        try:
+            if wanted:
+                self._fetch(source, wanted, stage)
+                now = self._ask(source)
+                if any(now.get(path) != entry for path, entry in wanted.items()):
+                    return  # it was written meanwhile
+            with work.alone(self._folder):
+                if self._runs() != source.epoch:  # the next start has chosen its files
+                    return
+                work.move_in(stage, self._folder, source.name, wanted)
+        finally:
+            shutil.rmtree(stage, ignore_errors=True)
+        self._have[source.name] = source.saved
+
+    def _ask(self, source: Source) -> dict[str, Entry]:
+        with Link.to(source.where, self._key) as link:
+            link.send({"list": True})
+            return {str(path): Entry(int(row[0]), int(row[1])) for path, row in link.receive()["files"].items()}
+
+    def _fetch(self, source: Source, wanted: Mapping[str, Entry], stage: Path) -> None:
+        sizes = {path: entry.size for path, entry in wanted.items()}
+        with Link.to(source.where, self._key) as link:
+            link.send({"get": list(sizes)})
+            with tarfile.open(fileobj=link, mode="r|", bufsize=_PIECE) as tar:  # type: ignore[call-overload]
+                came = sum(1 for path in work.unpack(tar, stage, source.name, sizes) if path)
+        if came < len(sizes):
+            raise Lost(f"{source.name} sent {came} of {len(sizes)} files")
+
+
+def _lacks(here: Entry | None, theirs: Entry) -> bool:
+    """Whether a file of another node is to be copied: what the script wrote here, or what was sent, stays."""
+    return here is None or (here.origin not in (OWN, SENT) and here[:2] != theirs[:2])
