@@ -1,43 +1,69 @@
 """Clip gradients and fit an optimizer where weights lie in different meshes: torch's own functions take only one kind.
 
-A model cut by tensor parallelism has weights of several kinds: tensors, and DTensors of one mesh or another.
+A model cut by tensor parallelism has weights of several kinds: tensors, and DTensors of one mesh or another. The norm
+is counted on the parts themselves: DTensor's own arithmetic takes longer than the sums, and sends a message for it.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
+from torch.distributed.tensor import DTensor, Replicate
+
+
+def squares(parameters: Iterable[nn.Parameter]) -> Tensor:
+    """What this rank adds to the sum of the squares of all gradients, in float64: all ranks' shares make the sum.
+
+    Where several ranks have the same part, each adds its fraction.
+    """
+    by_copies: dict[int, list[Tensor]] = defaultdict(list)
+    device = torch.device("cpu")
+    for gradient in (parameter.grad for parameter in parameters):
+        if gradient is not None:
+            part, copies = _part(gradient)
+            by_copies[copies].append(part)
+            device = part.device
+    sums = [nn.utils.get_total_norm(parts).double().square() / copies for copies, parts in by_copies.items()]
+    return torch.stack(sums).sum() if sums else torch.zeros((), dtype=torch.float64, device=device)
+
+
+def scale(parameters: Iterable[nn.Parameter], norm: float, limit: float) -> None:
+    """Scale all gradients, whose common norm is `norm`, so that it is at most `limit`."""
+    factor = limit / (norm + 1e-6)
+    if factor >= 1:
+        return
+    for gradient in (parameter.grad for parameter in parameters):
+        if gradient is not None:
+            (gradient.to_local() if isinstance(gradient, DTensor) else gradient).mul_(factor)
 
 
 def clip(parameters: Iterable[nn.Parameter], limit: float) -> float:
-    """Scale all gradients so that their common norm is at most `limit`, and return the norm that they had."""
-    kinds = _by_kind(parameter for parameter in parameters if parameter.grad is not None)
-    if len(kinds) == 1:
-        return _number(nn.utils.clip_grad_norm_(kinds[0], limit))
-    norms = [_number(nn.utils.get_total_norm([p.grad for p in kind if p.grad is not None])) for kind in kinds]
-    total = torch.linalg.vector_norm(torch.tensor(norms, dtype=torch.float64))
-    for kind in kinds:
-        nn.utils.clip_grads_with_norm_(kind, limit, total.to(kind[0].device, torch.float32))
-    return float(total)
+    """Clip gradients that every rank has whole, and return the norm that they had."""
+    return float(nn.utils.clip_grad_norm_(parameters, limit))
 
 
 def fit_optimizer(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
     """An optimizer whose fused and batched kernels would get weights of several kinds takes each weight alone."""
     for group in optimizer.param_groups:
-        if len(_by_kind(group["params"])) > 1:
+        meshes = {parameter.device_mesh if isinstance(parameter, DTensor) else None for parameter in group["params"]}
+        if len(meshes) > 1:
             group.update({name: False for name in ("fused", "foreach") if name in group})
     return optimizer
 
 
-def _by_kind(parameters: Iterable[nn.Parameter]) -> list[list[nn.Parameter]]:
-    kinds: dict[object, list[nn.Parameter]] = {}
-    for parameter in parameters:
-        kinds.setdefault(parameter.device_mesh if isinstance(parameter, DTensor) else None, []).append(parameter)
-    return list(kinds.values())
-
-
-def _number(norm: Tensor) -> float:
-    return float(norm.full_tensor() if isinstance(norm, DTensor) else norm)
+def _part(gradient: Tensor) -> tuple[Tensor, int]:
+    """What this rank has of a gradient, and how many ranks have the same."""
+    world = dist.get_world_size()
+    if not isinstance(gradient, DTensor):
+        return gradient, world
+    if any(placement.is_partial() for placement in gradient.placements):
+        whole = [Replicate() if placement.is_partial() else placement for placement in gradient.placements]
+        gradient = gradient.redistribute(placements=whole)
+    parts = 1
+    for axis, placement in enumerate(gradient.placements):
+        parts *= 1 if placement.is_replicate() else gradient.device_mesh.size(axis)
+    return gradient.to_local(), world // parts

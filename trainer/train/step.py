@@ -14,6 +14,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 
 from muster.data import to_device
 from muster.ddp import unchanged
@@ -23,7 +24,7 @@ from ..config import Config
 from ..mesh import Mesh
 from ..recipe import Recipe, blame, build_model, build_plan, compute_loss
 from .device_timer import DeviceTimer
-from .gradients import clip, fit_optimizer
+from .gradients import clip, fit_optimizer, scale, squares
 from .process_group import Group
 from .strategy import build_on, choose
 from .strategy.units import recompute
@@ -80,6 +81,8 @@ class Stepper:
         self.scheduler = torch.optim.lr_scheduler.LambdaLR(self.optimizer, lr_factor(config))
         self.scaler = torch.amp.GradScaler(group.device.type, enabled=config.precision == "fp16")
         self._parameters = [p for p in self.model.parameters() if p.requires_grad]
+        # A rank that has parts of the gradients needs all ranks for their norm: one message has it and the loss.
+        self._norm_of_all = config.clip > 0 and any(isinstance(p, DTensor) for p in self._parameters)
         self._warm_up(to_device(micro_batch, group.device))
 
     def parts(self) -> dict[str, Any]:
@@ -139,6 +142,8 @@ class Stepper:
         mark, data_s = self._timer.mark, 0.0
         losses: list[Tensor] = []
         spans: list[tuple[Any, Any]] = list(self._update_span)
+        # Freed here and not after the update, they leave no gap in the heap that the system takes back at each step.
+        self.optimizer.zero_grad()
         for index, size in enumerate(micro_batch_sizes):
             begin = time.perf_counter()
             batch = to_device(next(batches), self.group.device)
@@ -147,32 +152,42 @@ class Stepper:
             self._strategy.synchronize(gradients=last)
             loss = self._loss(batch)
             losses.append(loss.detach().float() * (share / self.mesh.tp))  # the ranks of a tp group have the same loss
-            if last:
+            if last and not self._norm_of_all:
                 totals = torch.stack((torch.stack(losses).sum(), loss.new_tensor(stop_asked, dtype=torch.float32)))
                 work = dist.all_reduce(totals, async_op=True)  # its message travels while backward computes
             self.scaler.scale(loss * (share * self.mesh.data_world)).backward()  # the strategy takes the ranks' mean
             spans.append((loaded, self._last_gradient_at if last else mark()))
-        work.wait()
+        if self._norm_of_all:
+            self.scaler.unscale_(self.optimizer)
+            totals = self._totals_with_norm(losses, stop_asked)
+            dist.all_reduce(totals)
+        else:
+            work.wait()
         reduced = mark()
-        loss_mean, stops = totals.tolist()  # on a GPU this waits for all that was marked so far
+        loss_mean, stops, *norm_squared = totals.tolist()  # on a GPU this waits for all that was marked so far
         finite = math.isfinite(loss_mean)
         if not finite:
             self.bad_loss = next((value for value in map(float, losses) if not math.isfinite(value)), None)
-        norm = self._update() if finite else math.nan
+        norm = self._update(*map(math.sqrt, norm_squared)) if finite else math.nan
         self._update_span = [(reduced, mark())]  # on a GPU its end is still ahead: it counts with the next step
         compute_ms = sum(self._timer.ms(*span) for span in spans)
         wait_ms = self._timer.ms(self._last_gradient_at, reduced)
         return Step(loss_mean, norm, not finite, stops > 0, data_s * 1e3, compute_ms, wait_ms)
 
-    def _update(self) -> float:
-        norm = math.nan
-        if self.config.clip:
+    def _totals_with_norm(self, losses: list[Tensor], stop_asked: bool) -> Tensor:
+        norm = squares(self._parameters)
+        return torch.stack((torch.stack(losses).sum().double(), norm.new_tensor(stop_asked), norm))
+
+    def _update(self, norm: float = math.nan) -> float:
+        """Clip and step. `norm` is that of gradients of which each rank has parts."""
+        if self._norm_of_all:
+            scale(self._parameters, norm, self.config.clip)
+        elif self.config.clip:
             self.scaler.unscale_(self.optimizer)
             norm = clip(self._parameters, self.config.clip)
         self.scaler.step(self.optimizer)
         self.scaler.update()
         self.scheduler.step()
-        self.optimizer.zero_grad()
         return norm
 
 
