@@ -4,7 +4,8 @@
 together by torch, beside a checkpoint of DCP. `load` compares every tensor on another mesh, first as Muster has loaded
 it, then as DCP has. `damage` spoils checkpoints.
 `weigh` trains, and writes the bytes of parameters and optimizer that this rank has. `elsewhere` loads DCP's checkpoint
-from the next rank's folder. `speed` lets rivals train in turns.
+from the next rank's folder. `speed` lets rivals train in turns. `build` builds a model, and writes the most memory that
+it took.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.tensor import DTensor
 
-from benchmarks.mesh import damage, dcp_rival, speed
+from benchmarks.mesh import damage, dcp_rival, memory, speed
 from lab import mesh_runs
 from muster import exchange
 from muster.checkpoint import cut, parts
@@ -45,6 +46,9 @@ def main() -> None:
             os.environ["WHOLE_SEQUENCE"] = "0" if case["sequence"] else "1"
             own, folder = mesh_runs.place(case, ranks)
             exchange.gather(0)
+            if case["do"] == "build":
+                memory.build(case, folder, group.device)
+                continue
             training = mesh_runs.build(case, own, group, folder)
             try:
                 _DO[case["do"]](case, training, folder)

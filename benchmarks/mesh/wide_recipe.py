@@ -6,16 +6,37 @@ from pathlib import Path
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, RowwiseParallel
+from torch.nn import functional as F
 from torch.utils.data import TensorDataset
 
 DEFAULTS = {"steps": 2, "batch": 4, "lr": 1e-4, "warmup": 0, "eval_every": 0, "checkpoint_every": 0}
 WIDTH, BLOCKS = 1024, 12
 
 
+class Block(nn.Module):
+    """Two layers, added to their input."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.wide, self.narrow = (
+            nn.LayerNorm(WIDTH),
+            nn.Linear(WIDTH, 4 * WIDTH),
+            nn.Linear(4 * WIDTH, WIDTH),
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.narrow(F.gelu(self.wide(self.norm(x))))
+
+
 def model() -> nn.Module:
     """Twelve blocks of two layers; 100.7 M weights."""
-    blocks = (nn.Sequential(nn.Linear(WIDTH, 4 * WIDTH), nn.GELU(), nn.Linear(4 * WIDTH, WIDTH)) for _ in range(BLOCKS))
-    return nn.Sequential(*blocks)
+    return nn.Sequential(*(Block() for _ in range(BLOCKS)))
+
+
+def tensor_plan(model: nn.Module) -> dict[str, ParallelStyle]:
+    """Each block's width is shared."""
+    return {"*.wide": ColwiseParallel(), "*.narrow": RowwiseParallel()}
 
 
 def datasets(data: Path | None) -> tuple[TensorDataset, TensorDataset]:

@@ -54,11 +54,13 @@ def trained(tmp_path_factory):
     root = tmp_path_factory.mktemp("meshes")
     laid = layouts(root)
     kept = {name: keeps_a_tensor(root, name, how) for name, how in KEPT.items()}
+    tied = shares_a_weight(root)
     one = start(
         1,
         case(root / "one"),
         case(root / "channels-last one", "--recipe", laid),
         *(case(root / f"{name} one", "--recipe", path) for name, path in kept.items()),
+        case(root / "shared one", "--recipe", tied),
     )
     four = start(
         4,
@@ -68,7 +70,8 @@ def trained(tmp_path_factory):
         *on("bf16", KINDS, root, "--precision", "bf16"),
         *on("fp16", ("dp_replicate=4", "dp_shard=4", "tp=4"), root, "--precision", "fp16"),
         *on("channels-last", ("dp_replicate=4", "dp_shard=4", "tp=4"), root, "--recipe", laid),
-        *(case(root / name, "--mesh", "dp_shard=4", "--recipe", path) for name, path in kept.items()),
+        *(case(root / f"{name} {mesh}", "--mesh", mesh, "--recipe", kept[name]) for name in kept for mesh in CUT),
+        *on("shared", CUT, root, "--recipe", tied),
         case(root / "uneven", "--mesh", "dp_shard=4", "--batch", 13, "--micro-batch", 1),
         *on("stopped", KINDS, root, "--steps", 500, stop_after=3),
         *on("exploded", KINDS, root, "--lr", "3e37"),
@@ -141,12 +144,44 @@ def model():
     return str(path)
 
 
+def shares_a_weight(folder):
+    """A recipe whose table of words is also its last layer: two modules with one weight."""
+    path = folder / "shared.py"
+    path.write_text(
+        RECIPE.read_text()
+        + """
+class Tied(Model):
+    def __init__(self):
+        super().__init__()
+        self.out = nn.Linear(WIDTH, 31, bias=False)
+        self.out.weight = self.table.weight
+
+    def forward(self, words):
+        x = self.table(words)
+        for block in self.blocks:
+            x = block(x)
+        return self.out(self.norm(x) * self.scale)
+
+def model():
+    return Tied()
+"""
+    )
+    return str(path)
+
+
+@pytest.mark.parametrize("mesh", CUT)
 @pytest.mark.parametrize(("name", "built"), [("buffer", "meta "), ("attribute", "meta cpu ")])
-def test_only_rank_0_builds_a_model_whole_if_the_others_can_do_without(trained, name, built):
-    assert losses(trained / name) == pytest.approx(losses(trained / f"{name} one"), rel=1e-5)
-    assert losses(trained / name) != pytest.approx(losses(trained / "one"), rel=1e-2)
-    assert (trained / name / "built-0").read_text() == "cpu "
-    assert {(trained / name / f"built-{rank}").read_text() for rank in (1, 2, 3)} == {built}
+def test_only_rank_0_builds_a_model_whole_if_the_others_can_do_without(trained, name, built, mesh):
+    folder = trained / f"{name} {mesh}"
+    assert losses(folder) == pytest.approx(losses(trained / f"{name} one"), rel=1e-5)
+    assert losses(folder) != pytest.approx(losses(trained / "one"), rel=1e-2)
+    assert (folder / "built-0").read_text() == "cpu "
+    assert {(folder / f"built-{rank}").read_text() for rank in (1, 2, 3)} == {built}
+
+
+@pytest.mark.parametrize("mesh", CUT)
+def test_a_weight_of_two_modules_stays_one_weight(trained, mesh):
+    assert losses(trained / f"shared {mesh}") == pytest.approx(losses(trained / "shared one"), rel=1e-5)
 
 
 @pytest.mark.parametrize("name", [*MESHES, "sequence", *(f"{way} {mesh}" for way in WAYS for mesh in KINDS)])

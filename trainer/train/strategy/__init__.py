@@ -32,7 +32,7 @@ class Strategy(Protocol):
 
 def build_on(mesh: Mesh, build: Callable[[], nn.Module]) -> nn.Module:
     """What this rank gives to `choose`: the model of `build`, on the CPU, or its outline where that is enough."""
-    if mesh.copies or mesh.tp > 1 or dist.get_rank() == 0:
+    if mesh.copies or dist.get_rank() == 0:
         return build()
     from .outline import outline
 

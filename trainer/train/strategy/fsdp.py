@@ -1,6 +1,6 @@
 """FSDP2 and HSDP: each rank has a part of every weight, its gradient and its optimizer state.
 
-`model` may be an outline (outline.py) on all ranks but the first, unless there is `tp`.
+`model` may be an outline (outline.py) on all ranks but the first.
 
 A layer's weights are gathered before it computes, and freed after. With `dp_replicate` the parts have copies, whose
 gradients are averaged. With `tp` the layers are cut first (tensor.py).
@@ -18,7 +18,7 @@ from muster.errors import Refused
 
 from ...mesh import AXES, Mesh
 from . import Plan, TryLoss, tensor
-from .outline import fill, whole_values
+from .outline import fill, hollow, whole_values
 from .units import units
 
 
@@ -29,12 +29,9 @@ class Sharded:
         self, model: nn.Module, mesh: Mesh, device: torch.device, plan: Plan | None, try_loss: TryLoss | None
     ) -> None:
         axes = init_device_mesh(device.type, mesh.shape, mesh_dim_names=AXES)
-        if mesh.tp > 1:
-            model.to(device)
-            _same_everywhere(model)
         _contiguous(model)
         whole = whole_values(model)
-        self.bare = self.training = model
+        self.bare = self.training = hollow(model)
         self._root: FSDPModule | None = None
         if mesh.tp > 1:
             if plan is None:
@@ -43,12 +40,11 @@ class Sharded:
                 )
             if try_loss:
                 on_cpu = axes if device.type == "cpu" else init_device_mesh("cpu", mesh.shape, mesh_dim_names=AXES)
-                tensor.check(model, on_cpu["tp"], plan, try_loss)
+                tensor.check(model, whole, on_cpu["tp"], plan, try_loss)
             tensor.cut(model, axes["tp"], plan)
         if mesh.data_world > 1:
             self._share(model, axes["dp_replicate", "dp_shard"] if mesh.dp_replicate > 1 else axes["dp_shard"])
-        if mesh.tp == 1:
-            fill(model, whole, device)
+        fill(model, whole, device)
         if any(True for _ in model.buffers()):
             model.register_forward_pre_hook(_share_buffers)
 
@@ -63,12 +59,6 @@ class Sharded:
         """Until the last backward pass of a step, a rank adds up whole gradients of its own."""
         if self._root is not None:
             self._root.set_requires_gradient_sync(gradients)
-
-
-def _same_everywhere(model: nn.Module) -> None:
-    """Rank 0's weights on all ranks, as DDP does it: a recipe may draw them from a generator of its own."""
-    for values in (*model.parameters(), *model.buffers()):
-        dist.broadcast(values.detach(), 0)
 
 
 def _share_buffers(model: nn.Module, _: object) -> None:

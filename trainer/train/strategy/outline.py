@@ -1,13 +1,15 @@
 """A model without memory for its weights, and the values that it gets once it is cut.
 
-Where a model is cut, only rank 0 builds it whole, on the CPU. The others have its outline, on the meta device of torch;
-after the cut each rank takes its parts of the values of rank 0, one tensor at a time. So no GPU holds the whole model.
+Where a model is cut, only rank 0 builds it whole, on the CPU. The others have its outline, on the meta device of torch.
+All cut an outline; then each rank takes its parts of the values of rank 0, one tensor at a time. So no GPU holds the
+whole model.
 """
 
 from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import torch
 import torch.distributed as dist
@@ -34,15 +36,27 @@ def outline(build: Callable[[], nn.Module]) -> nn.Module:
 
 
 def whole_values(model: nn.Module) -> dict[str, Tensor]:
-    """Rank 0's weights and buffers by name, before the cut; of no use on another rank."""
-    return {name: value.detach() for name, value in _values(model).items()}
+    """Rank 0's weights and buffers before the cut, a shared one by each of its names; of no use on another rank."""
+    both = (*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False))
+    return {name: value.detach() for name, value in both}
+
+
+def hollow(model: nn.Module) -> nn.Module:
+    """The model without the memory of its weights and buffers: an outline, also where a rank has built it whole."""
+    with _shared_weights_kept():
+        return model.to("meta")
+
+
+def give_memory(model: nn.Module, device: torch.device) -> nn.Module:
+    """The outline with memory on `device`, whose content is anything."""
+    with _shared_weights_kept():
+        return model.to_empty(device=device)
 
 
 def fill(model: nn.Module, whole: dict[str, Tensor], device: torch.device) -> None:
-    """Give the cut model its memory on `device`, and the values of rank 0's `whole`."""
+    """Give the cut outline its memory on `device`, and the values of rank 0's `whole`."""
     first = dist.get_rank() == 0
-    if any(value.is_meta for value in _values(model).values()):
-        model.to_empty(device=device)
+    give_memory(model, device)
     for name, value in _values(model).items():
         source = (
             whole[name].to(device).contiguous() if first else torch.empty(value.shape, dtype=value.dtype, device=device)
@@ -57,10 +71,16 @@ def fill(model: nn.Module, whole: dict[str, Tensor], device: torch.device) -> No
                 value.copy_(source)
 
 
+@contextmanager
+def _shared_weights_kept() -> Iterator[None]:
+    """Without this torch would make a weight that two modules share into two, where it moves to another device."""
+    before = torch.__future__.get_swap_module_params_on_conversion()
+    torch.__future__.set_swap_module_params_on_conversion(True)
+    try:
+        yield
+    finally:
+        torch.__future__.set_swap_module_params_on_conversion(before)
+
+
 def _values(model: nn.Module) -> dict[str, Tensor]:
-    return dict(_each(model))
-
-
-def _each(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    yield from model.named_parameters()
-    yield from model.named_buffers()
+    return {**dict(model.named_parameters()), **dict(model.named_buffers())}

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from fnmatch import fnmatchcase
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
@@ -22,6 +23,7 @@ from muster import exchange
 from muster.errors import Refused, TrainError
 
 from ...node.peer_errors import lost_peer
+from .outline import fill, give_memory, whole_values
 
 LIMIT = 1e-5
 _NOISE = 0.05
@@ -45,64 +47,93 @@ def cut(model: nn.Module, tp: DeviceMesh, plan: Plan) -> nn.Module:
     return model
 
 
-def check(model: nn.Module, tp: DeviceMesh, plan: Plan, loss: Callable[[nn.Module], Tensor]) -> None:
+def check(
+    model: nn.Module, values: Mapping[str, Tensor], tp: DeviceMesh, plan: Plan, loss: Callable[[nn.Module], Tensor]
+) -> None:
     """Compare the cut model with the whole one, on the CPU: `loss` is that of one batch, the same on the ranks of `tp`.
+
+    `model` is an outline, `values` are rank 0's: only rank 0 has the whole model, the others try their parts.
 
     Raises Refused, on all ranks alike, if they differ, or if one of them cannot compute: then it could not tell.
     """
-    device = torch.device("cpu")
+    device, whole, expected = torch.device("cpu"), None, list[float]()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        whole = copy.deepcopy(model).to(device, torch.float32).eval()
-        _disturb(whole)
-        parted = copy.deepcopy(whole)
-        try:
-            cut(parted, tp, plan)
-            expected, got = float(_backward(whole, loss)), float(_backward(parted, loss))
-            fault = _difference(whole, parted, expected, got)
-        except Refused as refusal:
-            fault = refusal.message  # of this plan
-        except Exception as error:
-            if lost_peer(error):
-                raise
-            words = error.message if isinstance(error, TrainError) else f"{type(error).__name__}: {error}"
-            fault = f"could not be tried in fp32 on the CPU: {words.strip().splitlines()[0]}"
+        parted = copy.deepcopy(model).to(torch.float32).eval()
+        if dist.get_rank() == 0:
+            whole = _disturbed(copy.deepcopy(parted), values)
+            _agree(lambda: expected.append(_backward(whole, loss)))
+        else:
+            _agree(lambda: None)
+        _agree(lambda: cut(parted, tp, plan))
+        fill(parted, whole_values(whole) if whole else {}, device)
+        _agree(lambda: _compare(whole, expected, parted, _backward(parted, loss)))
+
+
+def _agree(attempt: Callable[[], object]) -> None:
+    """Call `attempt` on each rank. Raises Refused on all, in the words of the first that raises."""
+    fault = ""
+    try:
+        attempt()
+    except Refused as refusal:
+        fault = refusal.message  # of this plan
+    except Exception as error:
+        if lost_peer(error):
+            raise
+        words = error.message if isinstance(error, TrainError) else f"{type(error).__name__}: {error}"
+        fault = f"could not be tried in fp32 on the CPU: {words.strip().splitlines()[0]}"
     faults = exchange.broadcast(exchange.gather(fault))
     if reason := next(filter(None, faults), ""):
         raise Refused(f"tensor_plan: {reason.removeprefix('tensor_plan: ')}", _TRUST)
 
 
-def _disturb(model: nn.Module) -> None:
-    """Move every weight: zeros and ones of a fresh model would hide a bias that is added twice."""
+def _disturbed(outline: nn.Module, values: Mapping[str, Tensor]) -> nn.Module:
+    """The whole model with every weight moved: zeros and ones of a fresh one would hide a bias that is added twice."""
+    model = give_memory(outline, torch.device("cpu"))
     with torch.no_grad():
+        for name, value in (*model.named_parameters(), *model.named_buffers()):
+            value.copy_(values[name])
         for weight in model.parameters():
             if weight.is_floating_point():
                 weight.add_(torch.randn_like(weight), alpha=_NOISE)
+    return model
 
 
-def _backward(model: nn.Module, loss: Callable[[nn.Module], Tensor]) -> Tensor:
+def _backward(model: nn.Module, loss: Callable[[nn.Module], Tensor]) -> float:
     value = loss(model)
     value.backward()
-    return value.detach()
+    return float(value.detach())
 
 
-def _difference(whole: nn.Module, parted: nn.Module, expected: float, got: float) -> str:
-    """The largest difference above LIMIT, in words; empty if there is none."""
-    if not abs(got - expected) <= LIMIT * abs(expected):
-        return f"the cut model's loss is {got:.6g}, the whole one's {expected:.6g}"
-    gradients = {name: weight.grad for name, weight in whole.named_parameters()}
+def _compare(whole: nn.Module | None, expected: list[float], parted: nn.Module, got: float) -> None:
+    """Raises Refused on the rank that has the `whole` model, with the largest difference above LIMIT."""
+    together = _whole_gradients(parted)
+    if whole is None:
+        for _ in together:
+            pass  # the rank with the whole model needs this one's parts
+        return
+    gradients = {name: weight.grad for name, weight in whole.named_parameters(remove_duplicate=False)}
     largest = max((float(value.abs().max()) for value in gradients.values() if value is not None), default=0.0)
-    worst, culprit = 0.0, ""
-    for name, weight in parted.named_parameters():
-        ours, theirs = weight.grad, gradients[name]
+    worst, culprit, lacks = 0.0, "", ""
+    for name, ours in together:
+        theirs = gradients[name]
         if ours is None or theirs is None:
-            if ours is not theirs:
-                return f"{name} has a gradient only in one of the two models"
+            lacks = lacks or (name if ours is not theirs else "")
             continue
-        together = ours.full_tensor() if isinstance(ours, DTensor) else ours
         # A gradient that is zero but for rounding has no digits to compare: the largest of all gives the scale then.
         scale = max(float(theirs.abs().max()), 0.01 * largest)
-        apart = float((together - theirs).abs().max()) / scale if scale else 0.0
+        apart = float((ours - theirs).abs().max()) / scale if scale else 0.0
         if not apart <= worst:
             worst, culprit = apart, name
-    return "" if worst <= LIMIT else f"the gradient of {culprit} is {worst:.1e} apart from the whole model's"
+    if not abs(got - expected[0]) <= LIMIT * abs(expected[0]):
+        raise Refused(f"the cut model's loss is {got:.6g}, the whole one's {expected[0]:.6g}")
+    if lacks:
+        raise Refused(f"{lacks} has a gradient only in one of the two models")
+    if not worst <= LIMIT:
+        raise Refused(f"the gradient of {culprit} is {worst:.1e} apart from the whole model's")
+
+
+def _whole_gradients(parted: nn.Module) -> Iterator[tuple[str, Tensor | None]]:
+    """Each gradient of the cut model, put together: all ranks have to take all of them."""
+    for name, weight in parted.named_parameters():
+        yield name, weight.grad.full_tensor() if isinstance(weight.grad, DTensor) else weight.grad
