@@ -5,9 +5,10 @@
 
 The run is Muster's own trainer on all hosts of the rack, of which a majority trains on (--min-nodes). A `fab deploy`
 follows it, after its death by SIGKILL a `fab attach`. Every half minute, once all hosts train, a fault and a host are
-drawn; the last host has a small disk, for the disk that gets full, and so it never loses power. The first line that
-speaks of the fault counts, as in benchmarks.breaks. At the end the run is stopped. Its weights hold how often each
-sample was learnt, and are compared with those of one process that nothing happened to. --keep: a folder for all of it.
+drawn, each fault as often as the others; the last host has a small disk, for the disk that gets full, and so it never
+loses power. The first line that speaks of the fault counts, as in benchmarks.breaks. At the end the run is stopped. Its
+weights hold how often each sample was learnt, and are compared with those of one process that nothing happened to.
+--keep: a folder for all of it.
 """
 
 from __future__ import annotations
@@ -171,6 +172,7 @@ class Long:
         self.dir, self.output = folder / "runs" / self.run, folder / "said"
         self.hosts = ("--hosts", ",".join(self.names), "--run", self.run)
         self.story: list[str] = []
+        self.deck: list[Trouble] = []
         (folder / "long.py").write_text(RECIPE.replace("PACE", "0.05"))
 
     def follow(self, *words: str) -> None:
@@ -226,7 +228,10 @@ class Long:
 
     def trouble(self) -> Told:
         """Draw a fault, make it, mend it; wait until it was told of and all train again."""
-        trouble = self.draw.choice(TROUBLES if self.story else TROUBLES[:-1])
+        if not self.deck:  # all faults in a new order; the follower's death not first, when there is no story yet
+            self.deck = self.draw.sample(TROUBLES, len(TROUBLES))
+            self.deck.sort(key=lambda each: each.make is not None and not self.story)
+        trouble = self.deck.pop()
         small = self.names[-1]
         hosts = [name for name in self.names if trouble.small is None or trouble.small == (name == small)]
         host, before = self.draw.choice(hosts), self.output.stat().st_size

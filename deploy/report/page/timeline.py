@@ -14,6 +14,8 @@ from .data import BY_AGENTS, Event, Fields, number
 
 TOGETHER_S = 30
 ROUTINE = ("checkpoint", "evaluated")
+# Where nodes come and go, the story says who trains from which step, and this is how.
+AGAIN = ("node", "started", "resumed", "plan")
 OF_RANKS = ("started", "stopping", "outcome", "began", "ended")
 FOLD_FROM = 30
 SHOWN = 300
@@ -21,13 +23,14 @@ SHOWN = 300
 
 @dataclass
 class Entry:
-    """One line of the timeline. `sort` is the event's kind; `level` marks what went wrong."""
+    """One line of the timeline. `sort` is the event's kind; `level` marks what went wrong; `routine`: may be folded."""
 
     t: float
     sort: str
     title: str
     detail: str
     level: str = ""
+    routine: bool = False
     ranks: list[int] = field(default_factory=list)
     pauses: list[float] = field(default_factory=list)
 
@@ -73,6 +76,7 @@ def entries(events: list[Event]) -> list[Entry]:
             continue
         pause = number(event.fields.get("pause_ms"))
         entry = Entry(event.t, event.kind, title, detail, level, pauses=[] if pause is None else [pause])
+        entry.routine = event.kind in ROUTINE or (epochs and began and event.kind in AGAIN)
         entry.ranks = [] if event.rank is None else [event.rank]
         latest[key] = entry
         listed.append(entry)
@@ -104,7 +108,7 @@ def _grouped(listed: list[Entry]) -> list[list[Entry]]:
     """Groups of consecutive routine entries; every other entry alone."""
     groups: list[list[Entry]] = []
     for entry in listed:
-        if groups and entry.sort in ROUTINE and groups[-1][-1].sort in ROUTINE:
+        if groups and entry.routine and groups[-1][-1].routine:
             groups[-1].append(entry)
         else:
             groups.append([entry])
@@ -113,8 +117,11 @@ def _grouped(listed: list[Entry]) -> list[list[Entry]]:
 
 def _folded(group: list[Entry], begin: float) -> Line:
     saved = [entry for entry in group if entry.sort == "checkpoint"]
-    parts = [words.several(len(saved), "checkpoint")] if saved else []
-    parts += [words.several(len(group) - len(saved), "evaluation")] if len(group) > len(saved) else []
+    counts = [("checkpoint", len(saved))]
+    counts += [("evaluation", sum(entry.sort == "evaluated" for entry in group))]
+    parts = [words.several(count, what) for what, count in counts if count]
+    if starts := sum(entry.sort == "started" for entry in group):
+        parts.append("the ranks started again" + (f" {words.count(starts)} times" if starts > 1 else ""))
     pauses = [pause for entry in saved for pause in entry.pauses]
     cost = (
         f": pause {words.milliseconds(median(pauses))} median, {words.milliseconds(max(pauses))} longest"
@@ -124,7 +131,7 @@ def _folded(group: list[Entry], begin: float) -> Line:
     inside = [_line(entry, begin) for entry in group[:SHOWN]]
     if len(group) > SHOWN:
         inside.append(Line("…", detail=f"{len(group) - SHOWN} more are in ranks/rank-0.jsonl"))
-    return Line(*_time(group[0], begin), " and ".join(parts), cost, "routine", tuple(inside))
+    return Line(*_time(group[0], begin), ", ".join(parts) or group[0].title, cost, "routine", tuple(inside))
 
 
 def _time(entry: Entry, begin: float) -> tuple[str, str]:

@@ -114,3 +114,18 @@ def test_a_loss_that_only_the_control_side_has_words_for_is_in_the_timeline_of_t
     (tmp_path / "timeline.jsonl").write_text("".join(json.dumps(line) + "\n" for line in story))
     titles = [line.title for line in timeline.section(page_data.load(tmp_path).events, 0.0)]
     assert titles == ["Plan", "a was killed", "c is lost", "Started again", "Resumed at step 20"]
+
+
+def test_the_losses_of_a_long_run_are_not_lost_between_its_starts_and_checkpoints():
+    def event(t, kind, **fields):
+        return page_data.Event(t, kind, None if kind in ("story", "node") else 0, "a", fields)
+
+    events = [event(0.0, "plan", start_step=0), event(0.5, "members")]
+    for loss in range(1, 81):
+        events += [event(loss * 100.0, "story", text=f"loss {loss}", grave=True)]
+        events += [event(loss * 100.0 + 1, "started", attempt=loss), event(loss * 100.0 + 2, "resumed", step=loss)]
+        events += [event(loss * 100.0 + n, "checkpoint", step=loss + n) for n in (10, 20)]
+        events += [event(loss * 100.0 + 30, "node", node="b")]
+    titles = [line.title for line in timeline.section(events, 0.0)]
+    assert [title for title in titles if title.startswith("loss")] == [f"loss {loss}" for loss in range(1, 81)]
+    assert len(titles) <= 2 * 80 + 2
