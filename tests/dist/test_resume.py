@@ -81,6 +81,33 @@ def test_kill_9_of_everything_then_again_gives_the_same_weights_to_the_last_bit(
     assert {step: after[step] for step in losses(whole.run_dir)} == losses(whole.run_dir)
 
 
+SPOILED = """
+from pathlib import Path
+done, calls = Path(__file__).with_suffix(".spoiled"), []
+
+def loss(model, batch):
+    ids, x, y = batch
+    calls.append(1)
+    if len(calls) == 27 and RANK == 1 and not done.exists():
+        done.touch()
+        next(model.parameters()).data.view(-1)[0] += 0.25
+    return ((model(x) - y) ** 2).mean()
+"""
+
+
+def test_after_a_replicas_weights_were_changed_all_ranks_go_back_and_end_with_the_right_ones(nodes, recipe_file):
+    options = ("--steps", 60, "--batch", 24, "--checkpoint-every", 10, "--eval-every", 0, "--log-every", 1)
+    spoiled = nodes(1, *options, "--recipe", recipe_file(SPOILED), folder="spoiled").start()
+    until(lambda: None not in spoiled.codes().values(), "the spoiled run to end", 120)
+    assert set(spoiled.codes().values()) == {0}
+    (resumed,) = events(spoiled.run_dir, 0, "resumed")
+    assert resumed["step"] == 20, "the last checkpoint before the change"
+    sound = nodes(1, *options, "--recipe", recipe_file(SPOILED), folder="sound").start()
+    until(lambda: None not in sound.codes().values(), "the sound run to end", 120)
+    assert not events(sound.run_dir, 0, "resumed"), "its weights are spoiled once alone"
+    assert same(weights(sound.run_dir, 60), weights(spoiled.run_dir, 60))
+
+
 def test_a_rank_that_is_killed_or_ended_by_another_than_its_agent_comes_back_by_itself(nodes):
     options = ("--steps", 2000, "--checkpoint-every", 20, "--eval-every", 0)
     run = nodes(1, *options).start()

@@ -28,7 +28,7 @@ from .metrics import Meter
 from .process_group import Group
 from .state import Position
 from .step import Step, Stepper
-from .weights import digest
+from .weights import Audit, digest
 
 
 class Training:
@@ -52,7 +52,7 @@ class Training:
         self.samples = check_sizes(config, self.mesh.data_world, *data)
         self.micro_batch_sizes = self._micro_batch_sizes()
         self.stepper = Stepper(config, recipe, group, self.mesh, self._any_micro_batch())
-        self.position = Position()
+        self.position, self.audit = Position(), Audit()
         self.meter = Meter(folder, config.batch, self.samples, config.steps)
         # Of ranks with the same state more than one writes it, if they have a disk each: the first host's may be lost.
         self.savers = savers(folder.checkpoints, ranks.disks) if self.mesh.copies and ranks.world > 1 else [0]
@@ -69,12 +69,12 @@ class Training:
         if self.writer:
             self.writer.continue_after(created)
         self._report_plan()
-        stream = self._stream()
+        self.stream = self._stream()
         self.meter.resume()
         start = self.position.step
         while self.position.step < config.steps:
             lr = self.stepper.optimizer.param_groups[0]["lr"]
-            result = self.stepper.step(stream, self.micro_batch_sizes, self.stop_asked())
+            result = self.stepper.step(self.stream, self.micro_batch_sizes, self.stop_asked())
             if result.not_finite:
                 self._end_not_finite(result)
             self.position = Position(self.position.step + 1, self.position.consumed + config.batch)
@@ -161,13 +161,38 @@ class Training:
         step, config = self.position.step, self.config
         to_evaluate = last or (config.eval_every and step % config.eval_every == 0)
         to_save = last or (config.checkpoint_every and step % config.checkpoint_every == 0)
+        if to_save and self.mesh.copies:
+            mine = digest(self.stepper.model.parameters())
+            self.folder.event("weights", step=step, digest=mine)  # the control side says whose differ
+            if self.audit.spoiled(step, mine):
+                self._go_back()
+                return
         metric = self._evaluate() if to_evaluate else None
         if to_save:
-            if self.mesh.copies:  # the control side compares the ranks' digests; the ranks send each other nothing
-                self.folder.event("weights", step=step, digest=digest(self.stepper.model.parameters()))
             self._save(metric)
         if to_evaluate or to_save:
             self.meter.resume()
+
+    def _go_back(self) -> None:
+        """Continue from the checkpoint before: what a spoiled replica has sent since is in the weights of all ranks."""
+        step = self.position.step
+        self.group.set_timeout(self.config.join_timeout)  # a big state takes longer to write and read than a step
+        with suppress(TrainError):  # `_written` has reported it
+            if self.writer:
+                self.writer.wait()
+        exchange.broadcast(exchange.gather(None))  # all have written: nobody looks for checkpoints before
+        self.position, created = state.restore(self.stepper, self.config, self.ranks, self.folder, self.samples)
+        if not self.position.step:
+            raise TrainError(
+                f"the replicas have different weights at step {step}, and no earlier checkpoint is on the disk",
+                "train again: the line above names the rank whose weights were changed, or nobody can tell",
+            )
+        if self.writer:
+            self.writer.continue_after(created)
+        self.stream = self._stream()
+        self.group.set_timeout(self.config.timeout)
+        self.meter.resume()
+        self.say(f"the replicas have different weights at step {step}: all ranks go back to step {self.position.step}")
 
     def _evaluate(self) -> float:
         values, samples = evaluate(self.stepper, self.held_out, self.ranks.rank)

@@ -8,7 +8,29 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
+from muster import exchange
+
 _WHOLE_NUMBERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+class Audit:
+    """Compares the replicas' weights at each checkpoint. The same object on every rank comes to the same answers."""
+
+    def __init__(self) -> None:
+        self._alike = False
+        self._odd: set[int] = set()
+
+    def spoiled(self, step: int, mine: str) -> bool:
+        """Whether the ranks must go back: their digests differ, and at the checkpoint before they did not.
+
+        Where they differ at the same step once more, it is no accident (processors may differ in rounding): False.
+        """
+        digests = exchange.broadcast(exchange.gather(mine))
+        alike, before, again = len(set(digests)) == 1, self._alike, step in self._odd
+        if not alike:
+            self._odd.add(step)
+        self._alike = alike or (before and not again)
+        return before and not alike and not again
 
 
 def digest(parameters: Iterable[Tensor]) -> str:
