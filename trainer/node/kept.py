@@ -7,12 +7,13 @@ its place only once all that came with it is whole. Standard library only.
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import tarfile
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -20,14 +21,18 @@ from pathlib import Path, PurePosixPath
 from . import work
 from .lacks import OWN, SENT, Entry
 from .link import Link, Lost
-from .share import Door
+from .share import WHOLE, Door
 
 # A file that has not changed for so long is whole. Its time has whole seconds.
 _QUIET_S = 2.0
-_LOOK_S, _MOST_SHARE = 1.0, 0.05
+# One that never was at so many looks in a row is whole while nobody has it open.
+_RESTLESS_LOOKS = 4
+_LOOK_S, _LOOKS_SHARE, _COPIES_SHARE = 1.0, 0.05, 0.25
 # Files that grow with the steps: no script goes on from them, and they are never quiet.
 _GROWS = re.compile(r"(?i).*\.(?:log|txt|csv|jsonl|out|err|tmp|part)|(?:.*/)?events\.out\.tfevents.*")
 _STAGE = ".copies"
+# In place of an origin: the file is written again and again.
+_RESTLESS = "!"
 _PIECE = 1 << 20
 
 
@@ -41,18 +46,53 @@ class Source:
     epoch: int
 
 
+def _kept(files: Mapping[str, Entry]) -> dict[str, Entry]:
+    return {path: entry for path, entry in files.items() if entry.origin != SENT and not _GROWS.fullmatch(path)}
+
+
 def settled(files: Mapping[str, Entry], now: float) -> dict[str, Entry]:
     """Of the files of a node those that a script goes on from, and that nobody writes any more. Pure.
 
     The files of a folder belong together: while one of them is written, none counts. What lies in the working folder
     itself stands alone.
     """
-    kept = {path: entry for path, entry in files.items() if entry.origin != SENT and not _GROWS.fullmatch(path)}
+    kept = _kept(files)
     fresh = {path for path, entry in kept.items() if now - entry.time < _QUIET_S}
     busy = {str(PurePosixPath(path).parent) for path in fresh} - {work.WORK, work.HOME}
     return {
         path: entry for path, entry in kept.items() if path not in fresh and str(PurePosixPath(path).parent) not in busy
     }
+
+
+class Whole:
+    """Which files are whole, from look to look: most are quiet for a while, some are written all the time."""
+
+    def __init__(self, being_written: Callable[[], Collection[str]]) -> None:
+        self._being_written = being_written
+        self._looks: dict[str, int] = {}
+
+    def look(self, files: Mapping[str, Entry], now: float) -> tuple[dict[str, Entry], set[str]]:
+        """The files that are whole, and those of them that are so only at this moment."""
+        kept = _kept(files)
+        quiet = settled(files, now)
+        self._looks = {path: self._looks.get(path, 0) + 1 for path in kept.keys() - quiet.keys()}
+        restless = {path for path, looks in self._looks.items() if looks >= _RESTLESS_LOOKS}
+        if restless:
+            restless -= set(self._being_written())
+        return {**quiet, **{path: kept[path] for path in restless}}, restless
+
+
+def being_written(folder: Path) -> set[str]:
+    """The files below a folder that a process has open to write, as far as the system says, by their paths in it."""
+    found, start = set[str](), f"{folder.resolve()}/"
+    for number in Path("/proc").glob("[0-9]*/fd/*"):
+        with suppress(OSError, ValueError, IndexError):
+            path = str(number.readlink())
+            if path.startswith(start):
+                flags = (number.parents[1] / "fdinfo" / number.name).read_text().partition("flags:")[2].split()[0]
+                if int(flags, 8) & os.O_ACCMODE != os.O_RDONLY:
+                    found.add(path.removeprefix(start))
+    return found
 
 
 class Kept:
@@ -68,6 +108,7 @@ class Kept:
         self._folder, self._key, self._sources, self._runs = folder, key, sources, runs
         self._door = Door(address, key, folder) if address else None
         self._have: dict[str, float] = {}
+        self._whole = Whole(lambda: being_written(folder))
         self._closed = threading.Event()
         self.saved = 0.0
         threading.Thread(target=self._follow, daemon=True, name="muster-kept").start()
@@ -89,19 +130,22 @@ class Kept:
             began = time.monotonic()
             with suppress(OSError):
                 self._look()
-            pause = max(_LOOK_S, (time.monotonic() - began) * (1 / _MOST_SHARE - 1))
-            if self._door:
-                for source in self._sources():
-                    with suppress(Lost, OSError, tarfile.TarError, EOFError, LookupError, ValueError, TypeError):
-                        self._copy(source)
+            looked = time.monotonic()
+            for source in self._sources() if self._door else ():
+                with suppress(Lost, OSError, tarfile.TarError, EOFError, LookupError, ValueError, TypeError):
+                    self._copy(source)
+            copied = time.monotonic()
+            pause = max(_LOOK_S, (looked - began) / _LOOKS_SHARE, (copied - looked) / _COPIES_SHARE)
 
     def _look(self) -> None:
-        quiet = settled(work.listing(self._folder, (*work.TOPS, work.KEEP)).files, time.time())
+        whole, restless = self._whole.look(work.listing(self._folder, (*work.TOPS, work.KEEP)).files, time.time())
         if self._door:
             tops = tuple(f"{top}/" for top in work.TOPS)
-            own = {path: entry for path, entry in quiet.items() if entry.origin == OWN and path.startswith(tops)}
-            self._door.files = own
-        self.saved = max((float(entry.time) for entry in quiet.values()), default=0.0)
+            own = {path: entry for path, entry in whole.items() if entry.origin == OWN and path.startswith(tops)}
+            self._door.files = {
+                path: Entry(*entry[:2], _RESTLESS if path in restless else OWN) for path, entry in own.items()
+            }
+        self.saved = max((float(entry.time) for entry in whole.values()), default=0.0)
 
     def _copy(self, source: Source) -> None:
         """Bring what the source has newer. Raises Lost, or what a disk or an odd answer may raise."""
@@ -115,7 +159,7 @@ class Kept:
             if wanted:
                 self._fetch(source, wanted, stage)
                 now = self._ask(source)
-                if any(now.get(path) != entry for path, entry in wanted.items()):
+                if any(now.get(path) != entry for path, entry in wanted.items() if entry.origin != _RESTLESS):
                     return  # it was written meanwhile
             with work.alone(self._folder):
                 if self._runs() != source.epoch:  # the next start has chosen its files
@@ -128,7 +172,8 @@ class Kept:
     def _ask(self, source: Source) -> dict[str, Entry]:
         with Link.to(source.where, self._key) as link:
             link.send({"list": True})
-            return {str(path): Entry(int(row[0]), int(row[1])) for path, row in link.receive()["files"].items()}
+            listed = link.receive()["files"]
+            return {str(path): Entry(int(row[0]), int(row[1]), str(row[2])) for path, row in listed.items()}
 
     def _fetch(self, source: Source, wanted: Mapping[str, Entry], stage: Path) -> None:
         sizes = {path: entry.size for path, entry in wanted.items()}
@@ -136,7 +181,8 @@ class Kept:
             link.send({"get": list(sizes)})
             with tarfile.open(fileobj=link, mode="r|", bufsize=_PIECE) as tar:  # type: ignore[call-overload]
                 came = sum(1 for path in work.unpack(tar, stage, source.name, sizes) if path)
-        if came < len(sizes):
+                is_whole = tar.getnames()[-1:] == [WHOLE]
+        if came < len(sizes) or not is_whole:
             raise Lost(f"{source.name} sent {came} of {len(sizes)} files")
 
 

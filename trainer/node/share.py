@@ -33,6 +33,8 @@ FIRST_FILE = "MUSTER_FIRST_RANK_FILE"
 KEY = "MUSTER_SHARE_KEY"
 _JOIN_SECONDS, _LOOK_SECONDS = 60.0, 0.1
 _PIECE = 1 << 20
+# The last name in an archive of files that nobody has written meanwhile.
+WHOLE = "whole"
 _MOST_LISTED = 1_000_000
 
 
@@ -271,3 +273,6 @@ class Door:
                     status = os.fstat(file.fileno())
                     about.size, about.mtime = status.st_size, int(status.st_mtime)
                     tar.addfile(about, file)
+                    if os.fstat(file.fileno()).st_mtime_ns != status.st_mtime_ns:
+                        return  # it was written meanwhile
+            tar.addfile(tarfile.TarInfo(WHOLE))

@@ -1,13 +1,14 @@
 """What a script has kept on a node: nothing half written is copied, and a copy takes the place of no own file."""
 
 import os
+import threading
 import time
 
 import pytest
 
 from lab.waiting import until
 from trainer.node import work
-from trainer.node.kept import Kept, Source, settled
+from trainer.node.kept import Kept, Source, Whole, being_written, settled
 from trainer.node.lacks import SENT, Entry
 from trainer.node.link import Link, Lost
 
@@ -26,6 +27,23 @@ def test_a_folder_counts_once_nobody_writes_into_it_any_more():
     }
     assert settled(files, 101.0).keys() == {"work/last.pt", "work/checkpoint-1/model.safetensors"}
     assert settled(files, 103.0).keys() == files.keys() - {"work/train.py", "work/checkpoint-1/train.log"}
+
+
+def test_a_file_that_is_written_all_the_time_counts_while_nobody_has_it_open():
+    writers = set()
+    whole = Whole(lambda: writers)
+    looks = [whole.look({"work/out/last.pt": Entry(1, at)}, at + 0.5) for at in range(100, 110)]
+    assert looks[0] == ({}, set())
+    assert looks[-1] == ({"work/out/last.pt": Entry(1, 109)}, {"work/out/last.pt"})
+    writers.add("work/out/last.pt")
+    assert whole.look({"work/out/last.pt": Entry(1, 110)}, 110.5) == ({}, set())
+
+
+def test_a_file_that_a_process_has_open_to_write_is_seen(tmp_path):
+    read = tmp_path / "read"
+    read.touch()
+    with (tmp_path / "written").open("w"), read.open():
+        assert being_written(tmp_path) == {"written"}
 
 
 class Node:
@@ -74,6 +92,28 @@ def test_a_neighbour_gets_what_a_node_has_kept_and_keeps_its_own(pair):
     own.follow(other)
     until(lambda: own.read("out/last.pt") == "step 2", "the newer copy")
     assert own.read("mine.pt") == "own"
+
+
+def test_a_checkpoint_that_is_written_ten_times_a_second_is_copied_too(pair):
+    other, own = pair
+    stop = threading.Event()
+
+    def save():
+        number = 0
+        while not stop.wait(0.1):
+            other.write("out/last.tmp", f"step {number:09}", 0)
+            os.replace(other.folder / "work/out/last.tmp", other.folder / "work/out/last.pt")
+            number += 1
+
+    saver = threading.Thread(target=save)
+    saver.start()
+    try:
+        own.follow(other)
+        until(lambda: own.read("out/last.pt"), "a copy")
+    finally:
+        stop.set()
+        saver.join()
+    assert own.read("out/last.pt").startswith("step ")
 
 
 def test_nothing_comes_once_the_next_start_has_chosen_its_files(pair):
