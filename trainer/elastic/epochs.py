@@ -65,6 +65,8 @@ class _Epochs(torch_rendezvous.RendezvousHandler):
         self._number = 0
         # Whether this node's files are those of the epochs before: it has had a part in each of them.
         self._is_in_line = False
+        # Who has been lost since the nodes last shared their files.
+        self._lost = set[str]()
         self._store: TCPStore | None = None
         self._where = ""
 
@@ -81,6 +83,7 @@ class _Epochs(torch_rendezvous.RendezvousHandler):
             if epoch["number"] > self._number and epoch["place"] >= 0 and (info := self._enter(epoch)):
                 before, self._number = self._number, epoch["number"]
                 self._is_in_line = self._is_in_line and epoch["stayed"]
+                self._lost |= {*epoch["lost"]}
                 if self._share(info, before, not self._is_in_line):
                     self._say(after=None, store=self._where)
                     return info
@@ -99,11 +102,11 @@ class _Epochs(torch_rendezvous.RendezvousHandler):
             return str(info.store.get(_FIRST).decode())
 
         try:
-            self._sharing.attempt(info.rank, info.world_size, self._address, first, self._is_over, stale)
+            self._sharing.attempt(info.rank, info.world_size, self._address, first, self._is_over, stale, self._lost)
         except (Lost, DistError) as fault:
             print(f"muster: the nodes agree again before this start: {fault}", file=sys.stderr, flush=True)
             return False
-        self._is_in_line = True
+        self._is_in_line, self._lost = True, set()
         return True
 
     def _is_over(self) -> bool:
@@ -136,7 +139,7 @@ class _Epochs(torch_rendezvous.RendezvousHandler):
     def _epoch(self) -> dict[str, Any]:
         with suppress(OSError, ValueError):
             return dict(json.loads((self._outcome / EPOCH).read_text()))
-        return {"number": 0, "place": -1, "nodes": 0, "store": "", "stayed": False}
+        return {"number": 0, "place": -1, "nodes": 0, "store": "", "stayed": False, "lost": []}
 
     def get_backend(self) -> str:
         """As in torch's rendezvous; so are the methods below."""

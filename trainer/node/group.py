@@ -235,7 +235,8 @@ class Group:
         takes_part = self.name in epoch.members and epoch.number > self._floor
         place = epoch.members.index(self.name) if takes_part else -1
         shown = {"number": epoch.number, "place": place, "nodes": len(epoch.members), "store": store}
-        text = json.dumps({**shown, "stayed": self.name in epoch.before})
+        lost = [name for name in epoch.before if name not in epoch.members]
+        text = json.dumps({**shown, "stayed": self.name in epoch.before, "lost": lost})
         if text != self._shown:
             with suppress(OSError):
                 write(self._outcome / EPOCH, text)

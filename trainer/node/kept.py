@@ -127,15 +127,14 @@ class Kept:
     def _follow(self) -> None:
         pause = _LOOK_S
         while not self._closed.wait(pause):
-            began = time.monotonic()
+            computed = time.thread_time()
             with suppress(OSError):
                 self._look()
-            looked = time.monotonic()
+            looks, began = time.thread_time() - computed, time.monotonic()
             for source in self._sources() if self._door else ():
                 with suppress(Lost, OSError, tarfile.TarError, EOFError, LookupError, ValueError, TypeError):
                     self._copy(source)
-            copied = time.monotonic()
-            pause = max(_LOOK_S, (looked - began) / _LOOKS_SHARE, (copied - looked) / _COPIES_SHARE)
+            pause = max(_LOOK_S, looks / _LOOKS_SHARE, (time.monotonic() - began) * (1 / _COPIES_SHARE - 1))
 
     def _look(self) -> None:
         whole, restless = self._whole.look(work.listing(self._folder, (*work.TOPS, work.KEEP)).files, time.time())

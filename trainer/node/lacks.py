@@ -5,6 +5,7 @@ deploy/hosts/share.py has the same rules for the start of a run; tests/unit/trai
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -12,6 +13,8 @@ from typing import NamedTuple
 # In place of a node's name: the script wrote the file here, or it is as it was sent.
 OWN, SENT = "", "="
 _OLD = "?"
+# At the end of a folder's name: epochs and steps.
+_NUMBER = re.compile(r"[0-9]+(?=[^/]*$)")
 
 
 class Entry(NamedTuple):
@@ -91,3 +94,33 @@ def without(listings: Mapping[str, Listing], old: Mapping[str, Collection[str]])
         replaced = {path: Entry(here[path].size, here[path].time, _OLD) for path in paths}
         made[node] = Listing({**here, **replaced}, listings[node].links)
     return made
+
+
+def torn(listings: Mapping[str, Listing], lost: Collection[str]) -> list[str]:
+    """The folders of checkpoints whose other part was on a `lost` node alone: nobody shall go on from them.
+
+    In an older folder beside it, whose name differs by a number, the same node and the lost one have both written.
+    """
+    writers: dict[str, dict[str, int]] = {}
+    for node, here in listings.items():
+        for path, entry in here.files.items():
+            if entry.origin != SENT:
+                times = writers.setdefault(path.rpartition("/")[0], {})
+                name = entry.origin or node
+                times[name] = max(entry.time, times.get(name, 0))
+    found = set()
+    for folder, times in writers.items():
+        for beside, before in writers.items():
+            same = beside != folder and _NUMBER.sub("", beside) == _NUMBER.sub("", folder)
+            both = [node for node in lost if node in before and node not in times]
+            if same and both and any(node in before and times[node] > before[node] for node in times.keys() - {*lost}):
+                found.add(folder)
+    return sorted(found)
+
+
+def less(listings: Mapping[str, Listing], folders: Collection[str]) -> dict[str, Listing]:
+    """The listings without what is in these folders."""
+    return {
+        node: Listing({path: e for path, e in here.files.items() if path.rpartition("/")[0] not in folders}, here.links)
+        for node, here in listings.items()
+    }

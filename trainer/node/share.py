@@ -14,7 +14,7 @@ import sys
 import tarfile
 import threading
 import time
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Collection, Mapping, MutableMapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -55,14 +55,16 @@ class Sharing:
         meet: Callable[[str], str],
         over: Callable[[], bool] = lambda: False,
         stale: bool = False,
+        lost: Collection[str] = (),
     ) -> None:
         """Bring all nodes what they lack. `meet`: takes where this node listens, and returns where the first does.
 
-        `over`: whether other nodes take part by now. `stale`: others went on without this node. Raises Lost in
+        `over`: whether other nodes take part by now. `stale`: others went on without this node. `lost`:
+        the nodes that were there when the others wrote their last files, and are not now. Raises Lost in
         the first case, or if a node went away: the nodes must meet again. Raises TrainError if a node cannot take
         its files.
         """
-        self._first_rank, self._stale = place * self._ranks, stale
+        self._first_rank, self._stale, self._lost = place * self._ranks, stale, lost
         alone, door = work.alone(self._folder), Door(address, self._key, self._folder)
         with door, alone, _Ending(over) as self._ending:
             where = meet(door.where)
@@ -86,7 +88,7 @@ class Sharing:
             with ThreadPoolExecutor(max(1, len(links))) as pool:
                 lists = pool.map(lambda place: (place, links[place].receive()), links)
                 about = {0: self._about(door), **dict(lists)}
-            orders = _orders(about)
+            orders = _orders(about, self._lost)
             for place, link in links.items():
                 link.send(orders[place])
             faults = [self._fetch(orders[0]), *(str(link.receive()["fault"]) for link in links.values())]
@@ -120,6 +122,12 @@ class Sharing:
 
     def _fetch(self, order: Mapping[str, Any]) -> str:
         """Get the files of an order; returns why the disk does not take them, or nothing."""
+        try:
+            for path in work.set_aside(self._folder, order["torn"]):
+                names = " and ".join(order["lost"])
+                print(f"muster: {path} lacks what {names} had of it: it lies aside now", file=sys.stderr, flush=True)
+        except OSError as fault:
+            return f"{self._node} cannot set {order['torn']} aside: {fault.strerror or fault}"
         for node, where, files in order["get"]:
             with suppress(OSError):
                 rank = RankFolder(self._folder, self._first_rank, self._node, self._file)
@@ -151,7 +159,7 @@ def claim(environment: MutableMapping[str, str]) -> Sharing | None:
     return Sharing(key, Path(folder), environment.get("MUSTER_NODE", ""), count, int(file) if file else None)
 
 
-def _orders(about: Mapping[int, Mapping[str, Any]]) -> dict[int, dict[str, Any]]:
+def _orders(about: Mapping[int, Mapping[str, Any]], lost: Collection[str] = ()) -> dict[int, dict[str, Any]]:
     """By place: what each node gets from whom. They begin with different sources, so that none has to serve all."""
     nodes, orders = [about[place] for place in sorted(about)], {}
     listings = {
@@ -160,6 +168,8 @@ def _orders(about: Mapping[int, Mapping[str, Any]]) -> dict[int, dict[str, Any]]
         )
         for node in nodes
     }
+    torn = lacks.torn(listings, lost)
+    listings = lacks.less(listings, torn)
     old = lacks.outdated(listings, [str(node["node"]) for node in nodes if node.get("stale") is True])
     listings = lacks.without(listings, old)
     pairs = {} if any(node["files"] is None for node in nodes) else lacks.missing(listings)
@@ -169,7 +179,7 @@ def _orders(about: Mapping[int, Mapping[str, Any]]) -> dict[int, dict[str, Any]]
             if paths := pairs.get((source["node"], node["node"])):
                 sizes = {path: listings[source["node"]].files[path].size for path in paths}
                 get.append([source["node"], source["where"], sizes])
-        orders[place] = {"get": get, "old": old.get(node["node"], [])}
+        orders[place] = {"get": get, "old": old.get(node["node"], []), "torn": torn, "lost": sorted(lost)}
     return orders
 
 

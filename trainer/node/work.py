@@ -15,6 +15,7 @@ import re
 import shutil
 import stat
 import tarfile
+import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -27,7 +28,7 @@ from muster.files import replace
 from .lacks import OWN, SENT, Entry, Listing
 
 WORK, HOME, KEEP, _SENT, _COPIES, _LOCK = "work", "home", "keep", "sent.json", "copies.json", ".sent.lock"
-TOPS = (WORK, HOME)
+TOPS, TORN = (WORK, HOME), "torn"
 # What programs can make again is no result; it stays on the host.
 _CACHES = (".cache", ".triton", ".nv", ".config", "__pycache__")
 _LINK = "link:"
@@ -132,6 +133,24 @@ def move_in(stage: Path, run_folder: Path, node: str, paths: Collection[str]) ->
                 copies[path] = (*_stamp(goal, False), node)
     finally:
         replace(run_folder / _COPIES, json.dumps(copies))
+
+
+def set_aside(run_folder: Path, folders: Sequence[str]) -> list[str]:
+    """Move these folders below work and home, as far as they are here, out of the script's sight; returns which.
+
+    Raises OSError. Nothing is removed: they lie below `torn/` in the run folder.
+    """
+    moved = []
+    for path in folders:
+        parts = path.split("/")
+        folder = run_folder.joinpath(*parts)
+        if len(parts) < 2 or parts[0] not in TOPS or ".." in parts or folder.is_symlink() or not folder.is_dir():
+            continue
+        goal = run_folder / TORN / f"{time.time_ns()}" / path
+        goal.parent.mkdir(parents=True)
+        folder.rename(goal)
+        moved.append(path)
+    return moved
 
 
 def listing(run_folder: Path, tops: Sequence[str] = TOPS) -> Listing:

@@ -64,3 +64,20 @@ def test_a_node_with_a_new_disk_gets_back_what_it_wrote_and_one_that_removed_a_f
         ("b", "a"): ["work/last.pt"]
     }
     assert lacks.missing({"a": Listing({"work/other.pt": Entry(1, 1)}), "b": copy}) == {("a", "b"): ["work/other.pt"]}
+
+
+def test_a_checkpoint_whose_other_part_is_lost_is_torn_and_a_ranks_own_folder_is_not():
+    files = {
+        "work/out/step-1/model.pt": Entry(1, 50, "gone"),
+        "work/out/step-1/rng-1.pt": Entry(1, 51),
+        "work/out/step-2/rng-1.pt": Entry(1, 90),
+        "work/out/of-rank-0/log.bin": Entry(1, 50, "gone"),
+        "work/out/of-rank-1/log.bin": Entry(1, 90),
+        "work/last.pt": Entry(1, 95),
+    }
+    listings = {"a": Listing(files)}
+    assert lacks.torn(listings, ["gone"]) == ["work/out/step-2"]
+    assert lacks.torn(listings, []) == []
+    assert lacks.less(listings, ["work/out/step-2"])["a"].files.keys() == files.keys() - {"work/out/step-2/rng-1.pt"}
+    apart = {"work/of-0/model.pt": Entry(1, 50, "gone"), "work/of-1/model.pt": Entry(1, 90)}
+    assert lacks.torn({"a": Listing(apart)}, ["gone"]) == []

@@ -206,3 +206,14 @@ def test_a_file_that_came_in_part_is_not_there(run, sent):
     work.prepare(run, sent)
     assert (run / "work/whole").exists()
     assert sorted(path.name for path in (run / "work").iterdir() if "cut" in path.name) == []
+
+
+def test_a_torn_checkpoint_lies_aside_and_nothing_outside_the_scripts_folders_is_moved(tmp_path):
+    for path in ("work/out/step-2/rng-1.pt", "work/out/step-1/model.pt", "nodes/a/b"):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text("x")
+    (tmp_path / "work" / "link").symlink_to(tmp_path / "nodes")
+    given = ["work/out/step-2", "work/out/step-9", "nodes/a", "work/../nodes", "work/link", "work"]
+    assert work.set_aside(tmp_path, given) == ["work/out/step-2"]
+    assert [path.name for path in (tmp_path / "work" / "out").iterdir()] == ["step-1"]
+    assert [path.read_text() for path in (tmp_path / "torn").rglob("rng-1.pt")] == ["x"]
