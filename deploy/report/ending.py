@@ -12,7 +12,8 @@ from ..image.credentials import Choice
 from ..run import record
 from ..run.folders import display_path
 from ..run.outcome import CODES, Result
-from ..run.progress import RankView, State
+from ..run.progress import State
+from ..run.rank_view import RankView
 from .console import Console
 from .page import run as page
 

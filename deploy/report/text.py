@@ -12,7 +12,8 @@ from ..core.facts import RunFacts
 from ..core.text import amount, clock, percent, several
 from ..run.environment import DEFAULT_RECIPE
 from ..run.outcome import Result, untold
-from ..run.progress import RankView, State
+from ..run.progress import State
+from ..run.rank_view import RankView
 
 _BARS = "▁▂▃▄▅▆▇█"
 _FEWEST_BARS, _MOST_BARS = 6, 24

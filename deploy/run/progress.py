@@ -21,6 +21,7 @@ from .causes import Cause, Finding
 from .cut import CutLink
 from .events import Event
 from .evidence import Evidence
+from .rank_view import RankView
 from .story import Happening, Story
 
 # A GPU that works hard is at its power cap most of the time.
@@ -34,21 +35,6 @@ _STANDS, _MOST_TOLD = (Cause.STOPPED, Cause.LOCKED_UP, Cause.MISMATCH, Cause.NOT
 
 # So long a run waits for a host that is lost, or a link that is cut: most machines reboot within this time.
 WAIT_LOST_S = 600.0
-
-
-@dataclass
-class RankView:
-    """The last report of one rank; times are mean milliseconds for a step."""
-
-    rank: int
-    node: str
-    pid: int = 0
-    step: int = 0
-    step_ms: float = 0.0
-    data_ms: float = 0.0
-    compute_ms: float = 0.0
-    wait_ms: float = 0.0
-    training: bool = False
 
 
 @dataclass
@@ -236,6 +222,13 @@ class State:
             if self.script:
                 self.regroups += 1
                 self._tell_regroup(0)
+
+    def _on_apart(self, event: Event) -> None:
+        """A node that counts as lost lives, and some of the others do not reach it."""
+        if self.regroup and (text := regroup.apart(event, self.regroup.text)):
+            self.regroup = replace(self.regroup, text=text)
+        else:
+            self._tell(event, f"{event['left_out']} is not lost: {regroup.cut_off(event)}", grave=True)
 
     def _tell_regroup(self, step: int) -> bool:
         news, self.regroup = self.regroup, None

@@ -25,6 +25,17 @@ def words(event: Event, script: bool = False) -> str:
     return f"{'; '.join(news)}: {on} ({len(members)} of {several(event['planned'], 'node')})"
 
 
+def apart(event: Event, news: str) -> str:
+    """The `news` of a loss, which are not told yet, with what an event `apart` says of it; empty if they are told."""
+    lost, cut = f"{event['left_out']} is lost", cut_off(event)
+    return news.replace(lost, cut) if lost in news else ""
+
+
+def cut_off(event: Event) -> str:
+    """What an event `apart` says."""
+    return _named([event["left_out"], *event["others"]], "", "are cut off from each other")
+
+
 def _named(names: Sequence[str], one: str, more: str) -> str:
     if len(names) == 1:
         return f"{names[0]} {one}"

@@ -109,6 +109,11 @@ class Diary:
                 "members", epoch=epoch.number, members=epoch.members, before=epoch.before, planned=len(planned)
             )
 
+    def tell_apart(self, name: str, others: Sequence[str]) -> None:
+        """Tell that a node that is left out lives, and which of the others do not reach it."""
+        if folder := self._folder(0):
+            folder.event("apart", left_out=name, others=others)
+
     def tell_torchrun(self, code: int) -> None:
         """Tell that a signal has killed torchrun. Its ranks end with it, and nobody else tells of them."""
         oom = self._memory.killed() if code == -signal.SIGKILL else None

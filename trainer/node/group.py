@@ -31,7 +31,7 @@ EPOCH, SAYS = ".epoch", ".says"
 BACKEND = "muster"
 _ASK_S, _LOOK_S, _PROPOSE_S = 0.15, 0.05, 0.4
 _ALONE_S, _ALL_GONE_S, _STUCK_S = 30.0, 10.0, 15.0
-_LEAVE_S, _LINGER_S = 5.0, 1.0
+_LEAVE_S, _LINGER_S, _DOUBT_S = 5.0, 1.0, 0.5
 # torchrun counts each end of a rank, also of one whose peer was lost. The register counts what is the ranks' own fault.
 _ENDLESS = "1000000"
 
@@ -65,6 +65,7 @@ class Group:
         self._proposed = 0.0
         self._epoch, self._told = Epoch(), 0
         self._trained: tuple[str, ...] = ()
+        self._left_out: tuple[float, tuple[str, ...]] = (0.0, ())
         # A node that comes back has no part in the epochs before: their stores and its ranks in them are gone.
         self._floor = -1 if self._returns else 0
         self._shown = ""
@@ -151,7 +152,26 @@ class Group:
         if epoch.number <= self._told:
             return None
         before, self._told, self._trained = self._trained, epoch.number, epoch.members
-        return replace(epoch, before=before) if before and epoch.members[0] == self.name else None
+        if not before or epoch.members[0] != self.name:
+            return None
+        self._left_out = time.monotonic(), tuple(name for name in before if name not in epoch.members)
+        return replace(epoch, before=before)
+
+    def apart(self) -> list[tuple[str, tuple[str, ...]]]:
+        """The nodes that the last `news` left out although they live, each with those that do not reach it: once.
+
+        Whoever answers a moment later has not lost its power.
+        """
+        told, left_out = self._left_out
+        if not left_out or time.monotonic() - told < _DOUBT_S:
+            return []
+        self._left_out = told, ()
+        alive = [name for name in left_out if not self._views[name].gone and self._views[name].answered > told]
+        missed = {
+            name: tuple(m for m in self._trained if m != self.name and name not in self._views[m].sees)
+            for name in alive
+        }
+        return [(name, by) for name, by in missed.items() if by]
 
     def _answer(self, question: Mapping[str, Any]) -> Mapping[str, Any]:
         with self._lock:

@@ -165,6 +165,8 @@ class Node:
         """Tell of each epoch that this node is first in, before its ranks begin."""
         if self._group and (epoch := self._group.news()):
             self.diary.tell_members(epoch, self._group.planned)
+        for name, others in self._group.apart() if self._group else ():
+            self.diary.tell_apart(name, others)
 
     def _has_failed(self) -> bool:
         """Whether the nodes have agreed that the run has failed: our ranks may wait for some that are gone."""

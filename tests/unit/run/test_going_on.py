@@ -175,3 +175,15 @@ def test_the_story_of_a_script_counts_a_lost_node_as_no_restart():
     assert state.restarts == 0
     state.apply({**again, "t": 13.0, "rank": 0, "node": "worker-1"})
     assert state.restarts == 1
+
+
+def test_a_link_that_is_cut_between_two_is_not_said_to_be_a_lost_node():
+    state = grouped()
+    state.apply(members(11.0, NAMES[:2], NAMES, "master"))
+    cut = {"kind": "apart", "rank": 0, "node": "master", "left_out": "worker-2", "others": ["worker-1"]}
+    state.apply({**cut, "t": 11.5})
+    state.apply({"kind": "plan", "t": 12.1, "rank": 0, "node": "master", "start_step": 20})
+    told = [line.text for line in state.story]
+    assert told[0].startswith("worker-2 and worker-1 are cut off from each other: master and worker-1 train on")
+    state.apply({**cut, "t": 13.0})
+    assert "not lost" in state.story[-1].text, "and later, where the loss was told"

@@ -13,6 +13,7 @@ def member(name, floor=0):
     made = Group.__new__(Group)
     made.name, made._floor, made._told, made._trained, made._epoch = name, floor, 0, (), Epoch()
     made._kept, made._stops = None, False
+    made._left_out = (0.0, ())
     return made
 
 
@@ -46,3 +47,19 @@ def test_a_node_that_does_not_hear_of_the_epoch_in_which_the_others_train_ends_i
     assert node.trouble() == "", "it may hear of it in a moment"
     node._deaf_since -= _STUCK_S
     assert "not heard" in node.trouble()
+
+
+def test_a_node_that_answers_although_it_is_left_out_is_said_to_be_cut_off_from_whom_it_misses():
+    node = member("a")
+    node._epoch = Epoch(1, ALL)
+    node.news()
+    node._epoch = Epoch(2, ("a", "b"), ALL)
+    node._views = {"b": View(time.monotonic(), sees=frozenset("a")), "c": View(time.monotonic())}
+    assert node.news().members == ("a", "b")
+    assert node.apart() == [], "it may have been lost just now"
+    node._left_out = (time.monotonic() - 1.0, node._left_out[1])
+    assert node.apart() == [("c", ("b",))]
+    assert node.apart() == [], "once"
+    node._left_out = (time.monotonic() + 1.0 - 2.0, ("c",))
+    node._views["c"] = View(time.monotonic() - 5.0)
+    assert node.apart() == [], "it has not answered since: it is lost"
