@@ -42,6 +42,7 @@ FIGURES = {
         "scalars_truth",
         "watch_cost",
         "hangs",
+        "mended",
         "print_flood",
         "print_to_screen",
         "kept_files",
