@@ -54,6 +54,10 @@ MIN_NODES = (
     "train on with so many nodes when others are lost, the first one included; more than half of them "
     "(default: all are needed)"
 )
+SPARE = (
+    "hosts that are made ready with the others and wait; with --min-nodes, one of them takes the place of a lost host "
+    "(default: none)"
+)
 ON_END = (
     "a command, run once in the run's image when the run has ended, in whatever way, with MUSTER_END and its like; or "
     "a URL that gets a JSON POST (default: none)"

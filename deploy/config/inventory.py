@@ -75,6 +75,7 @@ class Job:
     max_hours: str = ""
     wait_lost_s: float | None = None
     min_nodes: str = ""
+    spares: tuple[str, ...] = ()
     on_end: str = ""
     env_files: tuple[Path, ...] = ()
     cache: bool = True

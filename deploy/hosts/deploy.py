@@ -217,7 +217,10 @@ def _work(options: Options, cluster: Cluster) -> Work:
     on_end = options.on_end or cluster.job.on_end
     if "\n" in on_end:
         raise UsageError("--on-end: a command has one line", "put it into a file of the folder: --on-end 'sh end.sh'")
-    least = environment.asked_least(cluster.job.min_nodes, len(cluster.hosts), arguments, bool(script))
+    spares = len(cluster.job.spares)
+    least = environment.asked_least(
+        cluster.job.min_nodes, len(cluster.hosts) - spares, arguments, bool(script), spares > 0
+    )
     group.refuse(least, on_end, options.wait)
     return replace(work, restarts=restarts, max_hours=hours, on_end=on_end, least=least)
 

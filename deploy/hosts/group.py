@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from ..core.errors import DeployError, UsageError
@@ -37,10 +37,13 @@ def refuse(least: int, on_end: str, waits: bool) -> None:
             )
 
 
-def grouped(nodes: Sequence[NodeContainer], addresses: Sequence[str], work: Work) -> tuple[NodeContainer, ...]:
+def grouped(
+    nodes: Sequence[NodeContainer], addresses: Sequence[str], work: Work, waiting: Collection[str] = ()
+) -> tuple[NodeContainer, ...]:
     """The nodes, each with what it has to know of the others; the same nodes where all are needed.
 
-    `addresses`: of the hosts in the network where they meet. Raises DeployError where they could not keep a register.
+    `addresses`: of the hosts in the network where they meet. `waiting`: which of them are spares. Raises DeployError
+    where they could not keep a register.
     """
     if not work.least:
         return tuple(nodes)
@@ -52,5 +55,6 @@ def grouped(nodes: Sequence[NodeContainer], addresses: Sequence[str], work: Work
             f"give each as many: --nproc {min(ranks.values(), key=int)}",
         )
     where = {str(node.node): (address, *work.ports) for node, address in zip(nodes, addresses, strict=True)}
-    more = environment.group_variable(work.least, work.share_key, where, apart=True)
+    spares = [str(node.node) for node in nodes if node.host in waiting]
+    more = environment.group_variable(work.least, work.share_key, where, apart=True, spares=spares)
     return tuple(replace(node, environment={**node.environment, **more}) for node in nodes)

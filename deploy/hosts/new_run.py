@@ -196,7 +196,8 @@ def _containers(
     hosts, job = request.cluster.hosts, request.cluster.job
     facts = [request.facts[host.name] for host in hosts]
     met, addresses = meeting.choose(hosts, request.sessions, facts, try_links, interfaces)
-    made = group.grouped(container.node_containers(hosts, facts, job, work, met), addresses, work)
+    made = container.node_containers(hosts, facts, job, work, met)
+    made = group.grouped(made, addresses, work, job.spares)
     if try_links and work.least:
         peers = {
             host.name: [other for other in addresses if other != own]

@@ -68,13 +68,14 @@ class Options:
     on_end: str = ""
     wait_lost: str = ""
     min_nodes: str = ""
+    spare: str = ""
 
     def load(self) -> Cluster:
         """The hosts and their job: flags override the file, which is --cluster or this folder's cluster.toml.
 
         Raises UsageError for the first fault in either.
         """
-        cluster = inventory.load(self.hosts, self.cluster)
+        cluster = self._cluster()
         for name in frozenset(cluster.job.environment).union(*(host.environment for host in cluster.hosts)):
             _refuse_ours(name, "cluster.toml: environment:")
         for variables in (cluster.job.environment, *(host.environment for host in cluster.hosts)):
@@ -139,6 +140,19 @@ class Options:
         elif folder and first and not first.startswith("-") and not (folder / first).is_file():
             script.refuse_missing(first, folder)
         return folder
+
+    def _cluster(self) -> Cluster:
+        """The hosts of --hosts or the file, the spares last: they may be among them or come in addition."""
+        if not self.spare:
+            return inventory.load(self.hosts, self.cluster)
+        asked = [part.strip() for part in self.spare.split(",") if part.strip()]
+        spares = [host.name for host in inventory.from_flag(self.spare).hosts]
+        others = [part for part in self.hosts.split(",") if part.strip() and part.strip() not in asked]
+        cluster = inventory.load(",".join([*others, *asked]) if others else "", self.cluster)
+        if lacking := sorted({*spares} - {host.name for host in cluster.hosts}):
+            raise UsageError(f"--spare {lacking[0]}: the file has no such host", "name it there, or give --hosts too")
+        hosts = sorted(cluster.hosts, key=lambda host: host.name in spares)
+        return Cluster(tuple(hosts), replace(cluster.job, spares=tuple(spares)))
 
     def _job(self, job: Job) -> Job:
         flags, lists = secrets.asked(self.secrets, self.env_files, self.secret_files)

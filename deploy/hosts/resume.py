@@ -167,6 +167,7 @@ def resume_fields(options: Options) -> dict[str, str]:
         ("--max-hours", options.max_hours),
         ("--wait-lost", options.wait_lost),
         ("--min-nodes", options.min_nodes),
+        ("--spare", options.spare),
         ("--on-end", options.on_end),
     ]
     words += [("--folder-limit", options.folder_limit)]
@@ -210,6 +211,8 @@ def with_resume_hint(
         return replace(result, hint="") if its_own else result
     reachable = [host for host in hosts if host not in lost]
     again = own.get("again") or ""
+    if lost:  # the next start needs no host to wait
+        again = re.sub(r"--spare \S+", "", again)
     if len(reachable) < 3:  # of so few none can be lost
         again = re.sub(r"--min-nodes \d+", "", again)
     more = f" {' '.join(again.split())}" if again.strip() else ""

@@ -189,14 +189,16 @@ class RunSpec:
         nodes = tuple(replace(node, environment={**node.environment, **more}) for node in self.nodes)
         return replace(self, nodes=nodes)
 
-    def grouped(self, least: int, where: Sequence[tuple[str, int, int]], key: str) -> RunSpec:
+    def grouped(self, least: int, where: Sequence[tuple[str, int, int]], key: str, spares: int = 0) -> RunSpec:
         """The same run, whose nodes may go on without each other while `least` are left; 0: they may not.
 
-        `where`: of each node its address, and the two ports on which the others meet it. `key`: of this start.
+        `where`: of each node its address, and the two ports on which the others meet it. `key`: of this start. So many
+        `spares`, the last nodes, wait until one of the others is lost.
         """
         if not least:
             return self
-        more = group_variable(least, key, dict(zip(self.names, where, strict=True)))
+        waiting = self.names[len(self.names) - spares :]
+        more = group_variable(least, key, dict(zip(self.names, where, strict=True)), spares=waiting)
         nodes = tuple(replace(node, environment={**node.environment, **more}) for node in self.nodes)
         return replace(self, nodes=nodes, least=least)
 
@@ -262,9 +264,15 @@ def node_environment(
     }
 
 
-def group_variable(least: int, key: str, where: Mapping[str, Sequence[object]], apart: bool = False) -> dict[str, str]:
-    """What a node has to know of the others where `least` train on. `apart`: each has a run folder of its own."""
-    return {GROUP: json.dumps({"least": least, "key": key, "nodes": where, **({"apart": True} if apart else {})})}
+def group_variable(
+    least: int, key: str, where: Mapping[str, Sequence[object]], apart: bool = False, spares: Sequence[str] = ()
+) -> dict[str, str]:
+    """What a node has to know of the others where `least` train on. `apart`: each has a run folder of its own.
+
+    `spares`: nodes that wait until another one is lost.
+    """
+    more = {**({"apart": True} if apart else {}), **({"spares": list(spares)} if spares else {})}
+    return {GROUP: json.dumps({"least": least, "key": key, "nodes": where, **more})}
 
 
 def asked_restarts(text: str, script: bool) -> int | None:
@@ -288,12 +296,15 @@ def asked_style(text: str, script: bool) -> dict[str, str]:
     return {STYLE: text} if text else {}
 
 
-def asked_least(text: str, nodes: int, arguments: Sequence[str], script: bool) -> int:
+def asked_least(text: str, nodes: int, arguments: Sequence[str], script: bool, spares: bool = False) -> int:
     """--min-nodes as a number; 0 where it is not given. Raises UsageError where the nodes could not go on.
 
-    Fewer than a majority must not train on: the others could, too, and the run would be trained twice.
+    Fewer than a majority must not train on: the others could, too, and the run would be trained twice. `spares`: others
+    wait for a place; they are none of the `nodes`.
     """
     if not text:
+        if spares:
+            raise UsageError("--spare without --min-nodes: nothing would take its place", "--min-nodes 2")
         return 0
     majority = nodes // 2 + 1
     if not re.fullmatch(r"[0-9]{1,4}", text) or not 1 <= int(text) <= nodes:
@@ -304,7 +315,7 @@ def asked_least(text: str, nodes: int, arguments: Sequence[str], script: bool) -
             "lost or trains on by itself",
             "three nodes can lose one",
         )
-    if int(text) == nodes:
+    if int(text) == nodes and not spares:
         raise UsageError(
             f"--min-nodes {text}: of {nodes} nodes none could be lost", "leave it out: all are needed then"
         )

@@ -15,14 +15,16 @@ def words(event: Event, script: bool = False) -> str:
     """
     members, before = event["members"], event["before"]
     lost = [name for name in before if name not in members]
-    back = [name for name in members if name not in before]
-    if not lost and not back:
+    spares = [name for name in members if name not in before and name in event.get("spares", ())]
+    back = [name for name in members if name not in (*before, *spares)]
+    if not (lost or back or spares):
         return ""
-    news = [_named(lost, "is lost", "are lost")] * bool(lost) + [_named(back, "is back", "are back")] * bool(back)
+    news = [_named(lost, "is lost", "are lost"), _named(back, "is back", "are back")]
+    news += [_named(spares, "takes a free place", "take free places")]
     on = f"{_named(members, 'trains', 'train')} on from step {{step}}"
     if script:
         on = f"{_named(members, 'starts', 'start')} the script again from what it kept"
-    return f"{'; '.join(news)}: {on} ({len(members)} of {several(event['planned'], 'node')})"
+    return f"{'; '.join(filter(None, news))}: {on} ({len(members)} of {several(event['planned'], 'node')})"
 
 
 def apart(event: Event, news: str) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +20,7 @@ from muster.errors import FAILED, TrainError
 from muster.files import replace as write
 
 from . import peers
+from .heard import Heard, Registered, ended, told
 from .kept import Kept, Source
 from .members import Epoch, Leader, View
 from .share import FIRST_FILE
@@ -55,11 +56,13 @@ class Group:
         self._restarts, self._stops = restarts, False
         self.name, self._outcome, self._folder = name, outcome, folder
         nodes: dict[str, list[Any]] = plan["nodes"]
-        self.planned, self.least, self._key = tuple(nodes), int(plan["least"]), str(plan["key"])
+        self.spares = tuple(map(str, plan.get("spares", ())))
+        self.planned = tuple(each for each in nodes if each not in self.spares)
+        self.least, self._key = int(plan["least"]), str(plan["key"])
         journal = folder / "nodes" / f".{name}.{start}.register"
         self._returns = journal.exists()
-        self._views = {each: View() for each in self.planned}
-        self._leader = Leader(self.planned, self.least, keeps=not script)
+        self._views = {each: View() for each in nodes}
+        self._leader = Leader((*self.planned, *self.spares), self.least, self.spares, keeps=not script)
         self._lock, self._closed = threading.Lock(), threading.Event()
         self._alone_since = self._stuck_since = self._deaf_since = float("inf")
         self._proposed = 0.0
@@ -69,14 +72,8 @@ class Group:
         # A node that comes back has no part in the epochs before: their stores and its ranks in them are gone.
         self._floor = -1 if self._returns else 0
         self._shown = ""
-        try:
-            from .register import Register  # only nodes that may go on without each other need pysyncobj
-        except ImportError as fault:
-            raise TrainError(
-                f"this image cannot keep the nodes' register: {fault}", "pip install pysyncobj==0.3.17"
-            ) from fault
-
-        self._register = Register(name, {each: f"{at[0]}:{at[1]}" for each, at in nodes.items()}, self._key, journal)
+        self._heard = Heard(journal, frozenset(nodes)) if name in self.spares else None
+        self._register = self._heard or self._voted(nodes, journal)
         try:
             self._door = peers.serve(nodes[name][0], nodes[name][2], self._key, self._answer)
         except OSError as fault:
@@ -88,6 +85,17 @@ class Group:
                 threading.Thread(target=self._ask, args=(each, address, port), daemon=True).start()
         threading.Thread(target=self._follow, daemon=True, name="muster-group").start()
 
+    def _voted(self, nodes: Mapping[str, Sequence[Any]], journal: Path) -> Registered:
+        try:
+            from .register import Register  # only nodes that may go on without each other need pysyncobj
+        except ImportError as fault:
+            raise TrainError(
+                f"this image cannot keep the nodes' register: {fault}", "pip install pysyncobj==0.3.17"
+            ) from fault
+
+        where = {each: f"{nodes[each][0]}:{nodes[each][1]}" for each in self.planned}
+        return Register(self.name, where, self._key, journal)
+
     @property
     def epoch(self) -> Epoch:
         """The present epoch."""
@@ -96,16 +104,17 @@ class Group:
     def trouble(self) -> str:
         """Why this node must end its ranks and itself; empty while it need not."""
         now, others = time.monotonic(), [view for name, view in self._views.items() if name != self.name]
-        present = 1 + sum(view.lives(now) for view in others)
+        seen = {self.name, *(name for name, view in self._views.items() if view.lives(now))}
+        present, hosts = len(seen), len(seen.intersection(self.planned))
         gone = all(view.gone for view in others)
-        enough = present >= self.least if self._epoch.number or self._returns else True
+        votes = hosts > len(self.planned) // 2
+        enough = (votes and present >= self.least) if self._epoch.number or self._returns else True
         self._alone_since = float("inf") if enough else min(self._alone_since, now)
         patience = _ALL_GONE_S if gone else _ALONE_S
         if now - self._alone_since > patience:
-            return (
-                f"{self.name} sees {present} of {len(self.planned)} nodes for {patience:.0f} s, and --min-nodes is "
-                f"{self.least}: it does not train on"
-            )
+            but = f"--min-nodes is {self.least}" if votes else "more than half of them must agree, without the spares"
+            shown = f"{present} of {len(self._views)}" if votes else f"{hosts} of {len(self.planned)}"
+            return f"{self.name} sees {shown} nodes for {patience:.0f} s, and {but}: it does not train on"
         says = self._says()
         behind = self._epoch.number > says.get("number", 0) and says.get("after") is None
         self._stuck_since = min(self._stuck_since, now) if behind else float("inf")
@@ -184,7 +193,8 @@ class Group:
         if says["after"] is not None:  # before it knows the present epoch, it cannot say that it waits for another one
             says["after"] = max(says["after"], self._floor) if self._floor >= 0 else None
         saved = self._kept.saved if self._kept else newest(self._folder / "checkpoints")
-        more = {"files": self._kept.where} if self._kept else {}
+        more: dict[str, Any] = {"files": self._kept.where} if self._kept else {}
+        more |= {"epoch": told(self._epoch), "ended": self._heard.ended if self._heard else None}
         return {**says, "sees": sees, "saved": saved, "stops": self._stops, **more}
 
     def _running(self) -> int:
@@ -198,7 +208,7 @@ class Group:
         members, epoch = self._epoch.members, self._epoch.number
         if self.name not in members:
             return []
-        place, count = members.index(self.name), min(len(self.planned) - self.least, len(members) - 1)
+        place, count = members.index(self.name), min(max(1, len(self.planned) - self.least), len(members) - 1)
         with self._lock:
             views = [(name, self._views[name]) for name in (members[place - 1 - more] for more in range(count))]
         return [Source(name, view.files, view.saved, epoch) for name, view in views]
@@ -211,6 +221,8 @@ class Group:
             with self._lock:
                 if said:
                     self._views[name] = _view(said, began)
+                    if self._heard:
+                        self._heard.hear(said.get("epoch"))
                 elif said is not None:
                     self._views[name] = replace(self._views[name], gone=True)
 
@@ -233,6 +245,9 @@ class Group:
         with self._lock:
             self._views[self.name] = _view(self._about(), now)
             views = dict(self._views)
+        for view in views.values():
+            if view.ended and view.ended[0] == self._epoch.number and self._epoch.over is None:
+                self._register.end(*view.ended)
         members = self._leader.next(self._epoch, views, now)
         if members and now - self._proposed > _PROPOSE_S:
             self._proposed = now
@@ -280,6 +295,7 @@ def _view(said: Mapping[str, Any], now: float) -> View:
         saved=float(said.get("saved") or 0.0),
         stops=said.get("stops") is True,
         files=str(said.get("files") or ""),
+        ended=ended(said.get("ended")),
     )
 
 
@@ -320,7 +336,7 @@ def variables(plan: Mapping[str, Any], name: str, per_node: int = 1) -> dict[str
     address = str(nodes[name][0])
     endpoint = f"[{address}]:0" if ":" in address else f"{address}:0"
     return {
-        "PET_NNODES": f"{plan['least']}:{len(nodes)}",
+        "PET_NNODES": f"{plan['least']}:{len(nodes) - len(plan.get('spares', ()))}",
         "PET_RDZV_BACKEND": BACKEND,
         "PET_RDZV_ENDPOINT": endpoint,
         "PET_LOCAL_ADDR": address,

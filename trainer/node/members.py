@@ -1,7 +1,7 @@
 """Who trains in the next epoch, where nodes may be lost and come back (`--min-nodes`). Pure.
 
 An epoch is a number and the nodes that train in it, in the planned order. The nodes' register holds the present one
-(register.py); this module says what should come next, from what the register's leader sees.
+(register.py); this module says what should come next, from what the register's leader sees. A spare waits for a place.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ class View:
     `after`: it waits for an epoch above this one; None: its ranks run. `number`: the epoch of its ranks. `sees`: the
     nodes that answer it. `store`: where the ranks of epoch `number` meet, said by its first node. `saved`: when the
     newest checkpoint of its disk was written, by the clock of who wrote it; of a script, the newest file that it keeps.
-    `files`: where others copy those. `stops`: it was asked to stop the run.
+    `files`: where others copy those. `stops`: it was asked to stop the run. `ended`: an epoch,
+    and the code with which its ranks have ended the run.
     """
 
     answered: float = -1e9
@@ -46,6 +47,7 @@ class View:
     saved: float = 0.0
     stops: bool = False
     files: str = ""
+    ended: tuple[int, int] | None = None
 
     def lives(self, now: float) -> bool:
         """Whether it counts as present."""
@@ -56,11 +58,13 @@ class View:
 class Leader:
     """What the leader of the register remembers between two looks: since when it has a reason for another epoch.
 
-    `keeps`: the ranks will write a checkpoint, also where none is seen yet.
+    `planned`: all that may train. As many train at once as are no `spares`. `keeps`: the ranks will write a checkpoint,
+    also where none is seen yet.
     """
 
     planned: Sequence[str]
     least: int
+    spares: Collection[str] = ()
     keeps: bool = True
     _since: dict[str, float] = field(default_factory=dict)
     _saved: dict[str, float] = field(default_factory=dict)
@@ -71,9 +75,8 @@ class Leader:
         if epoch.over is not None:
             return None
         if not epoch.number:  # the first epoch is the whole plan
-            return (
-                tuple(self.planned) if all(name in alive and _ready(views[name], 0) for name in self.planned) else None
-            )
+            hosts = self._hosts
+            return hosts if all(name in alive and _ready(views[name], 0) for name in hosts) else None
         reason = self._reason(epoch, views, alive)
         if not reason:
             self._since.clear()
@@ -88,10 +91,24 @@ class Leader:
             for name in self.planned
             if name in alive and (name in epoch.members or self._waits(views[name], epoch))
         ]
-        members = _clique(able, views)
+        members = self._chosen(able, epoch, views)
         if reason == "back" and not {*members} > {*epoch.members}:  # one that does not reach all takes nobody's place
             return None
         return tuple(members) if len(members) >= self.least else None
+
+    @property
+    def _hosts(self) -> tuple[str, ...]:
+        return tuple(name for name in self.planned if name not in self.spares)
+
+    def _chosen(self, able: Sequence[str], epoch: Epoch, views: Mapping[str, View]) -> list[str]:
+        """Who trains: as many as were planned. Who does already stays; then come hosts, and spares last.
+
+        A majority of the hosts is always among them, so that no two epochs can train at once: they share a host.
+        """
+        order = sorted(able, key=lambda name: (name not in epoch.members, name in self.spares))
+        members = _clique(order, views)[: len(self._hosts)]
+        hosts = sum(name not in self.spares for name in members)
+        return sorted(members, key=self.planned.index) if hosts > len(self._hosts) // 2 else []
 
     def _reason(self, epoch: Epoch, views: Mapping[str, View], alive: Collection[str]) -> str:
         if any(name not in alive for name in epoch.members):
@@ -100,6 +117,8 @@ class Leader:
             return "" if any(views[name].stops for name in epoch.members) else "again"
         if any(other not in views[name].sees for name in epoch.members for other in epoch.members if other != name):
             return "links"
+        if len(epoch.members) == len(self._hosts):
+            return ""
         # A node that is back takes part after the next checkpoint: then nobody does a step again for it.
         saved = max((views[name].saved for name in epoch.members), default=0.0)
         for name in self.planned:

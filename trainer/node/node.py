@@ -164,7 +164,7 @@ class Node:
     def _tell_members(self) -> None:
         """Tell of each epoch that this node is first in, before its ranks begin."""
         if self._group and (epoch := self._group.news()):
-            self.diary.tell_members(epoch, self._group.planned)
+            self.diary.tell_members(epoch, self._group.planned, self._group.spares)
         for name, others in self._group.apart() if self._group else ():
             self.diary.tell_apart(name, others)
 

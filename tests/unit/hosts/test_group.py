@@ -22,7 +22,7 @@ ADDRESSES = ("10.0.0.1", "10.0.0.2", "10.0.0.3")
 WORK = Work("r1", "app", token="7f3a", share_key="key", least=2, ports=(29600, 29602))
 
 
-def made(work=WORK, gpus=(0, 0, 0)):
+def made(work=WORK, gpus=(0, 0, 0), spares=()):
     """The nodes of a run on three hosts, with as many ranks on each as are given."""
     hosts = from_flag("a,b,c").hosts
     jobs = [Job(processes=count or "auto") for count in gpus]
@@ -30,7 +30,7 @@ def made(work=WORK, gpus=(0, 0, 0)):
         container.node_containers(hosts, (FACTS,) * 3, job, work, Meeting("10.0.0.1", 29500, ("eth0",) * 3))[place]
         for place, job in enumerate(jobs)
     ]
-    return group.grouped(nodes, ADDRESSES, work)
+    return group.grouped(nodes, ADDRESSES, work, spares)
 
 
 def test_each_node_is_told_the_address_and_the_ports_of_all_and_the_label_says_how_many_go_on():
@@ -40,11 +40,25 @@ def test_each_node_is_told_the_address_and_the_ports_of_all_and_the_label_says_h
     assert "muster.least=2" in node.argv
     assert not any("key" in word for word in node.argv), "the key goes by standard input, with the variables"
     assert GROUP not in made(dataclasses.replace(WORK, least=0))[0].environment
+    waiting = made(spares=("c",))[0].environment[GROUP]
+    assert json.loads(waiting)["spares"] == ["c"]
+    assert agents.variables(json.loads(waiting), "c")["PET_NNODES"] == "2:2"
     # The agent of the third node meets the others at its own address, and gives its ranks' files its own numbers.
     given = agents.variables(plan, "c", 4)
     assert (given["PET_LOCAL_ADDR"], given[agents.FIRST_FILE]) == ("10.0.0.3", "8")
     file_of = agents.file_of(plan, "c", 4)
     assert [file_of(rank) for rank in (0, 3, 8, 11)] == [8, 11, 8, 11]
+
+
+def test_spares_come_last_and_are_marked_wherever_they_were_named(tmp_path):
+    (tmp_path / "cluster.toml").write_text("".join(f'[[hosts]]\nname = "{name}"\n' for name in "dabc"))
+    in_file = Options(cluster=str(tmp_path / "cluster.toml"), spare="d")
+    for options in (Options(hosts="a,b,c", spare="d"), Options(hosts="d,a,b,c", spare="d"), in_file):
+        cluster = options.load()
+        assert ([host.name for host in cluster.hosts], cluster.job.spares) == ([*"abcd"], ("d",))
+    with pytest.raises(UsageError, match="no such host"):
+        Options(cluster=str(tmp_path / "cluster.toml"), spare="e").load()
+    assert "--spare d" in resume_fields(Options(spare="d"))["again"]
 
 
 def test_hosts_with_different_numbers_of_ranks_are_named():

@@ -21,6 +21,12 @@ def test_a_majority_of_three_or_more_nodes_goes_on():
     assert (asked_least("2", 3, [], False), asked_least("3", 5, ["--steps", "3"], False)) == (2, 3)
 
 
+def test_with_a_spare_all_hosts_may_be_needed_and_without_min_nodes_it_would_be_idle():
+    assert asked_least("3", 3, [], False, spares=True) == 3
+    with pytest.raises(UsageError, match="--spare without"):
+        asked_least("", 3, [], False, spares=True)
+
+
 @pytest.mark.parametrize(
     ("text", "nodes", "arguments", "script", "why"),
     [
@@ -85,6 +91,17 @@ def test_the_story_says_who_trains_on_and_from_where():
         state.apply({"kind": "verdict", "t": 20.0, **verdict})
         state.nodes[name] = NodeState(name, "exited", 0)
     assert final(state).verdict == "done"
+
+
+def test_the_story_names_a_spare_that_takes_a_place():
+    state = grouped()
+    about = {"rank": 0, "node": "master", "epoch": 2, "planned": 3, "spares": ["worker-3"]}
+    now = ["master", "worker-2", "worker-3"]
+    state.apply({"kind": "members", "t": 11.0, **about, "members": now, "before": list(NAMES)})
+    state.apply({"kind": "plan", "t": 12.0, "rank": 0, "node": "master", "start_step": 20})
+    (told,) = [line.text for line in state.story if "free place" in line.text]
+    assert told.startswith("worker-1 is lost; worker-3 takes a free place: master, worker-2 and worker-3 train on")
+    assert "3 of 3" in told
 
 
 def test_the_run_is_over_without_the_host_that_the_others_have_finished_without():

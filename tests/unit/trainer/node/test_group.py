@@ -2,7 +2,7 @@
 
 import time
 
-from trainer.node.group import _STUCK_S, Group
+from trainer.node.group import _ALONE_S, _STUCK_S, Group
 from trainer.node.members import Epoch, View
 
 ALL = ("a", "b", "c")
@@ -12,7 +12,7 @@ def member(name, floor=0):
     """A node's part in a group, without its sockets."""
     made = Group.__new__(Group)
     made.name, made._floor, made._told, made._trained, made._epoch = name, floor, 0, (), Epoch()
-    made._kept, made._stops = None, False
+    made._heard, made._kept, made._stops = None, None, False
     made._left_out = (0.0, ())
     return made
 
@@ -63,3 +63,17 @@ def test_a_node_that_answers_although_it_is_left_out_is_said_to_be_cut_off_from_
     node._left_out = (time.monotonic() + 1.0 - 2.0, ("c",))
     node._views["c"] = View(time.monotonic() - 5.0)
     assert node.apart() == [], "it has not answered since: it is lost"
+
+
+def test_a_host_and_a_spare_are_no_majority_and_end_themselves(tmp_path):
+    node = member("a")
+    node.planned, node.least, node._returns, node._outcome = ALL, 2, False, tmp_path
+    node._alone_since = node._stuck_since = node._deaf_since = float("inf")
+    node._epoch = Epoch(3, ("a", "c", "d"))
+    node._views = {each: View(answered=time.monotonic(), number=3) for each in (*ALL, "d")}
+    for lost in ("b", "c"):
+        assert node.trouble() == ""
+        node._views[lost] = View(gone=True)
+    assert node.trouble() == "", "they may be back in a moment"
+    node._alone_since -= _ALONE_S
+    assert "sees 1 of 3 nodes" in node.trouble()

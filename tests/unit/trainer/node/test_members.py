@@ -92,3 +92,40 @@ def test_where_nothing_is_kept_a_node_that_is_back_takes_part_at_once():
 
 def test_ranks_that_end_because_a_stop_was_asked_for_do_not_begin_again():
     assert second_look(Epoch(4, NAMES), b={"after": 4}, c={"stops": True}) is None
+
+
+FIVE = ("a", "b", "c", "d", "e")
+
+
+def with_spares(epoch, **changed):
+    """The decision of three hosts and the spares d and e, once everybody has answered again."""
+    leader, seen = Leader(FIVE, 2, spares=("d", "e")), frozenset(FIVE)
+    waits = {name: {"after": 0, "number": 0} for name in FIVE if name not in epoch.members}
+    for now in (100.0, 101.0, 102.0):
+        of = {name: {"number": 4, **waits.get(name, {}), **changed.get(name, {})} for name in FIVE}
+        views = {name: View(**{"answered": now, "sees": seen, **of[name]}) for name in FIVE}
+        found = leader.next(epoch, views, now)
+    return found
+
+
+def test_a_spare_waits_until_a_node_is_lost_and_the_one_that_is_back_waits_in_turn():
+    assert with_spares(Epoch()) == NAMES
+    assert with_spares(Epoch(4, NAMES), a={"saved": 101.0}) is None
+    assert with_spares(Epoch(4, NAMES), b={"gone": True}) == ("a", "c", "d")
+    assert with_spares(Epoch(4, ("a", "c", "d")), a={"saved": 101.0}) is None, "b is back, and all places are taken"
+
+
+def test_a_host_that_waits_comes_before_a_spare():
+    assert with_spares(Epoch(4, ("a", "c", "d")), d={"gone": True}) == NAMES
+    assert with_spares(Epoch(4, ("a", "c", "d")), c={"gone": True}) == ("a", "b", "d")
+
+
+def test_spares_alone_never_train_while_other_hosts_could():
+    lost = {"a": {"gone": True}, "b": {"gone": True}}
+    assert with_spares(Epoch(4, NAMES), **lost) is None
+    assert with_spares(Epoch(4, ("a", "c", "d")), c={"gone": True}, b={"gone": True}) is None
+
+
+def test_a_spare_that_does_not_reach_a_node_takes_no_place_beside_it():
+    cut = {"d": {"sees": frozenset("abce")}, "c": {"sees": frozenset("abe")}}
+    assert with_spares(Epoch(4, NAMES), b={"gone": True}, **cut) == ("a", "c", "e")

@@ -1,0 +1,92 @@
+"""A spare takes the place of a lost node, waits again for its own turn, and may itself be lost."""
+
+import os
+import signal
+
+from deploy.local import machine
+from lab.waiting import events, until
+
+SLOWLY = """
+def seen(ids):
+    time.sleep(0.02)
+"""
+STEPS = 100_000
+
+
+def grouped(nodes, recipe, spares=1, least=2):
+    """Three nodes that train, and spares; `least` of three train on."""
+    options = ("--recipe", recipe, "--batch", 24, "--steps", STEPS, "--checkpoint-every", 10, "--eval-every", 0)
+    run = nodes(2 + spares, *options)
+    run.spec = run.spec.grouped(least, machine.doors(3 + spares), "key", spares)
+    return run.start()
+
+
+def epochs(run):
+    """What was told of who trains."""
+    return [event["members"] for event in events(run.run_dir, 0, "members")]
+
+
+def trains(run):
+    """Waits until the ranks have written a checkpoint since the call."""
+    known = len(events(run.run_dir, 0, "checkpoint"))
+    until(lambda: len(events(run.run_dir, 0, "checkpoint")) > known, "a checkpoint", 90)
+
+
+def kill(run, name):
+    os.kill(run.pids(name)[0], signal.SIGKILL)
+
+
+def back(run, name):
+    """Start a lost node again, and wait until it waits for an epoch."""
+    says = run.run_dir / "nodes" / f".{name}" / ".says"
+    until(lambda: run.nodes.states(lambda state: state.node == name) and run.codes()[name] is None, "a start")
+    until(lambda: says.exists() and '"after": 0' in says.read_text(), f"{name} to wait for an epoch")
+
+
+def test_a_spare_takes_the_place_of_a_lost_node_which_waits_when_it_is_back(nodes, recipe_file):
+    run = grouped(nodes, recipe_file(SLOWLY))
+    trains(run)
+    assert {event["node"] for rank in range(4) for event in events(run.run_dir, rank, "started")} == {
+        "master",
+        "worker-1",
+        "worker-2",
+    }
+    kill(run, "worker-1")
+    until(lambda: epochs(run) == [["master", "worker-2", "worker-3"]], "the spare to take the place", 30)
+    trains(run)
+    back(run, "worker-1")
+    trains(run)
+    trains(run)  # one that is back takes part after the next checkpoint, if there is a place
+    assert len(epochs(run)) == 1
+    kill(run, "worker-3")
+    until(lambda: epochs(run)[-1] == ["master", "worker-1", "worker-2"], "the node to take its place again", 30)
+    trains(run)
+    run.terminate("master")
+    for name in ("master", "worker-1", "worker-2"):
+        until(lambda name=name: run.codes()[name] == 75, "a stop, as asked", 60)
+
+
+def test_a_spare_that_is_lost_while_it_enters_costs_the_others_nothing(nodes, recipe_file):
+    run = grouped(nodes, recipe_file(SLOWLY), spares=2)
+    trains(run)
+    kill(run, "worker-1")
+    until(lambda: epochs(run) == [["master", "worker-2", "worker-3"]], "the first spare to take the place", 30)
+    kill(run, "worker-3")
+    until(lambda: epochs(run)[-1] == ["master", "worker-2", "worker-4"], "the second spare to take it", 30)
+    trains(run)
+    back(run, "worker-3")
+    kill(run, "worker-4")
+    until(lambda: epochs(run)[-1] == ["master", "worker-2", "worker-3"], "the spare that is back to take it", 30)
+    trains(run)
+
+
+def test_a_run_that_its_first_host_and_a_spare_finish_is_done_for_all(nodes, recipe_file):
+    options = ("--recipe", recipe_file(SLOWLY), "--batch", 24, "--steps", 200, "--checkpoint-every", 10)
+    run = nodes(4, *options, "--eval-every", 0)
+    run.spec = run.spec.grouped(2, machine.doors(5), "key", 2)
+    run.start()
+    trains(run)
+    kill(run, "master")
+    until(lambda: epochs(run) == [["worker-1", "worker-2", "worker-3"]], "a spare to take the place", 30)
+    until(lambda: [code for code in run.codes().values() if code is not None][4:], "the end", 90)
+    assert run.codes() == {"master": -9, **{f"worker-{number}": 0 for number in (1, 2, 3, 4)}}

@@ -1,0 +1,108 @@
+"""The register's epochs as a spare knows them: it has no vote, and believes the newest that other nodes tell it.
+
+A node tells an epoch once a majority holds it, so a larger number is always the later truth.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Set
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Protocol
+
+from muster.files import replace
+
+from .members import Epoch
+
+
+class Registered(Protocol):
+    """The register as a node of the group uses it, whether it votes or not."""
+
+    @property
+    def epoch(self) -> Epoch:
+        """The newest epoch that this node knows a majority to hold."""
+
+    @property
+    def is_current(self) -> bool:
+        """Whether this node knows all that it has to know before it takes part."""
+
+    @property
+    def leads(self) -> bool:
+        """Whether this node decides for the others."""
+
+    def form(self, number: int, members: tuple[str, ...]) -> None:
+        """Propose an epoch."""
+
+    def end(self, number: int, code: int) -> None:
+        """Propose the run's end."""
+
+    def close(self) -> None:
+        """Take no more part."""
+
+
+class Heard(Registered):
+    """What one spare has heard. `journal`: where it remembers that, for its own return; `nodes`: of the run."""
+
+    def __init__(self, journal: Path, nodes: Set[str]) -> None:
+        self._journal, self._nodes, self._epoch = journal, nodes, Epoch()
+        self.ended: tuple[int, int] | None = None
+        with suppress(OSError, ValueError):
+            self._epoch = _epoch(json.loads(journal.read_text()), nodes)
+
+    def hear(self, said: object) -> None:
+        """Another node tells its newest epoch; what is no epoch of these nodes tells nothing."""
+        with suppress(ValueError):
+            epoch = _epoch(said, self._nodes)
+            if (epoch.number, epoch.over is not None) > (self._epoch.number, self._epoch.over is not None):
+                self._epoch = epoch
+                with suppress(OSError):
+                    replace(self._journal, json.dumps(told(epoch)))
+
+    @property
+    def epoch(self) -> Epoch:
+        """The newest one."""
+        return self._epoch
+
+    @property
+    def is_current(self) -> bool:
+        """Always: the nodes form an epoch with it only after the one that it says it knows."""
+        return True
+
+    @property
+    def leads(self) -> bool:
+        """Never."""
+        return False
+
+    def form(self, number: int, members: tuple[str, ...]) -> None:
+        """Nothing: it does not lead."""
+
+    def end(self, number: int, code: int) -> None:
+        """Its ranks have ended the run: the leader reads that in its answers, and proposes it."""
+        self.ended = (number, code)
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def told(epoch: Epoch) -> list[Any]:
+    """An epoch as nodes tell it each other."""
+    return [epoch.number, list(epoch.members), list(epoch.before), epoch.over]
+
+
+def ended(said: object) -> tuple[int, int] | None:
+    """The run's end, as a node without a vote tells it."""
+    if isinstance(said, list) and len(said) == 2 and all(isinstance(each, int) for each in said):
+        return said[0], said[1]
+    return None
+
+
+def _epoch(said: object, nodes: Set[str]) -> Epoch:
+    """Read what `told` made. Raises ValueError."""
+    if not (isinstance(said, list) and len(said) == 4 and isinstance(said[0], int) and said[0] >= 0):
+        raise ValueError("no epoch")
+    number, members, before, over = said
+    known = all(isinstance(names, list) and all(isinstance(name, str) for name in names) for names in (members, before))
+    if not known or not nodes >= {*members, *before} or not isinstance(over, int | None):
+        raise ValueError("an epoch of other nodes")
+    return Epoch(number, tuple(members), tuple(before), over)
