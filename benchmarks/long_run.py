@@ -25,7 +25,7 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchmarks import nodes
@@ -309,7 +309,10 @@ def _weights(long: Long) -> list[Row]:
     recipe = calm / "long.py"
     recipe.write_text(RECIPE.replace("PACE", "0.0"))
     options = TRAIN.replace("long.py", str(recipe)).replace("every 60", f"every {last}").split()
-    with nodes.ours(calm, 0, options) as run:
+    run = nodes.ours(calm, 0, options)
+    one = {"OMP_NUM_THREADS": "1"}  # threads of a model this small wait for each other
+    run.specs = [replace(each, environment={**each.environment, **one}) for each in run.specs]
+    with run:
         run.wait(lambda: any(event["kind"] == "checkpoint" for event in run.events()), 900.0, 0.5)
     other = store.load(calm / f"checkpoints/step-{last:08d}")[0]["model"]
     largest = max(float(tensor.abs().max()) for name, tensor in other.items() if name != "counts")

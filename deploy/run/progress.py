@@ -9,10 +9,11 @@ run), `unread` (lines that could not be read). events.py has checked all of them
 
 from __future__ import annotations
 
+import signal
 from collections import Counter, deque
 from dataclasses import dataclass, field, replace
 
-from ..core.errors import FAILED
+from ..core.errors import FAILED, SIGNALLED
 from ..core.facts import NodeState, ended_how
 from ..core.text import amount, percent, several
 from . import inquest, regroup
@@ -24,6 +25,8 @@ from .evidence import Evidence
 from .rank_view import RankView
 from .story import Happening, Story
 
+# How a node ends that somebody killed, or the kernel: as it says it, and as a container's engine does.
+_KILLED = (-signal.SIGKILL, SIGNALLED + signal.SIGKILL)
 # A GPU that works hard is at its power cap most of the time.
 _USUAL_THROTTLING = ("power cap",)
 _MOST_THROTTLED = 1000
@@ -180,12 +183,16 @@ class State:
         before = self.nodes.get(now.node, now if self.story.recalled else NodeState(now.node, "waiting"))
         self.nodes[now.node] = now
         self.exited_at.pop(now.node, None)
-        if self.least and now.state == "exited" != before.state and now.code and not self.verdicts:
-            # The others go on, and this node may come back much later: its end is told now.
-            self._tell(event, f"{self.name(now.node)} {ended_how(now.code)}{self._at_step()}", grave=True)
+        told = not now.trouble and (
+            now.code in _KILLED or (self.least and now.code)
+        )  # of one that is gone, the inquest
+        if told and now.state == "exited" != before.state and not self.verdicts:
+            # Now: others that miss it may end before anybody judges, and where they go on it may come back much later.
+            self._tell(event, f"{self.name(now.node)} {ended_how(now.code or 0)}{self._at_step()}", grave=True)
+            self.explained = True
         if now.restarts > before.restarts and not self.verdicts:  # after a verdict a restart does not matter
             # Code 1, as a node ends that lost the others: we blame nobody before we know more.
-            if now.code in (None, FAILED) or (self.least and before.state == "exited"):
+            if now.code in (None, FAILED) or (told and before.state == "exited"):
                 self._tell(event, f"{now.node} restarts{self._at_step()}")
                 self.came_back.add(now.node)
             else:

@@ -442,3 +442,21 @@ def test_all_ranks_of_a_script_that_begin_again_are_one_restart_with_its_reason(
     ]
     assert state.restarts == 2
     assert not state.ends
+
+
+def test_a_container_that_somebody_killed_is_told_before_those_that_end_for_it() -> None:
+    def node(name, t, state, code, restarts=0, trouble=""):
+        about = {"state": state, "code": code, "restarts": restarts, "trouble": trouble}
+        return {"kind": "node", "t": t, "node": name, **about}
+
+    state = State(NAMES)
+    for name in NAMES:
+        state.apply(node(name, 1.0, "running", None))
+    state.apply(node("worker-1", 2.0, "exited", 137))
+    state.apply(node("worker-2", 6.0, "running", 130, 1))
+    assert [line.text.partition(" ")[0] for line in state.story] == ["worker-1", "worker-2"]
+    removed = State(NAMES)
+    removed.apply(node("worker-1", 1.0, "running", None))
+    removed.apply(node("worker-1", 2.0, "exited", 137, 0, "gone"))
+    removed.inquire(2.5)
+    assert ["gone" in line.text for line in removed.story] == [True], "removed, not killed"
