@@ -83,6 +83,11 @@ class Run(Control):
         assert len(steps) == 1, steps
         return steps.pop()
 
+    def until_kept(self, host):
+        """Wait for the checkpoint, or a copy of it, on a host."""
+        look = f"cd ~/.muster/runs/{self.run} && test -e work/last.pt && echo kept; true"
+        waiting.until(lambda: self.rack.on(host, look), f"a checkpoint on {host}", 60)
+
     def end(self):
         """Nothing is left of it."""
         if self.followed.poll() is None:
@@ -110,8 +115,7 @@ def script_run(rack, tmp_path):
 def test_the_first_host_loses_power_and_a_script_goes_on_from_what_rank_0_wrote_there(script_run):
     run, (first, second, third) = script_run, script_run.hosts
     run.until_begun(run.hosts, 3)
-    kept = f"cd ~/.muster/runs/{run.run} && test -e work/last.pt && echo kept; true"
-    waiting.until(lambda: run.rack.on(second, kept), "a copy on a neighbour", 60)
+    run.until_kept(second)
     host = run.rack.container(first)
     subprocess.run(["docker", "kill", host], check=True, capture_output=True)
     try:
@@ -125,6 +129,21 @@ def test_the_first_host_loses_power_and_a_script_goes_on_from_what_rank_0_wrote_
     assert run.until_begun(run.hosts, 3) > went_on
     assert run.fab("stop", "--run", run.run).returncode == 0
     assert run.followed.wait(90) == 75, run.log.read_text()
+
+
+def test_the_first_hosts_disk_is_lost_and_a_script_goes_on_from_the_copy_of_a_neighbour(script_run, tmp_path):
+    run, (first, *others) = script_run, script_run.hosts
+    run.until_begun(run.hosts, 3)
+    run.until_kept(others[0])
+    assert run.fab("stop", "--run", run.run).returncode == 0
+    assert run.followed.wait(90) == 75, run.log.read_text()
+    before = {host: len(run.begins(host)) for host in others}
+    run.rack.on(first, f"rm -rf ~/.muster/runs/{run.run}")
+    more = ("--folder", str(tmp_path / "code"), "--script", "train.py", "--min-nodes", "2", "--detach")
+    again = run.deploy(*more, hosts=run.hosts)
+    assert again.returncode == 0, again.stderr
+    waiting.until(lambda: all(len(run.begins(host)) > before[host] for host in others), "the next start", 90)
+    assert run.until_begun(run.hosts, 3) > 0
 
 
 def test_the_first_host_loses_power_and_comes_back_and_the_last_ones_node_is_killed(run):

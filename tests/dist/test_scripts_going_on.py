@@ -74,15 +74,19 @@ class Host:
 
 
 @pytest.fixture
-def hosts(tmp_path):
-    """Three hosts, of which two go on; `told` is a folder in which a test tells the script what to do."""
+def hosts(tmp_path, request):
+    """Three hosts, of which two go on; `told` is a folder in which a test tells the script what to do.
+
+    With the parameter "spare" three hosts have to train, and a fourth one waits.
+    """
+    spares = int(getattr(request, "param", "") == "spare")
     (tmp_path / "sent").mkdir()
     (tmp_path / "told").mkdir()
     (tmp_path / "sent" / "train.py").write_text(SCRIPT)
-    spec = local_spec(tmp_path / "run", 1, 2, ("--script", "train.py", str(tmp_path / "told")), 0, 2, "Linux")
-    where = dict(zip(spec.names, machine.doors(3), strict=True))
+    spec = local_spec(tmp_path / "run", 1, 2 + spares, ("--script", "train.py", str(tmp_path / "told")), 0, 2, "Linux")
+    where = dict(zip(spec.names, machine.doors(3 + spares), strict=True))
     more = {"MUSTER_SENT": str(tmp_path / "sent"), "MUSTER_SHARE_KEY": "00ff" * 8, "PET_MAX_RESTARTS": "1"}
-    more |= group_variable(2, "00ff" * 8, where, apart=True)
+    more |= group_variable(2 + spares, "00ff" * 8, where, apart=True, spares=spec.names[3:])
     made = [Host(tmp_path / node.name, node, spec, more) for node in spec.nodes]
     for host in made:
         host.start()
@@ -132,3 +136,14 @@ def test_a_stop_is_no_failure(hosts):
     for host in hosts:
         host.agent.send_signal(signal.SIGINT)
     assert [host.agent.wait(60) for host in hosts] == [75, 75, 75]
+
+
+@pytest.mark.parametrize("hosts", ["spare"], indirect=True)
+def test_a_spare_takes_the_first_hosts_place_with_what_it_had_kept(hosts):
+    first, *others, spare = hosts
+    until_begun((first, *others), 3)
+    until(lambda: (others[0].folder / "work/out/last.pt").exists(), "a copy on a neighbour")
+    assert not spare.begins()
+    first.kill()
+    until(lambda: spare.begins() and all(len(host.begins()) == 2 for host in others), "the spare to train")
+    assert until_begun((*others, spare), 3) > 0

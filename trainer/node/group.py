@@ -101,6 +101,11 @@ class Group:
         """The present epoch."""
         return self._epoch
 
+    @property
+    def may_begin_again(self) -> bool:
+        """Whether the ranks may begin again where no node was lost."""
+        return self._restarts > 0
+
     def trouble(self) -> str:
         """Why this node must end its ranks and itself; empty while it need not."""
         now, others = time.monotonic(), [view for name, view in self._views.items() if name != self.name]
