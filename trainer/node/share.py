@@ -36,6 +36,8 @@ _PIECE = 1 << 20
 # The last name in an archive of files that nobody has written meanwhile.
 WHOLE = "whole"
 _MOST_LISTED = 1_000_000
+# The nodes of a run come all at once; strangers shall not fill an agent with threads.
+_MOST_AT_ONCE = 1024
 
 
 class Sharing:
@@ -255,13 +257,27 @@ class Door:
         raise Lost("a node did not come to share its files")
 
     def _accept(self) -> None:
-        with suppress(OSError):
-            while True:
+        free = threading.BoundedSemaphore(_MOST_AT_ONCE)
+        while True:
+            try:
                 connection, _ = self._listening.accept()
-                threading.Thread(target=self._serve, args=(connection,), daemon=True, name="muster-share").start()
+            except ConnectionError:
+                continue
+            except OSError:  # closed
+                return
+            if free.acquire(blocking=False):
+                threading.Thread(target=self._serve, args=(connection, free), daemon=True, name="muster-share").start()
+            else:
+                connection.close()
 
-    def _serve(self, connection: Any) -> None:
+    def _serve(self, connection: Any, free: threading.BoundedSemaphore) -> None:
         # Whoever does not prove the key, or asks for what is not listed, gets nothing, not even an answer.
+        try:
+            self._answer(connection)
+        finally:
+            free.release()
+
+    def _answer(self, connection: Any) -> None:
         with suppress(Lost, OSError, LookupError, ValueError, TypeError, tarfile.TarError):
             link = Link(connection, self._key, opens=False)
             asked = link.receive()
