@@ -13,6 +13,7 @@ import shlex
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from pathlib import Path, PurePosixPath
 from typing import Literal, NoReturn
 
@@ -44,6 +45,8 @@ _OF_LAUNCHERS = {
 _PROGRAM = re.compile(r"\w[\w+-]*")
 _PYTHON = re.compile(r"(?:.*/)?python(?:3(?:\.\d+)?)?")
 _VARIABLE = re.compile(rf"{values.VARIABLE.pattern}=")
+# The agent gives a rank these: nobody has to set them.
+_GIVEN = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "NODE_RANK", "NNODES", "MASTER_ADDR", "MASTER_PORT"}
 # torchrun starts Python unbuffered; what -B leaves out, nobody needs.
 _NO_MATTER = ("-u", "-B", "-uB", "-Bu")
 _PYTHON_OPTIONS = {"-O": "PYTHONOPTIMIZE=1", "-OO": "PYTHONOPTIMIZE=2", "-W": "PYTHONWARNINGS=...", "-X": ""}
@@ -206,9 +209,10 @@ def _command(words: tuple[str, ...], option: str) -> ScriptCommand:
     first = words[0] if words else ""
     name = first.rpartition("/")[2]
     if _VARIABLE.match(first):
-        variable = first.partition("=")[0]  # its value may be a secret
-        hint = f"--env {variable}=... {_again(words[1:], option)}; a secret: --secret {variable}"
-        refuse(variable, "a variable stands outside of it", hint)
+        names = [word.partition("=")[0] for word in takewhile(_VARIABLE.match, words)]  # a value may be a secret
+        yours = [name for name in names if name not in _GIVEN]
+        hint = " ".join([*(f"--env {name}=..." for name in yours), _again(words[len(names) :], option)])
+        refuse(names[0], "a variable stands outside of it", f"{hint}; a secret: --secret {yours[0]}" if yours else hint)
     if name in _RUNNERS:
         refuse(first, _RUNNERS[name], _again(_inner(words[1:]), option))
     if first.startswith("-") and first not in ("-m", "--no-python", PER_NODE):

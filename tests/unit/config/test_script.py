@@ -110,6 +110,8 @@ def test_a_python_of_another_place_is_named_as_not_used(read):
         ("torchrun --nproc-per-node 9999999 train.py", "9999999", "--nproc-per-node 2"),
         ("accelerate launch --num_machines 2 train.py", "--num_machines", "leave out"),
         ("deepspeed --hostfile=hosts train.py", "--hostfile", "leave out"),
+        ("MASTER_ADDR=a RANK=0 python train.py", "MASTER_ADDR", "--script 'python train.py'"),
+        ("RANK=0 A=1 B=2 python train.py", "RANK", "--env A=... --env B=... --script 'python train.py'"),
         ("setsid python train.py", "setsid", "--script 'python train.py'"),
         ("docker run image python train.py", "docker", "--script 'python train.py'"),
         ("--mesh dp_shard=-1", "--mesh", "'--args=--mesh dp_shard=-1'"),
