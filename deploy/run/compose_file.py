@@ -9,6 +9,7 @@ from ..config.script import PER_NODE
 from .environment import LAUNCHER_RANKS, MASTER_PORT, RUNS_IN_CONTAINER, SENT, Placement, Rendezvous, node_environment
 
 SENT_AT = "/workspace"
+_USER = "${MUSTER_USER:-1000:1000}"
 
 
 def compose_file(name: str, image: str, nodes: int, words: Sequence[str], own: Mapping[str, str]) -> dict[str, Any]:
@@ -30,9 +31,29 @@ def compose_file(name: str, image: str, nodes: int, words: Sequence[str], own: M
             "command": list(words),
             "environment": {**variables, SENT: SENT_AT, **own},
             "volumes": [f".:{SENT_AT}:ro", f"./runs:{RUNS_IN_CONTAINER}"],
-            "user": "${MUSTER_USER:-1000:1000}",
+            # What earlier runs left there is not sent again.
+            "tmpfs": [f"{SENT_AT}/runs"],
+            "user": _USER,
             "shm_size": "1g",
-            "init": True,
+            # More than PET_SHUTDOWN_TIMEOUT: ranks write a checkpoint when they are told to stop.
+            "stop_grace_period": "30s",
+            "depends_on": {"folder": {"condition": "service_completed_successfully"}},
             "labels": {"muster.run": name},
         }
-    return {"name": name, "services": services}
+    return {"name": name, "services": {"folder": _folder(name, image), **services}}
+
+
+def _folder(name: str, image: str) -> dict[str, Any]:
+    """A service that runs once: the engine makes `runs` as root's, and the nodes' user could not write there."""
+    opened = f'[ "$$(stat -c %u {RUNS_IN_CONTAINER})" = "$${{NODE_USER%%:*}}" ] || chmod 1777 {RUNS_IN_CONTAINER}'
+    return {
+        "image": image,
+        "entrypoint": ["sh", "-c", opened],
+        "environment": {"NODE_USER": _USER},
+        "volumes": [f"./runs:{RUNS_IN_CONTAINER}"],
+        "user": "0:0",
+        "network_mode": "none",
+        "cap_drop": ["ALL"],
+        "cap_add": ["FOWNER"],
+        "labels": {"muster.run": name},
+    }

@@ -40,7 +40,7 @@ def test_a_comment_cannot_become_a_command():
 
 def test_compose_gives_each_node_what_the_contract_promises():
     made = compose_file("r1", "image", 2, ("--script", "train.py"), {"PET_NPROC_PER_NODE": "2", "A": "1"})
-    assert made["services"].keys() == {"node-0", "node-1"}
+    assert made["services"].keys() == {"folder", "node-0", "node-1"}
     node = environment.Placement("node-1", 1, 2, 2, "eth0", 1)
     wanted = environment.node_environment(
         node, environment.Rendezvous("node-0:29500", "r1"), "r1", "/muster/runs/r1", 0
