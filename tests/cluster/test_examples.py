@@ -1,13 +1,18 @@
 """The scripts of examples/, each as it stands, on two hosts of the rack."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
 import uuid
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+
+from lab.ports import free_port
+from tests.cluster.control import BASE
 
 HOME = Path(__file__).resolve().parents[2]
 FAB = Path(sys.executable).with_name("fab")
@@ -25,17 +30,8 @@ def image(docker):
 
 @pytest.mark.parametrize("script", ["ddp.py", "ddp_that_resumes.py", "lightning_train.py", "accelerate_train.py"])
 def test_an_example_trains_on_two_hosts_as_one_and_its_model_comes_home(rack, image, script):
-    hosts, run = rack.hosts[:2], f"test-{uuid.uuid4().hex[:8]}"
-    folder, environment = HOME / "runs" / run, {**os.environ, "MUSTER_SSH_CONFIG": str(rack.ssh_config)}
-
-    def fab(task, *words):
-        line = [FAB, task, "--hosts", ",".join(hosts), *words]
-        return subprocess.run(line, cwd=HOME, env=environment, capture_output=True, text=True, timeout=400)
-
-    try:
-        what = f"{script} --epochs 2 --save /muster/run/model.pt"
-        done = fab("deploy", "--run", run, "--image", image, "--folder", "examples", "--script", what)
-        assert done.returncode == 0, done.stderr
+    hosts = rack.hosts[:2]
+    with deployed(rack, image, "examples", f"{script} --epochs 2 --save /muster/run/model.pt") as (run, folder):
         lines = [
             [line for line in (folder / "logs" / f"{host}.log").read_text().splitlines() if f"rank {rank} of 2" in line]
             for rank, host in enumerate(hosts)
@@ -44,11 +40,39 @@ def test_an_example_trains_on_two_hosts_as_one_and_its_model_comes_home(rack, im
         # Each of the two sees the loss of both, or the same model: they trained as one.
         if not script.startswith("ddp"):
             assert lines[0][-1].split("loss")[1] == lines[1][-1].split("loss")[1]
-        fetched = fab("fetch", "--run", run)
+        fetched = fab(rack, "fetch", "--run", run)
         assert fetched.returncode == 0, fetched.stderr
         assert (folder / "model.pt").stat().st_size > 500
+
+
+@pytest.mark.parametrize("script", ["pipeline.py", "context.py"])
+def test_a_model_cut_by_layers_or_by_words_has_the_losses_of_one_process_on_two_hosts(rack, script):
+    alone = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=1", f"--master-port={free_port()}"]
+    one = subprocess.run([*alone, HOME / "examples/parallel" / script], capture_output=True, text=True, timeout=200)
+    with deployed(rack, BASE, "examples/parallel", script) as (_, folder):
+        two = "".join((folder / "logs" / f"{host}.log").read_text() for host in rack.hosts[:2])
+    expected, got = ([float(loss) for loss in re.findall(r"step \d+   loss (\S+)", text)] for text in (one.stdout, two))
+    assert len(expected) == 3
+    assert got == pytest.approx(expected, rel=1e-5)
+
+
+def fab(rack, task, *words):
+    """A task on two hosts of the rack."""
+    line = [FAB, task, "--hosts", ",".join(rack.hosts[:2]), *words]
+    environment = {**os.environ, "MUSTER_SSH_CONFIG": str(rack.ssh_config)}
+    return subprocess.run(line, cwd=HOME, env=environment, capture_output=True, text=True, timeout=400)
+
+
+@contextmanager
+def deployed(rack, image, folder, script):
+    """The run of a script that has ended well on two hosts, and its folder here; both are gone at the end."""
+    run = f"test-{uuid.uuid4().hex[:8]}"
+    try:
+        done = fab(rack, "deploy", "--run", run, "--image", image, "--folder", folder, "--script", script)
+        assert done.returncode == 0, done.stderr
+        yield run, HOME / "runs" / run
     finally:
-        fab("down", "--run", run)
-        for host in hosts:
+        fab(rack, "down", "--run", run)
+        for host in rack.hosts[:2]:
             rack.on(host, f"rm -rf ~/.muster/runs/{run}")
-        shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(HOME / "runs" / run, ignore_errors=True)

@@ -64,7 +64,7 @@ def up(tmp_path):
     (tmp_path / "alone.sh").write_text("torchrun --standalone --nnodes 1 step.py\n")
     step = "import torch\nmodel = torch.nn.Linear(1, 1)\nmodel(torch.ones(1)).backward()\n"
     (tmp_path / "step.py").write_text(step + "torch.optim.SGD(model.parameters(), 0.1).step()\n")
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    path = f"{tmp_path / 'bin'}:{Path(sys.executable).parent}:{os.environ['PATH']}"
 
     def start(command, workers="1", option="--script", more=()):
         line = [FAB, "--search-root", HOME, "up", "--backend", "processes", "--workers", workers, "--rank", "all"]
@@ -85,6 +85,25 @@ def test_ranks_of_a_typed_torchrun_are_as_many_as_it_says(up):
     assert done.returncode == 0, done.stderr
     assert all(f"rank {rank} of 4 sum 10.0" in done.stdout for rank in range(4))
     assert "--master-addr: not used" in done.stderr
+
+
+def test_the_options_of_an_etcd_server_are_not_used_and_the_nodes_meet_without_it(up):
+    done = up("torchrun --rdzv-backend etcd-v2 --rdzv-endpoint e:2379 train.py")
+    assert done.returncode == 0, done.stderr
+    assert all(f"rank {rank} of 2 sum 3.0" in done.stdout for rank in range(2))
+    assert "--rdzv-backend" in done.stderr
+
+
+def test_a_packages_own_command_that_starts_torchrun_joins_all_nodes(up, tmp_path):
+    # No package of anybody: a command that starts its ranks as LLaMA-Factory's does, by the variables of its node.
+    program = tmp_path / "bin" / "fake-factory-cli"
+    program.parent.mkdir()
+    given = "--nnodes $NNODES --node_rank $NODE_RANK --master_addr $MASTER_ADDR --master_port $MASTER_PORT"
+    program.write_text(f"#!/bin/sh\nexec torchrun {given} --nproc_per_node 2 $2\n")
+    program.chmod(0o755)
+    done = up("fake-factory-cli train train.py")
+    assert done.returncode == 0, done.stderr
+    assert all(f"rank {rank} of 4 sum 10.0" in done.stdout for rank in range(4))
 
 
 def test_a_script_that_spawns_its_ranks_runs_once_on_each_node(up, tmp_path):

@@ -1,0 +1,21 @@
+"""Every mesh that docs/parallel.md offers in its table trains, with the losses of the others."""
+
+import re
+import shlex
+
+import pytest
+
+from lab.waiting import losses
+from tests.dist.conftest import HOME
+from tests.dist.test_meshes import case, finish, start
+
+OFFERED = re.findall(r"`torchrun --nproc-per-node 4 -m trainer ([^`]+)`", (HOME / "docs/parallel.md").read_text())
+
+
+def test_each_row_trains_and_has_the_losses_of_the_others(tmp_path):
+    assert len(OFFERED) >= 5
+    small = ("--batch", 4, "--log-every", 1, "--eval-every", 0)
+    finish(start(4, *(case(tmp_path / words, *shlex.split(words), *small, stop_after=2) for words in OFFERED)))
+    first, *others = [losses(tmp_path / words) for words in OFFERED]
+    assert len(first) == 3
+    assert all(other == pytest.approx(first, rel=1e-5) for other in others)
