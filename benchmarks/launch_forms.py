@@ -191,7 +191,8 @@ def _met(text: str, ranks: int) -> str:
 def _by_hand(project: _Project, command: str, ranks: int) -> str:
     """The command in a container of the same image on each host, without Muster."""
     rack = project.rack
-    master = rack.on(rack.names[0], "hostname", "-I").split()[0]
+    # By its interface: what `hostname -I` names first may be the bridge of the host's own engine.
+    master = rack.on(rack.names[0], "ip -4 -o address show dev eth0 | awk '{print $4}'").partition("/")[0]
 
     def on(rank: int) -> str:
         typed = command.format(rank=rank, master=master, port=PORT)

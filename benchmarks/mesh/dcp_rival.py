@@ -22,11 +22,7 @@ def save(stepper: Any, path: Path) -> None:
 
 def load(stepper: Any, path: Path) -> str:
     """Overwrite weights and moments, then load them; the error in words, empty if nothing was raised."""
-    model, optimizer = get_state_dict(stepper.model, stepper.optimizer, options=_FLAT)
-    with torch.no_grad():
-        for value in (*model.values(), *optimizer.values()):
-            if isinstance(value, torch.Tensor) and value.is_floating_point():
-                (value.to_local() if isinstance(value, DTensor) else value).fill_(7.0)
+    model, optimizer = overwrite(stepper)
     state = {"model": model, "optimizer": optimizer}
     try:
         dcp.load(state, checkpoint_id=path)
@@ -40,6 +36,16 @@ def load(stepper: Any, path: Path) -> str:
     except (Exception, CheckpointException) as error:  # DCP's own is no Exception
         return f"{type(error).__name__}: {str(error).strip().splitlines()[0][:200]}"
     return ""
+
+
+def overwrite(stepper: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The state of model and optimizer, every number of it 7: what is not loaded shows."""
+    model, optimizer = get_state_dict(stepper.model, stepper.optimizer, options=_FLAT)
+    with torch.no_grad():
+        for value in (*model.values(), *optimizer.values()):
+            if isinstance(value, torch.Tensor) and value.is_floating_point():
+                (value.to_local() if isinstance(value, DTensor) else value).fill_(7.0)
+    return model, optimizer
 
 
 def whole(path: Path) -> dict[str, torch.Tensor]:

@@ -67,6 +67,8 @@ def _save(case: dict[str, Any], training: Training, folder: Path) -> None:
     if training.ranks.first:
         torch.save(tensors, case["reference"])
     dcp_rival.save(training.stepper, folder / "dcp")
+    if case.get("fabric") and _in_parts(training):
+        _fabric().save(training.stepper, folder / "fabric")
 
 
 def _load(case: dict[str, Any], training: Training, folder: Path) -> None:
@@ -75,9 +77,24 @@ def _load(case: dict[str, Any], training: Training, folder: Path) -> None:
     ours = _same(reference, _together(training))
     error = dcp_rival.load(training.stepper, Path(case["dcp"]))
     theirs = 0 if error else _same(reference, _together(training))
+    facts = {"tensors": len(reference), "ours": ours, "dcp": theirs, "dcp_error": error}
+    if _in_parts(training) and Path(case["fabric"]).exists():
+        fault = _fabric().load(training.stepper, Path(case["fabric"]))
+        facts |= {"fabric": 0 if fault else _same(reference, _together(training)), "fabric_error": fault}
     if training.ranks.first:
-        facts = {"tensors": len(reference), "ours": ours, "dcp": theirs, "dcp_error": error}
         (folder / "compared.json").write_text(json.dumps(facts))
+
+
+def _in_parts(training: Training) -> bool:
+    """Whether a rank has parts of weights."""
+    return any(isinstance(weight, DTensor) for weight in training.stepper.model.parameters())
+
+
+def _fabric() -> Any:
+    """Its module; only a few cases need it, and it takes seconds to import."""
+    from benchmarks.mesh import fabric_rival
+
+    return fabric_rival
 
 
 def _elsewhere(case: dict[str, Any], training: Training, folder: Path) -> None:

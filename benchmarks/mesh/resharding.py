@@ -5,7 +5,8 @@
 A run is stopped in the middle of an epoch of 203 samples, in batches of 29 that no mesh divides evenly, and continued
 to the end of the epoch. Every tensor of the model and the optimizer is compared, byte by byte and on every rank, with
 what the live tensors were at the stop, put together by torch. Then DCP loads its own checkpoint of the same state into
-the same cut model. What each rank trained on is counted over both runs.
+the same cut model, and Lightning Fabric its own, where the model is cut in both. What each rank trained on is counted
+over both runs.
 """
 
 from __future__ import annotations
@@ -39,12 +40,13 @@ def measure(quick: bool) -> dict[str, Any]:
 
 def _save(scratch: Path, name: str) -> dict[str, Any]:
     reference = str(scratch / f"{name}.pt")
-    return case("save", scratch / name, 4, name, *_OPTIONS, stop_after=STOP - 1, reference=reference)
+    return case("save", scratch / name, 4, name, *_OPTIONS, stop_after=STOP - 1, reference=reference, fabric=True)
 
 
 def _load(scratch: Path, before: str, world: int, after: str) -> list[dict[str, Any]]:
     """Compare, and then continue in a training of its own."""
     facts = {"reference": str(scratch / f"{before}.pt"), "dcp": str(scratch / before / "dcp")}
+    facts["fabric"] = str(scratch / before / "fabric")
     step = scratch / before / "checkpoints" / f"step-{STOP:08d}"
     there = (scratch / f"{before}-{world}-{after}", world, after, *_OPTIONS, "--resume", step)
     return [case("load", *there, **facts), case("train", *there)]
@@ -81,11 +83,15 @@ def _result(pairs: list[dict[str, Any]]) -> dict[str, Any]:
         if pair["ours"] < pair["tensors"] or pair["dcp"] < pair["tensors"] or pair["repeated"] or pair["missed"]:
             say(f"NOT the same: {pair}")
     failed = sum(bool(pair["dcp_error"]) for pair in pairs)
+    cut = [pair for pair in pairs if "fabric" in pair]
+    fabric, of_cut = (sum(pair[key] for pair in cut) for key in ("fabric", "tensors"))
+    for words, count in Counter(pair["fabric_error"] for pair in cut if pair["fabric_error"]).items():
+        say(f"Fabric in {count} pairs: {words}")
     rows = [
         Row(
             f"a mesh saved, another one loaded ({len(pairs)} pairs): tensors the same to the last bit",
             f"{ours} of {tensors}",
-            f"DCP {theirs} of {tensors}",
+            f"DCP {theirs} of {tensors}; Fabric {fabric} of {of_cut} ({len(cut)} pairs)",
             "",
             "all",
             ours == tensors,
@@ -99,7 +105,8 @@ def _result(pairs: list[dict[str, Any]]) -> dict[str, Any]:
             (repeated, missed) == (0, 0),
         ),
     ]
-    return result(rows, [f"DCP raised in {failed} pairs"])
+    raised = sum(bool(pair["fabric_error"]) for pair in cut)
+    return result(rows, [f"DCP raised in {failed} pairs, Fabric in {raised} of those in which both models are cut"])
 
 
 if __name__ == "__main__":
