@@ -289,6 +289,9 @@ def _of_torchrun(words: tuple[str, ...], launcher: str, option: str) -> ScriptCo
         script = (*script[:at], _LOCAL_RANK, *script[at:])
     unused = [name for name in _MEETING if getattr(asked, _attribute(name)) is not None]
     notes = (f"{launcher} {', '.join(unused)}: not used; Muster chooses where the nodes meet",) if unused else ()
+    if between := re.fullmatch(r"([0-9]{1,4}):([0-9]{1,4})", asked.nnodes or ""):
+        why = "the run has a node on each host; with how few it goes on is an option of Muster's"
+        refuse(f"{launcher} --nnodes {between[0]}", why, f"leave out --nnodes, and give --min-nodes {between[1]}")
     nodes = 1 if asked.standalone else _number(asked.nnodes, f"{launcher} --nnodes", refuse)
     restarts = _number(asked.max_restarts, f"{launcher} --max-restarts", refuse)
     return ScriptCommand(script, _ranks(asked.nproc_per_node, launcher, refuse), nodes, restarts, notes)

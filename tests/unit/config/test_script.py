@@ -104,7 +104,7 @@ def test_a_python_of_another_place_is_named_as_not_used(read):
         ("torchrun --bogus train.py", "--bogus", "torchrun"),
         ("torchrun --log-dir /x train.py", "--log-dir", "leave out --log-dir"),
         ("torchrun -r 3 train.py", "-r", "leave out -r"),
-        ("torchrun --nnodes 1:4 train.py", "--nnodes 1:4", "--nnodes 2"),
+        ("torchrun --nnodes 2:4 train.py", "--nnodes 2:4", "leave out --nnodes, and give --min-nodes 2"),
         ("torchrun --nproc-per-node cpu train.py", "--nproc-per-node cpu", "number"),
         ("torchrun --nproc-per-node 0 train.py", "--nproc-per-node 0", "1 to 1024"),
         ("torchrun --nproc-per-node 9999999 train.py", "9999999", "--nproc-per-node 2"),
